@@ -1,0 +1,371 @@
+//! One call on its way through the program: what is known about it, filled in by each layer as it learns it.
+//!
+//! The record is made once by `instrument`, travels in the request's extensions as an `Arc`, and is read at the one
+//! end of the call and by `/debug/calls` while it runs. Every slot is written at most once or is an atomic, so no
+//! reader can hold a writer up.
+
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant, SystemTime};
+
+use opentelemetry::trace::{SpanContext, SpanId, TraceId};
+
+use super::method::{ApiVersion, Method};
+
+/// Who is at the other end of a connection, as the kernel tells it (`SO_PEERCRED`, `/proc/PID/comm`).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Peer {
+    /// What kind of program it is.
+    pub client: Client,
+    /// Process id in our pid namespace; `None` if the kernel would not say.
+    pub pid: Option<i32>,
+    /// The program's name, at most 15 bytes.
+    pub comm: Option<Box<str>>,
+}
+
+/// Kind of caller. A metric label.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Client {
+    /// The kubelet.
+    Kubelet,
+    /// The crictl command: a person.
+    Crictl,
+    /// Anything else.
+    Other,
+}
+
+impl Client {
+    /// Every value.
+    pub const ALL: [Client; 3] = [Client::Kubelet, Client::Crictl, Client::Other];
+
+    /// The label value.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Kubelet => "kubelet",
+            Self::Crictl => "crictl",
+            Self::Other => "other",
+        }
+    }
+
+    /// From the name of the calling program.
+    pub fn from_comm(comm: &str) -> Self {
+        match comm {
+            "kubelet" | "hyperkube" => Self::Kubelet,
+            "crictl" => Self::Crictl,
+            _ => Self::Other,
+        }
+    }
+}
+
+/// A pod, as the kubelet names it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct PodIdentity {
+    /// Kubernetes namespace.
+    pub namespace: Box<str>,
+    /// Pod name.
+    pub name: Box<str>,
+    /// Pod uid; a UUID, or a hash for static pods.
+    pub uid: Box<str>,
+    /// Sandbox attempt: how many sandboxes the kubelet made for this pod before this one.
+    pub attempt: u32,
+}
+
+/// A container, as the kubelet names it within its pod.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct ContainerIdentity {
+    /// Container name.
+    pub name: Box<str>,
+    /// Restart count.
+    pub attempt: u32,
+}
+
+/// Whom a call is about: the fields that may be shown (see [`super::identity`]).
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Subject {
+    /// The pod, from the request or from the identity index.
+    pub pod: Option<Arc<PodIdentity>>,
+    /// The sandbox id.
+    pub sandbox_id: Option<Arc<str>>,
+    /// The container, from the request or from the identity index.
+    pub container: Option<Arc<ContainerIdentity>>,
+    /// The container id.
+    pub container_id: Option<Arc<str>>,
+    /// The image reference, without user, password and query.
+    pub image: Option<Box<str>>,
+    /// The runtime handler asked for; empty means the default.
+    pub handler: Option<Box<str>>,
+}
+
+/// What the answer said, for the few calls whose answer is looked at.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Answer {
+    /// The new sandbox (RunPodSandbox).
+    pub sandbox_id: Option<Arc<str>>,
+    /// The new container (CreateContainer).
+    pub container_id: Option<Arc<str>>,
+    /// Exit code of the command (ExecSync).
+    pub exit_code: Option<i32>,
+}
+
+/// Why a call went to its backend. A metric label.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum RouteReason {
+    /// There is one backend, or nothing else applied.
+    Default,
+    /// A rule on the runtime handler.
+    Handler,
+    /// The backend that has the sandbox or container named in the call.
+    Owner,
+    /// The backend set for images.
+    Images,
+    /// The call goes to every backend and the answers are joined.
+    All,
+}
+
+impl RouteReason {
+    /// Every value.
+    pub const ALL: [RouteReason; 5] = [
+        RouteReason::Default,
+        RouteReason::Handler,
+        RouteReason::Owner,
+        RouteReason::Images,
+        RouteReason::All,
+    ];
+
+    /// The label value.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Default => "default",
+            Self::Handler => "handler",
+            Self::Owner => "owner",
+            Self::Images => "images",
+            Self::All => "all",
+        }
+    }
+}
+
+/// Where the router sent a call.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Route {
+    /// The backend's name in the configuration; the names joined by `+` when it went to several.
+    pub backend: Arc<str>,
+    /// Why.
+    pub reason: RouteReason,
+}
+
+/// How far a call has come. Shown while it runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Phase {
+    /// Reading the request message.
+    Reading,
+    /// Choosing the backend.
+    Routing,
+    /// Connecting to the backend.
+    Connecting,
+    /// Waiting for the first byte of the answer.
+    Waiting,
+    /// Passing the answer on.
+    Answering,
+}
+
+impl Phase {
+    const ALL: [Phase; 5] = [
+        Phase::Reading,
+        Phase::Routing,
+        Phase::Connecting,
+        Phase::Waiting,
+        Phase::Answering,
+    ];
+
+    /// A word for pages and logs.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Reading => "reading",
+            Self::Routing => "routing",
+            Self::Connecting => "connecting",
+            Self::Waiting => "waiting",
+            Self::Answering => "answering",
+        }
+    }
+}
+
+/// The trace a call belongs to. Ids are chosen when the call enters, so that they can be handed to the backend; whether
+/// the spans are exported is decided when it ends.
+#[derive(Clone, Debug)]
+pub struct TraceIds {
+    /// The caller's span, from `traceparent`.
+    pub parent: Option<SpanContext>,
+    /// The caller's trace, or a new one.
+    pub trace_id: TraceId,
+    /// The span of the call as we serve it.
+    pub server: SpanId,
+    /// The span of the call as we make it to the backend.
+    pub client: SpanId,
+    /// What the backend is told: record, or not.
+    pub sampled: bool,
+}
+
+/// Everything known about one call. See the module documentation.
+#[derive(Debug)]
+pub struct Call {
+    /// Counts calls since the start of the process.
+    pub seq: u64,
+    /// The method.
+    pub method: Method,
+    /// The spelling the caller used.
+    pub api: ApiVersion,
+    /// The path of a [`Method::Other`], cut to 128 printable ASCII characters.
+    pub other_path: Option<Box<str>>,
+    /// When the request headers were read.
+    pub started: Instant,
+    /// The same on the wall clock.
+    pub started_at: SystemTime,
+    /// The caller's deadline (`grpc-timeout`), counted from `started`.
+    pub deadline: Option<Duration>,
+    /// The caller.
+    pub peer: Arc<Peer>,
+    /// The trace; `None` when traces are off.
+    pub trace: Option<TraceIds>,
+    /// Whom it is about, as far as the request and the index tell.
+    pub subject: OnceLock<Subject>,
+    /// What the answer added.
+    pub answer: OnceLock<Answer>,
+    /// The backend.
+    pub route: OnceLock<Route>,
+    phase: AtomicU8,
+    backend_began: AtomicU64,
+    backend_ended: AtomicU64,
+    request_bytes: AtomicU64,
+    response_bytes: AtomicU64,
+}
+
+const UNSET: u64 = u64::MAX;
+
+impl Call {
+    /// A call that has just entered.
+    pub fn new(
+        seq: u64,
+        method: Method,
+        api: ApiVersion,
+        deadline: Option<Duration>,
+        peer: Arc<Peer>,
+        trace: Option<TraceIds>,
+    ) -> Self {
+        Self {
+            seq,
+            method,
+            api,
+            other_path: None,
+            started: Instant::now(),
+            started_at: SystemTime::now(),
+            deadline,
+            peer,
+            trace,
+            subject: OnceLock::new(),
+            answer: OnceLock::new(),
+            route: OnceLock::new(),
+            phase: AtomicU8::new(Phase::Reading as u8),
+            backend_began: AtomicU64::new(UNSET),
+            backend_ended: AtomicU64::new(UNSET),
+            request_bytes: AtomicU64::new(0),
+            response_bytes: AtomicU64::new(0),
+        }
+    }
+
+    /// How far the call has come.
+    pub fn phase(&self) -> Phase {
+        Phase::ALL[usize::from(self.phase.load(Ordering::Relaxed)).min(Phase::ALL.len() - 1)]
+    }
+
+    /// Notes how far the call has come.
+    pub fn set_phase(&self, phase: Phase) {
+        self.phase.store(phase as u8, Ordering::Relaxed);
+    }
+
+    /// Time since the call entered.
+    pub fn age(&self) -> Duration {
+        self.started.elapsed()
+    }
+
+    fn now(&self) -> u64 {
+        u64::try_from(self.age().as_nanos()).unwrap_or(UNSET - 1)
+    }
+
+    /// Notes that the request is handed to the backend. The first of several counts.
+    pub fn backend_begins(&self) {
+        let _ = self.backend_began.compare_exchange(
+            UNSET,
+            self.now(),
+            Ordering::Relaxed,
+            Ordering::Relaxed,
+        );
+    }
+
+    /// Notes that the backend's answer is complete. The last of several counts.
+    pub fn backend_ends(&self) {
+        self.backend_ended.store(self.now(), Ordering::Relaxed);
+    }
+
+    /// When the backend was asked and how long it took, both counted from `started`; a call that ends before the
+    /// backend's answer does is charged to the backend up to `elapsed`.
+    pub fn backend_span(&self, elapsed: Duration) -> Option<(Duration, Duration)> {
+        let began = self.backend_began.load(Ordering::Relaxed);
+        if began == UNSET {
+            return None;
+        }
+        let began = Duration::from_nanos(began);
+        let ended = match self.backend_ended.load(Ordering::Relaxed) {
+            UNSET => elapsed,
+            ended => Duration::from_nanos(ended),
+        };
+        Some((began, ended.saturating_sub(began)))
+    }
+
+    /// Adds to the bytes of request messages, gRPC frame headers included.
+    pub fn add_request_bytes(&self, n: usize) {
+        self.request_bytes.fetch_add(n as u64, Ordering::Relaxed);
+    }
+
+    /// Adds to the bytes of response messages, gRPC frame headers included.
+    pub fn add_response_bytes(&self, n: usize) {
+        self.response_bytes.fetch_add(n as u64, Ordering::Relaxed);
+    }
+
+    /// Bytes of request messages so far.
+    pub fn request_bytes(&self) -> u64 {
+        self.request_bytes.load(Ordering::Relaxed)
+    }
+
+    /// Bytes of response messages so far.
+    pub fn response_bytes(&self) -> u64 {
+        self.response_bytes.load(Ordering::Relaxed)
+    }
+
+    /// The sandbox the call is about, whether the request or the answer named it.
+    pub fn sandbox_id(&self) -> Option<&Arc<str>> {
+        let answered = self.answer.get().and_then(|a| a.sandbox_id.as_ref());
+        answered.or_else(|| self.subject.get()?.sandbox_id.as_ref())
+    }
+
+    /// The container the call is about, whether the request or the answer named it.
+    pub fn container_id(&self) -> Option<&Arc<str>> {
+        let answered = self.answer.get().and_then(|a| a.container_id.as_ref());
+        answered.or_else(|| self.subject.get()?.container_id.as_ref())
+    }
+}
+
+#[cfg(test)]
+impl Call {
+    /// A call for tests of the layers above.
+    pub(crate) fn example(method: Method) -> Self {
+        let peer = Peer {
+            client: Client::Other,
+            pid: None,
+            comm: None,
+        };
+        Self::new(0, method, ApiVersion::V1, None, Arc::new(peer), None)
+    }
+}

@@ -1,0 +1,20 @@
+//! The words of the protocol: its generated types, the table of methods, the record of one call and its outcome, gRPC
+//! frames, and what may be shown of a message. A leaf: it does no I/O and knows no other module.
+
+pub mod call;
+pub mod method;
+pub mod outcome;
+
+pub use call::Call;
+pub use method::Method;
+pub use outcome::Outcome;
+
+/// The messages and services of CRI v1, generated from `proto/api.proto`. They have no `Debug`: printing one would
+/// print secrets.
+#[allow(missing_docs, missing_debug_implementations, unreachable_pub, clippy::all)]
+pub mod v1 {
+    tonic::include_proto!("runtime.v1");
+}
+
+/// The descriptor set of `proto/api.proto`, options included, as protox wrote it.
+pub const DESCRIPTOR: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/descriptor.bin"));

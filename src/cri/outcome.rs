@@ -1,0 +1,134 @@
+//! How a call ended. There is exactly one outcome per call, and every signal is made from it.
+
+use std::time::Duration;
+
+/// The gRPC status code.
+pub use tonic::Code;
+
+/// The four ways a call can end. A metric label.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Ending {
+    /// Status OK reached the caller.
+    Ok,
+    /// Another status reached the caller, or the answer broke off.
+    Error,
+    /// The caller went away before the answer was complete, and before its deadline.
+    Cancelled,
+    /// The caller's deadline passed first.
+    Deadline,
+}
+
+impl Ending {
+    /// Every value.
+    pub const ALL: [Ending; 4] = [
+        Ending::Ok,
+        Ending::Error,
+        Ending::Cancelled,
+        Ending::Deadline,
+    ];
+
+    /// The label value.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Ok => "ok",
+            Self::Error => "error",
+            Self::Cancelled => "cancelled",
+            Self::Deadline => "deadline",
+        }
+    }
+}
+
+/// Who made the status the caller saw.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Source {
+    /// The backend said it.
+    Backend,
+    /// criscope said it, because the backend could not.
+    Proxy,
+    /// Nobody: the caller left.
+    Caller,
+}
+
+impl Source {
+    /// A word for logs and spans.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Backend => "backend",
+            Self::Proxy => "proxy",
+            Self::Caller => "caller",
+        }
+    }
+}
+
+/// The one end of a call.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Outcome {
+    /// How it ended.
+    pub ending: Ending,
+    /// The status the caller saw; `Cancelled` or `DeadlineExceeded` if it did not wait for one.
+    pub code: Code,
+    /// Who made that status.
+    pub source: Source,
+    /// The error message, already scrubbed of secrets and cut (see [`super::redact`]).
+    pub message: Option<Box<str>>,
+    /// From the request headers to this end.
+    pub elapsed: Duration,
+}
+
+/// The seventeen codes in the order of their numbers.
+pub const CODES: [Code; 17] = [
+    Code::Ok,
+    Code::Cancelled,
+    Code::Unknown,
+    Code::InvalidArgument,
+    Code::DeadlineExceeded,
+    Code::NotFound,
+    Code::AlreadyExists,
+    Code::PermissionDenied,
+    Code::ResourceExhausted,
+    Code::FailedPrecondition,
+    Code::Aborted,
+    Code::OutOfRange,
+    Code::Unimplemented,
+    Code::Internal,
+    Code::Unavailable,
+    Code::DataLoss,
+    Code::Unauthenticated,
+];
+
+/// The name of a code as the gRPC and OpenTelemetry specifications spell it.
+pub const fn code_name(code: Code) -> &'static str {
+    match code {
+        Code::Ok => "OK",
+        Code::Cancelled => "CANCELLED",
+        Code::Unknown => "UNKNOWN",
+        Code::InvalidArgument => "INVALID_ARGUMENT",
+        Code::DeadlineExceeded => "DEADLINE_EXCEEDED",
+        Code::NotFound => "NOT_FOUND",
+        Code::AlreadyExists => "ALREADY_EXISTS",
+        Code::PermissionDenied => "PERMISSION_DENIED",
+        Code::ResourceExhausted => "RESOURCE_EXHAUSTED",
+        Code::FailedPrecondition => "FAILED_PRECONDITION",
+        Code::Aborted => "ABORTED",
+        Code::OutOfRange => "OUT_OF_RANGE",
+        Code::Unimplemented => "UNIMPLEMENTED",
+        Code::Internal => "INTERNAL",
+        Code::Unavailable => "UNAVAILABLE",
+        Code::DataLoss => "DATA_LOSS",
+        Code::Unauthenticated => "UNAUTHENTICATED",
+    }
+}
+
+/// Whether a code says that the server is at fault (OpenTelemetry, semantic conventions for gRPC, server spans).
+pub const fn is_server_fault(code: Code) -> bool {
+    matches!(
+        code,
+        Code::Unknown
+            | Code::DeadlineExceeded
+            | Code::Unimplemented
+            | Code::Internal
+            | Code::Unavailable
+            | Code::DataLoss
+    )
+}

@@ -1,0 +1,4 @@
+//! criscope
+#![allow(missing_docs)]
+pub mod config;
+pub mod cri;
