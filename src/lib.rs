@@ -2,3 +2,4 @@
 #![allow(missing_docs)]
 pub mod config;
 pub mod cri;
+pub mod wire;

@@ -2,8 +2,11 @@
 //! frames, and what may be shown of a message. A leaf: it does no I/O and knows no other module.
 
 pub mod call;
+pub mod identity;
 pub mod method;
 pub mod outcome;
+pub mod peek;
+pub mod redact;
 
 pub use call::Call;
 pub use method::Method;

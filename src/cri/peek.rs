@@ -1,0 +1,305 @@
+//! Reads the identity out of a request message, and the few facts an answer adds. Works on a copy of the bytes; a
+//! message that does not decode gives nothing and is no error: what passes through is not ours to judge.
+//!
+//! The messages below hold only the fields that [`super::identity`] lists. prost skips all others without storing
+//! them, so a secret is not even copied.
+
+use std::sync::Arc;
+
+use prost::Message;
+
+use super::call::{Answer, ContainerIdentity, PodIdentity, Subject};
+use super::method::Method;
+use super::redact::image_reference;
+
+/// Longest identity string kept, in bytes. The kubelet's are at most 253.
+const MAX: usize = 256;
+
+/// Defines messages with some of the fields of `proto/api.proto`, under their numbers.
+macro_rules! partial {
+    ($($name:ident { $($(#[$attribute:meta])* $field:ident: $type:ty,)* })*) => {
+        $(#[derive(Clone, PartialEq, Message)]
+        struct $name { $($(#[$attribute])* $field: $type,)* })*
+    };
+}
+
+partial! {
+    PodMetadata {
+        #[prost(string, tag = "1")] name: String,
+        #[prost(string, tag = "2")] uid: String,
+        #[prost(string, tag = "3")] namespace: String,
+        #[prost(uint32, tag = "4")] attempt: u32,
+    }
+    ContainerMetadata {
+        #[prost(string, tag = "1")] name: String,
+        #[prost(uint32, tag = "2")] attempt: u32,
+    }
+    ImageSpec {
+        #[prost(string, tag = "1")] image: String,
+        #[prost(string, tag = "19")] runtime_handler: String,
+    }
+    PodConfig {
+        #[prost(message, optional, tag = "1")] metadata: Option<PodMetadata>,
+    }
+    ContainerConfig {
+        #[prost(message, optional, tag = "1")] metadata: Option<ContainerMetadata>,
+        #[prost(message, optional, tag = "2")] image: Option<ImageSpec>,
+    }
+    RunPodSandbox {
+        #[prost(message, optional, tag = "1")] config: Option<PodConfig>,
+        #[prost(string, tag = "2")] runtime_handler: String,
+    }
+    CreateContainer {
+        #[prost(string, tag = "1")] pod_sandbox_id: String,
+        #[prost(message, optional, tag = "2")] config: Option<ContainerConfig>,
+        #[prost(message, optional, tag = "3")] sandbox_config: Option<PodConfig>,
+    }
+    PullImage {
+        #[prost(message, optional, tag = "1")] image: Option<ImageSpec>,
+        #[prost(message, optional, tag = "3")] sandbox_config: Option<PodConfig>,
+    }
+    OneImage {
+        #[prost(message, optional, tag = "1")] image: Option<ImageSpec>,
+    }
+    OneId {
+        #[prost(string, tag = "1")] id: String,
+    }
+    Filtered {
+        #[prost(message, optional, tag = "1")] filter: Option<OneId>,
+    }
+    ExecSyncAnswer {
+        #[prost(int32, tag = "3")] exit_code: i32,
+    }
+}
+
+impl PodMetadata {
+    fn identity(&self) -> Arc<PodIdentity> {
+        Arc::new(PodIdentity {
+            namespace: cut(&self.namespace).into(),
+            name: cut(&self.name).into(),
+            uid: cut(&self.uid).into(),
+            attempt: self.attempt,
+        })
+    }
+}
+
+impl ContainerMetadata {
+    fn identity(&self) -> Arc<ContainerIdentity> {
+        Arc::new(ContainerIdentity {
+            name: cut(&self.name).into(),
+            attempt: self.attempt,
+        })
+    }
+}
+
+/// The longest beginning of at most [`MAX`] bytes.
+fn cut(text: &str) -> &str {
+    &text[..text.floor_char_boundary(MAX)]
+}
+
+fn id(text: &str) -> Option<Arc<str>> {
+    (!text.is_empty()).then(|| cut(text).into())
+}
+
+fn decode<M: Message + Default>(message: &[u8]) -> M {
+    M::decode(message).unwrap_or_default()
+}
+
+/// What a request message tells about its subject. `message` is the message alone, without its gRPC head,
+/// uncompressed.
+pub fn request(method: Method, message: &[u8]) -> Subject {
+    let mut subject = Subject::default();
+    match method {
+        Method::RunPodSandbox => {
+            let m: RunPodSandbox = decode(message);
+            subject.pod = pod(m.config.as_ref());
+            subject.handler = Some(cut(&m.runtime_handler).into());
+        }
+        Method::CreateContainer => {
+            let m: CreateContainer = decode(message);
+            subject.pod = pod(m.sandbox_config.as_ref());
+            subject.sandbox_id = id(&m.pod_sandbox_id);
+            if let Some(config) = &m.config {
+                subject.container = config.metadata.as_ref().map(ContainerMetadata::identity);
+                set_image(&mut subject, config.image.as_ref());
+            }
+        }
+        Method::PullImage => {
+            let m: PullImage = decode(message);
+            subject.pod = pod(m.sandbox_config.as_ref());
+            set_image(&mut subject, m.image.as_ref());
+        }
+        Method::ImageStatus | Method::RemoveImage => {
+            set_image(&mut subject, decode::<OneImage>(message).image.as_ref());
+        }
+        Method::StopPodSandbox
+        | Method::RemovePodSandbox
+        | Method::PodSandboxStatus
+        | Method::PodSandboxStats
+        | Method::PortForward
+        | Method::UpdatePodSandboxResources => {
+            subject.sandbox_id = id(&decode::<OneId>(message).id);
+        }
+        Method::StartContainer
+        | Method::StopContainer
+        | Method::RemoveContainer
+        | Method::ContainerStatus
+        | Method::ContainerStats
+        | Method::UpdateContainerResources
+        | Method::ReopenContainerLog
+        | Method::ExecSync
+        | Method::Exec
+        | Method::Attach
+        | Method::CheckpointContainer => {
+            subject.container_id = id(&decode::<OneId>(message).id);
+        }
+        Method::ListPodSandbox => subject.sandbox_id = filtered(message),
+        Method::ListContainers => subject.container_id = filtered(message),
+        _ => {}
+    }
+    subject
+}
+
+fn pod(config: Option<&PodConfig>) -> Option<Arc<PodIdentity>> {
+    Some(config?.metadata.as_ref()?.identity())
+}
+
+fn set_image(subject: &mut Subject, image: Option<&ImageSpec>) {
+    let Some(image) = image else { return };
+    subject.image = Some(image_reference(cut(&image.image)).into());
+    if !image.runtime_handler.is_empty() {
+        subject.handler = Some(cut(&image.runtime_handler).into());
+    }
+}
+
+fn filtered(message: &[u8]) -> Option<Arc<str>> {
+    id(&decode::<Filtered>(message).filter?.id)
+}
+
+/// Whether [`answer`] has something to read for this call, so that the answer is worth a copy.
+pub const fn wants_answer(method: Method) -> bool {
+    matches!(
+        method,
+        Method::RunPodSandbox | Method::CreateContainer | Method::ExecSync
+    )
+}
+
+/// What an answer message adds.
+pub fn answer(method: Method, message: &[u8]) -> Answer {
+    let mut answer = Answer::default();
+    match method {
+        Method::RunPodSandbox => answer.sandbox_id = id(&decode::<OneId>(message).id),
+        Method::CreateContainer => answer.container_id = id(&decode::<OneId>(message).id),
+        Method::ExecSync => {
+            answer.exit_code = Some(decode::<ExecSyncAnswer>(message).exit_code);
+        }
+        _ => {}
+    }
+    answer
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::v1;
+    use super::*;
+
+    fn sandbox_config() -> v1::PodSandboxConfig {
+        v1::PodSandboxConfig {
+            metadata: Some(v1::PodSandboxMetadata {
+                name: "web".into(),
+                uid: "u-1".into(),
+                namespace: "shop".into(),
+                attempt: 2,
+            }),
+            hostname: "secret-host".into(),
+            ..Default::default()
+        }
+    }
+
+    #[test]
+    fn a_sandbox_is_named_by_its_metadata() {
+        let message = v1::RunPodSandboxRequest {
+            config: Some(sandbox_config()),
+            runtime_handler: "kata".into(),
+        };
+        let subject = request(Method::RunPodSandbox, &message.encode_to_vec());
+        let pod = subject.pod.expect("pod");
+        assert_eq!((&*pod.namespace, &*pod.name, &*pod.uid, pod.attempt), ("shop", "web", "u-1", 2));
+        assert_eq!(subject.handler.as_deref(), Some("kata"));
+    }
+
+    #[test]
+    fn a_container_is_named_by_its_metadata_and_image() {
+        let message = v1::CreateContainerRequest {
+            pod_sandbox_id: "s1".into(),
+            config: Some(v1::ContainerConfig {
+                metadata: Some(v1::ContainerMetadata {
+                    name: "app".into(),
+                    attempt: 1,
+                }),
+                image: Some(v1::ImageSpec {
+                    image: "https://me:pw@registry.example/app?token=x".into(),
+                    ..Default::default()
+                }),
+                ..Default::default()
+            }),
+            sandbox_config: Some(sandbox_config()),
+        };
+        let subject = request(Method::CreateContainer, &message.encode_to_vec());
+        assert_eq!(subject.sandbox_id.as_deref(), Some("s1"));
+        assert_eq!(subject.container.map(|c| c.name.clone()).as_deref(), Some("app"));
+        assert_eq!(subject.image.as_deref(), Some("https://registry.example/app"));
+    }
+
+    #[test]
+    fn every_call_that_carries_an_id_gives_it() {
+        let message = v1::StopContainerRequest {
+            container_id: "c1".into(),
+            timeout: 3,
+        };
+        let subject = request(Method::StopContainer, &message.encode_to_vec());
+        assert_eq!(subject.container_id.as_deref(), Some("c1"));
+
+        let message = v1::ListContainersRequest {
+            filter: Some(v1::ContainerFilter {
+                id: "c2".into(),
+                ..Default::default()
+            }),
+        };
+        let subject = request(Method::ListContainers, &message.encode_to_vec());
+        assert_eq!(subject.container_id.as_deref(), Some("c2"));
+    }
+
+    #[test]
+    fn nonsense_gives_nothing() {
+        for method in Method::ALL {
+            assert_eq!(request(method, b"\xff\xff\xff\xff").pod, None, "{method}");
+            let _ = answer(method, b"\x0a\xff");
+        }
+    }
+
+    #[test]
+    fn long_names_are_cut() {
+        let message = v1::StopContainerRequest {
+            container_id: "é".repeat(1000),
+            timeout: 0,
+        };
+        let subject = request(Method::StopContainer, &message.encode_to_vec());
+        assert_eq!(subject.container_id.map(|id| id.len()), Some(MAX));
+    }
+
+    #[test]
+    fn answers() {
+        let message = v1::ExecSyncResponse {
+            stdout: b"secret".as_slice().into(),
+            stderr: Default::default(),
+            exit_code: 7,
+        };
+        assert_eq!(answer(Method::ExecSync, &message.encode_to_vec()).exit_code, Some(7));
+        let message = v1::RunPodSandboxResponse {
+            pod_sandbox_id: "s9".into(),
+        };
+        let answer = answer(Method::RunPodSandbox, &message.encode_to_vec());
+        assert_eq!(answer.sandbox_id.as_deref(), Some("s9"));
+    }
+}

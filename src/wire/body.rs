@@ -1,0 +1,91 @@
+//! The body of a call or an answer. Bytes are reference counted and passed on as they arrived.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use bytes::Bytes;
+use http_body::{Body as HttpBody, Frame, SizeHint};
+use hyper::body::Incoming;
+
+use super::BoxError;
+
+/// See the module documentation.
+///
+/// Its size is never announced: hyper would turn a known size into a `content-length` header that the sender did not
+/// send.
+#[derive(Default)]
+pub enum Body {
+    /// Nothing; together with `grpc-status` among the headers this is a trailers-only answer.
+    #[default]
+    Empty,
+    /// As it comes from the connection.
+    Incoming(Incoming),
+    /// The part of a message that was read to look at it, then the rest from the connection.
+    Prefixed(VecDeque<Bytes>, Incoming),
+    /// A body made or wrapped by a layer.
+    Boxed(Pin<Box<dyn HttpBody<Data = Bytes, Error = BoxError> + Send>>),
+}
+
+impl Body {
+    /// A body made or wrapped by a layer.
+    pub fn boxed(body: impl HttpBody<Data = Bytes, Error = BoxError> + Send + 'static) -> Self {
+        Self::Boxed(Box::pin(body))
+    }
+
+    /// One piece of data.
+    pub fn full(data: impl Into<Bytes>) -> Self {
+        Self::boxed(http_body_util::BodyExt::map_err(
+            http_body_util::Full::new(data.into()),
+            |never| match never {},
+        ))
+    }
+}
+
+impl fmt::Debug for Body {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Body")
+    }
+}
+
+impl HttpBody for Body {
+    type Data = Bytes;
+    type Error = BoxError;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+        match &mut *self {
+            Self::Empty => Poll::Ready(None),
+            Self::Incoming(rest) => poll_incoming(rest, cx),
+            Self::Prefixed(prefix, rest) => match prefix.pop_front() {
+                Some(data) => Poll::Ready(Some(Ok(Frame::data(data)))),
+                None => poll_incoming(rest, cx),
+            },
+            Self::Boxed(body) => body.as_mut().poll_frame(cx),
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        match self {
+            Self::Empty => true,
+            Self::Incoming(rest) => rest.is_end_stream(),
+            Self::Prefixed(prefix, rest) => prefix.is_empty() && rest.is_end_stream(),
+            Self::Boxed(body) => body.is_end_stream(),
+        }
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        SizeHint::default()
+    }
+}
+
+fn poll_incoming(
+    body: &mut Incoming,
+    cx: &mut Context<'_>,
+) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+    let frame = ready!(Pin::new(body).poll_frame(cx));
+    Poll::Ready(frame.map(|f| f.map_err(Into::into)))
+}
