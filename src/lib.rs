@@ -2,4 +2,10 @@
 #![allow(missing_docs)]
 pub mod config;
 pub mod cri;
+pub mod identity;
+pub mod inspect;
+pub mod instrument;
+pub mod rescue;
+pub mod telemetry;
+pub mod upstream;
 pub mod wire;

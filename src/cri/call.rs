@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant, SystemTime};
 
+use bytes::Bytes;
 use opentelemetry::trace::{SpanContext, SpanId, TraceId};
 
 use super::method::{ApiVersion, Method};
@@ -208,6 +209,28 @@ pub struct TraceIds {
     pub sampled: bool,
 }
 
+/// Bytes that cannot be printed by accident.
+#[derive(Clone)]
+pub struct Sealed(Bytes);
+
+impl Sealed {
+    /// Seals bytes.
+    pub fn new(bytes: Bytes) -> Self {
+        Self(bytes)
+    }
+
+    /// The bytes.
+    pub fn bytes(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+impl std::fmt::Debug for Sealed {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} bytes", self.0.len())
+    }
+}
+
 /// Everything known about one call. See the module documentation.
 #[derive(Debug)]
 pub struct Call {
@@ -229,6 +252,8 @@ pub struct Call {
     pub peer: Arc<Peer>,
     /// The trace; `None` when traces are off.
     pub trace: Option<TraceIds>,
+    /// The request message, if it was read whole and is not compressed. Kept only to find its strings in an error text.
+    pub message: OnceLock<Sealed>,
     /// Whom it is about, as far as the request and the index tell.
     pub subject: OnceLock<Subject>,
     /// What the answer added.
@@ -264,6 +289,7 @@ impl Call {
             deadline,
             peer,
             trace,
+            message: OnceLock::new(),
             subject: OnceLock::new(),
             answer: OnceLock::new(),
             route: OnceLock::new(),

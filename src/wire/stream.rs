@@ -34,6 +34,14 @@ pub struct Stream {
     turns: u8,
 }
 
+/// Registers a socket with the runtime.
+#[allow(unsafe_code)]
+fn register(socket: UnixStream, interest: Interest) -> io::Result<AsyncFd<UnixStream>> {
+    // SAFETY: a `UnixStream` owns its descriptor and gives the same one for as long as it lives, which is as long as
+    // the `AsyncFd` that takes it over; nothing here lets the socket out again.
+    unsafe { AsyncFd::register_with_interest(socket, interest) }.map_err(Into::into)
+}
+
 impl Stream {
     /// Takes a connected socket over. Must be called inside a Tokio runtime.
     ///
@@ -42,7 +50,7 @@ impl Stream {
     pub fn new(socket: UnixStream) -> io::Result<Self> {
         socket.set_nonblocking(true)?;
         Ok(Self {
-            readable: AsyncFd::with_interest(socket, Interest::READABLE)?,
+            readable: register(socket, Interest::READABLE)?,
             writable: None,
             pending: BytesMut::new(),
             turns: 0,
@@ -65,8 +73,7 @@ impl Stream {
                 Err(nix::Error::EAGAIN) => {
                     if self.writable.is_none() {
                         let duplicate = self.readable.get_ref().try_clone()?;
-                        self.writable =
-                            Some(AsyncFd::with_interest(duplicate, Interest::WRITABLE)?);
+                        self.writable = Some(register(duplicate, Interest::WRITABLE)?);
                     }
                 }
                 Err(e) => return Poll::Ready(Err(e.into())),

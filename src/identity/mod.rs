@@ -1,0 +1,179 @@
+//! Who is behind an id. Most calls carry only the id of a sandbox or container; this index knows which pod that is, and
+//! which backend has it.
+//!
+//! It is filled from calls as they pass, and from a backend's lists at the start, after each reconnect, and when an id
+//! turns up that it does not know. It is bounded: the least recently used entry makes room.
+
+use std::num::NonZeroUsize;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use lru::LruCache;
+
+use crate::cri::call::{ContainerIdentity, PodIdentity, Subject};
+
+/// A sandbox.
+#[derive(Clone, Debug)]
+pub struct SandboxEntry {
+    /// The pod.
+    pub pod: Arc<PodIdentity>,
+    /// The backend that has it.
+    pub backend: Arc<str>,
+}
+
+/// A container.
+#[derive(Clone, Debug)]
+pub struct ContainerEntry {
+    /// The container within its pod.
+    pub container: Arc<ContainerIdentity>,
+    /// The sandbox it is in.
+    pub sandbox_id: Arc<str>,
+    /// The backend that has it.
+    pub backend: Arc<str>,
+}
+
+/// See the module documentation.
+#[derive(Debug)]
+pub struct Index {
+    tables: Mutex<Tables>,
+    hits: AtomicU64,
+    misses: AtomicU64,
+    /// Called for an id nobody knows.
+    unknown: tokio::sync::Notify,
+}
+
+#[derive(Debug)]
+struct Tables {
+    sandboxes: LruCache<Arc<str>, SandboxEntry>,
+    containers: LruCache<Arc<str>, ContainerEntry>,
+}
+
+/// Full ids are 64 characters; a person may type the beginning of one.
+const FULL_ID: usize = 64;
+
+fn find<'a, V>(table: &'a mut LruCache<Arc<str>, V>, id: &str) -> Option<(Arc<str>, &'a V)> {
+    if table.contains(id) {
+        return table.get_key_value(id).map(|(k, v)| (Arc::clone(k), v));
+    }
+    if id.len() >= FULL_ID {
+        return None;
+    }
+    // Like containerd, take a prefix if it is unique.
+    let mut matches = table.iter().filter(|(k, _)| k.starts_with(id));
+    match (matches.next(), matches.next()) {
+        (Some((k, v)), None) => Some((Arc::clone(k), v)),
+        _ => None,
+    }
+}
+
+impl Index {
+    /// An empty index with room for so many sandboxes and containers.
+    pub fn new(sandboxes: usize, containers: usize) -> Self {
+        let at_least_one = |n| NonZeroUsize::new(n).unwrap_or(NonZeroUsize::MIN);
+        Self {
+            // Unbounded tables grow as needed; `insert_*` keep them within the bound given here.
+            tables: Mutex::new(Tables {
+                sandboxes: LruCache::new(at_least_one(sandboxes)),
+                containers: LruCache::new(at_least_one(containers)),
+            }),
+            hits: AtomicU64::new(0),
+            misses: AtomicU64::new(0),
+            unknown: tokio::sync::Notify::new(),
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Tables> {
+        self.tables.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Fills in what the ids of a subject imply: container to sandbox to pod.
+    pub fn complete(&self, subject: &mut Subject) {
+        if subject.container_id.is_none() && subject.sandbox_id.is_none() {
+            return;
+        }
+        let mut tables = self.lock();
+        let mut known = true;
+        if let Some(id) = &subject.container_id {
+            match find(&mut tables.containers, id) {
+                Some((_, entry)) => {
+                    subject.container.get_or_insert_with(|| Arc::clone(&entry.container));
+                    subject.sandbox_id.get_or_insert_with(|| Arc::clone(&entry.sandbox_id));
+                }
+                None => known = false,
+            }
+        }
+        if let Some(id) = &subject.sandbox_id {
+            match find(&mut tables.sandboxes, id) {
+                Some((_, entry)) => {
+                    subject.pod.get_or_insert_with(|| Arc::clone(&entry.pod));
+                }
+                None => known = false,
+            }
+        }
+        drop(tables);
+        let counter = if known { &self.hits } else { &self.misses };
+        counter.fetch_add(1, Ordering::Relaxed);
+        if !known {
+            self.unknown.notify_one();
+        }
+    }
+
+    /// The backend that has the sandbox or container of a subject.
+    pub fn owner(&self, subject: &Subject) -> Option<Arc<str>> {
+        let mut tables = self.lock();
+        if let Some(id) = &subject.container_id {
+            if let Some((_, entry)) = find(&mut tables.containers, id) {
+                return Some(Arc::clone(&entry.backend));
+            }
+        }
+        let (_, entry) = find(&mut tables.sandboxes, subject.sandbox_id.as_ref()?)?;
+        Some(Arc::clone(&entry.backend))
+    }
+
+    /// The backend that has a pod of this uid.
+    pub fn owner_of_pod(&self, uid: &str) -> Option<Arc<str>> {
+        let tables = self.lock();
+        let mut sandboxes = tables.sandboxes.iter();
+        let (_, entry) = sandboxes.find(|(_, entry)| &*entry.pod.uid == uid)?;
+        Some(Arc::clone(&entry.backend))
+    }
+
+    /// Learns a sandbox.
+    pub fn insert_sandbox(&self, id: Arc<str>, entry: SandboxEntry) {
+        self.lock().sandboxes.put(id, entry);
+    }
+
+    /// Learns a container.
+    pub fn insert_container(&self, id: Arc<str>, entry: ContainerEntry) {
+        self.lock().containers.put(id, entry);
+    }
+
+    /// Lets a removed sandbox be the first to go. Late calls still find it.
+    pub fn sandbox_removed(&self, id: &str) {
+        self.lock().sandboxes.demote(id);
+    }
+
+    /// Lets a removed container be the first to go. Late calls still find it.
+    pub fn container_removed(&self, id: &str) {
+        self.lock().containers.demote(id);
+    }
+
+    /// Sandboxes and containers known.
+    pub fn len(&self) -> (usize, usize) {
+        let tables = self.lock();
+        (tables.sandboxes.len(), tables.containers.len())
+    }
+
+    /// Look-ups that found all they wanted, and those that did not.
+    pub fn lookups(&self) -> (u64, u64) {
+        (
+            self.hits.load(Ordering::Relaxed),
+            self.misses.load(Ordering::Relaxed),
+        )
+    }
+
+    /// Resolves when a call named an id that is not known.
+    pub async fn unknown_id(&self) {
+        self.unknown.notified().await;
+    }
+}

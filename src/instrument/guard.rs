@@ -1,0 +1,73 @@
+//! Ends a call exactly once, also when it is dropped.
+
+use std::sync::Arc;
+
+use super::classify::{self, End};
+use super::in_flight::{InFlight, Seat};
+use super::Observe;
+use crate::cri::outcome::{Outcome, Source};
+use crate::cri::{Call, redact};
+
+/// Held by the future of a call and then by the body of its answer. Dropping it unfinished means that the caller left.
+pub struct Guard {
+    call: Arc<Call>,
+    observer: Arc<dyn Observe>,
+    seat: Option<Seat>,
+}
+
+impl std::fmt::Debug for Guard {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Guard").field("seq", &self.call.seq).finish()
+    }
+}
+
+impl Guard {
+    /// Opens a call.
+    pub fn new(call: Arc<Call>, observer: Arc<dyn Observe>, in_flight: &Arc<InFlight>) -> Self {
+        let seat = in_flight.enter(Arc::clone(&call));
+        observer.begin(&call);
+        Self {
+            call,
+            observer,
+            seat: Some(seat),
+        }
+    }
+
+    /// The record of the call.
+    pub fn call(&self) -> &Arc<Call> {
+        &self.call
+    }
+
+    /// Ends the call.
+    pub fn finish(mut self, end: End) {
+        self.end(end);
+    }
+
+    fn end(&mut self, end: End) {
+        let Some(seat) = self.seat.take() else { return };
+        drop(seat);
+        let outcome = Outcome {
+            ending: end.ending,
+            code: end.code,
+            source: end.source,
+            message: end.message.map(|text| {
+                let request = match end.source {
+                    // Our own words hold nothing of the request.
+                    Source::Proxy => Some(&[][..]),
+                    _ => self.call.message.get().map(|m| m.bytes()),
+                };
+                redact::error_text(&text, request, self.call.subject.get())
+            }),
+            elapsed: self.call.age(),
+        };
+        self.observer.end(&self.call, &outcome);
+    }
+}
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        if self.seat.is_some() {
+            self.end(classify::dropped(self.call.age(), self.call.deadline));
+        }
+    }
+}

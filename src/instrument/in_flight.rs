@@ -1,0 +1,59 @@
+//! The table of calls in flight.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use slab::Slab;
+
+use crate::cri::Call;
+
+/// Every call that has entered and not ended. Cheap to enter and leave; readers copy the references out.
+#[derive(Debug, Default)]
+pub struct InFlight {
+    calls: Mutex<Slab<Arc<Call>>>,
+}
+
+impl InFlight {
+    fn lock(&self) -> MutexGuard<'_, Slab<Arc<Call>>> {
+        // A panic elsewhere cannot leave a slab half-written.
+        self.calls.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Adds a call; it leaves when the seat is dropped.
+    pub fn enter(self: &Arc<Self>, call: Arc<Call>) -> Seat {
+        let key = self.lock().insert(call);
+        Seat {
+            table: Arc::clone(self),
+            key,
+        }
+    }
+
+    /// The calls in flight, the oldest first.
+    pub fn calls(&self) -> Vec<Arc<Call>> {
+        let mut calls: Vec<_> = self.lock().iter().map(|(_, call)| Arc::clone(call)).collect();
+        calls.sort_unstable_by_key(|call| call.seq);
+        calls
+    }
+
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.lock().len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+/// A call's place in the table.
+#[derive(Debug)]
+pub struct Seat {
+    table: Arc<InFlight>,
+    key: usize,
+}
+
+impl Drop for Seat {
+    fn drop(&mut self) {
+        self.table.lock().try_remove(self.key);
+    }
+}

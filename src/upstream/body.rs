@@ -1,0 +1,95 @@
+//! The runtime's answer on its way to the caller.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+use bytes::Bytes;
+use http_body::{Body as HttpBody, Frame, SizeHint};
+use hyper::body::Incoming;
+
+use super::forward::was_reset_by_peer;
+use super::Upstream;
+use crate::cri::Call;
+use crate::wire::BoxError;
+use crate::wire::status::Status;
+
+/// Passes frames on as they come. If the connection to the runtime breaks, the caller gets trailers that say so; a
+/// stream that the runtime reset is reset here with the same reason.
+#[derive(Debug)]
+pub struct UpstreamBody {
+    inner: Option<Incoming>,
+    call: Option<Arc<Call>>,
+    upstream: Arc<Upstream>,
+}
+
+impl UpstreamBody {
+    pub(super) fn new(inner: Incoming, call: Option<Arc<Call>>, upstream: Arc<Upstream>) -> Self {
+        let body = Self {
+            inner: Some(inner),
+            call,
+            upstream,
+        };
+        if body.is_end_stream() {
+            body.backend_ends();
+        }
+        body
+    }
+
+    fn backend_ends(&self) {
+        if let Some(call) = &self.call {
+            call.backend_ends();
+        }
+    }
+
+    fn lost(&mut self) -> Frame<Bytes> {
+        // Dropping the rest of a broken stream tells nobody anything.
+        self.inner = None;
+        let status = Status::unavailable(format!(
+            "backend {} at unix://{}: connection lost during the answer",
+            self.upstream.name(),
+            self.upstream.path().display()
+        ));
+        Frame::trailers(status.to_headers())
+    }
+}
+
+impl HttpBody for UpstreamBody {
+    type Data = Bytes;
+    type Error = BoxError;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+        let Some(inner) = &mut self.inner else {
+            return Poll::Ready(None);
+        };
+        let frame = match ready!(Pin::new(inner).poll_frame(cx)) {
+            Some(Err(error)) => {
+                let error: BoxError = error.into();
+                match was_reset_by_peer(&error) {
+                    true => Some(Err(error)),
+                    false => Some(Ok(self.lost())),
+                }
+            }
+            frame => frame.map(|f| f.map_err(Into::into)),
+        };
+        let is_last = match &frame {
+            Some(Ok(frame)) => frame.is_trailers() || self.is_end_stream(),
+            Some(Err(_)) | None => true,
+        };
+        if is_last {
+            self.backend_ends();
+        }
+        Poll::Ready(frame)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.inner.as_ref().is_none_or(HttpBody::is_end_stream)
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        SizeHint::default()
+    }
+}
