@@ -1,0 +1,8 @@
+//! The CRI socket: binds it, says who calls, serves each connection, and drains at the end.
+
+pub mod peer;
+pub mod serve;
+pub mod socket;
+
+pub use serve::{Connections, serve};
+pub use socket::{Error, Socket};

@@ -1,0 +1,47 @@
+//! Who is at the other end of a connection.
+
+use std::fs;
+use std::os::unix::net::UnixStream;
+
+use nix::sys::socket::getsockopt;
+use nix::sys::socket::sockopt::PeerCredentials;
+
+use crate::cri::call::{Client, Peer};
+
+/// Asks the kernel, once per connection. The process may be gone by then, or live in another pid namespace: then there is
+/// no name.
+pub fn of(socket: &UnixStream) -> Peer {
+    let pid = getsockopt(socket, PeerCredentials)
+        .ok()
+        .map(|credentials| credentials.pid())
+        .filter(|pid| *pid > 0);
+    let comm = pid
+        .and_then(|pid| fs::read_to_string(format!("/proc/{pid}/comm")).ok())
+        .map(|comm| printable(comm.trim_end()));
+    Peer {
+        client: comm.as_deref().map_or(Client::Other, Client::from_comm),
+        pid,
+        comm,
+    }
+}
+
+/// A process chooses its own name.
+fn printable(comm: &str) -> Box<str> {
+    comm.chars()
+        .map(|c| if c.is_control() { '?' } else { c })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn we_are_our_own_peer() {
+        let (a, _b) = UnixStream::pair().expect("pair");
+        let peer = of(&a);
+        assert_eq!(peer.pid, i32::try_from(std::process::id()).ok());
+        assert_eq!(peer.client, Client::Other);
+        assert!(peer.comm.is_some());
+    }
+}

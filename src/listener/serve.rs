@@ -1,0 +1,133 @@
+//! Accepts connections and serves each with a service of its own.
+
+use std::io;
+use std::os::unix::net::UnixListener;
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use http_body::Body as HttpBody;
+use hyper::body::Incoming;
+use hyper_util::rt::TokioIo;
+use hyper_util::service::TowerToHyperService;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+use tower::Service;
+
+use super::peer;
+use crate::cri::call::{Client, Peer};
+use crate::wire::{BoxError, Stream, http2};
+
+/// How long to wait when the process is out of descriptors; each connection that ends gives one back.
+const OUT_OF_DESCRIPTORS: Duration = Duration::from_millis(100);
+
+/// Counts connections.
+#[derive(Debug, Default)]
+pub struct Connections {
+    open: AtomicU64,
+    accepted: [AtomicU64; Client::ALL.len()],
+}
+
+impl Connections {
+    /// Connections open now.
+    pub fn open(&self) -> u64 {
+        self.open.load(Ordering::Relaxed)
+    }
+
+    /// Connections accepted so far from this kind of caller.
+    pub fn accepted(&self, client: Client) -> u64 {
+        self.accepted[client as usize].load(Ordering::Relaxed)
+    }
+}
+
+/// Serves until `stop`, then lets calls in flight end for up to `drain`. Returns how many connections had to be cut.
+///
+/// # Errors
+/// If the listener cannot be registered with the runtime.
+pub async fn serve<M, S, B>(
+    listener: UnixListener,
+    make_service: M,
+    connections: Arc<Connections>,
+    stop: CancellationToken,
+    drain: Duration,
+) -> io::Result<usize>
+where
+    M: Fn(Arc<Peer>) -> S,
+    S: Service<http::Request<Incoming>, Response = http::Response<B>, Error = BoxError>
+        + Clone
+        + Send
+        + 'static,
+    S::Future: Send,
+    B: HttpBody<Data = bytes::Bytes, Error = BoxError> + Send + 'static,
+{
+    let listener = tokio::net::UnixListener::from_std(listener)?;
+    let tasks = TaskTracker::new();
+    let cut = CancellationToken::new();
+    loop {
+        let socket = tokio::select! {
+            () = stop.cancelled() => break,
+            accepted = listener.accept() => accepted.and_then(|(socket, _)| socket.into_std()),
+        };
+        let socket = match socket {
+            Ok(socket) => socket,
+            Err(error) => {
+                tracing::warn!(%error, "cannot accept a connection");
+                tokio::time::sleep(OUT_OF_DESCRIPTORS).await;
+                continue;
+            }
+        };
+        let peer = Arc::new(peer::of(&socket));
+        let stream = match Stream::new(socket) {
+            Ok(stream) => stream,
+            Err(error) => {
+                tracing::warn!(%error, "cannot serve a connection");
+                continue;
+            }
+        };
+        connections.accepted[peer.client as usize].fetch_add(1, Ordering::Relaxed);
+        connections.open.fetch_add(1, Ordering::Relaxed);
+        let service = make_service(peer);
+        let (stop, cut, connections) = (stop.clone(), cut.clone(), Arc::clone(&connections));
+        tasks.spawn(async move {
+            tokio::select! {
+                () = connection(stream, service, stop) => {}
+                () = cut.cancelled() => {}
+            }
+            connections.open.fetch_sub(1, Ordering::Relaxed);
+        });
+    }
+    tasks.close();
+    if tokio::time::timeout(drain, tasks.wait()).await.is_ok() {
+        return Ok(0);
+    }
+    let left = tasks.len();
+    // Dropping a connection drops its calls; each ends as cancelled.
+    cut.cancel();
+    tasks.wait().await;
+    Ok(left)
+}
+
+async fn connection<S, B>(stream: Stream, service: S, stop: CancellationToken)
+where
+    S: Service<http::Request<Incoming>, Response = http::Response<B>, Error = BoxError>
+        + Clone
+        + Send
+        + 'static,
+    S::Future: Send,
+    B: HttpBody<Data = bytes::Bytes, Error = BoxError> + Send + 'static,
+{
+    let io = TokioIo::new(stream);
+    let service = TowerToHyperService::new(service);
+    let mut connection = pin!(http2::server().serve_connection(io, service));
+    let ended = tokio::select! {
+        ended = connection.as_mut() => ended,
+        () = stop.cancelled() => {
+            connection.as_mut().graceful_shutdown();
+            connection.await
+        }
+    };
+    if let Err(error) = ended {
+        tracing::debug!(%error, "connection ended");
+    }
+}

@@ -1,0 +1,269 @@
+//! Binds the socket file, or takes the socket that systemd bound.
+
+use std::ffi::OsString;
+use std::fs;
+use std::io;
+use std::os::fd::FromRawFd as _;
+use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _, PermissionsExt as _, chown};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+
+use crate::config::Server;
+
+/// Longest path of a unix socket, in bytes: `sun_path` less the final zero (unix(7)).
+pub const MAX_PATH: usize = 107;
+
+/// Why there is no socket.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The path does not fit.
+    #[error("{}: {} bytes are too long for a unix socket, the kernel takes at most {MAX_PATH}", path.display(), path.as_os_str().len())]
+    TooLong {
+        /// The path.
+        path: PathBuf,
+    },
+    /// Another process answers there.
+    #[error("{}: another process is listening on this socket; stop it first, or choose another path", path.display())]
+    InUse {
+        /// The path.
+        path: PathBuf,
+    },
+    /// A file of another kind is in the way.
+    #[error("{}: exists and is not a socket; it is left alone", path.display())]
+    NotASocket {
+        /// The path.
+        path: PathBuf,
+    },
+    /// The kernel said no.
+    #[error("{}: cannot {action}: {source}", path.display())]
+    Io {
+        /// What was tried.
+        action: &'static str,
+        /// On which path.
+        path: PathBuf,
+        /// What the kernel said.
+        source: io::Error,
+    },
+    /// systemd passed something that is no listening unix socket.
+    #[error("the socket passed by the service manager cannot be used: {0}")]
+    Activation(io::Error),
+}
+
+/// A bound socket.
+#[derive(Debug)]
+pub struct Socket {
+    listener: UnixListener,
+    file: Option<SocketFile>,
+}
+
+/// The socket file, removed at the end if it is still ours.
+#[derive(Debug)]
+pub struct SocketFile {
+    path: PathBuf,
+    device: u64,
+    inode: u64,
+}
+
+impl Drop for SocketFile {
+    fn drop(&mut self) {
+        let ours = fs::symlink_metadata(&self.path)
+            .is_ok_and(|m| m.dev() == self.device && m.ino() == self.inode);
+        if ours {
+            let _ = fs::remove_file(&self.path);
+        }
+    }
+}
+
+impl Socket {
+    /// Takes the first socket that systemd passed (`LISTEN_FDS`), or binds the configured path.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub fn open(server: &Server) -> Result<Self, Error> {
+        match activated().map_err(Error::Activation)? {
+            Some(listener) => Ok(Self {
+                listener,
+                file: None,
+            }),
+            None => Self::bind(server),
+        }
+    }
+
+    /// Binds the configured path. A socket that nobody listens on any more is replaced, in one step.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub fn bind(server: &Server) -> Result<Self, Error> {
+        let path = &server.listen;
+        if path.as_os_str().len() > MAX_PATH {
+            return Err(Error::TooLong { path: path.clone() });
+        }
+        if let Some(dir) = path.parent() {
+            fs::create_dir_all(dir).map_err(io_error("make the directory", dir))?;
+        }
+        check_free(path)?;
+
+        // Bound under another name, given its owner and mode, and only then moved to its place: nobody ever sees it
+        // with the wrong permissions, and a stale socket is replaced without a moment of no socket.
+        let draft = draft_path(path);
+        let _ = fs::remove_file(&draft);
+        let listener = UnixListener::bind(&draft).map_err(io_error("bind", &draft))?;
+        let placed = place(&draft, server);
+        if placed.is_err() {
+            let _ = fs::remove_file(&draft);
+        }
+        let file = placed?;
+        listener
+            .set_nonblocking(true)
+            .map_err(io_error("set non-blocking", path))?;
+        Ok(Self {
+            listener,
+            file: Some(file),
+        })
+    }
+
+    /// Whether systemd holds the socket, and keeps it when we stop.
+    pub fn is_activated(&self) -> bool {
+        self.file.is_none()
+    }
+
+    /// The listener, and the file, which is removed when dropped (systemd's is not ours to remove).
+    pub fn into_parts(self) -> (UnixListener, Option<SocketFile>) {
+        (self.listener, self.file)
+    }
+}
+
+fn io_error<'a>(action: &'static str, path: &'a Path) -> impl FnOnce(io::Error) -> Error + 'a {
+    move |source| Error::Io {
+        action,
+        path: path.to_owned(),
+        source,
+    }
+}
+
+/// A short name in the same directory, so that it fits wherever the real one fits.
+fn draft_path(path: &Path) -> PathBuf {
+    let mut name = OsString::from(".");
+    name.push(std::process::id().to_string());
+    path.with_file_name(name)
+}
+
+/// Errs if the path is taken by something alive or something else.
+fn check_free(path: &Path) -> Result<(), Error> {
+    let kind = match fs::symlink_metadata(path) {
+        Ok(metadata) => metadata.file_type(),
+        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Err(e) => return Err(io_error("look at it", path)(e)),
+    };
+    if !kind.is_socket() {
+        return Err(Error::NotASocket {
+            path: path.to_owned(),
+        });
+    }
+    match UnixStream::connect(path) {
+        Ok(_) => Err(Error::InUse {
+            path: path.to_owned(),
+        }),
+        Err(e) if e.kind() == io::ErrorKind::ConnectionRefused => Ok(()),
+        Err(e) => Err(io_error("find out who listens", path)(e)),
+    }
+}
+
+fn place(draft: &Path, server: &Server) -> Result<SocketFile, Error> {
+    let path = &server.listen;
+    if let Some(owner) = server.owner {
+        chown(draft, Some(owner.uid), Some(owner.gid)).map_err(io_error("change the owner", path))?;
+    }
+    fs::set_permissions(draft, fs::Permissions::from_mode(server.mode))
+        .map_err(io_error("change the mode", path))?;
+    let metadata = fs::symlink_metadata(draft).map_err(io_error("look at it", path))?;
+    fs::rename(draft, path).map_err(io_error("put the socket in its place", path))?;
+    Ok(SocketFile {
+        path: path.clone(),
+        device: metadata.dev(),
+        inode: metadata.ino(),
+    })
+}
+
+/// The socket of systemd's socket activation, if there is one (sd_listen_fds(3)).
+fn activated() -> io::Result<Option<UnixListener>> {
+    let Some(fd) = sd_notify::listen_fds()?.next() else {
+        return Ok(None);
+    };
+    let listener = from_raw(fd);
+    // Fails for anything but a unix socket.
+    listener.local_addr()?;
+    listener.set_nonblocking(true)?;
+    Ok(Some(listener))
+}
+
+#[allow(unsafe_code)]
+fn from_raw(fd: std::os::fd::RawFd) -> UnixListener {
+    // SAFETY: the service manager passed this descriptor to this process, and `open` is the only one to take it.
+    unsafe { UnixListener::from_raw_fd(fd) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Config;
+
+    fn server(path: PathBuf) -> Server {
+        let mut server = Config::with_upstream("/x".into()).server;
+        server.listen = path;
+        server
+    }
+
+    #[test]
+    fn a_stale_socket_is_replaced_and_a_live_one_refused() {
+        let dir = tempfile::tempdir().expect("dir");
+        let mut settings = server(dir.path().join("deep/cri.sock"));
+        settings.mode = 0o600;
+
+        let first = Socket::bind(&settings).expect("free");
+        let mode = fs::metadata(&settings.listen).expect("bound").mode();
+        assert_eq!(mode & 0o777, 0o600);
+        let error = Socket::bind(&settings).expect_err("live");
+        assert!(matches!(error, Error::InUse { .. }), "{error}");
+
+        // As after kill -9: the file stays, nobody listens.
+        let (listener, cleanup) = first.into_parts();
+        drop(listener);
+        std::mem::forget(cleanup);
+        assert!(settings.listen.exists());
+        let second = Socket::bind(&settings).expect("stale");
+        UnixStream::connect(&settings.listen).expect("listening again");
+        drop(second);
+        assert!(!settings.listen.exists(), "removed at the end");
+        let left = fs::read_dir(settings.listen.parent().expect("parent")).expect("dir");
+        assert_eq!(left.count(), 0, "no draft left");
+    }
+
+    #[test]
+    fn a_successor_keeps_its_socket() {
+        let dir = tempfile::tempdir().expect("dir");
+        let settings = server(dir.path().join("cri.sock"));
+        let (listener, cleanup) = Socket::bind(&settings).expect("free").into_parts();
+        drop(listener);
+        let _second = Socket::bind(&settings).expect("stale");
+        drop(cleanup);
+        UnixStream::connect(&settings.listen).expect("the second one's socket is still there");
+    }
+
+    #[test]
+    fn other_files_are_left_alone() {
+        let dir = tempfile::tempdir().expect("dir");
+        let settings = server(dir.path().join("cri.sock"));
+        fs::write(&settings.listen, "precious").expect("write");
+        let error = Socket::bind(&settings).expect_err("a file");
+        assert!(matches!(error, Error::NotASocket { .. }), "{error}");
+        assert_eq!(fs::read(&settings.listen).expect("read"), b"precious");
+    }
+
+    #[test]
+    fn a_long_path_is_explained() {
+        let path = PathBuf::from(format!("/tmp/{}", "x".repeat(200)));
+        let error = Socket::bind(&server(path)).expect_err("too long");
+        assert!(error.to_string().contains("205 bytes are too long"), "{error}");
+    }
+}

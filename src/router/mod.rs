@@ -1,0 +1,2 @@
+//! Chooses the backend of a call.
+pub mod rules;
