@@ -4,6 +4,8 @@
 //! they were. A larger message, a compressed one, or one that never becomes whole is passed on unread, and an unknown
 //! call may be a conversation and is not waited for at all.
 
+pub mod answer;
+
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -15,6 +17,7 @@ use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use tower::{Layer, Service};
 
+use self::answer::AnswerBody;
 use crate::cri::call::{Phase, Sealed, Subject};
 use crate::cri::{Call, Method, peek};
 use crate::identity::Index;
@@ -72,21 +75,26 @@ where
         let mut inner = std::mem::replace(&mut self.inner, clone);
         let settings = self.settings.clone();
         Box::pin(async move {
-            let request = settings.inspect(request).await?;
-            inner.call(request).await
+            let Some(call) = request.extensions().get::<Arc<Call>>().cloned() else {
+                return inner.call(request).await;
+            };
+            let request = settings.inspect(&call, request).await?;
+            let response = inner.call(request).await?;
+            if !answer::is_wanted(call.method) || response.body().is_end_stream() {
+                return Ok(response);
+            }
+            let index = Arc::clone(&settings.index);
+            Ok(response.map(|body| Body::boxed(AnswerBody::new(body, call, index))))
         })
     }
 }
 
 impl InspectLayer {
-    async fn inspect(&self, request: Request) -> Result<Request, BoxError> {
-        let Some(call) = request.extensions().get::<Arc<Call>>().cloned() else {
-            return Ok(request);
-        };
+    async fn inspect(&self, call: &Call, request: Request) -> Result<Request, BoxError> {
         let (head, body) = request.into_parts();
         let body = match body {
             Body::Incoming(body) if call.method != Method::Other => {
-                self.read(&call, body).await?
+                self.read(call, body).await?
             }
             body => body,
         };

@@ -37,7 +37,8 @@ pub fn stack(
     Future: Send,
 > + Clone
 + Send
-+ 'static {
++ 'static
++ use<> {
     ServiceBuilder::new()
         // hyper's body becomes ours; no byte moves.
         .map_request(|request: http::Request<Incoming>| request.map(Body::Incoming))

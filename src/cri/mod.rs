@@ -3,6 +3,7 @@
 
 pub mod call;
 pub mod identity;
+pub mod lists;
 pub mod method;
 pub mod outcome;
 pub mod peek;

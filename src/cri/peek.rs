@@ -19,7 +19,7 @@ const MAX: usize = 256;
 macro_rules! partial {
     ($($name:ident { $($(#[$attribute:meta])* $field:ident: $type:ty,)* })*) => {
         $(#[derive(Clone, PartialEq, Message)]
-        struct $name { $($(#[$attribute])* $field: $type,)* })*
+        pub(super) struct $name { $($(#[$attribute])* $field: $type,)* })*
     };
 }
 
@@ -73,7 +73,7 @@ partial! {
 }
 
 impl PodMetadata {
-    fn identity(&self) -> Arc<PodIdentity> {
+    pub(super) fn identity(&self) -> Arc<PodIdentity> {
         Arc::new(PodIdentity {
             namespace: cut(&self.namespace).into(),
             name: cut(&self.name).into(),
@@ -84,7 +84,7 @@ impl PodMetadata {
 }
 
 impl ContainerMetadata {
-    fn identity(&self) -> Arc<ContainerIdentity> {
+    pub(super) fn identity(&self) -> Arc<ContainerIdentity> {
         Arc::new(ContainerIdentity {
             name: cut(&self.name).into(),
             attempt: self.attempt,

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use hyper::client::conn::http2::SendRequest;
-use hyper_util::rt::TokioIo;
+use hyper_util::rt::{TokioExecutor, TokioIo};
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, UnixAddr, connect, socket};
 
 use super::{Error, Upstream};
@@ -39,26 +39,16 @@ pub async fn open(path: &Path) -> io::Result<UnixStream> {
     }
 }
 
+/// The part of an HTTP/2 connection that moves its bytes.
+pub type Connection = hyper::client::conn::http2::Connection<TokioIo<Stream>, Body, TokioExecutor>;
+
 impl Upstream {
     /// Opens an HTTP/2 connection. Requests may be sent on it at once.
     ///
     /// # Errors
     /// [`Error::Connect`] and [`Error::Protocol`].
     pub async fn connect(&self) -> Result<SendRequest<Body>, Error> {
-        let refused = |source| Error::Connect {
-            name: self.name().clone(),
-            path: self.path().to_owned(),
-            source,
-        };
-        let stream = Stream::new(open(self.path()).await.map_err(refused)?).map_err(refused)?;
-        let (sender, connection) = http2::client()
-            .handshake(TokioIo::new(stream))
-            .await
-            .map_err(|source| Error::Protocol {
-                name: self.name().clone(),
-                path: self.path().to_owned(),
-                source,
-            })?;
+        let (sender, connection) = self.handshake().await?;
         // Each call on the connection hears of its end by itself.
         tokio::spawn(async move {
             if let Err(error) = connection.await {
@@ -66,6 +56,25 @@ impl Upstream {
             }
         });
         Ok(sender)
+    }
+
+    /// Opens an HTTP/2 connection for someone who drives it.
+    ///
+    /// # Errors
+    /// As [`Upstream::connect`].
+    pub(super) async fn handshake(&self) -> Result<(SendRequest<Body>, Connection), Error> {
+        let refused = |source| Error::Connect {
+            name: self.name().clone(),
+            path: self.path().to_owned(),
+            source,
+        };
+        let stream = Stream::new(open(self.path()).await.map_err(refused)?).map_err(refused)?;
+        let connected = http2::client().handshake(TokioIo::new(stream)).await;
+        connected.map_err(|source| Error::Protocol {
+            name: self.name().clone(),
+            path: self.path().to_owned(),
+            source,
+        })
     }
 }
 

@@ -9,6 +9,8 @@ pub mod connect;
 pub mod error;
 pub mod forward;
 pub mod health;
+pub mod probe;
+pub mod resync;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

@@ -6,6 +6,7 @@ pub mod frame;
 pub mod http2;
 pub mod status;
 pub mod stream;
+pub mod unary;
 
 use std::error::Error;
 

@@ -1,0 +1,61 @@
+//! The lists of sandboxes and containers with nothing in them but identity, for filling the index.
+
+use std::sync::Arc;
+
+use prost::Message;
+
+use super::call::{ContainerIdentity, PodIdentity};
+use super::peek::{ContainerMetadata, PodMetadata};
+
+/// The identity fields of `ListPodSandboxResponse`.
+#[derive(Clone, PartialEq, Message)]
+pub struct Sandboxes {
+    /// One per sandbox.
+    #[prost(message, repeated, tag = "1")]
+    pub items: Vec<Sandbox>,
+}
+
+/// The identity fields of `PodSandbox`.
+#[derive(Clone, PartialEq, Message)]
+pub struct Sandbox {
+    /// The id.
+    #[prost(string, tag = "1")]
+    pub id: String,
+    #[prost(message, optional, tag = "2")]
+    metadata: Option<PodMetadata>,
+}
+
+impl Sandbox {
+    /// The pod.
+    pub fn pod(&self) -> Arc<PodIdentity> {
+        self.metadata.clone().unwrap_or_default().identity()
+    }
+}
+
+/// The identity fields of `ListContainersResponse`.
+#[derive(Clone, PartialEq, Message)]
+pub struct Containers {
+    /// One per container.
+    #[prost(message, repeated, tag = "1")]
+    pub containers: Vec<Container>,
+}
+
+/// The identity fields of `Container`.
+#[derive(Clone, PartialEq, Message)]
+pub struct Container {
+    /// The id.
+    #[prost(string, tag = "1")]
+    pub id: String,
+    /// The id of its sandbox.
+    #[prost(string, tag = "2")]
+    pub pod_sandbox_id: String,
+    #[prost(message, optional, tag = "3")]
+    metadata: Option<ContainerMetadata>,
+}
+
+impl Container {
+    /// The container within its pod.
+    pub fn identity(&self) -> Arc<ContainerIdentity> {
+        self.metadata.clone().unwrap_or_default().identity()
+    }
+}
