@@ -1,1 +1,194 @@
-//! placeholder
+//! Which backend? Pure: a call, what is known of it, and the rules in; a target out.
+
+use std::collections::HashMap;
+
+use crate::cri::Method;
+use crate::cri::call::{RouteReason, Subject};
+
+/// Backends are numbered in the order of the configuration.
+pub type BackendId = usize;
+
+/// The rules of `[routing]`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Rules {
+    /// How many backends there are.
+    pub backends: usize,
+    /// Of everything nothing else decides.
+    pub default: BackendId,
+    /// Of images.
+    pub images: BackendId,
+    /// By runtime handler.
+    pub handlers: HashMap<Box<str>, BackendId>,
+}
+
+/// Where a call goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Target {
+    /// To one backend.
+    One(BackendId, RouteReason),
+    /// To the backend that has the sandbox or container it names.
+    Owner,
+    /// To the backend that has the pod it is for, or else to this one.
+    PodOwner(BackendId),
+    /// To every backend; the answers are joined.
+    All(Join),
+}
+
+/// How the answers of several backends become one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Join {
+    /// One message that holds the repeated fields of all.
+    Concat,
+    /// The messages of one stream after those of the other.
+    Chain,
+    /// The messages of all streams as they come.
+    Interleave,
+    /// Every backend has to succeed; the answer of the first is taken.
+    Every,
+    /// The conditions and handlers of all.
+    Status,
+}
+
+impl Rules {
+    fn handler(&self, subject: Option<&Subject>) -> Option<BackendId> {
+        self.handlers
+            .get(subject?.handler.as_deref()?)
+            .copied()
+    }
+
+    /// Decides.
+    pub fn decide(&self, method: Method, subject: Option<&Subject>) -> Target {
+        use Target::{All, One, Owner, PodOwner};
+        if self.backends <= 1 {
+            return One(self.default, RouteReason::Default);
+        }
+        let by_handler = self.handler(subject);
+        match method {
+            Method::RunPodSandbox => match by_handler {
+                Some(backend) => One(backend, RouteReason::Handler),
+                None => One(self.default, RouteReason::Default),
+            },
+            Method::StopPodSandbox
+            | Method::RemovePodSandbox
+            | Method::PodSandboxStatus
+            | Method::PodSandboxStats
+            | Method::PortForward
+            | Method::UpdatePodSandboxResources
+            | Method::CreateContainer
+            | Method::StartContainer
+            | Method::StopContainer
+            | Method::RemoveContainer
+            | Method::ContainerStatus
+            | Method::ContainerStats
+            | Method::UpdateContainerResources
+            | Method::ReopenContainerLog
+            | Method::ExecSync
+            | Method::Exec
+            | Method::Attach
+            | Method::CheckpointContainer => Owner,
+            // An image is pulled where its pod lives.
+            Method::PullImage => match by_handler {
+                Some(backend) => One(backend, RouteReason::Handler),
+                None => PodOwner(self.images),
+            },
+            Method::ImageStatus => match by_handler {
+                Some(backend) => One(backend, RouteReason::Handler),
+                None => One(self.images, RouteReason::Images),
+            },
+            Method::RemoveImage | Method::UpdateRuntimeConfig => All(Join::Every),
+            Method::ListPodSandbox
+            | Method::ListContainers
+            | Method::ListContainerStats
+            | Method::ListPodSandboxStats
+            | Method::ListPodSandboxMetrics
+            | Method::ListImages
+            | Method::ImageFsInfo => All(Join::Concat),
+            Method::StreamPodSandboxes
+            | Method::StreamContainers
+            | Method::StreamContainerStats
+            | Method::StreamPodSandboxStats
+            | Method::StreamPodSandboxMetrics
+            | Method::StreamImages => All(Join::Chain),
+            Method::GetContainerEvents => All(Join::Interleave),
+            Method::Status => All(Join::Status),
+            Method::Version
+            | Method::RuntimeConfig
+            | Method::ListMetricDescriptors
+            | Method::Other => One(self.default, RouteReason::Default),
+        }
+    }
+
+    /// The order in which answers are joined: the backend of images first for calls about images, the default first
+    /// otherwise. The kubelet takes the first file system for the one.
+    pub fn order(&self, method: Method) -> Vec<BackendId> {
+        let first = match method.service() {
+            Some(crate::cri::method::Service::Image) => self.images,
+            _ => self.default,
+        };
+        let mut order = vec![first];
+        order.extend((0..self.backends).filter(|b| *b != first));
+        order
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rules() -> Rules {
+        Rules {
+            backends: 2,
+            default: 0,
+            images: 0,
+            handlers: HashMap::from([("kata".into(), 1)]),
+        }
+    }
+
+    fn with_handler(handler: &str) -> Subject {
+        Subject {
+            handler: Some(handler.into()),
+            ..Subject::default()
+        }
+    }
+
+    #[test]
+    fn one_backend_gets_everything() {
+        let rules = Rules {
+            backends: 1,
+            ..Rules::default()
+        };
+        for method in Method::ALL {
+            let target = rules.decide(method, None);
+            assert_eq!(target, Target::One(0, RouteReason::Default), "{method}");
+        }
+    }
+
+    #[test]
+    fn a_handler_decides_where_a_sandbox_is_made() {
+        let decide = |h| rules().decide(Method::RunPodSandbox, Some(&with_handler(h)));
+        assert_eq!(decide("kata"), Target::One(1, RouteReason::Handler));
+        assert_eq!(decide("runc"), Target::One(0, RouteReason::Default));
+        assert_eq!(decide(""), Target::One(0, RouteReason::Default));
+    }
+
+    #[test]
+    fn no_list_leaves_a_backend_out() {
+        for method in Method::ALL.into_iter().filter(|m| m.is_list()) {
+            let join = match method.is_server_streaming() {
+                true => Join::Chain,
+                false => Join::Concat,
+            };
+            assert_eq!(rules().decide(method, None), Target::All(join), "{method}");
+        }
+    }
+
+    #[test]
+    fn image_file_systems_come_first_from_the_backend_of_images() {
+        let rules = Rules {
+            images: 1,
+            ..rules()
+        };
+        assert_eq!(rules.order(Method::ImageFsInfo), [1, 0]);
+        assert_eq!(rules.order(Method::ListContainers), [0, 1]);
+    }
+}
