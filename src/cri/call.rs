@@ -261,6 +261,7 @@ pub struct Call {
     /// The backend.
     pub route: OnceLock<Route>,
     phase: AtomicU8,
+    share_used: AtomicU8,
     backend_began: AtomicU64,
     backend_ended: AtomicU64,
     request_bytes: AtomicU64,
@@ -294,6 +295,7 @@ impl Call {
             answer: OnceLock::new(),
             route: OnceLock::new(),
             phase: AtomicU8::new(Phase::Reading as u8),
+            share_used: AtomicU8::new(0),
             backend_began: AtomicU64::new(UNSET),
             backend_ended: AtomicU64::new(UNSET),
             request_bytes: AtomicU64::new(0),
@@ -309,6 +311,11 @@ impl Call {
     /// Notes how far the call has come.
     pub fn set_phase(&self, phase: Phase) {
         self.phase.store(phase as u8, Ordering::Relaxed);
+    }
+
+    /// Notes that the call has used this share of its deadline, in percent. False if that was noted before.
+    pub fn reaches(&self, percent: u8) -> bool {
+        self.share_used.fetch_max(percent, Ordering::Relaxed) < percent
     }
 
     /// Time since the call entered.

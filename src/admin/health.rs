@@ -1,0 +1,92 @@
+//! Is it alive, is it ready, and if not, why?
+
+use std::fmt::Write as _;
+use std::time::Instant;
+
+use axum::extract::{RawQuery, State};
+use axum::http::StatusCode;
+
+use super::Sources;
+use crate::upstream::Upstream;
+
+/// `/livez`: the request path turns.
+pub async fn livez(State(sources): State<Sources>) -> (StatusCode, String) {
+    let silent = sources.heartbeat.silence();
+    match sources.heartbeat.is_alive() {
+        true => (StatusCode::OK, "ok\n".to_owned()),
+        false => (
+            StatusCode::SERVICE_UNAVAILABLE,
+            format!("the request path has not turned for {silent:.1?}\n"),
+        ),
+    }
+}
+
+/// `/readyz`: every backend answers. With `?verbose`, one line per backend, condition, and the oldest call.
+pub async fn readyz(
+    State(sources): State<Sources>,
+    RawQuery(query): RawQuery,
+) -> (StatusCode, String) {
+    let verbose = query.is_some_and(|q| q.split('&').any(|p| p.split('=').next() == Some("verbose")));
+    let mut text = String::new();
+    let mut ready = sources.heartbeat.is_alive();
+    for upstream in &sources.upstreams {
+        let up = upstream.health().is_up();
+        ready &= up;
+        if verbose || !up {
+            describe(&mut text, upstream);
+        }
+    }
+    if verbose {
+        describe_calls(&mut text, &sources);
+    }
+    text.push_str(if ready { "ok\n" } else { "not ready\n" });
+    let status = match ready {
+        true => StatusCode::OK,
+        false => StatusCode::SERVICE_UNAVAILABLE,
+    };
+    (status, text)
+}
+
+fn describe(text: &mut String, upstream: &Upstream) {
+    let state = upstream.health().state();
+    let name = upstream.name();
+    let since = state.since.map_or_else(String::new, |t| format!(" for {:.1?}", t.elapsed()));
+    // Writing to a String does not fail.
+    let _ = match (&state.runtime, state.up) {
+        (Some((runtime, version)), true) => {
+            writeln!(text, "[+] backend {name}: {runtime} {version} up{since}")
+        }
+        _ if state.reason.is_empty() => writeln!(text, "[-] backend {name}: not asked yet"),
+        _ => writeln!(text, "[-] backend {name}: down{since}: {}", state.reason),
+    };
+    for condition in &state.conditions {
+        let sign = if condition.status { '+' } else { '-' };
+        let _ = match condition.reason.is_empty() {
+            true => writeln!(text, "    [{sign}] {}", condition.kind),
+            false => writeln!(text, "    [{sign}] {}: {}", condition.kind, condition.reason),
+        };
+    }
+    if let Some(at) = state.last_status {
+        let _ = writeln!(text, "    last good Status {:.1?} ago", at.elapsed());
+    }
+    let reconnects = upstream.health().reconnects();
+    if reconnects > 0 {
+        let _ = writeln!(text, "    came back {reconnects} times");
+    }
+}
+
+fn describe_calls(text: &mut String, sources: &Sources) {
+    let calls = sources.in_flight.calls();
+    let now = Instant::now();
+    let _ = match calls.first() {
+        None => writeln!(text, "[+] no call in flight"),
+        Some(oldest) => writeln!(
+            text,
+            "[+] {} calls in flight, the oldest is {} for {:.1?} ({})",
+            calls.len(),
+            oldest.method,
+            now.saturating_duration_since(oldest.started),
+            oldest.phase().name(),
+        ),
+    };
+}

@@ -1,0 +1,123 @@
+//! The HTTP endpoint beside the request path. It only reads.
+//!
+//! | path | what |
+//! |---|---|
+//! | `/metrics` | Prometheus text format 0.0.4 |
+//! | `/livez` | 200 while the request path turns |
+//! | `/readyz` | 200 while every backend answers; `?verbose` says more |
+//! | `/debug/calls` | every call in flight; `?format=json` |
+//! | `/debug/log-level` | GET the log filter, PUT a new one |
+//!
+//! It runs on a thread of its own: a slow scrape costs the request path nothing.
+
+pub mod calls;
+pub mod health;
+pub mod page;
+
+use std::io;
+use std::net::{SocketAddr, TcpListener};
+use std::sync::Arc;
+
+use axum::Router;
+use axum::extract::State;
+use axum::http::{StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use axum::routing::get;
+use tokio_util::sync::CancellationToken;
+
+use crate::instrument::InFlight;
+use crate::telemetry::logging::LogHandle;
+use crate::telemetry::registry::Registry;
+use crate::upstream::Upstream;
+use crate::watchdog::Heartbeat;
+
+/// What the pages read.
+#[derive(Clone, Debug)]
+pub struct Sources {
+    /// Metrics.
+    pub registry: Arc<Registry>,
+    /// Calls in flight.
+    pub in_flight: Arc<InFlight>,
+    /// Backends.
+    pub upstreams: Vec<Arc<Upstream>>,
+    /// Whether the request path turns.
+    pub heartbeat: Arc<Heartbeat>,
+    /// The log filter.
+    pub log: LogHandle,
+}
+
+/// The endpoint cannot be opened.
+#[derive(Debug, thiserror::Error)]
+#[error("admin endpoint {address}: {source}")]
+pub struct BindError {
+    /// The address asked for.
+    address: SocketAddr,
+    /// What the kernel said.
+    source: io::Error,
+}
+
+/// Binds the address.
+///
+/// # Errors
+/// If it is taken, or not ours.
+pub fn bind(address: SocketAddr) -> Result<TcpListener, BindError> {
+    let bound = TcpListener::bind(address).and_then(|listener| {
+        listener.set_nonblocking(true)?;
+        Ok(listener)
+    });
+    bound.map_err(|source| BindError { address, source })
+}
+
+/// Serves until `stop`.
+///
+/// # Errors
+/// If the listener cannot be registered with the runtime.
+pub async fn serve(
+    listener: TcpListener,
+    sources: Sources,
+    debug: bool,
+    stop: CancellationToken,
+) -> io::Result<()> {
+    let listener = tokio::net::TcpListener::from_std(listener)?;
+    axum::serve(listener, app(sources, debug))
+        .with_graceful_shutdown(async move { stop.cancelled().await })
+        .await
+}
+
+/// The routes. With `debug` off there is nothing below `/debug`.
+pub fn app(sources: Sources, debug: bool) -> Router {
+    let mut app = Router::new()
+        .route("/", get(page::index))
+        .route("/metrics", get(metrics))
+        .route("/livez", get(health::livez))
+        .route("/readyz", get(health::readyz));
+    if debug {
+        app = app.route("/debug/calls", get(calls::page)).route(
+            "/debug/log-level",
+            get(log_level).put(set_log_level),
+        );
+    }
+    app.with_state(sources)
+}
+
+async fn metrics(State(sources): State<Sources>) -> Response {
+    match sources.registry.encode() {
+        Ok(text) => ([(header::CONTENT_TYPE, "text/plain; version=0.0.4")], text).into_response(),
+        Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, error.to_string()).into_response(),
+    }
+}
+
+async fn log_level(State(sources): State<Sources>) -> String {
+    sources.log.level()
+}
+
+async fn set_log_level(State(sources): State<Sources>, level: String) -> Response {
+    let level = level.trim();
+    match sources.log.set_level(level) {
+        Ok(()) => {
+            tracing::info!(event = "log.level", level, "log level changed");
+            StatusCode::NO_CONTENT.into_response()
+        }
+        Err(error) => (StatusCode::BAD_REQUEST, format!("{error}\n")).into_response(),
+    }
+}

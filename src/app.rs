@@ -1,0 +1,367 @@
+//! The composition root: builds every part, starts them in order, and stops them in order.
+//!
+//! Two threads. The main thread carries the calls, alone: on one thread a call costs fewer wake-ups than on two, and
+//! nothing else can get in its way. The side thread does all the rest: admin endpoint, probes, export of spans, signals
+//! of the system. The log has a writer thread of its own.
+
+use std::fmt::Write as _;
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
+use sd_notify::NotifyState;
+use sha2::{Digest, Sha256};
+use tokio::runtime::{Builder, Handle, Runtime};
+use tokio::sync::Notify;
+use tokio_util::sync::CancellationToken;
+
+use crate::admin;
+use crate::config::{BackendKind, Config, Loaded};
+use crate::cri::call::Peer;
+use crate::identity::Index;
+use crate::instrument::layer::Shared;
+use crate::instrument::signals::{Signals, watch_in_flight};
+use crate::instrument::{InFlight, stuck};
+use crate::listener::{self, Socket};
+use crate::reload::Reloader;
+use crate::router::rules::Rules;
+use crate::router::{Router, Table};
+use crate::stack::{self, Parts};
+use crate::telemetry::handles::Connections;
+use crate::telemetry::logging::{self, LogError};
+use crate::telemetry::otlp::Otlp;
+use crate::telemetry::process::{self, ConfigHash};
+use crate::telemetry::registry::{Registry, RegistryError};
+use crate::telemetry::{Accounts, catalogue};
+use crate::upstream::{Forward, Upstream, probe, resync};
+use crate::watchdog::{self, Heartbeat};
+use crate::wire::CriService;
+
+/// How long the last spans may take to leave.
+const LAST_SPANS: Duration = Duration::from_secs(3);
+
+/// Why it did not start, or did not go on.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// A runtime or a thread could not be had.
+    #[error("cannot start: {0}")]
+    Start(#[source] io::Error),
+    /// The log cannot be set up.
+    #[error(transparent)]
+    Log(#[from] LogError),
+    /// A metric is registered twice: a mistake in this program.
+    #[error(transparent)]
+    Metrics(#[from] RegistryError),
+    /// There is no CRI socket.
+    #[error(transparent)]
+    Socket(#[from] listener::Error),
+    /// There is no admin endpoint.
+    #[error(transparent)]
+    Admin(#[from] admin::BindError),
+    /// The listener broke.
+    #[error("cannot serve: {0}")]
+    Serve(#[source] io::Error),
+}
+
+/// Serves until SIGTERM or SIGINT.
+///
+/// # Errors
+/// Whatever kept it from starting, or from going on.
+pub fn serve(loaded: Loaded) -> Result<(), Error> {
+    let config = loaded.config.clone();
+    let main = Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(Error::Start)?;
+    let side = Builder::new_multi_thread()
+        .worker_threads(1)
+        .thread_name("side")
+        .enable_all()
+        .build()
+        .map_err(Error::Start)?;
+
+    let accounts = Arc::new(Accounts::default());
+    let otlp = {
+        let _inside = side.enter();
+        Otlp::start(&config.telemetry.otlp, Arc::clone(&accounts))
+    };
+    // A proxy without traces is better than none.
+    let (otlp, no_traces) = match otlp {
+        Ok(otlp) => (otlp, None),
+        Err(error) => (None, Some(error)),
+    };
+    let tracer = otlp.as_ref().map(Otlp::tracer);
+    let (log, log_guard) = logging::install(&config.telemetry.log, tracer, &accounts)?;
+    if let Some(error) = no_traces {
+        tracing::error!(event = "config.otlp", %error, "traces are off");
+    }
+    raise_descriptor_limit();
+
+    // Both addresses are taken before anything runs: a second instance fails here and disturbs nothing.
+    let socket = Socket::open(&config.server)?;
+    let admin_listener = config.admin.listen.map(admin::bind).transpose()?;
+
+    let sink = otlp.as_ref().map(Otlp::sink);
+    let parts = build(&config, sink, &accounts, [main.handle(), side.handle()])?;
+    let stop = CancellationToken::new();
+    parts.start_background(&side, &stop);
+    if let Some(listener) = admin_listener {
+        let sources = parts.sources(log.clone());
+        let served = admin::serve(listener, sources, config.admin.debug, stop.clone());
+        side.spawn(served);
+    }
+    let reloader = Reloader::new(loaded, log, Arc::clone(&parts.signals), parts.hash.clone());
+    side.spawn(watch_signals(reloader, stop.clone()));
+
+    let result = main.block_on(carry(&config, socket, &parts, stop.clone()));
+
+    // Last words: the calls that have ended are still to be told.
+    stop.cancel();
+    if let Some(otlp) = otlp {
+        otlp.shutdown(LAST_SPANS);
+    }
+    side.shutdown_timeout(LAST_SPANS);
+    tracing::info!(event = "stopped", "stopped");
+    drop(log_guard);
+    result
+}
+
+/// Everything that lives as long as the process.
+struct Built {
+    registry: Arc<Registry>,
+    signals: Arc<Signals>,
+    hash: ConfigHash,
+    in_flight: Arc<InFlight>,
+    index: Arc<Index>,
+    upstreams: Vec<Arc<Upstream>>,
+    table: Arc<Table>,
+    heartbeat: Arc<Heartbeat>,
+    connections: Arc<Connections>,
+}
+
+fn build(
+    config: &Config,
+    sink: Option<crate::telemetry::otlp::SpanSink>,
+    accounts: &Arc<Accounts>,
+    runtimes: [&Handle; 2],
+) -> Result<Built, Error> {
+    let names = config.backends.iter().map(|b| b.name.clone());
+    // Calls that go to every backend have a name of their own.
+    let all = config.backends.iter().map(|b| b.name.as_str()).collect::<Vec<_>>().join("+");
+    let registry = Registry::new(prometheus::Registry::new(), names.chain([all]));
+    let hash = ConfigHash::default();
+    hash.set(&config_hash(config));
+    process::register(&registry, hash.clone(), runtimes.map(Handle::clone).to_vec())?;
+    accounts.register(&registry)?;
+
+    let signals = Arc::new(Signals::new(&registry, config, sink)?);
+    let in_flight = Arc::new(InFlight::default());
+    watch_in_flight(&registry, Arc::clone(&in_flight) as _)?;
+
+    let limits = config.telemetry.identity;
+    let index = Arc::new(Index::new(limits.sandboxes, limits.containers));
+    let upstreams: Vec<_> = config
+        .backends
+        .iter()
+        .map(|backend| {
+            let BackendKind::Upstream { endpoint } = &backend.kind;
+            Arc::new(Upstream::new(&backend.name, endpoint.clone()))
+        })
+        .collect();
+    register_backends(&registry, &upstreams)?;
+    register_identity(&registry, &index)?;
+    let names = upstreams.iter().map(|u| Arc::clone(u.name())).collect();
+    let table = Table::new(rules(config), Arc::clone(&index), names);
+    Ok(Built {
+        connections: Arc::new(Connections::new(&registry)?),
+        registry: Arc::new(registry),
+        signals,
+        hash,
+        in_flight,
+        index,
+        upstreams,
+        table: Arc::new(table),
+        heartbeat: Arc::default(),
+    })
+}
+
+/// The routing settings with backends as numbers.
+fn rules(config: &Config) -> Rules {
+    let number = |name: &str| {
+        let found = config.backends.iter().position(|b| b.name == name);
+        // The configuration was checked: every name is one of the backends.
+        found.unwrap_or_default()
+    };
+    let mut rules = Rules {
+        backends: config.backends.len(),
+        default: number(&config.routing.default),
+        images: number(&config.routing.images),
+        handlers: Default::default(),
+    };
+    for rule in &config.routing.rules {
+        let handler = rule.runtime_handler.as_str().into();
+        // The first match wins.
+        rules.handlers.entry(handler).or_insert_with(|| number(&rule.backend));
+    }
+    rules
+}
+
+fn register_backends(registry: &Registry, upstreams: &[Arc<Upstream>]) -> Result<(), RegistryError> {
+    let backends = upstreams.to_vec();
+    registry.computed(&catalogue::BACKEND_UP, move |out| {
+        for upstream in &backends {
+            out.put(&[upstream.name()], f64::from(u8::from(upstream.health().is_up())));
+        }
+    })?;
+    let backends = upstreams.to_vec();
+    registry.computed(&catalogue::BACKEND_RECONNECTS, move |out| {
+        for upstream in &backends {
+            out.put(&[upstream.name()], upstream.health().reconnects() as f64);
+        }
+    })
+}
+
+fn register_identity(registry: &Registry, index: &Arc<Index>) -> Result<(), RegistryError> {
+    let entries = Arc::clone(index);
+    registry.computed(&catalogue::IDENTITY_ENTRIES, move |out| {
+        let (sandboxes, containers) = entries.len();
+        out.put(&["sandbox"], sandboxes as f64);
+        out.put(&["container"], containers as f64);
+    })?;
+    let lookups = Arc::clone(index);
+    registry.computed(&catalogue::IDENTITY_LOOKUPS, move |out| {
+        let (hits, misses) = lookups.lookups();
+        out.put(&["hit"], hits as f64);
+        out.put(&["miss"], misses as f64);
+    })
+}
+
+impl Built {
+    fn start_background(&self, side: &Runtime, stop: &CancellationToken) {
+        for upstream in &self.upstreams {
+            let came_up = Arc::new(Notify::new());
+            let filling = resync::run(Arc::clone(upstream), Arc::clone(&self.index), Arc::clone(&came_up));
+            side.spawn(stop.clone().run_until_cancelled_owned(filling));
+            let watching = probe::run(Arc::clone(upstream), move || came_up.notify_one());
+            side.spawn(stop.clone().run_until_cancelled_owned(watching));
+        }
+        side.spawn(watchdog::feed(Arc::clone(&self.heartbeat)));
+        let watching = stuck::run(Arc::clone(&self.in_flight), Arc::clone(&self.signals));
+        side.spawn(stop.clone().run_until_cancelled_owned(watching));
+    }
+
+    fn sources(&self, log: logging::LogHandle) -> admin::Sources {
+        admin::Sources {
+            registry: Arc::clone(&self.registry),
+            in_flight: Arc::clone(&self.in_flight),
+            upstreams: self.upstreams.clone(),
+            heartbeat: Arc::clone(&self.heartbeat),
+            log,
+        }
+    }
+
+    /// What makes the request path of each new connection.
+    fn connection_parts(&self, max_message_bytes: usize) -> Parts {
+        Parts {
+            shared: Shared {
+                observer: Arc::clone(&self.signals) as _,
+                in_flight: Arc::clone(&self.in_flight),
+                seq: Arc::default(),
+            },
+            index: Arc::clone(&self.index),
+            max_message_bytes,
+        }
+    }
+}
+
+/// Carries calls until `stop`, then drains.
+async fn carry(
+    config: &Config,
+    socket: Socket,
+    built: &Built,
+    stop: CancellationToken,
+) -> Result<(), Error> {
+    tokio::spawn(Arc::clone(&built.heartbeat).run());
+    let activated = socket.is_activated();
+    let (listener, _file) = socket.into_parts();
+    tracing::info!(
+        event = "started",
+        version = env!("CARGO_PKG_VERSION"),
+        listen = %config.server.listen.display(),
+        socket_activation = activated,
+        "serving"
+    );
+    watchdog::notify(&[NotifyState::Ready]);
+
+    let parts = built.connection_parts(config.server.max_message_bytes);
+    let (table, upstreams) = (Arc::clone(&built.table), built.upstreams.clone());
+    let make = move |peer: Arc<Peer>| {
+        let backends = upstreams
+            .iter()
+            .map(|upstream| CriService::new(Forward::new(Arc::clone(upstream))))
+            .collect();
+        let router = Router::new(Arc::clone(&table), backends);
+        stack::stack(&parts, peer, CriService::new(router))
+    };
+    let connections = Arc::clone(&built.connections);
+    let drain = config.server.drain_timeout;
+    let cut = listener::serve(listener, make, connections, stop, drain)
+        .await
+        .map_err(Error::Serve)?;
+    if cut > 0 {
+        tracing::warn!(
+            event = "drain.cut",
+            connections = cut,
+            "connections had calls in flight after the drain timeout and were cut"
+        );
+    }
+    Ok(())
+}
+
+/// SIGTERM and SIGINT stop, SIGHUP reloads.
+async fn watch_signals(mut reloader: Reloader, stop: CancellationToken) -> io::Result<()> {
+    use tokio::signal::unix::{SignalKind, signal};
+    let mut terminate = signal(SignalKind::terminate())?;
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    let mut hangup = signal(SignalKind::hangup())?;
+    loop {
+        let name = tokio::select! {
+            _ = terminate.recv() => "SIGTERM",
+            _ = interrupt.recv() => "SIGINT",
+            _ = hangup.recv() => {
+                reloader.reload();
+                continue;
+            }
+        };
+        tracing::info!(event = "stopping", signal = name, "stopping: calls in flight may end");
+        watchdog::notify(&[NotifyState::Stopping]);
+        stop.cancel();
+        return Ok(());
+    }
+}
+
+/// Each connection takes two descriptors or three; the usual soft limit of 1024 is soon reached.
+fn raise_descriptor_limit() {
+    let raised = getrlimit(Resource::RLIMIT_NOFILE).and_then(|(soft, hard)| match soft < hard {
+        true => setrlimit(Resource::RLIMIT_NOFILE, hard, hard),
+        false => Ok(()),
+    });
+    if let Err(error) = raised {
+        tracing::warn!(%error, "cannot raise the limit of open files");
+    }
+}
+
+/// A short name for the configuration in effect, to see from outside whether two nodes have the same.
+pub fn config_hash(config: &Config) -> String {
+    let mut hash = Sha256::new();
+    for (path, setting) in config.settings() {
+        hash.update(format!("{path} = {}\n", setting.value));
+    }
+    let mut text = String::with_capacity(12);
+    for byte in &hash.finalize()[..6] {
+        // Writing to a String does not fail.
+        let _ = write!(text, "{byte:02x}");
+    }
+    text
+}

@@ -1,0 +1,75 @@
+//! SIGHUP: reads the configuration again, takes over what can be, and says what cannot.
+
+use std::sync::Arc;
+
+use sd_notify::NotifyState;
+
+use crate::app::config_hash;
+use crate::config::{Loaded, reload_diff};
+use crate::instrument::signals::Signals;
+use crate::telemetry::logging::LogHandle;
+use crate::telemetry::process::ConfigHash;
+use crate::watchdog;
+
+/// Holds the configuration in effect and the parts that can follow a change.
+#[derive(Debug)]
+pub struct Reloader {
+    loaded: Loaded,
+    log: LogHandle,
+    signals: Arc<Signals>,
+    hash: ConfigHash,
+}
+
+impl Reloader {
+    /// Starts with what is in effect.
+    pub fn new(loaded: Loaded, log: LogHandle, signals: Arc<Signals>, hash: ConfigHash) -> Self {
+        Self {
+            loaded,
+            log,
+            signals,
+            hash,
+        }
+    }
+
+    /// Reads again. A configuration with an error changes nothing.
+    pub fn reload(&mut self) {
+        if let Ok(now) = NotifyState::monotonic_usec_now() {
+            watchdog::notify(&[NotifyState::Reloading, now]);
+        }
+        self.take_over();
+        watchdog::notify(&[NotifyState::Ready]);
+    }
+
+    fn take_over(&mut self) {
+        let new = match self.loaded.reload() {
+            Ok(new) => new,
+            Err(errors) => {
+                for error in errors.iter() {
+                    tracing::error!(event = "config.rejected", %error, "configuration not reloaded");
+                }
+                return;
+            }
+        };
+        let diff = reload_diff(&self.loaded.config, &new.config);
+        let config = self.loaded.config.with_reloadable_of(&new.config);
+        // Also without a difference: the level may have been changed at the admin endpoint since.
+        if let Err(error) = self.log.set_level(&config.telemetry.log.level) {
+            tracing::error!(event = "config.rejected", %error, "log level not changed");
+        }
+        self.signals.set_sampling(config.telemetry.sampling.clone());
+        self.hash.set(&config_hash(&config));
+        self.loaded.config = config;
+        tracing::info!(
+            event = "config.reloaded",
+            changed = diff.reloadable.join(" "),
+            "configuration reloaded"
+        );
+        if !diff.restart.is_empty() {
+            tracing::warn!(
+                event = "config.restart_needed",
+                keys = diff.restart.join(" "),
+                "these settings changed but take effect at the next start only"
+            );
+        }
+    }
+}

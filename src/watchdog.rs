@@ -1,0 +1,108 @@
+//! Knows whether the request path turns, and tells systemd.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use sd_notify::NotifyState;
+
+/// How often the request path beats.
+const BEAT: Duration = Duration::from_secs(1);
+
+/// Silence after which it counts as stuck. Nothing on that thread may take this long.
+const STUCK: Duration = Duration::from_secs(5);
+
+/// The pulse of the thread that carries the calls.
+#[derive(Debug)]
+pub struct Heartbeat {
+    start: Instant,
+    /// Milliseconds after `start`.
+    last: AtomicU64,
+}
+
+impl Default for Heartbeat {
+    fn default() -> Self {
+        Self {
+            start: Instant::now(),
+            last: AtomicU64::new(0),
+        }
+    }
+}
+
+impl Heartbeat {
+    fn beat(&self) {
+        let now = u64::try_from(self.start.elapsed().as_millis()).unwrap_or(u64::MAX);
+        self.last.store(now, Ordering::Relaxed);
+    }
+
+    /// Time since the last beat.
+    pub fn silence(&self) -> Duration {
+        let last = Duration::from_millis(self.last.load(Ordering::Relaxed));
+        self.start.elapsed().saturating_sub(last)
+    }
+
+    /// Whether the request path turns.
+    pub fn is_alive(&self) -> bool {
+        self.silence() < STUCK
+    }
+
+    /// Beats until dropped. Runs on the request path's own runtime: when that does not turn, this does not.
+    pub async fn run(self: Arc<Self>) {
+        let mut interval = tokio::time::interval(BEAT);
+        loop {
+            interval.tick().await;
+            self.beat();
+        }
+    }
+}
+
+/// Feeds systemd's watchdog (`WatchdogSec=`) while the heart beats; returns at once if there is none. Runs on another
+/// thread than the heart, so that it can tell.
+pub async fn feed(heartbeat: Arc<Heartbeat>) {
+    let Some(limit) = sd_notify::watchdog_enabled() else {
+        return;
+    };
+    // Half the limit, as sd_watchdog_enabled(3) advises.
+    let mut interval = tokio::time::interval(limit / 2);
+    loop {
+        interval.tick().await;
+        if heartbeat.is_alive() {
+            notify(&[NotifyState::Watchdog]);
+        } else {
+            tracing::error!(
+                event = "watchdog.starved",
+                silence_ms = heartbeat.silence().as_millis() as u64,
+                "the request path does not turn; the watchdog is not fed"
+            );
+        }
+    }
+}
+
+/// Tells the service manager, if there is one.
+pub fn notify(state: &[NotifyState<'_>]) {
+    if let Err(error) = sd_notify::notify(state) {
+        tracing::warn!(%error, "cannot notify the service manager");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_thread_that_does_not_turn_is_noticed() {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_time()
+            .start_paused(true)
+            .build()
+            .expect("runtime");
+        let heartbeat = Arc::new(Heartbeat {
+            start: Instant::now() - Duration::from_secs(60),
+            last: AtomicU64::new(0),
+        });
+        assert!(!heartbeat.is_alive());
+        runtime.spawn(Arc::clone(&heartbeat).run());
+        runtime.block_on(tokio::time::sleep(Duration::from_millis(1)));
+        assert!(heartbeat.is_alive());
+    }
+}
