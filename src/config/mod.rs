@@ -29,7 +29,6 @@ pub use reload::{ReloadDiff, Setting, reload_diff};
 pub use schema::Reload;
 pub use value::ValueError;
 
-#[allow(unused_imports)] // TMP
 pub(crate) use value::{lexical, show_endpoint};
 
 /// All settings of one process.

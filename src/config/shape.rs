@@ -164,7 +164,7 @@ mod tests {
                 let part = part.trim_end_matches("[]");
                 here = &here.get(part).expect(part).children;
             }
-            let node = here.get(key.name()).expect(key.name());
+            let node = here.get(key.name()).expect("a leaf");
             assert_eq!(node.shape, Shape::Value);
         }
     }

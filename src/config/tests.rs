@@ -56,7 +56,7 @@ fn the_defaults_are_those_of_the_plan() {
 
 #[test]
 fn nothing_at_all_says_what_to_give() {
-    let error = Config::load(None, &Overrides::default()).unwrap_err();
+    let error = Config::load(None, &Overrides::default()).expect_err("refused");
     assert_eq!(
         error.to_string(),
         "nothing to pass calls on to; give --upstream unix:///run/containerd/containerd.sock, or --config with a file that has a backend"
@@ -71,7 +71,8 @@ fn nothing_at_all_says_what_to_give() {
 
 #[test]
 fn a_missing_file_is_named() {
-    let error = Config::load(Some(Path::new("/no/such.toml")), &Overrides::default()).unwrap_err();
+    let error =
+        Config::load(Some(Path::new("/no/such.toml")), &Overrides::default()).expect_err("refused");
     assert_eq!(
         error.to_string(),
         "/no/such.toml: cannot be read: No such file or directory (os error 2)"
@@ -339,7 +340,7 @@ fn a_backend_is_neither_criscope_itself_nor_another() {
     let mut flags = upstream("/run/a.sock");
     flags.listen = Some("unix:///run/a.sock".to_owned());
     assert_eq!(
-        Config::load(None, &flags).unwrap_err().to_string(),
+        Config::load(None, &flags).expect_err("refused").to_string(),
         "--upstream: /run/a.sock is the socket criscope itself listens on; calls would go round in a circle"
     );
 }
@@ -372,7 +373,7 @@ fn bad_flags_are_named() {
     };
     assert_eq!(
         load_with("[server]\nx = 1\n", &flags)
-            .unwrap_err()
+            .expect_err("refused")
             .lines()
             .collect::<Vec<_>>(),
         [
@@ -466,7 +467,7 @@ fn a_reload_reads_the_same_file_with_the_same_flags() {
     assert_eq!(again.config.admin.listen, None);
 
     fs::write(&path, "[server]\nmode = 1\n").expect("written");
-    let error = loaded.reload().unwrap_err().to_string();
+    let error = loaded.reload().expect_err("refused").to_string();
     assert!(
         error.starts_with(&format!("{}:2: server.mode: ", path.display())),
         "{error}"

@@ -247,7 +247,9 @@ mod tests {
         assert_eq!(kind.read(&Raw::Text("text")), Ok(2));
         assert_eq!(kind.show(&1), "\"json\"");
         assert_eq!(
-            kind.read(&Raw::Text("JSON")).unwrap_err().to_string(),
+            kind.read(&Raw::Text("JSON"))
+                .expect_err("refused")
+                .to_string(),
             "expected \"json\" or \"text\", found \"JSON\""
         );
     }

@@ -118,7 +118,9 @@ mod tests {
         ] {
             assert!(read(text).is_err(), "{text}");
         }
-        let error = read("http://me:hunter2@a:4317").unwrap_err().to_string();
+        let error = read("http://me:hunter2@a:4317")
+            .expect_err("refused")
+            .to_string();
         assert!(!error.contains("hunter2"), "{error}");
     }
 }

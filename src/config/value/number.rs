@@ -175,7 +175,7 @@ mod tests {
 
     #[test]
     fn sizes_explain_what_they_refuse() {
-        let message = |raw| ANY.read(&raw).unwrap_err().to_string();
+        let message = |raw| ANY.read(&raw).expect_err("refused").to_string();
         for (text, meant) in [
             ("16MB", "16MiB"),
             ("16M", "16MiB"),

@@ -56,7 +56,7 @@ fn show(duration: Duration) -> String {
     let millis = duration.as_millis();
     for (name, unit) in UNITS {
         let unit = u128::from(unit);
-        if millis >= unit && millis % unit == 0 {
+        if millis >= unit && millis.is_multiple_of(unit) {
             return format!("{}{name}", millis / unit);
         }
     }
@@ -98,11 +98,13 @@ mod tests {
             assert!(ANY.read(&Raw::Text(text)).is_err(), "{text}");
         }
         assert_eq!(
-            ANY.read(&Raw::Integer(10)).unwrap_err().to_string(),
+            ANY.read(&Raw::Integer(10))
+                .expect_err("refused")
+                .to_string(),
             "10 has no unit; write \"10s\" or \"10ms\""
         );
         assert_eq!(
-            ANY.read(&Raw::Text("2h")).unwrap_err().to_string(),
+            ANY.read(&Raw::Text("2h")).expect_err("refused").to_string(),
             "\"2h\" is out of range; it must be from 0s to 1h"
         );
     }
