@@ -31,7 +31,11 @@ fn main() -> Result<(), Box<dyn Error>> {
 /// `CRISCOPE_VERSION`, the version with the commit if there is one.
 fn note_commit() {
     println!("cargo:rerun-if-env-changed=CRISCOPE_COMMIT");
-    let commit = env::var("CRISCOPE_COMMIT").ok().or_else(commit_from_git);
+    let commit = match env::var("CRISCOPE_COMMIT") {
+        // Set to nothing: the packager wants no commit in it.
+        Ok(commit) => Some(commit).filter(|commit| !commit.is_empty()),
+        Err(_) => commit_from_git(),
+    };
     let mut version = env::var("CARGO_PKG_VERSION").unwrap_or_default();
     if let Some(commit) = commit {
         println!("cargo:rustc-env=CRISCOPE_COMMIT={commit}");
@@ -47,10 +51,10 @@ fn commit_from_git() -> Option<String> {
     if top.canonicalize().ok()? != here.canonicalize().ok()? {
         return None;
     }
-    // HEAD names a branch, whose own file changes with every commit; cargo would rebuild each time for a missing file.
-    let branch = git(&["rev-parse", "--symbolic-full-name", "HEAD"]);
-    for name in ["HEAD".to_owned()].into_iter().chain(branch) {
-        let path = git(&["rev-parse", "--git-path", &name])?;
+    // HEAD changes when another branch is checked out, its log with every commit. Cargo would rebuild each time for a
+    // file that is not there.
+    for name in ["HEAD", "logs/HEAD"] {
+        let path = git(&["rev-parse", "--git-path", name])?;
         if Path::new(&path).exists() {
             println!("cargo:rerun-if-changed={path}");
         }

@@ -216,7 +216,7 @@ fn implied_default<'d>(
         .is_some_and(|table| table.contains_key(keys::ROUTING_DEFAULT.name));
     match named {
         [] if reader.is_empty() => reader.fail(Place::Nowhere, "", Problem::NothingGiven),
-        [] => reader.fail(Place::Nowhere, "", Problem::NoBackend),
+        [] => reader.fail(reader.whole_file(), "", Problem::NoBackend),
         [only] => return only.name.clone(),
         // Given and wrong: that has been said.
         _ if given => {}

@@ -102,6 +102,12 @@ impl<'d> Reader<'d> {
         self.root.is_none()
     }
 
+    pub(super) fn whole_file(&self) -> Place {
+        Place::File {
+            file: self.text.name.to_owned(),
+        }
+    }
+
     pub(super) fn place(&self, span: &Range<usize>) -> Place {
         self.text.place(span.start)
     }

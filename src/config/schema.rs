@@ -164,7 +164,7 @@ keys! {
         kind: Mode,
         default: Is(|| 0o660),
         reload: Reload::Restart,
-        help: "Permission bits of the socket. Whoever may write to it is root on this node.",
+        help: "Permission bits of the socket. Whoever may write to it is root on this node. With socket activation the socket unit says.",
     };
     OWNER: OwnerOf, Unset = Key {
         section: "server",
@@ -172,7 +172,7 @@ keys! {
         kind: OwnerOf,
         default: Unset("not changed"),
         reload: Reload::Restart,
-        help: "Owner of the socket. Names are looked up on this machine.",
+        help: "Owner of the socket. Names are looked up on this machine. With socket activation the socket unit says.",
     };
     MAX_MESSAGE_BYTES: Size, Is<usize> = Key {
         section: "server",

@@ -64,7 +64,7 @@ fn nothing_at_all_says_what_to_give() {
     assert_eq!(
         errors("[server]\n"),
         [
-            "no backend is configured; add a [backends.NAME] table with kind and endpoint, or give --upstream unix:///run/containerd/containerd.sock"
+            "c.toml: no backend is configured; add a [backends.NAME] table with kind and endpoint, or give --upstream unix:///run/containerd/containerd.sock"
         ]
     );
 }
@@ -466,7 +466,7 @@ fn a_reload_reads_the_same_file_with_the_same_flags() {
     assert_eq!(again.config.telemetry.log.level, "debug");
     assert_eq!(again.config.admin.listen, None);
 
-    fs::write(&path, "[server]\nmode = 1\n").expect("written");
+    fs::write(&path, format!("[server]\nmode = 1\n{ONE}")).expect("written");
     let error = loaded.reload().expect_err("refused").to_string();
     assert!(
         error.starts_with(&format!("{}:2: server.mode: ", path.display())),
