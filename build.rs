@@ -1,9 +1,11 @@
-//! Compiles `proto/api.proto` with protox, so that no `protoc` has to be installed.
+//! Compiles `proto/api.proto` with protox, so that no `protoc` has to be installed, and notes the commit.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::{env, error::Error, fs};
 
 fn main() -> Result<(), Box<dyn Error>> {
+    note_commit();
     println!("cargo:rerun-if-changed=proto/api.proto");
     let mut compiler = protox::Compiler::new(["proto"])?;
     compiler.include_imports(true).open_file("api.proto")?;
@@ -23,4 +25,46 @@ fn main() -> Result<(), Box<dyn Error>> {
         .skip_debug(["."])
         .compile_fds(compiler.file_descriptor_set())?;
     Ok(())
+}
+
+/// Sets `CRISCOPE_COMMIT` for the crate, from the environment if a packager set it there, else from git, else not; and
+/// `CRISCOPE_VERSION`, the version with the commit if there is one.
+fn note_commit() {
+    println!("cargo:rerun-if-env-changed=CRISCOPE_COMMIT");
+    let commit = match env::var("CRISCOPE_COMMIT") {
+        // Set to nothing: the packager wants no commit in it.
+        Ok(commit) => Some(commit).filter(|commit| !commit.is_empty()),
+        Err(_) => commit_from_git(),
+    };
+    let mut version = env::var("CARGO_PKG_VERSION").unwrap_or_default();
+    if let Some(commit) = commit {
+        println!("cargo:rustc-env=CRISCOPE_COMMIT={commit}");
+        version = format!("{version} ({commit})");
+    }
+    println!("cargo:rustc-env=CRISCOPE_VERSION={version}");
+}
+
+fn commit_from_git() -> Option<String> {
+    // A source archive unpacked inside another repository must not take that one's commit.
+    let top = PathBuf::from(git(&["rev-parse", "--show-toplevel"])?);
+    let here = PathBuf::from(env::var_os("CARGO_MANIFEST_DIR")?);
+    if top.canonicalize().ok()? != here.canonicalize().ok()? {
+        return None;
+    }
+    // HEAD changes when another branch is checked out, its log with every commit. Cargo would rebuild each time for a
+    // file that is not there.
+    for name in ["HEAD", "logs/HEAD"] {
+        let path = git(&["rev-parse", "--git-path", name])?;
+        if Path::new(&path).exists() {
+            println!("cargo:rerun-if-changed={path}");
+        }
+    }
+    git(&["rev-parse", "--short=12", "HEAD"])
+}
+
+fn git(args: &[&str]) -> Option<String> {
+    let output = Command::new("git").args(args).output().ok()?;
+    let text = String::from_utf8(output.stdout).ok()?;
+    let text = text.trim();
+    (output.status.success() && !text.is_empty()).then(|| text.to_owned())
 }

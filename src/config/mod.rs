@@ -1,8 +1,35 @@
 //! Typed configuration. Every value here has been validated; nothing downstream parses text.
+//!
+//! A file goes through `document` (TOML with positions), `shape` (only keys there are) and `assemble` (typed values,
+//! flags on top, checks across values). All three read the one table in `schema`, and so do the list of what a reload
+//! changes and the reference in `docs/CONFIG.md`.
+
+mod assemble;
+mod document;
+mod error;
+mod load;
+mod reference;
+mod reload;
+mod schema;
+mod shape;
+mod suggest;
+mod value;
+
+#[cfg(test)]
+mod tests;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
+
+pub use error::{ConfigError, ConfigErrors, Hint, Place, Problem};
+pub use load::{Loaded, Overrides};
+pub use reference::{EXAMPLE, reference_markdown};
+pub use reload::{ReloadDiff, Setting, reload_diff};
+pub use schema::Reload;
+pub use value::ValueError;
+
+pub(crate) use value::{lexical, show_endpoint};
 
 /// All settings of one process.
 #[derive(Clone, Debug, PartialEq)]
@@ -154,19 +181,11 @@ pub struct IdentityLimits {
 impl Config {
     /// The defaults with one upstream and nothing else set: `criscope serve --upstream unix:///...`.
     pub fn with_upstream(endpoint: PathBuf) -> Self {
-        let name = "upstream".to_owned();
+        let mut nothing = document::Reader::empty();
+        let name = assemble::UPSTREAM.to_owned();
         Self {
-            server: Server {
-                listen: PathBuf::from("/run/criscope/criscope.sock"),
-                mode: 0o660,
-                owner: None,
-                max_message_bytes: 16 << 20,
-                drain_timeout: Duration::from_secs(10),
-            },
-            admin: Admin {
-                listen: Some(SocketAddr::from(([127, 0, 0, 1], 9478))),
-                debug: true,
-            },
+            server: assemble::server(&mut nothing),
+            admin: assemble::admin(&mut nothing),
             backends: vec![Backend {
                 name: name.clone(),
                 kind: BackendKind::Upstream { endpoint },
@@ -176,25 +195,7 @@ impl Config {
                 images: name,
                 rules: Vec::new(),
             },
-            telemetry: Telemetry {
-                log: Log {
-                    format: LogFormat::Json,
-                    level: "info".to_owned(),
-                },
-                otlp: Otlp {
-                    endpoint: None,
-                    timeout: Duration::from_secs(10),
-                },
-                sampling: Sampling {
-                    mutating: 1.0,
-                    polls: 0.0,
-                    slow: Duration::from_secs(1),
-                },
-                identity: IdentityLimits {
-                    sandboxes: 8192,
-                    containers: 32768,
-                },
-            },
+            telemetry: assemble::telemetry(&mut nothing),
         }
     }
 }

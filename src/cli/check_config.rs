@@ -1,0 +1,101 @@
+//! `criscope check-config`
+
+use std::io::Write;
+use std::path::PathBuf;
+
+use super::Failure;
+use crate::config::{Backend, BackendKind, Config, Overrides, show_endpoint};
+
+/// Check a configuration file and report everything that is wrong with it
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {
+    /// The file; `-` is standard input
+    #[arg(value_name = "FILE")]
+    file: PathBuf,
+}
+
+pub(super) fn run(args: &Args) -> Result<(), Failure> {
+    let loaded = Config::load(Some(&args.file), &Overrides::default())?;
+    let mut text = String::from("ok\n");
+    for (name, value) in summary(&loaded.config) {
+        text.push_str(&format!("  {name:<9} {value}\n"));
+    }
+    Ok(anstream::stdout().lock().write_all(text.as_bytes())?)
+}
+
+/// What this configuration means, one line each.
+fn summary(config: &Config) -> Vec<(&'static str, String)> {
+    let server = &config.server;
+    let mut listen = format!(
+        "{}, mode {:04o}",
+        show_endpoint(&server.listen),
+        server.mode
+    );
+    if let Some(owner) = server.owner {
+        listen.push_str(&format!(", owner {}:{}", owner.uid, owner.gid));
+    }
+    let admin = match config.admin.listen {
+        Some(address) => format!("http://{address}"),
+        None => "off".to_owned(),
+    };
+    let mut lines = vec![("listen", listen), ("admin", admin)];
+    for backend in &config.backends {
+        lines.push(("backend", describe(backend, config)));
+    }
+    for rule in &config.routing.rules {
+        let rule = format!("handler {:?} -> {}", rule.runtime_handler, rule.backend);
+        lines.push(("rule", rule));
+    }
+    let traces = config.telemetry.otlp.endpoint.as_deref();
+    lines.push(("log", config.telemetry.log.level.clone()));
+    lines.push((
+        "traces",
+        traces
+            .unwrap_or("as OTEL_EXPORTER_OTLP_ENDPOINT says")
+            .to_owned(),
+    ));
+    lines
+}
+
+fn describe(backend: &Backend, config: &Config) -> String {
+    let BackendKind::Upstream { endpoint } = &backend.kind;
+    let mut text = format!("{}, {}", backend.name, show_endpoint(endpoint));
+    if backend.name == config.routing.default {
+        text.push_str(", default");
+    }
+    if backend.name == config.routing.images {
+        text.push_str(", images");
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_summary_says_what_goes_where() {
+        let text = "[server]\nowner = \"1:2\"\n[admin]\nlisten = \"off\"\n\
+            [backends.a]\nkind = \"upstream\"\nendpoint = \"/run/a.sock\"\n\
+            [backends.b]\nkind = \"upstream\"\nendpoint = \"/run/b.sock\"\n\
+            [routing]\ndefault = \"a\"\nimages = \"b\"\n\
+            [[routing.rules]]\nruntime_handler = \"kata\"\nbackend = \"b\"\n";
+        let config = Config::from_text("c", text, &Overrides::default()).expect("valid");
+        let lines: Vec<_> = summary(&config)
+            .into_iter()
+            .map(|(name, value)| format!("{name}: {value}"))
+            .collect();
+        assert_eq!(
+            lines,
+            [
+                "listen: unix:///run/criscope/criscope.sock, mode 0660, owner 1:2",
+                "admin: off",
+                "backend: a, unix:///run/a.sock, default",
+                "backend: b, unix:///run/b.sock, images",
+                "rule: handler \"kata\" -> b",
+                "log: info",
+                "traces: as OTEL_EXPORTER_OTLP_ENDPOINT says",
+            ]
+        );
+    }
+}

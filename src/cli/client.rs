@@ -1,0 +1,113 @@
+//! A CRI client over a unix socket, for the commands that ask a runtime or criscope itself something.
+
+use std::error::Error as _;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use http::Uri;
+use http::uri::PathAndQuery;
+use hyper_util::rt::TokioIo;
+use prost::Message;
+use tokio::net::UnixStream;
+use tokio::time::timeout;
+use tonic::transport::{Channel, Endpoint};
+use tonic::{Request, Status};
+use tower::service_fn;
+
+use crate::cri::Method;
+use crate::cri::method::ApiVersion;
+
+/// Why a call has no answer.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum CallError {
+    /// No connection.
+    #[error("cannot connect: {0}")]
+    Connect(String),
+    /// There is a connection, but what is at its other end does not speak HTTP/2.
+    #[error("does not speak gRPC over HTTP/2: {0}")]
+    Protocol(String),
+    /// Nothing came in time.
+    #[error("no answer within {} s", .0.as_secs())]
+    Timeout(Duration),
+    /// The runtime answered with an error.
+    #[error("{code}: {message}", code = crate::cri::outcome::code_name(.0.code()), message = .0.message())]
+    Status(Status),
+}
+
+/// A connection to a CRI socket.
+#[derive(Clone, Debug)]
+pub(super) struct Client {
+    channel: Channel,
+    deadline: Duration,
+}
+
+impl Client {
+    /// Connects to the socket; every call has the deadline given here.
+    pub(super) async fn connect(path: &Path, deadline: Duration) -> Result<Self, CallError> {
+        let path: PathBuf = path.to_owned();
+        let connector = service_fn(move |_: Uri| {
+            let path = path.clone();
+            async move { UnixStream::connect(path).await.map(TokioIo::new) }
+        });
+        // The authority is not used; runtimes in Go want one that is a name.
+        let endpoint = Endpoint::from_static("http://localhost");
+        let channel = timeout(deadline, endpoint.connect_with_connector(connector))
+            .await
+            .map_err(|_| CallError::Timeout(deadline))?
+            .map_err(|error| CallError::Connect(innermost(&error)))?;
+        Ok(Self { channel, deadline })
+    }
+
+    /// Makes a call with one answer, in either spelling of the service names.
+    pub(super) async fn call<Q, A>(
+        &self,
+        version: ApiVersion,
+        method: Method,
+        request: Q,
+    ) -> Result<A, CallError>
+    where
+        Q: Message + Send + Sync + 'static,
+        A: Message + Default + Send + Sync + 'static,
+    {
+        let name = method.full_name().replacen("runtime.v1.", "", 1);
+        let path = PathAndQuery::try_from(format!("/{}.{name}", version.package()))
+            .map_err(|error| CallError::Connect(error.to_string()))?;
+        let mut grpc = tonic::client::Grpc::new(self.channel.clone());
+        let call = async {
+            grpc.ready()
+                .await
+                .map_err(|error| CallError::Connect(innermost(&error)))?;
+            let codec = tonic_prost::ProstCodec::<Q, A>::default();
+            let answer = grpc.unary(Request::new(request), path, codec).await;
+            answer.map_err(classify)
+        };
+        match timeout(self.deadline, call).await {
+            Ok(answer) => Ok(answer?.into_inner()),
+            Err(_) => Err(CallError::Timeout(self.deadline)),
+        }
+    }
+}
+
+/// A status with a source was made on this side, because of the transport; so was one for an answer without
+/// `grpc-status`, such as a plain HTTP/2 server's, which tonic tells only in its text.
+fn classify(status: Status) -> CallError {
+    const MADE_UP: [&str; 2] = ["grpc-status header missing", "protocol error"];
+    match status.source() {
+        Some(error) => CallError::Protocol(innermost(error)),
+        None if MADE_UP
+            .iter()
+            .any(|text| status.message().starts_with(text)) =>
+        {
+            CallError::Protocol(status.message().to_owned())
+        }
+        None => CallError::Status(status),
+    }
+}
+
+fn innermost(error: &(dyn std::error::Error + 'static)) -> String {
+    let mut error = error;
+    while let Some(source) = error.source() {
+        error = source;
+    }
+    error.to_string()
+}

@@ -1,0 +1,44 @@
+//! `criscope completions`
+
+use std::io::{self, Write};
+
+use clap::CommandFactory;
+use clap_complete::Shell;
+
+use super::{Cli, Failure};
+
+/// Print a completion script, to be put where the shell looks for them
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {
+    shell: Shell,
+}
+
+pub(super) fn run(args: &Args) -> Result<(), Failure> {
+    Ok(io::stdout().lock().write_all(&script(args.shell))?)
+}
+
+/// Made in memory: the generator panics if it cannot write.
+fn script(shell: Shell) -> Vec<u8> {
+    let mut command = Cli::command();
+    let name = command.get_name().to_owned();
+    let mut script = Vec::new();
+    clap_complete::generate(shell, &mut command, name, &mut script);
+    script
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::ValueEnum;
+
+    use super::*;
+
+    #[test]
+    fn every_shell_learns_the_subcommands() {
+        for shell in Shell::value_variants() {
+            let script = String::from_utf8(script(*shell)).expect("text");
+            for word in ["serve", "check-config", "doctor", "upstream"] {
+                assert!(script.contains(word), "{shell}: {word}");
+            }
+        }
+    }
+}

@@ -1,0 +1,192 @@
+//! Who is connected: to criscope, and past it to the runtimes.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::fs;
+use std::path::Path;
+use std::process;
+
+use super::super::output::Finding;
+use super::process::Node;
+use super::sockdiag::{Served, served};
+use super::upstreams;
+use crate::config::{Config, lexical};
+use crate::cri::call::Client;
+
+const TOPIC: &str = "clients";
+
+pub(super) fn check(config: &Config, node: &Node) -> Vec<Finding> {
+    let served = match served() {
+        Ok(served) => served,
+        Err(error) => {
+            let text = format!("who is connected to which socket is not known: {error}");
+            return vec![Finding::warn(TOPIC, text)];
+        }
+    };
+    let owners = owners(node, &served);
+    let mut findings = vec![ours(&config.server.listen, &served, &owners, node)];
+    for (name, endpoint) in upstreams(config) {
+        findings.extend(past_us(name, endpoint, &served, &owners, node));
+    }
+    findings
+}
+
+/// Programs by name, and how many connections belong to programs this user may not look at.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Connected {
+    programs: BTreeMap<i32, String>,
+    unknown: usize,
+}
+
+impl Connected {
+    fn is_empty(&self) -> bool {
+        self.programs.is_empty() && self.unknown == 0
+    }
+
+    fn words(&self, node: &Node) -> String {
+        let pids = self.programs.keys();
+        let mut words: Vec<_> = pids.map(|pid| node.describe(*pid)).collect();
+        if self.unknown > 0 {
+            words.push(format!("{} more that only root can name", self.unknown));
+        }
+        words.join(", ")
+    }
+
+    fn has(&self, client: Client) -> bool {
+        let mut names = self.programs.values();
+        names.any(|comm| Client::from_comm(comm) == client)
+    }
+}
+
+fn connected(path: &Path, served: &[Served], owners: &HashMap<u32, (i32, String)>) -> Connected {
+    let path = lexical(path);
+    let mut connected = Connected::default();
+    for connection in served.iter().filter(|served| lexical(&served.path) == path) {
+        match owners.get(&connection.client) {
+            Some((pid, comm)) => {
+                connected.programs.insert(*pid, comm.clone());
+            }
+            None => connected.unknown += 1,
+        }
+    }
+    connected
+}
+
+fn ours(
+    listen: &Path,
+    served: &[Served],
+    owners: &HashMap<u32, (i32, String)>,
+    node: &Node,
+) -> Finding {
+    let connected = connected(listen, served, owners);
+    let shown = listen.display();
+    if connected.is_empty() {
+        return Finding::ok(TOPIC, format!("nobody is connected to {shown}"));
+    }
+    Finding::ok(
+        TOPIC,
+        format!("connected to {shown}: {}", connected.words(node)),
+    )
+}
+
+fn past_us(
+    name: &str,
+    endpoint: &Path,
+    served: &[Served],
+    owners: &HashMap<u32, (i32, String)>,
+    node: &Node,
+) -> Option<Finding> {
+    let mut connected = connected(endpoint, served, owners);
+    let own = i32::try_from(process::id()).unwrap_or_default();
+    connected
+        .programs
+        .retain(|pid, comm| *pid != own && comm != "criscope");
+    if connected.is_empty() {
+        return None;
+    }
+    let text = format!(
+        "also connected to {name}, not through criscope: {}",
+        connected.words(node)
+    );
+    let finding = Finding::ok(TOPIC, text);
+    if connected.has(Client::Kubelet) {
+        return Some(finding.hint(
+            "a kubelet's cAdvisor always asks the runtime itself, outside the CRI; see kubelet above for where its CRI calls go",
+        ));
+    }
+    Some(finding)
+}
+
+/// Which program has which of these sockets open.
+fn owners(node: &Node, served: &[Served]) -> HashMap<u32, (i32, String)> {
+    let wanted: HashSet<u32> = served.iter().map(|served| served.client).collect();
+    let mut owners = HashMap::new();
+    for pid in node.pids() {
+        // Not ours to read, or gone by now.
+        let Ok(entries) = fs::read_dir(node.path(format!("/proc/{pid}/fd"))) else {
+            continue;
+        };
+        for entry in entries.flatten() {
+            let inode = fs::read_link(entry.path())
+                .ok()
+                .and_then(|link| inode(&link));
+            if let Some(inode) = inode.filter(|inode| wanted.contains(inode)) {
+                let comm = node.comm(pid).unwrap_or_default();
+                owners.insert(inode, (pid, comm));
+            }
+        }
+    }
+    owners
+}
+
+/// The number in `socket:[123]`.
+fn inode(link: &Path) -> Option<u32> {
+    let text = link.to_str()?.strip_prefix("socket:[")?;
+    text.strip_suffix(']')?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::net::{UnixListener, UnixStream};
+
+    use super::*;
+
+    #[test]
+    fn our_own_connection_is_found_and_left_out_of_the_others() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let path = directory.path().join("a.sock");
+        let listener = UnixListener::bind(&path).expect("bound");
+        let _client = UnixStream::connect(&path).expect("connected");
+        let _server = listener.accept().expect("accepted");
+
+        let node = Node::default();
+        let served = served().expect("answered");
+        let owners = owners(&node, &served);
+        let own = i32::try_from(process::id()).expect("fits");
+        let found = connected(&path, &served, &owners);
+        assert_eq!(found.unknown, 0);
+        assert_eq!(found.programs.keys().collect::<Vec<_>>(), [&own]);
+        assert_eq!(past_us("x", &path, &served, &owners, &node), None);
+        let finding = ours(&path, &served, &owners, &node);
+        assert!(finding.text.contains(&node.describe(own)), "{finding:?}");
+    }
+
+    #[test]
+    fn what_only_root_can_name_is_counted() {
+        let served = [Served {
+            path: "/run/c.sock".into(),
+            client: 7,
+        }];
+        let found = connected(Path::new("/var/run/c.sock"), &served, &HashMap::new());
+        assert_eq!(
+            found.words(&Node::default()),
+            "1 more that only root can name"
+        );
+    }
+
+    #[test]
+    fn only_sockets_have_an_inode_here() {
+        assert_eq!(inode(Path::new("socket:[123]")), Some(123));
+        assert_eq!(inode(Path::new("pipe:[123]")), None);
+        assert_eq!(inode(Path::new("/dev/null")), None);
+    }
+}

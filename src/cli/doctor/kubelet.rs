@@ -1,0 +1,334 @@
+//! Which socket the kubelet of this node talks to. Only reads: `/proc` and the kubelet's own files.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use serde_json::Value;
+
+use super::super::output::Finding;
+use super::process::Node;
+use super::upstreams;
+use crate::config::{Config, lexical, show_endpoint};
+use crate::cri::call::Client;
+
+const TOPIC: &str = "kubelet";
+const FLAG: &str = "--container-runtime-endpoint";
+const IMAGE_FLAG: &str = "--image-service-endpoint";
+const KEY: &str = "containerRuntimeEndpoint";
+const IMAGE_KEY: &str = "imageServiceEndpoint";
+
+/// Where kubeadm puts the configuration.
+const USUAL_FILE: &str = "/var/lib/kubelet/config.yaml";
+
+/// What a kubelet uses that is told nothing (KubeletConfiguration v1beta1).
+const DEFAULT: &str = "unix:///run/containerd/containerd.sock";
+
+/// The end of the path by which a kubelet knows CRI-O and reads statistics itself instead of asking the runtime.
+const CRIO_SUFFIX: &str = "run/crio/crio.sock";
+
+/// A setting of the kubelet and where it stands.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Setting {
+    endpoint: String,
+    place: String,
+}
+
+pub(super) fn check(config: Option<&Config>, node: &Node) -> Vec<Finding> {
+    let pids: Vec<_> = node
+        .pids()
+        .into_iter()
+        .filter(|pid| {
+            let comm = node.comm(*pid);
+            comm.is_some_and(|comm| Client::from_comm(&comm) == Client::Kubelet)
+        })
+        .collect();
+    let mut findings = Vec::new();
+    for pid in &pids {
+        let arguments = node.arguments(*pid);
+        findings.extend(judge(&node.describe(*pid), &arguments, config, node));
+    }
+    if pids.is_empty() {
+        findings.extend(not_running(config, node));
+    }
+    findings.extend(config.and_then(crio));
+    findings
+}
+
+fn not_running(config: Option<&Config>, node: &Node) -> Vec<Finding> {
+    if !node.path(USUAL_FILE).exists() {
+        return vec![Finding::ok(TOPIC, "there is no kubelet on this node")];
+    }
+    let arguments = [format!("--config={USUAL_FILE}")];
+    judge(
+        "a kubelet, which does not run now,",
+        &arguments,
+        config,
+        node,
+    )
+}
+
+fn judge(who: &str, arguments: &[String], config: Option<&Config>, node: &Node) -> Vec<Finding> {
+    let runtime = effective(arguments, FLAG, KEY, node).unwrap_or_else(|| Setting {
+        endpoint: DEFAULT.to_owned(),
+        place: "its default".to_owned(),
+    });
+    let text = format!("{who} uses {} ({})", runtime.endpoint, runtime.place);
+    let Some(config) = config else {
+        return vec![Finding::ok(TOPIC, text)];
+    };
+    let used = path_of(&runtime.endpoint);
+    let ours = lexical(&config.server.listen);
+    if used != ours {
+        let change = change(&runtime, config);
+        let mut backends = upstreams(config);
+        let finding = match backends.find(|(_, endpoint)| lexical(endpoint) == used) {
+            Some((name, _)) => {
+                format!("{text}: straight to {name}, so criscope sees nothing of it")
+            }
+            None => format!("{text}: neither criscope's socket nor a backend of it"),
+        };
+        return vec![Finding::warn(TOPIC, finding).hint(change)];
+    }
+    let mut findings = vec![Finding::ok(TOPIC, text)];
+    if let Some(images) = effective(arguments, IMAGE_FLAG, IMAGE_KEY, node)
+        && path_of(&images.endpoint) != ours
+    {
+        let text = format!(
+            "{who} sends image calls to {} ({}), so criscope sees no pulls",
+            images.endpoint, images.place
+        );
+        findings.push(Finding::warn(TOPIC, text).hint(format!("remove {IMAGE_KEY}")));
+    }
+    findings
+}
+
+fn change(setting: &Setting, config: &Config) -> String {
+    let listen = show_endpoint(&config.server.listen);
+    if setting.place == FLAG {
+        // kubeadm before 1.34 writes the flag into kubeadm-flags.env.
+        return format!(
+            "the flag wins over the file: set {FLAG}={listen} where the kubelet gets it (kubeadm: /var/lib/kubelet/kubeadm-flags.env) and restart the kubelet; docs/INSTALL.md"
+        );
+    }
+    format!(
+        "once criscope runs, set {KEY}: {listen} in the kubelet's configuration and restart the kubelet; docs/INSTALL.md"
+    )
+}
+
+/// The value in effect: a flag wins over the drop-ins, the last of those over the first, they over the file.
+fn effective(arguments: &[String], name: &str, key: &str, node: &Node) -> Option<Setting> {
+    if let Some(endpoint) = flag(arguments, name) {
+        return Some(Setting {
+            endpoint,
+            place: name.to_owned(),
+        });
+    }
+    let mut files = drop_ins(arguments, node);
+    files.extend(flag(arguments, "--config").map(PathBuf::from));
+    files.into_iter().find_map(|file| {
+        let text = fs::read_to_string(node.path(&file)).ok()?;
+        let endpoint = field(&text, key)?;
+        Some(Setting {
+            endpoint,
+            place: file.display().to_string(),
+        })
+    })
+}
+
+/// The last value of a flag, written `--flag value` or `--flag=value`.
+fn flag(arguments: &[String], name: &str) -> Option<String> {
+    let mut found = None;
+    let mut rest = arguments.iter();
+    while let Some(argument) = rest.next() {
+        match argument.strip_prefix(name) {
+            Some("") => found = rest.next().cloned(),
+            Some(value) => found = value.strip_prefix('=').map(str::to_owned).or(found),
+            None => {}
+        }
+    }
+    found.filter(|value| !value.is_empty())
+}
+
+/// The files of `--config-dir`, the one that wins first: they are merged in the order of their names.
+fn drop_ins(arguments: &[String], node: &Node) -> Vec<PathBuf> {
+    let Some(directory) = flag(arguments, "--config-dir").map(PathBuf::from) else {
+        return Vec::new();
+    };
+    let Ok(entries) = fs::read_dir(node.path(&directory)) else {
+        return Vec::new();
+    };
+    let mut files: Vec<_> = entries
+        .filter_map(|entry| Some(directory.join(entry.ok()?.file_name())))
+        .filter(|path| {
+            path.extension()
+                .is_some_and(|extension| extension == "conf")
+        })
+        .collect();
+    files.sort_unstable();
+    files.reverse();
+    files
+}
+
+/// A string at the top of a KubeletConfiguration. It may be JSON; as YAML its top-level fields begin a line, and the
+/// two looked for here are plain strings, so no YAML parser is needed for them.
+fn field(text: &str, key: &str) -> Option<String> {
+    let value = if text.trim_start().starts_with('{') {
+        let json: Value = serde_json::from_str(text).ok()?;
+        json.get(key)?.as_str()?.to_owned()
+    } else {
+        let value = text
+            .lines()
+            .find_map(|line| line.strip_prefix(key)?.strip_prefix(':'))?;
+        let value = value.split(" #").next().unwrap_or_default().trim();
+        value.trim_matches(['"', '\'']).to_owned()
+    };
+    (!value.is_empty()).then_some(value)
+}
+
+fn path_of(endpoint: &str) -> PathBuf {
+    let path = endpoint.strip_prefix("unix:").unwrap_or(endpoint);
+    lexical(Path::new(path.strip_prefix("//").unwrap_or(path)))
+}
+
+/// Behind another path than CRI-O's own the kubelet asks the runtime for statistics.
+fn crio(config: &Config) -> Option<Finding> {
+    let is_crio = |path: &Path| show_endpoint(path).ends_with(CRIO_SUFFIX);
+    let listen = &config.server.listen;
+    if is_crio(listen) || !upstreams(config).any(|(_, endpoint)| is_crio(endpoint)) {
+        return None;
+    }
+    let text = format!(
+        "takes statistics from CRI-O itself behind {}, and no longer from cAdvisor",
+        show_endpoint(listen)
+    );
+    Some(Finding::warn(TOPIC, text).hint(format!(
+        "to keep it as it was, listen on a path that ends with {CRIO_SUFFIX}; docs/INSTALL.md"
+    )))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::super::output::Level;
+    use super::*;
+
+    struct Fake {
+        _directory: tempfile::TempDir,
+        node: Node,
+    }
+
+    fn node(files: &[(&str, &str)]) -> Fake {
+        let directory = tempfile::tempdir().expect("a directory");
+        let node = Node {
+            root: directory.path().to_owned(),
+        };
+        for (path, content) in files {
+            let path = node.path(path);
+            fs::create_dir_all(path.parent().expect("has one")).expect("made");
+            fs::write(path, content).expect("written");
+        }
+        Fake {
+            _directory: directory,
+            node,
+        }
+    }
+
+    fn config() -> Config {
+        Config::with_upstream("/run/containerd/containerd.sock".into())
+    }
+
+    fn only(files: &[(&str, &str)]) -> Finding {
+        let fake = node(files);
+        let findings = check(Some(&config()), &fake.node);
+        assert_eq!(findings.len(), 1, "{findings:?}");
+        findings[0].clone()
+    }
+
+    const CONFIG: &str = "/var/lib/kubelet/config.yaml";
+    const RUNS: (&str, &str) = ("/proc/812/comm", "kubelet\n");
+
+    #[test]
+    fn a_flag_wins_over_drop_ins_and_they_over_the_file() {
+        let command = "kubelet\0--config\0/etc/k.yaml\0--config-dir=/etc/k.d\0";
+        let flags =
+            format!("{command}--container-runtime-endpoint=unix:///run/criscope/criscope.sock\0");
+        let files = [
+            RUNS,
+            (
+                "/etc/k.yaml",
+                "kind: KubeletConfiguration\ncontainerRuntimeEndpoint: \"unix:///a\" # x\n",
+            ),
+            ("/etc/k.d/10.conf", "containerRuntimeEndpoint: unix:///b\n"),
+            (
+                "/etc/k.d/20.conf",
+                "{\"containerRuntimeEndpoint\": \"unix:///c\"}",
+            ),
+            ("/etc/k.d/30.txt", "containerRuntimeEndpoint: unix:///d\n"),
+        ];
+        let with =
+            |cmdline: &str| only(&[&files[..], &[("/proc/812/cmdline", cmdline)]].concat()).text;
+        assert_eq!(
+            with(&flags),
+            "kubelet (pid 812) uses unix:///run/criscope/criscope.sock (--container-runtime-endpoint)"
+        );
+        assert!(with(command).contains("uses unix:///c (/etc/k.d/20.conf): neither"));
+        assert!(with("kubelet\0--config=/etc/k.yaml\0").contains("uses unix:///a (/etc/k.yaml)"));
+    }
+
+    #[test]
+    fn a_kubelet_that_goes_past_us_is_warned_of() {
+        let finding = only(&[RUNS, ("/proc/812/cmdline", "/usr/bin/kubelet\0")]);
+        assert_eq!(finding.level, Level::Warn);
+        assert_eq!(
+            finding.text,
+            "kubelet (pid 812) uses unix:///run/containerd/containerd.sock (its default): straight to upstream, so criscope sees nothing of it"
+        );
+        let flag = "kubelet\0--container-runtime-endpoint\0/var/run/containerd/containerd.sock\0";
+        let finding = only(&[RUNS, ("/proc/812/cmdline", flag)]);
+        assert!(finding.text.contains("straight to upstream"), "{finding:?}");
+        assert!(
+            finding
+                .hint
+                .is_some_and(|hint| hint.contains("kubeadm-flags.env"))
+        );
+    }
+
+    #[test]
+    fn a_stopped_kubelet_is_read_from_its_file() {
+        let text = "containerRuntimeEndpoint: unix:///run/criscope/criscope.sock\n";
+        let finding = only(&[(CONFIG, text)]);
+        assert_eq!(finding.level, Level::Ok, "{finding:?}");
+        assert_eq!(
+            only(&[("/proc/1/comm", "init\n")]).text,
+            "there is no kubelet on this node"
+        );
+    }
+
+    #[test]
+    fn images_that_go_past_us_are_warned_of() {
+        let text = "containerRuntimeEndpoint: unix:///run/criscope/criscope.sock\n\
+                    imageServiceEndpoint: unix:///run/containerd/containerd.sock\n";
+        let fake = node(&[(CONFIG, text)]);
+        let findings = check(Some(&config()), &fake.node);
+        let levels: Vec<_> = findings.iter().map(|finding| finding.level).collect();
+        assert_eq!(levels, [Level::Ok, Level::Warn]);
+    }
+
+    #[test]
+    fn crio_is_recognised_by_its_path() {
+        let mut config = Config::with_upstream("/var/run/crio/crio.sock".into());
+        assert_eq!(
+            crio(&config).map(|finding| finding.level),
+            Some(Level::Warn)
+        );
+        config.server.listen = "/run/criscope/run/crio/crio.sock".into();
+        assert_eq!(crio(&config), None);
+    }
+
+    #[test]
+    fn nested_fields_are_not_the_setting() {
+        let text = "a:\n  containerRuntimeEndpoint: unix:///x\ncontainerRuntimeEndpointOld: y\n";
+        assert_eq!(field(text, KEY), None);
+        assert_eq!(field("containerRuntimeEndpoint: \"\"\n", KEY), None);
+        assert_eq!(field("{ not json", KEY), None);
+    }
+}

@@ -1,0 +1,64 @@
+//! The socket criscope is to listen on.
+
+use std::path::Path;
+
+use nix::unistd::{AccessFlags, eaccess};
+
+use super::super::output::Finding;
+use super::process::Node;
+use super::socket::{Socket, probe};
+
+const TOPIC: &str = "listen";
+
+/// Also gives the process of a criscope that listens there.
+pub(super) async fn check(path: &Path, node: &Node) -> (Vec<Finding>, Option<i32>) {
+    let mut findings = vec![directory(path)];
+    let (finding, holder) = occupant(path, node).await;
+    findings.push(finding);
+    (findings, holder)
+}
+
+fn directory(path: &Path) -> Finding {
+    let directory = path.parent().unwrap_or(Path::new("/"));
+    let shown = directory.display();
+    if !directory.exists() {
+        return Finding::warn(TOPIC, format!("the directory {shown} does not exist"))
+            .hint(format!("mkdir -p {shown}, or let the systemd unit make it"));
+    }
+    if !directory.is_dir() {
+        return Finding::fail(TOPIC, format!("{shown} is not a directory"));
+    }
+    match eaccess(directory, AccessFlags::W_OK | AccessFlags::X_OK) {
+        Ok(()) => Finding::ok(TOPIC, format!("{shown} is writable")),
+        Err(errno) => Finding::fail(TOPIC, format!("{shown} is not writable: {}", errno.desc()))
+            .hint("run criscope as root, or set server.listen to another directory"),
+    }
+}
+
+async fn occupant(path: &Path, node: &Node) -> (Finding, Option<i32>) {
+    let shown = path.display();
+    let finding = match probe(path).await {
+        Socket::Absent => Finding::ok(TOPIC, format!("{shown} is free")),
+        Socket::Stale => {
+            Finding::warn(TOPIC, format!("{shown} is left over; nobody listens on it"))
+                .hint("nothing to do: serve replaces it")
+        }
+        Socket::OtherFile => Finding::fail(TOPIC, format!("{shown} is there and is not a socket"))
+            .hint("move it away, or set server.listen to another path"),
+        Socket::Denied => Finding::fail(TOPIC, format!("no permission to look at {shown}"))
+            .hint("run the doctor as root"),
+        Socket::Broken(error) => Finding::fail(TOPIC, format!("{shown}: {error}")),
+        Socket::Live(None) => Finding::fail(TOPIC, format!("somebody already listens on {shown}")),
+        // With socket activation systemd keeps listening while criscope is down.
+        Socket::Live(Some(1)) => Finding::ok(TOPIC, format!("systemd holds {shown} for criscope")),
+        Socket::Live(Some(pid)) if node.comm(pid).as_deref() == Some("criscope") => {
+            let text = format!("{} serves {shown}", node.describe(pid));
+            return (Finding::ok(TOPIC, text), Some(pid));
+        }
+        Socket::Live(Some(pid)) => {
+            let text = format!("{} already listens on {shown}", node.describe(pid));
+            Finding::fail(TOPIC, text).hint("stop it, or set server.listen to another path")
+        }
+    };
+    (finding, None)
+}

@@ -1,0 +1,63 @@
+//! The processes of this node, as `/proc` shows them.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// Where the node's files are. Everything below is read through it, so that tests can make one up.
+#[derive(Debug)]
+pub(super) struct Node {
+    pub(super) root: PathBuf,
+}
+
+impl Default for Node {
+    fn default() -> Self {
+        Self {
+            root: PathBuf::from("/"),
+        }
+    }
+}
+
+impl Node {
+    /// The place of an absolute path.
+    pub(super) fn path(&self, path: impl AsRef<Path>) -> PathBuf {
+        let path = path.as_ref();
+        self.root.join(path.strip_prefix("/").unwrap_or(path))
+    }
+
+    /// The content of a file of `/proc/PID`.
+    pub(super) fn proc(&self, pid: i32, file: &str) -> Option<String> {
+        let bytes = fs::read(self.path(format!("/proc/{pid}/{file}"))).ok()?;
+        Some(String::from_utf8_lossy(&bytes).into_owned())
+    }
+
+    /// The name of a program, at most 15 bytes.
+    pub(super) fn comm(&self, pid: i32) -> Option<String> {
+        Some(self.proc(pid, "comm")?.trim_end().to_owned())
+    }
+
+    /// A program in words: `kubelet (pid 812)`.
+    pub(super) fn describe(&self, pid: i32) -> String {
+        match self.comm(pid) {
+            Some(comm) => format!("{comm} (pid {pid})"),
+            None => format!("pid {pid}"),
+        }
+    }
+
+    /// The arguments of a program, its own name first.
+    pub(super) fn arguments(&self, pid: i32) -> Vec<String> {
+        let line = self.proc(pid, "cmdline").unwrap_or_default();
+        line.split_terminator('\0').map(str::to_owned).collect()
+    }
+
+    /// All processes, in the order of their ids.
+    pub(super) fn pids(&self) -> Vec<i32> {
+        let Ok(entries) = fs::read_dir(self.path("/proc")) else {
+            return Vec::new();
+        };
+        let mut pids: Vec<i32> = entries
+            .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
+            .collect();
+        pids.sort_unstable();
+        pids
+    }
+}

@@ -1,0 +1,191 @@
+//! The unix sockets of this network namespace and what is at their other end: `sock_diag(7)`, the only place where the
+//! kernel tells the peer of a unix socket. `/proc/net/unix` does not.
+
+use std::ffi::OsStr;
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
+
+use nix::errno::Errno;
+use nix::sys::socket::{
+    AddressFamily, MsgFlags, NetlinkAddr, SockFlag, SockProtocol, SockType, recv, sendto, socket,
+};
+
+/// A connected socket with a name: the server's end of a connection.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Served {
+    /// The path the server bound.
+    pub(super) path: PathBuf,
+    /// Inode of the client's socket.
+    pub(super) client: u32,
+}
+
+// linux/netlink.h
+const HEADER: usize = 16;
+const NLMSG_ERROR: u16 = 2;
+const NLMSG_DONE: u16 = 3;
+const NLM_F_REQUEST: u16 = 0x1;
+const NLM_F_DUMP: u16 = 0x300;
+// linux/sock_diag.h and linux/unix_diag.h
+const SOCK_DIAG_BY_FAMILY: u16 = 20;
+const AF_UNIX: u8 = 1;
+const UDIAG_SHOW_NAME: u32 = 0x1;
+const UDIAG_SHOW_PEER: u32 = 0x4;
+const UNIX_DIAG_NAME: u16 = 0;
+const UNIX_DIAG_PEER: u16 = 2;
+/// Length of `struct unix_diag_msg`.
+const MESSAGE: usize = 16;
+/// In `udiag_states` a bit per state; 1 is `TCP_ESTABLISHED`, which unix sockets use too.
+const ESTABLISHED: u32 = 1 << 1;
+
+/// The server's ends of all connections over sockets with a path.
+///
+/// # Errors
+/// If the kernel has no `unix_diag`, or does not answer.
+pub(super) fn served() -> io::Result<Vec<Served>> {
+    let socket = socket(
+        AddressFamily::Netlink,
+        SockType::Datagram,
+        SockFlag::SOCK_CLOEXEC,
+        SockProtocol::NetlinkSockDiag,
+    )?;
+    let to_kernel = NetlinkAddr::new(0, 0);
+    sendto(
+        socket.as_raw_fd(),
+        &request(),
+        &to_kernel,
+        MsgFlags::empty(),
+    )?;
+    let mut found = Vec::new();
+    // A dump comes in datagrams of at most 32 KiB (NLMSG_GOODSIZE and above).
+    let mut buffer = vec![0; 64 << 10];
+    while !read_some(&socket, &mut buffer, &mut found)? {}
+    Ok(found)
+}
+
+/// Reads one datagram; true at the end of the dump.
+fn read_some(socket: &OwnedFd, buffer: &mut [u8], found: &mut Vec<Served>) -> io::Result<bool> {
+    let length = match recv(socket.as_raw_fd(), buffer, MsgFlags::empty()) {
+        Err(Errno::EINTR) => return Ok(false),
+        result => result?,
+    };
+    parse(buffer.get(..length).unwrap_or_default(), found)
+}
+
+/// `struct nlmsghdr` and `struct unix_diag_req`.
+fn request() -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(HEADER + 24);
+    bytes.extend(40_u32.to_ne_bytes());
+    bytes.extend(SOCK_DIAG_BY_FAMILY.to_ne_bytes());
+    bytes.extend((NLM_F_REQUEST | NLM_F_DUMP).to_ne_bytes());
+    bytes.extend([0; 8]); // sequence and port
+    bytes.extend([AF_UNIX, 0, 0, 0]); // family, protocol, padding
+    bytes.extend(ESTABLISHED.to_ne_bytes());
+    bytes.extend(0_u32.to_ne_bytes()); // any inode
+    bytes.extend((UDIAG_SHOW_NAME | UDIAG_SHOW_PEER).to_ne_bytes());
+    bytes.extend([0xff; 8]); // no cookie
+    bytes
+}
+
+fn parse(mut bytes: &[u8], found: &mut Vec<Served>) -> io::Result<bool> {
+    while let (Some(length), Some(kind)) = (u32_at(bytes, 0), u16_at(bytes, 4)) {
+        let length = usize::try_from(length).unwrap_or(usize::MAX);
+        let Some(payload) = bytes.get(HEADER..length) else {
+            return Err(io::Error::from(io::ErrorKind::InvalidData));
+        };
+        match kind {
+            NLMSG_DONE => return Ok(true),
+            NLMSG_ERROR => {
+                let code = u32_at(payload, 0).map_or(0, |code| -code.cast_signed());
+                return Err(io::Error::from_raw_os_error(code));
+            }
+            SOCK_DIAG_BY_FAMILY => found.extend(message(payload)),
+            _ => {}
+        }
+        bytes = bytes.get(aligned(length)..).unwrap_or_default();
+    }
+    Ok(false)
+}
+
+/// `struct unix_diag_msg` and its attributes; `None` if it has no path or no peer.
+fn message(payload: &[u8]) -> Option<Served> {
+    let mut attributes = payload.get(MESSAGE..)?;
+    let (mut path, mut client) = (None, None);
+    while let (Some(length), Some(kind)) = (u16_at(attributes, 0), u16_at(attributes, 2)) {
+        let length = usize::from(length);
+        let value = attributes.get(4..length)?;
+        match kind {
+            // An abstract name begins with a zero and is no path.
+            UNIX_DIAG_NAME if value.starts_with(b"/") => {
+                let end = value.iter().position(|byte| *byte == 0);
+                let name = value.get(..end.unwrap_or(value.len()))?;
+                path = Some(PathBuf::from(OsStr::from_bytes(name)));
+            }
+            UNIX_DIAG_PEER => client = u32_at(value, 0),
+            _ => {}
+        }
+        attributes = attributes.get(aligned(length)..).unwrap_or_default();
+    }
+    Some(Served {
+        path: path?,
+        client: client?,
+    })
+}
+
+fn aligned(length: usize) -> usize {
+    length.saturating_add(3) & !3
+}
+
+fn u16_at(bytes: &[u8], at: usize) -> Option<u16> {
+    let bytes = bytes.get(at..at + 2)?;
+    Some(u16::from_ne_bytes(bytes.try_into().ok()?))
+}
+
+fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
+    let bytes = bytes.get(at..at + 4)?;
+    Some(u32::from_ne_bytes(bytes.try_into().ok()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::MetadataExt;
+    use std::os::unix::net::{UnixListener, UnixStream};
+
+    use super::*;
+
+    #[test]
+    fn the_kernel_tells_who_is_at_the_other_end() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let path = directory.path().join("a.sock");
+        let listener = UnixListener::bind(&path).expect("bound");
+        let client = UnixStream::connect(&path).expect("connected");
+        let _server = listener.accept().expect("accepted");
+        let link = format!("/proc/self/fd/{}", client.as_raw_fd());
+        let inode = std::fs::metadata(link).expect("there").ino();
+        let expected = Served {
+            path,
+            client: u32::try_from(inode).expect("fits"),
+        };
+        assert!(served().expect("answered").contains(&expected));
+    }
+
+    #[test]
+    fn broken_answers_are_errors_or_nothing() {
+        let mut found = Vec::new();
+        let mut short = 100_u32.to_ne_bytes().to_vec();
+        short.extend([0; 12]);
+        assert!(parse(&short, &mut found).is_err());
+        let mut error = 20_u32.to_ne_bytes().to_vec();
+        error.extend(NLMSG_ERROR.to_ne_bytes());
+        error.extend([0; 10]);
+        error.extend((-2_i32).to_ne_bytes());
+        let error = parse(&error, &mut found).expect_err("told");
+        assert_eq!(error.raw_os_error(), Some(2));
+        assert_eq!(message(&[0; 3]), None);
+        let mut looping = vec![0; MESSAGE];
+        looping.extend([0; 8]);
+        assert_eq!(message(&looping), None);
+        assert!(found.is_empty());
+    }
+}

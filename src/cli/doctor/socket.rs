@@ -1,0 +1,48 @@
+//! What there is at the path of a unix socket.
+
+use std::fs;
+use std::io::{self, ErrorKind};
+use std::os::unix::fs::FileTypeExt;
+use std::path::Path;
+
+use tokio::net::UnixStream;
+
+/// The state of a socket's path.
+#[derive(Debug)]
+pub(super) enum Socket {
+    /// No such file.
+    Absent,
+    /// A file, but not a socket.
+    OtherFile,
+    /// A socket that nobody listens on any more.
+    Stale,
+    /// Somebody listens: the process, if the kernel says which.
+    Live(Option<i32>),
+    /// Not for this user.
+    Denied,
+    /// Something else.
+    Broken(io::Error),
+}
+
+/// Looks, and connects if it is a socket. The connection is closed at once.
+pub(super) async fn probe(path: &Path) -> Socket {
+    match fs::metadata(path) {
+        Ok(meta) if !meta.file_type().is_socket() => return Socket::OtherFile,
+        Ok(_) => {}
+        Err(error) => return from_error(error),
+    }
+    match UnixStream::connect(path).await {
+        // The kernel keeps the credentials of whoever called listen(2) (SO_PEERCRED, unix(7)).
+        Ok(stream) => Socket::Live(stream.peer_cred().ok().and_then(|peer| peer.pid())),
+        Err(error) => from_error(error),
+    }
+}
+
+fn from_error(error: io::Error) -> Socket {
+    match error.kind() {
+        ErrorKind::NotFound => Socket::Absent,
+        ErrorKind::ConnectionRefused => Socket::Stale,
+        ErrorKind::PermissionDenied => Socket::Denied,
+        _ => Socket::Broken(error),
+    }
+}

@@ -1,0 +1,141 @@
+//! The runtimes that calls are passed on to.
+
+use std::path::Path;
+
+use tonic::Code;
+
+use super::super::client::{CallError, Client};
+use super::super::output::Finding;
+use super::PATIENCE;
+use super::process::Node;
+use super::socket::{Socket, probe};
+use crate::cri::Method;
+use crate::cri::method::ApiVersion;
+use crate::cri::v1::{
+    RuntimeCondition, StatusRequest, StatusResponse, VersionRequest, VersionResponse,
+};
+
+pub(super) async fn check(name: &str, endpoint: &Path, node: &Node) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    match reach(name, endpoint, node).await {
+        Ok(finding) => findings.push(finding),
+        Err(finding) => return vec![finding],
+    }
+    match ask(name, endpoint, &mut findings).await {
+        Ok(()) => {}
+        Err(finding) => findings.push(finding),
+    }
+    findings
+}
+
+/// Whether somebody listens.
+async fn reach(name: &str, endpoint: &Path, node: &Node) -> Result<Finding, Finding> {
+    let shown = endpoint.display();
+    let start = "start the runtime; criscope may start first, it waits for it";
+    Err(match probe(endpoint).await {
+        Socket::Live(pid) => {
+            let who = pid.map(|pid| format!(": {}", node.describe(pid)));
+            let text = format!("{shown} accepts connections{}", who.unwrap_or_default());
+            if pid.is_some_and(|pid| node.comm(pid).as_deref() == Some("criscope")) {
+                return Ok(
+                    Finding::warn(name, format!("{text}, another criscope")).hint(
+                        "every call would be measured twice; point the endpoint at the runtime",
+                    ),
+                );
+            }
+            return Ok(Finding::ok(name, text));
+        }
+        Socket::Absent => Finding::fail(name, format!("{shown} does not exist")).hint(start),
+        Socket::Stale => {
+            Finding::fail(name, format!("{shown} is left over; nobody listens on it")).hint(start)
+        }
+        Socket::OtherFile => Finding::fail(name, format!("{shown} is not a socket"))
+            .hint("set the endpoint to the socket of a runtime"),
+        Socket::Denied => Finding::fail(name, format!("no permission to connect to {shown}"))
+            .hint("run as root, or as the owner of that socket"),
+        Socket::Broken(error) => Finding::fail(name, format!("{shown}: {error}")),
+    })
+}
+
+/// Whether who listens is a CRI runtime, and how it feels.
+async fn ask(name: &str, endpoint: &Path, findings: &mut Vec<Finding>) -> Result<(), Finding> {
+    let wrong = |error: CallError| refusal(name, &error);
+    let client = Client::connect(endpoint, PATIENCE).await.map_err(wrong)?;
+    let version = match says_version(&client, ApiVersion::V1).await {
+        Ok(answer) => {
+            findings.push(Finding::ok(name, describe(&answer, ApiVersion::V1)));
+            ApiVersion::V1
+        }
+        Err(CallError::Status(status)) if status.code() == Code::Unimplemented => {
+            let answer = says_version(&client, ApiVersion::V1Alpha2).await;
+            let text = describe(&answer.map_err(wrong)?, ApiVersion::V1Alpha2);
+            findings.push(Finding::warn(name, text).hint(
+                "an old runtime: criscope translates, but a kubelet from 1.26 on wants v1 features of it",
+            ));
+            ApiVersion::V1Alpha2
+        }
+        Err(error) => return Err(wrong(error)),
+    };
+    let status: StatusResponse = client
+        .call(version, Method::Status, StatusRequest { verbose: false })
+        .await
+        .map_err(wrong)?;
+    let conditions = status.status.map(|status| status.conditions);
+    let conditions = conditions.unwrap_or_default();
+    for kind in ["RuntimeReady", "NetworkReady"] {
+        let found = conditions.iter().find(|condition| condition.r#type == kind);
+        findings.push(judge(name, kind, found));
+    }
+    Ok(())
+}
+
+async fn says_version(client: &Client, version: ApiVersion) -> Result<VersionResponse, CallError> {
+    let request = VersionRequest {
+        version: String::new(),
+    };
+    client.call(version, Method::Version, request).await
+}
+
+fn describe(answer: &VersionResponse, version: ApiVersion) -> String {
+    format!(
+        "{} {} speaks {}",
+        answer.runtime_name,
+        answer.runtime_version,
+        version.package()
+    )
+}
+
+fn refusal(name: &str, error: &CallError) -> Finding {
+    let finding = Finding::fail(name, error.to_string());
+    match error {
+        CallError::Status(status) if status.code() == Code::Unimplemented => {
+            Finding::fail(name, "speaks gRPC, but has no CRI").hint(
+                "containerd: take \"cri\" out of disabled_plugins in /etc/containerd/config.toml and restart it",
+            )
+        }
+        CallError::Status(_) => finding.hint("see the runtime's log"),
+        CallError::Protocol(_) => finding.hint("this is not the socket of a CRI runtime"),
+        CallError::Timeout(_) => {
+            finding.hint("it hangs, or does not speak gRPC; see its log, or restart it")
+        }
+        CallError::Connect(_) => finding,
+    }
+}
+
+fn judge(name: &str, kind: &str, condition: Option<&RuntimeCondition>) -> Finding {
+    let Some(condition) = condition else {
+        return Finding::warn(name, format!("says nothing about {kind}"));
+    };
+    if condition.status {
+        return Finding::ok(name, kind);
+    }
+    let text = format!("not {kind}: {} {}", condition.reason, condition.message);
+    let text = text.trim_end();
+    if kind == "NetworkReady" {
+        // A new node gets its CNI configuration from a pod on the host's network.
+        return Finding::warn(name, text).hint(
+            "pods with their own network wait until there is a CNI configuration in /etc/cni/net.d",
+        );
+    }
+    Finding::fail(name, text).hint("see the runtime's log")
+}

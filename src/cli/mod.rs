@@ -1,0 +1,179 @@
+//! The command line: one file per subcommand, each with its `Args` and a `run`.
+
+mod check_config;
+mod client;
+mod completions;
+mod doctor;
+mod output;
+mod serve;
+
+use std::ffi::OsString;
+use std::io;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+use crate::app;
+use crate::config::{Config, ConfigErrors, Loaded, Overrides};
+
+/// Bad flags or a bad configuration: `EX_USAGE` of sysexits(3).
+const EX_USAGE: u8 = 64;
+
+/// The version of this program.
+pub const VERSION: &str = env!("CARGO_PKG_VERSION");
+
+/// The commit it was built from, if that was known.
+pub const COMMIT: Option<&str> = option_env!("CRISCOPE_COMMIT");
+
+/// Shows what goes on between the kubelet and the container runtime.
+#[derive(Debug, Parser)]
+#[command(name = "criscope", version = env!("CRISCOPE_VERSION"), subcommand_required = true, arg_required_else_help = true)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    Serve(serve::Args),
+    CheckConfig(check_config::Args),
+    Doctor(doctor::Args),
+    Completions(completions::Args),
+}
+
+/// Parses the arguments, the program's name first, and does what they say.
+///
+/// # Errors
+/// What went wrong; [`Failure::report`] prints it and gives the exit code.
+pub fn run(args: impl IntoIterator<Item = OsString>) -> Result<(), Failure> {
+    match Cli::try_parse_from(args)?.command {
+        Command::Serve(args) => serve::run(&args),
+        Command::CheckConfig(args) => check_config::run(&args),
+        Command::Doctor(args) => doctor::run(&args),
+        Command::Completions(args) => completions::run(&args),
+    }
+}
+
+/// Why a command did not do what it was asked to.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Failure {
+    /// The arguments are wrong, or they ask for help.
+    #[error(transparent)]
+    Arguments(#[from] clap::Error),
+    /// The configuration is wrong.
+    #[error(transparent)]
+    Config(#[from] ConfigErrors),
+    /// `serve` failed.
+    #[error(transparent)]
+    Serve(#[from] app::Error),
+    /// What the command found is not good; it has been printed.
+    #[error("not everything is well")]
+    Found,
+    /// The output could not be written, or a thread or socket could not be had.
+    #[error(transparent)]
+    Io(#[from] io::Error),
+}
+
+impl Failure {
+    /// Tells the user on standard error and gives the exit code: 64 for bad arguments or configuration, else 1.
+    pub fn report(&self) -> ExitCode {
+        match self {
+            Self::Arguments(error) => {
+                // Nobody is left to tell if standard error is closed.
+                let _ = error.print();
+                if error.use_stderr() {
+                    ExitCode::from(EX_USAGE)
+                } else {
+                    ExitCode::SUCCESS
+                }
+            }
+            Self::Config(errors) => {
+                for error in errors.iter() {
+                    output::error(error);
+                }
+                ExitCode::from(EX_USAGE)
+            }
+            Self::Found => ExitCode::FAILURE,
+            // `criscope doctor | head` is no failure.
+            Self::Io(error) if error.kind() == io::ErrorKind::BrokenPipe => ExitCode::SUCCESS,
+            Self::Serve(_) | Self::Io(_) => {
+                output::error(self);
+                ExitCode::FAILURE
+            }
+        }
+    }
+}
+
+/// Where the configuration comes from, for every command that needs one.
+#[derive(Clone, Debug, Default, clap::Args)]
+struct ConfigArgs {
+    /// Configuration file (TOML)
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// Socket to listen on [default: unix:///run/criscope/criscope.sock]
+    #[arg(long, value_name = "URI")]
+    listen: Option<String>,
+    /// Socket of the runtime to pass calls on to, such as unix:///run/containerd/containerd.sock
+    #[arg(long, value_name = "URI")]
+    upstream: Option<String>,
+    /// Address for metrics, health and pages, or "off" [default: 127.0.0.1:9478]
+    #[arg(long, value_name = "ADDR")]
+    admin: Option<String>,
+}
+
+impl ConfigArgs {
+    fn load(&self) -> Result<Loaded, ConfigErrors> {
+        let overrides = Overrides {
+            listen: self.listen.clone(),
+            upstream: self.upstream.clone(),
+            admin: self.admin.clone(),
+        };
+        Config::load(self.config.as_deref(), &overrides)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    fn failure(args: &[&str]) -> Failure {
+        let args = ["criscope"].iter().chain(args).map(OsString::from);
+        run(args).expect_err("fails")
+    }
+
+    fn code(args: &[&str]) -> String {
+        format!("{:?}", failure(args).report())
+    }
+
+    #[test]
+    fn the_definition_is_sound() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn exit_codes_tell_usage_from_failure() {
+        let usage = format!("{:?}", ExitCode::from(64));
+        assert_eq!(code(&["serve", "--nonsense"]), usage);
+        assert_eq!(code(&["no-such-command"]), usage);
+        assert_eq!(code(&["serve"]), usage, "no upstream and no file");
+        assert_eq!(code(&["check-config", "/no/such/file"]), usage);
+        let success = format!("{:?}", ExitCode::SUCCESS);
+        assert_eq!(code(&["--version"]), success);
+        assert_eq!(code(&["help", "serve"]), success);
+        let pipe = Failure::Io(io::Error::from(io::ErrorKind::BrokenPipe));
+        assert_eq!(format!("{:?}", pipe.report()), success);
+    }
+
+    #[test]
+    fn the_version_has_the_commit_if_there_is_one() {
+        let version = failure(&["--version"]).to_string();
+        assert!(version.starts_with("criscope 0."), "{version}");
+        if let Some(commit) = COMMIT {
+            assert!(version.contains(commit), "{version}");
+        }
+    }
+}

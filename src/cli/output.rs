@@ -1,0 +1,143 @@
+//! What people see: lines that say ok, warn or fail. Colour only on a terminal, and not if `NO_COLOR` is set (`anstream`
+//! knows the conventions).
+
+use std::fmt::Display;
+use std::io::{self, Write};
+
+use anstyle::{AnsiColor, Style};
+use serde::Serialize;
+
+/// How good a finding is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum Level {
+    Ok,
+    Warn,
+    Fail,
+}
+
+impl Level {
+    fn word(self) -> &'static str {
+        match self {
+            Self::Ok => "ok",
+            Self::Warn => "warn",
+            Self::Fail => "fail",
+        }
+    }
+
+    fn style(self) -> Style {
+        match self {
+            Self::Ok => AnsiColor::Green.on_default(),
+            Self::Warn => AnsiColor::Yellow.on_default().bold(),
+            Self::Fail => AnsiColor::Red.on_default().bold(),
+        }
+    }
+}
+
+/// One line of a report, and what to do about it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub(super) struct Finding {
+    pub(super) level: Level,
+    /// What was looked at.
+    pub(super) topic: String,
+    /// What was found.
+    pub(super) text: String,
+    /// What to do about it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) hint: Option<String>,
+}
+
+impl Finding {
+    pub(super) fn new(level: Level, topic: &str, text: impl Into<String>) -> Self {
+        Self {
+            level,
+            topic: topic.to_owned(),
+            text: text.into(),
+            hint: None,
+        }
+    }
+
+    pub(super) fn ok(topic: &str, text: impl Into<String>) -> Self {
+        Self::new(Level::Ok, topic, text)
+    }
+
+    pub(super) fn warn(topic: &str, text: impl Into<String>) -> Self {
+        Self::new(Level::Warn, topic, text)
+    }
+
+    pub(super) fn fail(topic: &str, text: impl Into<String>) -> Self {
+        Self::new(Level::Fail, topic, text)
+    }
+
+    pub(super) fn hint(mut self, hint: impl Into<String>) -> Self {
+        self.hint = Some(hint.into());
+        self
+    }
+
+    /// Writes it with colours; `anstream` takes them out where they do not belong.
+    pub(super) fn write(&self, out: &mut impl Write) -> io::Result<()> {
+        let style = self.level.style();
+        writeln!(
+            out,
+            "{style}{:<4}{style:#}  {:<8}  {}",
+            self.level.word(),
+            self.topic,
+            printable(&self.text)
+        )?;
+        if let Some(hint) = &self.hint {
+            let style = Style::new().dimmed();
+            writeln!(out, "{:16}{style}-> {}{style:#}", "", printable(hint))?;
+        }
+        Ok(())
+    }
+}
+
+/// Text from elsewhere (a runtime's message, the name of a process) cannot move the cursor or colour the screen.
+fn printable(text: &str) -> String {
+    text.chars()
+        .map(|c| if c.is_control() { ' ' } else { c })
+        .collect()
+}
+
+/// A line on standard error.
+pub(super) fn error(what: impl Display) {
+    let style = Level::Fail.style();
+    // Nobody is left to tell if standard error is closed.
+    let _ = writeln!(anstream::stderr(), "{style}error:{style:#} {what}");
+}
+
+#[cfg(test)]
+mod tests {
+    use anstream::{AutoStream, ColorChoice};
+
+    use super::*;
+
+    fn written(choice: ColorChoice, finding: &Finding) -> String {
+        let mut out = AutoStream::new(Vec::new(), choice);
+        finding.write(&mut out).expect("written");
+        String::from_utf8(out.into_inner()).expect("text")
+    }
+
+    #[test]
+    fn a_line_is_the_same_with_and_without_colour() {
+        let finding = Finding::fail("upstream", "no socket").hint("start it");
+        assert_eq!(
+            written(ColorChoice::Never, &finding),
+            "fail  upstream  no socket\n                -> start it\n"
+        );
+        assert!(written(ColorChoice::AlwaysAnsi, &finding).contains("\u{1b}[31m"));
+    }
+
+    #[test]
+    fn foreign_text_cannot_control_the_terminal() {
+        let finding = Finding::ok("status", "a\u{1b}[2J\nb");
+        let line = written(ColorChoice::AlwaysAnsi, &finding);
+        assert!(line.ends_with("a [2J b\n"), "{line:?}");
+    }
+
+    #[test]
+    fn json_leaves_out_what_is_not_there() {
+        let json = serde_json::to_string(&Finding::warn("kubelet", "x")).expect("json");
+        assert_eq!(json, r#"{"level":"warn","topic":"kubelet","text":"x"}"#);
+    }
+}

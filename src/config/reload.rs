@@ -1,0 +1,172 @@
+//! What changed between two configurations, and which of it takes effect without a restart.
+
+use std::collections::BTreeMap;
+
+use super::schema::{self as keys, Key, KindOfBackend, Reload};
+use super::value::Kind;
+use super::{
+    Admin, Backend, BackendKind, Config, IdentityLimits, Log, Otlp, Routing, Rule, Sampling,
+    Server, Telemetry,
+};
+
+/// The key paths whose values differ.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ReloadDiff {
+    /// What takes effect now.
+    pub reloadable: Vec<String>,
+    /// What needs a restart.
+    pub restart: Vec<String>,
+}
+
+/// Compares two configurations key by key.
+pub fn reload_diff(old: &Config, new: &Config) -> ReloadDiff {
+    let (old, new) = (old.settings(), new.settings());
+    let mut diff = ReloadDiff::default();
+    let differ =
+        |path: &&String| old.get(*path).map(|s| &s.value) != new.get(*path).map(|s| &s.value);
+    let mut paths: Vec<_> = old.keys().chain(new.keys()).filter(differ).collect();
+    paths.sort_unstable();
+    paths.dedup();
+    for path in paths {
+        let setting = new.get(path).or_else(|| old.get(path));
+        match setting.map(|setting| setting.reload) {
+            Some(Reload::Live) => diff.reloadable.push(path.clone()),
+            _ => diff.restart.push(path.clone()),
+        }
+    }
+    diff
+}
+
+/// One value in effect.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Setting {
+    /// As it would be written in the file.
+    pub value: String,
+    /// When a change takes effect.
+    pub reload: Reload,
+}
+
+#[derive(Default)]
+struct Listing(BTreeMap<String, Setting>);
+
+impl Listing {
+    fn add<K: Kind, D>(&mut self, key: &Key<K, D>, value: &K::Value) {
+        self.add_at(key.section, key, value);
+    }
+
+    fn add_at<K: Kind, D>(&mut self, path: &str, key: &Key<K, D>, value: &K::Value) {
+        let setting = Setting {
+            value: key.kind.show(value),
+            reload: key.reload,
+        };
+        self.0.insert(format!("{path}.{}", key.name), setting);
+    }
+}
+
+impl Config {
+    /// Every value in effect by its key path, as it would be written in the file. Keys that are not set are left out.
+    pub fn settings(&self) -> BTreeMap<String, Setting> {
+        // Taken apart by name, so that a field that is forgotten here does not compile.
+        let Config {
+            server,
+            admin,
+            backends,
+            routing,
+            telemetry,
+        } = self;
+        let mut list = Listing::default();
+        list_server(&mut list, server);
+        let Admin { listen, debug } = admin;
+        list.add(&keys::ADMIN_LISTEN, listen);
+        list.add(&keys::ADMIN_DEBUG, debug);
+        for Backend { name, kind } in backends {
+            let path = format!("backends.{name}");
+            let BackendKind::Upstream { endpoint } = kind;
+            list.add_at(&path, &keys::BACKEND_KIND, &KindOfBackend::Upstream);
+            list.add_at(&path, &keys::BACKEND_ENDPOINT, endpoint);
+        }
+        list_routing(&mut list, routing);
+        list_telemetry(&mut list, telemetry);
+        list.0
+    }
+
+    /// This configuration with the reloadable values of another: what is in effect after a reload.
+    #[must_use]
+    pub fn with_reloadable_of(&self, new: &Config) -> Config {
+        let mut config = self.clone();
+        config
+            .telemetry
+            .log
+            .level
+            .clone_from(&new.telemetry.log.level);
+        config.telemetry.sampling = new.telemetry.sampling.clone();
+        config
+    }
+}
+
+fn list_server(list: &mut Listing, server: &Server) {
+    let Server {
+        listen,
+        mode,
+        owner,
+        max_message_bytes,
+        drain_timeout,
+    } = server;
+    list.add(&keys::LISTEN, listen);
+    list.add(&keys::MODE, mode);
+    if let Some(owner) = owner {
+        list.add(&keys::OWNER, owner);
+    }
+    list.add(&keys::MAX_MESSAGE_BYTES, max_message_bytes);
+    list.add(&keys::DRAIN_TIMEOUT, drain_timeout);
+}
+
+fn list_routing(list: &mut Listing, routing: &Routing) {
+    let Routing {
+        default,
+        images,
+        rules,
+    } = routing;
+    list.add(&keys::ROUTING_DEFAULT, default);
+    list.add(&keys::ROUTING_IMAGES, images);
+    for (i, rule) in rules.iter().enumerate() {
+        let Rule {
+            runtime_handler,
+            backend,
+        } = rule;
+        let path = format!("routing.rules[{i}]");
+        list.add_at(&path, &keys::RULE_HANDLER, runtime_handler);
+        list.add_at(&path, &keys::RULE_BACKEND, backend);
+    }
+}
+
+fn list_telemetry(list: &mut Listing, telemetry: &Telemetry) {
+    let Telemetry {
+        log,
+        otlp,
+        sampling,
+        identity,
+    } = telemetry;
+    let Log { format, level } = log;
+    list.add(&keys::LOG_FORMAT, format);
+    list.add(&keys::LOG_LEVEL, level);
+    let Otlp { endpoint, timeout } = otlp;
+    if let Some(endpoint) = endpoint {
+        list.add(&keys::OTLP_ENDPOINT, endpoint);
+    }
+    list.add(&keys::OTLP_TIMEOUT, timeout);
+    let Sampling {
+        mutating,
+        polls,
+        slow,
+    } = sampling;
+    list.add(&keys::SAMPLE_MUTATING, mutating);
+    list.add(&keys::SAMPLE_POLLS, polls);
+    list.add(&keys::SAMPLE_SLOW, slow);
+    let IdentityLimits {
+        sandboxes,
+        containers,
+    } = identity;
+    list.add(&keys::IDENTITY_SANDBOXES, sandboxes);
+    list.add(&keys::IDENTITY_CONTAINERS, containers);
+}

@@ -1,0 +1,190 @@
+//! Whether a file has only keys there are, in the places where they belong.
+
+use std::collections::BTreeMap;
+
+use toml::de::{DeTable, DeValue};
+
+use super::document::{Reader, in_order};
+use super::error::{Hint, Problem};
+use super::schema::{self, Described};
+use super::suggest::nearest;
+use super::value::{BackendName, Kind, Raw};
+
+/// What may stand under a name: the schema as a tree. The child `NAME` of a table stands for every name.
+#[derive(Debug)]
+struct Node {
+    shape: Shape,
+    children: Children,
+}
+
+type Children = BTreeMap<&'static str, Node>;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Shape {
+    Value,
+    Table,
+    /// An array of tables.
+    Rows,
+}
+
+impl Node {
+    fn new(shape: Shape) -> Self {
+        Self {
+            shape,
+            children: Children::new(),
+        }
+    }
+}
+
+fn tree(keys: &[&'static dyn Described]) -> Children {
+    let mut root = Children::new();
+    for key in keys {
+        let mut here = &mut root;
+        for part in key.section().split('.') {
+            let (name, shape) = match part.strip_suffix("[]") {
+                Some(rows) => (rows, Shape::Rows),
+                None => (part, Shape::Table),
+            };
+            let node = here.entry(name).or_insert_with(|| Node::new(shape));
+            here = &mut node.children;
+        }
+        here.insert(key.name(), Node::new(Shape::Value));
+    }
+    root
+}
+
+/// Reports every unknown key and everything that has the wrong shape.
+pub(super) fn check(reader: &mut Reader<'_>, root: &DeTable<'_>) {
+    check_table(reader, "", root, &tree(schema::ALL));
+}
+
+fn check_table(reader: &mut Reader<'_>, path: &str, table: &DeTable<'_>, known: &Children) {
+    for (key, value) in in_order(table) {
+        let name = key.get_ref().as_ref();
+        let path = if path.is_empty() {
+            name.to_owned()
+        } else {
+            format!("{path}.{name}")
+        };
+        let named = known.get("NAME");
+        if named.is_some()
+            && let Err(error) = BackendName.read(&Raw::Text(name))
+        {
+            let place = reader.place(&key.span());
+            reader.fail(place, &path, error.into());
+        }
+        match named.or_else(|| known.get(name)) {
+            Some(node) => check_value(reader, &path, value.get_ref(), key.span().start, node),
+            None => {
+                let place = reader.place(&key.span());
+                reader.fail(place, &path, Problem::UnknownKey(hint(name, known)));
+            }
+        }
+    }
+}
+
+fn check_value(reader: &mut Reader<'_>, path: &str, value: &DeValue<'_>, at: usize, node: &Node) {
+    let children = &node.children;
+    let expected = match (node.shape, value) {
+        // Values are checked when they are read.
+        (Shape::Value, _) => return,
+        (Shape::Table, DeValue::Table(table)) => {
+            return check_table(reader, path, table, children);
+        }
+        (Shape::Rows, DeValue::Array(rows)) => {
+            for (i, row) in rows.iter().enumerate() {
+                let path = format!("{path}[{i}]");
+                match row.get_ref() {
+                    DeValue::Table(table) => check_table(reader, &path, table, children),
+                    other => fail_shape(reader, &path, other, row.span().start, "a table"),
+                }
+            }
+            return;
+        }
+        (Shape::Table, _) => "a table",
+        (Shape::Rows, _) => "an array of tables",
+    };
+    fail_shape(reader, path, value, at, expected);
+}
+
+fn fail_shape(
+    reader: &mut Reader<'_>,
+    path: &str,
+    value: &DeValue<'_>,
+    at: usize,
+    expected: &'static str,
+) {
+    let found = match value {
+        DeValue::String(_) => "a string",
+        DeValue::Integer(_) | DeValue::Float(_) => "a number",
+        DeValue::Boolean(_) => "true or false",
+        DeValue::Datetime(_) => "a date",
+        DeValue::Array(_) => "an array",
+        DeValue::Table(_) => "a table",
+    };
+    let place = reader.place(&(at..at));
+    reader.fail(place, path, Problem::Shape { expected, found });
+}
+
+/// The nearest key of the same table, else the same key elsewhere, else all keys of the table.
+fn hint(name: &str, known: &Children) -> Hint {
+    if let Some(near) = nearest(name, known.keys().copied()) {
+        return Hint::Nearest(near.to_owned());
+    }
+    // Somebody who writes `level` in [telemetry] means the one key of that name below it.
+    let below: Vec<_> = known
+        .iter()
+        .filter_map(|(section, node)| Some((section, node.children.get_key_value(name)?.0)))
+        .map(|(section, key)| format!("{section}.{key}"))
+        .collect();
+    if let [one] = below.as_slice() {
+        return Hint::Nearest(one.clone());
+    }
+    let elsewhere: Vec<_> = schema::ALL
+        .iter()
+        .filter(|key| key.name() == name && !key.section().contains(['[', 'N']))
+        .map(|key| format!("{}.{}", key.section(), key.name()))
+        .collect();
+    match elsewhere.as_slice() {
+        [one] => Hint::Nearest(one.clone()),
+        _ => Hint::Known(known.keys().map(|&key| key.to_owned()).collect()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_tree_has_every_key() {
+        let root = tree(schema::ALL);
+        for key in schema::ALL {
+            let mut here = &root;
+            for part in key.section().split('.') {
+                let part = part.trim_end_matches("[]");
+                here = &here.get(part).expect(part).children;
+            }
+            let node = here.get(key.name()).expect("a leaf");
+            assert_eq!(node.shape, Shape::Value);
+        }
+    }
+
+    #[test]
+    fn a_key_in_the_wrong_table_is_found() {
+        let root = tree(schema::ALL);
+        let telemetry = &root.get("telemetry").expect("there").children;
+        assert_eq!(
+            hint("level", telemetry),
+            Hint::Nearest("log.level".to_owned())
+        );
+        let admin = &root.get("admin").expect("there").children;
+        assert_eq!(
+            hint("drain_timeout", admin),
+            Hint::Nearest("server.drain_timeout".to_owned())
+        );
+        assert_eq!(
+            hint("tls", admin),
+            Hint::Known(vec!["debug".to_owned(), "listen".to_owned()])
+        );
+    }
+}

@@ -1,0 +1,348 @@
+//! Whole files: what they become, and every message about what is wrong with them.
+
+mod flags;
+mod reload;
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use super::*;
+
+fn load(text: &str) -> Result<Config, String> {
+    load_with(text, &Overrides::default())
+}
+
+fn load_with(text: &str, flags: &Overrides) -> Result<Config, String> {
+    Config::from_text("c.toml", text, flags).map_err(|errors| errors.to_string())
+}
+
+fn errors(text: &str) -> Vec<String> {
+    let errors = load(text).expect_err("has errors");
+    errors.lines().map(str::to_owned).collect()
+}
+
+fn upstream(uri: &str) -> Overrides {
+    Overrides {
+        upstream: Some(uri.to_owned()),
+        ..Overrides::default()
+    }
+}
+
+const ONE: &str = "[backends.containerd]\nkind = \"upstream\"\nendpoint = \"unix:///run/c.sock\"\n";
+
+#[test]
+fn one_upstream_is_enough() {
+    let loaded = Config::load(None, &upstream("unix:///run/c.sock")).expect("enough");
+    assert_eq!(
+        loaded.config,
+        Config::with_upstream(PathBuf::from("/run/c.sock"))
+    );
+    assert_eq!(loaded.path, None);
+}
+
+#[test]
+fn the_defaults_are_those_of_the_plan() {
+    let config = Config::with_upstream(PathBuf::from("/run/c.sock"));
+    assert_eq!(
+        config.server.listen,
+        Path::new("/run/criscope/criscope.sock")
+    );
+    assert_eq!(config.server.mode, 0o660);
+    assert_eq!(config.server.max_message_bytes, 16 * 1024 * 1024);
+    assert_eq!(
+        config.admin.listen.map(|a| a.to_string()).as_deref(),
+        Some("127.0.0.1:9478")
+    );
+    assert_eq!(config.telemetry.sampling.slow, Duration::from_secs(1));
+}
+
+#[test]
+fn nothing_at_all_says_what_to_give() {
+    let error = Config::load(None, &Overrides::default()).expect_err("refused");
+    assert_eq!(
+        error.to_string(),
+        "nothing to pass calls on to; give --upstream unix:///run/containerd/containerd.sock, or --config with a file that has a backend"
+    );
+    assert_eq!(
+        errors("[server]\n"),
+        [
+            "c.toml: no backend is configured; add a [backends.NAME] table with kind and endpoint, or give --upstream unix:///run/containerd/containerd.sock"
+        ]
+    );
+}
+
+#[test]
+fn a_missing_file_is_named() {
+    let error =
+        Config::load(Some(Path::new("/no/such.toml")), &Overrides::default()).expect_err("refused");
+    assert_eq!(
+        error.to_string(),
+        "/no/such.toml: cannot be read: No such file or directory (os error 2)"
+    );
+}
+
+#[test]
+fn every_key_is_read() {
+    let config = load(
+        r#"
+[server]
+listen = "/run/x.sock"
+mode = "0600"
+owner = "1:2"
+max_message_bytes = "32MiB"
+drain_timeout = "5s"
+[admin]
+listen = "off"
+debug = false
+[backends.two]
+kind = "upstream"
+endpoint = "unix:///run/two.sock"
+[backends.one]
+kind = "upstream"
+endpoint = "unix:///run/one.sock"
+[routing]
+default = "one"
+images = "two"
+[[routing.rules]]
+runtime_handler = "kata"
+backend = "two"
+[[routing.rules]]
+runtime_handler = ""
+backend = "one"
+[telemetry]
+log = { format = "text", level = "info,criscope::rpc=debug" }
+otlp.endpoint = "http://127.0.0.1:4317"
+otlp.timeout = "2s"
+[telemetry.sampling]
+mutating = 0.5
+polls = 1
+slow = "250ms"
+[telemetry.identity]
+sandboxes = 10
+containers = 20
+"#,
+    )
+    .expect("valid");
+    let backend = |name: &str| Backend {
+        name: name.to_owned(),
+        kind: BackendKind::Upstream {
+            endpoint: PathBuf::from(format!("/run/{name}.sock")),
+        },
+    };
+    let rule = |runtime_handler: &str, backend: &str| Rule {
+        runtime_handler: runtime_handler.to_owned(),
+        backend: backend.to_owned(),
+    };
+    let expected = Config {
+        server: Server {
+            listen: PathBuf::from("/run/x.sock"),
+            mode: 0o600,
+            owner: Some(Owner { uid: 1, gid: 2 }),
+            max_message_bytes: 32 << 20,
+            drain_timeout: Duration::from_secs(5),
+        },
+        admin: Admin {
+            listen: None,
+            debug: false,
+        },
+        // In the order of the file, not of the alphabet.
+        backends: vec![backend("two"), backend("one")],
+        routing: Routing {
+            default: "one".to_owned(),
+            images: "two".to_owned(),
+            rules: vec![rule("kata", "two"), rule("", "one")],
+        },
+        telemetry: Telemetry {
+            log: Log {
+                format: LogFormat::Text,
+                level: "info,criscope::rpc=debug".to_owned(),
+            },
+            otlp: Otlp {
+                endpoint: Some("http://127.0.0.1:4317".to_owned()),
+                timeout: Duration::from_secs(2),
+            },
+            sampling: Sampling {
+                mutating: 0.5,
+                polls: 1.0,
+                slow: Duration::from_millis(250),
+            },
+            identity: IdentityLimits {
+                sandboxes: 10,
+                containers: 20,
+            },
+        },
+    };
+    assert_eq!(config, expected);
+}
+
+#[test]
+fn everything_wrong_is_reported_at_once_in_the_order_of_the_file() {
+    let text = r#"sever = 1
+[server]
+mdoe = "0660"
+mode = 660
+listen = "tcp://0.0.0.0:1"
+drain_timeout = 10
+max_message_bytes = "16MB"
+owner = "nobody"
+[admin]
+listen = "localhost:9478"
+debug = "yes"
+[backends.Bad_Name]
+kind = "upstream"
+endpoint = "unix:///run/b.sock"
+[backends.c]
+kind = "upstraem"
+endpoint = "relative.sock"
+[backends.d]
+[backends.e]
+kind = "builtin"
+[routing]
+default = "cc"
+rule = []
+[[routing.rules]]
+runtime_handler = "kata"
+backend = "none-of-these"
+[[routing.rules]]
+runtime_handler = "kata"
+backend = "c"
+[[routing.rules]]
+backends = "c"
+[telemetry]
+level = "info"
+[telemetry.log]
+level = "inof"
+format = "xml"
+[telemetry.otlp]
+endpoint = "https://a:4317"
+timeout = "1ms"
+[telemetry.sampling]
+polls = 1.5
+slow = "soon"
+[telemetry.identity]
+sandboxes = 0
+containers = "many"
+"#;
+    let expected = [
+        "c.toml:1: sever: unknown key; did you mean `server`?",
+        "c.toml:3: server.mdoe: unknown key; did you mean `mode`?",
+        "c.toml:4: server.mode: 660 is not a mode; write the permission bits in octal as a string, such as \"0660\"",
+        "c.toml:5: server.listen: \"tcp://0.0.0.0:1\" is not a unix socket; write unix:///path",
+        "c.toml:6: server.drain_timeout: 10 has no unit; write \"10s\" or \"10ms\"",
+        "c.toml:7: server.max_message_bytes: \"16MB\" is ambiguous; write \"16MiB\"",
+        "c.toml:8: server.owner: \"nobody\" is not an owner; write \"uid:gid\" or \"user:group\"",
+        "c.toml:10: admin.listen: \"localhost:9478\" is not an IP address with a port; write one such as \"127.0.0.1:9478\", or \"off\"",
+        "c.toml:11: admin.debug: expected true or false, found \"yes\"",
+        "c.toml:12: backends.Bad_Name: \"Bad_Name\" is not a name for a backend; use 1 to 32 of a-z, 0-9 and `-`, and begin with a letter or digit",
+        "c.toml:16: backends.c.kind: expected \"upstream\" or \"builtin\", found \"upstraem\"",
+        "c.toml:17: backends.c.endpoint: \"relative.sock\" is not an absolute path; write unix:///path",
+        "c.toml:18: backends.d.kind: missing; write \"upstream\" or \"builtin\"",
+        "c.toml:18: backends.d.endpoint: missing; write a unix socket such as \"unix:///run/name.sock\"",
+        "c.toml:20: backends.e.kind: this version has no built-in runtime yet; use kind = \"upstream\" with the endpoint of a runtime",
+        "c.toml:22: routing.default: there is no backend \"cc\"; did you mean `c`?",
+        "c.toml:23: routing.rule: unknown key; did you mean `rules`?",
+        "c.toml:26: routing.rules[0].backend: there is no backend \"none-of-these\"; known here: Bad_Name, c, d, e",
+        "c.toml:28: routing.rules[1].runtime_handler: the handler \"kata\" already has a rule on line 25; the first match wins",
+        "c.toml:30: routing.rules[2].runtime_handler: missing; write the handler of a RuntimeClass such as \"kata\"; \"\" for pods that name none",
+        "c.toml:30: routing.rules[2].backend: missing; write the name of a backend",
+        "c.toml:31: routing.rules[2].backends: unknown key; did you mean `backend`?",
+        "c.toml:33: telemetry.level: unknown key; did you mean `log.level`?",
+        "c.toml:35: telemetry.log.level: \"inof\" is not a log level: did you mean `info`?",
+        "c.toml:36: telemetry.log.format: expected \"json\" or \"text\", found \"xml\"",
+        "c.toml:38: telemetry.otlp.endpoint: not the address of an OTLP/gRPC collector: TLS is not built in, use a collector on this node; write one such as http://127.0.0.1:4317",
+        "c.toml:39: telemetry.otlp.timeout: \"1ms\" is out of range; it must be from 100ms to 5m",
+        "c.toml:41: telemetry.sampling.polls: expected a number from 0.0 to 1.0, found 1.5",
+        "c.toml:42: telemetry.sampling.slow: expected a duration such as \"500ms\", \"10s\", \"2m\" or \"1h\", found \"soon\"",
+        "c.toml:44: telemetry.identity.sandboxes: 0 is out of range; it must be from 1 to 1048576",
+        "c.toml:45: telemetry.identity.containers: expected a whole number, found \"many\"",
+    ];
+    let found = errors(text);
+    for (found, expected) in found.iter().zip(expected) {
+        assert_eq!(found, expected);
+    }
+    assert_eq!(found.len(), expected.len(), "{found:#?}");
+}
+
+#[test]
+fn tables_and_values_in_each_others_place_are_told() {
+    assert_eq!(
+        errors(&format!(
+            "server = 1\nbackends.x = \"unix:///a\"\nrouting.rules = {{}}\n{ONE}"
+        )),
+        [
+            "c.toml:1: server: expected a table, found a number",
+            "c.toml:2: backends.x: expected a table, found a string",
+            "c.toml:3: routing.rules: expected an array of tables, found a table",
+            "c.toml:3: routing.default: missing; with more than one backend one must be the default: \"x\", \"containerd\"",
+        ]
+    );
+    assert_eq!(
+        errors(&format!(
+            "server = 1\n[routing]\nrules = [1, {{}}]\n[admin.listen]\n{ONE}"
+        )),
+        [
+            "c.toml:1: server: expected a table, found a number",
+            "c.toml:3: routing.rules[0]: expected a table, found a number",
+            "c.toml:3: routing.rules[1].runtime_handler: missing; write the handler of a RuntimeClass such as \"kata\"; \"\" for pods that name none",
+            "c.toml:3: routing.rules[1].backend: missing; write the name of a backend",
+            "c.toml:4: admin.listen: expected an IP address with a port such as \"127.0.0.1:9478\", or \"off\", found a table",
+        ]
+    );
+}
+
+#[test]
+fn all_syntax_errors_come_together_with_their_lines() {
+    let found = errors("[server]\nmode = 0660\nlisten = \n[admin\n");
+    let lines: Vec<_> = found
+        .iter()
+        .map(|error| error.split(": not valid TOML: ").next().unwrap_or(error))
+        .collect();
+    assert_eq!(lines, ["c.toml:2", "c.toml:3", "c.toml:4"], "{found:#?}");
+}
+
+#[test]
+fn a_path_over_the_limit_of_the_kernel_is_explained() {
+    let path = format!("/run/{}", "x".repeat(110));
+    assert_eq!(
+        errors(&format!("[server]\nlisten = \"unix://{path}\"\n{ONE}")),
+        [
+            "c.toml:2: server.listen: the path is 115 bytes long; the kernel takes at most 107 for a unix socket"
+        ]
+    );
+}
+
+#[test]
+fn several_backends_need_a_default() {
+    let two = format!(
+        "{ONE}[backends.crio]\nkind = \"upstream\"\nendpoint = \"/run/crio.sock\"\n[routing]\n"
+    );
+    assert_eq!(
+        errors(&two),
+        [
+            "c.toml:7: routing.default: missing; with more than one backend one must be the default: \"containerd\", \"crio\""
+        ]
+    );
+    let config = load(&format!("{two}default = \"crio\"\n")).expect("valid");
+    assert_eq!(config.routing.default, "crio");
+    assert_eq!(config.routing.images, "crio");
+}
+
+#[test]
+fn a_backend_is_neither_criscope_itself_nor_another() {
+    assert_eq!(
+        errors(&format!(
+            "{ONE}[backends.self]\nkind = \"upstream\"\nendpoint = \"/var/run/criscope/criscope.sock\"\n\
+             [backends.same]\nkind = \"upstream\"\nendpoint = \"unix:///run//c.sock\"\n[routing]\ndefault = \"same\"\n"
+        )),
+        [
+            "c.toml:6: backends.self.endpoint: /var/run/criscope/criscope.sock is the socket criscope itself listens on; calls would go round in a circle",
+            "c.toml:9: backends.same.endpoint: /run//c.sock is already the endpoint of backend \"containerd\"; every pod would be listed twice",
+        ]
+    );
+    let mut flags = upstream("/run/a.sock");
+    flags.listen = Some("unix:///run/a.sock".to_owned());
+    assert_eq!(
+        Config::load(None, &flags).expect_err("refused").to_string(),
+        "--upstream: /run/a.sock is the socket criscope itself listens on; calls would go round in a circle"
+    );
+}

@@ -1,0 +1,63 @@
+//! Reading a configuration again.
+
+use std::fs;
+
+use super::*;
+
+#[test]
+fn a_reload_tells_what_takes_effect_and_what_waits() {
+    let old = load(ONE).expect("valid");
+    assert_eq!(reload_diff(&old, &old), ReloadDiff::default());
+    let new = load(&format!(
+        "[server]\nmode = \"0600\"\nowner = \"0:0\"\n\
+         {ONE}[backends.b]\nkind = \"upstream\"\nendpoint = \"/run/b.sock\"\n\
+         [routing]\ndefault = \"containerd\"\n\
+         [telemetry]\nlog.level = \"debug\"\nsampling.polls = 0.1\nlog.format = \"text\"\n"
+    ))
+    .expect("valid");
+    let diff = reload_diff(&old, &new);
+    assert_eq!(
+        diff.reloadable,
+        ["telemetry.log.level", "telemetry.sampling.polls"]
+    );
+    let waits = [
+        "backends.b.endpoint",
+        "backends.b.kind",
+        "server.mode",
+        "server.owner",
+        "telemetry.log.format",
+    ];
+    assert_eq!(diff.restart, waits);
+
+    let after = old.with_reloadable_of(&new);
+    let diff = reload_diff(&after, &new);
+    assert!(diff.reloadable.is_empty(), "{diff:?}");
+    assert_eq!(diff.restart, waits);
+    assert!(reload_diff(&old, &after).restart.is_empty());
+
+    // What went away waits too.
+    assert_eq!(reload_diff(&new, &old).restart, waits);
+}
+
+#[test]
+fn a_reload_reads_the_same_file_with_the_same_flags() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let path = dir.path().join("c.toml");
+    fs::write(&path, ONE).expect("written");
+    let flags = Overrides {
+        admin: Some("off".to_owned()),
+        ..Overrides::default()
+    };
+    let loaded = Config::load(Some(&path), &flags).expect("valid");
+    fs::write(&path, format!("{ONE}[telemetry.log]\nlevel = \"debug\"\n")).expect("written");
+    let again = loaded.reload().expect("valid");
+    assert_eq!(again.config.telemetry.log.level, "debug");
+    assert_eq!(again.config.admin.listen, None);
+
+    fs::write(&path, format!("[server]\nmode = 1\n{ONE}")).expect("written");
+    let error = loaded.reload().expect_err("refused").to_string();
+    assert!(
+        error.starts_with(&format!("{}:2: server.mode: ", path.display())),
+        "{error}"
+    );
+}

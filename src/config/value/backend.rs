@@ -1,0 +1,79 @@
+//! Names of backends and of runtime handlers.
+
+use super::{Kind, Raw, ValueError, quoted};
+
+/// The name of a backend, `[a-z0-9][a-z0-9-]{0,31}`: a metric label, and part of key paths and log lines.
+pub(crate) struct BackendName;
+
+impl Kind for BackendName {
+    type Value = String;
+
+    fn words(&self) -> String {
+        "the name of a backend".to_owned()
+    }
+
+    fn read(&self, raw: &Raw<'_>) -> Result<String, ValueError> {
+        let text = raw.text(self)?;
+        let right = (1..=32).contains(&text.len())
+            && !text.starts_with('-')
+            && text
+                .bytes()
+                .all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-');
+        if right {
+            Ok(text.to_owned())
+        } else {
+            Err(ValueError::BackendName(text.to_owned()))
+        }
+    }
+
+    fn show(&self, value: &String) -> String {
+        quoted(value)
+    }
+}
+
+/// The name of a runtime handler as a RuntimeClass has it; empty is the handler of pods that name none.
+pub(crate) struct Handler;
+
+impl Kind for Handler {
+    type Value = String;
+
+    fn words(&self) -> String {
+        "the handler of a RuntimeClass such as \"kata\"; \"\" for pods that name none".to_owned()
+    }
+
+    fn read(&self, raw: &Raw<'_>) -> Result<String, ValueError> {
+        let text = raw.text(self)?;
+        // Kubernetes wants a DNS label, but runtimes and crictl do not, so only what can be no name at all is refused.
+        if text.len() > 63 || !text.bytes().all(|b| b.is_ascii_graphic()) {
+            return Err(ValueError::Handler(text.to_owned()));
+        }
+        Ok(text.to_owned())
+    }
+
+    fn show(&self, value: &String) -> String {
+        quoted(value.escape_default())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_fit_a_label() {
+        let longest = "a".repeat(32);
+        for text in ["containerd", "0", "crio-2", "a-", longest.as_str()] {
+            assert_eq!(BackendName.read(&Raw::Text(text)), Ok(text.to_owned()));
+        }
+        let longer = "a".repeat(33);
+        for text in ["", "-a", "A", "a_b", "a.b", "ä", longer.as_str()] {
+            assert!(BackendName.read(&Raw::Text(text)).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn the_empty_handler_is_a_handler() {
+        assert_eq!(Handler.read(&Raw::Text("")), Ok(String::new()));
+        assert!(Handler.read(&Raw::Text("a b")).is_err());
+    }
+}

@@ -1,0 +1,264 @@
+//! Kinds of values: how each is read, checked and written back. Pure, apart from looking up user and group names.
+
+mod backend;
+mod log;
+mod net;
+mod number;
+mod path;
+mod time;
+
+use std::fmt;
+
+use toml::de::DeValue;
+
+pub(crate) use backend::{BackendName, Handler};
+pub(crate) use log::Directive;
+pub(crate) use net::{Address, CollectorUrl};
+pub(crate) use number::{Count, Ratio, Size};
+pub(crate) use path::{Mode, OwnerOf, SocketPath, lexical, show_endpoint};
+pub(crate) use time::Span;
+
+/// A kind of value: what the parser and the reference know about it.
+pub(crate) trait Kind {
+    /// What it becomes.
+    type Value;
+    /// What may be written, for the reference and for errors: `a duration such as "10s"`.
+    fn words(&self) -> String;
+    /// Reads and checks a value.
+    fn read(&self, raw: &Raw<'_>) -> Result<Self::Value, ValueError>;
+    /// The value as it would be written in the file.
+    fn show(&self, value: &Self::Value) -> String;
+}
+
+/// A value as the file or a flag has it, before its kind is known.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Raw<'a> {
+    /// A string; also the value of every flag.
+    Text(&'a str),
+    /// Clamped to what fits; anything that large is out of every range.
+    Integer(i128),
+    Float(f64),
+    Boolean(bool),
+    /// A date, an array or a table.
+    Other(&'static str),
+}
+
+impl<'a> Raw<'a> {
+    pub(crate) fn new(value: &'a DeValue<'_>) -> Self {
+        match value {
+            DeValue::String(text) => Self::Text(text),
+            DeValue::Integer(number) => {
+                let text = number.as_str();
+                let clamped = if text.starts_with('-') {
+                    i128::MIN
+                } else {
+                    i128::MAX
+                };
+                Self::Integer(i128::from_str_radix(text, number.radix()).unwrap_or(clamped))
+            }
+            DeValue::Float(number) => Self::Float(number.as_str().parse().unwrap_or(f64::NAN)),
+            DeValue::Boolean(value) => Self::Boolean(*value),
+            DeValue::Datetime(_) => Self::Other("a date"),
+            DeValue::Array(_) => Self::Other("an array"),
+            DeValue::Table(_) => Self::Other("a table"),
+        }
+    }
+
+    /// What it is, in words.
+    pub(crate) fn found(&self) -> String {
+        match self {
+            Self::Text(text) => format!("{text:?}"),
+            Self::Integer(number) => number.to_string(),
+            Self::Float(number) => number.to_string(),
+            Self::Boolean(value) => value.to_string(),
+            Self::Other(what) => (*what).to_owned(),
+        }
+    }
+
+    fn text(&self, kind: &impl Kind) -> Result<&'a str, ValueError> {
+        match self {
+            Self::Text(text) => Ok(text),
+            other => Err(ValueError::Type {
+                expected: kind.words(),
+                found: other.found(),
+            }),
+        }
+    }
+}
+
+/// A value that its key does not take.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ValueError {
+    /// Another type, or a text of another form.
+    #[error("expected {expected}, found {found}")]
+    Type {
+        /// What belongs there.
+        expected: String,
+        /// What stands there.
+        found: String,
+    },
+    /// The right form, but too small or too large.
+    #[error("{found} is out of range; it must be from {least} to {most}")]
+    Range {
+        /// What stands there.
+        found: String,
+        /// The least that is accepted.
+        least: String,
+        /// The most that is accepted.
+        most: String,
+    },
+    /// A number where a unit is needed to know what is meant.
+    #[error("{0} has no unit; write \"{0}s\" or \"{0}ms\"")]
+    NoUnit(i128),
+    /// `MB` may mean two things.
+    #[error("{found} is ambiguous; write {meant:?}")]
+    AmbiguousUnit {
+        /// What stands there.
+        found: String,
+        /// The spelling with a binary unit.
+        meant: String,
+    },
+    /// A socket elsewhere than in the file system.
+    #[error("{0:?} is not a unix socket; write unix:///path")]
+    NotUnix(String),
+    /// A path that depends on where the program was started.
+    #[error("{0:?} is not an absolute path; write unix:///path")]
+    Relative(String),
+    /// No file can have this name.
+    #[error("{0:?} cannot be the path of a socket")]
+    NotAFile(String),
+    /// Longer than `sun_path` of unix(7) less its final zero.
+    #[error("the path is {0} bytes long; the kernel takes at most 107 for a unix socket")]
+    PathTooLong(usize),
+    /// Not permission bits.
+    #[error("{0} is not a mode; write the permission bits in octal as a string, such as \"0660\"")]
+    Mode(String),
+    /// Not `user:group`.
+    #[error("{0:?} is not an owner; write \"uid:gid\" or \"user:group\"")]
+    Owner(String),
+    /// No such user on this machine.
+    #[error("there is no user {0:?} on this machine")]
+    UnknownUser(String),
+    /// No such group on this machine.
+    #[error("there is no group {0:?} on this machine")]
+    UnknownGroup(String),
+    /// The user database did not answer.
+    #[error("cannot look up {name:?}: {cause}")]
+    Lookup {
+        /// User or group.
+        name: String,
+        /// What the system says.
+        cause: String,
+    },
+    /// A name where an address belongs, or no port.
+    #[error(
+        "{0:?} is not an IP address with a port; write one such as \"127.0.0.1:9478\", or \"off\""
+    )]
+    Address(String),
+    /// Not a collector's address; the text itself may hold a password, so it is not repeated.
+    #[error(
+        "not the address of an OTLP/gRPC collector: {0}; write one such as http://127.0.0.1:4317"
+    )]
+    Collector(&'static str),
+    /// Not a filter directive.
+    #[error("{text:?} is not a log level: {cause}")]
+    Directive {
+        /// What stands there.
+        text: String,
+        /// What is wrong with it.
+        cause: String,
+    },
+    /// A name that cannot be a metric label and a table name.
+    #[error(
+        "{0:?} is not a name for a backend; use 1 to 32 of a-z, 0-9 and `-`, and begin with a letter or digit"
+    )]
+    BackendName(String),
+    /// No handler can be called this.
+    #[error("{0:?} is not the name of a runtime handler; use at most 63 visible characters")]
+    Handler(String),
+}
+
+/// True or false.
+pub(crate) struct Switch;
+
+impl Kind for Switch {
+    type Value = bool;
+
+    fn words(&self) -> String {
+        "true or false".to_owned()
+    }
+
+    fn read(&self, raw: &Raw<'_>) -> Result<bool, ValueError> {
+        match raw {
+            Raw::Boolean(value) => Ok(*value),
+            other => Err(ValueError::Type {
+                expected: self.words(),
+                found: other.found(),
+            }),
+        }
+    }
+
+    fn show(&self, value: &bool) -> String {
+        value.to_string()
+    }
+}
+
+/// One of a few words.
+pub(crate) struct Choice<T: 'static>(pub(crate) &'static [(&'static str, T)]);
+
+impl<T: Copy + PartialEq> Kind for Choice<T> {
+    type Value = T;
+
+    fn words(&self) -> String {
+        let words: Vec<_> = self.0.iter().map(|(word, _)| format!("{word:?}")).collect();
+        words.join(" or ")
+    }
+
+    fn read(&self, raw: &Raw<'_>) -> Result<T, ValueError> {
+        self.0
+            .iter()
+            .find(|(word, _)| *raw == Raw::Text(word))
+            .map(|(_, value)| *value)
+            .ok_or_else(|| ValueError::Type {
+                expected: self.words(),
+                found: raw.found(),
+            })
+    }
+
+    fn show(&self, value: &T) -> String {
+        let word = self.0.iter().find(|(_, candidate)| candidate == value);
+        quoted(word.map_or("", |(word, _)| word))
+    }
+}
+
+/// A text as TOML writes it.
+fn quoted(text: impl fmt::Display) -> String {
+    format!("\"{text}\"")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_choice_names_all_its_words() {
+        let kind = Choice(&[("json", 1), ("text", 2)]);
+        assert_eq!(kind.read(&Raw::Text("text")), Ok(2));
+        assert_eq!(kind.show(&1), "\"json\"");
+        assert_eq!(
+            kind.read(&Raw::Text("JSON"))
+                .expect_err("refused")
+                .to_string(),
+            "expected \"json\" or \"text\", found \"JSON\""
+        );
+    }
+
+    #[test]
+    fn integers_beyond_every_type_stay_out_of_range() {
+        let text = format!("a = {}", "9".repeat(60));
+        let table = toml::de::DeTable::parse_recoverable(&text).0;
+        let value = table.get_ref().get("a").expect("parsed");
+        assert_eq!(Raw::new(value.get_ref()), Raw::Integer(i128::MAX));
+    }
+}
