@@ -2,3 +2,5 @@
 #![allow(missing_docs)]
 pub mod config;
 pub mod cri;
+pub mod instrument;
+pub mod telemetry;

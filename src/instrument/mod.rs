@@ -1,0 +1,3 @@
+//! The instrument: the one layer that sees every call begin and end.
+
+pub mod signals;
