@@ -119,7 +119,7 @@ pub fn serve(loaded: Loaded) -> Result<(), Error> {
     // Last words: the calls that have ended are still to be told.
     stop.cancel();
     if let Some(otlp) = otlp {
-        otlp.shutdown(LAST_SPANS);
+        side.block_on(otlp.shutdown(LAST_SPANS));
     }
     side.shutdown_timeout(LAST_SPANS);
     tracing::info!(event = "stopped", "stopped");
@@ -148,11 +148,20 @@ fn build(
 ) -> Result<Built, Error> {
     let names = config.backends.iter().map(|b| b.name.clone());
     // Calls that go to every backend have a name of their own.
-    let all = config.backends.iter().map(|b| b.name.as_str()).collect::<Vec<_>>().join("+");
+    let all = config
+        .backends
+        .iter()
+        .map(|b| b.name.as_str())
+        .collect::<Vec<_>>()
+        .join("+");
     let registry = Registry::new(prometheus::Registry::new(), names.chain([all]));
     let hash = ConfigHash::default();
     hash.set(&config_hash(config));
-    process::register(&registry, hash.clone(), runtimes.map(Handle::clone).to_vec())?;
+    process::register(
+        &registry,
+        hash.clone(),
+        runtimes.map(Handle::clone).to_vec(),
+    )?;
     accounts.register(&registry)?;
 
     let signals = Arc::new(Signals::new(&registry, config, sink)?);
@@ -202,16 +211,25 @@ fn rules(config: &Config) -> Rules {
     for rule in &config.routing.rules {
         let handler = rule.runtime_handler.as_str().into();
         // The first match wins.
-        rules.handlers.entry(handler).or_insert_with(|| number(&rule.backend));
+        rules
+            .handlers
+            .entry(handler)
+            .or_insert_with(|| number(&rule.backend));
     }
     rules
 }
 
-fn register_backends(registry: &Registry, upstreams: &[Arc<Upstream>]) -> Result<(), RegistryError> {
+fn register_backends(
+    registry: &Registry,
+    upstreams: &[Arc<Upstream>],
+) -> Result<(), RegistryError> {
     let backends = upstreams.to_vec();
     registry.computed(&catalogue::BACKEND_UP, move |out| {
         for upstream in &backends {
-            out.put(&[upstream.name()], f64::from(u8::from(upstream.health().is_up())));
+            out.put(
+                &[upstream.name()],
+                f64::from(u8::from(upstream.health().is_up())),
+            );
         }
     })?;
     let backends = upstreams.to_vec();
@@ -241,7 +259,11 @@ impl Built {
     fn start_background(&self, side: &Runtime, stop: &CancellationToken) {
         for upstream in &self.upstreams {
             let came_up = Arc::new(Notify::new());
-            let filling = resync::run(Arc::clone(upstream), Arc::clone(&self.index), Arc::clone(&came_up));
+            let filling = resync::run(
+                Arc::clone(upstream),
+                Arc::clone(&self.index),
+                Arc::clone(&came_up),
+            );
             side.spawn(stop.clone().run_until_cancelled_owned(filling));
             let watching = probe::run(Arc::clone(upstream), move || came_up.notify_one());
             side.spawn(stop.clone().run_until_cancelled_owned(watching));
@@ -334,7 +356,11 @@ async fn watch_signals(mut reloader: Reloader, stop: CancellationToken) -> io::R
                 continue;
             }
         };
-        tracing::info!(event = "stopping", signal = name, "stopping: calls in flight may end");
+        tracing::info!(
+            event = "stopping",
+            signal = name,
+            "stopping: calls in flight may end"
+        );
         watchdog::notify(&[NotifyState::Stopping]);
         stop.cancel();
         return Ok(());

@@ -93,9 +93,7 @@ impl InspectLayer {
     async fn inspect(&self, call: &Call, request: Request) -> Result<Request, BoxError> {
         let (head, body) = request.into_parts();
         let body = match body {
-            Body::Incoming(body) if call.method != Method::Other => {
-                self.read(call, body).await?
-            }
+            Body::Incoming(body) if call.method != Method::Other => self.read(call, body).await?,
             body => body,
         };
         Ok(Request::from_parts(head, body))
@@ -159,7 +157,9 @@ impl Pieces {
     /// Whether the message is not whole yet, and small enough to wait for.
     fn wants_more(&self, limit: usize) -> bool {
         match self.head() {
-            Some(head) => !head.compressed && head.len <= limit && self.len < frame::HEADER + head.len,
+            Some(head) => {
+                !head.compressed && head.len <= limit && self.len < frame::HEADER + head.len
+            }
             None => true,
         }
     }
@@ -203,7 +203,11 @@ mod tests {
         for at in 0..=whole.len() {
             let p = pieces(&[&whole[..at], &whole[at..]]);
             assert!(!p.wants_more(100));
-            assert_eq!(p.message().as_deref(), Some(b"hello".as_slice()), "cut at {at}");
+            assert_eq!(
+                p.message().as_deref(),
+                Some(b"hello".as_slice()),
+                "cut at {at}"
+            );
             if at < whole.len() {
                 let p = pieces(&[&whole[..at]]);
                 assert!(p.wants_more(100), "cut at {at}");

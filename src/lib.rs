@@ -1,5 +1,39 @@
-//! criscope
-#![allow(missing_docs)]
+//! criscope is the CRI endpoint that shows what it does. It stands between the kubelet and the container runtime,
+//! measures every call, ties the calls of one pod into one story, and passes them on byte for byte.
+//!
+//! ```text
+//!  kubelet, crictl                                                            containerd, CRI-O, ...
+//!        |                                                                             ^
+//!        v                                                                             |
+//!    listener  ->  instrument  ->  rescue  ->  inspect  ->  router  ->  upstream ------+
+//!                      |                          |            |            |
+//!                      |                          +- identity -+            +- probe, resync
+//!                      v
+//!              signals: metrics, log, spans  ->  telemetry        admin reads: /metrics /readyz /debug/calls
+//! ```
+//!
+//! # Invariants
+//!
+//! 1. **Byte-exact.** What passes through to an upstream is never re-encoded: unknown methods, unknown fields, metadata,
+//!    deadlines, cancellation, trailers, status codes and messages arrive as they were sent. Decoding is done on a copy.
+//!    (With traces on, `traceparent` is ours: that is what it is for.)
+//! 2. **One end.** Every call that enters ends in exactly one outcome (ok, error, cancelled, deadline), streams and
+//!    dropped calls included, and every signal comes from that one end.
+//! 3. **Telemetry never hurts.** No exporter, page or log can fail, delay or block a call. All buffers are bounded; what
+//!    is dropped is counted.
+//! 4. **No secret leaves.** Env values, registry credentials, exec output, annotations and verbose info maps never reach
+//!    a log, span, metric, page or dump. No CRI message has a `Debug`.
+//! 5. **Bounded labels.** Metric labels are Rust enums or names from the loaded configuration.
+//! 6. **A partial failure is never a shorter list.** If one of two backends cannot answer a List, the List fails.
+//!
+//! # Modules, in reading order
+//!
+//! [`stack`] is the request path as one list; read it first. [`cri`] and [`wire`] are its words: the protocol, and its
+//! bytes. Then the layers in their order: [`listener`], [`instrument`], [`rescue`], [`inspect`], [`router`],
+//! [`upstream`]; beside them [`identity`] (who is behind an id), [`telemetry`] (where signals go) and [`admin`] (what
+//! can be read). [`config`] and [`cli`] are the way in, and [`app`] puts everything together.
+
+pub mod admin;
 pub mod app;
 pub mod cli;
 pub mod config;
@@ -8,9 +42,11 @@ pub mod identity;
 pub mod inspect;
 pub mod instrument;
 pub mod listener;
+pub mod reload;
 pub mod rescue;
 pub mod router;
 pub mod stack;
 pub mod telemetry;
 pub mod upstream;
+pub mod watchdog;
 pub mod wire;

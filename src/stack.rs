@@ -8,9 +8,9 @@ use tower::{Service, ServiceBuilder};
 use crate::cri::call::Peer;
 use crate::identity::Index;
 use crate::inspect::InspectLayer;
+use crate::instrument::InstrumentLayer;
 use crate::instrument::body::InstrumentBody;
 use crate::instrument::layer::Shared;
-use crate::instrument::InstrumentLayer;
 use crate::rescue::RescueLayer;
 use crate::wire::{Body, BoxError, CriService};
 
@@ -35,7 +35,8 @@ pub fn stack(
     Response = http::Response<InstrumentBody>,
     Error = BoxError,
     Future: Send,
-> + Clone
+>
++ Clone
 + Send
 + 'static
 + use<> {
@@ -47,7 +48,10 @@ pub fn stack(
         // Below instrument, so that what we answer ourselves is measured like any other answer.
         .layer(RescueLayer)
         // Above the router, which decides by what was read.
-        .layer(InspectLayer::new(Arc::clone(&parts.index), parts.max_message_bytes))
+        .layer(InspectLayer::new(
+            Arc::clone(&parts.index),
+            parts.max_message_bytes,
+        ))
         // The backend, chosen per call.
         .service(router)
 }

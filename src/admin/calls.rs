@@ -113,7 +113,12 @@ impl Row {
 
 /// `/debug/calls`
 pub async fn page(State(sources): State<Sources>, Query(format): Query<Format>) -> Response {
-    let rows: Vec<_> = sources.in_flight.calls().iter().map(|c| Row::of(c)).collect();
+    let rows: Vec<_> = sources
+        .in_flight
+        .calls()
+        .iter()
+        .map(|c| Row::of(c))
+        .collect();
     match format.is_json() {
         true => Json(rows).into_response(),
         false => html_page("Calls in flight", &table(&rows)).into_response(),

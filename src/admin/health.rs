@@ -26,7 +26,8 @@ pub async fn readyz(
     State(sources): State<Sources>,
     RawQuery(query): RawQuery,
 ) -> (StatusCode, String) {
-    let verbose = query.is_some_and(|q| q.split('&').any(|p| p.split('=').next() == Some("verbose")));
+    let verbose =
+        query.is_some_and(|q| q.split('&').any(|p| p.split('=').next() == Some("verbose")));
     let mut text = String::new();
     let mut ready = sources.heartbeat.is_alive();
     for upstream in &sources.upstreams {
@@ -50,7 +51,9 @@ pub async fn readyz(
 fn describe(text: &mut String, upstream: &Upstream) {
     let state = upstream.health().state();
     let name = upstream.name();
-    let since = state.since.map_or_else(String::new, |t| format!(" for {:.1?}", t.elapsed()));
+    let since = state
+        .since
+        .map_or_else(String::new, |t| format!(" for {:.1?}", t.elapsed()));
     // Writing to a String does not fail.
     let _ = match (&state.runtime, state.up) {
         (Some((runtime, version)), true) => {
@@ -63,7 +66,11 @@ fn describe(text: &mut String, upstream: &Upstream) {
         let sign = if condition.status { '+' } else { '-' };
         let _ = match condition.reason.is_empty() {
             true => writeln!(text, "    [{sign}] {}", condition.kind),
-            false => writeln!(text, "    [{sign}] {}: {}", condition.kind, condition.reason),
+            false => writeln!(
+                text,
+                "    [{sign}] {}: {}",
+                condition.kind, condition.reason
+            ),
         };
     }
     if let Some(at) = state.last_status {

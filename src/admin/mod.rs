@@ -92,10 +92,9 @@ pub fn app(sources: Sources, debug: bool) -> Router {
         .route("/livez", get(health::livez))
         .route("/readyz", get(health::readyz));
     if debug {
-        app = app.route("/debug/calls", get(calls::page)).route(
-            "/debug/log-level",
-            get(log_level).put(set_log_level),
-        );
+        app = app
+            .route("/debug/calls", get(calls::page))
+            .route("/debug/log-level", get(log_level).put(set_log_level));
     }
     app.with_state(sources)
 }

@@ -224,7 +224,10 @@ mod tests {
         };
         let subject = request(Method::RunPodSandbox, &message.encode_to_vec());
         let pod = subject.pod.expect("pod");
-        assert_eq!((&*pod.namespace, &*pod.name, &*pod.uid, pod.attempt), ("shop", "web", "u-1", 2));
+        assert_eq!(
+            (&*pod.namespace, &*pod.name, &*pod.uid, pod.attempt),
+            ("shop", "web", "u-1", 2)
+        );
         assert_eq!(subject.handler.as_deref(), Some("kata"));
     }
 
@@ -247,8 +250,14 @@ mod tests {
         };
         let subject = request(Method::CreateContainer, &message.encode_to_vec());
         assert_eq!(subject.sandbox_id.as_deref(), Some("s1"));
-        assert_eq!(subject.container.map(|c| c.name.clone()).as_deref(), Some("app"));
-        assert_eq!(subject.image.as_deref(), Some("https://registry.example/app"));
+        assert_eq!(
+            subject.container.map(|c| c.name.clone()).as_deref(),
+            Some("app")
+        );
+        assert_eq!(
+            subject.image.as_deref(),
+            Some("https://registry.example/app")
+        );
     }
 
     #[test]
@@ -295,7 +304,10 @@ mod tests {
             stderr: Default::default(),
             exit_code: 7,
         };
-        assert_eq!(answer(Method::ExecSync, &message.encode_to_vec()).exit_code, Some(7));
+        assert_eq!(
+            answer(Method::ExecSync, &message.encode_to_vec()).exit_code,
+            Some(7)
+        );
         let message = v1::RunPodSandboxResponse {
             pod_sandbox_id: "s9".into(),
         };

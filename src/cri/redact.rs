@@ -58,7 +58,9 @@ pub fn error_text(text: &str, request: Option<&[u8]>, subject: Option<&Subject>)
     let mut text = hide_echoes(text, request, subject);
     text = text
         .split_inclusive(char::is_whitespace)
-        .scan(false, |after_scheme, word| Some(scrub_word(word, after_scheme)))
+        .scan(false, |after_scheme, word| {
+            Some(scrub_word(word, after_scheme))
+        })
         .collect();
     text.truncate(text.floor_char_boundary(MAX_MESSAGE));
     text.into()
@@ -164,7 +166,9 @@ fn scrub_url(word: &str) -> String {
     match rest.find('?') {
         None => format!("{head}{rest}"),
         Some(query) => {
-            let tail = rest[query..].find(['"', '\'', ')']).map(|i| &rest[query + i..]);
+            let tail = rest[query..]
+                .find(['"', '\'', ')'])
+                .map(|i| &rest[query + i..]);
             format!("{head}{}?{HIDDEN}{}", &rest[..query], tail.unwrap_or(""))
         }
     }
@@ -210,7 +214,10 @@ mod tests {
             ("app@sha256:abc", "app@sha256:abc"),
             ("library/app@sha256:abc", "library/app@sha256:abc"),
             ("me:pw@registry.example/app:1", "registry.example/app:1"),
-            ("https://me:pw@registry.example/app", "https://registry.example/app"),
+            (
+                "https://me:pw@registry.example/app",
+                "https://registry.example/app",
+            ),
             ("registry.example/app?sig=1", "registry.example/app"),
             ("", ""),
         ];
@@ -226,8 +233,14 @@ mod tests {
                 "get https://me:pw@r.example/v2/?sig=abc: refused",
                 "get https://<redacted>@r.example/v2/?<redacted> refused",
             ),
-            ("header Authorization: Bearer abc.def", "header Authorization: Bearer <redacted>"),
-            ("login failed token=abc user", "login failed token=<redacted> user"),
+            (
+                "header Authorization: Bearer abc.def",
+                "header Authorization: Bearer <redacted>",
+            ),
+            (
+                "login failed token=abc user",
+                "login failed token=<redacted> user",
+            ),
             (
                 "container 4b825dc642cb6eb9a060e54bf8d69288fbee49044b825dc642cb6eb9a060e54b not found",
                 "container 4b825dc642cb6eb9a060e54bf8d69288fbee49044b825dc642cb6eb9a060e54b not found",

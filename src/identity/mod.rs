@@ -96,8 +96,12 @@ impl Index {
         if let Some(id) = &subject.container_id {
             match find(&mut tables.containers, id) {
                 Some((_, entry)) => {
-                    subject.container.get_or_insert_with(|| Arc::clone(&entry.container));
-                    subject.sandbox_id.get_or_insert_with(|| Arc::clone(&entry.sandbox_id));
+                    subject
+                        .container
+                        .get_or_insert_with(|| Arc::clone(&entry.container));
+                    subject
+                        .sandbox_id
+                        .get_or_insert_with(|| Arc::clone(&entry.sandbox_id));
                 }
                 None => known = false,
             }

@@ -48,7 +48,9 @@ pub fn no_status(http: http::StatusCode, source: Source) -> End {
         ending: Ending::Error,
         code: frame::code_of_http(http),
         source,
-        message: Some(format!("the answer ended without grpc-status (http status {http})")),
+        message: Some(format!(
+            "the answer ended without grpc-status (http status {http})"
+        )),
     }
 }
 

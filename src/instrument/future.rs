@@ -92,7 +92,11 @@ fn answer(response: wire::Response, guard: Option<Guard>) -> Response<Instrument
     let mut guard = guard;
     if body.is_end_stream() {
         if let Some(guard) = guard.take() {
-            guard.finish(in_headers.clone().unwrap_or_else(|| classify::no_status(head.status, source)));
+            guard.finish(
+                in_headers
+                    .clone()
+                    .unwrap_or_else(|| classify::no_status(head.status, source)),
+            );
         }
     } else if let Some(guard) = &guard {
         guard.call().set_phase(Phase::Answering);

@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
+use super::Observe;
 use super::classify::{self, End};
 use super::in_flight::{InFlight, Seat};
-use super::Observe;
 use crate::cri::outcome::{Outcome, Source};
 use crate::cri::{Call, redact};
 
@@ -17,7 +17,9 @@ pub struct Guard {
 
 impl std::fmt::Debug for Guard {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Guard").field("seq", &self.call.seq).finish()
+        f.debug_struct("Guard")
+            .field("seq", &self.call.seq)
+            .finish()
     }
 }
 

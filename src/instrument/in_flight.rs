@@ -1,10 +1,12 @@
 //! The table of calls in flight.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use slab::Slab;
 
-use crate::cri::Call;
+use super::signals::InFlightView;
+use crate::cri::{Call, Method};
 
 /// Every call that has entered and not ended. Cheap to enter and leave; readers copy the references out.
 #[derive(Debug, Default)]
@@ -29,7 +31,11 @@ impl InFlight {
 
     /// The calls in flight, the oldest first.
     pub fn calls(&self) -> Vec<Arc<Call>> {
-        let mut calls: Vec<_> = self.lock().iter().map(|(_, call)| Arc::clone(call)).collect();
+        let mut calls: Vec<_> = self
+            .lock()
+            .iter()
+            .map(|(_, call)| Arc::clone(call))
+            .collect();
         calls.sort_unstable_by_key(|call| call.seq);
         calls
     }
@@ -42,6 +48,23 @@ impl InFlight {
     /// Whether there are none.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
+    }
+}
+
+impl InFlightView for InFlight {
+    fn for_each_oldest(&self, f: &mut dyn FnMut(Method, Duration)) {
+        let mut oldest = [Duration::ZERO; Method::COUNT];
+        let mut present = [false; Method::COUNT];
+        for (_, call) in &*self.lock() {
+            let i = call.method.index();
+            oldest[i] = oldest[i].max(call.age());
+            present[i] = true;
+        }
+        for method in Method::ALL {
+            if present[method.index()] {
+                f(method, oldest[method.index()]);
+            }
+        }
     }
 }
 

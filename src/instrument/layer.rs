@@ -8,7 +8,6 @@ use tower::Layer;
 use super::service::Instrument;
 use super::{InFlight, Observe};
 use crate::cri::call::Peer;
-use crate::telemetry::propagation::Tracer;
 
 /// Shared by all connections.
 #[derive(Clone)]
@@ -17,8 +16,6 @@ pub struct Shared {
     pub observer: Arc<dyn Observe>,
     /// Holds the calls in flight.
     pub in_flight: Arc<InFlight>,
-    /// Chooses trace ids; `None` when traces are off.
-    pub tracer: Option<Arc<Tracer>>,
     /// Numbers the calls.
     pub seq: Arc<AtomicU64>,
 }

@@ -23,9 +23,13 @@ pub mod guard;
 pub mod in_flight;
 pub mod layer;
 pub mod service;
+pub mod signals;
+pub mod stuck;
 
-use std::sync::Arc;
+use http::HeaderMap;
 
+use crate::cri::call::TraceIds;
+use crate::cri::method::Class;
 use crate::cri::{Call, Outcome};
 
 pub use in_flight::InFlight;
@@ -33,9 +37,12 @@ pub use layer::InstrumentLayer;
 
 /// Makes signals of calls. Called on the request path: it must not block.
 pub trait Observe: Send + Sync {
+    /// The trace of a call with these headers; `None` when traces are off.
+    fn trace(&self, headers: &HeaderMap, class: Class) -> Option<TraceIds>;
+
     /// A call has entered.
     fn begin(&self, call: &Call);
 
     /// The call has ended. Comes exactly once for each `begin`.
-    fn end(&self, call: &Arc<Call>, outcome: &Outcome);
+    fn end(&self, call: &Call, outcome: &Outcome);
 }

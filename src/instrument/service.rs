@@ -39,9 +39,8 @@ impl<S> Instrument<S> {
         let (method, api) = known.unwrap_or((Method::Other, ApiVersion::V1));
         let trace = self
             .shared
-            .tracer
-            .as_ref()
-            .map(|t| t.begin(request.headers(), method.class()));
+            .observer
+            .trace(request.headers(), method.class());
         let mut call = Call::new(
             self.shared.seq.fetch_add(1, Ordering::Relaxed),
             method,

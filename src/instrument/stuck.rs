@@ -15,7 +15,7 @@ const PERIOD: Duration = Duration::from_secs(1);
 const NO_DEADLINE: Duration = Duration::from_secs(60);
 
 /// Shares of the deadline that are worth a word, in percent.
-const LEVELS: [u8; 3] = [100, 90, 50];
+const LEVELS: [u8; 3] = [50, 90, 100];
 
 /// Looks until dropped.
 pub async fn run(in_flight: Arc<InFlight>, signals: Arc<Signals>) {
@@ -23,21 +23,39 @@ pub async fn run(in_flight: Arc<InFlight>, signals: Arc<Signals>) {
     loop {
         interval.tick().await;
         for call in in_flight.calls() {
-            if let Some(level) = level(&call) {
-                signals.stuck(&call, level.into());
+            for level in LEVELS.into_iter().filter(|level| has_used(&call, *level)) {
+                if call.reaches(level) {
+                    signals.stuck(&call, level.into());
+                }
             }
         }
     }
 }
 
-/// The level that the call has reached since the last look.
-fn level(call: &Call) -> Option<u8> {
+/// Whether the call has used this share of its deadline.
+fn has_used(call: &Call, percent: u8) -> bool {
     // A watch is open for as long as its caller likes.
     if call.method.class() == Class::Watch {
-        return None;
+        return false;
     }
-    let deadline = call.deadline.unwrap_or(NO_DEADLINE).max(Duration::from_millis(1));
-    let percent = call.age().as_secs_f64() / deadline.as_secs_f64() * 100.0;
-    let level = LEVELS.into_iter().find(|level| percent >= f64::from(*level))?;
-    call.reaches(level).then_some(level)
+    call.age() >= call.deadline.unwrap_or(NO_DEADLINE) * percent.into() / 100
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cri::Method;
+
+    #[test]
+    fn shares_of_the_deadline() {
+        let mut call = Call::example(Method::StopContainer);
+        assert!(!has_used(&call, 50), "no deadline counts as a minute");
+        call.deadline = Some(Duration::ZERO);
+        assert!(has_used(&call, 100));
+        assert!(call.reaches(50) && call.reaches(100) && !call.reaches(100) && !call.reaches(50));
+
+        let mut watch = Call::example(Method::GetContainerEvents);
+        watch.deadline = Some(Duration::ZERO);
+        assert!(!has_used(&watch, 50));
+    }
 }

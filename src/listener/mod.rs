@@ -4,5 +4,5 @@ pub mod peer;
 pub mod serve;
 pub mod socket;
 
-pub use serve::{Connections, serve};
+pub use serve::serve;
 pub use socket::{Error, Socket};

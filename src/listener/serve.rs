@@ -4,7 +4,6 @@ use std::io;
 use std::os::unix::net::UnixListener;
 use std::pin::pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use http_body::Body as HttpBody;
@@ -16,30 +15,12 @@ use tokio_util::task::TaskTracker;
 use tower::Service;
 
 use super::peer;
-use crate::cri::call::{Client, Peer};
+use crate::cri::call::Peer;
+use crate::telemetry::handles::Connections;
 use crate::wire::{BoxError, Stream, http2};
 
 /// How long to wait when the process is out of descriptors; each connection that ends gives one back.
 const OUT_OF_DESCRIPTORS: Duration = Duration::from_millis(100);
-
-/// Counts connections.
-#[derive(Debug, Default)]
-pub struct Connections {
-    open: AtomicU64,
-    accepted: [AtomicU64; Client::ALL.len()],
-}
-
-impl Connections {
-    /// Connections open now.
-    pub fn open(&self) -> u64 {
-        self.open.load(Ordering::Relaxed)
-    }
-
-    /// Connections accepted so far from this kind of caller.
-    pub fn accepted(&self, client: Client) -> u64 {
-        self.accepted[client as usize].load(Ordering::Relaxed)
-    }
-}
 
 /// Serves until `stop`, then lets calls in flight end for up to `drain`. Returns how many connections had to be cut.
 ///
@@ -85,8 +66,7 @@ where
                 continue;
             }
         };
-        connections.accepted[peer.client as usize].fetch_add(1, Ordering::Relaxed);
-        connections.open.fetch_add(1, Ordering::Relaxed);
+        connections.opened(peer.client);
         let service = make_service(peer);
         let (stop, cut, connections) = (stop.clone(), cut.clone(), Arc::clone(&connections));
         tasks.spawn(async move {
@@ -94,7 +74,7 @@ where
                 () = connection(stream, service, stop) => {}
                 () = cut.cancelled() => {}
             }
-            connections.open.fetch_sub(1, Ordering::Relaxed);
+            connections.closed();
         });
     }
     tasks.close();

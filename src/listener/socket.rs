@@ -172,7 +172,8 @@ fn check_free(path: &Path) -> Result<(), Error> {
 fn place(draft: &Path, server: &Server) -> Result<SocketFile, Error> {
     let path = &server.listen;
     if let Some(owner) = server.owner {
-        chown(draft, Some(owner.uid), Some(owner.gid)).map_err(io_error("change the owner", path))?;
+        chown(draft, Some(owner.uid), Some(owner.gid))
+            .map_err(io_error("change the owner", path))?;
     }
     fs::set_permissions(draft, fs::Permissions::from_mode(server.mode))
         .map_err(io_error("change the mode", path))?;
@@ -264,6 +265,9 @@ mod tests {
     fn a_long_path_is_explained() {
         let path = PathBuf::from(format!("/tmp/{}", "x".repeat(200)));
         let error = Socket::bind(&server(path)).expect_err("too long");
-        assert!(error.to_string().contains("205 bytes are too long"), "{error}");
+        assert!(
+            error.to_string().contains("205 bytes are too long"),
+            "{error}"
+        );
     }
 }

@@ -89,5 +89,8 @@ fn accept(backend: Arc<str>, response: Response) -> Result<Answer, Status> {
 
 /// Says which backend it was.
 pub fn blame(backend: &str, status: Status) -> Status {
-    Status::new(status.code, format!("backend {backend}: {}", status.message))
+    Status::new(
+        status.code,
+        format!("backend {backend}: {}", status.message),
+    )
 }

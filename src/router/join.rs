@@ -107,7 +107,10 @@ impl Reader {
         }
         let len = Head::read(&self.buffer).map_or(0, |head| head.len);
         if len > MAX_MESSAGE {
-            return Err(self.fault(Code::ResourceExhausted, "a message is too large to be joined"));
+            return Err(self.fault(
+                Code::ResourceExhausted,
+                "a message is too large to be joined",
+            ));
         }
         self.fill(HEADER + len).await?;
         Ok(Some(self.buffer.split_to(HEADER + len).freeze()))
@@ -146,7 +149,11 @@ pub async fn concat(answers: Vec<Answer>) -> Result<Response, BoxError> {
     for reader in &mut readers {
         match reader.head().await? {
             Some(head) => lengths.push_back(head.len),
-            None => return Err(reader.fault(Code::Internal, "the answer has no message").into()),
+            None => {
+                return Err(reader
+                    .fault(Code::Internal, "the answer has no message")
+                    .into());
+            }
         }
     }
     let total = lengths.iter().sum::<usize>();
@@ -209,7 +216,9 @@ impl Concat {
                 true => match reader.data().await? {
                     Some(data) => data,
                     None => {
-                        return Err(reader.fault(Code::Internal, "the answer ends within a message"));
+                        return Err(
+                            reader.fault(Code::Internal, "the answer ends within a message")
+                        );
                     }
                 },
             };
@@ -313,7 +322,9 @@ pub async fn messages(answers: Vec<Answer>) -> Result<Vec<(http::HeaderMap, Byte
 pub fn single(headers: http::HeaderMap, message: Bytes) -> Response {
     let framed = match frame::frame(&message) {
         Ok(framed) => framed,
-        Err(error) => return Status::new(Code::ResourceExhausted, error.to_string()).into_response(),
+        Err(error) => {
+            return Status::new(Code::ResourceExhausted, error.to_string()).into_response();
+        }
     };
     let frames = [Ok(Frame::data(framed)), end(Ok(()))];
     let mut response = Response::new(Body::boxed(StreamBody::new(stream::iter(frames))));

@@ -101,7 +101,12 @@ impl Router {
         let order = self.table.rules.order(method);
         let backends = order
             .iter()
-            .map(|id| (Arc::clone(&self.table.names[*id]), self.backends[*id].clone()))
+            .map(|id| {
+                (
+                    Arc::clone(&self.table.names[*id]),
+                    self.backends[*id].clone(),
+                )
+            })
             .collect();
         let answers = fan_out::ask(request, backends).await?;
         match join {

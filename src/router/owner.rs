@@ -31,7 +31,11 @@ impl Router {
         if let Some(name) = self.table.index.owner(subject) {
             return Ok((self.id_of(&name), RouteReason::Owner));
         }
-        let Some(id) = subject.container_id.as_ref().or(subject.sandbox_id.as_ref()) else {
+        let Some(id) = subject
+            .container_id
+            .as_ref()
+            .or(subject.sandbox_id.as_ref())
+        else {
             return Ok(nobody);
         };
         let is_container = subject.container_id.is_some();
@@ -77,7 +81,9 @@ impl Router {
                 sandbox_id: container.pod_sandbox_id.as_str().into(),
                 backend: Arc::clone(backend),
             };
-            self.table.index.insert_container(container.id.as_str().into(), entry);
+            self.table
+                .index
+                .insert_container(container.id.as_str().into(), entry);
         }
         Ok(!found.containers.is_empty())
     }
@@ -101,7 +107,9 @@ impl Router {
                 pod: sandbox.pod(),
                 backend: Arc::clone(backend),
             };
-            self.table.index.insert_sandbox(sandbox.id.as_str().into(), entry);
+            self.table
+                .index
+                .insert_sandbox(sandbox.id.as_str().into(), entry);
         }
         Ok(!found.items.is_empty())
     }

@@ -51,9 +51,7 @@ pub enum Join {
 
 impl Rules {
     fn handler(&self, subject: Option<&Subject>) -> Option<BackendId> {
-        self.handlers
-            .get(subject?.handler.as_deref()?)
-            .copied()
+        self.handlers.get(subject?.handler.as_deref()?).copied()
     }
 
     /// Decides.

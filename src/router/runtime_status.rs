@@ -22,9 +22,8 @@ pub async fn join(answers: Vec<Answer>, table: &Table) -> Result<Response, BoxEr
     let names: Vec<_> = answers.iter().map(|a| a.backend.clone()).collect();
     let mut joined: Option<(http::HeaderMap, v1::StatusResponse)> = None;
     for ((headers, message), name) in join::messages(answers).await?.into_iter().zip(names) {
-        let answer = v1::StatusResponse::decode(message).map_err(|e| {
-            Status::new(Code::Internal, format!("backend {name}: {e}"))
-        })?;
+        let answer = v1::StatusResponse::decode(message)
+            .map_err(|e| Status::new(Code::Internal, format!("backend {name}: {e}")))?;
         match &mut joined {
             None => joined = Some((headers, own_handlers(answer, &name, table, true))),
             Some((_, joined)) => add(joined, own_handlers(answer, &name, table, false), &name),
@@ -84,7 +83,11 @@ mod tests {
 
     #[test]
     fn one_runtime_that_is_not_ready_is_enough() {
-        for (a, b, want) in [(true, true, true), (true, false, false), (false, true, false)] {
+        for (a, b, want) in [
+            (true, true, true),
+            (true, false, false),
+            (false, true, false),
+        ] {
             let mut joined = status(a);
             add(&mut joined, status(b), "kata");
             let conditions = joined.status.expect("status").conditions;

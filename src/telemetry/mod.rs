@@ -1,2 +1,30 @@
-//! placeholder
+//! Telemetry: set-up and sinks. How metrics, log lines and spans leave the process, and how trace context enters and
+//! leaves it. What is told about a call is decided elsewhere (`instrument::signals`).
+//!
+//! Nothing here can fail, delay or block a call: every buffer is bounded, every hand-over is a try, and what is lost
+//! is counted in [`accounts`].
+//!
+//! | module | what |
+//! |---|---|
+//! | [`catalogue`] | the one table of all metrics |
+//! | [`registry`], [`family`], [`computed`] | metrics made from the table, their series resolved once or read at scrape time |
+//! | [`handles`] | counters handed to the listener, the backends and the identity index |
+//! | [`process`] | figures about this process, read at scrape time |
+//! | [`logging`] | log lines, their level and their limits |
+//! | [`otlp`] | spans to an OpenTelemetry collector |
+//! | [`propagation`] | W3C trace context in and out |
+//! | [`accounts`] | what was exported and what was lost |
+
+pub mod accounts;
+pub mod catalogue;
+pub mod computed;
+pub mod family;
+pub mod handles;
+pub mod logging;
+pub mod otlp;
+pub mod process;
 pub mod propagation;
+pub mod registry;
+
+pub use accounts::Accounts;
+pub use registry::Registry;

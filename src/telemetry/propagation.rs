@@ -1,8 +1,326 @@
-//! placeholder
-use crate::cri::{call::TraceIds, method::Class};
-#[derive(Debug)]
-pub struct Tracer;
-impl Tracer {
-    pub fn begin(&self, _h: &http::HeaderMap, _c: Class) -> TraceIds { unimplemented!() }
+//! W3C Trace Context in and out of a call's headers (<https://www.w3.org/TR/trace-context/>, level 1), and the decision
+//! what the backend is told about sampling.
+//!
+//! `traceparent` is replaced by our own client span; `tracestate`, `baggage` and everything else stay as they came.
+
+use std::str::FromStr;
+
+use http::{HeaderMap, HeaderName, HeaderValue};
+use opentelemetry::trace::{SpanContext, SpanId, TraceFlags, TraceId, TraceState};
+use opentelemetry_sdk::trace::{IdGenerator, RandomIdGenerator};
+
+use crate::config::Sampling;
+use crate::cri::call::TraceIds;
+use crate::cri::method::Class;
+
+static TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
+static TRACESTATE: HeaderName = HeaderName::from_static("tracestate");
+
+/// Length of a `traceparent` of version 00.
+const LENGTH: usize = 55;
+
+/// The caller's span, if the headers name one. A broken `traceparent`, or more than one, is none at all; a broken
+/// `tracestate` is only left out.
+pub fn extract(headers: &HeaderMap) -> Option<SpanContext> {
+    let mut parents = headers.get_all(&TRACEPARENT).iter();
+    let (Some(parent), None) = (parents.next(), parents.next()) else {
+        return None;
+    };
+    let (trace_id, span_id, flags) = parse(parent.to_str().ok()?.trim())?;
+    Some(SpanContext::new(
+        trace_id,
+        span_id,
+        flags,
+        true,
+        state(headers),
+    ))
 }
-pub fn inject(_ids: &TraceIds, _h: &mut http::HeaderMap) {}
+
+/// `VERSION-TRACEID-SPANID-FLAGS`, all in lower-case hex. A version after 00 may have more behind it.
+fn parse(text: &str) -> Option<(TraceId, SpanId, TraceFlags)> {
+    let bytes = text.as_bytes();
+    let dashes =
+        bytes.get(2) == Some(&b'-') && bytes.get(35) == Some(&b'-') && bytes.get(52) == Some(&b'-');
+    if !dashes {
+        return None;
+    }
+    let version = u8::try_from(hex(bytes.get(..2)?)?).ok()?;
+    let whole = match version {
+        0 => bytes.len() == LENGTH,
+        0xff => false,
+        _ => bytes.len() == LENGTH || bytes.get(LENGTH) == Some(&b'-'),
+    };
+    if !whole {
+        return None;
+    }
+    let trace_id = TraceId::from(hex(bytes.get(3..35)?)?);
+    let span_id = SpanId::from(u64::try_from(hex(bytes.get(36..52)?)?).ok()?);
+    let flags =
+        TraceFlags::new(u8::try_from(hex(bytes.get(53..LENGTH)?)?).ok()?) & TraceFlags::SAMPLED;
+    (trace_id != TraceId::INVALID && span_id != SpanId::INVALID)
+        .then_some((trace_id, span_id, flags))
+}
+
+fn hex(digits: &[u8]) -> Option<u128> {
+    digits.iter().try_fold(0u128, |value, digit| {
+        let digit = match digit {
+            b'0'..=b'9' => digit - b'0',
+            b'a'..=b'f' => digit - b'a' + 10,
+            _ => return None,
+        };
+        Some(value << 4 | u128::from(digit))
+    })
+}
+
+fn state(headers: &HeaderMap) -> TraceState {
+    let mut values = headers
+        .get_all(&TRACESTATE)
+        .iter()
+        .filter_map(|v| v.to_str().ok());
+    let Some(first) = values.next() else {
+        return TraceState::NONE;
+    };
+    let mut list = first.to_owned();
+    for value in values {
+        list.push(',');
+        list.push_str(value);
+    }
+    TraceState::from_str(&list).unwrap_or(TraceState::NONE)
+}
+
+/// The ids of a call that enters: those of the caller's trace, or of a new one.
+///
+/// The backend is told to record if the caller records. If not, a share of calls by class is chosen: a kubelet with
+/// tracing set up but without a sampling rate sends an unsampled `traceparent` with every call, so its "no" cannot
+/// be the last word. The choice follows from the trace id alone, so all calls of a trace are chosen alike.
+pub fn begin(headers: &HeaderMap, class: Class, sampling: &Sampling) -> TraceIds {
+    let ids = RandomIdGenerator::default();
+    let parent = extract(headers);
+    let trace_id = parent
+        .as_ref()
+        .map_or_else(|| ids.new_trace_id(), SpanContext::trace_id);
+    let ratio = match class {
+        Class::Mutating => sampling.mutating,
+        Class::Poll | Class::Watch => sampling.polls,
+    };
+    let sampled = parent.as_ref().is_some_and(SpanContext::is_sampled) || chosen(trace_id, ratio);
+    TraceIds {
+        parent,
+        trace_id,
+        server: ids.new_span_id(),
+        client: ids.new_span_id(),
+        sampled,
+    }
+}
+
+/// Whether a trace belongs to a share of all traces; the rule of OpenTelemetry's `TraceIdRatioBased`, so that others
+/// who sample by ratio choose the same traces.
+fn chosen(trace_id: TraceId, ratio: f64) -> bool {
+    if ratio >= 1.0 {
+        return true;
+    }
+    let bytes = trace_id.to_bytes();
+    let (_, low) = bytes.split_at(8);
+    let low = low
+        .iter()
+        .fold(0u64, |value, byte| value << 8 | u64::from(*byte));
+    // A share below zero, or not a number, becomes 0.
+    (low >> 1) < (ratio * (1u64 << 63) as f64) as u64
+}
+
+/// Names our client span as the parent of what the backend does. Without a caller's trace a `tracestate` belongs to
+/// nothing and is taken out, as the specification asks.
+pub fn inject(ids: &TraceIds, headers: &mut HeaderMap) {
+    let mut text = *b"00-00000000000000000000000000000000-0000000000000000-00";
+    write_hex(&mut text[3..35], &ids.trace_id.to_bytes());
+    write_hex(&mut text[36..52], &ids.client.to_bytes());
+    write_hex(&mut text[53..], &[u8::from(ids.sampled)]);
+    if let Ok(value) = HeaderValue::from_bytes(&text) {
+        headers.insert(&TRACEPARENT, value);
+    }
+    if ids.parent.is_none() {
+        headers.remove(&TRACESTATE);
+    }
+}
+
+fn write_hex(out: &mut [u8], bytes: &[u8]) {
+    const DIGITS: &[u8; 16] = b"0123456789abcdef";
+    for (pair, byte) in out.chunks_exact_mut(2).zip(bytes) {
+        pair[0] = DIGITS[usize::from(byte >> 4)];
+        pair[1] = DIGITS[usize::from(byte & 15)];
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    const TRACE: &str = "0af7651916cd43dd8448eb211c80319c";
+    const SPAN: &str = "b7ad6b7169203331";
+
+    fn headers(pairs: &[(&'static str, &str)]) -> HeaderMap {
+        let mut headers = HeaderMap::new();
+        for (name, value) in pairs {
+            headers.append(*name, HeaderValue::from_str(value).expect("value"));
+        }
+        headers
+    }
+
+    fn sampling(mutating: f64, polls: f64) -> Sampling {
+        Sampling {
+            mutating,
+            polls,
+            slow: Duration::from_secs(1),
+        }
+    }
+
+    #[test]
+    fn traceparents_are_read_as_the_specification_says() {
+        let accepted = [
+            (format!("00-{TRACE}-{SPAN}-01"), true),
+            (format!("00-{TRACE}-{SPAN}-00"), false),
+            // Other flags than "sampled" are not ours to know.
+            (format!("00-{TRACE}-{SPAN}-03"), true),
+            (format!("00-{TRACE}-{SPAN}-fe"), false),
+            // Later versions may say more.
+            (format!("01-{TRACE}-{SPAN}-01"), true),
+            (
+                format!("cc-{TRACE}-{SPAN}-01-what-the-future-will-be-like"),
+                true,
+            ),
+            (format!(" 00-{TRACE}-{SPAN}-01 "), true),
+        ];
+        for (text, sampled) in accepted {
+            let context = extract(&headers(&[("traceparent", &text)])).expect(&text);
+            assert_eq!(context.trace_id().to_string(), TRACE, "{text}");
+            assert_eq!(context.span_id().to_string(), SPAN, "{text}");
+            assert_eq!(context.is_sampled(), sampled, "{text}");
+            assert!(context.is_remote());
+        }
+        let refused = [
+            String::new(),
+            "00".to_owned(),
+            format!("00-{TRACE}-{SPAN}"),
+            format!("00-{TRACE}-{SPAN}-"),
+            format!("00-{TRACE}-{SPAN}-1"),
+            format!("00-{TRACE}-{SPAN}-01-more"),
+            format!("00-{TRACE}-{SPAN}-01-"),
+            format!("cc-{TRACE}-{SPAN}-01.more"),
+            format!("ff-{TRACE}-{SPAN}-01"),
+            format!("0-{TRACE}-{SPAN}-01"),
+            format!("zz-{TRACE}-{SPAN}-01"),
+            format!("00-{}-{SPAN}-01", TRACE.to_uppercase()),
+            format!("00-{TRACE}-{}-01", SPAN.to_uppercase()),
+            format!("00-{TRACE}-{SPAN}-0X"),
+            format!("00-{}-{SPAN}-01", "0".repeat(32)),
+            format!("00-{TRACE}-{}-01", "0".repeat(16)),
+            format!("00-{TRACE}--{SPAN}-01"),
+            format!("00-{}-{SPAN}-01", &TRACE[1..]),
+            format!("00_{TRACE}_{SPAN}_01"),
+        ];
+        for text in refused {
+            assert!(
+                extract(&headers(&[("traceparent", &text)])).is_none(),
+                "{text:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn two_traceparents_are_none() {
+        let text = format!("00-{TRACE}-{SPAN}-01");
+        assert!(extract(&headers(&[("traceparent", &text), ("traceparent", &text)])).is_none());
+    }
+
+    #[test]
+    fn tracestates_are_joined_and_a_broken_one_is_left_out() {
+        let parent = format!("00-{TRACE}-{SPAN}-01");
+        let state = |states: &[&str]| {
+            let mut all = headers(&[("traceparent", &parent)]);
+            for state in states {
+                all.append("tracestate", HeaderValue::from_str(state).expect("value"));
+            }
+            extract(&all).expect("a parent").trace_state().header()
+        };
+        assert_eq!(state(&[]), "");
+        assert_eq!(state(&["a=1,b=2"]), "a=1,b=2");
+        assert_eq!(state(&["a=1", "b=2"]), "a=1,b=2");
+        assert_eq!(state(&["what?"]), "");
+    }
+
+    #[test]
+    fn the_share_that_is_sampled() {
+        let parent =
+            |flags: &str| headers(&[("traceparent", &format!("00-{TRACE}-{SPAN}-{flags}"))]);
+        let none = HeaderMap::new();
+        let table = [
+            (&none, Class::Mutating, sampling(1.0, 0.0), true),
+            (&none, Class::Mutating, sampling(0.0, 1.0), false),
+            (&none, Class::Poll, sampling(1.0, 0.0), false),
+            (&none, Class::Poll, sampling(0.0, 1.0), true),
+            (&none, Class::Watch, sampling(1.0, 0.0), false),
+            (&none, Class::Mutating, sampling(f64::NAN, 0.0), false),
+            (&parent("01"), Class::Poll, sampling(0.0, 0.0), true),
+            (&parent("00"), Class::Poll, sampling(0.0, 0.0), false),
+            (&parent("00"), Class::Mutating, sampling(1.0, 0.0), true),
+            // 0x8448... >> 1 is 0.5167 of the range.
+            (&parent("00"), Class::Mutating, sampling(0.51, 0.0), false),
+            (&parent("00"), Class::Mutating, sampling(0.52, 0.0), true),
+        ];
+        for (i, (headers, class, sampling, sampled)) in table.iter().enumerate() {
+            assert_eq!(
+                begin(headers, *class, sampling).sampled,
+                *sampled,
+                "row {i}"
+            );
+        }
+        let kept = (0..4000)
+            .filter(|_| begin(&none, Class::Mutating, &sampling(0.25, 0.0)).sampled)
+            .count();
+        assert!((800..1200).contains(&kept), "{kept} of 4000");
+    }
+
+    #[test]
+    fn a_new_call_has_new_ids() {
+        let all = sampling(1.0, 1.0);
+        let (a, b) = (
+            begin(&HeaderMap::new(), Class::Poll, &all),
+            begin(&HeaderMap::new(), Class::Poll, &all),
+        );
+        assert_ne!(a.trace_id, b.trace_id);
+        assert_ne!(a.server, a.client);
+        assert_ne!(a.server, b.server);
+        assert!(a.parent.is_none());
+    }
+
+    #[test]
+    fn the_backend_gets_our_client_span_and_all_else_untouched() {
+        let mut all = headers(&[
+            ("traceparent", &format!("00-{TRACE}-{SPAN}-00")),
+            ("tracestate", "a=1"),
+            ("tracestate", "b=2"),
+            ("baggage", "k=v;p"),
+        ]);
+        let ids = begin(&all, Class::Mutating, &sampling(1.0, 0.0));
+        inject(&ids, &mut all);
+        let sent = all.get("traceparent").expect("set").to_str().expect("text");
+        assert_eq!(sent, format!("00-{TRACE}-{}-01", ids.client));
+        let states: Vec<_> = all.get_all("tracestate").iter().collect();
+        assert_eq!(states, ["a=1", "b=2"]);
+        assert_eq!(all.get("baggage").expect("kept"), "k=v;p");
+        let next = extract(&all).expect("what we send is valid");
+        assert_eq!(next.span_id(), ids.client);
+    }
+
+    #[test]
+    fn a_tracestate_without_a_trace_is_taken_out() {
+        let mut all = headers(&[("traceparent", "rubbish"), ("tracestate", "a=1")]);
+        let ids = begin(&all, Class::Poll, &sampling(1.0, 0.0));
+        inject(&ids, &mut all);
+        assert!(all.get("tracestate").is_none());
+        let sent = all.get("traceparent").expect("set").to_str().expect("text");
+        assert_eq!(sent, format!("00-{}-{}-00", ids.trace_id, ids.client));
+    }
+}

@@ -8,8 +8,8 @@ use bytes::Bytes;
 use http_body::{Body as HttpBody, Frame, SizeHint};
 use hyper::body::Incoming;
 
-use super::forward::was_reset_by_peer;
 use super::Upstream;
+use super::forward::was_reset_by_peer;
 use crate::cri::Call;
 use crate::wire::BoxError;
 use crate::wire::status::Status;

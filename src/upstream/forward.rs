@@ -35,7 +35,11 @@ impl Forward {
 
     /// The connection of this caller, opened if there is none that works.
     async fn shared(&self) -> Result<SendRequest<Body>, Error> {
-        let existing = self.sender.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let existing = self
+            .sender
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone();
         if let Some(sender) = existing.filter(|s| !s.is_closed()) {
             return Ok(sender);
         }
@@ -163,8 +167,16 @@ impl Upstream {
         let protocol = is_protocol_error(&error);
         let name = self.name().clone();
         Box::new(match protocol {
-            true => Error::Protocol { name, path: path(), source: error },
-            false => Error::Lost { name, path: path(), source: error },
+            true => Error::Protocol {
+                name,
+                path: path(),
+                source: error,
+            },
+            false => Error::Lost {
+                name,
+                path: path(),
+                source: error,
+            },
         })
     }
 }
@@ -214,8 +226,16 @@ mod tests {
     #[test]
     fn the_service_is_spelled_as_the_runtime_knows_it() {
         let cases = [
-            ("/runtime.v1alpha2.RuntimeService/Version", ApiVersion::V1, Some("/runtime.v1.RuntimeService/Version")),
-            ("/runtime.v1.ImageService/ListImages", ApiVersion::V1Alpha2, Some("/runtime.v1alpha2.ImageService/ListImages")),
+            (
+                "/runtime.v1alpha2.RuntimeService/Version",
+                ApiVersion::V1,
+                Some("/runtime.v1.RuntimeService/Version"),
+            ),
+            (
+                "/runtime.v1.ImageService/ListImages",
+                ApiVersion::V1Alpha2,
+                Some("/runtime.v1alpha2.ImageService/ListImages"),
+            ),
             ("/runtime.v1.ImageService/ListImages", ApiVersion::V1, None),
             ("/grpc.health.v1.Health/Check", ApiVersion::V1, None),
         ];

@@ -53,7 +53,8 @@ impl Health {
 
     /// Notes the spelling.
     pub fn set_api(&self, api: ApiVersion) {
-        self.alpha.store(api == ApiVersion::V1Alpha2, Ordering::Relaxed);
+        self.alpha
+            .store(api == ApiVersion::V1Alpha2, Ordering::Relaxed);
     }
 
     /// How often it came back.
@@ -63,7 +64,10 @@ impl Health {
 
     /// A copy of the state.
     pub fn state(&self) -> State {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.state
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
     }
 
     /// Whether it answers.

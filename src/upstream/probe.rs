@@ -128,7 +128,10 @@ impl Session {
     async fn version(&mut self) -> Result<v1::VersionResponse, Status> {
         let mut last = None;
         for api in [ApiVersion::V1, ApiVersion::V1Alpha2] {
-            match self.ask(api, "Version", &v1::VersionRequest::default()).await {
+            match self
+                .ask(api, "Version", &v1::VersionRequest::default())
+                .await
+            {
                 Ok(version) => {
                     self.upstream.health().set_api(api);
                     return Ok(version);
@@ -142,8 +145,9 @@ impl Session {
 
     async fn status(&mut self) -> Result<Vec<Condition>, Status> {
         let api = self.upstream.health().api();
-        let answer: v1::StatusResponse =
-            self.ask(api, "Status", &v1::StatusRequest::default()).await?;
+        let answer: v1::StatusResponse = self
+            .ask(api, "Status", &v1::StatusRequest::default())
+            .await?;
         let conditions = answer.status.unwrap_or_default().conditions;
         Ok(conditions
             .into_iter()
@@ -189,7 +193,11 @@ impl Upstream {
     ) -> Result<(SendRequest<Body>, tokio::sync::oneshot::Receiver<String>), Error> {
         let (sender, connection) = self.handshake().await?;
         let (tell, lost) = tokio::sync::oneshot::channel();
-        let name = format!("backend {} at unix://{}", self.name(), self.path().display());
+        let name = format!(
+            "backend {} at unix://{}",
+            self.name(),
+            self.path().display()
+        );
         tokio::spawn(async move {
             let reason = match connection.await {
                 Ok(()) => format!("{name}: connection closed"),

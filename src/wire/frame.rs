@@ -132,7 +132,10 @@ mod tests {
         let mut headers = HeaderMap::new();
         assert_eq!(status(&headers), None);
         headers.insert("grpc-status", HeaderValue::from_static("5"));
-        headers.insert("grpc-message", HeaderValue::from_static("no%20such %25 pod"));
+        headers.insert(
+            "grpc-message",
+            HeaderValue::from_static("no%20such %25 pod"),
+        );
         assert_eq!(
             status(&headers),
             Some((Code::NotFound, Some("no such % pod".to_owned())))

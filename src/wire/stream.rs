@@ -216,12 +216,20 @@ mod tests {
         }
         let mut buf = [0; 64];
         assert_eq!(
-            recv(b.readable.get_ref().as_raw_fd(), &mut buf, MsgFlags::empty()),
+            recv(
+                b.readable.get_ref().as_raw_fd(),
+                &mut buf,
+                MsgFlags::empty()
+            ),
             Err(nix::Error::EAGAIN),
             "nothing may leave before the flush"
         );
         a.flush().await.expect("flush");
-        let n = recv(b.readable.get_ref().as_raw_fd(), &mut buf, MsgFlags::empty());
+        let n = recv(
+            b.readable.get_ref().as_raw_fd(),
+            &mut buf,
+            MsgFlags::empty(),
+        );
         assert_eq!(n, Ok(13));
     }
 

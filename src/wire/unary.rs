@@ -65,7 +65,10 @@ where
         Some((Code::Ok, _)) => {}
         Some((code, message)) => return Err(Status::new(code, message.unwrap_or_default())),
         None => {
-            let text = format!("the answer has no grpc-status (http status {})", head.status);
+            let text = format!(
+                "the answer has no grpc-status (http status {})",
+                head.status
+            );
             return Err(Status::new(frame::code_of_http(head.status), text));
         }
     }

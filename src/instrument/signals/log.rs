@@ -1,0 +1,173 @@
+//! The log lines of calls, target `criscope::rpc`. Fields that are not known are left out.
+
+use std::time::Duration;
+
+use tracing::Level;
+
+use crate::cri::call::{ContainerIdentity, PodIdentity};
+use crate::cri::method::Class;
+use crate::cri::outcome::{Code, Ending, code_name, is_server_fault};
+use crate::cri::{Call, Outcome};
+
+/// Longest error message in a line, in bytes.
+const MESSAGE: usize = 1024;
+
+/// Writes one event of a call at a level known at run time. The fields are worked out only if the line is wanted.
+macro_rules! event {
+    ($level:expr, $event:literal, $call:ident, $text:literal, {$($more:tt)*}) => {
+        match $level {
+            Level::WARN => event!(@ Level::WARN, $event, $call, $text, {$($more)*}),
+            Level::INFO => event!(@ Level::INFO, $event, $call, $text, {$($more)*}),
+            _ => event!(@ Level::DEBUG, $event, $call, $text, {$($more)*}),
+        }
+    };
+    (@ $level:expr, $event:literal, $call:ident, $text:literal, {$($more:tt)*}) => {
+        tracing::event!(
+            target: "criscope::rpc",
+            $level,
+            event = $event,
+            seq = $call.seq,
+            trace_id = $call.trace.as_ref().map(|t| tracing::field::display(t.trace_id)),
+            span_id = $call.trace.as_ref().map(|t| tracing::field::display(t.server)),
+            method = $call.method.name(),
+            method_original = $call.other_path.as_deref(),
+            client = $call.peer.client.name(),
+            client.pid = $call.peer.pid,
+            backend = $call.route.get().map(|r| &*r.backend),
+            deadline_ms = $call.deadline.map(millis),
+            pod.namespace = pod($call).map(|p| &*p.namespace),
+            pod.name = pod($call).map(|p| &*p.name),
+            pod.uid = pod($call).map(|p| &*p.uid),
+            sandbox.id = $call.sandbox_id().map(|id| &**id),
+            container.name = container($call).map(|c| &*c.name),
+            container.id = $call.container_id().map(|id| &**id),
+            attempt = attempt($call),
+            image.ref = $call.subject.get().and_then(|s| s.image.as_deref()),
+            $($more)*
+            $text
+        )
+    };
+}
+
+/// The line of a call that ended.
+pub(super) fn end(call: &Call, outcome: &Outcome, slow: bool) {
+    let level = level(call.method.class(), outcome, slow);
+    if outcome.ending == Ending::Cancelled {
+        event!(level, "rpc.cancelled", call, "the caller left", {
+            code = code_name(outcome.code),
+            duration_ms = millis(outcome.elapsed),
+        });
+        return;
+    }
+    event!(level, "rpc.end", call, "call ended", {
+        code = code_name(outcome.code),
+        duration_ms = millis(outcome.elapsed),
+        err.type = (outcome.code != Code::Ok).then(|| code_name(outcome.code)),
+        err.source = (outcome.code != Code::Ok).then(|| outcome.source.name()),
+        err.msg = outcome.message.as_deref().map(|m| cut(m, MESSAGE)),
+    });
+}
+
+/// The line of a call that has been under way for long.
+pub(super) fn stuck(call: &Call, percent: u32) {
+    event!(Level::WARN, "rpc.stuck", call, "call takes long", {
+        duration_ms = millis(call.age()),
+        percent,
+        phase = call.phase().name(),
+    });
+}
+
+/// Polls come several times a second and are told only when something is the matter. A watch ends because its caller
+/// leaves.
+fn level(class: Class, outcome: &Outcome, slow: bool) -> Level {
+    match outcome.ending {
+        Ending::Error | Ending::Deadline if is_server_fault(outcome.code) => Level::WARN,
+        Ending::Error | Ending::Deadline => Level::INFO,
+        Ending::Cancelled if class == Class::Watch => Level::DEBUG,
+        Ending::Cancelled => Level::INFO,
+        Ending::Ok if slow || class == Class::Mutating => Level::INFO,
+        Ending::Ok => Level::DEBUG,
+    }
+}
+
+/// Milliseconds, to the microsecond.
+fn millis(time: Duration) -> f64 {
+    time.as_micros() as f64 / 1000.0
+}
+
+fn pod(call: &Call) -> Option<&PodIdentity> {
+    call.subject.get()?.pod.as_deref()
+}
+
+fn container(call: &Call) -> Option<&ContainerIdentity> {
+    call.subject.get()?.container.as_deref()
+}
+
+/// Restarts of the container if the call is about one, else sandboxes before this one.
+fn attempt(call: &Call) -> Option<u32> {
+    container(call)
+        .map(|c| c.attempt)
+        .or_else(|| pod(call).map(|p| p.attempt))
+}
+
+/// The longest beginning of a text that has at most this many bytes.
+pub(super) fn cut(text: &str, bytes: usize) -> &str {
+    let mut end = text.len().min(bytes);
+    while !text.is_char_boundary(end) {
+        end -= 1;
+    }
+    &text[..end]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cri::outcome::Source;
+
+    #[test]
+    fn levels() {
+        use {Class::*, Ending::*};
+        let table = [
+            (Mutating, Ok, Code::Ok, false, Level::INFO),
+            (Poll, Ok, Code::Ok, false, Level::DEBUG),
+            (Watch, Ok, Code::Ok, false, Level::DEBUG),
+            (Poll, Ok, Code::Ok, true, Level::INFO),
+            (Poll, Error, Code::NotFound, false, Level::INFO),
+            (Mutating, Error, Code::AlreadyExists, true, Level::INFO),
+            (Poll, Error, Code::Unavailable, false, Level::WARN),
+            (Mutating, Error, Code::Unknown, false, Level::WARN),
+            (
+                Mutating,
+                Deadline,
+                Code::DeadlineExceeded,
+                true,
+                Level::WARN,
+            ),
+            (Mutating, Cancelled, Code::Cancelled, false, Level::INFO),
+            (Poll, Cancelled, Code::Cancelled, false, Level::INFO),
+            (Watch, Cancelled, Code::Cancelled, false, Level::DEBUG),
+        ];
+        for (class, ending, code, slow, wanted) in table {
+            let outcome = Outcome {
+                ending,
+                code,
+                source: Source::Backend,
+                message: None,
+                elapsed: Duration::ZERO,
+            };
+            assert_eq!(
+                level(class, &outcome, slow),
+                wanted,
+                "{class:?} {ending:?} {code:?} {slow}"
+            );
+        }
+    }
+
+    #[test]
+    fn texts_are_cut_between_characters() {
+        assert_eq!(cut("abc", 3), "abc");
+        assert_eq!(cut("abcd", 3), "abc");
+        assert_eq!(cut("aéb", 2), "a");
+        assert_eq!(cut("", 2), "");
+    }
+}

@@ -1,0 +1,126 @@
+//! The metrics of calls.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::cri::method::Class;
+use crate::cri::outcome::Ending;
+use crate::cri::{Call, Method, Outcome};
+use crate::telemetry::catalogue;
+use crate::telemetry::family::{Counters, Gauges, Histograms};
+use crate::telemetry::registry::{BackendLabels, Registry, RegistryError};
+
+/// The calls in flight, as a scrape wants to see them.
+pub trait InFlightView: Send + Sync {
+    /// Calls `f` once for each method that has a call in flight, with the age of the oldest.
+    fn for_each_oldest(&self, f: &mut dyn FnMut(Method, Duration));
+}
+
+/// Shows the age of the oldest call of each method.
+///
+/// # Errors
+/// If it is registered already.
+pub fn watch_in_flight(
+    registry: &Registry,
+    view: Arc<dyn InFlightView>,
+) -> Result<(), RegistryError> {
+    registry.computed(&catalogue::RPC_OLDEST_IN_FLIGHT, move |out| {
+        view.for_each_oldest(&mut |method, age| out.put(&[method.name()], age.as_secs_f64()));
+    })
+}
+
+/// Handles of every metric of a call.
+#[derive(Debug)]
+pub(super) struct RpcMetrics {
+    duration: Histograms<2>,
+    total: Counters<3>,
+    in_flight: Gauges<1>,
+    stuck: Counters<1>,
+    response_bytes: Histograms<1>,
+    backend_duration: Histograms<3>,
+    overhead: Histograms<0>,
+    decisions: Counters<2>,
+    backends: BackendLabels,
+}
+
+impl RpcMetrics {
+    pub(super) fn new(registry: &Registry) -> Result<Self, RegistryError> {
+        Ok(Self {
+            duration: registry.histograms(&catalogue::RPC_DURATION)?,
+            total: registry.counters(&catalogue::RPC_TOTAL)?,
+            in_flight: registry.gauges(&catalogue::RPC_IN_FLIGHT)?,
+            stuck: registry.counters(&catalogue::RPC_STUCK)?,
+            response_bytes: registry.histograms(&catalogue::RPC_RESPONSE_BYTES)?,
+            backend_duration: registry.histograms(&catalogue::BACKEND_RPC_DURATION)?,
+            overhead: registry.histograms(&catalogue::PROXY_OVERHEAD)?,
+            decisions: registry.counters(&catalogue::ROUTE_DECISIONS)?,
+            backends: registry.backends().clone(),
+        })
+    }
+
+    pub(super) fn begin(&self, call: &Call) {
+        if let Some(in_flight) = self.in_flight.at([call.method.index()]) {
+            in_flight.inc();
+        }
+    }
+
+    pub(super) fn stuck(&self, call: &Call) {
+        if let Some(stuck) = self.stuck.at([call.method.index()]) {
+            stuck.inc();
+        }
+    }
+
+    pub(super) fn end(&self, call: &Call, outcome: &Outcome) {
+        let method = call.method.index();
+        let ending = outcome.ending as usize;
+        if let Some(in_flight) = self.in_flight.at([method]) {
+            in_flight.dec();
+        }
+        if let Some(duration) = self.duration.at([method, ending]) {
+            duration.observe(outcome.elapsed.as_secs_f64());
+        }
+        if let Some(total) =
+            self.total
+                .at([method, outcome.code as usize, call.peer.client as usize])
+        {
+            total.inc();
+        }
+        if outcome.ending == Ending::Ok
+            && lists(call.method)
+            && let Some(bytes) = self.response_bytes.at([method])
+        {
+            bytes.observe(call.response_bytes() as f64);
+        }
+        self.end_of_backend(call, outcome);
+    }
+
+    fn end_of_backend(&self, call: &Call, outcome: &Outcome) {
+        let Some(route) = call.route.get() else {
+            return;
+        };
+        let backend = self.backends.index(&route.backend);
+        if let Some(decisions) = self.decisions.at([backend, route.reason as usize]) {
+            decisions.inc();
+        }
+        let Some((_, took)) = call.backend_span(outcome.elapsed) else {
+            return;
+        };
+        let labels = [backend, call.method.index(), outcome.ending as usize];
+        if let Some(duration) = self.backend_duration.at(labels) {
+            duration.observe(took.as_secs_f64());
+        }
+        // A stream or a watch waits for its caller, and a call that failed may have waited for nobody.
+        let plain = !call.method.is_server_streaming() && call.method.class() != Class::Watch;
+        if plain
+            && outcome.ending == Ending::Ok
+            && let Some(overhead) = self.overhead.at([])
+        {
+            overhead.observe(outcome.elapsed.saturating_sub(took).as_secs_f64());
+        }
+    }
+}
+
+/// Whether the size of the answer grows with the node.
+fn lists(method: Method) -> bool {
+    method.name().starts_with("List") || method.name().starts_with("Stream")
+}

@@ -1,0 +1,329 @@
+//! The spans of a call: the call as we serve it (SERVER), and within it the call as the backend was asked (CLIENT).
+//! Both are built when the call has ended, from ids that were chosen when it entered.
+//!
+//! Names and attributes follow the semantic conventions for gRPC spans, schema 1.42.0, and our own `cri.*`.
+
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use opentelemetry::trace::{SpanContext, SpanId, SpanKind, Status, TraceFlags, TraceState};
+use opentelemetry::{InstrumentationScope, KeyValue, StringValue, Value};
+use opentelemetry_sdk::trace::{SpanData, SpanEvents, SpanLinks};
+use opentelemetry_semantic_conventions::attribute as key;
+
+use super::log::cut;
+use crate::config::{BackendKind, Config};
+use crate::cri::call::{Subject, TraceIds};
+use crate::cri::outcome::{Code, code_name, is_server_fault};
+use crate::cri::{Call, Method, Outcome};
+use crate::telemetry::otlp::{self, SpanSink};
+
+/// The status of a call. Renamed to `rpc.status_code` after schema 1.44.
+const STATUS_CODE: &str = key::RPC_RESPONSE_STATUS_CODE;
+
+/// Longest text in an attribute, in bytes.
+const TEXT: usize = 256;
+
+/// Builds and hands over spans.
+#[derive(Debug)]
+pub(super) struct Spans {
+    sink: SpanSink,
+    scope: InstrumentationScope,
+    listen: Arc<str>,
+    /// Names of the backends and the paths of their sockets.
+    backends: Vec<(String, Arc<str>)>,
+}
+
+impl Spans {
+    pub(super) fn new(sink: SpanSink, config: &Config) -> Self {
+        let backends = config.backends.iter().map(|backend| {
+            let BackendKind::Upstream { endpoint } = &backend.kind;
+            (backend.name.clone(), endpoint.to_string_lossy().into())
+        });
+        Self {
+            sink,
+            scope: otlp::scope(),
+            listen: config.server.listen.to_string_lossy().into(),
+            backends: backends.collect(),
+        }
+    }
+
+    /// Exports the spans of a call, whether or not the backend was told to record its part.
+    pub(super) fn export(&self, call: &Call, outcome: &Outcome, trace: &TraceIds) {
+        let common = attributes(call, outcome);
+        if let Some((began, took)) = call.backend_span(outcome.elapsed) {
+            self.sink
+                .export(self.client(call, outcome, trace, common.clone(), (began, took)));
+        }
+        self.sink.export(self.server(call, outcome, trace, common));
+    }
+
+    fn server(
+        &self,
+        call: &Call,
+        outcome: &Outcome,
+        trace: &TraceIds,
+        mut attributes: Vec<KeyValue>,
+    ) -> SpanData {
+        attributes.push(text(key::SERVER_ADDRESS, &self.listen));
+        let failed = is_server_fault(outcome.code);
+        let times = (call.started_at, call.started_at + outcome.elapsed);
+        let parent = trace
+            .parent
+            .as_ref()
+            .map_or(SpanId::INVALID, SpanContext::span_id);
+        let mut span = self.span(call, outcome, trace, attributes, failed, times);
+        span.span_context = context(trace, trace.server);
+        span.parent_span_id = parent;
+        span.parent_span_is_remote = trace.parent.is_some();
+        span.span_kind = SpanKind::Server;
+        span
+    }
+
+    fn client(
+        &self,
+        call: &Call,
+        outcome: &Outcome,
+        trace: &TraceIds,
+        mut attributes: Vec<KeyValue>,
+        (began, took): (Duration, Duration),
+    ) -> SpanData {
+        let route = call.route.get();
+        let backend =
+            route.and_then(|r| self.backends.iter().find(|(name, _)| **name == *r.backend));
+        if let Some((_, path)) = backend {
+            attributes.push(text(key::SERVER_ADDRESS, path));
+        }
+        let failed = outcome.code != Code::Ok;
+        let begin = call.started_at + began;
+        let mut span = self.span(
+            call,
+            outcome,
+            trace,
+            attributes,
+            failed,
+            (begin, begin + took),
+        );
+        span.span_context = context(trace, trace.client);
+        span.parent_span_id = trace.server;
+        span.span_kind = SpanKind::Client;
+        span
+    }
+
+    /// What both spans have alike.
+    fn span(
+        &self,
+        call: &Call,
+        outcome: &Outcome,
+        trace: &TraceIds,
+        mut attributes: Vec<KeyValue>,
+        failed: bool,
+        (start_time, end_time): (SystemTime, SystemTime),
+    ) -> SpanData {
+        let mut status = Status::Unset;
+        if failed {
+            attributes.push(KeyValue::new(key::ERROR_TYPE, code_name(outcome.code)));
+            let message = outcome.message.as_deref().unwrap_or_default();
+            status = Status::error(cut(message, TEXT).to_owned());
+        }
+        SpanData {
+            span_context: context(trace, trace.server),
+            parent_span_id: SpanId::INVALID,
+            parent_span_is_remote: false,
+            span_kind: SpanKind::Internal,
+            name: name(call.method).into(),
+            start_time,
+            end_time,
+            attributes,
+            dropped_attributes_count: 0,
+            events: SpanEvents::default(),
+            links: SpanLinks::default(),
+            status,
+            instrumentation_scope: self.scope.clone(),
+        }
+    }
+}
+
+/// An exported span is a sampled one, whoever decided it and when.
+fn context(trace: &TraceIds, span: SpanId) -> SpanContext {
+    let state = trace
+        .parent
+        .as_ref()
+        .map_or(TraceState::NONE, |p| p.trace_state().clone());
+    SpanContext::new(trace.trace_id, span, TraceFlags::SAMPLED, false, state)
+}
+
+const fn name(method: Method) -> &'static str {
+    match method {
+        Method::Other => "grpc",
+        known => known.full_name(),
+    }
+}
+
+/// The attributes of both spans.
+fn attributes(call: &Call, outcome: &Outcome) -> Vec<KeyValue> {
+    let mut out = Vec::with_capacity(24);
+    out.push(KeyValue::new(key::RPC_SYSTEM_NAME, "grpc"));
+    out.push(KeyValue::new(key::RPC_METHOD, call.method.full_name()));
+    if let Some(path) = &call.other_path {
+        out.push(owned(
+            key::RPC_METHOD_ORIGINAL,
+            path.strip_prefix('/').unwrap_or(path),
+        ));
+    }
+    out.push(KeyValue::new(STATUS_CODE, code_name(outcome.code)));
+    out.push(KeyValue::new("cri.mode", "proxy"));
+    if let Some(route) = call.route.get() {
+        out.push(text("cri.backend", &route.backend));
+    }
+    out.push(KeyValue::new("cri.client", call.peer.client.name()));
+    if let Some(pid) = call.peer.pid {
+        out.push(KeyValue::new("cri.client.pid", i64::from(pid)));
+    }
+    if let Some(deadline) = call.deadline {
+        out.push(KeyValue::new(
+            "cri.deadline_ms",
+            number(deadline.as_millis()),
+        ));
+    }
+    out.push(KeyValue::new(
+        "cri.request.bytes",
+        number(call.request_bytes()),
+    ));
+    out.push(KeyValue::new(
+        "cri.response.bytes",
+        number(call.response_bytes()),
+    ));
+    if let Some(id) = call.sandbox_id() {
+        out.push(text("cri.sandbox.id", id));
+    }
+    if let Some(id) = call.container_id() {
+        out.push(text(key::CONTAINER_ID, id));
+    }
+    if let Some(subject) = call.subject.get() {
+        describe(subject, &mut out);
+    }
+    out
+}
+
+fn describe(subject: &Subject, out: &mut Vec<KeyValue>) {
+    if let Some(pod) = &subject.pod {
+        out.push(owned(key::K8S_NAMESPACE_NAME, &pod.namespace));
+        out.push(owned(key::K8S_POD_NAME, &pod.name));
+        out.push(owned(key::K8S_POD_UID, &pod.uid));
+        out.push(KeyValue::new("cri.sandbox.attempt", i64::from(pod.attempt)));
+    }
+    if let Some(container) = &subject.container {
+        out.push(owned(key::K8S_CONTAINER_NAME, &container.name));
+        out.push(KeyValue::new(
+            key::K8S_CONTAINER_RESTART_COUNT,
+            i64::from(container.attempt),
+        ));
+    }
+    if let Some(handler) = &subject.handler {
+        out.push(owned("cri.runtime_handler", handler));
+    }
+    if let Some(image) = &subject.image {
+        let image = Image::parse(image);
+        out.push(owned(key::CONTAINER_IMAGE_NAME, image.name));
+        if let Some(tag) = image.tag {
+            out.push(list(key::CONTAINER_IMAGE_TAGS, cut(tag, TEXT).to_owned()));
+        }
+        if let Some(digest) = image.digest {
+            let reference = format!("{}@{digest}", image.name);
+            out.push(list(
+                key::CONTAINER_IMAGE_REPO_DIGESTS,
+                cut(&reference, TEXT).to_owned(),
+            ));
+        }
+    }
+}
+
+/// `NAME[:TAG][@DIGEST]`, as the OCI distribution specification writes references.
+#[derive(Debug, PartialEq, Eq)]
+struct Image<'a> {
+    name: &'a str,
+    tag: Option<&'a str>,
+    digest: Option<&'a str>,
+}
+
+impl<'a> Image<'a> {
+    fn parse(reference: &'a str) -> Self {
+        let (rest, digest) = match reference.split_once('@') {
+            Some((rest, digest)) => (rest, Some(digest)),
+            None => (reference, None),
+        };
+        // A colon before the last slash belongs to the registry's port.
+        match rest.rsplit_once(':') {
+            Some((name, tag)) if !tag.contains('/') => Self {
+                name,
+                tag: Some(tag),
+                digest,
+            },
+            _ => Self {
+                name: rest,
+                tag: None,
+                digest,
+            },
+        }
+    }
+}
+
+fn text(key: &'static str, value: &Arc<str>) -> KeyValue {
+    if value.len() <= TEXT {
+        return KeyValue::new(key, Arc::clone(value));
+    }
+    owned(key, value)
+}
+
+fn owned(key: &'static str, value: &str) -> KeyValue {
+    KeyValue::new(key, cut(value, TEXT).to_owned())
+}
+
+fn list(key: &'static str, value: String) -> KeyValue {
+    KeyValue::new(key, Value::Array(vec![StringValue::from(value)].into()))
+}
+
+fn number(n: impl TryInto<i64>) -> i64 {
+    n.try_into().unwrap_or(i64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn image_references_are_taken_apart() {
+        let table = [
+            ("busybox", ("busybox", None, None)),
+            (
+                "registry.k8s.io/pause:3.10",
+                ("registry.k8s.io/pause", Some("3.10"), None),
+            ),
+            ("localhost:5000/a/b", ("localhost:5000/a/b", None, None)),
+            (
+                "localhost:5000/a:1@sha256:ab",
+                ("localhost:5000/a", Some("1"), Some("sha256:ab")),
+            ),
+            ("a@sha256:ab", ("a", None, Some("sha256:ab"))),
+            ("sha256:abcdef", ("sha256", Some("abcdef"), None)),
+            ("", ("", None, None)),
+        ];
+        for (reference, (name, tag, digest)) in table {
+            assert_eq!(
+                Image::parse(reference),
+                Image { name, tag, digest },
+                "{reference}"
+            );
+        }
+    }
+
+    #[test]
+    fn long_texts_are_cut() {
+        let long: Arc<str> = "é".repeat(200).into();
+        assert_eq!(text("k", &long).value.as_str().len(), 256);
+        assert_eq!(owned("k", &"x".repeat(300)).value.as_str().len(), 256);
+        let short: Arc<str> = "abc".into();
+        assert_eq!(text("k", &short).value.as_str(), "abc");
+    }
+}

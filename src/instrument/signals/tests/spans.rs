@@ -1,0 +1,231 @@
+//! What a call looks like in spans, and which calls have any.
+
+use std::sync::OnceLock;
+
+use opentelemetry::Value;
+use opentelemetry::trace::{SpanKind, Status};
+use opentelemetry_sdk::trace::SpanData;
+
+use super::*;
+use crate::telemetry::otlp::testing::{Behaviour, Exported, sink};
+
+/// Runs calls through signals with a sink and returns what was exported.
+async fn exported(run: impl FnOnce(&Signals)) -> Vec<SpanData> {
+    let taken = Exported::default();
+    let (sink, _) = sink(Behaviour::Take(taken.clone()), 100, Duration::from_secs(5));
+    let signals = Signals::new(&registry(), &config(), Some(sink.clone())).expect("signals");
+    run(&signals);
+    tokio::task::spawn_blocking(move || sink.finish())
+        .await
+        .expect("finish");
+    taken.lock().expect("lock").clone()
+}
+
+fn attribute(span: &SpanData, key: &str) -> Option<Value> {
+    span.attributes
+        .iter()
+        .find(|a| a.key.as_str() == key)
+        .map(|a| a.value.clone())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn the_spans_of_a_call_have_the_agreed_shape() {
+    let mut headers = HeaderMap::new();
+    let parent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
+    headers.insert("traceparent", parent.parse().expect("value"));
+    headers.insert("tracestate", "a=1".parse().expect("value"));
+    let trace = OnceLock::new();
+    let started = OnceLock::new();
+    let spans = exported(|signals| {
+        let mut call = full(Method::CreateContainer);
+        call.trace = signals.trace(&headers, Class::Mutating);
+        call.backend_begins();
+        trace
+            .set(call.trace.clone().expect("traced"))
+            .expect("once");
+        started.set(call.started_at).expect("once");
+        signals.end(
+            &call,
+            &outcome(Ending::Error, Code::NotFound, Duration::from_millis(20)),
+        );
+    })
+    .await;
+    let trace = trace.get().expect("set");
+    let [client, server] = &spans[..] else {
+        panic!("{} spans", spans.len())
+    };
+
+    for span in [client, server] {
+        assert_eq!(span.name, "runtime.v1.RuntimeService/CreateContainer");
+        assert_eq!(
+            span.span_context.trace_id().to_string(),
+            "0af7651916cd43dd8448eb211c80319c"
+        );
+        assert!(span.span_context.is_sampled());
+        assert_eq!(span.span_context.trace_state().header(), "a=1");
+        assert_eq!(span.instrumentation_scope.name(), "criscope");
+        assert_eq!(
+            span.end_time,
+            *started.get().expect("set") + Duration::from_millis(20)
+        );
+        for (key, value) in [
+            ("rpc.system.name", "grpc"),
+            ("rpc.method", "runtime.v1.RuntimeService/CreateContainer"),
+            ("rpc.response.status_code", "NOT_FOUND"),
+            ("cri.mode", "proxy"),
+            ("cri.backend", "upstream"),
+            ("cri.client", "kubelet"),
+            ("cri.client.pid", "4711"),
+            ("cri.deadline_ms", "120000"),
+            ("cri.request.bytes", "100"),
+            ("cri.response.bytes", "30"),
+            ("k8s.namespace.name", "shop"),
+            ("k8s.pod.name", "web-0"),
+            ("k8s.pod.uid", "5f3c"),
+            ("cri.sandbox.id", "sb1"),
+            ("cri.sandbox.attempt", "1"),
+            ("k8s.container.name", "app"),
+            ("k8s.container.restart_count", "2"),
+            ("container.id", "c1"),
+            ("container.image.name", "registry:5000/app"),
+            ("container.image.tags", "[\"1.2\"]"),
+            (
+                "container.image.repo_digests",
+                "[\"registry:5000/app@sha256:ab\"]",
+            ),
+            ("cri.runtime_handler", "runc"),
+        ] {
+            assert_eq!(
+                attribute(span, key).map(|v| v.to_string()).as_deref(),
+                Some(value),
+                "{key}"
+            );
+        }
+    }
+    assert_eq!(server.span_kind, SpanKind::Server);
+    assert_eq!(server.span_context.span_id(), trace.server);
+    assert_eq!(server.parent_span_id.to_string(), "b7ad6b7169203331");
+    assert!(server.parent_span_is_remote);
+    assert_eq!(server.start_time, *started.get().expect("set"));
+    assert_eq!(
+        server.status,
+        Status::Unset,
+        "not found is not the server's fault"
+    );
+    assert_eq!(attribute(server, "error.type"), None);
+    assert_eq!(
+        attribute(server, "server.address"),
+        Some("/run/criscope/criscope.sock".into())
+    );
+
+    assert_eq!(client.span_kind, SpanKind::Client);
+    assert_eq!(client.span_context.span_id(), trace.client);
+    assert_eq!(client.parent_span_id, trace.server);
+    assert!(!client.parent_span_is_remote);
+    assert!(client.start_time > server.start_time);
+    assert_eq!(client.status, Status::error("no such thing"));
+    assert_eq!(attribute(client, "error.type"), Some("NOT_FOUND".into()));
+    assert_eq!(
+        attribute(client, "server.address"),
+        Some("/run/containerd/containerd.sock".into())
+    );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn a_call_that_reached_no_backend_has_one_span() {
+    let spans = exported(|signals| {
+        let mut call = call(Method::Other);
+        call.trace = signals.trace(&HeaderMap::new(), Class::Mutating);
+        signals.end(
+            &call,
+            &outcome(Ending::Error, Code::Unavailable, Duration::ZERO),
+        );
+    })
+    .await;
+    let [server] = &spans[..] else {
+        panic!("{} spans", spans.len())
+    };
+    assert_eq!(server.name, "grpc");
+    assert_eq!(attribute(server, "rpc.method"), Some("_OTHER".into()));
+    assert_eq!(
+        attribute(server, "rpc.method_original"),
+        Some("runtime.v9.RuntimeService/Fly".into())
+    );
+    assert_eq!(server.status, Status::error("no such thing"));
+    assert_eq!(attribute(server, "error.type"), Some("UNAVAILABLE".into()));
+    assert!(!server.parent_span_is_remote);
+    assert_eq!(attribute(server, "k8s.pod.name"), None);
+}
+
+/// Which calls are kept, when nothing was decided at their begin.
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn the_last_word_on_sampling_is_spoken_at_the_end() {
+    let (fast, slow) = (Duration::from_millis(999), Duration::from_secs(1));
+    let table = [
+        (Method::Version, outcome(Ending::Ok, Code::Ok, fast), false),
+        (Method::Version, outcome(Ending::Ok, Code::Ok, slow), true),
+        (
+            Method::Version,
+            outcome(Ending::Error, Code::NotFound, fast),
+            true,
+        ),
+        (
+            Method::Version,
+            outcome(Ending::Cancelled, Code::Cancelled, fast),
+            true,
+        ),
+        (
+            Method::Version,
+            outcome(Ending::Deadline, Code::DeadlineExceeded, fast),
+            true,
+        ),
+        (
+            Method::GetContainerEvents,
+            outcome(Ending::Ok, Code::Ok, slow),
+            false,
+        ),
+        (
+            Method::GetContainerEvents,
+            outcome(Ending::Error, Code::Unavailable, slow),
+            true,
+        ),
+        (
+            Method::RunPodSandbox,
+            outcome(Ending::Ok, Code::Ok, fast),
+            true,
+        ),
+    ];
+    for (method, outcome, kept) in table {
+        let spans = exported(|signals| {
+            let mut call = call(method);
+            call.trace = signals.trace(&HeaderMap::new(), method.class());
+            signals.end(&call, &outcome);
+        })
+        .await;
+        assert_eq!(spans.len(), usize::from(kept), "{method} {outcome:?}");
+        assert!(spans.iter().all(|s| s.span_context.is_sampled()));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn sampling_can_be_changed_and_is_off_without_a_sink() {
+    assert!(
+        signals(&registry())
+            .trace(&HeaderMap::new(), Class::Mutating)
+            .is_none()
+    );
+    let spans = exported(|signals| {
+        let sampling = Sampling {
+            mutating: 0.0,
+            polls: 0.0,
+            slow: Duration::from_secs(1),
+        };
+        signals.set_sampling(sampling);
+        let mut call = call(Method::RunPodSandbox);
+        call.trace = signals.trace(&HeaderMap::new(), Class::Mutating);
+        assert!(!call.trace.as_ref().expect("traced").sampled);
+        signals.end(&call, &ok());
+    })
+    .await;
+    assert!(spans.is_empty());
+}

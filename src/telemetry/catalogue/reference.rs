@@ -1,0 +1,99 @@
+//! `docs/METRICS.md`, written from the catalogue.
+
+use std::fmt::Write as _;
+
+use super::{CATALOGUE, Kind, SEVERAL_BACKENDS, Values};
+
+/// `docs/METRICS.md`.
+pub fn reference_markdown() -> String {
+    let mut out = String::from(
+        "# Metrics\n\n\
+         <!-- Generated from src/telemetry/catalogue.rs. To rewrite: UPDATE_DOCS=1 cargo test --lib catalogue -->\n\n\
+         `GET /metrics` serves these in the Prometheus text format 0.0.4. A series appears when it is first used. Pods,\n\
+         containers, images and ids are never labels: logs, spans and debug pages carry them.\n\n\
+         | metric | type | unit | labels | help |\n|---|---|---|---|---|\n",
+    );
+    for metric in CATALOGUE {
+        let labels: Vec<_> = metric
+            .labels
+            .iter()
+            .map(|l| format!("`{}`", l.name))
+            .collect();
+        let _ = writeln!(
+            out,
+            "| `{}` | {} | {} | {} | {} |",
+            metric.full_name(),
+            metric.kind.name(),
+            metric.unit.name(),
+            labels.join(", "),
+            metric.help
+        );
+    }
+    out.push_str("\n## Labels\n\n| label | on | values |\n|---|---|---|\n");
+    for (name, values, metrics) in labels() {
+        let on = match &metrics[..] {
+            [metric] => format!("`{metric}`"),
+            _ => "several".to_owned(),
+        };
+        let _ = writeln!(out, "| `{name}` | {on} | {values} |");
+    }
+    out.push_str("\n## Buckets\n\n");
+    for metric in CATALOGUE.iter().filter(|m| m.kind == Kind::Histogram) {
+        let bounds: Vec<_> = metric.buckets.iter().map(f64::to_string).collect();
+        let _ = writeln!(out, "- `{}`: {}", metric.full_name(), bounds.join(" "));
+    }
+    out
+}
+
+/// Each label with its values and the metrics that have it so.
+fn labels() -> Vec<(&'static str, String, Vec<String>)> {
+    let mut labels: Vec<(&'static str, String, Vec<String>)> = Vec::new();
+    for metric in CATALOGUE {
+        for label in metric.labels {
+            let values = values(label.values);
+            let known = labels
+                .iter_mut()
+                .find(|(name, v, _)| *name == label.name && *v == values);
+            match known {
+                Some((_, _, metrics)) => metrics.push(metric.full_name()),
+                None => labels.push((label.name, values, vec![metric.full_name()])),
+            }
+        }
+    }
+    labels
+}
+
+fn values(values: Values) -> String {
+    match values {
+        Values::Fixed(names) => {
+            let quoted: Vec<_> = names.iter().map(|n| format!("`{n}`")).collect();
+            quoted.join(" ")
+        }
+        Values::Backends => format!(
+            "the backends of the configuration, and `{SEVERAL_BACKENDS}` for a call that went to several"
+        ),
+        Values::One(what) => what.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+
+    #[test]
+    fn the_reference_is_fresh() {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/METRICS.md");
+        let wanted = reference_markdown();
+        if std::env::var_os("UPDATE_DOCS").is_some() {
+            std::fs::create_dir_all(path.parent().expect("docs")).expect("docs");
+            std::fs::write(&path, &wanted).expect("docs/METRICS.md");
+        }
+        let found = std::fs::read_to_string(&path).unwrap_or_default();
+        assert_eq!(
+            found, wanted,
+            "run UPDATE_DOCS=1 cargo test --lib catalogue"
+        );
+    }
+}

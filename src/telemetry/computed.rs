@@ -1,0 +1,97 @@
+//! Metrics whose values are read when someone scrapes.
+
+use std::fmt;
+
+use prometheus::core::{Collector, Desc};
+use prometheus::proto::{self, LabelPair, MetricFamily, MetricType};
+
+use super::catalogue::{Kind, Metric};
+
+/// Takes the values of a computed metric.
+#[derive(Debug)]
+pub struct Readings {
+    metric: &'static Metric,
+    samples: Vec<proto::Metric>,
+}
+
+impl Readings {
+    /// Adds a series: its label values in the order of the catalogue, and its value. Ignored if the number of labels
+    /// is wrong.
+    pub fn put(&mut self, labels: &[&str], value: f64) {
+        if labels.len() != self.metric.labels.len() {
+            debug_assert!(false, "{}: labels do not fit", self.metric.name);
+            return;
+        }
+        let mut pairs: Vec<_> = self
+            .metric
+            .labels
+            .iter()
+            .zip(labels)
+            .map(|(l, v)| {
+                let mut pair = LabelPair::default();
+                pair.set_name(l.name.to_owned());
+                pair.set_value((*v).to_owned());
+                pair
+            })
+            .collect();
+        pairs.sort_by(|a, b| a.name().cmp(b.name()));
+        let mut sample = proto::Metric::from_label(pairs);
+        if self.metric.kind == Kind::Counter {
+            let mut counter = proto::Counter::default();
+            counter.set_value(value);
+            sample.set_counter(counter);
+        } else {
+            let mut gauge = proto::Gauge::default();
+            gauge.set_value(value);
+            sample.set_gauge(gauge);
+        }
+        self.samples.push(sample);
+    }
+}
+
+type Read = Box<dyn Fn(&mut Readings) + Send + Sync>;
+
+/// A computed counter or gauge.
+pub(super) struct Computed {
+    metric: &'static Metric,
+    desc: Desc,
+    read: Read,
+}
+
+impl Computed {
+    pub(super) fn new(metric: &'static Metric, read: Read) -> prometheus::Result<Self> {
+        let labels = metric.labels.iter().map(|l| l.name.to_owned()).collect();
+        let name = metric.full_name();
+        let desc = Desc::new(name, metric.help.to_owned(), labels, Default::default())?;
+        Ok(Self { metric, desc, read })
+    }
+}
+
+impl fmt::Debug for Computed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Computed").field(&self.metric.name).finish()
+    }
+}
+
+impl Collector for Computed {
+    fn desc(&self) -> Vec<&Desc> {
+        vec![&self.desc]
+    }
+
+    fn collect(&self) -> Vec<MetricFamily> {
+        let mut readings = Readings {
+            metric: self.metric,
+            samples: Vec::new(),
+        };
+        (self.read)(&mut readings);
+        let mut family = MetricFamily::default();
+        family.set_name(self.metric.full_name());
+        family.set_help(self.metric.help.to_owned());
+        family.set_field_type(match self.metric.kind {
+            Kind::Counter => MetricType::COUNTER,
+            Kind::Gauge | Kind::Histogram => MetricType::GAUGE,
+        });
+        family.set_metric(readings.samples);
+        vec![family]
+    }
+}

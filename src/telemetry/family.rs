@@ -1,0 +1,115 @@
+//! A metric with labels whose series are found by index: the library's lock and hash are paid once per series.
+
+use std::sync::OnceLock;
+
+use prometheus::core::{Collector, MetricVec, MetricVecBuilder};
+use prometheus::{HistogramVec, IntCounterVec, IntGaugeVec};
+
+/// Counters with `N` labels.
+pub type Counters<const N: usize> = Family<IntCounterVec, N>;
+/// Gauges with `N` labels.
+pub type Gauges<const N: usize> = Family<IntGaugeVec, N>;
+/// Histograms with `N` labels.
+pub type Histograms<const N: usize> = Family<HistogramVec, N>;
+
+/// A vector of series as the library has it.
+pub trait Vector: Collector + Clone + 'static {
+    /// One series.
+    type Series;
+
+    /// The series with these label values, made if it is not there.
+    fn series(&self, values: &[&str]) -> Option<Self::Series>;
+}
+
+impl<B: MetricVecBuilder + 'static> Vector for MetricVec<B> {
+    type Series = B::M;
+
+    fn series(&self, values: &[&str]) -> Option<B::M> {
+        self.get_metric_with_label_values(values).ok()
+    }
+}
+
+/// A metric with `N` labels, each of a known list of values.
+pub struct Family<V: Vector, const N: usize> {
+    vector: V,
+    values: [Box<[Box<str>]>; N],
+    slots: Box<[OnceLock<V::Series>]>,
+}
+
+impl<V: Vector, const N: usize> std::fmt::Debug for Family<V, N> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Family")
+            .field("slots", &self.slots.len())
+            .finish()
+    }
+}
+
+impl<V: Vector, const N: usize> Family<V, N> {
+    pub(super) fn new(vector: V, values: [Box<[Box<str>]>; N]) -> Self {
+        let slots = values.iter().map(|v| v.len()).product();
+        Self {
+            vector,
+            values,
+            slots: std::iter::repeat_with(OnceLock::new).take(slots).collect(),
+        }
+    }
+
+    /// The series at these positions in the lists of label values. The first use of a series makes it appear in
+    /// scrapes; every later one is two loads. `None` if a position is out of range.
+    pub fn at(&self, index: [usize; N]) -> Option<&V::Series> {
+        let mut slot = 0;
+        for (values, i) in self.values.iter().zip(index) {
+            if i >= values.len() {
+                return None;
+            }
+            slot = slot * values.len() + i;
+        }
+        let slot = self.slots.get(slot)?;
+        if let Some(series) = slot.get() {
+            return Some(series);
+        }
+        let mut labels = [""; N];
+        for ((label, values), i) in labels.iter_mut().zip(&self.values).zip(index) {
+            *label = &values[i];
+        }
+        let series = self.vector.series(&labels)?;
+        Some(slot.get_or_init(|| series))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use prometheus::Opts;
+
+    use super::*;
+
+    fn list(values: &[&str]) -> Box<[Box<str>]> {
+        values.iter().map(|v| Box::from(*v)).collect()
+    }
+
+    #[test]
+    fn every_position_is_its_own_series() {
+        let vector = IntCounterVec::new(Opts::new("x_total", "x"), &["a", "b"]).expect("vector");
+        let family = Family::new(vector.clone(), [list(&["1", "2", "3"]), list(&["x", "y"])]);
+        for a in 0..3 {
+            for b in 0..2 {
+                family
+                    .at([a, b])
+                    .expect("in range")
+                    .inc_by((10 * a + b) as u64);
+            }
+        }
+        assert_eq!(vector.with_label_values(&["3", "y"]).get(), 21);
+        assert_eq!(vector.with_label_values(&["2", "x"]).get(), 10);
+        assert!(family.at([3, 0]).is_none());
+        assert!(family.at([0, 2]).is_none());
+    }
+
+    #[test]
+    fn a_family_without_labels_has_one_series() {
+        let vector = IntGaugeVec::new(Opts::new("x", "x"), &[]).expect("vector");
+        let family: Family<_, 0> = Family::new(vector, []);
+        family.at([]).expect("the one").set(7);
+        assert_eq!(family.at([]).expect("the one").get(), 7);
+    }
+}

@@ -1,0 +1,102 @@
+//! A bound on how often one and the same event is written, so that a storm of errors cannot flood the log. Works for
+//! every event of the program: a token bucket per place in the code that logs.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use tracing::Metadata;
+
+use crate::telemetry::accounts::{Accounts, Loss};
+
+/// How many lines of one event may come at once.
+pub(super) const BURST: u64 = 400;
+/// How many lines of one event may come each second in the long run.
+pub(super) const PER_SECOND: u64 = 100;
+
+const INTERVAL: u64 = Duration::from_secs(1).as_nanos() as u64 / PER_SECOND;
+/// Buckets; two events that meet in one share it. A power of two.
+const BUCKETS: usize = 256;
+
+/// The token buckets. Without locks.
+#[derive(Debug)]
+pub(super) struct RateLimit {
+    buckets: Box<[Bucket]>,
+    epoch: Instant,
+    accounts: Arc<Accounts>,
+}
+
+/// A token bucket as a "virtual scheduling" clock (ITU-T I.371, generic cell rate algorithm): each line moves the time
+/// at which the bucket is full again by one interval.
+#[derive(Debug, Default)]
+struct Bucket {
+    full_at: AtomicU64,
+    suppressed: AtomicU64,
+}
+
+impl Bucket {
+    fn take(&self, now: u64) -> bool {
+        let step = |full_at: u64| {
+            let from = full_at.max(now);
+            (from - now < INTERVAL * BURST).then(|| from + INTERVAL)
+        };
+        self.full_at
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, step)
+            .is_ok()
+    }
+}
+
+impl RateLimit {
+    pub(super) fn new(accounts: Arc<Accounts>) -> Self {
+        Self {
+            buckets: std::iter::repeat_with(Bucket::default)
+                .take(BUCKETS)
+                .collect(),
+            epoch: Instant::now(),
+            accounts,
+        }
+    }
+
+    fn bucket(&self, meta: &'static Metadata<'static>) -> &Bucket {
+        // The address of a callsite's metadata is its identity; Fibonacci hashing spreads it.
+        let address = std::ptr::from_ref(meta) as usize as u64;
+        let hash = address.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (64 - BUCKETS.trailing_zeros());
+        &self.buckets[hash as usize % BUCKETS]
+    }
+
+    /// Whether a line of this event may be written now; if so, how many were suppressed since the last one.
+    pub(super) fn admit(&self, meta: &'static Metadata<'static>) -> Option<u64> {
+        let now = u64::try_from(self.epoch.elapsed().as_nanos()).unwrap_or(u64::MAX);
+        let bucket = self.bucket(meta);
+        if !bucket.take(now) {
+            bucket.suppressed.fetch_add(1, Ordering::Relaxed);
+            self.accounts.lost(Loss::LogRateLimited, 1);
+            return None;
+        }
+        match bucket.suppressed.load(Ordering::Relaxed) {
+            0 => Some(0),
+            _ => Some(bucket.suppressed.swap(0, Ordering::Relaxed)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_burst_passes_and_then_a_steady_rate() {
+        let bucket = Bucket::default();
+        let second = INTERVAL * PER_SECOND;
+        let now = 1000 * second;
+        let taken = |now: u64, tries: u64| (0..tries).filter(|_| bucket.take(now)).count() as u64;
+        assert_eq!(taken(now, BURST + 1000), BURST);
+        assert_eq!(taken(now + second, 1000), PER_SECOND);
+        assert_eq!(taken(now + second, 1000), 0);
+        assert_eq!(
+            taken(now + 1000 * second, 1000),
+            BURST,
+            "a rest fills it, and not more than that"
+        );
+    }
+}

@@ -1,0 +1,137 @@
+//! One event as one line: a flat JSON object, or text for people.
+
+use std::fmt;
+
+use serde::ser::{SerializeMap, Serializer as _};
+use tracing::field::{Field, Visit};
+use tracing::{Event, Level, Subscriber};
+use tracing_subscriber::fmt::format::{Format, Writer};
+use tracing_subscriber::fmt::time::{FormatTime, SystemTime};
+use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields};
+use tracing_subscriber::registry::LookupSpan;
+
+use super::limit::RateLimit;
+
+/// Writes events as lines.
+#[derive(Debug)]
+pub(super) enum Line {
+    /// `{"ts":...,"level":...,"target":...,...}`: the event's fields stand at the top level, its message is `msg`.
+    Json(RateLimit),
+    /// As `tracing-subscriber` writes it.
+    Text(RateLimit, Format),
+}
+
+impl<S, N> FormatEvent<S, N> for Line
+where
+    S: Subscriber + for<'a> LookupSpan<'a>,
+    N: for<'a> FormatFields<'a> + 'static,
+{
+    fn format_event(
+        &self,
+        ctx: &FmtContext<'_, S, N>,
+        mut writer: Writer<'_>,
+        event: &Event<'_>,
+    ) -> fmt::Result {
+        let meta = event.metadata();
+        // An error is how a formatter says that nothing is to be written. (A filter could say so too, but one that
+        // refuses single events leaves its bit set for the next.)
+        let admit = |limit: &RateLimit| limit.admit(meta).ok_or(fmt::Error);
+        match self {
+            Self::Json(limit) => {
+                let line = json(event, admit(limit)?).map_err(|_| fmt::Error)?;
+                writer.write_str(&line)
+            }
+            Self::Text(limit, format) => {
+                let suppressed = admit(limit)?;
+                if suppressed > 0 {
+                    write!(writer, "({suppressed} like this were suppressed) ")?;
+                }
+                format.format_event(ctx, writer, event)
+            }
+        }
+    }
+}
+
+fn json(event: &Event<'_>, suppressed: u64) -> serde_json::Result<String> {
+    let meta = event.metadata();
+    let mut ts = String::with_capacity(32);
+    let _ = SystemTime.format_time(&mut Writer::new(&mut ts));
+
+    let mut line = Vec::with_capacity(512);
+    let mut serializer = serde_json::Serializer::new(&mut line);
+    let mut map = serializer.serialize_map(None)?;
+    map.serialize_entry("ts", &ts)?;
+    map.serialize_entry("level", level(*meta.level()))?;
+    map.serialize_entry("target", meta.target())?;
+    let mut fields = Fields {
+        map,
+        result: Ok(()),
+    };
+    event.record(&mut fields);
+    let Fields { mut map, result } = fields;
+    result?;
+    if suppressed > 0 {
+        map.serialize_entry("suppressed", &suppressed)?;
+    }
+    map.end()?;
+    line.push(b'\n');
+    // serde_json writes UTF-8 only.
+    String::from_utf8(line).map_err(serde::ser::Error::custom)
+}
+
+const fn level(level: Level) -> &'static str {
+    match level {
+        Level::ERROR => "error",
+        Level::WARN => "warn",
+        Level::INFO => "info",
+        Level::DEBUG => "debug",
+        Level::TRACE => "trace",
+    }
+}
+
+struct Fields<M: SerializeMap> {
+    map: M,
+    result: Result<(), M::Error>,
+}
+
+impl<M: SerializeMap> Fields<M> {
+    fn put<V: serde::Serialize + ?Sized>(&mut self, field: &Field, value: &V) {
+        if self.result.is_ok() {
+            let key = match field.name() {
+                "message" => "msg",
+                name => name,
+            };
+            self.result = self.map.serialize_entry(key, value);
+        }
+    }
+}
+
+impl<M: SerializeMap> Visit for Fields<M> {
+    fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
+        self.put(field, &format_args!("{value:?}"));
+    }
+
+    fn record_str(&mut self, field: &Field, value: &str) {
+        self.put(field, value);
+    }
+
+    fn record_bool(&mut self, field: &Field, value: bool) {
+        self.put(field, &value);
+    }
+
+    fn record_i64(&mut self, field: &Field, value: i64) {
+        self.put(field, &value);
+    }
+
+    fn record_u64(&mut self, field: &Field, value: u64) {
+        self.put(field, &value);
+    }
+
+    fn record_f64(&mut self, field: &Field, value: f64) {
+        self.put(field, &value);
+    }
+
+    fn record_error(&mut self, field: &Field, value: &(dyn std::error::Error + 'static)) {
+        self.put(field, &format_args!("{value}"));
+    }
+}

@@ -1,0 +1,360 @@
+//! Log lines to standard error: JSON or text, written by a thread of their own.
+//!
+//! A caller never waits: lines wait in a bounded queue, and one that finds it full is dropped and counted, so that a
+//! stuck pipe behind standard error costs lines and not calls. One event is written at most so often (see `limit`).
+//! The level can be changed while the program runs.
+
+mod level;
+mod limit;
+mod line;
+
+use std::io::{self, IsTerminal as _};
+use std::sync::{Arc, Mutex, PoisonError, mpsc};
+use std::thread;
+use std::time::Duration;
+
+use opentelemetry_sdk::trace::SdkTracer;
+use tracing::Subscriber;
+use tracing::subscriber::SetGlobalDefaultError;
+use tracing_appender::non_blocking::{NonBlockingBuilder, WorkerGuard};
+use tracing_subscriber::filter::Targets;
+use tracing_subscriber::layer::{Layer as _, SubscriberExt as _};
+use tracing_subscriber::{fmt, reload};
+
+pub use self::level::{LevelError, parse as parse_level};
+use self::limit::RateLimit;
+use self::line::Line;
+use super::accounts::Accounts;
+use super::otlp;
+use crate::config::{Log, LogFormat};
+
+/// Lines that may wait to be written.
+const QUEUE: usize = 4096;
+
+/// How long the end of the program may wait for the last lines.
+const LAST_LINES: Duration = Duration::from_secs(2);
+
+/// Why logging cannot be set up or changed.
+#[derive(Debug, thiserror::Error)]
+pub enum LogError {
+    /// The level cannot be read.
+    #[error(transparent)]
+    Level(#[from] LevelError),
+    /// There is a subscriber already.
+    #[error("log set-up: {0}")]
+    Installed(#[from] SetGlobalDefaultError),
+    /// The subscriber is gone.
+    #[error("log level: {0}")]
+    Reload(#[from] reload::Error),
+}
+
+/// Reads and changes the log level.
+#[derive(Clone, Debug)]
+pub struct LogHandle {
+    filter: reload::Handle<Targets, tracing_subscriber::Registry>,
+    level: Arc<Mutex<String>>,
+}
+
+impl LogHandle {
+    /// The level in force, as it was written.
+    pub fn level(&self) -> String {
+        self.level
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
+    }
+
+    /// Changes the level; see [`parse_level`] for how it is written.
+    ///
+    /// # Errors
+    /// If it cannot be read; the old one stays in force.
+    pub fn set_level(&self, level: &str) -> Result<(), LogError> {
+        let filter = parse_level(level)?;
+        let mut current = self.level.lock().unwrap_or_else(PoisonError::into_inner);
+        self.filter.reload(filter)?;
+        level.clone_into(&mut current);
+        Ok(())
+    }
+}
+
+/// Writes the last lines when it is dropped, and waits two seconds for that at most.
+#[derive(Debug)]
+#[must_use = "log lines are lost once this is dropped"]
+pub struct LogGuard(Option<WorkerGuard>);
+
+impl Drop for LogGuard {
+    fn drop(&mut self) {
+        let Some(guard) = self.0.take() else { return };
+        // The guard itself may print, and block, if its thread is stuck.
+        let (done, wait) = mpsc::channel();
+        let spawned = thread::Builder::new()
+            .name("log-end".to_owned())
+            .spawn(move || {
+                drop(guard);
+                let _ = done.send(());
+            });
+        if spawned.is_ok() {
+            let _ = wait.recv_timeout(LAST_LINES);
+        }
+    }
+}
+
+/// Sends the log of the whole process to standard error. With a tracer, spans of background work are exported too (see
+/// [`otlp::layer`]).
+///
+/// # Errors
+/// If the level cannot be read or a subscriber is installed already.
+pub fn install(
+    config: &Log,
+    tracer: Option<SdkTracer>,
+    accounts: &Arc<Accounts>,
+) -> Result<(LogHandle, LogGuard), LogError> {
+    let colours = io::stderr().is_terminal();
+    let (subscriber, handle, guard) = subscriber(config, io::stderr(), colours, tracer, accounts)?;
+    tracing::subscriber::set_global_default(subscriber)?;
+    Ok((handle, guard))
+}
+
+fn subscriber<W: io::Write + Send + 'static>(
+    config: &Log,
+    writer: W,
+    colours: bool,
+    tracer: Option<SdkTracer>,
+    accounts: &Arc<Accounts>,
+) -> Result<(impl Subscriber + Send + Sync, LogHandle, LogGuard), LogError> {
+    let (writer, guard) = NonBlockingBuilder::default()
+        .buffered_lines_limit(QUEUE)
+        .lossy(true)
+        .thread_name("log")
+        .finish(writer);
+    accounts.watch_log_queue(writer.error_counter());
+
+    let limit = RateLimit::new(Arc::clone(accounts));
+    let line = match config.format {
+        LogFormat::Json => Line::Json(limit),
+        LogFormat::Text => Line::Text(limit, fmt::format().with_ansi(colours)),
+    };
+    // The filter is wrapped, not the layer: a layer that has been swapped in has no filter id.
+    let (filter, reload) = reload::Layer::new(parse_level(&config.level)?);
+    let lines = fmt::layer()
+        .with_ansi(colours && config.format == LogFormat::Text)
+        .event_format(line)
+        .log_internal_errors(false)
+        .with_writer(writer)
+        .with_filter(filter);
+    let subscriber = tracing_subscriber::registry()
+        .with(lines)
+        .with(tracer.map(otlp::layer));
+    let handle = LogHandle {
+        filter: reload,
+        level: Arc::new(Mutex::new(config.level.clone())),
+    };
+    Ok((subscriber, handle, LogGuard(Some(guard))))
+}
+
+#[cfg(test)]
+pub(crate) mod testing {
+    use super::*;
+
+    /// What was written.
+    #[derive(Clone, Debug, Default)]
+    pub(crate) struct Written(Arc<Mutex<Vec<u8>>>);
+
+    impl io::Write for Written {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0.lock().expect("lock").extend_from_slice(bytes);
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    impl Written {
+        pub(crate) fn text(&self) -> String {
+            String::from_utf8(self.0.lock().expect("lock").clone()).expect("utf-8")
+        }
+
+        /// The lines as JSON objects.
+        pub(crate) fn objects(&self) -> Vec<serde_json::Value> {
+            self.text()
+                .lines()
+                .map(|l| serde_json::from_str(l).expect(l))
+                .collect()
+        }
+    }
+
+    /// Runs something with a log of its own and returns what was written.
+    pub(crate) fn logged(level: &str, format: LogFormat, run: impl FnOnce(&LogHandle)) -> Written {
+        let written = Written::default();
+        let config = Log {
+            format,
+            level: level.to_owned(),
+        };
+        let (subscriber, handle, guard) =
+            subscriber(&config, written.clone(), false, None, &Arc::default()).expect("set up");
+        tracing::subscriber::with_default(subscriber, || run(&handle));
+        drop(guard);
+        written
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Instant;
+
+    use serde_json::json;
+
+    use super::testing::logged;
+    use super::*;
+    use crate::telemetry::accounts::Loss;
+
+    #[test]
+    fn a_json_line_is_flat() {
+        let written = logged("info", LogFormat::Json, |_| {
+            let error = io::Error::other("broken \"pipe\"\n");
+            tracing::info!(
+                target: "criscope::test",
+                event = "x.y", pod.name = "web\u{1b}[31m", n = 3u64, f = 1.5, yes = true, missing = None::<&str>,
+                error = &error as &dyn std::error::Error, shown = %format_args!("a{}", 1),
+                "hello {}", "world"
+            );
+        });
+        let mut objects = written.objects();
+        assert_eq!(objects.len(), 1);
+        let ts = objects[0]
+            .as_object_mut()
+            .expect("object")
+            .remove("ts")
+            .expect("ts");
+        let ts = ts.as_str().expect("text");
+        assert!(
+            ts.starts_with("20") && ts.ends_with('Z') && ts.as_bytes()[10] == b'T',
+            "{ts}"
+        );
+        assert_eq!(
+            objects[0],
+            json!({
+                "level": "info", "target": "criscope::test", "event": "x.y", "msg": "hello world",
+                "pod.name": "web\u{1b}[31m", "n": 3, "f": 1.5, "yes": true,
+                "error": "broken \"pipe\"\n", "shown": "a1"
+            })
+        );
+    }
+
+    #[test]
+    fn a_text_line_is_for_people() {
+        let written = logged("info", LogFormat::Text, |_| {
+            tracing::warn!(target: "criscope::test", n = 3, "hello");
+            tracing::debug!(target: "criscope::test", "not heard");
+        });
+        let text = written.text();
+        assert!(
+            text.ends_with(" WARN criscope::test: hello n=3\n"),
+            "{text}"
+        );
+        assert_eq!(text.lines().count(), 1);
+    }
+
+    #[test]
+    fn the_level_changes_while_it_runs() {
+        let written = logged("info", LogFormat::Json, |handle| {
+            let say = |text: &str| tracing::debug!(target: "criscope::test", "{text}");
+            assert_eq!(handle.level(), "info");
+            say("too early");
+            handle
+                .set_level("warn,criscope::test=debug")
+                .expect("a level");
+            assert_eq!(handle.level(), "warn,criscope::test=debug");
+            say("heard");
+            assert!(matches!(handle.set_level("loud"), Err(LogError::Level(_))));
+            assert_eq!(handle.level(), "warn,criscope::test=debug");
+            say("still heard");
+            handle.set_level("off").expect("a level");
+            say("too late");
+        });
+        let said: Vec<_> = written.objects().iter().map(|o| o["msg"].clone()).collect();
+        assert_eq!(said, ["heard", "still heard"]);
+    }
+
+    #[test]
+    fn a_storm_is_cut_and_counted() {
+        let accounts = Arc::new(Accounts::default());
+        let written = testing::Written::default();
+        let config = Log {
+            format: LogFormat::Json,
+            level: "info".to_owned(),
+        };
+        let (subscriber, _handle, guard) =
+            subscriber(&config, written.clone(), false, None, &accounts).expect("set up");
+        let storm =
+            |n: usize| (0..n).for_each(|i| tracing::warn!(target: "criscope::test", i, "storm"));
+        tracing::subscriber::with_default(subscriber, || {
+            storm(2000);
+            tracing::warn!(target: "criscope::test", "another event");
+            // Until the bucket has a token again.
+            thread::sleep(Duration::from_millis(30));
+            storm(1);
+        });
+        drop(guard);
+        let objects = written.objects();
+        let storms = objects.iter().filter(|o| o["msg"] == "storm").count();
+        assert!((400..1000).contains(&storms), "{storms}");
+        assert_eq!(
+            objects
+                .iter()
+                .filter(|o| o["msg"] == "another event")
+                .count(),
+            1
+        );
+        let told: u64 = objects
+            .iter()
+            .filter_map(|o| o["suppressed"].as_u64())
+            .sum();
+        assert_eq!(
+            told,
+            accounts.losses(Loss::LogRateLimited),
+            "every suppressed line is told of"
+        );
+        assert_eq!(told as usize + storms, 2001);
+    }
+
+    /// Standard error is a pipe that nobody reads: lines are lost and counted, and neither the program nor its end
+    /// waits.
+    #[test]
+    fn a_stuck_pipe_holds_nobody_up() {
+        let (reader, writer) = io::pipe().expect("pipe");
+        let accounts = Arc::new(Accounts::default());
+        let config = Log {
+            format: LogFormat::Json,
+            level: "info".to_owned(),
+        };
+        let (subscriber, _handle, guard) =
+            subscriber(&config, writer, false, None, &accounts).expect("set up");
+        let before = Instant::now();
+        let text = "x".repeat(4000);
+        tracing::subscriber::with_default(subscriber, || {
+            // Each place in the code has its own limit, so that the queue, not the limit, is met.
+            macro_rules! lines {
+                ($($n:literal)*) => {
+                    $(for _ in 0..350 { tracing::info!(target: "criscope::test", n = $n, "{text}"); })*
+                };
+            }
+            lines!(1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16);
+        });
+        assert!(
+            before.elapsed() < Duration::from_secs(5),
+            "{:?}",
+            before.elapsed()
+        );
+        assert!(accounts.losses(Loss::LogQueueFull) > 0);
+        drop(guard);
+        assert!(
+            before.elapsed() < Duration::from_secs(10),
+            "{:?}",
+            before.elapsed()
+        );
+        drop(reader);
+    }
+}

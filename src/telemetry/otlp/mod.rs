@@ -1,0 +1,220 @@
+//! Spans to an OpenTelemetry collector over OTLP/gRPC. Off unless an endpoint is set.
+//!
+//! Spans of calls are built when a call ends and handed to [`SpanSink`]. Spans of work in the background (target
+//! `criscope`, level info or above) come through [`Otlp::layer`] and take the same way out.
+//!
+//! The standard `OTEL_*` variables work where the configuration leaves room for them: endpoint and timeout of the
+//! configuration win, headers, resource attributes, service name and batch limits (`OTEL_BSP_*`) come from the
+//! environment only. `OTEL_SDK_DISABLED=true` turns everything off, `OTEL_TRACES_EXPORTER=none` an endpoint that comes
+//! from the environment.
+
+mod resource;
+mod sink;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use opentelemetry::InstrumentationScope;
+use opentelemetry::trace::TracerProvider as _;
+use opentelemetry_otlp::{SpanExporter, WithExportConfig};
+use opentelemetry_sdk::trace::{BatchConfigBuilder, SdkTracer, SdkTracerProvider};
+use opentelemetry_semantic_conventions::SCHEMA_URL;
+use tokio::runtime::Handle;
+use tracing::level_filters::LevelFilter;
+use tracing::subscriber::Subscriber;
+use tracing_opentelemetry::OpenTelemetryLayer;
+use tracing_subscriber::Layer;
+use tracing_subscriber::filter::filter_fn;
+use tracing_subscriber::registry::LookupSpan;
+
+pub use self::sink::SpanSink;
+use self::sink::{ForProvider, Limits};
+use super::accounts::Accounts;
+use crate::config;
+
+#[cfg(test)]
+pub(crate) use self::sink::testing;
+
+/// Reads an environment variable; an empty one counts as not set.
+type Env<'a> = dyn Fn(&str) -> Option<String> + 'a;
+
+/// Why spans cannot be exported.
+#[derive(Debug, thiserror::Error)]
+pub enum OtlpError {
+    /// The endpoint or another setting is refused.
+    #[error("otlp endpoint {endpoint}: {source}")]
+    Exporter {
+        /// The endpoint.
+        endpoint: String,
+        /// Why.
+        source: opentelemetry_otlp::ExporterBuildError,
+    },
+    /// The environment asks for a protocol other than gRPC.
+    #[error("{variable}={protocol}: only grpc is supported")]
+    Protocol {
+        /// The variable.
+        variable: &'static str,
+        /// Its value.
+        protocol: String,
+    },
+}
+
+/// The export of spans, running.
+#[derive(Debug)]
+pub struct Otlp {
+    sink: SpanSink,
+    provider: SdkTracerProvider,
+}
+
+impl Otlp {
+    /// Starts the export if an endpoint is set in the configuration or the environment. Connects when the first spans
+    /// are sent, and again whenever it must.
+    ///
+    /// Call it on the runtime that shall carry the connection, and [`Otlp::shutdown`] before that runtime ends.
+    ///
+    /// # Errors
+    /// If the endpoint cannot be used. A proxy that passes calls on without traces is better than none: log it and go
+    /// on.
+    pub fn start(
+        config: &config::Otlp,
+        accounts: Arc<Accounts>,
+    ) -> Result<Option<Self>, OtlpError> {
+        let env = |name: &str| std::env::var(name).ok().filter(|v| !v.trim().is_empty());
+        let Some(endpoint) = endpoint(config, &env) else {
+            return Ok(None);
+        };
+        check_protocol(config, &env)?;
+        let mut builder = SpanExporter::builder()
+            .with_tonic()
+            .with_endpoint(endpoint.clone());
+        if let Some(timeout) = timeout(config, &env) {
+            builder = builder.with_timeout(timeout);
+        }
+        let exporter = builder
+            .build()
+            .map_err(|source| OtlpError::Exporter { endpoint, source })?;
+
+        let number = |name: &str, default: u64| {
+            env(name)
+                .and_then(|v| v.trim().parse().ok())
+                .unwrap_or(default)
+        };
+        let pending = usize::try_from(number("OTEL_BSP_MAX_QUEUE_SIZE", 2048))
+            .unwrap_or(2048)
+            .clamp(1, 1 << 16);
+        let limits = Limits {
+            pending,
+            export: Duration::from_millis(number("OTEL_BSP_EXPORT_TIMEOUT", 30_000)),
+        };
+        // The builder reads the delay and the batch size from the environment itself.
+        let batch = BatchConfigBuilder::default()
+            .with_max_queue_size(pending)
+            .build();
+        let resource = resource::resource(&env);
+        let sink = SpanSink::start(
+            exporter,
+            &resource,
+            batch,
+            &limits,
+            Handle::current(),
+            accounts,
+        );
+        let provider = SdkTracerProvider::builder()
+            .with_resource(resource)
+            .with_span_processor(ForProvider(sink.clone()))
+            .build();
+        Ok(Some(Self { sink, provider }))
+    }
+
+    /// Where finished spans go.
+    pub fn sink(&self) -> SpanSink {
+        self.sink.clone()
+    }
+
+    /// The tracer behind [`layer`].
+    pub fn tracer(&self) -> SdkTracer {
+        self.provider.tracer_with_scope(scope())
+    }
+
+    /// Takes no more spans and sends those that wait, for at most `limit`.
+    pub async fn shutdown(self, limit: Duration) {
+        let sink = self.sink.clone();
+        // The processor waits on its thread, which waits on this runtime.
+        let _ = tokio::task::spawn_blocking(move || sink.shutdown(limit)).await;
+    }
+}
+
+/// The instrumentation scope of all our spans.
+pub fn scope() -> InstrumentationScope {
+    InstrumentationScope::builder("criscope")
+        .with_version(env!("CARGO_PKG_VERSION"))
+        .with_schema_url(SCHEMA_URL)
+        .build()
+}
+
+/// Turns `tracing` spans of background work into exported ones. Only spans of our own modules: those of the HTTP/2
+/// client would make an export cause spans of its own, without end. No events: they are log lines.
+pub fn layer<S>(tracer: SdkTracer) -> impl Layer<S>
+where
+    S: Subscriber + for<'a> LookupSpan<'a> + Send + Sync,
+{
+    let ours = filter_fn(|meta| {
+        let target = meta.target();
+        let ours = target == "criscope" || target.starts_with("criscope::");
+        meta.is_span() && ours && *meta.level() <= LevelFilter::INFO
+    })
+    .with_max_level_hint(LevelFilter::INFO);
+    OpenTelemetryLayer::new(tracer)
+        .with_location(false)
+        .with_threads(false)
+        .with_tracked_inactivity(false)
+        .with_target(false)
+        .with_context_activation(false)
+        .with_filter(ours)
+}
+
+fn endpoint(config: &config::Otlp, env: &Env<'_>) -> Option<String> {
+    if env("OTEL_SDK_DISABLED").is_some_and(|v| v.trim().eq_ignore_ascii_case("true")) {
+        return None;
+    }
+    if let Some(endpoint) = &config.endpoint {
+        return Some(endpoint.clone());
+    }
+    if env("OTEL_TRACES_EXPORTER").is_some_and(|v| v.trim() == "none") {
+        return None;
+    }
+    env("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT").or_else(|| env("OTEL_EXPORTER_OTLP_ENDPOINT"))
+}
+
+/// An endpoint from the environment comes with the environment's protocol; one from the configuration is gRPC by
+/// definition.
+fn check_protocol(config: &config::Otlp, env: &Env<'_>) -> Result<(), OtlpError> {
+    if config.endpoint.is_some() {
+        return Ok(());
+    }
+    for variable in [
+        "OTEL_EXPORTER_OTLP_TRACES_PROTOCOL",
+        "OTEL_EXPORTER_OTLP_PROTOCOL",
+    ] {
+        match env(variable) {
+            Some(protocol) if protocol.trim() != "grpc" => {
+                return Err(OtlpError::Protocol { variable, protocol });
+            }
+            Some(_) => return Ok(()),
+            None => {}
+        }
+    }
+    Ok(())
+}
+
+/// The timeout of the configuration, unless it says the default and the environment says something: then `None`, and
+/// the exporter reads the environment.
+fn timeout(config: &config::Otlp, env: &Env<'_>) -> Option<Duration> {
+    const DEFAULT: Duration = Duration::from_secs(10);
+    let set =
+        env("OTEL_EXPORTER_OTLP_TRACES_TIMEOUT").or_else(|| env("OTEL_EXPORTER_OTLP_TIMEOUT"));
+    (config.timeout != DEFAULT || set.is_none()).then_some(config.timeout)
+}
+
+#[cfg(test)]
+mod tests;

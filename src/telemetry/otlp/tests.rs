@@ -1,0 +1,253 @@
+//! The settings of the exporter, and the exporter against a collector.
+
+use std::collections::HashMap;
+use std::sync::Mutex;
+use std::time::Instant;
+
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use hyper_util::service::TowerToHyperService;
+use opentelemetry::trace::SpanKind;
+use opentelemetry_proto::tonic::collector::trace::v1::trace_service_server::{
+    TraceService, TraceServiceServer,
+};
+use opentelemetry_proto::tonic::collector::trace::v1::{
+    ExportTraceServiceRequest, ExportTraceServiceResponse,
+};
+use tokio::net::TcpListener;
+use tracing_subscriber::layer::SubscriberExt as _;
+
+use super::testing::{Behaviour, Exported, sink};
+use super::*;
+use crate::telemetry::accounts::Loss;
+
+fn config(endpoint: Option<&str>) -> config::Otlp {
+    config::Otlp {
+        endpoint: endpoint.map(str::to_owned),
+        timeout: Duration::from_secs(10),
+    }
+}
+
+fn env<'a>(set: &'a [(&'a str, &'a str)]) -> impl Fn(&str) -> Option<String> + 'a {
+    move |name| {
+        set.iter()
+            .find(|(n, _)| *n == name)
+            .map(|(_, v)| (*v).to_owned())
+    }
+}
+
+#[test]
+fn the_endpoint_is_off_unless_someone_sets_it() {
+    let (any, traces) = (
+        "OTEL_EXPORTER_OTLP_ENDPOINT",
+        "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT",
+    );
+    let disabled = ("OTEL_SDK_DISABLED", "true");
+    let none = ("OTEL_TRACES_EXPORTER", "none");
+    type Row<'a> = (Option<&'a str>, &'a [(&'a str, &'a str)], Option<&'a str>);
+    let table: &[Row<'_>] = &[
+        (None, &[], None),
+        (None, &[(any, "http://a")], Some("http://a")),
+        (
+            None,
+            &[(any, "http://a"), (traces, "http://b")],
+            Some("http://b"),
+        ),
+        (
+            Some("http://c"),
+            &[(any, "http://a"), (traces, "http://b")],
+            Some("http://c"),
+        ),
+        (Some("http://c"), &[none], Some("http://c")),
+        (None, &[(any, "http://a"), none], None),
+        (Some("http://c"), &[disabled], None),
+    ];
+    for (i, (file, set, wanted)) in table.iter().enumerate() {
+        assert_eq!(
+            endpoint(&config(*file), &env(set)).as_deref(),
+            *wanted,
+            "row {i}"
+        );
+    }
+}
+
+#[test]
+fn another_protocol_is_refused_by_name() {
+    let set = [("OTEL_EXPORTER_OTLP_PROTOCOL", "http/protobuf")];
+    let error = check_protocol(&config(None), &env(&set)).expect_err("refused");
+    assert_eq!(
+        error.to_string(),
+        "OTEL_EXPORTER_OTLP_PROTOCOL=http/protobuf: only grpc is supported"
+    );
+    assert!(check_protocol(&config(Some("http://a")), &env(&set)).is_ok());
+    let set = [("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "grpc"), set[0]];
+    assert!(check_protocol(&config(None), &env(&set)).is_ok());
+}
+
+#[test]
+fn the_timeout_of_the_environment_counts_where_the_configuration_is_silent() {
+    let set = [("OTEL_EXPORTER_OTLP_TIMEOUT", "500")];
+    assert_eq!(timeout(&config(None), &env(&set)), None);
+    assert_eq!(
+        timeout(&config(None), &env(&[])),
+        Some(Duration::from_secs(10))
+    );
+    let other = config::Otlp {
+        endpoint: None,
+        timeout: Duration::from_secs(3),
+    };
+    assert_eq!(timeout(&other, &env(&set)), Some(Duration::from_secs(3)));
+}
+
+#[tokio::test]
+async fn an_endpoint_that_cannot_work_is_named() {
+    let error =
+        Otlp::start(&config(Some("https://collector:4317")), Arc::default()).expect_err("no TLS");
+    assert!(
+        error
+            .to_string()
+            .starts_with("otlp endpoint https://collector:4317: "),
+        "{error}"
+    );
+}
+
+/// A collector that keeps what it gets.
+#[derive(Clone, Default)]
+struct Collector(Arc<Mutex<Vec<ExportTraceServiceRequest>>>);
+
+#[tonic::async_trait]
+impl TraceService for Collector {
+    async fn export(
+        &self,
+        request: tonic::Request<ExportTraceServiceRequest>,
+    ) -> Result<tonic::Response<ExportTraceServiceResponse>, tonic::Status> {
+        self.0.lock().expect("lock").push(request.into_inner());
+        Ok(tonic::Response::new(ExportTraceServiceResponse::default()))
+    }
+}
+
+impl Collector {
+    /// Serves on a port of its own and returns the endpoint.
+    async fn serve(&self) -> String {
+        let listener = TcpListener::bind(("127.0.0.1", 0)).await.expect("bound");
+        let address = listener.local_addr().expect("address");
+        let service = TowerToHyperService::new(TraceServiceServer::new(self.clone()));
+        tokio::spawn(async move {
+            while let Ok((stream, _)) = listener.accept().await {
+                let server = hyper::server::conn::http2::Builder::new(TokioExecutor::new());
+                tokio::spawn(server.serve_connection(TokioIo::new(stream), service.clone()));
+            }
+        });
+        format!("http://{address}")
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn a_collector_gets_the_spans_with_the_resource() {
+    let collector = Collector::default();
+    let endpoint = collector.serve().await;
+    let accounts = Arc::new(Accounts::default());
+    let otlp = Otlp::start(&config(Some(&endpoint)), Arc::clone(&accounts))
+        .expect("starts")
+        .expect("on");
+    let subscriber = tracing_subscriber::registry().with(layer(otlp.tracer()));
+    tracing::subscriber::with_default(subscriber, || {
+        let _span =
+            tracing::info_span!(target: "criscope::index", "index.resync", backend = "main")
+                .entered();
+    });
+    otlp.shutdown(Duration::from_secs(5)).await;
+
+    let requests = collector.0.lock().expect("lock");
+    let [request] = &requests[..] else {
+        panic!("{} requests", requests.len())
+    };
+    let spans = &request.resource_spans[0];
+    let resource = spans.resource.as_ref().expect("resource");
+    let keys: Vec<_> = resource.attributes.iter().map(|a| a.key.as_str()).collect();
+    for key in [
+        "service.name",
+        "service.version",
+        "service.instance.id",
+        "host.name",
+        "process.pid",
+    ] {
+        assert!(keys.contains(&key), "{key} is not in {keys:?}");
+    }
+    assert_eq!(spans.schema_url, SCHEMA_URL);
+    let scope = spans.scope_spans[0].scope.as_ref().expect("scope");
+    assert_eq!(
+        (scope.name.as_str(), scope.version.as_str()),
+        ("criscope", env!("CARGO_PKG_VERSION"))
+    );
+    assert_eq!(spans.scope_spans[0].spans[0].name, "index.resync");
+    assert_eq!(accounts.exported(), 1);
+}
+
+/// Nobody listens there: the spans are counted as failed, and the end does not wait longer than it may.
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn a_collector_that_is_not_there_costs_only_spans() {
+    let listener = TcpListener::bind(("127.0.0.1", 0)).await.expect("bound");
+    let endpoint = format!("http://{}", listener.local_addr().expect("address"));
+    drop(listener);
+    let accounts = Arc::new(Accounts::default());
+    let otlp = Otlp::start(&config(Some(&endpoint)), Arc::clone(&accounts))
+        .expect("starts")
+        .expect("on");
+    let subscriber = tracing_subscriber::registry().with(layer(otlp.tracer()));
+    tracing::subscriber::with_default(subscriber, || {
+        let _span = tracing::info_span!(target: "criscope", "reconnect").entered();
+    });
+    let before = Instant::now();
+    otlp.shutdown(Duration::from_secs(8)).await;
+    assert!(
+        before.elapsed() < Duration::from_secs(10),
+        "{:?}",
+        before.elapsed()
+    );
+    let lost = accounts.losses(Loss::SpanExportFailed) + accounts.losses(Loss::SpanShutdown);
+    assert_eq!((accounts.exported(), lost), (0, 1));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn only_our_own_background_spans_are_exported() {
+    let taken = Exported::default();
+    let (sink, _) = sink(Behaviour::Take(taken.clone()), 100, Duration::from_secs(5));
+    let provider = SdkTracerProvider::builder()
+        .with_span_processor(ForProvider(sink.clone()))
+        .build();
+    let subscriber = tracing_subscriber::registry().with(layer(provider.tracer("criscope")));
+    tracing::subscriber::with_default(subscriber, || {
+        let _ours =
+            tracing::info_span!(target: "criscope::upstream", "connect", tries = 2).entered();
+        tracing::info!(target: "criscope::upstream", "an event");
+        for (_span, name) in [
+            (tracing::info_span!(target: "h2::codec", "x"), "a library's"),
+            (
+                tracing::info_span!(target: "criscoped", "x"),
+                "another program's",
+            ),
+            (
+                tracing::debug_span!(target: "criscope", "x"),
+                "too detailed",
+            ),
+        ] {
+            assert!(_span.is_disabled(), "{name}");
+        }
+    });
+    tokio::task::spawn_blocking(move || sink.finish())
+        .await
+        .expect("finish");
+    let spans = taken.lock().expect("lock");
+    let [span] = &spans[..] else {
+        panic!("{} spans", spans.len())
+    };
+    assert_eq!(span.name, "connect");
+    assert_eq!(span.span_kind, SpanKind::Internal);
+    assert!(span.events.is_empty());
+    let attributes: HashMap<_, _> = span
+        .attributes
+        .iter()
+        .map(|a| (a.key.as_str(), a.value.to_string()))
+        .collect();
+    assert_eq!(attributes, HashMap::from([("tries", "2".to_owned())]));
+}

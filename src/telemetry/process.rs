@@ -1,0 +1,199 @@
+//! Figures about this process: `process_*` as Prometheus clients name them, the async runtimes, and what runs.
+
+use std::fs;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use nix::sys::resource::{Resource, UsageWho, getrlimit, getrusage};
+use nix::unistd::{SysconfVar, sysconf};
+use tokio::runtime::Handle;
+
+use super::catalogue;
+use super::computed::Readings;
+use super::registry::{Registry, RegistryError};
+
+/// The commit this was built from.
+pub const COMMIT: &str = match option_env!("CRISCOPE_COMMIT") {
+    Some(commit) => commit,
+    None => "unknown",
+};
+
+/// The configuration in force, as its hash. Changes on a reload.
+#[derive(Clone, Debug, Default)]
+pub struct ConfigHash(Arc<Mutex<String>>);
+
+impl ConfigHash {
+    /// Notes the hash of the configuration that is in force now.
+    pub fn set(&self, hash: &str) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = hash.to_owned();
+    }
+
+    fn get(&self) -> String {
+        self.0
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
+    }
+}
+
+/// Registers everything this module shows. `runtimes` are summed up.
+///
+/// # Errors
+/// If it is registered already.
+pub fn register(
+    registry: &Registry,
+    config: ConfigHash,
+    runtimes: Vec<Handle>,
+) -> Result<(), RegistryError> {
+    let started = since_epoch(SystemTime::now());
+    registry.computed(&catalogue::BUILD_INFO, |out| {
+        out.put(&[env!("CARGO_PKG_VERSION"), COMMIT], 1.0);
+    })?;
+    registry.computed(&catalogue::CONFIG_HASH_INFO, move |out| {
+        out.put(&[&config.get()], 1.0)
+    })?;
+    registry.computed(&catalogue::START_TIME, move |out| out.put(&[], started))?;
+    register_runtimes(registry, runtimes)?;
+    register_process(registry)
+}
+
+fn register_runtimes(registry: &Registry, runtimes: Vec<Handle>) -> Result<(), RegistryError> {
+    let runtimes: Arc<[Handle]> = runtimes.into();
+    let sum = move |read: fn(&Handle) -> usize| {
+        let runtimes = Arc::clone(&runtimes);
+        move |out: &mut Readings| out.put(&[], runtimes.iter().map(read).sum::<usize>() as f64)
+    };
+    registry.computed(
+        &catalogue::TOKIO_WORKERS,
+        sum(|h| h.metrics().num_workers()),
+    )?;
+    registry.computed(
+        &catalogue::TOKIO_ALIVE_TASKS,
+        sum(|h| h.metrics().num_alive_tasks()),
+    )?;
+    registry.computed(
+        &catalogue::TOKIO_GLOBAL_QUEUE_DEPTH,
+        sum(|h| h.metrics().global_queue_depth()),
+    )
+}
+
+fn register_process(registry: &Registry) -> Result<(), RegistryError> {
+    /// A figure that cannot be read is left out of the scrape.
+    fn put(out: &mut Readings, value: Option<f64>) {
+        if let Some(value) = value {
+            out.put(&[], value);
+        }
+    }
+    registry.computed(&catalogue::PROCESS_CPU, |out| put(out, cpu_seconds()))?;
+    registry.computed(&catalogue::PROCESS_RESIDENT_MEMORY, |out| {
+        put(out, status("VmRSS:").map(|kib| kib * 1024.0))
+    })?;
+    registry.computed(&catalogue::PROCESS_VIRTUAL_MEMORY, |out| {
+        put(out, status("VmSize:").map(|kib| kib * 1024.0))
+    })?;
+    registry.computed(&catalogue::PROCESS_THREADS, |out| {
+        put(out, status("Threads:"))
+    })?;
+    registry.computed(&catalogue::PROCESS_OPEN_FDS, |out| put(out, open_fds()))?;
+    registry.computed(&catalogue::PROCESS_MAX_FDS, |out| put(out, max_fds()))?;
+    let started = start_time();
+    registry.computed(&catalogue::PROCESS_START_TIME, move |out| put(out, started))
+}
+
+fn since_epoch(time: SystemTime) -> f64 {
+    time.duration_since(UNIX_EPOCH)
+        .unwrap_or(Duration::ZERO)
+        .as_secs_f64()
+}
+
+fn cpu_seconds() -> Option<f64> {
+    let usage = getrusage(UsageWho::RUSAGE_SELF).ok()?;
+    let seconds = |t: nix::sys::time::TimeVal| t.tv_sec() as f64 + t.tv_usec() as f64 / 1e6;
+    Some(seconds(usage.user_time()) + seconds(usage.system_time()))
+}
+
+/// A number of `/proc/self/status`; sizes are in KiB.
+fn status(key: &str) -> Option<f64> {
+    field(&fs::read_to_string("/proc/self/status").ok()?, key)
+}
+
+fn field(status: &str, key: &str) -> Option<f64> {
+    let rest = status.lines().find_map(|line| line.strip_prefix(key))?;
+    rest.split_whitespace().next()?.parse().ok()
+}
+
+fn open_fds() -> Option<f64> {
+    // One of them is the open directory itself.
+    let entries = fs::read_dir("/proc/self/fd").ok()?.count();
+    Some(entries.saturating_sub(1) as f64)
+}
+
+fn max_fds() -> Option<f64> {
+    let (soft, _) = getrlimit(Resource::RLIMIT_NOFILE).ok()?;
+    Some(soft as f64)
+}
+
+/// The kernel counts a process's start in clock ticks since boot (proc(5), `/proc/PID/stat`, field 22).
+fn start_time() -> Option<f64> {
+    let ticks = start_ticks(&fs::read_to_string("/proc/self/stat").ok()?)?;
+    let per_second = sysconf(SysconfVar::CLK_TCK).ok()??;
+    let boot = field(&fs::read_to_string("/proc/stat").ok()?, "btime")?;
+    Some(boot + ticks / per_second as f64)
+}
+
+/// The command name, field 2, stands in parentheses and may hold anything, parentheses too.
+fn start_ticks(stat: &str) -> Option<f64> {
+    let (_, rest) = stat.rsplit_once(')')?;
+    rest.split_whitespace().nth(22 - 3)?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_start_survives_an_odd_command_name() {
+        let stat = "1 (a) b) S 0 1 1 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 1 0 424242 1 2 3";
+        assert_eq!(start_ticks(stat), Some(424242.0));
+        assert_eq!(start_ticks(""), None);
+    }
+
+    #[test]
+    fn status_fields_are_found_whole() {
+        let text = "VmSize:\t  12 kB\nVmRSS:\t  34 kB\nThreads:\t5\n";
+        assert_eq!(field(text, "VmRSS:"), Some(34.0));
+        assert_eq!(field(text, "Threads:"), Some(5.0));
+        assert_eq!(field(text, "VmHWM:"), None);
+    }
+
+    #[tokio::test]
+    async fn every_figure_of_this_process_makes_sense() {
+        let registry = Registry::new(prometheus::Registry::new(), []);
+        let config = ConfigHash::default();
+        config.set("abc");
+        register(&registry, config.clone(), vec![Handle::current()]).expect("registers");
+        let value = |name: &str| {
+            let families = registry.gather();
+            let family = families.iter().find(|f| f.name() == name).expect(name);
+            let sample = &family.get_metric()[0];
+            sample.get_gauge().get_value() + sample.get_counter().get_value()
+        };
+        let now = since_epoch(SystemTime::now());
+        assert!(value("process_cpu_seconds_total") > 0.0);
+        assert!(value("process_resident_memory_bytes") > 1e5);
+        assert!(value("process_virtual_memory_bytes") >= value("process_resident_memory_bytes"));
+        assert!(value("process_open_fds") >= 3.0);
+        assert!(value("process_max_fds") > value("process_open_fds"));
+        assert!(value("process_threads") >= 1.0);
+        let age = now - value("process_start_time_seconds");
+        assert!((-1.0..3600.0).contains(&age), "{age}");
+        assert_eq!(value("criscope_tokio_workers"), 1.0);
+        config.set("def");
+        let text = String::from_utf8(registry.encode().expect("encodes")).expect("utf-8");
+        assert!(
+            text.contains("criscope_config_hash_info{hash=\"def\"} 1\n"),
+            "{text}"
+        );
+        assert!(!text.contains("abc"));
+    }
+}

@@ -1,0 +1,326 @@
+//! The metrics of one process, made from the [`catalogue`](super::catalogue) and from nothing else.
+
+use std::sync::Arc;
+
+use prometheus::core::Collector;
+use prometheus::proto::{self, MetricFamily, MetricType};
+use prometheus::{
+    Encoder, HistogramOpts, HistogramVec, IntCounterVec, IntGaugeVec, Opts, TEXT_FORMAT,
+    TextEncoder,
+};
+
+use super::catalogue::{Kind, Metric, SEVERAL_BACKENDS, Values};
+use super::computed::{Computed, Readings};
+use super::family::{Counters, Family, Gauges, Histograms};
+
+/// What goes wrong when metrics are set up. All of these are mistakes in the program, found at start.
+#[derive(Debug, thiserror::Error)]
+pub enum RegistryError {
+    /// The entry is of another kind than the caller wants.
+    #[error("metric {metric}: is a {is}, not a {wanted}", is = is.name(), wanted = wanted.name())]
+    Kind {
+        /// Its name in the catalogue.
+        metric: &'static str,
+        /// Its kind.
+        is: Kind,
+        /// The kind asked for.
+        wanted: Kind,
+    },
+    /// The entry has another number of labels, or one without a list of values.
+    #[error("metric {metric}: labels do not fit")]
+    Labels {
+        /// Its name in the catalogue.
+        metric: &'static str,
+    },
+    /// The library refuses it, mostly because it is registered twice.
+    #[error("metric {metric}: {source}")]
+    Register {
+        /// Its name in the catalogue.
+        metric: &'static str,
+        /// Why.
+        source: prometheus::Error,
+    },
+}
+
+/// The values of the label `backend`.
+#[derive(Clone, Debug)]
+pub struct BackendLabels(Arc<[Box<str>]>);
+
+impl BackendLabels {
+    fn new(names: impl IntoIterator<Item = String>) -> Self {
+        let several = [SEVERAL_BACKENDS.to_owned()];
+        Self(
+            names
+                .into_iter()
+                .chain(several)
+                .map(String::into_boxed_str)
+                .collect(),
+        )
+    }
+
+    /// The position of a backend's name. Anything that is not the name of one backend counts as several of them.
+    pub fn index(&self, name: &str) -> usize {
+        let several = self.0.len() - 1;
+        self.0[..several]
+            .iter()
+            .position(|n| **n == *name)
+            .unwrap_or(several)
+    }
+}
+
+/// A registry of metrics. Cheap to clone: clones show the same metrics.
+#[derive(Clone, Debug)]
+pub struct Registry {
+    inner: prometheus::Registry,
+    backends: BackendLabels,
+}
+
+impl Registry {
+    /// Wraps a registry of the library, which must be empty and have no prefix; `backends` are the names in the
+    /// configuration.
+    pub fn new(inner: prometheus::Registry, backends: impl IntoIterator<Item = String>) -> Self {
+        Self {
+            inner,
+            backends: BackendLabels::new(backends),
+        }
+    }
+
+    /// The values of the label `backend`.
+    pub fn backends(&self) -> &BackendLabels {
+        &self.backends
+    }
+
+    /// Counters of an entry with `N` labels.
+    ///
+    /// # Errors
+    /// If the entry is of another kind, has other labels, or is registered already.
+    pub fn counters<const N: usize>(
+        &self,
+        metric: &'static Metric,
+    ) -> Result<Counters<N>, RegistryError> {
+        let opts = Opts::new(metric.full_name(), metric.help);
+        self.family(metric, Kind::Counter, |labels| {
+            IntCounterVec::new(opts, labels)
+        })
+    }
+
+    /// Gauges of an entry with `N` labels.
+    ///
+    /// # Errors
+    /// As [`Registry::counters`].
+    pub fn gauges<const N: usize>(
+        &self,
+        metric: &'static Metric,
+    ) -> Result<Gauges<N>, RegistryError> {
+        let opts = Opts::new(metric.full_name(), metric.help);
+        self.family(metric, Kind::Gauge, |labels| IntGaugeVec::new(opts, labels))
+    }
+
+    /// Histograms of an entry with `N` labels.
+    ///
+    /// # Errors
+    /// As [`Registry::counters`].
+    pub fn histograms<const N: usize>(
+        &self,
+        metric: &'static Metric,
+    ) -> Result<Histograms<N>, RegistryError> {
+        let opts =
+            HistogramOpts::new(metric.full_name(), metric.help).buckets(metric.buckets.to_vec());
+        self.family(metric, Kind::Histogram, |labels| {
+            HistogramVec::new(opts, labels)
+        })
+    }
+
+    fn family<V, const N: usize>(
+        &self,
+        metric: &'static Metric,
+        wanted: Kind,
+        make: impl FnOnce(&[&str]) -> prometheus::Result<V>,
+    ) -> Result<Family<V, N>, RegistryError>
+    where
+        V: super::family::Vector,
+    {
+        if metric.kind != wanted {
+            return Err(RegistryError::Kind {
+                metric: metric.name,
+                is: metric.kind,
+                wanted,
+            });
+        }
+        let misfit = RegistryError::Labels {
+            metric: metric.name,
+        };
+        let values: Option<Vec<_>> = metric
+            .labels
+            .iter()
+            .map(|l| self.values(l.values))
+            .collect();
+        let Some(values) = values.and_then(|v| <[Box<[Box<str>]>; N]>::try_from(v).ok()) else {
+            return Err(misfit);
+        };
+        let names: Vec<_> = metric.labels.iter().map(|l| l.name).collect();
+        let vector = make(&names).map_err(|source| RegistryError::Register {
+            metric: metric.name,
+            source,
+        })?;
+        self.register(metric, Box::new(vector.clone()))?;
+        Ok(Family::new(vector, values))
+    }
+
+    fn values(&self, values: Values) -> Option<Box<[Box<str>]>> {
+        match values {
+            Values::Fixed(names) => Some(names.iter().map(|n| Box::from(*n)).collect()),
+            Values::Backends => Some(self.backends.0.iter().cloned().collect()),
+            Values::One(_) => None,
+        }
+    }
+
+    /// A counter or gauge whose values are read when someone scrapes. `read` must not block for long.
+    ///
+    /// # Errors
+    /// If the entry is a histogram or is registered already.
+    pub fn computed(
+        &self,
+        metric: &'static Metric,
+        read: impl Fn(&mut Readings) + Send + Sync + 'static,
+    ) -> Result<(), RegistryError> {
+        if metric.kind == Kind::Histogram {
+            return Err(RegistryError::Kind {
+                metric: metric.name,
+                is: metric.kind,
+                wanted: Kind::Gauge,
+            });
+        }
+        let computed =
+            Computed::new(metric, Box::new(read)).map_err(|source| RegistryError::Register {
+                metric: metric.name,
+                source,
+            })?;
+        self.register(metric, Box::new(computed))
+    }
+
+    fn register(
+        &self,
+        metric: &'static Metric,
+        collector: Box<dyn Collector>,
+    ) -> Result<(), RegistryError> {
+        self.inner
+            .register(collector)
+            .map_err(|source| RegistryError::Register {
+                metric: metric.name,
+                source,
+            })
+    }
+
+    /// The metrics of now, sorted by name.
+    pub fn gather(&self) -> Vec<MetricFamily> {
+        self.inner.gather()
+    }
+
+    /// The metrics of now in the Prometheus text format 0.0.4; serve it as [`Registry::CONTENT_TYPE`].
+    ///
+    /// # Errors
+    /// If the library cannot encode a family, which would be a bug.
+    pub fn encode(&self) -> Result<Vec<u8>, prometheus::Error> {
+        let mut text = Vec::with_capacity(64 << 10);
+        TextEncoder::new().encode(&self.gather(), &mut text)?;
+        Ok(text)
+    }
+
+    /// `Content-Type` of [`Registry::encode`].
+    pub const CONTENT_TYPE: &'static str = TEXT_FORMAT;
+}
+
+/// How many series a scrape has, counting each line of a histogram.
+pub fn series(families: &[MetricFamily]) -> usize {
+    let lines = |family: &MetricFamily, metric: &proto::Metric| match family.get_field_type() {
+        // The buckets, the one without a bound, the sum and the count.
+        MetricType::HISTOGRAM => metric.get_histogram().get_bucket().len() + 3,
+        _ => 1,
+    };
+    families
+        .iter()
+        .map(|f| f.get_metric().iter().map(|m| lines(f, m)).sum::<usize>())
+        .sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::telemetry::catalogue;
+
+    fn registry() -> Registry {
+        Registry::new(
+            prometheus::Registry::new(),
+            ["main".to_owned(), "other".to_owned()],
+        )
+    }
+
+    #[test]
+    fn only_fitting_entries_are_accepted() {
+        let registry = registry();
+        assert!(matches!(
+            registry.gauges::<3>(&catalogue::RPC_TOTAL),
+            Err(RegistryError::Kind { .. })
+        ));
+        assert!(matches!(
+            registry.counters::<2>(&catalogue::RPC_TOTAL),
+            Err(RegistryError::Labels { .. })
+        ));
+        assert!(matches!(
+            registry.gauges::<2>(&catalogue::BUILD_INFO),
+            Err(RegistryError::Labels { .. })
+        ));
+        assert!(registry.counters::<3>(&catalogue::RPC_TOTAL).is_ok());
+        assert!(matches!(
+            registry.counters::<3>(&catalogue::RPC_TOTAL),
+            Err(RegistryError::Register { .. })
+        ));
+    }
+
+    #[test]
+    fn a_series_appears_when_it_is_first_used() {
+        let registry = registry();
+        let up = registry
+            .gauges::<1>(&catalogue::BACKEND_UP)
+            .expect("gauges");
+        assert_eq!(series(&registry.gather()), 0);
+        up.at([registry.backends().index("other")])
+            .expect("in range")
+            .set(1);
+        let text = String::from_utf8(registry.encode().expect("encodes")).expect("utf-8");
+        assert!(
+            text.ends_with("criscope_backend_up{backend=\"other\"} 1\n"),
+            "{text}"
+        );
+        assert_eq!(series(&registry.gather()), 1);
+    }
+
+    #[test]
+    fn a_name_that_is_not_one_backend_counts_as_several() {
+        let registry = registry();
+        assert_eq!(registry.backends().index("main"), 0);
+        for name in ["main+other", "", "evil\n", SEVERAL_BACKENDS] {
+            assert_eq!(registry.backends().index(name), 2, "{name}");
+        }
+    }
+
+    #[test]
+    fn computed_values_are_of_the_moment_of_the_scrape() {
+        let registry = registry();
+        let value = Arc::new(std::sync::atomic::AtomicU64::new(3));
+        let reader = Arc::clone(&value);
+        registry
+            .computed(&catalogue::START_TIME, move |out| {
+                out.put(
+                    &[],
+                    reader.load(std::sync::atomic::Ordering::Relaxed) as f64,
+                );
+            })
+            .expect("computed");
+        let read = || registry.gather()[0].get_metric()[0].get_gauge().get_value();
+        assert_eq!(read(), 3.0);
+        value.store(4, std::sync::atomic::Ordering::Relaxed);
+        assert_eq!(read(), 4.0);
+    }
+}
