@@ -102,7 +102,7 @@ mod tests {
         });
         assert!(!heartbeat.is_alive());
         runtime.spawn(Arc::clone(&heartbeat).run());
-        runtime.block_on(tokio::time::sleep(Duration::from_millis(1)));
+        runtime.block_on(async { tokio::time::sleep(Duration::from_millis(1)).await });
         assert!(heartbeat.is_alive());
     }
 }
