@@ -125,10 +125,10 @@ impl Index {
     /// The backend that has the sandbox or container of a subject.
     pub fn owner(&self, subject: &Subject) -> Option<Arc<str>> {
         let mut tables = self.lock();
-        if let Some(id) = &subject.container_id {
-            if let Some((_, entry)) = find(&mut tables.containers, id) {
-                return Some(Arc::clone(&entry.backend));
-            }
+        if let Some(id) = &subject.container_id
+            && let Some((_, entry)) = find(&mut tables.containers, id)
+        {
+            return Some(Arc::clone(&entry.backend));
         }
         let (_, entry) = find(&mut tables.sandboxes, subject.sandbox_id.as_ref()?)?;
         Some(Arc::clone(&entry.backend))

@@ -49,7 +49,7 @@ pub async fn ask(
                 Ok(response) => accept(Arc::clone(&backend), response),
                 Err(error) => Err(Status::unavailable(error.to_string())),
             };
-            answer.map_err(|status| blame(&backend, status))
+            answer.map_err(|status| blame(&backend, &status))
         }
     }))
     .await;
@@ -88,7 +88,7 @@ fn accept(backend: Arc<str>, response: Response) -> Result<Answer, Status> {
 }
 
 /// Says which backend it was.
-pub fn blame(backend: &str, status: Status) -> Status {
+pub fn blame(backend: &str, status: &Status) -> Status {
     Status::new(
         status.code,
         format!("backend {backend}: {}", status.message),

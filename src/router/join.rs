@@ -38,7 +38,7 @@ impl Reader {
     }
 
     fn fault(&self, code: Code, text: &str) -> Status {
-        blame(&self.answer.backend, Status::new(code, text))
+        blame(&self.answer.backend, &Status::new(code, text))
     }
 
     /// The next piece of data; `None` at a good end.
@@ -295,7 +295,7 @@ pub async fn every(answers: Vec<Answer>) -> Result<Response, BoxError> {
     }
     let (headers, message) =
         first.ok_or_else(|| Status::new(Code::Internal, "there is no backend"))?;
-    Ok(single(headers, message))
+    Ok(single(headers, &message))
 }
 
 /// The one message of each answer, without its head.
@@ -319,8 +319,8 @@ pub async fn messages(answers: Vec<Answer>) -> Result<Vec<(http::HeaderMap, Byte
 }
 
 /// An answer of one message.
-pub fn single(headers: http::HeaderMap, message: Bytes) -> Response {
-    let framed = match frame::frame(&message) {
+pub fn single(headers: http::HeaderMap, message: &Bytes) -> Response {
+    let framed = match frame::frame(message) {
         Ok(framed) => framed,
         Err(error) => {
             return Status::new(Code::ResourceExhausted, error.to_string()).into_response();

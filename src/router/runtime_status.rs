@@ -31,7 +31,7 @@ pub async fn join(answers: Vec<Answer>, table: &Table) -> Result<Response, BoxEr
     }
     let (headers, answer) =
         joined.ok_or_else(|| Status::new(Code::Internal, "there is no backend"))?;
-    Ok(join::single(headers, answer.encode_to_vec().into()))
+    Ok(join::single(headers, &answer.encode_to_vec().into()))
 }
 
 /// Keeps the handlers that are routed to this backend.

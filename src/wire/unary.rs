@@ -51,10 +51,10 @@ where
         .await
         .map_err(unavailable)?;
     let (head, body) = response.into_parts();
-    if let Some((code, message)) = frame::status(&head.headers) {
-        if code != Code::Ok {
-            return Err(Status::new(code, message.unwrap_or_default()));
-        }
+    if let Some((code, message)) = frame::status(&head.headers)
+        && code != Code::Ok
+    {
+        return Err(Status::new(code, message.unwrap_or_default()));
     }
     let collected = Limited::new(body, MAX_ANSWER)
         .collect()
