@@ -4,14 +4,12 @@
 //! nothing else can get in its way. The side thread does all the rest: admin endpoint, probes, export of spans, signals
 //! of the system. The log has a writer thread of its own.
 
-use std::fmt::Write as _;
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use sd_notify::NotifyState;
-use sha2::{Digest, Sha256};
 use tokio::runtime::{Builder, Handle, Runtime};
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
@@ -156,7 +154,7 @@ fn build(
         .join("+");
     let registry = Registry::new(prometheus::Registry::new(), names.chain([all]));
     let hash = ConfigHash::default();
-    hash.set(&config_hash(config));
+    hash.set(&config.fingerprint());
     process::register(
         &registry,
         hash.clone(),
@@ -376,18 +374,4 @@ fn raise_descriptor_limit() {
     if let Err(error) = raised {
         tracing::warn!(%error, "cannot raise the limit of open files");
     }
-}
-
-/// A short name for the configuration in effect, to see from outside whether two nodes have the same.
-pub fn config_hash(config: &Config) -> String {
-    let mut hash = Sha256::new();
-    for (path, setting) in config.settings() {
-        hash.update(format!("{path} = {}\n", setting.value));
-    }
-    let mut text = String::with_capacity(12);
-    for byte in &hash.finalize()[..6] {
-        // Writing to a String does not fail.
-        let _ = write!(text, "{byte:02x}");
-    }
-    text
 }

@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use sd_notify::NotifyState;
 
-use crate::app::config_hash;
 use crate::config::{Loaded, reload_diff};
 use crate::instrument::signals::Signals;
 use crate::telemetry::logging::LogHandle;
@@ -57,7 +56,7 @@ impl Reloader {
             tracing::error!(event = "config.rejected", %error, "log level not changed");
         }
         self.signals.set_sampling(config.telemetry.sampling.clone());
-        self.hash.set(&config_hash(&config));
+        self.hash.set(&config.fingerprint());
         self.loaded.config = config;
         tracing::info!(
             event = "config.reloaded",

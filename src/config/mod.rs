@@ -7,6 +7,7 @@
 mod assemble;
 mod document;
 mod error;
+mod fingerprint;
 mod load;
 mod reference;
 mod reload;

@@ -61,3 +61,16 @@ fn a_reload_reads_the_same_file_with_the_same_flags() {
         "{error}"
     );
 }
+
+#[test]
+fn the_fingerprint_follows_every_value() {
+    let one = load(ONE).expect("valid");
+    let print = one.fingerprint();
+    assert_eq!(print.len(), 12);
+    assert!(print.bytes().all(|b| b.is_ascii_hexdigit()), "{print}");
+    // A default that is written out changes nothing.
+    let same = load(&format!("{ONE}[telemetry.log]\nlevel = \"info\"\n")).expect("valid");
+    assert_eq!(same.fingerprint(), print);
+    let other = load(&format!("{ONE}[telemetry.log]\nlevel = \"debug\"\n")).expect("valid");
+    assert_ne!(other.fingerprint(), print);
+}
