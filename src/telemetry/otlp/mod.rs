@@ -1,7 +1,7 @@
 //! Spans to an OpenTelemetry collector over OTLP/gRPC. Off unless an endpoint is set.
 //!
 //! Spans of calls are built when a call ends and handed to [`SpanSink`]. Spans of work in the background (target
-//! `criscope`, level info or above) come through [`Otlp::layer`] and take the same way out.
+//! `criscope`, level info or above) come through [`layer`] and take the same way out.
 //!
 //! The standard `OTEL_*` variables work where the configuration leaves room for them: endpoint and timeout of the
 //! configuration win, headers, resource attributes, service name and batch limits (`OTEL_BSP_*`) come from the
