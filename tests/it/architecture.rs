@@ -1,0 +1,244 @@
+//! The rules of the house that a machine can keep: who may import whom, how long a file may be, where `unsafe` may
+//! stand, and that the promises have tests.
+
+mod invariants;
+mod source;
+
+use std::collections::BTreeSet;
+use std::fmt::Debug;
+use std::fs;
+use std::marker::PhantomData;
+
+use criscope::cri::v1;
+
+use self::source::{File, Place, crate_root, source_files};
+
+/// Who may import whom, from the top down: a row may only name rows below it. This is section "Code map" of
+/// `docs/ARCHITECTURE.md` in exact words.
+const MAY_IMPORT: &[(&str, &[&str])] = &[
+    ("main", &["cli"]),
+    // The way in.
+    ("cli", &["app", "config", "cri"]),
+    // Puts everything together; nobody calls it but cli.
+    (
+        "app",
+        &[
+            "reload",
+            "admin",
+            "stack",
+            "listener",
+            "instrument",
+            "router",
+            "upstream",
+            "watchdog",
+            "identity",
+            "telemetry",
+            "wire",
+            "config",
+            "cri",
+        ],
+    ),
+    ("reload", &["instrument", "watchdog", "telemetry", "config"]),
+    // Only reads.
+    (
+        "admin",
+        &["instrument", "upstream", "watchdog", "telemetry", "cri"],
+    ),
+    // The layers of the path in one list. The listener is given what it makes of them, and knows none.
+    (
+        "stack",
+        &["instrument", "rescue", "inspect", "identity", "wire", "cri"],
+    ),
+    // The path. Layers do not know each other, except that rescue knows the errors of the backends.
+    ("listener", &["telemetry", "wire", "config", "cri"]),
+    ("instrument", &["telemetry", "wire", "config", "cri"]),
+    ("rescue", &["upstream", "wire"]),
+    ("inspect", &["identity", "wire", "cri"]),
+    // Neither of the next two knows the other: backends are handed in as services.
+    ("router", &["identity", "wire", "cri"]),
+    ("upstream", &["identity", "telemetry", "wire", "cri"]),
+    // What stands beside the path, and the leaves.
+    ("watchdog", &[]),
+    ("identity", &["cri"]),
+    ("telemetry", &["config", "cri"]),
+    ("wire", &[]),
+    ("config", &[]),
+    ("cri", &[]),
+];
+
+/// Lines of a file under `src`, tests included.
+const MAX_LINES: usize = 450;
+
+/// Where `unsafe` may stand, and how often.
+const UNSAFE: &[(&str, usize)] = &[("src/listener/socket.rs", 1), ("src/wire/stream.rs", 1)];
+
+/// Where tonic's own transport may be used: never on the path of a call (`docs/ARCHITECTURE.md`, "What is deliberately
+/// absent").
+const TONIC_TRANSPORT: &[&str] = &["src/cli/client.rs"];
+
+#[test]
+fn the_table_of_imports_reads_from_the_top_down() {
+    for (row, (module, imports)) in MAY_IMPORT.iter().enumerate() {
+        let below: Vec<_> = MAY_IMPORT[row + 1..].iter().map(|(name, _)| name).collect();
+        for import in *imports {
+            assert!(
+                below.contains(&import),
+                "{module} may not import {import}: it does not stand below"
+            );
+        }
+    }
+}
+
+#[test]
+fn the_table_of_imports_names_every_module() {
+    let there: BTreeSet<_> = source_files()
+        .iter()
+        .map(|file| file.module().to_owned())
+        .collect();
+    let listed: BTreeSet<_> = MAY_IMPORT
+        .iter()
+        .map(|(name, _)| (*name).to_owned())
+        .collect();
+    assert_eq!(listed.len(), MAY_IMPORT.len(), "a module is listed twice");
+    assert_eq!(
+        there, listed,
+        "modules of src/ (left) and rows of the table (right)"
+    );
+}
+
+#[test]
+fn imports_follow_the_table() {
+    let mut problems = Vec::new();
+    let mut used = BTreeSet::new();
+    for file in source_files() {
+        let Some((module, allowed)) = MAY_IMPORT.iter().find(|(name, _)| *name == file.module())
+        else {
+            continue;
+        };
+        for (import, place) in file.imports() {
+            used.insert((*module, import.clone()));
+            if !allowed.contains(&import.as_str()) {
+                problems.push(format!("{place}: {module} may not import {import}"));
+            }
+        }
+    }
+    for (module, allowed) in MAY_IMPORT {
+        for import in *allowed {
+            if !used.contains(&(*module, (*import).to_owned())) {
+                problems.push(format!(
+                    "the table lets {module} import {import}, which it does not"
+                ));
+            }
+        }
+    }
+    assert!(problems.is_empty(), "{}", problems.join("\n"));
+}
+
+#[test]
+fn files_stay_small() {
+    let long: Vec<_> = source_files()
+        .iter()
+        .map(|file| (file.path.clone(), file.text.lines().count()))
+        .filter(|(_, lines)| *lines > MAX_LINES)
+        .collect();
+    assert!(long.is_empty(), "over {MAX_LINES} lines: {long:?}");
+}
+
+#[test]
+fn every_file_says_what_it_is_for() {
+    let silent: Vec<_> = source_files()
+        .into_iter()
+        .filter(|f| !f.text.starts_with("//! "))
+        .map(|f| f.path)
+        .collect();
+    assert!(silent.is_empty(), "no `//!` at the top: {silent:?}");
+}
+
+#[test]
+fn unsafe_stands_only_where_it_is_listed_and_explained() {
+    let mut found = Vec::new();
+    for file in source_files() {
+        let places = file.idents("unsafe");
+        for place in &places {
+            assert!(
+                has_safety_comment(&file, place),
+                "{place}: no `// SAFETY:` comment directly above"
+            );
+        }
+        if !places.is_empty() {
+            found.push((file.path, places.len()));
+        }
+    }
+    let found: Vec<_> = found
+        .iter()
+        .map(|(path, count)| (path.as_str(), *count))
+        .collect();
+    assert_eq!(
+        found, UNSAFE,
+        "files with `unsafe` (left) and those listed (right)"
+    );
+}
+
+/// Whether the comment lines directly above hold a `SAFETY:`.
+fn has_safety_comment(file: &File, place: &Place) -> bool {
+    let above: Vec<_> = file.text.lines().take(place.line - 1).collect();
+    let mut comment = above
+        .iter()
+        .rev()
+        .map(|line| line.trim())
+        .take_while(|line| line.starts_with("//"));
+    comment.any(|line| line.starts_with("// SAFETY: "))
+}
+
+#[test]
+fn the_path_of_a_call_knows_nothing_of_tonics_transport() {
+    let files = source_files().into_iter();
+    let found: Vec<_> = files
+        .filter(|file| !TONIC_TRANSPORT.contains(&file.path.as_str()))
+        .flat_map(|file| file.paths("tonic", "transport"))
+        .map(|place| place.to_string())
+        .collect();
+    assert!(
+        found.is_empty(),
+        "tonic::transport has timeouts and header rules of its own: {found:?}"
+    );
+}
+
+/// `Probe::<T>::DEBUG` is the inherent constant if `T` is [`Debug`], and that of [`Otherwise`] if not.
+struct Probe<T>(PhantomData<T>);
+
+trait Otherwise {
+    const DEBUG: bool = false;
+}
+
+impl<T> Otherwise for Probe<T> {}
+
+impl<T: Debug> Probe<T> {
+    const DEBUG: bool = true;
+}
+
+#[test]
+fn no_message_can_be_printed() {
+    // The generator leaves out every Debug, also of messages that are yet to come.
+    let build = fs::read_to_string(crate_root().join("build.rs")).expect("build.rs");
+    assert!(
+        build.contains(".skip_debug([\".\"])"),
+        "build.rs no longer leaves out Debug"
+    );
+    // And those that carry secrets have none written by hand.
+    let secret = [
+        Probe::<v1::AuthConfig>::DEBUG,
+        Probe::<v1::PullImageRequest>::DEBUG,
+        Probe::<v1::KeyValue>::DEBUG,
+        Probe::<v1::ContainerConfig>::DEBUG,
+        Probe::<v1::CreateContainerRequest>::DEBUG,
+        Probe::<v1::PodSandboxConfig>::DEBUG,
+        Probe::<v1::ExecSyncRequest>::DEBUG,
+        Probe::<v1::ExecSyncResponse>::DEBUG,
+        Probe::<v1::StatusResponse>::DEBUG,
+        Probe::<v1::ContainerStatusResponse>::DEBUG,
+    ];
+    assert_eq!(secret, [false; 10]);
+    // The probe can tell.
+    const { assert!(Probe::<String>::DEBUG) };
+}

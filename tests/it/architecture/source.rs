@@ -1,0 +1,273 @@
+//! The source of the crate as tokens. Comments and strings are no tokens, so what is found is code.
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use proc_macro2::{Delimiter, TokenStream, TokenTree};
+
+/// The folder of `Cargo.toml`.
+pub(super) fn crate_root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+/// Every Rust file under `src`.
+pub(super) fn source_files() -> Vec<File> {
+    files_under("src")
+}
+
+/// Every Rust file under a folder, in the order of their paths.
+pub(super) fn files_under(folder: &str) -> Vec<File> {
+    let mut paths = Vec::new();
+    collect(&crate_root().join(folder), &mut paths);
+    paths.sort();
+    assert!(!paths.is_empty(), "no files under {folder}");
+    paths.iter().map(|path| File::read(path)).collect()
+}
+
+fn collect(folder: &Path, paths: &mut Vec<PathBuf>) {
+    for entry in fs::read_dir(folder).unwrap_or_else(|e| panic!("{}: {e}", folder.display())) {
+        let path = entry.expect("entry").path();
+        if path.is_dir() {
+            collect(&path, paths);
+        } else if path.extension().is_some_and(|e| e == "rs") {
+            paths.push(path);
+        }
+    }
+}
+
+/// Where something stands.
+#[derive(Clone, Debug)]
+pub(super) struct Place {
+    /// Relative to the root of the crate.
+    pub(super) path: String,
+    /// From 1.
+    pub(super) line: usize,
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}", self.path, self.line)
+    }
+}
+
+/// One file of the crate.
+#[derive(Debug)]
+pub(super) struct File {
+    /// Relative to the root of the crate.
+    pub(super) path: String,
+    pub(super) text: String,
+    tokens: TokenStream,
+}
+
+impl File {
+    fn read(path: &Path) -> Self {
+        let text = fs::read_to_string(path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+        let tokens = text
+            .parse()
+            .unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+        let path = path.strip_prefix(crate_root()).expect("below the root");
+        Self {
+            path: path.display().to_string(),
+            text,
+            tokens,
+        }
+    }
+
+    /// The names of the modules around this file, from the outermost: `["router", "rules"]` for `src/router/rules.rs`.
+    fn modules(&self) -> Vec<&str> {
+        let path = self.path.trim_start_matches("src/").trim_end_matches(".rs");
+        let mut parts: Vec<_> = path.split('/').collect();
+        if parts.len() > 1 && parts.last() == Some(&"mod") {
+            parts.pop();
+        }
+        if parts == ["lib"] {
+            parts.clear();
+        }
+        parts
+    }
+
+    /// The top module this file belongs to; for the root itself, which only lists the others, the lowest there is.
+    pub(super) fn module(&self) -> &str {
+        self.modules().first().copied().unwrap_or("cri")
+    }
+
+    /// The top modules that this file names, with one place each, its own left out.
+    pub(super) fn imports(&self) -> Vec<(String, Place)> {
+        let mut found = Vec::new();
+        self.walk(
+            self.tokens.clone(),
+            self.modules().len(),
+            &mut |tokens, depth| {
+                let Some(rest) = behind_root(tokens, depth) else {
+                    return;
+                };
+                for (name, line) in first_names(rest) {
+                    found.push((name, self.place(line)));
+                }
+            },
+        );
+        let mut seen = BTreeSet::new();
+        found.retain(|(name, _)| name != self.module() && seen.insert(name.clone()));
+        found
+    }
+
+    /// Every place of an identifier or keyword.
+    pub(super) fn idents(&self, word: &str) -> Vec<Place> {
+        let mut found = Vec::new();
+        self.walk(self.tokens.clone(), 0, &mut |tokens, _| {
+            if let Some(line) = ident(tokens, word) {
+                found.push(self.place(line));
+            }
+        });
+        found
+    }
+
+    /// Every place of `first::second`.
+    pub(super) fn paths(&self, first: &str, second: &str) -> Vec<Place> {
+        let mut found = Vec::new();
+        self.walk(self.tokens.clone(), 0, &mut |tokens, _| {
+            let Some(line) = ident(tokens, first) else {
+                return;
+            };
+            let rest = after_colons(&tokens[1..])
+                .map(first_names)
+                .unwrap_or_default();
+            if rest.iter().any(|(name, _)| name == second) {
+                found.push(self.place(line));
+            }
+        });
+        found
+    }
+
+    /// The names of the test functions.
+    pub(super) fn tests(&self) -> BTreeSet<String> {
+        let mut found = BTreeSet::new();
+        let mut is_test = false;
+        self.walk(self.tokens.clone(), 0, &mut |tokens, _| match tokens {
+            [TokenTree::Punct(p), TokenTree::Group(g), ..]
+                if p.as_char() == '#' && is_test_attribute(g.stream()) =>
+            {
+                is_test = true;
+            }
+            [TokenTree::Ident(word), TokenTree::Ident(name), ..] if *word == "fn" && is_test => {
+                found.insert(name.to_string());
+                is_test = false;
+            }
+            _ => {}
+        });
+        found
+    }
+
+    fn place(&self, line: usize) -> Place {
+        Place {
+            path: self.path.clone(),
+            line,
+        }
+    }
+
+    /// Shows every position of the token tree to `see`: what stands from there on, and how many modules are around it.
+    fn walk(&self, stream: TokenStream, depth: usize, see: &mut dyn FnMut(&[TokenTree], usize)) {
+        let tokens: Vec<_> = stream.into_iter().collect();
+        for (at, token) in tokens.iter().enumerate() {
+            see(&tokens[at..], depth);
+            if let TokenTree::Group(group) = token {
+                let inner = depth + usize::from(is_module_body(&tokens[..at]));
+                self.walk(group.stream(), inner, see);
+            }
+        }
+    }
+}
+
+fn is_module_body(before: &[TokenTree]) -> bool {
+    matches!(before, [.., TokenTree::Ident(word), TokenTree::Ident(_)] if *word == "mod")
+}
+
+/// `test`, or a path that ends so, like `tokio::test(start_paused = true)`.
+fn is_test_attribute(attribute: TokenStream) -> bool {
+    let path = attribute
+        .into_iter()
+        .take_while(|token| !matches!(token, TokenTree::Group(_)));
+    matches!(path.last(), Some(TokenTree::Ident(last)) if last == "test")
+}
+
+/// The line of the word if the tokens begin with it.
+fn ident(tokens: &[TokenTree], word: &str) -> Option<usize> {
+    match tokens.first() {
+        Some(TokenTree::Ident(found)) if *found == word => Some(found.span().start().line),
+        _ => None,
+    }
+}
+
+fn after_colons(tokens: &[TokenTree]) -> Option<&[TokenTree]> {
+    match tokens {
+        [TokenTree::Punct(a), TokenTree::Punct(b), rest @ ..]
+            if a.as_char() == ':' && b.as_char() == ':' =>
+        {
+            Some(rest)
+        }
+        _ => None,
+    }
+}
+
+/// What follows a path to the root of the crate: `crate::`, `criscope::`, or as many `super::` as there are modules.
+fn behind_root(tokens: &[TokenTree], depth: usize) -> Option<&[TokenTree]> {
+    if ident(tokens, "crate").is_some() || ident(tokens, "criscope").is_some() {
+        return after_colons(&tokens[1..]);
+    }
+    let mut rest = tokens;
+    for _ in 0..depth {
+        ident(rest, "super")?;
+        rest = after_colons(&rest[1..])?;
+    }
+    (depth > 0).then_some(rest)
+}
+
+/// The first names of a path or of a group of paths: `a` of `a::b`, `a` and `c` of `{a::b, c}`.
+fn first_names(tokens: &[TokenTree]) -> Vec<(String, usize)> {
+    match tokens.first() {
+        Some(TokenTree::Ident(name)) => vec![(name.to_string(), name.span().start().line)],
+        Some(TokenTree::Group(group)) if group.delimiter() == Delimiter::Brace => {
+            let tokens: Vec<_> = group.stream().into_iter().collect();
+            let is_comma =
+                |token: &TokenTree| matches!(token, TokenTree::Punct(p) if p.as_char() == ',');
+            tokens.split(is_comma).flat_map(first_names).collect()
+        }
+        _ => Vec::new(),
+    }
+}
+
+#[test]
+fn every_way_to_name_a_module_is_seen() {
+    let file = |path: &str, text: &str| File {
+        path: path.to_owned(),
+        text: text.to_owned(),
+        tokens: text.parse().expect("tokens"),
+    };
+    let names = |file: &File| {
+        file.imports()
+            .into_iter()
+            .map(|(name, _)| name)
+            .collect::<Vec<_>>()
+    };
+    let text = "
+        //! [`crate::comment`]
+        use crate::a::B;
+        use crate::{c, d::{e, f}, router};
+        fn x() { tracing::info!(x = crate::g::h(), \"crate::text\"); super::super::i::j(); super::k(); }
+        mod tests { use super::super::super::l; use super::super::m; }
+    ";
+    assert_eq!(
+        names(&file("src/router/rules.rs", text)),
+        ["a", "c", "d", "g", "i", "l"]
+    );
+    assert_eq!(names(&file("src/inspect.rs", "use super::n;")), ["n"]);
+    assert_eq!(names(&file("src/inspect/mod.rs", "use super::n;")), ["n"]);
+    assert_eq!(names(&file("src/main.rs", "use criscope::o;")), ["o"]);
+    let tests = file(
+        "src/x.rs",
+        "#[test] fn a() {} #[cfg(test)] mod t { #[tokio::test(x = 1)] async fn b() {} fn c() {} }",
+    );
+    assert_eq!(tests.tests().into_iter().collect::<Vec<_>>(), ["a", "b"]);
+}
