@@ -241,7 +241,11 @@ mod tests {
             let (method, _) = Method::from_path(&path).expect(&path);
             assert_eq!(method.name(), name);
             assert_eq!(format!("/{}", method.full_name()), path);
-            assert_eq!(method.is_server_streaming(), rest.contains("(stream "), "{name}");
+            assert_eq!(
+                method.is_server_streaming(),
+                rest.contains("(stream "),
+                "{name}"
+            );
             seen += 1;
         }
         assert_eq!(seen, Method::COUNT - 1);

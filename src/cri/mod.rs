@@ -11,7 +11,12 @@ pub use outcome::Outcome;
 
 /// The messages and services of CRI v1, generated from `proto/api.proto`. They have no `Debug`: printing one would
 /// print secrets.
-#[allow(missing_docs, missing_debug_implementations, unreachable_pub, clippy::all)]
+#[allow(
+    missing_docs,
+    missing_debug_implementations,
+    unreachable_pub,
+    clippy::all
+)]
 pub mod v1 {
     tonic::include_proto!("runtime.v1");
 }
