@@ -401,20 +401,23 @@ stop_containers() {
     done
 }
 
+# iptables rules that a DEL did not remove: the bridge plugin names the network in a comment on each of its rules.
+remove_rules() {
+    local table rules
+    have iptables-save || return 0
+    for table in nat filter; do
+        rules=$(iptables-save -t "$table" 2>/dev/null | grep -F "name: \\\"$NETWORK\\\"") || continue
+        {
+            printf '*%s\n' "$table"
+            sed -n 's/^-A/-D/p' <<< "$rules"
+            grep -oE 'CNI-[0-9a-f]{8,}' <<< "$rules" | sort -u | sed 's/^/-X /'
+            printf 'COMMIT\n'
+        } | iptables-restore --noflush
+    done
+}
+
 remove_network() {
-    local table rule chains
-    if have iptables-save; then
-        for table in nat filter; do
-            # the bridge plugin names the network in a comment on each of its rules
-            chains=$(iptables-save -t "$table" 2>/dev/null | grep -F "\"$NETWORK\"" | grep -oE 'CNI-[0-9a-f]{8,}' | sort -u || true)
-            iptables-save -t "$table" 2>/dev/null | { grep -F "\"$NETWORK\"" || true; } | sed -n 's/^-A/-D/p' |
-                while read -r rule; do eval "iptables -t $table $rule" || true; done
-            for rule in $chains; do
-                iptables -t "$table" -F "$rule" 2>/dev/null || true
-                iptables -t "$table" -X "$rule" 2>/dev/null || true
-            done
-        done
-    fi
+    remove_rules
     rm -f "/var/lib/cni/results/$NETWORK"-*
     if [ -e "/sys/class/net/$BRIDGE" ]; then ip link del "$BRIDGE" || true; fi
     # The bridge plugin turned forwarding on for the whole machine. It goes back, unless somebody else came meanwhile.

@@ -144,7 +144,11 @@ fn interrupts() -> io::Result<mpsc::Receiver<&'static str>> {
         let mut signals = signal(kind)?;
         let sender = sender.clone();
         tokio::spawn(async move {
-            while signals.recv().await.is_some() && sender.send(word).await.is_ok() {}
+            while signals.recv().await.is_some() && sender.send(word).await.is_ok() {
+                eprintln!(
+                    "\n  {word}: the call in flight ends, then everything is removed; again to break it off"
+                );
+            }
         });
     }
     Ok(receiver)

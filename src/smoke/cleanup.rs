@@ -1,6 +1,7 @@
 //! Removes what a run left that failed or was interrupted. What was made is asked of the runtime, by label: a call that
 //! broke off may have made something all the same.
 
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use tokio::time::sleep;
@@ -8,11 +9,16 @@ use tokio::time::sleep;
 use super::cri::Cri;
 use super::flow::{Made, remove_image, remove_sandbox, stop_sandbox};
 use super::pod;
+use super::steps::image_status;
 use super::timeline::StepError;
 use crate::cri::v1::{ListPodSandboxRequest, PodSandboxFilter};
 
-/// How long a sandbox is waited for that was asked for by a call that broke off.
+/// How long is waited for what a call brings that was not answered.
 const LATE: Duration = Duration::from_secs(2);
+/// How long a removal that fails is tried again.
+const RETRY: Duration = Duration::from_secs(10);
+/// How often is looked.
+const POLL: Duration = Duration::from_millis(100);
 
 /// Removes sandboxes with their containers, then the image. Tries all of it, and tells what is left.
 pub(super) async fn remove_all(
@@ -23,7 +29,8 @@ pub(super) async fn remove_all(
     let mut removed = Vec::new();
     let mut failed = Vec::new();
     if made.sandbox_asked {
-        match remove_sandboxes(cri, run, made.sandbox.is_none()).await {
+        let may_come = made.sandbox_may_come.load(Ordering::Relaxed);
+        match remove_sandboxes(cri, run, may_come).await {
             Ok(0) => made.forget_sandbox(),
             Ok(count) => {
                 removed.push(format!("{count} pod"));
@@ -33,9 +40,10 @@ pub(super) async fn remove_all(
         }
     }
     if let Some(reference) = made.own_image.clone() {
-        match remove_image(cri, &reference).await {
-            Ok(()) => {
-                removed.push("the image".to_owned());
+        let may_come = made.image_may_come.load(Ordering::Relaxed);
+        match remove_own_image(cri, &reference, may_come).await {
+            Ok(found) => {
+                removed.extend(found.then(|| "the image".to_owned()));
                 made.own_image = None;
             }
             Err(error) => failed.push(error),
@@ -53,20 +61,51 @@ pub(super) async fn remove_all(
 }
 
 /// Stops and removes every sandbox of this run, and gives their number.
-async fn remove_sandboxes(cri: &Cri, run: &str, may_be_late: bool) -> Result<usize, StepError> {
+async fn remove_sandboxes(cri: &Cri, run: &str, may_come: bool) -> Result<usize, StepError> {
     let start = Instant::now();
     let found = loop {
         let found = list(cri, run).await?;
-        if !found.is_empty() || !may_be_late || start.elapsed() >= LATE {
+        if !found.is_empty() || !may_come || start.elapsed() >= LATE {
             break found;
         }
-        sleep(Duration::from_millis(100)).await;
+        sleep(POLL).await;
     };
     for sandbox in &found {
-        stop_sandbox(cri, sandbox).await?;
-        remove_sandbox(cri, sandbox).await?;
+        remove_one(cri, sandbox).await?;
     }
     Ok(found.len())
+}
+
+/// Stops and removes a sandbox. Tried again as long as there is time: a call that was broken off may hold the container
+/// in a state ("starting") in which it cannot be removed.
+async fn remove_one(cri: &Cri, sandbox: &str) -> Result<(), StepError> {
+    let start = Instant::now();
+    loop {
+        let removed = async {
+            stop_sandbox(cri, sandbox).await?;
+            remove_sandbox(cri, sandbox).await
+        };
+        match removed.await {
+            Err(_) if start.elapsed() < RETRY => sleep(POLL).await,
+            ended => return ended,
+        }
+    }
+}
+
+/// Removes the image if it is there, and says whether it was. A pull that still runs may bring it back once.
+async fn remove_own_image(cri: &Cri, reference: &str, may_come: bool) -> Result<bool, StepError> {
+    let start = Instant::now();
+    let mut removed = false;
+    loop {
+        let (present, _) = image_status(cri, reference).await?;
+        if present.is_some() {
+            remove_image(cri, reference).await?;
+            removed = true;
+        } else if removed || !may_come || start.elapsed() >= LATE {
+            return Ok(removed);
+        }
+        sleep(POLL).await;
+    }
 }
 
 async fn list(cri: &Cri, run: &str) -> Result<Vec<String>, StepError> {

@@ -3,9 +3,11 @@
 use std::fs::DirBuilder;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use tonic::transport::Channel;
+use tonic::{Code, Response, Status};
 
 use super::cri::Cri;
 use super::hint::Surroundings;
@@ -29,8 +31,12 @@ pub(super) struct Made {
     pub(super) registry: Option<Registry>,
     /// The image of our own registry, from the moment its pull is asked for.
     pub(super) own_image: Option<String>,
-    /// Set before RunPodSandbox: a call that breaks off may still make a sandbox.
+    /// PullImage has no answer from the runtime, so that the image may still come.
+    pub(super) image_may_come: AtomicBool,
+    /// Set before RunPodSandbox: there may be a sandbox although its id is not known.
     pub(super) sandbox_asked: bool,
+    /// The same for RunPodSandbox.
+    pub(super) sandbox_may_come: AtomicBool,
     pub(super) sandbox: Option<String>,
     pub(super) container: Option<String>,
 }
@@ -188,8 +194,9 @@ async fn image(
             auth: None,
             sandbox_config: Some(config.clone()),
         });
-        let answer = cri.images().pull_image(request).await?.into_inner();
-        Ok((answer.image_ref.clone(), answer.image_ref))
+        let call = async { cri.images().pull_image(request).await };
+        let image = watched(&made.image_may_come, call).await?.image_ref;
+        Ok((image.clone(), image))
     };
     timeline.step("PullImage", &made.around(), pull).await
 }
@@ -208,12 +215,8 @@ async fn start(
             config: Some(config.clone()),
             runtime_handler: options.handler.clone().unwrap_or_default(),
         });
-        let id = cri
-            .runtime()
-            .run_pod_sandbox(request)
-            .await?
-            .into_inner()
-            .pod_sandbox_id;
+        let call = async { cri.runtime().run_pod_sandbox(request).await };
+        let id = watched(&made.sandbox_may_come, call).await?.pod_sandbox_id;
         Ok((id.clone(), id))
     };
     let sandbox = timeline.step("RunPodSandbox", &made.around(), run).await?;
@@ -251,6 +254,24 @@ async fn start(
         Ok(((), String::new()))
     };
     timeline.step("StartContainer", &made.around(), start).await
+}
+
+/// Makes a call, and keeps `may_come` true as long as the runtime has not answered it: while it runs, when it is dropped,
+/// and when it was our side that gave up.
+async fn watched<T>(
+    may_come: &AtomicBool,
+    call: impl Future<Output = Result<Response<T>, Status>>,
+) -> Result<T, Status> {
+    may_come.store(true, Ordering::Relaxed);
+    let answer = call.await;
+    let unanswered = answer.as_ref().is_err_and(|status| {
+        matches!(
+            status.code(),
+            Code::Cancelled | Code::DeadlineExceeded | Code::Unavailable
+        )
+    });
+    may_come.store(unanswered, Ordering::Relaxed);
+    answer.map(Response::into_inner)
 }
 
 async fn check(

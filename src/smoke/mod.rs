@@ -26,18 +26,22 @@ use std::future::pending;
 use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::pin::pin;
 use std::time::{Duration, Instant};
 
 use serde::Serialize;
 use tokio::sync::mpsc;
+use tokio::time::{sleep, sleep_until};
 
 use self::cri::Cri;
 use self::flow::Made;
 use self::hint::Surroundings;
-use self::timeline::{Failure, Progress, Step, StepFailed, Timeline, millis};
+use self::timeline::{Failure, Progress, Step, StepFailed, Stop, Timeline, millis};
 
 /// How long the socket may take to accept.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+/// How long the call in flight may take after an interrupt.
+pub const INTERRUPT_GRACE: Duration = Duration::from_secs(10);
 /// How long removing everything may take after a failure.
 const CLEANUP_TIMEOUT: Duration = Duration::from_secs(30);
 /// How long the container's lines may take to get into its log.
@@ -128,33 +132,59 @@ impl Report {
     }
 }
 
-/// Runs every step and removes what was made. Each message on `interrupts` (its text says what came) ends what is
-/// running: the first one the steps, a further one the removal.
+/// Runs every step and removes what was made.
+///
+/// Each message on `interrupts` says why to stop. After the first one no further step begins, and the one that runs has
+/// [`INTERRUPT_GRACE`] to end: a runtime whose caller goes away in the middle of a call may be left with half a
+/// container that nobody can remove. The second one breaks the call off, the third one the removal.
 pub async fn run(
     options: &Options,
     progress: &mut dyn Progress,
     interrupts: &mut mpsc::Receiver<&'static str>,
 ) -> Report {
     let mut made = Made::default();
-    let mut timeline = Timeline::new(progress);
+    let stop = Stop::new();
+    let mut timeline = Timeline::new(progress, &stop);
     let deadline = Instant::now() + options.timeout;
-    let broken = tokio::select! {
-        biased;
-        what = interrupted(interrupts) => Err(Failure { error: what.to_owned(), hint: None }),
-        () = tokio::time::sleep_until(deadline.into()) => Err(late(options.timeout)),
-        result = flow::run(options, deadline, &mut made, &mut timeline) => Ok(result),
+    let broken_off = {
+        let steps = flow::run(options, deadline, &mut made, &mut timeline);
+        until_stopped(steps, options.timeout, deadline, &stop, interrupts).await
     };
-    let ended = match broken {
-        Ok(result) => result,
-        Err(failure) => {
-            timeline.break_off(failure);
-            Err(StepFailed)
-        }
-    };
+    let ended = broken_off.unwrap_or_else(|failure| {
+        timeline.break_off(failure);
+        Err(StepFailed)
+    });
     if ended.is_err() && !options.keep {
+        timeline.go_on();
         clean_up(options, &mut made, &mut timeline, interrupts).await;
     }
     finish(options, made, timeline.into_steps())
+}
+
+/// Runs the steps to their end, or to why they were broken off.
+async fn until_stopped(
+    steps: impl Future<Output = Result<(), StepFailed>>,
+    timeout: Duration,
+    deadline: Instant,
+    stop: &Stop,
+    interrupts: &mut mpsc::Receiver<&'static str>,
+) -> Result<Result<(), StepFailed>, Failure> {
+    let mut steps = pin!(steps);
+    let what = tokio::select! {
+        biased;
+        what = interrupted(interrupts) => what,
+        () = sleep_until(deadline.into()) => return Err(late(timeout)),
+        result = &mut steps => return Ok(result),
+    };
+    // Only set here, so it is not set yet.
+    let _ = stop.set(what);
+    let error = tokio::select! {
+        biased;
+        again = interrupted(interrupts) => format!("{again} again"),
+        () = sleep(INTERRUPT_GRACE) => format!("{what}, and no answer within {INTERRUPT_GRACE:?}"),
+        result = &mut steps => return Ok(result),
+    };
+    Err(Failure { error, hint: None })
 }
 
 /// Removes everything, with its own deadline.
@@ -174,7 +204,7 @@ async fn clean_up(
     let broken = tokio::select! {
         biased;
         what = interrupted(interrupts) => Failure { error: what.to_owned(), hint: None },
-        () = tokio::time::sleep_until(deadline.into()) => late(CLEANUP_TIMEOUT),
+        () = sleep_until(deadline.into()) => late(CLEANUP_TIMEOUT),
         // Its own failure is in the timeline already.
         _ = timeline.step("clean up", &around, removing) => return,
     };

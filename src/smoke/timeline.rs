@@ -3,6 +3,7 @@
 
 use std::fmt;
 use std::future::Future;
+use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use serde::{Serialize, Serializer};
@@ -131,9 +132,13 @@ pub trait Progress: Send {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StepFailed;
 
+/// Set once, to why no further step is to begin.
+pub type Stop = OnceLock<&'static str>;
+
 /// The steps so far, and the one that runs.
 pub struct Timeline<'a> {
     began: Instant,
+    stop: Option<&'a Stop>,
     current: Option<(&'static str, Instant)>,
     steps: Vec<Step>,
     progress: &'a mut dyn Progress,
@@ -150,16 +155,23 @@ impl fmt::Debug for Timeline<'_> {
 
 impl<'a> Timeline<'a> {
     /// An empty one that begins now.
-    pub fn new(progress: &'a mut dyn Progress) -> Self {
+    pub fn new(progress: &'a mut dyn Progress, stop: &'a Stop) -> Self {
         Self {
             began: Instant::now(),
+            stop: Some(stop),
             current: None,
             steps: Vec::new(),
             progress,
         }
     }
 
-    /// Runs one step: `work` gives its value and a word on what came out.
+    /// Lets steps begin again after a stop.
+    pub fn go_on(&mut self) {
+        self.stop = None;
+    }
+
+    /// Runs one step: `work` gives its value and a word on what came out. After a stop it fails at once; a step that
+    /// runs is not cut short by it.
     pub async fn step<T>(
         &mut self,
         name: &'static str,
@@ -168,6 +180,13 @@ impl<'a> Timeline<'a> {
     ) -> Result<T, StepFailed> {
         self.current = Some((name, Instant::now()));
         self.progress.begins(name);
+        if let Some(reason) = self.stop.and_then(Stop::get) {
+            self.end(Ended::Failed(Failure {
+                error: (*reason).to_owned(),
+                hint: None,
+            }));
+            return Err(StepFailed);
+        }
         match work.await {
             Ok((value, detail)) => {
                 self.end(Ended::Ok(detail));
@@ -231,7 +250,8 @@ mod tests {
     #[tokio::test]
     async fn every_step_that_begins_ends_once() {
         let mut seen = Seen::default();
-        let mut timeline = Timeline::new(&mut seen);
+        let stop = Stop::new();
+        let mut timeline = Timeline::new(&mut seen, &stop);
         let around = Surroundings::default();
         let good = timeline.step("one", &around, async { Ok((7, "seven".into())) });
         assert_eq!(good.await, Ok(7));
@@ -266,5 +286,26 @@ mod tests {
                 "three=false"
             ]
         );
+    }
+
+    #[tokio::test]
+    async fn a_stop_lets_the_step_that_runs_end_and_no_other_begin() {
+        let mut seen = Seen::default();
+        let stop = Stop::new();
+        let mut timeline = Timeline::new(&mut seen, &stop);
+        let around = Surroundings::default();
+        let one = timeline.step("one", &around, async {
+            stop.set("interrupted").expect("first");
+            Ok((1, String::new()))
+        });
+        assert_eq!(one.await, Ok(1));
+        let two = timeline.step::<()>("two", &around, async { panic!("must not run") });
+        assert_eq!(two.await, Err(StepFailed));
+        timeline.go_on();
+        let three = timeline.step("three", &around, async { Ok((3, String::new())) });
+        assert_eq!(three.await, Ok(3));
+        let steps = timeline.into_steps();
+        let ok: Vec<_> = steps.iter().map(Step::ok).collect();
+        assert_eq!(ok, [true, false, true]);
     }
 }
