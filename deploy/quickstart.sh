@@ -106,7 +106,7 @@ fetch_busybox() {
     local dir=$1
     mkdir -p "$dir"
     note "busybox is dynamically linked: unpacking busybox-static into $dir"
-    (cd "$dir" && apt-get download -qq busybox-static && dpkg-deb -x busybox-static_*.deb .) ||
+    (cd "$dir" && apt-get download -qq -o APT::Sandbox::User=root busybox-static && dpkg-deb -x busybox-static_*.deb .) ||
         die "cannot download busybox-static"
     QS_BUSYBOX=$(find "$dir" -name busybox -type f -perm -u+x | head -n 1)
     static_busybox >/dev/null || die "the downloaded busybox is not static"
@@ -168,6 +168,8 @@ free_subnet() {
     die "found no free subnet after $i tries in each range"
 }
 
+interfaces() { ip -o link | awk -F': ' '{ printf "%s ", $2 }'; }
+
 # overlayfs does not stack on every file system, an overlay of a container for one.
 snapshotter() {
     local try=$DIR/try kind=native
@@ -193,13 +195,15 @@ prepare() {
     trap 'on_exit' EXIT
     trap 'exit 130' INT
     trap 'exit 143' TERM HUP
+    # as in "quickstart.sh | head"; a handler, because what is ignored would be ignored in the pods too
+    trap 'exit 141' PIPE
     record DIR "$DIR"
     record BRIDGE "crq-$SUFFIX"
     record NETWORK "crq-$SUFFIX"
     record CGROUP "/$name"
     record FORWARDING "$(cat /proc/sys/net/ipv4/ip_forward)"
-    # the kernel's list of interfaces, to see later whether somebody else came to need forwarding
-    record INTERFACES "$(echo /sys/class/net/*)"
+    # to see later whether somebody else came to need forwarding
+    record INTERFACES "$(interfaces)"
     # containerd and the CNI library make these for all their users: remembered if they are not there yet
     record SHARED "$(for d in /run/containerd /run/containerd/s /var/lib/cni /var/lib/cni/results /opt/containerd; do
         [ -e "$d" ] || echo "$d"; done | sort -r | tr '\n' ' ')"
@@ -419,9 +423,9 @@ remove_rules() {
 remove_network() {
     remove_rules
     rm -f "/var/lib/cni/results/$NETWORK"-*
-    if [ -e "/sys/class/net/$BRIDGE" ]; then ip link del "$BRIDGE" || true; fi
+    if ip link show dev "$BRIDGE" > /dev/null 2>&1; then ip link del "$BRIDGE" || true; fi
     # The bridge plugin turned forwarding on for the whole machine. It goes back, unless somebody else came meanwhile.
-    if [ "$FORWARDING" = 0 ] && [ "$INTERFACES" = "$(echo /sys/class/net/*)" ]; then
+    if [ "$FORWARDING" = 0 ] && [ "$INTERFACES" = "$(interfaces)" ]; then
         echo 0 > /proc/sys/net/ipv4/ip_forward 2>/dev/null || true
     fi
 }
@@ -458,10 +462,11 @@ on_exit() {
     local rc=$?
     trap - EXIT
     trap '' INT TERM HUP
+    trap : PIPE
     set +e
     if [ -n "${SMOKE_PID:-}" ]; then
         # it removes its pod itself
-        kill -TERM "$SMOKE_PID" 2>/dev/null
+        kill -INT "$SMOKE_PID" 2>/dev/null
         wait "$SMOKE_PID" 2>/dev/null
     fi
     if [ -n "${KEPT:-}" ]; then exit "$rc"; fi
@@ -497,7 +502,7 @@ stop_all() {
 
 keep_running() {
     KEPT=1
-    trap - EXIT INT TERM HUP
+    trap - EXIT INT TERM HUP PIPE
     note "left running, everything below $DIR and $STATE"
     note "look:  curl http://$ADMIN/metrics    curl http://$ADMIN/debug/calls    tail -f $DIR/criscope.log"
     note "use:   crictl --runtime-endpoint unix://$CRISCOPE_SOCKET info"

@@ -200,13 +200,10 @@ fn remains(report: &Report) -> String {
         return String::new();
     }
     let word = if report.kept { "kept" } else { "left behind" };
-    let mut text = format!("{word}: {}\n", report.left.join(", "));
-    let crictl = format!("crictl --runtime-endpoint {}", report.endpoint);
-    text.push_str(&format!(
-        "remove it with: {crictl} rmp -f $({crictl} pods -q --label {}={})\n",
-        smoke::pod::RUN_LABEL,
-        report.pod.uid
-    ));
+    let mut text = format!("{word}:\n");
+    for left in &report.left {
+        text.push_str(&format!("  {}\n    remove: {}\n", left.what, left.remove));
+    }
     text
 }
 

@@ -226,11 +226,11 @@ fn wide_word(elf: &[u8], at: usize, little: bool) -> Option<u64> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
 
     /// A 64-bit little-endian ELF header with one program header of the given type.
-    fn elf(kind: u16, machine: u16, segment: u32) -> Vec<u8> {
+    pub(in crate::smoke) fn elf(kind: u16, machine: u16, segment: u32) -> Vec<u8> {
         let mut elf = vec![0; 64 + 56];
         elf[..6].copy_from_slice(b"\x7fELF\x02\x01");
         elf[16..18].copy_from_slice(&kind.to_le_bytes());

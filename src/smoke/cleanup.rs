@@ -11,6 +11,7 @@ use super::flow::{Made, remove_image, remove_sandbox, stop_sandbox};
 use super::pod;
 use super::steps::image_status;
 use super::timeline::StepError;
+use super::{Left, Options};
 use crate::cri::v1::{ListPodSandboxRequest, PodSandboxFilter};
 
 /// How long is waited for what a call brings that was not answered.
@@ -131,23 +132,36 @@ impl Made {
         self.sandbox_asked || self.own_image.is_some()
     }
 
-    /// What is still there, in words.
-    pub(super) fn left(&self, run: &str) -> Vec<String> {
+    /// What is still there.
+    pub(super) fn left(&self, options: &Options) -> Vec<Left> {
+        let run = &options.run;
+        let crictl = format!(
+            "crictl --runtime-endpoint unix://{}",
+            options.socket.display()
+        );
         let mut left = Vec::new();
         match &self.sandbox {
-            Some(id) => left.push(format!("pod sandbox {id}")),
-            None if self.sandbox_asked => left.push(format!(
-                "perhaps a pod sandbox with the label {}={run}",
-                pod::RUN_LABEL
-            )),
+            Some(id) => left.push(Left {
+                what: format!("pod sandbox {id}"),
+                remove: format!("{crictl} rmp -f {id}"),
+            }),
+            None if self.sandbox_asked => left.push(Left {
+                what: format!("perhaps a pod with the label {}={run}", pod::RUN_LABEL),
+                remove: format!(
+                    "{crictl} pods -q --label {}={run} | xargs -r {crictl} rmp -f",
+                    pod::RUN_LABEL
+                ),
+            }),
             None => {}
         }
-        left.extend(self.own_image.iter().map(|image| format!("image {image}")));
-        left.extend(
-            self.log_dir
-                .iter()
-                .map(|dir| format!("directory {}", dir.display())),
-        );
+        left.extend(self.own_image.iter().map(|image| Left {
+            what: format!("image {image}"),
+            remove: format!("{crictl} rmi {image}"),
+        }));
+        left.extend(self.log_dir.iter().map(|logs| Left {
+            what: format!("directory {}", logs.display()),
+            remove: format!("rm -r {}", logs.display()),
+        }));
         left
     }
 }

@@ -122,7 +122,16 @@ pub struct Report {
     /// Whether what is left was left on purpose.
     pub kept: bool,
     /// What is still there.
-    pub left: Vec<String>,
+    pub left: Vec<Left>,
+}
+
+/// Something that a run left, on purpose or not.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Left {
+    /// What it is.
+    pub what: String,
+    /// The command that removes it.
+    pub remove: String,
 }
 
 impl Report {
@@ -231,7 +240,7 @@ fn finish(options: &Options, mut made: Made, steps: Vec<Step>) -> Report {
         total_ms: millis(total.unwrap_or_default()),
         steps,
         kept: options.keep,
-        left: made.left(&options.run),
+        left: made.left(options),
         runtime: made.runtime.take(),
     }
 }
