@@ -342,12 +342,11 @@ show_metrics() {
     [ -z "$DIRECT" ] || return 0
     local metrics
     metrics=$(http_get "$ADMIN/metrics") || die "cannot read http://$ADMIN/metrics"
-    note "from http://$ADMIN/metrics, $(grep -c '^[a-z]' <<< "$metrics") series in all:"
-    # the calls that make a pod, their sums of time, and the state of the proxy itself
-    grep -E '^criscope_[a-z_]+(_total|_sum|_count)\{[^}]*"(RunPodSandbox|PullImage|StartContainer)"' <<< "$metrics" |
-        head -n 9 | sed 's/^/        /' || true
-    grep -E '^(criscope_(build_info|upstream_[a-z_]+|backend_up)|process_resident_memory_bytes)' <<< "$metrics" |
-        head -n 4 | sed 's/^/        /' || true
+    note "some of the $(grep -c '^[a-z]' <<< "$metrics") series of http://$ADMIN/metrics:"
+    # how often and how long the calls that make a pod took, what criscope added, and its own state
+    { grep -E '^criscope_(rpc_total|rpc_duration_seconds_sum)\{.*"(PullImage|RunPodSandbox|StartContainer)"' <<< "$metrics"
+      grep -E '^(criscope_proxy_overhead_seconds_(sum|count)|criscope_backend_up|process_resident_memory_bytes)' <<< "$metrics"
+    } | sed 's/^/        /' || true
 }
 
 say_how() {

@@ -145,9 +145,9 @@ fn interrupts() -> io::Result<mpsc::Receiver<&'static str>> {
         let sender = sender.clone();
         tokio::spawn(async move {
             while signals.recv().await.is_some() && sender.send(word).await.is_ok() {
-                eprintln!(
-                    "\n  {word}: the call in flight ends, then everything is removed; again to break it off"
-                );
+                tell(&format!(
+                    "\n  {word}: the call in flight ends, then everything is removed; again to break it off\n"
+                ));
             }
         });
     }
@@ -163,14 +163,20 @@ struct Lines {
 impl Progress for Lines {
     fn begins(&mut self, name: &'static str) {
         if self.terminal {
-            eprint!("  ..    {name}");
+            tell(&format!("  ..    {name}"));
         }
     }
 
     fn ended(&mut self, step: &Step) {
         let clear = if self.terminal { "\r\x1b[2K" } else { "" };
-        eprintln!("{clear}{}", waterfall::progress(step, self.colour));
+        let line = waterfall::progress(step, self.colour);
+        tell(&format!("{clear}{line}\n"));
     }
+}
+
+/// Writes to standard error. That nobody reads it any more (`2>&1 | head`) must not stop the steps half-way.
+fn tell(text: &str) {
+    let _ = io::stderr().write_all(text.as_bytes());
 }
 
 /// The waterfall with what stands above and below it.

@@ -121,10 +121,11 @@ pub fn progress(step: &Step, colour: bool) -> String {
     match &step.ended {
         Ended::Ok(detail) => {
             let text = format!(
-                "  {}ok{reset}    {:<18}{took:>TIME$}  {}{detail}{reset}",
+                "  {}ok{reset}    {:<18}{took:>TIME$}  {}{}{reset}",
                 paint(GREEN),
                 step.name,
-                paint(DIM)
+                paint(DIM),
+                printable(detail)
             );
             text.trim_end().to_owned()
         }
@@ -137,11 +138,18 @@ pub fn progress(step: &Step, colour: bool) -> String {
                 "  {}FAIL{reset}  {:<18}{took:>TIME$}  {}{}",
                 paint(RED),
                 step.name,
-                failure.error,
+                printable(&failure.error),
                 hint.unwrap_or_default()
             )
         }
     }
+}
+
+/// A runtime's words cannot move the cursor or colour the screen.
+fn printable(text: &str) -> String {
+    text.chars()
+        .map(|it| if it.is_control() { ' ' } else { it })
+        .collect()
 }
 
 #[cfg(test)]
@@ -231,6 +239,18 @@ ExecSync        180.0 ms   20.0 ms                        ## failed
         };
         assert_eq!(render(&[], look).lines().count(), 1);
         assert!(render(&[step("Version", 0, 0, true)], look).ends_with("▏\n"));
+    }
+
+    #[test]
+    fn what_a_runtime_says_cannot_control_the_terminal() {
+        let mut step = step("Version", 0, 0, true);
+        step.ended = Ended::Ok("a\x1b[2J\nb".into());
+        assert!(progress(&step, false).ends_with("a [2J b"));
+        step.ended = Ended::Failed(Failure {
+            error: "a\x1b[2J\nb".into(),
+            hint: None,
+        });
+        assert!(progress(&step, false).ends_with("a [2J b"));
     }
 
     #[test]
