@@ -23,44 +23,44 @@ const COLUMNS: usize = 100;
 /// served to the runtime from a small registry inside this command. Everything made is removed again, also after a
 /// failure or Ctrl-C. Exit code 0 if every step succeeded, 1 otherwise.
 #[derive(Clone, Debug, clap::Args)]
-pub struct Args {
+pub(super) struct Args {
     /// The CRI socket
     #[arg(
         long,
         value_name = "URI",
         default_value = "unix:///run/criscope/criscope.sock"
     )]
-    pub endpoint: String,
+    endpoint: String,
     /// Use this image (with sh, echo and sleep in it) instead of the built-in one
     #[arg(long, value_name = "REF")]
-    pub image: Option<String>,
+    image: Option<String>,
     /// The static busybox to make the built-in image of [default: the machine's]
     #[arg(long, value_name = "PATH", conflicts_with = "image")]
-    pub busybox: Option<PathBuf>,
+    busybox: Option<PathBuf>,
     /// Runtime handler [default: the runtime's]
     #[arg(long, value_name = "NAME")]
-    pub handler: Option<String>,
+    handler: Option<String>,
     /// Run the pod in the host's network, which needs no CNI
     #[arg(long)]
-    pub host_network: bool,
+    host_network: bool,
     /// Print one JSON object instead of the waterfall
     #[arg(long)]
-    pub json: bool,
+    json: bool,
     /// Leave the pod running, also after a failure, and say how to remove it
     #[arg(long)]
-    pub keep: bool,
+    keep: bool,
     /// Where the built-in image is served; port 0 is any free one
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:0")]
-    pub registry_listen: SocketAddr,
+    registry_listen: SocketAddr,
     /// Parent of the pod's log directory, which the runtime must see too [default: the temporary directory]
     #[arg(long, value_name = "DIR")]
-    pub log_dir: Option<PathBuf>,
+    log_dir: Option<PathBuf>,
     /// The pod's parent cgroup [default: what fits the runtime's cgroup driver]
     #[arg(long, value_name = "CGROUP")]
-    pub cgroup_parent: Option<String>,
+    cgroup_parent: Option<String>,
     /// Time for all steps together (500ms, 60s, 2m)
     #[arg(long, value_name = "TIME", default_value = "60s", value_parser = duration)]
-    pub timeout: Duration,
+    timeout: Duration,
 }
 
 /// Why the command ends with exit code 1.
@@ -81,7 +81,7 @@ pub enum Error {
 }
 
 /// Runs the command.
-pub fn run(args: Args) -> Result<(), Error> {
+pub(super) fn run(args: Args) -> Result<(), Error> {
     let json = args.json;
     let options = options(args)?;
     let report = runtime::Builder::new_current_thread()
