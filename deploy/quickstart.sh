@@ -87,8 +87,9 @@ install_missing() {
         have apt-get || die "this machine has no apt" \
             "Install by other means, then run this again: ${missing[*]}" \
             "(containerd, runc, the CNI plugins bridge, host-local and loopback, a static busybox, iptables, ip, ss, a C linker)"
+        note "updating the package lists"
         as_root env DEBIAN_FRONTEND=noninteractive apt-get update -qq
-        as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${missing[@]}" |
+        as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends "${missing[@]}" |
             sed -un 's/^Setting up \(.*\) \.\.\.$/      installed \1/p'
         mapfile -t missing < <(missing_packages)
         [ "${#missing[@]}" -eq 0 ] || die "still missing after the installation: ${missing[*]}"
