@@ -90,7 +90,7 @@ install_missing() {
         note "updating the package lists"
         as_root env DEBIAN_FRONTEND=noninteractive apt-get update -qq
         as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends "${missing[@]}" |
-            sed -un 's/^Setting up \(.*\) \.\.\.$/      installed \1/p'
+            sed -un 's/^Setting up \(.*\) \.\.\..*$/      installed \1/p'
         mapfile -t missing < <(missing_packages)
         [ "${#missing[@]}" -eq 0 ] || die "still missing after the installation: ${missing[*]}"
     else
