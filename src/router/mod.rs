@@ -140,3 +140,6 @@ impl Service<Request> for Router {
         Box::pin(self.clone().route(request))
     }
 }
+
+#[cfg(test)]
+mod tests;
