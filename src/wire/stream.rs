@@ -281,7 +281,11 @@ mod tests {
         a.write_all(b"company").await.expect("write");
         a.flush().await.expect("flush");
         let mut buf = [0; 64];
-        assert_eq!(b.read(&mut buf).await.expect("read"), pong.len() + 7, "one write");
+        assert_eq!(
+            b.read(&mut buf).await.expect("read"),
+            pong.len() + 7,
+            "one write"
+        );
 
         a.write_all(&pong).await.expect("write");
         a.flush().await.expect("flush by itself");
