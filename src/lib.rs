@@ -30,8 +30,10 @@
 //!
 //! [`stack`] is the request path as one list; read it first. [`cri`] and [`wire`] are its words: the protocol, and its
 //! bytes. Then the layers in their order: [`listener`], [`instrument`], [`rescue`], [`inspect`], [`router`],
-//! [`upstream`]; beside them [`identity`] (who is behind an id), [`telemetry`] (where signals go) and [`admin`] (what
-//! can be read). [`config`] and [`cli`] are the way in, and [`app`] puts everything together.
+//! [`upstream`]; beside them [`identity`] (who is behind an id), [`telemetry`] (where signals go), [`admin`] (what can
+//! be read) and [`watchdog`] (whether the path turns). [`config`] and [`cli`] are the way in, [`app`] puts everything
+//! together, and [`reload`] changes it while it runs. [`smoke`] is a caller like the kubelet, with a [`client`] of its
+//! own. `docs/ARCHITECTURE.md` tells the rest.
 
 pub mod admin;
 pub mod app;

@@ -86,7 +86,7 @@ impl Drop for LogGuard {
     fn drop(&mut self) {
         let Some(guard) = self.0.take() else { return };
         // The guard itself may print, and block, if its thread is stuck.
-        let (done, wait) = mpsc::channel();
+        let (done, wait) = mpsc::sync_channel(1);
         let spawned = thread::Builder::new()
             .name("log-end".to_owned())
             .spawn(move || {

@@ -1,0 +1,247 @@
+#!/usr/bin/env bash
+# The one test command. From a clean clone on Debian or Ubuntu with Rust it installs what is missing, then checks all
+# there is to check, and fails if anything is left behind. It stops at the first step that fails.
+#
+# usage: tests/run.sh [STEP...]    all steps, or only these in this order
+#        tests/run.sh --list       the steps
+#
+# As root, or as a user with sudo: then only tests and packages get root, and what is built belongs to the user.
+# What no step does: measure. Timing decides no test; see benches/ and docs/PERFORMANCE.md.
+set -euo pipefail
+
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+# cron, sudo and su leave the sbin directories out for some users; runc and iptables live there
+PATH=$PATH:/usr/local/sbin:/usr/sbin:/sbin
+SCRIPTS=(.ci/run tests/*.sh deploy/*.sh)
+
+STEPS=(packages fmt clippy scripts units test docs deny quickstart leaks)
+declare -A ABOUT=(
+    [packages]="Debian packages that the tests use; installs those that are missing"
+    [fmt]="cargo fmt --check"
+    [clippy]="cargo clippy on all targets, benches included; warnings are errors"
+    [scripts]="shellcheck"
+    [units]="systemd-analyze verify"
+    [test]="unit, integration and documentation tests"
+    [docs]="rustdoc; warnings are errors"
+    [deny]="cargo deny check"
+    [quickstart]="deploy/quickstart.sh: a release build, and a real pod through it"
+    [leaks]="nothing is left behind: mounts, processes, cgroups, interfaces, rules, files"
+)
+
+die() { printf 'tests/run.sh: %s\n' "$*" >&2; exit 1; }
+have() { command -v "$1" > /dev/null 2>&1; }
+note() { printf '    %s\n' "$*"; }
+
+# sudo takes PATH and more away, even with -E.
+root_command() { printf '%s' "sudo -E env PATH=$PATH HOME=$HOME"; }
+as_root() {
+    if [ "$EUID" = 0 ]; then "$@"; return; fi
+    have sudo || die "not root, and there is no sudo: run it as root, or install sudo"
+    sudo -E env PATH="$PATH" HOME="$HOME" "$@"
+}
+
+# --- packages --------------------------------------------------------------------------------------------------------
+
+# package=whether what we need of it is there. By what is there, not by name: another vendor's containerd will do, and
+# installing Debian's in its place would take that one away.
+cni_plugins() { [ -x /usr/lib/cni/bridge ] || [ -x /opt/cni/bin/bridge ] || [ -x /usr/libexec/cni/bridge ]; }
+PACKAGES=(
+    "containerd=have containerd"
+    "runc=have runc"
+    "containernetworking-plugins=cni_plugins"
+    "docker-registry=have docker-registry"
+    "skopeo=have skopeo"
+    "prometheus=have prometheus && have promtool"
+    "busybox-static=static_busybox > /dev/null"
+    "nginx-light=have nginx"
+    "socat=have socat"
+    "iptables=have iptables"
+    "iproute2=have ip && have ss"
+    "procps=have pgrep"
+    "curl=have curl"
+    "python3=have python3"
+    "shellcheck=have shellcheck"
+    "gcc=have cc"
+)
+
+missing() {
+    local entry
+    for entry in "${PACKAGES[@]}"; do eval "${entry#*=}" || echo "${entry%%=*}"; done
+}
+
+# The path of a static busybox; ldd fails for a program that needs no loader.
+static_busybox() {
+    local path
+    for path in "$TOOLS"/bin/busybox /bin/busybox /usr/bin/busybox /bin/busybox.static /usr/bin/busybox.static; do
+        [ -x "$path" ] && ! ldd "$path" > /dev/null 2>&1 && { echo "$path"; return; }
+    done
+    return 1
+}
+
+# Debian's busybox and busybox-static replace each other. The machine's own stays; the static one is only unpacked.
+unpack_busybox() {
+    note "busybox is dynamically linked: unpacking busybox-static into $TOOLS"
+    rm -rf "$TOOLS/busybox"
+    mkdir -p "$TOOLS/busybox"
+    (cd "$TOOLS/busybox" && apt-get download -qq -o APT::Sandbox::User="$(id -un)" busybox-static && dpkg-deb -x ./*.deb .)
+    install -D -t "$TOOLS/bin" "$(find "$TOOLS/busybox" -name busybox -type f)"
+}
+
+# Debian starts a service as soon as its package is installed; of prometheus, docker-registry, nginx and containerd we
+# want the programs only, on ports and sockets of our own. policy-rc.d is Debian's way to say so (invoke-rc.d(8)): 101
+# means "do not". A machine that has one keeps its own. It is taken away again at once, also after an error.
+install_packages() {
+    local policy=/usr/sbin/policy-rc.d rc=0
+    if [ -e "$policy" ]; then policy=''
+    else printf '#!/bin/sh\nexit 101\n' | as_root install -m 0755 /dev/stdin "$policy"; fi
+    # --no-remove: better an error than a machine that lost something
+    { as_root env DEBIAN_FRONTEND=noninteractive apt-get update -qq &&
+        as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends --no-remove "$@"; } || rc=$?
+    [ -z "$policy" ] || as_root rm -f "$policy"
+    return "$rc"
+}
+
+step_packages() {
+    local wanted
+    mapfile -t wanted < <(missing)
+    if [ "${#wanted[@]}" -gt 0 ]; then
+        note "missing: ${wanted[*]}"
+        have apt-get || die "this machine has no apt; install by other means, then run this again: ${wanted[*]}"
+        if have busybox && ! static_busybox > /dev/null; then
+            unpack_busybox
+            mapfile -t wanted < <(missing)
+        fi
+        [ "${#wanted[@]}" -eq 0 ] || install_packages "${wanted[@]}"
+        mapfile -t wanted < <(missing)
+        [ "${#wanted[@]}" -eq 0 ] || die "still missing after the installation: ${wanted[*]}"
+    fi
+    note "$(containerd --version | awk '{ print $1, $3 }'), $(runc --version | head -n 1), $(cargo --version), $(uname -r)"
+}
+
+# --- the other steps -------------------------------------------------------------------------------------------------
+
+step_fmt() { cargo fmt --check; }
+step_clippy() { cargo clippy --all-targets --locked -- -D warnings; }
+step_scripts() { shellcheck -- "${SCRIPTS[@]}"; }
+step_docs() { RUSTDOCFLAGS="-D warnings" cargo doc --no-deps --document-private-items --locked; }
+
+step_units() {
+    if ! have systemd-analyze; then
+        note "NOT CHECKED: this machine has no systemd-analyze"
+        return
+    fi
+    local dir
+    dir=$(mktemp -d)
+    # The program is not installed here, and its place is all that changes.
+    cp deploy/systemd/* "$dir"
+    sed -i 's#/usr/local/bin/criscope#/bin/true#' "$dir/criscope.service"
+    # It says "warning" with exit code 0 where a line is not understood and ignored.
+    local out rc=0
+    out=$(systemd-analyze verify --man=no --recursive-errors=no "$dir"/criscope.* 2>&1) || rc=$?
+    out=$(grep -F criscope <<< "$out" || true)
+    rm -rf "$dir"
+    [ -z "$out" ] || printf '%s\n' "$out"
+    [ "$rc" = 0 ] && [ -z "$out" ]
+}
+
+step_test() {
+    CRISCOPE_BUSYBOX=$(static_busybox) || die "there is no static busybox; run the step packages"
+    export CRISCOPE_BUSYBOX
+    # tests that compare generated documents must not rewrite them
+    unset UPDATE_DOCS
+    if [ "$EUID" = 0 ]; then
+        cargo test --locked
+    else
+        local host
+        host=$(rustc -vV | sed -n 's/^host: //p' | tr 'a-z-' 'A-Z_')
+        # built by the user, run by root
+        env "CARGO_TARGET_${host}_RUNNER=$(root_command)" cargo test --locked
+    fi
+}
+
+step_deny() {
+    if cargo deny --version > /dev/null 2>&1; then
+        cargo --locked deny check
+    else
+        note "cargo-deny is not installed. Licences, sources and duplicates are checked by the test supply_chain;"
+        note "NOT CHECKED: advisories"
+    fi
+}
+
+step_quickstart() { deploy/quickstart.sh; }
+
+step_leaks() {
+    [ -e "$WORK/before" ] || die "leaks compares with the beginning of the same run: name other steps before it"
+    as_root tests/leaks.sh compare "$WORK/before"
+    if have git && git rev-parse --git-dir > /dev/null 2>&1; then
+        git status --porcelain | diff "$WORK/tree" - || die "the working tree has changed"
+    fi
+}
+
+take_snapshot() {
+    [ ! -e "$WORK/before" ] || return 0
+    as_root tests/leaks.sh snapshot > "$WORK/snapshot"
+    if have git; then git status --porcelain > "$WORK/tree" 2>/dev/null || true; fi
+    mv "$WORK/snapshot" "$WORK/before"
+}
+
+# --- running them ----------------------------------------------------------------------------------------------------
+
+TABLE=''
+row() { TABLE+=$(printf '%-12s %-8s %7s  %s' "$1" "$2" "$3" "${ABOUT[$1]}")$'\n'; }
+show_table() { printf '\n%-12s %-8s %7s\n%s' step result time "$TABLE"; }
+
+# In a shell of its own, because "set -e" is off in whatever a condition is asked of.
+run_step() {
+    local began=$SECONDS rc
+    printf '\n==> %s: %s\n' "$1" "${ABOUT[$1]}"
+    set +e
+    (set -e; "step_$1")
+    rc=$?
+    set -e
+    if [ "$rc" != 0 ]; then
+        row "$1" FAILED "$((SECONDS - began)) s"
+        show_table
+        die "step $1 failed (exit code $rc) after $((SECONDS - began)) s"
+    fi
+    row "$1" ok "$((SECONDS - began)) s"
+    printf '<== %s: ok, %s s\n' "$1" "$((SECONDS - began))"
+}
+
+# Under "sudo tests/run.sh" Rust is usually that of the user who called sudo; and so should be the files under target/.
+find_cargo() {
+    if have cargo; then return; fi
+    PATH=$HOME/.cargo/bin:$PATH
+    if have cargo; then return; fi
+    if [ "$EUID" = 0 ] && [ -n "${SUDO_USER:-}" ] && [ "$SUDO_USER" != root ]; then
+        exec sudo -H -u "$SUDO_USER" -- "$PWD/tests/run.sh" "$@"
+    fi
+    die "there is no cargo; install Rust: https://rustup.rs"
+}
+
+main() {
+    local step steps=("$@")
+    case ${1:-} in
+        --list) for step in "${STEPS[@]}"; do printf '%-12s %s\n' "$step" "${ABOUT[$step]}"; done; exit ;;
+        -h | --help) sed -n '/^# usage:/,/^set /{/^set /d;s/^# \{0,1\}//;p}' tests/run.sh; exit ;;
+    esac
+    [ "$#" -gt 0 ] || steps=("${STEPS[@]}")
+    for step in "${steps[@]}"; do [ -n "${ABOUT[$step]:-}" ] || { printf 'no step %s; there are: %s\n' "$step" "${STEPS[*]}" >&2; exit 64; }; done
+    [ "$(uname -s)" = Linux ] || die "this needs Linux"
+    find_cargo "$@"
+    # Where things of these runs lie: under target/, so that a clean checkout is one again after "cargo clean".
+    TOOLS=${CARGO_TARGET_DIR:-$PWD/target}/test-tools
+    mkdir -p "$TOOLS"
+    WORK=$(mktemp -d "$TOOLS/run.XXXXXX")
+    trap 'rm -rf "$WORK"' EXIT
+    export CRISCOPE_TEST_RUN=${WORK##*/}
+    for step in "${steps[@]}"; do
+        # What a package brings is no leak.
+        case $step in packages | leaks) ;; *) take_snapshot ;; esac
+        run_step "$step"
+    done
+    show_table
+    printf 'all ok in %s s\n' "$SECONDS"
+}
+
+main "$@"
