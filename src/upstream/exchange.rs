@@ -63,7 +63,16 @@ pub async fn exchange(
 }
 
 /// Sends the body at once if it is all there and there is room, as it nearly always is, and else from a task.
-fn start(body: Body, stream: SendStream<Bytes>) -> Option<AbortOnDropHandle<()>> {
+fn start(mut body: Body, mut stream: SendStream<Bytes>) -> Option<AbortOnDropHandle<()>> {
+    if let Some(whole) = body.take_whole() {
+        stream.reserve_capacity(whole.len());
+        if stream.capacity() >= whole.len() {
+            // An error here is that of the stream; the receiving half hears of it too, and tells.
+            let _ = stream.send_data(whole, true);
+            return None;
+        }
+        body = Body::full(whole);
+    }
     let mut sending = Box::pin(send(body, stream));
     match sending.as_mut().now_or_never() {
         Some(()) => None,

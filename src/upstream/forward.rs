@@ -1,16 +1,12 @@
 //! Sends one call to the runtime and brings the answer back.
 
 use std::sync::{Arc, Mutex, PoisonError};
-use std::task::{Context, Poll};
 
 use bytes::Bytes;
-use futures_util::future::BoxFuture;
 use h2::Reason;
 use h2::client::SendRequest;
 use http::Uri;
 use http::uri::{Authority, PathAndQuery, Scheme};
-
-use tower::Service;
 
 use super::body::UpstreamBody;
 use super::exchange::{Answer, Fault, exchange};
@@ -19,7 +15,7 @@ use crate::cri::call::Phase;
 use crate::cri::method::{ApiVersion, Class};
 use crate::cri::{Call, Method};
 use crate::telemetry::propagation;
-use crate::wire::{Body, BoxError, Request, Response};
+use crate::wire::{Answering, Backend, Body, BoxError, Request, Response};
 
 /// The runtime as seen from one connection of a caller. See [`crate::upstream`].
 #[derive(Clone, Debug)]
@@ -48,14 +44,15 @@ impl Forward {
             return Ok(sender);
         }
         // Two calls may both connect here; the second connection takes the first one's place and both work.
-        let sender = self.upstream.connect().await?;
+        // Boxed, like the other rare turns of this path: it would make the future of every call larger.
+        let sender = Box::pin(self.upstream.connect()).await?;
         *self.sender.lock().unwrap_or_else(PoisonError::into_inner) = Some(sender.clone());
         Ok(sender)
     }
 
     async fn sender_for(&self, method: Method) -> Result<SendRequest<Bytes>, Error> {
         match method.class() {
-            Class::Watch => self.upstream.connect().await,
+            Class::Watch => Box::pin(self.upstream.connect()).await,
             _ => self.shared().await,
         }
     }
@@ -104,7 +101,7 @@ impl Forward {
             Fault::NotSent(request, _) => {
                 *self.sender.lock().unwrap_or_else(PoisonError::into_inner) = None;
                 let sender = self.sender_for(method).await?;
-                match exchange(sender, *request).await {
+                match Box::pin(exchange(sender, *request)).await {
                     Ok(response) => return Ok(response),
                     Err(Fault::Broken(error) | Fault::NotSent(_, error)) => error,
                 }
@@ -174,16 +171,8 @@ pub(super) fn was_reset_by_peer(error: &h2::Error) -> bool {
     error.is_reset() && error.is_remote()
 }
 
-impl Service<Request> for Forward {
-    type Response = Response;
-    type Error = BoxError;
-    type Future = BoxFuture<'static, Result<Response, BoxError>>;
-
-    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
-        Poll::Ready(Ok(()))
-    }
-
-    fn call(&mut self, request: Request) -> Self::Future {
+impl Backend for Forward {
+    fn answer(&self, request: Request) -> Answering {
         Box::pin(self.clone().forward(request))
     }
 }
