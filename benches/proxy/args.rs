@@ -3,7 +3,9 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::Parser;
+use clap::{Parser, ValueEnum};
+
+use crate::paths::Kind;
 
 /// Compares criscope with socat and nginx in front of the same containerd.
 #[derive(Debug, Parser)]
@@ -15,9 +17,9 @@ pub(crate) struct Args {
     /// The binary to measure [default: the one that cargo built for this run, in target/release]
     #[arg(long, value_name = "PATH")]
     criscope: Option<PathBuf>,
-    /// Measure the other paths only
-    #[arg(long, conflicts_with_all = ["criscope", "check", "write_docs"])]
-    without_criscope: bool,
+    /// Measure these paths only, and always the direct one
+    #[arg(long, value_name = "LIST", value_delimiter = ',', conflicts_with_all = ["check", "write_docs"])]
+    paths: Vec<Kind>,
     /// A CRI socket to lead the paths to, instead of a private containerd
     #[arg(long, value_name = "SOCKET")]
     pub(crate) upstream: Option<PathBuf>,
@@ -39,13 +41,22 @@ pub(crate) struct Args {
 }
 
 impl Args {
-    /// The criscope to measure; `None` leaves it out.
-    pub(crate) fn criscope(&self) -> Option<PathBuf> {
-        if self.without_criscope {
-            return None;
-        }
+    /// The criscope to measure.
+    pub(crate) fn criscope(&self) -> PathBuf {
         let built = || PathBuf::from(env!("CARGO_BIN_EXE_criscope"));
-        Some(self.criscope.clone().unwrap_or_else(built))
+        self.criscope.clone().unwrap_or_else(built)
+    }
+
+    /// The paths to measure, the direct one first.
+    pub(crate) fn paths(&self) -> Vec<Kind> {
+        let chosen = |kind: &Kind| {
+            *kind == Kind::Direct || self.paths.is_empty() || self.paths.contains(kind)
+        };
+        Kind::value_variants()
+            .iter()
+            .copied()
+            .filter(chosen)
+            .collect()
     }
 
     /// The sizes of everything.

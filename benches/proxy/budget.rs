@@ -7,7 +7,7 @@ use serde::Serialize;
 use crate::compare::{Latency, Throughput};
 use crate::memory::Memory;
 use crate::paths::Kind;
-use crate::report::Results;
+use crate::report::{Results, Telemetry};
 
 /// Memory that may be added by the many calls: the allocator's pages never come out the same twice.
 const GROWTH: f64 = 1e6;
@@ -20,6 +20,9 @@ pub(crate) struct Budget {
     limit: Limit,
     aim: Option<f64>,
     unit: &'static str,
+    /// Digits after the point.
+    #[serde(skip)]
+    places: usize,
 }
 
 #[derive(Clone, Copy, Debug, Serialize)]
@@ -56,11 +59,11 @@ impl fmt::Display for Budget {
             Limit::AtMost(limit) => ("at most", limit),
             Limit::AtLeast(limit) => ("at least", limit),
         };
-        let (what, unit) = (&self.what, self.unit);
-        write!(f, "{verdict}: {what} {:.2}{unit}", self.measured)?;
-        write!(f, " ({word} {limit:.2}{unit}")?;
+        let (what, unit, places) = (&self.what, self.unit, self.places);
+        write!(f, "{verdict}: {what} {:.places$}{unit}", self.measured)?;
+        write!(f, " ({word} {limit:.places$}{unit}")?;
         match self.aim {
-            Some(aim) => write!(f, ", aim {aim:.2}{unit})"),
+            Some(aim) => write!(f, ", aim {aim:.places$}{unit})"),
             None => f.write_str(")"),
         }
     }
@@ -71,7 +74,12 @@ pub(crate) fn judge(results: &Results) -> Vec<Budget> {
     let latency = results.latency.first().into_iter().flat_map(of_latency);
     let throughput = results.throughput.iter().filter_map(of_throughput);
     let memory = results.memory.iter().flat_map(of_memory);
-    latency.chain(throughput).chain(memory).collect()
+    let telemetry = results.telemetry.iter().flat_map(of_telemetry);
+    latency
+        .chain(throughput)
+        .chain(memory)
+        .chain(telemetry)
+        .collect()
 }
 
 fn of_latency(latency: &Latency) -> Vec<Budget> {
@@ -93,6 +101,7 @@ fn of_latency(latency: &Latency) -> Vec<Budget> {
             limit: Limit::AtMost(1.0),
             aim: None,
             unit: "x",
+            places: 2,
         },
         Budget {
             what: "added p50 of a call, of what socat adds,".to_owned(),
@@ -100,6 +109,7 @@ fn of_latency(latency: &Latency) -> Vec<Budget> {
             limit: Limit::AtMost(1.8),
             aim: Some(1.5),
             unit: "x",
+            places: 2,
         },
     ]
 }
@@ -113,6 +123,7 @@ fn of_throughput(throughput: &Throughput) -> Option<Budget> {
         limit: Limit::AtLeast(60.0),
         aim: Some(75.0),
         unit: " %",
+        places: 0,
     })
 }
 
@@ -123,11 +134,28 @@ fn of_memory(memory: &Memory) -> Vec<Budget> {
         limit: Limit::AtMost(limit / 1e6),
         aim: None,
         unit: " MB",
+        places: 1,
     };
     let peak = memory.list_peak.max(memory.slow_list_peak);
     vec![
         megabytes("idle memory", memory.idle as f64, 15e6),
         megabytes("growth over the many calls", memory.growth() as f64, GROWTH),
         megabytes("peak while a list of 10 MB passes", peak as f64, 30e6),
+    ]
+}
+
+/// The rest is worth nothing if it was measured with the telemetry off.
+fn of_telemetry(telemetry: &Telemetry) -> Vec<Budget> {
+    let some = |what: &str, measured: f64| Budget {
+        what: what.to_owned(),
+        measured,
+        limit: Limit::AtLeast(1.0),
+        aim: None,
+        unit: "",
+        places: 0,
+    };
+    vec![
+        some("spans exported", telemetry.spans as f64),
+        some("series in a scrape", telemetry.series as f64),
     ]
 }

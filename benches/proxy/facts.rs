@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use crate::args::{Args, Plan};
 use crate::containerd::Runtime;
-use crate::paths::Proxies;
+use crate::paths::{Kind, Proxies};
 use crate::process::version;
 
 /// Name and value of each fact, in the order they are shown.
@@ -40,8 +40,8 @@ impl Facts {
                 version(&proxies.nginx, "-v").replace("nginx version: nginx/", ""),
             ),
         ];
-        if let Some(criscope) = &proxies.criscope {
-            facts.push(("criscope", version(criscope, "--version")));
+        if args.paths().contains(&Kind::Criscope) {
+            facts.push(("criscope", version(&proxies.criscope, "--version")));
         }
         facts.push((
             "rounds",

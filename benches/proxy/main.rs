@@ -28,8 +28,12 @@ mod report;
 mod stats;
 mod upstream;
 
+use std::io;
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr, UnixListener};
 use std::path::Path;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use clap::Parser;
 use criscope::cri::v1;
@@ -96,8 +100,28 @@ async fn told_to_stop() -> Error {
     }
 }
 
+/// Waits until no other run is on this machine: each would spoil the other. The name in the abstract namespace goes
+/// with the process that holds it.
+async fn alone() -> Result<UnixListener> {
+    let doing = || "taking the name of the benchmark".to_owned();
+    let name = SocketAddr::from_abstract_name("criscope-bench").during(doing)?;
+    let mut told = false;
+    loop {
+        match UnixListener::bind_addr(&name) {
+            Err(error) if error.kind() == io::ErrorKind::AddrInUse => {}
+            done => return done.during(doing),
+        }
+        if !told {
+            eprintln!("waiting for another run on this machine to end");
+            told = true;
+        }
+        tokio::time::sleep(Duration::from_millis(500)).await;
+    }
+}
+
 /// Everything. Whether the budgets were kept.
 async fn run(args: &Args) -> Result<bool> {
+    let _alone = alone().await?;
     adopt_orphans()?;
     let folder = tempfile::Builder::new()
         .prefix("criscope-bench-")
@@ -106,6 +130,7 @@ async fn run(args: &Args) -> Result<bool> {
     let sink = Sink::start()?;
     let bench = Bench {
         plan: args.plan(),
+        paths: args.paths(),
         proxies: Proxies::find(args.criscope(), sink.endpoint())?,
         sink,
         folder,
@@ -123,6 +148,7 @@ async fn run(args: &Args) -> Result<bool> {
 
 struct Bench {
     plan: Plan,
+    paths: Vec<Kind>,
     proxies: Proxies,
     sink: Sink,
     folder: TempDir,
@@ -144,15 +170,16 @@ impl Bench {
         };
         let idle = self.with_runtime(&runtime, &mut results).await?;
         self.with_fake(idle, &mut results).await?;
+        if let Some(telemetry) = &mut results.telemetry {
+            telemetry.spans = self.sink.spans();
+        }
         Ok(results)
     }
 
     /// Latency and throughput. Gives criscope's idle memory.
     async fn with_runtime(&self, runtime: &Runtime, results: &mut Results) -> Result<Option<u64>> {
         let folder = self.folder.path().join("real");
-        let mut routes = self
-            .start(&self.proxies.kinds(), &runtime.socket, &folder)
-            .await?;
+        let mut routes = self.start(&self.paths, &runtime.socket, &folder).await?;
         say("idle memory");
         let mut idle = None;
         if let Some(route) = criscope(&routes) {
@@ -177,7 +204,7 @@ impl Bench {
         if let Some(route) = criscope(&routes) {
             results.telemetry = Some(Telemetry {
                 series: route.scrape().await?,
-                spans: self.sink.spans(),
+                spans: 0,
             });
         }
         Ok(idle)
@@ -186,7 +213,7 @@ impl Bench {
     /// The long list and memory.
     async fn with_fake(&self, idle: Option<u64>, results: &mut Results) -> Result<()> {
         let fake = Fake::start(self.folder.path())?;
-        let mut kinds = self.proxies.kinds();
+        let mut kinds = self.paths.clone();
         kinds.retain(|&kind| kind != Kind::CriscopeAllTraced);
         let folder = self.folder.path().join("fake");
         let routes = self.start(&kinds, &fake.socket, &folder).await?;

@@ -51,11 +51,6 @@ impl Memory {
             _ => 0,
         }
     }
-
-    /// After the last of the many calls, bytes.
-    pub(crate) fn after_calls(&self) -> u64 {
-        self.during_calls.last().map_or(0, |sample| sample.rss)
-    }
 }
 
 /// Largest memory while one caller reads the long list slowly.

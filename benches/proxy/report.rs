@@ -39,15 +39,18 @@ pub(crate) struct Telemetry {
 impl Results {
     /// The whole report in Markdown that is also fit for a terminal.
     pub(crate) fn markdown(&self) -> String {
-        let mut text = self.table();
-        text.push('\n');
-        for budget in judge(self) {
-            text.push_str(&format!("- {budget}\n"));
-        }
-        text.push_str(&self.memory_lines());
-        text.push('\n');
-        text.push_str(&self.facts.markdown());
-        text
+        let verdicts = judge(self)
+            .iter()
+            .map(|budget| format!("- {budget}\n"))
+            .collect();
+        let parts = [
+            self.table(),
+            verdicts,
+            self.memory_line(),
+            self.facts.markdown(),
+        ];
+        let parts = parts.iter().filter(|part| !part.is_empty());
+        parts.map(String::as_str).collect::<Vec<_>>().join("\n")
     }
 
     /// Whether every budget was kept.
@@ -97,27 +100,24 @@ impl Results {
         table.render()
     }
 
-    fn memory_lines(&self) -> String {
+    fn memory_line(&self) -> String {
         let mb = |bytes: u64| format!("{:.1} MB", bytes as f64 / 1e6);
-        let mut text = String::new();
-        if let Some(memory) = &self.memory {
-            text.push_str(&format!(
-                "- memory: idle {}, list of 10 MB {} (slow reader {}), started in front of that list {}, after the many \
-                 calls {}\n",
+        self.memory.as_ref().map_or_else(String::new, |memory| {
+            format!(
+                "Memory of criscope: idle {}; while a list of 10 MB passes {}, to a slow reader {}; started in front of \
+                 that list {}; after each tenth of the many calls {}.\n",
                 mb(memory.idle),
                 mb(memory.list_peak),
                 mb(memory.slow_list_peak),
                 mb(memory.start_peak),
-                mb(memory.after_calls()),
-            ));
-        }
-        if let Some(telemetry) = &self.telemetry {
-            text.push_str(&format!(
-                "- telemetry: {} spans exported, {} series in a scrape\n",
-                telemetry.spans, telemetry.series
-            ));
-        }
-        text
+                memory
+                    .during_calls
+                    .iter()
+                    .map(|sample| mb(sample.rss))
+                    .collect::<Vec<_>>()
+                    .join(", "),
+            )
+        })
     }
 }
 
