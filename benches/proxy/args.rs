@@ -11,7 +11,7 @@ use crate::paths::Kind;
 #[derive(Debug, Parser)]
 #[command(name = "proxy", bin_name = "cargo bench --bench proxy --")]
 pub(crate) struct Args {
-    /// Take about a minute instead of five: fewer rounds, 100,000 calls instead of a million
+    /// Take about one minute instead of four: fewer rounds, 100,000 calls instead of a million
     #[arg(long)]
     quick: bool,
     /// The binary to measure [default: the one that cargo built for this run, in target/release]
@@ -90,20 +90,20 @@ pub(crate) struct Plan {
 
 impl Plan {
     const FULL: Self = Self {
-        latency_rounds: 25,
+        latency_rounds: 60,
         latency_calls: 500,
-        throughput_rounds: 10,
+        throughput_rounds: 15,
         throughput_block: Duration::from_millis(1_000),
-        list_rounds: 15,
+        list_rounds: 30,
         memory_calls: 1_000_000,
         settle: Duration::from_secs(5),
     };
     const QUICK: Self = Self {
-        latency_rounds: 10,
+        latency_rounds: 20,
         latency_calls: 300,
-        throughput_rounds: 5,
+        throughput_rounds: 7,
         throughput_block: Duration::from_millis(400),
-        list_rounds: 7,
+        list_rounds: 15,
         memory_calls: 100_000,
         settle: Duration::from_secs(3),
     };

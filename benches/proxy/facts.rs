@@ -24,7 +24,7 @@ impl Facts {
                 format!("{cores} cores, {}", field("/proc/cpuinfo", "model name")),
             ),
             ("memory", field("/proc/meminfo", "MemTotal")),
-            ("load before the run", first_line("/proc/loadavg")),
+            ("load before the run", load()),
             ("runtime", runtime.version.clone()),
             (
                 "socat",
@@ -73,6 +73,13 @@ impl Facts {
 fn first_line(file: &str) -> String {
     let text = fs::read_to_string(file).unwrap_or_default();
     text.lines().next().unwrap_or("unknown").to_owned()
+}
+
+/// The averages over 1, 5 and 15 minutes.
+fn load() -> String {
+    let line = first_line("/proc/loadavg");
+    let averages: Vec<&str> = line.split(' ').take(3).collect();
+    averages.join(", ")
 }
 
 /// The value of the first `name : value` line.

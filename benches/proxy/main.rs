@@ -1,7 +1,7 @@
 //! What criscope costs, side by side with socat and nginx in front of the same containerd, in one run.
 //!
 //! ```text
-//! cargo bench --bench proxy               about five minutes
+//! cargo bench --bench proxy               about four minutes
 //! cargo bench --bench proxy -- --quick    about one
 //! cargo bench --bench proxy -- --help     the rest
 //! ```
@@ -231,9 +231,11 @@ impl Bench {
         results.long_list = self.long_list(&routes).await?;
         let list_peak = process.peak_rss()?;
         let call = list_call()?;
+        say("list of 10 MB, slow reader");
         let slow_list_peak = memory::slow_list(route, &call).await?;
         drop(routes);
 
+        say("start in front of that list");
         let routes = self
             .start(&[Kind::Criscope], &fake.socket, &folder.join("again"))
             .await?;
