@@ -44,7 +44,7 @@ pub(crate) struct Sample {
 }
 
 impl Memory {
-    /// From the first tenth of the calls, when every buffer of fixed size has been filled, to the last, bytes.
+    /// From the first tenth of the calls to the last, bytes. What fills only once has mostly done so in the first tenth.
     pub(crate) fn growth(&self) -> i64 {
         match self.during_calls.as_slice() {
             [first, .., last] => last.rss.cast_signed() - first.rss.cast_signed(),
