@@ -51,6 +51,11 @@ impl Memory {
             _ => 0,
         }
     }
+
+    /// How many calls there were.
+    pub(crate) fn calls(&self) -> u64 {
+        self.during_calls.last().map_or(0, |sample| sample.calls)
+    }
 }
 
 /// Largest memory while one caller reads the long list slowly.
