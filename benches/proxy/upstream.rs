@@ -23,6 +23,10 @@ use crate::message::{Once, frame};
 /// Least size of the long list, bytes.
 pub(crate) const LONG_LIST: usize = 10_000_000;
 
+const POD: &str = "pod-7d4b9c6f5-x2x7q";
+const POD_UID: &str = "6f1d9a52-5a36-4b5e-9d0c-0c8f3b8a9f10";
+const NAMESPACE: &str = "benchmark";
+
 const UNIMPLEMENTED: HeaderValue = HeaderValue::from_static("12");
 
 /// The fake runtime; serves on its socket until dropped.
@@ -89,7 +93,7 @@ impl State {
             }),
             "ListContainers" if self.long.load(Ordering::Relaxed) => self.long_list.clone(),
             "ListContainers" => self.short_list.clone(),
-            "ListPodSandbox" => frame(&v1::ListPodSandboxResponse::default()),
+            "ListPodSandbox" => frame(&v1::ListPodSandboxResponse { items: vec![pod()] }),
             "ContainerStatus" => frame(&v1::ContainerStatusResponse {
                 status: Some(v1::ContainerStatus {
                     id: id(0),
@@ -128,16 +132,27 @@ fn condition(name: &str) -> v1::RuntimeCondition {
     }
 }
 
+/// The pod of every container in the lists.
+fn pod() -> v1::PodSandbox {
+    v1::PodSandbox {
+        id: id(u64::MAX),
+        metadata: Some(v1::PodSandboxMetadata {
+            name: POD.to_owned(),
+            uid: POD_UID.to_owned(),
+            namespace: NAMESPACE.to_owned(),
+            attempt: 0,
+        }),
+        ..Default::default()
+    }
+}
+
 /// What the kubelet puts on every container.
 fn labels(name: &str) -> HashMap<String, String> {
     [
         ("io.kubernetes.container.name", name),
-        ("io.kubernetes.pod.name", "pod-7d4b9c6f5-x2x7q"),
-        ("io.kubernetes.pod.namespace", "benchmark"),
-        (
-            "io.kubernetes.pod.uid",
-            "6f1d9a52-5a36-4b5e-9d0c-0c8f3b8a9f10",
-        ),
+        ("io.kubernetes.pod.name", POD),
+        ("io.kubernetes.pod.namespace", NAMESPACE),
+        ("io.kubernetes.pod.uid", POD_UID),
     ]
     .map(|(key, value)| (key.to_owned(), value.to_owned()))
     .into()
