@@ -126,7 +126,7 @@ fn of_throughput(throughput: &Throughput) -> Option<Budget> {
         limit: Limit::AtLeast(60.0),
         aim: Some(75.0),
         unit: " %",
-        places: 0,
+        places: 1,
     })
 }
 
