@@ -322,7 +322,7 @@ async fn carry(
             .map(|upstream| CriService::new(Forward::new(Arc::clone(upstream))))
             .collect();
         let router = Router::new(Arc::clone(&table), backends);
-        stack::stack(&parts, peer, CriService::new(router))
+        stack::stack(&parts, peer, router)
     };
     let connections = Arc::clone(&built.connections);
     let drain = config.server.drain_timeout;

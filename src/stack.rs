@@ -12,7 +12,8 @@ use crate::instrument::InstrumentLayer;
 use crate::instrument::body::InstrumentBody;
 use crate::instrument::layer::Shared;
 use crate::rescue::RescueLayer;
-use crate::wire::{Body, BoxError, CriService};
+use crate::router::Router;
+use crate::wire::{Body, BoxError};
 
 /// What the path is made of, shared by all connections.
 #[derive(Clone, Debug)]
@@ -29,7 +30,7 @@ pub struct Parts {
 pub fn stack(
     parts: &Parts,
     peer: Arc<Peer>,
-    router: CriService,
+    router: Router,
 ) -> impl Service<
     http::Request<Incoming>,
     Response = http::Response<InstrumentBody>,

@@ -4,6 +4,7 @@
 //! It is filled from calls as they pass, and from a backend's lists at the start, after each reconnect, and when an id
 //! turns up that it does not know. It is bounded: the least recently used entry makes room.
 
+use std::collections::VecDeque;
 use std::num::NonZeroUsize;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -46,6 +47,28 @@ pub struct Index {
 struct Tables {
     sandboxes: LruCache<Arc<str>, SandboxEntry>,
     containers: LruCache<Arc<str>, ContainerEntry>,
+    removed_sandboxes: VecDeque<Arc<str>>,
+    removed_containers: VecDeque<Arc<str>>,
+}
+
+/// How many removed objects of each kind are still known by name: the kubelet asks for some once more.
+const REMOVED: usize = 128;
+
+/// Notes a removed object and forgets the one that was removed longest ago.
+fn retire<V>(table: &mut LruCache<Arc<str>, V>, removed: &mut VecDeque<Arc<str>>, id: &str) {
+    let Some((id, _)) = find(table, id) else {
+        return;
+    };
+    // Removing is idempotent, and so is this.
+    if removed.contains(&id) {
+        return;
+    }
+    removed.push_back(id);
+    if removed.len() > REMOVED
+        && let Some(oldest) = removed.pop_front()
+    {
+        table.pop(&oldest);
+    }
 }
 
 /// Full ids are 64 characters; a person may type the beginning of one.
@@ -71,10 +94,11 @@ impl Index {
     pub fn new(sandboxes: usize, containers: usize) -> Self {
         let at_least_one = |n| NonZeroUsize::new(n).unwrap_or(NonZeroUsize::MIN);
         Self {
-            // Unbounded tables grow as needed; `insert_*` keep them within the bound given here.
             tables: Mutex::new(Tables {
                 sandboxes: LruCache::new(at_least_one(sandboxes)),
                 containers: LruCache::new(at_least_one(containers)),
+                removed_sandboxes: VecDeque::new(),
+                removed_containers: VecDeque::new(),
             }),
             hits: AtomicU64::new(0),
             misses: AtomicU64::new(0),
@@ -152,14 +176,16 @@ impl Index {
         self.lock().containers.put(id, entry);
     }
 
-    /// Lets a removed sandbox be the first to go. Late calls still find it.
+    /// A sandbox was removed. It stays known for a while, for late calls.
     pub fn sandbox_removed(&self, id: &str) {
-        self.lock().sandboxes.demote(id);
+        let tables = &mut *self.lock();
+        retire(&mut tables.sandboxes, &mut tables.removed_sandboxes, id);
     }
 
-    /// Lets a removed container be the first to go. Late calls still find it.
+    /// A container was removed. It stays known for a while, for late calls.
     pub fn container_removed(&self, id: &str) {
-        self.lock().containers.demote(id);
+        let tables = &mut *self.lock();
+        retire(&mut tables.containers, &mut tables.removed_containers, id);
     }
 
     /// Sandboxes and containers known.
@@ -179,5 +205,81 @@ impl Index {
     /// Resolves when a call named an id that is not known.
     pub async fn unknown_id(&self) {
         self.unknown.notified().await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn index_with(sandboxes: usize) -> Index {
+        let index = Index::new(1000, 1000);
+        for i in 0..sandboxes {
+            let pod = PodIdentity {
+                name: format!("pod-{i}").into(),
+                uid: format!("uid-{i}").into(),
+                ..PodIdentity::default()
+            };
+            let entry = SandboxEntry {
+                pod: Arc::new(pod),
+                backend: "a".into(),
+            };
+            index.insert_sandbox(format!("{i:064}").into(), entry);
+        }
+        index
+    }
+
+    fn container_of(index: &Index, id: &str, sandbox: &str) {
+        let entry = ContainerEntry {
+            container: Arc::default(),
+            sandbox_id: sandbox.into(),
+            backend: "a".into(),
+        };
+        index.insert_container(id.into(), entry);
+    }
+
+    fn pod_of(index: &Index, container: &str) -> Option<String> {
+        let mut subject = Subject {
+            container_id: Some(container.into()),
+            ..Subject::default()
+        };
+        index.complete(&mut subject);
+        Some(subject.pod?.name.to_string())
+    }
+
+    #[test]
+    fn a_container_leads_to_its_pod() {
+        let index = index_with(3);
+        container_of(&index, "c1", &format!("{:064}", 2));
+        assert_eq!(pod_of(&index, "c1").as_deref(), Some("pod-2"));
+        assert_eq!(pod_of(&index, "other"), None);
+        assert_eq!(index.lookups(), (1, 1));
+    }
+
+    #[test]
+    fn a_prefix_counts_if_it_is_unique() {
+        let index = index_with(1);
+        container_of(&index, "abc1", &format!("{:064}", 0));
+        assert_eq!(pod_of(&index, "abc").as_deref(), Some("pod-0"));
+        container_of(&index, "abc2", &format!("{:064}", 0));
+        assert_eq!(pod_of(&index, "abc"), None);
+    }
+
+    #[test]
+    fn removed_objects_stay_known_for_a_while_and_no_longer() {
+        let index = index_with(500);
+        for i in 0..500 {
+            let id = format!("{i:064}");
+            index.sandbox_removed(&id);
+            index.sandbox_removed(&id);
+        }
+        assert_eq!(index.len().0, REMOVED);
+        assert!(index.owner_of_pod("uid-499").is_some());
+        assert!(index.owner_of_pod("uid-0").is_none());
+    }
+
+    #[test]
+    fn the_index_is_bounded() {
+        assert_eq!(index_with(5000).len().0, 1000);
     }
 }

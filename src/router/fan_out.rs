@@ -7,7 +7,6 @@ use futures_util::future::join_all;
 use http::HeaderMap;
 use http_body_util::{BodyExt, Limited};
 use tonic::Code;
-use tower::Service;
 
 use crate::cri::Call;
 use crate::wire::status::Status;
@@ -42,10 +41,10 @@ pub async fn ask(
     head.headers.remove("grpc-accept-encoding");
     let call = head.extensions.get::<Arc<Call>>().cloned();
 
-    let answers = join_all(backends.into_iter().map(|(backend, mut service)| {
+    let answers = join_all(backends.into_iter().map(|(backend, service)| {
         let request = copy(&head, body.clone(), call.clone());
         async move {
-            let answer = match service.call(request).await {
+            let answer = match service.answer(request).await {
                 Ok(response) => accept(Arc::clone(&backend), response),
                 Err(error) => Err(Status::unavailable(error.to_string())),
             };

@@ -13,14 +13,13 @@ pub mod runtime_status;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use futures_util::future::BoxFuture;
 use tower::Service;
 
 use self::rules::{BackendId, Join, Rules, Target};
 use crate::cri::call::{Route, RouteReason};
 use crate::cri::{Call, Method};
 use crate::identity::Index;
-use crate::wire::{BoxError, CriService, Request, Response};
+use crate::wire::{Answering, BoxError, CriService, Request, Response};
 
 /// What all connections share.
 #[derive(Debug)]
@@ -64,11 +63,16 @@ impl Router {
         }
     }
 
-    async fn route(self, request: Request) -> Result<Response, BoxError> {
-        let call = request.extensions().get::<Arc<Call>>().cloned();
-        let method = call.as_ref().map_or(Method::Other, |c| c.method);
-        let subject = call.as_ref().and_then(|c| c.subject.get());
-        let (backend, reason) = match self.table.rules.decide(method, subject) {
+    /// The rarer targets: those that need a look around first, or several backends.
+    async fn route(
+        self,
+        request: Request,
+        call: Option<Arc<Call>>,
+        target: Target,
+    ) -> Result<Response, BoxError> {
+        let call = call.as_deref();
+        let subject = call.and_then(|c| c.subject.get());
+        let (backend, reason) = match target {
             Target::One(backend, reason) => (backend, reason),
             Target::Owner => self.owner(subject).await?,
             Target::PodOwner(otherwise) => {
@@ -79,12 +83,23 @@ impl Router {
                 }
             }
             Target::All(join) => {
-                note(call.as_deref(), &self.table.all, RouteReason::All);
+                note(call, &self.table.all, RouteReason::All);
+                let method = call.map_or(Method::Other, |c| c.method);
                 return self.all(request, method, join).await;
             }
         };
-        note(call.as_deref(), &self.table.names[backend], reason);
-        self.backends[backend].clone().call(request).await
+        self.one(request, call, backend, reason).await
+    }
+
+    fn one(
+        &self,
+        request: Request,
+        call: Option<&Call>,
+        backend: BackendId,
+        reason: RouteReason,
+    ) -> Answering {
+        note(call, &self.table.names[backend], reason);
+        self.backends[backend].answer(request)
     }
 
     fn id_of(&self, name: &str) -> BackendId {
@@ -129,15 +144,20 @@ fn note(call: Option<&Call>, backend: &Arc<str>, reason: RouteReason) {
 impl Service<Request> for Router {
     type Response = Response;
     type Error = BoxError;
-    type Future = BoxFuture<'static, Result<Response, BoxError>>;
+    type Future = Answering;
 
     fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
-        // Each backend is made ready at the call; none of ours keeps a queue.
         Poll::Ready(Ok(()))
     }
 
-    fn call(&mut self, request: Request) -> Self::Future {
-        Box::pin(self.clone().route(request))
+    fn call(&mut self, request: Request) -> Answering {
+        let call = request.extensions().get::<Arc<Call>>().cloned();
+        let method = call.as_ref().map_or(Method::Other, |c| c.method);
+        let subject = call.as_ref().and_then(|c| c.subject.get());
+        match self.table.rules.decide(method, subject) {
+            Target::One(backend, reason) => self.one(request, call.as_deref(), backend, reason),
+            target => Box::pin(self.clone().route(request, call, target)),
+        }
     }
 }
 

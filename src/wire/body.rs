@@ -34,6 +34,16 @@ impl Body {
         Self::Boxed(Box::pin(body))
     }
 
+    /// All of it, if it is one piece that is here already.
+    pub fn take_whole(&mut self) -> Option<Bytes> {
+        match self {
+            Self::Prefixed(prefix, rest) if prefix.len() == 1 && rest.is_end_stream() => {
+                prefix.pop_front()
+            }
+            _ => None,
+        }
+    }
+
     /// One piece of data.
     pub fn full(data: impl Into<Bytes>) -> Self {
         Self::boxed(http_body_util::BodyExt::map_err(

@@ -1,0 +1,110 @@
+//! What is measured, and how much of it.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Parser, ValueEnum};
+
+use crate::paths::Kind;
+
+/// Compares criscope with socat and nginx in front of the same containerd.
+#[derive(Debug, Parser)]
+#[command(name = "proxy", bin_name = "cargo bench --bench proxy --")]
+pub(crate) struct Args {
+    /// Take about one minute instead of four: fewer rounds, 100,000 calls instead of a million
+    #[arg(long)]
+    quick: bool,
+    /// The binary to measure [default: the one that cargo built for this run, in target/release]
+    #[arg(long, value_name = "PATH")]
+    criscope: Option<PathBuf>,
+    /// Measure these paths only, and always the direct one
+    #[arg(long, value_name = "LIST", value_delimiter = ',', conflicts_with_all = ["check", "write_docs"])]
+    paths: Vec<Kind>,
+    /// A CRI socket to lead the paths to, instead of a private containerd
+    #[arg(long, value_name = "SOCKET")]
+    pub(crate) upstream: Option<PathBuf>,
+    /// How many calls memory has to stand still for [default: 1000000, with --quick 100000]
+    #[arg(long, value_parser = clap::value_parser!(u64).range(1_000..))]
+    calls: Option<u64>,
+    /// Write everything that was measured to this file
+    #[arg(long, value_name = "FILE")]
+    pub(crate) json: Option<PathBuf>,
+    /// Put the table into docs/PERFORMANCE.md
+    #[arg(long)]
+    pub(crate) write_docs: bool,
+    /// End with exit code 1 if a budget is missed
+    #[arg(long)]
+    pub(crate) check: bool,
+    /// Passed by `cargo bench`
+    #[arg(long, hide = true)]
+    pub(crate) bench: bool,
+}
+
+impl Args {
+    /// The criscope to measure.
+    pub(crate) fn criscope(&self) -> PathBuf {
+        let built = || PathBuf::from(env!("CARGO_BIN_EXE_criscope"));
+        self.criscope.clone().unwrap_or_else(built)
+    }
+
+    /// The paths to measure, the direct one first.
+    pub(crate) fn paths(&self) -> Vec<Kind> {
+        let chosen = |kind: &Kind| {
+            *kind == Kind::Direct || self.paths.is_empty() || self.paths.contains(kind)
+        };
+        Kind::value_variants()
+            .iter()
+            .copied()
+            .filter(chosen)
+            .collect()
+    }
+
+    /// The sizes of everything.
+    pub(crate) fn plan(&self) -> Plan {
+        let plan = if self.quick { Plan::QUICK } else { Plan::FULL };
+        Plan {
+            memory_calls: self.calls.unwrap_or(plan.memory_calls),
+            ..plan
+        }
+    }
+}
+
+/// How often and how long each thing is measured. Each path gets a block in each round.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Plan {
+    /// Rounds of one caller.
+    pub(crate) latency_rounds: usize,
+    /// Calls of a block of one caller.
+    pub(crate) latency_calls: usize,
+    /// Rounds of 16 callers.
+    pub(crate) throughput_rounds: usize,
+    /// How long a block of 16 callers takes.
+    pub(crate) throughput_block: Duration,
+    /// Rounds of the long list, one call a block.
+    pub(crate) list_rounds: usize,
+    /// Calls that memory has to stand still for.
+    pub(crate) memory_calls: u64,
+    /// How long criscope is left alone before its idle memory is read.
+    pub(crate) settle: Duration,
+}
+
+impl Plan {
+    const FULL: Self = Self {
+        latency_rounds: 60,
+        latency_calls: 500,
+        throughput_rounds: 15,
+        throughput_block: Duration::from_millis(1_000),
+        list_rounds: 30,
+        memory_calls: 1_000_000,
+        settle: Duration::from_secs(5),
+    };
+    const QUICK: Self = Self {
+        latency_rounds: 20,
+        latency_calls: 300,
+        throughput_rounds: 7,
+        throughput_block: Duration::from_millis(400),
+        list_rounds: 15,
+        memory_calls: 100_000,
+        settle: Duration::from_secs(3),
+    };
+}

@@ -1,0 +1,291 @@
+//! What criscope costs, side by side with socat and nginx in front of the same containerd, in one run.
+//!
+//! ```text
+//! cargo bench --bench proxy               about four minutes
+//! cargo bench --bench proxy -- --quick    about one
+//! cargo bench --bench proxy -- --help     the rest
+//! ```
+//!
+//! `docs/PERFORMANCE.md` says what is measured and how. In reading order: [`args`] (how much), [`containerd`] and
+//! [`upstream`] (where the calls end), [`paths`] (the ways there), [`client`] and [`load`] (the calls), [`compare`] and
+//! [`memory`] (what is measured), [`budget`] and [`report`] (what comes of it).
+
+mod args;
+mod background;
+mod budget;
+mod client;
+mod compare;
+mod containerd;
+mod error;
+mod facts;
+mod load;
+mod memory;
+mod message;
+mod otlp;
+mod paths;
+mod process;
+mod report;
+mod stats;
+mod upstream;
+
+use std::io;
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr, UnixListener};
+use std::path::Path;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::Parser;
+use criscope::cri::v1;
+use tempfile::TempDir;
+use tokio::signal::unix::{SignalKind, signal};
+
+use crate::args::{Args, Plan};
+use crate::client::Prepared;
+use crate::compare::Shape;
+use crate::containerd::{Runtime, version_of};
+use crate::error::{Error, IoContext, Result};
+use crate::facts::Facts;
+use crate::memory::Memory;
+use crate::otlp::Sink;
+use crate::paths::{Kind, Proxies, Route};
+use crate::process::adopt_orphans;
+use crate::report::{Results, Telemetry};
+use crate::upstream::Fake;
+
+fn main() -> ExitCode {
+    let args = Args::parse();
+    if !args.bench {
+        eprintln!("nothing measured: this is a benchmark, run it with `cargo bench --bench proxy`");
+        return ExitCode::SUCCESS;
+    }
+    match start(&args) {
+        Ok(within_budget) if args.check && !within_budget => ExitCode::FAILURE,
+        Ok(_) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+/// Measures until done or told to stop; either way every process and folder is gone afterwards. The runtime has one
+/// thread, which is the client's.
+fn start(args: &Args) -> Result<bool> {
+    tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .during(|| "making the runtime".to_owned())?
+        .block_on(async {
+            tokio::select! {
+                done = run(args) => done,
+                stopped = told_to_stop() => Err(stopped),
+            }
+        })
+}
+
+async fn told_to_stop() -> Error {
+    let doing = || "waiting for signals".to_owned();
+    let interrupt = signal(SignalKind::interrupt()).during(doing);
+    let terminate = signal(SignalKind::terminate()).during(doing);
+    match (interrupt, terminate) {
+        (Ok(mut interrupt), Ok(mut terminate)) => {
+            tokio::select! {
+                _ = interrupt.recv() => {}
+                _ = terminate.recv() => {}
+            }
+            Error::Interrupted
+        }
+        (Err(error), _) | (_, Err(error)) => error,
+    }
+}
+
+/// Waits until no other run is on this machine: each would spoil the other. The name in the abstract namespace goes
+/// with the process that holds it.
+async fn alone() -> Result<UnixListener> {
+    let doing = || "taking the name of the benchmark".to_owned();
+    let name = SocketAddr::from_abstract_name("criscope-bench").during(doing)?;
+    let mut told = false;
+    loop {
+        match UnixListener::bind_addr(&name) {
+            Err(error) if error.kind() == io::ErrorKind::AddrInUse => {}
+            done => return done.during(doing),
+        }
+        if !told {
+            eprintln!("waiting for another run on this machine to end");
+            told = true;
+        }
+        tokio::time::sleep(Duration::from_millis(500)).await;
+    }
+}
+
+/// Everything. Whether the budgets were kept.
+async fn run(args: &Args) -> Result<bool> {
+    let _alone = alone().await?;
+    adopt_orphans()?;
+    let folder = tempfile::Builder::new()
+        .prefix("criscope-bench-")
+        .tempdir_in("/tmp")
+        .during(|| "making a folder in /tmp".to_owned())?;
+    let sink = Sink::start()?;
+    let bench = Bench {
+        plan: args.plan(),
+        paths: args.paths(),
+        proxies: Proxies::find(args.criscope(), sink.endpoint())?,
+        sink,
+        folder,
+    };
+    let results = bench.measure(args).await?;
+    println!("\n{}", results.markdown());
+    if let Some(file) = &args.json {
+        results.write_json(file)?;
+    }
+    if args.write_docs {
+        results.write_docs(&Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/PERFORMANCE.md"))?;
+    }
+    Ok(results.within_budget())
+}
+
+struct Bench {
+    plan: Plan,
+    paths: Vec<Kind>,
+    proxies: Proxies,
+    sink: Sink,
+    folder: TempDir,
+}
+
+impl Bench {
+    async fn measure(&self, args: &Args) -> Result<Results> {
+        let runtime = match &args.upstream {
+            Some(socket) => Runtime::existing(socket.clone()).await?,
+            None => Runtime::start(self.folder.path()).await?,
+        };
+        let mut results = Results {
+            facts: Facts::gather(args, &self.plan, &self.proxies, &runtime),
+            latency: Vec::new(),
+            throughput: Vec::new(),
+            long_list: Vec::new(),
+            memory: None,
+            telemetry: None,
+        };
+        let idle = self.with_runtime(&runtime, &mut results).await?;
+        self.with_fake(idle, &mut results).await?;
+        if let Some(telemetry) = &mut results.telemetry {
+            telemetry.spans = self.sink.spans();
+        }
+        Ok(results)
+    }
+
+    /// Latency and throughput. Gives criscope's idle memory.
+    async fn with_runtime(&self, runtime: &Runtime, results: &mut Results) -> Result<Option<u64>> {
+        let folder = self.folder.path().join("real");
+        let mut routes = self.start(&self.paths, &runtime.socket, &folder).await?;
+        say("idle memory");
+        let mut idle = None;
+        if let Some(route) = criscope(&routes) {
+            let (rss, _) = memory::settled(route.process()?, self.plan.settle).await?;
+            idle = Some(rss);
+        }
+        let version = Prepared::runtime("Version", &v1::VersionRequest::default())?;
+        let status = Prepared::runtime("Status", &v1::StatusRequest::default())?;
+        for (method, call) in [("Version", &version), ("Status", &status)] {
+            say(&format!("one caller of {method}"));
+            let latency = compare::latency(&routes, method, call, &self.plan).await?;
+            results.latency.push(latency);
+        }
+        for shape in [Shape::Streams, Shape::Connections] {
+            say(shape.name());
+            let throughput = compare::throughput(&routes, shape, &version, &self.plan).await?;
+            results.throughput.push(throughput);
+        }
+        for process in routes.iter_mut().filter_map(|route| route.process.as_mut()) {
+            process.check()?;
+        }
+        if let Some(route) = criscope(&routes) {
+            results.telemetry = Some(Telemetry {
+                series: route.scrape().await?,
+                spans: 0,
+            });
+        }
+        Ok(idle)
+    }
+
+    /// The long list and memory.
+    async fn with_fake(&self, idle: Option<u64>, results: &mut Results) -> Result<()> {
+        let fake = Fake::start(self.folder.path())?;
+        let mut kinds = self.paths.clone();
+        kinds.retain(|&kind| kind != Kind::CriscopeAllTraced);
+        let folder = self.folder.path().join("fake");
+        let routes = self.start(&kinds, &fake.socket, &folder).await?;
+        let Some(route) = criscope(&routes) else {
+            fake.set_long(true);
+            results.long_list = self.long_list(&routes).await?;
+            return Ok(());
+        };
+        say(&format!("{} calls", self.plan.memory_calls));
+        let during_calls = memory::many_calls(route, self.plan.memory_calls).await?;
+
+        fake.set_long(true);
+        let process = route.process()?;
+        process.reset_peak()?;
+        results.long_list = self.long_list(&routes).await?;
+        let list_peak = process.peak_rss()?;
+        let call = list_call()?;
+        say("list of 10 MB, slow reader");
+        let slow_list_peak = memory::slow_list(route, &call).await?;
+        drop(routes);
+
+        say("start in front of that list");
+        let routes = self
+            .start(&[Kind::Criscope], &fake.socket, &folder.join("again"))
+            .await?;
+        let mut start_peak = 0;
+        if let Some(route) = criscope(&routes) {
+            (_, start_peak) = memory::settled(route.process()?, self.plan.settle).await?;
+        }
+        results.memory = idle.map(|idle| Memory {
+            idle,
+            list_peak,
+            slow_list_peak,
+            start_peak,
+            during_calls,
+        });
+        Ok(())
+    }
+
+    async fn long_list(&self, routes: &[Route]) -> Result<Vec<compare::ListRow>> {
+        say("list of 10 MB");
+        compare::long_list(routes, &list_call()?, &self.plan).await
+    }
+
+    /// Starts paths to `upstream`, and makes sure that each leads there.
+    async fn start(&self, kinds: &[Kind], upstream: &Path, folder: &Path) -> Result<Vec<Route>> {
+        let expected = version_of(upstream).await?;
+        let mut routes = Vec::new();
+        for &kind in kinds {
+            let route = self.proxies.start(kind, upstream, folder).await?;
+            let version = version_of(&route.socket).await?;
+            if version != expected {
+                let name = kind.name();
+                return Err(Error::Setup(format!(
+                    "{name} leads to {version}, not to {expected}"
+                )));
+            }
+            routes.push(route);
+        }
+        Ok(routes)
+    }
+}
+
+fn list_call() -> Result<Prepared> {
+    Prepared::runtime("ListContainers", &v1::ListContainersRequest::default())
+}
+
+fn criscope(routes: &[Route]) -> Option<&Route> {
+    routes.iter().find(|route| route.kind == Kind::Criscope)
+}
+
+/// Progress, beside the report.
+fn say(what: &str) {
+    eprintln!("measuring: {what}");
+}

@@ -1,0 +1,208 @@
+//! What criscope holds: idle, while a long list passes, and after very many calls.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use criscope::cri::v1;
+use prost::Message;
+use serde::Serialize;
+use tokio::task::JoinSet;
+
+use crate::client::{Client, Prepared, Reading};
+use crate::compare::{Shape, callers, check_length};
+use crate::error::{Error, Result};
+use crate::paths::{Kind, Route};
+use crate::process::Process;
+
+/// How often memory is read during the many calls.
+const SAMPLES: u64 = 10;
+
+/// One pod comes and goes per this many polls of a caller. A busy node sees far fewer.
+const POLLS_PER_POD: u64 = 500;
+
+/// Resident memory, bytes.
+#[derive(Debug, Serialize)]
+pub(crate) struct Memory {
+    /// A while after the start, in front of the runtime, with nothing to do.
+    pub(crate) idle: u64,
+    /// Largest while the long list was read quickly, again and again.
+    pub(crate) list_peak: u64,
+    /// Largest while somebody read it slowly.
+    pub(crate) slow_list_peak: u64,
+    /// Largest when it was started in front of a runtime that already has the long list.
+    pub(crate) start_peak: u64,
+    /// After each tenth of the many calls.
+    pub(crate) during_calls: Vec<Sample>,
+}
+
+/// Memory after a number of calls.
+#[derive(Debug, Serialize)]
+pub(crate) struct Sample {
+    pub(crate) calls: u64,
+    pub(crate) rss: u64,
+}
+
+impl Memory {
+    /// From the first tenth of the calls to the last, bytes. What fills only once has mostly done so in the first tenth.
+    pub(crate) fn growth(&self) -> i64 {
+        match self.during_calls.as_slice() {
+            [first, .., last] => last.rss.cast_signed() - first.rss.cast_signed(),
+            _ => 0,
+        }
+    }
+
+    /// How many calls there were.
+    pub(crate) fn calls(&self) -> u64 {
+        self.during_calls.last().map_or(0, |sample| sample.calls)
+    }
+}
+
+/// Largest memory while one caller reads the long list slowly.
+///
+/// # Errors
+/// When the list does not arrive.
+pub(crate) async fn slow_list(route: &Route, call: &Prepared) -> Result<u64> {
+    let process = route.process()?;
+    process.reset_peak()?;
+    let mut client = Client::connect(&route.socket, Reading::SLOW).await?;
+    let length = client.call(call).await?;
+    check_length(route.kind, length)?;
+    process.peak_rss()
+}
+
+/// Memory after a pause, and the largest until then.
+///
+/// # Errors
+/// When the process has ended.
+pub(crate) async fn settled(process: &Process, pause: Duration) -> Result<(u64, u64)> {
+    tokio::time::sleep(pause).await;
+    Ok((process.rss()?, process.peak_rss()?))
+}
+
+/// 16 callers make `calls` calls on one connection: polls, and now and then a pod that comes and goes, so that what is
+/// remembered, logged and traced of pods is used as well.
+///
+/// # Errors
+/// When a call fails.
+pub(crate) async fn many_calls(route: &Route, calls: u64) -> Result<Vec<Sample>> {
+    let process = route.process()?;
+    let clients = callers(route, Shape::Streams).await?;
+    let polls = Arc::new([
+        Prepared::runtime("Version", &v1::VersionRequest::default())?,
+        Prepared::runtime("ListContainers", &v1::ListContainersRequest::default())?,
+        Prepared::runtime("ContainerStatus", &container_status())?,
+    ]);
+    let done = Arc::new(AtomicU64::new(0));
+    let mut samples = Vec::new();
+    for sample in 1..=SAMPLES {
+        let until = calls * sample / SAMPLES;
+        let mut tasks = JoinSet::new();
+        for client in &clients {
+            let caller = Caller {
+                client: client.clone(),
+                polls: Arc::clone(&polls),
+                done: Arc::clone(&done),
+            };
+            tasks.spawn(caller.run(until));
+        }
+        while let Some(task) = tasks.join_next().await {
+            task.map_err(|error| Error::Setup(format!("{}: {error}", Kind::Criscope.name())))??;
+        }
+        samples.push(Sample {
+            calls: done.load(Ordering::Relaxed),
+            rss: process.rss()?,
+        });
+    }
+    Ok(samples)
+}
+
+fn container_status() -> v1::ContainerStatusRequest {
+    v1::ContainerStatusRequest {
+        container_id: format!("{:064x}", 0),
+        verbose: false,
+    }
+}
+
+struct Caller {
+    client: Client,
+    polls: Arc<[Prepared; 3]>,
+    done: Arc<AtomicU64>,
+}
+
+impl Caller {
+    async fn run(mut self, until: u64) -> Result<()> {
+        let mut polls = 0;
+        while self.done.load(Ordering::Relaxed) < until {
+            for poll in self.polls.iter() {
+                self.client.call(poll).await?;
+                polls += 1;
+                self.done.fetch_add(1, Ordering::Relaxed);
+            }
+            if polls % POLLS_PER_POD < 3 {
+                self.pod().await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The life of a pod with one container.
+    async fn pod(&mut self) -> Result<()> {
+        let name = format!("pod-{}", self.done.load(Ordering::Relaxed));
+        let config = v1::PodSandboxConfig {
+            metadata: Some(v1::PodSandboxMetadata {
+                uid: format!("uid-of-{name}"),
+                name,
+                namespace: "benchmark".to_owned(),
+                attempt: 0,
+            }),
+            ..Default::default()
+        };
+        let run = v1::RunPodSandboxRequest {
+            config: Some(config.clone()),
+            ..Default::default()
+        };
+        let answer: v1::RunPodSandboxResponse = self.ask("RunPodSandbox", &run).await?;
+        let pod_sandbox_id = answer.pod_sandbox_id;
+        let create = v1::CreateContainerRequest {
+            pod_sandbox_id: pod_sandbox_id.clone(),
+            config: Some(v1::ContainerConfig {
+                metadata: Some(v1::ContainerMetadata {
+                    name: "main".to_owned(),
+                    attempt: 0,
+                }),
+                ..Default::default()
+            }),
+            sandbox_config: Some(config),
+        };
+        let answer: v1::CreateContainerResponse = self.ask("CreateContainer", &create).await?;
+        let container_id = answer.container_id;
+        let start = v1::StartContainerRequest {
+            container_id: container_id.clone(),
+        };
+        let stop = v1::StopContainerRequest {
+            container_id: container_id.clone(),
+            timeout: 1,
+        };
+        let remove = v1::RemoveContainerRequest { container_id };
+        let stop_pod = v1::StopPodSandboxRequest {
+            pod_sandbox_id: pod_sandbox_id.clone(),
+        };
+        let remove_pod = v1::RemovePodSandboxRequest { pod_sandbox_id };
+        let _: v1::StartContainerResponse = self.ask("StartContainer", &start).await?;
+        let _: v1::StopContainerResponse = self.ask("StopContainer", &stop).await?;
+        let _: v1::RemoveContainerResponse = self.ask("RemoveContainer", &remove).await?;
+        let _: v1::StopPodSandboxResponse = self.ask("StopPodSandbox", &stop_pod).await?;
+        let _: v1::RemovePodSandboxResponse = self.ask("RemovePodSandbox", &remove_pod).await?;
+        Ok(())
+    }
+
+    async fn ask<R: Message + Default>(
+        &mut self,
+        method: &str,
+        request: &impl Message,
+    ) -> Result<R> {
+        self.done.fetch_add(1, Ordering::Relaxed);
+        self.client.ask(method, request).await
+    }
+}

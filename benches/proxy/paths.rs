@@ -1,0 +1,275 @@
+//! The ways from the client to a runtime: directly, and through each of the proxies that are compared.
+
+use std::fs;
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::path::{Path, PathBuf};
+
+use clap::ValueEnum;
+use serde::Serialize;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+
+use crate::error::{Error, IoContext, Result};
+use crate::process::{Process, find};
+
+/// What stands between the client and the runtime.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ValueEnum)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Kind {
+    /// Nothing.
+    Direct,
+    /// A process that moves bytes and knows nothing of them.
+    Socat,
+    /// An HTTP/2 proxy in C.
+    Nginx,
+    /// criscope as it comes, with metrics, recorder, admin endpoint, log and trace export on. Polls are sampled out.
+    Criscope,
+    /// The same, and every poll becomes a span that is exported.
+    CriscopeAllTraced,
+}
+
+impl Kind {
+    /// For tables.
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Direct => "direct",
+            Self::Socat => "socat",
+            Self::Nginx => "nginx",
+            Self::Criscope => "criscope",
+            Self::CriscopeAllTraced => "criscope, every poll traced",
+        }
+    }
+}
+
+/// The programs behind the paths.
+pub(crate) struct Proxies {
+    pub(crate) socat: PathBuf,
+    pub(crate) nginx: PathBuf,
+    pub(crate) criscope: PathBuf,
+    /// Where criscope's spans go, `http://host:port`.
+    pub(crate) otlp: String,
+}
+
+impl Proxies {
+    /// Looks for the programs.
+    ///
+    /// # Errors
+    /// When one is missing.
+    pub(crate) fn find(criscope: PathBuf, otlp: String) -> Result<Self> {
+        if !criscope.is_file() {
+            return Err(Error::Setup(format!(
+                "{} is not there: cargo build --release",
+                criscope.display()
+            )));
+        }
+        Ok(Self {
+            socat: find("socat", "socat")?,
+            nginx: find("nginx", "nginx-light")?,
+            criscope,
+            otlp,
+        })
+    }
+
+    /// Starts what `kind` needs in front of `upstream`, with its files in `folder`, and waits until it serves.
+    ///
+    /// # Errors
+    /// When it does not start.
+    pub(crate) async fn start(&self, kind: Kind, upstream: &Path, folder: &Path) -> Result<Route> {
+        let folder = folder.join(format!("{kind:?}").to_lowercase());
+        fs::create_dir_all(&folder).during(|| format!("making {}", folder.display()))?;
+        let socket = folder.join("listen.sock");
+        let mut admin = None;
+        let process = match kind {
+            Kind::Direct => None,
+            Kind::Socat => Some(self.start_socat(&socket, upstream, &folder)?),
+            Kind::Nginx => Some(self.start_nginx(&socket, upstream, &folder)?),
+            Kind::Criscope | Kind::CriscopeAllTraced => {
+                let address = free_port()?;
+                admin = Some(address);
+                Some(self.start_criscope(kind, &socket, upstream, &folder, address)?)
+            }
+        };
+        let mut route = Route {
+            kind,
+            socket: process
+                .as_ref()
+                .map_or_else(|| upstream.to_owned(), |_| socket),
+            process,
+            admin,
+        };
+        if let Some(process) = &mut route.process {
+            process.wait_for_socket(&route.socket).await?;
+        }
+        Ok(route)
+    }
+
+    /// A process for each connection, as is its way. The larger buffer serves the long list; the queue has to hold all
+    /// connections that are opened at once.
+    fn start_socat(&self, socket: &Path, upstream: &Path, folder: &Path) -> Result<Process> {
+        Process::start(
+            "socat",
+            &self.socat,
+            [
+                "-b65536".to_owned(),
+                format!("UNIX-LISTEN:{},fork,backlog=128", socket.display()),
+                format!("UNIX-CONNECT:{}", upstream.display()),
+            ],
+            &[],
+            folder.join("log"),
+        )
+    }
+
+    fn start_nginx(&self, socket: &Path, upstream: &Path, folder: &Path) -> Result<Process> {
+        let config = folder.join("nginx.conf");
+        fs::write(&config, nginx_settings(socket, upstream, folder))
+            .during(|| format!("writing {}", config.display()))?;
+        Process::start(
+            "nginx",
+            &self.nginx,
+            [
+                "-p".as_ref(),
+                folder.as_os_str(),
+                "-e".as_ref(),
+                "stderr".as_ref(),
+                "-c".as_ref(),
+                config.as_os_str(),
+            ],
+            &[],
+            folder.join("log"),
+        )
+    }
+
+    fn start_criscope(
+        &self,
+        kind: Kind,
+        socket: &Path,
+        upstream: &Path,
+        folder: &Path,
+        admin: SocketAddr,
+    ) -> Result<Process> {
+        let mut args = vec![
+            "serve".to_owned(),
+            "--listen".to_owned(),
+            format!("unix://{}", socket.display()),
+            "--upstream".to_owned(),
+            format!("unix://{}", upstream.display()),
+            "--admin".to_owned(),
+            admin.to_string(),
+        ];
+        if kind == Kind::CriscopeAllTraced {
+            let config = folder.join("criscope.toml");
+            fs::write(&config, TRACE_POLLS).during(|| format!("writing {}", config.display()))?;
+            args.extend(["--config".to_owned(), config.display().to_string()]);
+        }
+        Process::start(
+            "criscope",
+            &self.criscope,
+            args,
+            &[("OTEL_EXPORTER_OTLP_ENDPOINT", self.otlp.clone())],
+            folder.join("log"),
+        )
+    }
+}
+
+/// nginx at its best here: no access log, connections that are kept for ever on both sides, and one worker: a second
+/// gained nothing on two cores.
+fn nginx_settings(socket: &Path, upstream: &Path, folder: &Path) -> String {
+    let (socket, upstream, folder) = (socket.display(), upstream.display(), folder.display());
+    let user = if nix::unistd::geteuid().is_root() {
+        "user root;"
+    } else {
+        ""
+    };
+    format!(
+        "daemon off;
+{user}
+worker_processes 1;
+pid {folder}/pid;
+error_log stderr warn;
+events {{ worker_connections 1024; }}
+http {{
+  access_log off;
+  client_body_temp_path {folder}/body;
+  proxy_temp_path {folder}/proxy;
+  fastcgi_temp_path {folder}/fastcgi;
+  uwsgi_temp_path {folder}/uwsgi;
+  scgi_temp_path {folder}/scgi;
+  client_max_body_size 0;
+  upstream runtime {{
+    server unix:{upstream};
+    keepalive 64;
+    keepalive_requests 1000000000;
+    keepalive_time 24h;
+    keepalive_timeout 24h;
+  }}
+  server {{
+    listen unix:{socket} http2;
+    keepalive_requests 1000000000;
+    keepalive_time 24h;
+    keepalive_timeout 24h;
+    location / {{
+      grpc_pass grpc://runtime;
+      grpc_buffer_size 64k;
+      grpc_read_timeout 1h;
+      grpc_send_timeout 1h;
+    }}
+  }}
+}}
+"
+    )
+}
+
+/// Everything at its default, except that every poll becomes a span; by default only those do that fail or take long.
+const TRACE_POLLS: &str = "[telemetry.sampling]\npolls = 1.0\n";
+
+/// A port that was free a moment ago.
+fn free_port() -> Result<SocketAddr> {
+    TcpListener::bind((Ipv4Addr::LOCALHOST, 0))
+        .and_then(|listener| listener.local_addr())
+        .during(|| "looking for a free port".to_owned())
+}
+
+/// A path that is ready to be measured. Dropping it ends its process.
+pub(crate) struct Route {
+    /// What it is.
+    pub(crate) kind: Kind,
+    /// Where the client connects.
+    pub(crate) socket: PathBuf,
+    /// What stands between; `None` on the direct path.
+    pub(crate) process: Option<Process>,
+    admin: Option<SocketAddr>,
+}
+
+impl Route {
+    /// The process of a path through a proxy.
+    ///
+    /// # Errors
+    /// On the direct path, which has none.
+    pub(crate) fn process(&self) -> Result<&Process> {
+        self.process
+            .as_ref()
+            .ok_or_else(|| Error::Setup(format!("{} has no process", self.kind.name())))
+    }
+
+    /// Scrapes criscope's metrics and gives the number of series; 0 if it shows none.
+    ///
+    /// # Errors
+    /// When the path has no admin endpoint.
+    pub(crate) async fn scrape(&self) -> Result<usize> {
+        let address = self
+            .admin
+            .ok_or_else(|| Error::Setup(format!("{} has no metrics", self.kind.name())))?;
+        let answer = get_metrics(address).await.unwrap_or_default();
+        let of_criscope = |line: &&str| line.starts_with("criscope_");
+        Ok(answer.lines().filter(of_criscope).count())
+    }
+}
+
+async fn get_metrics(address: SocketAddr) -> std::io::Result<String> {
+    let mut stream = TcpStream::connect(address).await?;
+    let request = "GET /metrics HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n";
+    stream.write_all(request.as_bytes()).await?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).await?;
+    Ok(answer)
+}
