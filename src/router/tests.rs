@@ -1,5 +1,7 @@
 //! Calls that go to two backends.
 
+use std::future::ready;
+
 use prost::Message;
 use tower::service_fn;
 
@@ -7,11 +9,11 @@ use super::*;
 use crate::cri::call::{Client, Peer};
 use crate::cri::v1;
 use crate::wire::status::Status;
-use crate::wire::{Body, frame, unary};
+use crate::wire::{Backend, Body, frame, unary};
 
 /// What a backend does with every call.
-#[derive(Clone)]
-enum Backend {
+#[derive(Debug)]
+enum Fake {
     /// A list of one sandbox with this id.
     Lists(&'static str),
     /// An error among the headers.
@@ -20,8 +22,14 @@ enum Backend {
     BreaksOff(&'static str),
 }
 
-impl Backend {
-    fn answer(&self) -> Result<Response, BoxError> {
+impl Backend for Fake {
+    fn answer(&self, _: Request) -> Answering {
+        Box::pin(ready(self.play()))
+    }
+}
+
+impl Fake {
+    fn play(&self) -> Result<Response, BoxError> {
         match self {
             Self::Lists(id) => Ok(join::single(http::HeaderMap::new(), &list(id).into())),
             Self::Fails => Ok(Status::unavailable("restarting").into_response()),
@@ -40,7 +48,7 @@ fn list(id: &str) -> Vec<u8> {
 }
 
 /// Asks both for their sandboxes; gives the ids, or the error.
-async fn sandboxes(backends: [Backend; 2]) -> Result<Vec<String>, Status> {
+async fn sandboxes(backends: [Fake; 2]) -> Result<Vec<String>, Status> {
     let rules = Rules {
         backends: 2,
         default: 0,
@@ -49,12 +57,7 @@ async fn sandboxes(backends: [Backend; 2]) -> Result<Vec<String>, Status> {
     };
     let index = Arc::new(Index::new(8, 8));
     let table = Arc::new(Table::new(rules, index, vec!["one".into(), "two".into()]));
-    let services = backends.map(|backend| {
-        CriService::new(service_fn(move |_: Request| {
-            let answer = backend.answer();
-            async move { answer }
-        }))
-    });
+    let services = backends.map(CriService::new);
     let router = Router::new(table, services.to_vec());
     // What the layers above do: the record of the call, and an error as an answer.
     let mut path = service_fn(move |mut request: Request| {
@@ -87,23 +90,17 @@ async fn sandboxes(backends: [Backend; 2]) -> Result<Vec<String>, Status> {
 
 #[tokio::test]
 async fn a_list_holds_what_all_backends_have() {
-    let ids = sandboxes([Backend::Lists("a"), Backend::Lists("b")]).await;
+    let ids = sandboxes([Fake::Lists("a"), Fake::Lists("b")]).await;
     assert_eq!(ids.expect("a list"), ["a", "b"]);
 }
 
 #[tokio::test]
 async fn a_list_fails_if_one_backend_cannot_answer() {
     let cases = [
-        ([Backend::Lists("a"), Backend::Fails], "backend two"),
-        ([Backend::Fails, Backend::Lists("b")], "backend one"),
-        (
-            [Backend::Lists("a"), Backend::BreaksOff("b")],
-            "backend two",
-        ),
-        (
-            [Backend::BreaksOff("a"), Backend::Lists("b")],
-            "backend one",
-        ),
+        ([Fake::Lists("a"), Fake::Fails], "backend two"),
+        ([Fake::Fails, Fake::Lists("b")], "backend one"),
+        ([Fake::Lists("a"), Fake::BreaksOff("b")], "backend two"),
+        ([Fake::BreaksOff("a"), Fake::Lists("b")], "backend one"),
     ];
     for (backends, who) in cases {
         let status = sandboxes(backends).await.expect_err("a shorter list");

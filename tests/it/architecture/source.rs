@@ -93,21 +93,29 @@ impl File {
         self.modules().first().copied().unwrap_or("cri")
     }
 
-    /// The top modules that this file names, with one place each, its own left out.
+    /// Whether this whole file is a module of unit tests.
+    fn is_tests(&self) -> bool {
+        self.modules().contains(&"tests")
+    }
+
+    /// The top modules that this file names outside unit tests, with one place each, its own left out.
     pub(super) fn imports(&self) -> Vec<(String, Place)> {
         let mut found = Vec::new();
-        self.walk(
-            self.tokens.clone(),
-            self.modules().len(),
-            &mut |tokens, depth| {
-                let Some(rest) = behind_root(tokens, depth) else {
-                    return;
-                };
-                for (name, line) in first_names(rest) {
-                    found.push((name, self.place(line)));
-                }
-            },
-        );
+        let around = Around {
+            modules: self.modules().len(),
+            tests: self.is_tests(),
+        };
+        self.walk(self.tokens.clone(), around, &mut |tokens, around| {
+            if around.tests {
+                return;
+            }
+            let Some(rest) = behind_root(tokens, around.modules) else {
+                return;
+            };
+            for (name, line) in first_names(rest) {
+                found.push((name, self.place(line)));
+            }
+        });
         let mut seen = BTreeSet::new();
         found.retain(|(name, _)| name != self.module() && seen.insert(name.clone()));
         found
@@ -116,7 +124,7 @@ impl File {
     /// Every place of an identifier or keyword.
     pub(super) fn idents(&self, word: &str) -> Vec<Place> {
         let mut found = Vec::new();
-        self.walk(self.tokens.clone(), 0, &mut |tokens, _| {
+        self.walk(self.tokens.clone(), Around::default(), &mut |tokens, _| {
             if let Some(line) = ident(tokens, word) {
                 found.push(self.place(line));
             }
@@ -127,7 +135,7 @@ impl File {
     /// Every place of `first::second`.
     pub(super) fn paths(&self, first: &str, second: &str) -> Vec<Place> {
         let mut found = Vec::new();
-        self.walk(self.tokens.clone(), 0, &mut |tokens, _| {
+        self.walk(self.tokens.clone(), Around::default(), &mut |tokens, _| {
             let Some(line) = ident(tokens, first) else {
                 return;
             };
@@ -145,18 +153,24 @@ impl File {
     pub(super) fn tests(&self) -> BTreeSet<String> {
         let mut found = BTreeSet::new();
         let mut is_test = false;
-        self.walk(self.tokens.clone(), 0, &mut |tokens, _| match tokens {
-            [TokenTree::Punct(p), TokenTree::Group(g), ..]
-                if p.as_char() == '#' && is_test_attribute(g.stream()) =>
-            {
-                is_test = true;
-            }
-            [TokenTree::Ident(word), TokenTree::Ident(name), ..] if *word == "fn" && is_test => {
-                found.insert(name.to_string());
-                is_test = false;
-            }
-            _ => {}
-        });
+        self.walk(
+            self.tokens.clone(),
+            Around::default(),
+            &mut |tokens, _| match tokens {
+                [TokenTree::Punct(p), TokenTree::Group(g), ..]
+                    if p.as_char() == '#' && is_test_attribute(g.stream()) =>
+                {
+                    is_test = true;
+                }
+                [TokenTree::Ident(word), TokenTree::Ident(name), ..]
+                    if *word == "fn" && is_test =>
+                {
+                    found.insert(name.to_string());
+                    is_test = false;
+                }
+                _ => {}
+            },
+        );
         found
     }
 
@@ -167,21 +181,38 @@ impl File {
         }
     }
 
-    /// Shows every position of the token tree to `see`: what stands from there on, and how many modules are around it.
-    fn walk(&self, stream: TokenStream, depth: usize, see: &mut dyn FnMut(&[TokenTree], usize)) {
+    /// Shows every position of the token tree to `see`: what stands from there on, and what is around it.
+    fn walk(&self, stream: TokenStream, around: Around, see: &mut dyn FnMut(&[TokenTree], Around)) {
         let tokens: Vec<_> = stream.into_iter().collect();
         for (at, token) in tokens.iter().enumerate() {
-            see(&tokens[at..], depth);
+            see(&tokens[at..], around);
             if let TokenTree::Group(group) = token {
-                let inner = depth + usize::from(is_module_body(&tokens[..at]));
-                self.walk(group.stream(), inner, see);
+                self.walk(group.stream(), around.inside(&tokens[..at]), see);
             }
         }
     }
 }
 
-fn is_module_body(before: &[TokenTree]) -> bool {
-    matches!(before, [.., TokenTree::Ident(word), TokenTree::Ident(_)] if *word == "mod")
+/// The modules around a place in a file.
+#[derive(Clone, Copy, Debug, Default)]
+struct Around {
+    /// How many there are.
+    modules: usize,
+    /// Whether one of them is compiled for tests only.
+    tests: bool,
+}
+
+impl Around {
+    /// What is around the inside of a group that follows these tokens.
+    fn inside(mut self, before: &[TokenTree]) -> Self {
+        if let [attributes @ .., TokenTree::Ident(word), TokenTree::Ident(_)] = before
+            && *word == "mod"
+        {
+            self.modules += 1;
+            self.tests |= matches!(attributes, [.., TokenTree::Group(last)] if last.stream().to_string() == "cfg (test)");
+        }
+        self
+    }
 }
 
 /// `test`, or a path that ends so, like `tokio::test(start_paused = true)`.
@@ -256,7 +287,8 @@ fn every_way_to_name_a_module_is_seen() {
         use crate::a::B;
         use crate::{c, d::{e, f}, router};
         fn x() { tracing::info!(x = crate::g::h(), \"crate::text\"); super::super::i::j(); super::k(); }
-        mod tests { use super::super::super::l; use super::super::m; }
+        mod inner { use super::super::super::l; use super::super::m; }
+        #[cfg(test)] mod tests { use crate::only_in_tests; }
     ";
     assert_eq!(
         names(&file("src/router/rules.rs", text)),
@@ -265,6 +297,10 @@ fn every_way_to_name_a_module_is_seen() {
     assert_eq!(names(&file("src/inspect.rs", "use super::n;")), ["n"]);
     assert_eq!(names(&file("src/inspect/mod.rs", "use super::n;")), ["n"]);
     assert_eq!(names(&file("src/main.rs", "use criscope::o;")), ["o"]);
+    assert_eq!(
+        names(&file("src/inspect/tests.rs", "use crate::p;")),
+        [""; 0]
+    );
     let tests = file(
         "src/x.rs",
         "#[test] fn a() {} #[cfg(test)] mod t { #[tokio::test(x = 1)] async fn b() {} fn c() {} }",
