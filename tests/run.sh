@@ -84,21 +84,22 @@ unpack_busybox() {
     rm -rf "$TOOLS/busybox"
     mkdir -p "$TOOLS/busybox"
     (cd "$TOOLS/busybox" && apt-get download -qq -o APT::Sandbox::User="$(id -un)" busybox-static && dpkg-deb -x ./*.deb .)
-    install -D -t "$TOOLS/bin" "$(find "$TOOLS/busybox" -name busybox -type f)"
+    install -D -t "$TOOLS/bin" "$(find "$TOOLS/busybox" -name busybox -type f -perm -u+x)"
 }
 
 # Debian starts a service as soon as its package is installed; of prometheus, docker-registry, nginx and containerd we
 # want the programs only, on ports and sockets of our own. policy-rc.d is Debian's way to say so (invoke-rc.d(8)): 101
-# means "do not". A machine that has one keeps its own. It is taken away again at once, also after an error.
+# means "do not". A machine that has one keeps its own. It goes again with the step. On the next boot
+# systemd starts them like any other installed service; "systemctl disable" them if that machine is to keep running.
 install_packages() {
-    local policy=/usr/sbin/policy-rc.d rc=0
-    if [ -e "$policy" ]; then policy=''
-    else printf '#!/bin/sh\nexit 101\n' | as_root install -m 0755 /dev/stdin "$policy"; fi
+    local policy=/usr/sbin/policy-rc.d
+    if [ ! -e "$policy" ]; then
+        # of the step's own shell, so that it runs at the end of the step whatever happens
+        trap 'as_root rm -f /usr/sbin/policy-rc.d' EXIT
+        printf '#!/bin/sh\nexit 101\n' | as_root install -m 0755 /dev/stdin "$policy"
+    fi
     # --no-remove: better an error than a machine that lost something
-    { as_root env DEBIAN_FRONTEND=noninteractive apt-get update -qq &&
-        as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends --no-remove "$@"; } || rc=$?
-    [ -z "$policy" ] || as_root rm -f "$policy"
-    return "$rc"
+    as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends --no-remove "$@"
 }
 
 step_packages() {
@@ -107,6 +108,7 @@ step_packages() {
     if [ "${#wanted[@]}" -gt 0 ]; then
         note "missing: ${wanted[*]}"
         have apt-get || die "this machine has no apt; install by other means, then run this again: ${wanted[*]}"
+        as_root env DEBIAN_FRONTEND=noninteractive apt-get update -qq
         if have busybox && ! static_busybox > /dev/null; then
             unpack_busybox
             mapfile -t wanted < <(missing)
