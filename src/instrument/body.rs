@@ -11,32 +11,44 @@ use super::guard::Guard;
 use crate::cri::outcome::Source;
 use crate::wire::{Body, BoxError};
 
+/// What the head of an answer says about its end, in case nothing else does.
+#[derive(Debug)]
+pub(super) struct Unfinished {
+    /// The HTTP status.
+    pub(super) status: http::StatusCode,
+    /// Who answers.
+    pub(super) source: Source,
+    /// `grpc-status` among the headers.
+    pub(super) in_headers: Option<End>,
+}
+
+impl Unfinished {
+    fn end(&mut self) -> End {
+        let in_headers = self.in_headers.take();
+        in_headers.unwrap_or_else(|| classify::no_status(self.status, self.source))
+    }
+}
+
 /// See [`crate::instrument`].
 #[derive(Debug)]
 pub struct InstrumentBody {
     inner: Body,
     guard: Option<Guard>,
-    source: Source,
-    /// What it means if the body ends without trailers.
-    fallback: Option<End>,
+    unfinished: Unfinished,
 }
 
 impl InstrumentBody {
-    pub(super) fn new(inner: Body, guard: Option<Guard>, source: Source, fallback: End) -> Self {
+    pub(super) fn new(inner: Body, guard: Option<Guard>, unfinished: Unfinished) -> Self {
         Self {
             inner,
             guard,
-            source,
-            fallback: Some(fallback),
+            unfinished,
         }
     }
 
-    fn finish(&mut self, end: impl FnOnce(&mut Self) -> Option<End>) {
+    fn finish(&mut self, end: impl FnOnce(&mut Unfinished) -> End) {
         if let Some(guard) = self.guard.take() {
-            match end(self) {
-                Some(end) => guard.finish(end),
-                None => drop(guard),
-            }
+            guard.finish(end(&mut self.unfinished));
         }
     }
 
@@ -47,11 +59,12 @@ impl InstrumentBody {
             }
             // hyper does not poll a body again that says it is at its end.
             if self.inner.is_end_stream() {
-                self.finish(|body| body.fallback.take());
+                self.finish(Unfinished::end);
             }
         } else if let Some(trailers) = frame.trailers_ref() {
-            let end = classify::status(trailers, self.source);
-            self.finish(|body| end.or_else(|| body.fallback.take()));
+            self.finish(|unfinished| {
+                classify::status(trailers, unfinished.source).unwrap_or_else(|| unfinished.end())
+            });
         }
     }
 }
@@ -67,8 +80,8 @@ impl HttpBody for InstrumentBody {
         let frame = ready!(Pin::new(&mut self.inner).poll_frame(cx));
         match &frame {
             Some(Ok(frame)) => self.see(frame),
-            Some(Err(error)) => self.finish(|_| Some(classify::broken(error))),
-            None => self.finish(|body| body.fallback.take()),
+            Some(Err(error)) => self.finish(|_| classify::broken(error)),
+            None => self.finish(Unfinished::end),
         }
         Poll::Ready(frame)
     }

@@ -11,7 +11,7 @@ use pin_project_lite::pin_project;
 use tokio::time::{Instant, Sleep, sleep_until};
 use tonic::Code;
 
-use super::body::InstrumentBody;
+use super::body::{InstrumentBody, Unfinished};
 use super::classify;
 use super::guard::Guard;
 use crate::cri::call::Phase;
@@ -101,6 +101,10 @@ fn answer(response: wire::Response, guard: Option<Guard>) -> Response<Instrument
     } else if let Some(guard) = &guard {
         guard.call().set_phase(Phase::Answering);
     }
-    let fallback = in_headers.unwrap_or_else(|| classify::no_status(head.status, source));
-    Response::from_parts(head, InstrumentBody::new(body, guard, source, fallback))
+    let unfinished = Unfinished {
+        status: head.status,
+        source,
+        in_headers,
+    };
+    Response::from_parts(head, InstrumentBody::new(body, guard, unfinished))
 }

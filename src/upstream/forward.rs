@@ -60,7 +60,7 @@ impl Forward {
     async fn forward(self, mut request: Request) -> Result<Response, BoxError> {
         let call = request.extensions().get::<Arc<Call>>().cloned();
         let method = call.as_ref().map_or(Method::Other, |c| c.method);
-        self.address(&mut request, method);
+        self.address(&mut request, call.as_deref());
         if let Some(call) = &call {
             call.set_phase(Phase::Connecting);
             if let Some(trace) = &call.trace {
@@ -111,11 +111,14 @@ impl Forward {
     }
 
     /// Gives the request what HTTP/2 needs, and the spelling of the service that this runtime knows.
-    fn address(&self, request: &mut Request, method: Method) {
+    fn address(&self, request: &mut Request, call: Option<&Call>) {
         let uri = request.uri();
-        let other_spelling = (method != Method::Other)
-            .then(|| respell(uri.path(), self.upstream.health().api()))
-            .flatten();
+        let api = self.upstream.health().api();
+        let as_it_is = call.is_some_and(|c| c.api == api || c.method == Method::Other);
+        let other_spelling = match as_it_is {
+            true => None,
+            false => respell(uri.path(), api),
+        };
         if uri.scheme().is_some() && uri.authority().is_some() && other_spelling.is_none() {
             return;
         }
