@@ -79,7 +79,7 @@ fn accept(backend: Arc<str>, response: Response) -> Result<Answer, Status> {
             headers: head.headers,
             body,
         }),
-        Some((code, message)) => Err(Status::new(code, message.unwrap_or_default())),
+        Some((code, message)) => Err(Status::of_backend(code, message.unwrap_or_default())),
         None => Err(Status::new(
             frame::code_of_http(head.status),
             format!("http status {}", head.status),
@@ -89,8 +89,6 @@ fn accept(backend: Arc<str>, response: Response) -> Result<Answer, Status> {
 
 /// Says which backend it was.
 pub fn blame(backend: &str, status: Status) -> Status {
-    Status::new(
-        status.code,
-        format!("backend {backend}: {}", status.message),
-    )
+    let code = status.code;
+    status.reworded(code, |text| format!("backend {backend}: {text}"))
 }

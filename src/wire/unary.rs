@@ -53,7 +53,7 @@ where
     let (head, body) = response.into_parts();
     if let Some((code, message)) = frame::status(&head.headers) {
         if code != Code::Ok {
-            return Err(Status::new(code, message.unwrap_or_default()));
+            return Err(Status::of_backend(code, message.unwrap_or_default()));
         }
     }
     let collected = Limited::new(body, MAX_ANSWER)
@@ -63,7 +63,7 @@ where
     let trailers = collected.trailers().and_then(frame::status);
     match trailers.or_else(|| frame::status(&head.headers)) {
         Some((Code::Ok, _)) => {}
-        Some((code, message)) => return Err(Status::new(code, message.unwrap_or_default())),
+        Some((code, message)) => return Err(Status::of_backend(code, message.unwrap_or_default())),
         None => {
             let text = format!(
                 "the answer has no grpc-status (http status {})",
