@@ -1,4 +1,4 @@
 //! Tests of the whole program from outside: the real binary between a caller and a runtime.
 
 mod harness;
-mod smoke_of_harness;
+mod transparency;
