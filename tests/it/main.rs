@@ -1,4 +1,7 @@
 //! Tests of the whole program from outside: the real binary between a caller and a runtime.
 
+mod cancellation;
+mod faults;
 mod harness;
-mod smoke_of_harness;
+mod streams;
+mod transparency;
