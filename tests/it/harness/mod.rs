@@ -3,7 +3,9 @@
 //! Nothing here waits for a time to pass; it waits for a condition, for [`PATIENCE`] at most.
 
 pub(crate) mod client;
+pub(crate) mod collector;
 pub(crate) mod fake;
+pub(crate) mod filler;
 pub(crate) mod proxy;
 pub(crate) mod scrape;
 pub(crate) mod script;
