@@ -4,5 +4,6 @@ mod canary;
 mod cancellation;
 mod faults;
 mod harness;
+mod otlp;
 mod streams;
 mod transparency;
