@@ -36,6 +36,7 @@
 pub mod admin;
 pub mod app;
 pub mod cli;
+pub mod client;
 pub mod config;
 pub mod cri;
 pub mod identity;
@@ -45,6 +46,7 @@ pub mod listener;
 pub mod reload;
 pub mod rescue;
 pub mod router;
+pub mod smoke;
 pub mod stack;
 pub mod telemetry;
 pub mod upstream;

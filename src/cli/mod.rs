@@ -6,6 +6,7 @@ mod completions;
 mod doctor;
 mod output;
 mod serve;
+mod smoke;
 
 use std::ffi::OsString;
 use std::io;
@@ -39,6 +40,7 @@ enum Command {
     Serve(serve::Args),
     CheckConfig(check_config::Args),
     Doctor(doctor::Args),
+    Smoke(smoke::Args),
     Completions(completions::Args),
 }
 
@@ -51,6 +53,7 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> Result<(), Failure> {
         Command::Serve(args) => serve::run(&args),
         Command::CheckConfig(args) => check_config::run(&args),
         Command::Doctor(args) => doctor::run(&args),
+        Command::Smoke(args) => Ok(smoke::run(args)?),
         Command::Completions(args) => completions::run(&args),
     }
 }
@@ -68,6 +71,9 @@ pub enum Failure {
     /// `serve` failed.
     #[error(transparent)]
     Serve(#[from] app::Error),
+    /// `smoke` failed.
+    #[error(transparent)]
+    Smoke(#[from] smoke::Error),
     /// What the command found is not good; it has been printed.
     #[error("not everything is well")]
     Found,
@@ -98,7 +104,7 @@ impl Failure {
             Self::Found => ExitCode::FAILURE,
             // `criscope doctor | head` is no failure.
             Self::Io(error) if error.kind() == io::ErrorKind::BrokenPipe => ExitCode::SUCCESS,
-            Self::Serve(_) | Self::Io(_) => {
+            Self::Serve(_) | Self::Smoke(_) | Self::Io(_) => {
                 output::error(self);
                 ExitCode::FAILURE
             }

@@ -6,9 +6,9 @@ use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
 use http_body::{Body as HttpBody, Frame, SizeHint};
-use hyper::body::Incoming;
 
 use super::Upstream;
+use super::exchange::Answer;
 use super::forward::was_reset_by_peer;
 use crate::cri::Call;
 use crate::wire::BoxError;
@@ -18,13 +18,13 @@ use crate::wire::status::Status;
 /// stream that the runtime reset is reset here with the same reason.
 #[derive(Debug)]
 pub struct UpstreamBody {
-    inner: Option<Incoming>,
+    inner: Option<Answer>,
     call: Option<Arc<Call>>,
     upstream: Arc<Upstream>,
 }
 
 impl UpstreamBody {
-    pub(super) fn new(inner: Incoming, call: Option<Arc<Call>>, upstream: Arc<Upstream>) -> Self {
+    pub(super) fn new(inner: Answer, call: Option<Arc<Call>>, upstream: Arc<Upstream>) -> Self {
         let body = Self {
             inner: Some(inner),
             call,
@@ -66,14 +66,11 @@ impl HttpBody for UpstreamBody {
             return Poll::Ready(None);
         };
         let frame = match ready!(Pin::new(inner).poll_frame(cx)) {
-            Some(Err(error)) => {
-                let error: BoxError = error.into();
-                match was_reset_by_peer(&error) {
-                    true => Some(Err(error)),
-                    false => Some(Ok(self.lost())),
-                }
-            }
-            frame => frame.map(|f| f.map_err(Into::into)),
+            Some(Err(error)) => match error.downcast_ref().is_some_and(was_reset_by_peer) {
+                true => Some(Err(error)),
+                false => Some(Ok(self.lost())),
+            },
+            frame => frame,
         };
         let is_last = match &frame {
             Some(Ok(frame)) => frame.is_trailers() || self.is_end_stream(),

@@ -6,12 +6,12 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::Duration;
 
-use hyper::client::conn::http2::SendRequest;
-use hyper_util::rt::{TokioExecutor, TokioIo};
+use bytes::Bytes;
+use h2::client::{Connection, SendRequest};
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, UnixAddr, connect, socket};
 
 use super::{Error, Upstream};
-use crate::wire::{Body, Stream, http2};
+use crate::wire::{Stream, http2};
 
 /// How often and how long to wait while the runtime's queue of new connections is full.
 const BACKLOG_TRIES: u32 = 20;
@@ -39,15 +39,12 @@ pub async fn open(path: &Path) -> io::Result<UnixStream> {
     }
 }
 
-/// The part of an HTTP/2 connection that moves its bytes.
-pub type Connection = hyper::client::conn::http2::Connection<TokioIo<Stream>, Body, TokioExecutor>;
-
 impl Upstream {
     /// Opens an HTTP/2 connection. Requests may be sent on it at once.
     ///
     /// # Errors
     /// [`Error::Connect`] and [`Error::Protocol`].
-    pub async fn connect(&self) -> Result<SendRequest<Body>, Error> {
+    pub async fn connect(&self) -> Result<SendRequest<Bytes>, Error> {
         let (sender, connection) = self.handshake().await?;
         // Each call on the connection hears of its end by itself.
         tokio::spawn(async move {
@@ -62,14 +59,16 @@ impl Upstream {
     ///
     /// # Errors
     /// As [`Upstream::connect`].
-    pub(super) async fn handshake(&self) -> Result<(SendRequest<Body>, Connection), Error> {
+    pub(super) async fn handshake(
+        &self,
+    ) -> Result<(SendRequest<Bytes>, Connection<Stream, Bytes>), Error> {
         let refused = |source| Error::Connect {
             name: self.name().clone(),
             path: self.path().to_owned(),
             source,
         };
         let stream = Stream::new(open(self.path()).await.map_err(refused)?).map_err(refused)?;
-        let connected = http2::client().handshake(TokioIo::new(stream)).await;
+        let connected = http2::client().handshake(stream).await;
         connected.map_err(|source| Error::Protocol {
             name: self.name().clone(),
             path: self.path().to_owned(),

@@ -26,7 +26,7 @@ pub enum Error {
         /// Its socket.
         path: PathBuf,
         /// What went wrong.
-        source: hyper::Error,
+        source: h2::Error,
     },
     /// The connection broke while the call was under way. It may or may not have been carried out.
     #[error("backend {name} at unix://{}: connection lost during the call", path.display())]
@@ -36,6 +36,6 @@ pub enum Error {
         /// Its socket.
         path: PathBuf,
         /// What went wrong.
-        source: hyper::Error,
+        source: h2::Error,
     },
 }

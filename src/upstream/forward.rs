@@ -3,13 +3,17 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
 
+use bytes::Bytes;
 use futures_util::future::BoxFuture;
+use h2::Reason;
+use h2::client::SendRequest;
 use http::Uri;
 use http::uri::{Authority, PathAndQuery, Scheme};
-use hyper::client::conn::http2::SendRequest;
+
 use tower::Service;
 
 use super::body::UpstreamBody;
+use super::exchange::{Answer, Fault, exchange};
 use super::{Error, Upstream};
 use crate::cri::call::Phase;
 use crate::cri::method::{ApiVersion, Class};
@@ -21,7 +25,7 @@ use crate::wire::{Body, BoxError, Request, Response};
 #[derive(Clone, Debug)]
 pub struct Forward {
     upstream: Arc<Upstream>,
-    sender: Arc<Mutex<Option<SendRequest<Body>>>>,
+    sender: Arc<Mutex<Option<SendRequest<Bytes>>>>,
 }
 
 impl Forward {
@@ -34,13 +38,13 @@ impl Forward {
     }
 
     /// The connection of this caller, opened if there is none that works.
-    async fn shared(&self) -> Result<SendRequest<Body>, Error> {
+    async fn shared(&self) -> Result<SendRequest<Bytes>, Error> {
         let existing = self
             .sender
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .clone();
-        if let Some(sender) = existing.filter(|s| !s.is_closed()) {
+        if let Some(sender) = existing {
             return Ok(sender);
         }
         // Two calls may both connect here; the second connection takes the first one's place and both work.
@@ -49,7 +53,7 @@ impl Forward {
         Ok(sender)
     }
 
-    async fn sender_for(&self, method: Method) -> Result<SendRequest<Body>, Error> {
+    async fn sender_for(&self, method: Method) -> Result<SendRequest<Bytes>, Error> {
         match method.class() {
             Class::Watch => self.upstream.connect().await,
             _ => self.shared().await,
@@ -71,8 +75,7 @@ impl Forward {
             call.backend_begins();
             call.set_phase(Phase::Waiting);
         }
-        let response = self.send(sender, request, method).await;
-        match response {
+        match self.send(sender, request, method).await {
             Ok(response) => Ok(response.map(|body| {
                 Body::boxed(UpstreamBody::new(body, call, Arc::clone(&self.upstream)))
             })),
@@ -88,29 +91,24 @@ impl Forward {
     /// Sends; once more on a new connection if the runtime closed the old one before it took the call.
     async fn send(
         &self,
-        mut sender: SendRequest<Body>,
+        sender: SendRequest<Bytes>,
         request: Request,
         method: Method,
-    ) -> Result<http::Response<hyper::body::Incoming>, BoxError> {
-        let mut error = match sender.try_send_request(request).await {
+    ) -> Result<http::Response<Answer>, BoxError> {
+        let fault = match exchange(sender, request).await {
             Ok(response) => return Ok(response),
-            Err(error) => error,
+            Err(fault) => fault,
         };
-        let error = match error.take_message() {
-            Some(unsent) => {
-                let mut sender = match method.class() {
-                    Class::Watch => self.upstream.connect().await?,
-                    _ => {
-                        *self.sender.lock().unwrap_or_else(PoisonError::into_inner) = None;
-                        self.shared().await?
-                    }
-                };
-                match sender.send_request(unsent).await {
+        let error = match fault {
+            Fault::Broken(error) => error,
+            Fault::NotSent(request, _) => {
+                *self.sender.lock().unwrap_or_else(PoisonError::into_inner) = None;
+                let sender = self.sender_for(method).await?;
+                match exchange(sender, *request).await {
                     Ok(response) => return Ok(response),
-                    Err(error) => error,
+                    Err(Fault::Broken(error) | Fault::NotSent(_, error)) => error,
                 }
             }
-            None => error.into_error(),
         };
         Err(self.upstream.explain(error))
     }
@@ -154,55 +152,26 @@ fn respell(path: &str, api: ApiVersion) -> Option<PathAndQuery> {
 impl Upstream {
     /// A stream that the runtime reset is passed on as a reset with the same reason; a connection that broke becomes
     /// an [`Error`].
-    fn explain(&self, error: hyper::Error) -> BoxError {
-        let path = || self.path().to_owned();
-        let boxed: BoxError = error.into();
-        if was_reset_by_peer(&boxed) {
-            return boxed;
+    fn explain(&self, source: h2::Error) -> BoxError {
+        if was_reset_by_peer(&source) {
+            return source.into();
         }
-        let error = match boxed.downcast::<hyper::Error>() {
-            Ok(error) => *error,
-            Err(boxed) => return boxed,
-        };
-        let protocol = is_protocol_error(&error);
         let name = self.name().clone();
-        Box::new(match protocol {
-            true => Error::Protocol {
-                name,
-                path: path(),
-                source: error,
-            },
-            false => Error::Lost {
-                name,
-                path: path(),
-                source: error,
-            },
-        })
+        let path = self.path().to_owned();
+        // Our own side found the other's bytes at fault.
+        let is_fault =
+            source.is_library() && source.reason().is_some_and(|r| r != Reason::NO_ERROR);
+        let error = match is_fault {
+            true => Error::Protocol { name, path, source },
+            false => Error::Lost { name, path, source },
+        };
+        error.into()
     }
 }
 
 /// Whether the runtime reset this one stream.
-pub(super) fn was_reset_by_peer(error: &BoxError) -> bool {
-    let mut cause: Option<&(dyn std::error::Error + 'static)> = Some(&**error);
-    while let Some(e) = cause {
-        if let Some(h2) = e.downcast_ref::<h2::Error>() {
-            return h2.is_reset() && h2.is_remote();
-        }
-        cause = e.source();
-    }
-    false
-}
-
-/// Whether our HTTP/2 implementation found the other end's bytes at fault.
-fn is_protocol_error(error: &hyper::Error) -> bool {
-    let mut cause: Option<&(dyn std::error::Error + 'static)> = Some(error);
-    while let Some(e) = cause {
-        if let Some(h2) = e.downcast_ref::<h2::Error>() {
-            return h2.is_library() && h2.reason().is_some_and(|r| r != h2::Reason::NO_ERROR);
-        }
-        cause = e.source();
-    }
-    false
+pub(super) fn was_reset_by_peer(error: &h2::Error) -> bool {
+    error.is_reset() && error.is_remote()
 }
 
 impl Service<Request> for Forward {

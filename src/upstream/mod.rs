@@ -7,6 +7,7 @@
 pub mod body;
 pub mod connect;
 pub mod error;
+pub mod exchange;
 pub mod forward;
 pub mod health;
 pub mod probe;

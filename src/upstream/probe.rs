@@ -7,10 +7,12 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use hyper::client::conn::http2::SendRequest;
+use bytes::Bytes;
+use h2::client::SendRequest;
 use tokio::time::{sleep, timeout};
 use tonic::Code;
 
+use super::exchange::{Fault, exchange};
 use super::health::Condition;
 use super::{Error, Upstream};
 use crate::cri::method::ApiVersion;
@@ -75,7 +77,7 @@ fn mark_down(upstream: &Upstream, reason: String) {
 /// One connection of the probe.
 struct Session {
     upstream: Arc<Upstream>,
-    sender: SendRequest<Body>,
+    sender: SendRequest<Bytes>,
 }
 
 impl Session {
@@ -166,10 +168,12 @@ impl Session {
     {
         let path = format!("/{}.RuntimeService/{method}", api.package());
         let mut service = tower::service_fn(|request: Request| {
-            let mut sender = self.sender.clone();
+            let sender = self.sender.clone();
             async move {
-                let response = sender.send_request(request).await?;
-                Ok::<Response, BoxError>(response.map(Body::Incoming))
+                match exchange(sender, request).await {
+                    Ok(response) => Ok::<Response, BoxError>(response.map(Body::boxed)),
+                    Err(Fault::Broken(error) | Fault::NotSent(_, error)) => Err(error.into()),
+                }
             }
         });
         match timeout(PATIENCE, unary::call(&mut service, &path, message)).await {
@@ -190,7 +194,7 @@ impl Upstream {
     /// A connection, and what resolves with the reason when it is lost.
     async fn watched(
         &self,
-    ) -> Result<(SendRequest<Body>, tokio::sync::oneshot::Receiver<String>), Error> {
+    ) -> Result<(SendRequest<Bytes>, tokio::sync::oneshot::Receiver<String>), Error> {
         let (sender, connection) = self.handshake().await?;
         let (tell, lost) = tokio::sync::oneshot::channel();
         let name = format!(

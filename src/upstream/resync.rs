@@ -8,7 +8,7 @@ use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until, timeout};
 
 use super::{Forward, Upstream};
-use crate::cri::lists::{Containers, Sandboxes};
+use crate::cri::lists::{Container, Sandbox};
 use crate::identity::{ContainerEntry, Index, SandboxEntry};
 use crate::wire::status::Status;
 use crate::wire::unary;
@@ -59,28 +59,28 @@ pub async fn fill(upstream: &Arc<Upstream>, index: &Index) -> Result<(usize, usi
     let prefix = format!("/{}.RuntimeService", upstream.health().api().package());
     let late = |_| Status::unavailable(format!("no answer for {PATIENCE:?}"));
 
+    let name = upstream.name();
     let path = format!("{prefix}/ListPodSandbox");
-    let call = unary::call::<_, (), Sandboxes>(&mut service, &path, &());
-    let sandboxes = timeout(PATIENCE, call).await.map_err(late)??.items;
-    let path = format!("{prefix}/ListContainers");
-    let call = unary::call::<_, (), Containers>(&mut service, &path, &());
-    let containers = timeout(PATIENCE, call).await.map_err(late)??.containers;
-
-    let found = (sandboxes.len(), containers.len());
-    for sandbox in sandboxes {
+    let learn = |sandbox: Sandbox| {
         let entry = SandboxEntry {
             pod: sandbox.pod(),
-            backend: Arc::clone(upstream.name()),
+            backend: Arc::clone(name),
         };
         index.insert_sandbox(sandbox.id.into(), entry);
-    }
-    for container in containers {
+    };
+    let listing = unary::each(&mut service, &path, &(), learn);
+    let sandboxes = timeout(PATIENCE, listing).await.map_err(late)??;
+
+    let path = format!("{prefix}/ListContainers");
+    let learn = |container: Container| {
         let entry = ContainerEntry {
             container: container.identity(),
             sandbox_id: container.pod_sandbox_id.as_str().into(),
-            backend: Arc::clone(upstream.name()),
+            backend: Arc::clone(name),
         };
         index.insert_container(container.id.into(), entry);
-    }
-    Ok(found)
+    };
+    let listing = unary::each(&mut service, &path, &(), learn);
+    let containers = timeout(PATIENCE, listing).await.map_err(late)??;
+    Ok((sandboxes, containers))
 }

@@ -1,6 +1,6 @@
 //! HTTP/2 settings of both sides, with the reason for each.
 
-use hyper::{client, server};
+use hyper::server;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 
 /// Room for one stream's data that nobody has read yet, in bytes. A large list then needs few window updates.
@@ -33,12 +33,14 @@ pub fn server() -> server::conn::http2::Builder<TokioExecutor> {
 }
 
 /// Calls to an upstream.
-pub fn client() -> client::conn::http2::Builder<TokioExecutor> {
-    let mut builder = client::conn::http2::Builder::new(TokioExecutor::new());
+pub fn client() -> h2::client::Builder {
+    let mut builder = h2::client::Builder::new();
     builder
-        .timer(TokioTimer::new())
+        .enable_push(false)
         .max_header_list_size(MAX_HEADER_LIST)
-        .initial_stream_window_size(STREAM_WINDOW)
-        .initial_connection_window_size(CONNECTION_WINDOW);
+        .initial_window_size(STREAM_WINDOW)
+        .initial_connection_window_size(CONNECTION_WINDOW)
+        // The runtime is trusted, and its events are small and may wait for a consumer: no guard against such.
+        .data_frame_budget(usize::MAX);
     builder
 }

@@ -5,25 +5,38 @@
 //! about reading only. It writes directly, and registers a duplicate of the descriptor for writing only after the
 //! kernel said the buffer is full, until it is empty again.
 //!
-//! Small writes are gathered, and a flush gives the other ready tasks one turn first: HEADERS, DATA, trailers and the
-//! answers to a gRPC peer's bandwidth PINGs then leave in one system call instead of four.
+//! Small writes are gathered, and a flush gives the other ready tasks one turn first: HEADERS, DATA and trailers then
+//! leave in one system call instead of three.
+//!
+//! A gRPC-Go peer sends a PING with almost every call to estimate its bandwidth. The answer to it is not urgent: it
+//! waits for company for a few milliseconds, so that it does not get between a call and its answer.
 
+use std::future::Future as _;
 use std::io::{self, IoSlice};
 use std::os::fd::AsRawFd as _;
 use std::os::unix::net::UnixStream;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
+use std::time::Duration;
 
 use bytes::{Buf, BytesMut};
 use nix::sys::socket::{MsgFlags, Shutdown, recv, sendmsg, shutdown};
 use tokio::io::unix::AsyncFd;
 use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
+use tokio::time::{Instant, Sleep, sleep};
 
 /// Writes below this many bytes are gathered; above it they go to the kernel without a copy.
 const GATHER: usize = 16 * 1024;
 
 /// How many turns of the scheduler a flush waits for more to send.
 const FLUSH_TURNS: u8 = 1;
+
+/// How long an answer to a PING waits for something else to be sent.
+const PONG_DELAY: Duration = Duration::from_millis(5);
+
+/// A PING frame with the ACK flag, less its eight bytes of payload (RFC 9113, section 6.7).
+const PONG_HEAD: [u8; 9] = [0, 0, 8, 6, 1, 0, 0, 0, 0];
+const PONG_LEN: usize = PONG_HEAD.len() + 8;
 
 /// See the module documentation.
 #[derive(Debug)]
@@ -32,6 +45,15 @@ pub struct Stream {
     writable: Option<AsyncFd<UnixStream>>,
     pending: BytesMut,
     turns: u8,
+    /// Runs while answers to PINGs wait.
+    pong_delay: Option<Pin<Box<Sleep>>>,
+    pong_waits: bool,
+}
+
+/// Whether there is nothing to send but answers to PINGs.
+fn only_pongs(pending: &[u8]) -> bool {
+    let (frames, rest) = pending.as_chunks::<PONG_LEN>();
+    rest.is_empty() && frames.iter().all(|frame| frame.starts_with(&PONG_HEAD))
 }
 
 /// Registers a socket with the runtime.
@@ -54,6 +76,8 @@ impl Stream {
             writable: None,
             pending: BytesMut::new(),
             turns: 0,
+            pong_delay: None,
+            pong_waits: false,
         })
     }
 
@@ -79,6 +103,17 @@ impl Stream {
                 Err(e) => return Poll::Ready(Err(e.into())),
             }
         }
+    }
+
+    /// Ready once the answers to PINGs have waited long enough.
+    fn poll_pong_delay(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        let delay = self
+            .pong_delay
+            .get_or_insert_with(|| Box::pin(sleep(PONG_DELAY)));
+        if !std::mem::replace(&mut self.pong_waits, true) {
+            delay.as_mut().reset(Instant::now() + PONG_DELAY);
+        }
+        delay.as_mut().poll(cx)
     }
 
     /// Sends all that was gathered.
@@ -157,13 +192,16 @@ impl AsyncWrite for Stream {
         if self.pending.is_empty() {
             return Poll::Ready(Ok(()));
         }
-        if self.turns < FLUSH_TURNS {
+        if only_pongs(&self.pending) {
+            ready!(self.poll_pong_delay(cx));
+        } else if self.turns < FLUSH_TURNS {
             self.turns += 1;
             cx.waker().wake_by_ref();
             return Poll::Pending;
         }
         ready!(self.poll_drain(cx))?;
         self.turns = 0;
+        self.pong_waits = false;
         Poll::Ready(Ok(()))
     }
 
@@ -231,6 +269,38 @@ mod tests {
             MsgFlags::empty(),
         );
         assert_eq!(n, Ok(13));
+    }
+
+    #[tokio::test]
+    async fn an_answer_to_a_ping_waits_for_company_but_not_for_ever() {
+        let (mut a, mut b) = pair();
+        let pong = [&PONG_HEAD[..], b"12345678"].concat();
+        a.write_all(&pong).await.expect("write");
+        let flushed = std::future::poll_fn(|cx| Poll::Ready(Pin::new(&mut a).poll_flush(cx))).await;
+        assert!(flushed.is_pending());
+        a.write_all(b"company").await.expect("write");
+        a.flush().await.expect("flush");
+        let mut buf = [0; 64];
+        assert_eq!(
+            b.read(&mut buf).await.expect("read"),
+            pong.len() + 7,
+            "one write"
+        );
+
+        a.write_all(&pong).await.expect("write");
+        a.flush().await.expect("flush by itself");
+        assert_eq!(b.read(&mut buf).await.expect("read"), pong.len());
+    }
+
+    #[test]
+    fn only_answers_to_pings_may_wait() {
+        let pong = [&PONG_HEAD[..], b"12345678"].concat();
+        let mut ping = pong.clone();
+        ping[4] = 0;
+        assert!(only_pongs(&[&pong[..], &pong].concat()));
+        assert!(!only_pongs(&ping));
+        assert!(!only_pongs(&pong[1..]));
+        assert!(!only_pongs(&[&pong[..], b"x"].concat()));
     }
 
     #[tokio::test]

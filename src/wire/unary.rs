@@ -1,5 +1,6 @@
 //! Calls that criscope makes itself: a request message out, an answer message back.
 
+use bytes::{Buf, BytesMut};
 use http_body_util::{BodyExt, Limited};
 use prost::Message;
 use tonic::Code;
@@ -11,6 +12,9 @@ use super::{Body, BoxError, Request, Response};
 
 /// Largest answer taken, in bytes. A list of some ten thousand containers.
 const MAX_ANSWER: usize = 64 << 20;
+
+/// Largest element of a list that is read one by one, in bytes.
+const MAX_ELEMENT: usize = 16 << 20;
 
 /// A request of criscope's own to `path` (`/runtime.v1.RuntimeService/Version`).
 ///
@@ -31,6 +35,53 @@ pub fn request(path: &str, message: &[u8]) -> Result<Request, Status> {
         .map_err(|e| invalid(&e))
 }
 
+/// Sends a request and takes the head of the answer.
+async fn begin<S, Q>(service: &mut S, path: &str, message: &Q) -> Result<Response, Status>
+where
+    S: Service<Request, Response = Response, Error = BoxError>,
+    Q: Message,
+{
+    let request = request(path, &message.encode_to_vec())?;
+    let response = service
+        .ready()
+        .await
+        .map_err(unavailable)?
+        .call(request)
+        .await
+        .map_err(unavailable)?;
+    match frame::status(response.headers()) {
+        Some((code, message)) if code != Code::Ok => {
+            Err(Status::of_backend(code, message.unwrap_or_default()))
+        }
+        _ => Ok(response),
+    }
+}
+
+#[allow(clippy::needless_pass_by_value)]
+fn unavailable(error: BoxError) -> Status {
+    Status::unavailable(error.to_string())
+}
+
+/// Whether an answer ended well.
+fn end(head: &http::response::Parts, trailers: Option<&http::HeaderMap>) -> Result<(), Status> {
+    let status = trailers.and_then(frame::status);
+    match status.or_else(|| frame::status(&head.headers)) {
+        Some((Code::Ok, _)) => Ok(()),
+        Some((code, message)) => Err(Status::of_backend(code, message.unwrap_or_default())),
+        None => {
+            let text = format!(
+                "the answer has no grpc-status (http status {})",
+                head.status
+            );
+            Err(Status::new(frame::code_of_http(head.status), text))
+        }
+    }
+}
+
+fn not_a_message() -> Status {
+    Status::new(Code::Internal, "the answer is not one whole message")
+}
+
 /// Makes a call.
 ///
 /// # Errors
@@ -41,42 +92,194 @@ where
     Q: Message,
     A: Message + Default,
 {
-    let request = request(path, &message.encode_to_vec())?;
-    let unavailable = |e: BoxError| Status::unavailable(e.to_string());
-    let response = service
-        .ready()
-        .await
-        .map_err(unavailable)?
-        .call(request)
-        .await
-        .map_err(unavailable)?;
-    let (head, body) = response.into_parts();
-    if let Some((code, message)) = frame::status(&head.headers) {
-        if code != Code::Ok {
-            return Err(Status::of_backend(code, message.unwrap_or_default()));
-        }
-    }
+    let (head, body) = begin(service, path, message).await?.into_parts();
     let collected = Limited::new(body, MAX_ANSWER)
         .collect()
         .await
         .map_err(unavailable)?;
-    let trailers = collected.trailers().and_then(frame::status);
-    match trailers.or_else(|| frame::status(&head.headers)) {
-        Some((Code::Ok, _)) => {}
-        Some((code, message)) => return Err(Status::of_backend(code, message.unwrap_or_default())),
-        None => {
-            let text = format!(
-                "the answer has no grpc-status (http status {})",
-                head.status
-            );
-            return Err(Status::new(frame::code_of_http(head.status), text));
-        }
-    }
+    end(&head, collected.trailers())?;
     let bytes = collected.to_bytes();
-    let invalid = || Status::new(Code::Internal, "the answer is not one whole message");
     let message = Head::read(&bytes)
         .filter(|head| !head.compressed)
         .and_then(|head| bytes.get(frame::HEADER..frame::HEADER.checked_add(head.len)?))
-        .ok_or_else(invalid)?;
-    A::decode(message).map_err(|_| invalid())
+        .ok_or_else(not_a_message)?;
+    A::decode(message).map_err(|_| not_a_message())
+}
+
+/// Makes a call whose answer is a list in the field number 1, and gives the elements one by one: the list itself is never
+/// held. Returns how many there were.
+///
+/// # Errors
+/// As [`call`]; elements may have been given before.
+pub async fn each<S, Q, I>(
+    service: &mut S,
+    path: &str,
+    message: &Q,
+    mut give: impl FnMut(I),
+) -> Result<usize, Status>
+where
+    S: Service<Request, Response = Response, Error = BoxError>,
+    Q: Message,
+    I: Message + Default,
+{
+    let (head, mut body) = begin(service, path, message).await?.into_parts();
+    let mut buffer = BytesMut::new();
+    let mut missing = None;
+    let mut count = 0;
+    let mut trailers = None;
+    while let Some(frame) = body.frame().await {
+        match frame.map_err(unavailable)?.into_data() {
+            Ok(data) => buffer.extend_from_slice(&data),
+            Err(frame) => {
+                trailers = frame.into_trailers().ok();
+                break;
+            }
+        }
+        if missing.is_none() {
+            missing = Head::read(&buffer);
+            match missing {
+                Some(head) if head.compressed => return Err(not_a_message()),
+                Some(_) => buffer.advance(frame::HEADER),
+                None => continue,
+            }
+        }
+        while let Some(field) = take_field(&mut buffer)? {
+            if let Some(element) = field {
+                give(I::decode(element).map_err(|_| not_a_message())?);
+                count += 1;
+            }
+        }
+    }
+    end(&head, trailers.as_ref())?;
+    if missing.is_none() || !buffer.is_empty() {
+        return Err(not_a_message());
+    }
+    Ok(count)
+}
+
+/// Takes a whole field off the buffer: `Some(Some(bytes))` for an element of field 1, `Some(None)` for any other field,
+/// `None` if the buffer does not hold a whole one yet (Protobuf encoding, "message structure").
+fn take_field(buffer: &mut BytesMut) -> Result<Option<Option<BytesMut>>, Status> {
+    use prost::encoding::{WireType, decode_key, decode_varint};
+    /// The longest key and length: two varints of ten bytes.
+    const LONGEST_HEAD: usize = 20;
+    let mut rest = &buffer[..];
+    let bad = |rest: &[u8]| match rest.len() {
+        // A varint may be cut where the buffer ends; one that is not is wrong.
+        len if len < LONGEST_HEAD => Ok(None),
+        _ => Err(not_a_message()),
+    };
+    if rest.is_empty() {
+        return Ok(None);
+    }
+    let Ok((tag, wire_type)) = decode_key(&mut rest) else {
+        return bad(buffer);
+    };
+    let len = match wire_type {
+        WireType::Varint => match decode_varint(&mut rest) {
+            Ok(_) => 0,
+            Err(_) => return bad(buffer),
+        },
+        WireType::SixtyFourBit => 8,
+        WireType::ThirtyTwoBit => 4,
+        WireType::LengthDelimited => match decode_varint(&mut rest) {
+            Ok(len) => usize::try_from(len).unwrap_or(usize::MAX),
+            Err(_) => return bad(buffer),
+        },
+        WireType::StartGroup | WireType::EndGroup => return Err(not_a_message()),
+    };
+    if len > MAX_ELEMENT {
+        let text = format!("an element of the list has {len} bytes");
+        return Err(Status::new(Code::ResourceExhausted, text));
+    }
+    if rest.len() < len {
+        return Ok(None);
+    }
+    let head = buffer.len() - rest.len();
+    buffer.advance(head);
+    let field = buffer.split_to(len);
+    let is_element = tag == 1 && wire_type == WireType::LengthDelimited;
+    Ok(Some(is_element.then_some(field)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cri::v1;
+    use http_body::Frame;
+    use http_body_util::StreamBody;
+
+    /// A service that answers with these bytes in pieces of `size`.
+    fn answering(
+        bytes: Vec<u8>,
+        size: usize,
+        code: i32,
+    ) -> impl Service<Request, Response = Response, Error = BoxError, Future: Send> {
+        tower::service_fn(move |_| {
+            let bytes = bytes.clone();
+            async move {
+                let mut frames: Vec<Result<Frame<bytes::Bytes>, BoxError>> = bytes
+                    .chunks(size)
+                    .map(|c| Ok(Frame::data(bytes::Bytes::copy_from_slice(c))))
+                    .collect();
+                let mut trailers = http::HeaderMap::new();
+                trailers.insert("grpc-status", code.into());
+                frames.push(Ok(Frame::trailers(trailers)));
+                let body = StreamBody::new(futures_util::stream::iter(frames));
+                Ok(Response::new(Body::boxed(body)))
+            }
+        })
+    }
+
+    fn list() -> Vec<u8> {
+        let items = (0..50)
+            .map(|i| v1::PodSandbox {
+                id: format!("id-{i}"),
+                runtime_handler: "x".repeat(i),
+                ..Default::default()
+            })
+            .collect();
+        let message = v1::ListPodSandboxResponse { items }.encode_to_vec();
+        frame::frame(&message).expect("small").to_vec()
+    }
+
+    #[tokio::test]
+    async fn a_list_in_any_pieces_gives_every_element() {
+        for size in [1, 2, 3, 7, 64, 100_000] {
+            let mut ids = Vec::new();
+            let count = each(
+                &mut answering(list(), size, 0),
+                "/x",
+                &(),
+                |s: v1::PodSandbox| {
+                    ids.push(s.id);
+                },
+            )
+            .await
+            .map_err(|e| e.message);
+            assert_eq!(count, Ok(50), "pieces of {size}");
+            assert_eq!(ids[49], "id-49");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_list_that_is_cut_or_fails_is_an_error() {
+        let mut cut = list();
+        cut.truncate(cut.len() - 1);
+        for (bytes, code) in [
+            (cut, 0),
+            (list(), 14),
+            (vec![], 0),
+            (vec![0, 0, 0, 0, 1, 0xff], 0),
+        ] {
+            let got = each(
+                &mut answering(bytes, 64, code),
+                "/x",
+                &(),
+                |_: v1::PodSandbox| {},
+            )
+            .await;
+            assert!(got.is_err());
+        }
+    }
 }

@@ -1,7 +1,7 @@
 //! Spans to an OpenTelemetry collector over OTLP/gRPC. Off unless an endpoint is set.
 //!
 //! Spans of calls are built when a call ends and handed to [`SpanSink`]. Spans of work in the background (target
-//! `criscope`, level info or above) come through [`Otlp::layer`] and take the same way out.
+//! `criscope`, level info or above) come through [`layer`] and take the same way out.
 //!
 //! The standard `OTEL_*` variables work where the configuration leaves room for them: endpoint and timeout of the
 //! configuration win, headers, resource attributes, service name and batch limits (`OTEL_BSP_*`) come from the
@@ -94,17 +94,11 @@ impl Otlp {
             .build()
             .map_err(|source| OtlpError::Exporter { endpoint, source })?;
 
-        let number = |name: &str, default: u64| {
-            env(name)
-                .and_then(|v| v.trim().parse().ok())
-                .unwrap_or(default)
-        };
-        let pending = usize::try_from(number("OTEL_BSP_MAX_QUEUE_SIZE", 2048))
-            .unwrap_or(2048)
-            .clamp(1, 1 << 16);
+        let number = |name: &str| env(name)?.trim().parse().ok().filter(|n: &u64| *n > 0);
+        let pending = number("OTEL_BSP_MAX_QUEUE_SIZE").map_or(2048, |n| n.min(1 << 16) as usize);
         let limits = Limits {
             pending,
-            export: Duration::from_millis(number("OTEL_BSP_EXPORT_TIMEOUT", 30_000)),
+            export: Duration::from_millis(number("OTEL_BSP_EXPORT_TIMEOUT").unwrap_or(30_000)),
         };
         // The builder reads the delay and the batch size from the environment itself.
         let batch = BatchConfigBuilder::default()

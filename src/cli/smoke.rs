@@ -1,0 +1,269 @@
+//! `criscope smoke`: runs one pod through a CRI socket and shows what each step took.
+
+use std::io::{self, IsTerminal, Write};
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use tokio::runtime;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::mpsc;
+
+use crate::client::{self, ClientError};
+use crate::smoke::timeline::{Progress, Step};
+use crate::smoke::waterfall::{self, Look};
+use crate::smoke::{self, Options, Report};
+
+/// Columns where there is no terminal to ask.
+const COLUMNS: usize = 100;
+
+/// Run one pod through a CRI socket and show what each step took.
+///
+/// Works with any CRI v1 runtime and needs no network: the image is assembled from this machine's static busybox and
+/// served to the runtime from a small registry inside this command. Everything made is removed again, also after a
+/// failure or Ctrl-C. Exit code 0 if every step succeeded, 1 otherwise.
+#[derive(Clone, Debug, clap::Args)]
+pub(super) struct Args {
+    /// The CRI socket
+    #[arg(
+        long,
+        value_name = "URI",
+        default_value = "unix:///run/criscope/criscope.sock"
+    )]
+    endpoint: String,
+    /// Use this image (with sh, echo and sleep in it) instead of the built-in one
+    #[arg(long, value_name = "REF")]
+    image: Option<String>,
+    /// The static busybox to make the built-in image of [default: the machine's]
+    #[arg(long, value_name = "PATH", conflicts_with = "image")]
+    busybox: Option<PathBuf>,
+    /// Runtime handler [default: the runtime's]
+    #[arg(long, value_name = "NAME")]
+    handler: Option<String>,
+    /// Run the pod in the host's network, which needs no CNI
+    #[arg(long)]
+    host_network: bool,
+    /// Print one JSON object instead of the waterfall
+    #[arg(long)]
+    json: bool,
+    /// Leave the pod running, also after a failure, and say how to remove it
+    #[arg(long)]
+    keep: bool,
+    /// Where the built-in image is served; port 0 is any free one
+    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:0")]
+    registry_listen: SocketAddr,
+    /// Parent of the pod's log directory, which the runtime must see too [default: the temporary directory]
+    #[arg(long, value_name = "DIR")]
+    log_dir: Option<PathBuf>,
+    /// The pod's parent cgroup [default: what fits the runtime's cgroup driver]
+    #[arg(long, value_name = "CGROUP")]
+    cgroup_parent: Option<String>,
+    /// Time for all steps together (500ms, 60s, 2m)
+    #[arg(long, value_name = "TIME", default_value = "60s", value_parser = duration)]
+    timeout: Duration,
+}
+
+/// Why the command ends with exit code 1.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// `--endpoint` cannot be used.
+    #[error(transparent)]
+    Endpoint(#[from] ClientError),
+    /// The command could not begin.
+    #[error("cannot start: {0}")]
+    Start(#[source] io::Error),
+    /// The result could not be written.
+    #[error("cannot write the result: {0}")]
+    Output(#[source] io::Error),
+    /// A step failed. It has been shown already.
+    #[error("smoke failed at {0}")]
+    Failed(&'static str),
+}
+
+/// Runs the command.
+pub(super) fn run(args: Args) -> Result<(), Error> {
+    let json = args.json;
+    let options = options(args)?;
+    let report = runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(Error::Start)?
+        .block_on(run_all(&options))?;
+    let mut out = io::stdout().lock();
+    let written = if json {
+        let text = serde_json::to_string_pretty(&report).map_err(io::Error::from);
+        text.and_then(|text| writeln!(out, "{text}"))
+    } else {
+        let look = Look {
+            width: columns(),
+            colour: colour(&out),
+            unicode: unicode(),
+        };
+        out.write_all(text(&report, look).as_bytes())
+    };
+    written.and_then(|()| out.flush()).map_err(Error::Output)?;
+    match report.failed() {
+        Some(step) => Err(Error::Failed(step.name)),
+        None => Ok(()),
+    }
+}
+
+fn options(args: Args) -> Result<Options, Error> {
+    Ok(Options {
+        socket: client::socket_path(&args.endpoint)?,
+        run: smoke::new_run_id().map_err(Error::Start)?,
+        image: args.image,
+        busybox: args.busybox,
+        handler: args.handler,
+        host_network: args.host_network,
+        keep: args.keep,
+        registry_listen: args.registry_listen,
+        log_dir: args.log_dir.unwrap_or_else(std::env::temp_dir),
+        cgroup_parent: args.cgroup_parent,
+        timeout: args.timeout,
+    })
+}
+
+async fn run_all(options: &Options) -> Result<Report, Error> {
+    let mut interrupts = interrupts().map_err(Error::Start)?;
+    let stderr = io::stderr();
+    let mut progress = Lines {
+        terminal: stderr.is_terminal(),
+        colour: colour(&stderr),
+    };
+    Ok(smoke::run(options, &mut progress, &mut interrupts).await)
+}
+
+/// SIGINT and SIGTERM, each as its own message.
+fn interrupts() -> io::Result<mpsc::Receiver<&'static str>> {
+    let (sender, receiver) = mpsc::channel(4);
+    for (kind, word) in [
+        (SignalKind::interrupt(), "interrupted"),
+        (SignalKind::terminate(), "terminated"),
+    ] {
+        let mut signals = signal(kind)?;
+        let sender = sender.clone();
+        tokio::spawn(async move {
+            while signals.recv().await.is_some() && sender.send(word).await.is_ok() {
+                tell(&format!(
+                    "\n  {word}: the call in flight ends, then everything is removed; again to break it off\n"
+                ));
+            }
+        });
+    }
+    Ok(receiver)
+}
+
+/// A line per step on stderr, so that stdout has the result only.
+struct Lines {
+    terminal: bool,
+    colour: bool,
+}
+
+impl Progress for Lines {
+    fn begins(&mut self, name: &'static str) {
+        if self.terminal {
+            tell(&format!("  ..    {name}"));
+        }
+    }
+
+    fn ended(&mut self, step: &Step) {
+        let clear = if self.terminal { "\r\x1b[2K" } else { "" };
+        let line = waterfall::progress(step, self.colour);
+        tell(&format!("{clear}{line}\n"));
+    }
+}
+
+/// Writes to standard error. That nobody reads it any more (`2>&1 | head`) must not stop the steps half-way.
+fn tell(text: &str) {
+    let _ = io::stderr().write_all(text.as_bytes());
+}
+
+/// The waterfall with what stands above and below it.
+fn text(report: &Report, look: Look) -> String {
+    let runtime = report.runtime.as_ref().map_or_else(
+        || "no runtime".to_owned(),
+        |it| format!("{} {} (CRI {})", it.name, it.version, it.api_version),
+    );
+    let bars = waterfall::render(&report.steps, look);
+    let end = match report.failed() {
+        None => format!(
+            "ok: {} steps in {}\n",
+            report.steps.len(),
+            waterfall::time(Duration::from_secs_f64(report.total_ms / 1e3))
+        ),
+        Some(step) => format!("failed: {}\n", step.name),
+    };
+    format!(
+        "\n{runtime} at {}\n{bars}{end}{}",
+        report.endpoint,
+        remains(report)
+    )
+}
+
+fn remains(report: &Report) -> String {
+    if report.left.is_empty() {
+        return String::new();
+    }
+    let word = if report.kept { "kept" } else { "left behind" };
+    let mut text = format!("{word}:\n");
+    for left in &report.left {
+        text.push_str(&format!("  {}\n    remove: {}\n", left.what, left.remove));
+    }
+    text
+}
+
+/// Whether to colour: only for a terminal, and not if the environment has a NO_COLOR that is not empty (no-color.org).
+fn colour(stream: &impl IsTerminal) -> bool {
+    stream.is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
+}
+
+/// Whether the locale has block characters.
+fn unicode() -> bool {
+    // The first that is set and not empty decides (POSIX, "Internationalization variables").
+    ["LC_ALL", "LC_CTYPE", "LANG"]
+        .iter()
+        .find_map(|name| std::env::var(name).ok().filter(|value| !value.is_empty()))
+        .is_some_and(|locale| {
+            let locale = locale.to_ascii_lowercase();
+            locale.contains("utf-8") || locale.contains("utf8")
+        })
+}
+
+fn columns() -> usize {
+    terminal_size::terminal_size().map_or(COLUMNS, |(width, _)| usize::from(width.0))
+}
+
+/// A whole number with `ms`, `s` or `m`.
+fn duration(text: &str) -> Result<Duration, String> {
+    let split = text
+        .find(|c: char| !c.is_ascii_digit())
+        .unwrap_or(text.len());
+    let (number, unit) = text.split_at(split);
+    let number: u64 = number
+        .parse()
+        .map_err(|_| format!("{text:?} is not a time: write 500ms, 60s or 2m"))?;
+    match unit {
+        "ms" => Ok(Duration::from_millis(number)),
+        "s" => Ok(Duration::from_secs(number)),
+        "m" => Ok(Duration::from_secs(number.saturating_mul(60))),
+        _ => Err(format!(
+            "{text:?} has no unit that is known: write 500ms, 60s or 2m"
+        )),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_need_a_unit() {
+        assert_eq!(duration("500ms"), Ok(Duration::from_millis(500)));
+        assert_eq!(duration("60s"), Ok(Duration::from_secs(60)));
+        assert_eq!(duration("2m"), Ok(Duration::from_secs(120)));
+        for bad in ["", "5", "s", "-1s", "1h", "1.5s", "99999999999999999999s"] {
+            assert!(duration(bad).is_err(), "{bad}");
+        }
+    }
+}

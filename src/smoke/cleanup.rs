@@ -1,0 +1,167 @@
+//! Removes what a run left that failed or was interrupted. What was made is asked of the runtime, by label: a call that
+//! broke off may have made something all the same.
+
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use tokio::time::sleep;
+
+use super::cri::Cri;
+use super::flow::{Made, remove_image, remove_sandbox, stop_sandbox};
+use super::pod;
+use super::steps::image_status;
+use super::timeline::StepError;
+use super::{Left, Options};
+use crate::cri::v1::{ListPodSandboxRequest, PodSandboxFilter};
+
+/// How long is waited for what a call brings that was not answered.
+const LATE: Duration = Duration::from_secs(2);
+/// How long a removal that fails is tried again.
+const RETRY: Duration = Duration::from_secs(10);
+/// How often is looked.
+const POLL: Duration = Duration::from_millis(100);
+
+/// Removes sandboxes with their containers, then the image. Tries all of it, and tells what is left.
+pub(super) async fn remove_all(
+    cri: &Cri,
+    run: &str,
+    made: &mut Made,
+) -> Result<((), String), StepError> {
+    let mut removed = Vec::new();
+    let mut failed = Vec::new();
+    if made.sandbox_asked {
+        let may_come = made.sandbox_may_come.load(Ordering::Relaxed);
+        match remove_sandboxes(cri, run, may_come).await {
+            Ok(0) => made.forget_sandbox(),
+            Ok(count) => {
+                removed.push(format!("{count} pod"));
+                made.forget_sandbox();
+            }
+            Err(error) => failed.push(error),
+        }
+    }
+    if let Some(reference) = made.own_image.clone() {
+        let may_come = made.image_may_come.load(Ordering::Relaxed);
+        match remove_own_image(cri, &reference, may_come).await {
+            Ok(found) => {
+                removed.extend(found.then(|| "the image".to_owned()));
+                made.own_image = None;
+            }
+            Err(error) => failed.push(error),
+        }
+    }
+    if let Some(first) = failed.into_iter().next() {
+        return Err(first);
+    }
+    let word = if removed.is_empty() {
+        "nothing to remove".to_owned()
+    } else {
+        format!("removed {}", removed.join(" and "))
+    };
+    Ok(((), word))
+}
+
+/// Stops and removes every sandbox of this run, and gives their number.
+async fn remove_sandboxes(cri: &Cri, run: &str, may_come: bool) -> Result<usize, StepError> {
+    let start = Instant::now();
+    let found = loop {
+        let found = list(cri, run).await?;
+        if !found.is_empty() || !may_come || start.elapsed() >= LATE {
+            break found;
+        }
+        sleep(POLL).await;
+    };
+    for sandbox in &found {
+        remove_one(cri, sandbox).await?;
+    }
+    Ok(found.len())
+}
+
+/// Stops and removes a sandbox. Tried again as long as there is time: a call that was broken off may hold the container
+/// in a state ("starting") in which it cannot be removed.
+async fn remove_one(cri: &Cri, sandbox: &str) -> Result<(), StepError> {
+    let start = Instant::now();
+    loop {
+        let removed = async {
+            stop_sandbox(cri, sandbox).await?;
+            remove_sandbox(cri, sandbox).await
+        };
+        match removed.await {
+            Err(_) if start.elapsed() < RETRY => sleep(POLL).await,
+            ended => return ended,
+        }
+    }
+}
+
+/// Removes the image if it is there, and says whether it was. A pull that still runs may bring it back once.
+async fn remove_own_image(cri: &Cri, reference: &str, may_come: bool) -> Result<bool, StepError> {
+    let start = Instant::now();
+    let mut removed = false;
+    loop {
+        let (present, _) = image_status(cri, reference).await?;
+        if present.is_some() {
+            remove_image(cri, reference).await?;
+            removed = true;
+        } else if removed || !may_come || start.elapsed() >= LATE {
+            return Ok(removed);
+        }
+        sleep(POLL).await;
+    }
+}
+
+async fn list(cri: &Cri, run: &str) -> Result<Vec<String>, StepError> {
+    let request = cri.request(ListPodSandboxRequest {
+        filter: Some(PodSandboxFilter {
+            label_selector: pod::labels(run),
+            ..Default::default()
+        }),
+    });
+    let answer = cri.runtime().list_pod_sandbox(request).await?.into_inner();
+    Ok(answer.items.into_iter().map(|item| item.id).collect())
+}
+
+impl Made {
+    fn forget_sandbox(&mut self) {
+        self.sandbox_asked = false;
+        self.sandbox = None;
+        self.container = None;
+    }
+
+    /// Whether there is anything at the runtime to be removed.
+    pub(super) fn anything(&self) -> bool {
+        self.sandbox_asked || self.own_image.is_some()
+    }
+
+    /// What is still there.
+    pub(super) fn left(&self, options: &Options) -> Vec<Left> {
+        let run = &options.run;
+        let crictl = format!(
+            "crictl --runtime-endpoint unix://{}",
+            options.socket.display()
+        );
+        let mut left = Vec::new();
+        match &self.sandbox {
+            Some(id) => left.push(Left {
+                what: format!("pod sandbox {id}"),
+                remove: format!("{crictl} rmp -f {id}"),
+            }),
+            None if self.sandbox_asked => left.push(Left {
+                what: format!("perhaps a pod with the label {}={run}", pod::RUN_LABEL),
+                remove: format!(
+                    "{crictl} pods -q --label {}={run} | xargs -r {crictl} rmp -f",
+                    pod::RUN_LABEL
+                ),
+            }),
+            None => {}
+        }
+        left.extend(self.own_image.iter().map(|image| Left {
+            what: format!("image {image}"),
+            remove: format!("{crictl} rmi {image}"),
+        }));
+        left.extend(self.log_dir.iter().map(|logs| Left {
+            what: format!("directory {}", logs.display()),
+            remove: format!("rm -r {}", logs.display()),
+        }));
+        left
+    }
+}

@@ -1,0 +1,40 @@
+//! The runtime's clients with one deadline for all calls, which every call tells the runtime (`grpc-timeout`).
+
+use std::time::{Duration, Instant};
+
+use tonic::Request;
+use tonic::transport::Channel;
+
+use crate::client;
+use crate::cri::v1::image_service_client::ImageServiceClient;
+use crate::cri::v1::runtime_service_client::RuntimeServiceClient;
+
+/// See the module documentation. Cheap to make: the channel is shared.
+#[derive(Clone, Debug)]
+pub(super) struct Cri {
+    channel: Channel,
+    deadline: Instant,
+}
+
+impl Cri {
+    pub(super) fn new(channel: Channel, deadline: Instant) -> Self {
+        Self { channel, deadline }
+    }
+
+    pub(super) fn runtime(&self) -> RuntimeServiceClient<Channel> {
+        client::runtime(self.channel.clone())
+    }
+
+    pub(super) fn images(&self) -> ImageServiceClient<Channel> {
+        client::images(self.channel.clone())
+    }
+
+    /// A request that carries what is left of the time.
+    pub(super) fn request<T>(&self, message: T) -> Request<T> {
+        let mut request = Request::new(message);
+        let left = self.deadline.saturating_duration_since(Instant::now());
+        // Zero would be "no time at all" on some servers and "no deadline" on others.
+        request.set_timeout(left.max(Duration::from_millis(1)));
+        request
+    }
+}

@@ -1,0 +1,230 @@
+//! Reads a container's log back: the CRI log format, one line `TIME STREAM TAGS MESSAGE` per write (Kubernetes,
+//! `kubelet-cri-logging`). A tag `P` marks a line that goes on in the next one of the same stream, `F` its end.
+
+use std::path::Path;
+use std::time::Duration;
+use std::{fs, io};
+
+use tokio::time::{Instant, sleep};
+
+/// Where a line came from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stream {
+    /// Standard output.
+    Stdout,
+    /// Standard error.
+    Stderr,
+}
+
+/// A whole line, put together from its parts.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Line {
+    /// From where.
+    pub stream: Stream,
+    /// Without the newline.
+    pub message: String,
+}
+
+/// Why a log cannot be read.
+#[derive(Debug, thiserror::Error)]
+pub enum LogError {
+    /// A line is not in the format.
+    #[error("line {number} of the log is not in the CRI format: {reason}")]
+    Format {
+        /// Counted from 1.
+        number: usize,
+        /// What is wrong.
+        reason: &'static str,
+    },
+    /// The file cannot be read.
+    #[error("cannot read the log {path}: {source}")]
+    Read {
+        /// The file.
+        path: String,
+        /// Why.
+        source: io::Error,
+    },
+    /// What was looked for did not come.
+    #[error("the log {path} does not have {missing:?} after {waited:?}")]
+    Missing {
+        /// The file.
+        path: String,
+        /// The message.
+        missing: String,
+        /// How long it was waited for.
+        waited: Duration,
+    },
+}
+
+/// The whole lines of a log. An unfinished last line, which is still being written, is left out.
+pub fn parse(log: &str) -> Result<Vec<Line>, LogError> {
+    let mut lines = Vec::new();
+    let mut parts: [String; 2] = Default::default();
+    for (index, raw) in log.split_inclusive('\n').enumerate() {
+        let Some(raw) = raw.strip_suffix('\n') else {
+            break;
+        };
+        let (stream, whole, message) = entry(raw).map_err(|reason| LogError::Format {
+            number: index + 1,
+            reason,
+        })?;
+        let part = &mut parts[stream as usize];
+        part.push_str(message);
+        if whole {
+            lines.push(Line {
+                stream,
+                message: std::mem::take(part),
+            });
+        }
+    }
+    Ok(lines)
+}
+
+/// Stream, whether the line ends here, and the message.
+fn entry(raw: &str) -> Result<(Stream, bool, &str), &'static str> {
+    let mut fields = raw.splitn(4, ' ');
+    let time = fields.next().unwrap_or_default();
+    if !is_rfc3339_nano(time) {
+        return Err("no RFC 3339 time at its start");
+    }
+    let stream = match fields.next() {
+        Some("stdout") => Stream::Stdout,
+        Some("stderr") => Stream::Stderr,
+        _ => return Err("the stream is neither stdout nor stderr"),
+    };
+    // Tags are separated by colons; the first one says whether the line ends.
+    let whole = match fields.next().and_then(|tags| tags.split(':').next()) {
+        Some("F") => true,
+        Some("P") => false,
+        _ => return Err("the tag is neither P nor F"),
+    };
+    let message = fields.next().ok_or("no message")?;
+    Ok((stream, whole, message))
+}
+
+/// The shape of Go's `time.RFC3339Nano`, which trims trailing zeros of the fraction: `2026-01-02T03:04:05.6789+01:00`.
+fn is_rfc3339_nano(text: &str) -> bool {
+    let (Some(date), Some(rest)) = (text.get(..19), text.get(19..)) else {
+        return false;
+    };
+    let shaped = |text: &str, shape: &str| {
+        text.len() == shape.len()
+            && text
+                .bytes()
+                .zip(shape.bytes())
+                .all(|(byte, want)| match want {
+                    b'0' => byte.is_ascii_digit(),
+                    want => byte == want,
+                })
+    };
+    let digits = rest.strip_prefix('.').map_or(0, |fraction| {
+        fraction.bytes().take_while(u8::is_ascii_digit).count()
+    });
+    if rest.starts_with('.') && !(1..=9).contains(&digits) {
+        return false;
+    }
+    let zone = &rest[if digits > 0 { digits + 1 } else { 0 }..];
+    shaped(date, "0000-00-00T00:00:00")
+        && (zone == "Z" || shaped(zone, "+00:00") || shaped(zone, "-00:00"))
+}
+
+/// Waits until the log at `path` has all of `wanted`, and returns how many lines it has then. Runtimes write it after
+/// the container wrote, so a line may come late.
+pub async fn wait_for(path: &Path, wanted: &[Line], patience: Duration) -> Result<usize, LogError> {
+    let start = Instant::now();
+    loop {
+        let text = match fs::read_to_string(path) {
+            Ok(text) => text,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => String::new(),
+            Err(source) => {
+                return Err(LogError::Read {
+                    path: path.display().to_string(),
+                    source,
+                });
+            }
+        };
+        let lines = parse(&text)?;
+        let Some(missing) = wanted.iter().find(|line| !lines.contains(line)) else {
+            return Ok(lines.len());
+        };
+        if start.elapsed() >= patience {
+            return Err(LogError::Missing {
+                path: path.display().to_string(),
+                missing: missing.message.clone(),
+                waited: patience,
+            });
+        }
+        sleep(Duration::from_millis(5)).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn line(stream: Stream, message: &str) -> Line {
+        Line {
+            stream,
+            message: message.to_owned(),
+        }
+    }
+
+    #[test]
+    fn parts_are_joined_per_stream_and_an_unfinished_line_waits() {
+        let log = "\
+2026-01-02T03:04:05.678901234Z stdout P one \n\
+2026-01-02T03:04:05.6789+02:00 stderr F oops\n\
+2026-01-02T03:04:06Z stdout F two\n\
+2026-01-02T03:04:06.1-11:00 stdout F \n\
+2026-01-02T03:04:07Z stdout F:tag three  x\n\
+2026-01-02T03:04:08Z stdo";
+        assert_eq!(
+            parse(log).expect("a log"),
+            [
+                line(Stream::Stderr, "oops"),
+                line(Stream::Stdout, "one two"),
+                line(Stream::Stdout, ""),
+                line(Stream::Stdout, "three  x"),
+            ]
+        );
+        assert_eq!(parse("").expect("empty"), []);
+    }
+
+    #[test]
+    fn what_is_not_the_format_is_named_by_its_line() {
+        let good = "2026-01-02T03:04:05Z stdout F x\n";
+        for bad in [
+            "{\"log\":\"docker's own format\"}",
+            "2026-01-02 03:04:05Z stdout F x",
+            "2026-01-02T03:04:05.Z stdout F x",
+            "2026-01-02T03:04:05.0123456789Z stdout F x",
+            "2026-01-02T03:04:05 stdout F x",
+            "2026-01-02T03:04:05Z stdin F x",
+            "2026-01-02T03:04:05Z stdout X x",
+            "2026-01-02T03:04:05Z stdout F",
+            "é",
+        ] {
+            let error = parse(&format!("{good}{bad}\n")).expect_err(bad);
+            assert!(error.to_string().starts_with("line 2 "), "{error}");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_line_may_come_late_but_not_never() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let path = dir.path().join("0.log");
+        let wanted = [line(Stream::Stdout, "hello")];
+        let late = path.clone();
+        let writer = tokio::spawn(async move {
+            sleep(Duration::from_millis(50)).await;
+            fs::write(late, "2026-01-02T03:04:05Z stdout F hello\n").expect("write");
+        });
+        let patience = Duration::from_secs(5);
+        assert_eq!(wait_for(&path, &wanted, patience).await.expect("found"), 1);
+        writer.await.expect("written");
+
+        let never = [line(Stream::Stderr, "hello")];
+        let error = wait_for(&path, &never, patience).await;
+        assert!(matches!(error, Err(LogError::Missing { .. })));
+    }
+}

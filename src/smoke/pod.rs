@@ -1,0 +1,156 @@
+//! What the smoke asks a runtime to run: one pod with one container, marked so that it can be found again.
+
+use std::collections::HashMap;
+use std::path::Path;
+
+use crate::cri::v1::{
+    ContainerConfig, ContainerMetadata, ImageSpec, LinuxContainerConfig,
+    LinuxContainerSecurityContext, LinuxPodSandboxConfig, LinuxSandboxSecurityContext,
+    NamespaceMode, NamespaceOption, PodSandboxConfig, PodSandboxMetadata,
+};
+
+/// Name of the pod.
+pub const NAME: &str = "criscope-smoke";
+/// Its namespace.
+pub const NAMESPACE: &str = "criscope";
+/// Name of the container.
+pub const CONTAINER: &str = "smoke";
+/// Log file of the container below the pod's log directory; the kubelet's layout, `CONTAINER/RESTARTS.log`.
+pub const LOG: &str = "smoke/0.log";
+
+/// Label that holds the run. Not one of the kubelet's (`io.kubernetes.pod.*`): the pod is not the kubelet's.
+pub const RUN_LABEL: &str = "io.criscope.smoke.run";
+
+/// What the command in the container exits with when it is run by ExecSync: neither 0 nor a code that a shell or a
+/// runtime gives by itself.
+pub const EXEC_EXIT_CODE: i32 = 7;
+
+/// The pod's configuration.
+pub fn sandbox(
+    run: &str,
+    logs: &Path,
+    cgroup_parent: &str,
+    host_network: bool,
+) -> PodSandboxConfig {
+    PodSandboxConfig {
+        metadata: Some(PodSandboxMetadata {
+            name: NAME.to_owned(),
+            uid: run.to_owned(),
+            namespace: NAMESPACE.to_owned(),
+            attempt: 0,
+        }),
+        // A pod in the host's network keeps the host's name.
+        hostname: if host_network { "" } else { NAME }.to_owned(),
+        log_directory: logs.display().to_string(),
+        labels: labels(run),
+        linux: Some(LinuxPodSandboxConfig {
+            cgroup_parent: cgroup_parent.to_owned(),
+            security_context: Some(LinuxSandboxSecurityContext {
+                namespace_options: Some(namespaces(host_network)),
+                ..Default::default()
+            }),
+            ..Default::default()
+        }),
+        ..Default::default()
+    }
+}
+
+/// The container's configuration. `image` is what PullImage returned, `reference` what was asked for.
+pub fn container(run: &str, image: &str, reference: &str, host_network: bool) -> ContainerConfig {
+    ContainerConfig {
+        metadata: Some(ContainerMetadata {
+            name: CONTAINER.to_owned(),
+            attempt: 0,
+        }),
+        image: Some(ImageSpec {
+            image: image.to_owned(),
+            user_specified_image: reference.to_owned(),
+            ..Default::default()
+        }),
+        command: ["sh", "-c", &script(run)].map(str::to_owned).into(),
+        labels: labels(run),
+        log_path: LOG.to_owned(),
+        linux: Some(LinuxContainerConfig {
+            security_context: Some(LinuxContainerSecurityContext {
+                namespace_options: Some(namespaces(host_network)),
+                ..Default::default()
+            }),
+            ..Default::default()
+        }),
+        ..Default::default()
+    }
+}
+
+/// Selects what this run made.
+pub fn labels(run: &str) -> HashMap<String, String> {
+    HashMap::from([(RUN_LABEL.to_owned(), run.to_owned())])
+}
+
+/// Says a line on both streams, then waits to be stopped; for an hour at most, should nobody come.
+fn script(run: &str) -> String {
+    format!("trap 'exit 0' TERM; echo out {run}; echo err {run} >&2; sleep 3600 & wait")
+}
+
+/// The command for ExecSync: a line on both streams and an exit code of its own.
+pub fn exec_command(run: &str) -> Vec<String> {
+    let script = format!("echo out {run}; echo err {run} >&2; exit {EXEC_EXIT_CODE}");
+    ["sh", "-c", &script].map(str::to_owned).into()
+}
+
+fn namespaces(host_network: bool) -> NamespaceOption {
+    let network = if host_network {
+        NamespaceMode::Node
+    } else {
+        NamespaceMode::Pod
+    };
+    NamespaceOption {
+        network: network.into(),
+        pid: NamespaceMode::Container.into(),
+        ipc: NamespaceMode::Pod.into(),
+        ..Default::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_scripts_do_what_the_steps_check() {
+        // The shell of this machine stands for the container's; `wait` returns at once because there is no child.
+        let script = script("r").replace("sleep 3600 &", "");
+        for (command, code) in [
+            (vec!["sh".to_owned(), "-c".to_owned(), script], 0),
+            (exec_command("r"), EXEC_EXIT_CODE),
+        ] {
+            let output = std::process::Command::new(&command[0])
+                .args(&command[1..])
+                .output()
+                .expect("a shell");
+            assert_eq!(output.status.code(), Some(code));
+            assert_eq!(output.stdout, b"out r\n");
+            assert_eq!(output.stderr, b"err r\n");
+        }
+    }
+
+    #[test]
+    fn host_network_is_asked_for_in_both_and_the_host_keeps_its_name() {
+        for (host, network, hostname) in [
+            (false, NamespaceMode::Pod, NAME),
+            (true, NamespaceMode::Node, ""),
+        ] {
+            let pod = sandbox("r", Path::new("/logs"), "", host);
+            assert_eq!(pod.hostname, hostname);
+            let options = pod
+                .linux
+                .and_then(|linux| linux.security_context?.namespace_options)
+                .expect("namespaces");
+            assert_eq!(options.network, i32::from(network));
+            let options = container("r", "i", "i", host)
+                .linux
+                .and_then(|linux| linux.security_context?.namespace_options)
+                .expect("namespaces");
+            assert_eq!(options.network, i32::from(network));
+        }
+    }
+}

@@ -1,0 +1,275 @@
+//! The steps that look at more than whether the call succeeded.
+
+use std::path::Path;
+
+use serde_json::Value;
+use tonic::Code;
+
+use super::cri::Cri;
+use super::logs::{self, Line, Stream};
+use super::pod;
+use super::timeline::StepError;
+use super::{LOG_PATIENCE, Options, RuntimeInfo};
+use crate::cri::v1::{
+    CgroupDriver, ContainerState, ContainerStatusRequest, ExecSyncRequest, ImageSpec,
+    ImageStatusRequest, PodSandboxState, PodSandboxStatusRequest, RuntimeCondition,
+    RuntimeConfigRequest, StatusRequest, VersionRequest,
+};
+
+/// What a step gives, and a word on it for people.
+type Result<T> = std::result::Result<(T, String), StepError>;
+
+/// Seconds that the command run by ExecSync may take.
+const EXEC_TIMEOUT: i64 = 10;
+
+/// Always there under systemd, so that no slice of our own has to be made and left behind.
+const SYSTEMD_PARENT: &str = "system.slice";
+
+pub(super) async fn version(cri: &Cri) -> Result<RuntimeInfo> {
+    let request = cri.request(VersionRequest {
+        // The kubelet's word: the version of its own API.
+        version: "0.1.0".to_owned(),
+    });
+    let answer = cri.runtime().version(request).await?.into_inner();
+    let info = RuntimeInfo {
+        name: answer.runtime_name,
+        version: answer.runtime_version,
+        api_version: answer.runtime_api_version,
+    };
+    let word = format!("{} {}, CRI {}", info.name, info.version, info.api_version);
+    Ok((info, word))
+}
+
+pub(super) async fn status(cri: &Cri, host_network: bool) -> Result<()> {
+    let request = cri.request(StatusRequest { verbose: false });
+    let answer = cri.runtime().status(request).await?.into_inner();
+    let conditions = answer.status.unwrap_or_default().conditions;
+    condition(&conditions, "RuntimeReady")
+        .map_err(|reason| StepError::check(format!("the runtime is not ready: {reason}")))?;
+    match condition(&conditions, "NetworkReady") {
+        Ok(()) => Ok(((), "runtime and network are ready".to_owned())),
+        Err(reason) if host_network => {
+            let word = format!("runtime is ready; network is not, and is not needed: {reason}");
+            Ok(((), word))
+        }
+        Err(reason) => Err(StepError::hinted(
+            format!("the network is not ready: {reason}"),
+            "pods get their network from CNI: it needs a configuration in the runtime's conf_dir (/etc/cni/net.d) and the plugins; --host-network does without",
+        )),
+    }
+}
+
+/// Whether a condition holds, or why not.
+fn condition(conditions: &[RuntimeCondition], name: &str) -> std::result::Result<(), String> {
+    let Some(found) = conditions.iter().find(|it| it.r#type == name) else {
+        return Err(format!("its status has no {name}"));
+    };
+    match (found.status, found.reason.is_empty()) {
+        (true, _) => Ok(()),
+        (false, true) => Err(format!("{name} is false")),
+        (false, false) => Err(format!("{}: {}", found.reason, found.message)),
+    }
+}
+
+/// The parent cgroup to ask for: that of the options, or one that fits the runtime's cgroup driver.
+///
+/// containerd with the systemd driver refuses a pod without a slice, where the kubelet would name one.
+pub(super) async fn cgroup_parent(cri: &Cri, options: &Options) -> Result<String> {
+    let request = cri.request(RuntimeConfigRequest {});
+    let (systemd, word) = match cri.runtime().runtime_config(request).await {
+        Ok(answer) => {
+            let linux = answer.into_inner().linux;
+            let systemd = linux.is_some_and(|it| it.cgroup_driver() == CgroupDriver::Systemd);
+            (systemd, "")
+        }
+        // Kubernetes before 1.28 has no such call.
+        Err(status) if status.code() == Code::Unimplemented => {
+            let request = cri.request(StatusRequest { verbose: true });
+            let answer = cri.runtime().status(request).await?.into_inner();
+            let config = answer.info.get("config").map(String::as_str);
+            let handler = options.handler.as_deref();
+            let systemd = config.is_some_and(|config| containerd_uses_systemd(config, handler));
+            (
+                systemd,
+                " (the runtime has no RuntimeConfig: from its verbose Status)",
+            )
+        }
+        Err(status) => return Err(status.into()),
+    };
+    let driver = if systemd { "systemd" } else { "cgroupfs" };
+    let parent = match &options.cgroup_parent {
+        Some(parent) => parent.clone(),
+        None if systemd => SYSTEMD_PARENT.to_owned(),
+        None => String::new(),
+    };
+    Ok((parent, format!("cgroup driver {driver}{word}")))
+}
+
+/// Reads `SystemdCgroup` of a runtime handler out of the configuration that containerd shows in a verbose Status.
+fn containerd_uses_systemd(config: &str, handler: Option<&str>) -> bool {
+    let Ok(config) = serde_json::from_str::<Value>(config) else {
+        return false;
+    };
+    let containerd = &config["containerd"];
+    let default = containerd["defaultRuntimeName"].as_str();
+    let Some(handler) = handler.or(default) else {
+        return false;
+    };
+    containerd["runtimes"][handler]["options"]["SystemdCgroup"] == Value::Bool(true)
+}
+
+/// The id of an image that the runtime has already.
+pub(super) async fn image_status(cri: &Cri, reference: &str) -> Result<Option<String>> {
+    let request = cri.request(ImageStatusRequest {
+        image: Some(ImageSpec {
+            image: reference.to_owned(),
+            ..Default::default()
+        }),
+        verbose: false,
+    });
+    let answer = cri.images().image_status(request).await?.into_inner();
+    Ok(match answer.image {
+        Some(image) => {
+            let word = format!("{reference} is there, {}", bytes(image.size));
+            (Some(image.id), word)
+        }
+        None => (None, format!("{reference} is not there yet")),
+    })
+}
+
+pub(super) async fn exec(cri: &Cri, container: &str, run: &str) -> Result<()> {
+    let request = cri.request(ExecSyncRequest {
+        container_id: container.to_owned(),
+        cmd: pod::exec_command(run),
+        timeout: EXEC_TIMEOUT,
+    });
+    let answer = cri.runtime().exec_sync(request).await?.into_inner();
+    if answer.exit_code != pod::EXEC_EXIT_CODE {
+        return Err(StepError::check(format!(
+            "exit code {} where the command exits with {}",
+            answer.exit_code,
+            pod::EXEC_EXIT_CODE
+        )));
+    }
+    for (stream, got) in [("out", &answer.stdout), ("err", &answer.stderr)] {
+        if got[..] != *format!("{stream} {run}\n").as_bytes() {
+            return Err(StepError::check(format!(
+                "std{stream} of the command came back changed: {} bytes",
+                got.len()
+            )));
+        }
+    }
+    Ok((
+        (),
+        "stdout, stderr and exit code as they should be".to_owned(),
+    ))
+}
+
+pub(super) async fn read_log(logs: &Path, run: &str) -> Result<()> {
+    let line = |stream, message: &str| Line {
+        stream,
+        message: format!("{message} {run}"),
+    };
+    let wanted = [line(Stream::Stdout, "out"), line(Stream::Stderr, "err")];
+    let lines = logs::wait_for(&logs.join(pod::LOG), &wanted, LOG_PATIENCE)
+        .await
+        .map_err(|error| match &error {
+            logs::LogError::Missing { .. } => StepError::hinted(
+                error.to_string(),
+                "the runtime writes logs as it sees the file system: it may have its own /tmp; see --log-dir",
+            ),
+            logs::LogError::Read { .. } | logs::LogError::Format { .. } => {
+                StepError::check(error.to_string())
+            }
+        })?;
+    Ok(((), format!("{lines} lines, both streams")))
+}
+
+pub(super) async fn container_status(cri: &Cri, container: &str) -> Result<()> {
+    let request = cri.request(ContainerStatusRequest {
+        container_id: container.to_owned(),
+        verbose: false,
+    });
+    let answer = cri.runtime().container_status(request).await?.into_inner();
+    let status = answer.status.unwrap_or_default();
+    if status.state() != ContainerState::ContainerRunning {
+        return Err(StepError::check(format!(
+            "the container is {}, exit code {}: {} {}",
+            status.state().as_str_name(),
+            status.exit_code,
+            status.reason,
+            status.message
+        )));
+    }
+    Ok(((), "running".to_owned()))
+}
+
+pub(super) async fn sandbox_status(cri: &Cri, sandbox: &str, host_network: bool) -> Result<()> {
+    let request = cri.request(PodSandboxStatusRequest {
+        pod_sandbox_id: sandbox.to_owned(),
+        verbose: false,
+    });
+    let answer = cri
+        .runtime()
+        .pod_sandbox_status(request)
+        .await?
+        .into_inner();
+    let status = answer.status.unwrap_or_default();
+    if status.state() != PodSandboxState::SandboxReady {
+        return Err(StepError::check(format!(
+            "the sandbox is {}",
+            status.state().as_str_name()
+        )));
+    }
+    let ip = status.network.map(|network| network.ip).unwrap_or_default();
+    match (host_network, ip.is_empty()) {
+        (true, _) => Ok(((), "ready, host network".to_owned())),
+        (false, true) => Err(StepError::check("the sandbox has no address")),
+        (false, false) => Ok(((), format!("ready, {ip}"))),
+    }
+}
+
+/// A size in bytes, for people.
+pub(super) fn bytes(size: u64) -> String {
+    format!("{:.1} MiB", size as f64 / f64::from(1 << 20))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn systemd_is_read_from_the_handler_in_use() {
+        let config = r#"{"containerd":{"defaultRuntimeName":"runc","runtimes":{
+            "runc":{"options":{"SystemdCgroup":true}}, "crun":{"options":{"SystemdCgroup":false}}, "kata":{}}}}"#;
+        assert!(containerd_uses_systemd(config, None));
+        assert!(containerd_uses_systemd(config, Some("runc")));
+        for other in ["crun", "kata", "absent"] {
+            assert!(!containerd_uses_systemd(config, Some(other)), "{other}");
+        }
+        assert!(!containerd_uses_systemd("no json", None));
+    }
+
+    #[test]
+    fn a_condition_that_does_not_hold_says_why() {
+        let conditions = [
+            RuntimeCondition {
+                r#type: "RuntimeReady".into(),
+                status: true,
+                ..Default::default()
+            },
+            RuntimeCondition {
+                r#type: "NetworkReady".into(),
+                status: false,
+                reason: "NetworkPluginNotReady".into(),
+                message: "cni plugin not initialized".into(),
+            },
+        ];
+        assert_eq!(condition(&conditions, "RuntimeReady"), Ok(()));
+        assert_eq!(
+            condition(&conditions, "NetworkReady"),
+            Err("NetworkPluginNotReady: cni plugin not initialized".into())
+        );
+        assert!(condition(&[], "RuntimeReady").is_err());
+    }
+}

@@ -1,0 +1,266 @@
+//! The whole run against a fake runtime: the calls in their order, and that nothing is left whatever goes wrong.
+
+mod fake;
+
+use std::sync::Arc;
+
+use tempfile::TempDir;
+use tokio::sync::mpsc::Sender;
+use tonic::Code;
+
+use self::fake::Fake;
+use super::busybox::tests::elf;
+use super::*;
+
+/// Every call of a run that succeeds.
+const CALLS: [&str; 14] = [
+    "Version",
+    "Status",
+    "RuntimeConfig",
+    "PullImage",
+    "RunPodSandbox",
+    "CreateContainer",
+    "StartContainer",
+    "ExecSync",
+    "ContainerStatus",
+    "PodSandboxStatus",
+    "StopContainer",
+    "RemoveContainer",
+    "StopPodSandbox",
+    "RemovePodSandbox",
+];
+
+struct Quiet;
+
+impl Progress for Quiet {
+    fn begins(&mut self, _: &'static str) {}
+    fn ended(&mut self, _: &Step) {}
+}
+
+/// A runtime, and what a run against it needs.
+struct Bench {
+    dir: TempDir,
+    fake: Arc<Fake>,
+    options: Options,
+    interrupt: Sender<&'static str>,
+    interrupts: mpsc::Receiver<&'static str>,
+}
+
+impl Bench {
+    fn new(fake: Fake) -> Self {
+        let dir = tempfile::tempdir().expect("a directory");
+        let socket = dir.path().join("cri.sock");
+        let busybox = dir.path().join("busybox");
+        fs::write(&busybox, elf(2, 62, 1)).expect("write");
+        let logs = dir.path().join("logs");
+        fs::create_dir(&logs).expect("mkdir");
+        let (interrupt, interrupts) = mpsc::channel(4);
+        Self {
+            fake: fake.serve(&socket),
+            options: Options {
+                socket,
+                run: "run-1".into(),
+                image: None,
+                busybox: Some(busybox),
+                handler: None,
+                host_network: false,
+                keep: false,
+                registry_listen: SocketAddr::from(([127, 0, 0, 1], 0)),
+                log_dir: logs,
+                cgroup_parent: None,
+                timeout: Duration::from_secs(30),
+            },
+            dir,
+            interrupt,
+            interrupts,
+        }
+    }
+
+    async fn run(&mut self) -> Report {
+        run(&self.options, &mut Quiet, &mut self.interrupts).await
+    }
+
+    /// That neither the runtime nor the disk has anything of the run.
+    fn assert_clean(&self, report: &Report) {
+        assert_eq!(report.left, Vec::<Left>::new());
+        let objects = self.fake.objects();
+        assert_eq!(objects.sandboxes.len(), 0, "{:?}", objects.calls);
+        assert_eq!(objects.images, Vec::<String>::new(), "{:?}", objects.calls);
+        let mut logs = fs::read_dir(self.dir.path().join("logs")).expect("readable");
+        assert!(logs.next().is_none());
+    }
+}
+
+#[tokio::test]
+async fn a_run_makes_every_call_once_and_leaves_nothing() {
+    let mut bench = Bench::new(Fake::default());
+    let report = bench.run().await;
+    assert!(report.ok, "{:?}", report.failed());
+    assert_eq!(
+        report.runtime.as_ref().map(|it| it.name.as_str()),
+        Some("fake")
+    );
+    let calls = bench.fake.objects().calls.clone();
+    assert_eq!(calls[..CALLS.len()], CALLS);
+    assert_eq!(calls[CALLS.len()..], ["RemoveImage"]);
+    bench.assert_clean(&report);
+
+    let json = serde_json::to_value(&report).expect("serializes");
+    assert_eq!(json["steps"].as_array().map(Vec::len), Some(18));
+    assert_eq!(json["steps"][1]["name"], "Version");
+    assert!(json["steps"][1]["took_ms"].as_f64() > Some(0.0));
+}
+
+#[tokio::test]
+async fn whichever_call_fails_the_rest_is_removed() {
+    // The removal of a sandbox that fails for good is told, not hidden: as with the image, in the next test.
+    for (index, method) in CALLS[..12].iter().copied().enumerate() {
+        let mut bench = Bench::new(Fake {
+            fails: Some((method, Code::Internal)),
+            ..Fake::default()
+        });
+        let report = bench.run().await;
+        assert!(!report.ok);
+        let failed = report.failed().expect("a step");
+        assert_eq!(failed.name, method);
+        bench.assert_clean(&report);
+        assert_eq!(bench.fake.objects().calls[..=index], CALLS[..=index]);
+    }
+}
+
+#[tokio::test]
+async fn what_cannot_be_removed_is_named() {
+    let mut bench = Bench::new(Fake {
+        fails: Some(("RemoveImage", Code::Internal)),
+        ..Fake::default()
+    });
+    let report = bench.run().await;
+    assert_eq!(report.failed().map(|step| step.name), Some("RemoveImage"));
+    let [left] = &report.left[..] else {
+        panic!("{:?}", report.left);
+    };
+    assert!(left.what.starts_with("image 127.0.0.1:"), "{left:?}");
+    assert!(left.remove.contains(" rmi 127.0.0.1:"), "{left:?}");
+}
+
+#[tokio::test]
+async fn an_interrupt_lets_the_call_in_flight_end() {
+    let mut bench = Bench::new(Fake {
+        held: Some("StartContainer"),
+        ..Fake::default()
+    });
+    let (fake, interrupt) = (Arc::clone(&bench.fake), bench.interrupt.clone());
+    let person = tokio::spawn(async move {
+        fake.reached.take().await;
+        interrupt.send("interrupted").await.expect("listens");
+        // Taken by the run before the call may go on.
+        interrupt.reserve_many(4).await.expect("listens");
+        fake.release.add();
+    });
+    let report = bench.run().await;
+    person.await.expect("no panic");
+    let start = report
+        .steps
+        .iter()
+        .find(|step| step.name == "StartContainer");
+    assert!(start.is_some_and(Step::ok));
+    assert_eq!(report.failed().map(|step| step.name), Some("ExecSync"));
+    assert!(!bench.fake.objects().calls.contains(&"ExecSync".to_owned()));
+    bench.assert_clean(&report);
+}
+
+#[tokio::test]
+async fn a_second_interrupt_breaks_off_and_what_comes_late_is_removed() {
+    for method in ["PullImage", "RunPodSandbox"] {
+        let mut bench = Bench::new(Fake {
+            held: Some(method),
+            ..Fake::default()
+        });
+        let (fake, interrupt) = (Arc::clone(&bench.fake), bench.interrupt.clone());
+        let person = tokio::spawn(async move {
+            fake.reached.take().await;
+            interrupt.send("interrupted").await.expect("listens");
+            interrupt.send("interrupted").await.expect("listens");
+            interrupt.reserve_many(4).await.expect("listens");
+            // The caller has left, or leaves now; the runtime goes on and makes it.
+            fake.release.add();
+        });
+        let report = bench.run().await;
+        person.await.expect("no panic");
+        assert_eq!(report.failed().map(|step| step.name), Some(method));
+        assert!(
+            report
+                .steps
+                .iter()
+                .any(|step| step.name == "clean up" && step.ok())
+        );
+        bench.assert_clean(&report);
+    }
+}
+
+#[tokio::test]
+async fn a_call_that_hangs_ends_with_the_timeout() {
+    let mut bench = Bench::new(Fake {
+        held: Some("ExecSync"),
+        ..Fake::default()
+    });
+    bench.options.timeout = Duration::from_millis(500);
+    let report = bench.run().await;
+    let failed = report.failed().expect("a step");
+    assert_eq!(failed.name, "ExecSync");
+    assert!(failed.took < Duration::from_secs(5));
+    bench.assert_clean(&report);
+}
+
+#[tokio::test]
+async fn keep_leaves_all_of_it_and_names_it() {
+    let mut bench = Bench::new(Fake::default());
+    bench.options.keep = true;
+    let report = bench.run().await;
+    assert!(report.ok && report.kept);
+    assert_eq!(bench.fake.objects().sandboxes.len(), 1);
+    assert_eq!(report.left.len(), 3, "{:?}", report.left);
+}
+
+#[tokio::test]
+async fn an_image_that_is_named_is_not_pulled_again_and_never_removed() {
+    let mut bench = Bench::new(Fake::default());
+    bench.options.image = Some("registry.example/busybox:1".into());
+    for pulls in [1, 1] {
+        let report = bench.run().await;
+        assert!(report.ok, "{:?}", report.failed());
+        let objects = bench.fake.objects();
+        let count = objects
+            .calls
+            .iter()
+            .filter(|call| *call == "PullImage")
+            .count();
+        assert_eq!(count, pulls);
+        assert_eq!(objects.images, ["registry.example/busybox:1"]);
+    }
+}
+
+#[tokio::test]
+async fn the_parent_cgroup_fits_the_driver_unless_it_is_named() {
+    for (named, parent) in [(None, "system.slice"), (Some("/mine"), "/mine")] {
+        let mut bench = Bench::new(Fake::default());
+        bench.options.keep = true;
+        bench.options.cgroup_parent = named.map(str::to_owned);
+        assert!(bench.run().await.ok);
+        let objects = bench.fake.objects();
+        let pod = objects.sandboxes.values().next().expect("kept");
+        let linux = pod.linux.as_ref().expect("linux");
+        assert_eq!(linux.cgroup_parent, parent);
+    }
+}
+
+#[tokio::test]
+async fn nobody_there_is_a_failed_step_too() {
+    let mut bench = Bench::new(Fake::default());
+    bench.options.socket = bench.dir.path().join("absent.sock");
+    let report = bench.run().await;
+    let failed = report.failed().expect("a step");
+    assert_eq!(failed.name, "connect");
+    assert!(matches!(&failed.ended, timeline::Ended::Failed(it) if it.hint.is_some()));
+    bench.assert_clean(&report);
+}

@@ -1,0 +1,311 @@
+//! When each step began, how long it took and how it ended. The progress lines, the waterfall and the JSON all come from
+//! here.
+
+use std::fmt;
+use std::future::Future;
+use std::sync::OnceLock;
+use std::time::{Duration, Instant};
+
+use serde::{Serialize, Serializer};
+use tonic::Status;
+
+use super::hint::{self, Surroundings};
+
+/// Why a step failed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Failure {
+    /// What went wrong, in the runtime's words where it was the runtime.
+    pub error: String,
+    /// What a person can do about it.
+    pub hint: Option<String>,
+}
+
+/// What a step can fail with while it runs.
+#[derive(Debug)]
+pub enum StepError {
+    /// The runtime answered with an error.
+    Status(Status),
+    /// The answer, or something on this side, was not as it should be.
+    Check(Failure),
+}
+
+impl StepError {
+    /// A failed check without a hint.
+    pub fn check(error: impl Into<String>) -> Self {
+        Self::Check(Failure {
+            error: error.into(),
+            hint: None,
+        })
+    }
+
+    /// A failed check and what to do about it.
+    pub fn hinted(error: impl Into<String>, hint: impl Into<String>) -> Self {
+        Self::Check(Failure {
+            error: error.into(),
+            hint: Some(hint.into()),
+        })
+    }
+}
+
+impl From<Status> for StepError {
+    fn from(status: Status) -> Self {
+        Self::Status(status)
+    }
+}
+
+/// How a step ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Ended {
+    /// As it should, with a word on what came out.
+    Ok(String),
+    /// Not.
+    Failed(Failure),
+}
+
+/// One step that has ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Step {
+    /// A CRI method, or lower-case words for what happens on this side.
+    pub name: &'static str,
+    /// From the start of the run.
+    pub start: Duration,
+    /// From `start` to the end.
+    pub took: Duration,
+    /// How.
+    pub ended: Ended,
+}
+
+impl Step {
+    /// Whether it ended as it should.
+    pub fn ok(&self) -> bool {
+        matches!(self.ended, Ended::Ok(_))
+    }
+}
+
+#[derive(Serialize)]
+struct StepJson<'a> {
+    name: &'a str,
+    start_ms: f64,
+    took_ms: f64,
+    ok: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    detail: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    error: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    hint: Option<&'a str>,
+}
+
+impl Serialize for Step {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let (detail, failure) = match &self.ended {
+            Ended::Ok(detail) => (Some(detail.as_str()).filter(|text| !text.is_empty()), None),
+            Ended::Failed(failure) => (None, Some(failure)),
+        };
+        StepJson {
+            name: self.name,
+            start_ms: millis(self.start),
+            took_ms: millis(self.took),
+            ok: self.ok(),
+            detail,
+            error: failure.map(|failure| failure.error.as_str()),
+            hint: failure.and_then(|failure| failure.hint.as_deref()),
+        }
+        .serialize(serializer)
+    }
+}
+
+/// Milliseconds with three digits after the point.
+pub(super) fn millis(duration: Duration) -> f64 {
+    (duration.as_secs_f64() * 1e6).round() / 1e3
+}
+
+/// Is told of each step as it happens.
+pub trait Progress: Send {
+    /// A step begins.
+    fn begins(&mut self, name: &'static str);
+    /// It ended.
+    fn ended(&mut self, step: &Step);
+}
+
+/// Marks that a step failed; the reason is in the timeline.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StepFailed;
+
+/// Set once, to why no further step is to begin.
+pub type Stop = OnceLock<&'static str>;
+
+/// The steps so far, and the one that runs.
+pub struct Timeline<'a> {
+    began: Instant,
+    stop: Option<&'a Stop>,
+    current: Option<(&'static str, Instant)>,
+    steps: Vec<Step>,
+    progress: &'a mut dyn Progress,
+}
+
+impl fmt::Debug for Timeline<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Timeline")
+            .field("current", &self.current)
+            .field("steps", &self.steps)
+            .finish_non_exhaustive()
+    }
+}
+
+impl<'a> Timeline<'a> {
+    /// An empty one that begins now.
+    pub fn new(progress: &'a mut dyn Progress, stop: &'a Stop) -> Self {
+        Self {
+            began: Instant::now(),
+            stop: Some(stop),
+            current: None,
+            steps: Vec::new(),
+            progress,
+        }
+    }
+
+    /// Lets steps begin again after a stop.
+    pub fn go_on(&mut self) {
+        self.stop = None;
+    }
+
+    /// Runs one step: `work` gives its value and a word on what came out. After a stop it fails at once; a step that
+    /// runs is not cut short by it.
+    pub async fn step<T>(
+        &mut self,
+        name: &'static str,
+        around: &Surroundings<'_>,
+        work: impl Future<Output = Result<(T, String), StepError>>,
+    ) -> Result<T, StepFailed> {
+        self.current = Some((name, Instant::now()));
+        self.progress.begins(name);
+        if let Some(reason) = self.stop.and_then(Stop::get) {
+            self.end(Ended::Failed(Failure {
+                error: (*reason).to_owned(),
+                hint: None,
+            }));
+            return Err(StepFailed);
+        }
+        match work.await {
+            Ok((value, detail)) => {
+                self.end(Ended::Ok(detail));
+                Ok(value)
+            }
+            Err(error) => {
+                self.end(Ended::Failed(match error {
+                    StepError::Check(failure) => failure,
+                    StepError::Status(status) => hint::explain(name, &status, around),
+                }));
+                Err(StepFailed)
+            }
+        }
+    }
+
+    /// Ends the step that was running when its work was dropped, and says which it was.
+    pub fn break_off(&mut self, failure: Failure) -> Option<&'static str> {
+        let (name, _) = self.current?;
+        self.end(Ended::Failed(failure));
+        Some(name)
+    }
+
+    fn end(&mut self, ended: Ended) {
+        let Some((name, start)) = self.current.take() else {
+            return;
+        };
+        let step = Step {
+            name,
+            start: start.duration_since(self.began),
+            took: start.elapsed(),
+            ended,
+        };
+        self.progress.ended(&step);
+        self.steps.push(step);
+    }
+
+    /// The steps that ended.
+    pub fn into_steps(self) -> Vec<Step> {
+        self.steps
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tonic::Code;
+
+    use super::*;
+
+    #[derive(Default)]
+    struct Seen(Vec<String>);
+
+    impl Progress for Seen {
+        fn begins(&mut self, name: &'static str) {
+            self.0.push(format!("{name}?"));
+        }
+        fn ended(&mut self, step: &Step) {
+            self.0.push(format!("{}={}", step.name, step.ok()));
+        }
+    }
+
+    #[tokio::test]
+    async fn every_step_that_begins_ends_once() {
+        let mut seen = Seen::default();
+        let stop = Stop::new();
+        let mut timeline = Timeline::new(&mut seen, &stop);
+        let around = Surroundings::default();
+        let good = timeline.step("one", &around, async { Ok((7, "seven".into())) });
+        assert_eq!(good.await, Ok(7));
+        let bad = timeline.step("two", &around, async {
+            Err::<((), String), _>(Status::new(Code::Internal, "no").into())
+        });
+        assert_eq!(bad.await, Err(StepFailed));
+        {
+            let never = timeline.step::<()>("three", &around, std::future::pending());
+            let mut never = Box::pin(never);
+            assert!(futures_util::poll!(never.as_mut()).is_pending());
+        }
+        let interrupted = Failure {
+            error: "interrupted".into(),
+            hint: None,
+        };
+        assert_eq!(timeline.break_off(interrupted.clone()), Some("three"));
+        assert_eq!(timeline.break_off(interrupted), None);
+
+        let steps = timeline.into_steps();
+        let ok: Vec<_> = steps.iter().map(|step| (step.name, step.ok())).collect();
+        assert_eq!(ok, [("one", true), ("two", false), ("three", false)]);
+        assert!(steps[0].start + steps[0].took <= steps[1].start);
+        assert_eq!(
+            seen.0,
+            [
+                "one?",
+                "one=true",
+                "two?",
+                "two=false",
+                "three?",
+                "three=false"
+            ]
+        );
+    }
+
+    #[tokio::test]
+    async fn a_stop_lets_the_step_that_runs_end_and_no_other_begin() {
+        let mut seen = Seen::default();
+        let stop = Stop::new();
+        let mut timeline = Timeline::new(&mut seen, &stop);
+        let around = Surroundings::default();
+        let one = timeline.step("one", &around, async {
+            stop.set("interrupted").expect("first");
+            Ok((1, String::new()))
+        });
+        assert_eq!(one.await, Ok(1));
+        let two = timeline.step::<()>("two", &around, async { panic!("must not run") });
+        assert_eq!(two.await, Err(StepFailed));
+        timeline.go_on();
+        let three = timeline.step("three", &around, async { Ok((3, String::new())) });
+        assert_eq!(three.await, Ok(3));
+        let steps = timeline.into_steps();
+        let ok: Vec<_> = steps.iter().map(Step::ok).collect();
+        assert_eq!(ok, [true, false, true]);
+    }
+}

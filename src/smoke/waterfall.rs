@@ -1,0 +1,267 @@
+//! The timeline as text: one bar per step, from its start to its end, over the length of the whole run.
+
+use std::fmt::Write as _;
+use std::time::Duration;
+
+use super::timeline::{Ended, Step};
+
+/// How it is drawn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Look {
+    /// Columns in all. Below 60 it is drawn as for 60.
+    pub width: usize,
+    /// ANSI colours.
+    pub colour: bool,
+    /// Block characters; plain ASCII otherwise.
+    pub unicode: bool,
+}
+
+const NARROWEST: usize = 60;
+/// Widths of start and length.
+const TIME: usize = 10;
+/// Stands after the bar of a step that failed.
+const FAILED: &str = " failed";
+
+const RESET: &str = "\x1b[0m";
+const DIM: &str = "\x1b[2m";
+const RED: &str = "\x1b[31m";
+const GREEN: &str = "\x1b[32m";
+
+/// The bars of all steps under a header, each line ended by a newline.
+pub fn render(steps: &[Step], look: Look) -> String {
+    let end = steps.iter().map(|step| step.start + step.took).max();
+    let total = end.unwrap_or_default();
+    let name = steps
+        .iter()
+        .map(|step| step.name.len())
+        .max()
+        .unwrap_or(0)
+        .max(4);
+    let marked = if steps.iter().all(Step::ok) {
+        0
+    } else {
+        FAILED.len()
+    };
+    let room = look
+        .width
+        .max(NARROWEST)
+        .saturating_sub(name + 2 * TIME + 2 + marked)
+        .max(10);
+
+    let mut text = String::new();
+    let axis = time(total);
+    let header = format!(
+        "{:<name$}{:>TIME$}{:>TIME$}  0{axis:>rest$}",
+        "step",
+        "start",
+        "took",
+        rest = room - 1
+    );
+    line(&mut text, look, DIM, &header);
+    for step in steps {
+        let bar = bar(step, total, room, look.unicode);
+        let _ = write!(
+            text,
+            "{:<name$}{:>TIME$}{:>TIME$}  ",
+            step.name,
+            time(step.start),
+            time(step.took)
+        );
+        let colour = if step.ok() { GREEN } else { RED };
+        let mark = if step.ok() { "" } else { FAILED };
+        line(&mut text, look, colour, &format!("{bar}{mark}"));
+    }
+    text
+}
+
+fn line(text: &mut String, look: Look, colour: &str, content: &str) {
+    if look.colour {
+        let _ = writeln!(text, "{colour}{content}{RESET}");
+    } else {
+        let _ = writeln!(text, "{content}");
+    }
+}
+
+/// The bar of one step: whole cells where it covers at least one, a thin mark otherwise.
+fn bar(step: &Step, total: Duration, room: usize, unicode: bool) -> String {
+    let (block, thin) = if unicode { ('█', '▏') } else { ('#', '|') };
+    let cell = |at: Duration| {
+        let share = at.as_secs_f64() / total.as_secs_f64().max(f64::MIN_POSITIVE);
+        // Rounded, so that one step's end and the next one's start fall on the same cell.
+        ((share * room as f64).round() as usize).min(room)
+    };
+    let from = cell(step.start);
+    let to = cell(step.start + step.took);
+    let mut bar = " ".repeat(from.min(room - 1));
+    if to > from {
+        bar.extend(std::iter::repeat_n(block, to - from));
+    } else {
+        bar.push(thin);
+    }
+    bar
+}
+
+/// A duration in at most eight characters: `0.42 ms`, `183.2 ms`, `12.34 s`.
+pub fn time(duration: Duration) -> String {
+    let millis = duration.as_secs_f64() * 1e3;
+    if millis < 9.995 {
+        format!("{millis:.2} ms")
+    } else if millis < 999.95 {
+        format!("{millis:.1} ms")
+    } else {
+        format!("{:.2} s", millis / 1e3)
+    }
+}
+
+/// One line for a step that has just ended, without the newline, and its hint below if it has one.
+pub fn progress(step: &Step, colour: bool) -> String {
+    let paint = |code: &'static str| if colour { code } else { "" };
+    let reset = paint(RESET);
+    let took = time(step.took);
+    match &step.ended {
+        Ended::Ok(detail) => {
+            let text = format!(
+                "  {}ok{reset}    {:<18}{took:>TIME$}  {}{}{reset}",
+                paint(GREEN),
+                step.name,
+                paint(DIM),
+                printable(detail)
+            );
+            text.trim_end().to_owned()
+        }
+        Ended::Failed(failure) => {
+            let hint = failure
+                .hint
+                .as_ref()
+                .map(|hint| format!("\n        hint: {hint}"));
+            format!(
+                "  {}FAIL{reset}  {:<18}{took:>TIME$}  {}{}",
+                paint(RED),
+                step.name,
+                printable(&failure.error),
+                hint.unwrap_or_default()
+            )
+        }
+    }
+}
+
+/// A runtime's words cannot move the cursor or colour the screen.
+fn printable(text: &str) -> String {
+    text.chars()
+        .map(|it| if it.is_control() { ' ' } else { it })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::timeline::Failure;
+    use super::*;
+
+    fn step(name: &'static str, start: u64, took: u64, ok: bool) -> Step {
+        let failure = Failure {
+            error: "no".into(),
+            hint: Some("try again".into()),
+        };
+        Step {
+            name,
+            start: Duration::from_micros(start),
+            took: Duration::from_micros(took),
+            ended: if ok {
+                Ended::Ok("fine".into())
+            } else {
+                Ended::Failed(failure)
+            },
+        }
+    }
+
+    fn steps() -> [Step; 4] {
+        [
+            step("Version", 0, 1_200, true),
+            step("RunPodSandbox", 1_200, 118_800, true),
+            step("StartContainer", 120_000, 60_000, true),
+            step("ExecSync", 180_000, 20_000, false),
+        ]
+    }
+
+    #[test]
+    fn it_looks_like_this() {
+        let look = Look {
+            width: 83,
+            colour: false,
+            unicode: true,
+        };
+        let want = "\
+step               start      took  0                               200.0 ms
+Version          0.00 ms   1.20 ms  ▏
+RunPodSandbox    1.20 ms  118.8 ms  ████████████████████████
+StartContainer  120.0 ms   60.0 ms                          ████████████
+ExecSync        180.0 ms   20.0 ms                                      ████ failed
+";
+        assert_eq!(render(&steps(), look), want);
+    }
+
+    #[test]
+    fn ascii_in_a_narrow_terminal() {
+        let look = Look {
+            width: 67,
+            colour: false,
+            unicode: false,
+        };
+        let want = "\
+step               start      took  0               200.0 ms
+Version          0.00 ms   1.20 ms  |
+RunPodSandbox    1.20 ms  118.8 ms  ##############
+StartContainer  120.0 ms   60.0 ms                ########
+ExecSync        180.0 ms   20.0 ms                        ## failed
+";
+        assert_eq!(render(&steps(), look), want);
+    }
+
+    #[test]
+    fn colour_is_around_the_bar_only_and_only_if_asked() {
+        let look = Look {
+            width: 80,
+            colour: true,
+            unicode: true,
+        };
+        let text = render(&steps(), look);
+        let failed = text.lines().last().unwrap_or_default();
+        assert!(failed.contains(" ms  \x1b[31m ") && failed.ends_with("█ failed\x1b[0m"));
+        assert_eq!(text.matches(RESET).count(), 5);
+    }
+
+    #[test]
+    fn nothing_and_no_time_at_all_are_drawn_too() {
+        let look = Look {
+            width: 80,
+            colour: false,
+            unicode: true,
+        };
+        assert_eq!(render(&[], look).lines().count(), 1);
+        assert!(render(&[step("Version", 0, 0, true)], look).ends_with("▏\n"));
+    }
+
+    #[test]
+    fn what_a_runtime_says_cannot_control_the_terminal() {
+        let mut step = step("Version", 0, 0, true);
+        step.ended = Ended::Ok("a\x1b[2J\nb".into());
+        assert!(progress(&step, false).ends_with("a [2J b"));
+        step.ended = Ended::Failed(Failure {
+            error: "a\x1b[2J\nb".into(),
+            hint: None,
+        });
+        assert!(progress(&step, false).ends_with("a [2J b"));
+    }
+
+    #[test]
+    fn progress_lines_say_what_came_out() {
+        assert_eq!(
+            progress(&step("Version", 0, 1_200, true), false),
+            "  ok    Version              1.20 ms  fine"
+        );
+        assert_eq!(
+            progress(&step("Version", 0, 12_345_000, false), false),
+            "  FAIL  Version              12.35 s  no\n        hint: try again"
+        );
+    }
+}
