@@ -3,5 +3,7 @@
 mod cancellation;
 mod faults;
 mod harness;
+mod listener;
+mod service_manager;
 mod streams;
 mod transparency;
