@@ -1,5 +1,6 @@
 //! Tests of the whole program from outside: the real binary between a caller and a runtime.
 
+mod backends;
 mod cancellation;
 mod faults;
 mod harness;
