@@ -77,6 +77,9 @@ where
             connections.closed();
         });
     }
+    // Callers that come now are refused at once instead of waiting for nobody. A service manager keeps a copy, and with
+    // it those who come, for the next instance.
+    drop(listener);
     tasks.close();
     if tokio::time::timeout(drain, tasks.wait()).await.is_ok() {
         return Ok(0);
@@ -97,6 +100,15 @@ where
     S::Future: Send,
     B: HttpBody<Data = bytes::Bytes, Error = BoxError> + Send + 'static,
 {
+    // A caller speaks first (RFC 9113, 3.4). One that never did has nothing to drain, and hyper would wait for it.
+    let spoken = tokio::select! {
+        spoken = stream.readable() => spoken,
+        () = stop.cancelled() => return,
+    };
+    if let Err(error) = spoken {
+        tracing::debug!(%error, "connection ended");
+        return;
+    }
     let io = TokioIo::new(stream);
     let service = TowerToHyperService::new(service);
     let mut connection = pin!(http2::server().serve_connection(io, service));

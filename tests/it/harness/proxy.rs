@@ -21,13 +21,14 @@ use super::fake::{Fake, lock};
 use super::scrape::Scrape;
 use super::{soon, until};
 
-/// The program under test.
-pub(crate) fn binary() -> Command {
+/// `criscope serve`.
+fn binary() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_criscope"));
     // Nothing of the machine's may turn exporters on.
     for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("OTEL_")) {
         command.env_remove(name);
     }
+    command.arg("serve").stdin(Stdio::null());
     command
 }
 
@@ -47,6 +48,7 @@ pub(crate) fn free_port() -> u16 {
 /// A running criscope. Dropping it kills it.
 pub(crate) struct Proxy {
     dir: TempDir,
+    listen: PathBuf,
     child: Child,
     admin: u16,
     log: Arc<Mutex<Vec<String>>>,
@@ -56,24 +58,27 @@ pub(crate) struct Proxy {
 /// How to start one.
 pub(crate) struct Start {
     dir: TempDir,
+    listen: PathBuf,
     admin: u16,
     command: Command,
 }
 
 impl Start {
-    /// With an empty configuration file at [`Start::config`]'s path if that is called, else with flags only.
+    /// With a socket and an admin port of its own, and nothing else.
     pub(crate) fn new() -> Self {
         let dir = tempfile::tempdir().expect("dir");
-        let admin = free_port();
-        let mut command = binary();
-        command.arg("serve");
-        command.args(["--listen", &format!("unix://{}", socket(&dir).display())]);
-        command.args(["--admin", &format!("127.0.0.1:{admin}")]);
         Self {
+            listen: dir.path().join("criscope.sock"),
             dir,
-            admin,
-            command,
+            admin: free_port(),
+            command: binary(),
         }
+    }
+
+    /// Listens there.
+    pub(crate) fn listen(mut self, path: &Path) -> Self {
+        self.listen = path.to_owned();
+        self
     }
 
     /// In front of this runtime.
@@ -85,7 +90,7 @@ impl Start {
 
     /// With this configuration file.
     pub(crate) fn config(mut self, toml: &str) -> Self {
-        let path = self.dir.path().join("criscope.toml");
+        let path = config_path(&self.dir);
         std::fs::write(&path, toml).expect("write");
         self.command.arg("--config").arg(path);
         self
@@ -97,14 +102,9 @@ impl Start {
         self
     }
 
-    /// Where its socket is going to be.
-    pub(crate) fn socket(&self) -> PathBuf {
-        socket(&self.dir)
-    }
-
-    /// Changes the command itself.
-    pub(crate) fn change(mut self, change: impl FnOnce(&mut Command)) -> Self {
-        change(&mut self.command);
+    /// Runs another command in its place, which is given this one's arguments.
+    pub(crate) fn wrapped(mut self, wrap: impl FnOnce(&Command) -> Command) -> Self {
+        self.command = wrap(&self.command);
         self
     }
 
@@ -112,7 +112,8 @@ impl Start {
     pub(crate) fn spawn(mut self) -> Proxy {
         let mut child = self
             .command
-            .stdin(Stdio::null())
+            .args(["--listen", &format!("unix://{}", self.listen.display())])
+            .args(["--admin", &format!("127.0.0.1:{}", self.admin)])
             .stdout(Stdio::null())
             .stderr(Stdio::piped())
             .spawn()
@@ -129,6 +130,7 @@ impl Start {
         };
         Proxy {
             dir: self.dir,
+            listen: self.listen,
             child,
             admin: self.admin,
             log,
@@ -151,8 +153,8 @@ impl Start {
     }
 }
 
-fn socket(dir: &TempDir) -> PathBuf {
-    dir.path().join("criscope.sock")
+fn config_path(dir: &TempDir) -> PathBuf {
+    dir.path().join("criscope.toml")
 }
 
 impl Drop for Proxy {
@@ -173,16 +175,13 @@ impl Proxy {
     }
 
     pub(crate) fn socket(&self) -> PathBuf {
-        socket(&self.dir)
+        self.listen.clone()
     }
 
-    /// The directory with its socket and its configuration.
-    pub(crate) fn dir(&self) -> &Path {
-        self.dir.path()
-    }
-
-    pub(crate) fn admin_port(&self) -> u16 {
-        self.admin
+    /// Writes its configuration file anew and tells it.
+    pub(crate) fn reload(&self, toml: &str) {
+        std::fs::write(config_path(&self.dir), toml).expect("write");
+        self.signal(Signal::SIGHUP);
     }
 
     pub(crate) fn pid(&self) -> Pid {
