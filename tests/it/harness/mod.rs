@@ -6,6 +6,7 @@ pub(crate) mod client;
 pub(crate) mod collector;
 pub(crate) mod fake;
 pub(crate) mod filler;
+pub(crate) mod packages;
 pub(crate) mod proxy;
 pub(crate) mod scrape;
 pub(crate) mod script;

@@ -178,6 +178,11 @@ impl Proxy {
         self.listen.clone()
     }
 
+    /// The port of its admin endpoint on loopback.
+    pub(crate) fn admin_port(&self) -> u16 {
+        self.admin
+    }
+
     /// Writes its configuration file anew and tells it.
     pub(crate) fn reload(&self, toml: &str) {
         std::fs::write(config_path(&self.dir), toml).expect("write");
