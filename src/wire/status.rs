@@ -108,4 +108,20 @@ mod tests {
         );
         assert!(http_body::Body::is_end_stream(response.body()));
     }
+
+    /// A backend may quote anything, also in an answer to a question of our own.
+    #[test]
+    fn the_words_of_a_backend_are_not_shown_as_they_are() {
+        let own = Status::unavailable("no socket at /run/hunter2.sock");
+        assert_eq!(&*own.shown(), "no socket at /run/hunter2.sock");
+        assert!(own.into_response().extensions().get::<MadeHere>().is_some());
+
+        let theirs = Status::of_backend(Code::NotFound, "not found: hunter2");
+        assert_eq!(&*theirs.shown(), "not found: <redacted>");
+        let reworded = theirs.reworded(Code::Internal, |text| format!("backend a: {text}"));
+        assert_eq!(reworded.message, "backend a: not found: hunter2");
+        assert_eq!(&*reworded.shown(), "backend a: not found: <redacted>");
+        let response = reworded.into_response();
+        assert!(response.extensions().get::<MadeHere>().is_none());
+    }
 }

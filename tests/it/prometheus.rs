@@ -1,11 +1,13 @@
 //! A real Prometheus and its checker on what criscope shows.
 
+use std::collections::BTreeMap;
 use std::io::Write;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
 use criscope::cri::Method;
-use criscope::cri::outcome::CODES;
+use criscope::cri::outcome::{CODES, Code};
+use criscope::telemetry::catalogue::{CATALOGUE, Kind, Values};
 use serde_json::Value;
 use tempfile::TempDir;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -96,26 +98,55 @@ impl Prometheus {
     }
 }
 
-/// Every method with every code, and an unknown method.
-async fn all_methods_and_codes(fake: &Fake, proxy: &Proxy) -> usize {
+/// Calls every method once, with these codes as answers.
+async fn call_all(fake: &Fake, proxy: &Proxy, methods: &[Method], codes: &[Code]) -> usize {
     let client = proxy.client().await;
-    let mut calls = 0;
-    for code in CODES {
-        match code as i32 {
+    for code in codes {
+        match *code as i32 {
             0 => fake.always(script::empty()),
             code => fake.always(script::error(code, "no")),
         }
-        for method in Method::ALL {
+        for method in methods {
             let path = match method {
                 Method::Other => "/no.such/Call".to_owned(),
                 method => format!("/{}", method.full_name()),
             };
             let got = client.call(Call::new(&path, message(b""))).await;
-            assert_eq!(got.code(), code as i32, "{method}");
-            calls += 1;
+            assert_eq!(got.code(), *code as i32, "{method}");
         }
     }
-    calls
+    codes.len() * methods.len()
+}
+
+/// The number of series in a scrape, and how many each metric has.
+fn series(text: &str) -> (usize, BTreeMap<&str, usize>) {
+    let mut by_name = BTreeMap::new();
+    for line in text
+        .lines()
+        .filter(|l| !l.is_empty() && !l.starts_with('#'))
+    {
+        let name = line.split(['{', ' ']).next().unwrap_or_default();
+        *by_name.entry(name).or_insert(0) += 1;
+    }
+    (by_name.values().sum(), by_name)
+}
+
+/// Most series there can be with one backend: the bound is in the types of the labels.
+fn bound() -> usize {
+    let metrics = CATALOGUE.iter().map(|metric| {
+        let values = metric.labels.iter().map(|label| match label.values {
+            Values::Fixed(values) => values.len(),
+            Values::Backends => 2,
+            Values::One(_) => 1,
+        });
+        let lines = match metric.kind {
+            // Bounds, `+Inf`, sum and count.
+            Kind::Histogram => metric.buckets.len() + 3,
+            _ => 1,
+        };
+        lines * values.product::<usize>()
+    });
+    metrics.sum()
 }
 
 fn check_with_promtool(text: &str) {
@@ -169,26 +200,87 @@ async fn prometheus_scrapes_us() {
     proxy.stop().await;
 }
 
+/// What kubelet 1.36, crictl and critest call.
+const USUAL: [Method; 28] = [
+    Method::Version,
+    Method::RunPodSandbox,
+    Method::StopPodSandbox,
+    Method::RemovePodSandbox,
+    Method::PodSandboxStatus,
+    Method::ListPodSandbox,
+    Method::CreateContainer,
+    Method::StartContainer,
+    Method::StopContainer,
+    Method::RemoveContainer,
+    Method::ListContainers,
+    Method::ContainerStatus,
+    Method::UpdateContainerResources,
+    Method::ReopenContainerLog,
+    Method::ExecSync,
+    Method::Exec,
+    Method::Attach,
+    Method::PortForward,
+    Method::ContainerStats,
+    Method::ListContainerStats,
+    Method::Status,
+    Method::UpdateRuntimeConfig,
+    Method::RuntimeConfig,
+    Method::ListImages,
+    Method::ImageStatus,
+    Method::PullImage,
+    Method::RemoveImage,
+    Method::ImageFsInfo,
+];
+
+/// Those of them that fail on a node that is well.
+const FAILING: [Method; 12] = [
+    Method::RunPodSandbox,
+    Method::PodSandboxStatus,
+    Method::CreateContainer,
+    Method::StartContainer,
+    Method::StopContainer,
+    Method::RemoveContainer,
+    Method::ContainerStatus,
+    Method::ExecSync,
+    Method::ContainerStats,
+    Method::PullImage,
+    Method::ImageStatus,
+    Method::UpdateContainerResources,
+];
+
 #[tokio::test(flavor = "multi_thread")]
-async fn promtool_finds_no_fault_and_series_stay_within_the_budget() {
+async fn the_series_of_a_node_stay_within_the_budget() {
     let fake = Fake::new();
     let proxy = Proxy::before(&fake).await;
-    let (_, before) = proxy.get("/metrics").await;
-    check_with_promtool(&before);
-
-    let calls = all_methods_and_codes(&fake, &proxy).await;
+    let failures = [Code::Unknown, Code::NotFound, Code::InvalidArgument];
+    let mut calls = call_all(&fake, &proxy, &USUAL, &[Code::Ok]).await;
+    calls += call_all(&fake, &proxy, &FAILING, &failures).await;
     proxy.wait_balanced(calls).await;
     let (_, text) = proxy.get("/metrics").await;
     check_with_promtool(&text);
-    let series = text
-        .lines()
-        .filter(|l| !l.is_empty() && !l.starts_with('#'));
-    let mut by_name = std::collections::BTreeMap::new();
-    for line in series.clone() {
-        let name = line.split(['{', ' ']).next().unwrap_or_default();
-        *by_name.entry(name).or_insert(0) += 1;
-    }
-    let series = series.count();
-    assert!(series < BUDGET, "{series} series: {by_name:#?}");
+    let (count, by_name) = series(&text);
+    assert!(count < BUDGET, "{count} series: {by_name:#?}");
+    proxy.stop().await;
+}
+
+/// Every method with every code, which no node sees: there is an end to it, and calling again adds nothing.
+#[tokio::test(flavor = "multi_thread")]
+async fn series_have_an_upper_bound() {
+    let fake = Fake::new();
+    let proxy = Proxy::before(&fake).await;
+    let (_, text) = proxy.get("/metrics").await;
+    check_with_promtool(&text);
+
+    let calls = call_all(&fake, &proxy, &Method::ALL, &CODES).await;
+    proxy.wait_balanced(calls).await;
+    let (_, text) = proxy.get("/metrics").await;
+    check_with_promtool(&text);
+    let (count, by_name) = series(&text);
+    assert!(count <= bound(), "{count} of {}: {by_name:#?}", bound());
+
+    let more = call_all(&fake, &proxy, &Method::ALL, &CODES).await;
+    proxy.wait_balanced(calls + more).await;
+    let (_, again) = proxy.get("/metrics").await;
+    assert_eq!(series(&again).1, by_name);
     proxy.stop().await;
 }

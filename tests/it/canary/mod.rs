@@ -1,6 +1,7 @@
 //! Invariant 4: no secret leaves. Every string and bytes field of every message is a secret, unless it is on the list
 //! of what may be shown; none is found in any form in any signal, whatever the backend quotes.
 
+mod backends;
 mod run;
 mod shown;
 

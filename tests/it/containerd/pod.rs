@@ -13,7 +13,7 @@ use serde_json::Value;
 use tonic::transport::Channel;
 
 use super::daemon::{Containerd, IMAGE};
-use super::{before, end};
+use super::{before, end, leaks};
 use crate::harness::proxy::Proxy;
 use crate::harness::until;
 
@@ -228,6 +228,14 @@ async fn a_pod_is_named_in_every_line_of_its_life() {
     let mut clients = Clients::of(&proxy.socket()).await;
     let (sandbox, container) = make(&mut clients, &config).await;
     use_container(&mut clients, &container, &log).await;
+    // The check for what is left behind does see something.
+    let there = leaks::find(containerd.name());
+    for kind in ["mount", "process", "cgroup", "link", "file", "directory"] {
+        assert!(
+            there.iter().any(|t| t.starts_with(kind)),
+            "{kind}: {there:#?}"
+        );
+    }
     for method in ["CreateContainer", "StartContainer", "ExecSync"] {
         assert_names(&proxy, method, true).await;
     }
@@ -242,6 +250,16 @@ async fn a_pod_is_named_in_every_line_of_its_life() {
     proxy.wait_event("identity.resync").await;
     let mut clients = Clients::of(&proxy.socket()).await;
     unmake(&mut clients, &sandbox, &container).await;
+    until("the end of all that the pod was", || async {
+        let left = leaks::find(containerd.name());
+        let of_pod = |l: &&String| {
+            ["mount", "process", "file"]
+                .iter()
+                .any(|k| l.starts_with(k))
+        };
+        left.iter().find(of_pod).is_none().then_some(())
+    })
+    .await;
     for method in ["StopContainer", "RemoveContainer"] {
         assert_names(&proxy, method, true).await;
     }
