@@ -233,7 +233,7 @@ impl Session {
     async fn odd_ones(&mut self, filler: &mut Filler) {
         let secret = filler.canary();
         let body = message(secret.as_bytes());
-        let texts = texts(&[secret.clone()], 3000);
+        let texts = texts(std::slice::from_ref(&secret), 3000);
         let error = |text: &str| script::error(2, &percent(text));
         for text in &texts {
             for (path, body) in [

@@ -100,11 +100,11 @@ fn processes(name: &str) -> Vec<(i32, String)> {
 
 /// Each before those in it.
 fn cgroups(name: &str) -> Vec<PathBuf> {
-    fn below(dir: PathBuf, found: &mut Vec<PathBuf>) {
-        found.push(dir.clone());
-        for entry in fs::read_dir(&dir).into_iter().flatten().flatten() {
+    fn below(dir: &Path, found: &mut Vec<PathBuf>) {
+        found.push(dir.to_owned());
+        for entry in fs::read_dir(dir).into_iter().flatten().flatten() {
             if entry.file_type().is_ok_and(|t| t.is_dir()) {
-                below(entry.path(), found);
+                below(&entry.path(), found);
             }
         }
     }
@@ -115,7 +115,7 @@ fn cgroups(name: &str) -> Vec<PathBuf> {
         .map(|entry| entry.path())
         .chain([top.to_owned()]);
     for dir in tops.map(|top| top.join(name)).filter(|dir| dir.is_dir()) {
-        below(dir, &mut found);
+        below(&dir, &mut found);
     }
     found
 }
