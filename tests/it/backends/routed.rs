@@ -68,7 +68,9 @@ async fn a_call_goes_to_the_owner_of_what_it_names() {
     pair.goes_to(sandbox_status("sandbox-1"), true, false).await;
     pair.goes_to(sandbox_status("sandbox-2"), false, true).await;
     // The beginning of an id is enough, as for a runtime.
-    pair.two.node().add_pod("late", "beef-sandbox", "beef-container");
+    pair.two
+        .node()
+        .add_pod("late", "beef-sandbox", "beef-container");
     pair.goes_to(stop_container("beef"), false, true).await;
 }
 
