@@ -17,6 +17,7 @@ use tower::Service;
 use super::peer;
 use crate::cri::call::Peer;
 use crate::telemetry::handles::Connections;
+use crate::wire::authority::Mended;
 use crate::wire::{BoxError, Stream, http2};
 
 /// How long to wait when the process is out of descriptors; each connection that ends gives one back.
@@ -109,7 +110,7 @@ where
         tracing::debug!(%error, "connection ended");
         return;
     }
-    let io = TokioIo::new(stream);
+    let io = TokioIo::new(Mended::new(stream));
     let service = TowerToHyperService::new(service);
     let mut connection = pin!(http2::server().serve_connection(io, service));
     let ended = tokio::select! {

@@ -235,8 +235,8 @@ async fn events_of_both_come_as_they_happen() {
     let mut call = client.start(Call::plain("GetContainerEvents")).await;
     let (mut got, body) = call.head().await;
     let mut body = body.expect("a body");
-    for n in 0..4 {
-        gates[n].cancel();
+    for (n, gate) in gates[..4].iter().enumerate() {
+        gate.cancel();
         read_some(&mut got, &mut body, 15 * (n + 1)).await;
     }
     let want: Vec<u8> = (0..4u8).flat_map(|n| message(&[n; 10])).collect();

@@ -231,7 +231,7 @@ async fn a_call_for_one_passes_as_it_is() {
         message(&bytes)
     };
     let answer = Bytes::from_static(b"\x01\0\0\0\x03xyz\0\0\0\0\0");
-    pair.two.always(script::ok(&[answer.clone()]));
+    pair.two.always(script::ok(std::slice::from_ref(&answer)));
     let call = Call::runtime("StopContainer", strange.clone()).with("x-bin", "AAE=");
     let got = pair.goes_to(call, false, true).await;
     assert_eq!(got.data, answer);

@@ -187,12 +187,6 @@ impl Client {
         let open = self.start(call).await;
         soon(&what, open.finish()).await
     }
-
-    /// Waits for the connection to end.
-    pub(crate) async fn ended(mut self) -> Option<Broken> {
-        let ended = soon("end of the connection", &mut self.connection).await;
-        ended.expect("joined").err().map(Into::into)
-    }
 }
 
 /// A call under way.

@@ -85,7 +85,6 @@ struct Shared {
     node: Mutex<Node>,
     calls: Mutex<Vec<Record>>,
     own: AtomicUsize,
-    accepted: AtomicUsize,
     open: AtomicUsize,
 }
 
@@ -123,7 +122,6 @@ impl Fake {
                 node: Mutex::default(),
                 calls: Mutex::default(),
                 own: AtomicUsize::new(0),
-                accepted: AtomicUsize::new(0),
                 open: AtomicUsize::new(0),
             }),
             running: Mutex::default(),
@@ -209,14 +207,18 @@ impl Fake {
         .await;
     }
 
+    /// Waits until criscope has asked all it wants to know, and only its probe is connected.
+    pub(crate) async fn wait_settled(&self) {
+        until("criscope's own questions", || async {
+            // Version, Status, and two lists.
+            (self.own() >= 4 && self.connections() == 1).then_some(())
+        })
+        .await;
+    }
+
     /// Connections that are open now, criscope's own included.
     pub(crate) fn connections(&self) -> usize {
         self.shared.open.load(Ordering::SeqCst)
-    }
-
-    /// Connections there ever were.
-    pub(crate) fn accepted(&self) -> usize {
-        self.shared.accepted.load(Ordering::SeqCst)
     }
 
     /// criscope's own requests.
@@ -231,7 +233,6 @@ async fn accept(listener: UnixListener, shared: Arc<Shared>, stop: CancellationT
             () = stop.cancelled() => return,
             accepted = listener.accept() => accepted.expect("accept").0,
         };
-        shared.accepted.fetch_add(1, Ordering::SeqCst);
         shared.open.fetch_add(1, Ordering::SeqCst);
         let (shared, stop) = (Arc::clone(&shared), stop.clone());
         tokio::spawn(async move {

@@ -289,11 +289,6 @@ impl Proxy {
         kill(self.pid(), signal).expect("signal");
     }
 
-    /// Whether it still runs.
-    pub(crate) fn is_running(&mut self) -> bool {
-        self.child.try_wait().expect("wait").is_none()
-    }
-
     /// Waits for its end, and gives its exit status and all of its log.
     pub(crate) async fn ended(mut self) -> (ExitStatus, Vec<String>) {
         let cell = Mutex::new(&mut self.child);
