@@ -21,6 +21,7 @@ use self::answer::AnswerBody;
 use crate::cri::call::{Phase, Sealed, Subject};
 use crate::cri::{Call, Method, peek};
 use crate::identity::Index;
+use crate::wire::body::Prefix;
 use crate::wire::frame::{self, Head};
 use crate::wire::{Body, BoxError, Request, Response};
 
@@ -101,12 +102,16 @@ impl InspectLayer {
 
     async fn read(&self, call: &Call, mut body: Incoming) -> Result<Body, BoxError> {
         let mut pieces = Pieces::default();
+        let mut trailers = None;
         while pieces.wants_more(self.limit) && !body.is_end_stream() {
             match body.frame().await {
                 Some(Ok(frame)) => match frame.into_data() {
                     Ok(data) => pieces.push(data),
-                    // A caller sends no trailers; if one does, they are dropped like grpc-go drops them.
-                    Err(_) => break,
+                    // No gRPC caller sends trailers; whoever does, means them.
+                    Err(frame) => {
+                        trailers = frame.into_trailers().ok().map(Box::new);
+                        break;
+                    }
                 },
                 Some(Err(e)) => return Err(e.into()),
                 None => break,
@@ -124,7 +129,11 @@ impl InspectLayer {
         self.index.complete(&mut subject);
         let _ = call.subject.set(subject);
         call.set_phase(Phase::Routing);
-        Ok(Body::Prefixed(pieces.pieces, body))
+        let prefix = Prefix {
+            pieces: pieces.pieces,
+            trailers,
+        };
+        Ok(Body::Prefixed(prefix, body))
     }
 }
 

@@ -39,11 +39,9 @@ pub const SHOWN: &[&str] = &[
     "ImageSpec.image",
     "ImageSpec.runtime_handler",
     "RunPodSandboxRequest.runtime_handler",
-    "PodSandbox.runtime_handler",
     // The runtime about itself.
     "VersionResponse.runtime_name",
     "VersionResponse.runtime_version",
-    "VersionResponse.runtime_api_version",
     "RuntimeCondition.type",
     "RuntimeCondition.reason",
 ];

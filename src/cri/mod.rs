@@ -8,6 +8,7 @@ pub mod method;
 pub mod outcome;
 pub mod peek;
 pub mod redact;
+mod words;
 
 pub use call::Call;
 pub use method::Method;

@@ -1,31 +1,31 @@
 //! Takes secrets out of the one kind of free text that is shown: error messages, and out of image references.
+//!
+//! A runtime quotes what it was given: cut, escaped, in other letters, split over lines, from the request before this
+//! one, or from the answer it did not send. So nothing is searched for and hidden. An error text is taken apart, and
+//! what is shown is what is known to be harmless: words of the trade ([`super::words`]), the identity of the call, ids
+//! that look like a runtime's, and short numbers. All else is `<redacted>`.
 
 use std::borrow::Cow;
+use std::collections::HashSet;
+use std::net::Ipv4Addr;
 
 use super::call::Subject;
+use super::words;
 
 /// Longest error text kept, in bytes.
 const MAX_MESSAGE: usize = 1024;
 
-/// What stands where a secret stood.
+/// What stands where something unknown stood.
 const HIDDEN: &str = "<redacted>";
 
-/// Shortest request string that is searched for in an error text; shorter ones are words, not secrets.
-const SHORTEST_ECHO: usize = 4;
+/// Most digits in a row of numbers that are shown: ports, sizes, codes and times have fewer, cards and keys more.
+const MOST_DIGITS: usize = 6;
 
-/// Words before `=` or `:` whose value is hidden.
-const SECRET_KEYS: [&str; 10] = [
-    "password",
-    "passwd",
-    "secret",
-    "token",
-    "authorization",
-    "credential",
-    "signature",
-    "apikey",
-    "api_key",
-    "api-key",
-];
+/// Length of the ids that containerd and CRI-O make, and of a SHA-256 digest, in hexadecimal digits.
+const ID_LENGTH: usize = 64;
+
+/// Largest request that is searched for something that looks like an id, in bytes.
+const MAX_SEARCH: usize = 1 << 20;
 
 /// An image reference without user, password, query and fragment.
 pub fn image_reference(reference: &str) -> Cow<'_, str> {
@@ -35,48 +35,75 @@ pub fn image_reference(reference: &str) -> Cow<'_, str> {
         Some(at) => reference.split_at(at + 3),
         None => ("", reference),
     };
-    // Only the host part can carry credentials; an `@` behind the first slash starts a digest.
-    let host_end = rest.find('/').unwrap_or(rest.len());
-    match rest[..host_end].rfind('@') {
-        Some(at) if rest[at..].contains('/') || !scheme.is_empty() => {
-            Cow::Owned(format!("{scheme}{}", &rest[at + 1..]))
-        }
-        _ => Cow::Borrowed(reference),
+    // A digest comes behind the last `@`, credentials before any other: a password may hold slashes and more `@`.
+    let name_end = rest.rfind('@').filter(|at| is_digest(&rest[at + 1..]));
+    match rest[..name_end.unwrap_or(rest.len())].rfind('@') {
+        Some(at) => Cow::Owned(format!("{scheme}{}", &rest[at + 1..])),
+        None => Cow::Borrowed(reference),
     }
 }
 
-/// An error text fit to be shown: strings of the request that are not identity are hidden, then everything that looks
-/// like a credential, and it is cut.
-///
-/// `request` is the uncompressed request message, or `None` if it could not be read; the text may then echo anything
-/// and is withheld.
-pub fn error_text(text: &str, request: Option<&[u8]>, subject: Option<&Subject>) -> Box<str> {
-    let Some(request) = request else {
-        return "<withheld: the request could not be read>".into();
-    };
-    let text = &text[..text.floor_char_boundary(4 * MAX_MESSAGE)];
-    let mut text = hide_echoes(text, request, subject);
-    text = text
-        .split_inclusive(char::is_whitespace)
-        .scan(false, |after_scheme, word| {
-            Some(scrub_word(word, after_scheme))
-        })
-        .collect();
-    text.truncate(text.floor_char_boundary(MAX_MESSAGE));
-    text.into()
+/// `ALGORITHM:HEX` with an algorithm that is registered (OCI image specification, "Descriptors").
+fn is_digest(text: &str) -> bool {
+    text.split_once(':').is_some_and(|(algorithm, hex)| {
+        matches!(algorithm, "sha256" | "sha384" | "sha512" | "blake3")
+            && hex.bytes().all(|b| b.is_ascii_hexdigit())
+    })
 }
 
-/// Hides every string of the request in the text, identity apart.
-fn hide_echoes(text: &str, request: &[u8], subject: Option<&Subject>) -> String {
-    let mut strings = Vec::new();
-    collect_strings(request, 0, &mut strings);
-    let shown = subject.map(identity_strings).unwrap_or_default();
-    strings.retain(|s| text.contains(s) && !shown.contains(s));
-    // The longest first: a string may be part of another.
-    strings.sort_unstable_by_key(|s| std::cmp::Reverse(s.len()));
-    strings
-        .into_iter()
-        .fold(text.to_owned(), |text, s| text.replace(s, HIDDEN))
+/// An error text of a backend, fit to be shown.
+///
+/// `request` is the uncompressed request message, or `None` if it could not be read; ids are then hidden, for they
+/// could be keys. `subject` and the name of the `backend` are shown wherever they stand.
+pub fn error_text(
+    text: &str,
+    request: Option<&[u8]>,
+    subject: Option<&Subject>,
+    backend: Option<&str>,
+) -> Box<str> {
+    let mut identity = subject.map(identity_strings).unwrap_or_default();
+    identity.extend(backend);
+    let mut judge = Judge {
+        identity: identity.into_iter().flat_map(pieces).collect(),
+        request: request.filter(|bytes| bytes.len() <= MAX_SEARCH),
+        digits: 0,
+    };
+    let mut out = Shown::default();
+    let mut rest = &text[..text.floor_char_boundary(4 * MAX_MESSAGE)];
+    while let Some(start) = rest.find(is_in_word) {
+        let (between, from_word) = rest.split_at(start);
+        let end = from_word.find(|c| !is_in_run(c)).unwrap_or(from_word.len());
+        let word = from_word[..end].trim_end_matches(JOINERS);
+        out.put_between(between);
+        match judge.admits(word, between.trim_end_matches(['"', '\'']).ends_with('=')) {
+            true => out.put_word(word),
+            false => out.hide(),
+        }
+        rest = &from_word[word.len()..];
+    }
+    out.put_between(rest);
+    out.finish()
+}
+
+/// The beginning of a text of our own that is kept.
+pub fn own_text(text: &str) -> Box<str> {
+    text[..text.floor_char_boundary(MAX_MESSAGE)].into()
+}
+
+/// What joins the pieces of one word, such as a host or file name: it is shown whole or not at all.
+const JOINERS: [char; 4] = ['.', '_', '-', '+'];
+
+fn is_in_run(c: char) -> bool {
+    is_in_word(c) || JOINERS.contains(&c)
+}
+
+/// Everything beyond ASCII counts as a letter, so that no script and no broken encoding slips through.
+fn is_in_word(c: char) -> bool {
+    c.is_ascii_alphanumeric() || !c.is_ascii()
+}
+
+fn pieces(word: &str) -> impl Iterator<Item = &str> {
+    word.split(|c| !is_in_word(c)).filter(|p| !p.is_empty())
 }
 
 fn identity_strings(subject: &Subject) -> Vec<&str> {
@@ -92,204 +119,141 @@ fn identity_strings(subject: &Subject) -> Vec<&str> {
     shown
 }
 
-/// Every length-delimited field that is text, at any depth. A field that is text and also parses as a message is taken
-/// as both. Protobuf encoding, "message structure".
-fn collect_strings<'a>(mut message: &'a [u8], depth: u8, strings: &mut Vec<&'a str>) -> bool {
-    use prost::encoding::{WireType, decode_key, decode_varint};
-    while !message.is_empty() {
-        let Ok((_, wire_type)) = decode_key(&mut message) else {
-            return false;
-        };
-        let skip = match wire_type {
-            WireType::Varint => {
-                if decode_varint(&mut message).is_err() {
-                    return false;
-                }
-                continue;
-            }
-            WireType::SixtyFourBit => 8,
-            WireType::ThirtyTwoBit => 4,
-            WireType::LengthDelimited => match decode_varint(&mut message) {
-                Ok(len) => usize::try_from(len).unwrap_or(usize::MAX),
-                Err(_) => return false,
-            },
-            WireType::StartGroup | WireType::EndGroup => return false,
-        };
-        let Some((field, rest)) = message.split_at_checked(skip) else {
-            return false;
-        };
-        message = rest;
-        if wire_type == WireType::LengthDelimited && skip >= SHORTEST_ECHO {
-            if depth < 16 {
-                collect_strings(field, depth + 1, strings);
-            }
-            if let Ok(text) = std::str::from_utf8(field) {
-                strings.push(text);
-            }
+/// Decides word by word.
+struct Judge<'a> {
+    /// The pieces of all identity strings.
+    identity: HashSet<&'a str>,
+    /// The request, if ids may be shown that do not stand in it.
+    request: Option<&'a [u8]>,
+    /// Digits shown since the last word that is no number.
+    digits: usize,
+}
+
+impl Judge<'_> {
+    /// Whether the word may be shown. `is_value`: it stands behind `=`, where a number could be a secret.
+    fn admits(&mut self, word: &str, is_value: bool) -> bool {
+        if pieces(word).all(|p| self.identity.contains(p)) {
+            self.digits = 0;
+            return true;
         }
+        if word.len() == ID_LENGTH && word.bytes().all(is_lower_hex) {
+            let request = self.request.filter(|_| !is_value);
+            return request.is_some_and(|request| !holds(request, word));
+        }
+        if word.parse::<Ipv4Addr>().is_ok() {
+            self.digits = 0;
+            return !is_value;
+        }
+        let is_number = |p: &str| p.bytes().all(|b| b.is_ascii_digit());
+        if !pieces(word).all(is_number) {
+            self.digits = 0;
+        }
+        let numbers = pieces(word).filter(|p| is_number(p) && !self.identity.contains(p));
+        self.digits += numbers.map(str::len).sum::<usize>();
+        let is_amount =
+            |p: &str| !is_value && (is_number(p) || is_quantity(p)) && self.digits <= MOST_DIGITS;
+        pieces(word).all(|p| self.identity.contains(p) || is_known(p) || is_amount(p))
     }
-    true
 }
 
-/// Hides the credential in one word, its trailing white space included. `after_scheme` is whether the word before was
-/// an HTTP authentication scheme.
-fn scrub_word(word: &str, after_scheme: &mut bool) -> String {
-    let body = word.trim_end();
-    let space = &word[body.len()..];
-    let was_after = std::mem::replace(after_scheme, is_auth_scheme(body));
-    if was_after && !body.is_empty() {
-        return format!("{HIDDEN}{space}");
-    }
-    let body = match (body.find("://"), body.rfind('?')) {
-        (Some(_), _) => scrub_url(body),
-        (None, _) => scrub_pair(body),
-    };
-    format!("{body}{space}")
+const fn is_lower_hex(b: u8) -> bool {
+    matches!(b, b'0'..=b'9' | b'a'..=b'f')
 }
 
-fn is_auth_scheme(word: &str) -> bool {
-    let word = word.trim_start_matches(|c: char| !c.is_ascii_alphanumeric());
-    ["bearer", "basic", "negotiate"]
+/// Whether these digits, or the bytes they stand for, are part of the message.
+fn holds(message: &[u8], hex: &str) -> bool {
+    let digit = |b: u8| if b <= b'9' { b - b'0' } else { b - b'a' + 10 };
+    let (pairs, _) = hex.as_bytes().as_chunks::<2>();
+    let bytes: Vec<_> = pairs
         .iter()
-        .any(|scheme| word.eq_ignore_ascii_case(scheme))
+        .map(|[high, low]| digit(*high) << 4 | digit(*low))
+        .collect();
+    let text = |window: &[u8]| window.eq_ignore_ascii_case(hex.as_bytes());
+    message.windows(hex.len()).any(text) || message.windows(bytes.len()).any(|w| w == bytes)
 }
 
-/// Takes user, password and query out of a URL with anything around it.
-fn scrub_url(word: &str) -> String {
-    let at = word.find("://").map_or(0, |i| i + 3);
-    let (head, rest) = word.split_at(at);
-    let authority_end = rest.find(['/', '?', '#', '"', '\'']).unwrap_or(rest.len());
-    let rest = match rest[..authority_end].rfind('@') {
-        Some(i) => format!("{HIDDEN}@{}", &rest[i + 1..]),
-        None => rest.to_owned(),
-    };
-    match rest.find('?') {
-        None => format!("{head}{rest}"),
-        Some(query) => {
-            let tail = rest[query..]
-                .find(['"', '\'', ')'])
-                .map(|i| &rest[query + i..]);
-            format!("{head}{}?{HIDDEN}{}", &rest[..query], tail.unwrap_or(""))
+/// A word of the trade, or several in `CamelCase`.
+fn is_known(piece: &str) -> bool {
+    let lower = piece.to_ascii_lowercase();
+    if !piece.bytes().all(|b| b.is_ascii_alphabetic()) {
+        return words::is_known(&lower);
+    }
+    let humps = humps(piece);
+    humps.iter().all(|hump| {
+        // Short words would let random letters pass.
+        (hump.len() >= 3 || humps.len() == 1) && words::is_known(&hump.to_ascii_lowercase())
+    })
+}
+
+/// The words of `CamelCaseHTTPText`.
+fn humps(piece: &str) -> Vec<&str> {
+    let bytes = piece.as_bytes();
+    let mut humps = Vec::new();
+    let mut start = 0;
+    for i in 1..bytes.len() {
+        let begins = bytes[i].is_ascii_uppercase()
+            && (bytes[i - 1].is_ascii_lowercase()
+                || bytes.get(i + 1).is_some_and(u8::is_ascii_lowercase));
+        if begins {
+            humps.push(&piece[start..i]);
+            start = i;
         }
     }
+    humps.push(&piece[start..]);
+    humps
 }
 
-/// Hides the value of `key=value` and `key:value` with a telling key, and long runs of base64.
-fn scrub_pair(word: &str) -> String {
-    if let Some(at) = word.find(['=', ':']) {
-        let key = word[..at].to_ascii_lowercase();
-        if at + 1 < word.len() && SECRET_KEYS.iter().any(|k| key.contains(k)) {
-            return format!("{}{HIDDEN}", &word[..=at]);
+/// Numbers with units, such as `2m0s` and `64KiB`.
+fn is_quantity(piece: &str) -> bool {
+    const UNITS: [&str; 14] = [
+        "h", "m", "s", "ms", "us", "µs", "ns", "b", "kb", "mb", "gb", "kib", "mib", "gib",
+    ];
+    let digits = piece.bytes().filter(u8::is_ascii_digit).count();
+    let units = piece.split(|c: char| c.is_ascii_digit());
+    piece.starts_with(|c: char| c.is_ascii_digit())
+        && !piece.ends_with(|c: char| c.is_ascii_digit())
+        && digits <= MOST_DIGITS
+        && units
+            .filter(|unit| !unit.is_empty())
+            .all(|unit| UNITS.contains(&unit.to_ascii_lowercase().as_str()))
+}
+
+/// The text that is shown. Neighbours that are hidden become one.
+#[derive(Default)]
+struct Shown {
+    text: String,
+    /// Length of the text behind the last [`HIDDEN`], if nothing but separators follows it.
+    hidden_at: Option<usize>,
+}
+
+/// Longest separator that disappears between two hidden words, in bytes.
+const MOST_BETWEEN: usize = 3;
+
+impl Shown {
+    fn put_between(&mut self, text: &str) {
+        let plain = |c: char| if c.is_control() { ' ' } else { c };
+        self.text.extend(text.chars().map(plain));
+    }
+
+    fn put_word(&mut self, word: &str) {
+        self.text.push_str(word);
+        self.hidden_at = None;
+    }
+
+    fn hide(&mut self) {
+        match self.hidden_at {
+            Some(end) if self.text.len() - end <= MOST_BETWEEN => self.text.truncate(end),
+            _ => self.text.push_str(HIDDEN),
         }
+        self.hidden_at = Some(self.text.len());
     }
-    if has_long_base64(word) {
-        return HIDDEN.to_owned();
-    }
-    word.to_owned()
-}
 
-/// More than forty characters of base64 in a row that are not plain hexadecimal (ids and digests) and not a path.
-fn has_long_base64(word: &str) -> bool {
-    word.split(|c: char| !(c.is_ascii_alphanumeric() || matches!(c, '+' | '_' | '-' | '=')))
-        .any(|run| {
-            run.len() > 40
-                && !run.bytes().all(|b| b.is_ascii_hexdigit())
-                && run.bytes().any(|b| b.is_ascii_digit())
-                && run.bytes().any(|b| b.is_ascii_uppercase())
-                && run.bytes().any(|b| b.is_ascii_lowercase())
-        })
+    fn finish(mut self) -> Box<str> {
+        self.text
+            .truncate(self.text.floor_char_boundary(MAX_MESSAGE));
+        self.text.into()
+    }
 }
 
 #[cfg(test)]
-mod tests {
-    use prost::Message;
-
-    use super::super::{method::Method, peek, v1};
-    use super::*;
-
-    #[test]
-    fn image_references_lose_credentials_and_query() {
-        let cases = [
-            ("registry.example/app:1", "registry.example/app:1"),
-            ("app@sha256:abc", "app@sha256:abc"),
-            ("library/app@sha256:abc", "library/app@sha256:abc"),
-            ("me:pw@registry.example/app:1", "registry.example/app:1"),
-            (
-                "https://me:pw@registry.example/app",
-                "https://registry.example/app",
-            ),
-            ("registry.example/app?sig=1", "registry.example/app"),
-            ("", ""),
-        ];
-        for (reference, want) in cases {
-            assert_eq!(image_reference(reference), want, "{reference}");
-        }
-    }
-
-    #[test]
-    fn credentials_in_errors_are_hidden() {
-        let cases = [
-            (
-                "get https://me:pw@r.example/v2/?sig=abc: refused",
-                "get https://<redacted>@r.example/v2/?<redacted> refused",
-            ),
-            (
-                "header Authorization: Bearer abc.def",
-                "header Authorization: Bearer <redacted>",
-            ),
-            (
-                "login failed token=abc user",
-                "login failed token=<redacted> user",
-            ),
-            (
-                "container 4b825dc642cb6eb9a060e54bf8d69288fbee49044b825dc642cb6eb9a060e54b not found",
-                "container 4b825dc642cb6eb9a060e54bf8d69288fbee49044b825dc642cb6eb9a060e54b not found",
-            ),
-            (
-                "got eyJhbGciOiJSUzI1NiIsImtpZCI6IkFCQ0RFRkdISUpLTE1OT1AifQ from server",
-                "got <redacted> from server",
-            ),
-        ];
-        for (text, want) in cases {
-            assert_eq!(&*error_text(text, Some(b""), None), want);
-        }
-    }
-
-    #[test]
-    fn an_echo_of_the_request_is_hidden_but_not_its_identity() {
-        let request = v1::CreateContainerRequest {
-            pod_sandbox_id: "sandbox-1".into(),
-            config: Some(v1::ContainerConfig {
-                metadata: Some(v1::ContainerMetadata {
-                    name: "app".into(),
-                    attempt: 0,
-                }),
-                command: vec!["/bin/start-me".into()],
-                envs: vec![v1::KeyValue {
-                    key: "DB".into(),
-                    value: b"hunter2!".as_slice().into(),
-                }],
-                ..Default::default()
-            }),
-            sandbox_config: None,
-        }
-        .encode_to_vec();
-        let subject = peek::request(Method::CreateContainer, &request);
-        let text = "app in sandbox-1: exec /bin/start-me with DB=hunter2! failed";
-        assert_eq!(
-            &*error_text(text, Some(&request), Some(&subject)),
-            "app in sandbox-1: exec <redacted> with DB=<redacted> failed"
-        );
-    }
-
-    #[test]
-    fn an_unread_request_withholds_the_text() {
-        assert!(!error_text("hunter2!", None, None).contains("hunter2"));
-    }
-
-    #[test]
-    fn long_texts_are_cut_at_a_character() {
-        let text = "ü ".repeat(5000);
-        assert!(error_text(&text, Some(b""), None).len() <= MAX_MESSAGE);
-    }
-}
+mod tests;

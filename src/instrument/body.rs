@@ -1,14 +1,19 @@
 //! Watches the answer pass, until its end.
 
+use std::future::Future as _;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
 use http_body::{Body as HttpBody, Frame, SizeHint};
+use tokio::time::{Sleep, sleep_until};
+use tonic::Code;
 
 use super::classify::{self, End};
+use super::future::last_moment;
 use super::guard::Guard;
 use crate::cri::outcome::Source;
+use crate::wire::status::Status;
 use crate::wire::{Body, BoxError};
 
 /// What the head of an answer says about its end, in case nothing else does.
@@ -35,6 +40,8 @@ pub struct InstrumentBody {
     inner: Body,
     guard: Option<Guard>,
     unfinished: Unfinished,
+    /// Ends an answer that stops half-way; set up when there is something to wait for.
+    last_moment: Option<Pin<Box<Sleep>>>,
 }
 
 impl InstrumentBody {
@@ -43,7 +50,28 @@ impl InstrumentBody {
             inner,
             guard,
             unfinished,
+            last_moment: None,
         }
+    }
+
+    /// Nothing comes: is it time to say so ourselves?
+    fn poll_late(&mut self, cx: &mut Context<'_>) -> Poll<Frame<Bytes>> {
+        if self.last_moment.is_none() {
+            let at = self.guard.as_ref().and_then(|g| last_moment(g.call()));
+            self.last_moment = at.map(|at| Box::pin(sleep_until(at)));
+        }
+        let Some(sleep) = &mut self.last_moment else {
+            return Poll::Pending;
+        };
+        ready!(sleep.as_mut().poll(cx));
+        // The backend's stream is reset with its body.
+        self.inner = Body::Empty;
+        self.unfinished.source = Source::Proxy;
+        let status = Status::new(
+            Code::DeadlineExceeded,
+            "the answer was not complete before the deadline",
+        );
+        Poll::Ready(Frame::trailers(status.to_headers()))
     }
 
     fn finish(&mut self, end: impl FnOnce(&mut Unfinished) -> End) {
@@ -77,7 +105,10 @@ impl HttpBody for InstrumentBody {
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
-        let frame = ready!(Pin::new(&mut self.inner).poll_frame(cx));
+        let frame = match Pin::new(&mut self.inner).poll_frame(cx) {
+            Poll::Ready(frame) => frame,
+            Poll::Pending => Some(Ok(ready!(self.poll_late(cx)))),
+        };
         match &frame {
             Some(Ok(frame)) => self.see(frame),
             Some(Err(error)) => self.finish(|_| classify::broken(error)),

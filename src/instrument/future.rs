@@ -14,6 +14,7 @@ use tonic::Code;
 use super::body::{InstrumentBody, Unfinished};
 use super::classify;
 use super::guard::Guard;
+use crate::cri::Call;
 use crate::cri::call::Phase;
 use crate::cri::outcome::Source;
 use crate::wire::status::{MadeHere, Status};
@@ -35,13 +36,15 @@ pin_project! {
     }
 }
 
+/// When we end the call ourselves. A deadline beyond what the clock can express is none.
+pub(super) fn last_moment(call: &Call) -> Option<Instant> {
+    let deadline = call.deadline?.checked_add(GRACE)?;
+    Instant::from_std(call.started).checked_add(deadline)
+}
+
 impl<F> InstrumentFuture<F> {
     pub(super) fn new(inner: F, guard: Guard) -> Self {
-        let call = guard.call();
-        // A deadline beyond what the clock can express is none.
-        let deadline = call
-            .deadline
-            .and_then(|d| Instant::from_std(call.started).checked_add(d + GRACE));
+        let deadline = last_moment(guard.call());
         Self {
             inner,
             deadline: deadline.map(sleep_until),

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use super::Observe;
 use super::classify::{self, End};
 use super::in_flight::{InFlight, Seat};
+use crate::cri::call::Sealed;
 use crate::cri::outcome::{Outcome, Source};
 use crate::cri::{Call, redact};
 
@@ -52,17 +53,20 @@ impl Guard {
             ending: end.ending,
             code: end.code,
             source: end.source,
-            message: end.message.map(|text| {
-                let request = match end.source {
-                    // Our own words hold nothing of the request.
-                    Source::Proxy => Some(&[][..]),
-                    _ => self.call.message.get().map(|m| m.bytes()),
-                };
-                redact::error_text(&text, request, self.call.subject.get())
+            message: end.message.map(|text| match end.source {
+                Source::Proxy => redact::own_text(&text),
+                _ => self.scrub(&text),
             }),
             elapsed: self.call.age(),
         };
         self.observer.end(&self.call, &outcome);
+    }
+
+    fn scrub(&self, text: &str) -> Box<str> {
+        let call = &self.call;
+        let request = call.message.get().map(Sealed::bytes);
+        let backend = call.route.get().map(|r| &*r.backend);
+        redact::error_text(text, request, call.subject.get(), backend)
     }
 }
 

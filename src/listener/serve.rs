@@ -17,6 +17,7 @@ use tower::Service;
 use super::peer;
 use crate::cri::call::Peer;
 use crate::telemetry::handles::Connections;
+use crate::wire::authority::Mended;
 use crate::wire::{BoxError, Stream, http2};
 
 /// How long to wait when the process is out of descriptors; each connection that ends gives one back.
@@ -77,6 +78,9 @@ where
             connections.closed();
         });
     }
+    // Callers that come now are refused at once instead of waiting for nobody. A service manager keeps a copy, and with
+    // it those who come, for the next instance.
+    drop(listener);
     tasks.close();
     if tokio::time::timeout(drain, tasks.wait()).await.is_ok() {
         return Ok(0);
@@ -97,7 +101,16 @@ where
     S::Future: Send,
     B: HttpBody<Data = bytes::Bytes, Error = BoxError> + Send + 'static,
 {
-    let io = TokioIo::new(stream);
+    // A caller speaks first (RFC 9113, 3.4). One that never did has nothing to drain, and hyper would wait for it.
+    let spoken = tokio::select! {
+        spoken = stream.readable() => spoken,
+        () = stop.cancelled() => return,
+    };
+    if let Err(error) = spoken {
+        tracing::debug!(%error, "connection ended");
+        return;
+    }
+    let io = TokioIo::new(Mended::new(stream));
     let service = TowerToHyperService::new(service);
     let mut connection = pin!(http2::server().serve_connection(io, service));
     let ended = tokio::select! {

@@ -48,7 +48,7 @@ pub async fn ask(
                 Ok(response) => accept(Arc::clone(&backend), response),
                 Err(error) => Err(Status::unavailable(error.to_string())),
             };
-            answer.map_err(|status| blame(&backend, &status))
+            answer.map_err(|status| blame(&backend, status))
         }
     }))
     .await;
@@ -78,7 +78,7 @@ fn accept(backend: Arc<str>, response: Response) -> Result<Answer, Status> {
             headers: head.headers,
             body,
         }),
-        Some((code, message)) => Err(Status::new(code, message.unwrap_or_default())),
+        Some((code, message)) => Err(Status::of_backend(code, message.unwrap_or_default())),
         None => Err(Status::new(
             frame::code_of_http(head.status),
             format!("http status {}", head.status),
@@ -87,9 +87,7 @@ fn accept(backend: Arc<str>, response: Response) -> Result<Answer, Status> {
 }
 
 /// Says which backend it was.
-pub fn blame(backend: &str, status: &Status) -> Status {
-    Status::new(
-        status.code,
-        format!("backend {backend}: {}", status.message),
-    )
+pub fn blame(backend: &str, status: Status) -> Status {
+    let code = status.code;
+    status.reworded(code, |text| format!("backend {backend}: {text}"))
 }

@@ -38,7 +38,7 @@ impl Reader {
     }
 
     fn fault(&self, code: Code, text: &str) -> Status {
-        blame(&self.answer.backend, &Status::new(code, text))
+        blame(&self.answer.backend, Status::new(code, text))
     }
 
     /// The next piece of data; `None` at a good end.

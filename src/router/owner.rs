@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use futures_util::future::join_all;
+use tonic::Code;
 
 use super::Router;
 use super::rules::BackendId;
@@ -46,10 +47,9 @@ impl Router {
                 false => self.has_sandbox(service.clone(), name, id).await,
             };
             has.map_err(|status| {
-                Status::unavailable(format!(
-                    "cannot tell which backend has {id}: backend {name}: {}",
-                    status.message
-                ))
+                status.reworded(Code::Unavailable, |text| {
+                    format!("cannot tell which backend has {id}: backend {name}: {text}")
+                })
             })
         }))
         .await;

@@ -85,7 +85,7 @@ impl Session {
     async fn run(&mut self, came_up: impl FnOnce()) -> String {
         let version = match self.version().await {
             Ok(version) => version,
-            Err(status) => return status.message,
+            Err(status) => return status.shown().into(),
         };
         self.mark_up(&version);
         came_up();
@@ -98,10 +98,10 @@ impl Session {
                     state.last_status = Some(Instant::now());
                 }),
                 Err(status) if status.code == Code::DeadlineExceeded => {
-                    mark_down(&self.upstream, status.message);
+                    mark_down(&self.upstream, status.shown().into());
                 }
                 // It answers, if with an error; a broken connection ends this session from outside.
-                Err(status) => tracing::debug!(error = %status.message, "probe"),
+                Err(status) => tracing::debug!(error = %status.shown(), "probe"),
             }
             sleep(PERIOD).await;
         }

@@ -38,7 +38,7 @@ pub async fn run(upstream: Arc<Upstream>, index: Arc<Index>, wanted: Arc<Notify>
             Err(status) => tracing::debug!(
                 event = "identity.resync",
                 backend = &**upstream.name(),
-                error = %status.message,
+                error = %status.shown(),
                 "identity index not filled"
             ),
         }

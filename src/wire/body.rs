@@ -6,6 +6,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
+use http::HeaderMap;
 use http_body::{Body as HttpBody, Frame, SizeHint};
 use hyper::body::Incoming;
 
@@ -23,9 +24,29 @@ pub enum Body {
     /// As it comes from the connection.
     Incoming(Incoming),
     /// The part of a message that was read to look at it, then the rest from the connection.
-    Prefixed(VecDeque<Bytes>, Incoming),
+    Prefixed(Prefix, Incoming),
     /// A body made or wrapped by a layer.
     Boxed(Pin<Box<dyn HttpBody<Data = Bytes, Error = BoxError> + Send>>),
+}
+
+/// The beginning of a body, as it came.
+#[derive(Debug, Default)]
+pub struct Prefix {
+    /// Data.
+    pub pieces: VecDeque<Bytes>,
+    /// Trailers, if the body was over before its message was whole.
+    pub trailers: Option<Box<HeaderMap>>,
+}
+
+impl Prefix {
+    fn next(&mut self) -> Option<Frame<Bytes>> {
+        let data = self.pieces.pop_front().map(Frame::data);
+        data.or_else(|| Some(Frame::trailers(*self.trailers.take()?)))
+    }
+
+    fn is_empty(&self) -> bool {
+        self.pieces.is_empty() && self.trailers.is_none()
+    }
 }
 
 impl Body {
@@ -70,8 +91,8 @@ impl HttpBody for Body {
         match &mut *self {
             Self::Empty => Poll::Ready(None),
             Self::Incoming(rest) => poll_incoming(rest, cx),
-            Self::Prefixed(prefix, rest) => match prefix.pop_front() {
-                Some(data) => Poll::Ready(Some(Ok(Frame::data(data)))),
+            Self::Prefixed(prefix, rest) => match prefix.next() {
+                Some(frame) => Poll::Ready(Some(Ok(frame))),
                 None => poll_incoming(rest, cx),
             },
             Self::Boxed(body) => body.as_mut().poll_frame(cx),

@@ -5,8 +5,9 @@ use percent_encoding::{AsciiSet, CONTROLS, percent_encode};
 use tonic::Code;
 
 use super::{Body, Response};
+use crate::cri::redact;
 
-/// Marks a response whose status was made here and not by the backend. Found in its extensions.
+/// Marks a response whose status was made here, without words of a backend. Found in its extensions.
 #[derive(Clone, Copy, Debug)]
 pub struct MadeHere;
 
@@ -18,6 +19,8 @@ pub struct Status {
     pub code: Code,
     /// The text; the caller sees it as it is.
     pub message: String,
+    /// Whether the text holds words of a backend, which may quote secrets.
+    pub quotes_backend: bool,
 }
 
 /// What `grpc-message` may not hold as it is: everything but printable ASCII, and the percent sign itself.
@@ -29,6 +32,32 @@ impl Status {
         Self {
             code,
             message: message.into(),
+            quotes_backend: false,
+        }
+    }
+
+    /// A status as a backend gave it.
+    pub fn of_backend(code: Code, message: impl Into<String>) -> Self {
+        Self {
+            quotes_backend: true,
+            ..Self::new(code, message)
+        }
+    }
+
+    /// The same with other words around its text.
+    pub fn reworded(self, code: Code, words: impl FnOnce(&str) -> String) -> Self {
+        Self {
+            code,
+            message: words(&self.message),
+            ..self
+        }
+    }
+
+    /// The text as it may be shown to others than the caller.
+    pub fn shown(&self) -> Box<str> {
+        match self.quotes_backend {
+            true => redact::error_text(&self.message, None, None, None),
+            false => redact::own_text(&self.message),
         }
     }
 
@@ -57,7 +86,9 @@ impl Status {
             header::CONTENT_TYPE,
             HeaderValue::from_static("application/grpc"),
         );
-        response.extensions_mut().insert(MadeHere);
+        if !self.quotes_backend {
+            response.extensions_mut().insert(MadeHere);
+        }
         response
     }
 }
@@ -76,5 +107,21 @@ mod tests {
             Some((Code::Unavailable, Some(text.to_owned())))
         );
         assert!(http_body::Body::is_end_stream(response.body()));
+    }
+
+    /// A backend may quote anything, also in an answer to a question of our own.
+    #[test]
+    fn the_words_of_a_backend_are_not_shown_as_they_are() {
+        let own = Status::unavailable("no socket at /run/hunter2.sock");
+        assert_eq!(&*own.shown(), "no socket at /run/hunter2.sock");
+        assert!(own.into_response().extensions().get::<MadeHere>().is_some());
+
+        let theirs = Status::of_backend(Code::NotFound, "not found: hunter2");
+        assert_eq!(&*theirs.shown(), "not found: <redacted>");
+        let reworded = theirs.reworded(Code::Internal, |text| format!("backend a: {text}"));
+        assert_eq!(reworded.message, "backend a: not found: hunter2");
+        assert_eq!(&*reworded.shown(), "backend a: not found: <redacted>");
+        let response = reworded.into_response();
+        assert!(response.extensions().get::<MadeHere>().is_none());
     }
 }

@@ -81,6 +81,15 @@ impl Stream {
         })
     }
 
+    /// Waits until there is something to read, or the other end has left.
+    ///
+    /// # Errors
+    /// If the runtime is shutting down.
+    pub async fn readable(&self) -> io::Result<()> {
+        self.readable.readable().await?.retain_ready();
+        Ok(())
+    }
+
     /// Sends, or waits until the kernel takes more.
     fn poll_send(&mut self, cx: &mut Context<'_>, bufs: &[IoSlice<'_>]) -> Poll<io::Result<usize>> {
         loop {

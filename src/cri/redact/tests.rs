@@ -1,0 +1,241 @@
+//! What must stay readable, and what must not.
+
+use std::sync::Arc;
+
+use super::super::call::{ContainerIdentity, PodIdentity};
+use super::*;
+
+const ID: &str = "4b825dc642cb6eb9a060e54bf8d69288fbee49044b825dc642cb6eb9a060e54b";
+
+fn shown(text: &str) -> String {
+    error_text(text, Some(b""), None, None).into()
+}
+
+fn subject() -> Subject {
+    Subject {
+        pod: Some(Arc::new(PodIdentity {
+            namespace: "shop".into(),
+            name: "web-7d4f".into(),
+            uid: "9a1c".into(),
+            attempt: 0,
+        })),
+        container: Some(Arc::new(ContainerIdentity {
+            name: "app".into(),
+            attempt: 0,
+        })),
+        sandbox_id: Some("abc".into()),
+        image: Some("registry.example/team/app:1.2".into()),
+        ..Subject::default()
+    }
+}
+
+#[test]
+fn image_references_lose_credentials_and_query() {
+    let cases = [
+        ("registry.example/app:1", "registry.example/app:1"),
+        ("app@sha256:abc", "app@sha256:abc"),
+        ("library/app@sha256:abc", "library/app@sha256:abc"),
+        ("me:pw@registry.example/app:1", "registry.example/app:1"),
+        (
+            "https://me:pw@registry.example/app",
+            "https://registry.example/app",
+        ),
+        ("me:p/w@registry.example/app:1", "registry.example/app:1"),
+        ("me:p@w@registry.example/app:1", "registry.example/app:1"),
+        ("me:pw@localhost:5000", "localhost:5000"),
+        (
+            "me:pw@registry.example/app@sha256:ab",
+            "registry.example/app@sha256:ab",
+        ),
+        ("registry.example/app?sig=1", "registry.example/app"),
+        ("", ""),
+    ];
+    for (reference, want) in cases {
+        assert_eq!(image_reference(reference), want, "{reference}");
+    }
+}
+
+/// Texts of containerd, CRI-O, runc, CNI plugins and gRPC, in which nothing is to be hidden.
+#[test]
+fn what_runtimes_say_stays_readable() {
+    let texts = [
+        "context deadline exceeded",
+        "an error occurred when try to find container \"abc\": not found",
+        "failed to pull and unpack image \"registry.example/team/app:1.2\": failed to resolve reference \
+         \"registry.example/team/app:1.2\": registry.example/team/app:1.2: not found",
+        "failed to reserve sandbox name \"web-7d4f_shop_9a1c_0\": name \"web-7d4f_shop_9a1c_0\" is reserved for \
+         \"4b825dc642cb6eb9a060e54bf8d69288fbee49044b825dc642cb6eb9a060e54b\"",
+        "failed to setup network for sandbox \"abc\": plugin type=\"bridge\" failed (add): failed to set bridge addr: \
+         could not add IP address to \"cni0\": permission denied",
+        "failed to do request: Head \"https://registry.example/v2/team/app/manifests/1.2\": dial tcp 10.0.0.1:443: \
+         connect: connection refused",
+        "pull access denied, repository does not exist or may require authorization: server message: \
+         insufficient_scope: authorization failed",
+        "x509: certificate signed by unknown authority",
+        "write /var/lib/containerd/io.containerd.content.v1.content/ingest/data: no space left on device",
+        "failed to exec in container: timeout 2m0s exceeded: context deadline exceeded",
+        "OCI runtime create failed: runc create failed: unable to start container process: exec: no such file or \
+         directory: unknown",
+        "container is not in running state: CONTAINER_EXITED",
+        "the stream was reset: stream no longer needed",
+        "the answer ended without grpc-status (http status 404 Not Found)",
+        "unknown service runtime.v1.RuntimeService",
+        "unexpected status from HEAD request: 500 Internal Server Error",
+    ];
+    for text in texts {
+        let got = error_text(text, Some(b"request"), Some(&subject()), None);
+        assert_eq!(&*got, text);
+    }
+}
+
+#[test]
+fn credentials_are_hidden() {
+    let cases = [
+        (
+            "get https://me:pw@r.example/v2/?sig=abc: refused",
+            "get https://<redacted>/v2/?<redacted>: refused",
+        ),
+        (
+            "header Authorization: Bearer abc.def",
+            "header Authorization: Bearer <redacted>",
+        ),
+        (
+            "request failed token=12345 code=\"9999\" user",
+            "request failed token=<redacted> code=\"<redacted>\" user",
+        ),
+        (
+            "got eyJhbGciOiJSUzI1NiIsImtpZCI6IkFCQ0RFRkdISUpLTE1OT1AifQ from server",
+            "got <redacted> from server",
+        ),
+        (
+            "exec: \"/bin/start-me\": not found",
+            "exec: \"/bin/<redacted>\": not found",
+        ),
+        (
+            "card 4111 1111 1111 1111 denied",
+            "card 4111 <redacted> denied",
+        ),
+        ("bad key 2c26-4f9a", "bad key <redacted>"),
+        ("naïve value", "<redacted> value"),
+        ("a\nb\tc", "a <redacted>"),
+    ];
+    for (text, want) in cases {
+        assert_eq!(shown(text), want.replace("card", HIDDEN), "{text}");
+    }
+}
+
+/// However a runtime writes it down, an echo of a value is not shown, and none of its words either.
+#[test]
+fn no_form_of_an_echo_is_shown() {
+    let values = [
+        "hunter2!",
+        "Tr0ub4dor&3 horse battery",
+        "line-one-k1\nline-two-k2\n",
+        "p@ss/w0rd#1+x=y",
+        "-----BEGIN EC KEY-----\nMHcCAQEEIIGk\n",
+        "tab\tquote\"back\\slash-zq",
+    ];
+    for value in values {
+        let hex: String = value.bytes().map(|b| format!("{b:02x}")).collect();
+        let forms = [
+            value.to_owned(),
+            format!("{value:?}"),
+            value.to_uppercase(),
+            value.to_lowercase(),
+            value[..value.len() - 2].to_owned(),
+            value[2..].to_owned(),
+            value.replace(' ', "\n"),
+            value.split_inclusive(' ').collect::<Vec<_>>().join("\" \""),
+            hex.clone(),
+            hex.to_uppercase(),
+            serde_json::to_string(value).expect("json"),
+            serde_json::to_string(&format!("{value:?}")).expect("json"),
+            percent_encoding::percent_encode(value.as_bytes(), percent_encoding::NON_ALPHANUMERIC)
+                .to_string(),
+        ];
+        for form in forms {
+            for text in [
+                format!("cannot set {form}"),
+                format!("env[KEY={form}]"),
+                form.clone(),
+            ] {
+                let got = shown(&text);
+                for tell in [
+                    "hunter",
+                    "tr0ub",
+                    "dor",
+                    "battery",
+                    "k1",
+                    "k2",
+                    "w0rd",
+                    "mhcc",
+                    "zq",
+                    "slash",
+                    &hex[..8],
+                ] {
+                    let at = got.to_lowercase().find(tell);
+                    assert_eq!(at, None, "{tell} in {got:?} from {text:?}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn identity_is_shown_and_the_rest_of_the_request_is_not() {
+    let text = "app in web-7d4f: exec /bin/start-me with DB=hunter2! failed, image=registry.example/team/app:1.2";
+    assert_eq!(
+        &*error_text(text, Some(b""), Some(&subject()), None),
+        "app in web-7d4f: exec /bin/<redacted> with <redacted>! failed, image=registry.example/team/app:1.2"
+    );
+    assert_eq!(
+        &*error_text("backend blue-1: gone", None, None, Some("blue-1")),
+        "backend blue-1: gone"
+    );
+}
+
+/// A key can look like an id. An id of the runtime's own does not stand in the request, nor do the bytes it names.
+#[test]
+fn an_id_is_shown_unless_it_could_be_a_key() {
+    let text = format!("reserved for {ID}");
+    let hidden = "reserved for <redacted>";
+    let bytes: Vec<u8> = (0..ID.len() / 2)
+        .map(|i| u8::from_str_radix(&ID[2 * i..2 * i + 2], 16).expect("hex"))
+        .collect();
+    let cases: [(Option<&[u8]>, &str); 6] = [
+        (Some(b""), &text),
+        (Some(b"\x0a\x03abc"), &text),
+        (None, hidden),
+        (Some(ID.as_bytes()), hidden),
+        (Some(ID.to_uppercase().leak().as_bytes()), hidden),
+        (Some(&bytes), hidden),
+    ];
+    for (request, want) in cases {
+        assert_eq!(&*error_text(&text, request, None, None), want);
+    }
+    let large = vec![0; MAX_SEARCH + 1];
+    assert_eq!(&*error_text(&text, Some(&large), None, None), hidden);
+    assert_eq!(shown(&format!("key={ID}")), format!("key={HIDDEN}"));
+    assert_eq!(shown(&ID.to_uppercase()), HIDDEN);
+}
+
+#[test]
+fn random_letters_are_no_words() {
+    for text in [
+        "ToIsAsOfInOn",
+        "qwertz",
+        "aBcDeF",
+        "x1y2z3",
+        "pASSword",
+        "oNoFiT",
+    ] {
+        assert_eq!(shown(text), HIDDEN, "{text}");
+    }
+}
+
+#[test]
+fn long_texts_are_cut_at_a_character() {
+    let got = shown(&"container ü ".repeat(5000));
+    assert!(got.len() <= MAX_MESSAGE && got.len() > MAX_MESSAGE - 20);
+    assert!(own_text(&"ü".repeat(5000)).len() <= MAX_MESSAGE);
+}

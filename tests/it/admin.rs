@@ -1,0 +1,210 @@
+//! The pages beside the request path.
+
+use criscope::cri::v1;
+use serde_json::Value;
+
+use crate::harness::client::Call;
+use crate::harness::fake::Fake;
+use crate::harness::proxy::{Proxy, Start};
+use crate::harness::script::Step;
+use crate::harness::{encode, message, until};
+
+fn run_pod(name: &str) -> Call {
+    let request = v1::RunPodSandboxRequest {
+        config: Some(v1::PodSandboxConfig {
+            metadata: Some(v1::PodSandboxMetadata {
+                name: name.into(),
+                namespace: "shop".into(),
+                uid: "uid-1".into(),
+                attempt: 0,
+            }),
+            hostname: "not-to-be-shown".into(),
+            ..Default::default()
+        }),
+        runtime_handler: String::new(),
+    };
+    Call::runtime("RunPodSandbox", encode(&request))
+}
+
+#[tokio::test]
+async fn calls_in_flight_are_shown() {
+    let fake = Fake::new();
+    fake.always(vec![Step::Read, Step::Hang]);
+    let proxy = Proxy::before(&fake).await;
+    let (_, text) = proxy.get("/debug/calls?format=json").await;
+    assert_eq!(text, "[]");
+    assert!(
+        proxy
+            .get("/debug/calls")
+            .await
+            .1
+            .contains("No call is in flight")
+    );
+
+    let client = proxy.client().await;
+    let markup = "<script>alert('\"&')</script>";
+    let call = client
+        .start(run_pod(markup).with("grpc-timeout", "60S"))
+        .await;
+    fake.wait_count(1).await;
+
+    let (status, text) = proxy.get("/debug/calls?format=json").await;
+    assert_eq!(status, 200);
+    let rows: Vec<Value> = serde_json::from_str(&text).expect("json");
+    assert_eq!(rows.len(), 1);
+    let row = &rows[0];
+    assert_eq!(row["method"], "RunPodSandbox");
+    assert_eq!(row["phase"], "waiting");
+    assert_eq!(row["backend"], "upstream");
+    assert_eq!(
+        (&row["namespace"], &row["pod"], &row["pod_uid"]),
+        (&"shop".into(), &markup.into(), &"uid-1".into())
+    );
+    assert_eq!(row["client_pid"], std::process::id());
+    let left = row["deadline_left_ms"].as_i64().expect("a deadline");
+    assert!((1..=60_000).contains(&left), "{left}");
+
+    let (status, html) = proxy.get("/debug/calls").await;
+    assert_eq!(status, 200);
+    assert!(
+        html.contains("&lt;script&gt;alert(&#39;&quot;&amp;&#39;)&lt;/script&gt;"),
+        "{html}"
+    );
+    assert!(!html.contains("<script"), "{html}");
+    assert!(!html.contains("not-to-be-shown") && !text.contains("not-to-be-shown"));
+
+    let (_, verbose) = proxy.get("/readyz?verbose").await;
+    assert!(
+        verbose.contains("1 calls in flight, the oldest is RunPodSandbox"),
+        "{verbose}"
+    );
+    let scrape = proxy.scrape().await;
+    let in_flight = scrape
+        .metric("criscope_rpc_in_flight")
+        .with("method", "RunPodSandbox");
+    assert_eq!(in_flight.sum(), 1.0);
+    let oldest = scrape.metric("criscope_rpc_oldest_in_flight_seconds");
+    assert!(oldest.with("method", "RunPodSandbox").sum() > 0.0);
+
+    call.reset(h2::Reason::CANCEL);
+    let scrape = proxy.wait_balanced(1).await;
+    assert!(
+        scrape
+            .metric("criscope_rpc_oldest_in_flight_seconds")
+            .is_empty()
+    );
+    assert_eq!(proxy.get("/debug/calls?format=json").await.1, "[]");
+}
+
+#[tokio::test]
+async fn readiness_tells_of_the_runtime() {
+    let fake = Fake::new();
+    fake.node().conditions = vec![v1::RuntimeCondition {
+        r#type: "NetworkReady".into(),
+        status: false,
+        reason: "NoCni".into(),
+        message: String::new(),
+    }];
+    let proxy = Proxy::before(&fake).await;
+    let text = until("its Status is known", || async {
+        let (status, text) = proxy.get("/readyz?verbose").await;
+        assert_eq!(
+            status, 200,
+            "a runtime without network answers all the same"
+        );
+        text.contains("last good Status").then_some(text)
+    })
+    .await;
+    assert!(text.contains("[+] backend upstream: fake v9 up"), "{text}");
+    assert!(text.contains("[-] NetworkReady: NoCni"), "{text}");
+    assert!(text.contains("[+] no call in flight"), "{text}");
+    assert_eq!(proxy.get("/readyz").await, (200, "ok\n".to_owned()));
+    assert_eq!(proxy.get("/livez").await, (200, "ok\n".to_owned()));
+    assert_eq!(proxy.get("/").await.0, 200);
+    assert_eq!(proxy.get("/nothing").await.0, 404);
+    assert_eq!(proxy.http("POST", "/metrics", "").await.0, 405);
+
+    fake.stop();
+    let text = until("it is down", || async {
+        let (status, text) = proxy.get("/readyz").await;
+        (status == 503).then_some(text)
+    })
+    .await;
+    assert!(text.contains("[-] backend upstream: down"), "{text}");
+    assert_eq!(proxy.get("/livez").await.0, 200);
+    fake.start();
+    proxy.wait_ready().await;
+    let (_, text) = proxy.get("/readyz?verbose").await;
+    assert!(text.contains("came back 1 times"), "{text}");
+}
+
+#[tokio::test]
+async fn the_log_level_can_be_changed_and_not_to_nonsense() {
+    let fake = Fake::new();
+    let proxy = Proxy::before(&fake).await;
+    let client = proxy.client().await;
+    assert_eq!(
+        proxy.get("/debug/log-level").await,
+        (200, "info".to_owned())
+    );
+    assert_eq!(client.call(Call::plain("PodSandboxStatus")).await.code(), 0);
+    let good = "info,criscope::rpc=debug";
+    assert_eq!(
+        proxy
+            .http("PUT", "/debug/log-level", &format!("{good}\n"))
+            .await
+            .0,
+        204
+    );
+    assert_eq!(proxy.get("/debug/log-level").await.1, good);
+    assert_eq!(client.call(Call::plain("ContainerStatus")).await.code(), 0);
+    proxy
+        .wait_line("a poll", |l| l["method"] == "ContainerStatus")
+        .await;
+    for bad in ["loud", "info,criscope::rpc=loud", "", "=", "\u{7}"] {
+        let (status, text) = proxy.http("PUT", "/debug/log-level", bad).await;
+        assert_eq!(status, 400, "{bad:?}: {text}");
+        assert_eq!(proxy.get("/debug/log-level").await.1, good, "{bad:?}");
+    }
+    // Refused, or the connection was closed while we were still talking.
+    let (status, _) = proxy
+        .http("PUT", "/debug/log-level", &"x".repeat(3 << 20))
+        .await;
+    assert!([413, 0].contains(&status), "{status}");
+    assert_eq!(proxy.get("/debug/log-level").await.1, good);
+    let log = proxy.stop().await.join("\n");
+    assert!(
+        !log.contains("PodSandboxStatus"),
+        "polls are not told at info: {log}"
+    );
+}
+
+#[tokio::test]
+async fn debug_pages_can_be_off() {
+    let fake = Fake::new();
+    let config = "[admin]\ndebug = false\n";
+    let proxy = Start::new()
+        .upstream(fake.path())
+        .config(config)
+        .ready()
+        .await;
+    assert_eq!(proxy.get("/debug/calls").await.0, 404);
+    assert_eq!(proxy.http("PUT", "/debug/log-level", "off").await.0, 404);
+    assert_eq!(proxy.get("/metrics").await.0, 200);
+}
+
+#[tokio::test]
+async fn nothing_that_a_caller_says_becomes_a_label() {
+    let fake = Fake::new();
+    let proxy = Proxy::before(&fake).await;
+    let client = proxy.client().await;
+    for n in 0..200 {
+        let call = Call::new(&format!("/strange.Service{n}/Method{n}"), message(b""));
+        assert_eq!(client.call(call).await.code(), 0);
+    }
+    let scrape = proxy.wait_balanced(200).await;
+    let other = scrape.metric("criscope_rpc_total").with("method", "_OTHER");
+    assert_eq!(other.sum(), 200.0);
+    let (_, text) = proxy.get("/metrics").await;
+    assert!(!text.contains("strange"), "{text}");
+}

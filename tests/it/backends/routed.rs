@@ -1,0 +1,266 @@
+//! Calls that go to one of two runtimes.
+
+use bytes::Bytes;
+use criscope::cri::v1;
+use prost::Message;
+
+use super::Pair;
+use crate::harness::client::{Call, Got};
+use crate::harness::fake::Fake;
+use crate::harness::{encode, message, script};
+
+impl Pair {
+    /// Makes a call and says which of the two saw it.
+    async fn ask(&self, call: Call) -> (Got, bool, bool) {
+        let before = (self.one.count(), self.two.count());
+        let client = self.proxy.client().await;
+        let got = client.call(call).await;
+        (
+            got,
+            self.one.count() > before.0,
+            self.two.count() > before.1,
+        )
+    }
+
+    async fn goes_to(&self, call: Call, one: bool, two: bool) -> Got {
+        let what = call.uri.clone();
+        let (got, at_one, at_two) = self.ask(call).await;
+        assert_eq!((at_one, at_two), (one, two), "{what}: {got:?}");
+        got
+    }
+}
+
+fn stop_container(id: &str) -> Call {
+    let request = v1::StopContainerRequest {
+        container_id: id.into(),
+        timeout: 1,
+    };
+    Call::runtime("StopContainer", encode(&request))
+}
+
+fn sandbox_status(id: &str) -> Call {
+    let request = v1::PodSandboxStatusRequest {
+        pod_sandbox_id: id.into(),
+        verbose: false,
+    };
+    Call::runtime("PodSandboxStatus", encode(&request))
+}
+
+fn pod(uid: &str) -> v1::PodSandboxConfig {
+    v1::PodSandboxConfig {
+        metadata: Some(v1::PodSandboxMetadata {
+            name: "pod".into(),
+            namespace: "shop".into(),
+            uid: uid.into(),
+            attempt: 0,
+        }),
+        ..Default::default()
+    }
+}
+
+#[tokio::test]
+async fn a_call_goes_to_the_owner_of_what_it_names() {
+    let pair = Pair::new().await;
+    pair.goes_to(stop_container("container-1"), true, false)
+        .await;
+    pair.goes_to(stop_container("container-2"), false, true)
+        .await;
+    pair.goes_to(sandbox_status("sandbox-1"), true, false).await;
+    pair.goes_to(sandbox_status("sandbox-2"), false, true).await;
+    // The beginning of an id is enough, as for a runtime.
+    pair.two
+        .node()
+        .add_pod("late", "beef-sandbox", "beef-container");
+    pair.goes_to(stop_container("beef"), false, true).await;
+}
+
+#[tokio::test]
+async fn an_owner_that_is_not_known_yet_is_looked_up() {
+    let pair = Pair::new().await;
+    pair.two.node().add_pod("late", "sandbox-9", "container-9");
+    pair.goes_to(stop_container("container-9"), false, true)
+        .await;
+    pair.goes_to(sandbox_status("sandbox-9"), false, true).await;
+
+    // What nobody has: the default says so in its own words.
+    pair.one.always(script::error(5, "no such container"));
+    let got = pair.goes_to(stop_container("nowhere"), true, false).await;
+    assert_eq!((got.code(), &*got.text()), (5, "no such container"));
+}
+
+#[tokio::test]
+async fn an_owner_that_cannot_be_found_out_is_no_guess() {
+    let pair = Pair::new().await;
+    pair.two.stop();
+    let got = pair.goes_to(stop_container("nowhere"), false, false).await;
+    assert_eq!(got.code(), 14, "{got:?}");
+    assert!(
+        got.text().contains("cannot tell which backend has nowhere"),
+        "{}",
+        got.text()
+    );
+    assert!(got.text().contains("backend two"), "{}", got.text());
+    // What is known needs no asking.
+    let got = pair
+        .goes_to(stop_container("container-1"), true, false)
+        .await;
+    assert_eq!(got.code(), 0);
+    let got = pair
+        .goes_to(stop_container("container-2"), false, false)
+        .await;
+    assert_eq!(got.code(), 14);
+}
+
+#[tokio::test]
+async fn a_pod_is_made_where_its_handler_says_and_found_there_again() {
+    let pair = Pair::new().await;
+    let made = v1::RunPodSandboxResponse {
+        pod_sandbox_id: "new-sandbox".into(),
+    };
+    pair.two.always(script::ok(&[encode(&made)]));
+    let request = v1::RunPodSandboxRequest {
+        config: Some(pod("new-pod")),
+        runtime_handler: "kata".into(),
+    };
+    let got = pair
+        .goes_to(
+            Call::runtime("RunPodSandbox", encode(&request)),
+            false,
+            true,
+        )
+        .await;
+    assert_eq!(got.data, encode(&made));
+
+    let made = v1::CreateContainerResponse {
+        container_id: "new-container".into(),
+    };
+    pair.two.always(script::ok(&[encode(&made)]));
+    let request = v1::CreateContainerRequest {
+        pod_sandbox_id: "new-sandbox".into(),
+        config: Some(v1::ContainerConfig {
+            metadata: Some(v1::ContainerMetadata {
+                name: "app".into(),
+                attempt: 0,
+            }),
+            ..Default::default()
+        }),
+        sandbox_config: Some(pod("new-pod")),
+    };
+    pair.goes_to(
+        Call::runtime("CreateContainer", encode(&request)),
+        false,
+        true,
+    )
+    .await;
+
+    let asked = pair.one.own() + pair.two.own();
+    pair.goes_to(stop_container("new-container"), false, true)
+        .await;
+    pair.goes_to(sandbox_status("new-sandbox"), false, true)
+        .await;
+    let no_matter_of_status = 2;
+    assert!(
+        pair.one.own() + pair.two.own() <= asked + no_matter_of_status,
+        "nobody had to be asked"
+    );
+
+    let plain = v1::RunPodSandboxRequest {
+        config: Some(pod("plain")),
+        runtime_handler: String::new(),
+    };
+    pair.goes_to(Call::runtime("RunPodSandbox", encode(&plain)), true, false)
+        .await;
+}
+
+#[tokio::test]
+async fn an_image_is_pulled_where_its_pod_is() {
+    let pair = Pair::new().await;
+    let pull = |uid: &str, handler: &str| {
+        let request = v1::PullImageRequest {
+            image: Some(v1::ImageSpec {
+                image: "registry.example/app:1".into(),
+                runtime_handler: handler.into(),
+                ..Default::default()
+            }),
+            sandbox_config: Some(pod(uid)),
+            ..Default::default()
+        };
+        Call::image("PullImage", encode(&request))
+    };
+    pair.goes_to(pull("uid-web", ""), true, false).await;
+    pair.goes_to(pull("uid-vm", ""), false, true).await;
+    pair.goes_to(pull("nobody", ""), true, false).await;
+    pair.goes_to(pull("nobody", "kata"), false, true).await;
+    pair.goes_to(Call::image("RemoveImage", message(b"")), true, true)
+        .await;
+    pair.goes_to(
+        Call::runtime("UpdateRuntimeConfig", message(b"")),
+        true,
+        true,
+    )
+    .await;
+    pair.goes_to(Call::plain("Version"), true, false).await;
+    pair.goes_to(Call::new("/x.Y/Z", message(b"")), true, false)
+        .await;
+
+    let scrape = pair.proxy.wait_balanced(8).await;
+    let reasons = |r: &str| {
+        scrape
+            .metric("criscope_route_decisions_total")
+            .with("reason", r)
+            .sum()
+    };
+    assert_eq!(reasons("owner"), 2.0);
+    assert_eq!(reasons("handler"), 1.0);
+    assert_eq!(reasons("images"), 1.0);
+    assert_eq!(reasons("all"), 2.0);
+    assert_eq!(reasons("default"), 2.0);
+}
+
+#[tokio::test]
+async fn a_call_for_one_passes_as_it_is() {
+    let pair = Pair::new().await;
+    let strange = {
+        let mut bytes = v1::StopContainerRequest {
+            container_id: "container-2".into(),
+            timeout: 3,
+        }
+        .encode_to_vec();
+        // Field 4000, which nobody knows.
+        bytes.extend([0x82, 0xfa, 0x01, 3, 1, 2, 3]);
+        message(&bytes)
+    };
+    let answer = Bytes::from_static(b"\x01\0\0\0\x03xyz\0\0\0\0\0");
+    pair.two.always(script::ok(std::slice::from_ref(&answer)));
+    let call = Call::runtime("StopContainer", strange.clone()).with("x-bin", "AAE=");
+    let got = pair.goes_to(call, false, true).await;
+    assert_eq!(got.data, answer);
+    let seen = pair.two.seen().pop().expect("a call");
+    assert_eq!(seen.body, strange);
+    assert_eq!(seen.headers["x-bin"], "AAE=");
+}
+
+#[tokio::test]
+async fn two_runtimes_may_speak_different_versions() {
+    let (one, two) = (Fake::new(), Fake::new());
+    one.node().v1alpha2 = false;
+    two.node().v1 = false;
+    two.node().add_pod("vm", "sandbox-2", "container-2");
+    let config = super::config(&one, &two);
+    let proxy = crate::harness::proxy::Start::new()
+        .config(&config)
+        .ready()
+        .await;
+    let client = proxy.client().await;
+    for version in ["v1", "v1alpha2"] {
+        let path = format!("/runtime.{version}.RuntimeService/ListContainers");
+        let got = client.call(Call::new(&path, message(b""))).await;
+        assert_eq!(got.code(), 0, "{got:?}");
+    }
+    let got = client.call(stop_container("container-2")).await;
+    assert_eq!(got.code(), 0, "{got:?}");
+    assert_eq!(
+        two.seen().pop().expect("a call").uri.path(),
+        "/runtime.v1alpha2.RuntimeService/StopContainer"
+    );
+}

@@ -1,0 +1,98 @@
+//! Invariant 4: no secret leaves. Every string and bytes field of every message is a secret, unless it is on the list
+//! of what may be shown; none is found in any form in any signal, whatever the backend quotes.
+
+mod backends;
+mod run;
+mod shown;
+
+use std::collections::BTreeSet;
+
+use criscope::cri::identity::SHOWN;
+
+use self::run::Run;
+use crate::harness::filler::leaks;
+
+/// On the list, but told by nothing that a single backend makes us say.
+const NOT_TOLD: [&str; 2] = [
+    // The fake runtime names itself; see `Node`.
+    "VersionResponse.runtime_name",
+    "VersionResponse.runtime_version",
+];
+
+async fn check(level: &str, format: &str) {
+    let run = Run::through(level, format).await;
+    for (place, text) in &run.places {
+        let found = leaks(text);
+        assert!(found.is_empty(), "{place} at {level}: {found:#?}");
+    }
+    // Polls have lines from debug on.
+    if level == "info" || level == "warn" {
+        return;
+    }
+    for places in [&["log"][..], &["spans"], &["log", "spans", "pages"]] {
+        let told = run.told(places);
+        let missing: Vec<_> = expected(places).difference(&told).copied().collect();
+        assert_eq!(missing, [""; 0], "not in {places:?} at {level}");
+    }
+}
+
+/// The fields whose tokens have to be found in one of the places.
+fn expected(places: &[&str]) -> BTreeSet<&'static str> {
+    let of_pages = |name: &str| name.starts_with("RuntimeCondition.");
+    SHOWN
+        .iter()
+        .copied()
+        .filter(|name| !NOT_TOLD.contains(name))
+        .filter(|name| places.contains(&"pages") || !of_pages(name))
+        // A line has no handler.
+        .filter(|name| places != ["log"] || !name.ends_with(".runtime_handler"))
+        .collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn at_trace_in_json() {
+    check("trace", "json").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn at_trace_in_text() {
+    check("trace", "text").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn at_debug_in_json() {
+    check("debug", "json").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn at_debug_in_text() {
+    check("debug", "text").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn at_info_in_json() {
+    check("info", "json").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn at_info_in_text() {
+    check("info", "text").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn at_warn_in_json() {
+    check("warn", "json").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn at_warn_in_text() {
+    check("warn", "text").await;
+}
+
+/// The libraries of the request path have something to say, too, to whoever asks them by name.
+#[tokio::test(flavor = "multi_thread")]
+async fn with_all_that_libraries_say() {
+    let level = "trace,h2=trace,hyper=trace,hyper_util=trace,tonic=trace,tower=trace,opentelemetry=trace,\
+                 opentelemetry_sdk=trace,opentelemetry_otlp=trace,axum=trace";
+    check(level, "json").await;
+}

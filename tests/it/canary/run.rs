@@ -1,0 +1,358 @@
+//! Sends every call with everything filled in, once well and then with every sort of quoting error, and gathers all that
+//! is to be seen from outside.
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::{Arc, Mutex};
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use bytes::Bytes;
+use criscope::cri::identity::SHOWN;
+use criscope::cri::v1;
+use http::HeaderMap;
+use http::request::Parts;
+use percent_encoding::{AsciiSet, CONTROLS, percent_encode};
+use prost::Message;
+use tokio_util::sync::CancellationToken;
+
+use super::shown::methods;
+use crate::harness::client::{Call, Client};
+use crate::harness::collector::{Collector, Manner};
+use crate::harness::fake::{Fake, lock};
+use crate::harness::filler::{Filler, echoes, pool};
+use crate::harness::proxy::{Proxy, Start};
+use crate::harness::script::{self, Step};
+use crate::harness::{headers, message, message_with};
+
+/// What was seen.
+pub(super) struct Run {
+    /// Everything that is to be seen from outside, by place.
+    pub(super) places: Vec<(&'static str, Vec<u8>)>,
+    tokens: Vec<(String, String)>,
+}
+
+impl Run {
+    /// The fields on the list whose token stands in one of these places.
+    pub(super) fn told(&self, places: &[&str]) -> BTreeSet<&'static str> {
+        let texts = self.places.iter().filter(|(p, _)| places.contains(p));
+        let texts: Vec<_> = texts.map(|(_, t)| String::from_utf8_lossy(t)).collect();
+        let is_told = |name: &str| {
+            let mut tokens = self.tokens.iter().filter(|(field, _)| field == name);
+            tokens.any(|(_, token)| texts.iter().any(|text| text.contains(token)))
+        };
+        SHOWN.iter().copied().filter(|name| is_told(name)).collect()
+    }
+
+    /// All calls through one criscope with this log.
+    pub(super) async fn through(level: &str, format: &str) -> Self {
+        let collector = Collector::new(Manner::Takes).await;
+        let mut filler = Filler::default();
+        let fake = Fake::new();
+        let known = fill_node(&fake, &mut filler);
+        let plans = Plans::of(&fake);
+        let config = format!(
+            "[telemetry.log]\nlevel = \"{level}\"\nformat = \"{format}\"\n\
+             [telemetry.otlp]\nendpoint = \"{}\"\n[telemetry.sampling]\npolls = 1.0\n",
+            collector.endpoint()
+        );
+        let start = Start::new().config(&config).upstream(fake.path());
+        // The default holds too few spans for a slow machine.
+        let proxy = start.env("OTEL_BSP_MAX_QUEUE_SIZE", "60000").spawn();
+        proxy.wait_ready().await;
+        let mut session = Session {
+            client: proxy.client().await,
+            plans,
+            calls: 0,
+        };
+
+        let cases = cases(&mut filler);
+        let mut pages = session.all_in_flight(&cases, &fake, &proxy).await;
+        for case in &cases {
+            session.with_errors(case, &mut filler).await;
+        }
+        session.odd_ones(&mut filler).await;
+        session.by_id(&known).await;
+
+        let scrape = proxy.wait_balanced(session.calls).await;
+        if !level.contains("h2=") {
+            let lost = scrape.metric("criscope_telemetry_dropped_total").sum();
+            assert_eq!(lost, 0.0, "what is dropped is not searched");
+        }
+        pages.extend(self::pages(&proxy).await);
+        let log = proxy.stop().await.join("\n");
+        let spans = collector.spans().len();
+        assert!(
+            spans >= session.calls,
+            "{spans} spans of {} calls",
+            session.calls
+        );
+        let mut exported = Vec::new();
+        for request in collector.requests() {
+            exported.extend(request.encode_to_vec());
+        }
+        Self {
+            places: vec![
+                ("log", log.into_bytes()),
+                ("pages", pages),
+                ("spans", exported),
+            ],
+            tokens: filler.tokens,
+        }
+    }
+}
+
+/// One method with its messages.
+struct Case {
+    path: String,
+    request: Vec<u8>,
+    answers: Vec<Vec<u8>>,
+    /// What the request and the answers hold.
+    secrets: Vec<String>,
+}
+
+fn cases(filler: &mut Filler) -> Vec<Case> {
+    let pool = pool();
+    let all = methods(&pool).into_iter().map(|(method, of)| {
+        let before = filler.secrets.len();
+        let request = filler.bytes(&of.input());
+        let count = if of.is_server_streaming() { 2 } else { 1 };
+        let answers = (0..count).map(|_| filler.bytes(&of.output())).collect();
+        // A runtime also quotes what it was told before.
+        let _ = (filler.canary(), filler.canary());
+        Case {
+            path: format!("/{}", method.full_name()),
+            request,
+            answers,
+            secrets: filler.secrets[before..].to_vec(),
+        }
+    });
+    all.collect()
+}
+
+/// A pod with one container in the lists, and a condition with a message; gives the ids.
+fn fill_node(fake: &Fake, filler: &mut Filler) -> [String; 2] {
+    let pool = pool();
+    let mut filled = |name: &str| {
+        let of = pool.get_message_by_name(&format!("runtime.v1.{name}"));
+        filler.bytes(&of.expect("message"))
+    };
+    let sandbox = v1::PodSandbox::decode(&*filled("PodSandbox")).expect("sandbox");
+    let mut container = v1::Container::decode(&*filled("Container")).expect("container");
+    let condition = v1::RuntimeCondition::decode(&*filled("RuntimeCondition")).expect("condition");
+    container.pod_sandbox_id.clone_from(&sandbox.id);
+    let field = "Container.pod_sandbox_id".to_owned();
+    filler.tokens.push((field, sandbox.id.clone()));
+    let ids = [sandbox.id.clone(), container.id.clone()];
+    let mut node = fake.node();
+    node.sandboxes.push(sandbox);
+    node.containers.push(container);
+    node.conditions.push(condition);
+    ids
+}
+
+/// What the fake answers, by a number in the request's headers.
+struct Plans(Arc<Mutex<HashMap<usize, Vec<Step>>>>);
+
+const PLAN: &str = "x-plan";
+
+impl Plans {
+    fn of(fake: &Fake) -> Self {
+        let plans = Self(Arc::default());
+        let all = Arc::clone(&plans.0);
+        fake.on(move |head: &Parts| {
+            let number = head.headers.get(PLAN).expect("a plan").to_str();
+            let number: usize = number.expect("text").parse().expect("number");
+            lock(&all).remove(&number).expect("a plan")
+        });
+        plans
+    }
+}
+
+struct Session {
+    client: Client,
+    plans: Plans,
+    calls: usize,
+}
+
+impl Session {
+    /// A call that will be answered like this.
+    fn plan(&mut self, path: &str, body: Bytes, steps: Vec<Step>) -> Call {
+        self.calls += 1;
+        lock(&self.plans.0).insert(self.calls, steps);
+        let mut call = Call::new(path, body).with(PLAN, &self.calls.to_string());
+        call.headers.extend(metadata(&mut Filler::default()));
+        call
+    }
+
+    /// All calls at once, and the pages while every one of them waits for its answer.
+    async fn all_in_flight(&mut self, cases: &[Case], fake: &Fake, proxy: &Proxy) -> Vec<u8> {
+        let gate = CancellationToken::new();
+        let mut open = Vec::new();
+        for case in cases {
+            let mut steps = vec![Step::Read, Step::Wait(gate.clone()), head()];
+            steps.extend(case.answers.iter().map(|a| Step::Data(message(a))));
+            steps.push(Step::Trailers(trailers(0, "", &case.secrets)));
+            let call = self.plan(&case.path, message(&case.request), steps);
+            open.push(self.client.start(call).await);
+        }
+        fake.wait_count(cases.len()).await;
+        let pages = pages(proxy).await;
+        gate.cancel();
+        for open in open {
+            let got = open.finish().await;
+            assert_eq!(got.code(), 0, "{got:?}");
+        }
+        pages
+    }
+
+    /// The call again and again, until every value was quoted in every form.
+    async fn with_errors(&mut self, case: &Case, filler: &mut Filler) {
+        // The program looks at the first 4 KiB of a text.
+        for (i, text) in texts(&case.secrets, 3000).into_iter().enumerate() {
+            let code = if i % 2 == 0 { 13 } else { 5 };
+            let end = trailers(code, &text, &case.secrets);
+            let mut steps = vec![Step::Read];
+            if i % 3 == 0 {
+                let mut all = end;
+                all.extend(headers(&[("content-type", "application/grpc")]));
+                all.extend(metadata(filler));
+                steps.push(Step::HeadOnly(200, all));
+            } else {
+                steps.push(head());
+                steps.extend(case.answers.iter().map(|a| Step::Data(message(a))));
+                steps.push(Step::Trailers(end));
+            }
+            let call = self.plan(&case.path, message(&case.request), steps);
+            let got = self.client.call(call).await;
+            assert_eq!(got.code(), code, "{}", case.path);
+            assert!(!got.text().is_empty(), "the caller gets the text");
+        }
+    }
+
+    /// Calls that are not read: unknown, compressed, cut off, in another spelling; and one that the caller leaves.
+    async fn odd_ones(&mut self, filler: &mut Filler) {
+        let secret = filler.canary();
+        let body = message(secret.as_bytes());
+        let texts = texts(std::slice::from_ref(&secret), 3000);
+        let error = |text: &str| script::error(2, &percent(text));
+        for text in &texts {
+            for (path, body) in [
+                ("/runtime.v1.RuntimeService/NoSuch", body.clone()),
+                ("/grpc.health.v1.Health/Check", body.clone()),
+                (
+                    "/runtime.v1.RuntimeService/Exec",
+                    message_with(1, secret.as_bytes()),
+                ),
+                (
+                    "/runtime.v1.RuntimeService/Exec",
+                    message(b"\x0a\x7fbroken"),
+                ),
+                ("/runtime.v1alpha2.RuntimeService/Exec", body.clone()),
+            ] {
+                let call = self.plan(path, body, error(text));
+                assert_eq!(self.client.call(call).await.code(), 2, "{path}");
+            }
+        }
+        let reset = vec![Step::Read, Step::Reset(h2::Reason::INTERNAL_ERROR)];
+        let call = self.plan("/runtime.v1.RuntimeService/Attach", body.clone(), reset);
+        assert!(self.client.call(call).await.broken.is_some());
+        let hang = vec![Step::Read, Step::Hang];
+        let call = self.plan("/runtime.v1.RuntimeService/Attach", body, hang);
+        let open = self.client.start(call).await;
+        open.reset(h2::Reason::CANCEL);
+    }
+
+    /// Calls that name a pod of the lists by id only.
+    async fn by_id(&mut self, [sandbox, container]: &[String; 2]) {
+        let sandbox = v1::StopPodSandboxRequest {
+            pod_sandbox_id: sandbox.clone(),
+        };
+        let container = v1::StartContainerRequest {
+            container_id: container.clone(),
+        };
+        for (method, body) in [
+            ("StopPodSandbox", sandbox.encode_to_vec()),
+            ("StartContainer", container.encode_to_vec()),
+        ] {
+            let path = format!("/runtime.v1.RuntimeService/{method}");
+            let call = self.plan(&path, message(&body), script::empty());
+            assert_eq!(self.client.call(call).await.code(), 0);
+        }
+    }
+}
+
+/// Error texts of at most about so many bytes that quote all values in all forms.
+fn texts(secrets: &[String], most: usize) -> Vec<String> {
+    let mut texts = vec![String::new()];
+    for (i, echo) in secrets.iter().flat_map(|secret| echoes(secret)).enumerate() {
+        let words = match i % 6 {
+            0 => format!("failed to create \"{echo}\": not found: "),
+            1 => format!("Authorization: Bearer {echo}, "),
+            2 => format!("Get \"https://me:{echo}@host.example/v2/?token={echo}\": denied: "),
+            3 => format!("env[{echo}={echo}] "),
+            4 => format!("exec: {echo}: no such file or directory\n"),
+            _ => format!("{echo} "),
+        };
+        let last = texts.last_mut().expect("one");
+        if last.len() + words.len() > most && !last.is_empty() {
+            texts.push(words);
+        } else {
+            last.push_str(&words);
+        }
+    }
+    texts
+}
+
+fn percent(text: &str) -> String {
+    const MESSAGE: &AsciiSet = &CONTROLS.add(b'%');
+    percent_encode(text.as_bytes(), MESSAGE).to_string()
+}
+
+fn head() -> Step {
+    let mut all = headers(&[("content-type", "application/grpc")]);
+    all.extend(metadata(&mut Filler::default()));
+    Step::Head(200, all)
+}
+
+/// Headers with canaries, such as callers and runtimes add.
+fn metadata(filler: &mut Filler) -> HeaderMap {
+    let mut canary = || percent(&filler.canary());
+    headers(&[
+        ("authorization", &format!("Bearer {}", canary())),
+        ("cookie", &format!("session={}", canary())),
+        ("set-cookie", &format!("session={}", canary())),
+        ("baggage", &format!("user={}", canary())),
+        ("x-registry-auth", &canary()),
+        ("x-secret-bin", &STANDARD.encode(canary())),
+    ])
+}
+
+fn trailers(code: i32, text: &str, secrets: &[String]) -> HeaderMap {
+    let mut all = script::status(code, &percent(text));
+    let details = secrets.iter().take(20).cloned().collect::<String>();
+    all.extend(headers(&[
+        ("grpc-status-details-bin", &STANDARD.encode(&details)),
+        ("x-detail", &percent(&details)),
+    ]));
+    all
+}
+
+/// Every page of the admin endpoint.
+async fn pages(proxy: &Proxy) -> Vec<u8> {
+    let mut all = Vec::new();
+    for path in [
+        "/",
+        "/metrics",
+        "/livez",
+        "/readyz",
+        "/readyz?verbose",
+        "/debug/calls",
+        "/debug/calls?format=json",
+        "/debug/log-level",
+    ] {
+        let (status, text) = proxy.get(path).await;
+        assert_eq!(status, 200, "{path}");
+        all.extend(text.into_bytes());
+    }
+    all
+}

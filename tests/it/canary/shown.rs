@@ -1,0 +1,163 @@
+//! The list of what may be shown, against what is read.
+
+use std::collections::BTreeSet;
+
+use criscope::cri::call::{Answer, Subject};
+use criscope::cri::identity::SHOWN;
+use criscope::cri::lists::{Containers, Sandboxes};
+use criscope::cri::{Method, peek};
+use prost::Message;
+use prost_reflect::{
+    DescriptorPool, DynamicMessage, FieldDescriptor, Kind, MessageDescriptor, MethodDescriptor,
+    Value,
+};
+
+use crate::harness::filler::pool;
+
+/// Of the runtime about itself, from the answers to criscope's own questions. No caller's message is read for these.
+const OWN_QUESTIONS: [&str; 4] = [
+    "VersionResponse.runtime_name",
+    "VersionResponse.runtime_version",
+    "RuntimeCondition.type",
+    "RuntimeCondition.reason",
+];
+
+#[test]
+fn every_field_on_the_list_exists_and_is_text() {
+    let pool = pool();
+    for name in SHOWN {
+        let (message, field) = name.split_once('.').expect("MESSAGE.FIELD");
+        let of = pool.get_message_by_name(&format!("runtime.v1.{message}"));
+        let field = of.expect(name).get_field_by_name(field).expect(name);
+        assert_eq!(field.kind(), Kind::String, "{name}");
+    }
+    let once: BTreeSet<_> = SHOWN.iter().collect();
+    assert_eq!(once.len(), SHOWN.len(), "a field stands there twice");
+}
+
+/// Fills one field after the other and looks whether it comes out: what is read is what the list says, no more and no
+/// less.
+#[test]
+fn what_is_read_is_on_the_list() {
+    let pool = pool();
+    let mut read = BTreeSet::new();
+    for (method, of) in methods(&pool) {
+        each_field(&of.input(), &mut |field, bytes, value| {
+            if said(&peek::request(method, bytes)).contains(value) {
+                read.insert(field.to_owned());
+            }
+        });
+        each_field(&of.output(), &mut |field, bytes, value| {
+            if answered(&peek::answer(method, bytes)).contains(value) {
+                read.insert(field.to_owned());
+            }
+            if listed(method, bytes).contains(value) {
+                read.insert(field.to_owned());
+            }
+        });
+    }
+    let listed: BTreeSet<_> = SHOWN
+        .iter()
+        .filter(|name| !OWN_QUESTIONS.contains(name))
+        .map(|name| (*name).to_owned())
+        .collect();
+    let secret: Vec<_> = read.difference(&listed).collect();
+    assert_eq!(secret, Vec::<&String>::new(), "read, but not on the list");
+    let idle: Vec<_> = listed.difference(&read).collect();
+    assert_eq!(idle, Vec::<&String>::new(), "on the list, but never read");
+}
+
+/// Every method of the protocol.
+pub(super) fn methods(pool: &DescriptorPool) -> Vec<(Method, MethodDescriptor)> {
+    let services: Vec<_> = pool.services().collect();
+    let all = services.iter().flat_map(|service| {
+        let name = service.full_name().to_owned();
+        service.methods().map(move |method| {
+            let path = format!("/{name}/{}", method.name());
+            let (known, _) = Method::from_path(&path).expect("a known method");
+            (known, method)
+        })
+    });
+    let all: Vec<_> = all.collect();
+    assert_eq!(all.len(), 41);
+    all
+}
+
+/// Calls `f` with a message for each string or bytes field below `of`, in which that field alone is set: with the
+/// field's name, the message and the value.
+fn each_field(of: &MessageDescriptor, f: &mut dyn FnMut(&str, &[u8], &str)) {
+    // Looks like an image, so that it is not cut up as one.
+    const VALUE: &str = "registry.example/kwyjibo";
+    for (path, leaf) in leaves(of) {
+        let mut value = match leaf.kind() {
+            Kind::String => Value::String(VALUE.to_owned()),
+            _ => Value::Bytes(VALUE.as_bytes().to_vec().into()),
+        };
+        for field in path.iter().rev() {
+            if field.is_list() {
+                value = Value::List(vec![value]);
+            }
+            let mut message = DynamicMessage::new(field.parent_message().clone());
+            message.set_field(field, value);
+            value = Value::Message(message);
+        }
+        let Value::Message(message) = value else {
+            panic!("a path has a field");
+        };
+        let name = format!("{}.{}", leaf.parent_message().name(), leaf.name());
+        f(&name, &message.encode_to_vec(), VALUE);
+    }
+}
+
+/// Every string and bytes field below a message, maps apart, with the way to it.
+fn leaves(of: &MessageDescriptor) -> Vec<(Vec<FieldDescriptor>, FieldDescriptor)> {
+    let mut all = Vec::new();
+    for field in of.fields().filter(|field| !field.is_map()) {
+        match field.kind() {
+            Kind::String | Kind::Bytes => all.push((vec![field.clone()], field)),
+            Kind::Message(inner) => {
+                for (mut path, leaf) in leaves(&inner) {
+                    path.insert(0, field.clone());
+                    all.push((path, leaf));
+                }
+            }
+            _ => {}
+        }
+    }
+    all
+}
+
+/// Everything a subject says, in one text.
+fn said(subject: &Subject) -> String {
+    let Subject {
+        pod,
+        sandbox_id,
+        container,
+        container_id,
+        image,
+        handler,
+    } = subject;
+    format!("{pod:?} {sandbox_id:?} {container:?} {container_id:?} {image:?} {handler:?}")
+}
+
+fn answered(answer: &Answer) -> String {
+    format!("{answer:?}")
+}
+
+fn listed(method: Method, bytes: &[u8]) -> String {
+    match method {
+        Method::ListPodSandbox => {
+            let list = Sandboxes::decode(bytes).expect("list");
+            let show = |s: &criscope::cri::lists::Sandbox| format!("{} {:?}", s.id, s.pod());
+            list.items.iter().map(show).collect()
+        }
+        Method::ListContainers => {
+            let list = Containers::decode(bytes).expect("list");
+            let show = |c: &criscope::cri::lists::Container| {
+                format!("{} {} {:?}", c.id, c.pod_sandbox_id, c.identity())
+            };
+            list.containers.iter().map(show).collect()
+        }
+        _ => String::new(),
+    }
+}

@@ -1,0 +1,122 @@
+//! Callers that do not stop calling.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use criscope::cri::outcome::{Code, code_name};
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+use crate::harness::client::{Call, Client};
+use crate::harness::until;
+use crate::harness::{encode, message};
+
+/// Callers, each with a connection of its own.
+const CALLERS: usize = 8;
+
+/// How calls ended: by code, and `None` for those whose connection broke.
+pub(super) type Counts = BTreeMap<Option<&'static str>, usize>;
+
+/// Calls under way.
+pub(super) struct Load {
+    callers: JoinSet<Counts>,
+    stop: CancellationToken,
+    good: Arc<AtomicUsize>,
+    failed: Arc<AtomicUsize>,
+}
+
+impl Load {
+    /// Begins to call, one call after the other.
+    pub(super) fn on(socket: &Path) -> Self {
+        let mut load = Self {
+            callers: JoinSet::new(),
+            stop: CancellationToken::new(),
+            good: Arc::default(),
+            failed: Arc::default(),
+        };
+        for number in 0..CALLERS {
+            load.callers.spawn(caller(
+                number,
+                socket.to_owned(),
+                load.stop.clone(),
+                [Arc::clone(&load.good), Arc::clone(&load.failed)],
+            ));
+        }
+        load
+    }
+
+    /// Waits for so many more good answers.
+    pub(super) async fn wait_good(&self, more: usize) {
+        let wanted = self.good.load(Ordering::Relaxed) + more;
+        until("good answers", || async {
+            (self.good.load(Ordering::Relaxed) >= wanted).then_some(())
+        })
+        .await;
+    }
+
+    /// Waits for so many more calls that fail.
+    pub(super) async fn wait_failed(&self, more: usize) {
+        let wanted = self.failed.load(Ordering::Relaxed) + more;
+        until("calls that fail", || async {
+            (self.failed.load(Ordering::Relaxed) >= wanted).then_some(())
+        })
+        .await;
+    }
+
+    /// Lets every call end, and gives how they ended.
+    pub(super) async fn finish(self) -> Counts {
+        self.stop.cancel();
+        let mut all = Counts::new();
+        for counts in self.callers.join_all().await {
+            for (end, n) in counts {
+                *all.entry(end).or_default() += n;
+            }
+        }
+        all
+    }
+}
+
+async fn caller(
+    number: usize,
+    socket: PathBuf,
+    stop: CancellationToken,
+    [good, failed]: [Arc<AtomicUsize>; 2],
+) -> Counts {
+    let mut counts = Counts::new();
+    let client = Client::connect(&socket).await;
+    for turn in number.. {
+        if stop.is_cancelled() {
+            break;
+        }
+        let got = client.call(call(turn)).await;
+        if got.broken.is_some() {
+            *counts.entry(None).or_default() += 1;
+            failed.fetch_add(1, Ordering::Relaxed);
+            // The connection is gone: nobody is there to call.
+            break;
+        }
+        let code = Code::from_i32(got.code());
+        *counts.entry(Some(code_name(code))).or_default() += 1;
+        match code {
+            Code::Ok => good.fetch_add(1, Ordering::Relaxed),
+            _ => failed.fetch_add(1, Ordering::Relaxed),
+        };
+    }
+    counts
+}
+
+/// One of the calls that a kubelet makes all the time.
+fn call(turn: usize) -> Call {
+    match turn % 5 {
+        0 => Call::plain("Version"),
+        1 => Call::plain("ListContainers"),
+        2 => Call::plain("ListPodSandbox"),
+        3 => Call::image("ListImages", message(b"")),
+        _ => Call::runtime(
+            "Status",
+            encode(&criscope::cri::v1::StatusRequest { verbose: false }),
+        ),
+    }
+}

@@ -1,0 +1,113 @@
+//! In front of a real containerd, which dies, and which has pods. Needs root and the Debian packages containerd, runc,
+//! containernetworking-plugins and busybox-static.
+
+mod daemon;
+mod image;
+mod leaks;
+mod load;
+mod pod;
+
+use nix::sys::signal::Signal;
+
+use self::daemon::Containerd;
+use self::load::Load;
+use crate::harness::proxy::{Proxy, Start};
+use crate::harness::scrape::Scrape;
+use crate::harness::until;
+
+async fn before(containerd: &Containerd) -> Proxy {
+    let start = Start::new().upstream(&containerd.socket());
+    let log = "[telemetry.log]\nlevel = \"debug\"\n";
+    start.config(log).ready().await
+}
+
+/// Nothing of it is left on the machine.
+fn end(containerd: Containerd) {
+    let name = containerd.name().to_owned();
+    drop(containerd);
+    assert_eq!(leaks::find(&name), [""; 0]);
+}
+
+fn metric(scrape: &Scrape, name: &str) -> f64 {
+    scrape.metric(name).sum()
+}
+
+/// Every call ends in an outcome that both sides agree on, and criscope comes back by itself.
+#[tokio::test(flavor = "multi_thread")]
+async fn containerd_is_killed_and_restarted_under_load() {
+    let mut containerd = Containerd::new().await;
+    let proxy = before(&containerd).await;
+    let load = Load::on(&proxy.socket());
+    load.wait_good(200).await;
+    for round in 1..=3 {
+        containerd.kill();
+        load.wait_failed(20).await;
+        proxy
+            .wait_scrape("a backend that is down", |s| {
+                metric(s, "criscope_backend_up") == 0.0
+            })
+            .await;
+        assert_eq!(proxy.get("/readyz").await.0, 503);
+        containerd.start().await;
+        let up = |s: &Scrape| {
+            metric(s, "criscope_backend_up") == 1.0
+                && metric(s, "criscope_backend_reconnects_total") == f64::from(round)
+        };
+        proxy.wait_scrape("a backend that is up", up).await;
+        load.wait_good(200).await;
+    }
+    let counts = load.finish().await;
+    let calls = counts.values().sum();
+    let scrape = proxy.wait_balanced(calls).await;
+    for (code, n) in &counts {
+        let code = code.expect("no connection to criscope breaks");
+        let told = scrape.metric("criscope_rpc_total").with("code", code).sum();
+        assert_eq!(told, *n as f64, "{code}");
+        assert!(
+            ["OK", "UNAVAILABLE", "UNKNOWN"].contains(&code),
+            "{code}: {n}"
+        );
+    }
+    assert!(counts[&Some("UNAVAILABLE")] >= 60, "{counts:?}");
+    proxy.stop().await;
+    end(containerd);
+}
+
+/// A criscope that is killed leaves no connection in containerd, and the next one takes over its socket.
+#[tokio::test(flavor = "multi_thread")]
+async fn criscope_is_killed_and_replaced_under_load() {
+    let containerd = Containerd::new().await;
+    until("no connections", || async {
+        (containerd.connections() == 0).then_some(())
+    })
+    .await;
+    let dir = tempfile::tempdir().expect("dir");
+    let socket = dir.path().join("criscope.sock");
+    let start = || Start::new().upstream(&containerd.socket()).listen(&socket);
+    for _ in 0..3 {
+        let proxy = start().ready().await;
+        let load = Load::on(&socket);
+        load.wait_good(100).await;
+        assert!(containerd.connections() >= 8, "one of each caller at least");
+        proxy.signal(Signal::SIGKILL);
+        load.wait_failed(8).await;
+        let counts = load.finish().await;
+        assert_eq!(counts[&None], 8, "each caller heard of it: {counts:?}");
+        until("no connections", || async {
+            (containerd.connections() == 0).then_some(())
+        })
+        .await;
+        assert!(socket.exists(), "a stale socket is left");
+    }
+    let proxy = start().ready().await;
+    let load = Load::on(&socket);
+    load.wait_good(100).await;
+    let counts = load.finish().await;
+    assert_eq!(counts.keys().collect::<Vec<_>>(), [&Some("OK")]);
+    proxy.stop().await;
+    until("no connections", || async {
+        (containerd.connections() == 0).then_some(())
+    })
+    .await;
+    end(containerd);
+}

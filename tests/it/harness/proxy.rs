@@ -1,0 +1,317 @@
+//! The real program, and a view of it from outside.
+
+use std::io::{BufRead, BufReader};
+use std::net::TcpListener;
+use std::os::unix::process::ExitStatusExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::atomic::{AtomicU16, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use serde_json::Value;
+use tempfile::TempDir;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+
+use super::client::Client;
+use super::fake::{Fake, lock};
+use super::scrape::Scrape;
+use super::{soon, until};
+
+/// `criscope serve`.
+fn binary() -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_criscope"));
+    // Nothing of the machine's may turn exporters on.
+    for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("OTEL_")) {
+        command.env_remove(name);
+    }
+    command.arg("serve").stdin(Stdio::null());
+    command
+}
+
+/// A port below the ephemeral range, so that no outgoing connection takes it meanwhile.
+pub(crate) fn free_port() -> u16 {
+    static NEXT: AtomicU16 = AtomicU16::new(0);
+    let base = std::process::id() % 100 * 100;
+    loop {
+        let offset = u32::from(NEXT.fetch_add(1, Ordering::Relaxed)) % 100;
+        let port = u16::try_from(20_000 + base + offset).expect("below 32768");
+        if TcpListener::bind(("127.0.0.1", port)).is_ok() {
+            return port;
+        }
+    }
+}
+
+/// A running criscope. Dropping it kills it.
+pub(crate) struct Proxy {
+    dir: TempDir,
+    listen: PathBuf,
+    child: Child,
+    admin: u16,
+    log: Arc<Mutex<Vec<String>>>,
+    reader: Option<JoinHandle<()>>,
+}
+
+/// How to start one.
+pub(crate) struct Start {
+    dir: TempDir,
+    listen: PathBuf,
+    admin: u16,
+    command: Command,
+}
+
+impl Start {
+    /// With a socket and an admin port of its own, and nothing else.
+    pub(crate) fn new() -> Self {
+        let dir = tempfile::tempdir().expect("dir");
+        Self {
+            listen: dir.path().join("criscope.sock"),
+            dir,
+            admin: free_port(),
+            command: binary(),
+        }
+    }
+
+    /// Listens there.
+    pub(crate) fn listen(mut self, path: &Path) -> Self {
+        self.listen = path.to_owned();
+        self
+    }
+
+    /// In front of this runtime.
+    pub(crate) fn upstream(mut self, path: &Path) -> Self {
+        let uri = format!("unix://{}", path.display());
+        self.command.args(["--upstream", &uri]);
+        self
+    }
+
+    /// With this configuration file.
+    pub(crate) fn config(mut self, toml: &str) -> Self {
+        let path = config_path(&self.dir);
+        std::fs::write(&path, toml).expect("write");
+        self.command.arg("--config").arg(path);
+        self
+    }
+
+    /// With this in its environment.
+    pub(crate) fn env(mut self, name: &str, value: &str) -> Self {
+        self.command.env(name, value);
+        self
+    }
+
+    /// Runs another command in its place, which is given this one's arguments.
+    pub(crate) fn wrapped(mut self, wrap: impl FnOnce(&Command) -> Command) -> Self {
+        self.command = wrap(&self.command);
+        self
+    }
+
+    /// Starts it; it may not have come far yet.
+    pub(crate) fn spawn(mut self) -> Proxy {
+        let mut child = self
+            .command
+            .args(["--listen", &format!("unix://{}", self.listen.display())])
+            .args(["--admin", &format!("127.0.0.1:{}", self.admin)])
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("start criscope");
+        let log = Arc::new(Mutex::new(Vec::new()));
+        let lines = BufReader::new(child.stderr.take().expect("piped")).lines();
+        let reader = {
+            let log = Arc::clone(&log);
+            std::thread::spawn(move || {
+                for line in lines.map_while(Result::ok) {
+                    lock(&log).push(line);
+                }
+            })
+        };
+        Proxy {
+            dir: self.dir,
+            listen: self.listen,
+            child,
+            admin: self.admin,
+            log,
+            reader: Some(reader),
+        }
+    }
+
+    /// Starts it and waits until it serves, whether or not the runtime is there.
+    pub(crate) async fn serving(self) -> Proxy {
+        let proxy = self.spawn();
+        proxy.wait_event("started").await;
+        proxy
+    }
+
+    /// Starts it and waits until it is ready, runtimes included.
+    pub(crate) async fn ready(self) -> Proxy {
+        let proxy = self.serving().await;
+        proxy.wait_ready().await;
+        proxy
+    }
+}
+
+fn config_path(dir: &TempDir) -> PathBuf {
+    dir.path().join("criscope.toml")
+}
+
+impl Drop for Proxy {
+    fn drop(&mut self) {
+        // It may have ended by itself.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        if std::thread::panicking() {
+            eprintln!("log of criscope:\n{}", lock(&self.log).join("\n"));
+        }
+    }
+}
+
+impl Proxy {
+    /// In front of this runtime, ready.
+    pub(crate) async fn before(fake: &Fake) -> Self {
+        Start::new().upstream(fake.path()).ready().await
+    }
+
+    pub(crate) fn socket(&self) -> PathBuf {
+        self.listen.clone()
+    }
+
+    /// The port of its admin endpoint on loopback.
+    pub(crate) fn admin_port(&self) -> u16 {
+        self.admin
+    }
+
+    /// Writes its configuration file anew and tells it.
+    pub(crate) fn reload(&self, toml: &str) {
+        std::fs::write(config_path(&self.dir), toml).expect("write");
+        self.signal(Signal::SIGHUP);
+    }
+
+    pub(crate) fn pid(&self) -> Pid {
+        Pid::from_raw(self.child.id().try_into().expect("pid"))
+    }
+
+    /// A connection of a caller.
+    pub(crate) async fn client(&self) -> Client {
+        Client::connect(&self.socket()).await
+    }
+
+    pub(crate) async fn wait_ready(&self) {
+        until("readiness", || async {
+            (self.get("/readyz").await.0 == 200).then_some(())
+        })
+        .await;
+    }
+
+    /// A page of the admin endpoint: HTTP status and text.
+    pub(crate) async fn get(&self, path: &str) -> (u16, String) {
+        self.http("GET", path, "").await
+    }
+
+    /// A request to the admin endpoint; status 0 if it does not answer.
+    pub(crate) async fn http(&self, method: &str, path: &str, body: &str) -> (u16, String) {
+        let Ok(mut stream) = TcpStream::connect(("127.0.0.1", self.admin)).await else {
+            return (0, String::new());
+        };
+        let request = format!(
+            "{method} {path} HTTP/1.1\r\nhost: test\r\nconnection: close\r\ncontent-length: {}\r\n\r\n{body}",
+            body.len()
+        );
+        let mut answer = String::new();
+        let asked = stream.write_all(request.as_bytes()).await;
+        let read = soon("admin endpoint", stream.read_to_string(&mut answer)).await;
+        let (Ok(()), Ok(_)) = (asked, read) else {
+            return (0, String::new());
+        };
+        let (head, body) = answer.split_once("\r\n\r\n").expect("http");
+        let status = head.split(' ').nth(1).expect("status");
+        (status.parse().expect("number"), body.to_owned())
+    }
+
+    pub(crate) async fn scrape(&self) -> Scrape {
+        let (status, text) = self.get("/metrics").await;
+        assert_eq!(status, 200, "{text}");
+        Scrape::parse(&text)
+    }
+
+    /// Waits for a scrape that satisfies.
+    pub(crate) async fn wait_scrape(&self, what: &str, good: impl Fn(&Scrape) -> bool) -> Scrape {
+        until(what, || async {
+            let scrape = self.scrape().await;
+            good(&scrape).then_some(scrape)
+        })
+        .await
+    }
+
+    /// Every call that entered has ended, and there were so many: invariant 2.
+    pub(crate) async fn wait_balanced(&self, entered: usize) -> Scrape {
+        let scrape = self
+            .wait_scrape("the end of every call", |scrape| {
+                scrape.metric("criscope_rpc_in_flight").sum() == 0.0
+                    && scrape.metric("criscope_rpc_total").sum() >= entered as f64
+            })
+            .await;
+        let total = scrape.metric("criscope_rpc_total").sum();
+        assert_eq!(total, entered as f64, "each call ends once");
+        let timed = scrape.metric("criscope_rpc_duration_seconds_count").sum();
+        assert_eq!(timed, entered as f64, "each end is measured once");
+        scrape
+    }
+
+    /// The log so far.
+    pub(crate) fn log(&self) -> Vec<String> {
+        lock(&self.log).clone()
+    }
+
+    /// The log so far; lines that are no JSON are left out.
+    pub(crate) fn events(&self) -> Vec<Value> {
+        let lines = self.log();
+        let parsed = lines.iter().filter_map(|l| serde_json::from_str(l).ok());
+        parsed.collect()
+    }
+
+    /// Waits for a log line.
+    pub(crate) async fn wait_line(&self, what: &str, matches: impl Fn(&Value) -> bool) -> Value {
+        until(what, || async {
+            self.events().into_iter().find(|line| matches(line))
+        })
+        .await
+    }
+
+    /// Waits for a log line of this event.
+    pub(crate) async fn wait_event(&self, event: &str) -> Value {
+        self.wait_line(event, |line| line["event"] == event).await
+    }
+
+    pub(crate) fn signal(&self, signal: Signal) {
+        kill(self.pid(), signal).expect("signal");
+    }
+
+    /// Waits for its end, and gives its exit status and all of its log.
+    pub(crate) async fn ended(mut self) -> (ExitStatus, Vec<String>) {
+        let cell = Mutex::new(&mut self.child);
+        let status = until("end of criscope", || async {
+            lock(&cell).try_wait().expect("wait")
+        })
+        .await;
+        if let Some(reader) = self.reader.take() {
+            reader.join().expect("reader");
+        }
+        (status, self.log())
+    }
+
+    /// Stops it as a service manager does; it has to end well.
+    pub(crate) async fn stop(self) -> Vec<String> {
+        self.signal(Signal::SIGTERM);
+        let (status, log) = self.ended().await;
+        assert_eq!(
+            (status.code(), status.signal()),
+            (Some(0), None),
+            "{}",
+            log.join("\n")
+        );
+        log
+    }
+}

@@ -1,0 +1,93 @@
+//! Whatever one caller does, the others get good answers, and nothing of it stays.
+
+mod bytes;
+mod calls;
+
+use std::future::Future;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+
+use crate::harness::client::Call;
+use crate::harness::fake::Fake;
+use crate::harness::proxy::Proxy;
+use crate::harness::{raise_descriptor_limit, until};
+
+/// A proxy, and a caller that calls all the time and is content with good answers only.
+struct Siege {
+    fake: Fake,
+    proxy: Proxy,
+    stop: CancellationToken,
+    good: Arc<AtomicUsize>,
+    caller: JoinHandle<()>,
+}
+
+impl Siege {
+    async fn new() -> Self {
+        raise_descriptor_limit();
+        let fake = Fake::new();
+        let proxy = Proxy::before(&fake).await;
+        let client = proxy.client().await;
+        let (stop, good) = (CancellationToken::new(), Arc::new(AtomicUsize::new(0)));
+        let caller = {
+            let (stop, good) = (stop.clone(), Arc::clone(&good));
+            tokio::spawn(async move {
+                while !stop.is_cancelled() {
+                    let got = client.call(Call::plain("ContainerStats")).await;
+                    assert_eq!((got.code(), &got.broken), (0, &None), "{got:?}");
+                    good.fetch_add(1, Ordering::SeqCst);
+                }
+            })
+        };
+        Self {
+            fake,
+            proxy,
+            stop,
+            good,
+            caller,
+        }
+    }
+
+    /// Waits for some more good answers.
+    async fn others_are_served(&self) {
+        let want = self.good.load(Ordering::SeqCst) + 50;
+        until("other callers are served", || async {
+            assert!(!self.caller.is_finished(), "a good caller got a bad answer");
+            (self.good.load(Ordering::SeqCst) >= want).then_some(())
+        })
+        .await;
+    }
+
+    /// Attacks; the others are served meanwhile, with what the attack holds still open, and afterwards.
+    async fn during<T>(&self, attack: impl Future<Output = T>) {
+        let held = attack.await;
+        self.others_are_served().await;
+        drop(held);
+        self.others_are_served().await;
+    }
+
+    /// Nothing stays: no call, no connection, and each call that entered has ended once.
+    async fn over(self) {
+        self.stop.cancel();
+        self.caller.await.expect("every answer was good");
+        let scrape = self
+            .proxy
+            .wait_scrape("nothing is left", |scrape| {
+                scrape.metric("criscope_rpc_in_flight").sum() == 0.0
+                    && scrape.metric("criscope_connections_open").sum() == 0.0
+            })
+            .await;
+        let total = scrape.metric("criscope_rpc_total").sum();
+        let timed = scrape.metric("criscope_rpc_duration_seconds_count").sum();
+        assert_eq!(total, timed);
+        assert!(total >= self.good.load(Ordering::SeqCst) as f64);
+        until("its connections to the runtime are closed", || async {
+            // The probe's stays.
+            (self.fake.connections() <= 1).then_some(())
+        })
+        .await;
+        self.proxy.stop().await;
+    }
+}

@@ -1,0 +1,285 @@
+//! What a span says.
+
+use criscope::cri::v1;
+
+use super::{SERVER, assert_attributes, of_kind, pair, proxy};
+use crate::harness::client::Call;
+use crate::harness::collector::{Collector, Manner, attribute};
+use crate::harness::encode;
+use crate::harness::fake::Fake;
+use crate::harness::script::{self, Step};
+use crate::harness::until;
+
+fn sandbox_config() -> v1::PodSandboxConfig {
+    v1::PodSandboxConfig {
+        metadata: Some(v1::PodSandboxMetadata {
+            name: "web".into(),
+            uid: "u-1".into(),
+            namespace: "shop".into(),
+            attempt: 2,
+        }),
+        ..Default::default()
+    }
+}
+
+fn run_sandbox() -> Call {
+    let request = v1::RunPodSandboxRequest {
+        config: Some(sandbox_config()),
+        runtime_handler: "kata".into(),
+    };
+    Call::runtime("RunPodSandbox", encode(&request)).with("grpc-timeout", "4M")
+}
+
+fn create_container() -> Call {
+    let request = v1::CreateContainerRequest {
+        pod_sandbox_id: "sandbox-1".into(),
+        config: Some(v1::ContainerConfig {
+            metadata: Some(v1::ContainerMetadata {
+                name: "app".into(),
+                attempt: 3,
+            }),
+            image: Some(v1::ImageSpec {
+                image: "registry.example:5000/shop/app:1.2@sha256:ab".into(),
+                ..Default::default()
+            }),
+            ..Default::default()
+        }),
+        sandbox_config: Some(sandbox_config()),
+    };
+    Call::runtime("CreateContainer", encode(&request))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn both_spans_say_what_and_whose() {
+    let collector = Collector::new(Manner::Takes).await;
+    let fake = Fake::new();
+    fake.on(|head| match head.uri.path().rsplit('/').next() {
+        Some("RunPodSandbox") => script::ok(&[encode(&v1::RunPodSandboxResponse {
+            pod_sandbox_id: "sandbox-1".into(),
+        })]),
+        Some("CreateContainer") => script::ok(&[encode(&v1::CreateContainerResponse {
+            container_id: "container-1".into(),
+        })]),
+        _ => script::empty(),
+    });
+    let proxy = proxy(&fake, &collector, "").await;
+    let client = proxy.client().await;
+    let stop = v1::StopContainerRequest {
+        container_id: "container-1".into(),
+        timeout: 1,
+    };
+    for call in [
+        run_sandbox(),
+        create_container(),
+        Call::runtime("StopContainer", encode(&stop)),
+    ] {
+        assert_eq!(client.call(call).await.code(), 0);
+    }
+    let spans = collector.wait_spans(6).await;
+    assert_eq!(spans.len(), 6);
+
+    let listen = proxy.socket().display().to_string();
+    let runtime = fake.path().display().to_string();
+    let pid = std::process::id().to_string();
+    let (server, upstream) = pair(&spans, "RunPodSandbox");
+    assert_eq!(upstream.trace_id, server.trace_id);
+    assert_eq!(upstream.parent_span_id, server.span_id);
+    assert!(server.parent_span_id.is_empty(), "nobody's child");
+    assert!(server.start_time_unix_nano <= upstream.start_time_unix_nano);
+    assert!(upstream.start_time_unix_nano < upstream.end_time_unix_nano);
+    assert!(upstream.end_time_unix_nano <= server.end_time_unix_nano);
+    assert_attributes(server, &[("server.address", Some(&listen))]);
+    assert_attributes(upstream, &[("server.address", Some(&runtime))]);
+    for span in [server, upstream] {
+        assert_eq!(span.name, "runtime.v1.RuntimeService/RunPodSandbox");
+        assert_eq!(span.status.as_ref().map_or(0, |s| s.code), 0, "unset");
+        assert_attributes(
+            span,
+            &[
+                ("rpc.system.name", Some("grpc")),
+                (
+                    "rpc.method",
+                    Some("runtime.v1.RuntimeService/RunPodSandbox"),
+                ),
+                ("rpc.response.status_code", Some("OK")),
+                ("error.type", None),
+                ("rpc.method_original", None),
+                ("cri.mode", Some("proxy")),
+                ("cri.backend", Some("upstream")),
+                ("cri.client", Some("other")),
+                ("cri.client.pid", Some(&pid)),
+                ("cri.deadline_ms", Some("240000")),
+                ("cri.runtime_handler", Some("kata")),
+                ("k8s.namespace.name", Some("shop")),
+                ("k8s.pod.name", Some("web")),
+                ("k8s.pod.uid", Some("u-1")),
+                ("cri.sandbox.id", Some("sandbox-1")),
+                ("cri.sandbox.attempt", Some("2")),
+            ],
+        );
+        for key in ["cri.request.bytes", "cri.response.bytes"] {
+            let bytes = attribute(&span.attributes, key).expect(key);
+            assert!(bytes.parse::<u64>().expect(key) > 5, "{key} {bytes}");
+        }
+    }
+    let (server, _) = pair(&spans, "CreateContainer");
+    assert_attributes(
+        server,
+        &[
+            ("k8s.container.name", Some("app")),
+            ("k8s.container.restart_count", Some("3")),
+            ("container.id", Some("container-1")),
+            (
+                "container.image.name",
+                Some("registry.example:5000/shop/app"),
+            ),
+            ("container.image.tags", Some("1.2")),
+            (
+                "container.image.repo_digests",
+                Some("registry.example:5000/shop/app@sha256:ab"),
+            ),
+            ("cri.deadline_ms", None),
+        ],
+    );
+    let (server, _) = pair(&spans, "StopContainer");
+    assert_attributes(
+        server,
+        &[
+            ("container.id", Some("container-1")),
+            ("k8s.container.name", Some("app")),
+            ("k8s.pod.name", Some("web")),
+            ("k8s.pod.uid", Some("u-1")),
+            ("cri.sandbox.id", Some("sandbox-1")),
+        ],
+    );
+    let request = collector.requests().remove(0).resource_spans.remove(0);
+    assert!(request.schema_url.contains("opentelemetry.io/schemas/1."));
+    let resource = request.resource.expect("a resource");
+    for (key, value) in [
+        ("service.name", "criscope"),
+        ("service.version", env!("CARGO_PKG_VERSION")),
+        ("process.pid", &proxy.pid().to_string()),
+        ("os.type", "linux"),
+    ] {
+        let got = attribute(&resource.attributes, key);
+        assert_eq!(got.as_deref(), Some(value), "{key}");
+    }
+    for key in ["service.instance.id", "host.name"] {
+        assert!(attribute(&resource.attributes, key).is_some(), "{key}");
+    }
+    assert!(attribute(&resource.attributes, "k8s.pod.name").is_none());
+    proxy.stop().await;
+}
+
+/// SERVER spans count as failed when the server is at fault, CLIENT spans whenever the status is not OK (OpenTelemetry,
+/// semantic conventions for gRPC).
+#[tokio::test(flavor = "multi_thread")]
+async fn errors_are_told_and_who_is_at_fault() {
+    const UNSET: i32 = 0;
+    const ERROR: i32 = 2;
+    let cases = [
+        (5, "NOT_FOUND", UNSET),
+        (13, "INTERNAL", ERROR),
+        (14, "UNAVAILABLE", ERROR),
+        (3, "INVALID_ARGUMENT", UNSET),
+        (4, "DEADLINE_EXCEEDED", ERROR),
+    ];
+    let collector = Collector::new(Manner::Takes).await;
+    let fake = Fake::new();
+    let proxy = proxy(&fake, &collector, "").await;
+    let client = proxy.client().await;
+    for (i, (code, name, server_status)) in cases.into_iter().enumerate() {
+        fake.always(script::error(code, "no such container hunter2"));
+        // A poll: it would not be sampled if it were well.
+        let got = client.call(Call::plain("ContainerStatus")).await;
+        assert_eq!(got.code(), code);
+        let spans = collector.wait_spans(2 * i + 2).await;
+        let (server, upstream) = pair(&spans[2 * i..], "ContainerStatus");
+        for (span, wanted) in [(server, server_status), (upstream, ERROR)] {
+            let status = span.status.clone().unwrap_or_default();
+            assert_eq!(status.code, wanted, "{name}");
+            assert_attributes(
+                span,
+                &[
+                    ("rpc.response.status_code", Some(name)),
+                    ("error.type", (wanted == ERROR).then_some(name)),
+                ],
+            );
+            if wanted == ERROR {
+                assert_eq!(status.message, "no such container <redacted>");
+            }
+        }
+    }
+    proxy.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn of_polls_only_the_slow_the_cancelled_and_the_failed_are_exported() {
+    let collector = Collector::new(Manner::Takes).await;
+    let fake = Fake::new();
+    let sampling = "[telemetry.sampling]\nslow = \"2s\"\n";
+    let proxy = proxy(&fake, &collector, sampling).await;
+    let client = proxy.client().await;
+    for _ in 0..20 {
+        let got = client.call(Call::plain("ListContainers")).await;
+        assert_eq!(got.code(), 0);
+    }
+
+    fake.always(vec![Step::Read, Step::Hang]);
+    let open = client.start(Call::plain("PodSandboxStatus")).await;
+    fake.wait_count(21).await;
+    open.reset(h2::Reason::CANCEL);
+
+    let gate = tokio_util::sync::CancellationToken::new();
+    let mut steps = script::empty();
+    steps.insert(1, Step::Wait(gate.clone()));
+    fake.always(steps);
+    let open = client.start(Call::image("ListImages", encode(&()))).await;
+    until("a slow call", || async {
+        let (_, calls) = proxy.get("/debug/calls?format=json").await;
+        let calls: serde_json::Value = serde_json::from_str(&calls).expect("json");
+        (calls[0]["age_ms"].as_u64()? > 2000).then_some(())
+    })
+    .await;
+    gate.cancel();
+    assert_eq!(open.finish().await.code(), 0);
+
+    fake.always(script::error(5, "no"));
+    client.call(Call::image("ImageStatus", encode(&()))).await;
+    proxy.wait_balanced(23).await;
+    // All spans are sent before it ends.
+    proxy.stop().await;
+    let spans = collector.spans();
+    let mut names: Vec<_> = of_kind(&spans, SERVER)
+        .into_iter()
+        .map(|s| s.name.rsplit('/').next().unwrap_or_default())
+        .collect();
+    names.sort_unstable();
+    assert_eq!(names, ["ImageStatus", "ListImages", "PodSandboxStatus"]);
+    let (server, _) = pair(&spans, "PodSandboxStatus");
+    assert_attributes(server, &[("rpc.response.status_code", Some("CANCELLED"))]);
+    assert_eq!(server.status.as_ref().map_or(0, |s| s.code), 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_unknown_call_has_its_name_in_an_attribute() {
+    let collector = Collector::new(Manner::Takes).await;
+    let fake = Fake::new();
+    let proxy = proxy(&fake, &collector, "").await;
+    let client = proxy.client().await;
+    client
+        .call(Call::new("/grpc.health.v1.Health/Check", encode(&())))
+        .await;
+    let spans = collector.wait_spans(2).await;
+    for span in &spans {
+        assert_eq!(span.name, "grpc");
+        assert_attributes(
+            span,
+            &[
+                ("rpc.method", Some("_OTHER")),
+                ("rpc.method_original", Some("grpc.health.v1.Health/Check")),
+            ],
+        );
+    }
+    proxy.stop().await;
+}

@@ -1,0 +1,286 @@
+//! A real Prometheus and its checker on what criscope shows.
+
+use std::collections::BTreeMap;
+use std::io::Write;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+
+use criscope::cri::Method;
+use criscope::cri::outcome::{CODES, Code};
+use criscope::telemetry::catalogue::{CATALOGUE, Kind, Values};
+use serde_json::Value;
+use tempfile::TempDir;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+
+use crate::harness::client::Call;
+use crate::harness::fake::Fake;
+use crate::harness::message;
+use crate::harness::packages::program;
+use crate::harness::proxy::{Proxy, free_port};
+use crate::harness::script;
+use crate::harness::until;
+
+/// Series that one node may have, by design.
+const BUDGET: usize = 2000;
+
+/// A Prometheus that scrapes one criscope every second.
+struct Prometheus {
+    dir: TempDir,
+    port: u16,
+    child: Child,
+}
+
+impl Drop for Prometheus {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        if std::thread::panicking() {
+            let log = std::fs::read_to_string(self.dir.path().join("log"));
+            eprintln!("log of prometheus:\n{}", log.unwrap_or_default());
+        }
+    }
+}
+
+impl Prometheus {
+    fn before(proxy: &Proxy) -> Self {
+        let dir = tempfile::tempdir().expect("dir");
+        let config = dir.path().join("prometheus.yml");
+        let target = format!("127.0.0.1:{}", proxy.admin_port());
+        let text = format!(
+            "global: {{scrape_interval: 1s}}\nscrape_configs:\n- job_name: criscope\n  static_configs:\n  \
+             - targets: [\"{target}\"]\n"
+        );
+        std::fs::write(&config, text).expect("write");
+        let port = free_port();
+        let log = std::fs::File::create(dir.path().join("log")).expect("log");
+        let path = |name: &str| dir.path().join(name).display().to_string();
+        let child = Command::new(program("prometheus", "prometheus"))
+            .arg(format!("--config.file={}", config.display()))
+            .arg(format!("--storage.tsdb.path={}", path("data")))
+            .arg(format!("--web.listen-address=127.0.0.1:{port}"))
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(log)
+            .spawn()
+            .expect("start prometheus");
+        Self { dir, port, child }
+    }
+
+    /// The samples of an instant query, as value and labels; `None` while it does not answer.
+    async fn query(&self, query: &str) -> Option<Vec<(f64, Value)>> {
+        let query =
+            percent_encoding::percent_encode(query.as_bytes(), percent_encoding::NON_ALPHANUMERIC);
+        let mut stream = TcpStream::connect(("127.0.0.1", self.port)).await.ok()?;
+        let request = format!(
+            "GET /api/v1/query?query={query} HTTP/1.0\r\nhost: localhost\r\nconnection: close\r\n\r\n"
+        );
+        stream.write_all(request.as_bytes()).await.ok()?;
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).await.ok()?;
+        let (_, body) = answer.split_once("\r\n\r\n")?;
+        let body: Value = serde_json::from_str(body).ok()?;
+        let samples = body["data"]["result"].as_array()?.iter().map(|sample| {
+            let value = sample["value"][1].as_str().expect("a value");
+            (value.parse().expect("a number"), sample["metric"].clone())
+        });
+        Some(samples.collect())
+    }
+
+    /// Waits until the sum of a query is this.
+    async fn wait_sum(&self, query: &str, wanted: f64) {
+        until(query, || async {
+            let samples = self.query(query).await?;
+            let sum: f64 = samples.iter().map(|(value, _)| value).sum();
+            (!samples.is_empty() && sum == wanted).then_some(())
+        })
+        .await;
+    }
+}
+
+/// Calls every method once, with these codes as answers.
+async fn call_all(fake: &Fake, proxy: &Proxy, methods: &[Method], codes: &[Code]) -> usize {
+    let client = proxy.client().await;
+    for code in codes {
+        match *code as i32 {
+            0 => fake.always(script::empty()),
+            code => fake.always(script::error(code, "no")),
+        }
+        for method in methods {
+            let path = match method {
+                Method::Other => "/no.such/Call".to_owned(),
+                method => format!("/{}", method.full_name()),
+            };
+            let got = client.call(Call::new(&path, message(b""))).await;
+            assert_eq!(got.code(), *code as i32, "{method}");
+        }
+    }
+    codes.len() * methods.len()
+}
+
+/// The number of series in a scrape, and how many each metric has.
+fn series(text: &str) -> (usize, BTreeMap<&str, usize>) {
+    let mut by_name = BTreeMap::new();
+    for line in text
+        .lines()
+        .filter(|l| !l.is_empty() && !l.starts_with('#'))
+    {
+        let name = line.split(['{', ' ']).next().unwrap_or_default();
+        *by_name.entry(name).or_insert(0) += 1;
+    }
+    (by_name.values().sum(), by_name)
+}
+
+/// Most series there can be with one backend: the bound is in the types of the labels.
+fn bound() -> usize {
+    let metrics = CATALOGUE.iter().map(|metric| {
+        let values = metric.labels.iter().map(|label| match label.values {
+            Values::Fixed(values) => values.len(),
+            Values::Backends => 2,
+            Values::One(_) => 1,
+        });
+        let lines = match metric.kind {
+            // Bounds, `+Inf`, sum and count.
+            Kind::Histogram => metric.buckets.len() + 3,
+            _ => 1,
+        };
+        lines * values.product::<usize>()
+    });
+    metrics.sum()
+}
+
+fn check_with_promtool(text: &str) {
+    let mut child = Command::new(program("promtool", "prometheus"))
+        .args(["check", "metrics"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("start promtool");
+    let mut stdin = child.stdin.take().expect("piped");
+    stdin.write_all(text.as_bytes()).expect("write");
+    drop(stdin);
+    let output = child.wait_with_output().expect("wait");
+    let said = [output.stdout, output.stderr].concat();
+    let said = String::from_utf8_lossy(&said);
+    assert!(output.status.success() && said.is_empty(), "{said}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn prometheus_scrapes_us() {
+    let fake = Fake::new();
+    let proxy = Proxy::before(&fake).await;
+    let prometheus = Prometheus::before(&proxy);
+    prometheus.wait_sum("up{job=\"criscope\"}", 1.0).await;
+    prometheus
+        .wait_sum("criscope_backend_up{backend=\"upstream\"}", 1.0)
+        .await;
+
+    let client = proxy.client().await;
+    for _ in 0..7 {
+        client.call(Call::plain("ListContainers")).await;
+    }
+    proxy.wait_balanced(7).await;
+    let query = "criscope_rpc_total{method=\"ListContainers\",code=\"OK\",client=\"other\"}";
+    prometheus.wait_sum(query, 7.0).await;
+    let query = "criscope_rpc_duration_seconds_bucket{method=\"ListContainers\",outcome=\"ok\",le=\"+Inf\"}";
+    prometheus.wait_sum(query, 7.0).await;
+    let quantile =
+        "histogram_quantile(0.99, sum by (le) (criscope_rpc_duration_seconds_bucket)) < 10";
+    let (_, labels) = until(quantile, || async {
+        prometheus.query(quantile).await?.pop()
+    })
+    .await;
+    assert_eq!(labels, serde_json::json!({}));
+
+    // Each scrape ends well, without duplicates or samples out of order.
+    let refused = "prometheus_target_scrapes_sample_duplicate_timestamp_total";
+    assert_eq!(prometheus.query(refused).await, Some(vec![]));
+    assert!(Path::new(&prometheus.dir.path().join("data")).exists());
+    proxy.stop().await;
+}
+
+/// What kubelet 1.36, crictl and critest call.
+const USUAL: [Method; 28] = [
+    Method::Version,
+    Method::RunPodSandbox,
+    Method::StopPodSandbox,
+    Method::RemovePodSandbox,
+    Method::PodSandboxStatus,
+    Method::ListPodSandbox,
+    Method::CreateContainer,
+    Method::StartContainer,
+    Method::StopContainer,
+    Method::RemoveContainer,
+    Method::ListContainers,
+    Method::ContainerStatus,
+    Method::UpdateContainerResources,
+    Method::ReopenContainerLog,
+    Method::ExecSync,
+    Method::Exec,
+    Method::Attach,
+    Method::PortForward,
+    Method::ContainerStats,
+    Method::ListContainerStats,
+    Method::Status,
+    Method::UpdateRuntimeConfig,
+    Method::RuntimeConfig,
+    Method::ListImages,
+    Method::ImageStatus,
+    Method::PullImage,
+    Method::RemoveImage,
+    Method::ImageFsInfo,
+];
+
+/// Those of them that fail on a node that is well.
+const FAILING: [Method; 12] = [
+    Method::RunPodSandbox,
+    Method::PodSandboxStatus,
+    Method::CreateContainer,
+    Method::StartContainer,
+    Method::StopContainer,
+    Method::RemoveContainer,
+    Method::ContainerStatus,
+    Method::ExecSync,
+    Method::ContainerStats,
+    Method::PullImage,
+    Method::ImageStatus,
+    Method::UpdateContainerResources,
+];
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_series_of_a_node_stay_within_the_budget() {
+    let fake = Fake::new();
+    let proxy = Proxy::before(&fake).await;
+    let failures = [Code::Unknown, Code::NotFound, Code::InvalidArgument];
+    let mut calls = call_all(&fake, &proxy, &USUAL, &[Code::Ok]).await;
+    calls += call_all(&fake, &proxy, &FAILING, &failures).await;
+    proxy.wait_balanced(calls).await;
+    let (_, text) = proxy.get("/metrics").await;
+    check_with_promtool(&text);
+    let (count, by_name) = series(&text);
+    assert!(count < BUDGET, "{count} series: {by_name:#?}");
+    proxy.stop().await;
+}
+
+/// Every method with every code, which no node sees: there is an end to it, and calling again adds nothing.
+#[tokio::test(flavor = "multi_thread")]
+async fn series_have_an_upper_bound() {
+    let fake = Fake::new();
+    let proxy = Proxy::before(&fake).await;
+    let (_, text) = proxy.get("/metrics").await;
+    check_with_promtool(&text);
+
+    let calls = call_all(&fake, &proxy, &Method::ALL, &CODES).await;
+    proxy.wait_balanced(calls).await;
+    let (_, text) = proxy.get("/metrics").await;
+    check_with_promtool(&text);
+    let (count, by_name) = series(&text);
+    assert!(count <= bound(), "{count} of {}: {by_name:#?}", bound());
+
+    let more = call_all(&fake, &proxy, &Method::ALL, &CODES).await;
+    proxy.wait_balanced(calls + more).await;
+    let (_, again) = proxy.get("/metrics").await;
+    assert_eq!(series(&again).1, by_name);
+    proxy.stop().await;
+}
