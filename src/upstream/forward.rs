@@ -58,7 +58,11 @@ impl Forward {
 
     async fn forward(self, mut request: Request) -> Result<Response, BoxError> {
         let call = request.extensions().get::<Arc<Call>>().cloned();
-        let method = call.as_ref().map_or(Method::Other, |c| c.method);
+        // Our own questions have no record.
+        let method = match &call {
+            Some(call) => call.method,
+            None => Method::from_path(request.uri().path()).map_or(Method::Other, |(m, _)| m),
+        };
         self.address(&mut request, method);
         if let Some(call) = &call {
             call.set_phase(Phase::Connecting);
