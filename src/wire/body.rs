@@ -58,8 +58,12 @@ impl Body {
     /// All of it, if it is one piece that is here already.
     pub fn take_whole(&mut self) -> Option<Bytes> {
         match self {
-            Self::Prefixed(prefix, rest) if prefix.len() == 1 && rest.is_end_stream() => {
-                prefix.pop_front()
+            Self::Prefixed(prefix, rest)
+                if prefix.pieces.len() == 1
+                    && prefix.trailers.is_none()
+                    && rest.is_end_stream() =>
+            {
+                prefix.pieces.pop_front()
             }
             _ => None,
         }

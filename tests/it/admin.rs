@@ -87,12 +87,11 @@ async fn calls_in_flight_are_shown() {
     assert!(oldest.with("method", "RunPodSandbox").sum() > 0.0);
 
     call.reset(h2::Reason::CANCEL);
-    let scrape = proxy.wait_balanced(1).await;
-    assert!(
-        scrape
-            .metric("criscope_rpc_oldest_in_flight_seconds")
-            .is_empty()
-    );
+    proxy.wait_balanced(1).await;
+    let oldest = "criscope_rpc_oldest_in_flight_seconds";
+    proxy
+        .wait_scrape("it is forgotten", |scrape| scrape.metric(oldest).is_empty())
+        .await;
     assert_eq!(proxy.get("/debug/calls?format=json").await.1, "[]");
 }
 

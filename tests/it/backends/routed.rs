@@ -257,10 +257,20 @@ async fn two_runtimes_may_speak_different_versions() {
         let got = client.call(Call::new(&path, message(b""))).await;
         assert_eq!(got.code(), 0, "{got:?}");
     }
-    let got = client.call(stop_container("container-2")).await;
-    assert_eq!(got.code(), 0, "{got:?}");
-    assert_eq!(
-        two.seen().pop().expect("a call").uri.path(),
-        "/runtime.v1alpha2.RuntimeService/StopContainer"
-    );
+    // What came after the index was filled has to be asked for, in the right words too.
+    proxy
+        .wait_scrape("the identity index is filled", |scrape| {
+            scrape.metric("criscope_identity_entries").sum() == 2.0
+        })
+        .await;
+    two.node().add_pod("late", "sandbox-9", "container-9");
+    for id in ["container-2", "container-9"] {
+        let got = client.call(stop_container(id)).await;
+        assert_eq!(got.code(), 0, "{got:?}");
+        let seen = two.seen().pop().expect("a call");
+        assert_eq!(
+            seen.uri.path(),
+            "/runtime.v1alpha2.RuntimeService/StopContainer"
+        );
+    }
 }
