@@ -252,7 +252,7 @@ pub struct Call {
     pub peer: Arc<Peer>,
     /// The trace; `None` when traces are off.
     pub trace: Option<TraceIds>,
-    /// The request message, if it was read whole and is not compressed. Kept only to find its strings in an error text.
+    /// The request message, if it was read whole and is not compressed. Kept only to tell an id in an error text from a key.
     pub message: OnceLock<Sealed>,
     /// Whom it is about, as far as the request and the index tell.
     pub subject: OnceLock<Subject>,

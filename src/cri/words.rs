@@ -126,30 +126,30 @@ snapshotters snat so sock socket sockets soft some something soon source sources
 special specific specification specified specify split squash stack stage staging stale standard start started
 starterror starting starts startup stat state stateful states static statistics stats status stderr stdin stdio
 stdout step still stop stopcontainer stopped stopping stops storage store stored storing stream streaming
-streams strict string stuck sub subdirectory subject subnet subprocess subreaper subscribe subscriber
-subscription subsystem succeed succeeded success successful successfully such sufficient suffix supervise
-supplied support supported supports suspended svc swap swapped swappiness switch symlink symlinks sync
+streams strict string stuck sub subdirectory subject subnet subpath subpaths subprocess subreaper subscribe
+subscriber subscription subsystem succeed succeeded success successful successfully such sufficient suffix
+supervise supplied support supported supports suspended svc swap swapped swappiness switch symlink symlinks sync
 synchronize syntax sys syscall sysctl sysctls sysfs system systemd table tag tags take taken taking tap tar
 target targets task tasks tcp tcp4 tcp6 tear teardown tears tell temp template temporarily temporary terminal
 terminate terminated terminating termination test text tgz than that the their them then there therefore these
 they thin this thread threads threshold throttled throttling through time timed timely timeout timeouts timer
-times timestamp tls tmp tmpfs to token tokens too took tool toomanyrequests top topology total touch trace track
-tracked trailer trailers transaction transfer transferred transient translate transport trap tree tried trigger
-triggered true truncated trusted try trying ttrpc tty tun tunnel turn two type typed types typeurl udp udp4 udp6
-uid uids umask umount unable unauthenticated unauthorized unavailable unbound unchanged uncompressed undefined
-under undo unexpected unexpectedly unhealthy unified unimplemented uninitialized union unique unit units unix
-unknown unless unlink unlock unmanaged unmarshal unmarshaling unmarshalling unmasked unmount unmounted
-unmounting unpack unpacked unpacker unpacking unprivileged unreachable unready unrecognised unrecognized
-unregister unrelated unresolved unresponsive unsafe unset unshare unspecific unspecified unstable unstructured
-unsupported untar until untrusted unused unwanted up update updated updates updating upgrade upload upper
-upperdir upstream uri url urls us usage use used useful user userdata username userns users uses using usr utf
-util uts uuid v1 v1alpha2 v2 valid validate validated validating validation validator value values var variable
-variables variant verification verified verifier verify verifying version versions very veth via victim view
-violated violation virtiofs virtual visible vm vmm vnd volume volumes wait waited waiter waiting waitpid waits
-want wanted wants warm warning was wasn watch watchdog watcher watching way we weight well were what when where
-whether which while whiteout who whole whose why wide will window windows wire with within without word work
-workdir worker workers working workload would wouldn wrap wrapped wrapper writable write writer writes writing
-written wrong wrongly www x509 xattr xattrs xz yaml yes yet you your zero zombie zone zstd
+times timestamp tls tmp tmpfs to token tokens too took tool tools toomanyrequests top topology total touch trace
+track tracked trailer trailers transaction transfer transferred transient translate transport trap tree tried
+trigger triggered true truncated trusted try trying ttrpc tty tun tunnel turn two type typed types typeurl udp
+udp4 udp6 uid uids umask umount unable unauthenticated unauthorized unavailable unbound unchanged uncompressed
+undefined under undo unexpected unexpectedly unhealthy unified unimplemented uninitialized union unique unit
+units unix unknown unless unlink unlock unmanaged unmarshal unmarshaling unmarshalling unmasked unmount
+unmounted unmounting unpack unpacked unpacker unpacking unprivileged unreachable unready unrecognised
+unrecognized unregister unrelated unresolved unresponsive unsafe unset unshare unspecific unspecified unstable
+unstructured unsupported untar until untrusted unused unwanted up update updated updates updating upgrade upload
+upper upperdir upstream uri url urls us usage use used useful user userdata username userns users uses using usr
+utf util uts uuid v1 v1alpha2 v2 valid validate validated validating validation validator value values var
+variable variables variant verification verified verifier verify verifying version versions very veth via victim
+view violated violation virtiofs virtual visible vm vmm vnd volume volumes wait waited waiter waiting waitpid
+waits want wanted wants warm warning warnings was wasn watch watchdog watcher watching way we weight well were
+what when where whether which while whiteout who whole whose why wide will window windows wire with within
+without word work workdir worker workers working workload would wouldn wrap wrapped wrapper writable write
+writer writes writing written wrong wrongly www x509 xattr xattrs xz yaml yes yet you your zero zombie zone zstd
 ";
 
 #[cfg(test)]
