@@ -72,7 +72,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("watchdog", &[]),
     ("identity", &["cri"]),
     ("telemetry", &["config", "cri"]),
-    ("wire", &[]),
+    ("wire", &["cri"]),
     ("config", &[]),
     ("cri", &[]),
 ];
