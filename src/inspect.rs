@@ -11,6 +11,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use bytes::{Buf, Bytes};
+use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
 use http_body::Body as _;
 use http_body_util::BodyExt;
@@ -115,6 +116,16 @@ impl InspectLayer {
                 },
                 Some(Err(e)) => return Err(e.into()),
                 None => break,
+            }
+        }
+        // Many callers end the stream with a frame of its own, which is nearly always here already.
+        if trailers.is_none()
+            && !body.is_end_stream()
+            && let Some(Some(Ok(frame))) = body.frame().now_or_never()
+        {
+            match frame.into_data() {
+                Ok(data) => pieces.push(data),
+                Err(frame) => trailers = frame.into_trailers().ok().map(Box::new),
             }
         }
         call.add_request_bytes(pieces.len);

@@ -5,7 +5,6 @@
 //! turns up that it does not know. It is bounded: the least recently used entry makes room.
 
 use std::collections::VecDeque;
-use std::num::NonZeroUsize;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -37,6 +36,8 @@ pub struct ContainerEntry {
 #[derive(Debug)]
 pub struct Index {
     tables: Mutex<Tables>,
+    /// Most sandboxes and containers.
+    limits: (usize, usize),
     hits: AtomicU64,
     misses: AtomicU64,
     /// Called for an id nobody knows.
@@ -92,14 +93,15 @@ fn find<'a, V>(table: &'a mut LruCache<Arc<str>, V>, id: &str) -> Option<(Arc<st
 impl Index {
     /// An empty index with room for so many sandboxes and containers.
     pub fn new(sandboxes: usize, containers: usize) -> Self {
-        let at_least_one = |n| NonZeroUsize::new(n).unwrap_or(NonZeroUsize::MIN);
         Self {
+            // The tables grow with what is there; one made for the limit would take its memory at once.
             tables: Mutex::new(Tables {
-                sandboxes: LruCache::new(at_least_one(sandboxes)),
-                containers: LruCache::new(at_least_one(containers)),
+                sandboxes: LruCache::unbounded(),
+                containers: LruCache::unbounded(),
                 removed_sandboxes: VecDeque::new(),
                 removed_containers: VecDeque::new(),
             }),
+            limits: (sandboxes.max(1), containers.max(1)),
             hits: AtomicU64::new(0),
             misses: AtomicU64::new(0),
             unknown: tokio::sync::Notify::new(),
@@ -168,12 +170,20 @@ impl Index {
 
     /// Learns a sandbox.
     pub fn insert_sandbox(&self, id: Arc<str>, entry: SandboxEntry) {
-        self.lock().sandboxes.put(id, entry);
+        let table = &mut self.lock().sandboxes;
+        table.put(id, entry);
+        if table.len() > self.limits.0 {
+            table.pop_lru();
+        }
     }
 
     /// Learns a container.
     pub fn insert_container(&self, id: Arc<str>, entry: ContainerEntry) {
-        self.lock().containers.put(id, entry);
+        let table = &mut self.lock().containers;
+        table.put(id, entry);
+        if table.len() > self.limits.1 {
+            table.pop_lru();
+        }
     }
 
     /// A sandbox was removed. It stays known for a while, for late calls.
