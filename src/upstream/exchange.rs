@@ -62,11 +62,14 @@ pub async fn exchange(
     }))
 }
 
-/// Sends the body at once if it is all there and there is room, as it nearly always is, and else from a task.
+/// A request of up to this many bytes is handed to the connection at once, and waits there if there is no room for it on
+/// the way. It is the room that every stream begins with (RFC 9113, section 6.9.2).
+const AT_ONCE: usize = 65_535;
+
+/// Sends the body at once if it is all there and small, as it nearly always is, and else from a task.
 fn start(mut body: Body, mut stream: SendStream<Bytes>) -> Option<AbortOnDropHandle<()>> {
     if let Some(whole) = body.take_whole() {
-        stream.reserve_capacity(whole.len());
-        if stream.capacity() >= whole.len() {
+        if whole.len() <= AT_ONCE {
             // An error here is that of the stream; the receiving half hears of it too, and tells.
             let _ = stream.send_data(whole, true);
             return None;

@@ -5,8 +5,7 @@
 //! about reading only. It writes directly, and registers a duplicate of the descriptor for writing only after the
 //! kernel said the buffer is full, until it is empty again.
 //!
-//! Small writes are gathered, and a flush gives the other ready tasks one turn first: HEADERS, DATA and trailers then
-//! leave in one system call instead of three.
+//! Small writes are gathered until the flush: HEADERS, DATA and trailers leave in one system call instead of three.
 //!
 //! A gRPC-Go peer sends a PING with almost every call to estimate its bandwidth. The answer to it is not urgent: it
 //! waits for company for a few milliseconds, so that it does not get between a call and its answer.
@@ -28,9 +27,6 @@ use tokio::time::{Instant, Sleep, sleep};
 /// Writes below this many bytes are gathered; above it they go to the kernel without a copy.
 const GATHER: usize = 16 * 1024;
 
-/// How many turns of the scheduler a flush waits for more to send.
-const FLUSH_TURNS: u8 = 1;
-
 /// How long an answer to a PING waits for something else to be sent.
 const PONG_DELAY: Duration = Duration::from_millis(5);
 
@@ -44,7 +40,6 @@ pub struct Stream {
     readable: AsyncFd<UnixStream>,
     writable: Option<AsyncFd<UnixStream>>,
     pending: BytesMut,
-    turns: u8,
     /// Runs while answers to PINGs wait.
     pong_delay: Option<Pin<Box<Sleep>>>,
     pong_waits: bool,
@@ -75,7 +70,6 @@ impl Stream {
             readable: register(socket, Interest::READABLE)?,
             writable: None,
             pending: BytesMut::new(),
-            turns: 0,
             pong_delay: None,
             pong_waits: false,
         })
@@ -203,13 +197,8 @@ impl AsyncWrite for Stream {
         }
         if only_pongs(&self.pending) {
             ready!(self.poll_pong_delay(cx));
-        } else if self.turns < FLUSH_TURNS {
-            self.turns += 1;
-            cx.waker().wake_by_ref();
-            return Poll::Pending;
         }
         ready!(self.poll_drain(cx))?;
-        self.turns = 0;
         self.pong_waits = false;
         Poll::Ready(Ok(()))
     }
