@@ -107,6 +107,8 @@ fetch_busybox() {
     local dir=$1
     mkdir -p "$dir"
     note "busybox is dynamically linked: unpacking busybox-static into $dir"
+    # The lists of a fresh machine may be empty, even if nothing else had to be installed.
+    as_root env DEBIAN_FRONTEND=noninteractive apt-get update -qq
     (cd "$dir" && apt-get download -qq -o APT::Sandbox::User=root busybox-static && dpkg-deb -x busybox-static_*.deb .) ||
         die "cannot download busybox-static"
     QS_BUSYBOX=$(find "$dir" -name busybox -type f -perm -u+x | head -n 1)

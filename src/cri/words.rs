@@ -39,7 +39,7 @@ crashed crashloopbackoff create createcontainererror created creates creating cr
 cri crictl crio criu cross crun current currently custom cut daemon dangling data database datagram date
 deactivated dead deadline deadlines deadlock debug declared decode decoder decoding decompress decompressing
 decreased default defaults defined definition delay delegate delete deleted deleting deletion delivered denied
-deny dependencies dependency deprecated deregister desc describe description descriptor deserialize desired
+deny dependencies dependency deprecated deregister desc describe description descriptor descriptors deserialize desired
 destination destroy destroyed destroying detach detached detail details detect detected determine dev device
 devices devmapper devpts dhcp diagnostic dial dialer dialing did didn differ different digest dir direct
 directories directory dirs dirty disable disabled disallowed disappeared discard discarded disconnect

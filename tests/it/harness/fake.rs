@@ -275,7 +275,7 @@ async fn serve(socket: UnixStream, shared: &Arc<Shared>) -> Result<(), h2::Error
         .max_concurrent_reset_streams(100_000)
         .handshake::<_, Bytes>(socket)
         .await?;
-    let (control, mut controls) = mpsc::unbounded_channel();
+    let (control, mut controls) = mpsc::channel(16);
     loop {
         let request = tokio::select! {
             biased;
@@ -315,7 +315,7 @@ async fn answer(
     request: http::Request<h2::RecvStream>,
     respond: SendResponse<Bytes>,
     shared: Arc<Shared>,
-    control: mpsc::UnboundedSender<Control>,
+    control: mpsc::Sender<Control>,
 ) {
     let (head, body) = request.into_parts();
     let agent = head.headers.get(http::header::USER_AGENT);

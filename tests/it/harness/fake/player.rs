@@ -103,7 +103,7 @@ pub(super) async fn play(
     body: RecvStream,
     respond: SendResponse<Bytes>,
     record: Record,
-    control: mpsc::UnboundedSender<Control>,
+    control: mpsc::Sender<Control>,
 ) {
     let (all, is_all) = watch::channel(false);
     let reading = {
@@ -134,11 +134,11 @@ async fn play_one(
     answer: &mut Answer,
     mut is_all: watch::Receiver<bool>,
     record: &Record,
-    control: &mpsc::UnboundedSender<Control>,
+    control: &mpsc::Sender<Control>,
 ) -> Result<(), Stop> {
     // The connection may be gone by then.
     let tell = |what| {
-        let _ = control.send(what);
+        let _ = control.try_send(what);
     };
     match step {
         Step::Read => {
