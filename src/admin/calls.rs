@@ -130,8 +130,8 @@ fn table(rows: &[Row]) -> String {
         return "<p>No call is in flight.</p>".to_owned();
     }
     let mut html = String::from(
-        "<table><thead><tr><th>method</th><th>pod</th><th>container</th><th>phase</th><th>age</th>\
-         <th>deadline in</th><th>backend</th><th>caller</th></tr></thead><tbody>\n",
+        "<table><thead><tr><th>method</th><th>pod</th><th>container</th><th>phase</th><th class=\"n\">age</th>\
+         <th class=\"n\">deadline in</th><th>backend</th><th>caller</th></tr></thead><tbody>\n",
     );
     for row in rows {
         // Writing to a String does not fail.

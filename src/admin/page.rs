@@ -11,7 +11,7 @@ h1{font-size:1.3rem}\
 table{border-collapse:collapse;width:100%}\
 th,td{text-align:left;padding:.3rem .6rem;border-bottom:1px solid #8885;vertical-align:top}\
 th{font-weight:600}\
-td.n{text-align:right;font-variant-numeric:tabular-nums}\
+.n{text-align:right;font-variant-numeric:tabular-nums}\
 code{font-family:ui-monospace,monospace;font-size:.9em}\
 .late{color:#c62828;font-weight:600}\
 @media (prefers-color-scheme:dark){.late{color:#ff8a80}}";

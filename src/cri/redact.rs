@@ -2,7 +2,7 @@
 //!
 //! A runtime quotes what it was given: cut, escaped, in other letters, split over lines, from the request before this
 //! one, or from the answer it did not send. So nothing is searched for and hidden. An error text is taken apart, and
-//! what is shown is what is known to be harmless: words of the trade ([`super::words`]), the identity of the call, ids
+//! what is shown is what is known to be harmless: words of the trade (`words.rs`), the identity of the call, ids
 //! that look like a runtime's, and short numbers. All else is `<redacted>`.
 
 use std::borrow::Cow;
