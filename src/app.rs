@@ -26,6 +26,8 @@ use crate::reload::Reloader;
 use crate::router::rules::Rules;
 use crate::router::{Router, Table};
 use crate::stack::{self, Parts};
+use crate::story::Chronicle;
+use crate::story::recorder::Recorder;
 use crate::telemetry::handles::Connections;
 use crate::telemetry::logging::{self, LogError};
 use crate::telemetry::otlp::Otlp;
@@ -162,7 +164,9 @@ fn build(
     )?;
     accounts.register(&registry)?;
 
-    let signals = Arc::new(Signals::new(&registry, config, sink)?);
+    let recorder = Arc::new(Recorder::new(config.recorder.calls, config.recorder.polls));
+    let (chronicle, _events) = Chronicle::new(recorder, Arc::clone(accounts));
+    let signals = Arc::new(Signals::new(&registry, config, sink, chronicle)?);
     let in_flight = Arc::new(InFlight::default());
     watch_in_flight(&registry, Arc::clone(&in_flight) as _)?;
 

@@ -20,7 +20,7 @@ use tower::{Layer, Service};
 
 use self::answer::AnswerBody;
 use crate::cri::call::{Phase, Sealed, Subject};
-use crate::cri::{Call, Method, peek};
+use crate::cri::{Call, Method, episode, peek};
 use crate::identity::Index;
 use crate::wire::body::Prefix;
 use crate::wire::frame::{self, Head};
@@ -138,6 +138,9 @@ impl InspectLayer {
             None => Subject::default(),
         };
         self.index.complete(&mut subject);
+        if let Some(ids) = episode::Ids::of_call(call.method, &subject) {
+            let _ = call.episode.set(ids);
+        }
         let _ = call.subject.set(subject);
         call.set_phase(Phase::Routing);
         let prefix = Prefix {

@@ -31,7 +31,7 @@
 //! [`stack`] is the request path as one list; read it first. [`cri`] and [`wire`] are its words: the protocol, and its
 //! bytes. Then the layers in their order: [`listener`], [`instrument`], [`rescue`], [`inspect`], [`router`],
 //! [`upstream`]; beside them [`identity`] (who is behind an id), [`telemetry`] (where signals go), [`admin`] (what can
-//! be read) and [`watchdog`] (whether the path turns). [`config`] and [`cli`] are the way in, [`app`] puts everything
+//! be read), [`story`] (why was this pod slow?) and [`watchdog`] (whether the path turns). [`config`] and [`cli`] are the way in, [`app`] puts everything
 //! together, and [`reload`] changes it while it runs. [`smoke`] is a caller like the kubelet, with a [`client`] of its
 //! own. `docs/ARCHITECTURE.md` tells the rest.
 
@@ -50,6 +50,7 @@ pub mod rescue;
 pub mod router;
 pub mod smoke;
 pub mod stack;
+pub mod story;
 pub mod telemetry;
 pub mod upstream;
 pub mod watchdog;

@@ -10,8 +10,8 @@ use super::schema::{self as keys, Key, KindOfBackend};
 use super::suggest::nearest;
 use super::value::{Kind, Raw, lexical};
 use super::{
-    Admin, Backend, BackendKind, Config, IdentityLimits, Log, Otlp, Overrides, Routing, Rule,
-    Sampling, Server, Telemetry,
+    Admin, Backend, BackendKind, Config, IdentityLimits, Log, Otlp, Overrides, Recorder, Routing,
+    Rule, Sampler, Sampling, Server, Story, Telemetry,
 };
 
 /// Name of the backend that `--upstream` makes.
@@ -52,6 +52,10 @@ pub(super) fn config(reader: &mut Reader<'_>, flags: &Overrides) -> Config {
     check_endpoints(reader, &named, &server.listen);
     let routing = routing(reader, &named, flags.upstream.is_some());
     Config {
+        story: story(reader, &server.listen),
+        sampler: sampler(reader),
+        receiver: receiver(reader),
+        recorder: recorder(reader),
         server,
         admin,
         backends: named.into_iter().filter_map(Named::complete).collect(),
@@ -120,6 +124,41 @@ pub(super) fn telemetry(reader: &mut Reader<'_>) -> Telemetry {
             sandboxes: reader.value(&identity, &keys::IDENTITY_SANDBOXES),
             containers: reader.value(&identity, &keys::IDENTITY_CONTAINERS),
         },
+    }
+}
+
+pub(super) fn story(reader: &mut Reader<'_>, listen: &Path) -> Story {
+    let scope = reader.section(keys::STORY_QUIET.section);
+    let state_dir = reader.given(&scope, &keys::STATE_DIR);
+    Story {
+        state_dir: state_dir.map_or_else(|| listen.with_extension("state"), |dir| dir.value),
+        episodes: reader.value(&scope, &keys::STORY_EPISODES),
+        quiet: reader.value(&scope, &keys::STORY_QUIET),
+        give_up: reader.value(&scope, &keys::STORY_GIVE_UP),
+    }
+}
+
+pub(super) fn sampler(reader: &mut Reader<'_>) -> Sampler {
+    let scope = reader.section(keys::SAMPLER_ENABLED.section);
+    Sampler {
+        enabled: reader.value(&scope, &keys::SAMPLER_ENABLED),
+        after: reader.value(&scope, &keys::SAMPLER_AFTER),
+        period: reader.value(&scope, &keys::SAMPLER_PERIOD),
+    }
+}
+
+pub(super) fn receiver(reader: &mut Reader<'_>) -> Option<std::net::SocketAddr> {
+    let scope = reader.section(keys::RECEIVER_LISTEN.section);
+    reader.value(&scope, &keys::RECEIVER_LISTEN)
+}
+
+pub(super) fn recorder(reader: &mut Reader<'_>) -> Recorder {
+    let scope = reader.section(keys::RECORDER_CALLS.section);
+    Recorder {
+        calls: reader.value(&scope, &keys::RECORDER_CALLS),
+        polls: reader.value(&scope, &keys::RECORDER_POLLS),
+        dumps: reader.value(&scope, &keys::RECORDER_DUMPS),
+        max_dump_bytes: reader.value(&scope, &keys::RECORDER_DUMP_BYTES),
     }
 }
 

@@ -45,6 +45,51 @@ pub struct Config {
     pub routing: Routing,
     /// Logs, traces and limits of what is remembered.
     pub telemetry: Telemetry,
+    /// The stories of pods.
+    pub story: Story,
+    /// The look at processes.
+    pub sampler: Sampler,
+    /// The receiver of the runtime's spans: `None` turns it off.
+    pub receiver: Option<SocketAddr>,
+    /// The flight recorder.
+    pub recorder: Recorder,
+}
+
+/// `[story]`
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Story {
+    /// Directory of what survives a restart.
+    pub state_dir: PathBuf,
+    /// Episodes that are remembered.
+    pub episodes: usize,
+    /// Silence after which a start is over.
+    pub quiet: Duration,
+    /// Age at which a start that has not come to its end has failed.
+    pub give_up: Duration,
+}
+
+/// `[sampler]`
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Sampler {
+    /// Whether processes are looked at.
+    pub enabled: bool,
+    /// Age of a call from which on they are.
+    pub after: Duration,
+    /// How often.
+    pub period: Duration,
+}
+
+/// `[recorder]`
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Recorder {
+    /// Calls that matter.
+    pub calls: usize,
+    /// Other calls.
+    pub polls: usize,
+    /// Dumps that are kept.
+    pub dumps: usize,
+    /// Largest dump, in bytes.
+    pub max_dump_bytes: usize,
 }
 
 /// `[server]`
@@ -184,8 +229,13 @@ impl Config {
     pub fn with_upstream(endpoint: PathBuf) -> Self {
         let mut nothing = document::Reader::empty();
         let name = assemble::UPSTREAM.to_owned();
+        let server = assemble::server(&mut nothing);
         Self {
-            server: assemble::server(&mut nothing),
+            story: assemble::story(&mut nothing, &server.listen),
+            sampler: assemble::sampler(&mut nothing),
+            receiver: assemble::receiver(&mut nothing),
+            recorder: assemble::recorder(&mut nothing),
+            server,
             admin: assemble::admin(&mut nothing),
             backends: vec![Backend {
                 name: name.clone(),

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use super::schema::{self as keys, Key, KindOfBackend, Reload};
 use super::value::Kind;
 use super::{
-    Admin, Backend, BackendKind, Config, IdentityLimits, Log, Otlp, Routing, Rule, Sampling,
-    Server, Telemetry,
+    Admin, Backend, BackendKind, Config, IdentityLimits, Log, Otlp, Recorder, Routing, Rule,
+    Sampler, Sampling, Server, Story, Telemetry,
 };
 
 /// The key paths whose values differ.
@@ -73,6 +73,10 @@ impl Config {
             backends,
             routing,
             telemetry,
+            story,
+            sampler,
+            receiver,
+            recorder,
         } = self;
         let mut list = Listing::default();
         list_server(&mut list, server);
@@ -87,6 +91,10 @@ impl Config {
         }
         list_routing(&mut list, routing);
         list_telemetry(&mut list, telemetry);
+        list_story(&mut list, story);
+        list_sampler(&mut list, sampler);
+        list.add(&keys::RECEIVER_LISTEN, receiver);
+        list_recorder(&mut list, recorder);
         list.0
     }
 
@@ -138,6 +146,43 @@ fn list_routing(list: &mut Listing, routing: &Routing) {
         list.add_at(&path, &keys::RULE_HANDLER, runtime_handler);
         list.add_at(&path, &keys::RULE_BACKEND, backend);
     }
+}
+
+fn list_story(list: &mut Listing, story: &Story) {
+    let Story {
+        state_dir,
+        episodes,
+        quiet,
+        give_up,
+    } = story;
+    list.add(&keys::STATE_DIR, state_dir);
+    list.add(&keys::STORY_EPISODES, episodes);
+    list.add(&keys::STORY_QUIET, quiet);
+    list.add(&keys::STORY_GIVE_UP, give_up);
+}
+
+fn list_sampler(list: &mut Listing, sampler: &Sampler) {
+    let Sampler {
+        enabled,
+        after,
+        period,
+    } = sampler;
+    list.add(&keys::SAMPLER_ENABLED, enabled);
+    list.add(&keys::SAMPLER_AFTER, after);
+    list.add(&keys::SAMPLER_PERIOD, period);
+}
+
+fn list_recorder(list: &mut Listing, recorder: &Recorder) {
+    let Recorder {
+        calls,
+        polls,
+        dumps,
+        max_dump_bytes,
+    } = recorder;
+    list.add(&keys::RECORDER_CALLS, calls);
+    list.add(&keys::RECORDER_POLLS, polls);
+    list.add(&keys::RECORDER_DUMPS, dumps);
+    list.add(&keys::RECORDER_DUMP_BYTES, max_dump_bytes);
 }
 
 fn list_telemetry(list: &mut Listing, telemetry: &Telemetry) {

@@ -11,7 +11,11 @@ use std::time::{Duration, Instant, SystemTime};
 use bytes::Bytes;
 use opentelemetry::trace::{SpanContext, SpanId, TraceId};
 
+use super::episode;
 use super::method::{ApiVersion, Method};
+pub use super::subject::{
+    Answer, ContainerExit, ContainerIdentity, ContainerState, ExitReason, PodIdentity, Subject,
+};
 
 /// Who is at the other end of a connection, as the kernel tells it (`SO_PEERCRED`, `/proc/PID/comm`).
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -57,56 +61,6 @@ impl Client {
             _ => Self::Other,
         }
     }
-}
-
-/// A pod, as the kubelet names it.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub struct PodIdentity {
-    /// Kubernetes namespace.
-    pub namespace: Box<str>,
-    /// Pod name.
-    pub name: Box<str>,
-    /// Pod uid; a UUID, or a hash for static pods.
-    pub uid: Box<str>,
-    /// Sandbox attempt: how many sandboxes the kubelet made for this pod before this one.
-    pub attempt: u32,
-}
-
-/// A container, as the kubelet names it within its pod.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub struct ContainerIdentity {
-    /// Container name.
-    pub name: Box<str>,
-    /// Restart count.
-    pub attempt: u32,
-}
-
-/// Whom a call is about: the fields that may be shown (see [`super::identity`]).
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Subject {
-    /// The pod, from the request or from the identity index.
-    pub pod: Option<Arc<PodIdentity>>,
-    /// The sandbox id.
-    pub sandbox_id: Option<Arc<str>>,
-    /// The container, from the request or from the identity index.
-    pub container: Option<Arc<ContainerIdentity>>,
-    /// The container id.
-    pub container_id: Option<Arc<str>>,
-    /// The image reference, without user, password and query.
-    pub image: Option<Box<str>>,
-    /// The runtime handler asked for; empty means the default.
-    pub handler: Option<Box<str>>,
-}
-
-/// What the answer said, for the few calls whose answer is looked at.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Answer {
-    /// The new sandbox (RunPodSandbox).
-    pub sandbox_id: Option<Arc<str>>,
-    /// The new container (CreateContainer).
-    pub container_id: Option<Arc<str>>,
-    /// Exit code of the command (ExecSync).
-    pub exit_code: Option<i32>,
 }
 
 /// Why a call went to its backend. A metric label.
@@ -252,6 +206,8 @@ pub struct Call {
     pub peer: Arc<Peer>,
     /// The trace; `None` when traces are off.
     pub trace: Option<TraceIds>,
+    /// The trace of the episode it belongs to, once that is known.
+    pub episode: OnceLock<episode::Ids>,
     /// The request message, if it was read whole and is not compressed. Kept only to tell an id in an error text from a key.
     pub message: OnceLock<Sealed>,
     /// Whom it is about, as far as the request and the index tell.
@@ -290,6 +246,7 @@ impl Call {
             deadline,
             peer,
             trace,
+            episode: OnceLock::new(),
             message: OnceLock::new(),
             subject: OnceLock::new(),
             answer: OnceLock::new(),
@@ -316,6 +273,11 @@ impl Call {
     /// Notes that the call has used this share of its deadline, in percent. False if that was noted before.
     pub fn reaches(&self, percent: u8) -> bool {
         self.share_used.fetch_max(percent, Ordering::Relaxed) < percent
+    }
+
+    /// The largest share of its deadline that was noted, in percent.
+    pub fn share_used(&self) -> u8 {
+        self.share_used.load(Ordering::Relaxed)
     }
 
     /// Time since the call entered.

@@ -2,12 +2,14 @@
 //! frames, and what may be shown of a message. A leaf: it does no I/O and knows no other module.
 
 pub mod call;
+pub mod episode;
 pub mod identity;
 pub mod lists;
 pub mod method;
 pub mod outcome;
 pub mod peek;
 pub mod redact;
+mod subject;
 mod words;
 
 pub use call::Call;

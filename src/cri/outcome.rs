@@ -1,5 +1,6 @@
 //! How a call ended. There is exactly one outcome per call, and every signal is made from it.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 /// The gRPC status code.
@@ -71,7 +72,7 @@ pub struct Outcome {
     /// Who made that status.
     pub source: Source,
     /// The error message, already scrubbed of secrets and cut (see [`super::redact`]).
-    pub message: Option<Box<str>>,
+    pub message: Option<Arc<str>>,
     /// From the request headers to this end.
     pub elapsed: Duration,
 }

@@ -54,8 +54,8 @@ impl Guard {
             code: end.code,
             source: end.source,
             message: end.message.map(|text| match end.source {
-                Source::Proxy => redact::own_text(&text),
-                _ => self.scrub(&text),
+                Source::Proxy => redact::own_text(&text).into(),
+                _ => self.scrub(&text).into(),
             }),
             elapsed: self.call.age(),
         };

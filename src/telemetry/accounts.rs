@@ -22,16 +22,19 @@ pub enum Loss {
     LogQueueFull,
     /// A log line, because too many like it were written (see [`super::logging`]).
     LogRateLimited,
+    /// A call that is missing in the story of its pod, because too many waited to be told.
+    StoryQueueFull,
 }
 
 impl Loss {
     /// Every value.
-    pub const ALL: [Loss; 5] = [
+    pub const ALL: [Loss; 6] = [
         Loss::SpanQueueFull,
         Loss::SpanExportFailed,
         Loss::SpanShutdown,
         Loss::LogQueueFull,
         Loss::LogRateLimited,
+        Loss::StoryQueueFull,
     ];
 
     /// The labels `signal` and `reason`.
@@ -42,6 +45,7 @@ impl Loss {
             Self::SpanShutdown => ["span", "shutdown"],
             Self::LogQueueFull => ["log", "queue_full"],
             Self::LogRateLimited => ["log", "rate_limited"],
+            Self::StoryQueueFull => ["story", "queue_full"],
         }
     }
 }

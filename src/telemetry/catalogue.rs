@@ -270,7 +270,7 @@ catalogue! {
     TELEMETRY_SPANS = Metric::counter("telemetry_spans_total", &[fixed("decision", &["exported", "failed", "dropped"])],
         "Finished spans by what became of them: taken by the collector, refused or unreachable, never sent.");
     TELEMETRY_DROPPED = Metric::counter("telemetry_dropped_total",
-        &[fixed("signal", &["span", "log"]), fixed("reason", &["queue_full", "export_failed", "shutdown", "rate_limited"])],
+        &[fixed("signal", &["span", "log", "story"]), fixed("reason", &["queue_full", "export_failed", "shutdown", "rate_limited"])],
         "Spans and log lines that were lost, and why.");
     BUILD_INFO = Metric::gauge("build_info", Unit::Flag,
         &[one("version", "version of the program"), one("commit", "commit it was built from, or `unknown`")],

@@ -18,7 +18,7 @@ use self::source::{File, Place, crate_root, source_files};
 const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("main", &["cli"]),
     // The way in.
-    ("cli", &["app", "smoke", "client", "config", "cri"]),
+    ("cli", &["app", "smoke", "client", "story", "config", "cri"]),
     // Puts everything together; nobody calls it but cli.
     (
         "app",
@@ -31,6 +31,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
             "router",
             "upstream",
             "watchdog",
+            "story",
             "identity",
             "telemetry",
             "wire",
@@ -42,7 +43,14 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     // Only reads.
     (
         "admin",
-        &["instrument", "upstream", "watchdog", "telemetry", "cri"],
+        &[
+            "instrument",
+            "upstream",
+            "watchdog",
+            "story",
+            "telemetry",
+            "cri",
+        ],
     ),
     // The layers of the path in one list. The listener is given what it makes of them, and knows none.
     (
@@ -59,7 +67,10 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     ),
     // The path. Layers do not know each other, except that rescue knows the errors of the backends.
     ("listener", &["telemetry", "wire", "config", "cri"]),
-    ("instrument", &["telemetry", "wire", "config", "cri"]),
+    (
+        "instrument",
+        &["story", "telemetry", "wire", "config", "cri"],
+    ),
     ("rescue", &["upstream", "wire"]),
     ("inspect", &["identity", "wire", "cri"]),
     // Neither of the next two knows the other: backends are handed in as services.
@@ -70,6 +81,8 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("client", &["cri"]),
     // What stands beside the path, and the leaves.
     ("watchdog", &[]),
+    // What is made of calls that have ended; admin and cli show it.
+    ("story", &["telemetry", "config", "cri"]),
     ("identity", &["cri"]),
     ("telemetry", &["config", "cri"]),
     ("wire", &["cri"]),

@@ -120,6 +120,22 @@ slow = "250ms"
 [telemetry.identity]
 sandboxes = 10
 containers = 20
+[story]
+state_dir = "/var/lib/x"
+episodes = 99
+quiet = "3s"
+give_up = "1m"
+[sampler]
+enabled = false
+after = "1s"
+period = "50ms"
+[receiver]
+listen = "127.0.0.1:4319"
+[recorder]
+calls = 5
+polls = 6
+dumps = 0
+max_dump_bytes = "1MiB"
 "#,
     )
     .expect("valid");
@@ -170,6 +186,24 @@ containers = 20
                 sandboxes: 10,
                 containers: 20,
             },
+        },
+        story: Story {
+            state_dir: PathBuf::from("/var/lib/x"),
+            episodes: 99,
+            quiet: Duration::from_secs(3),
+            give_up: Duration::from_secs(60),
+        },
+        sampler: Sampler {
+            enabled: false,
+            after: Duration::from_secs(1),
+            period: Duration::from_millis(50),
+        },
+        receiver: Some(([127, 0, 0, 1], 4319).into()),
+        recorder: Recorder {
+            calls: 5,
+            polls: 6,
+            dumps: 0,
+            max_dump_bytes: 1 << 20,
         },
     };
     assert_eq!(config, expected);

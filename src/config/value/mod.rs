@@ -15,7 +15,7 @@ pub(crate) use backend::{BackendName, Handler};
 pub(crate) use log::Directive;
 pub(crate) use net::{Address, CollectorUrl};
 pub(crate) use number::{Count, Ratio, Size};
-pub(crate) use path::{Mode, OwnerOf, SocketPath, lexical, show_endpoint};
+pub(crate) use path::{DirPath, Mode, OwnerOf, SocketPath, lexical, show_endpoint};
 pub(crate) use time::Span;
 
 /// A kind of value: what the parser and the reference know about it.

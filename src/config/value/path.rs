@@ -45,6 +45,32 @@ impl Kind for SocketPath {
     }
 }
 
+/// The path of a directory.
+pub(crate) struct DirPath;
+
+impl Kind for DirPath {
+    type Value = PathBuf;
+
+    fn words(&self) -> String {
+        "the absolute path of a directory".to_owned()
+    }
+
+    fn read(&self, raw: &Raw<'_>) -> Result<PathBuf, ValueError> {
+        let text = raw.text(self)?;
+        if !text.starts_with('/') {
+            return Err(ValueError::Relative(text.to_owned()));
+        }
+        if text.contains(|c: char| c.is_control()) {
+            return Err(ValueError::NotAFile(text.to_owned()));
+        }
+        Ok(PathBuf::from(text))
+    }
+
+    fn show(&self, value: &PathBuf) -> String {
+        quoted(value.display())
+    }
+}
+
 /// The path of a socket as the kubelet and crictl write it.
 pub(crate) fn show_endpoint(path: &Path) -> String {
     format!("unix://{}", path.display())

@@ -19,6 +19,7 @@ use crate::cri::call::TraceIds;
 use crate::cri::method::Class;
 use crate::cri::outcome::Ending;
 use crate::cri::{Call, Outcome};
+use crate::story::Chronicle;
 use crate::telemetry::otlp::SpanSink;
 use crate::telemetry::propagation;
 use crate::telemetry::registry::{Registry, RegistryError};
@@ -29,6 +30,7 @@ pub struct Signals {
     metrics: RpcMetrics,
     spans: Option<Spans>,
     sampling: ArcSwap<Sampling>,
+    chronicle: Chronicle,
 }
 
 impl Signals {
@@ -40,11 +42,13 @@ impl Signals {
         registry: &Registry,
         config: &Config,
         sink: Option<SpanSink>,
+        chronicle: Chronicle,
     ) -> Result<Self, RegistryError> {
         Ok(Self {
             metrics: RpcMetrics::new(registry)?,
             spans: sink.map(|sink| Spans::new(sink, config)),
             sampling: ArcSwap::from_pointee(config.telemetry.sampling.clone()),
+            chronicle,
         })
     }
 
@@ -82,6 +86,9 @@ impl Observe for Signals {
         {
             spans.export(call, outcome, trace);
         }
+        let matters =
+            slow || outcome.ending != Ending::Ok || call.method.class() == Class::Mutating;
+        self.chronicle.end(call, outcome, matters);
     }
 }
 

@@ -18,6 +18,7 @@ use crate::cri::call::{
 };
 use crate::cri::method::ApiVersion;
 use crate::cri::outcome::{CODES, Code, Source};
+use crate::story::recorder::Recorder;
 use crate::telemetry::Accounts;
 use crate::telemetry::catalogue::{CATALOGUE, Kind, Metric, Values};
 use crate::telemetry::handles::{Backends, Connections, Identity, Remembered};
@@ -35,8 +36,13 @@ fn registry() -> Registry {
     Registry::new(prometheus::Registry::new(), [BACKEND.to_owned()])
 }
 
+/// Tells nobody.
+fn chronicle() -> Chronicle {
+    Chronicle::new(Arc::new(Recorder::new(16, 16)), Arc::default()).0
+}
+
 fn signals(registry: &Registry) -> Signals {
-    Signals::new(registry, &config(), None).expect("signals")
+    Signals::new(registry, &config(), None, chronicle()).expect("signals")
 }
 
 fn call(method: Method) -> Call {

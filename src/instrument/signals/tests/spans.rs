@@ -13,7 +13,8 @@ use crate::telemetry::otlp::testing::{Behaviour, Exported, sink};
 async fn exported(run: impl FnOnce(&Signals)) -> Vec<SpanData> {
     let taken = Exported::default();
     let (sink, _) = sink(Behaviour::Take(taken.clone()), 100, Duration::from_secs(5));
-    let signals = Signals::new(&registry(), &config(), Some(sink.clone())).expect("signals");
+    let signals =
+        Signals::new(&registry(), &config(), Some(sink.clone()), chronicle()).expect("signals");
     run(&signals);
     tokio::task::spawn_blocking(move || sink.finish())
         .await

@@ -1,145 +1,15 @@
-//! Every key there is, in one table: where it stands, what it takes, its default, whether SIGHUP reloads it, and what
-//! it does. The reader, the check for unknown keys, the list of what a reload changes and `docs/CONFIG.md` are all made
-//! from it.
+//! The table itself. See [`super`].
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use super::LogFormat;
-use super::value::{
-    Address, BackendName, Choice, CollectorUrl, Count, Directive, Handler, Kind, Mode, OwnerOf,
+use super::super::LogFormat;
+use super::super::value::{
+    Address, BackendName, Choice, CollectorUrl, Count, DirPath, Directive, Handler, Mode, OwnerOf,
     Ratio, Size, SocketPath, Span, Switch,
 };
-
-/// When a changed value takes effect.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Reload {
-    /// On SIGHUP.
-    Live,
-    /// On the next start.
-    Restart,
-}
-
-/// One key.
-pub(crate) struct Key<K, D> {
-    /// The table it stands in; `NAME` stands for any name, `[]` for an array of tables.
-    pub(crate) section: &'static str,
-    /// Its name in that table.
-    pub(crate) name: &'static str,
-    /// What it takes.
-    pub(crate) kind: K,
-    /// What holds if it is not given.
-    pub(crate) default: D,
-    /// When a change takes effect.
-    pub(crate) reload: Reload,
-    /// What it does, for the reference.
-    pub(crate) help: &'static str,
-}
-
-/// A value that holds if the key is not given.
-pub(crate) struct Is<T>(pub(crate) fn() -> T);
-/// What is done if the key is not given, in words.
-pub(crate) struct Unset(pub(crate) &'static str);
-/// The key must be given.
-pub(crate) struct Required;
-
-/// What holds if a key is not given, for the reference.
-pub(crate) trait Fallback<K> {
-    fn show(&self, kind: &K) -> String;
-}
-
-impl<K: Kind> Fallback<K> for Is<K::Value> {
-    fn show(&self, kind: &K) -> String {
-        format!("`{}`", kind.show(&(self.0)()))
-    }
-}
-
-impl<K> Fallback<K> for Unset {
-    fn show(&self, _: &K) -> String {
-        self.0.to_owned()
-    }
-}
-
-impl<K> Fallback<K> for Required {
-    fn show(&self, _: &K) -> String {
-        "required".to_owned()
-    }
-}
-
-/// A key of any type.
-pub(crate) trait Described: Sync {
-    fn section(&self) -> &'static str;
-    fn name(&self) -> &'static str;
-    fn words(&self) -> String;
-    fn fallback(&self) -> String;
-    fn reload(&self) -> Reload;
-    fn help(&self) -> &'static str;
-}
-
-impl<K: Kind + Sync, D: Fallback<K> + Sync> Described for Key<K, D> {
-    fn section(&self) -> &'static str {
-        self.section
-    }
-
-    fn name(&self) -> &'static str {
-        self.name
-    }
-
-    fn words(&self) -> String {
-        self.kind.words()
-    }
-
-    fn fallback(&self) -> String {
-        self.default.show(&self.kind)
-    }
-
-    fn reload(&self) -> Reload {
-        self.reload
-    }
-
-    fn help(&self) -> &'static str {
-        self.help
-    }
-}
-
-/// What a section is for, in the order of the reference.
-pub(crate) const SECTIONS: &[(&str, &str)] = &[
-    ("server", "The socket that the kubelet talks to."),
-    (
-        "admin",
-        "The HTTP endpoint for metrics, health and the live pages.",
-    ),
-    (
-        "backends.NAME",
-        "A runtime that calls are passed on to. There must be at least one. NAME is a label in metrics and logs: 1 to 32 of `a-z`, `0-9` and `-`.",
-    ),
-    (
-        "routing",
-        "Which backend serves which call. Not needed with one backend.",
-    ),
-    (
-        "routing.rules[]",
-        "A rule by runtime handler, written `[[routing.rules]]`. The first that matches wins.",
-    ),
-    ("telemetry.log", "The log."),
-    ("telemetry.otlp", "Where spans are sent."),
-    (
-        "telemetry.sampling",
-        "Which calls become spans. Errors, cancelled calls and slow calls always do, and so does a call whose caller sampled it.",
-    ),
-    (
-        "telemetry.identity",
-        "How many objects are remembered to name the pod of a call that carries only an id. The oldest are forgotten first.",
-    ),
-];
-
-/// Kinds of backend. `builtin` is known so that it can be refused with a reason.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum KindOfBackend {
-    Upstream,
-    Builtin,
-}
+use super::{Described, Is, Key, KindOfBackend, Reload, Required, Unset};
 
 macro_rules! keys {
     ($($name:ident: $kind:ty, $default:ty = $key:expr;)*) => {
@@ -310,6 +180,102 @@ keys! {
         reload: Reload::Live,
         help: "A call that took longer than this is slow.",
     };
+    STATE_DIR: DirPath, Unset = Key {
+        section: "story",
+        name: "state_dir",
+        kind: DirPath,
+        default: Unset("the path of `server.listen` with the ending `.state`"),
+        reload: Reload::Restart,
+        help: "The directory of what survives a restart: the journal of the stories, and dumps of the recorder. If it cannot be written, that is logged and stories begin anew with each start.",
+    };
+    STORY_EPISODES: Count, Is<usize> = Key {
+        section: "story",
+        name: "episodes",
+        kind: Count { least: 16, most: 1 << 16 },
+        default: Is(|| 512),
+        reload: Reload::Restart,
+        help: "How many starts, restarts and stops are remembered. The oldest are forgotten first.",
+    };
+    STORY_QUIET: Span, Is<Duration> = Key {
+        section: "story",
+        name: "quiet",
+        kind: Span { least: Duration::from_millis(100), most: Duration::from_secs(600) },
+        default: Is(|| Duration::from_secs(10)),
+        reload: Reload::Restart,
+        help: "How long after its last call a start counts as over. The CRI does not say how many containers a pod has, so the end of a start can only be told by the silence after it, which is not counted.",
+    };
+    STORY_GIVE_UP: Span, Is<Duration> = Key {
+        section: "story",
+        name: "give_up",
+        kind: Span { least: Duration::from_secs(1), most: Duration::from_secs(86400) },
+        default: Is(|| Duration::from_secs(1800)),
+        reload: Reload::Restart,
+        help: "How long after its begin a start that has not come to its end counts as failed.",
+    };
+    SAMPLER_ENABLED: Switch, Is<bool> = Key {
+        section: "sampler",
+        name: "enabled",
+        kind: Switch,
+        default: Is(|| true),
+        reload: Reload::Restart,
+        help: "Whether processes are looked at. It costs nothing while calls are fast, and switches itself off where it may not look.",
+    };
+    SAMPLER_AFTER: Span, Is<Duration> = Key {
+        section: "sampler",
+        name: "after",
+        kind: Span { least: Duration::from_millis(10), most: Duration::from_secs(600) },
+        default: Is(|| Duration::from_millis(500)),
+        reload: Reload::Restart,
+        help: "How long a call that changes something must have taken before processes are looked at for it.",
+    };
+    SAMPLER_PERIOD: Span, Is<Duration> = Key {
+        section: "sampler",
+        name: "period",
+        kind: Span { least: Duration::from_millis(10), most: Duration::from_secs(60) },
+        default: Is(|| Duration::from_millis(100)),
+        reload: Reload::Restart,
+        help: "How often. A node with many processes is looked at less often, so that it never takes more than a twentieth of a core.",
+    };
+    RECEIVER_LISTEN: Address, Is<Option<SocketAddr>> = Key {
+        section: "receiver",
+        name: "listen",
+        kind: Address,
+        default: Is(|| None),
+        reload: Reload::Restart,
+        help: "Address to take OTLP/gRPC on.",
+    };
+    RECORDER_CALLS: Count, Is<usize> = Key {
+        section: "recorder",
+        name: "calls",
+        kind: Count { least: 1, most: 1 << 20 },
+        default: Is(|| 2048),
+        reload: Reload::Restart,
+        help: "Calls that changed something, failed or were slow.",
+    };
+    RECORDER_POLLS: Count, Is<usize> = Key {
+        section: "recorder",
+        name: "polls",
+        kind: Count { least: 1, most: 1 << 20 },
+        default: Is(|| 1024),
+        reload: Reload::Restart,
+        help: "Other calls; a kubelet makes several a second.",
+    };
+    RECORDER_DUMPS: Count, Is<usize> = Key {
+        section: "recorder",
+        name: "dumps",
+        kind: Count { least: 0, most: 1000 },
+        default: Is(|| 8),
+        reload: Reload::Restart,
+        help: "How many dumps are kept in `story.state_dir`; the oldest makes room. A dump is written on SIGUSR2, on a panic, and when a call is stuck. 0 writes none.",
+    };
+    RECORDER_DUMP_BYTES: Size, Is<usize> = Key {
+        section: "recorder",
+        name: "max_dump_bytes",
+        kind: Size { least: 64 << 10, most: 1 << 30 },
+        default: Is(|| 8 << 20),
+        reload: Reload::Restart,
+        help: "Largest dump; older calls are left out of one that would be larger.",
+    };
     IDENTITY_SANDBOXES: Count, Is<usize> = Key {
         section: "telemetry.identity",
         name: "sandboxes",
@@ -326,30 +292,4 @@ keys! {
         reload: Reload::Restart,
         help: "Containers.",
     };
-}
-
-#[cfg(test)]
-mod tests {
-    use std::collections::HashSet;
-
-    use super::*;
-
-    #[test]
-    fn every_key_stands_in_a_described_section_once() {
-        let mut seen = HashSet::new();
-        for key in ALL {
-            assert!(
-                SECTIONS
-                    .iter()
-                    .any(|(section, _)| *section == key.section()),
-                "{}",
-                key.section()
-            );
-            assert!(seen.insert((key.section(), key.name())), "{}", key.name());
-            assert!(key.help().ends_with('.'), "{}", key.name());
-        }
-        for (section, _) in SECTIONS {
-            assert!(ALL.iter().any(|key| key.section() == *section), "{section}");
-        }
-    }
 }

@@ -1,0 +1,123 @@
+//! Episodes: the start of a pod, the start of a container in a running pod, and the end of a pod. Which of them a call
+//! belongs to follows from the call alone, so it is the same before and after a restart of this program, and in every
+//! process that looks at the same pod.
+
+use opentelemetry::trace::{SpanId, TraceId};
+use sha2::{Digest, Sha256};
+
+use super::call::Subject;
+use super::method::Method;
+
+/// What an episode is about. A metric label.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum Kind {
+    /// A pod comes up: its sandbox, its images, its containers.
+    Start,
+    /// A container starts in a pod that is up: again after it ended, or for the first time after an init container.
+    Restart,
+    /// A pod goes: its containers, its sandbox.
+    Stop,
+}
+
+impl Kind {
+    /// Every value.
+    pub const ALL: [Kind; 3] = [Kind::Start, Kind::Restart, Kind::Stop];
+
+    /// The label value.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Start => "start",
+            Self::Restart => "restart",
+            Self::Stop => "stop",
+        }
+    }
+}
+
+/// The trace of an episode.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ids {
+    /// The trace that all calls of the episode share.
+    pub trace_id: TraceId,
+    /// The span that stands for the whole episode.
+    pub root: SpanId,
+}
+
+impl Ids {
+    /// The ids for a key. A pod's uid itself is no trace id: a UUID has fixed bits where samplers look, and the uid of
+    /// a static pod is no UUID at all. So it is hashed.
+    fn of(kind: Kind, parts: &[&str]) -> Self {
+        let mut hash = Sha256::new();
+        hash.update("criscope-episode/v1");
+        for part in std::iter::once(&kind.name()).chain(parts) {
+            hash.update([0]);
+            hash.update(part);
+        }
+        let hash: [u8; 32] = hash.finalize().into();
+        let mut trace_id = [0; 16];
+        let mut root = [0; 8];
+        trace_id.copy_from_slice(&hash[..16]);
+        root.copy_from_slice(&hash[16..24]);
+        Self {
+            trace_id: TraceId::from_bytes(trace_id),
+            root: SpanId::from_bytes(root),
+        }
+    }
+
+    /// The start of the sandbox with this attempt of the pod with this uid.
+    pub fn start(uid: &str, attempt: u32) -> Self {
+        Self::of(Kind::Start, &[uid, &attempt.to_string()])
+    }
+
+    /// The start of a container with this restart count in a pod that is up.
+    pub fn restart(uid: &str, container: &str, attempt: u32) -> Self {
+        Self::of(Kind::Restart, &[uid, container, &attempt.to_string()])
+    }
+
+    /// The end of a sandbox.
+    pub fn stop(uid: &str, sandbox_id: &str) -> Self {
+        Self::of(Kind::Stop, &[uid, sandbox_id])
+    }
+
+    /// The trace that a call belongs to by itself; `None` if it is no part of an episode. A pull counts to the start of
+    /// its pod, and so does the first start of a container.
+    pub fn of_call(method: Method, subject: &Subject) -> Option<Self> {
+        let pod = subject.pod.as_deref().filter(|pod| !pod.uid.is_empty())?;
+        let restarted = subject.container.as_deref().filter(|c| c.attempt > 0);
+        match (method, restarted) {
+            (Method::CreateContainer | Method::StartContainer, Some(container)) => {
+                Some(Self::restart(&pod.uid, &container.name, container.attempt))
+            }
+            (
+                Method::RunPodSandbox
+                | Method::PullImage
+                | Method::CreateContainer
+                | Method::StartContainer,
+                _,
+            ) => Some(Self::start(&pod.uid, pod.attempt)),
+            (
+                Method::StopContainer
+                | Method::StopPodSandbox
+                | Method::RemoveContainer
+                | Method::RemovePodSandbox,
+                _,
+            ) => Some(Self::stop(&pod.uid, subject.sandbox_id.as_deref()?)),
+            _ => None,
+        }
+    }
+}
+
+/// Whether calls of this method make episodes.
+pub const fn is_told(method: Method) -> bool {
+    matches!(
+        method,
+        Method::RunPodSandbox
+            | Method::PullImage
+            | Method::CreateContainer
+            | Method::StartContainer
+            | Method::StopContainer
+            | Method::StopPodSandbox
+            | Method::RemoveContainer
+            | Method::RemovePodSandbox
+    )
+}

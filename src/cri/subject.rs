@@ -1,0 +1,109 @@
+//! Whom a call is about, and what its answer says.
+
+use std::sync::Arc;
+
+/// A pod, as the kubelet names it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct PodIdentity {
+    /// Kubernetes namespace.
+    pub namespace: Box<str>,
+    /// Pod name.
+    pub name: Box<str>,
+    /// Pod uid; a UUID, or a hash for static pods.
+    pub uid: Box<str>,
+    /// Sandbox attempt: how many sandboxes the kubelet made for this pod before this one.
+    pub attempt: u32,
+}
+
+/// A container, as the kubelet names it within its pod.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct ContainerIdentity {
+    /// Container name.
+    pub name: Box<str>,
+    /// Restart count.
+    pub attempt: u32,
+}
+
+/// Whom a call is about: the fields that may be shown (see [`super::identity`]).
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Subject {
+    /// The pod, from the request or from the identity index.
+    pub pod: Option<Arc<PodIdentity>>,
+    /// The sandbox id.
+    pub sandbox_id: Option<Arc<str>>,
+    /// The container, from the request or from the identity index.
+    pub container: Option<Arc<ContainerIdentity>>,
+    /// The container id.
+    pub container_id: Option<Arc<str>>,
+    /// The image reference, without user, password and query.
+    pub image: Option<Arc<str>>,
+    /// The runtime handler asked for; empty means the default.
+    pub handler: Option<Arc<str>>,
+}
+
+/// What the answer said, for the few calls whose answer is looked at.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Answer {
+    /// The new sandbox (RunPodSandbox).
+    pub sandbox_id: Option<Arc<str>>,
+    /// The new container (CreateContainer).
+    pub container_id: Option<Arc<str>>,
+    /// Exit code of the command (ExecSync).
+    pub exit_code: Option<i32>,
+    /// How the container is (ContainerStatus).
+    pub state: Option<ContainerState>,
+}
+
+/// How a container is, as its runtime tells.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ContainerState {
+    /// When it was started, in nanoseconds since 1970; 0 if it was not.
+    pub started_at: i64,
+    /// How it ended; `None` while it has not.
+    pub exit: Option<ContainerExit>,
+}
+
+/// How a container ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ContainerExit {
+    /// When, in nanoseconds since 1970.
+    pub at: i64,
+    /// Exit code; 128 and the number of the signal that killed it.
+    pub code: i32,
+    /// Why.
+    pub reason: ExitReason,
+}
+
+/// Why a container ended: the words that runtimes use, and one for all others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum ExitReason {
+    /// With exit code 0.
+    Completed,
+    /// With another exit code.
+    Error,
+    /// The kernel killed it because its memory was used up.
+    OomKilled,
+    /// Another reason.
+    Other,
+}
+
+impl ExitReason {
+    /// Every value.
+    pub const ALL: [ExitReason; 4] = [
+        ExitReason::Completed,
+        ExitReason::Error,
+        ExitReason::OomKilled,
+        ExitReason::Other,
+    ];
+
+    /// A word for pages, logs and labels.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Completed => "completed",
+            Self::Error => "error",
+            Self::OomKilled => "oom_killed",
+            Self::Other => "other",
+        }
+    }
+}

@@ -1,0 +1,61 @@
+//! Where the request path hands over what it knows of a call that has ended. Nothing here waits.
+
+use std::sync::Arc;
+
+use tokio::sync::mpsc::{Receiver, Sender, channel};
+
+use super::Record;
+use super::recorder::Recorder;
+use crate::cri::episode::is_told;
+use crate::cri::{Call, Method, Outcome};
+use crate::telemetry::Accounts;
+use crate::telemetry::accounts::Loss;
+
+/// Events that may wait for the keeper. A node starts a few pods at a time; each makes about ten.
+const WAITING: usize = 4096;
+
+/// What the keeper is told.
+#[derive(Debug)]
+pub enum Event {
+    /// A call that makes an episode, or a look at a container, has ended.
+    Ended(Box<Record>),
+}
+
+/// See the module documentation.
+#[derive(Debug)]
+pub struct Chronicle {
+    recorder: Arc<Recorder>,
+    feed: Sender<Event>,
+    accounts: Arc<Accounts>,
+}
+
+impl Chronicle {
+    /// A chronicle that records in `recorder`, and the keeper's end of its queue.
+    pub fn new(recorder: Arc<Recorder>, accounts: Arc<Accounts>) -> (Self, Receiver<Event>) {
+        let (feed, events) = channel(WAITING);
+        let chronicle = Self {
+            recorder,
+            feed,
+            accounts,
+        };
+        (chronicle, events)
+    }
+
+    /// Another way in for events, for those who see more than calls.
+    pub fn feed(&self) -> Sender<Event> {
+        self.feed.clone()
+    }
+
+    /// A call has ended. `matters` says whether it is more than an ordinary poll.
+    pub fn end(&self, call: &Call, outcome: &Outcome, matters: bool) {
+        let record = Record::of(call, outcome);
+        let is_look = call.method == Method::ContainerStatus && record.state.is_some();
+        if is_look || is_told(call.method) {
+            let event = Event::Ended(Box::new(record.clone()));
+            if self.feed.try_send(event).is_err() {
+                self.accounts.lost(Loss::StoryQueueFull, 1);
+            }
+        }
+        self.recorder.record(record, matters);
+    }
+}

@@ -1,0 +1,22 @@
+//! The story of each pod, told from the CRI calls alone: why was this pod slow, or never up?
+//!
+//! ```text
+//!   instrument::signals --end of a call--> Chronicle --+--> recorder   (ring of the last calls, in place, no task)
+//!        (request path, never waits)                   |
+//!                                                      +--> feed --> keeper --> episodes --> metrics, summary line, trace
+//!                                                    (bounded queue,   |  ^                  journal (survives a restart)
+//!                                                     tried)           |  |
+//!                              admin, CLI read <---- Stories <---------+  +-- sampler: sightings of CNI plugins and OCI
+//!                                                                             runtimes; receiver: the upstream's spans
+//! ```
+//!
+//! Everything right of the feed runs on the side thread.
+
+pub mod chronicle;
+pub mod record;
+pub mod recorder;
+pub mod sampler;
+pub mod view;
+
+pub use self::chronicle::{Chronicle, Event};
+pub use self::record::Record;

@@ -1,0 +1,185 @@
+//! Stories as they are shown: the JSON of `/debug/pods`, read back by `criscope pods` and `criscope explain`. Holds
+//! identity, times and outcomes only.
+//!
+//! Times of day are microseconds since 1970-01-01 UTC; durations and offsets are milliseconds, with fractions.
+
+use serde::{Deserialize, Serialize};
+
+/// `/debug/pods?format=json`: recent episodes of all pods, the newest first, without their calls.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Recent {
+    /// The time of this answer, in microseconds since 1970.
+    pub now_unix_us: u64,
+    /// The episodes.
+    pub episodes: Vec<Episode>,
+    /// Episodes that were forgotten to make room, since the start of the process.
+    pub forgotten: u64,
+}
+
+/// `/debug/pods/NAMESPACE/NAME?format=json`: all that is remembered of the pods of this name, the oldest episode first.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct PodStory {
+    /// The time of this answer, in microseconds since 1970.
+    pub now_unix_us: u64,
+    /// Kubernetes namespace.
+    pub namespace: String,
+    /// Pod name.
+    pub name: String,
+    /// Why it was slow, or is not up, in one sentence: that of the episode that matters most now.
+    pub headline: String,
+    /// The episodes, with their calls. Pods that were made anew under the same name have another uid.
+    pub episodes: Vec<Episode>,
+}
+
+/// How an episode stands.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum State {
+    /// Calls may still come; nothing has failed, or what failed is being tried again.
+    #[default]
+    Open,
+    /// It reached its end.
+    Ok,
+    /// It was given up, or ended with an error.
+    Failed,
+}
+
+/// A start, a restart or a stop.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Episode {
+    /// `start`, `restart` or `stop`.
+    pub kind: String,
+    /// Kubernetes namespace.
+    pub namespace: String,
+    /// Pod name.
+    pub name: String,
+    /// Pod uid.
+    pub uid: String,
+    /// Sandbox attempt; for a restart the container's restart count.
+    pub attempt: u32,
+    /// The container of a restart.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub container: Option<String>,
+    /// The sandbox id, once there is one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sandbox_id: Option<String>,
+    /// Runtime handler; empty for the default.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub handler: String,
+    /// Trace id, in hex. The trace exists if traces are exported.
+    pub trace_id: String,
+    /// How it stands.
+    pub state: State,
+    /// When its first call entered, in microseconds since 1970.
+    pub began_unix_us: u64,
+    /// From there to the end of its last call; up to now if a call is in flight.
+    pub duration_ms: f64,
+    /// Where the time went and what went wrong, in one sentence.
+    pub headline: String,
+    /// Parts of the duration; they add up to it.
+    pub phases: Vec<Phase>,
+    /// Calls made again after they had failed.
+    pub retries: u32,
+    /// Calls that failed.
+    pub failures: u32,
+    /// Whether an image was pulled.
+    pub pulled: bool,
+    /// Its calls in the order in which they entered; in lists of episodes left out.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub calls: Vec<Call>,
+    /// Calls that are no longer remembered, because there were too many.
+    #[serde(default)]
+    pub calls_forgotten: u32,
+    /// What became of its containers afterwards, as far as the kubelet asked.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub exits: Vec<Exit>,
+}
+
+/// A part of an episode's duration.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Phase {
+    /// `sandbox`, `network`, `image_pull`, `container_create`, `container_start`, `container_stop`, `sandbox_stop`,
+    /// `container_remove`, `sandbox_remove` or `outside_cri`.
+    pub phase: String,
+    /// How long.
+    pub ms: f64,
+}
+
+/// A call of an episode.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Call {
+    /// Number of the call since the start of the process.
+    pub seq: u64,
+    /// Short name of the method.
+    pub method: String,
+    /// From the begin of the episode.
+    pub offset_ms: f64,
+    /// How long it took, or has taken so far.
+    pub duration_ms: f64,
+    /// `ok`, `error`, `cancelled`, `deadline`, or `in_flight`.
+    pub outcome: String,
+    /// The status code, as `DEADLINE_EXCEEDED`; empty while in flight.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub code: String,
+    /// The error message, scrubbed of secrets.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
+    /// How far a call in flight has come.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub phase: Option<String>,
+    /// The caller's deadline, from the begin of the call.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub deadline_ms: Option<f64>,
+    /// The container.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub container: Option<String>,
+    /// The image.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub image: Option<String>,
+    /// Where it went.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub backend: Option<String>,
+    /// Kind of caller.
+    pub client: String,
+    /// Whether the same had been tried before in this episode.
+    #[serde(default)]
+    pub retry: bool,
+    /// What was seen of the runtime's work for it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub details: Vec<Detail>,
+}
+
+/// A piece of work that the runtime did for a call.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Detail {
+    /// `cni` (a CNI plugin), `oci` (the OCI runtime), or `runtime` (a span of the runtime itself).
+    pub what: String,
+    /// Name of the plugin, of the OCI runtime, or of the span.
+    pub name: String,
+    /// What it was doing: the program it had started (`iptables`), or the command (`create`).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub doing: Option<String>,
+    /// From the begin of the episode.
+    pub offset_ms: f64,
+    /// How long it was seen; exact for spans, to a period of the sampler for processes.
+    pub duration_ms: f64,
+    /// `process` or `span`.
+    pub source: String,
+}
+
+/// The end of a container.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Exit {
+    /// The container.
+    pub container: String,
+    /// Its restart count.
+    pub attempt: u32,
+    /// Exit code.
+    pub code: i32,
+    /// `completed`, `error`, `oom_killed` or `other`.
+    pub reason: String,
+    /// How long it had run.
+    pub ran_ms: f64,
+    /// When it ended, in microseconds since 1970.
+    pub at_unix_us: u64,
+}
