@@ -26,8 +26,8 @@ use crate::reload::Reloader;
 use crate::router::rules::Rules;
 use crate::router::{Router, Table};
 use crate::stack::{self, Parts};
-use crate::story::Chronicle;
 use crate::story::recorder::Recorder;
+use crate::story::{Chronicle, Stories};
 use crate::telemetry::handles::Connections;
 use crate::telemetry::logging::{self, LogError};
 use crate::telemetry::otlp::Otlp;
@@ -131,6 +131,8 @@ pub fn serve(loaded: Loaded) -> Result<(), Error> {
 struct Built {
     registry: Arc<Registry>,
     signals: Arc<Signals>,
+    stories: Arc<Stories>,
+    recorder: Arc<Recorder>,
     hash: ConfigHash,
     in_flight: Arc<InFlight>,
     index: Arc<Index>,
@@ -165,7 +167,7 @@ fn build(
     accounts.register(&registry)?;
 
     let recorder = Arc::new(Recorder::new(config.recorder.calls, config.recorder.polls));
-    let (chronicle, _events) = Chronicle::new(recorder, Arc::clone(accounts));
+    let (chronicle, _events) = Chronicle::new(Arc::clone(&recorder), Arc::clone(accounts));
     let signals = Arc::new(Signals::new(&registry, config, sink, chronicle)?);
     let in_flight = Arc::new(InFlight::default());
     watch_in_flight(&registry, Arc::clone(&in_flight) as _)?;
@@ -188,6 +190,8 @@ fn build(
         connections: Arc::new(Connections::new(&registry)?),
         registry: Arc::new(registry),
         signals,
+        stories: Arc::default(),
+        recorder,
         hash,
         in_flight,
         index,
@@ -280,6 +284,8 @@ impl Built {
             registry: Arc::clone(&self.registry),
             in_flight: Arc::clone(&self.in_flight),
             upstreams: self.upstreams.clone(),
+            stories: Arc::clone(&self.stories),
+            recorder: Arc::clone(&self.recorder),
             heartbeat: Arc::clone(&self.heartbeat),
             log,
         }

@@ -26,6 +26,8 @@ use axum::routing::get;
 use tokio_util::sync::CancellationToken;
 
 use crate::instrument::InFlight;
+use crate::story::Stories;
+use crate::story::recorder::Recorder;
 use crate::telemetry::logging::LogHandle;
 use crate::telemetry::registry::Registry;
 use crate::upstream::Upstream;
@@ -40,6 +42,10 @@ pub struct Sources {
     pub in_flight: Arc<InFlight>,
     /// Backends.
     pub upstreams: Vec<Arc<Upstream>>,
+    /// The stories of pods.
+    pub stories: Arc<Stories>,
+    /// The last calls that ended.
+    pub recorder: Arc<Recorder>,
     /// Whether the request path turns.
     pub heartbeat: Arc<Heartbeat>,
     /// The log filter.

@@ -16,7 +16,9 @@ pub mod chronicle;
 pub mod record;
 pub mod recorder;
 pub mod sampler;
+pub mod stories;
 pub mod view;
 
 pub use self::chronicle::{Chronicle, Event};
 pub use self::record::Record;
+pub use self::stories::Stories;
