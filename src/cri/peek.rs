@@ -9,7 +9,7 @@ use std::sync::Arc;
 use prost::Message;
 
 use super::call::{Answer, ContainerIdentity, PodIdentity, Subject};
-use super::method::Method;
+use super::method::{FirstId, Method};
 use super::redact::image_reference;
 
 /// Longest identity string kept, in bytes. The kubelet's are at most 253.
@@ -132,32 +132,19 @@ pub fn request(method: Method, message: &[u8]) -> Subject {
         Method::ImageStatus | Method::RemoveImage => {
             set_image(&mut subject, decode::<OneImage>(message).image.as_ref());
         }
-        Method::StopPodSandbox
-        | Method::RemovePodSandbox
-        | Method::PodSandboxStatus
-        | Method::PodSandboxStats
-        | Method::PortForward
-        | Method::UpdatePodSandboxResources => {
-            subject.sandbox_id = id(&decode::<OneId>(message).id);
-        }
-        Method::StartContainer
-        | Method::StopContainer
-        | Method::RemoveContainer
-        | Method::ContainerStatus
-        | Method::ContainerStats
-        | Method::UpdateContainerResources
-        | Method::ReopenContainerLog
-        | Method::ExecSync
-        | Method::Exec
-        | Method::Attach
-        | Method::CheckpointContainer => {
-            subject.container_id = id(&decode::<OneId>(message).id);
-        }
         Method::ListPodSandbox => subject.sandbox_id = filtered(message),
         Method::ListContainers => subject.container_id = filtered(message),
-        _ => {}
+        _ => match method.first_id() {
+            Some(FirstId::Sandbox) => subject.sandbox_id = first_id(message),
+            Some(FirstId::Container) => subject.container_id = first_id(message),
+            None => {}
+        },
     }
     subject
+}
+
+fn first_id(message: &[u8]) -> Option<Arc<str>> {
+    id(&decode::<OneId>(message).id)
 }
 
 fn pod(config: Option<&PodConfig>) -> Option<Arc<PodIdentity>> {
