@@ -17,8 +17,10 @@ pub mod record;
 pub mod recorder;
 pub mod sampler;
 pub mod stories;
+pub mod tell;
 pub mod view;
 
 pub use self::chronicle::{Chronicle, Event};
 pub use self::record::Record;
 pub use self::stories::Stories;
+pub use self::tell::Tell;
