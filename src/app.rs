@@ -197,7 +197,7 @@ fn build(
         state_dir: Some(config.story.state_dir.clone()),
         accounts: Arc::clone(accounts),
         tell: None,
-        clock: SystemTime::now,
+        clock: Arc::new(SystemTime::now),
     };
     let keeper = Keeper::new(keeper, &registry)?;
 

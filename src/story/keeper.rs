@@ -27,6 +27,9 @@ const TICK: Duration = Duration::from_secs(1);
 /// Reads the calls in flight.
 pub type InFlight = Arc<dyn Fn() -> Vec<Arc<Call>> + Send + Sync>;
 
+/// Reads the wall clock.
+pub type Clock = Arc<dyn Fn() -> SystemTime + Send + Sync>;
+
 /// What a keeper works with.
 pub struct Parts {
     /// What it writes.
@@ -42,7 +45,7 @@ pub struct Parts {
     /// Who hears of episodes that are over, beside metrics and log.
     pub tell: Option<Arc<dyn Tell>>,
     /// The wall clock.
-    pub clock: fn() -> SystemTime,
+    pub clock: Clock,
 }
 
 impl fmt::Debug for Parts {
@@ -142,8 +145,13 @@ impl Keeper {
 
     fn call(&mut self, record: &Record) {
         let sightings = self.parts.stories.sightings().take(record.seq);
-        let call = Told::ended(record, sightings);
-        let applied = self.parts.stories.book().apply(call.clone());
+        let mut call = Told::ended(record, sightings);
+        let applied = {
+            let mut book = self.parts.stories.book();
+            // What is written down names its pod, whoever knew it.
+            book.identify(&mut call);
+            book.apply(call.clone())
+        };
         if applied != Applied::Nothing {
             self.write(Line::call(&call));
         }
@@ -252,3 +260,6 @@ fn start_journal(place: Place, accounts: &Arc<Accounts>) -> Option<Journal> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

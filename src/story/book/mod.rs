@@ -104,7 +104,7 @@ impl Book {
     }
 
     /// Completes who a call is about from calls before it, where the index of identities did not know.
-    fn identify(&self, call: &mut Told) {
+    pub(super) fn identify(&self, call: &mut Told) {
         if call.pod.is_some() {
             return;
         }
