@@ -68,7 +68,7 @@ pub struct Record {
 }
 
 /// The spans of a call.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SpanIds {
     /// The trace.
     pub trace_id: TraceId,

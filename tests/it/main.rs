@@ -15,6 +15,7 @@ mod listener;
 mod otlp;
 mod prometheus;
 mod service_manager;
+mod story;
 mod streams;
 mod supply_chain;
 mod transparency;

@@ -1,0 +1,12 @@
+//! What hears of an episode when it is over.
+
+use std::fmt::Debug;
+
+use super::view;
+use crate::cri::episode::Ids;
+
+/// Hears of each episode once, when it is over. Called by the keeper on the side thread; must not block.
+pub trait Tell: Debug + Send + Sync {
+    /// `episode` is over, with all calls that are remembered of it; `ids` are its trace and root span.
+    fn closed(&self, episode: &view::Episode, ids: &Ids);
+}
