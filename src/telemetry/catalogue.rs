@@ -100,6 +100,8 @@ pub struct Metric {
     pub labels: &'static [Label],
     /// Upper bounds of a histogram's buckets, without `+Inf`; empty for other kinds.
     pub buckets: &'static [f64],
+    /// Whether its buckets have exemplars: traces of what is in them.
+    pub exemplars: bool,
     /// What it says, one sentence.
     pub help: &'static str,
 }
@@ -130,6 +132,11 @@ impl Metric {
         metric
     }
 
+    const fn with_exemplars(mut self) -> Self {
+        self.exemplars = true;
+        self
+    }
+
     const fn process(kind: Kind, name: &'static str, unit: Unit, help: &'static str) -> Self {
         let mut metric = Self::new(kind, name, unit, &[], help);
         metric.prefixed = false;
@@ -150,6 +157,7 @@ impl Metric {
             unit,
             labels,
             buckets: &[],
+            exemplars: false,
             help,
         }
     }
@@ -235,7 +243,7 @@ macro_rules! catalogue {
 
 catalogue! {
     RPC_DURATION = Metric::histogram("rpc_duration_seconds", Unit::Seconds, &[METHOD, OUTCOME], CALL_BUCKETS,
-        "Time from the request headers to the one end of the call.");
+        "Time from the request headers to the one end of the call.").with_exemplars();
     RPC_TOTAL = Metric::counter("rpc_total", &[METHOD, CODE, CLIENT],
         "Calls that ended, by the status the caller saw and the kind of caller.");
     RPC_IN_FLIGHT = Metric::gauge("rpc_in_flight", Unit::Count, &[METHOD],
@@ -248,7 +256,7 @@ catalogue! {
         "Size of complete answers to List and Stream calls, gRPC frame headers included; the kubelet refuses more than 16 MiB.");
 
     BACKEND_RPC_DURATION = Metric::histogram("backend_rpc_duration_seconds", Unit::Seconds, &[BACKEND, METHOD, OUTCOME], BACKEND_BUCKETS,
-        "Time from handing the request to the backend to the end of its answer.");
+        "Time from handing the request to the backend to the end of its answer.").with_exemplars();
     PROXY_OVERHEAD = Metric::histogram("proxy_overhead_seconds", Unit::Seconds, &[], OVERHEAD_BUCKETS,
         "Time of a call not spent in the backend; unary calls that ended ok.");
     BACKEND_UP = Metric::gauge("backend_up", Unit::Flag, &[BACKEND],
@@ -325,6 +333,10 @@ mod tests {
                 "{name}"
             );
             assert!(metric.buckets.is_sorted(), "{name}");
+            assert!(
+                !metric.exemplars || metric.kind == Kind::Histogram,
+                "{name}"
+            );
             assert!(metric.help.ends_with('.'), "{name}");
             match metric.unit {
                 Unit::Seconds => assert!(name.contains("_seconds"), "{name}"),
