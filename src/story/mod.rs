@@ -18,6 +18,7 @@ pub mod recorder;
 pub mod sampler;
 pub mod stories;
 pub mod tell;
+pub mod trace;
 pub mod view;
 
 pub use self::chronicle::{Chronicle, Event};
