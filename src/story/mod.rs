@@ -12,16 +12,27 @@
 //!
 //! Everything right of the feed runs on the side thread.
 
+mod book;
+mod cause;
 pub mod chronicle;
+mod journal;
+pub mod keeper;
+mod metrics;
 pub mod record;
 pub mod recorder;
 pub mod sampler;
+mod show;
 pub mod stories;
+mod summary;
 pub mod tell;
+pub mod timeline;
+mod told;
 pub mod trace;
 pub mod view;
 
 pub use self::chronicle::{Chronicle, Event};
+pub use self::keeper::Keeper;
 pub use self::record::Record;
 pub use self::stories::Stories;
 pub use self::tell::Tell;
+pub use self::trace::Trace;

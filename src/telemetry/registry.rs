@@ -9,7 +9,7 @@ use prometheus::{
     TextEncoder,
 };
 
-use super::catalogue::{Kind, Metric, SEVERAL_BACKENDS, Values};
+use super::catalogue::{DEFAULT_HANDLER, Kind, Metric, OTHER_HANDLERS, SEVERAL_BACKENDS, Values};
 use super::computed::{Computed, Readings};
 use super::exemplars::Exemplars;
 use super::family::{Counters, Family, Gauges, Histograms};
@@ -70,12 +70,25 @@ impl BackendLabels {
     }
 }
 
+/// The values of the label `runtime_handler`.
+fn handlers<'a>(names: impl IntoIterator<Item = &'a str>) -> Arc<[Box<str>]> {
+    let mut values = vec![Box::from(DEFAULT_HANDLER)];
+    for name in names {
+        if name != OTHER_HANDLERS && values.iter().all(|v: &Box<str>| **v != *name) {
+            values.push(name.into());
+        }
+    }
+    values.push(OTHER_HANDLERS.into());
+    values.into()
+}
+
 /// A registry of metrics. Cheap to clone: clones show the same metrics.
 #[derive(Clone, Debug)]
 pub struct Registry {
     inner: prometheus::Registry,
     backends: BackendLabels,
     exemplars: Arc<Mutex<ByName>>,
+    handlers: Arc<[Box<str>]>,
 }
 
 impl Registry {
@@ -86,6 +99,29 @@ impl Registry {
             inner,
             backends: BackendLabels::new(backends),
             exemplars: Arc::default(),
+            handlers: handlers([]),
+        }
+    }
+
+    /// The same with the runtime handlers that the configuration names.
+    #[must_use]
+    pub fn with_handlers<'a>(self, names: impl IntoIterator<Item = &'a str>) -> Self {
+        Self {
+            handlers: handlers(names),
+            ..self
+        }
+    }
+
+    /// The position of a runtime handler among the values of its label; `None` is one that is not known.
+    pub fn handler(&self, name: Option<&str>) -> usize {
+        let other = self.handlers.len() - 1;
+        match name {
+            Some("") => 0,
+            // The first and the last have names of their own.
+            Some(name) => (1..other)
+                .find(|i| *self.handlers[*i] == *name)
+                .unwrap_or(other),
+            None => other,
         }
     }
 
@@ -191,6 +227,7 @@ impl Registry {
         match values {
             Values::Fixed(names) => Some(names.iter().map(|n| Box::from(*n)).collect()),
             Values::Backends => Some(self.backends.0.iter().cloned().collect()),
+            Values::Handlers => Some(self.handlers.iter().cloned().collect()),
             Values::One(_) => None,
         }
     }
@@ -329,6 +366,17 @@ mod tests {
         assert_eq!(registry.backends().index("main"), 0);
         for name in ["main+other", "", "evil\n", SEVERAL_BACKENDS] {
             assert_eq!(registry.backends().index(name), 2, "{name}");
+        }
+    }
+
+    #[test]
+    fn handlers_that_no_rule_names_are_one() {
+        let registry = registry().with_handlers(["kata", "gvisor", "kata", "default", "other"]);
+        assert_eq!(registry.handler(Some("")), 0);
+        assert_eq!(registry.handler(Some("kata")), 1);
+        assert_eq!(registry.handler(Some("gvisor")), 2);
+        for other in [None, Some("runc"), Some("other"), Some("default")] {
+            assert_eq!(registry.handler(other), 3, "{other:?}");
         }
     }
 

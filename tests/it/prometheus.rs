@@ -136,7 +136,7 @@ fn bound() -> usize {
     let metrics = CATALOGUE.iter().map(|metric| {
         let values = metric.labels.iter().map(|label| match label.values {
             Values::Fixed(values) => values.len(),
-            Values::Backends => 2,
+            Values::Backends | Values::Handlers => 2,
             Values::One(_) => 1,
         });
         let lines = match metric.kind {

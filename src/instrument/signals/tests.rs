@@ -209,6 +209,7 @@ fn the_catalogue_is_what_is_scraped() {
                         pair.value()
                     ),
                     Values::Backends => assert_eq!(pair.value(), BACKEND),
+                    Values::Handlers => assert!(["default", "other"].contains(&pair.value())),
                     Values::One(_) => assert_eq!(family.get_metric().len(), 1),
                 }
             }

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use super::{CATALOGUE, Kind, SEVERAL_BACKENDS, Values};
+use super::{CATALOGUE, DEFAULT_HANDLER, Kind, OTHER_HANDLERS, SEVERAL_BACKENDS, Values};
 
 /// `docs/METRICS.md`.
 pub fn reference_markdown() -> String {
@@ -81,6 +81,9 @@ fn values(values: Values) -> String {
         }
         Values::Backends => format!(
             "the backends of the configuration, and `{SEVERAL_BACKENDS}` for a call that went to several"
+        ),
+        Values::Handlers => format!(
+            "the runtime handlers that the routing rules name, `{DEFAULT_HANDLER}` for none, and `{OTHER_HANDLERS}`"
         ),
         Values::One(what) => what.to_owned(),
     }
