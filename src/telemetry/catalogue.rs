@@ -317,7 +317,7 @@ catalogue! {
 
     POD_START_DURATION = Metric::histogram("pod_start_duration_seconds", Unit::Seconds,
         &[TOLD, fixed("image_pull", &["none", "some"]), RUNTIME_HANDLER], START_BUCKETS,
-        "Time from the first call of a pod's start to the end of its last, counted once no call follows for `story.quiet`.");
+        "Time from the first call of a pod's start to the end of its last, counted once no call follows for `story.quiet`.").with_exemplars();
     POD_START_PHASE = Metric::histogram("pod_start_phase_seconds", Unit::Seconds, &[START_PHASE], PHASE_BUCKETS,
         "Parts of the same time; they add up to it, and a part that did not occur is not counted.");
     POD_START_FAILURES = Metric::counter("pod_start_failures_total", &[START_CALL],
