@@ -18,9 +18,12 @@ pub mod chronicle;
 mod journal;
 pub mod keeper;
 mod metrics;
+
 pub mod record;
 pub mod recorder;
 pub mod sampler;
+#[cfg(test)]
+mod script;
 mod show;
 pub mod stories;
 mod summary;

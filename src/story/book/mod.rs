@@ -76,6 +76,7 @@ impl Book {
             return Applied::Nothing;
         };
         let before = self.closed.len();
+        let pull = self.pull_before(&pod, &call);
         self.close_what_it_ends(&pod, &call);
         let number = match self.place(&call) {
             Place::In(number) => number,
@@ -83,6 +84,9 @@ impl Book {
             Place::Nowhere if self.closed.len() > before => return Applied::Noticed,
             Place::Nowhere => return Applied::Nothing,
         };
+        if let (Some(pull), Some(tale)) = (pull, self.tales.get_mut(&number)) {
+            tale.add(pull);
+        }
         self.claim_kill(number, &call);
         let in_restart = self
             .tales
@@ -163,9 +167,6 @@ impl Book {
         self.tales.insert(number, tale);
         self.pods.entry(pod.uid.clone()).or_default().push(number);
         self.open.insert(number);
-        if kind == Kind::Restart && first.method == Method::CreateContainer {
-            self.claim_pull(number, pod);
-        }
         number
     }
 
@@ -195,31 +196,23 @@ impl Book {
         }
     }
 
-    /// The pull just before a container is created anew was made for it, even if the start of the pod is not over yet.
-    fn claim_pull(&mut self, number: u64, pod: &PodIdentity) {
-        let start = self
-            .of_pod(pod)
-            .find(|t| t.is_open() && t.kind == Kind::Start);
-        let Some(start) = start.map(|t| t.number) else {
-            return;
-        };
-        let Some(tale) = self.tales.get_mut(&start) else {
-            return;
-        };
-        let last = tale
-            .calls
-            .back()
-            .map(|c| (c.seq, c.began, c.method, c.is_good()));
-        let Some((seq, began, Method::PullImage, true)) = last else {
-            return;
-        };
-        if tale.calls.len() < 2 {
-            return;
+    /// The pull just before a container is created anew was made for it, even if it came while the start of the pod, or
+    /// the restart before, was not over yet. Takes it from there.
+    fn pull_before(&mut self, pod: &PodIdentity, call: &Told) -> Option<Told> {
+        let creates = call.method == Method::CreateContainer;
+        if !creates || self.place(call) != Place::New(Kind::Restart) {
+            return None;
         }
-        let pulls = tale.give_away(|c| c.seq == seq && c.began == began);
-        if let Some(restart) = self.tales.get_mut(&number) {
-            pulls.into_iter().for_each(|pull| restart.add(pull));
-        }
+        let ends_with_pull = |tale: &&Tale| {
+            let last = tale.calls.back();
+            let pulled = last.is_some_and(|c| c.method == Method::PullImage && c.is_good());
+            tale.is_open() && tale.kind != Kind::Stop && tale.calls.len() > 1 && pulled
+        };
+        let number = self.of_pod(pod).find(ends_with_pull)?.number;
+        let tale = self.tales.get_mut(&number)?;
+        let (seq, began) = tale.calls.back().map(|c| (c.seq, c.began))?;
+        let mut pulls = tale.give_away(|c| c.seq == seq && c.began == began);
+        pulls.pop()
     }
 
     /// A container that is killed because a probe failed is stopped, and then created anew: that is one restart.
@@ -396,10 +389,5 @@ impl Book {
     /// Episodes that were forgotten to make room.
     pub(super) fn forgotten(&self) -> u64 {
         self.forgotten
-    }
-
-    /// How many episodes there are.
-    pub(super) fn len(&self) -> usize {
-        self.tales.len()
     }
 }

@@ -125,11 +125,6 @@ impl Tale {
         }
     }
 
-    /// Whether it is a restart of the container of this name.
-    pub(super) fn is_of_container(&self, name: &str) -> bool {
-        self.container.as_ref().is_some_and(|c| *c.name == *name)
-    }
-
     /// Whether a call of this episode named the container with this id.
     pub(super) fn call_of_container(&self, id: &str) -> Option<&Told> {
         let mut calls = self.calls.iter().rev();
@@ -184,9 +179,11 @@ impl Tale {
 
     /// Gives up the calls for which `wanted` says so, because they belong to another episode after all.
     pub(super) fn give_away(&mut self, wanted: impl Fn(&Told) -> bool) -> Vec<Told> {
+        // What was counted of calls that are no longer there could not be counted again.
+        if self.calls_forgotten > 0 {
+            return Vec::new();
+        }
         let (given, kept): (Vec<_>, Vec<_>) = self.calls.drain(..).partition(|c| wanted(c));
-        let before = std::mem::take(&mut self.calls);
-        debug_assert!(before.is_empty());
         (self.retries, self.failures, self.started) = (0, 0, 0);
         self.open_matters.clear();
         self.pulled = false;

@@ -38,8 +38,11 @@ impl Journal {
     /// # Errors
     /// If there can be no thread.
     pub(in crate::story) fn start(place: Place, accounts: &Arc<Accounts>) -> io::Result<Self> {
+        Self::spawn(Disk::new(place, Arc::clone(accounts)), accounts)
+    }
+
+    fn spawn(mut disk: Disk, accounts: &Arc<Accounts>) -> io::Result<Self> {
         let (lines, waiting) = sync_channel(WAITING);
-        let mut disk = Disk::new(place, Arc::clone(accounts));
         let thread = thread::Builder::new()
             .name("journal".to_owned())
             .stack_size(STACK)
@@ -49,6 +52,20 @@ impl Journal {
             thread,
             accounts: Arc::clone(accounts),
         })
+    }
+
+    /// One that writes to this file, whatever it is.
+    #[cfg(test)]
+    pub(in crate::story) fn start_in(
+        file: &std::path::Path,
+        accounts: &Arc<Accounts>,
+    ) -> io::Result<Self> {
+        let dir = file.parent().unwrap_or(file).to_owned();
+        let max_bytes = super::MAX_BYTES;
+        let mut disk = Disk::new(Place { dir, max_bytes }, Arc::clone(accounts));
+        disk.file = Some(OpenOptions::new().append(true).open(file)?);
+        disk.opened = Some(Instant::now());
+        Self::spawn(disk, accounts)
     }
 
     /// Hands a line over. Never waits: one too many is counted as lost.
@@ -112,10 +129,11 @@ impl Disk {
     }
 
     fn write(&mut self, batch: &[u8]) -> io::Result<()> {
-        if self.size + batch.len() as u64 > self.place.max_bytes {
-            self.turn_over()?;
-        }
         if self.file.is_none() {
+            self.open()?;
+        }
+        if self.size > 0 && self.size + batch.len() as u64 > self.place.max_bytes {
+            self.turn_over()?;
             self.open()?;
         }
         let Some(file) = &mut self.file else {
