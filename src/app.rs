@@ -29,7 +29,7 @@ use crate::router::{Router, Table};
 use crate::stack::{self, Parts};
 use crate::story::recorder::Recorder;
 use crate::story::sampler::Sightings;
-use crate::story::{Chronicle, Keeper, Stories, keeper};
+use crate::story::{Chronicle, Keeper, Stories, Trace, keeper};
 use crate::telemetry::handles::Connections;
 use crate::telemetry::logging::{self, LogError};
 use crate::telemetry::otlp::Otlp;
@@ -182,7 +182,7 @@ fn build(
 
     let recorder = Arc::new(Recorder::new(config.recorder.calls, config.recorder.polls));
     let (chronicle, events) = Chronicle::new(Arc::clone(&recorder), Arc::clone(accounts));
-    let signals = Arc::new(Signals::new(&registry, config, sink, chronicle)?);
+    let signals = Arc::new(Signals::new(&registry, config, sink.clone(), chronicle)?);
     let in_flight = Arc::new(InFlight::default());
     watch_in_flight(&registry, Arc::clone(&in_flight) as _)?;
     let sightings = Arc::<Sightings>::default();
@@ -196,7 +196,7 @@ fn build(
         }),
         state_dir: Some(config.story.state_dir.clone()),
         accounts: Arc::clone(accounts),
-        tell: None,
+        tell: sink.map(|sink| Arc::new(Trace::new(sink, signals.sampling())) as _),
         clock: Arc::new(SystemTime::now),
     };
     let keeper = Keeper::new(keeper, &registry)?;

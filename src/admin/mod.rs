@@ -2,7 +2,7 @@
 //!
 //! | path | what |
 //! |---|---|
-//! | `/metrics` | Prometheus text format 0.0.4 |
+//! | `/metrics` | Prometheus text format 0.0.4, or OpenMetrics 1.0.0 for who asks for it |
 //! | `/livez` | 200 while the request path turns |
 //! | `/readyz` | 200 while every backend answers; `?verbose` says more |
 //! | `/debug/calls` | every call in flight; `?format=json` |
@@ -13,6 +13,7 @@
 pub mod calls;
 pub mod health;
 pub mod page;
+pub mod scrape;
 
 use std::io;
 use std::net::{SocketAddr, TcpListener};
@@ -20,7 +21,7 @@ use std::sync::Arc;
 
 use axum::Router;
 use axum::extract::State;
-use axum::http::{StatusCode, header};
+use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use tokio_util::sync::CancellationToken;
@@ -94,7 +95,7 @@ pub async fn serve(
 pub fn app(sources: Sources, debug: bool) -> Router {
     let mut app = Router::new()
         .route("/", get(page::index))
-        .route("/metrics", get(metrics))
+        .route("/metrics", get(scrape::metrics))
         .route("/livez", get(health::livez))
         .route("/readyz", get(health::readyz));
     if debug {
@@ -103,13 +104,6 @@ pub fn app(sources: Sources, debug: bool) -> Router {
             .route("/debug/log-level", get(log_level).put(set_log_level));
     }
     app.with_state(sources)
-}
-
-async fn metrics(State(sources): State<Sources>) -> Response {
-    match sources.registry.encode() {
-        Ok(text) => ([(header::CONTENT_TYPE, "text/plain; version=0.0.4")], text).into_response(),
-        Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, error.to_string()).into_response(),
-    }
 }
 
 async fn log_level(State(sources): State<Sources>) -> String {

@@ -207,7 +207,9 @@ impl Keeper {
             let book = self.parts.stories.book();
             let Some(tale) = book.get(number) else { return };
             let episode = tale.view(now);
-            self.metrics.closed(tale);
+            let tell = self.parts.tell.as_ref();
+            let kept = tell.filter(|tell| tell.keeps(&episode, &tale.ids()));
+            self.metrics.closed(tale, kept.map(|_| tale.ids().trace_id));
             summary::write(tale, &episode);
             (episode, tale.ids())
         };

@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use opentelemetry::trace::TraceId;
+
 use super::Stories;
 use super::book::{Ended, Tale};
 use super::timeline::Phase;
@@ -107,11 +109,11 @@ impl StoryMetrics {
         }
     }
 
-    /// An episode is over.
-    pub(super) fn closed(&self, tale: &Tale) {
+    /// An episode is over. `trace` is its trace, if that is exported.
+    pub(super) fn closed(&self, tale: &Tale, trace: Option<TraceId>) {
         let time = seconds(tale.ended.saturating_sub(tale.began));
         match tale.kind {
-            Kind::Start => self.start(tale, time),
+            Kind::Start => self.start(tale, time, trace),
             // A container alone that was stopped is no end of a pod.
             Kind::Stop if tale.is_tentative() => {}
             Kind::Stop => {
@@ -123,12 +125,10 @@ impl StoryMetrics {
         }
     }
 
-    fn start(&self, tale: &Tale, time: f64) {
+    fn start(&self, tale: &Tale, time: f64, trace: Option<TraceId>) {
         let handler = self.registry.handler(tale.handler.as_deref());
         let labels = [index(tale.state), usize::from(tale.pulled), handler];
-        if let Some(starts) = self.starts.at(labels) {
-            starts.observe(time);
-        }
+        self.starts.observe(labels, time, trace);
         let shares = tale.shares();
         for (i, phase) in START_PHASES.into_iter().enumerate() {
             let share = shares[phase as usize];

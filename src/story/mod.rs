@@ -30,6 +30,7 @@ mod summary;
 pub mod tell;
 pub mod timeline;
 mod told;
+pub mod trace;
 pub mod view;
 
 pub use self::chronicle::{Chronicle, Event};
@@ -37,3 +38,4 @@ pub use self::keeper::Keeper;
 pub use self::record::Record;
 pub use self::stories::Stories;
 pub use self::tell::Tell;
+pub use self::trace::Trace;

@@ -9,4 +9,9 @@ use crate::cri::episode::Ids;
 pub trait Tell: Debug + Send + Sync {
     /// `episode` is over, with all calls that are remembered of it; `ids` are its trace and root span.
     fn closed(&self, episode: &view::Episode, ids: &Ids);
+
+    /// Whether the trace of an episode that is over is exported, so that an exemplar may lead to it.
+    fn keeps(&self, _episode: &view::Episode, _ids: &Ids) -> bool {
+        false
+    }
 }

@@ -109,6 +109,8 @@ pub struct Metric {
     pub labels: &'static [Label],
     /// Upper bounds of a histogram's buckets, without `+Inf`; empty for other kinds.
     pub buckets: &'static [f64],
+    /// Whether its buckets have exemplars: traces of what is in them.
+    pub exemplars: bool,
     /// What it says, one sentence.
     pub help: &'static str,
 }
@@ -139,6 +141,11 @@ impl Metric {
         metric
     }
 
+    const fn with_exemplars(mut self) -> Self {
+        self.exemplars = true;
+        self
+    }
+
     const fn process(kind: Kind, name: &'static str, unit: Unit, help: &'static str) -> Self {
         let mut metric = Self::new(kind, name, unit, &[], help);
         metric.prefixed = false;
@@ -159,6 +166,7 @@ impl Metric {
             unit,
             labels,
             buckets: &[],
+            exemplars: false,
             help,
         }
     }
@@ -284,7 +292,7 @@ macro_rules! catalogue {
 
 catalogue! {
     RPC_DURATION = Metric::histogram("rpc_duration_seconds", Unit::Seconds, &[METHOD, OUTCOME], CALL_BUCKETS,
-        "Time from the request headers to the one end of the call.");
+        "Time from the request headers to the one end of the call.").with_exemplars();
     RPC_TOTAL = Metric::counter("rpc_total", &[METHOD, CODE, CLIENT],
         "Calls that ended, by the status the caller saw and the kind of caller.");
     RPC_IN_FLIGHT = Metric::gauge("rpc_in_flight", Unit::Count, &[METHOD],
@@ -297,7 +305,7 @@ catalogue! {
         "Size of complete answers to List and Stream calls, gRPC frame headers included; the kubelet refuses more than 16 MiB.");
 
     BACKEND_RPC_DURATION = Metric::histogram("backend_rpc_duration_seconds", Unit::Seconds, &[BACKEND, METHOD, OUTCOME], BACKEND_BUCKETS,
-        "Time from handing the request to the backend to the end of its answer.");
+        "Time from handing the request to the backend to the end of its answer.").with_exemplars();
     PROXY_OVERHEAD = Metric::histogram("proxy_overhead_seconds", Unit::Seconds, &[], OVERHEAD_BUCKETS,
         "Time of a call not spent in the backend; unary calls that ended ok.");
     BACKEND_UP = Metric::gauge("backend_up", Unit::Flag, &[BACKEND],
@@ -309,7 +317,7 @@ catalogue! {
 
     POD_START_DURATION = Metric::histogram("pod_start_duration_seconds", Unit::Seconds,
         &[TOLD, fixed("image_pull", &["none", "some"]), RUNTIME_HANDLER], START_BUCKETS,
-        "Time from the first call of a pod's start to the end of its last, counted once no call follows for `story.quiet`.");
+        "Time from the first call of a pod's start to the end of its last, counted once no call follows for `story.quiet`.").with_exemplars();
     POD_START_PHASE = Metric::histogram("pod_start_phase_seconds", Unit::Seconds, &[START_PHASE], PHASE_BUCKETS,
         "Parts of the same time; they add up to it, and a part that did not occur is not counted.");
     POD_START_FAILURES = Metric::counter("pod_start_failures_total", &[START_CALL],
@@ -394,6 +402,10 @@ mod tests {
                 "{name}"
             );
             assert!(metric.buckets.is_sorted(), "{name}");
+            assert!(
+                !metric.exemplars || metric.kind == Kind::Histogram,
+                "{name}"
+            );
             assert!(metric.help.ends_with('.'), "{name}");
             match metric.unit {
                 Unit::Seconds => assert!(name.contains("_seconds"), "{name}"),

@@ -1,6 +1,6 @@
 //! The metrics of one process, made from the [`catalogue`](super::catalogue) and from nothing else.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use prometheus::core::Collector;
 use prometheus::proto::{self, MetricFamily, MetricType};
@@ -11,7 +11,9 @@ use prometheus::{
 
 use super::catalogue::{DEFAULT_HANDLER, Kind, Metric, OTHER_HANDLERS, SEVERAL_BACKENDS, Values};
 use super::computed::{Computed, Readings};
+use super::exemplars::Exemplars;
 use super::family::{Counters, Family, Gauges, Histograms};
+use super::openmetrics::{self, ByName};
 
 /// What goes wrong when metrics are set up. All of these are mistakes in the program, found at start.
 #[derive(Debug, thiserror::Error)]
@@ -85,6 +87,7 @@ fn handlers<'a>(names: impl IntoIterator<Item = &'a str>) -> Arc<[Box<str>]> {
 pub struct Registry {
     inner: prometheus::Registry,
     backends: BackendLabels,
+    exemplars: Arc<Mutex<ByName>>,
     handlers: Arc<[Box<str>]>,
 }
 
@@ -95,6 +98,7 @@ impl Registry {
         Self {
             inner,
             backends: BackendLabels::new(backends),
+            exemplars: Arc::default(),
             handlers: handlers([]),
         }
     }
@@ -162,9 +166,25 @@ impl Registry {
     ) -> Result<Histograms<N>, RegistryError> {
         let opts =
             HistogramOpts::new(metric.full_name(), metric.help).buckets(metric.buckets.to_vec());
-        self.family(metric, Kind::Histogram, |labels| {
+        let mut family = self.family(metric, Kind::Histogram, |labels| {
             HistogramVec::new(opts, labels)
-        })
+        })?;
+        if metric.exemplars {
+            let labels = metric
+                .labels
+                .iter()
+                .filter_map(|l| Some((l.name, self.values(l.values)?)));
+            let exemplars = Arc::new(Exemplars::new(labels, metric.buckets));
+            family.keep_exemplars(Arc::clone(&exemplars));
+            self.exemplars().insert(metric.full_name(), exemplars);
+        }
+        Ok(family)
+    }
+
+    fn exemplars(&self) -> MutexGuard<'_, ByName> {
+        self.exemplars
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 
     fn family<V, const N: usize>(
@@ -262,6 +282,13 @@ impl Registry {
         let mut text = Vec::with_capacity(64 << 10);
         TextEncoder::new().encode(&self.gather(), &mut text)?;
         Ok(text)
+    }
+
+    /// The metrics of now in the OpenMetrics text format 1.0.0, with exemplars; serve it as
+    /// [`openmetrics::CONTENT_TYPE`].
+    pub fn encode_openmetrics(&self) -> String {
+        let families = self.gather();
+        openmetrics::encode(&families, &self.exemplars())
     }
 
     /// `Content-Type` of [`Registry::encode`].
