@@ -6,7 +6,7 @@
 
 use std::io;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use sd_notify::NotifyState;
@@ -140,6 +140,7 @@ struct Built {
     table: Arc<Table>,
     heartbeat: Arc<Heartbeat>,
     connections: Arc<Connections>,
+    started: Instant,
 }
 
 fn build(
@@ -198,6 +199,7 @@ fn build(
         upstreams,
         table: Arc::new(table),
         heartbeat: Arc::default(),
+        started: Instant::now(),
     })
 }
 
@@ -288,6 +290,7 @@ impl Built {
             recorder: Arc::clone(&self.recorder),
             heartbeat: Arc::clone(&self.heartbeat),
             log,
+            started: self.started,
         }
     }
 

@@ -13,10 +13,13 @@
 //! Everything right of the feed runs on the side thread.
 
 pub mod chronicle;
+#[cfg(test)]
+pub(crate) mod examples;
 pub mod record;
 pub mod recorder;
 pub mod sampler;
 pub mod stories;
+pub mod units;
 pub mod view;
 
 pub use self::chronicle::{Chronicle, Event};
