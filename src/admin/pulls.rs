@@ -245,10 +245,8 @@ mod tests {
             in_flight: vec![running],
             recent: vec![done],
         });
-        assert!(
-            html.contains("… pulling") && html.contains("✗ NOT_FOUND"),
-            "{html}"
-        );
+        assert_eq!(html.matches("r.example/&lt;img&gt;:1").count(), 2, "{html}");
+        assert!(html.contains("✗ NOT_FOUND"), "{html}");
         assert!(html.contains("no such &lt;image&gt;") && html.contains("1.50 s"));
         assert!(!html.contains("<img"));
     }

@@ -19,6 +19,7 @@ pub mod record;
 pub mod recorder;
 pub mod sampler;
 pub mod stories;
+pub mod tables;
 pub mod units;
 pub mod view;
 
