@@ -6,7 +6,7 @@
 
 use std::io;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use sd_notify::NotifyState;
@@ -152,6 +152,7 @@ struct Built {
     table: Arc<Table>,
     heartbeat: Arc<Heartbeat>,
     connections: Arc<Connections>,
+    started: Instant,
 }
 
 fn build(
@@ -228,6 +229,7 @@ fn build(
         upstreams,
         table: Arc::new(table),
         heartbeat: Arc::default(),
+        started: Instant::now(),
     })
 }
 
@@ -318,6 +320,7 @@ impl Built {
             recorder: Arc::clone(&self.recorder),
             heartbeat: Arc::clone(&self.heartbeat),
             log,
+            started: self.started,
         }
     }
 

@@ -2,26 +2,46 @@
 //!
 //! | path | what |
 //! |---|---|
+//! | `/` | the live page; `?format=json` |
 //! | `/metrics` | Prometheus text format 0.0.4, or OpenMetrics 1.0.0 for who asks for it |
 //! | `/livez` | 200 while the request path turns |
 //! | `/readyz` | 200 while every backend answers; `?verbose` says more |
 //! | `/debug/calls` | every call in flight; `?format=json` |
+//! | `/debug/pods`, `/debug/pods/NAMESPACE/NAME` | the stories of pods; `?format=json` |
+//! | `/debug/images/pulls` | images being pulled, and recent pulls; `?format=json` |
 //! | `/debug/log-level` | GET the log filter, PUT a new one |
 //!
 //! It runs on a thread of its own: a slow scrape costs the request path nothing.
 
+pub mod backends;
 pub mod calls;
 pub mod health;
+mod links;
+pub mod live;
+mod nav;
+mod near;
 pub mod page;
+pub mod pods;
+pub mod pulls;
 pub mod scrape;
+mod starts;
+mod story;
+mod waterfall;
+
+#[cfg(test)]
+mod contrast;
+#[cfg(test)]
+mod gallery;
 
 use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
+use std::time::Instant;
 
 use axum::Router;
 use axum::extract::State;
 use axum::http::StatusCode;
+use axum::middleware::map_response;
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use tokio_util::sync::CancellationToken;
@@ -51,6 +71,8 @@ pub struct Sources {
     pub heartbeat: Arc<Heartbeat>,
     /// The log filter.
     pub log: LogHandle,
+    /// When we began.
+    pub started: Instant,
 }
 
 /// The endpoint cannot be opened.
@@ -94,16 +116,21 @@ pub async fn serve(
 /// The routes. With `debug` off there is nothing below `/debug`.
 pub fn app(sources: Sources, debug: bool) -> Router {
     let mut app = Router::new()
-        .route("/", get(page::index))
         .route("/metrics", get(scrape::metrics))
         .route("/livez", get(health::livez))
         .route("/readyz", get(health::readyz));
     if debug {
         app = app
+            .route("/", get(live::page))
             .route("/debug/calls", get(calls::page))
+            .route("/debug/pods", get(pods::list))
+            .route("/debug/pods/{namespace}/{name}", get(pods::one))
+            .route("/debug/images/pulls", get(pulls::page))
             .route("/debug/log-level", get(log_level).put(set_log_level));
+    } else {
+        app = app.route("/", get(live::bare));
     }
-    app.with_state(sources)
+    app.layer(map_response(page::secure)).with_state(sources)
 }
 
 async fn log_level(State(sources): State<Sources>) -> String {

@@ -1,10 +1,17 @@
 //! The command line: one file per subcommand, each with its `Args` and a `run`.
 
+mod ask;
+mod calls;
 mod check_config;
 mod client;
 mod completions;
 mod doctor;
+mod explain;
+mod http;
 mod output;
+mod pods;
+mod render;
+mod screen;
 mod serve;
 mod smoke;
 
@@ -17,6 +24,7 @@ use clap::{Parser, Subcommand};
 
 use crate::app;
 use crate::config::{Config, ConfigErrors, Loaded, Overrides};
+use crate::cri::visible::visible;
 
 /// Bad flags or a bad configuration: `EX_USAGE` of sysexits(3).
 const EX_USAGE: u8 = 64;
@@ -40,6 +48,9 @@ enum Command {
     Serve(serve::Args),
     CheckConfig(check_config::Args),
     Doctor(doctor::Args),
+    Pods(pods::Args),
+    Explain(explain::Args),
+    Calls(calls::Args),
     Smoke(smoke::Args),
     Completions(completions::Args),
 }
@@ -53,6 +64,9 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> Result<(), Failure> {
         Command::Serve(args) => serve::run(&args),
         Command::CheckConfig(args) => check_config::run(&args),
         Command::Doctor(args) => doctor::run(&args),
+        Command::Pods(args) => pods::run(&args),
+        Command::Explain(args) => explain::run(&args),
+        Command::Calls(args) => calls::run(&args),
         Command::Smoke(args) => Ok(smoke::run(args)?),
         Command::Completions(args) => completions::run(&args),
     }
@@ -74,6 +88,12 @@ pub enum Failure {
     /// `smoke` failed.
     #[error(transparent)]
     Smoke(#[from] smoke::Error),
+    /// The running criscope did not answer.
+    #[error(transparent)]
+    Ask(#[from] http::AskError),
+    /// `explain` has nothing to explain.
+    #[error(transparent)]
+    Explain(#[from] explain::Error),
     /// What the command found is not good; it has been printed.
     #[error("not everything is well")]
     Found,
@@ -104,6 +124,17 @@ impl Failure {
             Self::Found => ExitCode::FAILURE,
             // `criscope doctor | head` is no failure.
             Self::Io(error) if error.kind() == io::ErrorKind::BrokenPipe => ExitCode::SUCCESS,
+            Self::Ask(error) => {
+                output::error(self);
+                error.hint().into_iter().for_each(output::hint);
+                ExitCode::FAILURE
+            }
+            Self::Explain(error) => {
+                output::error(visible(&self.to_string()));
+                let hint = error.hint().map(|hint| visible(&hint));
+                hint.into_iter().for_each(output::hint);
+                ExitCode::FAILURE
+            }
             Self::Serve(_) | Self::Smoke(_) | Self::Io(_) => {
                 output::error(self);
                 ExitCode::FAILURE

@@ -2,10 +2,13 @@
 //! knows the conventions).
 
 use std::fmt::Display;
-use std::io::{self, Write};
+use std::io::{self, IsTerminal, Write};
 
 use anstyle::{AnsiColor, Style};
 use serde::Serialize;
+
+use crate::cri::visible::visible;
+use crate::smoke::waterfall::Look;
 
 /// How good a finding is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -82,21 +85,49 @@ impl Finding {
             "{style}{:<4}{style:#}  {:<8}  {}",
             self.level.word(),
             self.topic,
-            printable(&self.text)
+            visible(&self.text)
         )?;
         if let Some(hint) = &self.hint {
             let style = Style::new().dimmed();
-            writeln!(out, "{:16}{style}-> {}{style:#}", "", printable(hint))?;
+            writeln!(out, "{:16}{style}-> {}{style:#}", "", visible(hint))?;
         }
         Ok(())
     }
 }
 
-/// Text from elsewhere (a runtime's message, the name of a process) cannot move the cursor or colour the screen.
-fn printable(text: &str) -> String {
-    text.chars()
-        .map(|c| if c.is_control() { ' ' } else { c })
-        .collect()
+/// How a table or a waterfall is drawn on standard output. Where there is no terminal it is as wide as `columns`.
+pub(super) fn look(columns: usize) -> Look {
+    let stdout = io::stdout();
+    let size = terminal_size::terminal_size_of(&stdout);
+    Look {
+        width: size.map_or(columns, |(width, _)| usize::from(width.0)),
+        colour: colour(&stdout),
+        unicode: unicode(),
+    }
+}
+
+/// Whether to colour: only for a terminal, and not if the environment has a NO_COLOR that is not empty (no-color.org).
+pub(super) fn colour(stream: &impl IsTerminal) -> bool {
+    stream.is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
+}
+
+/// Whether the locale has block characters.
+fn unicode() -> bool {
+    // The first that is set and not empty decides (POSIX, "Internationalization variables").
+    ["LC_ALL", "LC_CTYPE", "LANG"]
+        .iter()
+        .find_map(|name| std::env::var(name).ok().filter(|value| !value.is_empty()))
+        .is_some_and(|locale| {
+            let locale = locale.to_ascii_lowercase();
+            locale.contains("utf-8") || locale.contains("utf8")
+        })
+}
+
+/// What to do about an error, on standard error.
+pub(super) fn hint(what: impl Display) {
+    let style = Style::new().dimmed();
+    // Nobody is left to tell if standard error is closed.
+    let _ = writeln!(anstream::stderr(), "{style}hint: {what}{style:#}");
 }
 
 /// A line on standard error.

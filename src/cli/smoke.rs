@@ -9,6 +9,7 @@ use tokio::runtime;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 
+use super::output::{colour, look};
 use crate::client::{self, ClientError};
 use crate::smoke::timeline::{Progress, Step};
 use crate::smoke::waterfall::{self, Look};
@@ -94,12 +95,7 @@ pub(super) fn run(args: Args) -> Result<(), Error> {
         let text = serde_json::to_string_pretty(&report).map_err(io::Error::from);
         text.and_then(|text| writeln!(out, "{text}"))
     } else {
-        let look = Look {
-            width: columns(),
-            colour: colour(&out),
-            unicode: unicode(),
-        };
-        out.write_all(text(&report, look).as_bytes())
+        out.write_all(text(&report, look(COLUMNS)).as_bytes())
     };
     written.and_then(|()| out.flush()).map_err(Error::Output)?;
     match report.failed() {
@@ -213,29 +209,8 @@ fn remains(report: &Report) -> String {
     text
 }
 
-/// Whether to colour: only for a terminal, and not if the environment has a NO_COLOR that is not empty (no-color.org).
-fn colour(stream: &impl IsTerminal) -> bool {
-    stream.is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
-}
-
-/// Whether the locale has block characters.
-fn unicode() -> bool {
-    // The first that is set and not empty decides (POSIX, "Internationalization variables").
-    ["LC_ALL", "LC_CTYPE", "LANG"]
-        .iter()
-        .find_map(|name| std::env::var(name).ok().filter(|value| !value.is_empty()))
-        .is_some_and(|locale| {
-            let locale = locale.to_ascii_lowercase();
-            locale.contains("utf-8") || locale.contains("utf8")
-        })
-}
-
-fn columns() -> usize {
-    terminal_size::terminal_size().map_or(COLUMNS, |(width, _)| usize::from(width.0))
-}
-
 /// A whole number with `ms`, `s` or `m`.
-fn duration(text: &str) -> Result<Duration, String> {
+pub(super) fn duration(text: &str) -> Result<Duration, String> {
     let split = text
         .find(|c: char| !c.is_ascii_digit())
         .unwrap_or(text.len());

@@ -11,6 +11,7 @@ pub mod peek;
 pub mod redact;
 mod subject;
 pub mod trace;
+pub mod visible;
 mod words;
 
 pub use call::Call;

@@ -4,6 +4,7 @@ use std::fmt::Write as _;
 use std::time::Duration;
 
 use super::timeline::{Ended, Step};
+use crate::cri::visible::visible;
 
 /// How it is drawn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,7 +60,7 @@ pub fn render(steps: &[Step], look: Look) -> String {
     );
     line(&mut text, look, DIM, &header);
     for step in steps {
-        let bar = bar(step, total, room, look.unicode);
+        let bar = bar((step.start, step.took), total, room, look.unicode);
         let _ = write!(
             text,
             "{:<name$}{:>TIME$}{:>TIME$}  ",
@@ -82,16 +83,22 @@ fn line(text: &mut String, look: Look, colour: &str, content: &str) {
     }
 }
 
-/// The bar of one step: whole cells where it covers at least one, a thin mark otherwise.
-fn bar(step: &Step, total: Duration, room: usize, unicode: bool) -> String {
+/// A bar from a start, for a length, in `room` columns that stand for `total`: whole cells where it covers at least one, a
+/// thin mark otherwise.
+pub fn bar(
+    (start, took): (Duration, Duration),
+    total: Duration,
+    room: usize,
+    unicode: bool,
+) -> String {
     let (block, thin) = if unicode { ('█', '▏') } else { ('#', '|') };
     let cell = |at: Duration| {
         let share = at.as_secs_f64() / total.as_secs_f64().max(f64::MIN_POSITIVE);
         // Rounded, so that one step's end and the next one's start fall on the same cell.
         ((share * room as f64).round() as usize).min(room)
     };
-    let from = cell(step.start);
-    let to = cell(step.start + step.took);
+    let from = cell(start);
+    let to = cell(start + took);
     let mut bar = " ".repeat(from.min(room - 1));
     if to > from {
         bar.extend(std::iter::repeat_n(block, to - from));
@@ -125,7 +132,7 @@ pub fn progress(step: &Step, colour: bool) -> String {
                 paint(GREEN),
                 step.name,
                 paint(DIM),
-                printable(detail)
+                visible(detail)
             );
             text.trim_end().to_owned()
         }
@@ -138,18 +145,11 @@ pub fn progress(step: &Step, colour: bool) -> String {
                 "  {}FAIL{reset}  {:<18}{took:>TIME$}  {}{}",
                 paint(RED),
                 step.name,
-                printable(&failure.error),
+                visible(&failure.error),
                 hint.unwrap_or_default()
             )
         }
     }
-}
-
-/// A runtime's words cannot move the cursor or colour the screen.
-fn printable(text: &str) -> String {
-    text.chars()
-        .map(|it| if it.is_control() { ' ' } else { it })
-        .collect()
 }
 
 #[cfg(test)]

@@ -19,6 +19,8 @@ mod journal;
 pub mod keeper;
 mod metrics;
 
+#[cfg(test)]
+pub(crate) mod examples;
 pub mod record;
 pub mod recorder;
 pub mod sampler;
@@ -27,10 +29,12 @@ mod script;
 mod show;
 pub mod stories;
 mod summary;
+pub mod tables;
 pub mod tell;
 pub mod timeline;
 mod told;
 pub mod trace;
+pub mod units;
 pub mod view;
 
 pub use self::chronicle::{Chronicle, Event};

@@ -1,0 +1,139 @@
+//! Pages of invented data. With `CRISCOPE_GALLERY=DIR` they are written there to be looked at in a browser.
+
+use std::fs;
+use std::path::PathBuf;
+
+use super::backends::Backend;
+use super::live::{self, Live};
+use super::page::{SCRIPT, STYLE};
+use super::pods;
+use crate::story::examples::{self, NOW};
+use crate::story::view::{Episode, Pull, Running};
+
+fn running(method: &str, pod: &str, age_s: u64, deadline_s: u64, stuck: u8) -> Running {
+    Running {
+        method: method.to_owned(),
+        phase: "waiting".to_owned(),
+        age_ms: age_s * 1000,
+        deadline_left_ms: Some(i64::try_from((deadline_s - age_s) * 1000).expect("small")),
+        stuck_percent: stuck,
+        backend: Some("containerd".to_owned()),
+        client: "kubelet".to_owned(),
+        client_pid: Some(812),
+        client_comm: Some("kubelet".to_owned()),
+        namespace: Some("shop".to_owned()),
+        pod: Some(pod.to_owned()),
+        ..Running::default()
+    }
+}
+
+fn backend() -> Backend {
+    Backend {
+        name: "containerd".to_owned(),
+        up: true,
+        since_ms: Some(93_600_000.0),
+        runtime: Some("containerd 2.0.1".to_owned()),
+        ..Backend::default()
+    }
+}
+
+fn quiet() -> Live {
+    Live {
+        now_unix_us: NOW,
+        version: env!("CRISCOPE_VERSION"),
+        host: "node-a7".to_owned(),
+        uptime_ms: 93_600_000.0,
+        backends: vec![backend()],
+        ..Live::default()
+    }
+}
+
+fn busy() -> Live {
+    let mut pull = running("PullImage", "model-0", 41, 120, 0);
+    pull.image = Some("registry.example.com/ml/model-server:2026-01".to_owned());
+    Live {
+        calls: vec![
+            running("RunPodSandbox", "stuck-1", 130, 240, 50),
+            pull,
+            running("CreateContainer", "web-7d4b9c6f5-x2x9k", 1, 120, 0),
+        ],
+        starts: examples::all(),
+        pulls: vec![Pull {
+            image: "registry.example.com/ml/model-server:2026-01".to_owned(),
+            namespace: Some("shop".to_owned()),
+            pod: Some("model-0".to_owned()),
+            began_unix_us: NOW - 41_000_000,
+            duration_ms: 41_000.0,
+            outcome: "in_flight".to_owned(),
+            client: "kubelet".to_owned(),
+            ..Pull::default()
+        }],
+        ..quiet()
+    }
+}
+
+#[allow(clippy::cast_precision_loss)]
+fn many() -> Live {
+    let starts = (0..40_u64).map(|n| {
+        let base = examples::slow_cni();
+        let factor = 0.05 + (n * 7919 % 23) as f64 / 40.0;
+        let phases = base.phases.into_iter().map(|mut phase| {
+            phase.ms *= factor;
+            phase
+        });
+        Episode {
+            name: format!("web-7d4b9c6f5-{:05x}", n * 104_729 % 1_048_576),
+            duration_ms: base.duration_ms * factor,
+            began_unix_us: NOW - n * 11_000_000,
+            phases: phases.collect(),
+            ..base
+        }
+    });
+    Live {
+        starts: starts.collect(),
+        ..busy()
+    }
+}
+
+#[test]
+fn pages_are_whole_with_nothing_with_some_and_with_many() {
+    let dir = std::env::var_os("CRISCOPE_GALLERY").map(PathBuf::from);
+    let mut down = quiet();
+    down.backends[0].up = false;
+    down.backends[0].reason = "connect to /run/containerd/containerd.sock: no such file".to_owned();
+    let mut pages = vec![
+        ("quiet".to_owned(), live::html(&quiet()).into_html()),
+        ("busy".to_owned(), live::html(&busy()).into_html()),
+        ("many".to_owned(), live::html(&many()).into_html()),
+        ("down".to_owned(), live::html(&down).into_html()),
+    ];
+    for (n, episode) in examples::all().into_iter().enumerate() {
+        let page = pods::pod_page(&examples::story(episode)).into_html();
+        pages.push((format!("pod-{n}"), page));
+    }
+    for (name, html) in pages {
+        assert!(html.ends_with("</html>\n"), "{name}");
+        check(&name, &html.replace(STYLE, "").replace(SCRIPT, ""));
+        if let Some(dir) = &dir {
+            fs::write(dir.join(format!("{name}.html")), html).expect("written");
+        }
+    }
+}
+
+/// What is opened is closed, and there is nothing inline that the policy would refuse.
+fn check(name: &str, html: &str) {
+    for tag in [
+        "main", "section", "table", "ol", "ul", "dl", "svg", "div", "span", "li", "header", "p",
+    ] {
+        let opened =
+            html.matches(&format!("<{tag}>")).count() + html.matches(&format!("<{tag} ")).count();
+        let closed = html.matches(&format!("</{tag}>")).count();
+        assert_eq!(opened, closed, "{name}: {tag}");
+    }
+    let tags = html.split('<').filter_map(|rest| rest.split_once('>'));
+    for (tag, _) in tags {
+        for refused in [" style=", " onclick=", " onerror=", " onload="] {
+            assert!(!tag.contains(refused), "{name}: {tag}");
+        }
+    }
+}

@@ -1,0 +1,157 @@
+//! The front page: what goes on now, at a glance.
+
+use std::time::SystemTime;
+
+use axum::Json;
+use axum::extract::{Query, State};
+use axum::response::{IntoResponse, Response};
+use serde::Serialize;
+
+use super::backends::{self, Backend};
+use super::calls::{self, Format};
+use super::page::{Escaped, Page, framed, lone};
+use super::{Sources, nav, pulls, starts};
+use crate::story::units;
+use crate::story::view::{Episode, Pull, Running, State as Stand};
+
+/// Starts that are shown.
+const STARTS: usize = 40;
+
+/// `/?format=json`
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct Live {
+    /// The time of this answer, in microseconds since 1970.
+    pub now_unix_us: u64,
+    /// Our version.
+    pub version: &'static str,
+    /// This machine's name.
+    pub host: String,
+    /// How long we have been running, in milliseconds.
+    pub uptime_ms: f64,
+    /// The runtimes.
+    pub backends: Vec<Backend>,
+    /// Calls in flight, the oldest first.
+    pub calls: Vec<Running>,
+    /// The newest starts and restarts, without their calls.
+    pub starts: Vec<Episode>,
+    /// Images that are being pulled.
+    pub pulls: Vec<Pull>,
+}
+
+/// `/`
+pub async fn page(State(sources): State<Sources>, Query(format): Query<Format>) -> Response {
+    let live = live(&sources);
+    match format.is_json() {
+        true => Json(live).into_response(),
+        false => html(&live).into_response(),
+    }
+}
+
+/// `/` where there is nothing below `/debug`: no names of pods.
+pub async fn bare(State(sources): State<Sources>) -> Page {
+    let body = format!(
+        "<dl class=\"facts\">{}</dl><p>The pages under /debug are turned off (admin.debug).</p>",
+        backends::html(&backends::backends(&sources))
+    );
+    lone("criscope", &body)
+}
+
+fn live(sources: &Sources) -> Live {
+    let mut recent = sources.stories.recent(&sources.in_flight.calls());
+    recent.episodes.retain(|episode| episode.kind != "stop");
+    recent.episodes.truncate(STARTS);
+    Live {
+        now_unix_us: pulls::unix_us(SystemTime::now()),
+        version: env!("CRISCOPE_VERSION"),
+        host: host(),
+        uptime_ms: sources.started.elapsed().as_secs_f64() * 1e3,
+        backends: backends::backends(sources),
+        calls: calls::rows(sources),
+        starts: recent.episodes,
+        pulls: pulls::pulls(sources).in_flight,
+    }
+}
+
+fn host() -> String {
+    let name = std::fs::read_to_string("/proc/sys/kernel/hostname");
+    name.unwrap_or_default().trim().to_owned()
+}
+
+pub(super) fn html(live: &Live) -> Page {
+    let heading = format!(
+        "<h1>{} <small class=\"muted\">what goes on between the kubelet and the runtime</small></h1>",
+        Escaped(&live.host)
+    );
+    let body = format!(
+        "{}<div class=\"cols\"><div class=\"stack\">{}{}</div><div class=\"stack\">{}</div></div>",
+        facts(live),
+        in_flight(live),
+        recent_starts(live),
+        images(live)
+    );
+    framed(&nav::html("/"), &live.host, &heading, &body)
+}
+
+fn facts(live: &Live) -> String {
+    let stuck = live
+        .calls
+        .iter()
+        .filter(|row| row.stuck_percent > 0)
+        .count();
+    let stuck = match stuck {
+        0 => String::new(),
+        n => format!(" <span class=\"warn\">{n} stuck</span>"),
+    };
+    format!(
+        "<dl class=\"facts\">{}<div><dt>Calls in flight</dt><dd>{}{stuck}</dd></div>\
+         <div><dt>Running for</dt><dd>{}</dd></div><div><dt>criscope</dt><dd>{}</dd></div></dl>",
+        backends::html(&live.backends),
+        live.calls.len(),
+        units::duration(live.uptime_ms),
+        Escaped(live.version)
+    )
+}
+
+fn card(id: &str, title: &str, note: &str, content: &str) -> String {
+    format!(
+        "<section class=\"card\" aria-labelledby=\"{id}\"><header><h2 id=\"{id}\">{title}</h2><p>{note}</p></header>\
+         {content}</section>"
+    )
+}
+
+fn in_flight(live: &Live) -> String {
+    card(
+        "flight",
+        "Calls in flight",
+        "the oldest first",
+        &calls::table(&live.calls),
+    )
+}
+
+fn recent_starts(live: &Live) -> String {
+    let episodes: Vec<_> = live.starts.iter().collect();
+    if episodes.is_empty() {
+        let none = "<p class=\"none\">No pod has been started since criscope runs.</p>";
+        return card("starts", "Pod starts", "", none);
+    }
+    let failed = episodes
+        .iter()
+        .filter(|episode| episode.state == Stand::Failed)
+        .count();
+    let note = match failed {
+        0 => "the newest first".to_owned(),
+        n => format!("the newest first; <span class=\"bad\">{n} failed</span>"),
+    };
+    let more = "<p class=\"sub\"><a href=\"/debug/pods?sort=slowest\">All that are known, the slowest first</a></p>";
+    let rows = starts::rows(&episodes, live.now_unix_us);
+    card("starts", "Pod starts", &note, &format!("{rows}{more}"))
+}
+
+fn images(live: &Live) -> String {
+    card(
+        "images",
+        "Images being pulled",
+        "<a href=\"/debug/images/pulls\">and those before</a>",
+        &pulls::in_flight(&live.pulls),
+    )
+}

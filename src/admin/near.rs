@@ -1,0 +1,70 @@
+//! Names that may have been meant.
+
+use std::collections::BTreeSet;
+
+use crate::story::view::{Episode, Unknown};
+
+/// So many are named.
+const MOST: usize = 5;
+
+/// From here on names count as near (Jaro-Winkler, 1 for equal ones).
+const NEAR: f64 = 0.82;
+
+/// What is said of a pod that is not known.
+pub(super) fn unknown(namespace: &str, name: &str, episodes: &[Episode]) -> Unknown {
+    let known: BTreeSet<_> = episodes
+        .iter()
+        .map(|episode| (episode.namespace.as_str(), episode.name.as_str()))
+        .collect();
+    let mut near: Vec<_> = known
+        .iter()
+        .map(|pod| (likeness(namespace, name, *pod), pod))
+        .filter(|(likeness, _)| *likeness >= NEAR)
+        .collect();
+    near.sort_by(|a, b| b.0.total_cmp(&a.0));
+    Unknown {
+        error: format!(
+            "nothing is known of pod {namespace}/{name}; there are stories of {} other pods",
+            known.len()
+        ),
+        namespace: namespace.to_owned(),
+        name: name.to_owned(),
+        known: known.len(),
+        near: near
+            .into_iter()
+            .take(MOST)
+            .map(|(_, (namespace, name))| format!("{namespace}/{name}"))
+            .collect(),
+    }
+}
+
+/// 1 for the same name in another namespace; a part of a name, as of a deployment's pods, counts as near.
+fn likeness(namespace: &str, name: &str, pod: (&str, &str)) -> f64 {
+    let of_name = match pod.1 {
+        it if it == name => 1.0,
+        it if name.len() >= 3 && it.contains(name) => 0.95,
+        it => strsim::jaro_winkler(it, name),
+    };
+    let elsewhere = if pod.0 == namespace { 0.0 } else { 0.01 };
+    of_name - elsewhere
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::story::examples;
+
+    fn near(namespace: &str, name: &str) -> Vec<String> {
+        unknown(namespace, name, &examples::all()).near
+    }
+
+    #[test]
+    fn near_names_are_found() {
+        assert_eq!(near("default", "db-0")[0], "shop/db-0", "another namespace");
+        assert_eq!(near("shop", "web"), ["shop/web-7d4b9c6f5-x2x9k"], "a part");
+        assert_eq!(near("shop", "modle-0")[0], "shop/model-0", "a slip");
+        assert!(near("shop", "nothing-like-it").is_empty());
+        let unknown = unknown("shop", "zz", &[]);
+        assert_eq!((unknown.known, unknown.near.len()), (0, 0));
+    }
+}

@@ -1,0 +1,259 @@
+//! Images that are being pulled, and pulls that have ended.
+
+use std::fmt::Write as _;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use axum::Json;
+use axum::extract::{Query, State};
+use axum::response::{IntoResponse, Response};
+
+use super::calls::Format;
+use super::page::{Escaped, page_at};
+use super::{Sources, links};
+use crate::cri::call::PodIdentity;
+use crate::cri::outcome::code_name;
+use crate::cri::{Call, Method};
+use crate::story::view::{Pull, Pulls};
+use crate::story::{Record, units};
+
+/// Pulls that are shown of those that have ended.
+const RECENT: usize = 100;
+
+/// `/debug/images/pulls`
+pub async fn page(State(sources): State<Sources>, Query(format): Query<Format>) -> Response {
+    let pulls = pulls(&sources);
+    match format.is_json() {
+        true => Json(pulls).into_response(),
+        false => page_at("/debug/images/pulls", "Images", &html(&pulls)).into_response(),
+    }
+}
+
+/// What is known of pulls now.
+pub(super) fn pulls(sources: &Sources) -> Pulls {
+    let calls = sources.in_flight.calls();
+    let mut recent: Vec<_> = sources
+        .recorder
+        .calls()
+        .iter()
+        .filter(|record| record.method == Method::PullImage)
+        .map(ended)
+        .collect();
+    recent.sort_by_key(|pull| std::cmp::Reverse(pull.began_unix_us));
+    recent.truncate(RECENT);
+    Pulls {
+        now_unix_us: unix_us(SystemTime::now()),
+        in_flight: calls
+            .iter()
+            .filter(|call| call.method == Method::PullImage)
+            .map(|call| under_way(call))
+            .collect(),
+        recent,
+    }
+}
+
+/// Microseconds since 1970.
+pub(super) fn unix_us(time: SystemTime) -> u64 {
+    let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_micros()).unwrap_or(u64::MAX)
+}
+
+fn millis(duration: Duration) -> f64 {
+    duration.as_secs_f64() * 1e3
+}
+
+fn under_way(call: &Call) -> Pull {
+    let subject = call.subject.get();
+    let pod = subject.and_then(|s| s.pod.as_deref());
+    Pull {
+        image: text(subject.and_then(|s| s.image.as_deref())),
+        namespace: pod.map(namespace),
+        pod: pod.map(name),
+        began_unix_us: unix_us(call.started_at),
+        duration_ms: millis(call.age()),
+        outcome: "in_flight".to_owned(),
+        code: String::new(),
+        error: None,
+        backend: call.route.get().map(|route| route.backend.to_string()),
+        client: call.peer.client.name().to_owned(),
+    }
+}
+
+fn ended(record: &Record) -> Pull {
+    let pod = record.pod.as_deref();
+    Pull {
+        image: text(record.image.as_deref()),
+        namespace: pod.map(namespace),
+        pod: pod.map(name),
+        began_unix_us: unix_us(record.began),
+        duration_ms: millis(record.elapsed),
+        outcome: record.ending.name().to_owned(),
+        code: code_name(record.code).to_owned(),
+        error: record.message.as_deref().map(str::to_owned),
+        backend: record.route.as_ref().map(|route| route.backend.to_string()),
+        client: record.peer.client.name().to_owned(),
+    }
+}
+
+fn text(text: Option<&str>) -> String {
+    text.unwrap_or_default().to_owned()
+}
+
+fn namespace(pod: &PodIdentity) -> String {
+    pod.namespace.to_string()
+}
+
+fn name(pod: &PodIdentity) -> String {
+    pod.name.to_string()
+}
+
+fn html(pulls: &Pulls) -> String {
+    format!(
+        "<section class=\"card\" aria-labelledby=\"now\"><header><h2 id=\"now\">Being pulled</h2></header>{}</section>\
+         <section class=\"card\" aria-labelledby=\"then\"><header><h2 id=\"then\">Ended</h2><p>as far as the recorder \
+         remembers</p></header>{}</section>",
+        in_flight(&pulls.in_flight),
+        ended_table(&pulls.recent, pulls.now_unix_us)
+    )
+}
+
+/// The pulls under way, or that there are none.
+pub(super) fn in_flight(pulls: &[Pull]) -> String {
+    match pulls.is_empty() {
+        true => "<p class=\"none\">No image is being pulled.</p>".to_owned(),
+        false => {
+            let heads = ["Image", "For", "Since"];
+            table("Images being pulled", &heads, pulls, |html, pull| {
+                write!(html, "{}</tr>", subject(pull))
+            })
+        }
+    }
+}
+
+/// Those that have ended, or that there are none.
+fn ended_table(pulls: &[Pull], now: u64) -> String {
+    if pulls.is_empty() {
+        return "<p class=\"none\">No pull has ended yet.</p>".to_owned();
+    }
+    let heads = ["Image", "For", "Took", "Result", "Begun"];
+    table("Pulls that have ended", &heads, pulls, |html, pull| {
+        let ago = units::ago(now, pull.began_unix_us);
+        write!(
+            html,
+            "{}<td class=\"msg\">{}</td><td class=\"nw\">{ago} ago</td></tr>",
+            subject(pull),
+            result(pull)
+        )
+    })
+}
+
+fn table(
+    caption: &str,
+    heads: &[&str],
+    pulls: &[Pull],
+    row: impl Fn(&mut String, &Pull) -> std::fmt::Result,
+) -> String {
+    let mut html = format!(
+        "<div class=\"wide\" tabindex=\"0\" role=\"region\" aria-label=\"{caption}\"><table>\
+         <caption class=\"vh\">{caption}</caption><thead><tr>"
+    );
+    for head in heads {
+        let class = match *head {
+            "Took" | "Since" => " class=\"n\"",
+            _ => "",
+        };
+        let _ = write!(html, "<th scope=\"col\"{class}>{head}</th>");
+    }
+    html.push_str("</tr></thead><tbody>");
+    for pull in pulls {
+        // Writing to a String does not fail.
+        let _ = row(&mut html, pull);
+    }
+    html.push_str("</tbody></table></div>");
+    html
+}
+
+/// The cells that every pull has.
+fn subject(pull: &Pull) -> String {
+    let pod = match (&pull.namespace, &pull.pod) {
+        (Some(namespace), Some(pod)) => links::pod(namespace, pod),
+        _ => Escaped(&pull.client).to_string(),
+    };
+    let image = match pull.image.as_str() {
+        "" => "<span class=\"muted\">not known</span>".to_owned(),
+        image => Escaped(image).to_string(),
+    };
+    format!(
+        "<tr><th scope=\"row\" class=\"name\">{image}</th><td class=\"name\">{pod}</td><td class=\"n\">{}</td>",
+        units::duration(pull.duration_ms)
+    )
+}
+
+fn result(pull: &Pull) -> String {
+    match pull.outcome.as_str() {
+        "ok" => "<span class=\"good\">✓ ok</span>".to_owned(),
+        _ => format!(
+            "<span class=\"bad\">✗ {}</span> <span class=\"sub\">{}</span>",
+            Escaped(&pull.code),
+            Escaped(pull.error.as_deref().unwrap_or_default())
+        ),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::cri::call::Subject;
+    use crate::cri::outcome::{Ending, Outcome, Source};
+
+    fn call() -> Call {
+        let call = Call::example(Method::PullImage);
+        let pod = PodIdentity {
+            namespace: "shop".into(),
+            name: "<web>".into(),
+            ..PodIdentity::default()
+        };
+        let _ = call.subject.set(Subject {
+            pod: Some(Arc::new(pod)),
+            image: Some("r.example/<img>:1".into()),
+            ..Subject::default()
+        });
+        call
+    }
+
+    #[test]
+    fn pulls_are_told_while_they_run_and_afterwards() {
+        let call = call();
+        let running = under_way(&call);
+        assert_eq!(running.outcome, "in_flight");
+        assert_eq!(running.image, "r.example/<img>:1");
+        let outcome = Outcome {
+            ending: Ending::Error,
+            code: tonic::Code::NotFound,
+            source: Source::Backend,
+            message: Some(Arc::from("no such <image>")),
+            elapsed: Duration::from_millis(1500),
+        };
+        let done = ended(&Record::of(&call, &outcome));
+        assert_eq!(
+            (done.code.as_str(), done.duration_ms),
+            ("NOT_FOUND", 1500.0)
+        );
+        let html = html(&Pulls {
+            now_unix_us: done.began_unix_us + 5_000_000,
+            in_flight: vec![running],
+            recent: vec![done],
+        });
+        assert_eq!(html.matches("r.example/&lt;img&gt;:1").count(), 2, "{html}");
+        assert!(html.contains("✗ NOT_FOUND"), "{html}");
+        assert!(html.contains("no such &lt;image&gt;") && html.contains("1.50 s"));
+        assert!(!html.contains("<img"));
+    }
+
+    #[test]
+    fn none_is_said_to_be_none() {
+        let html = html(&Pulls::default());
+        assert!(html.contains("No image is being pulled") && html.contains("No pull has ended"));
+    }
+}

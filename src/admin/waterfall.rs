@@ -1,0 +1,273 @@
+//! Bars: the parts of a start one after the other, and calls at their place in time. They are drawn as SVG with
+//! percentages, so that they need neither a script nor an inline style; each has its numbers as text too.
+
+use std::fmt::Write as _;
+
+use super::page::Escaped;
+use crate::story::units;
+use crate::story::view::{Episode, Phase};
+
+/// Name, class and word of each phase. The class says how it is painted in `style.css`.
+const PHASES: [(&str, &str, &str); 10] = [
+    ("sandbox", "sandbox", "sandbox"),
+    ("network", "network", "network"),
+    ("image_pull", "pull", "image pull"),
+    ("container_create", "create", "create"),
+    ("container_start", "start", "start"),
+    ("container_stop", "cstop", "stop container"),
+    ("sandbox_stop", "sstop", "stop sandbox"),
+    ("container_remove", "cremove", "remove container"),
+    ("sandbox_remove", "sremove", "remove sandbox"),
+    ("outside_cri", "outside", "outside CRI"),
+];
+
+/// Those of a start, for the legend of a list.
+pub(super) const OF_STARTS: [&str; 6] = [
+    "sandbox",
+    "network",
+    "image_pull",
+    "container_create",
+    "container_start",
+    "outside_cri",
+];
+
+/// Textures, so that phases differ by more than colour. Referred to in `style.css`; one set for a whole page.
+pub(super) const PATTERNS: &str = include_str!("patterns.svg");
+
+/// Class and word of a phase.
+pub(super) fn look(phase: &str) -> (&'static str, &str) {
+    PHASES
+        .iter()
+        .find(|(name, _, _)| *name == phase)
+        .map_or(("other", phase), |(_, class, word)| (class, word))
+}
+
+/// The phase that a call is painted as.
+pub(super) fn phase_of(method: &str) -> &'static str {
+    match method {
+        "RunPodSandbox" => "sandbox",
+        "PullImage" => "image_pull",
+        "CreateContainer" => "container_create",
+        "StartContainer" => "container_start",
+        "StopContainer" => "container_stop",
+        "StopPodSandbox" => "sandbox_stop",
+        "RemoveContainer" => "container_remove",
+        "RemovePodSandbox" => "sandbox_remove",
+        _ => "other",
+    }
+}
+
+/// What the textures mean.
+pub(super) fn legend<'a>(phases: impl IntoIterator<Item = &'a str>) -> String {
+    let mut html = String::from("<ul class=\"legend\" aria-label=\"Legend of the bars\">");
+    for phase in phases {
+        let (class, word) = look(phase);
+        let _ = write!(
+            html,
+            "<li><svg class=\"key\" width=\"18\" height=\"10\" aria-hidden=\"true\">\
+             <rect class=\"ph {class}\" width=\"18\" height=\"10\"/></svg>{}</li>",
+            Escaped(word)
+        );
+    }
+    html.push_str("</ul>");
+    html
+}
+
+/// The length that all bars of a list are drawn on.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Scale {
+    /// Milliseconds at the right end.
+    pub(super) end: f64,
+}
+
+/// Bars this many times as long as the middle one are cut: otherwise one start of half an hour makes all others dots.
+const LONGEST: f64 = 8.0;
+
+impl Scale {
+    /// A scale that fits these durations, in milliseconds, and ends at a round number.
+    pub(super) fn fitting(durations: impl IntoIterator<Item = f64>) -> Self {
+        let mut durations: Vec<_> = durations.into_iter().filter(|ms| *ms > 0.0).collect();
+        durations.sort_by(f64::total_cmp);
+        let longest = durations.last().copied().unwrap_or(1000.0);
+        let middle = durations
+            .get(durations.len() / 2)
+            .copied()
+            .unwrap_or(longest);
+        // One that is only a little longer than that is drawn as it is.
+        let end = match middle * LONGEST {
+            cut if longest > 2.0 * cut => cut,
+            _ => longest,
+        };
+        Self { end: round_up(end) }
+    }
+
+    /// A scale that ends exactly here.
+    pub(super) fn to(ms: f64) -> Self {
+        Self { end: ms.max(0.001) }
+    }
+
+    /// A place on it, in percent.
+    fn percent(self, ms: f64) -> f64 {
+        (ms / self.end * 100.0).clamp(0.0, 100.0)
+    }
+
+    /// Numbers at the quarters.
+    pub(super) fn axis(self) -> String {
+        let mut html = String::from("<div class=\"axis\" aria-hidden=\"true\">");
+        for quarter in 0..=4 {
+            let text = match quarter {
+                0 => "0".to_owned(),
+                quarter => units::duration(self.end * f64::from(quarter) / 4.0),
+            };
+            let _ = write!(html, "<span>{text}</span>");
+        }
+        html.push_str("</div>");
+        html
+    }
+}
+
+/// The next of 1, 2, 4, 6, 8, 10, 20, 40, ..., above a minute in minutes: quarters of these are easily read.
+fn round_up(ms: f64) -> f64 {
+    let mut step = if ms > 60_000.0 { 60_000.0 } else { 1.0 };
+    loop {
+        let nice = [1.0, 2.0, 4.0, 6.0, 8.0];
+        if let Some(nice) = nice.iter().find(|nice| step * **nice >= ms) {
+            return step * nice;
+        }
+        step *= 10.0;
+        if step > 1e15 {
+            return ms;
+        }
+    }
+}
+
+/// The phases of an episode, one after the other, on a scale.
+pub(super) fn stacked(episode: &Episode, scale: Scale) -> String {
+    let total: f64 = episode.phases.iter().map(|phase| phase.ms).sum();
+    let cut = total > scale.end * 1.001;
+    // Of one that is too long the parts keep their proportions.
+    let scale_of_parts = if cut { Scale::to(total) } else { scale };
+    let mut html = format!(
+        "<svg class=\"bar\" width=\"100%\" height=\"14\" role=\"img\" aria-label=\"{}\">",
+        Escaped(in_words(&episode.phases, cut))
+    );
+    let mut at = 0.0;
+    for phase in &episode.phases {
+        let (class, word) = look(&phase.phase);
+        rect(
+            &mut html,
+            &format!("ph {class}"),
+            (at, phase.ms),
+            scale_of_parts,
+            &format!("{word}: {}", units::duration(phase.ms)),
+        );
+        at += phase.ms;
+    }
+    if cut {
+        html.push_str("<svg x=\"100%\" overflow=\"visible\"><path class=\"cut\" d=\"M-16 -1l6 8l-6 8h5l6-8l-6-8z\"/></svg>");
+    }
+    html.push_str("</svg>");
+    html
+}
+
+/// `sandbox 330 ms, network 9.50 s`, the longest first.
+pub(super) fn in_words(phases: &[Phase], cut: bool) -> String {
+    let mut phases: Vec<_> = phases.iter().filter(|phase| phase.ms > 0.0).collect();
+    phases.sort_by(|a, b| b.ms.total_cmp(&a.ms));
+    let words: Vec<_> = phases
+        .iter()
+        .map(|phase| format!("{} {}", look(&phase.phase).1, units::duration(phase.ms)))
+        .collect();
+    let mut text = words.join(", ");
+    if text.is_empty() {
+        text.push_str("no time yet");
+    }
+    if cut {
+        text.push_str("; longer than the scale");
+    }
+    text
+}
+
+/// One bar at its place. `class` is that of a phase, with what else there is to say.
+pub(super) fn placed(class: &str, at: f64, ms: f64, scale: Scale, words: &str) -> String {
+    let mut html = format!(
+        "<svg class=\"bar\" width=\"100%\" height=\"12\" role=\"img\" aria-label=\"{}\">",
+        Escaped(words)
+    );
+    rect(&mut html, &format!("ph {class}"), (at, ms), scale, words);
+    html.push_str("</svg>");
+    html
+}
+
+/// How much of a deadline is used.
+pub(super) fn gauge(percent: u64, words: &str) -> String {
+    let class = match percent {
+        90.. => "high",
+        50..90 => "half",
+        _ => "low",
+    };
+    format!(
+        "<svg class=\"gauge\" width=\"100%\" height=\"6\" role=\"img\" aria-label=\"{}\">\
+         <rect class=\"track\" width=\"100%\" height=\"6\" rx=\"3\"/>\
+         <rect class=\"{class}\" width=\"{}%\" height=\"6\" rx=\"3\"/></svg>",
+        Escaped(words),
+        percent.min(100)
+    )
+}
+
+fn rect(html: &mut String, class: &str, (at, ms): (f64, f64), scale: Scale, title: &str) {
+    let from = scale.percent(at);
+    let width = scale.percent(at + ms) - from;
+    // What took next to no time is a thin line, not nothing.
+    let (from, width) = (from.min(99.7), width.max(0.3));
+    let _ = write!(
+        html,
+        "<rect class=\"{class}\" x=\"{from:.2}%\" width=\"{width:.2}%\" height=\"100%\"><title>{}</title></rect>",
+        Escaped(title)
+    );
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::story::examples;
+
+    #[test]
+    fn scales_end_at_round_numbers_and_one_giant_does_not_hide_the_rest() {
+        assert_eq!(Scale::fitting([14_200.0]).end, 20_000.0);
+        assert_eq!(Scale::fitting([900.0, 1100.0, 1500.0]).end, 2000.0);
+        assert_eq!(Scale::fitting([]).end, 1000.0);
+        assert_eq!(Scale::fitting([130_000.0]).end, 240_000.0);
+        let scale = Scale::fitting([1000.0, 1100.0, 1200.0, 1_800_000.0]);
+        assert_eq!(scale.end, 10_000.0);
+        assert!(round_up(f64::MAX).is_finite());
+    }
+
+    #[test]
+    fn the_parts_fill_their_bar() {
+        let episode = examples::slow_cni();
+        let html = stacked(&episode, Scale::fitting([episode.duration_ms]));
+        assert!(html.contains("aria-label=\"network 9.50 s, image pull 3.20 s,"));
+        // 330 ms of 20 s, and the network after it.
+        assert!(html.contains("class=\"ph sandbox\" x=\"0.00%\" width=\"1.65%\""));
+        assert!(html.contains("class=\"ph network\" x=\"1.65%\" width=\"47.50%\""));
+        assert!(!html.contains("class=\"cut\""));
+        let html = stacked(&episode, Scale::to(1000.0));
+        assert!(html.contains("class=\"cut\"") && html.contains("longer than the scale"));
+    }
+
+    #[test]
+    fn foreign_phases_stay_text() {
+        let html = stacked(&examples::hostile(), Scale::to(6.0));
+        assert!(!html.contains("<script"), "{html}");
+        assert!(html.contains("&quot;&gt;&lt;script&gt;"));
+    }
+
+    #[test]
+    fn every_phase_has_its_paint() {
+        for (_, class, _) in PHASES {
+            let rule = format!(".{class}{{fill:");
+            assert!(super::super::page::STYLE.contains(&rule), "{rule}");
+        }
+    }
+}

@@ -1,0 +1,218 @@
+//! Where the running criscope is, for the commands that read from it.
+
+use std::future::Future;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+use bytes::Bytes;
+use http::StatusCode;
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
+use serde::de::DeserializeOwned;
+
+use super::Failure;
+use super::http::{AskError, get};
+use crate::config::{Config, ConfigErrors, Overrides};
+
+/// Where it is if nothing else is said.
+const USUAL: &str = "127.0.0.1:9478";
+
+/// What may stand in a path segment or a value as it is (RFC 3986, unreserved).
+const PLAIN: &AsciiSet = &NON_ALPHANUMERIC
+    .remove(b'-')
+    .remove(b'.')
+    .remove(b'_')
+    .remove(b'~');
+
+/// The address of the admin endpoint.
+#[derive(Clone, Debug, Default, clap::Args)]
+pub(super) struct AdminArgs {
+    /// Address of the running criscope's admin endpoint [default: admin.listen of --config, or 127.0.0.1:9478]
+    #[arg(long, value_name = "ADDR", env = "CRISCOPE_ADMIN")]
+    admin: Option<String>,
+    /// Configuration file that the running criscope has, to find its address
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+}
+
+impl AdminArgs {
+    /// Where to ask.
+    ///
+    /// # Errors
+    /// If the configuration is wrong, or has no endpoint.
+    pub(super) fn endpoint(&self) -> Result<Endpoint, Failure> {
+        let address = match (&self.admin, &self.config) {
+            (Some(address), _) if !address.is_empty() => {
+                let address = address.strip_prefix("http://").unwrap_or(address);
+                address.trim_end_matches('/').to_owned()
+            }
+            (_, Some(file)) => configured(file)??,
+            _ => USUAL.to_owned(),
+        };
+        Ok(Endpoint { address })
+    }
+}
+
+fn configured(file: &Path) -> Result<Result<String, AskError>, ConfigErrors> {
+    let loaded = Config::load(Some(file), &Overrides::default())?;
+    Ok(match loaded.config.admin.listen {
+        Some(address) => Ok(address.to_string()),
+        None => Err(AskError::Off(file.to_owned())),
+    })
+}
+
+/// An admin endpoint.
+#[derive(Clone, Debug)]
+pub(super) struct Endpoint {
+    address: String,
+}
+
+impl Endpoint {
+    /// The address, to be shown.
+    pub(super) fn address(&self) -> &str {
+        &self.address
+    }
+
+    /// A page's bytes; `None` with the bytes if there is none with HTTP status 404.
+    async fn page(&self, path: &str) -> Result<Result<Bytes, Bytes>, AskError> {
+        let answer = get(&self.address, path).await?;
+        match answer.status {
+            StatusCode::OK => Ok(Ok(answer.body)),
+            StatusCode::NOT_FOUND => Ok(Err(answer.body)),
+            status => Err(AskError::Status {
+                address: self.address.clone(),
+                path: path.to_owned(),
+                status,
+            }),
+        }
+    }
+
+    /// A page that is always there.
+    ///
+    /// # Errors
+    /// If it is not.
+    pub(super) async fn bytes(&self, path: &str) -> Result<Bytes, AskError> {
+        self.page(path).await?.map_err(|_| self.no_page(path))
+    }
+
+    /// A page that is always there, as a value.
+    ///
+    /// # Errors
+    /// If it is not, or is not of this form.
+    pub(super) async fn json<T: DeserializeOwned>(&self, path: &str) -> Result<T, AskError> {
+        self.parse(path, &self.bytes(path).await?)
+    }
+
+    /// A page that may not be there: its bytes, or what is said in its place.
+    ///
+    /// # Errors
+    /// If there is no answer, or a 404 that does not say what was looked for.
+    pub(super) async fn or_else<T: DeserializeOwned>(
+        &self,
+        path: &str,
+    ) -> Result<Result<Bytes, T>, AskError> {
+        Ok(match self.page(path).await? {
+            Ok(bytes) => Ok(bytes),
+            // Without a body it is the router that knows no such page.
+            Err(bytes) => Err(serde_json::from_slice(&bytes).map_err(|_| self.no_page(path))?),
+        })
+    }
+
+    /// The bytes of a page as a value.
+    ///
+    /// # Errors
+    /// If they are something else.
+    pub(super) fn parse<T: DeserializeOwned>(
+        &self,
+        path: &str,
+        bytes: &[u8],
+    ) -> Result<T, AskError> {
+        serde_json::from_slice(bytes).map_err(|source| AskError::Json {
+            address: self.address.clone(),
+            path: path.to_owned(),
+            source,
+        })
+    }
+
+    fn no_page(&self, path: &str) -> AskError {
+        AskError::NoPage {
+            address: self.address.clone(),
+            path: path.to_owned(),
+        }
+    }
+}
+
+/// Text as a part of a path or a query.
+pub(super) fn encoded(text: &str) -> impl std::fmt::Display + '_ {
+    utf8_percent_encode(text, PLAIN)
+}
+
+/// Does it to its end on this thread.
+///
+/// # Errors
+/// What it fails with, or that there is no runtime to be had.
+pub(super) fn block_on<T>(work: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
+    tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?
+        .block_on(work)
+}
+
+/// Writes an answer as it came.
+///
+/// # Errors
+/// If it cannot be written.
+pub(super) fn print_json(bytes: &[u8]) -> io::Result<()> {
+    let mut out = io::stdout().lock();
+    out.write_all(bytes)?;
+    out.write_all(b"\n")?;
+    out.flush()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn address(args: &AdminArgs) -> String {
+        args.endpoint().expect("an endpoint").address
+    }
+
+    fn config(text: &str) -> (tempfile::TempDir, AdminArgs) {
+        let dir = tempfile::tempdir().expect("dir");
+        let file = dir.path().join("criscope.toml");
+        let text = format!(
+            "{text}\n[backends.a]\nkind = \"upstream\"\nendpoint = \"unix:///run/a.sock\"\n"
+        );
+        std::fs::write(&file, text).expect("written");
+        let args = AdminArgs {
+            admin: None,
+            config: Some(file),
+        };
+        (dir, args)
+    }
+
+    #[test]
+    fn the_address_is_found() {
+        let mut args = AdminArgs::default();
+        assert_eq!(address(&args), USUAL);
+        args.admin = Some("http://localhost:1234/".to_owned());
+        assert_eq!(address(&args), "localhost:1234");
+        let (_dir, mut args) = config("[admin]\nlisten = \"127.0.0.1:7777\"\n");
+        assert_eq!(address(&args), "127.0.0.1:7777");
+        args.admin = Some("10.0.0.1:1".to_owned());
+        assert_eq!(address(&args), "10.0.0.1:1", "the flag wins");
+    }
+
+    #[test]
+    fn there_may_be_none() {
+        let (_dir, args) = config("[admin]\nlisten = \"off\"\n");
+        let error = args.endpoint().expect_err("off");
+        assert!(error.to_string().contains("\"off\" in"), "{error}");
+        let (_dir, args) = config("[admin]\nlistn = 1\n");
+        assert!(matches!(args.endpoint(), Err(Failure::Config(_))));
+    }
+
+    #[test]
+    fn names_cannot_leave_their_place() {
+        assert_eq!(encoded("a/b?c d").to_string(), "a%2Fb%3Fc%20d");
+    }
+}

@@ -1,0 +1,119 @@
+//! `criscope calls`: what goes on now, like top.
+
+use std::io::{self, IsTerminal, Write};
+use std::time::Duration;
+
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::time::{MissedTickBehavior, interval};
+
+use super::Failure;
+use super::ask::{AdminArgs, Endpoint, block_on, print_json};
+use super::http::AskError;
+use super::output;
+use super::render::calls::screen;
+use super::screen::Screen;
+use super::smoke::duration;
+use crate::cri::visible::visible;
+use crate::story::tables::RpcTable;
+use crate::story::view::Running;
+
+/// Columns where there is no terminal to ask.
+const COLUMNS: usize = 120;
+
+/// The fastest that is drawn.
+const SHORTEST: Duration = Duration::from_millis(100);
+
+const CALLS: &str = "/debug/calls?format=json";
+const METHODS: &str = "/debug/rpcz?format=json";
+
+/// Show calls in flight and rates per method, like top
+///
+/// Reads from the running criscope. On a terminal it goes on until Ctrl-C; otherwise it prints once.
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {
+    #[command(flatten)]
+    admin: AdminArgs,
+    /// Print once
+    #[arg(long)]
+    once: bool,
+    /// Time between two looks (500ms, 1s)
+    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = duration)]
+    interval: Duration,
+    /// Print the JSON of /debug/calls, once
+    #[arg(long)]
+    json: bool,
+}
+
+pub(super) fn run(args: &Args) -> Result<(), Failure> {
+    let endpoint = args.admin.endpoint()?;
+    block_on(async {
+        if args.json {
+            return Ok(print_json(&endpoint.bytes(CALLS).await?)?);
+        }
+        if args.once || !io::stdout().is_terminal() {
+            let text = look(&endpoint, None).await?;
+            let mut out = io::stdout().lock();
+            out.write_all(text.as_bytes())?;
+            return Ok(out.flush()?);
+        }
+        watch(&endpoint, args.interval.max(SHORTEST)).await
+    })
+}
+
+/// One look, as text of at most so many lines.
+async fn look(endpoint: &Endpoint, height: Option<usize>) -> Result<String, AskError> {
+    let calls: Vec<Running> = endpoint.json(CALLS).await?;
+    let table: RpcTable = endpoint.json(METHODS).await?;
+    let look = output::look(COLUMNS);
+    Ok(screen(endpoint.address(), &calls, &table, look, height))
+}
+
+/// Draws until somebody has seen enough. A criscope that goes away meanwhile is waited for.
+async fn watch(endpoint: &Endpoint, period: Duration) -> Result<(), Failure> {
+    let mut ends = Ends::new()?;
+    // What is wrong from the start is told on the screen that stays.
+    look(endpoint, None).await?;
+    let screen = Screen::take()?;
+    let mut ticks = interval(period);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        let drawn = async {
+            ticks.tick().await;
+            let text = match look(endpoint, Some(height())).await {
+                Ok(text) => text,
+                Err(error) => format!("{}\n\nasking again\n", visible(&error.to_string())),
+            };
+            screen.draw(&text)
+        };
+        tokio::select! {
+            drawn = drawn => drawn?,
+            () = ends.any() => return Ok(()),
+        }
+    }
+}
+
+fn height() -> usize {
+    terminal_size::terminal_size_of(io::stdout()).map_or(24, |(_, height)| usize::from(height.0))
+}
+
+/// The signals that end it.
+struct Ends([Signal; 3]);
+
+impl Ends {
+    fn new() -> io::Result<Self> {
+        Ok(Self([
+            signal(SignalKind::interrupt())?,
+            signal(SignalKind::terminate())?,
+            signal(SignalKind::hangup())?,
+        ]))
+    }
+
+    async fn any(&mut self) {
+        let [a, b, c] = &mut self.0;
+        tokio::select! {
+            _ = a.recv() => {}
+            _ = b.recv() => {}
+            _ = c.recv() => {}
+        }
+    }
+}

@@ -1,0 +1,151 @@
+//! `criscope explain`: why was this pod slow, or never up?
+
+use std::io::{self, Write};
+
+use super::Failure;
+use super::ask::{AdminArgs, block_on, encoded, print_json};
+use super::output;
+use super::render::explain::story;
+use crate::story::view::{PodStory, Unknown};
+
+/// Columns where there is no terminal to ask.
+const COLUMNS: usize = 80;
+
+/// The namespace of a name without one.
+const DEFAULT: &str = "default";
+
+/// Say why a pod was slow, or is not up
+///
+/// The first line says where the time went or what failed; below it stand the calls in time. Reads from the running
+/// criscope. Exits with 1 if nothing is known of the pod.
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {
+    /// The pod: NAMESPACE/POD, POD (of the namespace default), or pod/POD with -n
+    #[arg(value_name = "POD")]
+    pod: String,
+    #[command(flatten)]
+    admin: AdminArgs,
+    /// The pod's namespace
+    #[arg(long, short, value_name = "NS")]
+    namespace: Option<String>,
+    /// Only the pod with this uid, of several that had the name
+    #[arg(long, value_name = "UID")]
+    uid: Option<String>,
+    /// Show all episodes that are remembered, not only the one that matters most
+    #[arg(long)]
+    all: bool,
+    /// Print the JSON of /debug/pods/NAMESPACE/POD
+    #[arg(long)]
+    json: bool,
+}
+
+/// Why a pod cannot be explained.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The argument names no pod.
+    #[error("{0:?} is no pod: write NAMESPACE/POD, or POD with -n NAMESPACE")]
+    NoPod(String),
+    /// Two namespaces.
+    #[error("the pod is said to be in {0:?} and in {1:?}")]
+    Namespaces(String, String),
+    /// Nothing is remembered of it.
+    #[error("{}", what(.0))]
+    Unknown(Unknown),
+}
+
+impl Error {
+    /// What may have been meant.
+    pub(super) fn hint(&self) -> Option<String> {
+        match self {
+            Self::NoPod(_) | Self::Namespaces(..) => None,
+            Self::Unknown(unknown) if unknown.near.is_empty() => Some(
+                "only pods whose calls went through this criscope are known: see criscope pods"
+                    .to_owned(),
+            ),
+            Self::Unknown(unknown) => Some(format!("did you mean {}?", unknown.near.join(", "))),
+        }
+    }
+}
+
+fn what(unknown: &Unknown) -> &str {
+    &unknown.error
+}
+
+pub(super) fn run(args: &Args) -> Result<(), Failure> {
+    let (namespace, name) = pod(&args.pod, args.namespace.as_deref())?;
+    let endpoint = args.admin.endpoint()?;
+    let mut path = format!(
+        "/debug/pods/{}/{}?format=json",
+        encoded(&namespace),
+        encoded(&name)
+    );
+    if let Some(uid) = &args.uid {
+        path.push_str(&format!("&uid={}", encoded(uid)));
+    }
+    let found = block_on(async { Ok(endpoint.or_else::<Unknown>(&path).await?) })?;
+    let bytes = found.map_err(Error::Unknown)?;
+    if args.json {
+        return Ok(print_json(&bytes)?);
+    }
+    let told: PodStory = endpoint.parse(&path, &bytes)?;
+    let mut out = io::stdout().lock();
+    out.write_all(story(&told, args.all, output::look(COLUMNS)).as_bytes())?;
+    Ok(out.flush()?)
+}
+
+/// Namespace and name from `NAMESPACE/POD`, `POD` or, as kubectl has it, `pod/POD`.
+fn pod(text: &str, namespace: Option<&str>) -> Result<(String, String), Error> {
+    let parts: Vec<_> = text.split('/').collect();
+    let (said, name) = match parts[..] {
+        [name] => (None, name),
+        ["pod" | "pods" | "po", name] => (None, name),
+        [namespace, name] => (Some(namespace), name),
+        _ => return Err(Error::NoPod(text.to_owned())),
+    };
+    if name.is_empty() || said == Some("") {
+        return Err(Error::NoPod(text.to_owned()));
+    }
+    match (said, namespace) {
+        (Some(a), Some(b)) if a != b => Err(Error::Namespaces(b.to_owned(), a.to_owned())),
+        (a, b) => Ok((a.or(b).unwrap_or(DEFAULT).to_owned(), name.to_owned())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pods_are_named_as_kubectl_names_them() {
+        let read = |text, namespace| pod(text, namespace).map(|(a, b)| format!("{a} {b}")).ok();
+        let some = |text: &str| Some(text.to_owned());
+        assert_eq!(read("shop/web", None), some("shop web"));
+        assert_eq!(read("web", None), some("default web"));
+        assert_eq!(read("web", Some("shop")), some("shop web"));
+        assert_eq!(read("pod/web", Some("shop")), some("shop web"));
+        assert_eq!(read("pod/web", None), some("default web"));
+        assert_eq!(read("shop/web", Some("shop")), some("shop web"));
+        for (bad, namespace) in [
+            ("", None),
+            ("a/b/c", None),
+            ("/b", None),
+            ("a/", None),
+            ("a/b", Some("c")),
+        ] {
+            assert!(pod(bad, namespace).is_err(), "{bad:?} {namespace:?}");
+        }
+    }
+
+    #[test]
+    fn who_is_not_known_may_have_near_names() {
+        let mut unknown = Unknown {
+            error: "nothing is known".to_owned(),
+            ..Unknown::default()
+        };
+        let hint = |unknown: &Unknown| Error::Unknown(unknown.clone()).hint().expect("a hint");
+        assert!(hint(&unknown).contains("criscope pods"));
+        unknown.near = vec!["shop/web".to_owned(), "shop/db".to_owned()];
+        assert_eq!(hint(&unknown), "did you mean shop/web, shop/db?");
+    }
+}

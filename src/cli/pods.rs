@@ -1,0 +1,81 @@
+//! `criscope pods`: recent starts of pods, the slowest first.
+
+use std::io::{self, IsTerminal, Write};
+
+use super::Failure;
+use super::ask::{AdminArgs, block_on, encoded, print_json};
+use super::output;
+use super::render::pods::table;
+use crate::story::view::Recent;
+
+/// Columns where there is no terminal to ask.
+const COLUMNS: usize = 80;
+
+/// Show recent starts and restarts, the slowest first
+///
+/// Reads from the running criscope.
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {
+    #[command(flatten)]
+    admin: AdminArgs,
+    /// Only so many
+    #[arg(long, value_name = "N", default_value_t = 20)]
+    slowest: usize,
+    /// Only those of this namespace
+    #[arg(long, short, value_name = "NS")]
+    namespace: Option<String>,
+    /// Only those that failed, or in which a call failed
+    #[arg(long)]
+    failed: bool,
+    /// Print the JSON of /debug/pods
+    #[arg(long)]
+    json: bool,
+}
+
+pub(super) fn run(args: &Args) -> Result<(), Failure> {
+    let endpoint = args.admin.endpoint()?;
+    let path = path(args);
+    let bytes = block_on(async { Ok(endpoint.bytes(&path).await?) })?;
+    if args.json {
+        return Ok(print_json(&bytes)?);
+    }
+    let recent: Recent = endpoint.parse(&path, &bytes)?;
+    let mut out = io::stdout().lock();
+    if recent.episodes.is_empty() {
+        writeln!(out, "{}", nothing(args))?;
+    } else {
+        let look = output::look(COLUMNS);
+        let text = table(&recent, look, out.is_terminal());
+        out.write_all(text.as_bytes())?;
+    }
+    Ok(out.flush()?)
+}
+
+fn path(args: &Args) -> String {
+    let mut path = format!(
+        "/debug/pods?format=json&sort=slowest&kind=start,restart&limit={}",
+        args.slowest
+    );
+    if let Some(namespace) = &args.namespace {
+        path.push_str(&format!("&namespace={}", encoded(namespace)));
+    }
+    if args.failed {
+        path.push_str("&failed=true");
+    }
+    path
+}
+
+/// Why there is nothing to show.
+fn nothing(args: &Args) -> String {
+    let which = if args.failed {
+        "No start has failed"
+    } else {
+        "No pod has been started"
+    };
+    let whose = args
+        .namespace
+        .as_ref()
+        .map(|it| format!(" in namespace {}", crate::cri::visible::visible(it)))
+        .unwrap_or_default();
+    format!("{which}{whose} that criscope remembers.")
+}

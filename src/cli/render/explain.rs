@@ -1,0 +1,388 @@
+//! The story of a pod: where the time went in one sentence, then the calls as a waterfall.
+
+use std::fmt::Write as _;
+
+use super::{Ink, Paper, image, pad, pod};
+use crate::smoke::waterfall::Look;
+use crate::story::units;
+use crate::story::view::{Call, Detail, Episode, PodStory, State};
+
+/// Columns of a time.
+const TIME: usize = 8;
+
+/// One line of the waterfall.
+struct Line {
+    at: f64,
+    took: f64,
+    ink: Ink,
+    /// Always shown.
+    name: String,
+    /// Shown as far as there is room, its end first.
+    about: String,
+    /// Indented and dim.
+    detail: bool,
+    /// What went wrong, to be written below.
+    error: Option<String>,
+}
+
+impl Line {
+    /// Name and what it is about, in at most so many columns.
+    fn label(&self, columns: usize, paper: Paper) -> String {
+        let name = paper.cut(&self.name, columns);
+        let left = columns.saturating_sub(name.chars().count() + 1);
+        let whole = self.about.chars().count();
+        // A few letters of something longer would say nothing.
+        match whole == 0 || left < whole.min(6) {
+            true => name,
+            false => format!("{name} {}", paper.cut_front(&self.about, left)),
+        }
+    }
+}
+
+/// The story; of all episodes, or of the one that matters.
+pub(crate) fn story(story: &PodStory, all: bool, look: Look) -> String {
+    let paper = Paper::new(look);
+    let shown: Vec<_> = match all {
+        true => story.episodes.iter().collect(),
+        false => matters(story).into_iter().collect(),
+    };
+    let mut text = String::new();
+    let headline = shown
+        .first()
+        .filter(|_| shown.len() == 1)
+        .map_or(&story.headline, |episode| &episode.headline);
+    // One line, however long: the first is what scripts and people take.
+    let _ = writeln!(text, "{}", paper.ink(Ink::Bold, &paper.text(headline)));
+    for episode in &shown {
+        text.push('\n');
+        if shown.len() > 1 {
+            let _ = writeln!(
+                text,
+                "{}",
+                paper.ink(Ink::Bold, &paper.text(&episode.headline))
+            );
+        }
+        write_episode(&mut text, story, episode, paper);
+    }
+    others(&mut text, story, &shown, paper);
+    text
+}
+
+/// The episode that the headline of the story is of: the newest of those, or the newest of all.
+fn matters(story: &PodStory) -> Option<&Episode> {
+    let mut newest_first = story.episodes.iter().rev();
+    newest_first
+        .clone()
+        .find(|episode| episode.headline == story.headline)
+        .or_else(|| newest_first.next())
+}
+
+fn write_episode(text: &mut String, story: &PodStory, episode: &Episode, paper: Paper) {
+    about(text, story, episode, paper);
+    phases(text, episode, paper);
+    waterfall(text, episode, paper);
+    exits(text, story.now_unix_us, episode, paper);
+}
+
+/// Which pod, what, when, and the ids by which it is found elsewhere.
+fn about(text: &mut String, story: &PodStory, episode: &Episode, paper: Paper) {
+    let mut how = vec![what(episode), word(episode.state).to_owned()];
+    if episode.failures > 0 {
+        how.push(format!("{} failed", calls(episode.failures)));
+    }
+    if episode.retries > 0 {
+        how.push(format!("{} made again", calls(episode.retries)));
+    }
+    let name = pod(&episode.namespace, &episode.name);
+    for (head, line) in [("pod", name), ("what", how.join(", "))] {
+        let line = paper.cut(&line, paper.width() - TIME);
+        let ink = if head == "pod" {
+            Ink::Bold
+        } else {
+            ink_of_state(episode.state)
+        };
+        let head = paper.ink(Ink::Dim, &pad(head, TIME));
+        let _ = writeln!(text, "{head}{}", paper.ink(ink, &line));
+    }
+    let mut when = units::rfc3339(episode.began_unix_us);
+    let ago = units::ago(story.now_unix_us, episode.began_unix_us);
+    let _ = match ago.as_str() {
+        "now" => write!(when, ", now"),
+        ago => write!(when, ", {ago} ago"),
+    };
+    let mut facts = vec![
+        format!("began   {when}"),
+        format!("took    {}", units::duration(episode.duration_ms)),
+        format!("uid     {}", episode.uid),
+        format!("trace   {}", episode.trace_id),
+    ];
+    if let Some(sandbox) = &episode.sandbox_id {
+        facts.push(format!("sandbox {sandbox}"));
+    }
+    if !episode.handler.is_empty() {
+        facts.push(format!("handler {}", episode.handler));
+    }
+    for fact in facts {
+        let fact = paper.cut(&fact, paper.width());
+        let _ = writeln!(text, "{}", paper.ink(Ink::Dim, &fact));
+    }
+}
+
+fn calls(n: u32) -> String {
+    match n {
+        1 => "1 call".to_owned(),
+        n => format!("{n} calls"),
+    }
+}
+
+fn what(episode: &Episode) -> String {
+    match (episode.kind.as_str(), &episode.container) {
+        ("restart", Some(container)) => {
+            format!("restart {} of container {container}", episode.attempt)
+        }
+        ("start", _) if episode.attempt > 0 => format!("start, sandbox {}", episode.attempt),
+        (kind, _) => kind.to_owned(),
+    }
+}
+
+fn ink_of_state(state: State) -> Ink {
+    match state {
+        State::Ok => Ink::Green,
+        State::Failed => Ink::Red,
+        State::Open => Ink::Blue,
+    }
+}
+
+/// The phases as numbers, the longest first.
+fn phases(text: &mut String, episode: &Episode, paper: Paper) {
+    let mut phases: Vec<_> = episode.phases.iter().filter(|it| it.ms > 0.0).collect();
+    phases.sort_by(|a, b| b.ms.total_cmp(&a.ms));
+    if phases.is_empty() {
+        return;
+    }
+    let words: Vec<_> = phases
+        .iter()
+        .map(|phase| {
+            let share = phase.ms / episode.duration_ms.max(0.001) * 100.0;
+            let name = match phase.phase.as_str() {
+                "outside_cri" => "outside CRI".to_owned(),
+                name => name.replace('_', " "),
+            };
+            format!("{name} {} ({share:.0} %)", units::duration(phase.ms))
+        })
+        .collect();
+    for (n, line) in paper
+        .flowing(&words, paper.width() - TIME)
+        .into_iter()
+        .enumerate()
+    {
+        let head = if n == 0 { "phases" } else { "" };
+        let _ = writeln!(text, "{}{line}", paper.ink(Ink::Dim, &pad(head, TIME)));
+    }
+}
+
+fn waterfall(text: &mut String, episode: &Episode, paper: Paper) {
+    let lines: Vec<_> = episode.calls.iter().flat_map(lines).collect();
+    if lines.is_empty() {
+        return;
+    }
+    let ends = lines.iter().map(|line| line.at + line.took);
+    let total = ends.fold(episode.duration_ms, f64::max);
+    let labels = lines
+        .iter()
+        .map(|line| line.label(usize::MAX, paper).chars().count());
+    let times = 2 * (TIME + 2);
+    // Bars get what labels leave, but never less than half.
+    let most = (paper.width() - times) / 2;
+    let label = labels.max().unwrap_or(0).min(most);
+    let room = paper.width() - times - label - 2;
+
+    let axis = units::duration(total);
+    let _ = writeln!(
+        text,
+        "\n{}",
+        paper.ink(
+            Ink::Dim,
+            &format!(
+                "{:>TIME$}  {:>TIME$}  0{axis:>rest$}",
+                "at",
+                "took",
+                rest = room - 1
+            )
+        )
+    );
+    for line in &lines {
+        let bar = pad(&paper.bar((line.at, line.took), total, room), room);
+        let name = line.label(label, paper);
+        let name = if line.detail {
+            paper.ink(Ink::Dim, &name)
+        } else {
+            name
+        };
+        let _ = writeln!(
+            text,
+            "{:>TIME$}  {:>TIME$}  {}  {name}",
+            units::duration(line.at),
+            units::duration(line.took),
+            paper.ink(line.ink, &bar),
+        );
+        for error in line
+            .error
+            .iter()
+            .flat_map(|it| paper.wrapped(it, paper.width() - times))
+        {
+            let _ = writeln!(text, "{:times$}{}", "", paper.ink(Ink::Red, &error));
+        }
+    }
+    if episode.calls_forgotten > 0 {
+        let _ = writeln!(
+            text,
+            "and {} more that are forgotten",
+            calls(episode.calls_forgotten)
+        );
+    }
+}
+
+/// The line of a call and those of its details.
+fn lines(call: &Call) -> Vec<Line> {
+    let mut about = match (&call.container, &call.image) {
+        (Some(container), _) => container.clone(),
+        (None, Some(name)) => image(name),
+        (None, None) => String::new(),
+    };
+    let failed = !matches!(call.outcome.as_str(), "ok" | "in_flight");
+    let mut name = call.method.clone();
+    if call.retry {
+        name.push_str(" again");
+    }
+    match (call.outcome.as_str(), &call.phase) {
+        ("in_flight", phase) => {
+            name.push_str(" in flight");
+            let phase = phase.iter().map(|phase| format!(" ({phase})"));
+            about.extend(phase);
+        }
+        _ if failed => name.push_str(" failed"),
+        _ => {}
+    }
+    let about = about.trim_start().to_owned();
+    let mut lines = vec![Line {
+        at: call.offset_ms,
+        took: call.duration_ms,
+        ink: if failed {
+            Ink::Red
+        } else {
+            ink_of(&call.method)
+        },
+        name,
+        about,
+        detail: false,
+        error: failed.then(|| error(call)),
+    }];
+    lines.extend(call.details.iter().map(detail));
+    lines
+}
+
+/// `CODE: message`, and the deadline if that was it.
+fn error(call: &Call) -> String {
+    let mut text = call.code.clone();
+    if let Some(error) = &call.error {
+        let _ = write!(text, ": {error}");
+    }
+    if let ("deadline", Some(ms)) = (call.outcome.as_str(), call.deadline_ms) {
+        let _ = write!(text, " (the caller's deadline was {})", units::duration(ms));
+    }
+    text
+}
+
+fn ink_of(method: &str) -> Ink {
+    match method {
+        "PullImage" => Ink::Magenta,
+        "CreateContainer" => Ink::Cyan,
+        "StartContainer" => Ink::Green,
+        _ => Ink::Blue,
+    }
+}
+
+fn detail(detail: &Detail) -> Line {
+    let (ink, kind) = match detail.what.as_str() {
+        "cni" => (Ink::Yellow, "CNI"),
+        "oci" => (Ink::Cyan, "OCI"),
+        _ => (Ink::Dim, "in"),
+    };
+    let doing = detail
+        .doing
+        .as_ref()
+        .map(|doing| format!(": {doing}"))
+        .unwrap_or_default();
+    Line {
+        at: detail.offset_ms,
+        took: detail.duration_ms,
+        ink,
+        name: format!("  {kind} {}{doing}", detail.name),
+        about: String::new(),
+        detail: true,
+        error: None,
+    }
+}
+
+fn exits(text: &mut String, now: u64, episode: &Episode, paper: Paper) {
+    if !episode.exits.is_empty() {
+        text.push('\n');
+    }
+    for exit in &episode.exits {
+        let ran = units::duration(exit.ran_ms);
+        let line = format!(
+            "container {} (restart {}) ended {} ago after {ran}: {}, exit code {}",
+            exit.container,
+            exit.attempt,
+            units::ago(now, exit.at_unix_us),
+            exit.reason.replace('_', " "),
+            exit.code
+        );
+        let ink = if exit.reason == "completed" {
+            Ink::Green
+        } else {
+            Ink::Red
+        };
+        for line in paper.wrapped(&line, paper.width()) {
+            let _ = writeln!(text, "{}", paper.ink(ink, &line));
+        }
+    }
+}
+
+/// Says what else there is.
+fn others(text: &mut String, story: &PodStory, shown: &[&Episode], paper: Paper) {
+    let more = story.episodes.len() - shown.len();
+    if more == 0 {
+        return;
+    }
+    let words: Vec<_> = story
+        .episodes
+        .iter()
+        .rev()
+        .filter(|it| !shown.iter().any(|shown| std::ptr::eq(*it, *shown)))
+        .take(3)
+        .map(|it| {
+            let ago = units::ago(story.now_unix_us, it.began_unix_us);
+            format!("{} ({}, {ago} ago)", what(it), word(it.state))
+        })
+        .collect();
+    let line = format!(
+        "{more} more {}: {}{}. --all shows them.",
+        if more == 1 { "episode" } else { "episodes" },
+        words.join(", "),
+        if more > 3 { ", ..." } else { "" }
+    );
+    text.push('\n');
+    for line in paper.wrapped(&line, paper.width()) {
+        let _ = writeln!(text, "{}", paper.ink(Ink::Dim, &line));
+    }
+}
+
+fn word(state: State) -> &'static str {
+    match state {
+        State::Ok => "ok",
+        State::Failed => "failed",
+        State::Open => "not over",
+    }
+}

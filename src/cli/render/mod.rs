@@ -1,0 +1,187 @@
+//! Stories and calls as text for a terminal or a pipe. Text from elsewhere is made visible first, in ASCII where the
+//! locale has no more, and only then measured, cut and coloured.
+
+pub(super) mod calls;
+pub(super) mod explain;
+pub(super) mod pods;
+
+#[cfg(test)]
+mod tests;
+
+use std::time::Duration;
+
+use crate::cri::visible::{visible, visible_ascii};
+use crate::smoke::waterfall::{self, Look};
+
+/// Nothing is drawn narrower than this.
+const NARROWEST: usize = 60;
+
+/// Colours and weights.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Ink {
+    Bold,
+    Dim,
+    Red,
+    Green,
+    Yellow,
+    Blue,
+    Magenta,
+    Cyan,
+}
+
+impl Ink {
+    fn code(self) -> &'static str {
+        match self {
+            Self::Bold => "\x1b[1m",
+            Self::Dim => "\x1b[2m",
+            Self::Red => "\x1b[31m",
+            Self::Green => "\x1b[32m",
+            Self::Yellow => "\x1b[33m",
+            Self::Blue => "\x1b[34m",
+            Self::Magenta => "\x1b[35m",
+            Self::Cyan => "\x1b[36m",
+        }
+    }
+}
+
+/// What text is written on.
+#[derive(Clone, Copy, Debug)]
+struct Paper {
+    look: Look,
+}
+
+impl Paper {
+    fn new(look: Look) -> Self {
+        Self { look }
+    }
+
+    fn width(self) -> usize {
+        self.look.width.max(NARROWEST)
+    }
+
+    /// Text from elsewhere, fit to be written.
+    fn text(self, text: &str) -> String {
+        match self.look.unicode {
+            true => visible(text),
+            false => visible_ascii(text),
+        }
+    }
+
+    /// The same, in at most so many columns; what is too long loses its end.
+    fn cut(self, text: &str, columns: usize) -> String {
+        let text = self.text(text);
+        if text.chars().count() <= columns {
+            return text;
+        }
+        let kept: String = text.chars().take(columns.saturating_sub(1)).collect();
+        format!("{kept}{}", self.pick("…", "~"))
+    }
+
+    /// The same for what is told apart by its end, as images are: the beginning is lost.
+    fn cut_front(self, text: &str, columns: usize) -> String {
+        let text = self.text(text);
+        let length = text.chars().count();
+        if length <= columns {
+            return text;
+        }
+        let kept: String = text.chars().skip(length + 1 - columns.max(1)).collect();
+        format!("{}{kept}", self.pick("…", "~"))
+    }
+
+    fn pick(self, unicode: &'static str, ascii: &'static str) -> &'static str {
+        if self.look.unicode { unicode } else { ascii }
+    }
+
+    fn ink(self, ink: Ink, text: &str) -> String {
+        match self.look.colour && !text.is_empty() {
+            true => format!("{}{text}\x1b[0m", ink.code()),
+            false => text.to_owned(),
+        }
+    }
+
+    /// Words from elsewhere on lines of at most so many columns.
+    fn wrapped(self, text: &str, columns: usize) -> Vec<String> {
+        let mut lines = vec![String::new()];
+        for word in self.text(text).split_whitespace() {
+            for piece in pieces(word, columns.max(1)) {
+                let Some(line) = lines.last_mut() else { break };
+                let length = line.chars().count();
+                if length > 0 && length + 1 + piece.chars().count() > columns {
+                    lines.push(piece);
+                } else {
+                    if length > 0 {
+                        line.push(' ');
+                    }
+                    line.push_str(&piece);
+                }
+            }
+        }
+        lines
+    }
+
+    /// Words of our own with commas between them, on lines of at most so many columns; none is broken.
+    fn flowing(self, words: &[String], columns: usize) -> Vec<String> {
+        let mut lines = vec![String::new()];
+        for (n, word) in words.iter().enumerate() {
+            let comma = if n + 1 < words.len() { "," } else { "" };
+            let word = format!("{}{comma}", self.text(word));
+            let Some(line) = lines.last_mut() else { break };
+            let length = line.chars().count();
+            if length == 0 {
+                line.push_str(&word);
+            } else if length + 1 + word.chars().count() <= columns {
+                line.push(' ');
+                line.push_str(&word);
+            } else {
+                lines.push(word);
+            }
+        }
+        lines.iter().map(|line| self.cut(line, columns)).collect()
+    }
+
+    /// A bar at its place in `room` columns that stand for `total` milliseconds.
+    fn bar(self, (at, took): (f64, f64), total: f64, room: usize) -> String {
+        waterfall::bar(
+            (millis(at), millis(took)),
+            millis(total),
+            room,
+            self.look.unicode,
+        )
+    }
+}
+
+/// A word in pieces that are no longer than a line.
+fn pieces(word: &str, columns: usize) -> Vec<String> {
+    let letters: Vec<_> = word.chars().collect();
+    letters
+        .chunks(columns)
+        .map(|piece| piece.iter().collect())
+        .collect()
+}
+
+/// A duration in milliseconds; none for what is no number.
+fn millis(ms: f64) -> Duration {
+    Duration::try_from_secs_f64((ms / 1e3).max(0.0)).unwrap_or_default()
+}
+
+/// Pads to a width counted in characters.
+fn pad(text: &str, columns: usize) -> String {
+    let missing = columns.saturating_sub(text.chars().count());
+    format!("{text}{}", " ".repeat(missing))
+}
+
+/// `NAMESPACE/NAME`.
+fn pod(namespace: &str, name: &str) -> String {
+    format!("{namespace}/{name}")
+}
+
+/// An image without the most of its digest.
+fn image(image: &str) -> String {
+    match image.split_once("@sha256:") {
+        Some((name, digest)) => {
+            let end = digest.floor_char_boundary(12);
+            format!("{name}@sha256:{}", &digest[..end])
+        }
+        None => image.to_owned(),
+    }
+}

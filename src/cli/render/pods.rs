@@ -1,0 +1,132 @@
+//! Recent starts as a table.
+
+use std::fmt::Write as _;
+
+use super::{Ink, Paper, pad, pod};
+use crate::smoke::waterfall::Look;
+use crate::story::units;
+use crate::story::view::{Episode, Recent, State};
+
+/// Columns of the bar.
+const BAR: usize = 24;
+
+/// The widest a name gets on a terminal.
+const NAME: usize = 48;
+
+/// Phase, letter, word and colour, as they stand in a bar.
+const PHASES: [(&str, char, &str, Ink); 6] = [
+    ("sandbox", 's', "sandbox", Ink::Blue),
+    ("network", 'N', "network", Ink::Yellow),
+    ("image_pull", 'P', "image pull", Ink::Magenta),
+    ("container_create", 'c', "create", Ink::Cyan),
+    ("container_start", 't', "start", Ink::Green),
+    ("outside_cri", '.', "outside CRI", Ink::Dim),
+];
+
+/// The table. Bars and cuts only with `terminal`.
+pub(crate) fn table(recent: &Recent, look: Look, terminal: bool) -> String {
+    let paper = Paper::new(look);
+    let names: Vec<_> = recent
+        .episodes
+        .iter()
+        .map(|it| paper.text(&name(it)))
+        .collect();
+    let widest = names.iter().map(|it| it.chars().count()).max().unwrap_or(0);
+    let widest = if terminal { widest.min(NAME) } else { widest }.max(4);
+    let has_bar = terminal && paper.width() >= widest + BAR + 45;
+
+    let mut text = String::new();
+    let bar_head = if has_bar {
+        pad("PHASES", BAR + 2)
+    } else {
+        String::new()
+    };
+    let head = format!(
+        "{}  STATE   {:>8}  {bar_head}{:<6}  WHERE THE TIME WENT",
+        pad("POD", widest),
+        "TOOK",
+        "AGE"
+    );
+    let _ = writeln!(text, "{}", paper.ink(Ink::Dim, &head));
+    for (episode, name) in recent.episodes.iter().zip(&names) {
+        let name = if terminal {
+            paper.cut(name, widest)
+        } else {
+            name.clone()
+        };
+        let bar = match has_bar {
+            true => format!("{}  ", phases(episode, paper)),
+            false => String::new(),
+        };
+        let used = widest + 30 + if has_bar { BAR + 2 } else { 0 };
+        let headline = match terminal {
+            true => paper.cut(
+                &episode.headline,
+                paper.width().saturating_sub(used).max(20),
+            ),
+            false => paper.text(&episode.headline),
+        };
+        let _ = writeln!(
+            text,
+            "{}  {}  {:>8}  {bar}{:<6}  {headline}",
+            pad(&name, widest),
+            state(episode.state, paper),
+            units::duration(episode.duration_ms),
+            units::ago(recent.now_unix_us, episode.began_unix_us),
+        );
+    }
+    if has_bar && !names.is_empty() {
+        let _ = writeln!(text, "\n{}", legend(paper));
+    }
+    text
+}
+
+/// The pod, and what of it if it is no first start.
+fn name(episode: &Episode) -> String {
+    let name = pod(&episode.namespace, &episode.name);
+    match (episode.kind.as_str(), &episode.container) {
+        ("restart", Some(container)) => format!("{name} ({container} #{})", episode.attempt),
+        ("start", _) if episode.attempt > 0 => format!("{name} (sandbox #{})", episode.attempt),
+        ("start", _) => name,
+        (kind, _) => format!("{name} ({kind})"),
+    }
+}
+
+fn state(state: State, paper: Paper) -> String {
+    let (ink, word) = match state {
+        State::Ok => (Ink::Green, "ok    "),
+        State::Failed => (Ink::Red, "failed"),
+        State::Open => (Ink::Blue, "open  "),
+    };
+    paper.ink(ink, word)
+}
+
+/// The phases one after the other, a letter for each cell. The whole bar is the whole start: how long that was stands
+/// beside it.
+#[allow(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    clippy::cast_precision_loss
+)]
+fn phases(episode: &Episode, paper: Paper) -> String {
+    let whole: f64 = episode.phases.iter().map(|phase| phase.ms).sum();
+    let cell = |ms: f64| ((ms / whole.max(0.001) * BAR as f64).round() as usize).min(BAR);
+    let (mut text, mut at, mut filled) = (String::new(), 0.0, 0);
+    for phase in &episode.phases {
+        at += phase.ms;
+        let to = cell(at);
+        let known = PHASES.iter().find(|(name, ..)| *name == phase.phase);
+        let (letter, ink) = known.map_or(('-', Ink::Dim), |(_, letter, _, ink)| (*letter, *ink));
+        let cells = letter.to_string().repeat(to.saturating_sub(filled));
+        text.push_str(&paper.ink(ink, &cells));
+        filled = filled.max(to);
+    }
+    text.push_str(&" ".repeat(BAR - filled));
+    text
+}
+
+fn legend(paper: Paper) -> String {
+    let words = PHASES
+        .map(|(_, letter, word, ink)| format!("{} {word}", paper.ink(ink, &letter.to_string())));
+    words.join("   ")
+}

@@ -1,0 +1,255 @@
+//! Stories and calls as they are drawn. `UPDATE_DOCS=1 cargo test --lib render` writes the pictures anew; look at them
+//! before you believe them.
+
+use std::path::Path;
+
+use super::{calls, explain, pods};
+use crate::smoke::waterfall::Look;
+use crate::story::examples;
+use crate::story::tables::{RpcRow, RpcTable, Window};
+use crate::story::view::{Episode, PodStory, Recent, Running};
+
+fn look(width: usize, unicode: bool) -> Look {
+    Look {
+        width,
+        colour: false,
+        unicode,
+    }
+}
+
+/// Compares with the picture of that name.
+fn picture(name: &str, text: &str) {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("src/cli/render/pictures")
+        .join(name);
+    if std::env::var_os("UPDATE_DOCS").is_some() {
+        std::fs::write(&path, text).expect("written");
+    }
+    let want = std::fs::read_to_string(&path).unwrap_or_default();
+    assert_eq!(text, want, "{}", path.display());
+}
+
+/// No line is wider, but the first one and headlines that are not cut.
+fn widest(text: &str) -> usize {
+    let lines = text.lines().skip(1).map(|line| line.chars().count());
+    lines.max().unwrap_or_default()
+}
+
+#[test]
+fn stories_look_like_this() {
+    let cases = [
+        ("slow-cni", examples::slow_cni()),
+        ("slow-pull", examples::slow_pull()),
+        ("failed-image", examples::failed_image()),
+        ("crash-loop", examples::crash_loop()),
+        ("retries", examples::retries()),
+        ("in-flight", examples::in_flight()),
+    ];
+    for (name, episode) in cases {
+        let story = examples::story(episode);
+        for (width, unicode) in [(60, false), (80, true), (140, true)] {
+            let text = explain::story(&story, false, look(width, unicode));
+            assert!(widest(&text) <= width, "{name} at {width}:\n{text}");
+            assert_eq!(text.lines().next(), Some(story.headline.as_str()));
+            picture(&format!("explain-{name}-{width}.txt"), &text);
+        }
+    }
+}
+
+#[test]
+fn the_episode_that_matters_is_shown_and_the_others_are_named() {
+    let failed = examples::failed_image();
+    let mut later = examples::slow_cni();
+    later.name.clone_from(&failed.name);
+    let story = PodStory {
+        episodes: vec![failed, later],
+        ..examples::story(examples::failed_image())
+    };
+    let one = explain::story(&story, false, look(80, true));
+    assert!(
+        one.contains("NOT_FOUND") && !one.contains("calico"),
+        "{one}"
+    );
+    assert!(
+        one.contains("1 more episode: start (ok, 2 min ago). --all shows them."),
+        "{one}"
+    );
+    let all = explain::story(&story, true, look(80, true));
+    assert!(all.contains("NOT_FOUND") && all.contains("calico") && !all.contains("--all"));
+    let none = PodStory::default();
+    assert_eq!(explain::story(&none, false, look(80, true)), "\n");
+}
+
+#[test]
+fn tables_of_starts_look_like_this() {
+    let mut recent = examples::recent();
+    recent.episodes.retain(|it| it.namespace == "shop");
+    for (width, unicode) in [(60, false), (80, true), (140, true)] {
+        let text = pods::table(&recent, look(width, unicode), true);
+        assert!(widest(&text) <= width.max(80), "at {width}:\n{text}");
+        picture(&format!("pods-{width}.txt"), &text);
+    }
+    let piped = pods::table(&recent, look(80, true), false);
+    for episode in &recent.episodes {
+        assert!(piped.contains(&episode.headline), "nothing is cut: {piped}");
+    }
+    assert_eq!(
+        pods::table(&Recent::default(), look(80, true), true)
+            .lines()
+            .count(),
+        1
+    );
+}
+
+fn running() -> Vec<Running> {
+    let call = |method: &str, pod: &str, age_ms, left| Running {
+        method: method.to_owned(),
+        phase: "waiting".to_owned(),
+        age_ms,
+        deadline_left_ms: left,
+        namespace: Some("shop".to_owned()),
+        pod: Some(pod.to_owned()),
+        ..Running::default()
+    };
+    let mut stuck = call("RunPodSandbox", "stuck-1", 130_000, Some(110_000));
+    stuck.stuck_percent = 50;
+    let mut pull = call("PullImage", "model-0", 41_000, None);
+    pull.image = Some("registry.example.com/ml/model-server:2026-01".to_owned());
+    vec![
+        stuck,
+        pull,
+        call("CreateContainer", "web", 30_020, Some(-20)),
+    ]
+}
+
+fn table() -> RpcTable {
+    let row = |method: &str, calls, errors, p50, p99| {
+        let window = Window {
+            seconds: 60.0,
+            calls,
+            errors,
+            p50_ms: p50,
+            p99_ms: p99,
+            ..Window::default()
+        };
+        RpcRow {
+            method: method.to_owned(),
+            minute: window.clone(),
+            all: window,
+            ..RpcRow::default()
+        }
+    };
+    RpcTable {
+        methods: vec![
+            row("RunPodSandbox", 3, 1, Some(310.0), Some(9830.0)),
+            row("ContainerStatus", 240, 0, Some(0.81), Some(2.4)),
+            row("RemoveImage", 0, 0, None, None),
+            row("ReopenContainerLog", 2, 0, Some(1.2), Some(1.2)),
+        ],
+        ..RpcTable::default()
+    }
+}
+
+#[test]
+fn the_screen_of_calls_looks_like_this() {
+    for (width, unicode) in [(80, false), (140, true)] {
+        let text = calls::screen(
+            "127.0.0.1:9478",
+            &running(),
+            &table(),
+            look(width, unicode),
+            None,
+        );
+        picture(&format!("calls-{width}.txt"), &text);
+    }
+    let none = calls::screen("a", &[], &RpcTable::default(), look(80, true), None);
+    assert!(none.contains("No call is in flight.") && none.contains("No call has ended yet."));
+    let many: Vec<_> = running().into_iter().cycle().take(100).collect();
+    let short = calls::screen("a", &many, &table(), look(80, true), Some(20));
+    assert!(
+        short.lines().count() <= 20 && short.contains("and 90 more"),
+        "{short}"
+    );
+    assert!(
+        short.contains("ContainerStatus"),
+        "rates have room: {short}"
+    );
+}
+
+#[test]
+fn hostile_names_stay_text() {
+    let hostile = examples::hostile();
+    let story = examples::story(hostile.clone());
+    let recent = Recent {
+        episodes: vec![hostile],
+        ..examples::recent()
+    };
+    let mut call = running().remove(0);
+    call.pod = Some("\u{1b}[2J\u{202e}\r\nweb".to_owned());
+    call.method = "\u{9b}31m".to_owned();
+    for unicode in [false, true] {
+        let look = look(80, unicode);
+        for text in [
+            explain::story(&story, false, look),
+            pods::table(&recent, look, true),
+            pods::table(&recent, look, false),
+            calls::screen("\u{1b}c", std::slice::from_ref(&call), &table(), look, None),
+        ] {
+            let bad = |c: char| {
+                (c.is_control() && c != '\n')
+                    || matches!(c, '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}')
+            };
+            assert!(!text.contains(bad), "{text:?}");
+            assert!(unicode || text.is_ascii(), "{text}");
+        }
+    }
+    // What a name says cannot add a line.
+    let lines = pods::table(&recent, look(80, true), false).lines().count();
+    assert_eq!(lines, 2);
+}
+
+#[test]
+fn colours_are_closed_and_do_not_move_anything() {
+    let colour = Look {
+        colour: true,
+        ..look(100, true)
+    };
+    let stripped = |text: &str| anstream::adapter::strip_str(text).to_string();
+    let story = examples::story(examples::retries());
+    let text = explain::story(&story, false, colour);
+    assert!(text.contains("\x1b[31m"));
+    assert_eq!(
+        stripped(&text),
+        explain::story(&story, false, look(100, true))
+    );
+    for line in text.lines().filter(|line| line.contains('\x1b')) {
+        assert!(
+            line.matches("\x1b[0m").count() * 2 == line.matches('\x1b').count(),
+            "{line:?}"
+        );
+    }
+    let recent = examples::recent();
+    assert_eq!(
+        stripped(&pods::table(&recent, colour, true)),
+        pods::table(&recent, look(100, true), true)
+    );
+}
+
+#[test]
+fn times_that_are_no_numbers_are_drawn_all_the_same() {
+    let mut episode = examples::slow_cni();
+    episode.duration_ms = f64::NAN;
+    episode.calls[0].duration_ms = f64::INFINITY;
+    episode.calls[1].offset_ms = -5.0;
+    episode.phases[0].ms = f64::NAN;
+    let text = explain::story(&examples::story(episode.clone()), false, look(80, true));
+    assert!(text.contains("RunPodSandbox"));
+    let recent = Recent {
+        episodes: vec![episode, Episode::default()],
+        ..Recent::default()
+    };
+    assert_eq!(
+        pods::table(&recent, look(160, true), true).lines().count(),
+        5
+    );
+}

@@ -1,0 +1,345 @@
+//! Stories for tests of what shows them: each a case that a person wants explained.
+
+use super::view::{Call, Detail, Episode, Exit, Phase, PodStory, Recent, State};
+
+/// The time of day in all of them.
+pub(crate) const NOW: u64 = 1_769_850_487_123_456;
+
+fn phases(parts: &[(&str, f64)]) -> Vec<Phase> {
+    let phase = |&(phase, ms): &(&str, f64)| Phase {
+        phase: phase.to_owned(),
+        ms,
+    };
+    parts.iter().map(phase).collect()
+}
+
+fn call(seq: u64, method: &str, offset_ms: f64, duration_ms: f64) -> Call {
+    Call {
+        seq,
+        method: method.to_owned(),
+        offset_ms,
+        duration_ms,
+        outcome: "ok".to_owned(),
+        code: "OK".to_owned(),
+        deadline_ms: Some(240_000.0),
+        backend: Some("containerd".to_owned()),
+        client: "kubelet".to_owned(),
+        ..Call::default()
+    }
+}
+
+fn detail(what: &str, name: &str, doing: Option<&str>, at: f64, ms: f64) -> Detail {
+    Detail {
+        what: what.to_owned(),
+        name: name.to_owned(),
+        doing: doing.map(str::to_owned),
+        offset_ms: at,
+        duration_ms: ms,
+        source: "process".to_owned(),
+    }
+}
+
+fn container(mut call: Call, name: &str) -> Call {
+    call.container = Some(name.to_owned());
+    call
+}
+
+fn image(mut call: Call, image: &str) -> Call {
+    call.image = Some(image.to_owned());
+    call
+}
+
+fn failed(mut call: Call, outcome: &str, code: &str, error: &str) -> Call {
+    call.outcome = outcome.to_owned();
+    call.code = code.to_owned();
+    call.error = Some(error.to_owned());
+    call
+}
+
+fn start(name: &str, ago_s: u64, duration_ms: f64, headline: &str) -> Episode {
+    Episode {
+        kind: "start".to_owned(),
+        namespace: "shop".to_owned(),
+        name: name.to_owned(),
+        uid: "1f3c9a52-6d0e-4f1b-9f0a-3f1b2c4d5e6f".to_owned(),
+        sandbox_id: Some("8d1c0b6f5e2a4f0e9c7b".repeat(3)),
+        trace_id: "4bf92f3577b34da6a3ce929d0e0e4736".to_owned(),
+        state: State::Ok,
+        began_unix_us: NOW - ago_s * 1_000_000,
+        duration_ms,
+        headline: headline.to_owned(),
+        ..Episode::default()
+    }
+}
+
+/// 9.5 of 14.2 seconds in a CNI plugin.
+pub(crate) fn slow_cni() -> Episode {
+    let mut sandbox = call(11, "RunPodSandbox", 0.0, 9830.0);
+    sandbox.details = vec![
+        detail("cni", "calico", Some("iptables"), 140.0, 9500.0),
+        detail("oci", "runc", Some("create"), 9680.0, 120.0),
+    ];
+    Episode {
+        phases: phases(&[
+            ("sandbox", 330.0),
+            ("network", 9500.0),
+            ("image_pull", 3200.0),
+            ("container_create", 310.0),
+            ("container_start", 260.0),
+            ("outside_cri", 600.0),
+        ]),
+        pulled: true,
+        calls: vec![
+            sandbox,
+            image(
+                call(12, "PullImage", 9900.0, 3200.0),
+                "registry.example.com/shop/web:1.2.3",
+            ),
+            container(call(13, "CreateContainer", 13_300.0, 310.0), "web"),
+            container(call(14, "StartContainer", 13_940.0, 260.0), "web"),
+        ],
+        ..start(
+            "web-7d4b9c6f5-x2x9k",
+            120,
+            14_200.0,
+            "took 14.2 s to start: 9.50 s in the CNI plugin calico (iptables), 3.20 s pulling registry.example.com/shop/web:1.2.3",
+        )
+    }
+}
+
+/// 41 of 42 seconds pulling.
+pub(crate) fn slow_pull() -> Episode {
+    Episode {
+        phases: phases(&[
+            ("sandbox", 180.0),
+            ("network", 90.0),
+            ("image_pull", 41_000.0),
+            ("container_create", 120.0),
+            ("container_start", 110.0),
+            ("outside_cri", 500.0),
+        ]),
+        pulled: true,
+        calls: vec![
+            call(21, "RunPodSandbox", 0.0, 270.0),
+            image(
+                call(22, "PullImage", 500.0, 41_000.0),
+                "registry.example.com/ml/model-server@sha256:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef",
+            ),
+            container(call(23, "CreateContainer", 41_700.0, 120.0), "model"),
+            container(call(24, "StartContainer", 41_890.0, 110.0), "model"),
+        ],
+        ..start(
+            "model-0",
+            300,
+            42_000.0,
+            "took 42.0 s to start: 41.0 s pulling registry.example.com/ml/model-server",
+        )
+    }
+}
+
+/// An image that is not there.
+pub(crate) fn failed_image() -> Episode {
+    let pull = |seq, at| {
+        failed(
+            image(
+                call(seq, "PullImage", at, 900.0),
+                "registry.example.com/shop/wbe:latest",
+            ),
+            "error",
+            "NOT_FOUND",
+            "failed to pull and unpack image \"registry.example.com/shop/wbe:latest\": failed to resolve reference: not found",
+        )
+    };
+    let mut again = pull(33, 16_000.0);
+    again.retry = true;
+    Episode {
+        state: State::Failed,
+        retries: 1,
+        failures: 2,
+        phases: phases(&[
+            ("sandbox", 200.0),
+            ("network", 100.0),
+            ("image_pull", 1800.0),
+            ("outside_cri", 14_800.0),
+        ]),
+        calls: vec![
+            call(31, "RunPodSandbox", 0.0, 300.0),
+            pull(32, 600.0),
+            again,
+        ],
+        ..start(
+            "typo-5c9f",
+            30,
+            16_900.0,
+            "did not start: pulling registry.example.com/shop/wbe:latest failed twice: not found",
+        )
+    }
+}
+
+/// A container that ends again and again.
+pub(crate) fn crash_loop() -> Episode {
+    let exit = |attempt, at: u64| Exit {
+        container: "app".to_owned(),
+        attempt,
+        code: 137,
+        reason: "oom_killed".to_owned(),
+        ran_ms: 2100.0,
+        at_unix_us: NOW - at * 1_000_000,
+    };
+    Episode {
+        kind: "restart".to_owned(),
+        attempt: 3,
+        container: Some("app".to_owned()),
+        phases: phases(&[("container_create", 90.0), ("container_start", 110.0)]),
+        calls: vec![
+            container(call(41, "CreateContainer", 0.0, 90.0), "app"),
+            container(call(42, "StartContainer", 90.0, 110.0), "app"),
+        ],
+        exits: vec![exit(2, 60), exit(3, 8)],
+        ..start(
+            "leaky-0",
+            10,
+            200.0,
+            "container app keeps ending: out of memory 2.10 s after its start (exit code 137), 3 restarts",
+        )
+    }
+}
+
+/// A sandbox that was tried again after its deadline.
+pub(crate) fn retries() -> Episode {
+    let first = failed(
+        call(51, "RunPodSandbox", 0.0, 240_000.0),
+        "deadline",
+        "DEADLINE_EXCEEDED",
+        "context deadline exceeded",
+    );
+    let second = failed(
+        call(52, "RunPodSandbox", 250_000.0, 12.0),
+        "error",
+        "UNKNOWN",
+        "failed to reserve sandbox name: name is reserved",
+    );
+    let mut third = call(53, "RunPodSandbox", 262_000.0, 900.0);
+    third.retry = true;
+    Episode {
+        retries: 2,
+        failures: 2,
+        phases: phases(&[
+            ("sandbox", 240_912.0),
+            ("outside_cri", 22_000.0),
+            ("container_create", 100.0),
+            ("container_start", 88.0),
+        ]),
+        calls: vec![
+            first,
+            Call {
+                retry: true,
+                ..second
+            },
+            third,
+            container(call(54, "CreateContainer", 262_910.0, 100.0), "db"),
+            container(call(55, "StartContainer", 263_012.0, 88.0), "db"),
+        ],
+        ..start(
+            "db-0",
+            400,
+            263_100.0,
+            "took 4m 23s to start: RunPodSandbox ran into its deadline of 4m 00s and was tried 2 times again",
+        )
+    }
+}
+
+/// Still waiting for its network.
+pub(crate) fn in_flight() -> Episode {
+    let mut sandbox = call(61, "RunPodSandbox", 0.0, 130_000.0);
+    sandbox.outcome = "in_flight".to_owned();
+    sandbox.code = String::new();
+    sandbox.phase = Some("waiting".to_owned());
+    sandbox.details = vec![detail("cni", "bridge", None, 200.0, 129_800.0)];
+    Episode {
+        state: State::Open,
+        sandbox_id: None,
+        phases: phases(&[("sandbox", 200.0), ("network", 129_800.0)]),
+        calls: vec![sandbox],
+        ..start(
+            "stuck-1",
+            130,
+            130_000.0,
+            "starting for 2m 10s: in the CNI plugin bridge for 2m 10s",
+        )
+    }
+}
+
+/// Names and texts that want to be more than text.
+pub(crate) fn hostile() -> Episode {
+    let mut call = failed(
+        call(71, "RunPodSandbox", 0.0, 5.0),
+        "error",
+        "UNKNOWN",
+        "\u{1b}[2J<script>alert(1)</script>\u{202e}gnp.exe\nsecond line",
+    );
+    call.container = Some("\u{1b}]0;owned\u{7}<b>".to_owned());
+    Episode {
+        state: State::Failed,
+        failures: 1,
+        phases: phases(&[("sandbox", 5.0), ("\"><script>", 1.0)]),
+        calls: vec![call],
+        namespace: "../<ns>".to_owned(),
+        ..start(
+            "<img src=x onerror=alert('\"&')>\u{1b}[31m\u{202e}dab\u{200b}",
+            5,
+            6.0,
+            "did not start: \u{1b}[31m<script>alert(1)</script>\u{202e}",
+        )
+    }
+}
+
+/// One of each.
+pub(crate) fn all() -> Vec<Episode> {
+    vec![
+        hostile(),
+        crash_loop(),
+        failed_image(),
+        slow_cni(),
+        in_flight(),
+        slow_pull(),
+        retries(),
+    ]
+}
+
+/// As `/debug/pods` tells them.
+pub(crate) fn recent() -> Recent {
+    let episodes = all().into_iter().map(|episode| Episode {
+        calls: Vec::new(),
+        ..episode
+    });
+    Recent {
+        now_unix_us: NOW,
+        episodes: episodes.collect(),
+        forgotten: 0,
+    }
+}
+
+/// As `/debug/pods/NAMESPACE/NAME` tells one.
+pub(crate) fn story(episode: Episode) -> PodStory {
+    PodStory {
+        now_unix_us: NOW,
+        namespace: episode.namespace.clone(),
+        name: episode.name.clone(),
+        headline: episode.headline.clone(),
+        episodes: vec![episode],
+    }
+}
+
+#[test]
+fn what_is_written_is_read_back() {
+    let story = story(slow_cni());
+    let json = serde_json::to_string(&story).expect("json");
+    assert_eq!(
+        serde_json::from_str::<PodStory>(&json).expect("read"),
+        story
+    );
+    let recent = recent();
+    let json = serde_json::to_string(&recent).expect("json");
+    assert_eq!(serde_json::from_str::<Recent>(&json).expect("read"), recent);
+}

@@ -1,0 +1,155 @@
+//! Durations and times of day as people read them, the same in the terminal, on the pages and in sentences.
+
+/// Microseconds in a day.
+const DAY_US: u64 = 86_400_000_000;
+
+/// A duration in at most eight characters: `0.42 ms`, `38.1 ms`, `183 ms`, `9.53 s`, `14.2 s`, `2m 05s`, `3h 12m`,
+/// `5d 03h`.
+pub fn duration(ms: f64) -> String {
+    let ms = if ms.is_finite() { ms.max(0.0) } else { 0.0 };
+    if ms < 9.995 {
+        return format!("{ms:.2} ms");
+    }
+    if ms < 99.95 {
+        return format!("{ms:.1} ms");
+    }
+    if ms < 999.5 {
+        return format!("{ms:.0} ms");
+    }
+    let s = ms / 1e3;
+    if s < 9.995 {
+        return format!("{s:.2} s");
+    }
+    if s < 59.95 {
+        return format!("{s:.1} s");
+    }
+    // At most some hundred million years.
+    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
+    long(s.round() as u64)
+}
+
+/// How long ago, in whole units: `now`, `12 s`, `5 min`, `3 h`, `2 d`.
+pub fn ago(now_us: u64, then_us: u64) -> String {
+    let s = now_us.saturating_sub(then_us) / 1_000_000;
+    match s {
+        0 => "now".to_owned(),
+        1..60 => format!("{s} s"),
+        60..3600 => format!("{} min", s / 60),
+        3600..86_400 => format!("{} h", s / 3600),
+        _ => format!("{} d", s / 86_400),
+    }
+}
+
+fn long(s: u64) -> String {
+    match s {
+        0..3600 => format!("{}m {:02}s", s / 60, s % 60),
+        3600..86_400 => format!("{}h {:02}m", s / 3600, s / 60 % 60),
+        _ => format!("{}d {:02}h", s / 86_400, s / 3600 % 24),
+    }
+}
+
+/// A time of day as RFC 3339 in UTC, to the millisecond: `2026-01-31T09:08:07.123Z`.
+pub fn rfc3339(unix_us: u64) -> String {
+    let (year, month, day) = civil(unix_us / DAY_US);
+    let ms = unix_us % DAY_US / 1000;
+    format!(
+        "{year:04}-{month:02}-{day:02}T{:02}:{:02}:{:02}.{:03}Z",
+        ms / 3_600_000,
+        ms / 60_000 % 60,
+        ms / 1000 % 60,
+        ms % 1000
+    )
+}
+
+/// The date of a day counted from 1970-01-01, in the Gregorian calendar (Howard Hinnant, "chrono-Compatible Low-Level
+/// Date Algorithms", `civil_from_days`).
+fn civil(days: u64) -> (u64, u64, u64) {
+    let z = days + 719_468;
+    let (era, of_era) = (z / 146_097, z % 146_097);
+    let year = (of_era - of_era / 1460 + of_era / 36_524 - of_era / 146_096) / 365;
+    let of_year = of_era - (365 * year + year / 4 - year / 100);
+    let shifted = (5 * of_year + 2) / 153;
+    let day = of_year - (153 * shifted + 2) / 5 + 1;
+    let month = if shifted < 10 {
+        shifted + 3
+    } else {
+        shifted - 9
+    };
+    (year + era * 400 + u64::from(month <= 2), month, day)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn durations_keep_three_digits() {
+        let shown = [
+            0.0,
+            0.424,
+            9.994,
+            9.996,
+            38.14,
+            99.96,
+            183.2,
+            999.6,
+            9530.0,
+            9996.0,
+            14_210.0,
+            59_960.0,
+            125_000.0,
+            11_520_000.0,
+            442_800_000.0,
+        ]
+        .map(duration);
+        assert_eq!(
+            shown,
+            [
+                "0.00 ms", "0.42 ms", "9.99 ms", "10.0 ms", "38.1 ms", "100 ms", "183 ms",
+                "1.00 s", "9.53 s", "10.0 s", "14.2 s", "1m 00s", "2m 05s", "3h 12m", "5d 03h",
+            ]
+        );
+        assert_eq!(duration(f64::NAN), "0.00 ms");
+        assert_eq!(duration(-1.0), "0.00 ms");
+        assert!(!duration(f64::MAX).is_empty());
+    }
+
+    #[test]
+    fn ages_are_whole() {
+        let now = 1_000_000_000_000;
+        let shown = [
+            0,
+            999_999,
+            59_000_000,
+            60_000_000,
+            7_200_000_000,
+            200_000_000_000,
+        ]
+        .map(|age| ago(now, now - age));
+        assert_eq!(shown, ["now", "now", "59 s", "1 min", "2 h", "2 d"]);
+        assert_eq!(ago(0, now), "now", "a clock that was set back");
+    }
+
+    #[test]
+    fn dates_are_those_of_the_calendar() {
+        let shown = [
+            0,
+            951_782_399_999_999,
+            951_782_400_000_000,
+            1_769_850_487_123_456,
+            4_107_542_400_000_000,
+        ]
+        .map(rfc3339);
+        assert_eq!(
+            shown,
+            [
+                "1970-01-01T00:00:00.000Z",
+                "2000-02-28T23:59:59.999Z",
+                "2000-02-29T00:00:00.000Z",
+                "2026-01-31T09:08:07.123Z",
+                "2100-03-01T00:00:00.000Z",
+            ]
+        );
+        assert!(!rfc3339(u64::MAX).is_empty());
+    }
+}
