@@ -27,8 +27,9 @@ use crate::router::rules::Rules;
 use crate::router::{Router, Table};
 use crate::stack::{self, Parts};
 use crate::story::recorder::Recorder;
+use crate::story::sampler::{Sampler, Sightings};
 use crate::story::{Chronicle, Stories};
-use crate::telemetry::handles::Connections;
+use crate::telemetry::handles::{Connections, Looks};
 use crate::telemetry::logging::{self, LogError};
 use crate::telemetry::otlp::Otlp;
 use crate::telemetry::process::{self, ConfigHash};
@@ -106,6 +107,8 @@ pub fn serve(loaded: Loaded) -> Result<(), Error> {
     let parts = build(&config, sink, &accounts, [main.handle(), side.handle()])?;
     let stop = CancellationToken::new();
     parts.start_background(&side, &stop);
+    let sampler = parts.sampler(&config, &accounts)?;
+    side.spawn(stop.clone().run_until_cancelled_owned(sampler.run()));
     if let Some(listener) = admin_listener {
         let sources = parts.sources(log.clone());
         let served = admin::serve(listener, sources, config.admin.debug, stop.clone());
@@ -133,6 +136,7 @@ struct Built {
     signals: Arc<Signals>,
     stories: Arc<Stories>,
     recorder: Arc<Recorder>,
+    sightings: Arc<Sightings>,
     hash: ConfigHash,
     in_flight: Arc<InFlight>,
     index: Arc<Index>,
@@ -192,6 +196,7 @@ fn build(
         signals,
         stories: Arc::default(),
         recorder,
+        sightings: Arc::default(),
         hash,
         in_flight,
         index,
@@ -277,6 +282,17 @@ impl Built {
         side.spawn(watchdog::feed(Arc::clone(&self.heartbeat)));
         let watching = stuck::run(Arc::clone(&self.in_flight), Arc::clone(&self.signals));
         side.spawn(stop.clone().run_until_cancelled_owned(watching));
+    }
+
+    fn sampler(&self, config: &Config, accounts: &Arc<Accounts>) -> Result<Sampler, RegistryError> {
+        let in_flight = Arc::clone(&self.in_flight);
+        Ok(Sampler::new(
+            config.sampler.clone(),
+            Arc::new(move || in_flight.calls()),
+            Arc::clone(&self.sightings),
+            Looks::new(&self.registry)?,
+            Arc::clone(accounts),
+        ))
     }
 
     fn sources(&self, log: logging::LogHandle) -> admin::Sources {

@@ -24,17 +24,26 @@ pub enum Loss {
     LogRateLimited,
     /// A call that is missing in the story of its pod, because too many waited to be told.
     StoryQueueFull,
+    /// What was seen of a call, because too many calls took long at a time.
+    SightingsFull,
+    /// A span of the runtime that was to be passed on, because too many waited for the collector.
+    PassedQueueFull,
+    /// A span of the runtime that was to be passed on, because the collector refused it or could not be reached.
+    PassedFailed,
 }
 
 impl Loss {
     /// Every value.
-    pub const ALL: [Loss; 6] = [
+    pub const ALL: [Loss; 9] = [
         Loss::SpanQueueFull,
         Loss::SpanExportFailed,
         Loss::SpanShutdown,
         Loss::LogQueueFull,
         Loss::LogRateLimited,
         Loss::StoryQueueFull,
+        Loss::SightingsFull,
+        Loss::PassedQueueFull,
+        Loss::PassedFailed,
     ];
 
     /// The labels `signal` and `reason`.
@@ -46,6 +55,9 @@ impl Loss {
             Self::LogQueueFull => ["log", "queue_full"],
             Self::LogRateLimited => ["log", "rate_limited"],
             Self::StoryQueueFull => ["story", "queue_full"],
+            Self::SightingsFull => ["sighting", "queue_full"],
+            Self::PassedQueueFull => ["passed_span", "queue_full"],
+            Self::PassedFailed => ["passed_span", "export_failed"],
         }
     }
 }

@@ -1,7 +1,9 @@
 //! Metrics that parts outside the request path keep up to date: each part gets its own small handle at start.
 
+use std::time::Duration;
+
 use super::catalogue;
-use super::family::{Counters, Gauges};
+use super::family::{Counters, Gauges, Histograms};
 use super::registry::{BackendLabels, Registry, RegistryError};
 use crate::cri::call::Client;
 
@@ -125,6 +127,56 @@ impl Identity {
     pub fn looked_up(&self, hit: bool) {
         if let Some(lookups) = self.lookups.at([usize::from(!hit)]) {
             lookups.inc();
+        }
+    }
+}
+
+/// For the look at processes.
+#[derive(Debug)]
+pub struct Looks {
+    enabled: Gauges<0>,
+    looks: Counters<0>,
+    time: Histograms<0>,
+    sightings: Counters<1>,
+}
+
+impl Looks {
+    /// Registers the metrics. All of them are there from the start.
+    ///
+    /// # Errors
+    /// If they are registered already.
+    pub fn new(registry: &Registry) -> Result<Self, RegistryError> {
+        let looks = Self {
+            enabled: registry.gauges(&catalogue::SAMPLER_ENABLED)?,
+            looks: registry.counters(&catalogue::SAMPLER_LOOKS)?,
+            time: registry.histograms(&catalogue::SAMPLER_LOOK)?,
+            sightings: registry.counters(&catalogue::SAMPLER_SIGHTINGS)?,
+        };
+        looks.enabled(false);
+        let _ = (looks.looks.at([]), looks.time.at([]));
+        let _ = (looks.sightings.at([0]), looks.sightings.at([1]));
+        Ok(looks)
+    }
+
+    /// Whether processes are looked at.
+    pub fn enabled(&self, enabled: bool) {
+        if let Some(gauge) = self.enabled.at([]) {
+            gauge.set(i64::from(enabled));
+        }
+    }
+
+    /// A look was made and took this much CPU time.
+    pub fn looked(&self, cost: Duration) {
+        if let (Some(looks), Some(time)) = (self.looks.at([]), self.time.at([])) {
+            looks.inc();
+            time.observe(cost.as_secs_f64());
+        }
+    }
+
+    /// A CNI plugin, or else an OCI runtime, was seen at work for a call.
+    pub fn seen(&self, is_oci: bool) {
+        if let Some(sightings) = self.sightings.at([usize::from(is_oci)]) {
+            sightings.inc();
         }
     }
 }
