@@ -4,6 +4,8 @@
 //! nothing else can get in its way. The side thread does all the rest: admin endpoint, probes, export of spans, signals
 //! of the system. The log has a writer thread of its own.
 
+mod sight;
+
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,6 +14,7 @@ use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use sd_notify::NotifyState;
 use tokio::runtime::{Builder, Handle, Runtime};
 use tokio::sync::Notify;
+use tokio::sync::mpsc::Sender;
 use tokio_util::sync::CancellationToken;
 
 use crate::admin;
@@ -26,10 +29,11 @@ use crate::reload::Reloader;
 use crate::router::rules::Rules;
 use crate::router::{Router, Table};
 use crate::stack::{self, Parts};
+use crate::story::receiver;
 use crate::story::recorder::Recorder;
-use crate::story::sampler::{Sampler, Sightings};
-use crate::story::{Chronicle, Stories};
-use crate::telemetry::handles::{Connections, Looks};
+use crate::story::sampler::Sightings;
+use crate::story::{Chronicle, Event, Stories};
+use crate::telemetry::handles::Connections;
 use crate::telemetry::logging::{self, LogError};
 use crate::telemetry::otlp::Otlp;
 use crate::telemetry::process::{self, ConfigHash};
@@ -60,6 +64,9 @@ pub enum Error {
     /// There is no admin endpoint.
     #[error(transparent)]
     Admin(#[from] admin::BindError),
+    /// There is no receiver of spans.
+    #[error(transparent)]
+    Receiver(#[from] receiver::BindError),
     /// The listener broke.
     #[error("cannot serve: {0}")]
     Serve(#[source] io::Error),
@@ -103,12 +110,18 @@ pub fn serve(loaded: Loaded) -> Result<(), Error> {
     let socket = Socket::open(&config.server)?;
     let admin_listener = config.admin.listen.map(admin::bind).transpose()?;
 
+    let receiver_listener = config.receiver.map(receiver::bind).transpose()?;
+
     let sink = otlp.as_ref().map(Otlp::sink);
     let parts = build(&config, sink, &accounts, [main.handle(), side.handle()])?;
     let stop = CancellationToken::new();
     parts.start_background(&side, &stop);
     let sampler = parts.sampler(&config, &accounts)?;
     side.spawn(stop.clone().run_until_cancelled_owned(sampler.run()));
+    if let Some(listener) = receiver_listener {
+        let receiver = parts.receiver(listener, &config, &accounts)?;
+        side.spawn(stop.clone().run_until_cancelled_owned(receiver.run()));
+    }
     if let Some(listener) = admin_listener {
         let sources = parts.sources(log.clone());
         let served = admin::serve(listener, sources, config.admin.debug, stop.clone());
@@ -137,6 +150,7 @@ struct Built {
     stories: Arc<Stories>,
     recorder: Arc<Recorder>,
     sightings: Arc<Sightings>,
+    feed: Sender<Event>,
     hash: ConfigHash,
     in_flight: Arc<InFlight>,
     index: Arc<Index>,
@@ -172,6 +186,7 @@ fn build(
 
     let recorder = Arc::new(Recorder::new(config.recorder.calls, config.recorder.polls));
     let (chronicle, _events) = Chronicle::new(Arc::clone(&recorder), Arc::clone(accounts));
+    let feed = chronicle.feed();
     let signals = Arc::new(Signals::new(&registry, config, sink, chronicle)?);
     let in_flight = Arc::new(InFlight::default());
     watch_in_flight(&registry, Arc::clone(&in_flight) as _)?;
@@ -197,6 +212,7 @@ fn build(
         stories: Arc::default(),
         recorder,
         sightings: Arc::default(),
+        feed,
         hash,
         in_flight,
         index,
@@ -282,17 +298,6 @@ impl Built {
         side.spawn(watchdog::feed(Arc::clone(&self.heartbeat)));
         let watching = stuck::run(Arc::clone(&self.in_flight), Arc::clone(&self.signals));
         side.spawn(stop.clone().run_until_cancelled_owned(watching));
-    }
-
-    fn sampler(&self, config: &Config, accounts: &Arc<Accounts>) -> Result<Sampler, RegistryError> {
-        let in_flight = Arc::clone(&self.in_flight);
-        Ok(Sampler::new(
-            config.sampler.clone(),
-            Arc::new(move || in_flight.calls()),
-            Arc::clone(&self.sightings),
-            Looks::new(&self.registry)?,
-            Arc::clone(accounts),
-        ))
     }
 
     fn sources(&self, log: logging::LogHandle) -> admin::Sources {

@@ -13,12 +13,13 @@
 //! Everything right of the feed runs on the side thread.
 
 pub mod chronicle;
+pub mod receiver;
 pub mod record;
 pub mod recorder;
 pub mod sampler;
 pub mod stories;
 pub mod view;
 
-pub use self::chronicle::{Chronicle, Event};
+pub use self::chronicle::{Chronicle, Event, RuntimeSpan};
 pub use self::record::Record;
 pub use self::stories::Stories;

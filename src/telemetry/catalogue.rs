@@ -277,6 +277,10 @@ catalogue! {
         "CPU time of one look; looks are made less often the longer they take.");
     SAMPLER_SIGHTINGS = Metric::counter("sampler_sightings_total", &[fixed("work", &["cni", "oci"])],
         "CNI plugins and OCI runtimes that were seen at work for a call.");
+    RECEIVER_SPANS = Metric::counter("receiver_spans_total", &[fixed("result", &["attributed", "unknown", "dropped"])],
+        "Spans of the runtime that were received: part of a call, part of none that is known, or lost.");
+    RECEIVER_PASSED_ON = Metric::counter("receiver_passed_on_total", &[],
+        "Spans of the runtime that were passed on and that the collector took.");
 
     TELEMETRY_SPANS = Metric::counter("telemetry_spans_total", &[fixed("decision", &["exported", "failed", "dropped"])],
         "Finished spans by what became of them: taken by the collector, refused or unreachable, never sent.");

@@ -29,12 +29,15 @@ use crate::telemetry::registry::{Registry, RegistryError};
 pub struct Signals {
     metrics: RpcMetrics,
     spans: Option<Spans>,
+    /// Whether calls are parts of traces: if spans are exported, or the runtime's own spans are received.
+    traces: bool,
     sampling: ArcSwap<Sampling>,
     chronicle: Chronicle,
 }
 
 impl Signals {
-    /// Registers the metrics of calls. Without a sink there are no spans, and trace context is passed on untouched.
+    /// Registers the metrics of calls. Without a sink there are no spans; without a receiver either,
+    /// trace context is passed on untouched.
     ///
     /// # Errors
     /// If the metrics are registered already.
@@ -45,6 +48,7 @@ impl Signals {
         chronicle: Chronicle,
     ) -> Result<Self, RegistryError> {
         Ok(Self {
+            traces: sink.is_some() || config.receiver.is_some(),
             metrics: RpcMetrics::new(registry)?,
             spans: sink.map(|sink| Spans::new(sink, config)),
             sampling: ArcSwap::from_pointee(config.telemetry.sampling.clone()),
@@ -69,8 +73,8 @@ impl Signals {
 
 impl Observe for Signals {
     fn trace(&self, headers: &HeaderMap, class: Class) -> Option<TraceIds> {
-        self.spans.as_ref()?;
-        Some(propagation::begin(headers, class, &self.sampling.load()))
+        self.traces
+            .then(|| propagation::begin(headers, class, &self.sampling.load()))
     }
 
     fn begin(&self, call: &Call) {
