@@ -14,6 +14,8 @@ mod identity;
 mod listener;
 mod otlp;
 mod prometheus;
+mod receiver;
+mod sampler;
 mod service_manager;
 mod story;
 mod streams;
