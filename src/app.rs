@@ -4,6 +4,8 @@
 //! nothing else can get in its way. The side thread does all the rest: admin endpoint, probes, export of spans, signals
 //! of the system. The log has a writer thread of its own.
 
+mod recording;
+
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,15 +20,18 @@ use crate::admin;
 use crate::config::{BackendKind, Config, Loaded};
 use crate::cri::call::Peer;
 use crate::identity::Index;
+use crate::instrument::InFlight;
 use crate::instrument::layer::Shared;
 use crate::instrument::signals::{Signals, watch_in_flight};
-use crate::instrument::{InFlight, stuck};
+use crate::instrument::stuck::Watch;
 use crate::listener::{self, Socket};
 use crate::reload::Reloader;
 use crate::router::rules::Rules;
 use crate::router::{Router, Table};
 use crate::stack::{self, Parts};
-use crate::story::recorder::Recorder;
+use crate::story::recorder::dumps::Reason;
+use crate::story::recorder::{Dumps, Recorder};
+use crate::story::sampler::Sightings;
 use crate::story::{Chronicle, Stories};
 use crate::telemetry::handles::Connections;
 use crate::telemetry::logging::{self, LogError};
@@ -112,7 +117,12 @@ pub fn serve(loaded: Loaded) -> Result<(), Error> {
         side.spawn(served);
     }
     let reloader = Reloader::new(loaded, log, Arc::clone(&parts.signals), parts.hash.clone());
-    side.spawn(watch_signals(reloader, stop.clone()));
+    side.spawn(watch_signals(
+        reloader,
+        Arc::clone(&parts.dumps),
+        stop.clone(),
+    ));
+    let last_dump = recording::on_panic(&parts.dumps);
 
     let result = main.block_on(carry(&config, socket, &parts, stop.clone()));
 
@@ -122,6 +132,7 @@ pub fn serve(loaded: Loaded) -> Result<(), Error> {
         side.block_on(otlp.shutdown(LAST_SPANS));
     }
     side.shutdown_timeout(LAST_SPANS);
+    drop(last_dump);
     tracing::info!(event = "stopped", "stopped");
     drop(log_guard);
     result
@@ -133,6 +144,8 @@ struct Built {
     signals: Arc<Signals>,
     stories: Arc<Stories>,
     recorder: Arc<Recorder>,
+    dumps: Arc<Dumps>,
+    sightings: Arc<Sightings>,
     hash: ConfigHash,
     in_flight: Arc<InFlight>,
     index: Arc<Index>,
@@ -171,6 +184,8 @@ fn build(
     let signals = Arc::new(Signals::new(&registry, config, sink, chronicle)?);
     let in_flight = Arc::new(InFlight::default());
     watch_in_flight(&registry, Arc::clone(&in_flight) as _)?;
+    let sightings = Arc::default();
+    let dumps = recording::dumps(config, &recorder, &in_flight, &sightings, &hash, accounts);
 
     let limits = config.telemetry.identity;
     let index = Arc::new(Index::new(limits.sandboxes, limits.containers));
@@ -192,6 +207,8 @@ fn build(
         signals,
         stories: Arc::default(),
         recorder,
+        dumps,
+        sightings,
         hash,
         in_flight,
         index,
@@ -275,8 +292,13 @@ impl Built {
             side.spawn(stop.clone().run_until_cancelled_owned(watching));
         }
         side.spawn(watchdog::feed(Arc::clone(&self.heartbeat)));
-        let watching = stuck::run(Arc::clone(&self.in_flight), Arc::clone(&self.signals));
-        side.spawn(stop.clone().run_until_cancelled_owned(watching));
+        let watch = Watch {
+            in_flight: Arc::clone(&self.in_flight),
+            signals: Arc::clone(&self.signals),
+            sightings: Arc::clone(&self.sightings),
+            dumps: Arc::clone(&self.dumps),
+        };
+        side.spawn(stop.clone().run_until_cancelled_owned(watch.run()));
     }
 
     fn sources(&self, log: logging::LogHandle) -> admin::Sources {
@@ -349,18 +371,27 @@ async fn carry(
     Ok(())
 }
 
-/// SIGTERM and SIGINT stop, SIGHUP reloads.
-async fn watch_signals(mut reloader: Reloader, stop: CancellationToken) -> io::Result<()> {
+/// SIGTERM and SIGINT stop, SIGHUP reloads, SIGUSR2 has the flight recorder written down.
+async fn watch_signals(
+    mut reloader: Reloader,
+    dumps: Arc<Dumps>,
+    stop: CancellationToken,
+) -> io::Result<()> {
     use tokio::signal::unix::{SignalKind, signal};
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
     let mut hangup = signal(SignalKind::hangup())?;
+    let mut user2 = signal(SignalKind::user_defined2())?;
     loop {
         let name = tokio::select! {
             _ = terminate.recv() => "SIGTERM",
             _ = interrupt.recv() => "SIGINT",
             _ = hangup.recv() => {
                 reloader.reload();
+                continue;
+            }
+            _ = user2.recv() => {
+                dumps.ask(Reason::Signal, None);
                 continue;
             }
         };

@@ -13,6 +13,7 @@
 //! Everything right of the feed runs on the side thread.
 
 pub mod chronicle;
+pub mod doing;
 pub mod record;
 pub mod recorder;
 pub mod sampler;

@@ -24,17 +24,23 @@ pub enum Loss {
     LogRateLimited,
     /// A call that is missing in the story of its pod, because too many waited to be told.
     StoryQueueFull,
+    /// A dump of the flight recorder, because others were still being written.
+    DumpQueueFull,
+    /// A dump of the flight recorder that could not be written.
+    DumpFailed,
 }
 
 impl Loss {
     /// Every value.
-    pub const ALL: [Loss; 6] = [
+    pub const ALL: [Loss; 8] = [
         Loss::SpanQueueFull,
         Loss::SpanExportFailed,
         Loss::SpanShutdown,
         Loss::LogQueueFull,
         Loss::LogRateLimited,
         Loss::StoryQueueFull,
+        Loss::DumpQueueFull,
+        Loss::DumpFailed,
     ];
 
     /// The labels `signal` and `reason`.
@@ -46,6 +52,8 @@ impl Loss {
             Self::LogQueueFull => ["log", "queue_full"],
             Self::LogRateLimited => ["log", "rate_limited"],
             Self::StoryQueueFull => ["story", "queue_full"],
+            Self::DumpQueueFull => ["dump", "queue_full"],
+            Self::DumpFailed => ["dump", "write_failed"],
         }
     }
 }

@@ -24,6 +24,17 @@ use crate::telemetry::otlp::SpanSink;
 use crate::telemetry::propagation;
 use crate::telemetry::registry::{Registry, RegistryError};
 
+/// A report of a call that takes long.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Stuck {
+    /// The share of its deadline that it has used, in percent.
+    pub percent: u32,
+    /// Whether it is the first report of this call.
+    pub is_first: bool,
+    /// What the runtime is doing for it.
+    pub doing: Option<String>,
+}
+
 /// Turns calls into signals. Shared by all connections.
 #[derive(Debug)]
 pub struct Signals {
@@ -57,13 +68,12 @@ impl Signals {
         self.sampling.store(Arc::new(sampling));
     }
 
-    /// A call in flight has used up this share of its deadline (or of the 60 seconds that stand for one); to be told
-    /// at 50, and again whenever it is worth a line.
-    pub fn stuck(&self, call: &Call, percent: u32) {
-        if percent == 50 {
+    /// A call in flight has used up a share of its deadline, or of what stands for one, that is worth a line.
+    pub fn stuck(&self, call: &Call, stuck: &Stuck) {
+        if stuck.is_first {
             self.metrics.stuck(call);
         }
-        log::stuck(call, percent);
+        log::stuck(call, stuck);
     }
 }
 
