@@ -10,6 +10,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
+use arc_swap::ArcSwap;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use sd_notify::NotifyState;
 use tokio::runtime::{Builder, Handle, Runtime};
@@ -17,7 +18,7 @@ use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
 use crate::admin;
-use crate::config::{BackendKind, Config, Loaded};
+use crate::config::{BackendKind, Config, InEffect, Loaded};
 use crate::cri::call::Peer;
 use crate::identity::Index;
 use crate::instrument::InFlight;
@@ -29,6 +30,7 @@ use crate::reload::Reloader;
 use crate::router::rules::Rules;
 use crate::router::{Router, Table};
 use crate::stack::{self, Parts};
+use crate::story::rates::Rates;
 use crate::story::recorder::dumps::Reason;
 use crate::story::recorder::{Dumps, Recorder};
 use crate::story::sampler::Sightings;
@@ -116,7 +118,13 @@ pub fn serve(loaded: Loaded) -> Result<(), Error> {
         let served = admin::serve(listener, sources, config.admin.debug, stop.clone());
         side.spawn(served);
     }
-    let reloader = Reloader::new(loaded, log, Arc::clone(&parts.signals), parts.hash.clone());
+    let reloader = Reloader::new(
+        loaded,
+        log,
+        Arc::clone(&parts.signals),
+        parts.hash.clone(),
+        Arc::clone(&parts.config),
+    );
     side.spawn(watch_signals(
         reloader,
         Arc::clone(&parts.dumps),
@@ -146,6 +154,8 @@ struct Built {
     recorder: Arc<Recorder>,
     dumps: Arc<Dumps>,
     sightings: Arc<Sightings>,
+    rates: Arc<Rates>,
+    config: InEffect,
     hash: ConfigHash,
     in_flight: Arc<InFlight>,
     index: Arc<Index>,
@@ -204,11 +214,13 @@ fn build(
     Ok(Built {
         connections: Arc::new(Connections::new(&registry)?),
         registry: Arc::new(registry),
+        rates: Arc::new(Rates::new(signals.durations())),
         signals,
         stories: Arc::default(),
         recorder,
         dumps,
         sightings,
+        config: Arc::new(ArcSwap::from_pointee(config.clone())),
         hash,
         in_flight,
         index,
@@ -291,6 +303,8 @@ impl Built {
             let watching = probe::run(Arc::clone(upstream), move || came_up.notify_one());
             side.spawn(stop.clone().run_until_cancelled_owned(watching));
         }
+        let counting = Arc::clone(&self.rates).run();
+        side.spawn(stop.clone().run_until_cancelled_owned(counting));
         side.spawn(watchdog::feed(Arc::clone(&self.heartbeat)));
         let watch = Watch {
             in_flight: Arc::clone(&self.in_flight),
@@ -308,6 +322,10 @@ impl Built {
             upstreams: self.upstreams.clone(),
             stories: Arc::clone(&self.stories),
             recorder: Arc::clone(&self.recorder),
+            rates: Arc::clone(&self.rates),
+            dumps: Arc::clone(&self.dumps),
+            sightings: Arc::clone(&self.sightings),
+            config: Arc::clone(&self.config),
             heartbeat: Arc::clone(&self.heartbeat),
             log,
         }

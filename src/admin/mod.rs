@@ -6,13 +6,24 @@
 //! | `/livez` | 200 while the request path turns |
 //! | `/readyz` | 200 while every backend answers; `?verbose` says more |
 //! | `/debug/calls` | every call in flight; `?format=json` |
+//! | `/debug/rpcz` | rates, errors and latencies by method; `?format=json` |
+//! | `/debug/tracez` | samples of calls by latency, and of errors; `?format=json`, `?method=` |
+//! | `/debug/flight` | the flight recorder; `?format=json`, `?format=perfetto`, `?pod=NAMESPACE/NAME`, `?method=` |
+//! | `/debug/backends`, `/debug/routes`, `/debug/config` | runtimes, rules and settings; `?format=json` |
 //! | `/debug/log-level` | GET the log filter, PUT a new one |
 //!
 //! It runs on a thread of its own: a slow scrape costs the request path nothing.
 
 pub mod calls;
+mod figures;
+pub mod flight;
 pub mod health;
 pub mod page;
+pub mod routes;
+pub mod rpcz;
+pub mod runtimes;
+pub mod settings;
+pub mod tracez;
 
 use std::io;
 use std::net::{SocketAddr, TcpListener};
@@ -25,9 +36,12 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use tokio_util::sync::CancellationToken;
 
+use crate::config::InEffect;
 use crate::instrument::InFlight;
 use crate::story::Stories;
-use crate::story::recorder::Recorder;
+use crate::story::rates::Rates;
+use crate::story::recorder::{Dumps, Recorder};
+use crate::story::sampler::Sightings;
 use crate::telemetry::logging::LogHandle;
 use crate::telemetry::registry::Registry;
 use crate::upstream::Upstream;
@@ -46,6 +60,14 @@ pub struct Sources {
     pub stories: Arc<Stories>,
     /// The last calls that ended.
     pub recorder: Arc<Recorder>,
+    /// How often and how long calls are.
+    pub rates: Arc<Rates>,
+    /// The flight recorder on disk.
+    pub dumps: Arc<Dumps>,
+    /// What the runtime does for calls in flight.
+    pub sightings: Arc<Sightings>,
+    /// The settings in effect.
+    pub config: InEffect,
     /// Whether the request path turns.
     pub heartbeat: Arc<Heartbeat>,
     /// The log filter.
@@ -100,6 +122,12 @@ pub fn app(sources: Sources, debug: bool) -> Router {
     if debug {
         app = app
             .route("/debug/calls", get(calls::page))
+            .route("/debug/rpcz", get(rpcz::page))
+            .route("/debug/tracez", get(tracez::page))
+            .route("/debug/flight", get(flight::page))
+            .route("/debug/backends", get(runtimes::page))
+            .route("/debug/routes", get(routes::page))
+            .route("/debug/config", get(settings::page))
             .route("/debug/log-level", get(log_level).put(set_log_level));
     }
     app.with_state(sources)

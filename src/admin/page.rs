@@ -53,6 +53,12 @@ pub async fn index() -> Html<String> {
         "criscope",
         "<ul>\
          <li><a href=\"/debug/calls\">calls in flight</a></li>\
+         <li><a href=\"/debug/rpcz\">calls by method</a></li>\
+         <li><a href=\"/debug/tracez\">samples of calls</a></li>\
+         <li><a href=\"/debug/flight\">flight recorder</a></li>\
+         <li><a href=\"/debug/backends\">backends</a></li>\
+         <li><a href=\"/debug/routes\">routes</a></li>\
+         <li><a href=\"/debug/config\">settings in effect</a></li>\
          <li><a href=\"/readyz?verbose\">readiness</a></li>\
          <li><a href=\"/metrics\">metrics</a></li>\
          <li><a href=\"/debug/log-level\">log level</a></li>\

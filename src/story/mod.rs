@@ -14,10 +14,12 @@
 
 pub mod chronicle;
 pub mod doing;
+pub mod rates;
 pub mod record;
 pub mod recorder;
 pub mod sampler;
 pub mod stories;
+pub mod tables;
 pub mod view;
 
 pub use self::chronicle::{Chronicle, Event};

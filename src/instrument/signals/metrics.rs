@@ -39,7 +39,8 @@ pub fn watch_in_flight(
 /// Handles of every metric of a call.
 #[derive(Debug)]
 pub(super) struct RpcMetrics {
-    duration: Histograms<2>,
+    /// Also read for pages.
+    pub(super) duration: Arc<Histograms<2>>,
     total: Counters<3>,
     in_flight: Gauges<1>,
     stuck: Counters<1>,
@@ -53,7 +54,7 @@ pub(super) struct RpcMetrics {
 impl RpcMetrics {
     pub(super) fn new(registry: &Registry) -> Result<Self, RegistryError> {
         Ok(Self {
-            duration: registry.histograms(&catalogue::RPC_DURATION)?,
+            duration: Arc::new(registry.histograms(&catalogue::RPC_DURATION)?),
             total: registry.counters(&catalogue::RPC_TOTAL)?,
             in_flight: registry.gauges(&catalogue::RPC_IN_FLIGHT)?,
             stuck: registry.counters(&catalogue::RPC_STUCK)?,

@@ -20,6 +20,7 @@ use crate::cri::method::Class;
 use crate::cri::outcome::Ending;
 use crate::cri::{Call, Outcome};
 use crate::story::Chronicle;
+use crate::telemetry::family::Histograms;
 use crate::telemetry::otlp::SpanSink;
 use crate::telemetry::propagation;
 use crate::telemetry::registry::{Registry, RegistryError};
@@ -61,6 +62,11 @@ impl Signals {
             sampling: ArcSwap::from_pointee(config.telemetry.sampling.clone()),
             chronicle,
         })
+    }
+
+    /// The durations of calls by method and outcome, for those who read them.
+    pub fn durations(&self) -> Arc<Histograms<2>> {
+        Arc::clone(&self.metrics.duration)
     }
 
     /// Takes over new sampling settings.

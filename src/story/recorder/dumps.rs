@@ -166,7 +166,7 @@ impl Dumps {
             *under_way += 1;
         }
         let mine = UnderWay(Arc::clone(self));
-        let work = move || mine.0.write(reason, detail);
+        let work = move || mine.0.write(reason, detail.as_deref());
         let started = thread::Builder::new().name("dump".to_owned()).spawn(work);
         if started.is_err() {
             self.parts.accounts.lost(Loss::DumpFailed, 1);
@@ -213,12 +213,12 @@ impl Dumps {
         Dump::new(about, in_flight, self.parts.recorder.memory(), filter)
     }
 
-    fn write(&self, reason: Reason, detail: Option<String>) {
+    fn write(&self, reason: Reason, detail: Option<&str>) {
         // What is seen is what was when it was asked for, not when the disk was free.
-        let dump = self.collect(reason.name(), detail.clone(), &Filter::default());
+        let dump = self.collect(reason.name(), detail.map(str::to_owned), &Filter::default());
         let _one_at_a_time = lock(&self.writing);
         match self.write_files(&dump, reason) {
-            Ok(path) => tracing::warn!(
+            Ok(path) => tracing::info!(
                 event = "dump.written",
                 reason = reason.name(),
                 detail,
