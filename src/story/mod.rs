@@ -19,8 +19,10 @@ mod journal;
 pub mod keeper;
 mod metrics;
 
+pub mod doing;
 #[cfg(test)]
 pub(crate) mod examples;
+pub mod rates;
 pub mod receiver;
 pub mod record;
 pub mod recorder;

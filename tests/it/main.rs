@@ -15,6 +15,7 @@ mod listener;
 mod otlp;
 mod prometheus;
 mod receiver;
+mod recorder;
 mod sampler;
 mod service_manager;
 mod story;
