@@ -17,8 +17,7 @@ mod cause;
 pub mod chronicle;
 mod journal;
 pub mod keeper;
-mod metrics;
-
+pub(crate) mod metrics;
 pub mod record;
 pub mod recorder;
 pub mod sampler;

@@ -220,18 +220,13 @@ async fn only_our_own_background_spans_are_exported() {
         let _ours =
             tracing::info_span!(target: "criscope::upstream", "connect", tries = 2).entered();
         tracing::info!(target: "criscope::upstream", "an event");
-        for (_span, name) in [
-            (tracing::info_span!(target: "h2::codec", "x"), "a library's"),
-            (
-                tracing::info_span!(target: "criscoped", "x"),
-                "another program's",
-            ),
-            (
-                tracing::debug_span!(target: "criscope", "x"),
-                "too detailed",
-            ),
+        // Whether these are made at all depends on who else listens in this process; they are not exported.
+        for span in [
+            tracing::info_span!(target: "h2::codec", "a library's"),
+            tracing::info_span!(target: "criscoped", "another program's"),
+            tracing::debug_span!(target: "criscope", "too detailed"),
         ] {
-            assert!(_span.is_disabled(), "{name}");
+            drop(span.entered());
         }
     });
     tokio::task::spawn_blocking(move || sink.finish())
