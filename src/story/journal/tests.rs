@@ -1,3 +1,5 @@
+//! What is read again after an end of any kind.
+
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::sync::{Arc, Mutex};
