@@ -174,6 +174,7 @@ fn populated() -> Registry {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .build()
         .expect("runtime");
+    crate::story::metrics::populate(&registry);
     process::register(&registry, config, vec![runtime.handle().clone()]).expect("once");
     registry
 }
