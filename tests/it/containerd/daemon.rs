@@ -2,6 +2,7 @@
 //! behind can be told from everybody else's.
 
 use std::fs::{self, File};
+use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -39,12 +40,23 @@ impl Drop for Containerd {
 impl Containerd {
     /// Starts one, with the image in it.
     pub(super) async fn new() -> Self {
+        Self::with(|_| ()).await
+    }
+
+    /// Starts one whose CNI plugin is called `slow-bridge`, and whose OCI runtime goes through a script called `runc`.
+    /// Each sleeps first for as many seconds as its file `slow-bridge.delay` or `runc.delay` in the root says.
+    pub(super) async fn with_slow_parts() -> Self {
+        Self::with(Self::slow_parts).await
+    }
+
+    async fn with(edit: impl FnOnce(&Self)) -> Self {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         need_root();
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let name = format!("cit{}x{number}", std::process::id());
         let mut containerd = Self { name, child: None };
         containerd.configure(number);
+        edit(&containerd);
         containerd.start().await;
         image::import(&containerd.root(), &containerd.socket(), IMAGE);
         containerd
@@ -126,6 +138,48 @@ disabled_plugins = ["io.containerd.snapshotter.v1.btrfs", "io.containerd.snapsho
             socket = self.socket().display(),
         );
         fs::write(root.join("config.toml"), config).expect("config");
+    }
+
+    fn slow_parts(&self) {
+        let root = self.root();
+        let bin = root.join("bin");
+        fs::create_dir(&bin).expect("bin");
+        for plugin in ["bridge", "host-local", "loopback"] {
+            symlink(format!("/usr/lib/cni/{plugin}"), bin.join(plugin)).expect("link");
+        }
+        let parts = [
+            ("slow-bridge", PathBuf::from("/usr/lib/cni/bridge")),
+            ("runc", program("runc", "runc")),
+        ];
+        for (name, real) in parts {
+            let delay = root.join(format!("{name}.delay"));
+            let (delay, real) = (delay.display(), real.display());
+            let script = format!(
+                "#!/bin/sh\nif [ -e {delay} ]; then sleep $(cat {delay}); fi\nexec {real} \"$@\"\n"
+            );
+            fs::write(bin.join(name), script).expect("script");
+            let mode = fs::Permissions::from_mode(0o755);
+            fs::set_permissions(bin.join(name), mode).expect("mode");
+        }
+        let replace = |file: &str, from: &str, to: &str| {
+            let path = root.join(file);
+            let text = fs::read_to_string(&path).expect("read");
+            assert!(text.contains(from), "{from}");
+            fs::write(&path, text.replace(from, to)).expect("write");
+        };
+        let bin = bin.display();
+        replace(
+            "cni/10-test.conflist",
+            "\"type\": \"bridge\"",
+            "\"type\": \"slow-bridge\"",
+        );
+        replace(
+            "config.toml",
+            "bin_dir = \"/usr/lib/cni\"",
+            &format!("bin_dir = \"{bin}\""),
+        );
+        let runc = format!("SystemdCgroup = false\n        BinaryName = \"{bin}/runc\"");
+        replace("config.toml", "SystemdCgroup = false", &runc);
     }
 
     /// Starts it (again) and waits until it answers.

@@ -6,6 +6,7 @@ mod image;
 mod leaks;
 mod load;
 mod pod;
+mod slow;
 
 use nix::sys::signal::Signal;
 
