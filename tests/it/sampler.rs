@@ -183,6 +183,47 @@ async fn the_units_capabilities_are_enough_and_needed() {
     }
 }
 
+/// A `/proc` that shows only one's own processes, in a mount namespace that goes with the program.
+#[tokio::test(flavor = "multi_thread")]
+async fn where_processes_are_hidden_it_turns_itself_off() {
+    need_root();
+    let fake = Fake::new();
+    let proxy = Start::new()
+        .upstream(fake.path())
+        .config(SETTINGS)
+        .wrapped(|command| {
+            let script = "mount -t proc -o hidepid=ptraceable proc /proc && \
+                exec setpriv --bounding-set=-sys_ptrace \"$@\"";
+            let mut hidden = Command::new(program("unshare", "util-linux"));
+            hidden.args([
+                "--mount",
+                "--propagation",
+                "private",
+                "sh",
+                "-c",
+                script,
+                "sh",
+            ]);
+            hidden.arg(command.get_program()).args(command.get_args());
+            hidden.stdin(Stdio::null());
+            hidden
+        })
+        .ready()
+        .await;
+    let off = proxy.wait_event("sampler.off").await;
+    let reason = off["reason"].as_str().expect("a reason");
+    assert!(reason.contains("hidden in /proc"), "{reason}");
+    let scrape = proxy.scrape().await;
+    assert_eq!(scrape.metric("criscope_sampler_enabled").sum(), 0.0);
+    let got = proxy
+        .client()
+        .await
+        .call(Call::plain("StopContainer"))
+        .await;
+    assert_eq!(got.code(), 0);
+    proxy.stop().await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn it_can_be_turned_off() {
     let (fake, go) = slow_runtime();

@@ -38,8 +38,8 @@ pub(super) struct Found {
     pub(super) at: Option<SystemTime>,
     /// What was seen so far, for each call for which something was.
     pub(super) calls: Vec<(u64, Vec<Sighting>)>,
-    /// Whose work was seen for the first time.
-    pub(super) new: Vec<Work>,
+    /// Whose work was seen for the first time, and for which call.
+    pub(super) new: Vec<(u64, Work, Arc<str>)>,
 }
 
 /// Looks, and remembers from one look to the next.
@@ -107,9 +107,7 @@ impl Looker {
         };
         for pid in self.processes.young() {
             self.attribute(pid, &mut targets);
-            if let Some(work) = self.note(pid, &now, &entered) {
-                found.new.push(work);
-            }
+            found.new.extend(self.note(pid, &now, &entered));
         }
         self.note_doings();
         let calls = self.seen.iter();
@@ -194,8 +192,13 @@ impl Looker {
         workers.last().map(|(pid, _)| pid)
     }
 
-    /// Notes that a process is still there, if it works for a call. Says whose work it is when that is new.
-    fn note(&mut self, pid: u32, now: &Moment, entered: &HashMap<u64, SystemTime>) -> Option<Work> {
+    /// Notes that a process is still there, if it works for a call. Says so when that is new.
+    fn note(
+        &mut self,
+        pid: u32,
+        now: &Moment,
+        entered: &HashMap<u64, SystemTime>,
+    ) -> Option<(u64, Work, Arc<str>)> {
         let process = self.processes.get(pid)?;
         let seq = process.call?;
         // It may go on when its call has ended.
@@ -216,9 +219,11 @@ impl Looker {
         };
         // The tick in which it started may have begun before the call did.
         let began = now.wall_at(began).max(*entered);
+        let name = self.processes.name(pid, &process.comm);
+        let new = (seq, work, Arc::clone(&name));
         let sighting = Sighting {
             work,
-            name: self.processes.name(pid, &process.comm),
+            name,
             doing,
             began: began.min(now.wall),
             last_seen: now.wall,
@@ -230,7 +235,7 @@ impl Looker {
             doing: Vec::new(),
         });
         seen.sort_by_key(|s| s.sighting.began);
-        Some(work)
+        Some(new)
     }
 
     /// Notes what each process that works for a call has started: the longest chain of programs below it.

@@ -46,6 +46,9 @@ pub type InFlightCalls = Arc<dyn Fn() -> Vec<Arc<Call>> + Send + Sync>;
 /// A look may take this share of the time: a twentieth.
 const SHARE: u32 = 20;
 
+/// What is seen is exact to this part of a call's duration, or to a period.
+const EXACT: u32 = 100;
+
 /// Shortest wait between two questions whether a call takes long.
 const LEAST: Duration = Duration::from_millis(10);
 
@@ -128,22 +131,29 @@ impl Sampler {
                     .retain(|seq| calls.binary_search_by_key(&seq, |c| c.seq).is_ok());
             }
             let works = calls.iter().filter(|call| target::works(call.method));
-            let oldest = works.map(|call| call.age()).max().unwrap_or_default();
-            if let Some(left) = self
-                .settings
-                .after
-                .checked_sub(oldest)
-                .filter(|l| !l.is_zero())
-            {
+            let ages: Vec<_> = works.map(|call| call.age()).collect();
+            let oldest = ages.iter().max().copied().unwrap_or_default();
+            if oldest < self.settings.after {
                 looker.rest();
-                tokio::time::sleep(left.max(LEAST)).await;
+                tokio::time::sleep((self.settings.after - oldest).max(LEAST)).await;
                 continue;
             }
             let cost;
             (looker, cost) = self.look(looker, calls).await?;
-            let wait = self.settings.period.max(cost * (SHARE - 1));
-            tokio::time::sleep(wait).await;
+            tokio::time::sleep(self.pause(&ages, cost)).await;
         }
+    }
+
+    /// How long to wait after a look that took this much CPU time, while calls are this old. The longer the youngest of
+    /// the slow calls has taken, the less it matters when exactly something began or ended: a container that takes its
+    /// time to stop is no reason to look ten times a second.
+    fn pause(&self, ages: &[Duration], cost: Duration) -> Duration {
+        let after = self.settings.after;
+        let youngest = ages.iter().filter(|age| **age >= after).min();
+        let exact = youngest.copied().unwrap_or_default() / EXACT;
+        // Another call may become slow meanwhile.
+        let wanted = self.settings.period.max(exact.min(after));
+        wanted.max(cost * (SHARE - 1))
     }
 
     /// Finds out whether anything may be seen.
@@ -183,7 +193,14 @@ impl Sampler {
     }
 
     fn tell(&self, found: Found) {
-        for work in found.new {
+        for (seq, work, name) in found.new {
+            tracing::debug!(
+                event = "sampler.seen",
+                seq,
+                work = work.name(),
+                name = &*name,
+                "a process works for a call that takes long"
+            );
             self.metrics.seen(matches!(work, Work::Oci));
         }
         for (seq, sightings) in found.calls {

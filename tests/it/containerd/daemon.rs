@@ -1,7 +1,7 @@
 //! A containerd of our own: own root, state, socket, network and cgroup, all with one name, so that what it leaves
 //! behind can be told from everybody else's.
 
-use std::fs::{self, File, Permissions};
+use std::fs::{self, File};
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -40,27 +40,23 @@ impl Drop for Containerd {
 impl Containerd {
     /// Starts one, with the image in it.
     pub(super) async fn new() -> Self {
-        Self::with_network("bridge", "").await
+        Self::with(|_| ()).await
     }
 
-    /// Starts one whose CNI plugin takes so many seconds before it does what bridge does.
-    pub(super) async fn with_slow_network(plugin: &str, seconds: u32) -> Self {
-        let script = format!(
-            "#!/bin/sh\nconfig=$(cat)\n[ \"$CNI_COMMAND\" = ADD ] && sleep {seconds}\n\
-             printf '%s' \"$config\" | /usr/lib/cni/bridge\n"
-        );
-        Self::with_network(plugin, &script).await
+    /// Starts one whose CNI plugin is called `slow-bridge`, and whose OCI runtime goes through a script called `runc`.
+    /// Each sleeps first for as many seconds as its file `slow-bridge.delay` or `runc.delay` in the root says.
+    pub(super) async fn with_slow_parts() -> Self {
+        Self::with(Self::slow_parts).await
     }
 
-    /// Starts one whose network is made by this plugin; a script is put beside Debian's.
-    async fn with_network(plugin: &str, script: &str) -> Self {
+    async fn with(edit: impl FnOnce(&Self)) -> Self {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         need_root();
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let name = format!("cit{}x{number}", std::process::id());
         let mut containerd = Self { name, child: None };
-        containerd.configure(number, plugin);
-        containerd.plugins(plugin, script);
+        containerd.configure(number);
+        edit(&containerd);
         containerd.start().await;
         image::import(&containerd.root(), &containerd.socket(), IMAGE);
         containerd
@@ -87,21 +83,7 @@ impl Containerd {
         format!("/{}", self.name)
     }
 
-    /// The directory of CNI plugins.
-    fn plugins(&self, plugin: &str, script: &str) {
-        let dir = self.root().join("plugins");
-        fs::create_dir_all(&dir).expect("plugins");
-        for entry in fs::read_dir("/usr/lib/cni").expect("plugins").flatten() {
-            symlink(entry.path(), dir.join(entry.file_name())).expect("link");
-        }
-        if !script.is_empty() {
-            let path = dir.join(plugin);
-            fs::write(&path, script).expect("script");
-            fs::set_permissions(&path, Permissions::from_mode(0o755)).expect("mode");
-        }
-    }
-
-    fn configure(&self, number: u32, plugin: &str) {
+    fn configure(&self, number: u32) {
         for plugin in ["bridge", "host-local", "loopback"] {
             file(
                 &format!("/usr/lib/cni/{plugin}"),
@@ -115,7 +97,7 @@ impl Containerd {
         let subnet = format!("10.{}.{}.0/24", 200 + number % 50, std::process::id() % 256);
         let network = format!(
             r#"{{"cniVersion": "1.0.0", "name": "{name}", "plugins": [
-                {{"type": "{plugin}", "bridge": "{name}", "isGateway": true, "ipMasq": false,
+                {{"type": "bridge", "bridge": "{name}", "isGateway": true, "ipMasq": false,
                   "ipam": {{"type": "host-local", "ranges": [[{{"subnet": "{subnet}"}}]],
                             "dataDir": "{root}/ipam"}}}}]}}"#,
             root = root.display(),
@@ -140,7 +122,7 @@ disabled_plugins = ["io.containerd.snapshotter.v1.btrfs", "io.containerd.snapsho
   stream_server_address = "127.0.0.1"
   stream_server_port = "0"
   [plugins."io.containerd.grpc.v1.cri".cni]
-    bin_dir = "{root}/plugins"
+    bin_dir = "/usr/lib/cni"
     conf_dir = "{root}/cni"
   [plugins."io.containerd.grpc.v1.cri".containerd]
     snapshotter = "overlayfs"
@@ -156,6 +138,48 @@ disabled_plugins = ["io.containerd.snapshotter.v1.btrfs", "io.containerd.snapsho
             socket = self.socket().display(),
         );
         fs::write(root.join("config.toml"), config).expect("config");
+    }
+
+    fn slow_parts(&self) {
+        let root = self.root();
+        let bin = root.join("bin");
+        fs::create_dir(&bin).expect("bin");
+        for plugin in ["bridge", "host-local", "loopback"] {
+            symlink(format!("/usr/lib/cni/{plugin}"), bin.join(plugin)).expect("link");
+        }
+        let parts = [
+            ("slow-bridge", PathBuf::from("/usr/lib/cni/bridge")),
+            ("runc", program("runc", "runc")),
+        ];
+        for (name, real) in parts {
+            let delay = root.join(format!("{name}.delay"));
+            let (delay, real) = (delay.display(), real.display());
+            let script = format!(
+                "#!/bin/sh\nif [ -e {delay} ]; then sleep $(cat {delay}); fi\nexec {real} \"$@\"\n"
+            );
+            fs::write(bin.join(name), script).expect("script");
+            let mode = fs::Permissions::from_mode(0o755);
+            fs::set_permissions(bin.join(name), mode).expect("mode");
+        }
+        let replace = |file: &str, from: &str, to: &str| {
+            let path = root.join(file);
+            let text = fs::read_to_string(&path).expect("read");
+            assert!(text.contains(from), "{from}");
+            fs::write(&path, text.replace(from, to)).expect("write");
+        };
+        let bin = bin.display();
+        replace(
+            "cni/10-test.conflist",
+            "\"type\": \"bridge\"",
+            "\"type\": \"slow-bridge\"",
+        );
+        replace(
+            "config.toml",
+            "bin_dir = \"/usr/lib/cni\"",
+            &format!("bin_dir = \"{bin}\""),
+        );
+        let runc = format!("SystemdCgroup = false\n        BinaryName = \"{bin}/runc\"");
+        replace("config.toml", "SystemdCgroup = false", &runc);
     }
 
     /// Starts it (again) and waits until it answers.

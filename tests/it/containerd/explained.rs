@@ -178,17 +178,40 @@ fn assert_first(said: &str, words: &[&str]) {
     }
 }
 
+/// A part of that containerd, the CNI plugin or the OCI runtime, takes so many seconds longer from now on.
+fn delay(containerd: &Containerd, part: &str, seconds: u32) {
+    let file = containerd.root().join(format!("{part}.delay"));
+    fs::write(file, seconds.to_string()).expect("delay");
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_slow_cni_plugin_is_named() {
-    let containerd = Containerd::with_slow_network("calico-slow", 3).await;
+    let containerd = Containerd::with_slow_parts().await;
+    delay(&containerd, "slow-bridge", 3);
     let proxy = before(&containerd).await;
     let mut kubelet = Kubelet::on(&proxy, &containerd, "web").await;
     kubelet.imported().await;
     let sandbox = kubelet.sandbox(PATIENCE).await.expect("sandbox");
     kubelet.start(&sandbox, IMAGE, 0, "exec sleep 1000").await;
     let said = explain(&proxy, "web").await;
-    assert_first(&said, &["calico-slow", "CNI plugin"]);
+    assert_first(&said, &["slow-bridge", "CNI plugin"]);
     assert!(said.contains("RunPodSandbox"), "{said}");
+    kubelet.remove(&sandbox).await;
+    proxy.stop().await;
+    end(containerd);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_slow_oci_runtime_is_named() {
+    let containerd = Containerd::with_slow_parts().await;
+    let proxy = before(&containerd).await;
+    let mut kubelet = Kubelet::on(&proxy, &containerd, "web").await;
+    kubelet.imported().await;
+    let sandbox = kubelet.sandbox(PATIENCE).await.expect("sandbox");
+    delay(&containerd, "runc", 2);
+    kubelet.start(&sandbox, IMAGE, 0, "exec sleep 1000").await;
+    let said = explain(&proxy, "web").await;
+    assert_first(&said, &["OCI runtime runc", "StartContainer"]);
     kubelet.remove(&sandbox).await;
     proxy.stop().await;
     end(containerd);
@@ -255,7 +278,8 @@ async fn a_container_that_keeps_ending_is_named() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_kubelet_that_tries_again_has_one_story() {
-    let containerd = Containerd::with_slow_network("calico-slow", 2).await;
+    let containerd = Containerd::with_slow_parts().await;
+    delay(&containerd, "slow-bridge", 2);
     let proxy = before(&containerd).await;
     let mut kubelet = Kubelet::on(&proxy, &containerd, "web").await;
     kubelet.imported().await;
@@ -281,7 +305,7 @@ async fn a_kubelet_that_tries_again_has_one_story() {
     };
     kubelet.start(&sandbox, IMAGE, 0, "exec sleep 1000").await;
     let said = explain(&proxy, "web").await;
-    assert_first(&said, &["deadline of 1", "calico-slow"]);
+    assert_first(&said, &["deadline of 1", "slow-bridge"]);
     kubelet.remove(&sandbox).await;
     proxy.stop().await;
     end(containerd);

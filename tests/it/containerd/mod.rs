@@ -8,6 +8,7 @@ mod leaks;
 mod load;
 mod pod;
 mod registry;
+mod slow;
 
 use nix::sys::signal::Signal;
 

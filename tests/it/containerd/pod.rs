@@ -20,13 +20,13 @@ use crate::harness::until;
 /// What no line may show.
 const SECRET: &str = "kwyjibozq";
 
-struct Clients {
-    runtime: RuntimeServiceClient<Channel>,
+pub(super) struct Clients {
+    pub(super) runtime: RuntimeServiceClient<Channel>,
     images: ImageServiceClient<Channel>,
 }
 
 impl Clients {
-    async fn of(socket: &Path) -> Self {
+    pub(super) async fn of(socket: &Path) -> Self {
         let channel = client::connect(socket, Duration::from_secs(30)).await;
         let channel = channel.expect("connect");
         Self {
@@ -36,7 +36,7 @@ impl Clients {
     }
 }
 
-fn sandbox_config(containerd: &Containerd) -> v1::PodSandboxConfig {
+pub(super) fn sandbox_config(containerd: &Containerd) -> v1::PodSandboxConfig {
     let logs = containerd.root().join("logs");
     fs::create_dir_all(&logs).expect("logs");
     v1::PodSandboxConfig {
@@ -85,7 +85,7 @@ fn container_config() -> v1::ContainerConfig {
 }
 
 /// Makes the pod and its container; gives their ids.
-async fn make(clients: &mut Clients, config: &v1::PodSandboxConfig) -> (String, String) {
+pub(super) async fn make(clients: &mut Clients, config: &v1::PodSandboxConfig) -> (String, String) {
     let spec = v1::ImageSpec {
         image: IMAGE.into(),
         ..Default::default()

@@ -1,0 +1,98 @@
+//! A pod that is slow to start because of its network or of the OCI runtime: criscope sees which, in front of a containerd
+//! that knows nothing of it.
+
+use std::fs;
+
+use criscope::cri::v1;
+use serde_json::Value;
+
+use super::daemon::Containerd;
+use super::end;
+use super::pod::{Clients, make, sandbox_config};
+use crate::harness::proxy::Start;
+
+/// What was seen, as the methods of the calls and the names of the programs.
+fn seen(log: &[String]) -> Vec<(String, String, String)> {
+    let events = log
+        .iter()
+        .filter_map(|line| serde_json::from_str(line).ok());
+    let events: Vec<Value> = events.collect();
+    let word = |line: &Value, key: &str| line[key].as_str().unwrap_or_default().to_owned();
+    let method = |seq: &Value| {
+        let ended = events
+            .iter()
+            .find(|l| l["event"] == "rpc.end" && &l["seq"] == seq);
+        ended.map(|line| word(line, "method")).unwrap_or_default()
+    };
+    let sightings = events.iter().filter(|line| line["event"] == "sampler.seen");
+    sightings
+        .map(|line| (method(&line["seq"]), word(line, "work"), word(line, "name")))
+        .collect()
+}
+
+fn has(seen: &[(String, String, String)], want: [&str; 3]) -> bool {
+    seen.iter()
+        .any(|(method, work, name)| [method.as_str(), work, name] == want)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_slow_part_of_a_slow_start_is_seen() {
+    let containerd = Containerd::with_slow_parts().await;
+    let config =
+        "[telemetry.log]\nlevel = \"debug\"\n[sampler]\nafter = \"100ms\"\nperiod = \"20ms\"\n";
+    let proxy = Start::new()
+        .upstream(&containerd.socket())
+        .config(config)
+        .ready()
+        .await;
+    let mut clients = Clients::of(&proxy.socket()).await;
+    let delay = |part: &str, seconds: &str| {
+        fs::write(containerd.root().join(format!("{part}.delay")), seconds).expect("delay");
+    };
+    delay("slow-bridge", "1");
+    delay("runc", "0.5");
+    let config = sandbox_config(&containerd);
+    let (sandbox, container) = make(&mut clients, &config).await;
+    let request = v1::StopContainerRequest {
+        container_id: container.clone(),
+        timeout: 0,
+    };
+    clients.runtime.stop_container(request).await.expect("stop");
+    let request = v1::StopPodSandboxRequest {
+        pod_sandbox_id: sandbox.clone(),
+    };
+    clients
+        .runtime
+        .stop_pod_sandbox(request)
+        .await
+        .expect("stop");
+    let request = v1::RemovePodSandboxRequest {
+        pod_sandbox_id: sandbox.clone(),
+    };
+    clients
+        .runtime
+        .remove_pod_sandbox(request)
+        .await
+        .expect("remove");
+
+    let seen = seen(&proxy.stop().await);
+    for want in [
+        ["RunPodSandbox", "cni", "slow-bridge"],
+        ["RunPodSandbox", "oci", "runc"],
+        ["StartContainer", "oci", "runc"],
+        ["StopContainer", "oci", "runc"],
+        ["StopPodSandbox", "cni", "slow-bridge"],
+    ] {
+        assert!(has(&seen, want), "{want:?} is not in {seen:#?}");
+    }
+    let cni = seen.iter().filter(|(_, work, _)| work == "cni");
+    for (method, _, name) in cni {
+        let fits =
+            ["RunPodSandbox", "StopPodSandbox", "RemovePodSandbox"].contains(&method.as_str());
+        assert!(
+            fits && ["slow-bridge", "bridge", "loopback"].contains(&name.as_str()),
+            "{seen:#?}"
+        );
+    }
+    end(containerd);
+}
