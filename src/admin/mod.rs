@@ -18,6 +18,7 @@ pub mod calls;
 pub mod health;
 mod links;
 pub mod live;
+mod methods;
 mod nav;
 mod near;
 pub mod page;
