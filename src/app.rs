@@ -6,12 +6,13 @@
 
 use std::io;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use sd_notify::NotifyState;
 use tokio::runtime::{Builder, Handle, Runtime};
 use tokio::sync::Notify;
+use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
 use crate::admin;
@@ -27,7 +28,8 @@ use crate::router::rules::Rules;
 use crate::router::{Router, Table};
 use crate::stack::{self, Parts};
 use crate::story::recorder::Recorder;
-use crate::story::{Chronicle, Stories};
+use crate::story::sampler::Sightings;
+use crate::story::{Chronicle, Keeper, Stories, Trace, keeper};
 use crate::telemetry::handles::Connections;
 use crate::telemetry::logging::{self, LogError};
 use crate::telemetry::otlp::Otlp;
@@ -40,6 +42,9 @@ use crate::wire::CriService;
 
 /// How long the last spans may take to leave.
 const LAST_SPANS: Duration = Duration::from_secs(3);
+
+/// How long the keeper may take to write down what has ended.
+const LAST_STORIES: Duration = Duration::from_secs(2);
 
 /// Why it did not start, or did not go on.
 #[derive(Debug, thiserror::Error)]
@@ -103,9 +108,11 @@ pub fn serve(loaded: Loaded) -> Result<(), Error> {
     let admin_listener = config.admin.listen.map(admin::bind).transpose()?;
 
     let sink = otlp.as_ref().map(Otlp::sink);
-    let parts = build(&config, sink, &accounts, [main.handle(), side.handle()])?;
+    let mut parts = build(&config, sink, &accounts, [main.handle(), side.handle()])?;
     let stop = CancellationToken::new();
     parts.start_background(&side, &stop);
+    let told = CancellationToken::new();
+    let keeper = parts.keeper.take().map(|k| side.spawn(k.run(told.clone())));
     if let Some(listener) = admin_listener {
         let sources = parts.sources(log.clone());
         let served = admin::serve(listener, sources, config.admin.debug, stop.clone());
@@ -118,6 +125,10 @@ pub fn serve(loaded: Loaded) -> Result<(), Error> {
 
     // Last words: the calls that have ended are still to be told.
     stop.cancel();
+    told.cancel();
+    if let Some(keeper) = keeper {
+        let _ = side.block_on(async { timeout(LAST_STORIES, keeper).await });
+    }
     if let Some(otlp) = otlp {
         side.block_on(otlp.shutdown(LAST_SPANS));
     }
@@ -132,6 +143,7 @@ struct Built {
     registry: Arc<Registry>,
     signals: Arc<Signals>,
     stories: Arc<Stories>,
+    keeper: Option<Keeper>,
     recorder: Arc<Recorder>,
     hash: ConfigHash,
     in_flight: Arc<InFlight>,
@@ -157,7 +169,9 @@ fn build(
         .map(|b| b.name.as_str())
         .collect::<Vec<_>>()
         .join("+");
-    let registry = Registry::new(prometheus::Registry::new(), names.chain([all]));
+    let handlers = config.routing.rules.iter();
+    let registry = Registry::new(prometheus::Registry::new(), names.chain([all]))
+        .with_handlers(handlers.map(|rule| rule.runtime_handler.as_str()));
     let hash = ConfigHash::default();
     hash.set(&config.fingerprint());
     process::register(
@@ -168,10 +182,25 @@ fn build(
     accounts.register(&registry)?;
 
     let recorder = Arc::new(Recorder::new(config.recorder.calls, config.recorder.polls));
-    let (chronicle, _events) = Chronicle::new(Arc::clone(&recorder), Arc::clone(accounts));
-    let signals = Arc::new(Signals::new(&registry, config, sink, chronicle)?);
+    let (chronicle, events) = Chronicle::new(Arc::clone(&recorder), Arc::clone(accounts));
+    let signals = Arc::new(Signals::new(&registry, config, sink.clone(), chronicle)?);
     let in_flight = Arc::new(InFlight::default());
     watch_in_flight(&registry, Arc::clone(&in_flight) as _)?;
+    let sightings = Arc::<Sightings>::default();
+    let stories = Arc::new(Stories::new(&config.story, sightings));
+    let keeper = keeper::Parts {
+        stories: Arc::clone(&stories),
+        events,
+        in_flight: Arc::new({
+            let in_flight = Arc::clone(&in_flight);
+            move || in_flight.calls()
+        }),
+        state_dir: Some(config.story.state_dir.clone()),
+        accounts: Arc::clone(accounts),
+        tell: sink.map(|sink| Arc::new(Trace::new(sink, signals.sampling())) as _),
+        clock: Arc::new(SystemTime::now),
+    };
+    let keeper = Keeper::new(keeper, &registry)?;
 
     let limits = config.telemetry.identity;
     let index = Arc::new(Index::new(limits.sandboxes, limits.containers));
@@ -191,7 +220,8 @@ fn build(
         connections: Arc::new(Connections::new(&registry)?),
         registry: Arc::new(registry),
         signals,
-        stories: Arc::default(),
+        stories,
+        keeper: Some(keeper),
         recorder,
         hash,
         in_flight,

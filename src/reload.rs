@@ -55,7 +55,7 @@ impl Reloader {
         if let Err(error) = self.log.set_level(&config.telemetry.log.level) {
             tracing::error!(event = "config.rejected", %error, "log level not changed");
         }
-        self.signals.set_sampling(config.telemetry.sampling.clone());
+        self.signals.set_sampling(&config.telemetry.sampling);
         self.hash.set(&config.fingerprint());
         self.loaded.config = config;
         tracing::info!(

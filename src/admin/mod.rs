@@ -3,7 +3,7 @@
 //! | path | what |
 //! |---|---|
 //! | `/` | the live page; `?format=json` |
-//! | `/metrics` | Prometheus text format 0.0.4 |
+//! | `/metrics` | Prometheus text format 0.0.4, or OpenMetrics 1.0.0 for who asks for it |
 //! | `/livez` | 200 while the request path turns |
 //! | `/readyz` | 200 while every backend answers; `?verbose` says more |
 //! | `/debug/calls` | every call in flight; `?format=json` |
@@ -24,6 +24,7 @@ mod near;
 pub mod page;
 pub mod pods;
 pub mod pulls;
+pub mod scrape;
 mod starts;
 mod story;
 mod waterfall;
@@ -40,7 +41,7 @@ use std::time::Instant;
 
 use axum::Router;
 use axum::extract::State;
-use axum::http::{StatusCode, header};
+use axum::http::StatusCode;
 use axum::middleware::map_response;
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
@@ -116,7 +117,7 @@ pub async fn serve(
 /// The routes. With `debug` off there is nothing below `/debug`.
 pub fn app(sources: Sources, debug: bool) -> Router {
     let mut app = Router::new()
-        .route("/metrics", get(metrics))
+        .route("/metrics", get(scrape::metrics))
         .route("/livez", get(health::livez))
         .route("/readyz", get(health::readyz));
     if debug {
@@ -131,13 +132,6 @@ pub fn app(sources: Sources, debug: bool) -> Router {
         app = app.route("/", get(live::bare));
     }
     app.layer(map_response(page::secure)).with_state(sources)
-}
-
-async fn metrics(State(sources): State<Sources>) -> Response {
-    match sources.registry.encode() {
-        Ok(text) => ([(header::CONTENT_TYPE, "text/plain; version=0.0.4")], text).into_response(),
-        Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, error.to_string()).into_response(),
-    }
 }
 
 async fn log_level(State(sources): State<Sources>) -> String {

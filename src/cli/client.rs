@@ -1,19 +1,16 @@
-//! A CRI client over a unix socket, for the commands that ask a runtime or criscope itself something.
+//! Calls of `doctor`: in either spelling of the service names, with every way to fail told apart.
 
 use std::error::Error as _;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 
-use http::Uri;
 use http::uri::PathAndQuery;
-use hyper_util::rt::TokioIo;
 use prost::Message;
-use tokio::net::UnixStream;
 use tokio::time::timeout;
-use tonic::transport::{Channel, Endpoint};
+use tonic::transport::Channel;
 use tonic::{Request, Status};
-use tower::service_fn;
 
+use crate::client::{self, ClientError};
 use crate::cri::Method;
 use crate::cri::method::ApiVersion;
 
@@ -44,17 +41,7 @@ pub(super) struct Client {
 impl Client {
     /// Connects to the socket; every call has the deadline given here.
     pub(super) async fn connect(path: &Path, deadline: Duration) -> Result<Self, CallError> {
-        let path: PathBuf = path.to_owned();
-        let connector = service_fn(move |_: Uri| {
-            let path = path.clone();
-            async move { UnixStream::connect(path).await.map(TokioIo::new) }
-        });
-        // The authority is not used; runtimes in Go want one that is a name.
-        let endpoint = Endpoint::from_static("http://localhost");
-        let channel = timeout(deadline, endpoint.connect_with_connector(connector))
-            .await
-            .map_err(|_| CallError::Timeout(deadline))?
-            .map_err(|error| CallError::Connect(innermost(&error)))?;
+        let channel = client::connect(path, deadline).await.map_err(refused)?;
         Ok(Self { channel, deadline })
     }
 
@@ -85,6 +72,15 @@ impl Client {
             Ok(answer) => Ok(answer?.into_inner()),
             Err(_) => Err(CallError::Timeout(self.deadline)),
         }
+    }
+}
+
+fn refused(error: ClientError) -> CallError {
+    match error {
+        ClientError::Timeout { timeout, .. } => CallError::Timeout(timeout),
+        ClientError::Connect { source, .. } => CallError::Connect(source.to_string()),
+        ClientError::Handshake { source, .. } => CallError::Connect(innermost(&source)),
+        other @ ClientError::Endpoint(_) => CallError::Connect(other.to_string()),
     }
 }
 

@@ -10,8 +10,8 @@ use super::schema::{self as keys, Key, KindOfBackend};
 use super::suggest::nearest;
 use super::value::{Kind, Raw, lexical};
 use super::{
-    Admin, Backend, BackendKind, Config, IdentityLimits, Log, Otlp, Overrides, Recorder, Routing,
-    Rule, Sampler, Sampling, Server, Story, Telemetry,
+    Admin, Backend, BackendKind, Config, IdentityLimits, Log, MethodSampling, Otlp, Overrides,
+    Recorder, Routing, Rule, Sampler, Sampling, Server, Story, Telemetry,
 };
 
 /// Name of the backend that `--upstream` makes.
@@ -119,12 +119,43 @@ pub(super) fn telemetry(reader: &mut Reader<'_>) -> Telemetry {
             mutating: reader.value(&sampling, &keys::SAMPLE_MUTATING),
             polls: reader.value(&sampling, &keys::SAMPLE_POLLS),
             slow: reader.value(&sampling, &keys::SAMPLE_SLOW),
+            episodes: reader.value(&sampling, &keys::SAMPLE_EPISODES),
+            on_unsampled_parent: reader.value(&sampling, &keys::ON_UNSAMPLED_PARENT),
+            methods: methods(reader),
         },
         identity: IdentityLimits {
             sandboxes: reader.value(&identity, &keys::IDENTITY_SANDBOXES),
             containers: reader.value(&identity, &keys::IDENTITY_CONTAINERS),
         },
     }
+}
+
+fn methods(reader: &mut Reader<'_>) -> Vec<MethodSampling> {
+    let mut lines: HashMap<&str, usize> = HashMap::new();
+    let mut rows = Vec::new();
+    for row in reader.rows("telemetry.sampling", "methods") {
+        let method = reader.required(&row, &keys::METHOD_NAME);
+        let ratio = reader.given(&row, &keys::METHOD_RATIO);
+        let slow = reader.given(&row, &keys::METHOD_SLOW);
+        let Some(Given { value, place }) = method else {
+            continue;
+        };
+        let method = value.name();
+        if let Some(&line) = lines.get(method) {
+            let key = path_of(&row, &keys::METHOD_NAME);
+            reader.fail(place, key, Problem::DuplicateMethod { method, line });
+            continue;
+        }
+        if let Place::Line { line, .. } = place {
+            lines.insert(method, line);
+        }
+        rows.push(MethodSampling {
+            method: value,
+            ratio: ratio.map(|ratio| ratio.value),
+            slow: slow.map(|slow| slow.value),
+        });
+    }
+    rows
 }
 
 pub(super) fn story(reader: &mut Reader<'_>, listen: &Path) -> Story {

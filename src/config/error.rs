@@ -196,6 +196,14 @@ pub enum Problem {
         /// Where the first rule is.
         line: usize,
     },
+    /// A second row for the same method.
+    #[error("{method} already has a row on line {line}")]
+    DuplicateMethod {
+        /// The method.
+        method: &'static str,
+        /// Where the first row is.
+        line: usize,
+    },
 }
 
 /// What may have been meant: the nearest known word, or all of them.

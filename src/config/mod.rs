@@ -32,6 +32,8 @@ pub use value::ValueError;
 
 pub(crate) use value::{lexical, show_endpoint};
 
+use crate::cri::Method;
+
 /// All settings of one process.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Config {
@@ -204,15 +206,42 @@ pub struct Otlp {
     pub timeout: Duration,
 }
 
-/// `[telemetry.sampling]`: which calls become spans. Errors, cancelled and slow calls always do. Reloadable.
+/// `[telemetry.sampling]`: which calls become spans. Calls that failed, were cancelled, stuck or slow always do.
+/// Reloadable.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Sampling {
-    /// Share of mutating calls, 0 to 1.
+    /// Share of mutating calls that are no part of an episode, 0 to 1.
     pub mutating: f64,
     /// Share of polls, 0 to 1.
     pub polls: f64,
     /// A call that took longer is kept.
     pub slow: Duration,
+    /// Share of episodes, 0 to 1.
+    pub episodes: f64,
+    /// What is done if the caller has a trace and does not sample it.
+    pub on_unsampled_parent: OnUnsampledParent,
+    /// Methods with settings of their own, each once.
+    pub methods: Vec<MethodSampling>,
+}
+
+/// What is done with a call whose caller has a trace and does not sample it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OnUnsampledParent {
+    /// It is treated as if there were no trace, and linked to the caller's span.
+    Episode,
+    /// It is not sampled either.
+    Respect,
+}
+
+/// `[[telemetry.sampling.methods]]`
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct MethodSampling {
+    /// The method.
+    pub method: Method,
+    /// Share of its calls, 0 to 1, instead of that of their class.
+    pub ratio: Option<f64>,
+    /// A call that took longer is kept, instead of the common limit.
+    pub slow: Option<Duration>,
 }
 
 /// `[telemetry.identity]`: how many objects the identity index remembers.

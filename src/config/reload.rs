@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use super::schema::{self as keys, Key, KindOfBackend, Reload};
 use super::value::Kind;
 use super::{
-    Admin, Backend, BackendKind, Config, IdentityLimits, Log, Otlp, Recorder, Routing, Rule,
-    Sampler, Sampling, Server, Story, Telemetry,
+    Admin, Backend, BackendKind, Config, IdentityLimits, Log, MethodSampling, Otlp, Recorder,
+    Routing, Rule, Sampler, Sampling, Server, Story, Telemetry,
 };
 
 /// The key paths whose values differ.
@@ -204,14 +204,37 @@ fn list_telemetry(list: &mut Listing, telemetry: &Telemetry) {
         mutating,
         polls,
         slow,
+        episodes,
+        on_unsampled_parent,
+        methods,
     } = sampling;
     list.add(&keys::SAMPLE_MUTATING, mutating);
     list.add(&keys::SAMPLE_POLLS, polls);
     list.add(&keys::SAMPLE_SLOW, slow);
+    list.add(&keys::SAMPLE_EPISODES, episodes);
+    list.add(&keys::ON_UNSAMPLED_PARENT, on_unsampled_parent);
+    for (i, row) in methods.iter().enumerate() {
+        list_method(list, &format!("telemetry.sampling.methods[{i}]"), row);
+    }
     let IdentityLimits {
         sandboxes,
         containers,
     } = identity;
     list.add(&keys::IDENTITY_SANDBOXES, sandboxes);
     list.add(&keys::IDENTITY_CONTAINERS, containers);
+}
+
+fn list_method(list: &mut Listing, path: &str, row: &MethodSampling) {
+    let MethodSampling {
+        method,
+        ratio,
+        slow,
+    } = row;
+    list.add_at(path, &keys::METHOD_NAME, method);
+    if let Some(ratio) = ratio {
+        list.add_at(path, &keys::METHOD_RATIO, ratio);
+    }
+    if let Some(slow) = slow {
+        list.add_at(path, &keys::METHOD_SLOW, slow);
+    }
 }

@@ -4,18 +4,18 @@
 //! end of the call and by `/debug/calls` while it runs. Every slot is written at most once or is an atomic, so no
 //! reader can hold a writer up.
 
-use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant, SystemTime};
 
 use bytes::Bytes;
-use opentelemetry::trace::{SpanContext, SpanId, TraceId};
 
 use super::episode;
 use super::method::{ApiVersion, Method};
 pub use super::subject::{
     Answer, ContainerExit, ContainerIdentity, ContainerState, ExitReason, PodIdentity, Subject,
 };
+pub use super::trace::{Place, TraceIds};
 
 /// Who is at the other end of a connection, as the kernel tells it (`SO_PEERCRED`, `/proc/PID/comm`).
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -147,22 +147,6 @@ impl Phase {
     }
 }
 
-/// The trace a call belongs to. Ids are chosen when the call enters, so that they can be handed to the backend; whether
-/// the spans are exported is decided when it ends.
-#[derive(Clone, Debug)]
-pub struct TraceIds {
-    /// The caller's span, from `traceparent`.
-    pub parent: Option<SpanContext>,
-    /// The caller's trace, or a new one.
-    pub trace_id: TraceId,
-    /// The span of the call as we serve it.
-    pub server: SpanId,
-    /// The span of the call as we make it to the backend.
-    pub client: SpanId,
-    /// What the backend is told: record, or not.
-    pub sampled: bool,
-}
-
 /// Bytes that cannot be printed by accident.
 #[derive(Clone)]
 pub struct Sealed(Bytes);
@@ -204,7 +188,7 @@ pub struct Call {
     pub deadline: Option<Duration>,
     /// The caller.
     pub peer: Arc<Peer>,
-    /// The trace; `None` when traces are off.
+    /// What its headers say of its trace; `None` when traces are off. See [`Call::place`].
     pub trace: Option<TraceIds>,
     /// The trace of the episode it belongs to, once that is known.
     pub episode: OnceLock<episode::Ids>,
@@ -218,6 +202,7 @@ pub struct Call {
     pub route: OnceLock<Route>,
     phase: AtomicU8,
     share_used: AtomicU8,
+    kept: AtomicBool,
     backend_began: AtomicU64,
     backend_ended: AtomicU64,
     request_bytes: AtomicU64,
@@ -253,6 +238,7 @@ impl Call {
             route: OnceLock::new(),
             phase: AtomicU8::new(Phase::Reading as u8),
             share_used: AtomicU8::new(0),
+            kept: AtomicBool::new(false),
             backend_began: AtomicU64::new(UNSET),
             backend_ended: AtomicU64::new(UNSET),
             request_bytes: AtomicU64::new(0),
@@ -278,6 +264,21 @@ impl Call {
     /// The largest share of its deadline that was noted, in percent.
     pub fn share_used(&self) -> u8 {
         self.share_used.load(Ordering::Relaxed)
+    }
+
+    /// Where its spans stand, once its message has been read; `None` when traces are off.
+    pub fn place(&self) -> Option<Place<'_>> {
+        Some(self.trace.as_ref()?.place(self.episode.get()))
+    }
+
+    /// Notes that its spans are exported.
+    pub fn keep(&self) {
+        self.kept.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether its spans are exported; decided when it ends.
+    pub fn is_kept(&self) -> bool {
+        self.kept.load(Ordering::Relaxed)
     }
 
     /// Time since the call entered.

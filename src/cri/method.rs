@@ -41,6 +41,15 @@ impl ApiVersion {
     }
 }
 
+/// The id that a request begins with: the first field of its message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FirstId {
+    /// Of a sandbox.
+    Sandbox,
+    /// Of a container.
+    Container,
+}
+
 macro_rules! methods {
     ($($name:ident, $service:ident, $class:ident, $streams:literal;)*) => {
         /// One call of CRI v1, or [`Method::Other`] for anything else that arrives.
@@ -165,6 +174,31 @@ impl Method {
         Some((Method::from_name(service, name)?, version))
     }
 
+    /// Whose id the request begins with; `None` if it begins otherwise. Such a call is about that one object.
+    pub const fn first_id(self) -> Option<FirstId> {
+        match self {
+            Self::StopPodSandbox
+            | Self::RemovePodSandbox
+            | Self::PodSandboxStatus
+            | Self::PodSandboxStats
+            | Self::PortForward
+            | Self::UpdatePodSandboxResources
+            | Self::CreateContainer => Some(FirstId::Sandbox),
+            Self::StartContainer
+            | Self::StopContainer
+            | Self::RemoveContainer
+            | Self::ContainerStatus
+            | Self::ContainerStats
+            | Self::UpdateContainerResources
+            | Self::ReopenContainerLog
+            | Self::ExecSync
+            | Self::Exec
+            | Self::Attach
+            | Self::CheckpointContainer => Some(FirstId::Container),
+            _ => None,
+        }
+    }
+
     /// Whether the answer lists objects, so that it has to hold those of every backend.
     pub const fn is_list(self) -> bool {
         matches!(
@@ -222,6 +256,30 @@ mod tests {
         for (i, method) in Method::ALL.into_iter().enumerate() {
             assert_eq!(method.index(), i);
         }
+    }
+
+    #[test]
+    fn the_first_id_is_that_of_the_protocol() {
+        let pool = prost_reflect::DescriptorPool::decode(crate::cri::DESCRIPTOR).expect("pool");
+        let mut seen = 0;
+        for rpc in pool
+            .services()
+            .flat_map(|s| s.methods().collect::<Vec<_>>())
+        {
+            let (method, _) = Method::from_path(&format!(
+                "/{}",
+                rpc.full_name().replacen("Service.", "Service/", 1)
+            ))
+            .expect(rpc.full_name());
+            let wanted = match rpc.input().get_field(1).as_ref().map(|field| field.name()) {
+                Some("pod_sandbox_id") => Some(FirstId::Sandbox),
+                Some("container_id") => Some(FirstId::Container),
+                _ => None,
+            };
+            assert_eq!(method.first_id(), wanted, "{method}");
+            seen += 1;
+        }
+        assert_eq!(seen, Method::COUNT - 1);
     }
 
     #[test]

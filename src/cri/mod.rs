@@ -10,6 +10,7 @@ pub mod outcome;
 pub mod peek;
 pub mod redact;
 mod subject;
+pub mod trace;
 pub mod visible;
 mod words;
 

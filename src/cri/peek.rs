@@ -8,8 +8,10 @@ use std::sync::Arc;
 
 use prost::Message;
 
-use super::call::{Answer, ContainerIdentity, PodIdentity, Subject};
-use super::method::Method;
+use super::call::{
+    Answer, ContainerExit, ContainerIdentity, ContainerState, ExitReason, PodIdentity, Subject,
+};
+use super::method::{FirstId, Method};
 use super::redact::image_reference;
 
 /// Longest identity string kept, in bytes. The kubelet's are at most 253.
@@ -67,6 +69,16 @@ partial! {
     Filtered {
         #[prost(message, optional, tag = "1")] filter: Option<OneId>,
     }
+    ContainerStatus {
+        #[prost(int32, tag = "3")] state: i32,
+        #[prost(int64, tag = "5")] started_at: i64,
+        #[prost(int64, tag = "6")] finished_at: i64,
+        #[prost(int32, tag = "7")] exit_code: i32,
+        #[prost(string, tag = "10")] reason: String,
+    }
+    ContainerStatusAnswer {
+        #[prost(message, optional, tag = "1")] status: Option<ContainerStatus>,
+    }
     ExecSyncAnswer {
         #[prost(int32, tag = "3")] exit_code: i32,
     }
@@ -89,6 +101,32 @@ impl ContainerMetadata {
             name: cut(&self.name).into(),
             attempt: self.attempt,
         })
+    }
+}
+
+/// `ContainerState.CONTAINER_EXITED`
+const EXITED: i32 = 2;
+
+impl ContainerStatus {
+    fn state(&self) -> ContainerState {
+        ContainerState {
+            started_at: self.started_at,
+            exit: (self.state == EXITED).then(|| ContainerExit {
+                at: self.finished_at,
+                code: self.exit_code,
+                reason: exit_reason(&self.reason),
+            }),
+        }
+    }
+}
+
+/// The words that containerd and CRI-O use for a container that ended by itself. The text goes no further.
+fn exit_reason(reason: &str) -> ExitReason {
+    match reason {
+        "Completed" => ExitReason::Completed,
+        "Error" => ExitReason::Error,
+        "OOMKilled" => ExitReason::OomKilled,
+        _ => ExitReason::Other,
     }
 }
 
@@ -132,32 +170,19 @@ pub fn request(method: Method, message: &[u8]) -> Subject {
         Method::ImageStatus | Method::RemoveImage => {
             set_image(&mut subject, decode::<OneImage>(message).image.as_ref());
         }
-        Method::StopPodSandbox
-        | Method::RemovePodSandbox
-        | Method::PodSandboxStatus
-        | Method::PodSandboxStats
-        | Method::PortForward
-        | Method::UpdatePodSandboxResources => {
-            subject.sandbox_id = id(&decode::<OneId>(message).id);
-        }
-        Method::StartContainer
-        | Method::StopContainer
-        | Method::RemoveContainer
-        | Method::ContainerStatus
-        | Method::ContainerStats
-        | Method::UpdateContainerResources
-        | Method::ReopenContainerLog
-        | Method::ExecSync
-        | Method::Exec
-        | Method::Attach
-        | Method::CheckpointContainer => {
-            subject.container_id = id(&decode::<OneId>(message).id);
-        }
         Method::ListPodSandbox => subject.sandbox_id = filtered(message),
         Method::ListContainers => subject.container_id = filtered(message),
-        _ => {}
+        _ => match method.first_id() {
+            Some(FirstId::Sandbox) => subject.sandbox_id = first_id(message),
+            Some(FirstId::Container) => subject.container_id = first_id(message),
+            None => {}
+        },
     }
     subject
+}
+
+fn first_id(message: &[u8]) -> Option<Arc<str>> {
+    id(&decode::<OneId>(message).id)
 }
 
 fn pod(config: Option<&PodConfig>) -> Option<Arc<PodIdentity>> {
@@ -180,7 +205,10 @@ fn filtered(message: &[u8]) -> Option<Arc<str>> {
 pub const fn wants_answer(method: Method) -> bool {
     matches!(
         method,
-        Method::RunPodSandbox | Method::CreateContainer | Method::ExecSync
+        Method::RunPodSandbox
+            | Method::CreateContainer
+            | Method::ContainerStatus
+            | Method::ExecSync
     )
 }
 
@@ -192,6 +220,10 @@ pub fn answer(method: Method, message: &[u8]) -> Answer {
         Method::CreateContainer => answer.container_id = id(&decode::<OneId>(message).id),
         Method::ExecSync => {
             answer.exit_code = Some(decode::<ExecSyncAnswer>(message).exit_code);
+        }
+        Method::ContainerStatus => {
+            let status = decode::<ContainerStatusAnswer>(message).status;
+            answer.state = status.as_ref().map(ContainerStatus::state);
         }
         _ => {}
     }
@@ -308,6 +340,43 @@ mod tests {
             answer(Method::ExecSync, &message.encode_to_vec()).exit_code,
             Some(7)
         );
+        let mut status = v1::ContainerStatus {
+            state: v1::ContainerState::ContainerRunning.into(),
+            started_at: 5,
+            finished_at: 9,
+            exit_code: 137,
+            reason: "OOMKilled".into(),
+            ..Default::default()
+        };
+        let state = |status: &v1::ContainerStatus| {
+            let message = v1::ContainerStatusResponse {
+                status: Some(status.clone()),
+                ..Default::default()
+            };
+            let answer = answer(Method::ContainerStatus, &message.encode_to_vec());
+            answer.state.expect("a state")
+        };
+        assert_eq!((state(&status).started_at, state(&status).exit), (5, None));
+        status.state = v1::ContainerState::ContainerExited.into();
+        let exit = state(&status).exit.expect("an exit");
+        assert_eq!(
+            (exit.at, exit.code, exit.reason),
+            (9, 137, ExitReason::OomKilled)
+        );
+        for (word, reason) in [
+            ("Completed", ExitReason::Completed),
+            ("Error", ExitReason::Error),
+            ("StartError", ExitReason::Other),
+            ("", ExitReason::Other),
+        ] {
+            status.reason = word.into();
+            assert_eq!(
+                state(&status).exit.map(|e| e.reason),
+                Some(reason),
+                "{word}"
+            );
+        }
+
         let message = v1::RunPodSandboxResponse {
             pod_sandbox_id: "s9".into(),
         };

@@ -29,16 +29,15 @@ pub mod stuck;
 use http::HeaderMap;
 
 use crate::cri::call::TraceIds;
-use crate::cri::method::Class;
-use crate::cri::{Call, Outcome};
+use crate::cri::{Call, Method, Outcome};
 
 pub use in_flight::InFlight;
 pub use layer::InstrumentLayer;
 
 /// Makes signals of calls. Called on the request path: it must not block.
 pub trait Observe: Send + Sync {
-    /// The trace of a call with these headers; `None` when traces are off.
-    fn trace(&self, headers: &HeaderMap, class: Class) -> Option<TraceIds>;
+    /// What these headers say of the trace of a call; `None` when traces are off.
+    fn trace(&self, headers: &HeaderMap, method: Method) -> Option<TraceIds>;
 
     /// A call has entered.
     fn begin(&self, call: &Call);

@@ -37,10 +37,7 @@ impl<S> Instrument<S> {
         let path = request.uri().path();
         let known = Method::from_path(path);
         let (method, api) = known.unwrap_or((Method::Other, ApiVersion::V1));
-        let trace = self
-            .shared
-            .observer
-            .trace(request.headers(), method.class());
+        let trace = self.shared.observer.trace(request.headers(), method);
         let mut call = Call::new(
             self.shared.seq.fetch_add(1, Ordering::Relaxed),
             method,

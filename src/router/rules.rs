@@ -66,24 +66,7 @@ impl Rules {
                 Some(backend) => One(backend, RouteReason::Handler),
                 None => One(self.default, RouteReason::Default),
             },
-            Method::StopPodSandbox
-            | Method::RemovePodSandbox
-            | Method::PodSandboxStatus
-            | Method::PodSandboxStats
-            | Method::PortForward
-            | Method::UpdatePodSandboxResources
-            | Method::CreateContainer
-            | Method::StartContainer
-            | Method::StopContainer
-            | Method::RemoveContainer
-            | Method::ContainerStatus
-            | Method::ContainerStats
-            | Method::UpdateContainerResources
-            | Method::ReopenContainerLog
-            | Method::ExecSync
-            | Method::Exec
-            | Method::Attach
-            | Method::CheckpointContainer => Owner,
+            _ if method.first_id().is_some() => Owner,
             // An image is pulled where its pod lives.
             Method::PullImage => match by_handler {
                 Some(backend) => One(backend, RouteReason::Handler),
@@ -109,10 +92,8 @@ impl Rules {
             | Method::StreamImages => All(Join::Chain),
             Method::GetContainerEvents => All(Join::Interleave),
             Method::Status => All(Join::Status),
-            Method::Version
-            | Method::RuntimeConfig
-            | Method::ListMetricDescriptors
-            | Method::Other => One(self.default, RouteReason::Default),
+            // Version, RuntimeConfig, ListMetricDescriptors, and what this program does not know.
+            _ => One(self.default, RouteReason::Default),
         }
     }
 

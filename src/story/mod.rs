@@ -12,17 +12,34 @@
 //!
 //! Everything right of the feed runs on the side thread.
 
+mod book;
+mod cause;
 pub mod chronicle;
+mod journal;
+pub mod keeper;
+mod metrics;
+
 #[cfg(test)]
 pub(crate) mod examples;
 pub mod record;
 pub mod recorder;
 pub mod sampler;
+#[cfg(test)]
+mod script;
+mod show;
 pub mod stories;
+mod summary;
 pub mod tables;
+pub mod tell;
+pub mod timeline;
+mod told;
+pub mod trace;
 pub mod units;
 pub mod view;
 
 pub use self::chronicle::{Chronicle, Event};
+pub use self::keeper::Keeper;
 pub use self::record::Record;
 pub use self::stories::Stories;
+pub use self::tell::Tell;
+pub use self::trace::Trace;

@@ -68,7 +68,7 @@ pub struct Record {
 }
 
 /// The spans of a call.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SpanIds {
     /// The trace.
     pub trace_id: TraceId,
@@ -78,6 +78,8 @@ pub struct SpanIds {
     pub client: SpanId,
     /// The caller's own span, if it had one.
     pub caller: Option<SpanContext>,
+    /// Whether the spans were handed to the exporter.
+    pub kept: bool,
 }
 
 impl Record {
@@ -109,11 +111,12 @@ impl Record {
             code: outcome.code,
             source: outcome.source,
             message: outcome.message.clone(),
-            spans: call.trace.as_ref().map(|trace| SpanIds {
-                trace_id: trace.trace_id,
-                server: trace.server,
-                client: trace.client,
-                caller: trace.parent.clone(),
+            spans: call.place().map(|place| SpanIds {
+                trace_id: place.trace_id,
+                server: place.server,
+                client: place.client,
+                caller: call.trace.as_ref().and_then(|trace| trace.parent.clone()),
+                kept: call.is_kept(),
             }),
             episode: call.episode.get().copied(),
             share_used: call.share_used(),

@@ -1,28 +1,153 @@
 //! All stories of this node, for those who read them.
 
-use std::sync::Arc;
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::SystemTime;
 
-use super::view::{PodStory, Recent};
+use super::book::{Book, Limits, Tale};
+use super::cause;
+use super::sampler::Sightings;
+use super::told::{self, Told, micros, span};
+use super::view::{self, PodStory, Recent};
+use crate::config;
 use crate::cri::Call;
+use crate::cri::call::PodIdentity;
+use crate::cri::episode::{Kind, is_told};
 
 /// The episodes that are remembered. Shared by the keeper, who writes, and the pages, who read; both live on the side
 /// thread.
-#[derive(Debug, Default)]
-pub struct Stories {}
+#[derive(Debug)]
+pub struct Stories {
+    book: Mutex<Book>,
+    sightings: Arc<Sightings>,
+}
 
 impl Stories {
+    /// No stories yet. Of calls in flight is shown what `sightings` has of them.
+    pub fn new(settings: &config::Story, sightings: Arc<Sightings>) -> Self {
+        let limits = Limits {
+            episodes: settings.episodes,
+            quiet: span(settings.quiet),
+            give_up: span(settings.give_up),
+        };
+        Self {
+            book: Mutex::new(Book::new(limits)),
+            sightings,
+        }
+    }
+
+    pub(super) fn book(&self) -> MutexGuard<'_, Book> {
+        self.book.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn sightings(&self) -> &Sightings {
+        &self.sightings
+    }
+
     /// Recent episodes, the newest first, without their calls. Calls in flight count to the episodes they belong to.
-    pub fn recent(&self, _in_flight: &[Arc<Call>]) -> Recent {
-        Recent::default()
+    pub fn recent(&self, in_flight: &[Arc<Call>]) -> Recent {
+        let now = micros(SystemTime::now());
+        let calls = self.told(in_flight);
+        let book = self.book();
+        let touched = touched(&book, calls);
+        let mut episodes: Vec<_> = book
+            .tales()
+            .filter(|tale| !touched.iter().any(|(pod, _)| is_same(pod, &tale.pod)))
+            .chain(touched.iter().flat_map(|(_, book)| book.tales()))
+            .map(|tale| tale.view(now))
+            .collect();
+        episodes.sort_by_key(|episode| std::cmp::Reverse(episode.began_unix_us));
+        for episode in &mut episodes {
+            episode.calls = Vec::new();
+        }
+        Recent {
+            now_unix_us: now,
+            episodes,
+            forgotten: book.forgotten(),
+        }
     }
 
     /// All that is remembered of the pods of this name; `None` if there is nothing.
-    pub fn of_pod(
-        &self,
-        _namespace: &str,
-        _name: &str,
-        _in_flight: &[Arc<Call>],
-    ) -> Option<PodStory> {
-        None
+    pub fn of_pod(&self, namespace: &str, name: &str, in_flight: &[Arc<Call>]) -> Option<PodStory> {
+        let now = micros(SystemTime::now());
+        let is_meant = |pod: &PodIdentity| *pod.namespace == *namespace && *pod.name == *name;
+        let calls = self.told(in_flight);
+        let mut episodes: Vec<view::Episode> = {
+            let book = self.book();
+            let touched = touched(&book, calls);
+            book.tales()
+                .filter(|tale| !touched.iter().any(|(pod, _)| is_same(pod, &tale.pod)))
+                .chain(touched.iter().flat_map(|(_, book)| book.tales()))
+                .filter(|tale| is_meant(&tale.pod))
+                .map(|tale| tale.view(now))
+                .collect()
+        };
+        if episodes.is_empty() {
+            return None;
+        }
+        episodes.sort_by_key(|episode| episode.began_unix_us);
+        Some(PodStory {
+            now_unix_us: now,
+            namespace: namespace.to_owned(),
+            name: name.to_owned(),
+            headline: cause::of_pod(&episodes, now),
+            episodes,
+        })
     }
+
+    /// The calls in flight that make episodes.
+    pub(super) fn told(&self, in_flight: &[Arc<Call>]) -> Vec<Told> {
+        let told = in_flight.iter().filter(|call| is_told(call.method));
+        told.map(|call| Told::in_flight(call, self.sightings.of(call.seq)))
+            .collect()
+    }
+
+    /// How many episodes are open, by kind.
+    pub(super) fn open(&self) -> BTreeMap<&'static str, usize> {
+        self.count(|tale| tale.is_open())
+    }
+
+    /// How many episodes are remembered, by kind.
+    pub(super) fn remembered(&self) -> BTreeMap<&'static str, usize> {
+        self.count(|_| true)
+    }
+
+    fn count(&self, wanted: impl Fn(&Tale) -> bool) -> BTreeMap<&'static str, usize> {
+        let mut counts: BTreeMap<_, _> = Kind::ALL.iter().map(|kind| (kind.name(), 0)).collect();
+        for tale in self.book().tales().filter(|tale| wanted(tale)) {
+            *counts.entry(tale.kind.name()).or_default() += 1;
+        }
+        counts
+    }
+
+    /// Age of the oldest start that is open, in microseconds.
+    pub(super) fn oldest_open_start(&self) -> Option<u64> {
+        let now = micros(SystemTime::now());
+        let book = self.book();
+        let starts = book.open_tales().filter(|tale| tale.kind == Kind::Start);
+        starts.map(|tale| now.saturating_sub(tale.began)).max()
+    }
+}
+
+fn is_same(one: &PodIdentity, other: &PodIdentity) -> bool {
+    one.uid == other.uid && one.name == other.name && one.namespace == other.namespace
+}
+
+/// The pods that have calls in flight, each with a book in which these are part of its episodes.
+fn touched(book: &Book, calls: Vec<told::Told>) -> Vec<(Arc<PodIdentity>, Book)> {
+    let mut pods: Vec<(Arc<PodIdentity>, Book)> = Vec::new();
+    for call in calls {
+        let Some(pod) = book.pod_of(&call) else {
+            continue;
+        };
+        let at = pods.iter().position(|(p, _)| is_same(p, &pod));
+        let at = at.unwrap_or_else(|| {
+            pods.push((Arc::clone(&pod), book.excerpt(&pod)));
+            pods.len() - 1
+        });
+        if let Some((_, book)) = pods.get_mut(at) {
+            book.apply(call);
+        }
+    }
+    pods
 }

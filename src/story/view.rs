@@ -5,6 +5,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::record::SpanIds;
+
 /// `/debug/pods?format=json`: recent episodes of all pods, the newest first, without their calls.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Recent {
@@ -147,6 +149,9 @@ pub struct Call {
     /// What was seen of the runtime's work for it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub details: Vec<Detail>,
+    /// Its spans, when traces are on; `None` for calls from before our restart.
+    #[serde(skip)]
+    pub spans: Option<SpanIds>,
 }
 
 /// A piece of work that the runtime did for a call.

@@ -24,17 +24,26 @@ pub enum Loss {
     LogRateLimited,
     /// A call that is missing in the story of its pod, because too many waited to be told.
     StoryQueueFull,
+    /// A line of the journal of the stories, because too many waited to be written.
+    JournalQueueFull,
+    /// A line of the journal, because it could not be written.
+    JournalFailed,
+    /// A line of the journal that could not be read after a restart.
+    JournalDamaged,
 }
 
 impl Loss {
     /// Every value.
-    pub const ALL: [Loss; 6] = [
+    pub const ALL: [Loss; 9] = [
         Loss::SpanQueueFull,
         Loss::SpanExportFailed,
         Loss::SpanShutdown,
         Loss::LogQueueFull,
         Loss::LogRateLimited,
         Loss::StoryQueueFull,
+        Loss::JournalQueueFull,
+        Loss::JournalFailed,
+        Loss::JournalDamaged,
     ];
 
     /// The labels `signal` and `reason`.
@@ -46,6 +55,9 @@ impl Loss {
             Self::LogQueueFull => ["log", "queue_full"],
             Self::LogRateLimited => ["log", "rate_limited"],
             Self::StoryQueueFull => ["story", "queue_full"],
+            Self::JournalQueueFull => ["story", "journal_queue_full"],
+            Self::JournalFailed => ["story", "journal_failed"],
+            Self::JournalDamaged => ["story", "journal_damaged"],
         }
     }
 }

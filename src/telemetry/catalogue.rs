@@ -6,7 +6,8 @@
 
 mod reference;
 
-use crate::cri::call::{Client, RouteReason};
+use crate::cri::call::{Client, ExitReason, RouteReason};
+use crate::cri::episode;
 use crate::cri::method::Method;
 use crate::cri::outcome::{CODES, Ending, code_name};
 
@@ -17,6 +18,12 @@ pub const PREFIX: &str = "criscope_";
 
 /// The `backend` of calls that went to several backends.
 pub const SEVERAL_BACKENDS: &str = "_ALL";
+
+/// The `runtime_handler` of pods that ask for none.
+pub const DEFAULT_HANDLER: &str = "default";
+
+/// The `runtime_handler` of pods that ask for one that no routing rule names, or whose handler is not known.
+pub const OTHER_HANDLERS: &str = "other";
 
 /// Kind of a metric, as the Prometheus text format names it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -72,6 +79,8 @@ pub enum Values {
     Fixed(&'static [&'static str]),
     /// The backends of the configuration, and [`SEVERAL_BACKENDS`].
     Backends,
+    /// The runtime handlers that the routing rules name, [`DEFAULT_HANDLER`] and [`OTHER_HANDLERS`].
+    Handlers,
     /// One value at a time, for as long as the process or its configuration lives.
     One(&'static str),
 }
@@ -100,6 +109,8 @@ pub struct Metric {
     pub labels: &'static [Label],
     /// Upper bounds of a histogram's buckets, without `+Inf`; empty for other kinds.
     pub buckets: &'static [f64],
+    /// Whether its buckets have exemplars: traces of what is in them.
+    pub exemplars: bool,
     /// What it says, one sentence.
     pub help: &'static str,
 }
@@ -130,6 +141,11 @@ impl Metric {
         metric
     }
 
+    const fn with_exemplars(mut self) -> Self {
+        self.exemplars = true;
+        self
+    }
+
     const fn process(kind: Kind, name: &'static str, unit: Unit, help: &'static str) -> Self {
         let mut metric = Self::new(kind, name, unit, &[], help);
         metric.prefixed = false;
@@ -150,6 +166,7 @@ impl Metric {
             unit,
             labels,
             buckets: &[],
+            exemplars: false,
             help,
         }
     }
@@ -178,6 +195,9 @@ static METHOD_NAMES: [&str; Method::COUNT] = names!(Method::ALL, Method::name);
 static ENDING_NAMES: [&str; Ending::ALL.len()] = names!(Ending::ALL, Ending::name);
 static CLIENT_NAMES: [&str; Client::ALL.len()] = names!(Client::ALL, Client::name);
 static REASON_NAMES: [&str; RouteReason::ALL.len()] = names!(RouteReason::ALL, RouteReason::name);
+static EPISODE_NAMES: [&str; episode::Kind::ALL.len()] =
+    names!(episode::Kind::ALL, episode::Kind::name);
+static EXIT_NAMES: [&str; ExitReason::ALL.len()] = names!(ExitReason::ALL, ExitReason::name);
 static CODE_NAMES: [&str; CODES.len()] = names!(CODES, code_name);
 
 const fn fixed(name: &'static str, values: &'static [&'static str]) -> Label {
@@ -204,6 +224,35 @@ const fn one(name: &'static str, what: &'static str) -> Label {
     }
 }
 
+/// How an episode ended.
+const TOLD: Label = fixed("outcome", &["ok", "failed"]);
+const RUNTIME_HANDLER: Label = Label {
+    name: "runtime_handler",
+    values: Values::Handlers,
+};
+/// The phases of a start.
+const START_PHASE: Label = fixed(
+    "phase",
+    &[
+        "sandbox",
+        "network",
+        "image_pull",
+        "container_create",
+        "container_start",
+        "outside_cri",
+    ],
+);
+/// The calls of a start that can fail.
+const START_CALL: Label = fixed(
+    "phase",
+    &[
+        "sandbox",
+        "image_pull",
+        "container_create",
+        "container_start",
+    ],
+);
+
 /// Calls: from half a millisecond to the ten minutes of a slow image pull; the kubelet's own deadlines (2 and 4
 /// minutes) are bounds.
 const CALL_BUCKETS: &[f64] = &[
@@ -214,6 +263,14 @@ const CALL_BUCKETS: &[f64] = &[
 /// budget of a node is 2,000.
 const BACKEND_BUCKETS: &[f64] = &[
     0.0005, 0.001, 0.0025, 0.005, 0.01, 0.05, 0.25, 1.0, 5.0, 30.0, 120.0, 600.0,
+];
+/// Starts and stops of pods.
+const START_BUCKETS: &[f64] = &[
+    0.1, 0.25, 0.5, 1.0, 2.0, 3.0, 4.0, 5.0, 7.5, 10.0, 20.0, 30.0, 60.0, 120.0, 300.0, 600.0,
+];
+/// Their phases.
+const PHASE_BUCKETS: &[f64] = &[
+    0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0,
 ];
 /// Our own share of a call.
 const OVERHEAD_BUCKETS: &[f64] = &[
@@ -235,7 +292,7 @@ macro_rules! catalogue {
 
 catalogue! {
     RPC_DURATION = Metric::histogram("rpc_duration_seconds", Unit::Seconds, &[METHOD, OUTCOME], CALL_BUCKETS,
-        "Time from the request headers to the one end of the call.");
+        "Time from the request headers to the one end of the call.").with_exemplars();
     RPC_TOTAL = Metric::counter("rpc_total", &[METHOD, CODE, CLIENT],
         "Calls that ended, by the status the caller saw and the kind of caller.");
     RPC_IN_FLIGHT = Metric::gauge("rpc_in_flight", Unit::Count, &[METHOD],
@@ -248,7 +305,7 @@ catalogue! {
         "Size of complete answers to List and Stream calls, gRPC frame headers included; the kubelet refuses more than 16 MiB.");
 
     BACKEND_RPC_DURATION = Metric::histogram("backend_rpc_duration_seconds", Unit::Seconds, &[BACKEND, METHOD, OUTCOME], BACKEND_BUCKETS,
-        "Time from handing the request to the backend to the end of its answer.");
+        "Time from handing the request to the backend to the end of its answer.").with_exemplars();
     PROXY_OVERHEAD = Metric::histogram("proxy_overhead_seconds", Unit::Seconds, &[], OVERHEAD_BUCKETS,
         "Time of a call not spent in the backend; unary calls that ended ok.");
     BACKEND_UP = Metric::gauge("backend_up", Unit::Flag, &[BACKEND],
@@ -257,6 +314,26 @@ catalogue! {
         "Connections made to the backend after the first.");
     ROUTE_DECISIONS = Metric::counter("route_decisions_total", &[BACKEND, REASON],
         "Calls by the backend they went to and why.");
+
+    POD_START_DURATION = Metric::histogram("pod_start_duration_seconds", Unit::Seconds,
+        &[TOLD, fixed("image_pull", &["none", "some"]), RUNTIME_HANDLER], START_BUCKETS,
+        "Time from the first call of a pod's start to the end of its last, counted once no call follows for `story.quiet`.").with_exemplars();
+    POD_START_PHASE = Metric::histogram("pod_start_phase_seconds", Unit::Seconds, &[START_PHASE], PHASE_BUCKETS,
+        "Parts of the same time; they add up to it, and a part that did not occur is not counted.");
+    POD_START_FAILURES = Metric::counter("pod_start_failures_total", &[START_CALL],
+        "Calls of pod starts that failed, each at once.");
+    POD_STARTS_OPEN = Metric::gauge("pod_starts_open", Unit::Count, &[],
+        "Pod starts that have not come to their end.");
+    POD_START_OLDEST_OPEN = Metric::gauge("pod_start_oldest_open_seconds", Unit::Seconds, &[],
+        "Age of the oldest of them; absent when there is none.");
+    POD_STOP_DURATION = Metric::histogram("pod_stop_duration_seconds", Unit::Seconds, &[TOLD], START_BUCKETS,
+        "Time from the first call that stops a pod to the end of the last.");
+    CONTAINER_RESTARTS = Metric::counter("container_restarts_total", &[],
+        "Containers that were started again.");
+    CONTAINER_EXITS = Metric::counter("container_exits_total", &[fixed("reason", &EXIT_NAMES)],
+        "Containers that ended, as far as the kubelet asked how they are.");
+    STORY_EPISODES = Metric::gauge("story_episodes", Unit::Count, &[fixed("kind", &EPISODE_NAMES)],
+        "Starts, restarts and stops that are remembered.");
 
     CONNECTIONS_OPEN = Metric::gauge("connections_open", Unit::Count, &[],
         "Connections of callers that are open.");
@@ -270,8 +347,8 @@ catalogue! {
     TELEMETRY_SPANS = Metric::counter("telemetry_spans_total", &[fixed("decision", &["exported", "failed", "dropped"])],
         "Finished spans by what became of them: taken by the collector, refused or unreachable, never sent.");
     TELEMETRY_DROPPED = Metric::counter("telemetry_dropped_total",
-        &[fixed("signal", &["span", "log", "story"]), fixed("reason", &["queue_full", "export_failed", "shutdown", "rate_limited"])],
-        "Spans and log lines that were lost, and why.");
+        &[fixed("signal", &["span", "log", "story"]), fixed("reason", &["queue_full", "export_failed", "shutdown", "rate_limited", "journal_queue_full", "journal_failed", "journal_damaged"])],
+        "Spans, log lines, and calls of the stories of pods or lines of their journal that were lost, and why.");
     BUILD_INFO = Metric::gauge("build_info", Unit::Flag,
         &[one("version", "version of the program"), one("commit", "commit it was built from, or `unknown`")],
         "The program that runs; always 1.");
@@ -325,6 +402,10 @@ mod tests {
                 "{name}"
             );
             assert!(metric.buckets.is_sorted(), "{name}");
+            assert!(
+                !metric.exemplars || metric.kind == Kind::Histogram,
+                "{name}"
+            );
             assert!(metric.help.ends_with('.'), "{name}");
             match metric.unit {
                 Unit::Seconds => assert!(name.contains("_seconds"), "{name}"),

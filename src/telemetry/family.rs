@@ -1,9 +1,12 @@
 //! A metric with labels whose series are found by index: the library's lock and hash are paid once per series.
 
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 
+use opentelemetry::trace::TraceId;
 use prometheus::core::{Collector, MetricVec, MetricVecBuilder};
 use prometheus::{HistogramVec, IntCounterVec, IntGaugeVec};
+
+use super::exemplars::Exemplars;
 
 /// Counters with `N` labels.
 pub type Counters<const N: usize> = Family<IntCounterVec, N>;
@@ -34,6 +37,7 @@ pub struct Family<V: Vector, const N: usize> {
     vector: V,
     values: [Box<[Box<str>]>; N],
     slots: Box<[OnceLock<V::Series>]>,
+    exemplars: Option<Arc<Exemplars>>,
 }
 
 impl<V: Vector, const N: usize> std::fmt::Debug for Family<V, N> {
@@ -51,20 +55,26 @@ impl<V: Vector, const N: usize> Family<V, N> {
             vector,
             values,
             slots: std::iter::repeat_with(OnceLock::new).take(slots).collect(),
+            exemplars: None,
         }
+    }
+
+    /// The number of the series at these positions; `None` if one is out of range.
+    fn number(&self, index: [usize; N]) -> Option<usize> {
+        let mut number = 0;
+        for (values, i) in self.values.iter().zip(index) {
+            if i >= values.len() {
+                return None;
+            }
+            number = number * values.len() + i;
+        }
+        Some(number)
     }
 
     /// The series at these positions in the lists of label values. The first use of a series makes it appear in
     /// scrapes; every later one is two loads. `None` if a position is out of range.
     pub fn at(&self, index: [usize; N]) -> Option<&V::Series> {
-        let mut slot = 0;
-        for (values, i) in self.values.iter().zip(index) {
-            if i >= values.len() {
-                return None;
-            }
-            slot = slot * values.len() + i;
-        }
-        let slot = self.slots.get(slot)?;
+        let slot = self.slots.get(self.number(index)?)?;
         if let Some(series) = slot.get() {
             return Some(series);
         }
@@ -74,6 +84,25 @@ impl<V: Vector, const N: usize> Family<V, N> {
         }
         let series = self.vector.series(&labels)?;
         Some(slot.get_or_init(|| series))
+    }
+}
+
+impl<const N: usize> Histograms<N> {
+    /// Keeps exemplars of what is observed from now on.
+    pub(super) fn keep_exemplars(&mut self, exemplars: Arc<Exemplars>) {
+        self.exemplars = Some(exemplars);
+    }
+
+    /// Counts an observation in the series at these positions. `trace` is the trace it is part of, if that is exported;
+    /// then it becomes the exemplar of its bucket, if the metric has any.
+    pub fn observe(&self, index: [usize; N], value: f64, trace: Option<TraceId>) {
+        let Some(series) = self.at(index) else { return };
+        series.observe(value);
+        if let (Some(exemplars), Some(trace), Some(number)) =
+            (&self.exemplars, trace, self.number(index))
+        {
+            exemplars.note(number, value, trace);
+        }
     }
 }
 

@@ -8,23 +8,28 @@
 //! |---|---|
 //! | [`catalogue`] | the one table of all metrics |
 //! | [`registry`], [`family`], [`computed`] | metrics made from the table, their series resolved once or read at scrape time |
+//! | [`openmetrics`], [`exemplars`] | the other format of a scrape, and the traces that it leads to |
 //! | [`handles`] | counters handed to the listener, the backends and the identity index |
 //! | [`process`] | figures about this process, read at scrape time |
 //! | [`logging`] | log lines, their level and their limits |
 //! | [`otlp`] | spans to an OpenTelemetry collector |
 //! | [`propagation`] | W3C trace context in and out |
+//! | [`sampling`] | which calls become spans |
 //! | [`accounts`] | what was exported and what was lost |
 
 pub mod accounts;
 pub mod catalogue;
 pub mod computed;
+pub mod exemplars;
 pub mod family;
 pub mod handles;
 pub mod logging;
+pub mod openmetrics;
 pub mod otlp;
 pub mod process;
 pub mod propagation;
 pub mod registry;
+pub mod sampling;
 
 pub use accounts::Accounts;
 pub use registry::Registry;

@@ -1,7 +1,7 @@
-//! W3C Trace Context in and out of a call's headers (<https://www.w3.org/TR/trace-context/>, level 1), and the decision
-//! what the backend is told about sampling.
+//! W3C Trace Context in and out of a call's headers (<https://www.w3.org/TR/trace-context/>, level 1).
 //!
-//! `traceparent` is replaced by our own client span; `tracestate`, `baggage` and everything else stay as they came.
+//! `traceparent` is replaced by our own client span; `baggage` and everything else stay as they came, and so does
+//! `tracestate` unless the call is put into another trace than its caller's.
 
 use std::str::FromStr;
 
@@ -9,9 +9,9 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 use opentelemetry::trace::{SpanContext, SpanId, TraceFlags, TraceId, TraceState};
 use opentelemetry_sdk::trace::{IdGenerator, RandomIdGenerator};
 
-use crate::config::Sampling;
-use crate::cri::call::TraceIds;
-use crate::cri::method::Class;
+use super::sampling::Rules;
+use crate::cri::Method;
+use crate::cri::call::{Place, TraceIds};
 
 static TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
 static TRACESTATE: HeaderName = HeaderName::from_static("tracestate");
@@ -88,57 +88,35 @@ fn state(headers: &HeaderMap) -> TraceState {
     TraceState::from_str(&list).unwrap_or(TraceState::NONE)
 }
 
-/// The ids of a call that enters: those of the caller's trace, or of a new one.
-///
-/// The backend is told to record if the caller records. If not, a share of calls by class is chosen: a kubelet with
-/// tracing set up but without a sampling rate sends an unsampled `traceparent` with every call, so its "no" cannot
-/// be the last word. The choice follows from the trace id alone, so all calls of a trace are chosen alike.
-pub fn begin(headers: &HeaderMap, class: Class, sampling: &Sampling) -> TraceIds {
+/// What is known of the trace of a call that enters: its caller's, or a new one.
+pub fn begin(headers: &HeaderMap, method: Method, rules: &Rules) -> TraceIds {
     let ids = RandomIdGenerator::default();
     let parent = extract(headers);
     let trace_id = parent
         .as_ref()
         .map_or_else(|| ids.new_trace_id(), SpanContext::trace_id);
-    let ratio = match class {
-        Class::Mutating => sampling.mutating,
-        Class::Poll | Class::Watch => sampling.polls,
-    };
-    let sampled = parent.as_ref().is_some_and(SpanContext::is_sampled) || chosen(trace_id, ratio);
+    let sampled = parent.as_ref().map(SpanContext::is_sampled);
     TraceIds {
         parent,
         trace_id,
         server: ids.new_span_id(),
         client: ids.new_span_id(),
-        sampled,
+        sampled: rules.chooses(method, trace_id, sampled),
+        joining: rules.joining(method),
     }
 }
 
-/// Whether a trace belongs to a share of all traces; the rule of OpenTelemetry's `TraceIdRatioBased`, so that others
-/// who sample by ratio choose the same traces.
-fn chosen(trace_id: TraceId, ratio: f64) -> bool {
-    if ratio >= 1.0 {
-        return true;
-    }
-    let bytes = trace_id.to_bytes();
-    let (_, low) = bytes.split_at(8);
-    let low = low
-        .iter()
-        .fold(0u64, |value, byte| value << 8 | u64::from(*byte));
-    // A share below zero, or not a number, becomes 0.
-    (low >> 1) < (ratio * (1u64 << 63) as f64) as u64
-}
-
-/// Names our client span as the parent of what the backend does. Without a caller's trace a `tracestate` belongs to
-/// nothing and is taken out, as the specification asks.
-pub fn inject(ids: &TraceIds, headers: &mut HeaderMap) {
+/// Names our client span as the parent of what the backend does. A `tracestate` that does not belong to this trace is
+/// taken out, as the specification asks.
+pub fn inject(place: &Place<'_>, headers: &mut HeaderMap) {
     let mut text = *b"00-00000000000000000000000000000000-0000000000000000-00";
-    write_hex(&mut text[3..35], &ids.trace_id.to_bytes());
-    write_hex(&mut text[36..52], &ids.client.to_bytes());
-    write_hex(&mut text[53..], &[u8::from(ids.sampled)]);
+    write_hex(&mut text[3..35], &place.trace_id.to_bytes());
+    write_hex(&mut text[36..52], &place.client.to_bytes());
+    write_hex(&mut text[53..], &[u8::from(place.sampled)]);
     if let Ok(value) = HeaderValue::from_bytes(&text) {
         headers.insert(&TRACEPARENT, value);
     }
-    if ids.parent.is_none() {
+    if place.state.is_none() {
         headers.remove(&TRACESTATE);
     }
 }
@@ -153,9 +131,9 @@ fn write_hex(out: &mut [u8], bytes: &[u8]) {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
+    use super::super::sampling::testing;
     use super::*;
+    use crate::cri::episode;
 
     const TRACE: &str = "0af7651916cd43dd8448eb211c80319c";
     const SPAN: &str = "b7ad6b7169203331";
@@ -168,12 +146,8 @@ mod tests {
         headers
     }
 
-    fn sampling(mutating: f64, polls: f64) -> Sampling {
-        Sampling {
-            mutating,
-            polls,
-            slow: Duration::from_secs(1),
-        }
+    fn sampling(mutating: f64, polls: f64) -> Rules {
+        Rules::new(&testing::sampling(mutating, polls))
     }
 
     #[test]
@@ -256,28 +230,39 @@ mod tests {
             |flags: &str| headers(&[("traceparent", &format!("00-{TRACE}-{SPAN}-{flags}"))]);
         let none = HeaderMap::new();
         let table = [
-            (&none, Class::Mutating, sampling(1.0, 0.0), true),
-            (&none, Class::Mutating, sampling(0.0, 1.0), false),
-            (&none, Class::Poll, sampling(1.0, 0.0), false),
-            (&none, Class::Poll, sampling(0.0, 1.0), true),
-            (&none, Class::Watch, sampling(1.0, 0.0), false),
-            (&none, Class::Mutating, sampling(f64::NAN, 0.0), false),
-            (&parent("01"), Class::Poll, sampling(0.0, 0.0), true),
-            (&parent("00"), Class::Poll, sampling(0.0, 0.0), false),
-            (&parent("00"), Class::Mutating, sampling(1.0, 0.0), true),
+            (&none, Method::StopContainer, sampling(1.0, 0.0), true),
+            (&none, Method::StopContainer, sampling(0.0, 1.0), false),
+            (&none, Method::Version, sampling(1.0, 0.0), false),
+            (&none, Method::Version, sampling(0.0, 1.0), true),
+            (&none, Method::GetContainerEvents, sampling(1.0, 0.0), false),
+            (&none, Method::StopContainer, sampling(f64::NAN, 0.0), false),
+            (&parent("01"), Method::Version, sampling(0.0, 0.0), true),
+            (&parent("00"), Method::Version, sampling(0.0, 0.0), false),
+            (
+                &parent("00"),
+                Method::StopContainer,
+                sampling(1.0, 0.0),
+                true,
+            ),
             // 0x8448... >> 1 is 0.5167 of the range.
-            (&parent("00"), Class::Mutating, sampling(0.51, 0.0), false),
-            (&parent("00"), Class::Mutating, sampling(0.52, 0.0), true),
+            (
+                &parent("00"),
+                Method::StopContainer,
+                sampling(0.51, 0.0),
+                false,
+            ),
+            (
+                &parent("00"),
+                Method::StopContainer,
+                sampling(0.52, 0.0),
+                true,
+            ),
         ];
-        for (i, (headers, class, sampling, sampled)) in table.iter().enumerate() {
-            assert_eq!(
-                begin(headers, *class, sampling).sampled,
-                *sampled,
-                "row {i}"
-            );
+        for (i, (headers, method, rules, sampled)) in table.iter().enumerate() {
+            assert_eq!(begin(headers, *method, rules).sampled, *sampled, "row {i}");
         }
         let kept = (0..4000)
-            .filter(|_| begin(&none, Class::Mutating, &sampling(0.25, 0.0)).sampled)
+            .filter(|_| begin(&none, Method::StopContainer, &sampling(0.25, 0.0)).sampled)
             .count();
         assert!((800..1200).contains(&kept), "{kept} of 4000");
     }
@@ -286,8 +271,8 @@ mod tests {
     fn a_new_call_has_new_ids() {
         let all = sampling(1.0, 1.0);
         let (a, b) = (
-            begin(&HeaderMap::new(), Class::Poll, &all),
-            begin(&HeaderMap::new(), Class::Poll, &all),
+            begin(&HeaderMap::new(), Method::Version, &all),
+            begin(&HeaderMap::new(), Method::Version, &all),
         );
         assert_ne!(a.trace_id, b.trace_id);
         assert_ne!(a.server, a.client);
@@ -303,8 +288,8 @@ mod tests {
             ("tracestate", "b=2"),
             ("baggage", "k=v;p"),
         ]);
-        let ids = begin(&all, Class::Mutating, &sampling(1.0, 0.0));
-        inject(&ids, &mut all);
+        let ids = begin(&all, Method::StopContainer, &sampling(1.0, 0.0));
+        inject(&ids.place(None), &mut all);
         let sent = all.get("traceparent").expect("set").to_str().expect("text");
         assert_eq!(sent, format!("00-{TRACE}-{}-01", ids.client));
         let states: Vec<_> = all.get_all("tracestate").iter().collect();
@@ -317,10 +302,31 @@ mod tests {
     #[test]
     fn a_tracestate_without_a_trace_is_taken_out() {
         let mut all = headers(&[("traceparent", "rubbish"), ("tracestate", "a=1")]);
-        let ids = begin(&all, Class::Poll, &sampling(1.0, 0.0));
-        inject(&ids, &mut all);
+        let ids = begin(&all, Method::Version, &sampling(1.0, 0.0));
+        inject(&ids.place(None), &mut all);
         assert!(all.get("tracestate").is_none());
         let sent = all.get("traceparent").expect("set").to_str().expect("text");
         assert_eq!(sent, format!("00-{}-{}-00", ids.trace_id, ids.client));
+    }
+
+    #[test]
+    fn a_call_of_an_episode_leaves_the_trace_of_a_caller_that_does_not_sample() {
+        let episode = episode::Ids::start("uid-1", 0);
+        for (flags, trace, states) in [
+            ("00", episode.trace_id.to_string(), 0),
+            ("01", TRACE.to_owned(), 1),
+        ] {
+            let mut all = headers(&[
+                ("traceparent", &format!("00-{TRACE}-{SPAN}-{flags}")),
+                ("tracestate", "a=1"),
+                ("baggage", "k=v"),
+            ]);
+            let ids = begin(&all, Method::RunPodSandbox, &sampling(0.0, 0.0));
+            inject(&ids.place(Some(&episode)), &mut all);
+            let sent = all.get("traceparent").expect("set").to_str().expect("text");
+            assert_eq!(sent, format!("00-{trace}-{}-01", ids.client));
+            assert_eq!(all.get_all("tracestate").iter().count(), states);
+            assert!(all.contains_key("baggage"));
+        }
     }
 }

@@ -1,6 +1,6 @@
 //! The metrics of one process, made from the [`catalogue`](super::catalogue) and from nothing else.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use prometheus::core::Collector;
 use prometheus::proto::{self, MetricFamily, MetricType};
@@ -9,9 +9,11 @@ use prometheus::{
     TextEncoder,
 };
 
-use super::catalogue::{Kind, Metric, SEVERAL_BACKENDS, Values};
+use super::catalogue::{DEFAULT_HANDLER, Kind, Metric, OTHER_HANDLERS, SEVERAL_BACKENDS, Values};
 use super::computed::{Computed, Readings};
+use super::exemplars::Exemplars;
 use super::family::{Counters, Family, Gauges, Histograms};
+use super::openmetrics::{self, ByName};
 
 /// What goes wrong when metrics are set up. All of these are mistakes in the program, found at start.
 #[derive(Debug, thiserror::Error)]
@@ -68,11 +70,25 @@ impl BackendLabels {
     }
 }
 
+/// The values of the label `runtime_handler`.
+fn handlers<'a>(names: impl IntoIterator<Item = &'a str>) -> Arc<[Box<str>]> {
+    let mut values = vec![Box::from(DEFAULT_HANDLER)];
+    for name in names {
+        if name != OTHER_HANDLERS && values.iter().all(|v: &Box<str>| **v != *name) {
+            values.push(name.into());
+        }
+    }
+    values.push(OTHER_HANDLERS.into());
+    values.into()
+}
+
 /// A registry of metrics. Cheap to clone: clones show the same metrics.
 #[derive(Clone, Debug)]
 pub struct Registry {
     inner: prometheus::Registry,
     backends: BackendLabels,
+    exemplars: Arc<Mutex<ByName>>,
+    handlers: Arc<[Box<str>]>,
 }
 
 impl Registry {
@@ -82,6 +98,30 @@ impl Registry {
         Self {
             inner,
             backends: BackendLabels::new(backends),
+            exemplars: Arc::default(),
+            handlers: handlers([]),
+        }
+    }
+
+    /// The same with the runtime handlers that the configuration names.
+    #[must_use]
+    pub fn with_handlers<'a>(self, names: impl IntoIterator<Item = &'a str>) -> Self {
+        Self {
+            handlers: handlers(names),
+            ..self
+        }
+    }
+
+    /// The position of a runtime handler among the values of its label; `None` is one that is not known.
+    pub fn handler(&self, name: Option<&str>) -> usize {
+        let other = self.handlers.len() - 1;
+        match name {
+            Some("") => 0,
+            // The first and the last have names of their own.
+            Some(name) => (1..other)
+                .find(|i| *self.handlers[*i] == *name)
+                .unwrap_or(other),
+            None => other,
         }
     }
 
@@ -126,9 +166,25 @@ impl Registry {
     ) -> Result<Histograms<N>, RegistryError> {
         let opts =
             HistogramOpts::new(metric.full_name(), metric.help).buckets(metric.buckets.to_vec());
-        self.family(metric, Kind::Histogram, |labels| {
+        let mut family = self.family(metric, Kind::Histogram, |labels| {
             HistogramVec::new(opts, labels)
-        })
+        })?;
+        if metric.exemplars {
+            let labels = metric
+                .labels
+                .iter()
+                .filter_map(|l| Some((l.name, self.values(l.values)?)));
+            let exemplars = Arc::new(Exemplars::new(labels, metric.buckets));
+            family.keep_exemplars(Arc::clone(&exemplars));
+            self.exemplars().insert(metric.full_name(), exemplars);
+        }
+        Ok(family)
+    }
+
+    fn exemplars(&self) -> MutexGuard<'_, ByName> {
+        self.exemplars
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 
     fn family<V, const N: usize>(
@@ -171,6 +227,7 @@ impl Registry {
         match values {
             Values::Fixed(names) => Some(names.iter().map(|n| Box::from(*n)).collect()),
             Values::Backends => Some(self.backends.0.iter().cloned().collect()),
+            Values::Handlers => Some(self.handlers.iter().cloned().collect()),
             Values::One(_) => None,
         }
     }
@@ -225,6 +282,13 @@ impl Registry {
         let mut text = Vec::with_capacity(64 << 10);
         TextEncoder::new().encode(&self.gather(), &mut text)?;
         Ok(text)
+    }
+
+    /// The metrics of now in the OpenMetrics text format 1.0.0, with exemplars; serve it as
+    /// [`openmetrics::CONTENT_TYPE`].
+    pub fn encode_openmetrics(&self) -> String {
+        let families = self.gather();
+        openmetrics::encode(&families, &self.exemplars())
     }
 
     /// `Content-Type` of [`Registry::encode`].
@@ -302,6 +366,17 @@ mod tests {
         assert_eq!(registry.backends().index("main"), 0);
         for name in ["main+other", "", "evil\n", SEVERAL_BACKENDS] {
             assert_eq!(registry.backends().index(name), 2, "{name}");
+        }
+    }
+
+    #[test]
+    fn handlers_that_no_rule_names_are_one() {
+        let registry = registry().with_handlers(["kata", "gvisor", "kata", "default", "other"]);
+        assert_eq!(registry.handler(Some("")), 0);
+        assert_eq!(registry.handler(Some("kata")), 1);
+        assert_eq!(registry.handler(Some("gvisor")), 2);
+        for other in [None, Some("runc"), Some("other"), Some("default")] {
+            assert_eq!(registry.handler(other), 3, "{other:?}");
         }
     }
 

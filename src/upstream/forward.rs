@@ -63,8 +63,8 @@ impl Forward {
         self.address(&mut request, call.as_deref());
         if let Some(call) = &call {
             call.set_phase(Phase::Connecting);
-            if let Some(trace) = &call.trace {
-                propagation::inject(trace, request.headers_mut());
+            if let Some(place) = call.place() {
+                propagation::inject(&place, request.headers_mut());
             }
         }
         let sender = self.sender_for(method).await?;

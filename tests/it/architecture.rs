@@ -86,7 +86,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("identity", &["cri"]),
     ("telemetry", &["config", "cri"]),
     ("wire", &["cri"]),
-    ("config", &[]),
+    ("config", &["cri"]),
     ("cri", &[]),
 ];
 

@@ -16,6 +16,7 @@ mod otlp;
 mod pages;
 mod prometheus;
 mod service_manager;
+mod story;
 mod streams;
 mod supply_chain;
 mod transparency;

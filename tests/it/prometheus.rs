@@ -1,5 +1,7 @@
 //! A real Prometheus and its checker on what criscope shows.
 
+mod exemplars;
+
 use std::collections::BTreeMap;
 use std::io::Write;
 use std::path::Path;
@@ -44,9 +46,14 @@ impl Drop for Prometheus {
 
 impl Prometheus {
     fn before(proxy: &Proxy) -> Self {
+        Self::scraping(proxy.admin_port())
+    }
+
+    /// Scrapes this port on loopback.
+    fn scraping(port: u16) -> Self {
         let dir = tempfile::tempdir().expect("dir");
         let config = dir.path().join("prometheus.yml");
-        let target = format!("127.0.0.1:{}", proxy.admin_port());
+        let target = format!("127.0.0.1:{port}");
         let text = format!(
             "global: {{scrape_interval: 1s}}\nscrape_configs:\n- job_name: criscope\n  static_configs:\n  \
              - targets: [\"{target}\"]\n"
@@ -59,6 +66,7 @@ impl Prometheus {
             .arg(format!("--config.file={}", config.display()))
             .arg(format!("--storage.tsdb.path={}", path("data")))
             .arg(format!("--web.listen-address=127.0.0.1:{port}"))
+            .arg("--enable-feature=exemplar-storage")
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(log)
@@ -69,22 +77,28 @@ impl Prometheus {
 
     /// The samples of an instant query, as value and labels; `None` while it does not answer.
     async fn query(&self, query: &str) -> Option<Vec<(f64, Value)>> {
+        let result = self.data("query", query).await?;
+        let samples = result["result"].as_array()?.iter().map(|sample| {
+            let value = sample["value"][1].as_str().expect("a value");
+            (value.parse().expect("a number"), sample["metric"].clone())
+        });
+        Some(samples.collect())
+    }
+
+    /// What it answers to a query; `None` while it does not.
+    async fn data(&self, endpoint: &str, query: &str) -> Option<Value> {
         let query =
             percent_encoding::percent_encode(query.as_bytes(), percent_encoding::NON_ALPHANUMERIC);
         let mut stream = TcpStream::connect(("127.0.0.1", self.port)).await.ok()?;
         let request = format!(
-            "GET /api/v1/query?query={query} HTTP/1.0\r\nhost: localhost\r\nconnection: close\r\n\r\n"
+            "GET /api/v1/{endpoint}?query={query} HTTP/1.0\r\nhost: localhost\r\nconnection: close\r\n\r\n"
         );
         stream.write_all(request.as_bytes()).await.ok()?;
         let mut answer = String::new();
         stream.read_to_string(&mut answer).await.ok()?;
         let (_, body) = answer.split_once("\r\n\r\n")?;
-        let body: Value = serde_json::from_str(body).ok()?;
-        let samples = body["data"]["result"].as_array()?.iter().map(|sample| {
-            let value = sample["value"][1].as_str().expect("a value");
-            (value.parse().expect("a number"), sample["metric"].clone())
-        });
-        Some(samples.collect())
+        let mut body: Value = serde_json::from_str(body).ok()?;
+        Some(body["data"].take())
     }
 
     /// Waits until the sum of a query is this.
@@ -136,7 +150,7 @@ fn bound() -> usize {
     let metrics = CATALOGUE.iter().map(|metric| {
         let values = metric.labels.iter().map(|label| match label.values {
             Values::Fixed(values) => values.len(),
-            Values::Backends => 2,
+            Values::Backends | Values::Handlers => 2,
             Values::One(_) => 1,
         });
         let lines = match metric.kind {

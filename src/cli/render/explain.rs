@@ -47,15 +47,12 @@ pub(crate) fn story(story: &PodStory, all: bool, look: Look) -> String {
         false => matters(story).into_iter().collect(),
     };
     let mut text = String::new();
-    let headline = shown
-        .first()
-        .filter(|_| shown.len() == 1)
-        .map_or(&story.headline, |episode| &episode.headline);
+    let headline = &story.headline;
     // One line, however long: the first is what scripts and people take.
     let _ = writeln!(text, "{}", paper.ink(Ink::Bold, &paper.text(headline)));
     for episode in &shown {
         text.push('\n');
-        if shown.len() > 1 {
+        if episode.headline != *headline {
             let _ = writeln!(
                 text,
                 "{}",

@@ -4,11 +4,11 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use super::super::LogFormat;
 use super::super::value::{
-    Address, BackendName, Choice, CollectorUrl, Count, DirPath, Directive, Handler, Mode, OwnerOf,
-    Ratio, Size, SocketPath, Span, Switch,
+    Address, BackendName, Choice, CollectorUrl, Count, DirPath, Directive, Handler, MethodName,
+    Mode, OwnerOf, Ratio, Size, SocketPath, Span, Switch,
 };
+use super::super::{LogFormat, OnUnsampledParent};
 use super::{Described, Is, Key, KindOfBackend, Reload, Required, Unset};
 
 macro_rules! keys {
@@ -162,7 +162,7 @@ keys! {
         kind: Ratio,
         default: Is(|| 1.0),
         reload: Reload::Live,
-        help: "Share of the calls that change something.",
+        help: "Share of the calls that change something and are no part of an episode.",
     };
     SAMPLE_POLLS: Ratio, Is<f64> = Key {
         section: "telemetry.sampling",
@@ -179,6 +179,46 @@ keys! {
         default: Is(|| Duration::from_secs(1)),
         reload: Reload::Live,
         help: "A call that took longer than this is slow.",
+    };
+    SAMPLE_EPISODES: Ratio, Is<f64> = Key {
+        section: "telemetry.sampling",
+        name: "episodes",
+        kind: Ratio,
+        default: Is(|| 1.0),
+        reload: Reload::Live,
+        help: "Share of the starts, restarts and stops of pods. Each is chosen or not as a whole, with all calls that make it.",
+    };
+    ON_UNSAMPLED_PARENT: Choice<OnUnsampledParent>, Is<OnUnsampledParent> = Key {
+        section: "telemetry.sampling",
+        name: "on_unsampled_parent",
+        kind: Choice(&[("episode", OnUnsampledParent::Episode), ("respect", OnUnsampledParent::Respect)]),
+        default: Is(|| OnUnsampledParent::Episode),
+        reload: Reload::Live,
+        help: "What is done with a call whose caller has a trace and does not sample it, as a kubelet with tracing on and no sampling rate does with every call. `episode` decides as if it had none, and links to the caller's span; `respect` exports it only if it failed, was cancelled, stuck or slow.",
+    };
+    METHOD_NAME: MethodName, Required = Key {
+        section: "telemetry.sampling.methods[]",
+        name: "method",
+        kind: MethodName,
+        default: Required,
+        reload: Reload::Live,
+        help: "The call.",
+    };
+    METHOD_RATIO: Ratio, Unset = Key {
+        section: "telemetry.sampling.methods[]",
+        name: "ratio",
+        kind: Ratio,
+        default: Unset("`mutating` or `polls`"),
+        reload: Reload::Live,
+        help: "Share of these calls. Calls of an episode that is chosen become spans whatever it says.",
+    };
+    METHOD_SLOW: Span, Unset = Key {
+        section: "telemetry.sampling.methods[]",
+        name: "slow",
+        kind: Span { least: Duration::from_millis(1), most: Duration::from_secs(3600) },
+        default: Unset("that of `telemetry.sampling`; a call that stays open for as long as its caller likes is never slow"),
+        reload: Reload::Live,
+        help: "One that took longer than this is slow.",
     };
     STATE_DIR: DirPath, Unset = Key {
         section: "story",

@@ -122,7 +122,11 @@ pub(crate) const SECTIONS: &[(&str, &str)] = &[
     ("telemetry.otlp", "Where spans are sent."),
     (
         "telemetry.sampling",
-        "Which calls become spans. Errors, cancelled calls and slow calls always do, and so does a call whose caller sampled it.",
+        "Which calls become spans. Calls that failed, were cancelled, stuck (half of the deadline used up) or slow always do, and so does a call whose caller sampled it.",
+    ),
+    (
+        "telemetry.sampling.methods[]",
+        "Other settings for one call, written `[[telemetry.sampling.methods]]`.",
     ),
     (
         "story",

@@ -117,6 +117,14 @@ otlp.timeout = "2s"
 mutating = 0.5
 polls = 1
 slow = "250ms"
+episodes = 0.25
+on_unsampled_parent = "respect"
+[[telemetry.sampling.methods]]
+method = "PullImage"
+ratio = 0.5
+slow = "30s"
+[[telemetry.sampling.methods]]
+method = "Version"
 [telemetry.identity]
 sandboxes = 10
 containers = 20
@@ -181,6 +189,20 @@ max_dump_bytes = "1MiB"
                 mutating: 0.5,
                 polls: 1.0,
                 slow: Duration::from_millis(250),
+                episodes: 0.25,
+                on_unsampled_parent: OnUnsampledParent::Respect,
+                methods: vec![
+                    MethodSampling {
+                        method: Method::PullImage,
+                        ratio: Some(0.5),
+                        slow: Some(Duration::from_secs(30)),
+                    },
+                    MethodSampling {
+                        method: Method::Version,
+                        ratio: None,
+                        slow: None,
+                    },
+                ],
             },
             identity: IdentityLimits {
                 sandboxes: 10,
@@ -253,6 +275,17 @@ timeout = "1ms"
 [telemetry.sampling]
 polls = 1.5
 slow = "soon"
+on_unsampled_parent = "root"
+[[telemetry.sampling.methods]]
+method = "PullImages"
+ratio = 2
+[[telemetry.sampling.methods]]
+method = "Exec"
+[[telemetry.sampling.methods]]
+method = "Exec"
+slow = 5
+[[telemetry.sampling.methods]]
+slo = "1s"
 [telemetry.identity]
 sandboxes = 0
 containers = "many"
@@ -287,8 +320,15 @@ containers = "many"
         "c.toml:39: telemetry.otlp.timeout: \"1ms\" is out of range; it must be from 100ms to 5m",
         "c.toml:41: telemetry.sampling.polls: expected a number from 0.0 to 1.0, found 1.5",
         "c.toml:42: telemetry.sampling.slow: expected a duration such as \"500ms\", \"10s\", \"2m\" or \"1h\", found \"soon\"",
-        "c.toml:44: telemetry.identity.sandboxes: 0 is out of range; it must be from 1 to 1048576",
-        "c.toml:45: telemetry.identity.containers: expected a whole number, found \"many\"",
+        "c.toml:43: telemetry.sampling.on_unsampled_parent: expected \"episode\" or \"respect\", found \"root\"",
+        "c.toml:45: telemetry.sampling.methods[0].method: there is no call \"PullImages\" in the CRI; did you mean `PullImage`?",
+        "c.toml:46: telemetry.sampling.methods[0].ratio: expected a number from 0.0 to 1.0, found 2",
+        "c.toml:50: telemetry.sampling.methods[2].method: Exec already has a row on line 48",
+        "c.toml:51: telemetry.sampling.methods[2].slow: 5 has no unit; write \"5s\" or \"5ms\"",
+        "c.toml:52: telemetry.sampling.methods[3].method: missing; write the name of a call such as \"PullImage\"",
+        "c.toml:53: telemetry.sampling.methods[3].slo: unknown key; did you mean `slow`?",
+        "c.toml:55: telemetry.identity.sandboxes: 0 is out of range; it must be from 1 to 1048576",
+        "c.toml:56: telemetry.identity.containers: expected a whole number, found \"many\"",
     ];
     let found = errors(text);
     for (found, expected) in found.iter().zip(expected) {

@@ -12,13 +12,18 @@ fn a_reload_tells_what_takes_effect_and_what_waits() {
         "[server]\nmode = \"0600\"\nowner = \"0:0\"\n\
          {ONE}[backends.b]\nkind = \"upstream\"\nendpoint = \"/run/b.sock\"\n\
          [routing]\ndefault = \"containerd\"\n\
-         [telemetry]\nlog.level = \"debug\"\nsampling.polls = 0.1\nlog.format = \"text\"\n"
+         [telemetry]\nlog.level = \"debug\"\nsampling.polls = 0.1\nsampling.methods = [{{ method = \"Exec\", slow = \"5s\" }}]\nlog.format = \"text\"\n"
     ))
     .expect("valid");
     let diff = reload_diff(&old, &new);
     assert_eq!(
         diff.reloadable,
-        ["telemetry.log.level", "telemetry.sampling.polls"]
+        [
+            "telemetry.log.level",
+            "telemetry.sampling.methods[0].method",
+            "telemetry.sampling.methods[0].slow",
+            "telemetry.sampling.polls"
+        ]
     );
     let waits = [
         "backends.b.endpoint",

@@ -2,6 +2,7 @@
 
 mod backend;
 mod log;
+mod method;
 mod net;
 mod number;
 mod path;
@@ -13,6 +14,7 @@ use toml::de::DeValue;
 
 pub(crate) use backend::{BackendName, Handler};
 pub(crate) use log::Directive;
+pub(crate) use method::MethodName;
 pub(crate) use net::{Address, CollectorUrl};
 pub(crate) use number::{Count, Ratio, Size};
 pub(crate) use path::{DirPath, Mode, OwnerOf, SocketPath, lexical, show_endpoint};
@@ -174,6 +176,14 @@ pub enum ValueError {
         "{0:?} is not a name for a backend; use 1 to 32 of a-z, 0-9 and `-`, and begin with a letter or digit"
     )]
     BackendName(String),
+    /// Not a call of the CRI.
+    #[error("there is no call {text:?} in the CRI; {hint}")]
+    Method {
+        /// What stands there.
+        text: String,
+        /// What may have been meant.
+        hint: String,
+    },
     /// No handler can be called this.
     #[error("{0:?} is not the name of a runtime handler; use at most 63 visible characters")]
     Handler(String),

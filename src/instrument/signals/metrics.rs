@@ -3,6 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use opentelemetry::trace::TraceId;
+
 use crate::cri::method::Class;
 use crate::cri::outcome::Ending;
 use crate::cri::{Call, Method, Outcome};
@@ -70,15 +72,15 @@ impl RpcMetrics {
         }
     }
 
-    pub(super) fn end(&self, call: &Call, outcome: &Outcome) {
+    /// `exported` is the trace of the call, if its spans are exported.
+    pub(super) fn end(&self, call: &Call, outcome: &Outcome, exported: Option<TraceId>) {
         let method = call.method.index();
         let ending = outcome.ending as usize;
         if let Some(in_flight) = self.in_flight.at([method]) {
             in_flight.dec();
         }
-        if let Some(duration) = self.duration.at([method, ending]) {
-            duration.observe(outcome.elapsed.as_secs_f64());
-        }
+        let seconds = outcome.elapsed.as_secs_f64();
+        self.duration.observe([method, ending], seconds, exported);
         if let Some(total) =
             self.total
                 .at([method, outcome.code as usize, call.peer.client as usize])
@@ -91,10 +93,10 @@ impl RpcMetrics {
         {
             bytes.observe(call.response_bytes() as f64);
         }
-        self.end_of_backend(call, outcome);
+        self.end_of_backend(call, outcome, exported);
     }
 
-    fn end_of_backend(&self, call: &Call, outcome: &Outcome) {
+    fn end_of_backend(&self, call: &Call, outcome: &Outcome, exported: Option<TraceId>) {
         let Some(route) = call.route.get() else {
             return;
         };
@@ -106,9 +108,8 @@ impl RpcMetrics {
             return;
         };
         let labels = [backend, call.method.index(), outcome.ending as usize];
-        if let Some(duration) = self.backend_duration.at(labels) {
-            duration.observe(took.as_secs_f64());
-        }
+        self.backend_duration
+            .observe(labels, took.as_secs_f64(), exported);
         // A stream or a watch waits for its caller, and a call that failed may have waited for nobody.
         let plain = !call.method.is_server_streaming() && call.method.class() != Class::Watch;
         if plain

@@ -5,10 +5,8 @@ mod log;
 mod metrics;
 mod span;
 
-use std::sync::Arc;
-
-use arc_swap::ArcSwap;
 use http::HeaderMap;
+use opentelemetry::trace::TraceId;
 
 use self::metrics::RpcMetrics;
 pub use self::metrics::{InFlightView, watch_in_flight};
@@ -18,18 +16,19 @@ use crate::config::{Config, Sampling};
 use crate::cri::call::TraceIds;
 use crate::cri::method::Class;
 use crate::cri::outcome::Ending;
-use crate::cri::{Call, Outcome};
+use crate::cri::{Call, Method, Outcome};
 use crate::story::Chronicle;
 use crate::telemetry::otlp::SpanSink;
 use crate::telemetry::propagation;
 use crate::telemetry::registry::{Registry, RegistryError};
+use crate::telemetry::sampling::{Live, STUCK};
 
 /// Turns calls into signals. Shared by all connections.
 #[derive(Debug)]
 pub struct Signals {
     metrics: RpcMetrics,
     spans: Option<Spans>,
-    sampling: ArcSwap<Sampling>,
+    sampling: Live,
     chronicle: Chronicle,
 }
 
@@ -47,20 +46,25 @@ impl Signals {
         Ok(Self {
             metrics: RpcMetrics::new(registry)?,
             spans: sink.map(|sink| Spans::new(sink, config)),
-            sampling: ArcSwap::from_pointee(config.telemetry.sampling.clone()),
+            sampling: Live::new(&config.telemetry.sampling),
             chronicle,
         })
     }
 
     /// Takes over new sampling settings.
-    pub fn set_sampling(&self, sampling: Sampling) {
-        self.sampling.store(Arc::new(sampling));
+    pub fn set_sampling(&self, sampling: &Sampling) {
+        self.sampling.set(sampling);
+    }
+
+    /// The sampling settings in force, for others who make spans.
+    pub fn sampling(&self) -> Live {
+        self.sampling.clone()
     }
 
     /// A call in flight has used up this share of its deadline (or of the 60 seconds that stand for one); to be told
     /// at 50, and again whenever it is worth a line.
     pub fn stuck(&self, call: &Call, percent: u32) {
-        if percent == 50 {
+        if percent == u32::from(STUCK) {
             self.metrics.stuck(call);
         }
         log::stuck(call, percent);
@@ -68,9 +72,9 @@ impl Signals {
 }
 
 impl Observe for Signals {
-    fn trace(&self, headers: &HeaderMap, class: Class) -> Option<TraceIds> {
+    fn trace(&self, headers: &HeaderMap, method: Method) -> Option<TraceIds> {
         self.spans.as_ref()?;
-        Some(propagation::begin(headers, class, &self.sampling.load()))
+        Some(propagation::begin(headers, method, &self.sampling.load()))
     }
 
     fn begin(&self, call: &Call) {
@@ -78,23 +82,27 @@ impl Observe for Signals {
     }
 
     fn end(&self, call: &Call, outcome: &Outcome) {
-        let slow = is_slow(call, outcome, &self.sampling.load());
-        self.metrics.end(call, outcome);
+        let slow = self.sampling.load().is_slow(call.method, outcome.elapsed);
+        let sticks_out = slow || outcome.ending != Ending::Ok || call.share_used() >= STUCK;
+        // First, since what follows says whether there are spans.
+        let exported = self.export(call, outcome, sticks_out);
+        self.metrics.end(call, outcome, exported);
         log::end(call, outcome, slow);
-        if let (Some(spans), Some(trace)) = (&self.spans, &call.trace)
-            && (trace.sampled || slow || outcome.ending != Ending::Ok)
-        {
-            spans.export(call, outcome, trace);
-        }
-        let matters =
-            slow || outcome.ending != Ending::Ok || call.method.class() == Class::Mutating;
+        let matters = sticks_out || call.method.class() == Class::Mutating;
         self.chronicle.end(call, outcome, matters);
     }
 }
 
-/// Whether a call took longer than the settings call normal. A watch takes as long as its caller listens.
-fn is_slow(call: &Call, outcome: &Outcome, sampling: &Sampling) -> bool {
-    call.method.class() != Class::Watch && outcome.elapsed >= sampling.slow
+impl Signals {
+    /// Exports the spans of a call that was chosen, or that sticks out, and gives their trace.
+    fn export(&self, call: &Call, outcome: &Outcome, sticks_out: bool) -> Option<TraceId> {
+        let (spans, place) = (self.spans.as_ref()?, call.place()?);
+        let exported = (place.sampled || sticks_out) && spans.export(call, outcome, &place);
+        exported.then(|| {
+            call.keep();
+            place.trace_id
+        })
+    }
 }
 
 #[cfg(test)]

@@ -6,16 +6,16 @@
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use opentelemetry::trace::{SpanContext, SpanId, SpanKind, Status, TraceFlags, TraceState};
+use opentelemetry::trace::{Link, SpanContext, SpanId, SpanKind, Status, TraceFlags, TraceState};
 use opentelemetry::{InstrumentationScope, KeyValue, StringValue, Value};
 use opentelemetry_sdk::trace::{SpanData, SpanEvents, SpanLinks};
 use opentelemetry_semantic_conventions::attribute as key;
 
 use super::log::cut;
 use crate::config::{BackendKind, Config};
-use crate::cri::call::{Subject, TraceIds};
+use crate::cri::call::{Place, Subject};
 use crate::cri::outcome::{Code, code_name, is_server_fault};
-use crate::cri::{Call, Method, Outcome};
+use crate::cri::{Call, Method, Outcome, trace};
 use crate::telemetry::otlp::{self, SpanSink};
 
 /// The status of a call. Renamed to `rpc.status_code` after schema 1.44.
@@ -48,35 +48,34 @@ impl Spans {
         }
     }
 
-    /// Exports the spans of a call, whether or not the backend was told to record its part.
-    pub(super) fn export(&self, call: &Call, outcome: &Outcome, trace: &TraceIds) {
+    /// Exports the spans of a call, whether or not the backend was told to record its part. False if there was no room
+    /// for them.
+    pub(super) fn export(&self, call: &Call, outcome: &Outcome, place: &Place<'_>) -> bool {
         let common = attributes(call, outcome);
         if let Some((began, took)) = call.backend_span(outcome.elapsed) {
             self.sink
-                .export(self.client(call, outcome, trace, common.clone(), (began, took)));
+                .export(self.client(call, outcome, place, common.clone(), (began, took)));
         }
-        self.sink.export(self.server(call, outcome, trace, common));
+        self.sink.export(self.server(call, outcome, place, common))
     }
 
     fn server(
         &self,
         call: &Call,
         outcome: &Outcome,
-        trace: &TraceIds,
+        place: &Place<'_>,
         mut attributes: Vec<KeyValue>,
     ) -> SpanData {
         attributes.push(text(key::SERVER_ADDRESS, &self.listen));
         let failed = is_server_fault(outcome.code);
         let times = (call.started_at, call.started_at + outcome.elapsed);
-        let parent = trace
-            .parent
-            .as_ref()
-            .map_or(SpanId::INVALID, SpanContext::span_id);
-        let mut span = self.span(call, outcome, trace, attributes, failed, times);
-        span.span_context = context(trace, trace.server);
-        span.parent_span_id = parent;
-        span.parent_span_is_remote = trace.parent.is_some();
+        let mut span = self.span(call, outcome, place, attributes, failed, times);
+        span.parent_span_id = place.parent;
+        span.parent_span_is_remote = place.parent_is_remote;
         span.span_kind = SpanKind::Server;
+        if let Some(link) = place.link {
+            span.links.links.push(Link::with_context(linked(link)));
+        }
         span
     }
 
@@ -84,7 +83,7 @@ impl Spans {
         &self,
         call: &Call,
         outcome: &Outcome,
-        trace: &TraceIds,
+        place: &Place<'_>,
         mut attributes: Vec<KeyValue>,
         (began, took): (Duration, Duration),
     ) -> SpanData {
@@ -99,13 +98,13 @@ impl Spans {
         let mut span = self.span(
             call,
             outcome,
-            trace,
+            place,
             attributes,
             failed,
             (begin, begin + took),
         );
-        span.span_context = context(trace, trace.client);
-        span.parent_span_id = trace.server;
+        span.span_context = context(place, place.client);
+        span.parent_span_id = place.server;
         span.span_kind = SpanKind::Client;
         span
     }
@@ -115,7 +114,7 @@ impl Spans {
         &self,
         call: &Call,
         outcome: &Outcome,
-        trace: &TraceIds,
+        place: &Place<'_>,
         mut attributes: Vec<KeyValue>,
         failed: bool,
         (start_time, end_time): (SystemTime, SystemTime),
@@ -127,7 +126,7 @@ impl Spans {
             status = Status::error(cut(message, TEXT).to_owned());
         }
         SpanData {
-            span_context: context(trace, trace.server),
+            span_context: context(place, place.server),
             parent_span_id: SpanId::INVALID,
             parent_span_is_remote: false,
             span_kind: SpanKind::Internal,
@@ -145,12 +144,22 @@ impl Spans {
 }
 
 /// An exported span is a sampled one, whoever decided it and when.
-fn context(trace: &TraceIds, span: SpanId) -> SpanContext {
-    let state = trace
-        .parent
-        .as_ref()
-        .map_or(TraceState::NONE, |p| p.trace_state().clone());
-    SpanContext::new(trace.trace_id, span, TraceFlags::SAMPLED, false, state)
+fn context(place: &Place<'_>, span: SpanId) -> SpanContext {
+    let state = place.state.cloned().unwrap_or(TraceState::NONE);
+    SpanContext::new(place.trace_id, span, TraceFlags::SAMPLED, false, state)
+}
+
+fn linked(link: trace::Link<'_>) -> SpanContext {
+    match link {
+        trace::Link::Caller(context) => context.clone(),
+        trace::Link::Episode(ids) => SpanContext::new(
+            ids.trace_id,
+            ids.root,
+            TraceFlags::SAMPLED,
+            false,
+            TraceState::NONE,
+        ),
+    }
 }
 
 const fn name(method: Method) -> &'static str {

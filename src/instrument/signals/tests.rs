@@ -5,6 +5,7 @@ mod spans;
 use std::collections::BTreeSet;
 use std::io::Write as _;
 use std::process::{Command, Stdio};
+use std::sync::Arc;
 use std::time::Duration;
 
 use prometheus::proto::MetricType;
@@ -208,6 +209,7 @@ fn the_catalogue_is_what_is_scraped() {
                         pair.value()
                     ),
                     Values::Backends => assert_eq!(pair.value(), BACKEND),
+                    Values::Handlers => assert!(["default", "other"].contains(&pair.value())),
                     Values::One(_) => assert_eq!(family.get_metric().len(), 1),
                 }
             }
@@ -386,10 +388,11 @@ fn the_line_of_a_call_has_the_agreed_keys() {
     let signals = signals(&registry());
     let written = logged("info", LogFormat::Json, |_| {
         let mut call = full(Method::CreateContainer);
+        let rules = Live::new(&config().telemetry.sampling);
         call.trace = Some(propagation::begin(
             &HeaderMap::new(),
-            Class::Mutating,
-            &config().telemetry.sampling,
+            Method::CreateContainer,
+            &rules.load(),
         ));
         signals.end(
             &call,

@@ -2,15 +2,18 @@
 
 use std::fmt::Write as _;
 
-use super::{CATALOGUE, Kind, SEVERAL_BACKENDS, Values};
+use super::{CATALOGUE, DEFAULT_HANDLER, Kind, OTHER_HANDLERS, SEVERAL_BACKENDS, Values};
 
 /// `docs/METRICS.md`.
 pub fn reference_markdown() -> String {
     let mut out = String::from(
         "# Metrics\n\n\
          <!-- Generated from src/telemetry/catalogue.rs. To rewrite: UPDATE_DOCS=1 cargo test --lib catalogue -->\n\n\
-         `GET /metrics` serves these in the Prometheus text format 0.0.4. A series appears when it is first used. Pods,\n\
-         containers, images and ids are never labels: logs, spans and debug pages carry them.\n\n\
+         `GET /metrics` serves these in the Prometheus text format 0.0.4, or in OpenMetrics 1.0.0 to who asks for it in\n\
+         `Accept`, as Prometheus does. A series appears when it is first used. Pods, containers, images and ids are never\n\
+         labels: logs, spans and debug pages carry them.\n\n\
+         In OpenMetrics the name of a bucket is written as Prometheus 3 writes it, `le=\"1.0\"`; a query for one bucket that\n\
+         is to work with both formats asks for `le=~\"1(\\\\.0)?\"`.\n\n\
          | metric | type | unit | labels | help |\n|---|---|---|---|---|\n",
     );
     for metric in CATALOGUE {
@@ -42,6 +45,13 @@ pub fn reference_markdown() -> String {
         let bounds: Vec<_> = metric.buckets.iter().map(f64::to_string).collect();
         let _ = writeln!(out, "- `{}`: {}", metric.full_name(), bounds.join(" "));
     }
+    out.push_str(
+        "\n## Exemplars\n\nIn OpenMetrics, the buckets of these lead to the trace of the last call in them that was exported. Prometheus keeps\n\
+         them with `--enable-feature=exemplar-storage`.\n\n",
+    );
+    for metric in CATALOGUE.iter().filter(|m| m.exemplars) {
+        let _ = writeln!(out, "- `{}`", metric.full_name());
+    }
     out
 }
 
@@ -71,6 +81,9 @@ fn values(values: Values) -> String {
         }
         Values::Backends => format!(
             "the backends of the configuration, and `{SEVERAL_BACKENDS}` for a call that went to several"
+        ),
+        Values::Handlers => format!(
+            "the runtime handlers that the routing rules name, `{DEFAULT_HANDLER}` for none, and `{OTHER_HANDLERS}`"
         ),
         Values::One(what) => what.to_owned(),
     }

@@ -70,16 +70,17 @@ impl SpanSink {
         }
     }
 
-    /// Hands a span over, or counts it as dropped if too many wait or the sink is shut.
-    pub fn export(&self, span: SpanData) {
+    /// Hands a span over, or counts it as dropped if too many wait or the sink is shut; then it says false.
+    pub fn export(&self, span: SpanData) -> bool {
         if !self.ledger.admit() {
-            return;
+            return false;
         }
         self.processor.on_end(span);
         if self.ledger.finished.load(Ordering::SeqCst) {
             // The last count may have been made before this span was admitted.
             self.ledger.lose(1, Loss::SpanShutdown);
         }
+        true
     }
 
     /// Takes no more spans, and sends those that wait, for at most `limit`. What could not be sent by then counts as
@@ -395,7 +396,11 @@ mod tests {
         let threads: Vec<_> = (0..4)
             .map(|_| {
                 let sink = sink.clone();
-                std::thread::spawn(move || (0..5000).for_each(|_| sink.export(span())))
+                std::thread::spawn(move || {
+                    (0..5000).for_each(|_| {
+                        sink.export(span());
+                    })
+                })
             })
             .collect();
         sink.finish();

@@ -1,7 +1,8 @@
 //! A containerd of our own: own root, state, socket, network and cgroup, all with one name, so that what it leaves
 //! behind can be told from everybody else's.
 
-use std::fs::{self, File};
+use std::fs::{self, File, Permissions};
+use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -39,12 +40,27 @@ impl Drop for Containerd {
 impl Containerd {
     /// Starts one, with the image in it.
     pub(super) async fn new() -> Self {
+        Self::with_network("bridge", "").await
+    }
+
+    /// Starts one whose CNI plugin takes so many seconds before it does what bridge does.
+    pub(super) async fn with_slow_network(plugin: &str, seconds: u32) -> Self {
+        let script = format!(
+            "#!/bin/sh\nconfig=$(cat)\n[ \"$CNI_COMMAND\" = ADD ] && sleep {seconds}\n\
+             printf '%s' \"$config\" | /usr/lib/cni/bridge\n"
+        );
+        Self::with_network(plugin, &script).await
+    }
+
+    /// Starts one whose network is made by this plugin; a script is put beside Debian's.
+    async fn with_network(plugin: &str, script: &str) -> Self {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         need_root();
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let name = format!("cit{}x{number}", std::process::id());
         let mut containerd = Self { name, child: None };
-        containerd.configure(number);
+        containerd.configure(number, plugin);
+        containerd.plugins(plugin, script);
         containerd.start().await;
         image::import(&containerd.root(), &containerd.socket(), IMAGE);
         containerd
@@ -71,7 +87,21 @@ impl Containerd {
         format!("/{}", self.name)
     }
 
-    fn configure(&self, number: u32) {
+    /// The directory of CNI plugins.
+    fn plugins(&self, plugin: &str, script: &str) {
+        let dir = self.root().join("plugins");
+        fs::create_dir_all(&dir).expect("plugins");
+        for entry in fs::read_dir("/usr/lib/cni").expect("plugins").flatten() {
+            symlink(entry.path(), dir.join(entry.file_name())).expect("link");
+        }
+        if !script.is_empty() {
+            let path = dir.join(plugin);
+            fs::write(&path, script).expect("script");
+            fs::set_permissions(&path, Permissions::from_mode(0o755)).expect("mode");
+        }
+    }
+
+    fn configure(&self, number: u32, plugin: &str) {
         for plugin in ["bridge", "host-local", "loopback"] {
             file(
                 &format!("/usr/lib/cni/{plugin}"),
@@ -85,7 +115,7 @@ impl Containerd {
         let subnet = format!("10.{}.{}.0/24", 200 + number % 50, std::process::id() % 256);
         let network = format!(
             r#"{{"cniVersion": "1.0.0", "name": "{name}", "plugins": [
-                {{"type": "bridge", "bridge": "{name}", "isGateway": true, "ipMasq": false,
+                {{"type": "{plugin}", "bridge": "{name}", "isGateway": true, "ipMasq": false,
                   "ipam": {{"type": "host-local", "ranges": [[{{"subnet": "{subnet}"}}]],
                             "dataDir": "{root}/ipam"}}}}]}}"#,
             root = root.display(),
@@ -110,7 +140,7 @@ disabled_plugins = ["io.containerd.snapshotter.v1.btrfs", "io.containerd.snapsho
   stream_server_address = "127.0.0.1"
   stream_server_port = "0"
   [plugins."io.containerd.grpc.v1.cri".cni]
-    bin_dir = "/usr/lib/cni"
+    bin_dir = "{root}/plugins"
     conf_dir = "{root}/cni"
   [plugins."io.containerd.grpc.v1.cri".containerd]
     snapshotter = "overlayfs"

@@ -2,10 +2,12 @@
 //! containernetworking-plugins and busybox-static.
 
 mod daemon;
+mod explained;
 mod image;
 mod leaks;
 mod load;
 mod pod;
+mod registry;
 
 use nix::sys::signal::Signal;
 

@@ -1,6 +1,7 @@
 //! Spans at a real collector, over OTLP.
 
 mod context;
+mod episodes;
 mod losses;
 mod spans;
 
@@ -26,7 +27,8 @@ fn start(fake: &Fake, collector: &Collector, more: &str) -> Start {
         .env("OTEL_BSP_SCHEDULE_DELAY", "50")
 }
 
-/// `SPAN_KIND_SERVER` and `SPAN_KIND_CLIENT` of OTLP.
+/// `SPAN_KIND_INTERNAL`, `SPAN_KIND_SERVER` and `SPAN_KIND_CLIENT` of OTLP.
+const INTERNAL: i32 = 1;
 const SERVER: i32 = 2;
 const CLIENT: i32 = 3;
 

@@ -1,8 +1,9 @@
 //! What a span says.
 
+use criscope::cri::episode::Ids;
 use criscope::cri::v1;
 
-use super::{SERVER, assert_attributes, of_kind, pair, proxy};
+use super::{SERVER, assert_attributes, hex, of_kind, pair, proxy};
 use crate::harness::client::Call;
 use crate::harness::collector::{Collector, Manner, attribute};
 use crate::harness::encode;
@@ -84,7 +85,9 @@ async fn both_spans_say_what_and_whose() {
     let (server, upstream) = pair(&spans, "RunPodSandbox");
     assert_eq!(upstream.trace_id, server.trace_id);
     assert_eq!(upstream.parent_span_id, server.span_id);
-    assert!(server.parent_span_id.is_empty(), "nobody's child");
+    let episode = Ids::start("u-1", 2);
+    assert_eq!(hex(&server.trace_id), episode.trace_id.to_string());
+    assert_eq!(hex(&server.parent_span_id), episode.root.to_string());
     assert!(server.start_time_unix_nano <= upstream.start_time_unix_nano);
     assert!(upstream.start_time_unix_nano < upstream.end_time_unix_nano);
     assert!(upstream.end_time_unix_nano <= server.end_time_unix_nano);

@@ -7,7 +7,10 @@ use opentelemetry::trace::{SpanKind, Status};
 use opentelemetry_sdk::trace::SpanData;
 
 use super::*;
+use crate::config::MethodSampling;
+use crate::cri::episode::Ids;
 use crate::telemetry::otlp::testing::{Behaviour, Exported, sink};
+use crate::telemetry::sampling::testing::sampling;
 
 /// Runs calls through signals with a sink and returns what was exported.
 async fn exported(run: impl FnOnce(&Signals)) -> Vec<SpanData> {
@@ -39,7 +42,7 @@ async fn the_spans_of_a_call_have_the_agreed_shape() {
     let started = OnceLock::new();
     let spans = exported(|signals| {
         let mut call = full(Method::CreateContainer);
-        call.trace = signals.trace(&headers, Class::Mutating);
+        call.trace = signals.trace(&headers, Method::CreateContainer);
         call.backend_begins();
         trace
             .set(call.trace.clone().expect("traced"))
@@ -136,7 +139,7 @@ async fn the_spans_of_a_call_have_the_agreed_shape() {
 async fn a_call_that_reached_no_backend_has_one_span() {
     let spans = exported(|signals| {
         let mut call = call(Method::Other);
-        call.trace = signals.trace(&HeaderMap::new(), Class::Mutating);
+        call.trace = signals.trace(&HeaderMap::new(), Method::Other);
         signals.end(
             &call,
             &outcome(Ending::Error, Code::Unavailable, Duration::ZERO),
@@ -199,7 +202,7 @@ async fn the_last_word_on_sampling_is_spoken_at_the_end() {
     for (method, outcome, kept) in table {
         let spans = exported(|signals| {
             let mut call = call(method);
-            call.trace = signals.trace(&HeaderMap::new(), method.class());
+            call.trace = signals.trace(&HeaderMap::new(), method);
             signals.end(&call, &outcome);
         })
         .await;
@@ -208,22 +211,111 @@ async fn the_last_word_on_sampling_is_spoken_at_the_end() {
     }
 }
 
+/// The same for calls that stick out otherwise, with nothing chosen at all.
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn what_sticks_out_is_kept_whatever_the_shares_are() {
+    let second = outcome(Ending::Ok, Code::Ok, Duration::from_secs(1));
+    let mut settings = sampling(0.0, 0.0);
+    settings.episodes = 0.0;
+    settings.methods = vec![MethodSampling {
+        method: Method::PullImage,
+        ratio: None,
+        slow: Some(Duration::from_secs(30)),
+    }];
+    let minute = outcome(Ending::Ok, Code::Ok, Duration::from_secs(60));
+    let failed = outcome(Ending::Error, Code::NotFound, Duration::ZERO);
+    let table = [
+        (Method::RunPodSandbox, ok(), 0, false),
+        (Method::RunPodSandbox, second.clone(), 0, true),
+        (Method::RunPodSandbox, ok(), 50, true),
+        (Method::RunPodSandbox, failed, 0, true),
+        (Method::PullImage, second, 0, false),
+        (Method::PullImage, minute, 0, true),
+    ];
+    for (method, outcome, share_used, kept) in table {
+        let episode = Ids::start("5f3c", 1);
+        let is_kept = OnceLock::new();
+        let spans = exported(|signals| {
+            signals.set_sampling(&settings);
+            let mut call = full(method);
+            call.trace = signals.trace(&HeaderMap::new(), method);
+            call.episode.set(episode).expect("once");
+            call.reaches(share_used);
+            signals.end(&call, &outcome);
+            is_kept.set(call.is_kept()).expect("once");
+        })
+        .await;
+        assert_eq!(!spans.is_empty(), kept, "{method} {outcome:?}");
+        assert_eq!(is_kept.get(), Some(&kept), "{method} {outcome:?}");
+        for span in spans {
+            assert_eq!(span.span_context.trace_id(), episode.trace_id);
+            assert_eq!(span.parent_span_id, episode.root);
+        }
+    }
+}
+
+/// Log line, spans and record of a call name the same trace.
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn a_call_of_an_episode_is_in_its_trace_everywhere() {
+    let mut headers = HeaderMap::new();
+    let parent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-00";
+    headers.insert("traceparent", parent.parse().expect("value"));
+    headers.insert("tracestate", "a=1".parse().expect("value"));
+    let episode = Ids::start("5f3c", 1);
+    let recorder = Arc::new(Recorder::new(16, 16));
+    let taken = Exported::default();
+    let (sink, _) = sink(Behaviour::Take(taken.clone()), 100, Duration::from_secs(5));
+    let told = Chronicle::new(Arc::clone(&recorder), Arc::default()).0;
+    let registry = registry();
+    let signals = Signals::new(&registry, &config(), Some(sink.clone()), told).expect("signals");
+    let lines = logged("info", LogFormat::Json, |_| {
+        let mut call = full(Method::RunPodSandbox);
+        call.trace = signals.trace(&headers, call.method);
+        call.episode.set(episode).expect("once");
+        signals.end(&call, &ok());
+    });
+    tokio::task::spawn_blocking(move || sink.finish())
+        .await
+        .expect("finish");
+
+    let spans = taken.lock().expect("lock").clone();
+    let [server] = &spans[..] else {
+        panic!("{} spans", spans.len())
+    };
+    assert_eq!(server.span_context.trace_id(), episode.trace_id);
+    assert_eq!(server.parent_span_id, episode.root);
+    assert!(!server.parent_span_is_remote);
+    assert_eq!(server.span_context.trace_state().header(), "");
+    let [link] = &server.links.links[..] else {
+        panic!("{:?}", server.links)
+    };
+    assert_eq!(link.span_context.span_id().to_string(), "b7ad6b7169203331");
+    assert_eq!(link.span_context.trace_state().header(), "a=1");
+
+    let record = recorder.calls().remove(0).spans.expect("traced");
+    assert_eq!(record.trace_id, episode.trace_id);
+    assert_eq!(record.server, server.span_context.span_id());
+    assert!(record.kept);
+    let line = &lines.objects()[0];
+    assert_eq!(line["trace_id"], episode.trace_id.to_string());
+    assert_eq!(line["span_id"], record.server.to_string());
+    let exemplar = format!("# {{trace_id=\"{}\"}} 0.005 ", episode.trace_id);
+    let text = registry.encode_openmetrics();
+    let lines = text.lines().filter(|l| l.contains(&exemplar));
+    assert_eq!(lines.count(), 1, "{text}");
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn sampling_can_be_changed_and_is_off_without_a_sink() {
     assert!(
         signals(&registry())
-            .trace(&HeaderMap::new(), Class::Mutating)
+            .trace(&HeaderMap::new(), Method::RunPodSandbox)
             .is_none()
     );
     let spans = exported(|signals| {
-        let sampling = Sampling {
-            mutating: 0.0,
-            polls: 0.0,
-            slow: Duration::from_secs(1),
-        };
-        signals.set_sampling(sampling);
+        signals.set_sampling(&sampling(0.0, 0.0));
         let mut call = call(Method::RunPodSandbox);
-        call.trace = signals.trace(&HeaderMap::new(), Class::Mutating);
+        call.trace = signals.trace(&HeaderMap::new(), Method::RunPodSandbox);
         assert!(!call.trace.as_ref().expect("traced").sampled);
         signals.end(&call, &ok());
     })

@@ -1,0 +1,92 @@
+//! The ends of containers, as the kubelet learns of them when it asks. It asks again and again; each end counts once.
+
+use std::collections::{HashSet, VecDeque};
+use std::hash::{DefaultHasher, Hash, Hasher};
+
+use crate::cri::call::{ContainerExit, ContainerIdentity, ExitReason};
+use crate::story::told::millis;
+use crate::story::view;
+
+/// How many ends are known by name. A node has some hundred containers, and the kubelet removes the dead.
+const KNOWN: usize = 2048;
+
+/// The end of a container.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(in crate::story) struct Ended {
+    pub(in crate::story) container: Box<str>,
+    pub(in crate::story) attempt: u32,
+    pub(in crate::story) code: i32,
+    pub(in crate::story) reason: ExitReason,
+    /// How long it had run, in microseconds.
+    pub(in crate::story) ran: u64,
+    /// When it ended, in microseconds since 1970.
+    pub(in crate::story) at: u64,
+}
+
+impl Ended {
+    /// From what a runtime said; its times are nanoseconds, and 0 is never.
+    pub(in crate::story) fn new(
+        container: &ContainerIdentity,
+        started_at: i64,
+        exit: &ContainerExit,
+    ) -> Self {
+        let micros = |nanos: i64| u64::try_from(nanos / 1000).unwrap_or(0);
+        let (began, at) = (micros(started_at), micros(exit.at));
+        Self {
+            container: container.name.clone(),
+            attempt: container.attempt,
+            code: exit.code,
+            reason: exit.reason,
+            ran: if began == 0 {
+                0
+            } else {
+                at.saturating_sub(began)
+            },
+            at,
+        }
+    }
+
+    /// As it is shown.
+    pub(in crate::story) fn view(&self) -> view::Exit {
+        view::Exit {
+            container: self.container.to_string(),
+            attempt: self.attempt,
+            code: self.code,
+            reason: self.reason.name().to_owned(),
+            ran_ms: millis(self.ran),
+            at_unix_us: self.at,
+        }
+    }
+}
+
+/// The ends that were noted, by a hash of what makes each one of a kind.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Noted {
+    hashes: HashSet<u64>,
+    order: VecDeque<u64>,
+}
+
+impl Noted {
+    /// Notes an end. False if it was noted before.
+    pub(super) fn note(&mut self, uid: &str, container_id: Option<&str>, exit: &Ended) -> bool {
+        let mut hash = DefaultHasher::new();
+        (uid, container_id, &exit.container, exit.attempt).hash(&mut hash);
+        let hash = hash.finish();
+        if !self.hashes.insert(hash) {
+            return false;
+        }
+        self.order.push_back(hash);
+        if self.order.len() > KNOWN
+            && let Some(oldest) = self.order.pop_front()
+        {
+            self.hashes.remove(&oldest);
+        }
+        true
+    }
+
+    /// How many are noted.
+    #[cfg(test)]
+    pub(super) fn len(&self) -> usize {
+        self.hashes.len().max(self.order.len())
+    }
+}

@@ -1,0 +1,138 @@
+//! Why it was slow, or is not up: one sentence, with what matters most at its beginning. Everything here follows from an
+//! episode as it is shown, and the time.
+
+mod crash;
+mod failure;
+mod slow;
+#[cfg(test)]
+mod tests;
+mod words;
+mod work;
+
+use self::words::{about, subject, time};
+use super::view::{Call, Episode, State};
+
+/// A call in flight is worth the headline after this, in milliseconds.
+const WORTH: f64 = 1_000.0;
+/// Silence in an episode that is not complete is worth the headline after this, in milliseconds.
+const SILENCE: f64 = 5_000.0;
+
+/// The headline of an episode. `now` in microseconds since 1970.
+pub(super) fn headline(episode: &Episode, now: u64) -> String {
+    let in_flight = longest_in_flight(episode);
+    if let Some(call) = in_flight.filter(|call| call.duration_ms >= WORTH) {
+        return waits(episode, call);
+    }
+    if let Some(call) = failure::unresolved(episode) {
+        return failure::sentence(episode, call, now, false);
+    }
+    if let Some(text) = silence(episode, now) {
+        return text;
+    }
+    if episode.state == State::Failed && episode.kind == "start" {
+        let took = time(episode.duration_ms);
+        return format!("no container was started: the pod was stopped, or given up, after {took}");
+    }
+    if let Some(call) = failure::worst(episode) {
+        return made_good(episode, call, now);
+    }
+    if let Some(text) = crash::afterwards(episode) {
+        return format!("{text}; {}", slow::sentence(episode));
+    }
+    slow::sentence(episode)
+}
+
+fn longest_in_flight(episode: &Episode) -> Option<&Call> {
+    let calls = episode.calls.iter().filter(|c| c.outcome == "in_flight");
+    calls.max_by(|a, b| a.duration_ms.total_cmp(&b.duration_ms))
+}
+
+/// A call in flight that takes long.
+fn waits(episode: &Episode, call: &Call) -> String {
+    let mut text = format!("{} has taken {}", subject(call), about(call.duration_ms));
+    if let Some(deadline) = call.deadline_ms {
+        text += &format!(" of its {}", about(deadline));
+    }
+    let done = match work::at_work(call) {
+        Some(work) => Some(format!("now in {work}")),
+        None => work::most(std::iter::once(call)).map(|work| format!("so far {work}")),
+    };
+    if let Some(done) = done {
+        text += &format!("; {done}");
+    }
+    match episode.failures {
+        0 => {}
+        1 => text += "; 1 call failed before",
+        n => text += &format!("; {n} calls failed before"),
+    }
+    text
+}
+
+/// The caller does not go on.
+fn silence(episode: &Episode, now: u64) -> Option<String> {
+    let started = work::calls_of(episode, "StartContainer").any(|c| c.outcome == "ok");
+    let waits = episode.state == State::Open && episode.kind == "start" && !started;
+    let last = episode.calls.last().filter(|_| waits)?;
+    let age = now.saturating_sub(episode.began_unix_us) as f64 / 1000.0;
+    let silence = age - episode.duration_ms;
+    (silence >= SILENCE && longest_in_flight(episode).is_none()).then(|| {
+        format!(
+            "kubelet: no call for {} since {} ended: it waits for something outside the CRI",
+            about(silence),
+            subject(last)
+        )
+    })
+}
+
+/// Something failed and then went well.
+fn made_good(episode: &Episode, call: &Call, now: u64) -> String {
+    let failed = failure::sentence(episode, call, now, true);
+    let took = time(episode.duration_ms);
+    match &*episode.kind {
+        "stop" => format!("{failed}; gone after {took}"),
+        _ => format!("{failed}; up after {took}"),
+    }
+}
+
+/// The headline of a pod: that of the episode which matters most now. `episodes` is not empty.
+pub(super) fn of_pod(episodes: &[Episode], now: u64) -> String {
+    // Of several pods of one name the newest counts.
+    let newest = episodes.iter().max_by_key(|e| e.began_unix_us);
+    let uid = newest.map_or("", |e| &*e.uid);
+    let own: Vec<_> = episodes.iter().filter(|e| e.uid == uid).collect();
+    let last = |wanted: &dyn Fn(&Episode) -> bool| {
+        let wanted = own.iter().copied().filter(|e| wanted(e));
+        wanted.max_by_key(|e| e.began_unix_us)
+    };
+    let hangs = |e: &Episode| longest_in_flight(e).is_some_and(|c| c.duration_ms >= WORTH);
+    if let Some(episode) = last(&hangs) {
+        return episode.headline.clone();
+    }
+    let fails = |e: &Episode| failure::unresolved(e).is_some() && e.state != State::Ok;
+    let failing = last(&|e| e.state == State::Open && fails(e));
+    if let Some((text, at)) = crash::sentence(&own, now)
+        && failing.is_none_or(|e| at > ended(e))
+    {
+        return text;
+    }
+    if let Some(episode) = failing {
+        return episode.headline.clone();
+    }
+    let open = last(&|e| e.state == State::Open);
+    // What failed counts until something newer went well.
+    let newest = last(&|e| e.state != State::Open);
+    let failed = newest.filter(|e| e.state == State::Failed);
+    let slowest = own.iter().copied().max_by(|a, b| {
+        let up = |e: &Episode| e.kind != "stop";
+        up(a)
+            .cmp(&up(b))
+            .then(a.duration_ms.total_cmp(&b.duration_ms))
+    });
+    let matters = open.or(failed).or(slowest);
+    matters.map_or_else(String::new, |e| e.headline.clone())
+}
+
+/// When the last call of an episode ended, in microseconds since 1970.
+fn ended(episode: &Episode) -> u64 {
+    episode.began_unix_us + (episode.duration_ms * 1000.0) as u64
+}

@@ -1,0 +1,493 @@
+//! Stories as they happen on a node, and the sentence each must begin with. They go through the same book as real calls.
+
+use super::*;
+use crate::cri::call::ExitReason;
+use crate::cri::outcome::Code;
+use crate::story::book::{Book, Ended, Limits};
+use crate::story::sampler::Work;
+use crate::story::script::{Pod, at, pod};
+use crate::story::told::Told;
+
+fn book(calls: impl IntoIterator<Item = Told>) -> Book {
+    let mut book = Book::new(Limits {
+        episodes: 100,
+        quiet: 10_000_000,
+        give_up: 1_800_000_000,
+    });
+    for call in calls {
+        let now = call.ends();
+        book.tick(now, &[]);
+        book.apply(call);
+    }
+    book
+}
+
+fn episodes(book: &Book, now: u64) -> Vec<Episode> {
+    book.tales().map(|tale| tale.view(at(now))).collect()
+}
+
+/// The headline of the pod at this time, after time has passed.
+fn says(calls: impl IntoIterator<Item = Told>, now: u64) -> String {
+    let mut book = book(calls);
+    book.tick(at(now), &[]);
+    of_pod(&episodes(&book, now), at(now))
+}
+
+fn up(pod: &Pod, from: u64) -> [Told; 2] {
+    [
+        pod.create(("app", 0), from, 100),
+        pod.start(("app", 0), from + 100, 100),
+    ]
+}
+
+fn chain<const N: usize, const M: usize>(a: [Told; N], b: [Told; M]) -> Vec<Told> {
+    a.into_iter().chain(b).collect()
+}
+
+#[test]
+fn a_start_without_trouble() {
+    let pod = pod("web");
+    let calls = chain([pod.run(0, 900)], up(&pod, 1000));
+    assert_eq!(says(calls, 60_000), "up after 1.2 s, nothing slow");
+}
+
+#[test]
+fn a_slow_network_plugin() {
+    let pod = pod("web");
+    let run = pod
+        .run(0, 9700)
+        .seen(Work::Cni, "calico", "", 100, 9600)
+        .seen(Work::Cni, "calico", "iptables", 200, 9500)
+        .seen(Work::Oci, "runc", "create", 9600, 9700);
+    let calls = chain([run], up(&pod, 9700));
+    assert_eq!(
+        says(calls, 60_000),
+        "network: 9.5 s of 9.9 s in the CNI plugin calico (running iptables), during RunPodSandbox"
+    );
+}
+
+#[test]
+fn several_plugins() {
+    let pod = pod("web");
+    let run = pod
+        .run(0, 9000)
+        .seen(Work::Cni, "bridge", "", 0, 5000)
+        .seen(Work::Cni, "portmap", "", 5000, 9000);
+    assert_eq!(
+        says(chain([run], up(&pod, 9000)), 60_000),
+        "network: 9.0 s of 9.2 s in CNI plugins, most of it (5.0 s) in bridge, during RunPodSandbox"
+    );
+}
+
+#[test]
+fn a_slow_registry() {
+    let pod = pod("web");
+    let calls = chain(
+        [
+            pod.run(0, 1000),
+            pod.pull("docker.io/library/app:1", 1500, 12_100),
+        ],
+        up(&pod, 13_800),
+    );
+    assert_eq!(
+        says(calls, 60_000),
+        "image pull: 12.1 s of 14.0 s pulling docker.io/library/app:1"
+    );
+}
+
+#[test]
+fn several_images() {
+    let pod = pod("web");
+    let calls = chain(
+        [
+            pod.run(0, 100),
+            pod.pull("a:1", 100, 6000),
+            pod.pull("b:1", 6100, 3000),
+        ],
+        up(&pod, 9100),
+    );
+    assert_eq!(
+        says(calls, 60_000),
+        "image pull: 9.0 s of 9.3 s pulling 2 images, 6.0 s of it a:1"
+    );
+}
+
+#[test]
+fn an_image_that_is_not_there() {
+    let pod = pod("web");
+    let image = "registry.x/app:1";
+    let pull = |from| {
+        pod.pull(image, from, 1000)
+            .fails(Code::NotFound, "image not found")
+    };
+    let calls = [
+        pod.run(0, 100),
+        pull(1000),
+        pull(12_000),
+        pull(33_000),
+        pull(87_000),
+    ];
+    assert_eq!(
+        says(calls, 100_000),
+        "image registry.x/app:1 cannot be pulled: NOT_FOUND image not found (4 tries, the last 12 s ago)"
+    );
+    // After it has given up it says the same.
+    let calls = [pod.run(0, 100), pull(1000)];
+    assert_eq!(
+        says(calls, 1_802_000),
+        "image registry.x/app:1 cannot be pulled: NOT_FOUND image not found (30 m ago)"
+    );
+}
+
+#[test]
+fn an_image_that_came_late() {
+    let pod = pod("web");
+    let pull = |from| {
+        pod.pull("app:1", from, 100)
+            .fails(Code::Unavailable, "no route to host")
+    };
+    let calls = chain(
+        [
+            pod.run(0, 100),
+            pull(1000),
+            pull(12_000),
+            pod.pull("app:1", 33_000, 100),
+        ],
+        up(&pod, 33_100),
+    );
+    assert_eq!(
+        says(calls, 60_000),
+        "image app:1 could not be pulled: UNAVAILABLE no route to host (2 tries failed first); up after 33.3 s"
+    );
+}
+
+#[test]
+fn a_container_that_keeps_ending() {
+    let pod = pod("web");
+    let mut calls = chain([pod.run(0, 100)], up(&pod, 100));
+    for (attempt, from) in [(1, 1_000), (2, 20_000), (3, 60_000), (4, 120_100)] {
+        calls.push(pod.create(("app", attempt), from, 100));
+        calls.push(pod.start(("app", attempt), from + 100, 100));
+    }
+    let mut book = book(calls);
+    for (attempt, ended) in [(0, 500), (1, 1400), (2, 20_400), (3, 60_400), (4, 120_500)] {
+        let exit = Ended {
+            container: "app".into(),
+            attempt,
+            code: 1,
+            reason: ExitReason::Error,
+            ran: 200_000,
+            at: at(ended),
+        };
+        book.note_exit(&pod.0, None, exit);
+    }
+    book.tick(at(140_000), &[]);
+    assert_eq!(
+        of_pod(&episodes(&book, 140_000), at(140_000)),
+        "container app keeps ending: exit code 1 after 0.2 s, 5 starts in 2 m"
+    );
+    // An hour later it is still down; had it come up again, that would be over.
+    let says = |book: &Book| of_pod(&episodes(book, 3_600_000), at(3_600_000));
+    assert!(says(&book).contains("keeps ending"));
+    book.apply(pod.create(("app", 5), 200_000, 100));
+    book.apply(pod.start(("app", 5), 200_100, 100));
+    book.tick(at(3_600_000), &[]);
+    assert!(!says(&book).contains("keeps ending"), "{}", says(&book));
+}
+
+#[test]
+fn a_container_that_takes_too_much_memory() {
+    let pod = pod("web");
+    let mut calls = chain([pod.run(0, 100)], up(&pod, 100));
+    calls.push(pod.create(("app", 1), 11_000, 100));
+    calls.push(pod.start(("app", 1), 11_100, 100));
+    let mut book = book(calls);
+    for (attempt, ended) in [(0, 3300), (1, 14_200)] {
+        let exit = Ended {
+            container: "app".into(),
+            attempt,
+            code: 137,
+            reason: ExitReason::OomKilled,
+            ran: 3_000_000,
+            at: at(ended),
+        };
+        book.note_exit(&pod.0, None, exit);
+        if attempt == 0 {
+            let one = headline(&episodes(&book, 4000)[0], at(4000));
+            assert!(
+                one.starts_with(
+                    "container app was killed for lack of memory after 3.0 s (exit code 137)"
+                ),
+                "{one}"
+            );
+        }
+    }
+    assert_eq!(
+        of_pod(&episodes(&book, 15_000), at(15_000)),
+        "container app keeps being killed for lack of memory: exit code 137 after 3.0 s, 2 starts in 14 s"
+    );
+}
+
+#[test]
+fn a_container_that_did_its_work_is_no_crash() {
+    let pod = pod("job");
+    let mut book = book(chain([pod.run(0, 100)], up(&pod, 100)));
+    let exit = Ended {
+        container: "app".into(),
+        attempt: 0,
+        code: 0,
+        reason: ExitReason::Completed,
+        ran: 1_000_000,
+        at: at(1300),
+    };
+    book.note_exit(&pod.0, None, exit);
+    book.tick(at(60_000), &[]);
+    assert_eq!(
+        of_pod(&episodes(&book, 60_000), at(60_000)),
+        "up after 0.3 s, nothing slow"
+    );
+}
+
+#[test]
+fn a_deadline_that_passes() {
+    let pod = pod("web");
+    let run = |from| pod.run(from, 2000).late();
+    let slow = |call: Told| call.seen(Work::Cni, "slow", "", 0, 2000);
+    let calls = [
+        slow(run(0)),
+        run(15_000).seen(Work::Cni, "slow", "", 0, 9500),
+    ];
+    assert_eq!(
+        says(calls, 60_000),
+        "RunPodSandbox passed the kubelet's deadline of 2 s twice; 11.5 s in the CNI plugin slow"
+    );
+}
+
+#[test]
+fn a_retry_that_is_refused() {
+    let pod = pod("web");
+    let reserved = "failed to reserve sandbox name: name is reserved";
+    let refused = |from| pod.run(from, 10).fails(Code::Unknown, reserved);
+    let late = pod
+        .run(0, 240_000)
+        .late()
+        .seen(Work::Cni, "slow", "", 100, 240_000);
+    assert_eq!(
+        says([late, refused(250_000), refused(260_000)], 270_000),
+        "RunPodSandbox passed the kubelet's deadline of 4 m, and 2 more tries were refused while the first went on \
+         (name is reserved); 4 m in the CNI plugin slow"
+    );
+    assert_eq!(
+        says([refused(0)], 1000),
+        "RunPodSandbox is refused once: an earlier try still holds the name (name is reserved)"
+    );
+}
+
+#[test]
+fn a_caller_that_hangs_up() {
+    let pod = pod("web");
+    assert_eq!(
+        says([pod.pull("app:1", 0, 31_000).cancelled()], 60_000),
+        "PullImage of app:1 was broken off by the kubelet once after 31.0 s"
+    );
+}
+
+#[test]
+fn a_slow_oci_runtime() {
+    let pod = pod("web");
+    let create = pod
+        .create(("app", 0), 100, 9500)
+        .seen(Work::Oci, "runc", "create", 200, 9300);
+    let calls = [pod.run(0, 100), create, pod.start(("app", 0), 9600, 300)];
+    assert_eq!(
+        says(calls, 60_000),
+        "9.1 s of 9.9 s in the OCI runtime runc create, during CreateContainer of app"
+    );
+}
+
+#[test]
+fn a_slow_runtime() {
+    let pod = pod("web");
+    let create = pod.create(("app", 0), 100, 9500);
+    let calls = |create| [pod.run(0, 100), create, pod.start(("app", 0), 9600, 400)];
+    assert_eq!(
+        says(calls(create.clone()), 60_000),
+        "9.5 s of 10.0 s in CreateContainer of app"
+    );
+    let seen = create.clone().seen(Work::Oci, "runc", "create", 0, 100);
+    assert_eq!(
+        says(calls(seen), 60_000),
+        "9.5 s of 10.0 s in CreateContainer of app, in the runtime itself"
+    );
+    let span = create.seen(Work::Runtime, "unpack", "", 0, 9000);
+    assert_eq!(
+        says(calls(span), 60_000),
+        "9.0 s of 10.0 s in the runtime's unpack, during CreateContainer of app"
+    );
+}
+
+#[test]
+fn a_kubelet_that_takes_its_time() {
+    let pod = pod("web");
+    let calls = [
+        pod.run(0, 1000),
+        pod.pull("app:1", 2000, 500),
+        pod.create(("app", 0), 8500, 200),
+        pod.start(("app", 0), 9700, 300),
+    ];
+    assert_eq!(
+        says(calls, 60_000),
+        "kubelet: 8.0 s of 10.0 s passed between CRI calls, most of it (6.0 s) before CreateContainer of app"
+    );
+    assert_eq!(
+        says([pod.run(0, 1000)], 46_000),
+        "kubelet: no call for 45 s since RunPodSandbox ended: it waits for something outside the CRI"
+    );
+}
+
+#[test]
+fn a_call_in_flight() {
+    let pod = pod("web");
+    let run = pod.run(0, 31_000).under_way(Some(240_000));
+    let seen = run.clone().seen(Work::Cni, "calico", "", 100, 30_900);
+    assert_eq!(
+        says([seen], 31_000),
+        "RunPodSandbox has taken 31 s of its 4 m; now in the CNI plugin calico"
+    );
+    assert_eq!(
+        says([run], 31_000),
+        "RunPodSandbox has taken 31 s of its 4 m"
+    );
+    let pull = pod.pull("app:1", 200, 5000).under_way(None);
+    assert_eq!(
+        says([pod.run(0, 100).late(), pod.run(110, 50), pull], 5200),
+        "PullImage of app:1 has taken 5 s; 1 call failed before"
+    );
+    let done = pod
+        .run(0, 20_000)
+        .under_way(None)
+        .seen(Work::Cni, "calico", "", 100, 2100);
+    assert_eq!(
+        says([done], 20_000),
+        "RunPodSandbox has taken 20 s; so far 2.0 s in the CNI plugin calico"
+    );
+}
+
+#[test]
+fn a_network_that_fails() {
+    let pod = pod("web");
+    let error =
+        r#"failed to setup network for sandbox: plugin type="bridge" failed (add): no addresses"#;
+    let text = says([pod.run(0, 500).fails(Code::Unknown, error)], 5500);
+    assert_eq!(
+        text,
+        format!("network: the CNI plugin bridge fails: UNKNOWN {error} (5 s ago)")
+    );
+    let text = says(
+        [pod.run(0, 500)
+            .fails(Code::Unknown, "cni plugin not initialized")],
+        5500,
+    );
+    assert_eq!(
+        text,
+        "network: it cannot be set up: UNKNOWN cni plugin not initialized (5 s ago)"
+    );
+}
+
+#[test]
+fn a_container_that_cannot_start() {
+    let pod = pod("web");
+    let error = "exec: no such file or directory";
+    let calls = [
+        pod.run(0, 100),
+        pod.create(("app", 0), 100, 100),
+        pod.start(("app", 0), 200, 100).fails(Code::Unknown, error),
+        pod.create(("app", 1), 15_000, 100),
+        pod.start(("app", 1), 15_200, 100)
+            .fails(Code::Unknown, error),
+    ];
+    assert_eq!(
+        says(calls, 17_000),
+        "container app cannot be started: UNKNOWN exec: no such file or directory (2 tries, the last 2 s ago)"
+    );
+}
+
+#[test]
+fn a_sandbox_that_was_stopped_too_soon() {
+    let pod = pod("web");
+    assert_eq!(
+        headline(
+            &episodes(&book([pod.run(0, 1000), pod.stop(2000, 100)]), 3000)[0],
+            at(3000)
+        ),
+        "no container was started: the pod was stopped, or given up, after 1.0 s"
+    );
+}
+
+#[test]
+fn stops() {
+    let pod = pod("web");
+    let calls = [
+        pod.kill(("app", 0), 0, 30_000),
+        pod.stop(30_000, 300),
+        pod.remove(30_400, 100),
+    ];
+    assert_eq!(
+        says(calls, 60_000),
+        "30.0 s of 30.5 s waiting for container app to end"
+    );
+    let stop = |from| {
+        pod.stop(from, 100)
+            .fails(Code::Unknown, "cni: ipam refused")
+    };
+    assert_eq!(
+        says([stop(0), stop(10_000)], 15_100),
+        "network: it cannot be taken down: UNKNOWN cni: ipam refused (2 tries, the last 5 s ago)"
+    );
+    assert_eq!(
+        says([pod.kill(("app", 0), 0, 500)], 60_000),
+        "container app stopped after 0.5 s; the pod stays"
+    );
+    assert_eq!(
+        says([pod.stop(0, 500)], 60_000),
+        "gone after 0.5 s, nothing slow"
+    );
+}
+
+#[test]
+fn a_kill_and_a_restart() {
+    let pod = pod("web");
+    let calls = [
+        pod.kill(("app", 0), 0, 30_000),
+        pod.create(("app", 1), 30_100, 100),
+        pod.start(("app", 1), 30_300, 100),
+    ];
+    assert_eq!(
+        says(calls, 60_000),
+        "30.0 s of 30.4 s waiting for container app to end, which was then started again"
+    );
+}
+
+#[test]
+fn the_newest_pod_of_a_name_counts() {
+    let old = pod("web");
+    let mut new = pod("web");
+    let mut identity = (*new.0).clone();
+    identity.uid = "uid-new".into();
+    new.0 = identity.into();
+    let calls = [
+        old.run(0, 100).fails(Code::Unknown, "broken"),
+        new.run(50_000, 100),
+        new.create(("app", 0), 50_100, 10),
+        new.start(("app", 0), 50_200, 10),
+    ];
+    assert_eq!(says(calls, 70_000), "up after 0.2 s, nothing slow");
+}
+
+#[test]
+fn long_errors_are_cut() {
+    let pod = pod("web");
+    let error = "é".repeat(1000);
+    let text = says([pod.run(0, 100).fails(Code::Internal, &error)], 1000);
+    assert!(text.len() < 400 && text.contains(" ... ("), "{text}");
+}

@@ -1,0 +1,228 @@
+//! Where the time of an episode went: at each instant it was in exactly one phase, so the phases add up to its duration.
+
+use std::collections::BTreeSet;
+
+use crate::cri::Method;
+
+/// A part of an episode. A metric label.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[repr(u8)]
+pub enum Phase {
+    /// RunPodSandbox, without what was seen of the network.
+    Sandbox,
+    /// CNI plugins at work.
+    Network,
+    /// PullImage.
+    ImagePull,
+    /// CreateContainer.
+    ContainerCreate,
+    /// StartContainer.
+    ContainerStart,
+    /// StopContainer: mostly the container's grace period.
+    ContainerStop,
+    /// StopPodSandbox, without what was seen of the network.
+    SandboxStop,
+    /// RemoveContainer.
+    ContainerRemove,
+    /// RemovePodSandbox.
+    SandboxRemove,
+    /// No call was in flight: the kubelet's own time, volumes, back-off.
+    OutsideCri,
+}
+
+impl Phase {
+    /// Every value, in the order in which they are shown.
+    pub const ALL: [Phase; 10] = [
+        Phase::Sandbox,
+        Phase::Network,
+        Phase::ImagePull,
+        Phase::ContainerCreate,
+        Phase::ContainerStart,
+        Phase::ContainerStop,
+        Phase::SandboxStop,
+        Phase::ContainerRemove,
+        Phase::SandboxRemove,
+        Phase::OutsideCri,
+    ];
+
+    /// The label value.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Sandbox => "sandbox",
+            Self::Network => "network",
+            Self::ImagePull => "image_pull",
+            Self::ContainerCreate => "container_create",
+            Self::ContainerStart => "container_start",
+            Self::ContainerStop => "container_stop",
+            Self::SandboxStop => "sandbox_stop",
+            Self::ContainerRemove => "container_remove",
+            Self::SandboxRemove => "sandbox_remove",
+            Self::OutsideCri => "outside_cri",
+        }
+    }
+
+    /// The phase of a call, as far as nothing more is seen.
+    pub const fn of(method: Method) -> Self {
+        match method {
+            Method::RunPodSandbox => Self::Sandbox,
+            Method::PullImage => Self::ImagePull,
+            Method::CreateContainer => Self::ContainerCreate,
+            Method::StartContainer => Self::ContainerStart,
+            Method::StopContainer => Self::ContainerStop,
+            Method::StopPodSandbox => Self::SandboxStop,
+            Method::RemoveContainer => Self::ContainerRemove,
+            Method::RemovePodSandbox => Self::SandboxRemove,
+            _ => Self::OutsideCri,
+        }
+    }
+}
+
+/// Time per phase, in microseconds, indexed by [`Phase`].
+pub(super) type Shares = [u64; Phase::ALL.len()];
+
+/// From when to when something went on, in microseconds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Interval {
+    pub(super) begin: u64,
+    pub(super) end: u64,
+    pub(super) phase: Phase,
+}
+
+/// Divides the time from `from` to `to` among phases. At each instant the network goes before the call it serves; of
+/// several calls the one counts that began first.
+pub(super) fn divide(from: u64, to: u64, intervals: &[Interval]) -> Shares {
+    let mut shares = Shares::default();
+    let mut edges = edges(from, to, intervals);
+    edges.sort_unstable();
+    let mut active = BTreeSet::new();
+    let mut at = from;
+    for (time, begins, rank) in edges {
+        shares[current(&active) as usize] += time - at;
+        at = time;
+        if begins {
+            active.insert(rank);
+        } else {
+            active.remove(&rank);
+        }
+    }
+    shares[current(&active) as usize] += to.saturating_sub(at);
+    shares
+}
+
+/// What orders the intervals of one instant: the smallest counts.
+type Rank = (bool, u64, usize, Phase);
+
+fn current(active: &BTreeSet<Rank>) -> Phase {
+    active
+        .first()
+        .map_or(Phase::OutsideCri, |(.., phase)| *phase)
+}
+
+fn edges(from: u64, to: u64, intervals: &[Interval]) -> Vec<(u64, bool, Rank)> {
+    let mut edges = Vec::with_capacity(2 * intervals.len());
+    for (i, interval) in intervals.iter().enumerate() {
+        let (begin, end) = (interval.begin.max(from), interval.end.min(to));
+        if begin < end {
+            let rank = (
+                interval.phase != Phase::Network,
+                interval.begin,
+                i,
+                interval.phase,
+            );
+            edges.push((begin, true, rank));
+            edges.push((end, false, rank));
+        }
+    }
+    edges
+}
+
+/// Takes time of calls that are no longer remembered one by one out of the time between calls.
+pub(super) fn add_forgotten(shares: &mut Shares, forgotten: &Shares) {
+    let outside = Phase::OutsideCri as usize;
+    for (i, time) in forgotten.iter().enumerate() {
+        let time = (*time).min(shares[outside]);
+        shares[outside] -= time;
+        shares[i] += time;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rand::{Rng, SeedableRng, rngs::StdRng};
+
+    use super::*;
+
+    fn interval(begin: u64, end: u64, phase: Phase) -> Interval {
+        Interval { begin, end, phase }
+    }
+
+    fn share(shares: &Shares, phase: Phase) -> u64 {
+        shares[phase as usize]
+    }
+
+    #[test]
+    fn one_after_the_other() {
+        let shares = divide(
+            100,
+            1000,
+            &[
+                interval(100, 400, Phase::Sandbox),
+                interval(150, 350, Phase::Network),
+                interval(500, 700, Phase::ImagePull),
+                interval(700, 1000, Phase::ContainerStart),
+            ],
+        );
+        assert_eq!(share(&shares, Phase::Sandbox), 100);
+        assert_eq!(share(&shares, Phase::Network), 200);
+        assert_eq!(share(&shares, Phase::OutsideCri), 100);
+        assert_eq!(share(&shares, Phase::ImagePull), 200);
+        assert_eq!(share(&shares, Phase::ContainerStart), 300);
+    }
+
+    #[test]
+    fn of_calls_at_the_same_time_the_first_counts() {
+        let shares = divide(
+            0,
+            100,
+            &[
+                interval(20, 60, Phase::ContainerStop),
+                interval(0, 40, Phase::ImagePull),
+            ],
+        );
+        assert_eq!(share(&shares, Phase::ImagePull), 40);
+        assert_eq!(share(&shares, Phase::ContainerStop), 20);
+        assert_eq!(share(&shares, Phase::OutsideCri), 40);
+    }
+
+    #[test]
+    fn the_same_interval_twice_is_no_trouble() {
+        let same = [interval(0, 10, Phase::Network); 3];
+        assert_eq!(share(&divide(0, 10, &same), Phase::Network), 10);
+    }
+
+    #[test]
+    fn random_intervals_add_up() {
+        let mut random = StdRng::seed_from_u64(3);
+        for _ in 0..2000 {
+            let from = random.random_range(0..1_000_000);
+            let to = from + random.random_range(0..2_000_000);
+            let intervals: Vec<_> = (0..random.random_range(0..40))
+                .map(|_| {
+                    let begin = random.random_range(0..4_000_000);
+                    let end = begin + random.random_range(0..1_000_000);
+                    let phase = Phase::ALL[random.random_range(0..Phase::ALL.len())];
+                    interval(begin, end, phase)
+                })
+                .collect();
+            let mut shares = divide(from, to, &intervals);
+            assert_eq!(shares.iter().sum::<u64>(), to - from, "{intervals:?}");
+            let mut forgotten = Shares::default();
+            forgotten[random.random_range(0..9)] = random.random_range(0..3_000_000);
+            add_forgotten(&mut shares, &forgotten);
+            assert_eq!(shares.iter().sum::<u64>(), to - from);
+            // As it is shown: in milliseconds.
+            let ms: f64 = shares.iter().map(|s| *s as f64 / 1000.0).sum();
+            assert!((ms - (to - from) as f64 / 1000.0).abs() < 1e-6);
+        }
+    }
+}

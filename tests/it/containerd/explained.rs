@@ -1,0 +1,288 @@
+//! Why was this pod slow, or never up? A kubelet of our own, a real containerd, and what `criscope explain` says first.
+
+use std::fs;
+use std::process::Command;
+use std::time::Duration;
+
+use criscope::client;
+use criscope::cri::v1;
+use criscope::cri::v1::image_service_client::ImageServiceClient;
+use criscope::cri::v1::runtime_service_client::RuntimeServiceClient;
+use tonic::transport::Channel;
+use tonic::{Code, Request, Status};
+
+use super::daemon::{Containerd, IMAGE};
+use super::registry::Registry;
+use super::{before, end};
+use crate::harness::proxy::Proxy;
+use crate::harness::until;
+
+/// Long for anything here, and shorter than a hung test.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A kubelet that has one pod.
+struct Kubelet {
+    runtime: RuntimeServiceClient<Channel>,
+    images: ImageServiceClient<Channel>,
+    config: v1::PodSandboxConfig,
+}
+
+impl Kubelet {
+    async fn on(proxy: &Proxy, containerd: &Containerd, pod: &str) -> Self {
+        let channel = client::connect(&proxy.socket(), PATIENCE)
+            .await
+            .expect("connect");
+        let logs = containerd.root().join("logs");
+        fs::create_dir_all(&logs).expect("logs");
+        let config = v1::PodSandboxConfig {
+            metadata: Some(v1::PodSandboxMetadata {
+                name: pod.into(),
+                uid: format!("uid-of-{pod}"),
+                namespace: "shop".into(),
+                attempt: 0,
+            }),
+            hostname: pod.into(),
+            log_directory: logs.display().to_string(),
+            linux: Some(v1::LinuxPodSandboxConfig {
+                cgroup_parent: containerd.cgroup(),
+                ..Default::default()
+            }),
+            ..Default::default()
+        };
+        Self {
+            runtime: client::runtime(channel.clone()),
+            images: client::images(channel),
+            config,
+        }
+    }
+
+    async fn sandbox(&mut self, deadline: Duration) -> Result<String, Status> {
+        let mut request = Request::new(v1::RunPodSandboxRequest {
+            config: Some(self.config.clone()),
+            runtime_handler: String::new(),
+        });
+        request.set_timeout(deadline);
+        let made = self.runtime.run_pod_sandbox(request).await?;
+        Ok(made.into_inner().pod_sandbox_id)
+    }
+
+    async fn pull(&mut self, image: &str) -> Result<(), Status> {
+        let request = v1::PullImageRequest {
+            image: Some(spec(image)),
+            auth: None,
+            sandbox_config: Some(self.config.clone()),
+        };
+        self.images.pull_image(request).await.map(drop)
+    }
+
+    /// Creates a container of the image and starts it.
+    async fn start(&mut self, sandbox: &str, image: &str, attempt: u32, script: &str) -> String {
+        let config = v1::ContainerConfig {
+            metadata: Some(v1::ContainerMetadata {
+                name: "app".into(),
+                attempt,
+            }),
+            image: Some(spec(image)),
+            command: ["/bin/sh", "-c", script].map(Into::into).to_vec(),
+            log_path: "app.log".into(),
+            ..Default::default()
+        };
+        let request = v1::CreateContainerRequest {
+            pod_sandbox_id: sandbox.into(),
+            config: Some(config),
+            sandbox_config: Some(self.config.clone()),
+        };
+        let made = self.runtime.create_container(request).await;
+        let container_id = made.expect("create").into_inner().container_id;
+        let request = v1::StartContainerRequest {
+            container_id: container_id.clone(),
+        };
+        self.runtime.start_container(request).await.expect("start");
+        container_id
+    }
+
+    /// As the kubelet does when something has happened to a container.
+    async fn exit_code(&self, container: &str) -> i32 {
+        until("the end of the container", || async {
+            let request = v1::ContainerStatusRequest {
+                container_id: container.into(),
+                verbose: false,
+            };
+            let answer = self.runtime.clone().container_status(request).await;
+            let status = answer.expect("status").into_inner().status?;
+            (status.state == v1::ContainerState::ContainerExited as i32).then_some(status.exit_code)
+        })
+        .await
+    }
+
+    /// Waits for the image that was imported; containerd hears of it by an event.
+    async fn imported(&self) {
+        until("the image", || async {
+            let request = v1::ImageStatusRequest {
+                image: Some(spec(IMAGE)),
+                verbose: false,
+            };
+            let status = self.images.clone().image_status(request).await;
+            status.expect("image status").into_inner().image
+        })
+        .await;
+    }
+
+    /// The end of the pod.
+    async fn remove(&mut self, sandbox: &str) {
+        let pod_sandbox_id = sandbox.to_owned();
+        let request = v1::StopPodSandboxRequest { pod_sandbox_id };
+        self.runtime
+            .stop_pod_sandbox(request)
+            .await
+            .expect("stop pod");
+        let pod_sandbox_id = sandbox.to_owned();
+        let request = v1::RemovePodSandboxRequest { pod_sandbox_id };
+        self.runtime
+            .remove_pod_sandbox(request)
+            .await
+            .expect("remove pod");
+    }
+}
+
+fn spec(image: &str) -> v1::ImageSpec {
+    v1::ImageSpec {
+        image: image.into(),
+        ..Default::default()
+    }
+}
+
+/// What `criscope explain` prints about a pod.
+async fn explain(proxy: &Proxy, pod: &str) -> String {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_criscope"));
+    command
+        .arg("explain")
+        .arg(format!("shop/{pod}"))
+        .args(["--admin", &format!("127.0.0.1:{}", proxy.admin_port())]);
+    let ended = tokio::task::spawn_blocking(move || command.output()).await;
+    let output = ended.expect("joined").expect("start");
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    let complained = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{said}{complained}");
+    said
+}
+
+/// The first line of an explanation has all of these words.
+fn assert_first(said: &str, words: &[&str]) {
+    let first = said.lines().next().unwrap_or_default();
+    for word in words {
+        assert!(
+            first.contains(word),
+            "{word:?} is not in the first line of\n{said}"
+        );
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_slow_cni_plugin_is_named() {
+    let containerd = Containerd::with_slow_network("calico-slow", 3).await;
+    let proxy = before(&containerd).await;
+    let mut kubelet = Kubelet::on(&proxy, &containerd, "web").await;
+    kubelet.imported().await;
+    let sandbox = kubelet.sandbox(PATIENCE).await.expect("sandbox");
+    kubelet.start(&sandbox, IMAGE, 0, "exec sleep 1000").await;
+    let said = explain(&proxy, "web").await;
+    assert_first(&said, &["calico-slow", "CNI plugin"]);
+    assert!(said.contains("RunPodSandbox"), "{said}");
+    kubelet.remove(&sandbox).await;
+    proxy.stop().await;
+    end(containerd);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_slow_registry_is_named() {
+    let containerd = Containerd::new().await;
+    let registry = Registry::new().await;
+    registry.push("shop/app:1");
+    let slow = registry.slowly(Duration::from_millis(1500)).await;
+    let image = slow.image("shop/app:1");
+    let proxy = before(&containerd).await;
+    let mut kubelet = Kubelet::on(&proxy, &containerd, "web").await;
+    kubelet.imported().await;
+    let sandbox = kubelet.sandbox(PATIENCE).await.expect("sandbox");
+    kubelet.pull(&image).await.expect("pull");
+    kubelet.start(&sandbox, &image, 0, "exec sleep 1000").await;
+    let said = explain(&proxy, "web").await;
+    assert_first(&said, &["pull", &image]);
+    kubelet.remove(&sandbox).await;
+    proxy.stop().await;
+    end(containerd);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_image_that_is_not_there_is_named() {
+    let containerd = Containerd::new().await;
+    let registry = Registry::new().await;
+    let near = registry.slowly(Duration::ZERO).await;
+    let image = near.image("shop/app:2");
+    let proxy = before(&containerd).await;
+    let mut kubelet = Kubelet::on(&proxy, &containerd, "web").await;
+    kubelet.imported().await;
+    let sandbox = kubelet.sandbox(PATIENCE).await.expect("sandbox");
+    for _ in 0..3 {
+        let status = kubelet.pull(&image).await.expect_err("no such image");
+        assert_eq!(status.code(), Code::NotFound, "{status}");
+    }
+    let said = explain(&proxy, "web").await;
+    assert_first(&said, &[&image, "cannot be pulled", "NOT_FOUND", "3 tries"]);
+    kubelet.remove(&sandbox).await;
+    proxy.stop().await;
+    end(containerd);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_container_that_keeps_ending_is_named() {
+    let containerd = Containerd::new().await;
+    let proxy = before(&containerd).await;
+    let mut kubelet = Kubelet::on(&proxy, &containerd, "web").await;
+    kubelet.imported().await;
+    let sandbox = kubelet.sandbox(PATIENCE).await.expect("sandbox");
+    for attempt in 0..4 {
+        let container = kubelet.start(&sandbox, IMAGE, attempt, "exit 3").await;
+        assert_eq!(kubelet.exit_code(&container).await, 3);
+    }
+    let said = explain(&proxy, "web").await;
+    assert_first(&said, &["app", "keeps ending", "exit code 3", "4 starts"]);
+    kubelet.remove(&sandbox).await;
+    proxy.stop().await;
+    end(containerd);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_kubelet_that_tries_again_has_one_story() {
+    let containerd = Containerd::with_slow_network("calico-slow", 2).await;
+    let proxy = before(&containerd).await;
+    let mut kubelet = Kubelet::on(&proxy, &containerd, "web").await;
+    kubelet.imported().await;
+    let status = kubelet.sandbox(Duration::from_secs(1)).await;
+    let code = status.expect_err("too late").code();
+    assert!(
+        [Code::Cancelled, Code::DeadlineExceeded].contains(&code),
+        "{code}"
+    );
+    // What containerd had begun is in the way until it has cleaned up.
+    let sandbox = {
+        let mut made = None;
+        for _ in 0..60 {
+            match kubelet.sandbox(PATIENCE).await {
+                Ok(id) => {
+                    made = Some(id);
+                    break;
+                }
+                Err(_) => tokio::time::sleep(Duration::from_millis(250)).await,
+            }
+        }
+        made.expect("a sandbox in the end")
+    };
+    kubelet.start(&sandbox, IMAGE, 0, "exec sleep 1000").await;
+    let said = explain(&proxy, "web").await;
+    assert_first(&said, &["deadline of 1", "calico-slow"]);
+    kubelet.remove(&sandbox).await;
+    proxy.stop().await;
+    end(containerd);
+}
