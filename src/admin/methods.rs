@@ -60,7 +60,9 @@ fn write_row(html: &mut String, row: &RpcRow) -> std::fmt::Result {
 
 /// Calls a second and errors of the last minute, for the facts at the top.
 pub(super) fn facts(table: &RpcTable) -> String {
-    let rate: f64 = table.methods.iter().map(|row| row.minute.rate()).sum();
+    let rates = table.methods.iter().map(|row| row.minute.rate());
+    // Not sum(): that of nothing is -0.
+    let rate = rates.fold(0.0, |a, b| a + b);
     let errors: u64 = table.methods.iter().map(|row| row.minute.errors).sum();
     let errors = match errors {
         0 => "0".to_owned(),
