@@ -4,6 +4,8 @@
 //! nothing else can get in its way. The side thread does all the rest: admin endpoint, probes, export of spans, signals
 //! of the system. The log has a writer thread of its own.
 
+mod sight;
+
 use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
@@ -12,6 +14,7 @@ use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use sd_notify::NotifyState;
 use tokio::runtime::{Builder, Handle, Runtime};
 use tokio::sync::Notify;
+use tokio::sync::mpsc::Sender;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
@@ -27,9 +30,10 @@ use crate::reload::Reloader;
 use crate::router::rules::Rules;
 use crate::router::{Router, Table};
 use crate::stack::{self, Parts};
+use crate::story::receiver;
 use crate::story::recorder::Recorder;
 use crate::story::sampler::Sightings;
-use crate::story::{Chronicle, Keeper, Stories, Trace, keeper};
+use crate::story::{Chronicle, Event, Keeper, Stories, Trace, keeper};
 use crate::telemetry::handles::Connections;
 use crate::telemetry::logging::{self, LogError};
 use crate::telemetry::otlp::Otlp;
@@ -64,6 +68,9 @@ pub enum Error {
     /// There is no admin endpoint.
     #[error(transparent)]
     Admin(#[from] admin::BindError),
+    /// There is no receiver of spans.
+    #[error(transparent)]
+    Receiver(#[from] receiver::BindError),
     /// The listener broke.
     #[error("cannot serve: {0}")]
     Serve(#[source] io::Error),
@@ -107,12 +114,20 @@ pub fn serve(loaded: Loaded) -> Result<(), Error> {
     let socket = Socket::open(&config.server)?;
     let admin_listener = config.admin.listen.map(admin::bind).transpose()?;
 
+    let receiver_listener = config.receiver.map(receiver::bind).transpose()?;
+
     let sink = otlp.as_ref().map(Otlp::sink);
     let mut parts = build(&config, sink, &accounts, [main.handle(), side.handle()])?;
     let stop = CancellationToken::new();
     parts.start_background(&side, &stop);
     let told = CancellationToken::new();
     let keeper = parts.keeper.take().map(|k| side.spawn(k.run(told.clone())));
+    let sampler = parts.sampler(&config, &accounts)?;
+    side.spawn(stop.clone().run_until_cancelled_owned(sampler.run()));
+    if let Some(listener) = receiver_listener {
+        let receiver = parts.receiver(listener, &config, &accounts)?;
+        side.spawn(stop.clone().run_until_cancelled_owned(receiver.run()));
+    }
     if let Some(listener) = admin_listener {
         let sources = parts.sources(log.clone());
         let served = admin::serve(listener, sources, config.admin.debug, stop.clone());
@@ -145,6 +160,8 @@ struct Built {
     stories: Arc<Stories>,
     keeper: Option<Keeper>,
     recorder: Arc<Recorder>,
+    sightings: Arc<Sightings>,
+    feed: Sender<Event>,
     hash: ConfigHash,
     in_flight: Arc<InFlight>,
     index: Arc<Index>,
@@ -183,11 +200,12 @@ fn build(
 
     let recorder = Arc::new(Recorder::new(config.recorder.calls, config.recorder.polls));
     let (chronicle, events) = Chronicle::new(Arc::clone(&recorder), Arc::clone(accounts));
+    let feed = chronicle.feed();
     let signals = Arc::new(Signals::new(&registry, config, sink.clone(), chronicle)?);
     let in_flight = Arc::new(InFlight::default());
     watch_in_flight(&registry, Arc::clone(&in_flight) as _)?;
     let sightings = Arc::<Sightings>::default();
-    let stories = Arc::new(Stories::new(&config.story, sightings));
+    let stories = Arc::new(Stories::new(&config.story, Arc::clone(&sightings)));
     let keeper = keeper::Parts {
         stories: Arc::clone(&stories),
         events,
@@ -223,6 +241,8 @@ fn build(
         stories,
         keeper: Some(keeper),
         recorder,
+        sightings,
+        feed,
         hash,
         in_flight,
         index,

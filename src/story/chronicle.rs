@@ -1,7 +1,9 @@
 //! Where the request path hands over what it knows of a call that has ended. Nothing here waits.
 
 use std::sync::Arc;
+use std::time::SystemTime;
 
+use opentelemetry::trace::{SpanId, TraceId};
 use tokio::sync::mpsc::{Receiver, Sender, channel};
 
 use super::Record;
@@ -19,6 +21,33 @@ const WAITING: usize = 4096;
 pub enum Event {
     /// A call that makes an episode, or a look at a container, has ended.
     Ended(Box<Record>),
+    /// Spans that the runtime reported below calls of ours: [`MOST_SPANS`] at most. They may come before their call has
+    /// ended, and for some seconds after.
+    Spans(Vec<RuntimeSpan>),
+}
+
+/// Most spans in one event.
+pub const MOST_SPANS: usize = 512;
+
+/// A span that the runtime reported, below a call that we made to it. Holds nothing of its attributes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RuntimeSpan {
+    /// The trace.
+    pub trace_id: TraceId,
+    /// Our span of the call it belongs to ([`super::record::SpanIds::client`]).
+    pub client: SpanId,
+    /// Its own id.
+    pub span_id: SpanId,
+    /// Its parent: `client`, or another span of the runtime.
+    pub parent: SpanId,
+    /// Spans between it and `client`: 0 for the runtime's own span of the call.
+    pub depth: u16,
+    /// Its name: letters, digits and `._/ -`, at most 64 characters.
+    pub name: Arc<str>,
+    /// When it began, on the clock of the runtime, which is that of this node.
+    pub began: SystemTime,
+    /// When it ended.
+    pub ended: SystemTime,
 }
 
 /// See the module documentation.

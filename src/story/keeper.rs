@@ -135,7 +135,13 @@ impl Keeper {
     }
 
     fn take_in(&mut self, event: Event) {
-        let Event::Ended(record) = event;
+        let record = match event {
+            Event::Ended(record) => record,
+            Event::Spans(spans) => {
+                let mut book = self.parts.stories.book();
+                return spans.into_iter().for_each(|span| book.hang(span));
+            }
+        };
         if is_told(record.method) {
             self.call(&record);
         } else {

@@ -21,6 +21,7 @@ mod metrics;
 
 #[cfg(test)]
 pub(crate) mod examples;
+pub mod receiver;
 pub mod record;
 pub mod recorder;
 pub mod sampler;
@@ -37,7 +38,7 @@ pub mod trace;
 pub mod units;
 pub mod view;
 
-pub use self::chronicle::{Chronicle, Event};
+pub use self::chronicle::{Chronicle, Event, RuntimeSpan};
 pub use self::keeper::Keeper;
 pub use self::record::Record;
 pub use self::stories::Stories;

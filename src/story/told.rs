@@ -4,6 +4,9 @@
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use opentelemetry::trace::SpanId;
+
+use super::chronicle::RuntimeSpan;
 use super::record::{Record, SpanIds};
 use super::sampler::{Sighting, Work};
 use super::view;
@@ -140,6 +143,18 @@ impl Told {
         matches!(self.end, End::InFlight(_))
     }
 
+    /// Our span of it, below which the runtime's are.
+    pub(super) fn client_span(&self) -> Option<SpanId> {
+        self.spans.as_ref().map(|spans| spans.client)
+    }
+
+    /// Adds what was seen of the work for it.
+    pub(super) fn see(&mut self, more: impl IntoIterator<Item = Seen>) {
+        let mut seen = std::mem::take(&mut self.sightings);
+        seen.extend(more);
+        self.sightings = longest(seen);
+    }
+
     /// Whether it ended and did what it was to do. What is to be gone and is not there is gone.
     pub(super) fn is_good(&self) -> bool {
         match self.end {
@@ -220,6 +235,17 @@ impl Told {
 }
 
 impl Seen {
+    /// A span of the runtime.
+    pub(super) fn of_span(span: &RuntimeSpan) -> Self {
+        Self {
+            work: Work::Runtime,
+            name: Arc::clone(&span.name),
+            doing: None,
+            began: micros(span.began),
+            ended: micros(span.ended),
+        }
+    }
+
     /// Whether it is time that belongs to the network.
     pub(super) fn is_network(&self) -> bool {
         self.work == Work::Cni
@@ -241,18 +267,19 @@ impl Seen {
     }
 }
 
-/// The longest of too many sightings, in the order in which they began.
 fn kept(sightings: Vec<Sighting>) -> Vec<Seen> {
-    let mut seen: Vec<_> = sightings
-        .into_iter()
-        .map(|s| Seen {
-            work: s.work,
-            name: s.name,
-            doing: s.doing,
-            began: micros(s.began),
-            ended: micros(s.last_seen),
-        })
-        .collect();
+    let seen = sightings.into_iter().map(|s| Seen {
+        work: s.work,
+        name: s.name,
+        doing: s.doing,
+        began: micros(s.began),
+        ended: micros(s.last_seen),
+    });
+    longest(seen.collect())
+}
+
+/// The longest of too many sightings, in the order in which they began.
+fn longest(mut seen: Vec<Seen>) -> Vec<Seen> {
     if seen.len() > SIGHTINGS {
         seen.sort_by_key(|s| std::cmp::Reverse(s.ended.saturating_sub(s.began)));
         seen.truncate(SIGHTINGS);

@@ -30,11 +30,17 @@ pub enum Loss {
     JournalFailed,
     /// A line of the journal that could not be read after a restart.
     JournalDamaged,
+    /// What was seen of a call, because too many calls took long at a time.
+    SightingsFull,
+    /// A span of the runtime that was to be passed on, because too many waited for the collector.
+    PassedQueueFull,
+    /// A span of the runtime that was to be passed on, because the collector refused it or could not be reached.
+    PassedFailed,
 }
 
 impl Loss {
     /// Every value.
-    pub const ALL: [Loss; 9] = [
+    pub const ALL: [Loss; 12] = [
         Loss::SpanQueueFull,
         Loss::SpanExportFailed,
         Loss::SpanShutdown,
@@ -44,6 +50,9 @@ impl Loss {
         Loss::JournalQueueFull,
         Loss::JournalFailed,
         Loss::JournalDamaged,
+        Loss::SightingsFull,
+        Loss::PassedQueueFull,
+        Loss::PassedFailed,
     ];
 
     /// The labels `signal` and `reason`.
@@ -58,6 +67,9 @@ impl Loss {
             Self::JournalQueueFull => ["story", "journal_queue_full"],
             Self::JournalFailed => ["story", "journal_failed"],
             Self::JournalDamaged => ["story", "journal_damaged"],
+            Self::SightingsFull => ["sighting", "queue_full"],
+            Self::PassedQueueFull => ["passed_span", "queue_full"],
+            Self::PassedFailed => ["passed_span", "export_failed"],
         }
     }
 }

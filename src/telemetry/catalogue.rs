@@ -276,6 +276,8 @@ const PHASE_BUCKETS: &[f64] = &[
 const OVERHEAD_BUCKETS: &[f64] = &[
     0.00005, 0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.1,
 ];
+/// A look at the processes of a small node, and of a very large one.
+const LOOK_BUCKETS: &[f64] = &[0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1];
 /// Up to the kubelet's limit of a message, 16 MiB.
 const SIZE_BUCKETS: &[f64] = &[
     1024.0, 4096.0, 16384.0, 65536.0, 262144.0, 1048576.0, 4194304.0, 16777216.0,
@@ -344,11 +346,24 @@ catalogue! {
     IDENTITY_LOOKUPS = Metric::counter("identity_lookups_total", &[fixed("result", &["hit", "miss"])],
         "Look-ups of the pod behind an id.");
 
+    SAMPLER_ENABLED = Metric::gauge("sampler_enabled", Unit::Flag, &[],
+        "Whether processes are looked at while calls take long; 0 if that is turned off or not possible.");
+    SAMPLER_LOOKS = Metric::counter("sampler_looks_total", &[],
+        "Looks at the processes of the node.");
+    SAMPLER_LOOK = Metric::histogram("sampler_look_seconds", Unit::Seconds, &[], LOOK_BUCKETS,
+        "CPU time of one look; looks are made less often the longer they take.");
+    SAMPLER_SIGHTINGS = Metric::counter("sampler_sightings_total", &[fixed("work", &["cni", "oci"])],
+        "CNI plugins and OCI runtimes that were seen at work for a call.");
+    RECEIVER_SPANS = Metric::counter("receiver_spans_total", &[fixed("result", &["attributed", "unknown", "dropped"])],
+        "Spans of the runtime that were received: part of a call, part of none that is known, or lost.");
+    RECEIVER_PASSED_ON = Metric::counter("receiver_passed_on_total", &[],
+        "Spans of the runtime that were passed on and that the collector took.");
+
     TELEMETRY_SPANS = Metric::counter("telemetry_spans_total", &[fixed("decision", &["exported", "failed", "dropped"])],
         "Finished spans by what became of them: taken by the collector, refused or unreachable, never sent.");
     TELEMETRY_DROPPED = Metric::counter("telemetry_dropped_total",
-        &[fixed("signal", &["span", "log", "story"]), fixed("reason", &["queue_full", "export_failed", "shutdown", "rate_limited", "journal_queue_full", "journal_failed", "journal_damaged"])],
-        "Spans, log lines, and calls of the stories of pods or lines of their journal that were lost, and why.");
+        &[fixed("signal", &["span", "log", "story", "sighting", "passed_span"]), fixed("reason", &["queue_full", "export_failed", "shutdown", "rate_limited", "journal_queue_full", "journal_failed", "journal_damaged"])],
+        "What was lost, and why: spans, log lines, calls of the stories of pods and lines of their journal, sightings, spans of the runtime that were to be passed on.");
     BUILD_INFO = Metric::gauge("build_info", Unit::Flag,
         &[one("version", "version of the program"), one("commit", "commit it was built from, or `unknown`")],
         "The program that runs; always 1.");

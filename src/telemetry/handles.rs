@@ -1,7 +1,9 @@
 //! Metrics that parts outside the request path keep up to date: each part gets its own small handle at start.
 
+use std::time::Duration;
+
 use super::catalogue;
-use super::family::{Counters, Gauges};
+use super::family::{Counters, Gauges, Histograms};
 use super::registry::{BackendLabels, Registry, RegistryError};
 use crate::cri::call::Client;
 
@@ -125,6 +127,107 @@ impl Identity {
     pub fn looked_up(&self, hit: bool) {
         if let Some(lookups) = self.lookups.at([usize::from(!hit)]) {
             lookups.inc();
+        }
+    }
+}
+
+/// For the look at processes.
+#[derive(Debug)]
+pub struct Looks {
+    enabled: Gauges<0>,
+    looks: Counters<0>,
+    time: Histograms<0>,
+    sightings: Counters<1>,
+}
+
+impl Looks {
+    /// Registers the metrics. All of them are there from the start.
+    ///
+    /// # Errors
+    /// If they are registered already.
+    pub fn new(registry: &Registry) -> Result<Self, RegistryError> {
+        let looks = Self {
+            enabled: registry.gauges(&catalogue::SAMPLER_ENABLED)?,
+            looks: registry.counters(&catalogue::SAMPLER_LOOKS)?,
+            time: registry.histograms(&catalogue::SAMPLER_LOOK)?,
+            sightings: registry.counters(&catalogue::SAMPLER_SIGHTINGS)?,
+        };
+        looks.enabled(false);
+        let _ = (looks.looks.at([]), looks.time.at([]));
+        let _ = (looks.sightings.at([0]), looks.sightings.at([1]));
+        Ok(looks)
+    }
+
+    /// Whether processes are looked at.
+    pub fn enabled(&self, enabled: bool) {
+        if let Some(gauge) = self.enabled.at([]) {
+            gauge.set(i64::from(enabled));
+        }
+    }
+
+    /// A look was made and took this much CPU time.
+    pub fn looked(&self, cost: Duration) {
+        if let (Some(looks), Some(time)) = (self.looks.at([]), self.time.at([])) {
+            looks.inc();
+            time.observe(cost.as_secs_f64());
+        }
+    }
+
+    /// A CNI plugin, or else an OCI runtime, was seen at work for a call.
+    pub fn seen(&self, is_oci: bool) {
+        if let Some(sightings) = self.sightings.at([usize::from(is_oci)]) {
+            sightings.inc();
+        }
+    }
+}
+
+/// What became of a span of the runtime that was received.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Received {
+    /// It is part of a call.
+    Attributed,
+    /// It is part of no call that is known.
+    Unknown,
+    /// There was no room for it, or it could not be read.
+    Dropped,
+}
+
+/// For the receiver of the runtime's spans.
+#[derive(Debug)]
+pub struct Receiving {
+    spans: Counters<1>,
+    passed_on: Counters<0>,
+}
+
+impl Receiving {
+    /// Registers the metrics. All of them are there from the start.
+    ///
+    /// # Errors
+    /// If they are registered already.
+    pub fn new(registry: &Registry) -> Result<Self, RegistryError> {
+        let receiving = Self {
+            spans: registry.counters(&catalogue::RECEIVER_SPANS)?,
+            passed_on: registry.counters(&catalogue::RECEIVER_PASSED_ON)?,
+        };
+        for result in [Received::Attributed, Received::Unknown, Received::Dropped] {
+            receiving.received(result, 0);
+        }
+        receiving.passed_on(0);
+        Ok(receiving)
+    }
+
+    /// So many spans were received.
+    pub fn received(&self, result: Received, n: usize) {
+        if let Some(spans) = self.spans.at([result as usize]) {
+            spans.inc_by(n as u64);
+        }
+    }
+
+    /// The collector took so many.
+    pub fn passed_on(&self, n: usize) {
+        if let Some(passed_on) = self.passed_on.at([]) {
+            passed_on.inc_by(n as u64);
         }
     }
 }

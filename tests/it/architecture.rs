@@ -82,7 +82,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     // What stands beside the path, and the leaves.
     ("watchdog", &[]),
     // What is made of calls that have ended; admin and cli show it.
-    ("story", &["telemetry", "config", "cri"]),
+    ("story", &["telemetry", "wire", "config", "cri"]),
     ("identity", &["cri"]),
     ("telemetry", &["config", "cri"]),
     ("wire", &["cri"]),

@@ -15,6 +15,8 @@ mod listener;
 mod otlp;
 mod pages;
 mod prometheus;
+mod receiver;
+mod sampler;
 mod service_manager;
 mod story;
 mod streams;

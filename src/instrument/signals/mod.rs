@@ -28,12 +28,15 @@ use crate::telemetry::sampling::{Live, STUCK};
 pub struct Signals {
     metrics: RpcMetrics,
     spans: Option<Spans>,
+    /// Whether calls are parts of traces: if spans are exported, or the runtime's own spans are received.
+    traces: bool,
     sampling: Live,
     chronicle: Chronicle,
 }
 
 impl Signals {
-    /// Registers the metrics of calls. Without a sink there are no spans, and trace context is passed on untouched.
+    /// Registers the metrics of calls. Without a sink there are no spans; without a receiver either,
+    /// trace context is passed on untouched.
     ///
     /// # Errors
     /// If the metrics are registered already.
@@ -44,6 +47,7 @@ impl Signals {
         chronicle: Chronicle,
     ) -> Result<Self, RegistryError> {
         Ok(Self {
+            traces: sink.is_some() || config.receiver.is_some(),
             metrics: RpcMetrics::new(registry)?,
             spans: sink.map(|sink| Spans::new(sink, config)),
             sampling: Live::new(&config.telemetry.sampling),
@@ -73,8 +77,8 @@ impl Signals {
 
 impl Observe for Signals {
     fn trace(&self, headers: &HeaderMap, method: Method) -> Option<TraceIds> {
-        self.spans.as_ref()?;
-        Some(propagation::begin(headers, method, &self.sampling.load()))
+        self.traces
+            .then(|| propagation::begin(headers, method, &self.sampling.load()))
     }
 
     fn begin(&self, call: &Call) {

@@ -22,7 +22,7 @@ use crate::cri::outcome::{CODES, Code, Source};
 use crate::story::recorder::Recorder;
 use crate::telemetry::Accounts;
 use crate::telemetry::catalogue::{CATALOGUE, Kind, Metric, Values};
-use crate::telemetry::handles::{Backends, Connections, Identity, Remembered};
+use crate::telemetry::handles::{Backends, Connections, Identity, Looks, Receiving, Remembered};
 use crate::telemetry::logging::testing::logged;
 use crate::telemetry::process::{self, ConfigHash};
 use crate::telemetry::registry::series;
@@ -159,6 +159,8 @@ fn populated() -> Registry {
     identity.set_entries(Remembered::Container, 3);
     identity.looked_up(true);
     identity.looked_up(false);
+    Looks::new(&registry).expect("once");
+    Receiving::new(&registry).expect("once");
     Arc::new(Accounts::default())
         .register(&registry)
         .expect("once");

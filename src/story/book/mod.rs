@@ -3,6 +3,7 @@
 
 mod exits;
 mod place;
+mod spans;
 mod tale;
 #[cfg(test)]
 mod tests;
@@ -13,6 +14,7 @@ use std::sync::Arc;
 pub(super) use self::exits::Ended;
 use self::exits::Noted;
 use self::place::Place;
+use self::spans::Early;
 pub(super) use self::tale::Tale;
 use super::told::Told;
 use super::view::State;
@@ -39,6 +41,7 @@ pub(super) struct Book {
     next: u64,
     forgotten: u64,
     exits: Noted,
+    early: Early,
     /// Episodes that were closed since someone asked.
     closed: Vec<u64>,
 }
@@ -65,6 +68,7 @@ impl Book {
             next: 0,
             forgotten: 0,
             exits: Noted::default(),
+            early: Early::default(),
             closed: Vec::new(),
         }
     }
@@ -72,6 +76,7 @@ impl Book {
     /// Takes in a call. Calls come in the order in which they ended.
     pub(super) fn apply(&mut self, mut call: Told) -> Applied {
         self.identify(&mut call);
+        self.early.hang_into(&mut call);
         let Some(pod) = call.pod.clone() else {
             return Applied::Nothing;
         };

@@ -167,6 +167,52 @@ where
         .with_filter(ours)
 }
 
+/// Where spans go that somebody else has made.
+pub struct Destination {
+    /// The collector, as `http://HOST:PORT`.
+    pub endpoint: String,
+    /// What the collector wants to be told with each request (`OTEL_EXPORTER_OTLP_HEADERS`): mostly a key, so never shown.
+    pub headers: Vec<(String, String)>,
+    /// How long a request may take.
+    pub timeout: Duration,
+}
+
+impl std::fmt::Debug for Destination {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Destination")
+            .field("endpoint", &self.endpoint)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Destination {
+    /// The collector of our own spans, with the same settings; `None` if there is none.
+    pub fn of(config: &config::Otlp) -> Option<Self> {
+        let env = |name: &str| std::env::var(name).ok().filter(|v| !v.trim().is_empty());
+        check_protocol(config, &env).ok()?;
+        let headers =
+            env("OTEL_EXPORTER_OTLP_TRACES_HEADERS").or_else(|| env("OTEL_EXPORTER_OTLP_HEADERS"));
+        Some(Self {
+            endpoint: endpoint(config, &env)?,
+            headers: headers.as_deref().map(headers_of).unwrap_or_default(),
+            timeout: config.timeout,
+        })
+    }
+}
+
+/// `NAME=VALUE,NAME=VALUE`, values percent-encoded (OpenTelemetry, "Specifying headers via environment variables").
+fn headers_of(text: &str) -> Vec<(String, String)> {
+    let pair = |pair: &str| {
+        let (name, value) = pair.split_once('=')?;
+        let value = percent_encoding::percent_decode_str(value.trim());
+        Some((
+            name.trim().to_owned(),
+            value.decode_utf8().ok()?.into_owned(),
+        ))
+    };
+    text.split(',').filter_map(pair).collect()
+}
+
 fn endpoint(config: &config::Otlp, env: &Env<'_>) -> Option<String> {
     if env("OTEL_SDK_DISABLED").is_some_and(|v| v.trim().eq_ignore_ascii_case("true")) {
         return None;

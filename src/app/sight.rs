@@ -1,0 +1,63 @@
+//! Builds what sees more than calls: the look at processes, and the receiver of the runtime's spans. They belong to the
+//! story, which does not know where calls in flight are kept.
+
+use std::net::TcpListener;
+use std::sync::Arc;
+
+use super::Built;
+use crate::config::Config;
+use crate::cri::episode::is_told;
+use crate::story::receiver::Receiver;
+use crate::story::sampler::Sampler;
+use crate::telemetry::Accounts;
+use crate::telemetry::handles::{Looks, Receiving};
+use crate::telemetry::otlp::Destination;
+use crate::telemetry::registry::RegistryError;
+
+impl Built {
+    /// The look at processes; whether it looks is up to the settings and to the node.
+    pub(super) fn sampler(
+        &self,
+        config: &Config,
+        accounts: &Arc<Accounts>,
+    ) -> Result<Sampler, RegistryError> {
+        let in_flight = Arc::clone(&self.in_flight);
+        Ok(Sampler::new(
+            config.sampler.clone(),
+            Arc::new(move || in_flight.calls()),
+            Arc::clone(&self.sightings),
+            Looks::new(&self.registry)?,
+            Arc::clone(accounts),
+        ))
+    }
+
+    /// The receiver of the runtime's spans, on an address that is listened on.
+    pub(super) fn receiver(
+        &self,
+        listener: TcpListener,
+        config: &Config,
+        accounts: &Arc<Accounts>,
+    ) -> Result<Receiver, RegistryError> {
+        let (in_flight, recorder) = (Arc::clone(&self.in_flight), Arc::clone(&self.recorder));
+        let ours = move || {
+            let calls = in_flight.calls();
+            let records = recorder.calls();
+            let flying = calls.iter().filter(|call| is_told(call.method));
+            let flying = flying.filter_map(|call| call.place());
+            let ended = records.iter().filter(|record| is_told(record.method));
+            let ended = ended.filter_map(|record| record.spans.as_ref());
+            flying
+                .map(|place| (place.trace_id, place.client))
+                .chain(ended.map(|spans| (spans.trace_id, spans.client)))
+                .collect()
+        };
+        Ok(Receiver {
+            listener,
+            ours: Arc::new(ours),
+            feed: self.feed.clone(),
+            collector: Destination::of(&config.telemetry.otlp),
+            accounts: Arc::clone(accounts),
+            metrics: Receiving::new(&self.registry)?,
+        })
+    }
+}

@@ -1,0 +1,245 @@
+//! Reads spans out of an OTLP export request (`opentelemetry/proto/collector/trace/v1`) where they lie: ids, name and
+//! times. Attributes, events, links and resources are skipped, so that nothing of them is ever held.
+
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use opentelemetry::trace::{SpanId, TraceId};
+use prost::encoding::{WireType, decode_key, decode_varint};
+
+/// Longest name, in characters.
+const NAME: usize = 64;
+
+/// A span as it was reported.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Reported {
+    pub(super) trace_id: TraceId,
+    pub(super) span_id: SpanId,
+    pub(super) parent: SpanId,
+    pub(super) name: Arc<str>,
+    pub(super) began: SystemTime,
+    pub(super) ended: SystemTime,
+}
+
+/// The bytes are no export request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("not an export request")]
+pub(super) struct Malformed;
+
+/// A field of a message: its number, and its content if it is of a kind that matters here.
+enum Value<'a> {
+    Bytes(&'a [u8]),
+    Fixed(u64),
+    Other,
+}
+
+/// Takes the next field off (Protobuf encoding, "message structure").
+fn field<'a>(rest: &mut &'a [u8]) -> Result<Option<(u32, Value<'a>)>, Malformed> {
+    if rest.is_empty() {
+        return Ok(None);
+    }
+    let (tag, kind) = decode_key(rest).map_err(|_| Malformed)?;
+    let value = match kind {
+        WireType::Varint => {
+            decode_varint(rest).map_err(|_| Malformed)?;
+            Value::Other
+        }
+        WireType::SixtyFourBit => {
+            let (bytes, left) = rest.split_first_chunk().ok_or(Malformed)?;
+            *rest = left;
+            Value::Fixed(u64::from_le_bytes(*bytes))
+        }
+        WireType::ThirtyTwoBit => {
+            *rest = rest.get(4..).ok_or(Malformed)?;
+            Value::Other
+        }
+        WireType::LengthDelimited => {
+            let len = decode_varint(rest).map_err(|_| Malformed)?;
+            let len = usize::try_from(len).map_err(|_| Malformed)?;
+            let (bytes, left) = rest.split_at_checked(len).ok_or(Malformed)?;
+            *rest = left;
+            Value::Bytes(bytes)
+        }
+        WireType::StartGroup | WireType::EndGroup => return Err(Malformed),
+    };
+    Ok(Some((tag, value)))
+}
+
+/// Gives every message in the field `tag` to `each`.
+fn messages<'a>(
+    mut rest: &'a [u8],
+    tag: u32,
+    each: &mut dyn FnMut(&'a [u8]) -> Result<(), Malformed>,
+) -> Result<(), Malformed> {
+    while let Some((number, value)) = field(&mut rest)? {
+        if let (true, Value::Bytes(message)) = (number == tag, value) {
+            each(message)?;
+        }
+    }
+    Ok(())
+}
+
+/// Gives every span of an export request to `give`, and says how many there are. One without ids is left out.
+///
+/// # Errors
+/// [`Malformed`]; spans may have been given before.
+pub(super) fn read(request: &[u8], mut give: impl FnMut(Reported)) -> Result<usize, Malformed> {
+    let mut count = 0;
+    // ExportTraceServiceRequest.resource_spans, ResourceSpans.scope_spans, ScopeSpans.spans
+    messages(request, 1, &mut |resource| {
+        messages(resource, 2, &mut |scope| {
+            messages(scope, 2, &mut |bytes| {
+                count += 1;
+                if let Some(reported) = span(bytes)? {
+                    give(reported);
+                }
+                Ok(())
+            })
+        })
+    })?;
+    Ok(count)
+}
+
+fn span(mut rest: &[u8]) -> Result<Option<Reported>, Malformed> {
+    let (mut trace_id, mut span_id, mut parent) = (None, None, None);
+    let (mut name, mut began, mut ended): (&[u8], _, _) = (&[], 0, 0);
+    while let Some(next) = field(&mut rest)? {
+        match next {
+            (1, Value::Bytes(id)) => trace_id = id.try_into().ok().map(TraceId::from_bytes),
+            (2, Value::Bytes(id)) => span_id = id.try_into().ok().map(SpanId::from_bytes),
+            (4, Value::Bytes(id)) => parent = id.try_into().ok().map(SpanId::from_bytes),
+            (5, Value::Bytes(text)) => name = text,
+            (7, Value::Fixed(nanos)) => began = nanos,
+            (8, Value::Fixed(nanos)) => ended = nanos,
+            _ => {}
+        }
+    }
+    let (Some(trace_id), Some(span_id)) = (trace_id, span_id) else {
+        return Ok(None);
+    };
+    Ok(Some(Reported {
+        trace_id,
+        span_id,
+        parent: parent.unwrap_or(SpanId::INVALID),
+        name: shown(name).into(),
+        began: time(began),
+        ended: time(ended.max(began)),
+    }))
+}
+
+fn time(nanos: u64) -> SystemTime {
+    SystemTime::UNIX_EPOCH + Duration::from_nanos(nanos)
+}
+
+/// A name fit to be shown. What Go writes around the names of its types is left out; at anything else that is no part of
+/// a name, it ends: behind it may be an address, with all that stands in addresses.
+fn shown(name: &[u8]) -> String {
+    let fit = |b: &u8| b.is_ascii_alphanumeric() || b"._/ -".contains(b);
+    let go = |b: &&u8| !b"()*[]".contains(b);
+    let name = name.iter().filter(go).take_while(|b| fit(b)).take(NAME);
+    let name: String = name.map(|b| char::from(*b)).collect();
+    match name.trim() {
+        "" => "unnamed".to_owned(),
+        name => name.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
+    use opentelemetry_proto::tonic::common::v1::any_value::Value;
+    use opentelemetry_proto::tonic::common::v1::{AnyValue, KeyValue};
+    use opentelemetry_proto::tonic::trace::v1::{ResourceSpans, ScopeSpans, Span};
+    use prost::Message;
+
+    use super::*;
+
+    fn request() -> Vec<u8> {
+        let secret = KeyValue {
+            key: "hunter2".into(),
+            value: Some(AnyValue {
+                value: Some(Value::StringValue("hunter2".into())),
+            }),
+            ..KeyValue::default()
+        };
+        let span = Span {
+            trace_id: vec![7; 16],
+            span_id: vec![8; 8],
+            parent_span_id: vec![9; 8],
+            trace_state: "a=hunter2".into(),
+            name: "cri.sandbox.run".into(),
+            kind: 2,
+            start_time_unix_nano: 1_000_000_007,
+            end_time_unix_nano: 2_000_000_008,
+            attributes: vec![secret],
+            ..Span::default()
+        };
+        let nameless = Span {
+            trace_id: vec![1; 3],
+            ..Span::default()
+        };
+        ExportTraceServiceRequest {
+            resource_spans: vec![ResourceSpans {
+                scope_spans: vec![ScopeSpans {
+                    spans: vec![nameless, span],
+                    ..ScopeSpans::default()
+                }],
+                ..ResourceSpans::default()
+            }],
+        }
+        .encode_to_vec()
+    }
+
+    #[test]
+    fn ids_names_and_times_are_read_and_nothing_else() {
+        let mut spans = Vec::new();
+        assert_eq!(read(&request(), |s| spans.push(s)), Ok(2));
+        let [span] = &spans[..] else { panic!("one") };
+        assert_eq!(span.trace_id, TraceId::from_bytes([7; 16]));
+        assert_eq!(span.span_id, SpanId::from_bytes([8; 8]));
+        assert_eq!(span.parent, SpanId::from_bytes([9; 8]));
+        assert_eq!(&*span.name, "cri.sandbox.run");
+        let took = span.ended.duration_since(span.began).expect("after");
+        assert_eq!(took, Duration::from_nanos(1_000_000_001));
+        assert!(!format!("{spans:?}").contains("hunter2"));
+    }
+
+    #[test]
+    fn whatever_the_bytes_are_there_is_an_end() {
+        let good = request();
+        for cut in 0..good.len() {
+            let _ = read(&good[..cut], |_| ());
+            let mut flipped = good.clone();
+            flipped[cut] ^= 0xff;
+            let _ = read(&flipped, |_| ());
+        }
+        assert_eq!(
+            read(&[0x0a, 0xff, 0xff, 0xff, 0xff, 0x0f], |_| ()),
+            Err(Malformed)
+        );
+        assert_eq!(read(&[0x0b], |_| ()), Err(Malformed));
+        assert_eq!(read(&[], |_| ()), Ok(0));
+    }
+
+    #[test]
+    fn names_are_cut_where_an_address_may_begin() {
+        let table = [
+            (
+                "runtime.v1.RuntimeService/RunPodSandbox",
+                "runtime.v1.RuntimeService/RunPodSandbox",
+            ),
+            (
+                "server.(*Server).runPodSandbox",
+                "server.Server.runPodSandbox",
+            ),
+            ("pull https://user:hunter2@reg/x", "pull https"),
+            ("HTTP GET", "HTTP GET"),
+            ("", "unnamed"),
+            ("<script>", "unnamed"),
+        ];
+        for (name, want) in table {
+            assert_eq!(shown(name.as_bytes()), want);
+        }
+        assert_eq!(shown(&[b'x'; 100]).len(), 64);
+    }
+}

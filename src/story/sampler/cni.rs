@@ -1,0 +1,198 @@
+//! What a CNI plugin is told in its environment (CNI specification 1.1, section 2, "Parameters"), as far as it says for
+//! whom it works. Everything else in an environment is skipped where it lies.
+
+use super::proc::Comm;
+
+/// Longest value that is kept, in bytes: that of the longest name of a pod.
+const LONGEST: usize = 253;
+
+/// What a plugin does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Verb {
+    /// Joins a sandbox to the network.
+    Add,
+    /// Takes it out again.
+    Del,
+    /// CHECK, STATUS, VERSION, GC: no part of a call.
+    Other,
+}
+
+/// For whom a plugin works.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Plugin {
+    /// `CNI_COMMAND`; `None` if the environment could not be read.
+    pub(super) verb: Option<Verb>,
+    /// `CNI_CONTAINERID`, or `K8S_POD_INFRA_CONTAINER_ID`: the sandbox.
+    pub(super) sandbox: Option<Box<str>>,
+    /// `K8S_POD_NAMESPACE` of `CNI_ARGS`.
+    pub(super) namespace: Option<Box<str>>,
+    /// `K8S_POD_NAME` of `CNI_ARGS`.
+    pub(super) name: Option<Box<str>>,
+    /// `K8S_POD_UID` of `CNI_ARGS`.
+    pub(super) uid: Option<Box<str>>,
+}
+
+impl Plugin {
+    /// Reads an environment; `None` if it is not that of a CNI plugin.
+    pub(super) fn read(environ: &[u8]) -> Option<Self> {
+        let mut plugin = Self::default();
+        let mut infra = None;
+        for text in environ.split(|b| *b == 0) {
+            let Some(rest) = text.strip_prefix(b"CNI_") else {
+                continue;
+            };
+            if let Some(value) = rest.strip_prefix(b"COMMAND=") {
+                plugin.verb.get_or_insert(match value {
+                    b"ADD" => Verb::Add,
+                    b"DEL" => Verb::Del,
+                    _ => Verb::Other,
+                });
+            } else if let Some(value) = rest.strip_prefix(b"CONTAINERID=") {
+                keep(&mut plugin.sandbox, value);
+            } else if let Some(value) = rest.strip_prefix(b"ARGS=") {
+                plugin.read_args(value, &mut infra);
+            }
+        }
+        plugin.verb?;
+        plugin.sandbox = plugin.sandbox.or(infra);
+        Some(plugin)
+    }
+
+    fn read_args(&mut self, args: &[u8], infra: &mut Option<Box<str>>) {
+        for pair in args.split(|b| *b == b';') {
+            let Some(rest) = pair.strip_prefix(b"K8S_POD_") else {
+                continue;
+            };
+            if let Some(value) = rest.strip_prefix(b"NAMESPACE=") {
+                keep(&mut self.namespace, value);
+            } else if let Some(value) = rest.strip_prefix(b"NAME=") {
+                keep(&mut self.name, value);
+            } else if let Some(value) = rest.strip_prefix(b"UID=") {
+                keep(&mut self.uid, value);
+            } else if let Some(value) = rest.strip_prefix(b"INFRA_CONTAINER_ID=") {
+                keep(infra, value);
+            }
+        }
+    }
+}
+
+/// Keeps a value that looks like an id or a name; the first one counts.
+fn keep(slot: &mut Option<Box<str>>, value: &[u8]) {
+    let fit = |b: &u8| b.is_ascii_alphanumeric() || b"._-".contains(b);
+    if slot.is_some() || value.is_empty() || value.len() > LONGEST || !value.iter().all(fit) {
+        return;
+    }
+    *slot = std::str::from_utf8(value).ok().map(Box::from);
+}
+
+/// Plugins that are known by name, for nodes on which environments may not be read.
+const KNOWN: &[&str] = &[
+    "antrea",
+    "aws-cni",
+    "azure-vnet",
+    "bandwidth",
+    "bridge",
+    "calico",
+    "cilium-cni",
+    "dhcp",
+    "dummy",
+    "firewall",
+    "flannel",
+    "gke",
+    "host-device",
+    "host-local",
+    "ipvlan",
+    "istio-cni",
+    "kube-ovn",
+    "kube-router",
+    "linkerd-cni",
+    "loopback",
+    "macvlan",
+    "multus",
+    "multus-shim",
+    "ovn-k8s-cni-overlay",
+    "portmap",
+    "ptp",
+    "sbr",
+    "spiderpool",
+    "sriov",
+    "static",
+    "tap",
+    "terway",
+    "tuning",
+    "vlan",
+    "vrf",
+    "weave-net",
+    "whereabouts",
+];
+
+/// Whether a process has the name of a well-known plugin.
+pub(super) fn is_known(comm: &Comm) -> bool {
+    KNOWN.iter().any(|name| comm.is(name))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ENVIRON: &[u8] =
+        b"HOME=/root\0TOKEN=hunter2\0CNI_COMMAND=ADD\0CNI_CONTAINERID=0a1b\0CNI_NETNS=/var/run/x\0\
+        CNI_ARGS=IgnoreUnknown=1;SECRET=hunter2;K8S_POD_NAMESPACE=shop;K8S_POD_NAME=cart-0;\
+        K8S_POD_INFRA_CONTAINER_ID=ffff;K8S_POD_UID=1-2-3\0CNI_PATH=/opt/hunter2\0";
+
+    #[test]
+    fn only_the_keys_on_the_list_are_kept() {
+        let plugin = Plugin::read(ENVIRON).expect("a plugin");
+        assert_eq!(plugin.verb, Some(Verb::Add));
+        assert_eq!(plugin.sandbox.as_deref(), Some("0a1b"));
+        assert_eq!(plugin.namespace.as_deref(), Some("shop"));
+        assert_eq!(plugin.name.as_deref(), Some("cart-0"));
+        assert_eq!(plugin.uid.as_deref(), Some("1-2-3"));
+        assert!(!format!("{plugin:?}").contains("hunter2"));
+    }
+
+    #[test]
+    fn what_does_not_look_like_an_identity_is_not_kept() {
+        let environ = b"CNI_COMMAND=DEL\0CNI_CONTAINERID=pass word\0CNI_ARGS=K8S_POD_NAME=a b;K8S_POD_NAMESPACE=;\
+            K8S_POD_INFRA_CONTAINER_ID=ab12;K8S_POD_UID=$(hunter2)";
+        let plugin = Plugin::read(environ).expect("a plugin");
+        let want = Plugin {
+            verb: Some(Verb::Del),
+            sandbox: Some("ab12".into()),
+            ..Plugin::default()
+        };
+        assert_eq!(plugin, want);
+        let long = [
+            b"CNI_COMMAND=ADD\0CNI_CONTAINERID=".to_vec(),
+            vec![b'x'; 300],
+        ]
+        .concat();
+        assert_eq!(Plugin::read(&long).expect("a plugin").sandbox, None);
+    }
+
+    #[test]
+    fn other_environments_are_none() {
+        for environ in [
+            &b""[..],
+            b"PATH=/bin",
+            b"XCNI_COMMAND=ADD",
+            b"CNI_CONTAINERID=ab",
+            b"hunter2",
+            b"\0\0\0",
+        ] {
+            assert_eq!(Plugin::read(environ), None);
+        }
+        let other = Plugin::read(b"CNI_COMMAND=VERSION").expect("a plugin");
+        assert_eq!(other.verb, Some(Verb::Other));
+        // The first of two counts, as it does for the plugin itself.
+        let twice = Plugin::read(b"CNI_COMMAND=ADD\0CNI_COMMAND=DEL").expect("a plugin");
+        assert_eq!(twice.verb, Some(Verb::Add));
+    }
+
+    #[test]
+    fn long_names_are_known_by_their_beginning() {
+        assert!(is_known(&Comm::new(b"ovn-k8s-cni-ove")));
+        assert!(is_known(&Comm::new(b"calico")));
+        assert!(!is_known(&Comm::new(b"bash")));
+    }
+}

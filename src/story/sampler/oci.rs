@@ -1,0 +1,147 @@
+//! OCI runtimes and their shims: which processes they are, and what they were told to do.
+
+use super::proc::Comm;
+
+/// Programs that do the work of the OCI runtime's command line.
+const RUNTIMES: &[&str] = &[
+    "runc",
+    "crun",
+    "youki",
+    "runsc",
+    "kata-runtime",
+    "nvidia-container-runtime",
+    "sysbox-runc",
+];
+
+/// Programs that stay with a pod or a container, and start the runtime: `containerd-shim-runc-v2` and its like are all
+/// called so in 15 characters.
+const SHIM: &str = "containerd-shim";
+const MONITORS: &[&str] = &["conmon", "conmonrs"];
+
+/// Commands of the runtime (OCI runtime command line interface), and of a shim (containerd's `core/runtime/v2/README`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Verb {
+    Create,
+    Start,
+    Run,
+    Kill,
+    Delete,
+    Exec,
+    State,
+}
+
+impl Verb {
+    const ALL: [Verb; 7] = [
+        Verb::Create,
+        Verb::Start,
+        Verb::Run,
+        Verb::Kill,
+        Verb::Delete,
+        Verb::Exec,
+        Verb::State,
+    ];
+
+    /// The word.
+    pub(super) const fn name(self) -> &'static str {
+        match self {
+            Self::Create => "create",
+            Self::Start => "start",
+            Self::Run => "run",
+            Self::Kill => "kill",
+            Self::Delete => "delete",
+            Self::Exec => "exec",
+            Self::State => "state",
+        }
+    }
+
+    fn of(word: &[u8]) -> Option<Self> {
+        Self::ALL.into_iter().find(|v| v.name().as_bytes() == word)
+    }
+}
+
+/// Whether a process may be the OCI runtime, or a shim that was started for one command.
+pub(super) fn is_runtime(comm: &Comm) -> bool {
+    RUNTIMES.iter().any(|name| comm.is(name)) || is_shim(comm)
+}
+
+/// Whether a process stays with a pod.
+pub(super) fn is_monitor(comm: &Comm) -> bool {
+    is_shim(comm) || MONITORS.iter().any(|name| comm.is(name))
+}
+
+fn is_shim(comm: &Comm) -> bool {
+    comm.is(SHIM)
+}
+
+/// Reads a command line: the command, if it is one of the list, and whether each of `ids` stands there: as an argument,
+/// or as a part of a path. Nothing of it is kept.
+pub(super) fn read(cmdline: &[u8], mut is_id: impl FnMut(&[u8])) -> Option<Verb> {
+    let mut verb = None;
+    for arg in cmdline.split(|b| *b == 0).skip(1) {
+        if verb.is_none() {
+            verb = Verb::of(arg);
+        }
+        for part in arg.split(|b| matches!(b, b'/' | b'=')) {
+            if !part.is_empty() {
+                is_id(part);
+            }
+        }
+    }
+    verb
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn found(cmdline: &[&str], id: &str) -> (Option<Verb>, bool) {
+        let mut found = false;
+        let verb = read(cmdline.join("\0").as_bytes(), |part| {
+            found |= part == id.as_bytes();
+        });
+        (verb, found)
+    }
+
+    #[test]
+    fn commands_and_ids_are_found() {
+        let runc = [
+            "runc",
+            "--root",
+            "/run/containerd/runc/k8s.io",
+            "--log-format",
+            "json",
+            "create",
+            "--bundle",
+            "/run/containerd/io.containerd.runtime.v2.task/k8s.io/c0ffee",
+            "c0ffee",
+        ];
+        assert_eq!(found(&runc, "c0ffee"), (Some(Verb::Create), true));
+        assert_eq!(found(&runc, "c0ff"), (Some(Verb::Create), false));
+        let crio = ["crun", "--systemd-cgroup", "start", "abc"];
+        assert_eq!(found(&crio, "abc"), (Some(Verb::Start), true));
+        let only_bundle = ["runc", "run", "--bundle=/run/x/abc/userdata"];
+        assert_eq!(found(&only_bundle, "abc"), (Some(Verb::Run), true));
+        let shim = [
+            "containerd-shim-runc-v2",
+            "-namespace",
+            "k8s.io",
+            "-id",
+            "s1",
+        ];
+        assert_eq!(found(&shim, "s1"), (None, true));
+        assert_eq!(
+            found(&["abc"], "abc"),
+            (None, false),
+            "its own name is none"
+        );
+        assert_eq!(found(&[], ""), (None, false));
+    }
+
+    #[test]
+    fn programs_are_known() {
+        assert!(is_runtime(&Comm::new(b"runc")));
+        assert!(!is_runtime(&Comm::new(b"runc:[2:INIT]")));
+        assert!(is_monitor(&Comm::new(b"containerd-shim")) && is_monitor(&Comm::new(b"conmon")));
+        assert!(!is_monitor(&Comm::new(b"containerd")) && !is_runtime(&Comm::new(b"containerd")));
+    }
+}

@@ -1,0 +1,264 @@
+//! Reading `/proc` (proc(5)): the few files, the few fields, and one buffer that is overwritten after each use.
+
+use std::fmt;
+use std::fs::{self, File};
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// Most of an environment or a command line that is read, in bytes.
+pub(super) const MOST: usize = 64 << 10;
+
+/// Most of a `stat` that is read: 52 numbers and a name.
+const STAT: usize = 2048;
+
+/// Longest name that is kept, in bytes.
+const NAME: usize = 64;
+
+/// Why a file of a process could not be read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Failure {
+    /// The process is gone.
+    Gone,
+    /// This process may not look.
+    Denied,
+}
+
+impl From<io::Error> for Failure {
+    fn from(error: io::Error) -> Self {
+        match error.kind() {
+            io::ErrorKind::PermissionDenied => Self::Denied,
+            // ENOENT, ESRCH, and whatever else ends a look at one process.
+            _ => Self::Gone,
+        }
+    }
+}
+
+/// The kernel's name of a process: at most 15 bytes.
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Comm {
+    bytes: [u8; 15],
+    len: u8,
+}
+
+impl Comm {
+    pub(super) fn new(name: &[u8]) -> Self {
+        let mut comm = Self::default();
+        let len = name.len().min(comm.bytes.len());
+        comm.bytes[..len].copy_from_slice(&name[..len]);
+        comm.len = u8::try_from(len).unwrap_or_default();
+        comm
+    }
+
+    pub(super) fn bytes(&self) -> &[u8] {
+        &self.bytes[..usize::from(self.len)]
+    }
+
+    /// Whether a program of this name has this comm.
+    pub(super) fn is(&self, program: &str) -> bool {
+        *self == Self::new(program.as_bytes())
+    }
+}
+
+impl fmt::Debug for Comm {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&shown(self.bytes()))
+    }
+}
+
+/// A name fit to be shown: letters, digits and `._-+:`, of at most 64 characters.
+pub(super) fn shown(name: &[u8]) -> Arc<str> {
+    let fit = |byte: &u8| match byte {
+        b if b.is_ascii_alphanumeric() || b"._-+:".contains(b) => char::from(*b),
+        _ => '_',
+    };
+    let name: String = name.iter().take(NAME).map(fit).collect();
+    match name.is_empty() {
+        true => "unknown".into(),
+        false => name.into(),
+    }
+}
+
+/// What is read of `/proc/PID/stat`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Stat {
+    pub(super) comm: Comm,
+    /// The letter of its state.
+    pub(super) state: u8,
+    pub(super) ppid: u32,
+    /// When it started, in ticks since boot.
+    pub(super) start: u64,
+}
+
+impl Stat {
+    /// The name may hold anything, parentheses and spaces too, so it ends at the last parenthesis.
+    fn parse(text: &[u8]) -> Option<Self> {
+        let open = text.iter().position(|b| *b == b'(')?;
+        let close = text.iter().rposition(|b| *b == b')')?;
+        let comm = Comm::new(text.get(open + 1..close)?);
+        let rest = std::str::from_utf8(text.get(close + 1..)?).ok()?;
+        let mut fields = rest.split_ascii_whitespace();
+        let state = fields.next()?.bytes().next()?;
+        let ppid = fields.next()?.parse().ok()?;
+        // Field 22 of the page; `ppid` is the fourth.
+        let start = fields.nth(22 - 5)?.parse().ok()?;
+        Some(Self {
+            comm,
+            state,
+            ppid,
+            start,
+        })
+    }
+
+    /// Whether it has ended and only waits for its parent to notice.
+    pub(super) fn has_ended(&self) -> bool {
+        matches!(self.state, b'Z' | b'X' | b'x')
+    }
+}
+
+/// A `/proc`.
+pub(super) struct Proc {
+    root: PathBuf,
+    buffer: Vec<u8>,
+}
+
+impl fmt::Debug for Proc {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // Never the buffer.
+        f.debug_struct("Proc")
+            .field("root", &self.root)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Proc {
+    pub(super) fn new(root: &Path) -> Self {
+        Self {
+            root: root.to_owned(),
+            buffer: Vec::new(),
+        }
+    }
+
+    fn path(&self, pid: u32, file: &str) -> PathBuf {
+        self.root.join(format!("{pid}/{file}"))
+    }
+
+    /// Every process there is.
+    ///
+    /// # Errors
+    /// If there is no such directory.
+    pub(super) fn pids(&self) -> io::Result<impl Iterator<Item = u32> + use<>> {
+        let entries = fs::read_dir(&self.root)?;
+        Ok(entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok()))
+    }
+
+    /// Who it is.
+    pub(super) fn stat(&self, pid: u32) -> Result<Stat, Failure> {
+        let mut text = [0; STAT];
+        let len = fill(&mut File::open(self.path(pid, "stat"))?, &mut text)?;
+        Stat::parse(&text[..len]).ok_or(Failure::Gone)
+    }
+
+    /// Gives a file of NUL-separated texts to `look`, of which at most [`MOST`] bytes, and wipes it out. A text that is
+    /// cut off at the end of what was read is left out.
+    pub(super) fn texts<T>(
+        &mut self,
+        pid: u32,
+        file: &str,
+        look: impl FnOnce(&[u8]) -> T,
+    ) -> Result<T, Failure> {
+        let mut from = File::open(self.path(pid, file))?;
+        self.buffer.resize(MOST, 0);
+        let read = fill(&mut from, &mut self.buffer);
+        let len = *read.as_ref().unwrap_or(&MOST);
+        let whole = match len {
+            MOST => self.buffer.iter().rposition(|b| *b == 0).unwrap_or(0),
+            len => len,
+        };
+        let seen = read.map(|_| look(&self.buffer[..whole]));
+        self.buffer[..len].fill(0);
+        Ok(seen?)
+    }
+
+    /// The file name of its program.
+    pub(super) fn program(&self, pid: u32) -> Result<Vec<u8>, Failure> {
+        use std::os::unix::ffi::OsStrExt;
+        let link = fs::read_link(self.path(pid, "exe"))?;
+        let link = link.as_os_str().as_bytes();
+        let link = link.strip_suffix(b" (deleted)").unwrap_or(link);
+        let name = link.rsplit(|b| *b == b'/').next().unwrap_or(link);
+        Ok(name.to_vec())
+    }
+}
+
+/// Reads until the end or until the buffer is full.
+fn fill(from: &mut File, buffer: &mut [u8]) -> io::Result<usize> {
+    let mut len = 0;
+    while len < buffer.len() {
+        match from.read(&mut buffer[len..]) {
+            Ok(0) => break,
+            Ok(n) => len += n,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(len)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_may_hold_anything() {
+        let stat = |comm: &str| {
+            let text = format!("42 ({comm}) S 7 1 1 0 -1 0 1 2 3 4 5 6 7 8 20 0 1 0 987654 1 2 3");
+            Stat::parse(text.as_bytes())
+        };
+        for name in ["runc", "a b", ") S 1 (", "((", "", "(sd-pam)"] {
+            let stat = stat(name).expect(name);
+            assert_eq!((stat.ppid, stat.start, stat.state), (7, 987_654, b'S'));
+            assert_eq!(stat.comm.bytes(), name.as_bytes());
+        }
+        for broken in ["", "42", "42 (x", "42 (x) S", "42 (x) S 7 1", "42 )x( S 1"] {
+            assert_eq!(Stat::parse(broken.as_bytes()), None, "{broken}");
+        }
+    }
+
+    #[test]
+    fn the_kernel_tells_of_ourselves() {
+        let proc = Proc::new(Path::new("/proc"));
+        let stat = proc.stat(std::process::id()).expect("stat");
+        assert_eq!(stat.ppid, std::os::unix::process::parent_id());
+        assert!(proc.pids().expect("pids").any(|p| p == std::process::id()));
+    }
+
+    #[test]
+    fn nothing_is_left_of_what_was_read() {
+        let root = tempfile::tempdir().expect("dir");
+        let dir = root.path().join("5");
+        fs::create_dir(&dir).expect("dir");
+        let mut proc = Proc::new(root.path());
+        // A huge one, whose last text is cut; one without any NUL; one that ends in the middle.
+        let huge = b"A=hunter2\0".repeat(MOST);
+        let without = b"hunter2".repeat(MOST);
+        for (content, texts) in [(&huge[..], MOST / 10), (&without[..], 0), (b"B=hunter2", 1)] {
+            fs::write(dir.join("environ"), content).expect("write");
+            let seen = proc.texts(5, "environ", |texts| {
+                texts.split(|b| *b == 0).filter(|t| !t.is_empty()).count()
+            });
+            assert_eq!(seen, Ok(texts));
+            assert!(proc.buffer.iter().all(|b| *b == 0));
+        }
+        assert_eq!(proc.texts(6, "environ", |_| ()), Err(Failure::Gone));
+    }
+
+    #[test]
+    fn names_are_made_fit() {
+        assert_eq!(&*shown(b"calico"), "calico");
+        assert_eq!(&*shown(b"<b>\n\xff"), "_b___");
+        assert_eq!(shown(&[b'x'; 300]).len(), 64);
+        assert_eq!(&*shown(b""), "unknown");
+        assert!(Comm::new(b"containerd-shim").is("containerd-shim-runc-v2"));
+    }
+}

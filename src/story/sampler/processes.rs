@@ -1,0 +1,266 @@
+//! The processes of the node that may work for a call: those that started after the oldest call in flight entered.
+
+use std::collections::HashMap;
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::cni::{self, Plugin};
+use super::oci;
+use super::proc::{Comm, Failure, Proc, Stat, shown};
+
+/// Most processes that are remembered. A node has some thousands at most.
+const MOST: usize = 1 << 15;
+
+/// How long an old process is taken to be still the same without looking again.
+const OLD_STAYS: Duration = Duration::from_secs(2);
+
+/// Longest way up from a process to its ancestors.
+const GENERATIONS: usize = 32;
+
+/// Names of the first process of a node, below which services are.
+const INIT: [&str; 2] = ["systemd", "init"];
+
+/// What a process is.
+#[derive(Debug)]
+pub(super) enum Kind {
+    /// Older than every call in flight.
+    Old,
+    /// Not looked at yet, or caught between two programs.
+    New,
+    /// Something else.
+    Plain,
+    /// A CNI plugin, or a program that one has started.
+    Plugin(Plugin),
+    /// The OCI runtime.
+    Runtime(oci::Verb),
+}
+
+/// A process.
+#[derive(Debug)]
+pub(super) struct Process {
+    pub(super) comm: Comm,
+    pub(super) ppid: u32,
+    /// In ticks since boot.
+    pub(super) start: u64,
+    pub(super) kind: Kind,
+    /// The call it works for.
+    pub(super) call: Option<u64>,
+    seen: u64,
+}
+
+/// Environments that were refused, without one that could be read, after which it is clear that none can be.
+const REFUSALS: u32 = 3;
+
+/// See the module documentation.
+#[derive(Debug)]
+pub(super) struct Processes {
+    pub(super) proc: Proc,
+    all: HashMap<u32, Process>,
+    /// Environments that could be read, and that were refused.
+    environs: (u32, u32),
+    look: u64,
+    /// When old processes were last made sure of, since boot.
+    sure: Duration,
+}
+
+impl Processes {
+    pub(super) fn new(proc: Proc) -> Self {
+        Self {
+            proc,
+            all: HashMap::new(),
+            environs: (0, 0),
+            look: 0,
+            sure: Duration::ZERO,
+        }
+    }
+
+    /// Whether plugins are known by their names only, because environments may not be read.
+    pub(super) fn is_limited(&self) -> bool {
+        self.environs.0 == 0 && self.environs.1 >= REFUSALS
+    }
+
+    /// Whether processes of others are seen at all (`hidepid`, proc(5)): the first one of the node is there always.
+    pub(super) fn sees_others(&self) -> bool {
+        self.proc.stat(1).is_ok()
+    }
+
+    /// Forgets all processes, and gives the memory back.
+    pub(super) fn forget(&mut self) {
+        self.all = HashMap::new();
+        self.sure = Duration::ZERO;
+    }
+
+    /// Processes that are not old, the oldest first.
+    pub(super) fn young(&self) -> Vec<u32> {
+        let young = self
+            .all
+            .iter()
+            .filter(|(_, p)| !matches!(p.kind, Kind::Old));
+        let mut young: Vec<_> = young.map(|(pid, p)| (p.start, *pid)).collect();
+        young.sort_unstable();
+        young.into_iter().map(|(_, pid)| pid).collect()
+    }
+
+    pub(super) fn get(&self, pid: u32) -> Option<&Process> {
+        self.all.get(&pid)
+    }
+
+    pub(super) fn get_mut(&mut self, pid: u32) -> Option<&mut Process> {
+        self.all.get_mut(&pid)
+    }
+
+    /// The parent of a process, its parent, and so on.
+    pub(super) fn ancestors(&self, pid: u32) -> impl Iterator<Item = (u32, &Process)> {
+        let up = move |pid: u32| Some(self.get(pid)?.ppid);
+        let pids = std::iter::successors(up(pid), move |pid| up(*pid)).take(GENERATIONS);
+        pids.map_while(|pid| Some((pid, self.get(pid)?)))
+    }
+
+    /// Takes in which processes there are now. `horizon`: those that started before, in ticks since boot, are old.
+    ///
+    /// # Errors
+    /// If there is no `/proc`.
+    pub(super) fn scan(&mut self, horizon: u64, now: Duration) -> io::Result<()> {
+        self.look += 1;
+        let sure = now.saturating_sub(self.sure) < OLD_STAYS;
+        if !sure {
+            self.sure = now;
+        }
+        for pid in self.proc.pids()? {
+            let known = self.all.get_mut(&pid);
+            if let Some(process) = known
+                && sure
+                && matches!(process.kind, Kind::Old)
+            {
+                process.seen = self.look;
+                continue;
+            }
+            // It may have gone meanwhile, and what has ended does nothing any more.
+            if let Ok(stat) = self.proc.stat(pid)
+                && !stat.has_ended()
+            {
+                self.take_in(pid, &stat, horizon);
+            }
+        }
+        let look = self.look;
+        self.all.retain(|_, process| process.seen == look);
+        self.classify();
+        Ok(())
+    }
+
+    fn take_in(&mut self, pid: u32, stat: &Stat, horizon: u64) {
+        let full = self.all.len() >= MOST;
+        let old = stat.start < horizon;
+        match self.all.get_mut(&pid) {
+            Some(process) if process.start == stat.start => {
+                if process.comm != stat.comm {
+                    process.comm = stat.comm;
+                    if matches!(process.kind, Kind::Plain) {
+                        // Another program: what was a copy of its parent is now what it was started to be.
+                        process.kind = Kind::New;
+                    }
+                }
+                process.ppid = stat.ppid;
+                process.seen = self.look;
+                if old {
+                    process.kind = Kind::Old;
+                }
+            }
+            None if full => {}
+            // Not seen before, or its number belongs to another one now.
+            _ => {
+                let process = Process {
+                    comm: stat.comm,
+                    ppid: stat.ppid,
+                    start: stat.start,
+                    kind: if old { Kind::Old } else { Kind::New },
+                    call: None,
+                    seen: self.look,
+                };
+                self.all.insert(pid, process);
+            }
+        }
+    }
+
+    fn classify(&mut self) {
+        for pid in self.young() {
+            let Some(process) = self.get(pid).filter(|p| matches!(p.kind, Kind::New)) else {
+                continue;
+            };
+            let (comm, start) = (process.comm, process.start);
+            let kind = match oci::is_runtime(&comm) {
+                true => self.runtime(pid),
+                false if self.may_be_plugin(pid) => self.plugin(pid, &comm),
+                false => Kind::Plain,
+            };
+            // What was read may have been another's, if the number changed hands meanwhile.
+            let same = self.proc.stat(pid).is_ok_and(|stat| stat.start == start);
+            if same && let Some(process) = self.get_mut(pid) {
+                process.kind = kind;
+            }
+        }
+    }
+
+    /// Plugins are started by a daemon that was there before the call. That is not the first process of the node, which
+    /// starts services, and not a shim, below which are containers: environments of theirs are not even opened.
+    fn may_be_plugin(&self, pid: u32) -> bool {
+        let mut started_by = None;
+        for (pid, ancestor) in self.ancestors(pid) {
+            if oci::is_monitor(&ancestor.comm) {
+                return false;
+            }
+            if started_by.is_none() && matches!(ancestor.kind, Kind::Old) {
+                started_by = Some((pid, ancestor));
+            }
+        }
+        started_by.is_some_and(|(pid, by)| pid != 1 || !INIT.iter().any(|name| by.comm.is(name)))
+    }
+
+    fn plugin(&mut self, pid: u32, comm: &Comm) -> Kind {
+        let read = self.proc.texts(pid, "environ", |texts| {
+            (!texts.is_empty()).then(|| Plugin::read(texts))
+        });
+        match read {
+            Ok(read) => {
+                self.environs.0 = self.environs.0.saturating_add(1);
+                match read {
+                    // The kernel is about to replace the program.
+                    None => Kind::New,
+                    Some(None) => Kind::Plain,
+                    Some(Some(plugin)) => Kind::Plugin(plugin),
+                }
+            }
+            Err(Failure::Denied) => {
+                self.environs.1 = self.environs.1.saturating_add(1);
+                match cni::is_known(comm) {
+                    true => Kind::Plugin(Plugin::default()),
+                    false => Kind::Plain,
+                }
+            }
+            Err(Failure::Gone) => Kind::Plain,
+        }
+    }
+
+    fn runtime(&mut self, pid: u32) -> Kind {
+        let read = self.proc.texts(pid, "cmdline", |texts| {
+            (!texts.is_empty()).then(|| oci::read(texts, |_| ()))
+        });
+        match read {
+            Ok(None) => Kind::New,
+            Ok(Some(Some(verb))) => Kind::Runtime(verb),
+            Ok(Some(None)) | Err(_) => Kind::Plain,
+        }
+    }
+
+    /// The name of a process: that of its program's file, if the kernel's name is the beginning of it. A script, a link
+    /// to a program that is many in one, and a program that runs from memory are known by the kernel's name.
+    pub(super) fn name(&self, pid: u32, comm: &Comm) -> Arc<str> {
+        match self.proc.program(pid) {
+            Ok(program) if !comm.bytes().is_empty() && program.starts_with(comm.bytes()) => {
+                shown(&program)
+            }
+            _ => shown(comm.bytes()),
+        }
+    }
+}

@@ -1,0 +1,347 @@
+//! The runtime's own spans: received, attributed, and passed on as they came.
+
+use std::io::Write;
+use std::net::SocketAddr;
+
+use bytes::Bytes;
+use flate2::Compression;
+use flate2::write::GzEncoder;
+use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
+use opentelemetry_proto::tonic::collector::trace::v1::trace_service_client::TraceServiceClient;
+use opentelemetry_proto::tonic::common::v1::any_value::Value;
+use opentelemetry_proto::tonic::common::v1::{AnyValue, KeyValue};
+use opentelemetry_proto::tonic::trace::v1::{ResourceSpans, ScopeSpans, Span};
+use prost::Message;
+use tokio::net::TcpStream;
+use tonic::transport::Channel;
+
+use crate::harness::client::Call;
+use crate::harness::collector::{Collector, Manner};
+use crate::harness::fake::Fake;
+use crate::harness::proxy::{Proxy, Start, free_port};
+use crate::harness::scrape::Scrape;
+use crate::harness::{message, message_with, soon, until};
+
+const EXPORT: &str = "/opentelemetry.proto.collector.trace.v1.TraceService/Export";
+
+struct Receiving {
+    proxy: Proxy,
+    address: SocketAddr,
+}
+
+async fn receiving(fake: &Fake, more: &str) -> Receiving {
+    let address = SocketAddr::from(([127, 0, 0, 1], free_port()));
+    let config = format!("{more}[receiver]\nlisten = \"{address}\"\n");
+    let proxy = Start::new()
+        .upstream(fake.path())
+        .config(&config)
+        .env("OTEL_BSP_SCHEDULE_DELAY", "50")
+        .ready()
+        .await;
+    Receiving { proxy, address }
+}
+
+fn otlp(collector: &Collector) -> String {
+    format!(
+        "[telemetry.otlp]\nendpoint = \"{}\"\n",
+        collector.endpoint()
+    )
+}
+
+/// The trace and the span that the runtime was told of with the call.
+async fn told(proxy: &Proxy, fake: &Fake) -> (Vec<u8>, Vec<u8>) {
+    let client = proxy.client().await;
+    assert_eq!(client.call(Call::plain("RunPodSandbox")).await.code(), 0);
+    let seen = fake.take(|_| true).remove(0);
+    let parent = seen.headers.get("traceparent").expect("a traceparent");
+    let parts: Vec<_> = parent.to_str().expect("text").split('-').collect();
+    assert_eq!(parts[3], "01", "the runtime is told to record");
+    (unhex(parts[1]), unhex(parts[2]))
+}
+
+fn unhex(text: &str) -> Vec<u8> {
+    let digits = (0..text.len()).step_by(2);
+    digits
+        .map(|i| u8::from_str_radix(&text[i..i + 2], 16).expect("hex"))
+        .collect()
+}
+
+fn span(trace: &[u8], id: u8, parent: &[u8], name: &str) -> Span {
+    let secret = KeyValue {
+        key: "token".into(),
+        value: Some(AnyValue {
+            value: Some(Value::StringValue("hunter2".into())),
+        }),
+        ..KeyValue::default()
+    };
+    Span {
+        trace_id: trace.to_vec(),
+        span_id: vec![id; 8],
+        parent_span_id: parent.to_vec(),
+        name: name.into(),
+        kind: 2,
+        start_time_unix_nano: 1,
+        end_time_unix_nano: 2,
+        attributes: vec![secret],
+        ..Span::default()
+    }
+}
+
+fn request(spans: Vec<Span>) -> ExportTraceServiceRequest {
+    ExportTraceServiceRequest {
+        resource_spans: vec![ResourceSpans {
+            scope_spans: vec![ScopeSpans {
+                spans,
+                ..ScopeSpans::default()
+            }],
+            ..ResourceSpans::default()
+        }],
+    }
+}
+
+fn received(scrape: &Scrape, result: &str) -> f64 {
+    let all = scrape.metric("criscope_receiver_spans_total");
+    all.with("result", result).sum()
+}
+
+async fn client(address: SocketAddr) -> TraceServiceClient<Channel> {
+    let endpoint = Channel::from_shared(format!("http://{address}")).expect("uri");
+    TraceServiceClient::new(endpoint.connect().await.expect("connect"))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn spans_are_attributed_and_passed_on_as_they_came() {
+    let collector = Collector::new(Manner::Takes).await;
+    let fake = Fake::new();
+    let all = receiving(&fake, &otlp(&collector)).await;
+    let (trace, client_span) = told(&all.proxy, &fake).await;
+    let ours = collector.wait_spans(2).await.len();
+    // Children first, as exporters send them; and one of nobody.
+    let first = request(vec![
+        span(&trace, 2, &[1; 8], "cni.setup_pod_network"),
+        span(&[9; 16], 8, &[], "gc"),
+    ]);
+    let second = request(vec![span(
+        &trace,
+        1,
+        &client_span,
+        "runtime.v1.RuntimeService/RunPodSandbox",
+    )]);
+    let mut exporter = client(all.address).await;
+    for request in [&first, &second] {
+        let mut request = tonic::Request::new(request.clone());
+        request
+            .metadata_mut()
+            .insert("x-token", "for-the-collector".parse().expect("value"));
+        exporter.export(request).await.expect("taken");
+    }
+    let scrape = all.proxy.scrape().await;
+    assert_eq!(received(&scrape, "attributed"), 2.0);
+    assert_eq!(received(&scrape, "unknown"), 1.0);
+    assert_eq!(received(&scrape, "dropped"), 0.0);
+    collector.wait_spans(ours + 3).await;
+    let passed = collector
+        .requests()
+        .split_off(collector.requests().len() - 2);
+    assert_eq!(passed, [first, second]);
+    let passed_on = "criscope_receiver_passed_on_total";
+    all.proxy
+        .wait_scrape("the account", |s| s.metric(passed_on).sum() == 3.0)
+        .await;
+    let log = all.proxy.stop().await.join("\n");
+    assert!(
+        !log.contains("hunter2") && !log.contains("for-the-collector"),
+        "{log}"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn without_a_collector_the_runtime_is_told_of_traces_all_the_same() {
+    let fake = Fake::new();
+    let all = receiving(&fake, "").await;
+    let (trace, client_span) = told(&all.proxy, &fake).await;
+    let mut exporter = client(all.address).await;
+    exporter
+        .export(request(vec![span(&trace, 1, &client_span, "x")]))
+        .await
+        .expect("taken");
+    let scrape = all.proxy.scrape().await;
+    assert_eq!(received(&scrape, "attributed"), 1.0);
+    assert_eq!(
+        scrape.metric("criscope_receiver_passed_on_total").sum(),
+        0.0
+    );
+    assert_eq!(scrape.metric("criscope_telemetry_spans_total").sum(), 0.0);
+    all.proxy.stop().await;
+}
+
+/// Sends a body as it is, and gives `grpc-status`; -1 if there is none.
+async fn post(address: SocketAddr, path: &str, encoding: Option<&str>, body: Bytes) -> i32 {
+    let socket = TcpStream::connect(address).await.expect("connect");
+    let (sender, connection) = h2::client::handshake(socket).await.expect("handshake");
+    let connection = tokio::spawn(connection);
+    let mut request = http::Request::post(format!("http://{address}{path}"))
+        .header("content-type", "application/grpc")
+        .header("te", "trailers");
+    if let Some(encoding) = encoding {
+        request = request.header("grpc-encoding", encoding);
+    }
+    let mut sender = sender.ready().await.expect("ready");
+    let request = request.body(()).expect("request");
+    let (response, mut stream) = sender.send_request(request, false).expect("send");
+    stream.send_data(body, true).expect("data");
+    let status = |headers: &http::HeaderMap| -> Option<i32> {
+        headers.get("grpc-status")?.to_str().ok()?.parse().ok()
+    };
+    let (head, mut body) = soon("an answer", response)
+        .await
+        .expect("head")
+        .into_parts();
+    while let Some(data) = body.data().await {
+        let len = data.expect("data").len();
+        body.flow_control().release_capacity(len).expect("release");
+    }
+    let trailers = body.trailers().await.expect("trailers");
+    connection.abort();
+    trailers
+        .as_ref()
+        .and_then(status)
+        .or_else(|| status(&head.headers))
+        .unwrap_or(-1)
+}
+
+fn gzip(bytes: &[u8]) -> Vec<u8> {
+    let mut encoder = GzEncoder::new(Vec::new(), Compression::default());
+    encoder.write_all(bytes).expect("write");
+    encoder.finish().expect("finish")
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn compressed_and_broken_requests() {
+    let collector = Collector::new(Manner::Takes).await;
+    let fake = Fake::new();
+    let all = receiving(&fake, &otlp(&collector)).await;
+    let (trace, client_span) = told(&all.proxy, &fake).await;
+    let good = request(vec![span(&trace, 1, &client_span, "x")]).encode_to_vec();
+    let address = all.address;
+    // The collector of the tests takes no compressed requests: what it refuses is a loss of what was passed on.
+    let packed = message_with(1, &gzip(&good));
+    assert_eq!(post(address, EXPORT, Some("gzip"), packed).await, 0);
+    let bomb = gzip(&vec![0; 64 << 20]);
+    let huge = message(&vec![0; 5 << 20]);
+    let broken = [
+        (EXPORT, None, message(b"\xff\xff\xff"), 3),
+        (EXPORT, None, Bytes::from_static(b"\0\0"), 3),
+        (EXPORT, None, Bytes::from_static(b"\0\0\0\0\x09abc"), 3),
+        (EXPORT, Some("gzip"), message_with(1, b"no gzip"), 3),
+        (EXPORT, Some("zstd"), message_with(1, b"x"), 12),
+        (EXPORT, Some("gzip"), message_with(1, &bomb), 8),
+        (EXPORT, None, huge, 8),
+        (
+            "/opentelemetry.proto.collector.metrics.v1.MetricsService/Export",
+            None,
+            message(b""),
+            12,
+        ),
+    ];
+    for (path, encoding, body, want) in broken {
+        assert_eq!(
+            post(address, path, encoding, body).await,
+            want,
+            "{path} {encoding:?}"
+        );
+    }
+    let scrape = all.proxy.scrape().await;
+    assert_eq!(received(&scrape, "attributed"), 1.0);
+    assert_eq!(
+        all.proxy
+            .client()
+            .await
+            .call(Call::plain("Status"))
+            .await
+            .code(),
+        0
+    );
+    all.proxy.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_the_collector_does_not_take_is_counted() {
+    for manner in [Manner::Refuses, Manner::Hangs] {
+        let collector = Collector::new(manner).await;
+        let fake = Fake::new();
+        let timeout = "timeout = \"200ms\"\n";
+        let all = receiving(&fake, &(otlp(&collector) + timeout)).await;
+        let mut exporter = client(all.address).await;
+        for _ in 0..3 {
+            let spans = vec![span(&[9; 16], 8, &[], "gc"); 5];
+            exporter.export(request(spans)).await.expect("taken");
+        }
+        let lost = "criscope_telemetry_dropped_total";
+        let scrape = all
+            .proxy
+            .wait_scrape("the account of every span", |scrape| {
+                scrape.metric(lost).with("signal", "passed_span").sum() == 15.0
+            })
+            .await;
+        assert_eq!(received(&scrape, "unknown"), 15.0);
+        assert_eq!(
+            scrape.metric("criscope_receiver_passed_on_total").sum(),
+            0.0
+        );
+        all.proxy.stop().await;
+    }
+}
+
+/// Invariant 3: a flood of spans has an end in memory, and calls go through meanwhile.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_flood_is_cut_and_counted() {
+    let collector = Collector::new(Manner::Hangs).await;
+    let fake = Fake::new();
+    let all = receiving(&fake, &(otlp(&collector) + "timeout = \"300s\"\n")).await;
+    let mut exporter = client(all.address).await;
+    let mut big = span(&[9; 16], 8, &[], "gc");
+    big.trace_state = "x".repeat(1 << 20);
+    for _ in 0..12 {
+        exporter
+            .export(request(vec![big.clone()]))
+            .await
+            .expect("taken");
+    }
+    let lost = |scrape: &Scrape| {
+        let all = scrape.metric("criscope_telemetry_dropped_total");
+        all.with("signal", "passed_span")
+            .with("reason", "queue_full")
+            .sum()
+    };
+    until("some are lost", || async {
+        (lost(&all.proxy.scrape().await) >= 4.0).then_some(())
+    })
+    .await;
+    assert_eq!(
+        all.proxy
+            .client()
+            .await
+            .call(Call::plain("Status"))
+            .await
+            .code(),
+        0
+    );
+    all.proxy.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn spans_are_not_passed_in_a_circle() {
+    let fake = Fake::new();
+    let address = SocketAddr::from(([127, 0, 0, 1], free_port()));
+    let config = format!(
+        "[telemetry.otlp]\nendpoint = \"http://{address}\"\n[receiver]\nlisten = \"{address}\"\n"
+    );
+    let proxy = Start::new()
+        .upstream(fake.path())
+        .config(&config)
+        .ready()
+        .await;
+    proxy.wait_event("receiver.loop").await;
+    proxy.stop().await;
+}

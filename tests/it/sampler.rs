@@ -1,0 +1,206 @@
+//! What is seen of the runtime's work while a call takes long: real processes that behave like CNI plugins.
+
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+
+use criscope::cri::v1;
+use tempfile::TempDir;
+use tokio_util::sync::CancellationToken;
+
+use crate::harness::client::Call;
+use crate::harness::fake::Fake;
+use crate::harness::packages::{need_root, program};
+use crate::harness::proxy::Start;
+use crate::harness::scrape::Scrape;
+use crate::harness::script::{Step, ok};
+use crate::harness::{encode, message};
+
+const CANARY: &str = "hunter2";
+const SETTINGS: &str = "[sampler]\nafter = \"50ms\"\nperiod = \"20ms\"\n";
+
+fn run_pod(name: &str) -> Call {
+    let request = v1::RunPodSandboxRequest {
+        config: Some(v1::PodSandboxConfig {
+            metadata: Some(v1::PodSandboxMetadata {
+                name: name.into(),
+                namespace: "shop".into(),
+                uid: format!("uid-{name}"),
+                attempt: 0,
+            }),
+            ..Default::default()
+        }),
+        runtime_handler: String::new(),
+    };
+    Call::runtime("RunPodSandbox", encode(&request))
+}
+
+/// A runtime whose calls take until the token is cancelled.
+fn slow_runtime() -> (Fake, CancellationToken) {
+    let fake = Fake::new();
+    let go = CancellationToken::new();
+    let mut steps = ok(&[message(b"")]);
+    steps.insert(1, Step::Wait(go.clone()));
+    fake.always(steps);
+    (fake, go)
+}
+
+/// A program that waits for the end of its input, under another name.
+struct Plugin {
+    _dir: TempDir,
+    child: Child,
+}
+
+impl Drop for Plugin {
+    fn drop(&mut self) {
+        drop(self.child.stdin.take());
+        let _ = self.child.wait();
+    }
+}
+
+fn plugin(name: &str, pod: &str) -> Plugin {
+    let dir = tempfile::tempdir().expect("dir");
+    let path: PathBuf = dir.path().join(name);
+    std::fs::copy("/bin/cat", &path).expect("copy");
+    let args =
+        format!("IgnoreUnknown=1;K8S_POD_NAMESPACE=shop;K8S_POD_NAME={pod};K8S_POD_UID=uid-{pod}");
+    let child = Command::new(path)
+        .env("CNI_COMMAND", "ADD")
+        .env("CNI_CONTAINERID", format!("sandbox-of-{pod}"))
+        .env("CNI_ARGS", args)
+        .env("TOKEN", CANARY)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null())
+        .spawn()
+        .expect("start");
+    Plugin { _dir: dir, child }
+}
+
+fn sightings(scrape: &Scrape, work: &str) -> f64 {
+    let all = scrape.metric("criscope_sampler_sightings_total");
+    all.with("work", work).sum()
+}
+
+fn looks(scrape: &Scrape) -> f64 {
+    scrape.metric("criscope_sampler_looks_total").sum()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_plugin_that_works_for_a_slow_call_is_seen() {
+    let (fake, go) = slow_runtime();
+    let proxy = Start::new()
+        .upstream(fake.path())
+        .config(SETTINGS)
+        .ready()
+        .await;
+    let scrape = proxy.scrape().await;
+    assert_eq!(scrape.metric("criscope_sampler_enabled").sum(), 1.0);
+    assert_eq!(looks(&scrape), 0.0, "no call takes long");
+    let client = proxy.client().await;
+    let calls = [
+        client.start(run_pod("cart")).await,
+        client.start(run_pod("till")).await,
+    ];
+    fake.wait_count(2).await;
+    let _ours = plugin("calico", "cart");
+    let _others = plugin("bridge", "nobody");
+    let scrape = proxy
+        .wait_scrape("a sighting", |scrape| sightings(scrape, "cni") > 0.0)
+        .await;
+    assert_eq!(sightings(&scrape, "oci"), 0.0);
+    let seen = looks(&scrape);
+    let scrape = proxy
+        .wait_scrape("more looks", |scrape| looks(scrape) > seen + 5.0)
+        .await;
+    assert_eq!(sightings(&scrape, "cni"), 1.0, "one plugin, seen often");
+
+    go.cancel();
+    for call in calls {
+        assert_eq!(call.finish().await.code(), 0);
+    }
+    let after = looks(&proxy.wait_balanced(2).await);
+    for _ in 0..50 {
+        assert_eq!(client.call(Call::plain("Status")).await.code(), 0);
+    }
+    assert!(
+        looks(&proxy.scrape().await) <= after + 1.0,
+        "nothing is slow"
+    );
+    let log = proxy.stop().await.join("\n");
+    assert!(!log.contains(CANARY) && !log.contains("sampler."), "{log}");
+}
+
+/// As the unit of `deploy/systemd` starts it: without CAP_SYS_PTRACE environments of root's processes cannot be read, and
+/// with it they can.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_units_capabilities_are_enough_and_needed() {
+    need_root();
+    let unit = include_str!("../../deploy/systemd/criscope.service");
+    let all = unit
+        .lines()
+        .find_map(|line| line.strip_prefix("CapabilityBoundingSet="))
+        .expect("a bounding set")
+        .to_lowercase();
+    assert!(all.contains("cap_sys_ptrace"), "{all}");
+    let less = all.replace("cap_sys_ptrace", "");
+    for (set, limited) in [(all, false), (less, true)] {
+        let mut bounds = "-all".to_owned();
+        for cap in set.split_whitespace() {
+            bounds += &format!(",+{}", cap.trim_start_matches("cap_"));
+        }
+        let (fake, go) = slow_runtime();
+        let proxy = Start::new()
+            .upstream(fake.path())
+            .config(SETTINGS)
+            .wrapped(|command| {
+                let mut with = Command::new(program("setpriv", "util-linux"));
+                with.arg(format!("--bounding-set={bounds}"));
+                with.arg(command.get_program()).args(command.get_args());
+                with.stdin(Stdio::null());
+                with
+            })
+            .ready()
+            .await;
+        let client = proxy.client().await;
+        let call = client.start(run_pod("cart")).await;
+        fake.wait_count(1).await;
+        // One of a name that is known, for the pod; and others, for nobody.
+        let _running = [
+            plugin("calico", "cart"),
+            plugin("some-program", "nobody"),
+            plugin("another-one", "nobody"),
+        ];
+        let scrape = proxy
+            .wait_scrape("a sighting", |scrape| sightings(scrape, "cni") > 0.0)
+            .await;
+        assert_eq!(sightings(&scrape, "cni"), 1.0);
+        if limited {
+            proxy.wait_event("sampler.limited").await;
+        }
+        go.cancel();
+        assert_eq!(call.finish().await.code(), 0);
+        let log = proxy.stop().await.join("\n");
+        assert_eq!(log.contains("sampler.limited"), limited, "{log}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn it_can_be_turned_off() {
+    let (fake, go) = slow_runtime();
+    let config = SETTINGS.to_owned() + "enabled = false\n";
+    let proxy = Start::new()
+        .upstream(fake.path())
+        .config(&config)
+        .ready()
+        .await;
+    let client = proxy.client().await;
+    let call = client.start(run_pod("cart")).await;
+    let age = "criscope_rpc_oldest_in_flight_seconds";
+    let scrape = proxy
+        .wait_scrape("an old call", |scrape| scrape.metric(age).sum() > 0.2)
+        .await;
+    assert_eq!(scrape.metric("criscope_sampler_enabled").sum(), 0.0);
+    assert_eq!(looks(&scrape), 0.0);
+    go.cancel();
+    assert_eq!(call.finish().await.code(), 0);
+    proxy.stop().await;
+}
