@@ -287,7 +287,7 @@ mod tests {
         };
         story.episodes.push(other.clone());
         let mut first = story.clone();
-        of_uid(&mut first, &first.episodes[0].uid.clone());
+        of_uid(&mut first, &story.episodes[0].uid);
         assert_eq!(
             (first.episodes.len(), &first.headline),
             (1, &story.headline)
