@@ -4,12 +4,14 @@
 //! nothing else can get in its way. The side thread does all the rest: admin endpoint, probes, export of spans, signals
 //! of the system. The log has a writer thread of its own.
 
+mod recording;
 mod sight;
 
 use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
+use arc_swap::ArcSwap;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use sd_notify::NotifyState;
 use tokio::runtime::{Builder, Handle, Runtime};
@@ -19,19 +21,22 @@ use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
 use crate::admin;
-use crate::config::{BackendKind, Config, Loaded};
+use crate::config::{BackendKind, Config, InEffect, Loaded};
 use crate::cri::call::Peer;
 use crate::identity::Index;
+use crate::instrument::InFlight;
 use crate::instrument::layer::Shared;
 use crate::instrument::signals::{Signals, watch_in_flight};
-use crate::instrument::{InFlight, stuck};
+use crate::instrument::stuck::Watch;
 use crate::listener::{self, Socket};
 use crate::reload::Reloader;
 use crate::router::rules::Rules;
 use crate::router::{Router, Table};
 use crate::stack::{self, Parts};
+use crate::story::rates::Rates;
 use crate::story::receiver;
-use crate::story::recorder::Recorder;
+use crate::story::recorder::dumps::Reason;
+use crate::story::recorder::{Dumps, Recorder};
 use crate::story::sampler::Sightings;
 use crate::story::{Chronicle, Event, Keeper, Stories, Trace, keeper};
 use crate::telemetry::handles::Connections;
@@ -133,8 +138,19 @@ pub fn serve(loaded: Loaded) -> Result<(), Error> {
         let served = admin::serve(listener, sources, config.admin.debug, stop.clone());
         side.spawn(served);
     }
-    let reloader = Reloader::new(loaded, log, Arc::clone(&parts.signals), parts.hash.clone());
-    side.spawn(watch_signals(reloader, stop.clone()));
+    let reloader = Reloader::new(
+        loaded,
+        log,
+        Arc::clone(&parts.signals),
+        parts.hash.clone(),
+        Arc::clone(&parts.config),
+    );
+    side.spawn(watch_signals(
+        reloader,
+        Arc::clone(&parts.dumps),
+        stop.clone(),
+    ));
+    let last_dump = recording::on_panic(&parts.dumps);
 
     let result = main.block_on(carry(&config, socket, &parts, stop.clone()));
 
@@ -148,6 +164,7 @@ pub fn serve(loaded: Loaded) -> Result<(), Error> {
         side.block_on(otlp.shutdown(LAST_SPANS));
     }
     side.shutdown_timeout(LAST_SPANS);
+    drop(last_dump);
     tracing::info!(event = "stopped", "stopped");
     drop(log_guard);
     result
@@ -162,6 +179,9 @@ struct Built {
     recorder: Arc<Recorder>,
     sightings: Arc<Sightings>,
     feed: Sender<Event>,
+    dumps: Arc<Dumps>,
+    rates: Arc<Rates>,
+    config: InEffect,
     hash: ConfigHash,
     in_flight: Arc<InFlight>,
     index: Arc<Index>,
@@ -219,6 +239,7 @@ fn build(
         clock: Arc::new(SystemTime::now),
     };
     let keeper = Keeper::new(keeper, &registry)?;
+    let dumps = recording::dumps(config, &recorder, &in_flight, &sightings, &hash, accounts);
 
     let limits = config.telemetry.identity;
     let index = Arc::new(Index::new(limits.sandboxes, limits.containers));
@@ -237,12 +258,15 @@ fn build(
     Ok(Built {
         connections: Arc::new(Connections::new(&registry)?),
         registry: Arc::new(registry),
+        rates: Arc::new(Rates::new(signals.durations())),
         signals,
         stories,
         keeper: Some(keeper),
         recorder,
         sightings,
         feed,
+        dumps,
+        config: Arc::new(ArcSwap::from_pointee(config.clone())),
         hash,
         in_flight,
         index,
@@ -326,9 +350,16 @@ impl Built {
             let watching = probe::run(Arc::clone(upstream), move || came_up.notify_one());
             side.spawn(stop.clone().run_until_cancelled_owned(watching));
         }
+        let counting = Arc::clone(&self.rates).run();
+        side.spawn(stop.clone().run_until_cancelled_owned(counting));
         side.spawn(watchdog::feed(Arc::clone(&self.heartbeat)));
-        let watching = stuck::run(Arc::clone(&self.in_flight), Arc::clone(&self.signals));
-        side.spawn(stop.clone().run_until_cancelled_owned(watching));
+        let watch = Watch {
+            in_flight: Arc::clone(&self.in_flight),
+            signals: Arc::clone(&self.signals),
+            sightings: Arc::clone(&self.sightings),
+            dumps: Arc::clone(&self.dumps),
+        };
+        side.spawn(stop.clone().run_until_cancelled_owned(watch.run()));
     }
 
     fn sources(&self, log: logging::LogHandle) -> admin::Sources {
@@ -338,6 +369,10 @@ impl Built {
             upstreams: self.upstreams.clone(),
             stories: Arc::clone(&self.stories),
             recorder: Arc::clone(&self.recorder),
+            rates: Arc::clone(&self.rates),
+            dumps: Arc::clone(&self.dumps),
+            sightings: Arc::clone(&self.sightings),
+            config: Arc::clone(&self.config),
             heartbeat: Arc::clone(&self.heartbeat),
             log,
             started: self.started,
@@ -402,18 +437,27 @@ async fn carry(
     Ok(())
 }
 
-/// SIGTERM and SIGINT stop, SIGHUP reloads.
-async fn watch_signals(mut reloader: Reloader, stop: CancellationToken) -> io::Result<()> {
+/// SIGTERM and SIGINT stop, SIGHUP reloads, SIGUSR2 has the flight recorder written down.
+async fn watch_signals(
+    mut reloader: Reloader,
+    dumps: Arc<Dumps>,
+    stop: CancellationToken,
+) -> io::Result<()> {
     use tokio::signal::unix::{SignalKind, signal};
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
     let mut hangup = signal(SignalKind::hangup())?;
+    let mut user2 = signal(SignalKind::user_defined2())?;
     loop {
         let name = tokio::select! {
             _ = terminate.recv() => "SIGTERM",
             _ = interrupt.recv() => "SIGINT",
             _ = hangup.recv() => {
                 reloader.reload();
+                continue;
+            }
+            _ = user2.recv() => {
+                dumps.ask(Reason::Signal, None);
                 continue;
             }
         };

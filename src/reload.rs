@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use sd_notify::NotifyState;
 
-use crate::config::{Loaded, reload_diff};
+use crate::config::{InEffect, Loaded, reload_diff};
 use crate::instrument::signals::Signals;
 use crate::telemetry::logging::LogHandle;
 use crate::telemetry::process::ConfigHash;
@@ -17,16 +17,24 @@ pub struct Reloader {
     log: LogHandle,
     signals: Arc<Signals>,
     hash: ConfigHash,
+    in_effect: InEffect,
 }
 
 impl Reloader {
     /// Starts with what is in effect.
-    pub fn new(loaded: Loaded, log: LogHandle, signals: Arc<Signals>, hash: ConfigHash) -> Self {
+    pub fn new(
+        loaded: Loaded,
+        log: LogHandle,
+        signals: Arc<Signals>,
+        hash: ConfigHash,
+        in_effect: InEffect,
+    ) -> Self {
         Self {
             loaded,
             log,
             signals,
             hash,
+            in_effect,
         }
     }
 
@@ -57,6 +65,7 @@ impl Reloader {
         }
         self.signals.set_sampling(&config.telemetry.sampling);
         self.hash.set(&config.fingerprint());
+        self.in_effect.store(Arc::new(config.clone()));
         self.loaded.config = config;
         tracing::info!(
             event = "config.reloaded",

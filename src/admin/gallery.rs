@@ -12,7 +12,7 @@ use crate::story::examples::{self, NOW};
 use crate::story::tables::RpcTable;
 use crate::story::view::{Episode, Pull, Running};
 
-fn running(method: &str, pod: &str, age_s: u64, deadline_s: u64, stuck: u8) -> Running {
+fn running(method: &str, pod: &str, age_s: u64, deadline_s: u64, stuck: u32) -> Running {
     Running {
         method: method.to_owned(),
         phase: "waiting".to_owned(),

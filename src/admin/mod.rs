@@ -9,12 +9,18 @@
 //! | `/debug/calls` | every call in flight; `?format=json` |
 //! | `/debug/pods`, `/debug/pods/NAMESPACE/NAME` | the stories of pods; `?format=json` |
 //! | `/debug/images/pulls` | images being pulled, and recent pulls; `?format=json` |
+//! | `/debug/rpcz` | rates, errors and latencies by method; `?format=json` |
+//! | `/debug/tracez` | samples of calls by latency, and of errors; `?format=json`, `?method=` |
+//! | `/debug/flight` | the flight recorder; `?format=json`, `?format=perfetto`, `?pod=NAMESPACE/NAME`, `?method=` |
+//! | `/debug/backends`, `/debug/routes`, `/debug/config` | runtimes, rules and settings; `?format=json` |
 //! | `/debug/log-level` | GET the log filter, PUT a new one |
 //!
 //! It runs on a thread of its own: a slow scrape costs the request path nothing.
 
 pub mod backends;
 pub mod calls;
+mod figures;
+pub mod flight;
 pub mod health;
 mod links;
 pub mod live;
@@ -33,6 +39,11 @@ mod waterfall;
 mod contrast;
 #[cfg(test)]
 mod gallery;
+pub mod routes;
+pub mod rpcz;
+pub mod runtimes;
+pub mod settings;
+pub mod tracez;
 
 use std::io;
 use std::net::{SocketAddr, TcpListener};
@@ -47,9 +58,12 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use tokio_util::sync::CancellationToken;
 
+use crate::config::InEffect;
 use crate::instrument::InFlight;
 use crate::story::Stories;
-use crate::story::recorder::Recorder;
+use crate::story::rates::Rates;
+use crate::story::recorder::{Dumps, Recorder};
+use crate::story::sampler::Sightings;
 use crate::telemetry::logging::LogHandle;
 use crate::telemetry::registry::Registry;
 use crate::upstream::Upstream;
@@ -68,6 +82,14 @@ pub struct Sources {
     pub stories: Arc<Stories>,
     /// The last calls that ended.
     pub recorder: Arc<Recorder>,
+    /// How often and how long calls are.
+    pub rates: Arc<Rates>,
+    /// The flight recorder on disk.
+    pub dumps: Arc<Dumps>,
+    /// What the runtime does for calls in flight.
+    pub sightings: Arc<Sightings>,
+    /// The settings in effect.
+    pub config: InEffect,
     /// Whether the request path turns.
     pub heartbeat: Arc<Heartbeat>,
     /// The log filter.
@@ -127,6 +149,12 @@ pub fn app(sources: Sources, debug: bool) -> Router {
             .route("/debug/pods", get(pods::list))
             .route("/debug/pods/{namespace}/{name}", get(pods::one))
             .route("/debug/images/pulls", get(pulls::page))
+            .route("/debug/rpcz", get(rpcz::page))
+            .route("/debug/tracez", get(tracez::page))
+            .route("/debug/flight", get(flight::page))
+            .route("/debug/backends", get(runtimes::page))
+            .route("/debug/routes", get(routes::page))
+            .route("/debug/config", get(settings::page))
             .route("/debug/log-level", get(log_level).put(set_log_level));
     } else {
         app = app.route("/", get(live::bare));

@@ -21,7 +21,10 @@ mod tests;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
+
+use arc_swap::ArcSwap;
 
 pub use error::{ConfigError, ConfigErrors, Hint, Place, Problem};
 pub use load::{Loaded, Overrides};
@@ -33,6 +36,8 @@ pub use value::ValueError;
 pub(crate) use value::{lexical, show_endpoint};
 
 use crate::cri::Method;
+/// The settings in effect, for those who show them. A reload puts others in their place.
+pub type InEffect = Arc<ArcSwap<Config>>;
 
 /// All settings of one process.
 #[derive(Clone, Debug, PartialEq)]

@@ -4,7 +4,7 @@
 //! end of the call and by `/debug/calls` while it runs. Every slot is written at most once or is an atomic, so no
 //! reader can hold a writer up.
 
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant, SystemTime};
 
@@ -201,7 +201,7 @@ pub struct Call {
     /// The backend.
     pub route: OnceLock<Route>,
     phase: AtomicU8,
-    share_used: AtomicU8,
+    share_used: AtomicU32,
     kept: AtomicBool,
     backend_began: AtomicU64,
     backend_ended: AtomicU64,
@@ -237,7 +237,7 @@ impl Call {
             answer: OnceLock::new(),
             route: OnceLock::new(),
             phase: AtomicU8::new(Phase::Reading as u8),
-            share_used: AtomicU8::new(0),
+            share_used: AtomicU32::new(0),
             kept: AtomicBool::new(false),
             backend_began: AtomicU64::new(UNSET),
             backend_ended: AtomicU64::new(UNSET),
@@ -257,12 +257,13 @@ impl Call {
     }
 
     /// Notes that the call has used this share of its deadline, in percent. False if that was noted before.
-    pub fn reaches(&self, percent: u8) -> bool {
+    pub fn reaches(&self, percent: u32) -> bool {
         self.share_used.fetch_max(percent, Ordering::Relaxed) < percent
     }
 
-    /// The largest share of its deadline that was noted, in percent.
-    pub fn share_used(&self) -> u8 {
+    /// The largest share of its deadline, or of what is allowed to a call without one, that was noted, in percent; 0 if
+    /// none.
+    pub fn share_used(&self) -> u32 {
         self.share_used.load(Ordering::Relaxed)
     }
 

@@ -15,28 +15,30 @@ static KNOWN: LazyLock<HashSet<&str>> = LazyLock::new(|| WORDS.split_ascii_white
 const WORDS: &str = "
 a abandoned able abnormally abort aborted about above absent absolute accept accepted access accessible
 accessing account ack acquire acquired across action activate active actual add added adding additional addr
-address addresses addrs adj adjusted after again against age agent ago alive all alloc allocate allocated
+address addresses addrs adj adjusted after again against age agent ago alias alive all alloc allocate allocated
 allocating allocation allow allowed almost alpha already also always amazonaws ambiguous amount an and
 annotation annotations another answer answered answers any api apparmor apparmorfs append application apply
 applying architecture archive are arg argument arguments arp artifact as ask asked assign assigned associated at
-attach attached attaching attempt attempted attempting attempts attribute audit auth authenticate authentication
+attach attached attaching attempt attempted attempting attempts attribute audit auth authenticate authenticating
+authentication
 authority authorization authorized auto available away aws azurecr back backend backoff backward bad bandwidth
 base basic be bearer because become been before beginning behavior behaviour behind being below best between
 beyond bin binary bind binding bit bits blkio blob blobs block blocked body boot both bound bounds bpf break
 bridge bring broke broken bucket buffer bug build bundle busy busybox but by byte bytes bz2 cache cached calico
 call called caller calling calls can cancel canceled cancelled cancelling cannot cap capabilities capability
-capacity case catch caught cause caused cert certificate cgroup cgroupfs cgroups chain change changed changes
-changing channel char character characters check checked checking checkpoint checkpointed checks checksum child
+capacity case catch caught cause caused cert certificate cgroup cgroupfs cgroups cgroupv2 chain change changed changes
+changing channel char character characters chdir check checked checking checkpoint checkpointed checks checksum child
 children chmod choose chown chroot cidr cilium class clean cleaned cleaning cleanup clear client clients clock
 clone cloned close closed closing cloud cluster cni cni0 code codec codes cold collect collection collision com
 command commands commit committed common communicate communication compatible complete completed component
 compress compressed compression computed condition conditions conf config configs configuration configurations
 configure configured configuring conflict conflicting conflist conmon connect connected connecting connection
 connections conntrack consistent console constraint consume contain contained container containercannotrun
-containerd containerio containers contains content contents context contexts continue control controller convert
+containerd containerio containers contains content contents context contexts continue control controller controllers
+convert
 converted copied copy copying core correct corrupt corrupted could couldn count cpu cpuacct cpus cpuset crash
 crashed crashloopbackoff create createcontainererror created creates creating creation credential credentials
-cri crictl crio criu cross crun current currently custom cut daemon dangling data database datagram date
+cri crictl crio criu cross crun ctr current currently custom cut cwd daemon dangling data database datagram date
 deactivated dead deadline deadlines deadlock debug declared decode decoder decoding decompress decompressing
 decreased default defaults defined definition delay delegate delete deleted deleting deletion delivered denied
 deny dependencies dependency deprecated deregister desc describe description descriptor descriptors deserialize desired
@@ -49,7 +51,7 @@ eacces each eagain early ebtables ebusy echo econnrefused econnreset edge eexist
 else emit empty emulate enable enabled encode encoded encoder encoding encountered encrypted end ended endpoint
 endpoints enforced engine enodev enoent enomem enospc enotdir enough ensure enter entered entire entries entry
 entrypoint env environment eof eperm ephemeral epipe equal err errdefs errimagepull error errors escape esrch
-established etc eth0 ethernet etimedout evaluate event events every evict evicted exact exceed exceeded
+established etc etcdserver eth0 ethernet etimedout evaluate event events every evict evicted exact exceed exceeded
 exceeding exceeds except exception excessive exchange exclusive exec execsync executable execute executed
 executing execution exhausted exist existed existent existing exists exit exited exiting exits expand expect
 expected expecting expire expired explicit export exposed extended extension external extra extract extracting
@@ -60,9 +62,9 @@ following for forbidden force forced forcibly fork form format formatted forward
 fractional frame free freeze freezer freezing frequency from frozen fs fsync full fully function fuse fuseblk
 future garbage gateway gcr generate generated generating generation get getting ghcr gid gids give given go
 goaway goes gone got grace graceful gracefully graph greater group groups grpc guest gz gzip had hairpin half
-halt handle handled handler handlers handles handling hang happened hard has hash hasn have haven head header
+halt handle handled handler handlers handles handling handshake hang happened hard has hash hasn have haven head header
 headers health healthy heartbeat held helper here hex hidden hierarchy high higher hint hit hook hooks host
-hostname hostnetwork hostport hosts hour http http2 https hugepage hugepages hugetlb hung hypervisor icmp id
+hostname hostnetwork hostport hosts hour http http2 https hugepage hugepages hugetlb hung hypervisor i icmp id
 identical identifier identity ids if ifname ignore ignored illegal image imagepullbackoff images immutable
 implement implemented implicit import impossible improper in inaccessible inactive incoming incompatible
 incomplete inconsistent incorrect increase increasing index info information ingest init initial initialization
@@ -76,7 +78,7 @@ late latency latest launch launched launching layer layers layout lease leases l
 level levels lib libcontainer libcrun libexec library lifetime like limit limited limiter limits line lines link
 linked links linux list listed listen listener listening listing lists little live lo load loaded loader loading
 local localdomain localhost location lock locked log logged logger logging logic logical login logs long longer
-look looking lookup loop loopback lost low lower lowerdir lsetxattr lvm machine macvlan made main maintain major
+look looking lookup loop loopback lost low lower lowerdir lsetxattr lvm machine macvlan made magic main maintain major
 make makes making malformed man manage managed manager mandatory manifest manifests manner many map mapped
 mapping mappings mask masked maskedpaths masquerade master match matched matches matching max maximum may mean
 media mediatype meet member memory memswap merge merged message messages meta metadata method metric metrics mib
@@ -86,19 +88,21 @@ mounted mounting mountpoint mounts move moved moving mtu multi multiple must mut
 namespaced namespaces near necessary need needed needs neither nested net netfilter netlink netmask netns
 network networking networkready networks never new newer next nf nft nftables nil no node nodes non none nor
 normal nosuchimage not notation note nothing notice notification notify notready now nri ns null number numbers
-numeric nvidia object objects obsolete obtain obtained occur occurred oci of off offset oid ok old older omitted
-on once one ongoing only onto oom oomkilled open opencontainers opened opening opens operation operations option
+numeric nvidia o object objects obsolete obtain obtained occur occurred occurs oci of off offset oid ok old older
+omitted
+on once one ongoing only onto oom oomkilled open opencontainers opened opening opens operation operations opt option
 optional options opts or order org original originate orphan orphaned os other otherwise our out outbound
 outdated output outside over overflow overlap overlapping overlay overlayfs overlays overloaded overridden
 override oversized own owned owner ownership pack package packet page pages pair panic panicked parallel param
-parameter parameters parent parse parsed parser parsing part partial partially parts pass passed password path
+parameter parameters parent parse parsed parser parsing part partial partially parts pass passed passwd password path
 paths pattern pause paused payload peer pending per perform performed perm permanent permanently permission
 permissions permitted persist persistent phase pick pid pidfd pidfile pids ping pinned pipe pipes pivot pkg
 place plain platform platforms please plugin plugins pod podman pods podsandbox point pointer policies policy
 poll pool port portforward portmap ports position positive possible post potential precondition preempted prefix
 prepare prepared preparing presence present preserve prevent preventing previous previously primary printing
 priority private privilege privileged privileges probably probe problem problems proc procedure proceed process
-processed processes processing produced profile program progress prohibited promiscuous promote proper properly
+processed processes processing produced profile program progress prohibited promiscuous promote propagation proper
+properly
 properties property protected proto protocol provide provided provider providing proxy prune pseudo ptmx ptp
 ptrace pty public publish pull pulled puller pulling pulls purge push put qemu qos quantity quay query queue
 queued queues quit quota quotas race random range rapid rate rather raw rdma reach reachable reached read
@@ -109,14 +113,14 @@ register registered registration registries registry regular reject rejected rel
 released releasing reload remain remaining remains remote remount removal remove removed removes removing rename
 renamed renew reopen reopened reopening repeated replace replaced replacing replica reply repo report reported
 repositories repository request requested requesting requests require required requirement requirements requires
-reread reserve reserved reset resize resized resolution resolv resolve resolved resolver resolving resource
+reread reserve reserved reserving reset resize resized resolution resolv resolve resolved resolver resolving resource
 resources respond responded response responses rest restart restarted restarting restore restored restoring
 restrict restricted result results resume resumed resync retained retried retries retrieve retrieved retrieving
 retry retrying return returned returning returns reuse revision rlimit rlimits rm rmdir role roll rollback root
 rootfs rootfstype rootless rotate rotated rotation round route router routes routing rpc rule rules run runc
 runcv running runs runsc runtime runtimeclass runtimeready runtimes safe same sandbox sandboxed sandboxer
 sandboxes save saved saving schedule scheduled schema scheme scope score scratch script scripts search seccomp
-second secondary seconds secret section secure security see seek seem seen segmentation selection self selinux
+second secondary seconds secret section secure security see seek seeker seem seen segmentation selection self selinux
 semaphore send sending sends sent separate sequence serial serialize serve served server servers service
 services session set setgid setgroups sethostname setns sets setting settings setuid setup several severity
 sha256 sha512 shadow share shared shares sharing shell shim shims shm short should show shut shutdown shutting
@@ -124,7 +128,7 @@ side sigint sigkill sign signal signaled signals signature signed sigquit sigter
 size sizes skip skipped skipping slave sleep slice slow small smaller snapshot snapshots snapshotter
 snapshotters snat so sock socket sockets soft some something soon source sources space span spawn spawning spec
 special specific specification specified specify split squash stack stage staging stale standard start started
-starterror starting starts startup stat state stateful states static statistics stats status stderr stdin stdio
+starterror starting starts startup stat state stateful states statfs static statistics stats status stderr stdin stdio
 stdout step still stop stopcontainer stopped stopping stops storage store stored storing stream streaming
 streams strict string stuck sub subdirectory subject subnet subpath subpaths subprocess subreaper subscribe
 subscriber subscription subsystem succeed succeeded success successful successfully such sufficient suffix
@@ -132,24 +136,26 @@ supervise supplied support supported supports suspended svc swap swapped swappin
 synchronize syntax sys syscall sysctl sysctls sysfs system systemd table tag tags take taken taking tap tar
 target targets task tasks tcp tcp4 tcp6 tear teardown tears tell temp template temporarily temporary terminal
 terminate terminated terminating termination test text tgz than that the their them then there therefore these
-they thin this thread threads threshold throttled throttling through time timed timely timeout timeouts timer
-times timestamp tls tmp tmpfs to token tokens too took tool tools toomanyrequests top topology total touch trace
+they thin this thread threaded threads threshold throttled throttling through time timed timely timeout timeouts timer
+times timestamp timing tls tmp tmpfs to token tokens too took tool tools toomanyrequests top topology total touch trace
 track tracked trailer trailers transaction transfer transferred transient translate transport trap tree tried
 trigger triggered true truncated trusted try trying ttrpc tty tun tunnel turn two type typed types typeurl udp
 udp4 udp6 uid uids umask umount unable unauthenticated unauthorized unavailable unbound unchanged uncompressed
 undefined under undo unexpected unexpectedly unhealthy unified unimplemented uninitialized union unique unit
 units unix unknown unless unlink unlock unmanaged unmarshal unmarshaling unmarshalling unmasked unmount
-unmounted unmounting unpack unpacked unpacker unpacking unprivileged unreachable unready unrecognised
+unmounted unmounting unpack unpacked unpacker unpacking unprivileged unqualified unreachable unready unrecognised
 unrecognized unregister unrelated unresolved unresponsive unsafe unset unshare unspecific unspecified unstable
-unstructured unsupported untar until untrusted unused unwanted up update updated updates updating upgrade upload
+unstructured unsupported untar until untrusted unused unwanted up update updated updates updating upgrade upgrading
+upload
 upper upperdir upstream uri url urls us usage use used useful user userdata username userns users uses using usr
 utf util uts uuid v1 v1alpha2 v2 valid validate validated validating validation validator value values var
-variable variables variant verification verified verifier verify verifying version versions very veth via victim
+variable variables variant verification verified verifier verify verifying versa version versions very veth via vice
+victim
 view violated violation virtiofs virtual visible vm vmm vnd volume volumes wait waited waiter waiting waitpid
 waits want wanted wants warm warning warnings was wasn watch watchdog watcher watching way we weight well were
 what when where whether which while whiteout who whole whose why wide will window windows wire with within
 without word work workdir worker workers working workload would wouldn wrap wrapped wrapper writable write
-writer writes writing written wrong wrongly www x509 xattr xattrs xz yaml yes yet you your zero zombie zone zstd
+writer writes writing written wrong wrongly www x509 xattr xattrs xtables xz yaml yes yet you your zero zombie zone zstd
 ";
 
 #[cfg(test)]

@@ -66,6 +66,18 @@ impl InFlightView for InFlight {
             }
         }
     }
+
+    fn for_each_stuck(&self, f: &mut dyn FnMut(Method, usize)) {
+        let mut stuck = [0; Method::COUNT];
+        for (_, call) in &*self.lock() {
+            stuck[call.method.index()] += usize::from(call.share_used() > 0);
+        }
+        for method in Method::ALL {
+            if stuck[method.index()] > 0 {
+                f(method, stuck[method.index()]);
+            }
+        }
+    }
 }
 
 /// A call's place in the table.

@@ -234,7 +234,7 @@ impl Keeper {
 
 /// Reads the journal. Blocks.
 fn replay(place: &Place, stories: &Stories) -> Replayed {
-    let (replayed, result) = journal::replay(place, &mut |take| take(&mut stories.book()));
+    let (replayed, result) = journal::replay(place, &stories.book);
     if let Err(error) = result {
         tracing::warn!(
             event = "story.journal",

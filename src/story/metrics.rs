@@ -163,6 +163,31 @@ fn compute(registry: &Registry, stories: &Arc<Stories>) -> Result<(), RegistryEr
     })
 }
 
+/// Shows every metric of this module once.
+#[cfg(test)]
+pub(crate) fn populate(registry: &Registry) {
+    use super::script::{at, pod};
+    let settings = crate::config::Config::with_upstream("/nowhere".into()).story;
+    let stories = Arc::new(Stories::new(&settings, Arc::default()));
+    let metrics = StoryMetrics::new(registry, &stories).expect("once");
+    let (up, open) = (pod("up"), pod("open"));
+    let mut book = stories.book();
+    for call in [
+        up.run(0, 10),
+        up.create(("app", 0), 10, 10),
+        up.start(("app", 0), 20, 10),
+        up.stop(60_000, 2000),
+        open.run(80_000, 10),
+    ] {
+        book.tick(call.began, &[]);
+        book.apply(call);
+    }
+    book.tick(at(79_000), &[]);
+    for number in book.take_closed() {
+        metrics.closed(book.get(number).expect("remembered"), None);
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

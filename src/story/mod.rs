@@ -15,12 +15,13 @@
 mod book;
 mod cause;
 pub mod chronicle;
-mod journal;
-pub mod keeper;
-mod metrics;
-
+pub mod doing;
 #[cfg(test)]
 pub(crate) mod examples;
+mod journal;
+pub mod keeper;
+pub(crate) mod metrics;
+pub mod rates;
 pub mod receiver;
 pub mod record;
 pub mod recorder;

@@ -64,7 +64,7 @@ pub struct Record {
     /// The trace of its episode.
     pub episode: Option<episode::Ids>,
     /// The largest share of its deadline that was reported while it ran, in percent; 0 if none.
-    pub share_used: u8,
+    pub share_used: u32,
 }
 
 /// The spans of a call.

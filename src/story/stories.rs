@@ -18,7 +18,7 @@ use crate::cri::episode::{Kind, is_told};
 /// thread.
 #[derive(Debug)]
 pub struct Stories {
-    book: Mutex<Book>,
+    pub(super) book: Mutex<Book>,
     sightings: Arc<Sightings>,
 }
 

@@ -205,7 +205,7 @@ pub struct Running {
     pub deadline_left_ms: Option<i64>,
     /// The largest share of its deadline that was reported because it was used up, in percent; 0 while all is well.
     #[serde(default)]
-    pub stuck_percent: u8,
+    pub stuck_percent: u32,
     /// Where it went.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub backend: Option<String>,

@@ -36,11 +36,15 @@ pub enum Loss {
     PassedQueueFull,
     /// A span of the runtime that was to be passed on, because the collector refused it or could not be reached.
     PassedFailed,
+    /// A dump of the flight recorder, because others were still being written.
+    DumpQueueFull,
+    /// A dump of the flight recorder that could not be written.
+    DumpFailed,
 }
 
 impl Loss {
     /// Every value.
-    pub const ALL: [Loss; 12] = [
+    pub const ALL: [Loss; 14] = [
         Loss::SpanQueueFull,
         Loss::SpanExportFailed,
         Loss::SpanShutdown,
@@ -53,6 +57,8 @@ impl Loss {
         Loss::SightingsFull,
         Loss::PassedQueueFull,
         Loss::PassedFailed,
+        Loss::DumpQueueFull,
+        Loss::DumpFailed,
     ];
 
     /// The labels `signal` and `reason`.
@@ -70,6 +76,8 @@ impl Loss {
             Self::SightingsFull => ["sighting", "queue_full"],
             Self::PassedQueueFull => ["passed_span", "queue_full"],
             Self::PassedFailed => ["passed_span", "export_failed"],
+            Self::DumpQueueFull => ["dump", "queue_full"],
+            Self::DumpFailed => ["dump", "write_failed"],
         }
     }
 }

@@ -302,7 +302,9 @@ catalogue! {
     RPC_OLDEST_IN_FLIGHT = Metric::gauge("rpc_oldest_in_flight_seconds", Unit::Seconds, &[METHOD],
         "Age of the oldest call in flight; absent when there is none.");
     RPC_STUCK = Metric::counter("rpc_stuck_total", &[METHOD],
-        "Calls that passed half of their deadline, or 60 seconds if they have none.");
+        "Calls that passed half of their deadline, or of what is allowed to a call without one: 10 seconds to polls, 2 minutes to ExecSync, 5 to PullImage, 1 to others.");
+    RPC_STUCK_IN_FLIGHT = Metric::gauge("rpc_stuck_in_flight", Unit::Count, &[METHOD],
+        "Calls in flight that passed half of their deadline, or of what is allowed to a call without one; absent when there is none.");
     RPC_RESPONSE_BYTES = Metric::histogram("rpc_response_bytes", Unit::Bytes, &[METHOD], SIZE_BUCKETS,
         "Size of complete answers to List and Stream calls, gRPC frame headers included; the kubelet refuses more than 16 MiB.");
 
@@ -362,8 +364,8 @@ catalogue! {
     TELEMETRY_SPANS = Metric::counter("telemetry_spans_total", &[fixed("decision", &["exported", "failed", "dropped"])],
         "Finished spans by what became of them: taken by the collector, refused or unreachable, never sent.");
     TELEMETRY_DROPPED = Metric::counter("telemetry_dropped_total",
-        &[fixed("signal", &["span", "log", "story", "sighting", "passed_span"]), fixed("reason", &["queue_full", "export_failed", "shutdown", "rate_limited", "journal_queue_full", "journal_failed", "journal_damaged"])],
-        "What was lost, and why: spans, log lines, calls of the stories of pods and lines of their journal, sightings, spans of the runtime that were to be passed on.");
+        &[fixed("signal", &["span", "log", "story", "sighting", "passed_span", "dump"]), fixed("reason", &["queue_full", "export_failed", "shutdown", "rate_limited", "journal_queue_full", "journal_failed", "journal_damaged", "write_failed"])],
+        "What was lost, and why: spans, log lines, calls of the stories of pods and lines of their journal, sightings, spans of the runtime that were to be passed on, dumps.");
     BUILD_INFO = Metric::gauge("build_info", Unit::Flag,
         &[one("version", "version of the program"), one("commit", "commit it was built from, or `unknown`")],
         "The program that runs; always 1.");

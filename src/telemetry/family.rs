@@ -3,7 +3,7 @@
 use std::sync::{Arc, OnceLock};
 
 use opentelemetry::trace::TraceId;
-use prometheus::core::{Collector, MetricVec, MetricVecBuilder};
+use prometheus::core::{Collector, Metric, MetricVec, MetricVecBuilder};
 use prometheus::{HistogramVec, IntCounterVec, IntGaugeVec};
 
 use super::exemplars::Exemplars;
@@ -87,7 +87,36 @@ impl<V: Vector, const N: usize> Family<V, N> {
     }
 }
 
+/// What a histogram has observed so far.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Observed {
+    /// Observations up to each bound, those below included; the bounds are those of the catalogue.
+    pub up_to: Vec<u64>,
+    /// All observations.
+    pub count: u64,
+}
+
 impl<const N: usize> Histograms<N> {
+    /// Reads every series that was used, with the positions of its label values. Takes a while: not for the request path.
+    pub fn read(&self, mut f: impl FnMut([usize; N], Observed)) {
+        for (slot, series) in self.slots.iter().enumerate() {
+            let Some(series) = series.get() else { continue };
+            let (mut index, mut rest) = ([0; N], slot);
+            for (place, values) in index.iter_mut().zip(&self.values).rev() {
+                *place = rest % values.len();
+                rest /= values.len();
+            }
+            let sample = series.metric();
+            let histogram = sample.get_histogram();
+            let buckets = histogram.get_bucket().iter();
+            let observed = Observed {
+                up_to: buckets.map(|b| b.cumulative_count()).collect(),
+                count: histogram.get_sample_count(),
+            };
+            f(index, observed);
+        }
+    }
+
     /// Keeps exemplars of what is observed from now on.
     pub(super) fn keep_exemplars(&mut self, exemplars: Arc<Exemplars>) {
         self.exemplars = Some(exemplars);
@@ -108,7 +137,7 @@ impl<const N: usize> Histograms<N> {
 
 #[cfg(test)]
 mod tests {
-    use prometheus::Opts;
+    use prometheus::{HistogramOpts, Opts};
 
     use super::*;
 
@@ -140,5 +169,22 @@ mod tests {
         let family: Family<_, 0> = Family::new(vector, []);
         family.at([]).expect("the one").set(7);
         assert_eq!(family.at([]).expect("the one").get(), 7);
+    }
+
+    #[test]
+    fn histograms_are_read_where_they_were_used() {
+        let opts = HistogramOpts::new("x", "x").buckets(vec![1.0, 2.0]);
+        let vector = HistogramVec::new(opts, &["a", "b"]).expect("vector");
+        let family = Family::new(vector, [list(&["1", "2", "3"]), list(&["x", "y"])]);
+        for value in [0.5, 1.5, 1.5, 9.0] {
+            family.at([2, 0]).expect("in range").observe(value);
+        }
+        let mut read = Vec::new();
+        family.read(|index, observed| read.push((index, observed)));
+        let observed = Observed {
+            up_to: vec![1, 3],
+            count: 4,
+        };
+        assert_eq!(read, [([2, 0], observed)]);
     }
 }

@@ -28,7 +28,8 @@ impl ConfigHash {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = hash.to_owned();
     }
 
-    fn get(&self) -> String {
+    /// That hash.
+    pub fn get(&self) -> String {
         self.0
             .lock()
             .unwrap_or_else(PoisonError::into_inner)

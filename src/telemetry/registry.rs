@@ -72,9 +72,9 @@ impl BackendLabels {
 
 /// The values of the label `runtime_handler`.
 fn handlers<'a>(names: impl IntoIterator<Item = &'a str>) -> Arc<[Box<str>]> {
-    let mut values = vec![Box::from(DEFAULT_HANDLER)];
+    let mut values: Vec<Box<str>> = vec![DEFAULT_HANDLER.into()];
     for name in names {
-        if name != OTHER_HANDLERS && values.iter().all(|v: &Box<str>| **v != *name) {
+        if name != OTHER_HANDLERS && !values.contains(&Box::from(name)) {
             values.push(name.into());
         }
     }

@@ -15,7 +15,7 @@ use crate::cri::method::Class;
 use crate::cri::trace::{Joining, Share};
 
 /// Share of its deadline, in percent, from which on a call counts as stuck.
-pub const STUCK: u8 = 50;
+pub const STUCK: u32 = 50;
 
 /// The table.
 #[derive(Clone, Debug, PartialEq)]

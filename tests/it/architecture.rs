@@ -49,6 +49,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
             "watchdog",
             "story",
             "telemetry",
+            "config",
             "cri",
         ],
     ),

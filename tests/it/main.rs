@@ -16,6 +16,7 @@ mod otlp;
 mod pages;
 mod prometheus;
 mod receiver;
+mod recorder;
 mod sampler;
 mod service_manager;
 mod story;

@@ -239,3 +239,41 @@ fn long_texts_are_cut_at_a_character() {
     assert!(got.len() <= MAX_MESSAGE && got.len() > MAX_MESSAGE - 20);
     assert!(own_text(&"ü".repeat(5000)).len() <= MAX_MESSAGE);
 }
+
+/// What runtimes, plugins and registries say when a pod does not start. A cause that is hidden is no cause.
+#[test]
+fn usual_causes_stay_readable() {
+    for text in [
+        "failed to reserve sandbox name: name is reserved",
+        "Kubelet may be retrying requests that are timing out in CRI-O due to system load. Currently at stage container \
+         runtime creation: context deadline exceeded: error reserving ctr name",
+        "failed to setup network for sandbox: plugin type=\"calico\" failed (add): error getting ClusterInformation: \
+         connection is unauthorized: Unauthorized",
+        "failed to resolve reference: pull access denied, repository does not exist or may require authorization: \
+         server message: insufficient_scope: authorization failed",
+        "dial tcp: lookup: no such host",
+        "dial tcp: i/o timeout",
+        "x509: certificate signed by unknown authority",
+        "tls: handshake failure",
+        "OCI runtime create failed: runc create failed: unable to start container process: exec: executable file not \
+         found in $PATH: unknown",
+        "cannot enter cgroupv2 with domain controllers -- it is in threaded mode",
+        "container init was OOM-killed (memory limit too low?)",
+        "toomanyrequests: You have reached your pull rate limit. You may increase the limit by authenticating and \
+         upgrading",
+        "unexpected status from HEAD request: 503 Service Unavailable",
+        "failed to find plugin \"bridge\" in path [/opt/cni/bin]",
+        "no available IP addresses; no IP addresses available in range set",
+        "failed to copy: httpReadSeeker: failed open: unexpected EOF",
+        "write: no space left on device",
+        "etcdserver: request timed out",
+        "Another process is using the xtables lock",
+        "short-name resolution: did not resolve to an alias and no unqualified-search registries are defined",
+        "chdir to cwd set in config.json failed: not a directory",
+        "no matching entries in passwd file",
+        "unknown FS magic on netns",
+    ] {
+        let text = text.to_owned();
+        assert!(!shown(&text).contains(HIDDEN), "{}", shown(&text));
+    }
+}

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use tracing::Level;
 
+use super::Stuck;
 use crate::cri::call::{ContainerIdentity, PodIdentity};
 use crate::cri::method::Class;
 use crate::cri::outcome::{Code, Ending, code_name, is_server_fault};
@@ -56,12 +57,14 @@ pub(super) fn end(call: &Call, outcome: &Outcome, slow: bool) {
         event!(level, "rpc.cancelled", call, "the caller left", {
             code = code_name(outcome.code),
             duration_ms = millis(outcome.elapsed),
+            stuck = was_stuck(call),
         });
         return;
     }
     event!(level, "rpc.end", call, "call ended", {
         code = code_name(outcome.code),
         duration_ms = millis(outcome.elapsed),
+        stuck = was_stuck(call),
         err.type = (outcome.code != Code::Ok).then(|| code_name(outcome.code)),
         err.source = (outcome.code != Code::Ok).then(|| outcome.source.name()),
         err.msg = outcome.message.as_deref().map(|m| cut(m, MESSAGE)),
@@ -69,12 +72,18 @@ pub(super) fn end(call: &Call, outcome: &Outcome, slow: bool) {
 }
 
 /// The line of a call that has been under way for long.
-pub(super) fn stuck(call: &Call, percent: u32) {
+pub(super) fn stuck(call: &Call, stuck: &Stuck) {
     event!(Level::WARN, "rpc.stuck", call, "call takes long", {
         duration_ms = millis(call.age()),
-        percent,
+        percent = stuck.percent,
         phase = call.phase().name(),
+        doing = stuck.doing.as_deref(),
     });
+}
+
+/// The last share of its deadline that was told while it ran, in percent.
+fn was_stuck(call: &Call) -> Option<u32> {
+    Some(call.share_used()).filter(|percent| *percent > 0)
 }
 
 /// Polls come several times a second and are told only when something is the matter. A watch ends because its caller

@@ -16,9 +16,12 @@ use crate::telemetry::registry::{BackendLabels, Registry, RegistryError};
 pub trait InFlightView: Send + Sync {
     /// Calls `f` once for each method that has a call in flight, with the age of the oldest.
     fn for_each_oldest(&self, f: &mut dyn FnMut(Method, Duration));
+
+    /// Calls `f` once for each method that has a call in flight that was reported as stuck, with their number.
+    fn for_each_stuck(&self, f: &mut dyn FnMut(Method, usize));
 }
 
-/// Shows the age of the oldest call of each method.
+/// Shows the age of the oldest call of each method, and how many are stuck.
 ///
 /// # Errors
 /// If it is registered already.
@@ -26,6 +29,10 @@ pub fn watch_in_flight(
     registry: &Registry,
     view: Arc<dyn InFlightView>,
 ) -> Result<(), RegistryError> {
+    let stuck = Arc::clone(&view);
+    registry.computed(&catalogue::RPC_STUCK_IN_FLIGHT, move |out| {
+        stuck.for_each_stuck(&mut |method, n| out.put(&[method.name()], n as f64));
+    })?;
     registry.computed(&catalogue::RPC_OLDEST_IN_FLIGHT, move |out| {
         view.for_each_oldest(&mut |method, age| out.put(&[method.name()], age.as_secs_f64()));
     })
@@ -34,7 +41,8 @@ pub fn watch_in_flight(
 /// Handles of every metric of a call.
 #[derive(Debug)]
 pub(super) struct RpcMetrics {
-    duration: Histograms<2>,
+    /// Also read for pages.
+    pub(super) duration: Arc<Histograms<2>>,
     total: Counters<3>,
     in_flight: Gauges<1>,
     stuck: Counters<1>,
@@ -48,7 +56,7 @@ pub(super) struct RpcMetrics {
 impl RpcMetrics {
     pub(super) fn new(registry: &Registry) -> Result<Self, RegistryError> {
         Ok(Self {
-            duration: registry.histograms(&catalogue::RPC_DURATION)?,
+            duration: Arc::new(registry.histograms(&catalogue::RPC_DURATION)?),
             total: registry.counters(&catalogue::RPC_TOTAL)?,
             in_flight: registry.gauges(&catalogue::RPC_IN_FLIGHT)?,
             stuck: registry.counters(&catalogue::RPC_STUCK)?,

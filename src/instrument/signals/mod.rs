@@ -5,6 +5,8 @@ mod log;
 mod metrics;
 mod span;
 
+use std::sync::Arc;
+
 use http::HeaderMap;
 use opentelemetry::trace::TraceId;
 
@@ -18,10 +20,22 @@ use crate::cri::method::Class;
 use crate::cri::outcome::Ending;
 use crate::cri::{Call, Method, Outcome};
 use crate::story::Chronicle;
+use crate::telemetry::family::Histograms;
 use crate::telemetry::otlp::SpanSink;
 use crate::telemetry::propagation;
 use crate::telemetry::registry::{Registry, RegistryError};
 use crate::telemetry::sampling::{Live, STUCK};
+
+/// A report of a call that takes long.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Stuck {
+    /// The share of its deadline that it has used, in percent.
+    pub percent: u32,
+    /// Whether it is the first report of this call.
+    pub is_first: bool,
+    /// What the runtime is doing for it.
+    pub doing: Option<String>,
+}
 
 /// Turns calls into signals. Shared by all connections.
 #[derive(Debug)]
@@ -55,6 +69,11 @@ impl Signals {
         })
     }
 
+    /// The durations of calls by method and outcome, for those who read them.
+    pub fn durations(&self) -> Arc<Histograms<2>> {
+        Arc::clone(&self.metrics.duration)
+    }
+
     /// Takes over new sampling settings.
     pub fn set_sampling(&self, sampling: &Sampling) {
         self.sampling.set(sampling);
@@ -65,13 +84,12 @@ impl Signals {
         self.sampling.clone()
     }
 
-    /// A call in flight has used up this share of its deadline (or of the 60 seconds that stand for one); to be told
-    /// at 50, and again whenever it is worth a line.
-    pub fn stuck(&self, call: &Call, percent: u32) {
-        if percent == u32::from(STUCK) {
+    /// A call in flight has used up a share of its deadline, or of what stands for one, that is worth a line.
+    pub fn stuck(&self, call: &Call, stuck: &Stuck) {
+        if stuck.is_first {
             self.metrics.stuck(call);
         }
-        log::stuck(call, percent);
+        log::stuck(call, stuck);
     }
 }
 

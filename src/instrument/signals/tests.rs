@@ -1,6 +1,7 @@
 //! What a call looks like in metrics and log lines.
 
 mod spans;
+mod stuck;
 
 use std::collections::BTreeSet;
 use std::io::Write as _;
@@ -130,6 +131,10 @@ impl InFlightView for Oldest {
     fn for_each_oldest(&self, f: &mut dyn FnMut(Method, Duration)) {
         f(Method::PullImage, Duration::from_millis(1500));
     }
+
+    fn for_each_stuck(&self, f: &mut dyn FnMut(Method, usize)) {
+        f(Method::PullImage, 2);
+    }
 }
 
 /// A registry in which every metric has a series.
@@ -143,7 +148,7 @@ fn populated() -> Registry {
                 signals.begin(&call);
                 call.backend_begins();
                 call.backend_ends();
-                signals.stuck(&call, 50);
+                signals.stuck(&call, &stuck::report(50));
                 signals.end(&call, &outcome(ending, code, Duration::from_millis(1)));
             }
         }
@@ -169,6 +174,7 @@ fn populated() -> Registry {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .build()
         .expect("runtime");
+    crate::story::metrics::populate(&registry);
     process::register(&registry, config, vec![runtime.handle().clone()]).expect("once");
     registry
 }
@@ -361,28 +367,6 @@ fn a_call_to_several_backends_has_their_common_label() {
         &text(&registry),
         "criscope_route_decisions_total{backend=\"_ALL\",reason=\"all\"} 1",
     );
-}
-
-#[test]
-fn a_stuck_call_counts_once_and_is_told_each_time() {
-    let registry = registry();
-    let signals = signals(&registry);
-    let written = logged("info", LogFormat::Json, |_| {
-        let call = full(Method::RunPodSandbox);
-        for percent in [50, 90, 100] {
-            signals.stuck(&call, percent);
-        }
-    });
-    assert_line(
-        &text(&registry),
-        "criscope_rpc_stuck_total{method=\"RunPodSandbox\"} 1",
-    );
-    let lines = written.objects();
-    let percents: Vec<_> = lines.iter().map(|l| l["percent"].clone()).collect();
-    assert_eq!(percents, [50, 90, 100]);
-    assert_eq!(lines[0]["event"], "rpc.stuck");
-    assert_eq!(lines[0]["level"], "warn");
-    assert_eq!(lines[0]["phase"], "reading");
 }
 
 #[test]

@@ -99,7 +99,7 @@ impl<'a> Tries<'a> {
     /// What was seen of the work, to be appended.
     fn work(&self) -> String {
         let calls = work::calls_of(self.episode, &self.last.method);
-        work::most(calls).map_or_else(String::new, |work| format!("; {work}"))
+        work::most(&calls).map_or_else(String::new, |work| format!("; {work}"))
     }
 
     fn late(&self, first: &Call, late: usize, reserved: usize) -> String {
@@ -209,7 +209,7 @@ fn plugin(call: &Call) -> Option<String> {
         (!name.is_empty()).then_some(name)
     });
     named.or_else(|| {
-        let worker = work::longest("cni", std::iter::once(call))?;
+        let worker = work::longest("cni", &std::iter::once(call))?;
         Some(worker.name.to_owned())
     })
 }

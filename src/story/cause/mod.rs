@@ -55,7 +55,7 @@ fn waits(episode: &Episode, call: &Call) -> String {
     }
     let done = match work::at_work(call) {
         Some(work) => Some(format!("now in {work}")),
-        None => work::most(std::iter::once(call)).map(|work| format!("so far {work}")),
+        None => work::most(&std::iter::once(call)).map(|work| format!("so far {work}")),
     };
     if let Some(done) = done {
         text += &format!("; {done}");

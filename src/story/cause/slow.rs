@@ -57,7 +57,7 @@ fn share(ms: f64, episode: &Episode) -> String {
 }
 
 fn network(episode: &Episode, ms: f64) -> String {
-    let Some(worker) = work::longest("cni", episode.calls.iter()) else {
+    let Some(worker) = work::longest("cni", &episode.calls.iter()) else {
         return format!("network: {}", share(ms, episode));
     };
     let during = subject(worker.call);
@@ -109,7 +109,7 @@ fn within(episode: &Episode, method: &str, ms: f64) -> String {
     };
     let during = subject(longest);
     for what in ["oci", "runtime"] {
-        if let Some(worker) = work::longest(what, calls.clone()).filter(counts) {
+        if let Some(worker) = work::longest(what, &calls).filter(counts) {
             let share = share(worker.ms.min(ms));
             return format!("{share} in {}, during {during}", worker.phrase(what));
         }

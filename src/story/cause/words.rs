@@ -16,8 +16,8 @@ pub(super) fn about(ms: f64) -> String {
     let seconds = (ms / 1000.0).round() as u64;
     match seconds {
         0 => format!("{ms:.0} ms"),
-        1..=99 if seconds != 60 => format!("{seconds} s"),
-        ..3600 => with_rest(seconds, 60, ["m", "s"]),
+        1..=59 | 61..=99 => format!("{seconds} s"),
+        60 | 100..3600 => with_rest(seconds, 60, ["m", "s"]),
         _ => with_rest(seconds / 60, 60, ["h", "m"]),
     }
 }

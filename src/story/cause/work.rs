@@ -17,7 +17,7 @@ pub(super) struct Worker<'a> {
 /// The longest worker of this kind (`cni`, `oci`, `runtime`) for these calls.
 pub(super) fn longest<'a>(
     what: &str,
-    calls: impl Iterator<Item = &'a Call> + Clone,
+    calls: &(impl Iterator<Item = &'a Call> + Clone),
 ) -> Option<Worker<'a>> {
     let details = || {
         let calls = calls.clone();
@@ -77,10 +77,10 @@ impl Worker<'_> {
 const KINDS: [&str; 3] = ["cni", "oci", "runtime"];
 
 /// `9.5 s in the CNI plugin slow`, for the kind of work that took longest in these calls.
-pub(super) fn most<'a>(calls: impl Iterator<Item = &'a Call> + Clone) -> Option<String> {
+pub(super) fn most<'a>(calls: &(impl Iterator<Item = &'a Call> + Clone)) -> Option<String> {
     let workers = KINDS
         .iter()
-        .filter_map(|what| Some((*what, longest(what, calls.clone())?)));
+        .filter_map(|what| Some((*what, longest(what, calls)?)));
     // Of two that took the same time the first says more.
     let most = workers.reduce(|a, b| if b.1.ms > a.1.ms { b } else { a });
     let (what, worker) = most?;
@@ -99,7 +99,7 @@ pub(super) fn at_work(call: &Call) -> Option<String> {
             d.what == *what && *what != "runtime" && d.offset_ms + d.duration_ms >= now - NOW
         })?;
         let own = std::iter::once(call);
-        let worker = longest(what, own)?;
+        let worker = longest(what, &own)?;
         let name = &detail.name;
         let worker = Worker {
             name,

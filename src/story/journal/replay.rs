@@ -3,6 +3,7 @@
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read};
 use std::path::Path;
+use std::sync::{Mutex, PoisonError};
 
 use super::line::ClosedLine;
 use super::{Line, Place};
@@ -25,18 +26,15 @@ pub(in crate::story) struct Replayed {
     pub(in crate::story) last: u64,
 }
 
-/// Takes both files in. `with` is called for each line with what takes it, so that a reader can come between.
+/// Takes both files in. The book is locked for one line at a time, so that a reader can come between.
 ///
 /// # Errors
 /// If a file is there and cannot be read; what was read before is kept.
-pub(in crate::story) fn replay(
-    place: &Place,
-    with: &mut dyn FnMut(&mut dyn FnMut(&mut Book)),
-) -> (Replayed, io::Result<()>) {
+pub(in crate::story) fn replay(place: &Place, book: &Mutex<Book>) -> (Replayed, io::Result<()>) {
     let mut replayed = Replayed::default();
     let mut result = Ok(());
     for file in [place.older(), place.newer()] {
-        if let Err(error) = read(&file, place.max_bytes, &mut replayed, with) {
+        if let Err(error) = read(&file, place.max_bytes, &mut replayed, book) {
             result = Err(error);
         }
     }
@@ -47,7 +45,7 @@ fn read(
     path: &Path,
     max_bytes: u64,
     replayed: &mut Replayed,
-    with: &mut dyn FnMut(&mut dyn FnMut(&mut Book)),
+    book: &Mutex<Book>,
 ) -> io::Result<()> {
     let file = match File::open(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
@@ -68,7 +66,7 @@ fn read(
         }
         let understood = serde_json::from_slice::<Line<'_>>(text)
             .ok()
-            .and_then(|line| replayed.take_in(&line, with));
+            .and_then(|line| replayed.take_in(&line, book));
         match understood {
             Some(()) => replayed.lines += 1,
             None => replayed.damaged += 1,
@@ -77,27 +75,22 @@ fn read(
 }
 
 impl Replayed {
-    fn take_in(
-        &mut self,
-        line: &Line<'_>,
-        with: &mut dyn FnMut(&mut dyn FnMut(&mut Book)),
-    ) -> Option<()> {
+    fn take_in(&mut self, line: &Line<'_>, book: &Mutex<Book>) -> Option<()> {
+        let book = || book.lock().unwrap_or_else(PoisonError::into_inner);
         match line {
             Line::Call(call) => {
                 let call = call.told()?;
                 self.last = self.last.max(call.ends());
-                with(&mut |book| self.call(book, call.clone()));
+                self.call(&mut book(), call);
             }
             Line::Exit(exit) => {
                 let (pod, id, ended) = exit.ended()?;
                 self.last = self.last.max(ended.at);
-                with(&mut |book| {
-                    book.note_exit(&pod, id, ended.clone());
-                });
+                book().note_exit(&pod, id, ended);
             }
             Line::Closed(closed) => {
                 self.last = self.last.max(closed.at);
-                with(&mut |book| self.closed(book, closed));
+                self.closed(&mut book(), closed);
             }
         }
         Some(())

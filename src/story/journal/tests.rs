@@ -1,6 +1,8 @@
+//! What is read again after an end of any kind.
+
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use tempfile::TempDir;
 
@@ -52,10 +54,10 @@ impl Dir {
     }
 
     fn replay(&self) -> (Book, Replayed) {
-        let mut book = book();
-        let (replayed, result) = replay(&self.place, &mut |take| take(&mut book));
+        let book = Mutex::new(book());
+        let (replayed, result) = replay(&self.place, &book);
         result.expect("readable");
-        (book, replayed)
+        (book.into_inner().expect("no panic"), replayed)
     }
 }
 
@@ -243,7 +245,7 @@ fn a_directory_that_cannot_be_made_costs_lines_only() {
     fs::write(&state.place.dir, "a file").expect("write");
     state.write(&lines(&calls()));
     assert_eq!(state.accounts.losses(Loss::JournalFailed), 5);
-    let (replayed, result) = replay(&state.place, &mut |_| ());
+    let (replayed, result) = replay(&state.place, &Mutex::new(book()));
     assert_eq!(replayed, Replayed::default());
     assert!(result.is_err());
 }

@@ -1,3 +1,5 @@
+//! The keeper at work, on a clock that the tests turn.
+
 use std::path::Path;
 use std::sync::Mutex;
 

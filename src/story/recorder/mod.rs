@@ -1,9 +1,26 @@
 //! The flight recorder: the last calls that ended, without payloads, in two rings. Polls come several times a second and
 //! have a ring of their own, so that they never push out what matters.
+//!
+//! | module | what |
+//! |---|---|
+//! | `ring` | where the request path writes: in place, under a lock that nobody holds for long |
+//! | [`row`] | one call as it is shown in a dump and on pages |
+//! | [`dump`] | everything that is remembered, as JSON |
+//! | [`perfetto`] | the same as a trace file for ui.perfetto.dev and chrome://tracing |
+//! | [`dumps`] | when a dump is written, where, and how many are kept |
 
-use std::collections::VecDeque;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+pub mod dump;
+pub mod dumps;
+mod files;
+pub mod perfetto;
+mod ring;
+pub mod row;
+mod select;
+mod when;
 
+pub use self::dumps::Dumps;
+
+use self::ring::Ring;
 use super::Record;
 
 /// The last calls that ended.
@@ -13,8 +30,19 @@ pub struct Recorder {
     polls: Ring,
 }
 
+/// A copy of what is remembered; within each list the calls stand in the order in which they ended.
+#[derive(Clone, Debug, Default)]
+pub struct Memory {
+    /// Calls that changed something, failed or were slow.
+    pub calls: Vec<Record>,
+    /// Other calls.
+    pub polls: Vec<Record>,
+    /// Calls of both kinds that ended since the start of the process and are no longer remembered.
+    pub forgotten: u64,
+}
+
 impl Recorder {
-    /// A recorder for so many calls that matter and so many polls.
+    /// A recorder for so many calls that matter and so many polls. It takes memory as it fills.
     pub fn new(calls: usize, polls: usize) -> Self {
         Self {
             kept: Ring::new(calls),
@@ -30,42 +58,26 @@ impl Recorder {
 
     /// All calls that are remembered, in the order in which they ended within each of the two rings: first polls.
     pub fn calls(&self) -> Vec<Record> {
-        let mut calls = self.polls.copy();
-        calls.extend(self.kept.copy());
-        calls
+        let mut memory = self.memory();
+        memory.polls.append(&mut memory.calls);
+        memory.polls
     }
-}
 
-/// A ring that grows until it is full.
-#[derive(Debug)]
-struct Ring {
-    records: Mutex<VecDeque<Record>>,
-    limit: usize,
-}
-
-impl Ring {
-    fn new(limit: usize) -> Self {
-        Self {
-            records: Mutex::default(),
-            limit,
+    /// All calls that are remembered, the two rings apart. Copied in small pieces: a call that ends meanwhile never waits
+    /// for more than one of them.
+    pub fn memory(&self) -> Memory {
+        let (calls, forgotten) = self.kept.copy();
+        let (polls, forgotten_polls) = self.polls.copy();
+        Memory {
+            calls,
+            polls,
+            forgotten: forgotten + forgotten_polls,
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, VecDeque<Record>> {
-        self.records.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn push(&self, record: Record) {
-        let mut records = self.lock();
-        if records.len() >= self.limit {
-            records.pop_front();
-        }
-        if self.limit > 0 {
-            records.push_back(record);
-        }
-    }
-
-    fn copy(&self) -> Vec<Record> {
-        self.lock().iter().cloned().collect()
+    /// Calls `f` under both locks.
+    #[cfg(test)]
+    fn while_locked(&self, f: impl FnOnce()) {
+        self.kept.while_locked(|| self.polls.while_locked(f));
     }
 }

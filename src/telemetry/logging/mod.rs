@@ -154,7 +154,21 @@ fn subscriber<W: io::Write + Send + 'static>(
 
 #[cfg(test)]
 pub(crate) mod testing {
+    use std::sync::LazyLock;
+
+    use tracing::Dispatch;
+    use tracing::subscriber::NoSubscriber;
+
     use super::*;
+
+    /// Keeps tests with subscribers of their own apart. While there is one subscriber in the process, `tracing` asks the
+    /// thread that comes by a line first whether the line is wanted, and remembers its answer for all threads; with several
+    /// it asks each time.
+    pub(crate) fn apart() {
+        static SEVERAL: LazyLock<[Dispatch; 2]> =
+            LazyLock::new(|| [(); 2].map(|()| Dispatch::new(NoSubscriber::default())));
+        LazyLock::force(&SEVERAL);
+    }
 
     /// What was written.
     #[derive(Clone, Debug, Default)]
@@ -187,6 +201,7 @@ pub(crate) mod testing {
 
     /// Runs something with a log of its own and returns what was written.
     pub(crate) fn logged(level: &str, format: LogFormat, run: impl FnOnce(&LogHandle)) -> Written {
+        apart();
         let written = Written::default();
         let config = Log {
             format,

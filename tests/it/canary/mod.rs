@@ -25,6 +25,12 @@ async fn check(level: &str, format: &str) {
         let found = leaks(text);
         assert!(found.is_empty(), "{place} at {level}: {found:#?}");
     }
+    // The recorder remembers the last calls only; what is on the list is told by one of them or another.
+    assert!(
+        run.told(&["dumps"]).len() > 10,
+        "{:?}",
+        run.told(&["dumps"])
+    );
     // Polls have lines from debug on.
     if level == "info" || level == "warn" {
         return;

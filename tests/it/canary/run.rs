@@ -11,6 +11,7 @@ use criscope::cri::identity::SHOWN;
 use criscope::cri::v1;
 use http::HeaderMap;
 use http::request::Parts;
+use nix::sys::signal::Signal;
 use percent_encoding::{AsciiSet, CONTROLS, percent_encode};
 use prost::Message;
 use tokio_util::sync::CancellationToken;
@@ -79,6 +80,8 @@ impl Run {
             assert_eq!(lost, 0.0, "what is dropped is not searched");
         }
         pages.extend(self::pages(&proxy).await);
+        proxy.signal(Signal::SIGUSR2);
+        let dumps = proxy.wait_dump("sigusr2").await.concat();
         let log = proxy.stop().await.join("\n");
         let spans = collector.spans().len();
         assert!(
@@ -94,6 +97,7 @@ impl Run {
             places: vec![
                 ("log", log.into_bytes()),
                 ("pages", pages),
+                ("dumps", dumps),
                 ("spans", exported),
             ],
             tokens: filler.tokens,
@@ -348,6 +352,19 @@ async fn pages(proxy: &Proxy) -> Vec<u8> {
         "/readyz?verbose",
         "/debug/calls",
         "/debug/calls?format=json",
+        "/debug/rpcz",
+        "/debug/rpcz?format=json",
+        "/debug/tracez",
+        "/debug/tracez?format=json",
+        "/debug/flight",
+        "/debug/flight?format=json",
+        "/debug/flight?format=perfetto",
+        "/debug/backends",
+        "/debug/backends?format=json",
+        "/debug/routes",
+        "/debug/routes?format=json",
+        "/debug/config",
+        "/debug/config?format=json",
         "/debug/log-level",
     ] {
         let (status, text) = proxy.get(path).await;

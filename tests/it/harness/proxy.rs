@@ -298,6 +298,25 @@ impl Proxy {
         kill(self.pid(), signal).expect("signal");
     }
 
+    /// Where dumps of the flight recorder go, unless the configuration says otherwise.
+    pub(crate) fn dumps(&self) -> PathBuf {
+        self.listen.with_extension("state").join("dumps")
+    }
+
+    /// Waits for a dump for this reason: its JSON and its trace.
+    pub(crate) async fn wait_dump(&self, reason: &str) -> [Vec<u8>; 2] {
+        let endings = [".json", ".trace.json"].map(|ending| format!("-{reason}{ending}"));
+        let find = |ending: &String| {
+            let mut entries = std::fs::read_dir(self.dumps()).ok()?.flatten();
+            let ours = |name: &str| name.ends_with(ending.as_str());
+            let found = entries.find(|e| e.file_name().to_str().is_some_and(ours))?;
+            std::fs::read(found.path()).ok()
+        };
+        // The trace is written last.
+        let trace = until("a dump", || async { find(&endings[1]) }).await;
+        [find(&endings[0]).expect("json"), trace]
+    }
+
     /// Waits for its end, and gives its exit status and all of its log.
     pub(crate) async fn ended(mut self) -> (ExitStatus, Vec<String>) {
         let cell = Mutex::new(&mut self.child);

@@ -1,0 +1,139 @@
+//! Samples of calls by how long they took, and of those that failed: `/debug/tracez`.
+
+use std::fmt::Write as _;
+
+use axum::Json;
+use axum::extract::{Query, State};
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
+use serde::Deserialize;
+
+use super::Sources;
+use super::figures::{ago, count, time};
+use super::page::{Escaped, page as html_page};
+use crate::cri::Method;
+use crate::story::recorder::row::Row;
+use crate::story::tables::{BUCKETS_US, Bucket, MethodSamples, Samples, samples};
+
+/// What is asked for.
+#[derive(Debug, Default, Deserialize)]
+pub struct Wanted {
+    format: Option<String>,
+    method: Option<String>,
+}
+
+/// The method of this name, as query strings have it.
+pub(super) fn method_of(name: &str) -> Option<Method> {
+    Method::ALL.into_iter().find(|method| method.name() == name)
+}
+
+/// The answer to a method that there is not.
+pub(super) const NO_SUCH_METHOD: &str = "there is no such method\n";
+
+/// `/debug/tracez`
+pub async fn page(State(sources): State<Sources>, Query(wanted): Query<Wanted>) -> Response {
+    let only = wanted.method.as_deref().map(method_of);
+    if only == Some(None) {
+        return (StatusCode::BAD_REQUEST, NO_SUCH_METHOD).into_response();
+    }
+    let samples = samples(
+        &sources.recorder,
+        &sources.in_flight.calls(),
+        only.flatten(),
+    );
+    match wanted.format.as_deref() {
+        Some("json") => Json(samples).into_response(),
+        _ => html_page("Samples of calls", &html(&samples)).into_response(),
+    }
+}
+
+fn html(samples: &Samples) -> String {
+    if samples.methods.is_empty() {
+        return "<p>No such call is remembered.</p>".to_owned();
+    }
+    let mut html = String::from(
+        "<p>Of the calls that the <a href=\"/debug/flight\">flight recorder</a> remembers.</p>\n\
+         <table><thead><tr><th>method</th><th class=\"n\">in flight</th>",
+    );
+    for from in BUCKETS_US {
+        let _ = write!(
+            html,
+            "<th class=\"n\">from {}</th>",
+            time(from as f64 / 1e3)
+        );
+    }
+    html.push_str("<th class=\"n\">failed</th></tr></thead><tbody>\n");
+    // Writing to a String does not fail.
+    for of_method in &samples.methods {
+        let _ = write_counts(&mut html, of_method);
+    }
+    html.push_str("</tbody></table>\n");
+    for of_method in &samples.methods {
+        let _ = write_samples(&mut html, of_method, samples.now_unix_us);
+    }
+    html
+}
+
+fn write_counts(html: &mut String, of: &MethodSamples) -> std::fmt::Result {
+    write!(
+        html,
+        "<tr><td><a href=\"?method={0}\">{0}</a></td><td class=\"n\">{1}</td>",
+        of.method,
+        count(of.in_flight)
+    )?;
+    for bucket in &of.buckets {
+        write!(html, "<td class=\"n\">{}</td>", count(bucket.count))?;
+    }
+    writeln!(
+        html,
+        "<td class=\"n late\">{}</td></tr>",
+        count(of.errors.count)
+    )
+}
+
+fn write_samples(html: &mut String, of: &MethodSamples, now: u64) -> std::fmt::Result {
+    let there = |bucket: &&Bucket| bucket.count > 0;
+    if !of.buckets.iter().chain([&of.errors]).any(|b| there(&b)) {
+        return Ok(());
+    }
+    write!(html, "<h2>{}</h2>\n{CALLS_HEAD}", of.method)?;
+    for bucket in [&of.errors].into_iter().chain(of.buckets.iter().rev()) {
+        for row in &bucket.samples {
+            write_call(html, row, now)?;
+        }
+    }
+    html.push_str("</tbody></table>\n");
+    Ok(())
+}
+
+/// The head of a table of calls.
+pub(super) const CALLS_HEAD: &str = "<table><thead><tr><th class=\"n\">call</th><th>method</th><th>pod</th>\
+    <th>container</th><th class=\"n\">took</th><th class=\"n\">of it backend</th><th>outcome</th><th>began</th>\
+    <th>error</th></tr></thead><tbody>\n";
+
+/// A row of such a table.
+pub(super) fn write_call(html: &mut String, row: &Row, now: u64) -> std::fmt::Result {
+    let whom = row.pod_path().or_else(|| row.image.clone());
+    let stuck = row.stuck.map(|n| format!(" (stuck: {n} %)"));
+    let outcome = row.code.as_deref().unwrap_or(&row.outcome);
+    writeln!(
+        html,
+        "<tr><td class=\"n\">{}</td><td>{}</td><td>{}</td><td>{}</td><td class=\"n\">{}</td><td class=\"n\">{}</td>\
+         <td{}>{}{}</td><td>{}</td><td>{}</td></tr>",
+        row.seq,
+        row.method,
+        Escaped(whom.unwrap_or_default()),
+        Escaped(row.container.as_deref().unwrap_or_default()),
+        time(row.duration_ms),
+        row.backend_ms.map(time).unwrap_or_default(),
+        if row.outcome == "ok" {
+            ""
+        } else {
+            " class=\"late\""
+        },
+        outcome,
+        stuck.unwrap_or_default(),
+        ago(now, row.began_unix_us),
+        Escaped(row.error.as_deref().unwrap_or_default()),
+    )
+}

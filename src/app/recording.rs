@@ -1,0 +1,52 @@
+//! How the flight recorder comes to its dumps.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::config::Config;
+use crate::instrument::InFlight;
+use crate::story::recorder::dumps::{self, Parts};
+use crate::story::recorder::{Dumps, Recorder};
+use crate::story::sampler::Sightings;
+use crate::telemetry::Accounts;
+use crate::telemetry::process::ConfigHash;
+
+/// How long the last dump may take to be written.
+const LAST_DUMP: Duration = Duration::from_secs(3);
+
+/// Dumps of everything that is known of calls.
+pub(super) fn dumps(
+    config: &Config,
+    recorder: &Arc<Recorder>,
+    in_flight: &Arc<InFlight>,
+    sightings: &Arc<Sightings>,
+    hash: &ConfigHash,
+    accounts: &Arc<Accounts>,
+) -> Arc<Dumps> {
+    let (in_flight, hash) = (Arc::clone(in_flight), hash.clone());
+    Arc::new(Dumps::new(Parts {
+        recorder: Arc::clone(recorder),
+        in_flight: Box::new(move || in_flight.calls()),
+        sightings: Arc::clone(sightings),
+        config: Box::new(move || hash.get()),
+        accounts: Arc::clone(accounts),
+        state_dir: config.story.state_dir.clone(),
+        keep: config.recorder.dumps,
+        max_bytes: config.recorder.max_dump_bytes,
+    }))
+}
+
+/// A panic is written down from now on.
+pub(super) fn on_panic(dumps: &Arc<Dumps>) -> LastDump {
+    dumps::on_panic(Arc::clone(dumps));
+    LastDump(Arc::clone(dumps))
+}
+
+/// A dump that is being written when the process ends may become whole, also when it ends by a panic.
+pub(super) struct LastDump(Arc<Dumps>);
+
+impl Drop for LastDump {
+    fn drop(&mut self) {
+        self.0.wait(LAST_DUMP);
+    }
+}

@@ -1,0 +1,393 @@
+//! How many calls, how many errors and how long, over the last minute, the last hour and in all, by method.
+//!
+//! The request path counts in histograms anyway. They are copied aside every five seconds for a minute and every minute
+//! for an hour; what happened since is the difference to the copy. Copies are made only of methods that were called, each
+//! about 7 KiB for all its copies: 300 KiB for all methods there are, a third of that on a node.
+
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant, SystemTime};
+
+use crate::cri::method::Method;
+use crate::cri::outcome::Ending;
+use crate::telemetry::catalogue;
+use crate::telemetry::family::Histograms;
+
+/// How often a copy is made.
+pub const STEP: Duration = Duration::from_secs(5);
+
+/// Copies between which a minute has passed.
+const STEPS_PER_MINUTE: usize = 12;
+
+/// Copies of the last minute, and one more, so that the oldest is never younger than a minute.
+const FINE: usize = STEPS_PER_MINUTE + 1;
+
+/// The same for the last hour.
+const COARSE: usize = 60 + 1;
+
+/// Bounds of the histogram of calls; the last count is of all.
+const BUCKETS: usize = catalogue::RPC_DURATION.buckets.len() + 1;
+
+/// Numbers of one method: calls by how they ended, and how many took up to each bound. They wrap: a difference of two is
+/// right as long as fewer than four thousand million calls lie between them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Counts {
+    endings: [u32; Ending::ALL.len()],
+    up_to: [u32; BUCKETS],
+}
+
+impl Counts {
+    fn since(&self, before: &Self) -> Self {
+        let mut since = *self;
+        for (now, before) in since.endings.iter_mut().zip(before.endings) {
+            *now = now.wrapping_sub(before);
+        }
+        for (now, before) in since.up_to.iter_mut().zip(before.up_to) {
+            *now = now.wrapping_sub(before);
+        }
+        since
+    }
+
+    /// The time that a share of the calls stayed below, in seconds; `None` if there were none. As Prometheus does it: calls
+    /// are taken to be spread evenly within a bucket, and beyond the last bound nothing is known.
+    fn quantile(&self, share: f64) -> Option<f64> {
+        let bounds = catalogue::RPC_DURATION.buckets;
+        let all = self.up_to[BUCKETS - 1];
+        if all == 0 {
+            return None;
+        }
+        let rank = share * f64::from(all);
+        let bucket = self.up_to.iter().position(|n| f64::from(*n) >= rank)?;
+        let Some(upper) = bounds.get(bucket) else {
+            return bounds.last().copied();
+        };
+        let (lower, below) = match bucket {
+            0 => (0.0, 0),
+            bucket => (bounds[bucket - 1], self.up_to[bucket - 1]),
+        };
+        let within = f64::from(self.up_to[bucket] - below).max(1.0);
+        Some(lower + (upper - lower) * (rank - f64::from(below)) / within)
+    }
+}
+
+/// Calls of one method within some time.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Within {
+    /// How long that time is; shorter than asked for while the process is young.
+    pub time: Duration,
+    /// Calls that ended.
+    pub calls: u64,
+    /// Of these, those that ended with an error, or at their deadline.
+    pub errors: u64,
+    /// Of these, those whose caller left.
+    pub cancelled: u64,
+    /// Half of the calls, 95 % and 99 % took no longer; `None` if there were none.
+    pub quantiles: [Option<Duration>; 3],
+}
+
+impl Within {
+    fn of(counts: &Counts, time: Duration) -> Self {
+        let ended = |ending: Ending| u64::from(counts.endings[ending as usize]);
+        let quantile = |share| counts.quantile(share).map(Duration::from_secs_f64);
+        Self {
+            time,
+            calls: Ending::ALL.into_iter().map(ended).sum(),
+            errors: ended(Ending::Error) + ended(Ending::Deadline),
+            cancelled: ended(Ending::Cancelled),
+            quantiles: [0.5, 0.95, 0.99].map(quantile),
+        }
+    }
+}
+
+/// What is known of a method.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Figures {
+    /// The method.
+    pub method: Method,
+    /// The last minute.
+    pub minute: Within,
+    /// The last hour.
+    pub hour: Within,
+    /// Since the start of the process.
+    pub all: Within,
+}
+
+/// Copies of one kind: when each was made, the oldest overwritten.
+#[derive(Debug)]
+struct Times<const N: usize> {
+    at: [Option<Instant>; N],
+    next: usize,
+}
+
+impl<const N: usize> Times<N> {
+    fn new() -> Self {
+        Self {
+            at: [None; N],
+            next: 0,
+        }
+    }
+
+    fn put(&mut self, now: Instant) -> usize {
+        let place = self.next;
+        self.at[place] = Some(now);
+        self.next = (place + 1) % N;
+        place
+    }
+
+    /// The youngest copy that is at least so old, or else the oldest.
+    fn before(&self, now: Instant, age: Duration) -> Option<(usize, Instant)> {
+        let copies = self.at.iter().enumerate();
+        let copies = copies.filter_map(|(place, at)| Some((place, (*at)?)));
+        let old = copies
+            .clone()
+            .filter(|(_, at)| now.saturating_duration_since(*at) >= age)
+            .max_by_key(|(_, at)| *at);
+        old.or_else(|| copies.min_by_key(|(_, at)| *at))
+    }
+}
+
+/// All copies of one method.
+#[derive(Debug)]
+struct Copies {
+    fine: [Counts; FINE],
+    coarse: [Counts; COARSE],
+}
+
+#[derive(Debug)]
+struct State {
+    fine: Times<FINE>,
+    coarse: Times<COARSE>,
+    steps: usize,
+    methods: [Option<Box<Copies>>; Method::COUNT],
+}
+
+/// See the module documentation.
+pub struct Rates {
+    durations: Arc<Histograms<2>>,
+    started: Instant,
+    started_at: SystemTime,
+    state: Mutex<State>,
+}
+
+impl fmt::Debug for Rates {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Rates").finish_non_exhaustive()
+    }
+}
+
+impl Rates {
+    /// Rates of the calls in these histograms, by method and ending.
+    pub fn new(durations: Arc<Histograms<2>>) -> Self {
+        let rates = Self {
+            durations,
+            started: Instant::now(),
+            started_at: SystemTime::now(),
+            state: Mutex::new(State {
+                fine: Times::new(),
+                coarse: Times::new(),
+                steps: 0,
+                methods: [const { None }; Method::COUNT],
+            }),
+        };
+        rates.step(rates.started);
+        rates
+    }
+
+    /// When it began to count.
+    pub fn started_at(&self) -> SystemTime {
+        self.started_at
+    }
+
+    /// Makes copies until dropped.
+    pub async fn run(self: Arc<Self>) {
+        let mut interval = tokio::time::interval(STEP);
+        interval.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        interval.tick().await;
+        loop {
+            interval.tick().await;
+            self.step(Instant::now());
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The counts of every method that was called.
+    fn read(&self) -> [Option<Counts>; Method::COUNT] {
+        let mut all = [None; Method::COUNT];
+        self.durations.read(|[method, ending], observed| {
+            let counts: &mut Counts = all[method].get_or_insert_default();
+            // Wrapping is what is wanted.
+            counts.endings[ending] = observed.count as u32;
+            let up_to = observed.up_to.into_iter().chain([observed.count]);
+            for (sum, n) in counts.up_to.iter_mut().zip(up_to) {
+                *sum = sum.wrapping_add(n as u32);
+            }
+        });
+        all
+    }
+
+    fn step(&self, now: Instant) {
+        let counts = self.read();
+        let mut state = self.lock();
+        let fine = state.fine.put(now);
+        let coarse = state
+            .steps
+            .is_multiple_of(STEPS_PER_MINUTE)
+            .then(|| state.coarse.put(now));
+        state.steps += 1;
+        for (copies, counts) in state.methods.iter_mut().zip(counts) {
+            let Some(counts) = counts else { continue };
+            let copies = copies.get_or_insert_with(|| {
+                // It had not been called before: its older copies are zero.
+                Box::new(Copies {
+                    fine: [Counts::default(); FINE],
+                    coarse: [Counts::default(); COARSE],
+                })
+            });
+            copies.fine[fine] = counts;
+            if let Some(coarse) = coarse {
+                copies.coarse[coarse] = counts;
+            }
+        }
+    }
+
+    /// Figures of every method that was called, in the order of [`Method::ALL`].
+    pub fn figures(&self) -> Vec<Figures> {
+        self.figures_at(Instant::now())
+    }
+
+    fn figures_at(&self, now: Instant) -> Vec<Figures> {
+        let counts = self.read();
+        let state = self.lock();
+        let minute = state.fine.before(now, STEP * STEPS_PER_MINUTE as u32);
+        let hour = state.coarse.before(now, Duration::from_secs(3600));
+        let age = |at: Instant| now.saturating_duration_since(at);
+        let zero = Counts::default();
+        let figures = Method::ALL.into_iter().zip(counts).zip(&state.methods);
+        let figures = figures.filter_map(|((method, counts), copies)| {
+            let counts = counts?;
+            let copies = copies.as_deref();
+            let fine = |place: usize| copies.map_or(&zero, |c| &c.fine[place]);
+            let coarse = |place: usize| copies.map_or(&zero, |c| &c.coarse[place]);
+            let within = |before: Option<(&Counts, Instant)>| {
+                let (before, at) = before.unwrap_or((&zero, self.started));
+                Within::of(&counts.since(before), age(at))
+            };
+            Some(Figures {
+                method,
+                minute: within(minute.map(|(place, at)| (fine(place), at))),
+                hour: within(hour.map(|(place, at)| (coarse(place), at))),
+                all: Within::of(&counts, age(self.started)),
+            })
+        });
+        figures.collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::telemetry::Registry;
+
+    fn rates() -> Rates {
+        let registry = Registry::new(prometheus::Registry::new(), []);
+        let durations = registry.histograms(&catalogue::RPC_DURATION);
+        Rates::new(Arc::new(durations.expect("once")))
+    }
+
+    fn observe(rates: &Rates, method: Method, ending: Ending, seconds: f64, times: usize) {
+        let series = rates.durations.at([method.index(), ending as usize]);
+        let series = series.expect("in range");
+        (0..times).for_each(|_| series.observe(seconds));
+    }
+
+    /// Makes the copies that are made up to this second.
+    fn pass(rates: &Rates, seconds: std::ops::RangeInclusive<u64>) {
+        for second in seconds.filter(|s| *s > 0 && s.is_multiple_of(5)) {
+            rates.step(rates.started + Duration::from_secs(second));
+        }
+    }
+
+    fn at(rates: &Rates, second: u64, method: Method) -> Figures {
+        let figures = rates.figures_at(rates.started + Duration::from_secs(second));
+        let found = figures.into_iter().find(|f| f.method == method);
+        found.expect("it was called")
+    }
+
+    #[test]
+    fn minute_hour_and_all_are_told_apart() {
+        let rates = rates();
+        assert_eq!(rates.figures(), []);
+        let pull = Method::PullImage;
+        observe(&rates, pull, Ending::Ok, 2.0, 3);
+        let young = at(&rates, 3, pull);
+        assert_eq!(
+            (young.minute.calls, young.hour.calls, young.all.calls),
+            (3, 3, 3)
+        );
+        assert_eq!(young.minute.time, Duration::from_secs(3));
+        pass(&rates, 1..=1000);
+        observe(&rates, pull, Ending::Error, 2.0, 5);
+        observe(&rates, pull, Ending::Cancelled, 2.0, 1);
+        pass(&rates, 1001..=1030);
+        let now = at(&rates, 1032, pull);
+        assert_eq!((now.minute.calls, now.hour.calls, now.all.calls), (6, 9, 9));
+        assert_eq!((now.minute.errors, now.minute.cancelled), (5, 1));
+        pass(&rates, 1031..=5000);
+        let later = at(&rates, 5000, pull);
+        assert_eq!(
+            (later.minute.calls, later.hour.calls, later.all.calls),
+            (0, 0, 9)
+        );
+        assert_eq!(later.minute.quantiles, [None; 3]);
+        assert_eq!(later.all.time, Duration::from_secs(5000));
+    }
+
+    /// A method that is called for the first time counts from zero, whatever stands in copies of older times.
+    #[test]
+    fn windows_are_as_long_as_they_say() {
+        let rates = rates();
+        let mut said = Vec::new();
+        for second in 1..=7300 {
+            observe(&rates, Method::Version, Ending::Ok, 0.001, 1);
+            pass(&rates, second..=second);
+            if second % 97 == 0 {
+                let figures = at(&rates, second, Method::Version);
+                for (within, whole, most) in [(figures.minute, 60, 65), (figures.hour, 3600, 3660)]
+                {
+                    let time = within.time.as_secs();
+                    assert_eq!(within.calls, time, "one each second");
+                    assert!(
+                        time >= whole.min(second) && time <= most,
+                        "{second}: {time}"
+                    );
+                }
+                said.push(figures.all.calls);
+            }
+        }
+        assert_eq!(said.last(), Some(&7275));
+    }
+
+    #[test]
+    fn quantiles_are_those_of_prometheus() {
+        let rates = rates();
+        let status = Method::Status;
+        observe(&rates, status, Ending::Ok, 0.0004, 90);
+        observe(&rates, status, Ending::Ok, 0.07, 8);
+        observe(&rates, status, Ending::Error, 5000.0, 2);
+        let quantiles = at(&rates, 1, status)
+            .all
+            .quantiles
+            .map(|q| q.expect("some"));
+        let millis = quantiles.map(|q| (q.as_secs_f64() * 1e6).round() / 1e3);
+        // 50 of 90 in the first bucket; 5 of 8 between 50 and 100 ms; beyond ten minutes.
+        assert_eq!(millis, [0.278, 81.25, 600_000.0]);
+    }
+
+    #[test]
+    fn memory_is_what_the_documentation_says() {
+        assert!(size_of::<Copies>() <= 7 << 10, "{}", size_of::<Copies>());
+    }
+}

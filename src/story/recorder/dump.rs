@@ -1,0 +1,276 @@
+//! Everything that is remembered at one moment, and how it is written as JSON: one call a line, so that it can also be
+//! searched with grep.
+
+use std::io::{self, Write};
+use std::time::SystemTime;
+
+use serde::{Deserialize, Serialize};
+
+use super::Memory;
+use super::row::Row;
+use super::select::{Available, LeftOut, Selected, json_len};
+use super::when::unix_us;
+use crate::cri::Method;
+
+/// What every JSON dump says it is.
+pub const FORMAT: &str = "criscope-dump/1";
+
+/// What a dump says about itself.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct About {
+    /// [`FORMAT`].
+    pub format: String,
+    /// Version of the program.
+    pub version: String,
+    /// Commit it was built from.
+    pub commit: String,
+    /// When it was made, in microseconds since 1970.
+    pub time_unix_us: u64,
+    /// Why: `sigusr2`, `panic`, `stuck` or `http`.
+    pub reason: String,
+    /// Where the panic was, or which call is stuck.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub detail: Option<String>,
+    /// Fingerprint of the configuration, as `criscope_config_hash_info` has it.
+    pub config: String,
+    /// Calls that ended since the start of the process and were no longer remembered.
+    pub forgotten: u64,
+}
+
+/// Which calls are wanted.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Filter {
+    /// Namespace and name of the pod.
+    pub pod: Option<(String, String)>,
+    /// The method.
+    pub method: Option<Method>,
+}
+
+impl Filter {
+    fn admits(&self, method: &str, namespace: Option<&str>, pod: Option<&str>) -> bool {
+        let right_pod = |(wanted_namespace, wanted): &(String, String)| {
+            namespace == Some(wanted_namespace) && pod == Some(wanted)
+        };
+        self.method.is_none_or(|m| m.name() == method) && self.pod.as_ref().is_none_or(right_pod)
+    }
+
+    fn apply(&self, in_flight: &mut Vec<Row>, memory: &mut Memory) {
+        if *self == Self::default() {
+            return;
+        }
+        in_flight
+            .retain(|row| self.admits(&row.method, row.namespace.as_deref(), row.pod.as_deref()));
+        for records in [&mut memory.calls, &mut memory.polls] {
+            records.retain(|record| {
+                let pod = record.pod.as_deref();
+                let namespace = pod.map(|p| &*p.namespace);
+                self.admits(record.method.name(), namespace, pod.map(|p| &*p.name))
+            });
+        }
+    }
+}
+
+/// See the module documentation.
+#[derive(Clone, Debug, Default)]
+pub struct Dump {
+    pub(super) about: About,
+    /// The oldest first.
+    pub(super) in_flight: Vec<Row>,
+    pub(super) memory: Memory,
+}
+
+/// The head of the file: what follows it are the lists.
+#[derive(Serialize)]
+struct Head<'a> {
+    #[serde(flatten)]
+    about: &'a About,
+    left_out: LeftOut,
+}
+
+impl Dump {
+    /// A dump of these calls, the oldest in flight first.
+    pub fn new(
+        mut about: About,
+        mut in_flight: Vec<Row>,
+        mut memory: Memory,
+        filter: &Filter,
+    ) -> Self {
+        about.format = FORMAT.to_owned();
+        about.time_unix_us = unix_us(SystemTime::now());
+        about.forgotten = memory.forgotten;
+        filter.apply(&mut in_flight, &mut memory);
+        Self {
+            about,
+            in_flight,
+            memory,
+        }
+    }
+
+    /// Calls in flight.
+    pub fn in_flight(&self) -> &[Row] {
+        &self.in_flight
+    }
+
+    /// Calls that have ended.
+    pub fn memory(&self) -> &Memory {
+        &self.memory
+    }
+
+    pub(super) fn available(&self) -> Available<'_> {
+        Available {
+            in_flight: &self.in_flight,
+            calls: &self.memory.calls,
+            polls: &self.memory.polls,
+        }
+    }
+
+    /// Writes it as JSON of at most about `most` bytes; gives what had to be left out.
+    ///
+    /// # Errors
+    /// Those of `out`.
+    pub fn write_json(&self, out: &mut impl Write, most: usize) -> io::Result<LeftOut> {
+        /// What stands around the lists, and counts of up to twenty digits.
+        const AROUND: usize = 256;
+        let fixed = json_len(&self.about) + AROUND;
+        let selected = self
+            .available()
+            .select(most.saturating_sub(fixed), |row| json_len(row) + 2);
+        self.write_selected(out, &selected)?;
+        Ok(selected.left_out)
+    }
+
+    fn write_selected(&self, out: &mut impl Write, selected: &Selected<'_>) -> io::Result<()> {
+        let head = serde_json::to_string(&Head {
+            about: &self.about,
+            left_out: selected.left_out,
+        })?;
+        // The lists are written as they are made, so the object stays open.
+        let open = head.strip_suffix('}').unwrap_or(&head);
+        write!(out, "{open},\n\"in_flight\":[")?;
+        write_rows(out, selected.in_flight.iter().cloned())?;
+        write!(out, "],\n\"calls\":[")?;
+        write_rows(out, selected.calls.iter().map(Row::of))?;
+        write!(out, "],\n\"polls\":[")?;
+        write_rows(out, selected.polls.iter().map(Row::of))?;
+        writeln!(out, "]}}")
+    }
+}
+
+fn write_rows(out: &mut impl Write, rows: impl Iterator<Item = Row>) -> io::Result<()> {
+    for (n, row) in rows.enumerate() {
+        out.write_all(if n == 0 { b"\n" } else { b",\n" })?;
+        serde_json::to_writer(&mut *out, &row)?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use serde_json::Value;
+
+    use super::super::row::tests::{plain, pod, record};
+    use super::*;
+    use crate::cri::Call;
+
+    /// Three calls of pods, two polls, and a call in flight.
+    pub(crate) fn example() -> Dump {
+        filtered(&Filter::default())
+    }
+
+    fn filtered(filter: &Filter) -> Dump {
+        let mut poll = plain(4, Method::ContainerStatus);
+        poll.pod = Some(pod("web-1"));
+        let memory = Memory {
+            calls: (1..4).map(record).collect(),
+            polls: vec![poll, plain(5, Method::ListContainers)],
+            forgotten: 17,
+        };
+        let flying = vec![Row::in_flight(&Call::example(Method::PullImage))];
+        let about = About {
+            reason: "http".to_owned(),
+            config: "c0ffee".to_owned(),
+            ..About::default()
+        };
+        Dump::new(about, flying, memory, filter)
+    }
+
+    fn json(dump: &Dump, most: usize) -> (String, Value) {
+        let mut text = Vec::new();
+        dump.write_json(&mut text, most).expect("written");
+        let value = serde_json::from_slice(&text).expect("json");
+        (String::from_utf8(text).expect("utf-8"), value)
+    }
+
+    #[test]
+    fn everything_is_in_it() {
+        let (text, dump) = json(&example(), 1 << 20);
+        assert_eq!(dump["format"], FORMAT);
+        assert_eq!(
+            (&dump["reason"], &dump["config"]),
+            (&"http".into(), &"c0ffee".into())
+        );
+        assert_eq!(dump["forgotten"], 17);
+        assert!(dump["time_unix_us"].as_u64() > Some(1_600_000_000_000_000));
+        assert_eq!(dump["in_flight"][0]["method"], "PullImage");
+        assert_eq!(dump["calls"].as_array().map(Vec::len), Some(3));
+        assert_eq!(dump["polls"][1]["method"], "ListContainers");
+        assert_eq!(dump["left_out"]["calls"], 0);
+        assert_eq!(text.lines().filter(|l| l.contains("\"seq\"")).count(), 6);
+    }
+
+    #[test]
+    fn it_is_never_larger_than_asked_for_and_says_what_is_missing() {
+        let whole = json(&example(), usize::MAX).0.len();
+        let mut seen = Vec::new();
+        for most in (500..whole + 300).step_by(10) {
+            let (text, dump) = json(&example(), most);
+            assert!(text.len() <= most, "{} of {most}", text.len());
+            let left_out: u64 = ["in_flight", "calls", "polls"]
+                .iter()
+                .map(|list| {
+                    let there = dump[list].as_array().expect("list").len() as u64;
+                    let missing = dump["left_out"][list].as_u64().expect("number");
+                    assert_eq!(
+                        there + missing,
+                        if *list == "calls" {
+                            3
+                        } else if *list == "polls" {
+                            2
+                        } else {
+                            1
+                        }
+                    );
+                    missing
+                })
+                .sum();
+            seen.push(left_out);
+        }
+        assert!(seen.is_sorted_by(|a, b| a >= b), "{seen:?}");
+        assert_eq!((seen[0], seen[seen.len() - 1]), (6, 0));
+    }
+
+    #[test]
+    fn filters_leave_what_is_asked_for() {
+        let of_pod = |name: &str| Filter {
+            pod: Some(("shop".to_owned(), name.to_owned())),
+            method: None,
+        };
+        let counts = |filter: &Filter| {
+            let dump = filtered(filter);
+            let memory = dump.memory();
+            [
+                dump.in_flight().len(),
+                memory.calls.len(),
+                memory.polls.len(),
+            ]
+        };
+        assert_eq!(counts(&of_pod("web-1")), [0, 1, 1]);
+        assert_eq!(counts(&of_pod("web")), [0, 0, 0]);
+        let mut filter = of_pod("web-1");
+        filter.method = Some(Method::ContainerStatus);
+        assert_eq!(counts(&filter), [0, 0, 1]);
+        filter.pod = None;
+        filter.method = Some(Method::PullImage);
+        assert_eq!(counts(&filter), [1, 0, 0]);
+    }
+}
