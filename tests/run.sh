@@ -59,6 +59,7 @@ PACKAGES=(
     "iproute2=have ip && have ss"
     "procps=have pgrep"
     "curl=have curl"
+    "chromium=have chromium"
     "python3=have python3"
     "shellcheck=have shellcheck"
     "gcc=have cc"

@@ -5,9 +5,11 @@ use std::path::PathBuf;
 
 use super::backends::Backend;
 use super::live::{self, Live};
+use super::methods::tests::row;
 use super::page::{SCRIPT, STYLE};
 use super::pods;
 use crate::story::examples::{self, NOW};
+use crate::story::tables::RpcTable;
 use crate::story::view::{Episode, Pull, Running};
 
 fn running(method: &str, pod: &str, age_s: u64, deadline_s: u64, stuck: u32) -> Running {
@@ -44,6 +46,19 @@ fn quiet() -> Live {
         host: "node-a7".to_owned(),
         uptime_ms: 93_600_000.0,
         backends: vec![backend()],
+        methods: RpcTable {
+            methods: vec![
+                row("Status", 12, 0, 0.4),
+                row("ListPodSandbox", 60, 0, 0.7),
+                row("ListContainers", 60, 0, 1.1),
+                row("ContainerStatus", 240, 0, 0.8),
+                row("RunPodSandbox", 3, 1, 310.0),
+                row("PullImage", 2, 0, 3200.0),
+                row("CreateContainer", 4, 0, 41.0),
+                row("RemoveImage", 0, 0, 0.0),
+            ],
+            ..RpcTable::default()
+        },
         ..Live::default()
     }
 }

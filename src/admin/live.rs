@@ -10,7 +10,8 @@ use serde::Serialize;
 use super::backends::{self, Backend};
 use super::calls::{self, Format};
 use super::page::{Escaped, Page, framed, lone};
-use super::{Sources, nav, pulls, starts};
+use super::{Sources, methods, nav, pulls, starts};
+use crate::story::tables::RpcTable;
 use crate::story::units;
 use crate::story::view::{Episode, Pull, Running, State as Stand};
 
@@ -32,6 +33,8 @@ pub struct Live {
     pub backends: Vec<Backend>,
     /// Calls in flight, the oldest first.
     pub calls: Vec<Running>,
+    /// Rates, errors and latencies by method.
+    pub methods: RpcTable,
     /// The newest starts and restarts, without their calls.
     pub starts: Vec<Episode>,
     /// Images that are being pulled.
@@ -67,6 +70,7 @@ fn live(sources: &Sources) -> Live {
         uptime_ms: sources.started.elapsed().as_secs_f64() * 1e3,
         backends: backends::backends(sources),
         calls: calls::rows(sources),
+        methods: RpcTable::default(),
         starts: recent.episodes,
         pulls: pulls::pulls(sources).in_flight,
     }
@@ -83,10 +87,11 @@ pub(super) fn html(live: &Live) -> Page {
         Escaped(&live.host)
     );
     let body = format!(
-        "{}<div class=\"cols\"><div class=\"stack\">{}{}</div><div class=\"stack\">{}</div></div>",
+        "{}<div class=\"cols\"><div class=\"stack\">{}{}</div><div class=\"stack\">{}{}</div></div>",
         facts(live),
         in_flight(live),
         recent_starts(live),
+        by_method(live),
         images(live)
     );
     framed(&nav::html("/"), &live.host, &heading, &body)
@@ -103,9 +108,10 @@ fn facts(live: &Live) -> String {
         n => format!(" <span class=\"warn\">{n} stuck</span>"),
     };
     format!(
-        "<dl class=\"facts\">{}<div><dt>Calls in flight</dt><dd>{}{stuck}</dd></div>\
+        "<dl class=\"facts\">{}{}<div><dt>Calls in flight</dt><dd>{}{stuck}</dd></div>\
          <div><dt>Running for</dt><dd>{}</dd></div><div><dt>criscope</dt><dd>{}</dd></div></dl>",
         backends::html(&live.backends),
+        methods::facts(&live.methods),
         live.calls.len(),
         units::duration(live.uptime_ms),
         Escaped(live.version)
@@ -145,6 +151,15 @@ fn recent_starts(live: &Live) -> String {
     let more = "<p class=\"sub\"><a href=\"/debug/pods?sort=slowest\">All that are known, the slowest first</a></p>";
     let rows = starts::rows(&episodes, live.now_unix_us);
     card("starts", "Pod starts", &note, &format!("{rows}{more}"))
+}
+
+fn by_method(live: &Live) -> String {
+    card(
+        "methods",
+        "Methods",
+        "the last minute; <a href=\"/debug/rpcz\">more</a>",
+        &methods::table(&live.methods),
+    )
 }
 
 fn images(live: &Live) -> String {

@@ -24,6 +24,7 @@ pub mod flight;
 pub mod health;
 mod links;
 pub mod live;
+mod methods;
 mod nav;
 mod near;
 pub mod page;

@@ -3,12 +3,17 @@
 use std::fmt::Write as _;
 
 /// Where one can go: path and word.
-const PLACES: [(&str, &str); 8] = [
+const PLACES: [(&str, &str); 13] = [
     ("/", "Live"),
     ("/debug/pods", "Pods"),
     ("/debug/calls", "Calls"),
     ("/debug/images/pulls", "Images"),
     ("/debug/rpcz", "Methods"),
+    ("/debug/tracez", "Samples"),
+    ("/debug/flight", "Recorder"),
+    ("/debug/backends", "Backends"),
+    ("/debug/routes", "Routes"),
+    ("/debug/config", "Settings"),
     ("/readyz?verbose", "Readiness"),
     ("/metrics", "Metrics"),
     ("/debug/log-level", "Log level"),

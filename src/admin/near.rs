@@ -24,8 +24,12 @@ pub(super) fn unknown(namespace: &str, name: &str, episodes: &[Episode]) -> Unkn
     near.sort_by(|a, b| b.0.total_cmp(&a.0));
     Unknown {
         error: format!(
-            "nothing is known of pod {namespace}/{name}; there are stories of {} other pods",
-            known.len()
+            "nothing is known of pod {namespace}/{name}{}",
+            match known.len() {
+                0 => ", nor of any other".to_owned(),
+                1 => "; one other has a story".to_owned(),
+                n => format!("; {n} others have stories"),
+            }
         ),
         namespace: namespace.to_owned(),
         name: name.to_owned(),

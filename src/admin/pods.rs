@@ -174,7 +174,7 @@ pub async fn one(
     let calls = sources.in_flight.calls();
     let mut found = sources.stories.of_pod(&namespace, &name, &calls);
     if let (Some(story), Some(uid)) = (&mut found, asked(which.uid.as_ref())) {
-        story.episodes.retain(|episode| episode.uid == uid);
+        of_uid(story, uid);
     }
     let found = found.filter(|story| !story.episodes.is_empty());
     let json = which.format.as_deref() == Some("json");
@@ -189,6 +189,17 @@ pub async fn one(
                 false => unknown_page(&unknown).into_response(),
             }
         }
+    }
+}
+
+/// Leaves the pod with this uid, and its own sentence.
+fn of_uid(story: &mut PodStory, uid: &str) {
+    story.episodes.retain(|episode| episode.uid == uid);
+    let told = |episode: &Episode| episode.headline == story.headline;
+    if let Some(newest) = story.episodes.last()
+        && !story.episodes.iter().any(told)
+    {
+        story.headline.clone_from(&newest.headline);
     }
 }
 
@@ -265,6 +276,29 @@ mod tests {
             ..Filter::default()
         });
         assert_eq!(failed.len(), 3, "two failed, one recovered: {failed:?}");
+    }
+
+    #[test]
+    fn pods_that_had_the_same_name_are_told_apart_by_uid() {
+        let mut story = examples::story(examples::failed_image());
+        let other = Episode {
+            uid: "other".to_owned(),
+            ..examples::slow_cni()
+        };
+        story.episodes.push(other.clone());
+        let mut first = story.clone();
+        of_uid(&mut first, &story.episodes[0].uid);
+        assert_eq!(
+            (first.episodes.len(), &first.headline),
+            (1, &story.headline)
+        );
+        of_uid(&mut story, "other");
+        assert_eq!(
+            (story.episodes.len(), &story.headline),
+            (1, &other.headline)
+        );
+        of_uid(&mut story, "none");
+        assert!(story.episodes.is_empty());
     }
 
     #[test]

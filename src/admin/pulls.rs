@@ -136,10 +136,10 @@ fn ended_table(pulls: &[Pull], now: u64) -> String {
     }
     let heads = ["Image", "For", "Took", "Result", "Begun"];
     table("Pulls that have ended", &heads, pulls, |html, pull| {
-        let ago = units::ago(now, pull.began_unix_us);
+        let since = units::since(now, pull.began_unix_us);
         write!(
             html,
-            "{}<td class=\"msg\">{}</td><td class=\"nw\">{ago} ago</td></tr>",
+            "{}<td class=\"msg\">{}</td><td class=\"nw\">{since}</td></tr>",
             subject(pull),
             result(pull)
         )

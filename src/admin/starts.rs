@@ -79,14 +79,9 @@ pub(super) fn state(state: State) -> &'static str {
 }
 
 fn since(episode: &Episode, now: u64) -> String {
-    let ago = units::ago(now, episode.began_unix_us);
-    let ago = if ago == "now" {
-        ago
-    } else {
-        format!("{ago} ago")
-    };
+    let since = units::since(now, episode.began_unix_us);
     format!(
-        " <time class=\"nw\" datetime=\"{}\">· {ago}</time>",
+        " <time class=\"nw\" datetime=\"{}\">· {since}</time>",
         units::rfc3339(episode.began_unix_us)
     )
 }

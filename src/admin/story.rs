@@ -53,8 +53,8 @@ fn title(episode: &Episode) -> String {
 
 fn when(episode: &Episode, now: u64) -> String {
     let at = units::rfc3339(episode.began_unix_us);
-    let ago = units::ago(now, episode.began_unix_us);
-    format!("<time datetime=\"{at}\">{at}</time> ({ago} ago)")
+    let since = units::since(now, episode.began_unix_us);
+    format!("<time datetime=\"{at}\">{at}</time> ({since})")
 }
 
 fn facts(html: &mut String, episode: &Episode) {

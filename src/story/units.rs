@@ -40,6 +40,14 @@ pub fn ago(now_us: u64, then_us: u64) -> String {
     }
 }
 
+/// How long ago, as a part of a sentence: `now`, `12 s ago`.
+pub fn since(now_us: u64, then_us: u64) -> String {
+    match ago(now_us, then_us).as_str() {
+        "now" => "now".to_owned(),
+        ago => format!("{ago} ago"),
+    }
+}
+
 fn long(s: u64) -> String {
     match s {
         0..3600 => format!("{}m {:02}s", s / 60, s % 60),
@@ -128,6 +136,8 @@ mod tests {
         .map(|age| ago(now, now - age));
         assert_eq!(shown, ["now", "now", "59 s", "1 min", "2 h", "2 d"]);
         assert_eq!(ago(0, now), "now", "a clock that was set back");
+        assert_eq!(since(now, now), "now");
+        assert_eq!(since(now, now - 5_000_000), "5 s ago");
     }
 
     #[test]

@@ -13,6 +13,7 @@ mod hostile;
 mod identity;
 mod listener;
 mod otlp;
+mod pages;
 mod prometheus;
 mod receiver;
 mod recorder;

@@ -33,7 +33,9 @@ pub(crate) fn screen(
 }
 
 fn summary(address: &str, calls: &[Running], table: &RpcTable, paper: Paper) -> String {
-    let rate: f64 = table.methods.iter().map(|row| row.minute.rate()).sum();
+    let rates = table.methods.iter().map(|row| row.minute.rate());
+    // Not sum(): that of nothing is -0.
+    let rate = rates.fold(0.0, |a, b| a + b);
     let stuck = calls.iter().filter(|row| row.stuck_percent > 0).count();
     let stuck = match stuck {
         0 => String::new(),

@@ -102,11 +102,8 @@ fn about(text: &mut String, story: &PodStory, episode: &Episode, paper: Paper) {
         let _ = writeln!(text, "{head}{}", paper.ink(ink, &line));
     }
     let mut when = units::rfc3339(episode.began_unix_us);
-    let ago = units::ago(story.now_unix_us, episode.began_unix_us);
-    let _ = match ago.as_str() {
-        "now" => write!(when, ", now"),
-        ago => write!(when, ", {ago} ago"),
-    };
+    let since = units::since(story.now_unix_us, episode.began_unix_us);
+    let _ = write!(when, ", {since}");
     let mut facts = vec![
         format!("began   {when}"),
         format!("took    {}", units::duration(episode.duration_ms)),
@@ -329,10 +326,10 @@ fn exits(text: &mut String, now: u64, episode: &Episode, paper: Paper) {
     for exit in &episode.exits {
         let ran = units::duration(exit.ran_ms);
         let line = format!(
-            "container {} (restart {}) ended {} ago after {ran}: {}, exit code {}",
+            "container {} (restart {}) ended {} after {ran}: {}, exit code {}",
             exit.container,
             exit.attempt,
-            units::ago(now, exit.at_unix_us),
+            units::since(now, exit.at_unix_us),
             exit.reason.replace('_', " "),
             exit.code
         );
@@ -360,8 +357,8 @@ fn others(text: &mut String, story: &PodStory, shown: &[&Episode], paper: Paper)
         .filter(|it| !shown.iter().any(|shown| std::ptr::eq(*it, *shown)))
         .take(3)
         .map(|it| {
-            let ago = units::ago(story.now_unix_us, it.began_unix_us);
-            format!("{} ({}, {ago} ago)", what(it), word(it.state))
+            let since = units::since(story.now_unix_us, it.began_unix_us);
+            format!("{} ({}, {since})", what(it), word(it.state))
         })
         .collect();
     let line = format!(

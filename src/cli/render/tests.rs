@@ -163,6 +163,7 @@ fn the_screen_of_calls_looks_like_this() {
         picture(&format!("calls-{width}.txt"), &text);
     }
     let none = calls::screen("a", &[], &RpcTable::default(), look(80, true), None);
+    assert!(none.contains("0 in flight, 0.0 calls/s"), "{none}");
     assert!(none.contains("No call is in flight.") && none.contains("No call has ended yet."));
     let many: Vec<_> = running().into_iter().cycle().take(100).collect();
     let short = calls::screen("a", &many, &table(), look(80, true), Some(20));

@@ -210,11 +210,25 @@ impl Proxy {
         self.http("GET", path, "").await
     }
 
+    /// The head of the answer for a page of the admin endpoint, in lower case.
+    pub(crate) async fn head(&self, path: &str) -> String {
+        let answer = self.answer("GET", path, "").await.expect("an answer");
+        let (head, _) = answer.split_once("\r\n\r\n").expect("http");
+        head.to_ascii_lowercase()
+    }
+
     /// A request to the admin endpoint; status 0 if it does not answer.
     pub(crate) async fn http(&self, method: &str, path: &str, body: &str) -> (u16, String) {
-        let Ok(mut stream) = TcpStream::connect(("127.0.0.1", self.admin)).await else {
+        let Some(answer) = self.answer(method, path, body).await else {
             return (0, String::new());
         };
+        let (head, body) = answer.split_once("\r\n\r\n").expect("http");
+        let status = head.split(' ').nth(1).expect("status");
+        (status.parse().expect("number"), body.to_owned())
+    }
+
+    async fn answer(&self, method: &str, path: &str, body: &str) -> Option<String> {
+        let mut stream = TcpStream::connect(("127.0.0.1", self.admin)).await.ok()?;
         let request = format!(
             "{method} {path} HTTP/1.1\r\nhost: test\r\nconnection: close\r\ncontent-length: {}\r\n\r\n{body}",
             body.len()
@@ -222,12 +236,7 @@ impl Proxy {
         let mut answer = String::new();
         let asked = stream.write_all(request.as_bytes()).await;
         let read = soon("admin endpoint", stream.read_to_string(&mut answer)).await;
-        let (Ok(()), Ok(_)) = (asked, read) else {
-            return (0, String::new());
-        };
-        let (head, body) = answer.split_once("\r\n\r\n").expect("http");
-        let status = head.split(' ').nth(1).expect("status");
-        (status.parse().expect("number"), body.to_owned())
+        (asked.is_ok() && read.is_ok()).then_some(answer)
     }
 
     pub(crate) async fn scrape(&self) -> Scrape {

@@ -1,0 +1,372 @@
+//! The pages as a browser shows them: a real headless Chromium, in front of a proxy with calls in flight.
+
+use std::path::Path;
+use std::process::Stdio;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use criscope::cri::v1;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::process::Command;
+
+use crate::harness::client::{Call, Client, Open};
+use crate::harness::fake::Fake;
+use crate::harness::packages;
+use crate::harness::proxy::{Proxy, Start};
+use crate::harness::script::{self, Step};
+use crate::harness::{encode, soon};
+
+/// A name that would run if it were taken for markup.
+const MARKUP: &str = "<script>document.title='owned'</script>";
+
+fn metadata(name: &str) -> v1::PodSandboxMetadata {
+    v1::PodSandboxMetadata {
+        name: name.into(),
+        namespace: "shop".into(),
+        uid: format!("uid-{name}"),
+        attempt: 0,
+    }
+}
+
+fn config(name: &str) -> Option<v1::PodSandboxConfig> {
+    Some(v1::PodSandboxConfig {
+        metadata: Some(metadata(name)),
+        ..Default::default()
+    })
+}
+
+fn run_pod(name: &str) -> Call {
+    let request = v1::RunPodSandboxRequest {
+        config: config(name),
+        runtime_handler: String::new(),
+    };
+    Call::runtime("RunPodSandbox", encode(&request)).with("grpc-timeout", "60S")
+}
+
+fn pull(name: &str) -> Call {
+    let request = v1::PullImageRequest {
+        image: Some(v1::ImageSpec {
+            image: "registry.example/<b>shop</b>:1".into(),
+            ..Default::default()
+        }),
+        auth: None,
+        sandbox_config: config(name),
+    };
+    Call::image("PullImage", encode(&request)).with("grpc-timeout", "60S")
+}
+
+/// What a browser made of a page, and what it complained about.
+#[derive(Debug)]
+struct Shown {
+    dom: String,
+    console: Vec<String>,
+}
+
+/// Shows a page, lets its scripts run for some seconds of the browser's own time, and takes what is there then.
+async fn show(url: &str, profile: &Path) -> Shown {
+    let mut command = Command::new(packages::program("chromium", "chromium"));
+    command
+        .args([
+            "--headless",
+            "--no-sandbox",
+            "--disable-gpu",
+            "--disable-quic",
+            "--no-first-run",
+            "--disable-background-networking",
+            "--disable-component-update",
+            "--disable-sync",
+            "--disable-dev-shm-usage",
+            "--virtual-time-budget=7000",
+            "--enable-logging=stderr",
+            "--dump-dom",
+        ])
+        .arg(format!("--user-data-dir={}", profile.display()))
+        .arg(url)
+        .stdin(Stdio::null())
+        .kill_on_drop(true);
+    let output = soon("chromium", command.output()).await.expect("it runs");
+    let log = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.success(), "chromium: {log}");
+    Shown {
+        dom: String::from_utf8(output.stdout).expect("text"),
+        console: log
+            .lines()
+            .filter(|line| line.contains("CONSOLE"))
+            .map(str::to_owned)
+            .collect(),
+    }
+}
+
+/// A proxy whose runtime never answers these calls, and the calls.
+struct Busy {
+    _fake: Fake,
+    proxy: Proxy,
+    _client: Client,
+    _calls: Vec<Open>,
+    profile: tempfile::TempDir,
+}
+
+impl Busy {
+    async fn new(calls: Vec<Call>) -> Self {
+        let fake = Fake::new();
+        fake.always(vec![Step::Read, Step::Hang]);
+        let proxy = Proxy::before(&fake).await;
+        let client = proxy.client().await;
+        let mut started = Vec::new();
+        for call in calls {
+            started.push(client.start(call).await);
+        }
+        fake.wait_count(started.len()).await;
+        Self {
+            _fake: fake,
+            proxy,
+            _client: client,
+            _calls: started,
+            profile: tempfile::tempdir().expect("dir"),
+        }
+    }
+
+    fn url(&self, path: &str) -> String {
+        format!("http://127.0.0.1:{}{path}", self.proxy.admin_port())
+    }
+
+    async fn show(&self, path: &str) -> Shown {
+        show(&self.url(path), self.profile.path()).await
+    }
+}
+
+#[tokio::test]
+async fn the_live_page_lives() {
+    let busy = Busy::new(vec![run_pod(MARKUP), pull("web")]).await;
+    let shown = busy.show("/").await;
+    assert_eq!(shown.console, [""; 0], "nothing is refused, nothing fails");
+    for said in [
+        // Put there by the script, after it fetched the page again.
+        "<button type=\"button\">Pause</button>",
+        "role=\"status\" class=\"live\">Live</span>",
+        // What goes on.
+        "RunPodSandbox",
+        "&lt;script&gt;document.title='owned'&lt;/script&gt;",
+        "registry.example/&lt;b&gt;shop&lt;/b&gt;:1",
+        "✓ up",
+        "fake v9",
+    ] {
+        assert!(shown.dom.contains(said), "{said}: {}", shown.dom);
+    }
+    assert!(!shown.dom.contains("<title>owned"), "{}", shown.dom);
+}
+
+#[tokio::test]
+async fn the_live_page_swaps_its_content() {
+    let busy = Busy::new(vec![run_pod("web")]).await;
+    // What came in the first answer gives way to what the later ones say.
+    let relay = Relay::new(busy.proxy.admin_port(), false).await;
+    let live = show(&relay.url(), busy.profile.path()).await;
+    assert!(relay.asked() >= 2, "the page asked for itself");
+    assert!(live.dom.contains("RunPodSandbox"), "{}", live.dom);
+    assert!(!live.dom.contains(FIRST), "{}", live.dom);
+    assert_eq!(live.console, [""; 0]);
+}
+
+#[tokio::test]
+async fn the_live_page_needs_no_script() {
+    let busy = Busy::new(vec![run_pod("web")]).await;
+    // A browser without scripts cannot tell its document either, so here it is ours alone that may not run.
+    let relay = Relay::new(busy.proxy.admin_port(), true).await;
+    let still = show(&relay.url(), busy.profile.path()).await;
+    assert_eq!(relay.asked(), 1);
+    assert!(still.dom.contains("RunPodSandbox") && still.dom.contains(FIRST));
+    assert!(
+        !still.dom.contains("<button"),
+        "nothing to press: {}",
+        still.dom
+    );
+    assert_eq!(
+        still.console.len(),
+        1,
+        "ours was refused: {:?}",
+        still.console
+    );
+}
+
+/// Stands in the first page that a relay passes on.
+const FIRST: &str = "this is the first answer";
+
+/// Passes requests on to the admin endpoint, with a mark in the first answer; counts them. Without scripts it lets the
+/// browser run none of the page.
+struct Relay {
+    port: u16,
+    asked: Arc<AtomicUsize>,
+}
+
+impl Relay {
+    async fn new(admin: u16, no_scripts: bool) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("bound");
+        let port = listener.local_addr().expect("bound").port();
+        let asked = Arc::new(AtomicUsize::new(0));
+        let count = Arc::clone(&asked);
+        tokio::spawn(async move {
+            while let Ok((stream, _)) = listener.accept().await {
+                tokio::spawn(pass_on(stream, admin, no_scripts, Arc::clone(&count)));
+            }
+        });
+        Self { port, asked }
+    }
+
+    fn url(&self) -> String {
+        format!("http://127.0.0.1:{}/", self.port)
+    }
+
+    fn asked(&self) -> usize {
+        self.asked.load(Ordering::Relaxed)
+    }
+}
+
+async fn pass_on(mut stream: TcpStream, admin: u16, no_scripts: bool, count: Arc<AtomicUsize>) {
+    let mut request = [0; 4096];
+    // A browser opens connections that it may never use.
+    if stream.read(&mut request).await.unwrap_or(0) == 0 {
+        return;
+    }
+    let answer = page_of(admin).await;
+    let (head, body) = answer.split_once("\r\n\r\n").expect("http");
+    let mut body = body.to_owned();
+    if count.fetch_add(1, Ordering::Relaxed) == 0 {
+        body = body.replace("</main>", &format!("<p>{FIRST}</p></main>"));
+    }
+    let same = |line: &&str| !line.starts_with("content-length");
+    let head: Vec<_> = head.split("\r\n").filter(same).collect();
+    let mut head = head.join("\r\n");
+    if no_scripts {
+        head.push_str("\r\ncontent-security-policy: script-src 'none'");
+    }
+    // It may have gone.
+    let answer = format!("{head}\r\n\r\n{body}");
+    let _ = stream.write_all(answer.as_bytes()).await;
+}
+
+/// The live page with its head.
+async fn page_of(admin: u16) -> String {
+    let mut stream = TcpStream::connect(("127.0.0.1", admin))
+        .await
+        .expect("connected");
+    let request = "GET / HTTP/1.1\r\nhost: relay\r\nconnection: close\r\n\r\n";
+    stream.write_all(request.as_bytes()).await.expect("asked");
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).await.expect("answered");
+    answer
+}
+
+#[tokio::test]
+async fn every_page_is_whole_in_a_browser() {
+    let busy = Busy::new(vec![run_pod(MARKUP), pull("web")]).await;
+    for path in [
+        "/debug/pods",
+        "/debug/pods?kind=start&state=failed&sort=slowest&namespace=%3Cb%3E",
+        "/debug/calls",
+        "/debug/images/pulls",
+        "/debug/pods/shop/no-such-pod",
+    ] {
+        let shown = busy.show(path).await;
+        // A page that is not there is a 404, which the browser tells.
+        let console: Vec<_> = shown
+            .console
+            .iter()
+            .filter(|line| !line.contains("status of 404"))
+            .collect();
+        assert!(console.is_empty(), "{path}: {console:?}");
+        assert!(shown.dom.contains("<main") && shown.dom.contains("aria-label=\"Pages\""));
+        assert!(!shown.dom.contains("<b>"), "{path}: {}", shown.dom);
+    }
+}
+
+#[tokio::test]
+async fn a_policy_lets_nothing_else_in() {
+    let fake = Fake::new();
+    let proxy = Proxy::before(&fake).await;
+    for path in [
+        "/",
+        "/debug/pods",
+        "/debug/calls?format=json",
+        "/metrics",
+        "/readyz",
+    ] {
+        let head = proxy.head(path).await;
+        for wanted in [
+            "x-content-type-options: nosniff",
+            "referrer-policy: no-referrer",
+            "cache-control: no-store",
+            "content-security-policy: default-src 'none'",
+            "frame-ancestors 'none'",
+        ] {
+            assert!(head.contains(wanted), "{path}: {wanted} in {head}");
+        }
+        assert!(!head.contains("unsafe-inline"), "{head}");
+    }
+}
+
+#[tokio::test]
+async fn what_is_not_known_is_said() {
+    let fake = Fake::new();
+    let proxy = Proxy::before(&fake).await;
+    let (status, html) = proxy.get("/debug/pods/shop/web").await;
+    assert_eq!(status, 404);
+    assert!(html.contains("nothing is known of pod shop/web"), "{html}");
+    let (status, json) = proxy.get("/debug/pods/a%2Fb/%3Cb%3E?format=json").await;
+    assert_eq!(status, 404);
+    let json: serde_json::Value = serde_json::from_str(&json).expect("json");
+    assert_eq!(
+        (&json["namespace"], &json["name"]),
+        (&"a/b".into(), &"<b>".into())
+    );
+    assert_eq!(json["known"], 0);
+}
+
+#[tokio::test]
+async fn without_debug_pages_no_pod_is_named() {
+    let fake = Fake::new();
+    fake.always(vec![Step::Read, Step::Hang]);
+    let start = Start::new().upstream(fake.path());
+    let proxy = start.config("[admin]\ndebug = false\n").ready().await;
+    let client = proxy.client().await;
+    let _call = client.start(run_pod("secret-pod")).await;
+    fake.wait_count(1).await;
+    let (status, html) = proxy.get("/").await;
+    assert_eq!(status, 200);
+    assert!(
+        html.contains("✓ up") && !html.contains("secret-pod"),
+        "{html}"
+    );
+    assert!(!html.contains("href=\"/debug"), "{html}");
+    for path in [
+        "/debug/pods",
+        "/debug/pods/shop/secret-pod",
+        "/debug/images/pulls",
+    ] {
+        assert_eq!(proxy.get(path).await.0, 404, "{path}");
+    }
+}
+
+#[tokio::test]
+async fn pulls_that_have_ended_are_remembered() {
+    let fake = Fake::new();
+    fake.on(|_| script::error(5, "no such image"));
+    let proxy = Proxy::before(&fake).await;
+    let client = proxy.client().await;
+    assert_eq!(client.call(pull("web")).await.code(), 5);
+    proxy.wait_balanced(1).await;
+    let (_, json) = proxy.get("/debug/images/pulls?format=json").await;
+    let json: serde_json::Value = serde_json::from_str(&json).expect("json");
+    let pull = &json["recent"][0];
+    assert_eq!(pull["image"], "registry.example/<b>shop</b>:1");
+    assert_eq!(
+        (&pull["namespace"], &pull["pod"]),
+        (&"shop".into(), &"web".into())
+    );
+    assert_eq!(
+        (&pull["outcome"], &pull["code"]),
+        (&"error".into(), &"NOT_FOUND".into())
+    );
+    assert_eq!(json["in_flight"].as_array().map(Vec::len), Some(0));
+}
