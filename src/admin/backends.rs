@@ -1,79 +1,18 @@
-//! How the runtimes are.
+//! How the runtimes are, in a few words.
 
 use std::fmt::Write as _;
 
-use serde::Serialize;
-
-use super::Sources;
 use super::page::Escaped;
+use super::runtimes::Standing;
 use crate::story::units;
-use crate::upstream::Upstream;
-
-/// A runtime, as its probe knows it.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
-pub struct Backend {
-    /// Its name in the configuration.
-    pub name: String,
-    /// Whether it answers.
-    pub up: bool,
-    /// For how long that has been so, in milliseconds; absent before it was asked.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub since_ms: Option<f64>,
-    /// Its own name and version.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub runtime: Option<String>,
-    /// Why it does not answer.
-    #[serde(skip_serializing_if = "String::is_empty")]
-    pub reason: String,
-    /// The conditions of its last good Status.
-    pub conditions: Vec<Condition>,
-    /// How often it came back.
-    pub reconnects: u64,
-}
-
-/// A condition such as `NetworkReady`.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
-pub struct Condition {
-    /// Its name.
-    pub kind: String,
-    /// Whether it holds.
-    pub status: bool,
-    /// One word, as the runtime gives it.
-    pub reason: String,
-}
-
-/// All runtimes, in the order of the configuration.
-pub(super) fn backends(sources: &Sources) -> Vec<Backend> {
-    sources.upstreams.iter().map(|it| of(it)).collect()
-}
-
-fn of(upstream: &Upstream) -> Backend {
-    let state = upstream.health().state();
-    let conditions = state.conditions.into_iter().map(|it| Condition {
-        kind: it.kind,
-        status: it.status,
-        reason: it.reason,
-    });
-    Backend {
-        name: upstream.name().to_string(),
-        up: state.up,
-        since_ms: state.since.map(|at| at.elapsed().as_secs_f64() * 1e3),
-        runtime: state
-            .runtime
-            .map(|(name, version)| format!("{name} {version}")),
-        reason: state.reason,
-        conditions: conditions.collect(),
-        reconnects: upstream.health().reconnects(),
-    }
-}
 
 /// One entry per runtime, for the facts at the top of a page.
-pub(super) fn html(backends: &[Backend]) -> String {
+pub(super) fn html(backends: &[Standing]) -> String {
     let mut html = String::new();
     for backend in backends {
         let _ = write!(
             html,
-            "<div><dt>Backend {}</dt><dd>{}</dd></div>",
+            "<div><dt>Standing {}</dt><dd>{}</dd></div>",
             Escaped(&backend.name),
             standing(backend)
         );
@@ -81,15 +20,17 @@ pub(super) fn html(backends: &[Backend]) -> String {
     html
 }
 
-fn standing(backend: &Backend) -> String {
+fn standing(backend: &Standing) -> String {
     let since = backend
         .since_ms
         .map(|ms| format!(" for {}", units::duration(ms)))
         .unwrap_or_default();
+    let runtime = backend.runtime.as_ref();
+    let runtime = runtime.map(|(name, version)| format!("{name} {version}"));
     let mut html = match (backend.up, backend.reason.is_empty()) {
         (true, _) => format!(
             "<span class=\"good\">✓ up</span> <small>{}{since}</small>",
-            Escaped(backend.runtime.as_deref().unwrap_or_default())
+            Escaped(runtime.unwrap_or_default())
         ),
         (false, true) => "<span class=\"open\">… not asked yet</span>".to_owned(),
         (false, false) => format!(
@@ -117,16 +58,17 @@ fn standing(backend: &Backend) -> String {
 
 #[cfg(test)]
 mod tests {
+    use super::super::runtimes::Condition;
     use super::*;
 
     #[test]
     fn up_down_and_not_known_differ_in_words() {
-        let mut backend = Backend {
+        let mut backend = Standing {
             name: "a".to_owned(),
             up: true,
             since_ms: Some(3_600_000.0),
-            runtime: Some("containerd 2.0.1".to_owned()),
-            ..Backend::default()
+            runtime: Some(("containerd".to_owned(), "2.0.1".to_owned())),
+            ..Standing::default()
         };
         assert!(standing(&backend).contains("✓ up</span> <small>containerd 2.0.1 for 1h 00m"));
         backend.conditions.push(Condition {

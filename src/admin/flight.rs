@@ -11,7 +11,7 @@ use axum::response::{IntoResponse, Response};
 use serde::Deserialize;
 
 use super::Sources;
-use super::page::{Escaped, page as html_page};
+use super::page::{Escaped, page_at};
 use super::tracez::{CALLS_HEAD, NO_SUCH_METHOD, method_of, write_call};
 use crate::story::recorder::dump::{Dump, Filter};
 use crate::story::recorder::row::Row;
@@ -72,7 +72,12 @@ fn answer(sources: &Sources, wanted: &Wanted, filter: &Filter) -> Response {
             dump.write_trace(out, most).map(drop)
         }),
         Some(_) => (StatusCode::BAD_REQUEST, "format is json or perfetto\n").into_response(),
-        None => html_page("Flight recorder", &html(&dump, wanted, sources)).into_response(),
+        None => page_at(
+            "/debug/flight",
+            "Flight recorder",
+            &html(&dump, wanted, sources),
+        )
+        .into_response(),
     }
 }
 

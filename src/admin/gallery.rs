@@ -3,11 +3,11 @@
 use std::fs;
 use std::path::PathBuf;
 
-use super::backends::Backend;
 use super::live::{self, Live};
 use super::methods::tests::row;
 use super::page::{SCRIPT, STYLE};
 use super::pods;
+use super::runtimes::Standing;
 use crate::story::examples::{self, NOW};
 use crate::story::tables::RpcTable;
 use crate::story::view::{Episode, Pull, Running};
@@ -29,13 +29,13 @@ fn running(method: &str, pod: &str, age_s: u64, deadline_s: u64, stuck: u32) -> 
     }
 }
 
-fn backend() -> Backend {
-    Backend {
+fn backend() -> Standing {
+    Standing {
         name: "containerd".to_owned(),
         up: true,
         since_ms: Some(93_600_000.0),
-        runtime: Some("containerd 2.0.1".to_owned()),
-        ..Backend::default()
+        runtime: Some(("containerd".to_owned(), "2.0.1".to_owned())),
+        ..Standing::default()
     }
 }
 

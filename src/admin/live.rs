@@ -7,11 +7,12 @@ use axum::extract::{Query, State};
 use axum::response::{IntoResponse, Response};
 use serde::Serialize;
 
-use super::backends::{self, Backend};
+use super::backends;
 use super::calls::{self, Format};
 use super::page::{Escaped, Page, framed, lone};
+use super::runtimes::{self, Standing};
 use super::{Sources, methods, nav, pulls, starts};
-use crate::story::tables::RpcTable;
+use crate::story::tables::{RpcTable, rpc_table};
 use crate::story::units;
 use crate::story::view::{Episode, Pull, Running, State as Stand};
 
@@ -20,25 +21,25 @@ const STARTS: usize = 40;
 
 /// `/?format=json`
 #[derive(Clone, Debug, Default, Serialize)]
-pub struct Live {
+pub(super) struct Live {
     /// The time of this answer, in microseconds since 1970.
-    pub now_unix_us: u64,
+    pub(super) now_unix_us: u64,
     /// Our version.
-    pub version: &'static str,
+    pub(super) version: &'static str,
     /// This machine's name.
-    pub host: String,
+    pub(super) host: String,
     /// How long we have been running, in milliseconds.
-    pub uptime_ms: f64,
+    pub(super) uptime_ms: f64,
     /// The runtimes.
-    pub backends: Vec<Backend>,
+    pub(super) backends: Vec<Standing>,
     /// Calls in flight, the oldest first.
-    pub calls: Vec<Running>,
+    pub(super) calls: Vec<Running>,
     /// Rates, errors and latencies by method.
-    pub methods: RpcTable,
+    pub(super) methods: RpcTable,
     /// The newest starts and restarts, without their calls.
-    pub starts: Vec<Episode>,
+    pub(super) starts: Vec<Episode>,
     /// Images that are being pulled.
-    pub pulls: Vec<Pull>,
+    pub(super) pulls: Vec<Pull>,
 }
 
 /// `/`
@@ -54,7 +55,7 @@ pub async fn page(State(sources): State<Sources>, Query(format): Query<Format>) 
 pub async fn bare(State(sources): State<Sources>) -> Page {
     let body = format!(
         "<dl class=\"facts\">{}</dl><p>The pages under /debug are turned off (admin.debug).</p>",
-        backends::html(&backends::backends(&sources))
+        backends::html(&runtimes::standings(&sources))
     );
     lone("criscope", &body)
 }
@@ -68,9 +69,9 @@ fn live(sources: &Sources) -> Live {
         version: env!("CRISCOPE_VERSION"),
         host: host(),
         uptime_ms: sources.started.elapsed().as_secs_f64() * 1e3,
-        backends: backends::backends(sources),
+        backends: runtimes::standings(sources),
         calls: calls::rows(sources),
-        methods: RpcTable::default(),
+        methods: rpc_table(&sources.rates, &sources.in_flight.calls()),
         starts: recent.episodes,
         pulls: pulls::pulls(sources).in_flight,
     }

@@ -17,7 +17,7 @@
 //!
 //! It runs on a thread of its own: a slow scrape costs the request path nothing.
 
-pub mod backends;
+mod backends;
 pub mod calls;
 mod figures;
 pub mod flight;
@@ -30,20 +30,20 @@ mod near;
 pub mod page;
 pub mod pods;
 pub mod pulls;
+pub mod routes;
+pub mod rpcz;
+pub mod runtimes;
 pub mod scrape;
+pub mod settings;
 mod starts;
 mod story;
+pub mod tracez;
 mod waterfall;
 
 #[cfg(test)]
 mod contrast;
 #[cfg(test)]
 mod gallery;
-pub mod routes;
-pub mod rpcz;
-pub mod runtimes;
-pub mod settings;
-pub mod tracez;
 
 use std::io;
 use std::net::{SocketAddr, TcpListener};

@@ -9,7 +9,7 @@ use serde::Serialize;
 
 use super::Sources;
 use super::calls::Format;
-use super::page::{Escaped, page as html_page};
+use super::page::{Escaped, page_at};
 use crate::telemetry::Registry;
 use crate::telemetry::catalogue::ROUTE_DECISIONS;
 
@@ -56,7 +56,7 @@ pub async fn page(State(sources): State<Sources>, Query(format): Query<Format>) 
     };
     match format.is_json() {
         true => Json(routes).into_response(),
-        false => html_page("Routes", &html(&routes)).into_response(),
+        false => page_at("/debug/routes", "Routes", &html(&routes)).into_response(),
     }
 }
 

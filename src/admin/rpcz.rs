@@ -9,7 +9,7 @@ use axum::response::{IntoResponse, Response};
 use super::Sources;
 use super::calls::Format;
 use super::figures::{count, time, time_if};
-use super::page::page as html_page;
+use super::page::page_at;
 use crate::story::tables::{RpcRow, RpcTable, Window, rpc_table};
 
 /// `/debug/rpcz`
@@ -17,7 +17,7 @@ pub async fn page(State(sources): State<Sources>, Query(format): Query<Format>) 
     let table = rpc_table(&sources.rates, &sources.in_flight.calls());
     match format.is_json() {
         true => Json(table).into_response(),
-        false => html_page("Calls by method", &html(&table)).into_response(),
+        false => page_at("/debug/rpcz", "Calls by method", &html(&table)).into_response(),
     }
 }
 

@@ -10,48 +10,57 @@ use serde::Serialize;
 use super::Sources;
 use super::calls::Format;
 use super::figures::{count, time};
-use super::page::{Escaped, page as html_page};
+use super::page::{Escaped, page_at};
 use crate::upstream::Upstream;
 
 /// A backend.
-#[derive(Debug, Serialize)]
-struct Standing {
-    name: String,
+#[derive(Clone, Debug, Default, Serialize)]
+pub(super) struct Standing {
+    pub(super) name: String,
     /// Path of its socket.
-    endpoint: String,
-    up: bool,
+    pub(super) endpoint: String,
+    pub(super) up: bool,
     /// For how long it has been so; absent before it was first asked.
     #[serde(skip_serializing_if = "Option::is_none")]
-    since_ms: Option<f64>,
+    pub(super) since_ms: Option<f64>,
     /// Why it does not answer.
     #[serde(skip_serializing_if = "String::is_empty")]
-    reason: String,
+    pub(super) reason: String,
     /// Its own name and version.
     #[serde(skip_serializing_if = "Option::is_none")]
-    runtime: Option<(String, String)>,
+    pub(super) runtime: Option<(String, String)>,
     /// The services as it spells them: `runtime.v1` or `runtime.v1alpha2`.
-    api: &'static str,
-    conditions: Vec<Condition>,
+    pub(super) api: &'static str,
+    pub(super) conditions: Vec<Condition>,
     /// Age of its last good Status.
     #[serde(skip_serializing_if = "Option::is_none")]
-    last_status_ms: Option<f64>,
+    pub(super) last_status_ms: Option<f64>,
     /// Connections made after the first.
-    reconnects: u64,
+    pub(super) reconnects: u64,
     /// Calls in flight that went to it.
-    in_flight: usize,
+    pub(super) in_flight: usize,
 }
 
 /// A condition of its Status.
-#[derive(Debug, Serialize)]
-struct Condition {
-    kind: String,
-    status: bool,
+#[derive(Clone, Debug, Default, Serialize)]
+pub(super) struct Condition {
+    pub(super) kind: String,
+    pub(super) status: bool,
     #[serde(skip_serializing_if = "String::is_empty")]
-    reason: String,
+    pub(super) reason: String,
 }
 
 /// `/debug/backends`
 pub async fn page(State(sources): State<Sources>, Query(format): Query<Format>) -> Response {
+    let states = standings(&sources);
+    match format.is_json() {
+        true => Json(states).into_response(),
+        false => page_at("/debug/backends", "Backends", &html(&states)).into_response(),
+    }
+}
+
+/// All backends, in the order of the configuration.
+pub(super) fn standings(sources: &Sources) -> Vec<Standing> {
     let calls = sources.in_flight.calls();
     let went_to = |name: &str| {
         let of_call =
@@ -59,11 +68,7 @@ pub async fn page(State(sources): State<Sources>, Query(format): Query<Format>) 
         calls.iter().filter(|call| of_call(call)).count()
     };
     let upstreams = sources.upstreams.iter();
-    let states: Vec<_> = upstreams.map(|u| state(u, went_to(u.name()))).collect();
-    match format.is_json() {
-        true => Json(states).into_response(),
-        false => html_page("Backends", &html(&states)).into_response(),
-    }
+    upstreams.map(|u| state(u, went_to(u.name()))).collect()
 }
 
 fn state(upstream: &Upstream, in_flight: usize) -> Standing {

@@ -11,7 +11,7 @@ use serde::Serialize;
 
 use super::Sources;
 use super::calls::Format;
-use super::page::{Escaped, page as html_page};
+use super::page::{Escaped, page_at};
 use crate::config::{Config, Reload};
 
 /// `/debug/config?format=json`
@@ -37,7 +37,7 @@ pub async fn page(State(sources): State<Sources>, Query(format): Query<Format>) 
     let settings = shown(&sources.config.load(), sources.log.level());
     match format.is_json() {
         true => Json(settings).into_response(),
-        false => html_page("Settings in effect", &html(&settings)).into_response(),
+        false => page_at("/debug/config", "Settings in effect", &html(&settings)).into_response(),
     }
 }
 

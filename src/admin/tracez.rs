@@ -10,7 +10,7 @@ use serde::Deserialize;
 
 use super::Sources;
 use super::figures::{ago, count, time};
-use super::page::{Escaped, page as html_page};
+use super::page::{Escaped, page_at};
 use crate::cri::Method;
 use crate::story::recorder::row::Row;
 use crate::story::tables::{BUCKETS_US, Bucket, MethodSamples, Samples, samples};
@@ -43,7 +43,7 @@ pub async fn page(State(sources): State<Sources>, Query(wanted): Query<Wanted>) 
     );
     match wanted.format.as_deref() {
         Some("json") => Json(samples).into_response(),
-        _ => html_page("Samples of calls", &html(&samples)).into_response(),
+        _ => page_at("/debug/tracez", "Samples of calls", &html(&samples)).into_response(),
     }
 }
 

@@ -151,6 +151,9 @@ async fn the_live_page_lives() {
         "registry.example/&lt;b&gt;shop&lt;/b&gt;:1",
         "✓ up",
         "fake v9",
+        // The pull belongs to the start of its pod, which has a page.
+        "<ol class=\"starts\">",
+        "<a href=\"/debug/pods/shop/web\">",
     ] {
         assert!(shown.dom.contains(said), "{said}: {}", shown.dom);
     }
@@ -259,6 +262,22 @@ async fn page_of(admin: u16) -> String {
 }
 
 #[tokio::test]
+async fn a_pod_has_a_page() {
+    let busy = Busy::new(vec![pull("web")]).await;
+    let shown = busy.show("/debug/pods/shop/web").await;
+    assert_eq!(shown.console, [""; 0]);
+    for said in [
+        "</span>web</h1>",
+        "<strong>PullImage</strong> registry.example/&lt;b&gt;shop&lt;/b&gt;:1",
+        "in flight</span> waiting",
+        "… open",
+        "role=\"status\" class=\"live\">Live</span>",
+    ] {
+        assert!(shown.dom.contains(said), "{said}: {}", shown.dom);
+    }
+}
+
+#[tokio::test]
 async fn every_page_is_whole_in_a_browser() {
     let busy = Busy::new(vec![run_pod(MARKUP), pull("web")]).await;
     for path in [
@@ -266,7 +285,14 @@ async fn every_page_is_whole_in_a_browser() {
         "/debug/pods?kind=start&state=failed&sort=slowest&namespace=%3Cb%3E",
         "/debug/calls",
         "/debug/images/pulls",
+        "/debug/pods/shop/web",
         "/debug/pods/shop/no-such-pod",
+        "/debug/rpcz",
+        "/debug/tracez",
+        "/debug/flight",
+        "/debug/backends",
+        "/debug/routes",
+        "/debug/config",
     ] {
         let shown = busy.show(path).await;
         // A page that is not there is a 404, which the browser tells.

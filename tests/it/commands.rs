@@ -1,0 +1,206 @@
+//! The commands that read from a running criscope.
+
+use std::fs::File;
+use std::io::{ErrorKind, Read};
+use std::process::{Command, Output, Stdio};
+
+use criscope::cri::v1;
+use nix::pty::{Winsize, openpty};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use serde_json::Value;
+
+use crate::harness::client::Call;
+use crate::harness::fake::Fake;
+use crate::harness::proxy::Proxy;
+use crate::harness::script::{self, Step};
+use crate::harness::{encode, until};
+
+fn command(proxy: &Proxy, args: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_criscope"));
+    command
+        .args(args)
+        .env(
+            "CRISCOPE_ADMIN",
+            format!("127.0.0.1:{}", proxy.admin_port()),
+        )
+        .env("LC_ALL", "C")
+        .stdin(Stdio::null());
+    command
+}
+
+/// Runs it to its end, off the thread that the fake runtime is on.
+async fn output(proxy: &Proxy, args: &[&str]) -> Output {
+    let mut command = command(proxy, args);
+    let run = tokio::task::spawn_blocking(move || command.output());
+    run.await.expect("joined").expect("run")
+}
+
+/// What it prints; it has to end well.
+async fn printed(proxy: &Proxy, args: &[&str]) -> String {
+    let output = output(proxy, args).await;
+    let errors = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.success(), "{args:?}: {errors}");
+    String::from_utf8(output.stdout).expect("text")
+}
+
+/// What it complains of; it has to end with 1.
+async fn complaint(proxy: &Proxy, args: &[&str]) -> String {
+    let output = output(proxy, args).await;
+    assert_eq!(output.status.code(), Some(1), "{args:?}");
+    assert!(output.stdout.is_empty(), "{args:?}");
+    String::from_utf8(output.stderr).expect("text")
+}
+
+fn run_pod(name: &str) -> Call {
+    let request = v1::RunPodSandboxRequest {
+        config: Some(v1::PodSandboxConfig {
+            metadata: Some(v1::PodSandboxMetadata {
+                name: name.into(),
+                namespace: "shop".into(),
+                uid: format!("uid-{name}"),
+                attempt: 0,
+            }),
+            ..Default::default()
+        }),
+        runtime_handler: String::new(),
+    };
+    Call::runtime("RunPodSandbox", encode(&request)).with("grpc-timeout", "60S")
+}
+
+#[tokio::test]
+async fn a_pod_that_does_not_come_up_is_explained() {
+    let fake = Fake::new();
+    fake.on(|_| script::error(2, "no network: %1B[31mcni plugin not initialized"));
+    let proxy = Proxy::before(&fake).await;
+    let client = proxy.client().await;
+    assert_eq!(client.call(run_pod("web-1")).await.code(), 2);
+    until("its story", || async {
+        (proxy.get("/debug/pods/shop/web-1").await.0 == 200).then_some(())
+    })
+    .await;
+
+    for args in [
+        ["explain", "shop/web-1"].as_slice(),
+        &["explain", "pod/web-1", "-n", "shop"],
+        &[
+            "explain",
+            "web-1",
+            "--namespace",
+            "shop",
+            "--uid",
+            "uid-web-1",
+            "--all",
+        ],
+    ] {
+        let text = printed(&proxy, args).await;
+        assert!(text.contains("RunPodSandbox failed"), "{text}");
+        assert!(text.contains("UNKNOWN: no network:"), "{text}");
+        assert!(text.is_ascii() && !text.contains('\u{1b}'), "{text:?}");
+        let first = text.lines().next().expect("a first line");
+        assert!(first.contains("cni plugin not initialized"), "{first}");
+    }
+    let json = printed(&proxy, &["explain", "shop/web-1", "--json"]).await;
+    let json: Value = serde_json::from_str(&json).expect("json");
+    assert_eq!(json["episodes"][0]["calls"][0]["code"], "UNKNOWN");
+
+    let table = printed(&proxy, &["pods", "--failed"]).await;
+    assert!(table.contains("shop/web-1"), "{table}");
+    let none = printed(&proxy, &["pods", "--namespace", "other"]).await;
+    assert_eq!(
+        none,
+        "No pod has been started in namespace other that criscope remembers.\n"
+    );
+    let json = printed(&proxy, &["pods", "--json", "--slowest", "1"]).await;
+    let json: Value = serde_json::from_str(&json).expect("json");
+    assert_eq!(json["episodes"].as_array().map(Vec::len), Some(1));
+
+    let error = complaint(&proxy, &["explain", "shop/web1"]).await;
+    assert!(
+        error.contains("nothing is known of pod shop/web1"),
+        "{error}"
+    );
+    assert!(error.contains("did you mean shop/web-1?"), "{error}");
+    let error = complaint(&proxy, &["explain", "shop/web-1", "--uid", "another"]).await;
+    assert!(error.contains("nothing is known"), "{error}");
+}
+
+#[tokio::test]
+async fn nothing_to_show_is_said() {
+    let fake = Fake::new();
+    let proxy = Proxy::before(&fake).await;
+    let text = printed(&proxy, &["pods"]).await;
+    assert_eq!(text, "No pod has been started that criscope remembers.\n");
+    let text = printed(&proxy, &["calls"]).await;
+    assert!(text.contains("No call is in flight.") && text.contains("No call has ended yet."));
+    assert_eq!(printed(&proxy, &["calls", "--json"]).await, "[]\n");
+    let error = complaint(&proxy, &["explain", "web"]).await;
+    assert!(
+        error.contains("nothing is known of pod default/web"),
+        "{error}"
+    );
+}
+
+#[tokio::test]
+async fn who_does_not_answer_is_told_with_what_to_do() {
+    let fake = Fake::new();
+    let start = crate::harness::proxy::Start::new().upstream(fake.path());
+    let proxy = start.config("[admin]\ndebug = false\n").ready().await;
+    for args in [["pods"].as_slice(), &["explain", "a/b"], &["calls"]] {
+        let error = complaint(&proxy, args).await;
+        assert!(error.contains("has no /debug/"), "{error}");
+        assert!(error.contains("hint: admin.debug is false"), "{error}");
+        let away = [args, &["--admin", "127.0.0.1:1"]].concat();
+        let error = complaint(&proxy, &away).await;
+        assert!(error.contains("cannot connect to 127.0.0.1:1"), "{error}");
+        assert!(error.contains("hint: is criscope running"), "{error}");
+    }
+}
+
+#[tokio::test]
+async fn calls_are_watched_on_a_screen_that_is_given_back() {
+    let fake = Fake::new();
+    fake.always(vec![Step::Read, Step::Hang]);
+    let proxy = Proxy::before(&fake).await;
+    let client = proxy.client().await;
+    let _call = client.start(run_pod("web-1")).await;
+    fake.wait_count(1).await;
+
+    let size = Winsize {
+        ws_row: 24,
+        ws_col: 100,
+        ws_xpixel: 0,
+        ws_ypixel: 0,
+    };
+    let terminal = openpty(Some(&size), None).expect("a terminal");
+    let mut child = command(&proxy, &["calls", "--interval", "100ms"])
+        .stdout(terminal.slave)
+        .spawn()
+        .expect("started");
+    let pid = Pid::from_raw(child.id().try_into().expect("pid"));
+    let mut screen = File::from(terminal.master);
+    let reading = tokio::task::spawn_blocking(move || {
+        let (mut text, mut bytes, mut told) = (String::new(), [0; 4096], false);
+        loop {
+            match screen.read(&mut bytes) {
+                Ok(0) => break,
+                Ok(n) => text.push_str(&String::from_utf8_lossy(&bytes[..n])),
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                // The other end is closed (EIO).
+                Err(_) => break,
+            }
+            // Two frames have been drawn.
+            if !told && text.matches("shop/web-1").count() >= 2 {
+                told = true;
+                kill(pid, Signal::SIGINT).expect("signal");
+            }
+        }
+        text
+    });
+    let text = reading.await.expect("joined");
+    let status = child.wait().expect("waited");
+    assert!(status.success(), "{status}: {text}");
+    assert!(text.starts_with("\u{1b}[?1049h\u{1b}[?25l"), "{text:?}");
+    assert!(text.ends_with("\u{1b}[?25h\u{1b}[?1049l"), "{text:?}");
+    assert!(text.contains("1 in flight"), "{text:?}");
+}
