@@ -4,7 +4,7 @@
 use std::net::TcpListener;
 use std::sync::Arc;
 
-use super::Built;
+use super::build::{Built, reading};
 use crate::config::Config;
 use crate::cri::episode::is_told;
 use crate::story::receiver::Receiver;
@@ -21,10 +21,9 @@ impl Built {
         config: &Config,
         accounts: &Arc<Accounts>,
     ) -> Result<Sampler, RegistryError> {
-        let in_flight = Arc::clone(&self.in_flight);
         Ok(Sampler::new(
             config.sampler.clone(),
-            Arc::new(move || in_flight.calls()),
+            reading(&self.in_flight),
             Arc::clone(&self.sightings),
             Looks::new(&self.registry)?,
             Arc::clone(accounts),

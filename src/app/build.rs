@@ -1,0 +1,261 @@
+//! Builds every part from the configuration. Nothing runs yet.
+
+use std::sync::Arc;
+use std::time::{Instant, SystemTime};
+
+use arc_swap::ArcSwap;
+use tokio::runtime::{Handle, Runtime};
+use tokio::sync::Notify;
+use tokio::sync::mpsc::Sender;
+use tokio_util::sync::CancellationToken;
+
+use super::{Error, recording};
+use crate::admin;
+use crate::config::{BackendKind, Config, InEffect};
+use crate::cri::Call;
+use crate::identity::Index;
+use crate::instrument::InFlight;
+use crate::instrument::layer::Shared;
+use crate::instrument::signals::{Signals, watch_in_flight};
+use crate::instrument::stuck::Watch;
+use crate::router::Table;
+use crate::router::rules::Rules;
+use crate::stack::Parts;
+use crate::story::rates::Rates;
+use crate::story::recorder::{Dumps, Recorder};
+use crate::story::sampler::Sightings;
+use crate::story::{Chronicle, Event, Keeper, Stories, Trace, keeper};
+use crate::telemetry::handles::Connections;
+use crate::telemetry::logging;
+use crate::telemetry::otlp::SpanSink;
+use crate::telemetry::process::{self, ConfigHash};
+use crate::telemetry::registry::{Registry, RegistryError};
+use crate::telemetry::{Accounts, catalogue};
+use crate::upstream::{Upstream, probe, resync};
+use crate::watchdog::{self, Heartbeat};
+
+/// Everything that lives as long as the process.
+pub(super) struct Built {
+    pub(super) registry: Arc<Registry>,
+    pub(super) signals: Arc<Signals>,
+    pub(super) stories: Arc<Stories>,
+    pub(super) keeper: Option<Keeper>,
+    pub(super) recorder: Arc<Recorder>,
+    pub(super) sightings: Arc<Sightings>,
+    pub(super) feed: Sender<Event>,
+    pub(super) dumps: Arc<Dumps>,
+    pub(super) rates: Arc<Rates>,
+    pub(super) config: InEffect,
+    pub(super) hash: ConfigHash,
+    pub(super) in_flight: Arc<InFlight>,
+    pub(super) index: Arc<Index>,
+    pub(super) upstreams: Vec<Arc<Upstream>>,
+    pub(super) table: Arc<Table>,
+    pub(super) heartbeat: Arc<Heartbeat>,
+    pub(super) connections: Arc<Connections>,
+    pub(super) started: Instant,
+}
+
+pub(super) fn build(
+    config: &Config,
+    sink: Option<SpanSink>,
+    accounts: &Arc<Accounts>,
+    runtimes: [&Handle; 2],
+) -> Result<Built, Error> {
+    let registry = registry(config);
+    let hash = ConfigHash::default();
+    hash.set(&config.fingerprint());
+    process::register(
+        &registry,
+        hash.clone(),
+        runtimes.map(Handle::clone).to_vec(),
+    )?;
+    accounts.register(&registry)?;
+
+    let recorder = Arc::new(Recorder::new(config.recorder.calls, config.recorder.polls));
+    let (chronicle, events) = Chronicle::new(Arc::clone(&recorder), Arc::clone(accounts));
+    let feed = chronicle.feed();
+    let signals = Arc::new(Signals::new(&registry, config, sink.clone(), chronicle)?);
+    let in_flight = Arc::new(InFlight::default());
+    watch_in_flight(&registry, Arc::clone(&in_flight) as _)?;
+    let sightings = Arc::<Sightings>::default();
+    let stories = Arc::new(Stories::new(&config.story, Arc::clone(&sightings)));
+    let keeper = keeper::Parts {
+        stories: Arc::clone(&stories),
+        events,
+        in_flight: reading(&in_flight),
+        state_dir: Some(config.story.state_dir.clone()),
+        accounts: Arc::clone(accounts),
+        tell: sink.map(|sink| Arc::new(Trace::new(sink, signals.sampling())) as _),
+        clock: Arc::new(SystemTime::now),
+    };
+    let keeper = Keeper::new(keeper, &registry)?;
+    let dumps = recording::dumps(config, &recorder, &in_flight, &sightings, &hash, accounts);
+
+    let limits = config.telemetry.identity;
+    let index = Arc::new(Index::new(limits.sandboxes, limits.containers));
+    let upstreams: Vec<_> = config
+        .backends
+        .iter()
+        .map(|backend| {
+            let BackendKind::Upstream { endpoint } = &backend.kind;
+            Arc::new(Upstream::new(&backend.name, endpoint.clone()))
+        })
+        .collect();
+    register_backends(&registry, &upstreams)?;
+    register_identity(&registry, &index)?;
+    let names = upstreams.iter().map(|u| Arc::clone(u.name())).collect();
+    let table = Table::new(rules(config), Arc::clone(&index), names);
+    Ok(Built {
+        connections: Arc::new(Connections::new(&registry)?),
+        registry: Arc::new(registry),
+        rates: Arc::new(Rates::new(signals.durations())),
+        signals,
+        stories,
+        keeper: Some(keeper),
+        recorder,
+        sightings,
+        feed,
+        dumps,
+        config: Arc::new(ArcSwap::from_pointee(config.clone())),
+        hash,
+        in_flight,
+        index,
+        upstreams,
+        table: Arc::new(table),
+        heartbeat: Arc::default(),
+        started: Instant::now(),
+    })
+}
+
+/// A registry that knows the names in the configuration, which may be label values.
+fn registry(config: &Config) -> Registry {
+    let names: Vec<_> = config.backends.iter().map(|b| b.name.clone()).collect();
+    // Calls that go to every backend have a name of their own.
+    let all = names.join("+");
+    let handlers = config.routing.rules.iter();
+    Registry::new(prometheus::Registry::new(), names.into_iter().chain([all]))
+        .with_handlers(handlers.map(|rule| rule.runtime_handler.as_str()))
+}
+
+/// How the story reads the calls in flight, which it does not know.
+pub(super) fn reading(in_flight: &Arc<InFlight>) -> Arc<dyn Fn() -> Vec<Arc<Call>> + Send + Sync> {
+    let in_flight = Arc::clone(in_flight);
+    Arc::new(move || in_flight.calls())
+}
+
+/// The routing settings with backends as numbers.
+fn rules(config: &Config) -> Rules {
+    let number = |name: &str| {
+        let found = config.backends.iter().position(|b| b.name == name);
+        // The configuration was checked: every name is one of the backends.
+        found.unwrap_or_default()
+    };
+    let mut rules = Rules {
+        backends: config.backends.len(),
+        default: number(&config.routing.default),
+        images: number(&config.routing.images),
+        handlers: Default::default(),
+    };
+    for rule in &config.routing.rules {
+        let handler = rule.runtime_handler.as_str().into();
+        // The first match wins.
+        rules
+            .handlers
+            .entry(handler)
+            .or_insert_with(|| number(&rule.backend));
+    }
+    rules
+}
+
+fn register_backends(
+    registry: &Registry,
+    upstreams: &[Arc<Upstream>],
+) -> Result<(), RegistryError> {
+    let backends = upstreams.to_vec();
+    registry.computed(&catalogue::BACKEND_UP, move |out| {
+        for upstream in &backends {
+            out.put(
+                &[upstream.name()],
+                f64::from(u8::from(upstream.health().is_up())),
+            );
+        }
+    })?;
+    let backends = upstreams.to_vec();
+    registry.computed(&catalogue::BACKEND_RECONNECTS, move |out| {
+        for upstream in &backends {
+            out.put(&[upstream.name()], upstream.health().reconnects() as f64);
+        }
+    })
+}
+
+fn register_identity(registry: &Registry, index: &Arc<Index>) -> Result<(), RegistryError> {
+    let entries = Arc::clone(index);
+    registry.computed(&catalogue::IDENTITY_ENTRIES, move |out| {
+        let (sandboxes, containers) = entries.len();
+        out.put(&["sandbox"], sandboxes as f64);
+        out.put(&["container"], containers as f64);
+    })?;
+    let lookups = Arc::clone(index);
+    registry.computed(&catalogue::IDENTITY_LOOKUPS, move |out| {
+        let (hits, misses) = lookups.lookups();
+        out.put(&["hit"], hits as f64);
+        out.put(&["miss"], misses as f64);
+    })
+}
+
+impl Built {
+    pub(super) fn start_background(&self, side: &Runtime, stop: &CancellationToken) {
+        for upstream in &self.upstreams {
+            let came_up = Arc::new(Notify::new());
+            let filling = resync::run(
+                Arc::clone(upstream),
+                Arc::clone(&self.index),
+                Arc::clone(&came_up),
+            );
+            side.spawn(stop.clone().run_until_cancelled_owned(filling));
+            let watching = probe::run(Arc::clone(upstream), move || came_up.notify_one());
+            side.spawn(stop.clone().run_until_cancelled_owned(watching));
+        }
+        let counting = Arc::clone(&self.rates).run();
+        side.spawn(stop.clone().run_until_cancelled_owned(counting));
+        side.spawn(watchdog::feed(Arc::clone(&self.heartbeat)));
+        let watch = Watch {
+            in_flight: Arc::clone(&self.in_flight),
+            signals: Arc::clone(&self.signals),
+            sightings: Arc::clone(&self.sightings),
+            dumps: Arc::clone(&self.dumps),
+        };
+        side.spawn(stop.clone().run_until_cancelled_owned(watch.run()));
+    }
+
+    pub(super) fn sources(&self, log: logging::LogHandle) -> admin::Sources {
+        admin::Sources {
+            registry: Arc::clone(&self.registry),
+            in_flight: Arc::clone(&self.in_flight),
+            upstreams: self.upstreams.clone(),
+            stories: Arc::clone(&self.stories),
+            recorder: Arc::clone(&self.recorder),
+            rates: Arc::clone(&self.rates),
+            dumps: Arc::clone(&self.dumps),
+            sightings: Arc::clone(&self.sightings),
+            config: Arc::clone(&self.config),
+            heartbeat: Arc::clone(&self.heartbeat),
+            log,
+            started: self.started,
+        }
+    }
+
+    /// What makes the request path of each new connection.
+    pub(super) fn connection_parts(&self, max_message_bytes: usize) -> Parts {
+        Parts {
+            shared: Shared {
+                observer: Arc::clone(&self.signals) as _,
+                in_flight: Arc::clone(&self.in_flight),
+                seq: Arc::default(),
+            },
+            index: Arc::clone(&self.index),
+            max_message_bytes,
+        }
+    }
+}

@@ -1,0 +1,248 @@
+//! The composition root: builds every part, starts them in order, and stops them in order.
+//!
+//! Two threads. The main thread carries the calls, alone: on one thread a call costs fewer wake-ups than on two, and
+//! nothing else can get in its way. The side thread does all the rest: admin endpoint, probes, export of spans, signals
+//! of the system. The log has a writer thread of its own.
+
+mod build;
+mod recording;
+mod sight;
+
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
+use sd_notify::NotifyState;
+use tokio::runtime::Builder;
+use tokio::time::timeout;
+use tokio_util::sync::CancellationToken;
+
+use self::build::{Built, build};
+use crate::admin;
+use crate::config::{Config, Loaded};
+use crate::cri::call::Peer;
+use crate::listener::{self, Socket};
+use crate::reload::Reloader;
+use crate::router::Router;
+use crate::stack;
+use crate::story::receiver;
+use crate::story::recorder::Dumps;
+use crate::story::recorder::dumps::Reason;
+use crate::telemetry::Accounts;
+use crate::telemetry::logging::{self, LogError};
+use crate::telemetry::otlp::Otlp;
+use crate::telemetry::registry::RegistryError;
+use crate::upstream::Forward;
+use crate::watchdog;
+use crate::wire::CriService;
+
+/// How long the last spans may take to leave.
+const LAST_SPANS: Duration = Duration::from_secs(3);
+
+/// How long the keeper may take to write down what has ended.
+const LAST_STORIES: Duration = Duration::from_secs(2);
+
+/// Why it did not start, or did not go on.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// A runtime or a thread could not be had.
+    #[error("cannot start: {0}")]
+    Start(#[source] io::Error),
+    /// The log cannot be set up.
+    #[error(transparent)]
+    Log(#[from] LogError),
+    /// A metric is registered twice: a mistake in this program.
+    #[error(transparent)]
+    Metrics(#[from] RegistryError),
+    /// There is no CRI socket.
+    #[error(transparent)]
+    Socket(#[from] listener::Error),
+    /// There is no admin endpoint.
+    #[error(transparent)]
+    Admin(#[from] admin::BindError),
+    /// There is no receiver of spans.
+    #[error(transparent)]
+    Receiver(#[from] receiver::BindError),
+    /// The listener broke.
+    #[error("cannot serve: {0}")]
+    Serve(#[source] io::Error),
+}
+
+/// Serves until SIGTERM or SIGINT.
+///
+/// # Errors
+/// Whatever kept it from starting, or from going on.
+pub fn serve(loaded: Loaded) -> Result<(), Error> {
+    let config = loaded.config.clone();
+    let main = Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(Error::Start)?;
+    let side = Builder::new_multi_thread()
+        .worker_threads(1)
+        .thread_name("side")
+        .enable_all()
+        .build()
+        .map_err(Error::Start)?;
+
+    let accounts = Arc::new(Accounts::default());
+    let otlp = {
+        let _inside = side.enter();
+        Otlp::start(&config.telemetry.otlp, Arc::clone(&accounts))
+    };
+    // A proxy without traces is better than none.
+    let (otlp, no_traces) = match otlp {
+        Ok(otlp) => (otlp, None),
+        Err(error) => (None, Some(error)),
+    };
+    let tracer = otlp.as_ref().map(Otlp::tracer);
+    let (log, log_guard) = logging::install(&config.telemetry.log, tracer, &accounts)?;
+    if let Some(error) = no_traces {
+        tracing::error!(event = "config.otlp", %error, "traces are off");
+    }
+    raise_descriptor_limit();
+
+    // All addresses are taken before anything runs: a second instance fails here and disturbs nothing.
+    let socket = Socket::open(&config.server)?;
+    let admin_listener = config.admin.listen.map(admin::bind).transpose()?;
+    let receiver_listener = config.receiver.map(receiver::bind).transpose()?;
+
+    let sink = otlp.as_ref().map(Otlp::sink);
+    let mut parts = build(&config, sink, &accounts, [main.handle(), side.handle()])?;
+    let stop = CancellationToken::new();
+    parts.start_background(&side, &stop);
+    let told = CancellationToken::new();
+    let keeper = parts.keeper.take().map(|k| side.spawn(k.run(told.clone())));
+    let sampler = parts.sampler(&config, &accounts)?;
+    side.spawn(stop.clone().run_until_cancelled_owned(sampler.run()));
+    if let Some(listener) = receiver_listener {
+        let receiver = parts.receiver(listener, &config, &accounts)?;
+        side.spawn(stop.clone().run_until_cancelled_owned(receiver.run()));
+    }
+    if let Some(listener) = admin_listener {
+        let sources = parts.sources(log.clone());
+        let served = admin::serve(listener, sources, config.admin.debug, stop.clone());
+        side.spawn(served);
+    }
+    let reloader = Reloader::new(
+        loaded,
+        log,
+        Arc::clone(&parts.signals),
+        parts.hash.clone(),
+        Arc::clone(&parts.config),
+    );
+    side.spawn(watch_signals(
+        reloader,
+        Arc::clone(&parts.dumps),
+        stop.clone(),
+    ));
+    let last_dump = recording::on_panic(&parts.dumps);
+
+    let result = main.block_on(carry(&config, socket, &parts, stop.clone()));
+
+    // Last words: the calls that have ended are still to be told.
+    stop.cancel();
+    told.cancel();
+    if let Some(keeper) = keeper {
+        let _ = side.block_on(async { timeout(LAST_STORIES, keeper).await });
+    }
+    if let Some(otlp) = otlp {
+        side.block_on(otlp.shutdown(LAST_SPANS));
+    }
+    side.shutdown_timeout(LAST_SPANS);
+    drop(last_dump);
+    tracing::info!(event = "stopped", "stopped");
+    drop(log_guard);
+    result
+}
+
+/// Carries calls until `stop`, then drains.
+async fn carry(
+    config: &Config,
+    socket: Socket,
+    built: &Built,
+    stop: CancellationToken,
+) -> Result<(), Error> {
+    tokio::spawn(Arc::clone(&built.heartbeat).run());
+    let activated = socket.is_activated();
+    let (listener, _file) = socket.into_parts();
+    tracing::info!(
+        event = "started",
+        version = env!("CARGO_PKG_VERSION"),
+        listen = %config.server.listen.display(),
+        socket_activation = activated,
+        "serving"
+    );
+    watchdog::notify(&[NotifyState::Ready]);
+
+    let parts = built.connection_parts(config.server.max_message_bytes);
+    let (table, upstreams) = (Arc::clone(&built.table), built.upstreams.clone());
+    let make = move |peer: Arc<Peer>| {
+        let backends = upstreams
+            .iter()
+            .map(|upstream| CriService::new(Forward::new(Arc::clone(upstream))))
+            .collect();
+        let router = Router::new(Arc::clone(&table), backends);
+        stack::stack(&parts, peer, router)
+    };
+    let connections = Arc::clone(&built.connections);
+    let drain = config.server.drain_timeout;
+    let cut = listener::serve(listener, make, connections, stop, drain)
+        .await
+        .map_err(Error::Serve)?;
+    if cut > 0 {
+        tracing::warn!(
+            event = "drain.cut",
+            connections = cut,
+            "connections had calls in flight after the drain timeout and were cut"
+        );
+    }
+    Ok(())
+}
+
+/// SIGTERM and SIGINT stop, SIGHUP reloads, SIGUSR2 has the flight recorder written down.
+async fn watch_signals(
+    mut reloader: Reloader,
+    dumps: Arc<Dumps>,
+    stop: CancellationToken,
+) -> io::Result<()> {
+    use tokio::signal::unix::{SignalKind, signal};
+    let mut terminate = signal(SignalKind::terminate())?;
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    let mut hangup = signal(SignalKind::hangup())?;
+    let mut user2 = signal(SignalKind::user_defined2())?;
+    loop {
+        let name = tokio::select! {
+            _ = terminate.recv() => "SIGTERM",
+            _ = interrupt.recv() => "SIGINT",
+            _ = hangup.recv() => {
+                reloader.reload();
+                continue;
+            }
+            _ = user2.recv() => {
+                dumps.ask(Reason::Signal, None);
+                continue;
+            }
+        };
+        tracing::info!(
+            event = "stopping",
+            signal = name,
+            "stopping: calls in flight may end"
+        );
+        watchdog::notify(&[NotifyState::Stopping]);
+        stop.cancel();
+        return Ok(());
+    }
+}
+
+/// Each connection takes two descriptors or three; the usual soft limit of 1024 is soon reached.
+fn raise_descriptor_limit() {
+    let raised = getrlimit(Resource::RLIMIT_NOFILE).and_then(|(soft, hard)| match soft < hard {
+        true => setrlimit(Resource::RLIMIT_NOFILE, hard, hard),
+        false => Ok(()),
+    });
+    if let Err(error) = raised {
+        tracing::warn!(%error, "cannot raise the limit of open files");
+    }
+}

@@ -1,0 +1,225 @@
+//! The table itself. See [`super`].
+
+use super::{Kind, Label, Metric, Unit, Values};
+use crate::cri::call::{Client, ExitReason, RouteReason};
+use crate::cri::episode;
+use crate::cri::method::Method;
+use crate::cri::outcome::{CODES, Ending, code_name};
+
+/// The names of all values of an enum, in the order of its `ALL`.
+macro_rules! names {
+    ($all:expr, $name:expr) => {{
+        let mut names = [""; $all.len()];
+        let mut i = 0;
+        while i < names.len() {
+            names[i] = $name($all[i]);
+            i += 1;
+        }
+        names
+    }};
+}
+
+static METHOD_NAMES: [&str; Method::COUNT] = names!(Method::ALL, Method::name);
+static ENDING_NAMES: [&str; Ending::ALL.len()] = names!(Ending::ALL, Ending::name);
+static CLIENT_NAMES: [&str; Client::ALL.len()] = names!(Client::ALL, Client::name);
+static REASON_NAMES: [&str; RouteReason::ALL.len()] = names!(RouteReason::ALL, RouteReason::name);
+static EPISODE_NAMES: [&str; episode::Kind::ALL.len()] =
+    names!(episode::Kind::ALL, episode::Kind::name);
+static EXIT_NAMES: [&str; ExitReason::ALL.len()] = names!(ExitReason::ALL, ExitReason::name);
+static CODE_NAMES: [&str; CODES.len()] = names!(CODES, code_name);
+
+const fn fixed(name: &'static str, values: &'static [&'static str]) -> Label {
+    Label {
+        name,
+        values: Values::Fixed(values),
+    }
+}
+
+const METHOD: Label = fixed("method", &METHOD_NAMES);
+const OUTCOME: Label = fixed("outcome", &ENDING_NAMES);
+const CODE: Label = fixed("code", &CODE_NAMES);
+const CLIENT: Label = fixed("client", &CLIENT_NAMES);
+const REASON: Label = fixed("reason", &REASON_NAMES);
+const BACKEND: Label = Label {
+    name: "backend",
+    values: Values::Backends,
+};
+
+const fn one(name: &'static str, what: &'static str) -> Label {
+    Label {
+        name,
+        values: Values::One(what),
+    }
+}
+
+/// How an episode ended.
+const TOLD: Label = fixed("outcome", &["ok", "failed"]);
+const RUNTIME_HANDLER: Label = Label {
+    name: "runtime_handler",
+    values: Values::Handlers,
+};
+/// The phases of a start.
+const START_PHASE: Label = fixed(
+    "phase",
+    &[
+        "sandbox",
+        "network",
+        "image_pull",
+        "container_create",
+        "container_start",
+        "outside_cri",
+    ],
+);
+/// The calls of a start that can fail.
+const START_CALL: Label = fixed(
+    "phase",
+    &[
+        "sandbox",
+        "image_pull",
+        "container_create",
+        "container_start",
+    ],
+);
+
+/// Calls: from half a millisecond to the ten minutes of a slow image pull; the kubelet's own deadlines (2 and 4
+/// minutes) are bounds.
+const CALL_BUCKETS: &[f64] = &[
+    0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0,
+    60.0, 120.0, 240.0, 600.0,
+];
+/// The same calls as the backend answers them: every second bound, since these series are the most numerous and the
+/// budget of a node is 2,000.
+const BACKEND_BUCKETS: &[f64] = &[
+    0.0005, 0.001, 0.0025, 0.005, 0.01, 0.05, 0.25, 1.0, 5.0, 30.0, 120.0, 600.0,
+];
+/// Starts and stops of pods.
+const START_BUCKETS: &[f64] = &[
+    0.1, 0.25, 0.5, 1.0, 2.0, 3.0, 4.0, 5.0, 7.5, 10.0, 20.0, 30.0, 60.0, 120.0, 300.0, 600.0,
+];
+/// Their phases.
+const PHASE_BUCKETS: &[f64] = &[
+    0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0,
+];
+/// Our own share of a call.
+const OVERHEAD_BUCKETS: &[f64] = &[
+    0.00005, 0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.1,
+];
+/// A look at the processes of a small node, and of a very large one.
+const LOOK_BUCKETS: &[f64] = &[0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1];
+/// Up to the kubelet's limit of a message, 16 MiB.
+const SIZE_BUCKETS: &[f64] = &[
+    1024.0, 4096.0, 16384.0, 65536.0, 262144.0, 1048576.0, 4194304.0, 16777216.0,
+];
+
+macro_rules! catalogue {
+    ($($id:ident = $metric:expr;)*) => {
+        $(#[doc = concat!("`", stringify!($id), "`: see [`CATALOGUE`].")] pub static $id: Metric = $metric;)*
+
+        /// Every metric.
+        pub static CATALOGUE: &[&Metric] = &[$(&$id,)*];
+    };
+}
+
+catalogue! {
+    RPC_DURATION = Metric::histogram("rpc_duration_seconds", Unit::Seconds, &[METHOD, OUTCOME], CALL_BUCKETS,
+        "Time from the request headers to the one end of the call.").with_exemplars();
+    RPC_TOTAL = Metric::counter("rpc_total", &[METHOD, CODE, CLIENT],
+        "Calls that ended, by the status the caller saw and the kind of caller.");
+    RPC_IN_FLIGHT = Metric::gauge("rpc_in_flight", Unit::Count, &[METHOD],
+        "Calls that have entered and not yet ended.");
+    RPC_OLDEST_IN_FLIGHT = Metric::gauge("rpc_oldest_in_flight_seconds", Unit::Seconds, &[METHOD],
+        "Age of the oldest call in flight; absent when there is none.");
+    RPC_STUCK = Metric::counter("rpc_stuck_total", &[METHOD],
+        "Calls that passed half of their deadline, or of what is allowed to a call without one: 10 seconds to polls, 2 minutes to ExecSync, 5 to PullImage, 1 to others.");
+    RPC_STUCK_IN_FLIGHT = Metric::gauge("rpc_stuck_in_flight", Unit::Count, &[METHOD],
+        "Calls in flight that passed half of their deadline, or of what is allowed to a call without one; absent when there is none.");
+    RPC_RESPONSE_BYTES = Metric::histogram("rpc_response_bytes", Unit::Bytes, &[METHOD], SIZE_BUCKETS,
+        "Size of complete answers to List and Stream calls, gRPC frame headers included; the kubelet refuses more than 16 MiB.");
+
+    BACKEND_RPC_DURATION = Metric::histogram("backend_rpc_duration_seconds", Unit::Seconds, &[BACKEND, METHOD, OUTCOME], BACKEND_BUCKETS,
+        "Time from handing the request to the backend to the end of its answer.").with_exemplars();
+    PROXY_OVERHEAD = Metric::histogram("proxy_overhead_seconds", Unit::Seconds, &[], OVERHEAD_BUCKETS,
+        "Time of a call not spent in the backend; unary calls that ended ok.");
+    BACKEND_UP = Metric::gauge("backend_up", Unit::Flag, &[BACKEND],
+        "Whether the backend is connected and answers.");
+    BACKEND_RECONNECTS = Metric::counter("backend_reconnects_total", &[BACKEND],
+        "Connections made to the backend after the first.");
+    ROUTE_DECISIONS = Metric::counter("route_decisions_total", &[BACKEND, REASON],
+        "Calls by the backend they went to and why.");
+
+    POD_START_DURATION = Metric::histogram("pod_start_duration_seconds", Unit::Seconds,
+        &[TOLD, fixed("image_pull", &["none", "some"]), RUNTIME_HANDLER], START_BUCKETS,
+        "Time from the first call of a pod's start to the end of its last, counted once no call follows for `story.quiet`.").with_exemplars();
+    POD_START_PHASE = Metric::histogram("pod_start_phase_seconds", Unit::Seconds, &[START_PHASE], PHASE_BUCKETS,
+        "Parts of the same time; they add up to it, and a part that did not occur is not counted.");
+    POD_START_FAILURES = Metric::counter("pod_start_failures_total", &[START_CALL],
+        "Calls of pod starts that failed, each at once.");
+    POD_STARTS_OPEN = Metric::gauge("pod_starts_open", Unit::Count, &[],
+        "Pod starts that have not come to their end.");
+    POD_START_OLDEST_OPEN = Metric::gauge("pod_start_oldest_open_seconds", Unit::Seconds, &[],
+        "Age of the oldest of them; absent when there is none.");
+    POD_STOP_DURATION = Metric::histogram("pod_stop_duration_seconds", Unit::Seconds, &[TOLD], START_BUCKETS,
+        "Time from the first call that stops a pod to the end of the last.");
+    CONTAINER_RESTARTS = Metric::counter("container_restarts_total", &[],
+        "Containers that were started again.");
+    CONTAINER_EXITS = Metric::counter("container_exits_total", &[fixed("reason", &EXIT_NAMES)],
+        "Containers that ended, as far as the kubelet asked how they are.");
+    STORY_EPISODES = Metric::gauge("story_episodes", Unit::Count, &[fixed("kind", &EPISODE_NAMES)],
+        "Starts, restarts and stops that are remembered.");
+
+    CONNECTIONS_OPEN = Metric::gauge("connections_open", Unit::Count, &[],
+        "Connections of callers that are open.");
+    CONNECTIONS_TOTAL = Metric::counter("connections_total", &[CLIENT],
+        "Connections of callers that were accepted.");
+    IDENTITY_ENTRIES = Metric::gauge("identity_entries", Unit::Count, &[fixed("kind", &["sandbox", "container"])],
+        "Sandboxes and containers whose pod is known.");
+    IDENTITY_LOOKUPS = Metric::counter("identity_lookups_total", &[fixed("result", &["hit", "miss"])],
+        "Look-ups of the pod behind an id.");
+
+    SAMPLER_ENABLED = Metric::gauge("sampler_enabled", Unit::Flag, &[],
+        "Whether processes are looked at while calls take long; 0 if that is turned off or not possible.");
+    SAMPLER_LOOKS = Metric::counter("sampler_looks_total", &[],
+        "Looks at the processes of the node.");
+    SAMPLER_LOOK = Metric::histogram("sampler_look_seconds", Unit::Seconds, &[], LOOK_BUCKETS,
+        "CPU time of one look; looks are made less often the longer they take.");
+    SAMPLER_SIGHTINGS = Metric::counter("sampler_sightings_total", &[fixed("work", &["cni", "oci"])],
+        "CNI plugins and OCI runtimes that were seen at work for a call.");
+    RECEIVER_SPANS = Metric::counter("receiver_spans_total", &[fixed("result", &["attributed", "unknown", "dropped"])],
+        "Spans of the runtime that were received: part of a call, part of none that is known, or lost.");
+    RECEIVER_PASSED_ON = Metric::counter("receiver_passed_on_total", &[],
+        "Spans of the runtime that were passed on and that the collector took.");
+
+    TELEMETRY_SPANS = Metric::counter("telemetry_spans_total", &[fixed("decision", &["exported", "failed", "dropped"])],
+        "Finished spans by what became of them: taken by the collector, refused or unreachable, never sent.");
+    TELEMETRY_DROPPED = Metric::counter("telemetry_dropped_total",
+        &[fixed("signal", &["span", "log", "story", "sighting", "passed_span", "dump"]), fixed("reason", &["queue_full", "export_failed", "shutdown", "rate_limited", "journal_queue_full", "journal_failed", "journal_damaged", "write_failed"])],
+        "What was lost, and why: spans, log lines, calls of the stories of pods and lines of their journal, sightings, spans of the runtime that were to be passed on, dumps.");
+    BUILD_INFO = Metric::gauge("build_info", Unit::Flag,
+        &[one("version", "version of the program"), one("commit", "commit it was built from, or `unknown`")],
+        "The program that runs; always 1.");
+    CONFIG_HASH_INFO = Metric::gauge("config_hash_info", Unit::Flag, &[one("hash", "hash of the configuration in force")],
+        "The configuration in force; always 1.");
+    START_TIME = Metric::gauge("start_time_seconds", Unit::Seconds, &[],
+        "When this program was ready to set up its telemetry.");
+    TOKIO_WORKERS = Metric::gauge("tokio_workers", Unit::Count, &[],
+        "Worker threads of the async runtimes.");
+    TOKIO_ALIVE_TASKS = Metric::gauge("tokio_alive_tasks", Unit::Count, &[],
+        "Tasks alive in the async runtimes.");
+    TOKIO_GLOBAL_QUEUE_DEPTH = Metric::gauge("tokio_global_queue_depth", Unit::Count, &[],
+        "Tasks that wait in the global queues of the async runtimes.");
+
+    PROCESS_CPU = Metric::process(Kind::Counter, "process_cpu_seconds_total", Unit::Seconds,
+        "User and system CPU time used.");
+    PROCESS_RESIDENT_MEMORY = Metric::process(Kind::Gauge, "process_resident_memory_bytes", Unit::Bytes,
+        "Resident memory.");
+    PROCESS_VIRTUAL_MEMORY = Metric::process(Kind::Gauge, "process_virtual_memory_bytes", Unit::Bytes,
+        "Virtual memory.");
+    PROCESS_OPEN_FDS = Metric::process(Kind::Gauge, "process_open_fds", Unit::Count,
+        "Open file descriptors.");
+    PROCESS_MAX_FDS = Metric::process(Kind::Gauge, "process_max_fds", Unit::Count,
+        "Soft limit of open file descriptors.");
+    PROCESS_THREADS = Metric::process(Kind::Gauge, "process_threads", Unit::Count,
+        "Threads of the process.");
+    PROCESS_START_TIME = Metric::process(Kind::Gauge, "process_start_time_seconds", Unit::Seconds,
+        "When the kernel started the process.");
+}
