@@ -14,6 +14,8 @@ mod identity;
 mod listener;
 mod otlp;
 mod prometheus;
+mod promql;
+mod rules;
 mod service_manager;
 mod streams;
 mod supply_chain;

@@ -10,6 +10,7 @@ pub(crate) mod packages;
 pub(crate) mod proxy;
 pub(crate) mod scrape;
 pub(crate) mod script;
+pub(crate) mod yaml;
 
 use std::future::Future;
 use std::time::{Duration, Instant};
