@@ -7,6 +7,7 @@ mod backends;
 mod canary;
 mod cancellation;
 mod containerd;
+mod dashboards;
 mod faults;
 mod harness;
 mod hostile;

@@ -62,3 +62,67 @@ pub(crate) fn rules() -> Vec<Rule> {
 pub(crate) fn alerts() -> Vec<Rule> {
     rules().into_iter().filter(|r| r.alert.is_some()).collect()
 }
+
+/// How many times faster the rules are made for tests.
+const SCALE: f64 = 60.0;
+
+/// No window is shorter: it has to hold several scrapes.
+const LEAST_WINDOW: f64 = 5.0;
+
+/// No alert waits longer: after that nothing new is learnt.
+const MOST_WAIT: f64 = 10.0;
+
+/// What is compared with an age, which nobody wants to wait for either: old, new, and how often it is there.
+const AGES: [(&str, &str, usize); 2] = [("> 120", "> 2", 1), ("> 900", "> 15", 2)];
+
+/// The shipped rules as they are, except that minutes are seconds.
+pub(crate) fn scaled() -> String {
+    let text = std::fs::read_to_string(rules_path()).expect("rules");
+    let mut out = String::new();
+    for line in text.lines() {
+        let line = match line.trim_start().split_once(": ") {
+            Some(("interval", _)) => "    interval: 500ms".to_owned(),
+            Some(("for", time)) => {
+                let wait = (seconds(time) / SCALE).min(MOST_WAIT);
+                format!("        for: {}ms", (wait * 1000.0) as u64)
+            }
+            _ => scale_windows(line),
+        };
+        out.push_str(&line);
+        out.push('\n');
+    }
+    // A count is a rate times the interval of its rule.
+    let counts = out.matches("]) * 30\n").count();
+    assert_eq!(counts, 4);
+    out = out.replace("]) * 30\n", "]) * 0.5\n");
+    for (age, shorter, count) in AGES {
+        let age = format!(" {age}\n");
+        assert_eq!(out.matches(&age).count(), count, "{age}");
+        out = out.replace(&age, &format!(" {shorter}\n"));
+    }
+    out
+}
+
+fn scale_windows(line: &str) -> String {
+    let mut out = String::new();
+    let mut rest = line;
+    while let Some((before, after)) = rest.split_once('[') {
+        let (window, after) = after.split_once(']').expect("a closed bracket");
+        let scaled = (seconds(window) / SCALE).max(LEAST_WINDOW);
+        out.push_str(&format!("{before}[{}s]", scaled as u64));
+        rest = after;
+    }
+    out + rest
+}
+
+fn seconds(time: &str) -> f64 {
+    let (number, unit) = time.split_at(time.len() - 1);
+    let unit = match unit {
+        "s" => 1.0,
+        "m" => 60.0,
+        "h" => 3600.0,
+        "d" => 86_400.0,
+        other => panic!("{other} of {time} is no unit of time"),
+    };
+    number.parse::<f64>().expect(time) * unit
+}
