@@ -8,6 +8,7 @@ mod canary;
 mod cancellation;
 mod containerd;
 mod dashboards;
+mod drills;
 mod faults;
 mod harness;
 mod hostile;
