@@ -106,9 +106,9 @@ const OVERHEAD_BUCKETS: &[f64] = &[
 ];
 /// A look at the processes of a small node, and of a very large one.
 const LOOK_BUCKETS: &[f64] = &[0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1];
-/// Up to the kubelet's limit of a message, 16 MiB.
+/// Up to the kubelet's limit of a message, 16 MiB; finer before it, so that an alert can tell near from far.
 const SIZE_BUCKETS: &[f64] = &[
-    1024.0, 4096.0, 16384.0, 65536.0, 262144.0, 1048576.0, 4194304.0, 16777216.0,
+    4096.0, 65536.0, 262144.0, 1048576.0, 4194304.0, 8388608.0, 12582912.0, 16777216.0,
 ];
 
 macro_rules! catalogue {

@@ -7,9 +7,12 @@ pub(crate) mod collector;
 pub(crate) mod fake;
 pub(crate) mod filler;
 pub(crate) mod packages;
+pub(crate) mod pods;
+pub(crate) mod prometheus;
 pub(crate) mod proxy;
 pub(crate) mod scrape;
 pub(crate) mod script;
+pub(crate) mod yaml;
 
 use std::future::Future;
 use std::time::{Duration, Instant};

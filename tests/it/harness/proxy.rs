@@ -81,6 +81,12 @@ impl Start {
         self
     }
 
+    /// With its admin endpoint at this port.
+    pub(crate) fn admin(mut self, port: u16) -> Self {
+        self.admin = port;
+        self
+    }
+
     /// In front of this runtime.
     pub(crate) fn upstream(mut self, path: &Path) -> Self {
         let uri = format!("unix://{}", path.display());

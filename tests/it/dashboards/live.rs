@@ -1,0 +1,242 @@
+//! Every question of the dashboards, asked of a real Prometheus that has read a criscope to which everything happened.
+
+use std::collections::BTreeSet;
+use std::time::{Duration, Instant, SystemTime};
+
+use criscope::cri::outcome::Code;
+use serde_json::Value;
+
+use super::panels::{Query, all};
+use crate::harness::client::{Call, Open};
+use crate::harness::collector::{Collector, Manner as Collects};
+use crate::harness::fake::Fake;
+use crate::harness::pods::{Kubelet, Manner, Manners, oom_killed};
+use crate::harness::prometheus::Prometheus;
+use crate::harness::proxy::{Proxy, Start, free_port};
+use crate::harness::{message, until};
+use crate::rules::file::scaled;
+
+/// How long the workload runs before anything is asked: a few times the window of a rate.
+const WORK: Duration = Duration::from_secs(20);
+
+/// How long an answer may be awaited after that: what is recorded comes a little later.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Questions without an answer here, and why.
+const MAY_BE_EMPTY: &[(&str, &str)] = &[
+    (
+        "criscope_sampler_",
+        "processes are looked at, and plugins seen, only behind a real runtime",
+    ),
+    (
+        "phase=\"network\"",
+        "the time in plugins is known only where plugins are seen",
+    ),
+];
+
+/// A criscope whose pod starts are over soon after their last call, and that sends spans.
+async fn criscope(fake: &Fake, collector: &Collector) -> Proxy {
+    let config = format!(
+        "[story]\nquiet = \"500ms\"\n[telemetry.otlp]\nendpoint = \"{}\"\ntimeout = \"100ms\"\n",
+        collector.endpoint()
+    );
+    Start::new()
+        .config(&config)
+        .upstream(fake.path())
+        .env("OTEL_BSP_SCHEDULE_DELAY", "50")
+        .ready()
+        .await
+}
+
+/// Everything that a node does, over and over.
+async fn work(kubelet: &Kubelet, manners: &Manners, proxy: &Proxy, until: Instant) {
+    let mut round = 0;
+    while Instant::now() < until {
+        round += 1;
+        for poll in ["ListPodSandbox", "ListContainers", "Status"] {
+            kubelet.plain(poll).await;
+        }
+        let name = |kind: &str| format!("{kind}-{round}");
+        if let Some((pod, first)) = kubelet.start(&name("good"), false).await {
+            kubelet.start(&name("pulled"), true).await;
+            manners.set("ContainerStatus", Manner::Says(oom_killed()));
+            kubelet.ask(&first).await;
+            manners.reset("ContainerStatus");
+            kubelet.container(&pod, 1).await;
+            tokio::time::sleep(Duration::from_millis(600)).await;
+            kubelet.stop(&pod).await;
+        }
+        fail(kubelet, manners, &name("bad")).await;
+        leave(kubelet, manners).await;
+        // A caller that comes and goes.
+        drop(proxy.client().await);
+    }
+}
+
+/// A start that fails in each way and is given up, and calls that fail.
+async fn fail(kubelet: &Kubelet, manners: &Manners, name: &str) {
+    manners.set("CreateContainer", Manner::Fails(Code::Internal));
+    manners.set("PullImage", Manner::Fails(Code::Unknown));
+    if let Some(pod) = kubelet.sandbox(name).await {
+        kubelet.pull(&pod).await;
+        kubelet.container(&pod, 0).await;
+        kubelet.stop(&pod).await;
+    }
+    manners.reset("CreateContainer");
+    manners.reset("PullImage");
+    let unknown = criscope::cri::v1::StopContainerRequest {
+        container_id: "nobody".into(),
+        timeout: 0,
+    };
+    kubelet.call("StopContainer", &unknown).await;
+}
+
+/// A call that its caller gives up, and one that reaches its deadline.
+async fn leave(kubelet: &Kubelet, manners: &Manners) {
+    manners.set("ExecSync", Manner::Hangs);
+    let call = kubelet.client().start(Call::plain("ExecSync")).await;
+    tokio::time::sleep(Duration::from_millis(20)).await;
+    call.reset(h2::Reason::CANCEL);
+    let late = Call::plain("ExecSync").with("grpc-timeout", "20m");
+    kubelet.client().call(late).await;
+    manners.reset("ExecSync");
+}
+
+/// What is under way while the questions are asked: a start that does not end, a pull that hangs, and a call that uses up
+/// its deadline.
+async fn hold(fake: &Fake, kubelet: &Kubelet, manners: &Manners) -> Vec<Open> {
+    manners.set("CreateContainer", Manner::Fails(Code::Internal));
+    let open = kubelet.sandbox("never-up").await.expect("a sandbox");
+    kubelet.container(&open, 0).await;
+    manners.reset("CreateContainer");
+    manners.set("UpdateRuntimeConfig", Manner::Hangs);
+    manners.set("PullImage", Manner::Hangs);
+    let pulls = || {
+        fake.seen()
+            .iter()
+            .filter(|s| s.uri.path().ends_with("/PullImage"))
+            .count()
+    };
+    let before = pulls();
+    let pull = kubelet
+        .client()
+        .start(Call::image("PullImage", message(b"")))
+        .await;
+    until("a pull", || async { (pulls() > before).then_some(()) }).await;
+    manners.reset("PullImage");
+    let stuck = Call::plain("UpdateRuntimeConfig").with("grpc-timeout", "10S");
+    vec![pull, kubelet.client().start(stuck).await]
+}
+
+/// Whether an answer has a number in it.
+fn has_number(data: &Value) -> bool {
+    let series = data["result"].as_array().into_iter().flatten();
+    let mut samples = series.flat_map(|series| {
+        let values = series["values"].as_array().cloned().unwrap_or_default();
+        values.into_iter().chain([series["value"].clone()])
+    });
+    samples.any(|sample| sample[1].as_str().is_some_and(|text| text != "NaN"))
+}
+
+fn seconds(time: SystemTime) -> String {
+    let since = time
+        .duration_since(SystemTime::UNIX_EPOCH)
+        .expect("after 1970");
+    since.as_secs_f64().to_string()
+}
+
+/// Asks as Grafana does.
+async fn ask(prometheus: &Prometheus, query: &Query) -> Result<bool, String> {
+    let expr = query.substituted();
+    let now = SystemTime::now();
+    let data = match query.instant {
+        true => prometheus.api("query", &[("query", &expr)]).await?,
+        false => {
+            let range = [
+                ("query", expr.as_str()),
+                ("start", &seconds(now - WORK - PATIENCE)),
+                ("end", &seconds(now)),
+                ("step", "1"),
+            ];
+            prometheus.api("query_range", &range).await?
+        }
+    };
+    Ok(has_number(&data))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_query_has_an_answer() {
+    let fake = Fake::new();
+    let manners = Manners::of(&fake);
+    // A collector that is not there: spans are lost, which a panel shows.
+    let collector = Collector::absent(Collects::Takes);
+    let proxy = criscope(&fake, &collector).await;
+    let nodes = [("node-1", proxy.admin_port()), ("gone", free_port())];
+    let prometheus = Prometheus::start(&nodes, &scaled()).await;
+
+    let kubelet = Kubelet::before(&proxy).await;
+    let watch = kubelet
+        .client()
+        .start(Call::plain("GetContainerEvents"))
+        .await;
+    let end = Instant::now() + WORK;
+    work(&kubelet, &manners, &proxy, end).await;
+    let held = hold(&fake, &kubelet, &manners).await;
+
+    // Work goes on while the questions are asked.
+    let questions = async {
+        let mut open: Vec<(String, Query)> = Vec::new();
+        for dashboard in all() {
+            let file = dashboard.file.clone();
+            open.extend(dashboard.queries().into_iter().map(|q| (file.clone(), q)));
+        }
+        let exempt = |q: &Query| MAY_BE_EMPTY.iter().any(|(part, _)| q.expr.contains(part));
+        let end = Instant::now() + PATIENCE;
+        loop {
+            let mut still = Vec::new();
+            for (file, query) in open {
+                match ask(&prometheus, &query).await {
+                    Ok(true) => {}
+                    Ok(false) => still.push((file, query)),
+                    Err(error) => panic!("{file}: {}: {}: {error}", query.place, query.expr),
+                }
+            }
+            open = still;
+            if open.iter().all(|(_, query)| exempt(query)) || Instant::now() > end {
+                break;
+            }
+            tokio::time::sleep(Duration::from_millis(500)).await;
+        }
+        open.retain(|(_, query)| !exempt(query));
+        open
+    };
+    let stop = tokio_util::sync::CancellationToken::new();
+    let (unanswered, _) = tokio::join!(
+        async {
+            let unanswered = questions.await;
+            stop.cancel();
+            unanswered
+        },
+        stop.run_until_cancelled(work(
+            &kubelet,
+            &manners,
+            &proxy,
+            Instant::now() + 2 * PATIENCE
+        ))
+    );
+    let lines: BTreeSet<_> = unanswered
+        .iter()
+        .map(|(file, q)| format!("{file}: {}: {}", q.place, q.substituted()))
+        .collect();
+    assert!(
+        lines.is_empty(),
+        "no answer to\n{}",
+        lines.into_iter().collect::<Vec<_>>().join("\n")
+    );
+    drop((watch, held));
+    until("the end of every call", || async {
+        (proxy.scrape().await.metric("criscope_rpc_in_flight").sum() == 0.0).then_some(())
+    })
+    .await;
+    proxy.stop().await;
+}

@@ -1,0 +1,246 @@
+//! The shipped dashboards: what they show can be read, stands where it should, asks for what there is, and, asked of a
+//! real Prometheus, has an answer.
+
+mod live;
+mod panels;
+
+use std::collections::BTreeSet;
+
+use serde_json::Value;
+
+use self::panels::{Dashboard, Panel, all};
+use crate::promql::Known;
+use crate::rules::file::{alerts, rules};
+
+/// Columns of Grafana's grid.
+const COLUMNS: u64 = 24;
+
+fn known() -> Known {
+    Known::with_rules(&rules()).0
+}
+
+fn report(problems: &[String]) {
+    assert!(problems.is_empty(), "{}", problems.join("\n"));
+}
+
+#[test]
+fn they_are_three_and_have_what_grafana_needs() {
+    let all = all();
+    let uids: Vec<_> = all.iter().map(Dashboard::uid).collect();
+    assert_eq!(
+        uids,
+        ["criscope-fleet", "criscope-node", "criscope-pod-start"]
+    );
+    for dashboard in all {
+        let json = &dashboard.json;
+        assert!(
+            json["schemaVersion"].as_u64() >= Some(39),
+            "{}",
+            dashboard.file
+        );
+        assert!(json.get("id").is_none(), "an id is of one Grafana only");
+        for key in ["title", "description"] {
+            assert!(json[key].as_str().is_some_and(|t| !t.is_empty()), "{key}");
+        }
+        let links = json["links"].to_string();
+        assert!(links.contains("/docs/ALERTS.md"), "a way to the runbooks");
+        let names: BTreeSet<_> = dashboard.variables().map(|v| v.name).collect();
+        assert!(names.contains("datasource") && names.contains("cluster"));
+    }
+}
+
+#[test]
+fn queries_ask_for_what_there_is() {
+    let known = known();
+    let mut problems = Vec::new();
+    for dashboard in all() {
+        for query in dashboard.queries() {
+            let place = format!("{}: {}", dashboard.file, query.place);
+            match known.check(&query.substituted()) {
+                Err(problem) => problems.push(format!("{place}: {problem}\n    {}", query.expr)),
+                Ok(labels) => {
+                    let strange = query
+                        .legend_labels()
+                        .into_iter()
+                        .find(|l| !labels.contains_key(l));
+                    if let Some(label) = strange {
+                        problems.push(format!("{place}: the legend shows {label}, of {labels:?}"));
+                    }
+                }
+            }
+            for window in query.windows_of_rates() {
+                if !["$__rate_interval", "$__range"].contains(&window) {
+                    problems.push(format!("{place}: a rate over [{window}]"));
+                }
+            }
+        }
+        for variable in dashboard.variables() {
+            if let Some(selector) = variable.selector()
+                && let Err(problem) = known.check_total(&selector)
+            {
+                problems.push(format!(
+                    "{}: variable {}: {problem}",
+                    dashboard.file, variable.name
+                ));
+            }
+        }
+    }
+    report(&problems);
+}
+
+/// A panel can be read without knowing how it was made, and each of its numbers has a unit.
+#[test]
+fn panels_say_what_they_show() {
+    let mut problems = Vec::new();
+    for dashboard in all() {
+        for panel in dashboard.panels() {
+            let mut need = |what: &str, good: bool| {
+                if !good {
+                    problems.push(format!("{}: {}: {what}", dashboard.file, panel.title()));
+                }
+            };
+            need("a title", !panel.title().is_empty());
+            if panel.is_row() {
+                continue;
+            }
+            need(
+                "a description that ends",
+                panel.text("description").ends_with('.'),
+            );
+            let unit = &panel.json["fieldConfig"]["defaults"]["unit"];
+            need("a unit", unit.as_str().is_some_and(|u| !u.is_empty()));
+            need("a query", !panel.targets().is_empty());
+            let ids: BTreeSet<_> = panel
+                .targets()
+                .iter()
+                .map(|t| t["refId"].to_string())
+                .collect();
+            need("refIds that differ", ids.len() == panel.targets().len());
+            if panel.text("type") == "stat" {
+                let steps = &panel.json["fieldConfig"]["defaults"]["thresholds"]["steps"];
+                need(
+                    "thresholds",
+                    steps.as_array().is_some_and(|s| !s.is_empty()),
+                );
+            }
+        }
+    }
+    report(&problems);
+}
+
+#[test]
+fn everything_comes_from_the_chosen_data_source() {
+    let mut problems = Vec::new();
+    for dashboard in all() {
+        for (place, source) in dashboard.datasources() {
+            let grafana = source["uid"] == "-- Grafana --";
+            if !grafana && source != serde_json::json!({"type": "prometheus", "uid": "$datasource"})
+            {
+                problems.push(format!("{}: {place}: {source}", dashboard.file));
+            }
+        }
+        for panel in dashboard.panels().filter(|p| !p.is_row()) {
+            let mut all = panel.targets().iter().chain([panel.json]);
+            if !all.all(|part| part["datasource"].is_object()) {
+                problems.push(format!(
+                    "{}: {}: no data source",
+                    dashboard.file,
+                    panel.title()
+                ));
+            }
+        }
+    }
+    report(&problems);
+}
+
+#[test]
+fn panels_stand_beside_each_other() {
+    let mut problems = Vec::new();
+    for dashboard in all() {
+        let mut ids = BTreeSet::new();
+        let mut taken: Vec<(String, [u64; 4])> = Vec::new();
+        for panel in dashboard.panels() {
+            let title = panel.title().to_owned();
+            if !ids.insert(panel.json["id"].as_u64().expect("id")) {
+                problems.push(format!(
+                    "{}: {title}: its id is there twice",
+                    dashboard.file
+                ));
+            }
+            let [x, y, w, h] = panel.position();
+            if w == 0 || h == 0 || x + w > COLUMNS {
+                problems.push(format!("{}: {title}: beyond the grid", dashboard.file));
+            }
+            for (other, [ox, oy, ow, oh]) in &taken {
+                if x < ox + ow && *ox < x + w && y < oy + oh && *oy < y + h {
+                    problems.push(format!("{}: {title} lies over {other}", dashboard.file));
+                }
+            }
+            taken.push((title, [x, y, w, h]));
+        }
+    }
+    report(&problems);
+}
+
+/// A histogram of durations that is drawn over time leads to traces.
+#[test]
+fn latency_panels_show_exemplars() {
+    let mut with = 0;
+    for dashboard in all() {
+        for panel in dashboard
+            .panels()
+            .filter(|p| p.text("type") == "timeseries")
+        {
+            for target in panel.targets() {
+                let expr = target["expr"].as_str().expect("expr");
+                let duration = ["criscope_rpc_duration", "criscope_pod_start_duration"];
+                let wanted = expr.contains("histogram_quantile")
+                    && duration.iter().any(|name| expr.contains(name));
+                with += usize::from(wanted);
+                assert!(
+                    !wanted || target["exemplar"] == true,
+                    "{}: {}",
+                    dashboard.file,
+                    panel.title()
+                );
+            }
+        }
+    }
+    assert!(with > 10, "only {with}");
+}
+
+/// Every page for an alert can be reached, and leads nowhere else.
+#[test]
+fn panels_lead_to_runbooks_that_exist() {
+    let base = format!("{}/blob/main/docs/runbooks/", env!("CARGO_PKG_REPOSITORY"));
+    let named: BTreeSet<_> = alerts().into_iter().filter_map(|r| r.alert).collect();
+    let mut linked = BTreeSet::new();
+    for dashboard in all() {
+        for panel in dashboard.panels() {
+            for link in panel.json["links"].as_array().into_iter().flatten() {
+                let url = link["url"].as_str().expect("url");
+                let page = url.strip_prefix(&base).and_then(|p| p.strip_suffix(".md"));
+                let page = page.unwrap_or_else(|| panic!("{url}"));
+                assert!(named.contains(page), "{}: {url}", dashboard.file);
+                linked.insert(page.to_owned());
+            }
+        }
+    }
+    // One has no panel of its own: it is about the process, not about what it measures.
+    let missing: Vec<_> = named.difference(&linked).collect();
+    assert_eq!(missing, ["CriscopeProxyRestarting"]);
+}
+
+/// What the checks look at is what there is: a dashboard of another shape would pass them all by having nothing.
+#[test]
+fn the_checks_see_the_panels() {
+    for dashboard in all() {
+        let panels: Vec<Panel<'_>> = dashboard.panels().collect();
+        let rows = panels.iter().filter(|p| p.is_row()).count();
+        assert!(rows >= 4 && panels.len() - rows >= 18, "{}", dashboard.file);
+        let text = dashboard.json.to_string();
+        let exprs = text.matches("\"expr\":").count();
+        assert_eq!(exprs, dashboard.queries().len(), "{}", dashboard.file);
+        assert!(!matches!(dashboard.json["panels"], Value::Null));
+    }
+}

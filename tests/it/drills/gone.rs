@@ -1,0 +1,74 @@
+//! What is not there: the runtime, or criscope.
+
+use std::time::Duration;
+
+use nix::sys::signal::Signal;
+
+use super::{Fired, Node, Ordinary, stays};
+use crate::harness::fake::Fake;
+use crate::harness::proxy::{Proxy, Start};
+
+/// The runtime crashes again and again, and then for good.
+pub(super) async fn runtime(node: Node<'_>, it: &Ordinary) -> Fired {
+    let kubelet = it.kubelet().await;
+    node.is_well_while(async || {
+        kubelet.plain("Status").await;
+        tokio::time::sleep(Duration::from_millis(300)).await;
+    })
+    .await;
+    let flapping = node.fires("CriscopeBackendFlapping", async || {
+        it.fake.stop();
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        it.fake.start();
+        it.proxy.wait_ready().await;
+        tokio::time::sleep(Duration::from_millis(700)).await;
+    });
+    let flapping = flapping.await;
+    it.fake.stop();
+    let down = node.fires("CriscopeBackendDown", stays).await;
+    vec![flapping, down]
+}
+
+/// A criscope that can be killed and comes back at the same port.
+pub(super) struct Mortal {
+    fake: Fake,
+    port: u16,
+    proxy: Proxy,
+}
+
+impl Mortal {
+    pub(super) async fn new(port: u16) -> Self {
+        let fake = Fake::new();
+        let proxy = begin(&fake, port).await;
+        Self { fake, port, proxy }
+    }
+
+    pub(super) fn port(&self) -> u16 {
+        self.port
+    }
+}
+
+async fn begin(fake: &Fake, port: u16) -> Proxy {
+    Start::new().admin(port).upstream(fake.path()).ready().await
+}
+
+/// criscope crashes again and again, and then for good.
+pub(super) async fn proxy(node: Node<'_>, mortal: Mortal) -> Fired {
+    node.is_well().await;
+    let Mortal { fake, port, proxy } = mortal;
+    let proxy = tokio::sync::Mutex::new(Some(proxy));
+    let restarting = node.fires("CriscopeProxyRestarting", async || {
+        let mut proxy = proxy.lock().await;
+        if let Some(old) = proxy.take() {
+            old.signal(Signal::SIGKILL);
+            old.ended().await;
+        }
+        *proxy = Some(begin(&fake, port).await);
+        // It is read once at least.
+        tokio::time::sleep(Duration::from_millis(1500)).await;
+    });
+    let restarting = restarting.await;
+    drop(proxy.lock().await.take());
+    let down = node.fires("CriscopeProxyDown", stays).await;
+    vec![restarting, down]
+}

@@ -1,0 +1,30 @@
+//! criscope's own troubles: a caller makes it late, and its collector is gone.
+
+use std::time::Duration;
+
+use super::{Fired, Node, Ordinary};
+use crate::harness::client::Call;
+use crate::harness::collector::Collector;
+
+pub(super) async fn drill(node: Node<'_>, it: &Ordinary, collector: &Collector) -> Fired {
+    let kubelet = it.kubelet().await;
+    node.is_well_while(async || {
+        kubelet.plain("StopContainer").await;
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    })
+    .await;
+    collector.stop();
+    // The body comes late, and until it is there the runtime is not asked.
+    let call = Call::plain("StopContainer");
+    let late = async || {
+        let mut open = kubelet.client().begin(&call).await;
+        tokio::time::sleep(Duration::from_millis(30)).await;
+        open.send(call.pieces[0].clone(), true);
+        open.finish().await
+    };
+    let (overhead, telemetry) = tokio::join!(
+        node.fires("CriscopeOverheadHigh", late),
+        node.fires("CriscopeTelemetryDropping", late),
+    );
+    vec![overhead, telemetry]
+}

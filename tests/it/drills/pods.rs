@@ -1,0 +1,54 @@
+//! Pods that start late or not at all, and containers that end again and again.
+
+use std::time::Duration;
+
+use criscope::cri::outcome::Code;
+
+use super::{Fired, Node, Ordinary, stays};
+use crate::harness::pods::{Manner, oom_killed};
+
+/// More than ten seconds, which is slow.
+const SLOW: Duration = Duration::from_secs(11);
+
+pub(super) async fn drill(node: Node<'_>, it: &Ordinary) -> Fired {
+    let kubelet = it.kubelet().await;
+    node.is_well_while(async || {
+        kubelet.start("well", false).await;
+        tokio::time::sleep(Duration::from_secs(1)).await;
+    })
+    .await;
+    let (pod, _) = kubelet.start("loop", false).await.expect("a pod");
+
+    it.manners.set("RunPodSandbox", Manner::Late(SLOW));
+    let many: Vec<_> = (0..12).map(|i| format!("slow-{i}")).collect();
+    let slow = async {
+        let starts = many.iter().map(|name| kubelet.start(name, false));
+        futures_util::future::join_all(starts).await;
+        node.fires("CriscopePodStartSlow", stays).await
+    };
+    let attempt = std::cell::Cell::new(0);
+    let restart = async || {
+        attempt.set(attempt.get() + 1);
+        let container = kubelet.container(&pod, attempt.get()).await;
+        kubelet.ask(&container.expect("a container")).await;
+        tokio::time::sleep(Duration::from_millis(150)).await;
+    };
+    it.manners
+        .set("ContainerStatus", Manner::Says(oom_killed()));
+    let (slow, storm, kills) = tokio::join!(
+        slow,
+        node.fires("CriscopeContainerRestartStorm", restart),
+        node.fires("CriscopeOomKills", stays),
+    );
+
+    // Only now, so that it does not fail what is slow above.
+    it.manners.reset("RunPodSandbox");
+    it.manners
+        .set("CreateContainer", Manner::Fails(Code::Internal));
+    let failing = node.fires("CriscopePodStartFailing", async || {
+        let pod = kubelet.sandbox("failing").await.expect("a sandbox");
+        kubelet.container(&pod, 0).await;
+        tokio::time::sleep(Duration::from_millis(300)).await;
+    });
+    vec![slow, storm, kills, failing.await]
+}

@@ -1,0 +1,128 @@
+//! The shipped rules as data.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use serde::Deserialize;
+
+use crate::harness::yaml;
+
+/// A path in this repository.
+pub(crate) fn shipped(path: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join(path)
+}
+
+/// Where the rules stand.
+pub(crate) fn rules_path() -> PathBuf {
+    shipped("deploy/prometheus/criscope.rules.yaml")
+}
+
+/// A file of rules, as Prometheus reads it.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RuleFile {
+    groups: Vec<Group>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Group {
+    #[serde(rename = "name")]
+    _name: String,
+    interval: String,
+    rules: Vec<Rule>,
+}
+
+/// One rule; exactly one of `record` and `alert` is there.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Rule {
+    pub(crate) record: Option<String>,
+    pub(crate) alert: Option<String>,
+    pub(crate) expr: String,
+    #[serde(rename = "for")]
+    pub(crate) hold: Option<String>,
+    #[serde(default)]
+    pub(crate) labels: BTreeMap<String, String>,
+    #[serde(default)]
+    pub(crate) annotations: BTreeMap<String, String>,
+}
+
+/// All rules, in the order in which they are evaluated.
+pub(crate) fn rules() -> Vec<Rule> {
+    let file: RuleFile = serde_json::from_value(yaml::read(&rules_path())).expect("rules");
+    // The factor of `criscope:slo_bad:increase*` is this interval.
+    for group in &file.groups {
+        assert_eq!(group.interval, "30s");
+    }
+    file.groups.into_iter().flat_map(|g| g.rules).collect()
+}
+
+/// Only the alerts.
+pub(crate) fn alerts() -> Vec<Rule> {
+    rules().into_iter().filter(|r| r.alert.is_some()).collect()
+}
+
+/// How many times faster the rules are made for tests.
+const SCALE: f64 = 60.0;
+
+/// No window is shorter: it has to hold several scrapes.
+const LEAST_WINDOW: f64 = 5.0;
+
+/// No alert waits longer: after that nothing new is learnt.
+const MOST_WAIT: f64 = 10.0;
+
+/// What is compared with an age, which nobody wants to wait for either: old, new, and how often it is there.
+const AGES: [(&str, &str, usize); 2] = [("> 120", "> 2", 1), ("> 900", "> 15", 2)];
+
+/// The shipped rules as they are, except that minutes are seconds.
+pub(crate) fn scaled() -> String {
+    let text = std::fs::read_to_string(rules_path()).expect("rules");
+    let mut out = String::new();
+    for line in text.lines() {
+        let line = match line.trim_start().split_once(": ") {
+            Some(("interval", _)) => "    interval: 500ms".to_owned(),
+            Some(("for", time)) => {
+                let wait = (seconds(time) / SCALE).min(MOST_WAIT);
+                format!("        for: {}ms", (wait * 1000.0) as u64)
+            }
+            _ => scale_windows(line),
+        };
+        out.push_str(&line);
+        out.push('\n');
+    }
+    // A count is a rate times the interval of its rule.
+    let counts = out.matches("]) * 30\n").count();
+    assert_eq!(counts, 4);
+    out = out.replace("]) * 30\n", "]) * 0.5\n");
+    for (age, shorter, count) in AGES {
+        let age = format!(" {age}\n");
+        assert_eq!(out.matches(&age).count(), count, "{age}");
+        out = out.replace(&age, &format!(" {shorter}\n"));
+    }
+    out
+}
+
+fn scale_windows(line: &str) -> String {
+    let mut out = String::new();
+    let mut rest = line;
+    while let Some((before, after)) = rest.split_once('[') {
+        let (window, after) = after.split_once(']').expect("a closed bracket");
+        let scaled = (seconds(window) / SCALE).max(LEAST_WINDOW);
+        out.push_str(&format!("{before}[{}s]", scaled as u64));
+        rest = after;
+    }
+    out + rest
+}
+
+fn seconds(time: &str) -> f64 {
+    let (number, unit) = time.split_at(time.len() - 1);
+    let unit = match unit {
+        "s" => 1.0,
+        "m" => 60.0,
+        "h" => 3600.0,
+        "d" => 86_400.0,
+        other => panic!("{other} of {time} is no unit of time"),
+    };
+    number.parse::<f64>().expect(time) * unit
+}

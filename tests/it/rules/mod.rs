@@ -1,0 +1,227 @@
+//! The shipped rules: Prometheus' own checker accepts them, its unit tests pass and leave nothing out, what they ask for
+//! is in the catalogue, and every alert has a page for the one it wakes.
+
+pub(crate) mod file;
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use serde_json::Value;
+
+use self::file::{Rule, alerts, rules, rules_path, shipped};
+use crate::harness::packages::program;
+use crate::harness::yaml;
+use crate::promql::Known;
+
+const SEVERITIES: [&str; 3] = ["critical", "warning", "info"];
+
+fn promtool(args: &[&str], files: &[PathBuf]) {
+    let output = Command::new(program("promtool", "prometheus"))
+        .args(args)
+        .args(files)
+        .output()
+        .expect("start promtool");
+    let said = [output.stdout, output.stderr].concat();
+    assert!(
+        output.status.success(),
+        "{}",
+        String::from_utf8_lossy(&said)
+    );
+}
+
+fn files(dir: &Path, ending: &str) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(dir).unwrap_or_else(|e| panic!("{}: {e}", dir.display()));
+    let paths = entries.map(|entry| entry.expect("entry").path());
+    let mut paths: Vec<_> = paths
+        .filter(|path| path.to_string_lossy().ends_with(ending))
+        .collect();
+    paths.sort();
+    paths
+}
+
+fn test_files() -> Vec<PathBuf> {
+    files(&shipped("deploy/prometheus/tests"), ".yaml")
+}
+
+/// Name and labels of an alert: those of one name differ in their windows.
+type Identity = (String, BTreeSet<(String, String)>);
+
+fn identity(rule: &Rule) -> Identity {
+    let labels = rule.labels.iter();
+    let labels = labels.map(|(name, value)| (name.clone(), value.clone()));
+    (rule.alert.clone().expect("an alert"), labels.collect())
+}
+
+/// Everything of this key in the tests of all files.
+fn all_of(key: &str) -> Vec<Value> {
+    let mut all = Vec::new();
+    for path in test_files() {
+        let file = yaml::read(&path);
+        for test in file["tests"].as_array().expect("tests") {
+            all.extend(test[key].as_array().into_iter().flatten().cloned());
+        }
+    }
+    all
+}
+
+#[test]
+fn promtool_accepts_the_rules() {
+    promtool(
+        &["check", "rules", "--lint=all", "--lint-fatal"],
+        &[rules_path()],
+    );
+    promtool(
+        &["check", "config", "--syntax-only"],
+        &[shipped("deploy/prometheus/prometheus.yaml")],
+    );
+}
+
+#[test]
+fn the_unit_tests_of_the_rules_pass() {
+    promtool(&["test", "rules"], &test_files());
+}
+
+#[test]
+fn every_alert_is_tested_firing_and_not_firing() {
+    let tests = all_of("alert_rule_test");
+    let mut silent = BTreeSet::new();
+    let mut firing = Vec::new();
+    for test in &tests {
+        let name = test["alertname"].as_str().expect("alertname");
+        let expected = test["exp_alerts"].as_array().expect("exp_alerts");
+        if expected.is_empty() {
+            silent.insert(name.to_owned());
+        }
+        for alert in expected {
+            let labels = alert["exp_labels"].as_object().expect("exp_labels");
+            firing.push((name.to_owned(), labels.clone()));
+        }
+    }
+    for rule in alerts() {
+        let (name, labels) = identity(&rule);
+        assert!(silent.contains(&name), "{name} is never expected silent");
+        let has = firing.iter().any(|(firing, with)| {
+            *firing == name
+                && labels
+                    .iter()
+                    .all(|(k, v)| with.get(k).is_some_and(|w| w == v))
+        });
+        assert!(has, "{name} {labels:?} is never expected to fire");
+    }
+}
+
+#[test]
+fn every_recorded_value_is_tested() {
+    let tests = all_of("promql_expr_test");
+    let asked = |name: &str, slo: Option<&String>| {
+        tests.iter().any(|test| {
+            let expr = test["expr"].as_str().expect("expr");
+            let samples = test["exp_samples"].as_array().expect("exp_samples");
+            let names = expr.split(|c: char| !c.is_alphanumeric() && !"_:".contains(c));
+            names.into_iter().any(|n| n == name)
+                && slo.is_none_or(|slo| expr.contains(&format!("slo=\"{slo}\"")))
+                && !samples.is_empty()
+        })
+    };
+    for rule in rules() {
+        if let Some(name) = &rule.record {
+            let slo = rule.labels.get("slo");
+            assert!(asked(name, slo), "no test asks for {name} {slo:?}");
+        }
+    }
+}
+
+/// The catalogue and the targets say what there is to ask for; a rule may ask for what one above it records.
+#[test]
+fn the_rules_ask_for_what_there_is() {
+    let (_, problems) = Known::with_rules(&rules());
+    assert!(problems.is_empty(), "{}", problems.join("\n"));
+}
+
+#[test]
+fn alerts_say_what_they_are() {
+    let mut seen = BTreeSet::new();
+    for rule in alerts() {
+        let (name, labels) = identity(&rule);
+        assert!(name.starts_with("Criscope"), "{name}");
+        assert!(seen.insert((name.clone(), labels)), "{name} is there twice");
+        assert!(
+            rule.hold.is_some(),
+            "{name}: a single bad scrape is no alert"
+        );
+        let severity = rule.labels.get("severity").map(String::as_str);
+        assert!(
+            severity.is_some_and(|s| SEVERITIES.contains(&s)),
+            "{name}: {severity:?}"
+        );
+        let keys: Vec<_> = rule.annotations.keys().map(String::as_str).collect();
+        assert_eq!(keys, ["description", "runbook_url", "summary"], "{name}");
+        let page = format!(
+            "{}/blob/main/docs/runbooks/{name}.md",
+            env!("CARGO_PKG_REPOSITORY")
+        );
+        assert_eq!(rule.annotations["runbook_url"], page);
+        for text in ["summary", "description"] {
+            assert!(rule.annotations[text].ends_with('.'), "{name}: {text}");
+        }
+    }
+}
+
+/// The sections of a page, in this order.
+const SECTIONS: [&str; 6] = [
+    "## What it means",
+    "## What users feel",
+    "## First look",
+    "## Likely causes",
+    "## What to do",
+    "## Silencing it",
+];
+
+#[test]
+fn every_alert_has_its_page_and_every_page_its_alert() {
+    let named: BTreeSet<_> = alerts().into_iter().filter_map(|r| r.alert).collect();
+    let pages: BTreeSet<_> = files(&shipped("docs/runbooks"), ".md")
+        .iter()
+        .map(|path| {
+            path.file_stem()
+                .expect("name")
+                .to_string_lossy()
+                .into_owned()
+        })
+        .collect();
+    assert_eq!(named, pages, "alerts (left) and pages (right)");
+
+    let index = std::fs::read_to_string(shipped("docs/ALERTS.md")).expect("docs/ALERTS.md");
+    for name in &named {
+        let path = shipped(&format!("docs/runbooks/{name}.md"));
+        let text = std::fs::read_to_string(&path).expect("page");
+        assert!(text.starts_with(&format!("# {name}\n")), "{name}: title");
+        let sections: Vec<_> = text.lines().filter(|l| l.starts_with("## ")).collect();
+        assert_eq!(sections, SECTIONS, "{name}");
+        assert!(
+            index.contains(&format!("(runbooks/{name}.md)")),
+            "{name} in docs/ALERTS.md"
+        );
+    }
+}
+
+/// What the pages tell to ask Prometheus is there to be asked.
+#[test]
+fn queries_in_the_pages_ask_for_what_there_is() {
+    let (known, _) = Known::with_rules(&rules());
+    let mut problems = Vec::new();
+    let mut count = 0;
+    for path in files(&shipped("docs/runbooks"), ".md") {
+        let text = std::fs::read_to_string(&path).expect("page");
+        for block in text.split("```promql\n").skip(1) {
+            let (query, _) = block.split_once("```").expect("the end of a block");
+            count += 1;
+            if let Err(problem) = known.check(query) {
+                problems.push(format!("{}: {query}: {problem}", path.display()));
+            }
+        }
+    }
+    assert!(count > 10, "only {count} queries");
+    assert!(problems.is_empty(), "{}", problems.join("\n"));
+}
