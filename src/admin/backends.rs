@@ -12,7 +12,7 @@ pub(super) fn html(backends: &[Standing]) -> String {
     for backend in backends {
         let _ = write!(
             html,
-            "<div><dt>Standing {}</dt><dd>{}</dd></div>",
+            "<div><dt>Backend {}</dt><dd>{}</dd></div>",
             Escaped(&backend.name),
             standing(backend)
         );
@@ -70,6 +70,8 @@ mod tests {
             runtime: Some(("containerd".to_owned(), "2.0.1".to_owned())),
             ..Standing::default()
         };
+        let html = html(std::slice::from_ref(&backend));
+        assert!(html.contains("<dt>Backend a</dt>"), "{html}");
         assert!(standing(&backend).contains("✓ up</span> <small>containerd 2.0.1 for 1h 00m"));
         backend.conditions.push(Condition {
             kind: "NetworkReady".to_owned(),

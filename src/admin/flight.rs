@@ -175,7 +175,7 @@ fn write_files(html: &mut String, sources: &Sources) -> std::fmt::Result {
         return Ok(());
     }
     html.push_str(
-        "<table><thead><tr><th>file</th><th class=\"n\">bytes</th></tr></thead><tbody>\n",
+        "<table><thead><tr><th scope=\"col\">file</th><th scope=\"col\" class=\"n\">bytes</th></tr></thead><tbody>\n",
     );
     for (name, len) in files {
         writeln!(

@@ -104,7 +104,7 @@ fn table(html: &mut String, heads: &[&str], rows: impl Iterator<Item = Vec<Strin
     html.push_str("<table><thead><tr>");
     // Writing to a String does not fail.
     for head in heads {
-        let _ = write!(html, "<th>{head}</th>");
+        let _ = write!(html, "<th scope=\"col\">{head}</th>");
     }
     html.push_str("</tr></thead><tbody>\n");
     for row in rows {

@@ -52,10 +52,10 @@ fn write_part(
     let seconds = seconds.fold(0.0, f64::max);
     write!(
         html,
-        "<h2>{title}</h2>\n<p>{} in fact.</p>\n<table><thead><tr><th>method</th><th class=\"n\">calls</th>\
-         <th class=\"n\">a second</th><th class=\"n\">errors</th><th class=\"n\">cancelled</th>\
-         <th class=\"n\">p50</th><th class=\"n\">p95</th><th class=\"n\">p99</th><th class=\"n\">in flight</th>\
-         <th class=\"n\">stuck</th><th class=\"n\">oldest</th></tr></thead><tbody>\n",
+        "<h2>{title}</h2>\n<p>{} in fact.</p>\n<table><thead><tr><th scope=\"col\">method</th><th scope=\"col\" class=\"n\">calls</th>\
+         <th scope=\"col\" class=\"n\">a second</th><th scope=\"col\" class=\"n\">errors</th><th scope=\"col\" class=\"n\">cancelled</th>\
+         <th scope=\"col\" class=\"n\">p50</th><th scope=\"col\" class=\"n\">p95</th><th scope=\"col\" class=\"n\">p99</th><th scope=\"col\" class=\"n\">in flight</th>\
+         <th scope=\"col\" class=\"n\">stuck</th><th scope=\"col\" class=\"n\">oldest</th></tr></thead><tbody>\n",
         time(seconds * 1e3)
     )?;
     for row in &table.methods {

@@ -97,8 +97,8 @@ fn state(upstream: &Upstream, in_flight: usize) -> Standing {
 
 fn html(states: &[Standing]) -> String {
     let mut html = String::from(
-        "<table><thead><tr><th>backend</th><th>socket</th><th>state</th><th>runtime</th><th>conditions</th>\
-         <th class=\"n\">last Status</th><th class=\"n\">came back</th><th class=\"n\">in flight</th></tr></thead><tbody>\n",
+        "<table><thead><tr><th scope=\"col\">backend</th><th scope=\"col\">socket</th><th scope=\"col\">state</th><th scope=\"col\">runtime</th><th scope=\"col\">conditions</th>\
+         <th scope=\"col\" class=\"n\">last Status</th><th scope=\"col\" class=\"n\">came back</th><th scope=\"col\" class=\"n\">in flight</th></tr></thead><tbody>\n",
     );
     for state in states {
         // Writing to a String does not fail.

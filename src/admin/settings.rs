@@ -78,8 +78,8 @@ fn without_user(value: &str) -> Cow<'_, str> {
 
 fn html(settings: &Settings) -> String {
     let mut html = format!(
-        "<p>Fingerprint <code>{}</code>. The log filter is <code>{}</code> now.</p>\n<table><thead><tr><th>key</th>\
-         <th>value</th><th>a change takes effect</th></tr></thead><tbody>\n",
+        "<p>Fingerprint <code>{}</code>. The log filter is <code>{}</code> now.</p>\n<table><thead><tr><th scope=\"col\">key</th>\
+         <th scope=\"col\">value</th><th scope=\"col\">a change takes effect</th></tr></thead><tbody>\n",
         Escaped(&settings.fingerprint),
         Escaped(&settings.log_level_now),
     );

@@ -53,16 +53,16 @@ fn html(samples: &Samples) -> String {
     }
     let mut html = String::from(
         "<p>Of the calls that the <a href=\"/debug/flight\">flight recorder</a> remembers.</p>\n\
-         <table><thead><tr><th>method</th><th class=\"n\">in flight</th>",
+         <table><thead><tr><th scope=\"col\">method</th><th scope=\"col\" class=\"n\">in flight</th>",
     );
     for from in BUCKETS_US {
         let _ = write!(
             html,
-            "<th class=\"n\">from {}</th>",
+            "<th scope=\"col\" class=\"n\">from {}</th>",
             time(from as f64 / 1e3)
         );
     }
-    html.push_str("<th class=\"n\">failed</th></tr></thead><tbody>\n");
+    html.push_str("<th scope=\"col\" class=\"n\">failed</th></tr></thead><tbody>\n");
     // Writing to a String does not fail.
     for of_method in &samples.methods {
         let _ = write_counts(&mut html, of_method);
@@ -107,9 +107,9 @@ fn write_samples(html: &mut String, of: &MethodSamples, now: u64) -> std::fmt::R
 }
 
 /// The head of a table of calls.
-pub(super) const CALLS_HEAD: &str = "<table><thead><tr><th class=\"n\">call</th><th>method</th><th>pod</th>\
-    <th>container</th><th class=\"n\">took</th><th class=\"n\">of it backend</th><th>outcome</th><th>began</th>\
-    <th>error</th></tr></thead><tbody>\n";
+pub(super) const CALLS_HEAD: &str = "<table><thead><tr><th scope=\"col\" class=\"n\">call</th><th scope=\"col\">method</th><th scope=\"col\">pod</th>\
+    <th scope=\"col\">container</th><th scope=\"col\" class=\"n\">took</th><th scope=\"col\" class=\"n\">of it backend</th><th scope=\"col\">outcome</th><th scope=\"col\">began</th>\
+    <th scope=\"col\">error</th></tr></thead><tbody>\n";
 
 /// A row of such a table.
 pub(super) fn write_call(html: &mut String, row: &Row, now: u64) -> std::fmt::Result {

@@ -36,7 +36,14 @@ mod tests {
     fn every_shell_learns_the_subcommands() {
         for shell in Shell::value_variants() {
             let script = String::from_utf8(script(*shell)).expect("text");
-            for word in ["serve", "check-config", "doctor", "upstream"] {
+            for word in [
+                "serve",
+                "check-config",
+                "doctor",
+                "explain",
+                "pods",
+                "upstream",
+            ] {
                 assert!(script.contains(word), "{shell}: {word}");
             }
         }

@@ -153,14 +153,12 @@ async fn ask(address: &str, path: &str) -> Result<Answer, AskError> {
     };
     tokio::pin!(connection, talk);
     // The connection is driven here, so that it ends with the question.
-    loop {
-        tokio::select! {
-            answer = &mut talk => return answer,
-            result = &mut connection => {
-                // The rest may be in memory already.
-                result.map_err(|error| broken(error.to_string()))?;
-                return talk.await;
-            }
+    tokio::select! {
+        answer = &mut talk => answer,
+        result = &mut connection => {
+            result.map_err(|error| broken(error.to_string()))?;
+            // The rest may be in memory already.
+            talk.await
         }
     }
 }

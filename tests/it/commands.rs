@@ -71,7 +71,7 @@ fn run_pod(name: &str) -> Call {
 #[tokio::test]
 async fn a_pod_that_does_not_come_up_is_explained() {
     let fake = Fake::new();
-    fake.on(|_| script::error(2, "no network: %1B[31mcni plugin not initialized"));
+    fake.on(|_| script::error(2, "no network: %1B[31m cni plugin not initialized"));
     let proxy = Proxy::before(&fake).await;
     let client = proxy.client().await;
     assert_eq!(client.call(run_pod("web-1")).await.code(), 2);

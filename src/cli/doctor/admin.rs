@@ -1,19 +1,14 @@
 //! The address for metrics, health and pages.
 
-use std::io::{self, ErrorKind};
+use std::io::ErrorKind;
 use std::net::SocketAddr;
 
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::{TcpListener, TcpStream};
-use tokio::time::timeout;
+use tokio::net::TcpListener;
 
+use super::super::http::get;
 use super::super::output::Finding;
-use super::PATIENCE;
 
 const TOPIC: &str = "admin";
-
-/// As much of `/metrics` as is looked at, in bytes.
-const ENOUGH: u64 = 1 << 20;
 
 pub(super) async fn check(address: Option<SocketAddr>) -> Vec<Finding> {
     let Some(address) = address else {
@@ -33,8 +28,8 @@ async fn occupant(address: SocketAddr) -> Finding {
     match TcpListener::bind(address).await {
         Ok(_) => Finding::ok(TOPIC, format!("{address} is free")),
         Err(error) if error.kind() == ErrorKind::AddrInUse => match is_criscope(address).await {
-            Ok(true) => Finding::ok(TOPIC, format!("criscope answers on {address}")),
-            _ => Finding::fail(TOPIC, format!("another program listens on {address}"))
+            true => Finding::ok(TOPIC, format!("criscope answers on {address}")),
+            false => Finding::fail(TOPIC, format!("another program listens on {address}"))
                 .hint("set admin.listen to a free port"),
         },
         Err(error) => Finding::fail(TOPIC, format!("cannot listen on {address}: {error}"))
@@ -43,21 +38,19 @@ async fn occupant(address: SocketAddr) -> Finding {
 }
 
 /// Asks for its metrics, which have our prefix.
-async fn is_criscope(address: SocketAddr) -> io::Result<bool> {
-    let ask = async {
-        let mut stream = TcpStream::connect(address).await?;
-        // HTTP/1.0: the answer ends with the connection and is not chunked.
-        stream.write_all(b"GET /metrics HTTP/1.0\r\n\r\n").await?;
-        let mut answer = Vec::new();
-        stream.take(ENOUGH).read_to_end(&mut answer).await?;
-        let answer = String::from_utf8_lossy(&answer).into_owned();
-        Ok(answer.lines().any(|line| line.starts_with("criscope_")))
-    };
-    timeout(PATIENCE, ask).await?
+async fn is_criscope(address: SocketAddr) -> bool {
+    get(&address.to_string(), "/metrics")
+        .await
+        .is_ok_and(|answer| {
+            let text = String::from_utf8_lossy(&answer.body);
+            text.lines().any(|line| line.starts_with("criscope_"))
+        })
 }
 
 #[cfg(test)]
 mod tests {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
     use super::super::super::output::Level;
     use super::*;
 
@@ -67,7 +60,7 @@ mod tests {
         let address = listener.local_addr().expect("bound");
         tokio::spawn(async move {
             let (mut stream, _) = listener.accept().await.expect("accepted");
-            let mut request = [0; 64];
+            let mut request = [0; 1024];
             let _ = stream.read(&mut request).await;
             let _ = stream.write_all(answer.as_bytes()).await;
         });

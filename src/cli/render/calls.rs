@@ -128,7 +128,7 @@ fn methods(lines: &mut Vec<String>, table: &RpcTable, paper: Paper) {
         lines.push("No call has ended yet.".to_owned());
         return;
     }
-    rows.sort_by(|a, b| b.minute.calls.cmp(&a.minute.calls));
+    rows.sort_by_key(|row| std::cmp::Reverse(row.minute.calls));
     let name = names(rows.iter().map(|row| row.method.as_str()));
     let head = format!(
         "{:<name$}  {:>8}  {:>8}  {:>8}  {:>8}",
