@@ -266,11 +266,8 @@ mod tests {
             .services()
             .flat_map(|s| s.methods().collect::<Vec<_>>())
         {
-            let (method, _) = Method::from_path(&format!(
-                "/{}",
-                rpc.full_name().replacen("Service.", "Service/", 1)
-            ))
-            .expect(rpc.full_name());
+            let path = format!("/{}", rpc.full_name().replacen("Service.", "Service/", 1));
+            let (method, _) = Method::from_path(&path).expect(&path);
             let wanted = match rpc.input().get_field(1).as_ref().map(|field| field.name()) {
                 Some("pod_sandbox_id") => Some(FirstId::Sandbox),
                 Some("container_id") => Some(FirstId::Container),
