@@ -118,7 +118,8 @@ pub(super) fn of_pod(episodes: &[Episode], now: u64) -> String {
     if let Some(episode) = failing {
         return episode.headline.clone();
     }
-    let open = last(&|e| e.state == State::Open);
+    // A pod that goes, and goes quickly, hides nothing of how it came up.
+    let open = last(&|e| e.state == State::Open && (e.kind != "stop" || slow::is_slow(e)));
     // What failed counts until something newer went well.
     let newest = last(&|e| e.state != State::Open);
     let failed = newest.filter(|e| e.state == State::Failed);

@@ -7,10 +7,15 @@ use crate::story::view::{Call, Episode};
 /// What takes less than this is not slow, in milliseconds.
 const QUICK: f64 = 2_000.0;
 
+/// Whether it took long enough to ask why.
+pub(super) fn is_slow(episode: &Episode) -> bool {
+    episode.duration_ms >= QUICK
+}
+
 /// Where the time went.
 pub(super) fn sentence(episode: &Episode) -> String {
     let longest = episode.phases.iter().max_by(|a, b| a.ms.total_cmp(&b.ms));
-    let Some(longest) = longest.filter(|_| episode.duration_ms >= QUICK) else {
+    let Some(longest) = longest.filter(|_| is_slow(episode)) else {
         return quick(episode);
     };
     match &*longest.phase {

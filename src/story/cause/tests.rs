@@ -54,6 +54,21 @@ fn a_start_without_trouble() {
 }
 
 #[test]
+fn a_pod_that_goes_quickly_hides_nothing_of_its_start() {
+    let pod = pod("web");
+    let mut calls = chain([pod.run(0, 9000)], up(&pod, 9000));
+    calls.extend([pod.stop(30_000, 300)]);
+    let first = "9.0 s of 9.2 s in RunPodSandbox";
+    assert_eq!(says(calls.clone(), 31_000), first);
+    assert_eq!(says(calls, 90_000), first);
+
+    let mut calls = chain([pod.run(0, 900)], up(&pod, 1000));
+    calls.extend([pod.kill(("app", 0), 30_000, 20_000), pod.stop(50_000, 300)]);
+    let last = "20.0 s of 20.3 s waiting for container app to end";
+    assert_eq!(says(calls, 51_000), last);
+}
+
+#[test]
 fn a_slow_network_plugin() {
     let pod = pod("web");
     let run = pod
