@@ -3,6 +3,7 @@
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -73,6 +74,9 @@ impl Run {
         }
         session.odd_ones(&mut filler).await;
         session.by_id(&known).await;
+        if level.contains("h2=") {
+            session.until_logged(&known, &proxy).await;
+        }
 
         let scrape = proxy.wait_balanced(session.calls).await;
         if !level.contains("h2=") {
@@ -264,6 +268,21 @@ impl Session {
         let call = self.plan("/runtime.v1.RuntimeService/Attach", body, hang);
         let open = self.client.start(call).await;
         open.reset(h2::Reason::CANCEL);
+    }
+
+    /// The same again until their lines are there: of a flood, lines are lost.
+    async fn until_logged(&mut self, known: &[String; 2], proxy: &Proxy) {
+        for _ in 0..100 {
+            tokio::time::sleep(Duration::from_millis(100)).await;
+            let log = proxy.log();
+            if known
+                .iter()
+                .all(|id| log.iter().any(|line| line.contains(id)))
+            {
+                return;
+            }
+            self.by_id(known).await;
+        }
     }
 
     /// Calls that name a pod of the lists by id only.
