@@ -41,6 +41,7 @@ pub mod cli;
 pub mod client;
 pub mod config;
 pub mod cri;
+pub mod http2;
 pub mod identity;
 pub mod inspect;
 pub mod instrument;
