@@ -9,7 +9,7 @@ use http::{Response, Version, request};
 use tokio::io::{AsyncRead, AsyncWrite};
 
 use super::core::{Role, Shared};
-use super::error::{Error, Fault, Reason};
+use super::error::{Error, Reason};
 use super::incoming::{Incoming, Outgoing};
 use super::receive::Receiver;
 use super::{CONNECTION_WINDOW, MAX_HEADER_LIST, STREAM_WINDOW, frame};
@@ -104,19 +104,12 @@ impl<T: AsyncRead + AsyncWrite + Unpin> Connection<T> {
     fn poll_turns(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Error>> {
         self.shared.lock().awake(cx);
         while let Poll::Ready(read) = self.receiver.poll_read(&mut self.io, cx) {
-            if read?.is_none() {
+            if !read? {
                 return Poll::Ready(Err(Error::Closed));
             }
             let mut core = self.shared.lock();
             if let Err(fault) = self.receiver.frames(&mut core) {
-                let (reason, what) = match fault {
-                    Fault::Connection(reason, what) => (reason, what),
-                    Fault::Stream(_, reason) => (reason, "a stream broke the rules"),
-                };
-                frame::go_away(core.out.buf(), 0, reason);
-                drop(core);
-                let _ = self.poll_write(cx);
-                return Poll::Ready(Err(Error::Protocol(reason, what)));
+                return Poll::Ready(Err(core.refuse(&mut self.io, cx, fault)));
             }
         }
         let mut core = self.shared.lock();
@@ -124,28 +117,12 @@ impl<T: AsyncRead + AsyncWrite + Unpin> Connection<T> {
         if is_over {
             frame::go_away(core.out.buf(), 0, Reason::NO_ERROR);
         }
-        drop(core);
-        let written = self.poll_write(cx)?;
-        if is_over {
-            return Poll::Ready(Ok(()));
+        // What does not leave now leaves later.
+        let _ = core.poll_write(&mut self.io, cx)?;
+        match is_over {
+            true => Poll::Ready(Ok(())),
+            false => Poll::Pending,
         }
-        let _ = written;
-        Poll::Pending
-    }
-
-    fn poll_write(&mut self, cx: &mut Context<'_>) -> Result<Poll<()>, Error> {
-        let mut core = self.shared.lock();
-        let written = core.out.poll_write(&mut self.io, cx)?;
-        if core.out.has_room() {
-            core.wake_writers();
-        }
-        core.asleep();
-        drop(core);
-        let flushed = Pin::new(&mut self.io).poll_flush(cx)?;
-        Ok(match written {
-            Poll::Ready(()) => flushed,
-            Poll::Pending => Poll::Pending,
-        })
     }
 }
 
@@ -155,13 +132,13 @@ impl<T: AsyncRead + AsyncWrite + Unpin> Future for Connection<T> {
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let over = std::task::ready!(self.poll_turns(cx));
         let why = over.clone().err().unwrap_or(Error::Closed);
-        self.shared.lock().fail_above(0, &why);
+        self.shared.lock().end(&why);
         Poll::Ready(over)
     }
 }
 
 impl<T> Drop for Connection<T> {
     fn drop(&mut self) {
-        self.shared.lock().fail_above(0, &Error::Closed);
+        self.shared.lock().end(&Error::Closed);
     }
 }

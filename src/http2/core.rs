@@ -5,11 +5,10 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 
-use bytes::Bytes;
-use http::uri::Scheme;
-use http::{HeaderMap, Method, Request, StatusCode, request};
+use http::Request;
+use tokio::io::AsyncWrite;
 
-use super::error::{Error, Reason};
+use super::error::{Error, Fault, Reason};
 use super::frame;
 use super::hpack::encode::Encoder;
 use super::io::Output;
@@ -48,6 +47,8 @@ pub(super) struct Core {
     taken: i64,
     /// The newest stream.
     pub(super) last_id: u32,
+    /// The newest stream of which something may have left.
+    sent_id: u32,
     /// Streams that were reset here.
     resets: VecDeque<u32>,
     /// Writers that wait for room on the connection.
@@ -84,6 +85,7 @@ impl Shared {
             receive_window: i64::from(CONNECTION_WINDOW),
             taken: 0,
             last_id: 0,
+            sent_id: 0,
             resets: VecDeque::new(),
             queued: VecDeque::new(),
             waiting: Vec::new(),
@@ -108,9 +110,38 @@ impl Core {
         self.is_awake = true;
     }
 
-    /// The task sleeps; whoever has something to write wakes it.
-    pub(super) fn asleep(&mut self) {
+    /// Writes everything, and lets the task sleep: whoever has more to write wakes it.
+    pub(super) fn poll_write<T: AsyncWrite + Unpin>(
+        &mut self,
+        io: &mut T,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<(), Error>> {
+        let written = self.out.poll_write(io, cx);
+        if self.out.has_written() {
+            self.sent_id = self.last_id;
+        }
+        if self.out.has_room() {
+            self.wake_writers();
+        }
         self.is_awake = false;
+        written.map_err(Error::from)
+    }
+
+    /// Says why the connection ends, if the other end reads at all.
+    pub(super) fn refuse<T: AsyncWrite + Unpin>(
+        &mut self,
+        io: &mut T,
+        cx: &mut Context<'_>,
+        fault: Fault,
+    ) -> Error {
+        let (reason, error) = fault.into_error();
+        let last = match self.role {
+            Role::Client => 0,
+            Role::Server => self.last_id,
+        };
+        frame::go_away(self.out.buf(), last, reason);
+        let _ = self.poll_write(io, cx);
+        error
     }
 
     pub(super) fn wake(&mut self) {
@@ -119,36 +150,6 @@ impl Core {
         {
             task.wake_by_ref();
         }
-    }
-
-    /// Opens a stream and sends the head of a request.
-    pub(super) fn poll_open(
-        &mut self,
-        cx: &Context<'_>,
-        head: &request::Parts,
-        is_end: bool,
-    ) -> Poll<Result<Key, Error>> {
-        if let Some(error) = &self.over {
-            return Poll::Ready(Err(error.clone()));
-        }
-        if self.streams.count() >= self.max_streams || !self.out.has_room() {
-            self.waiting.push(cx.waker().clone());
-            return Poll::Pending;
-        }
-        let id = if self.last_id == 0 { 1 } else { self.last_id + 2 };
-        if id > 0x7fff_ffff {
-            return Poll::Ready(Err(Error::NotTaken(Reason::NO_ERROR)));
-        }
-        self.last_id = id;
-        let key = self.open(id);
-        self.block(id, is_end, |encoder, out| {
-            request(encoder, out, head);
-            fields(encoder, out, &head.headers);
-        });
-        if is_end {
-            self.sent_all(key);
-        }
-        Poll::Ready(Ok(key))
     }
 
     /// A new stream, held once.
@@ -170,7 +171,7 @@ impl Core {
         Poll::Pending
     }
 
-    fn queue(&mut self, cx: &Context<'_>, key: Key) {
+    pub(super) fn queue(&mut self, cx: &Context<'_>, key: Key) {
         let stream = &mut self.streams[key];
         keep(&mut stream.writer, cx.waker());
         if !std::mem::replace(&mut stream.is_queued, true) {
@@ -190,118 +191,16 @@ impl Core {
         self.wake_waiting();
     }
 
+    /// Waits until another stream may be opened.
+    pub(super) fn wait(&mut self, cx: &Context<'_>) {
+        self.waiting.push(cx.waker().clone());
+    }
+
     fn wake_waiting(&mut self) {
         self.waiting.drain(..).for_each(Waker::wake);
     }
 
-    /// Sends the head of an answer.
-    pub(super) fn respond(
-        &mut self,
-        key: Key,
-        status: StatusCode,
-        headers: &HeaderMap,
-        is_end: bool,
-    ) {
-        let stream = &self.streams[key];
-        if !stream.is_open || stream.sent_all {
-            return;
-        }
-        self.block(stream.id, is_end, |encoder, out| {
-            match [200, 204, 206, 304, 400, 404, 500].binary_search(&status.as_u16()) {
-                Ok(at) => Encoder::indexed(out, 8 + at),
-                Err(_) => Encoder::literal(out, 8, status.as_str().as_bytes()),
-            }
-            fields(encoder, out, headers);
-        });
-        if is_end {
-            self.sent_all(key);
-        }
-    }
-
-    /// Sends trailers, and with them the end.
-    pub(super) fn trailers(&mut self, key: Key, trailers: &HeaderMap) {
-        let stream = &self.streams[key];
-        if stream.is_open && !stream.sent_all {
-            self.block(stream.id, true, |encoder, out| {
-                fields(encoder, out, trailers);
-            });
-            self.sent_all(key);
-        }
-    }
-
-    /// Writes a header block.
-    fn block(&mut self, id: u32, is_end: bool, write: impl FnOnce(&mut Encoder, &mut Vec<u8>)) {
-        let out = self.out.buf();
-        let at = out.len();
-        let end = if is_end { frame::END_STREAM } else { 0 };
-        frame::head(out, 0, frame::HEADERS, end, id);
-        self.encoder.begin(out);
-        write(&mut self.encoder, out);
-        let begin = at + frame::HEAD;
-        let len = out.len() - begin;
-        if len <= frame::MAX_PAYLOAD {
-            let [.., a, b, c] = len.to_be_bytes();
-            out[at..at + 3].copy_from_slice(&[a, b, c]);
-            out[at + 4] |= frame::END_HEADERS;
-        } else {
-            let block = out.split_off(begin);
-            out.truncate(at);
-            let last = len.div_ceil(frame::MAX_PAYLOAD) - 1;
-            for (n, part) in block.chunks(frame::MAX_PAYLOAD).enumerate() {
-                let (kind, flags) = match n {
-                    0 => (frame::HEADERS, end),
-                    n if n == last => (frame::CONTINUATION, frame::END_HEADERS),
-                    _ => (frame::CONTINUATION, 0),
-                };
-                frame::head(out, part.len(), kind, flags, id);
-                out.extend_from_slice(part);
-            }
-        }
-        self.wake();
-    }
-
-    /// Sends data as far as there is room; ready once all is sent, or if the stream broke.
-    pub(super) fn poll_data(
-        &mut self,
-        cx: &Context<'_>,
-        key: Key,
-        data: &mut Bytes,
-        is_end: bool,
-    ) -> Poll<Result<(), Error>> {
-        loop {
-            let stream = &mut self.streams[key];
-            if !stream.is_open || stream.sent_all {
-                return Poll::Ready(Err(stream.error.clone().unwrap_or(Error::Closed)));
-            }
-            let room = stream.send_window.min(self.send_window);
-            let room = usize::try_from(room).unwrap_or(0).min(frame::MAX_PAYLOAD);
-            let has_room = (room > 0 || data.is_empty()) && self.out.has_room();
-            if !has_room {
-                if stream.send_window > 0 {
-                    self.queue(cx, key);
-                } else {
-                    keep(&mut stream.writer, cx.waker());
-                }
-                return Poll::Pending;
-            }
-            let part = data.split_to(data.len().min(room));
-            let is_all = data.is_empty();
-            stream.send_window -= part.len() as i64;
-            self.send_window -= part.len() as i64;
-            let flags = if is_all && is_end { frame::END_STREAM } else { 0 };
-            frame::head(self.out.buf(), part.len(), frame::DATA, flags, stream.id);
-            self.out.data(part);
-            self.wake();
-            if is_all {
-                if is_end {
-                    self.sent_all(key);
-                }
-                return Poll::Ready(Ok(()));
-            }
-        }
-    }
-
-    fn sent_all(&mut self, key: Key) {
+    pub(super) fn sent_all(&mut self, key: Key) {
         let stream = &mut self.streams[key];
         stream.sent_all = true;
         if stream.received_all {
@@ -332,19 +231,30 @@ impl Core {
         let stream = &self.streams[key];
         if stream.is_open {
             let id = stream.id;
-            frame::reset(self.out.buf(), id, reason);
-            if self.resets.len() == REMEMBERED {
-                self.resets.pop_front();
-            }
-            self.resets.push_back(id);
             self.close(key);
-            self.wake();
+            self.reset_id(id, reason);
         }
     }
 
-    /// Whether frames may still come for a stream that was reset here.
-    pub(super) fn was_reset(&self, id: u32) -> bool {
-        self.resets.contains(&id)
+    /// Resets a stream that nothing is known of.
+    pub(super) fn reset_id(&mut self, id: u32, reason: Reason) {
+        frame::reset(self.out.buf(), id, reason);
+        if self.resets.len() == REMEMBERED {
+            self.resets.pop_front();
+        }
+        self.resets.push_back(id);
+        self.wake();
+    }
+
+    /// Whether no such stream was ever opened.
+    pub(super) fn is_idle(&self, id: u32) -> bool {
+        id > self.last_id || id.is_multiple_of(2)
+    }
+
+    /// Whether frames may still come for a stream that is closed: they were on their way when it was reset. What a
+    /// client hears of its past is nothing to it.
+    pub(super) fn may_come_late(&self, id: u32) -> bool {
+        self.role == Role::Client || self.resets.contains(&id)
     }
 
     /// The stream is broken for whoever holds it.
@@ -369,6 +279,12 @@ impl Core {
         }
         self.wake_waiting();
         self.wake();
+    }
+
+    /// The connection is over. Calls of which nothing has left can be sent on another.
+    pub(super) fn end(&mut self, error: &Error) {
+        self.fail_above(self.sent_id, &Error::NotTaken(Reason::NO_ERROR));
+        self.fail_above(0, error);
     }
 
     /// Bytes were read: there is room for as many again.
@@ -417,31 +333,5 @@ impl Core {
         };
         self.reset(key, reason);
         self.streams.free(key);
-    }
-}
-
-fn request(encoder: &mut Encoder, out: &mut Vec<u8>, head: &request::Parts) {
-    match head.method {
-        Method::POST => Encoder::indexed(out, 3),
-        Method::GET => Encoder::indexed(out, 2),
-        _ => Encoder::literal(out, 2, head.method.as_str().as_bytes()),
-    }
-    match head.uri.scheme() {
-        None => Encoder::indexed(out, 6),
-        Some(scheme) if *scheme == Scheme::HTTP => Encoder::indexed(out, 6),
-        Some(scheme) => Encoder::literal(out, 6, scheme.as_str().as_bytes()),
-    }
-    match head.uri.path_and_query() {
-        Some(path) => encoder.path(out, path),
-        None => Encoder::indexed(out, 4),
-    }
-    if let Some(authority) = head.uri.authority() {
-        encoder.authority(out, authority);
-    }
-}
-
-fn fields(encoder: &mut Encoder, out: &mut Vec<u8>, headers: &HeaderMap) {
-    for (name, value) in headers {
-        encoder.header(out, name, value);
     }
 }

@@ -115,6 +115,16 @@ pub(super) enum Fault {
     Connection(Reason, &'static str),
 }
 
+impl Fault {
+    pub(super) fn into_error(self) -> (Reason, Error) {
+        let (reason, what) = match self {
+            Self::Connection(reason, what) => (reason, what),
+            Self::Stream(_, reason) => (reason, "a stream broke the rules"),
+        };
+        (reason, Error::Protocol(reason, what))
+    }
+}
+
 /// A fault of the connection that has no better name.
 pub(super) fn protocol(what: &'static str) -> Fault {
     Fault::Connection(Reason::PROTOCOL_ERROR, what)

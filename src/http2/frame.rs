@@ -129,11 +129,6 @@ pub(super) fn unpadded(head: Head, payload: &[u8]) -> Option<(usize, usize)> {
     Some((1, end))
 }
 
-/// The number at the front.
-pub(super) fn number(payload: &[u8]) -> Option<u32> {
-    payload.first_chunk().copied().map(u32::from_be_bytes)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

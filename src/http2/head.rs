@@ -79,7 +79,7 @@ impl Block {
     }
 
     /// As the head of a request; `None` if it is malformed.
-    pub(super) fn into_request<B>(self, body: B) -> Option<Request<B>> {
+    pub(super) fn into_request(self) -> Option<Request<()>> {
         if self.is_malformed || self.status.is_some() {
             return None;
         }
@@ -88,7 +88,7 @@ impl Block {
         // A scheme without an authority makes no address.
         parts.scheme = self.authority.as_ref().and(Some(self.scheme?));
         parts.authority = self.authority;
-        let mut request = Request::new(body);
+        let mut request = Request::new(());
         *request.method_mut() = self.method?;
         *request.uri_mut() = Uri::from_parts(parts).ok()?;
         *request.version_mut() = Version::HTTP_2;

@@ -4,9 +4,11 @@ use std::collections::VecDeque;
 use std::io::{self, IoSlice};
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
+use std::time::Duration;
 
 use bytes::{Buf, Bytes, BytesMut};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::time::{Instant, Sleep, sleep};
 
 use super::error::{Fault, Reason};
 use super::frame::{self, Head};
@@ -30,6 +32,10 @@ const MAX_REPLIES: usize = 256 * 1024;
 /// Buffers that grew beyond this are not kept, in bytes.
 const KEEP: usize = 64 * 1024;
 
+/// How long an answer to a PING waits for something else to be sent. A gRPC-Go peer sends a PING with almost every call
+/// to estimate its bandwidth; the answer is not urgent, and should not get between a call and its answer.
+const PONG_DELAY: Duration = Duration::from_millis(5);
+
 /// What was read.
 #[derive(Debug, Default)]
 pub(super) struct Input {
@@ -40,19 +46,19 @@ pub(super) struct Input {
 }
 
 impl Input {
-    /// Reads once. Gives whether there was room left, so that it is not worth another try, or `None` at the end.
+    /// Reads once. Gives how much it was; nothing is the end.
     pub(super) fn poll_read<T: AsyncRead + Unpin>(
         &mut self,
         io: &mut T,
         cx: &mut Context<'_>,
-    ) -> Poll<io::Result<Option<bool>>> {
+    ) -> Poll<io::Result<usize>> {
         self.make_room();
         let mut buf = ReadBuf::new(&mut self.buf[self.filled..]);
         ready!(Pin::new(io).poll_read(cx, &mut buf))?;
-        let (n, is_all) = (buf.filled().len(), buf.remaining() > 0);
+        let n = buf.filled().len();
+        self.is_busy = buf.remaining() == 0;
         self.filled += n;
-        self.is_busy = !is_all;
-        Poll::Ready(Ok((n > 0).then_some(is_all)))
+        Poll::Ready(Ok(n))
     }
 
     fn make_room(&mut self) {
@@ -123,6 +129,12 @@ pub(super) struct Output {
     written: usize,
     queued: usize,
     replies: usize,
+    /// How much of the tail is answers to PINGs.
+    pongs: usize,
+    pong_delay: Option<Pin<Box<Sleep>>>,
+    pong_waits: bool,
+    /// Something was written since this was last asked.
+    has_written: bool,
 }
 
 impl Output {
@@ -139,6 +151,7 @@ impl Output {
         let mut tail = Bytes::from(std::mem::take(&mut self.tail));
         tail.advance(std::mem::take(&mut self.written));
         self.queued += tail.len() + data.len();
+        self.pongs = 0;
         self.queue.extend([tail, data]);
     }
 
@@ -152,7 +165,33 @@ impl Output {
         Ok(())
     }
 
-    pub(super) fn is_empty(&self) -> bool {
+    /// Answers a PING.
+    pub(super) fn pong(&mut self, payload: [u8; 8]) -> Result<(), Fault> {
+        let len = self.tail.len();
+        frame::ping(&mut self.tail, frame::ACK, payload);
+        self.pongs += self.tail.len() - len;
+        self.replied(self.tail.len() - len)
+    }
+
+    /// Ready once answers to PINGs have company, or have waited long enough.
+    fn poll_pongs(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        if self.pongs == 0 || self.pongs != self.tail.len() || !self.queue.is_empty() {
+            return Poll::Ready(());
+        }
+        let new = || Box::pin(sleep(PONG_DELAY));
+        let delay = self.pong_delay.get_or_insert_with(new);
+        if !std::mem::replace(&mut self.pong_waits, true) {
+            delay.as_mut().reset(Instant::now() + PONG_DELAY);
+        }
+        delay.as_mut().poll(cx)
+    }
+
+    /// Whether anything was written since the last time.
+    pub(super) fn has_written(&mut self) -> bool {
+        std::mem::take(&mut self.has_written)
+    }
+
+    fn is_empty(&self) -> bool {
         self.queue.is_empty() && self.tail.is_empty()
     }
 
@@ -166,6 +205,7 @@ impl Output {
         io: &mut T,
         cx: &mut Context<'_>,
     ) -> Poll<io::Result<()>> {
+        ready!(self.poll_pongs(cx));
         while !self.is_empty() {
             let tail = &self.tail[self.written..];
             let n = if self.queue.is_empty() {
@@ -181,9 +221,12 @@ impl Output {
             if n == 0 {
                 return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
             }
+            self.has_written = true;
             self.advance(n);
         }
         self.replies = 0;
+        self.pongs = 0;
+        self.pong_waits = false;
         Poll::Ready(Ok(()))
     }
 

@@ -20,8 +20,10 @@
 //! A peer is not trusted to follow the rules: whatever it can make us keep has a bound, and is named below or where it
 //! is kept. Room is given back only for data that somebody took, so a reader that stalls holds back its own stream.
 
+mod blocks;
 mod calls;
 pub mod client;
+mod control;
 mod core;
 mod error;
 mod frame;
@@ -30,6 +32,7 @@ mod hpack;
 mod incoming;
 mod io;
 mod receive;
+mod send;
 pub mod server;
 mod stream;
 #[cfg(test)]
@@ -50,7 +53,3 @@ const CONNECTION_WINDOW: u32 = 8 << 20;
 
 /// Largest header list, in bytes. The 16 KiB that are usual refuse error details that gRPC peers accept.
 const MAX_HEADER_LIST: u32 = 1 << 20;
-
-/// Streams that were reset before anybody looked at them, or for a fault, between two that were answered. A kubelet that
-/// restarts drops many at once.
-const MAX_RESETS: usize = 1024;

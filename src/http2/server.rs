@@ -1,7 +1,6 @@
 //! The end that answers.
 
 use std::fmt;
-use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
@@ -12,10 +11,11 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tower::Service;
 
 use super::calls::{Call, Ready};
+use super::control::LEAVING;
 use super::core::{Role, Shared};
 use super::error::{Error, Fault, Reason};
 use super::incoming::Incoming;
-use super::receive::{LEAVING, Receiver};
+use super::receive::Receiver;
 use super::stream::Key;
 use super::{BoxError, CONNECTION_WINDOW, MAX_HEADER_LIST, STREAM_WINDOW, frame};
 
@@ -105,16 +105,21 @@ where
             let mut has_read = false;
             if let Poll::Ready(read) = self.receiver.poll_read(&mut self.io, cx) {
                 has_read = true;
-                if read?.is_none() {
+                if !read? {
                     return Poll::Ready(Ok(()));
                 }
                 if let Err(fault) = self.receive() {
-                    return Poll::Ready(Err(self.refuse(cx, fault)));
+                    let error = self.shared.lock().refuse(&mut self.io, cx, fault);
+                    return Poll::Ready(Err(error));
                 }
             }
             self.start(cx);
             self.go_on(cx);
-            if self.poll_write(cx)?.is_ready() && self.is_left() {
+            let mut core = self.shared.lock();
+            let is_written = core.poll_write(&mut self.io, cx)?.is_ready();
+            let is_idle = is_written && core.streams.count() == 0;
+            drop(core);
+            if is_idle && self.leaving == Leaving::Last {
                 return Poll::Ready(Ok(()));
             }
             if has_read {
@@ -205,43 +210,9 @@ where
             && call.poll(&self.shared).is_ready()
         {
             call.stop();
-            self.receiver.resets = 0;
+            self.receiver.was_answered();
             self.shared.lock().release(key);
         }
-    }
-
-    fn poll_write(&mut self, cx: &mut Context<'_>) -> Result<Poll<()>, Error> {
-        let mut core = self.shared.lock();
-        let written = core.out.poll_write(&mut self.io, cx)?;
-        if core.out.has_room() {
-            core.wake_writers();
-        }
-        core.asleep();
-        drop(core);
-        let flushed = Pin::new(&mut self.io).poll_flush(cx)?;
-        Ok(match written {
-            Poll::Ready(()) => flushed,
-            Poll::Pending => Poll::Pending,
-        })
-    }
-
-    fn is_left(&self) -> bool {
-        self.leaving == Leaving::Last && self.shared.lock().streams.count() == 0
-    }
-
-    /// Says why the connection ends, if the caller reads at all.
-    fn refuse(&mut self, cx: &mut Context<'_>, fault: Fault) -> Error {
-        let (reason, what) = match fault {
-            Fault::Connection(reason, what) => (reason, what),
-            Fault::Stream(_, reason) => (reason, "a stream broke the rules"),
-        };
-        {
-            let mut core = self.shared.lock();
-            let last = core.last_id;
-            frame::go_away(core.out.buf(), last, reason);
-        }
-        let _ = self.poll_write(cx);
-        Error::Protocol(reason, what)
     }
 }
 
@@ -249,6 +220,6 @@ impl<T, S: Service<Request<Incoming>>, B> Drop for Connection<T, S, B> {
     fn drop(&mut self) {
         // The calls go first: what they hold below is given up with them.
         self.calls.clear();
-        self.shared.lock().fail_above(0, &Error::Closed);
+        self.shared.lock().end(&Error::Closed);
     }
 }

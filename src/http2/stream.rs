@@ -77,12 +77,19 @@ impl Stream {
         self.data.push_back(piece);
     }
 
+    /// Whether `content-length` allows so much more, and an end behind it.
+    pub(super) fn expects(&mut self, len: usize, is_end: bool) -> bool {
+        let Some(expected) = &mut self.expected else {
+            return true;
+        };
+        let left = expected.checked_sub(len as u64);
+        *expected = left.unwrap_or(0);
+        left.is_some_and(|left| left == 0 || !is_end)
+    }
+
     /// Whether the reader has seen everything.
     pub(super) fn is_at_end(&self) -> bool {
-        self.received_all
-            && self.data.is_empty()
-            && self.trailers.is_none()
-            && self.error.is_none()
+        self.received_all && self.data.is_empty() && self.trailers.is_none()
     }
 
     pub(super) fn wake_reader(&mut self) {

@@ -58,9 +58,7 @@ impl Upstream {
     ///
     /// # Errors
     /// As [`Upstream::connect`].
-    pub(super) async fn handshake(
-        &self,
-    ) -> Result<(Sender, Connection<Stream>), Error> {
+    pub(super) async fn handshake(&self) -> Result<(Sender, Connection<Stream>), Error> {
         let refused = |source| Error::Connect {
             name: self.name().clone(),
             path: self.path().to_owned(),

@@ -11,8 +11,8 @@ use super::{Error, Upstream};
 use crate::cri::call::Phase;
 use crate::cri::method::{ApiVersion, Class};
 use crate::cri::{Call, Method};
-use crate::http2::client::Sender;
 use crate::http2;
+use crate::http2::client::Sender;
 use crate::telemetry::propagation;
 use crate::wire::{Answering, Backend, Body, BoxError, Request, Response};
 

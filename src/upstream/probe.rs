@@ -196,9 +196,7 @@ fn whole(answer: Answer) -> Body {
 
 impl Upstream {
     /// A connection, and what resolves with the reason when it is lost.
-    async fn watched(
-        &self,
-    ) -> Result<(Sender, tokio::sync::oneshot::Receiver<String>), Error> {
+    async fn watched(&self) -> Result<(Sender, tokio::sync::oneshot::Receiver<String>), Error> {
         let (sender, connection) = self.handshake().await?;
         let (tell, lost) = tokio::sync::oneshot::channel();
         let name = format!(

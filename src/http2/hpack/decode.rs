@@ -82,6 +82,11 @@ impl Decoder {
         Ok(())
     }
 
+    #[cfg(test)]
+    pub(super) fn size(&self) -> usize {
+        self.size
+    }
+
     fn get(&self, index: usize) -> Result<&(Field, usize)> {
         let field = match index {
             0 => None,
