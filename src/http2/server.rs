@@ -155,7 +155,7 @@ where
     /// Hands new requests to the service.
     fn start(&mut self, cx: &mut Context<'_>) {
         loop {
-            let Some((key, request)) = self.accept() else {
+            let Some((key, request)) = self.shared.lock().accepted.pop_front() else {
                 return;
             };
             match self.service.poll_ready(cx) {
@@ -171,27 +171,25 @@ where
                     return core.accepted.push_front((key, request));
                 }
             }
-            self.shared.lock().streams[key].handles += 1;
+            let is_reset = {
+                let mut core = self.shared.lock();
+                let stream = &mut core.streams[key];
+                stream.handles += 1;
+                stream.error.is_some()
+            };
             let incoming = Incoming::new(Arc::clone(&self.shared), key);
             let future = self.service.call(request.map(|()| incoming));
+            if is_reset {
+                // The caller left before anybody looked. The service knows of the call, and that is all.
+                drop(future);
+                self.shared.lock().release(key);
+                continue;
+            }
             while self.calls.len() <= key {
                 self.calls.push(Call::new(self.calls.len(), &self.ready));
             }
             self.calls[key].start(future);
             self.run(key);
-        }
-    }
-
-    /// The next request that nobody has looked at.
-    fn accept(&mut self) -> Option<(Key, Request<()>)> {
-        let mut core = self.shared.lock();
-        loop {
-            let (key, request) = core.accepted.pop_front()?;
-            if core.streams[key].error.is_none() {
-                return Some((key, request));
-            }
-            // It was reset before anybody saw it.
-            core.release(key);
         }
     }
 
