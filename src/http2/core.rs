@@ -197,6 +197,9 @@ impl Core {
     }
 
     fn wake_waiting(&mut self) {
+        if self.over.is_none() && self.streams.count() >= self.max_streams {
+            return;
+        }
         self.waiting.drain(..).for_each(Waker::wake);
     }
 

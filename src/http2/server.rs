@@ -209,7 +209,14 @@ where
         {
             call.stop();
             self.receiver.was_answered();
-            self.shared.lock().release(key);
+            let mut core = self.shared.lock();
+            core.release(key);
+            let places = core.streams.places();
+            drop(core);
+            if self.calls.len() > places {
+                self.calls.truncate(places);
+                self.calls.shrink_to_fit();
+            }
         }
     }
 }

@@ -14,10 +14,14 @@ use super::head::ResponseHead;
 /// Where a stream is kept. Not its number on the wire.
 pub(super) type Key = usize;
 
-/// From so many pieces that wait for their reader on, small ones are put together: a piece costs more than its bytes.
-const PIECES: usize = 32;
+/// From so many pieces that wait for their reader on, small ones are put together: a piece costs more than its bytes,
+/// and holds the buffer that it was read into.
+const PIECES: usize = 4;
 const SMALL: usize = 512;
 const TOGETHER: usize = 8192;
+
+/// Places for streams that are kept when nobody needs them.
+const SPARE: usize = 32;
 
 /// A stream, for as long as the other end knows it or someone here holds it.
 #[derive(Debug, Default)]
@@ -61,10 +65,10 @@ impl Stream {
     /// Keeps a piece for the reader.
     pub(super) fn push(&mut self, piece: Bytes) {
         let is_many = self.data.len() >= PIECES && piece.len() < SMALL;
+        let has_room = |last: &Bytes| last.len() + piece.len() <= TOGETHER;
         if is_many
-            && let Some(last) = self
-                .data
-                .pop_back_if(|last| last.len() + piece.len() <= TOGETHER)
+            && self.data.back().is_some_and(has_room)
+            && let Some(last) = self.data.pop_back()
         {
             let mut last = last.try_into_mut().unwrap_or_else(|shared| {
                 let mut own = BytesMut::with_capacity(TOGETHER);
@@ -150,23 +154,29 @@ impl Streams {
         // The room for pieces is used again, if it is not much.
         let mut data = std::mem::take(&mut slot.data);
         data.clear();
-        data.shrink_to(PIECES);
+        data.shrink_to(SPARE);
         *slot = Stream {
             data,
             ..Stream::default()
         };
         self.free.push(key);
-        if self.free.len() == self.slots.len() {
+        if self.slots.len() > SPARE && self.free.len() == self.slots.len() {
             // A storm is over.
-            self.slots.truncate(PIECES);
-            self.slots.shrink_to(PIECES);
-            self.free.retain(|key| *key < PIECES);
-            self.by_id.shrink_to(PIECES);
+            self.slots.truncate(SPARE);
+            self.slots.shrink_to(SPARE);
+            self.free.retain(|key| *key < SPARE);
+            self.free.shrink_to(SPARE);
+            self.by_id.shrink_to(SPARE);
         }
     }
 
     pub(super) fn find(&self, id: u32) -> Option<Key> {
         self.by_id.get(&id).copied()
+    }
+
+    /// How many places there are; no key is above.
+    pub(super) fn places(&self) -> usize {
+        self.slots.len()
     }
 
     pub(super) fn get_mut(&mut self, key: Key) -> Option<&mut Stream> {
@@ -215,5 +225,44 @@ impl Hasher for IdHasher {
 
     fn write_u32(&mut self, id: u32) {
         self.0 = (self.0.rotate_left(5) ^ u64::from(id)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tiny_pieces_are_put_together_and_nothing_is_lost() {
+        let mut stream = Stream::default();
+        let mut all = Vec::new();
+        let buffer = Bytes::from(vec![7; 100_000]);
+        for n in 0..50_000usize {
+            let piece = buffer.slice(n..n + 1 + n % 3);
+            all.extend_from_slice(&piece);
+            stream.push(piece);
+            if n == 100 {
+                stream.push(buffer.slice(..SMALL));
+                all.extend_from_slice(&buffer[..SMALL]);
+            }
+        }
+        assert!(stream.data.len() < PIECES + 2 + all.len() * 2 / TOGETHER);
+        let got: Vec<u8> = stream.data.into_iter().flatten().collect();
+        assert!(got == all);
+    }
+
+    #[test]
+    fn places_are_used_again_and_given_back() {
+        let mut streams = Streams::default();
+        let keys: Vec<_> = (0..1000).map(|n| streams.open(2 * n + 1)).collect();
+        assert_eq!((streams.count(), streams.places()), (1000, 1000));
+        assert_eq!(streams.find(9), Some(keys[4]));
+        for key in keys {
+            streams.close(key);
+            streams.free(key);
+        }
+        assert_eq!((streams.count(), streams.places()), (0, SPARE));
+        assert!(streams.open(2001) < SPARE);
+        assert_eq!(streams.find(9), None);
     }
 }
