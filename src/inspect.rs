@@ -15,12 +15,12 @@ use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
 use http_body::Body as _;
 use http_body_util::BodyExt;
-use hyper::body::Incoming;
 use tower::{Layer, Service};
 
 use self::answer::AnswerBody;
 use crate::cri::call::{Phase, Sealed, Subject};
 use crate::cri::{Call, Method, episode, peek};
+use crate::http2::Incoming;
 use crate::identity::Index;
 use crate::wire::body::Prefix;
 use crate::wire::frame::{self, Head};

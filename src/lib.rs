@@ -29,7 +29,7 @@
 //! # Modules, in reading order
 //!
 //! [`stack`] is the request path as one list; read it first. [`cri`] and [`wire`] are its words: the protocol, and its
-//! bytes. Then the layers in their order: [`listener`], [`instrument`], [`rescue`], [`inspect`], [`router`],
+//! bytes, which come and go by [`http2`]. Then the layers in their order: [`listener`], [`instrument`], [`rescue`], [`inspect`], [`router`],
 //! [`upstream`]; beside them [`identity`] (who is behind an id), [`telemetry`] (where signals go), [`admin`] (what can
 //! be read), [`story`] (why was this pod slow?) and [`watchdog`] (whether the path turns). [`config`] and [`cli`] are the way in, [`app`] puts everything
 //! together, and [`reload`] changes it while it runs. [`smoke`] is a caller like the kubelet, with a [`client`] of its
@@ -41,6 +41,7 @@ pub mod cli;
 pub mod client;
 pub mod config;
 pub mod cri;
+pub mod http2;
 pub mod identity;
 pub mod inspect;
 pub mod instrument;

@@ -1,6 +1,6 @@
 //! The one place where an error of a layer below becomes an answer.
 //!
-//! A stream that the backend reset is no such error: it goes up as it is, and hyper resets the caller's stream with the
+//! A stream that the backend reset is no such error: it goes up as it is, and the listener resets the caller's stream with the
 //! same reason.
 
 use std::future::Future;

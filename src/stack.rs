@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use hyper::body::Incoming;
 use tower::{Service, ServiceBuilder};
 
 use crate::cri::call::Peer;
+use crate::http2::Incoming;
 use crate::identity::Index;
 use crate::inspect::InspectLayer;
 use crate::instrument::InstrumentLayer;
@@ -42,7 +42,7 @@ pub fn stack(
 + 'static
 + use<> {
     ServiceBuilder::new()
-        // hyper's body becomes ours; no byte moves.
+        // The connection's body becomes that of all layers; no byte moves.
         .map_request(|request: http::Request<Incoming>| request.map(Body::Incoming))
         // Outermost, so that it sees every end: answers, errors, resets and drops.
         .layer(InstrumentLayer::new(parts.shared.clone(), peer))

@@ -85,7 +85,7 @@ impl InstrumentBody {
             if let Some(guard) = &self.guard {
                 guard.call().add_response_bytes(data.len());
             }
-            // hyper does not poll a body again that says it is at its end.
+            // A connection does not poll a body again that says it is at its end.
             if self.inner.is_end_stream() {
                 self.finish(Unfinished::end);
             }

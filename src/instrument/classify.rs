@@ -6,6 +6,7 @@ use http::HeaderMap;
 use tonic::Code;
 
 use crate::cri::outcome::{Ending, Source};
+use crate::http2::Reason;
 use crate::wire::{BoxError, frame};
 
 /// How a call ended, before the error text is scrubbed.
@@ -58,10 +59,10 @@ pub fn no_status(http: http::StatusCode, source: Source) -> End {
 pub fn broken(error: &BoxError) -> End {
     let reason = reset_reason(error);
     let code = match reason {
-        Some(h2::Reason::REFUSED_STREAM) => Code::Unavailable,
-        Some(h2::Reason::CANCEL) => Code::Cancelled,
-        Some(h2::Reason::ENHANCE_YOUR_CALM) => Code::ResourceExhausted,
-        Some(h2::Reason::INADEQUATE_SECURITY) => Code::PermissionDenied,
+        Some(Reason::REFUSED_STREAM) => Code::Unavailable,
+        Some(Reason::CANCEL) => Code::Cancelled,
+        Some(Reason::ENHANCE_YOUR_CALM) => Code::ResourceExhausted,
+        Some(Reason::INADEQUATE_SECURITY) => Code::PermissionDenied,
         _ => Code::Internal,
     };
     End {
@@ -80,15 +81,8 @@ pub fn broken(error: &BoxError) -> End {
 }
 
 /// The reason of a stream reset somewhere in a chain of causes.
-pub fn reset_reason(error: &BoxError) -> Option<h2::Reason> {
-    let mut cause: Option<&(dyn std::error::Error + 'static)> = Some(&**error);
-    while let Some(e) = cause {
-        if let Some(h2) = e.downcast_ref::<h2::Error>() {
-            return h2.reason();
-        }
-        cause = e.source();
-    }
-    None
+pub fn reset_reason(error: &BoxError) -> Option<Reason> {
+    Reason::of(&**error)
 }
 
 /// The caller left.
@@ -110,6 +104,7 @@ pub fn dropped(elapsed: Duration, deadline: Option<Duration>) -> End {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::http2::Error;
 
     #[test]
     fn a_dropped_call_is_cancelled_or_late() {
@@ -135,12 +130,12 @@ mod tests {
     #[test]
     fn codes_of_resets() {
         let cases = [
-            (h2::Reason::REFUSED_STREAM, Code::Unavailable),
-            (h2::Reason::CANCEL, Code::Cancelled),
-            (h2::Reason::PROTOCOL_ERROR, Code::Internal),
+            (Reason::REFUSED_STREAM, Code::Unavailable),
+            (Reason::CANCEL, Code::Cancelled),
+            (Reason::PROTOCOL_ERROR, Code::Internal),
         ];
         for (reason, want) in cases {
-            let error: BoxError = Box::new(h2::Error::from(reason));
+            let error: BoxError = Box::new(Error::Reset(reason));
             assert_eq!(broken(&error).code, want, "{reason}");
         }
     }

@@ -8,7 +8,7 @@
 //! | trailers-only answer | the call ends when the headers are handed on |
 //! | trailers | the call ends when they are handed on |
 //! | the answer ends without a status, or breaks off | the call ends with `Unknown`, or with the code of the break |
-//! | the caller resets the stream or its connection closes | hyper drops the future or the body, and the guard ends the call as cancelled, or as deadline if that had passed |
+//! | the caller resets the stream or its connection closes | the connection drops the future or the body, and the guard ends the call as cancelled, or as deadline if that had passed |
 //! | the caller's deadline passes and neither side says so | [`future`] answers `DEADLINE_EXCEEDED` shortly after |
 //!
 //! Each of these takes the [`guard::Guard`] out of its place, so that the second of two comes too late:

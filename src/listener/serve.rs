@@ -1,24 +1,21 @@
 //! Accepts connections and serves each with a service of its own.
 
+use std::future::poll_fn;
 use std::io;
 use std::os::unix::net::UnixListener;
-use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use http_body::Body as HttpBody;
-use hyper::body::Incoming;
-use hyper_util::rt::TokioIo;
-use hyper_util::service::TowerToHyperService;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tower::Service;
 
 use super::peer;
-use crate::cri::call::Peer;
+use crate::cri::call::{Client, Peer};
+use crate::http2::{Incoming, server};
 use crate::telemetry::handles::Connections;
-use crate::wire::authority::Mended;
-use crate::wire::{BoxError, Stream, http2};
+use crate::wire::{BoxError, Stream};
 
 /// How long to wait when the process is out of descriptors; each connection that ends gives one back.
 const OUT_OF_DESCRIPTORS: Duration = Duration::from_millis(100);
@@ -37,7 +34,6 @@ pub async fn serve<M, S, B>(
 where
     M: Fn(Arc<Peer>) -> S,
     S: Service<http::Request<Incoming>, Response = http::Response<B>, Error = BoxError>
-        + Clone
         + Send
         + 'static,
     S::Future: Send,
@@ -67,15 +63,15 @@ where
                 continue;
             }
         };
-        connections.opened(peer.client);
+        let open = Open::new(&connections, peer.client);
         let service = make_service(peer);
-        let (stop, cut, connections) = (stop.clone(), cut.clone(), Arc::clone(&connections));
+        let (stop, cut) = (stop.clone(), cut.clone());
         tasks.spawn(async move {
             tokio::select! {
                 () = connection(stream, service, stop) => {}
                 () = cut.cancelled() => {}
             }
-            connections.closed();
+            drop(open);
         });
     }
     // Callers that come now are refused at once instead of waiting for nobody. A service manager keeps a copy, and with
@@ -92,16 +88,31 @@ where
     Ok(left)
 }
 
+/// Counts a connection for as long as it is held, also if its task panics.
+struct Open(Arc<Connections>);
+
+impl Open {
+    fn new(connections: &Arc<Connections>, client: Client) -> Self {
+        connections.opened(client);
+        Self(Arc::clone(connections))
+    }
+}
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        self.0.closed();
+    }
+}
+
 async fn connection<S, B>(stream: Stream, service: S, stop: CancellationToken)
 where
     S: Service<http::Request<Incoming>, Response = http::Response<B>, Error = BoxError>
-        + Clone
         + Send
         + 'static,
     S::Future: Send,
     B: HttpBody<Data = bytes::Bytes, Error = BoxError> + Send + 'static,
 {
-    // A caller speaks first (RFC 9113, 3.4). One that never did has nothing to drain, and hyper would wait for it.
+    // A caller speaks first (RFC 9113, 3.4). One that never did has nothing to drain.
     let spoken = tokio::select! {
         spoken = stream.readable() => spoken,
         () = stop.cancelled() => return,
@@ -110,14 +121,16 @@ where
         tracing::debug!(%error, "connection ended");
         return;
     }
-    let io = TokioIo::new(Mended::new(stream));
-    let service = TowerToHyperService::new(service);
-    let mut connection = pin!(http2::server().serve_connection(io, service));
+    let mut connection = server::Connection::new(stream, service);
     let ended = tokio::select! {
-        ended = connection.as_mut() => ended,
-        () = stop.cancelled() => {
-            connection.as_mut().graceful_shutdown();
-            connection.await
+        ended = poll_fn(|cx| connection.poll(cx)) => Some(ended),
+        () = stop.cancelled() => None,
+    };
+    let ended = match ended {
+        Some(ended) => ended,
+        None => {
+            connection.leave();
+            poll_fn(|cx| connection.poll(cx)).await
         }
     };
     if let Err(error) = ended {

@@ -9,8 +9,8 @@ use http_body::{Body as HttpBody, Frame, SizeHint};
 
 use super::Upstream;
 use super::exchange::Answer;
-use super::forward::was_reset_by_peer;
 use crate::cri::Call;
+use crate::http2;
 use crate::wire::BoxError;
 use crate::wire::status::Status;
 
@@ -66,11 +66,12 @@ impl HttpBody for UpstreamBody {
             return Poll::Ready(None);
         };
         let frame = match ready!(Pin::new(inner).poll_frame(cx)) {
-            Some(Err(error)) => match error.downcast_ref().is_some_and(was_reset_by_peer) {
-                true => Some(Err(error)),
-                false => Some(Ok(self.lost())),
+            Some(Err(error)) => match error {
+                http2::Error::Reset(_) => Some(Err(error.into())),
+                _ => Some(Ok(self.lost())),
             },
-            frame => frame,
+            Some(Ok(frame)) => Some(Ok(frame)),
+            None => None,
         };
         let is_last = match &frame {
             Some(Ok(frame)) => frame.is_trailers() || self.is_end_stream(),

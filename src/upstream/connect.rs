@@ -6,12 +6,11 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::Duration;
 
-use bytes::Bytes;
-use h2::client::{Connection, SendRequest};
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, UnixAddr, connect, socket};
 
 use super::{Error, Upstream};
-use crate::wire::{Stream, http2};
+use crate::http2::client::{Connection, Sender, connect as speak};
+use crate::wire::Stream;
 
 /// How often and how long to wait while the runtime's queue of new connections is full.
 const BACKLOG_TRIES: u32 = 20;
@@ -43,8 +42,8 @@ impl Upstream {
     /// Opens an HTTP/2 connection. Requests may be sent on it at once.
     ///
     /// # Errors
-    /// [`Error::Connect`] and [`Error::Protocol`].
-    pub async fn connect(&self) -> Result<SendRequest<Bytes>, Error> {
+    /// [`Error::Connect`].
+    pub async fn connect(&self) -> Result<Sender, Error> {
         let (sender, connection) = self.handshake().await?;
         // Each call on the connection hears of its end by itself.
         tokio::spawn(async move {
@@ -59,21 +58,14 @@ impl Upstream {
     ///
     /// # Errors
     /// As [`Upstream::connect`].
-    pub(super) async fn handshake(
-        &self,
-    ) -> Result<(SendRequest<Bytes>, Connection<Stream, Bytes>), Error> {
+    pub(super) async fn handshake(&self) -> Result<(Sender, Connection<Stream>), Error> {
         let refused = |source| Error::Connect {
             name: self.name().clone(),
             path: self.path().to_owned(),
             source,
         };
         let stream = Stream::new(open(self.path()).await.map_err(refused)?).map_err(refused)?;
-        let connected = http2::client().handshake(stream).await;
-        connected.map_err(|source| Error::Protocol {
-            name: self.name().clone(),
-            path: self.path().to_owned(),
-            source,
-        })
+        Ok(speak(stream))
     }
 }
 

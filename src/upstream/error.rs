@@ -5,6 +5,8 @@ use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use crate::http2;
+
 /// See the module documentation.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -26,7 +28,7 @@ pub enum Error {
         /// Its socket.
         path: PathBuf,
         /// What went wrong.
-        source: h2::Error,
+        source: http2::Error,
     },
     /// The connection broke while the call was under way. It may or may not have been carried out.
     #[error("backend {name} at unix://{}: connection lost during the call", path.display())]
@@ -36,6 +38,6 @@ pub enum Error {
         /// Its socket.
         path: PathBuf,
         /// What went wrong.
-        source: h2::Error,
+        source: http2::Error,
     },
 }

@@ -1,28 +1,23 @@
-//! One call on an HTTP/2 connection, straight on h2.
-//!
-//! hyper's client hands each request to a task of the connection and each answer back through another: two more turns of
-//! the scheduler per call than the bytes need. Here the task that carries the call also sends it and receives its answer.
+//! One call on an HTTP/2 connection, carried by whoever carries the call.
 
 use std::future::poll_fn;
 use std::pin::{Pin, pin};
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use futures_util::FutureExt as _;
-use h2::client::SendRequest;
-use h2::{RecvStream, SendStream};
 use http_body::{Body as HttpBody, Frame, SizeHint};
 use http_body_util::BodyExt;
 use tokio_util::task::AbortOnDropHandle;
 
-use crate::wire::{Body, BoxError, Request};
+use crate::http2::client::Sender;
+use crate::http2::{Error, Incoming, Outgoing, Reason};
+use crate::wire::{Body, Request};
 
 /// An answer under way. Dropping it cancels the call.
 #[derive(Debug)]
 pub struct Answer {
-    receive: RecvStream,
-    data_ended: bool,
-    trailers_ended: bool,
+    receive: Incoming,
     /// Sends what is left of the request.
     _sending: Option<AbortOnDropHandle<()>>,
 }
@@ -30,156 +25,120 @@ pub struct Answer {
 /// What went wrong.
 #[derive(Debug)]
 pub enum Fault {
-    /// The connection takes no more calls; this one was not sent. It is given back.
-    NotSent(Box<Request>, h2::Error),
+    /// The runtime closed the connection before it looked at the call. It is given back.
+    NotSent(Box<Request>, Error),
     /// The call was sent, and then the stream or the connection broke.
-    Broken(h2::Error),
+    Broken(Error),
 }
 
 /// Sends a request and waits for the head of the answer.
 ///
 /// # Errors
 /// See [`Fault`].
-pub async fn exchange(
-    sender: SendRequest<Bytes>,
-    request: Request,
-) -> Result<http::Response<Answer>, Fault> {
-    let mut sender = match sender.ready().await {
-        Ok(sender) => sender,
-        Err(error) => return Err(Fault::NotSent(Box::new(request), error)),
-    };
-    let (head, body) = request.into_parts();
+pub async fn exchange(sender: &Sender, request: Request) -> Result<http::Response<Answer>, Fault> {
+    let (head, mut body) = request.into_parts();
     let is_empty = body.is_end_stream();
-    let head = http::Request::from_parts(head, ());
-    let (response, stream) = sender.send_request(head, is_empty).map_err(Fault::Broken)?;
-    let sending = if is_empty { None } else { start(body, stream) };
-    let response = response.await.map_err(Fault::Broken)?;
-    Ok(response.map(|receive| Answer {
-        data_ended: receive.is_end_stream(),
-        trailers_ended: receive.is_end_stream(),
-        receive,
-        _sending: sending,
-    }))
+    let not_sent = |head, body, error| {
+        let request = Request::from_parts(head, body);
+        Fault::NotSent(Box::new(request), error)
+    };
+    let mut started = match sender.start(&head, is_empty).await {
+        Ok(started) => started,
+        Err(error) => return Err(not_sent(head, body, error)),
+    };
+    // Nearly always all of the request is here. It is kept until there is an answer: it may have to be sent again.
+    let whole = body.take_whole();
+    let can_repeat = is_empty || whole.is_some();
+    let sending = started.outgoing.take().and_then(|out| match &whole {
+        Some(whole) => send_whole(out, whole.clone()),
+        None => begin(send(std::mem::take(&mut body), out)),
+    });
+    match started.answer().await {
+        Ok(response) => Ok(response.map(|receive| Answer {
+            receive,
+            _sending: sending,
+        })),
+        Err(error @ Error::NotTaken(_)) if can_repeat => {
+            let body = whole.map_or(body, Body::full);
+            Err(not_sent(head, body, error))
+        }
+        Err(error) => Err(Fault::Broken(error)),
+    }
 }
 
-/// A request of up to this many bytes is handed to the connection at once, and waits there if there is no room for it on
-/// the way. It is the room that every stream begins with (RFC 9113, section 6.9.2).
-const AT_ONCE: usize = 65_535;
-
-/// Sends the body at once if it is all there and small, as it nearly always is, and else from a task.
-fn start(mut body: Body, mut stream: SendStream<Bytes>) -> Option<AbortOnDropHandle<()>> {
-    if let Some(whole) = body.take_whole() {
-        if whole.len() <= AT_ONCE {
-            // An error here is that of the stream; the receiving half hears of it too, and tells.
-            let _ = stream.send_data(whole, true);
-            return None;
-        }
-        body = Body::full(whole);
-    }
-    let mut sending = Box::pin(send(body, stream));
+/// Sends at once what the other end has room for, and the rest from a task.
+fn begin(sending: impl Future<Output = ()> + Send + 'static) -> Option<AbortOnDropHandle<()>> {
+    let mut sending = Box::pin(sending);
     match sending.as_mut().now_or_never() {
         Some(()) => None,
         None => Some(AbortOnDropHandle::new(tokio::spawn(sending))),
     }
 }
 
+/// The same for a request that is one piece, as nearly all are.
+fn send_whole(mut out: Outgoing, mut data: Bytes) -> Option<AbortOnDropHandle<()>> {
+    let sent = poll_fn(|cx| out.poll_data(cx, &mut data, true)).now_or_never();
+    match sent {
+        Some(_) => None,
+        None => begin(send_last(out, data)),
+    }
+}
+
+/// Sends the last piece of a body.
+async fn send_last(mut out: Outgoing, mut data: Bytes) {
+    // An error here is that of the stream; the receiving half hears of it too, and tells.
+    let _ = poll_fn(|cx| out.poll_data(cx, &mut data, true)).await;
+}
+
 /// Sends a body, as fast as the other end takes it.
-async fn send(mut body: Body, mut stream: SendStream<Bytes>) {
+async fn send(mut body: Body, mut out: Outgoing) {
     loop {
         let frame = {
             let next = pin!(body.frame());
-            match until_reset(&mut stream, next).await {
+            match until_closed(&mut out, next).await {
                 Some(frame) => frame,
                 None => return,
             }
         };
-        let sent = match frame {
-            None => stream.send_data(Bytes::new(), true),
+        let (mut data, is_last) = match frame {
+            None => (Bytes::new(), true),
             // The caller broke off; so do we.
-            Some(Err(_)) => return stream.send_reset(h2::Reason::CANCEL),
+            Some(Err(_)) => return out.reset(Reason::CANCEL),
             Some(Ok(frame)) => match frame.into_data() {
-                Ok(data) => {
-                    let last = body.is_end_stream();
-                    match send_data(&mut stream, data, last).await {
-                        Ok(()) if !last => continue,
-                        other => other,
-                    }
-                }
+                Ok(data) => (data, body.is_end_stream()),
                 Err(frame) => match frame.into_trailers() {
-                    Ok(trailers) => stream.send_trailers(trailers),
+                    Ok(trailers) => return out.trailers(&trailers),
                     Err(_) => continue,
                 },
             },
         };
         // An error here is that of the stream; the receiving half hears of it too, and tells.
-        let _ = sent;
-        return;
+        let sent = poll_fn(|cx| out.poll_data(cx, &mut data, is_last)).await;
+        if is_last || sent.is_err() {
+            return;
+        }
     }
 }
 
 /// The next piece of the body, or `None` if the other end wants no more.
-async fn until_reset<F: Future>(
-    stream: &mut SendStream<Bytes>,
-    next: Pin<&mut F>,
-) -> Option<F::Output> {
+async fn until_closed<F: Future>(out: &mut Outgoing, next: Pin<&mut F>) -> Option<F::Output> {
     let mut next = next;
     poll_fn(|cx| match next.as_mut().poll(cx) {
         Poll::Ready(frame) => Poll::Ready(Some(frame)),
-        Poll::Pending => stream.poll_reset(cx).map(|_| None),
+        Poll::Pending => out.poll_closed(cx).map(|()| None),
     })
     .await
 }
 
-async fn send_data(
-    stream: &mut SendStream<Bytes>,
-    mut data: Bytes,
-    last: bool,
-) -> Result<(), h2::Error> {
-    loop {
-        stream.reserve_capacity(data.len());
-        let room = match stream.capacity() {
-            0 if !data.is_empty() => match poll_fn(|cx| stream.poll_capacity(cx)).await {
-                Some(room) => room?,
-                None => return Ok(()),
-            },
-            room => room,
-        };
-        if room >= data.len() {
-            return stream.send_data(data, last);
-        }
-        stream.send_data(data.split_to(room), false)?;
-    }
-}
-
 impl HttpBody for Answer {
     type Data = Bytes;
-    type Error = BoxError;
+    type Error = Error;
 
     fn poll_frame(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
-        if !self.data_ended {
-            match ready!(self.receive.poll_data(cx)) {
-                Some(Ok(data)) => {
-                    // Whoever polls has taken what came before: there is room for as much again. It fails only for a
-                    // stream that is closed already.
-                    let _ = self.receive.flow_control().release_capacity(data.len());
-                    return Poll::Ready(Some(Ok(Frame::data(data))));
-                }
-                Some(Err(error)) => return Poll::Ready(Some(Err(error.into()))),
-                None => self.data_ended = true,
-            }
-        }
-        if self.trailers_ended {
-            return Poll::Ready(None);
-        }
-        let trailers = ready!(self.receive.poll_trailers(cx));
-        self.trailers_ended = true;
-        Poll::Ready(match trailers {
-            Ok(trailers) => trailers.map(|t| Ok(Frame::trailers(t))),
-            Err(error) => Some(Err(error.into())),
-        })
+    ) -> Poll<Option<Result<Frame<Bytes>, Error>>> {
+        Pin::new(&mut self.receive).poll_frame(cx)
     }
 
     fn is_end_stream(&self) -> bool {

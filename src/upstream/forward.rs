@@ -2,9 +2,6 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use bytes::Bytes;
-use h2::Reason;
-use h2::client::SendRequest;
 use http::Uri;
 use http::uri::{Authority, PathAndQuery, Scheme};
 
@@ -14,6 +11,8 @@ use super::{Error, Upstream};
 use crate::cri::call::Phase;
 use crate::cri::method::{ApiVersion, Class};
 use crate::cri::{Call, Method};
+use crate::http2;
+use crate::http2::client::Sender;
 use crate::telemetry::propagation;
 use crate::wire::{Answering, Backend, Body, BoxError, Request, Response};
 
@@ -21,7 +20,7 @@ use crate::wire::{Answering, Backend, Body, BoxError, Request, Response};
 #[derive(Clone, Debug)]
 pub struct Forward {
     upstream: Arc<Upstream>,
-    sender: Arc<Mutex<Option<SendRequest<Bytes>>>>,
+    sender: Arc<Mutex<Option<Sender>>>,
 }
 
 impl Forward {
@@ -34,7 +33,7 @@ impl Forward {
     }
 
     /// The connection of this caller, opened if there is none that works.
-    async fn shared(&self) -> Result<SendRequest<Bytes>, Error> {
+    async fn shared(&self) -> Result<Sender, Error> {
         let existing = self
             .sender
             .lock()
@@ -50,7 +49,7 @@ impl Forward {
         Ok(sender)
     }
 
-    async fn sender_for(&self, method: Method) -> Result<SendRequest<Bytes>, Error> {
+    async fn sender_for(&self, method: Method) -> Result<Sender, Error> {
         match method.class() {
             Class::Watch => Box::pin(self.upstream.connect()).await,
             _ => self.shared().await,
@@ -88,11 +87,11 @@ impl Forward {
     /// Sends; once more on a new connection if the runtime closed the old one before it took the call.
     async fn send(
         &self,
-        sender: SendRequest<Bytes>,
+        sender: Sender,
         request: Request,
         method: Method,
     ) -> Result<http::Response<Answer>, BoxError> {
-        let fault = match exchange(sender, request).await {
+        let fault = match exchange(&sender, request).await {
             Ok(response) => return Ok(response),
             Err(fault) => fault,
         };
@@ -101,7 +100,7 @@ impl Forward {
             Fault::NotSent(request, _) => {
                 *self.sender.lock().unwrap_or_else(PoisonError::into_inner) = None;
                 let sender = self.sender_for(method).await?;
-                match Box::pin(exchange(sender, *request)).await {
+                match Box::pin(exchange(&sender, *request)).await {
                     Ok(response) => return Ok(response),
                     Err(Fault::Broken(error) | Fault::NotSent(_, error)) => error,
                 }
@@ -152,26 +151,15 @@ fn respell(path: &str, api: ApiVersion) -> Option<PathAndQuery> {
 impl Upstream {
     /// A stream that the runtime reset is passed on as a reset with the same reason; a connection that broke becomes
     /// an [`Error`].
-    fn explain(&self, source: h2::Error) -> BoxError {
-        if was_reset_by_peer(&source) {
-            return source.into();
-        }
+    fn explain(&self, source: http2::Error) -> BoxError {
         let name = self.name().clone();
         let path = self.path().to_owned();
-        // Our own side found the other's bytes at fault.
-        let is_fault =
-            source.is_library() && source.reason().is_some_and(|r| r != Reason::NO_ERROR);
-        let error = match is_fault {
-            true => Error::Protocol { name, path, source },
-            false => Error::Lost { name, path, source },
-        };
-        error.into()
+        match source {
+            http2::Error::Reset(_) => source.into(),
+            http2::Error::Protocol(..) => Error::Protocol { name, path, source }.into(),
+            _ => Error::Lost { name, path, source }.into(),
+        }
     }
-}
-
-/// Whether the runtime reset this one stream.
-pub(super) fn was_reset_by_peer(error: &h2::Error) -> bool {
-    error.is_reset() && error.is_remote()
 }
 
 impl Backend for Forward {

@@ -7,16 +7,16 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use bytes::Bytes;
-use h2::client::SendRequest;
+use http_body_util::BodyExt as _;
 use tokio::time::{sleep, timeout};
 use tonic::Code;
 
-use super::exchange::{Fault, exchange};
+use super::exchange::{Answer, Fault, exchange};
 use super::health::Condition;
 use super::{Error, Upstream};
 use crate::cri::method::ApiVersion;
 use crate::cri::v1;
+use crate::http2::client::Sender;
 use crate::wire::status::Status;
 use crate::wire::{Body, BoxError, Request, Response, unary};
 
@@ -77,7 +77,7 @@ fn mark_down(upstream: &Upstream, reason: String) {
 /// One connection of the probe.
 struct Session {
     upstream: Arc<Upstream>,
-    sender: SendRequest<Bytes>,
+    sender: Sender,
 }
 
 impl Session {
@@ -170,8 +170,8 @@ impl Session {
         let mut service = tower::service_fn(|request: Request| {
             let sender = self.sender.clone();
             async move {
-                match exchange(sender, request).await {
-                    Ok(response) => Ok::<Response, BoxError>(response.map(Body::boxed)),
+                match exchange(&sender, request).await {
+                    Ok(response) => Ok::<Response, BoxError>(response.map(whole)),
                     Err(Fault::Broken(error) | Fault::NotSent(_, error)) => Err(error.into()),
                 }
             }
@@ -190,11 +190,13 @@ impl Session {
     }
 }
 
+fn whole(answer: Answer) -> Body {
+    Body::boxed(answer.map_err(Into::into))
+}
+
 impl Upstream {
     /// A connection, and what resolves with the reason when it is lost.
-    async fn watched(
-        &self,
-    ) -> Result<(SendRequest<Bytes>, tokio::sync::oneshot::Receiver<String>), Error> {
+    async fn watched(&self) -> Result<(Sender, tokio::sync::oneshot::Receiver<String>), Error> {
         let (sender, connection) = self.handshake().await?;
         let (tell, lost) = tokio::sync::oneshot::channel();
         let name = format!(

@@ -8,14 +8,11 @@ use std::task::{Context, Poll, ready};
 use bytes::Bytes;
 use http::HeaderMap;
 use http_body::{Body as HttpBody, Frame, SizeHint};
-use hyper::body::Incoming;
 
 use super::BoxError;
+use crate::http2::Incoming;
 
 /// See the module documentation.
-///
-/// Its size is never announced: hyper would turn a known size into a `content-length` header that the sender did not
-/// send.
 #[derive(Default)]
 pub enum Body {
     /// Nothing; together with `grpc-status` among the headers this is a trailers-only answer.

@@ -1,10 +1,8 @@
 //! What both ends of the request path share: the socket stream, the message body, HTTP/2 settings, and answers that
 //! criscope gives itself. A leaf.
 
-pub mod authority;
 pub mod body;
 pub mod frame;
-pub mod http2;
 pub mod status;
 pub mod stream;
 pub mod unary;

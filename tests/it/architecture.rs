@@ -63,20 +63,24 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
             "router",
             "identity",
             "wire",
+            "http2",
             "cri",
         ],
     ),
     // The path. Layers do not know each other, except that rescue knows the errors of the backends.
-    ("listener", &["telemetry", "wire", "config", "cri"]),
+    ("listener", &["telemetry", "wire", "http2", "config", "cri"]),
     (
         "instrument",
-        &["story", "telemetry", "wire", "config", "cri"],
+        &["story", "telemetry", "wire", "http2", "config", "cri"],
     ),
     ("rescue", &["upstream", "wire"]),
-    ("inspect", &["identity", "wire", "cri"]),
+    ("inspect", &["identity", "wire", "http2", "cri"]),
     // Neither of the next two knows the other: backends are handed in as services.
     ("router", &["identity", "wire", "cri"]),
-    ("upstream", &["identity", "telemetry", "wire", "cri"]),
+    (
+        "upstream",
+        &["identity", "telemetry", "wire", "http2", "cri"],
+    ),
     // The canary: a caller of any CRI socket, with typed messages of its own.
     ("smoke", &["client", "cri"]),
     ("client", &["cri"]),
@@ -86,7 +90,9 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("story", &["telemetry", "wire", "config", "cri"]),
     ("identity", &["cri"]),
     ("telemetry", &["config", "cri"]),
-    ("wire", &["cri"]),
+    ("wire", &["http2", "cri"]),
+    // Knows nothing of the CRI.
+    ("http2", &[]),
     ("config", &["cri"]),
     ("cri", &[]),
 ];

@@ -17,7 +17,7 @@ use crate::telemetry::Accounts;
 use crate::telemetry::accounts::Loss;
 use crate::telemetry::handles::Receiving;
 use crate::telemetry::otlp::Destination;
-use crate::wire::{BoxError, frame, http2};
+use crate::wire::{BoxError, frame};
 
 /// Most requests, and most bytes of them, that wait for the collector.
 const REQUESTS: usize = 256;
@@ -185,7 +185,10 @@ async fn connect(host: &str, port: u16) -> Result<SendRequest<Bytes>, BoxError> 
     let host = host.trim_start_matches('[').trim_end_matches(']');
     let stream = TcpStream::connect((host, port)).await?;
     stream.set_nodelay(true)?;
-    let (sender, connection) = http2::client().handshake(stream).await?;
+    let (sender, connection) = h2::client::Builder::new()
+        .enable_push(false)
+        .handshake(stream)
+        .await?;
     tokio::spawn(async move {
         // Each request on it hears of its end by itself.
         let _ = connection.await;
