@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 use std::io;
 use std::sync::Arc;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::SystemTime;
 
 use axum::extract::{Query, State};
 use axum::http::{StatusCode, header};
@@ -15,6 +15,7 @@ use super::page::{Escaped, page_at};
 use super::tracez::{CALLS_HEAD, NO_SUCH_METHOD, method_of, write_call};
 use crate::story::recorder::dump::{Dump, Filter};
 use crate::story::recorder::row::Row;
+use crate::story::units;
 
 /// Most calls on the page.
 const SHOWN: usize = 100;
@@ -142,8 +143,7 @@ fn write_summary(html: &mut String, dump: &Dump, wanted: &Wanted) -> std::fmt::R
 }
 
 fn write_calls(html: &mut String, dump: &Dump) -> std::fmt::Result {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH);
-    let now = now.map_or(0, |t| u64::try_from(t.as_micros()).unwrap_or(u64::MAX));
+    let now = units::unix_us(SystemTime::now());
     let calls = &dump.memory().calls;
     if dump.in_flight().is_empty() && calls.is_empty() {
         return Ok(());

@@ -65,7 +65,7 @@ fn live(sources: &Sources) -> Live {
     recent.episodes.retain(|episode| episode.kind != "stop");
     recent.episodes.truncate(STARTS);
     Live {
-        now_unix_us: pulls::unix_us(SystemTime::now()),
+        now_unix_us: units::unix_us(SystemTime::now()),
         version: env!("CRISCOPE_VERSION"),
         host: host(),
         uptime_ms: sources.started.elapsed().as_secs_f64() * 1e3,

@@ -1,7 +1,7 @@
 //! Images that are being pulled, and pulls that have ended.
 
 use std::fmt::Write as _;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime};
 
 use axum::Json;
 use axum::extract::{Query, State};
@@ -41,7 +41,7 @@ pub(super) fn pulls(sources: &Sources) -> Pulls {
     recent.sort_by_key(|pull| std::cmp::Reverse(pull.began_unix_us));
     recent.truncate(RECENT);
     Pulls {
-        now_unix_us: unix_us(SystemTime::now()),
+        now_unix_us: units::unix_us(SystemTime::now()),
         in_flight: calls
             .iter()
             .filter(|call| call.method == Method::PullImage)
@@ -49,12 +49,6 @@ pub(super) fn pulls(sources: &Sources) -> Pulls {
             .collect(),
         recent,
     }
-}
-
-/// Microseconds since 1970.
-pub(super) fn unix_us(time: SystemTime) -> u64 {
-    let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();
-    u64::try_from(since.as_micros()).unwrap_or(u64::MAX)
 }
 
 fn millis(duration: Duration) -> f64 {
@@ -68,7 +62,7 @@ fn under_way(call: &Call) -> Pull {
         image: text(subject.and_then(|s| s.image.as_deref())),
         namespace: pod.map(namespace),
         pod: pod.map(name),
-        began_unix_us: unix_us(call.started_at),
+        began_unix_us: units::unix_us(call.started_at),
         duration_ms: millis(call.age()),
         outcome: "in_flight".to_owned(),
         code: String::new(),
@@ -84,7 +78,7 @@ fn ended(record: &Record) -> Pull {
         image: text(record.image.as_deref()),
         namespace: pod.map(namespace),
         pod: pod.map(name),
-        began_unix_us: unix_us(record.began),
+        began_unix_us: units::unix_us(record.began),
         duration_ms: millis(record.elapsed),
         outcome: record.ending.name().to_owned(),
         code: code_name(record.code).to_owned(),

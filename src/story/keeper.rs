@@ -200,7 +200,11 @@ impl Keeper {
     }
 
     fn tell_what_closed(&mut self) {
-        let closed = self.parts.stories.book().take_closed();
+        let (closed, untold) = {
+            let mut book = self.parts.stories.book();
+            (book.take_closed(), book.take_untold())
+        };
+        self.parts.accounts.lost(Loss::EpisodesFull, untold);
         for number in closed {
             self.tell(number);
         }
@@ -211,7 +215,9 @@ impl Keeper {
         let now = self.now();
         let (episode, ids) = {
             let book = self.parts.stories.book();
-            let Some(tale) = book.get(number) else { return };
+            let Some(tale) = book.get(number) else {
+                return self.parts.accounts.lost(Loss::EpisodesFull, 1);
+            };
             let episode = tale.view(now);
             let tell = self.parts.tell.as_ref();
             let kept = tell.filter(|tell| tell.keeps(&episode, &tale.ids()));

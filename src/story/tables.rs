@@ -12,6 +12,7 @@ use super::Record;
 use super::rates::{Rates, Within};
 use super::recorder::Recorder;
 use super::recorder::row::{Row, millis};
+use super::units::unix_us;
 use crate::cri::{Call, Method};
 
 /// `/debug/rpcz?format=json`: rates of every method that was called.
@@ -91,11 +92,6 @@ impl From<Within> for Window {
             p99_ms,
         }
     }
-}
-
-fn unix_us(time: SystemTime) -> u64 {
-    let since = time.duration_since(SystemTime::UNIX_EPOCH);
-    since.map_or(0, |t| t.as_micros().try_into().unwrap_or(u64::MAX))
 }
 
 /// Rates of every method that was called or is in flight.

@@ -1,5 +1,7 @@
 //! Durations and times of day as people read them, the same in the terminal, on the pages and in sentences.
 
+use std::time::{SystemTime, UNIX_EPOCH};
+
 /// Microseconds in a day.
 const DAY_US: u64 = 86_400_000_000;
 
@@ -26,6 +28,12 @@ pub fn duration(ms: f64) -> String {
     // At most some hundred million years.
     #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
     long(s.round() as u64)
+}
+
+/// Microseconds since 1970; zero before.
+pub fn unix_us(time: SystemTime) -> u64 {
+    let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();
+    since.as_micros().try_into().unwrap_or(u64::MAX)
 }
 
 /// How long ago, in whole units: `now`, `12 s`, `5 min`, `3 h`, `2 d`.
@@ -71,7 +79,7 @@ pub fn rfc3339(unix_us: u64) -> String {
 
 /// The date of a day counted from 1970-01-01, in the Gregorian calendar (Howard Hinnant, "chrono-Compatible Low-Level
 /// Date Algorithms", `civil_from_days`).
-fn civil(days: u64) -> (u64, u64, u64) {
+pub(super) fn civil(days: u64) -> (u64, u64, u64) {
     let z = days + 719_468;
     let (era, of_era) = (z / 146_097, z % 146_097);
     let year = (of_era - of_era / 1460 + of_era / 36_524 - of_era / 146_096) / 365;

@@ -24,6 +24,8 @@ pub enum Loss {
     LogRateLimited,
     /// A call that is missing in the story of its pod, because too many waited to be told.
     StoryQueueFull,
+    /// An episode that had to make room for others before it was told.
+    EpisodesFull,
     /// A line of the journal of the stories, because too many waited to be written.
     JournalQueueFull,
     /// A line of the journal, because it could not be written.
@@ -44,13 +46,14 @@ pub enum Loss {
 
 impl Loss {
     /// Every value.
-    pub const ALL: [Loss; 14] = [
+    pub const ALL: [Loss; 15] = [
         Loss::SpanQueueFull,
         Loss::SpanExportFailed,
         Loss::SpanShutdown,
         Loss::LogQueueFull,
         Loss::LogRateLimited,
         Loss::StoryQueueFull,
+        Loss::EpisodesFull,
         Loss::JournalQueueFull,
         Loss::JournalFailed,
         Loss::JournalDamaged,
@@ -70,6 +73,7 @@ impl Loss {
             Self::LogQueueFull => ["log", "queue_full"],
             Self::LogRateLimited => ["log", "rate_limited"],
             Self::StoryQueueFull => ["story", "queue_full"],
+            Self::EpisodesFull => ["story", "episodes_full"],
             Self::JournalQueueFull => ["story", "journal_queue_full"],
             Self::JournalFailed => ["story", "journal_failed"],
             Self::JournalDamaged => ["story", "journal_damaged"],

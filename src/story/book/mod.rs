@@ -44,6 +44,8 @@ pub(super) struct Book {
     early: Early,
     /// Episodes that were closed since someone asked.
     closed: Vec<u64>,
+    /// Episodes that were forgotten since someone asked, and of whose end nobody was told.
+    untold: usize,
 }
 
 /// What a call meant for an episode.
@@ -70,6 +72,7 @@ impl Book {
             exits: Noted::default(),
             early: Early::default(),
             closed: Vec::new(),
+            untold: 0,
         }
     }
 
@@ -183,6 +186,11 @@ impl Book {
             let Some(number) = closed.or_else(|| self.tales.keys().next()).copied() else {
                 return;
             };
+            let closed = self.closed.len();
+            self.closed.retain(|n| *n != number);
+            if self.open.contains(&number) || self.closed.len() < closed {
+                self.untold += 1;
+            }
             self.remove(number);
             self.forgotten += 1;
         }
@@ -332,6 +340,11 @@ impl Book {
     /// The episodes that were closed since the last time, in that order.
     pub(super) fn take_closed(&mut self) -> Vec<u64> {
         std::mem::take(&mut self.closed)
+    }
+
+    /// How many made room since the last time before anyone was told how they ended.
+    pub(super) fn take_untold(&mut self) -> usize {
+        std::mem::take(&mut self.untold)
     }
 
     /// An episode.

@@ -390,6 +390,7 @@ fn closed_episodes_are_forgotten_first() {
     apply(&mut book, [pod("open").run(0, 10)]);
     apply(&mut book, start(&pod("a"), 0));
     book.tick(at(20_000), &[]);
+    assert_eq!(book.take_closed().len(), 1, "it was told");
     apply(
         &mut book,
         [pod("b").run(20_000, 10), pod("c").run(20_000, 10)],
@@ -403,10 +404,16 @@ fn closed_episodes_are_forgotten_first() {
         (names(&book), book.forgotten()),
         (vec!["open".into(), "b".into(), "c".into()], 1)
     );
+    assert_eq!(book.take_untold(), 0);
     apply(&mut book, [pod("d").run(20_000, 10)]);
     assert_eq!(
         (names(&book), book.forgotten()),
         (vec!["b".into(), "c".into(), "d".into()], 2)
+    );
+    assert_eq!(
+        book.take_untold(),
+        1,
+        "of an open one nobody will hear the end"
     );
     assert_eq!((book.pods.len(), book.open.len()), (3, 3));
 }

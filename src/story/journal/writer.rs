@@ -114,21 +114,24 @@ impl Disk {
 
     fn run(&mut self, lines: &Receiver<Vec<u8>>) {
         while let Ok(mut batch) = lines.recv() {
-            let mut count = 1;
             while batch.len() < BATCH
                 && let Ok(line) = lines.try_recv()
             {
                 batch.extend_from_slice(&line);
-                count += 1;
             }
-            if let Err(error) = self.write(&batch) {
-                self.accounts.lost(Loss::JournalFailed, count);
+            let mut written = 0;
+            if let Err(error) = self.write(&batch, &mut written) {
+                // What was written before the disk was full is not lost, but for the line in which that was.
+                let left = batch.iter().skip(written);
+                let lost = left.filter(|byte| **byte == b'\n').count();
+                self.accounts.lost(Loss::JournalFailed, lost);
                 self.complain(&error);
             }
         }
     }
 
-    fn write(&mut self, batch: &[u8]) -> io::Result<()> {
+    /// Adds to `written` the bytes that went to the disk, also if not all did.
+    fn write(&mut self, batch: &[u8], written: &mut usize) -> io::Result<()> {
         if self.file.is_none() {
             self.open()?;
         }
@@ -143,13 +146,13 @@ impl Disk {
             file.write_all(b"\n")?;
             self.torn = false;
         }
-        let written = file.write_all(batch);
-        self.torn = written.is_err();
+        let result = write_counted(file, batch, written);
+        self.torn = result.is_err();
         if self.torn {
             self.file = None;
         }
-        self.size += batch.len() as u64;
-        written
+        self.size += *written as u64;
+        result
     }
 
     fn open(&mut self) -> io::Result<()> {
@@ -196,4 +199,17 @@ impl Disk {
             "the journal cannot be written: stories will not survive a restart"
         );
     }
+}
+
+/// As `write_all`, but says how far it came.
+fn write_counted(file: &mut File, batch: &[u8], written: &mut usize) -> io::Result<()> {
+    while let Some(rest) = batch.get(*written..).filter(|rest| !rest.is_empty()) {
+        match file.write(rest) {
+            Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+            Ok(n) => *written += n,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
 }

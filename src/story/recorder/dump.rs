@@ -9,8 +9,8 @@ use serde::{Deserialize, Serialize};
 use super::Memory;
 use super::row::Row;
 use super::select::{Available, LeftOut, Selected, json_len};
-use super::when::unix_us;
 use crate::cri::Method;
+use crate::story::units::unix_us;
 
 /// What every JSON dump says it is.
 pub const FORMAT: &str = "criscope-dump/1";

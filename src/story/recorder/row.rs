@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::when::unix_us;
 use crate::cri::call::{Call, PodIdentity};
 use crate::cri::outcome::code_name;
 use crate::story::Record;
+use crate::story::units::unix_us;
 
 /// One call. What is not known is left out.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]

@@ -2,16 +2,13 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use crate::story::units::civil;
+
 const DAY: u64 = 86_400;
 
 /// Since 1970; zero before.
 pub(super) fn since_epoch(time: SystemTime) -> Duration {
     time.duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO)
-}
-
-/// Microseconds since 1970.
-pub(super) fn unix_us(time: SystemTime) -> u64 {
-    since_epoch(time).as_micros().try_into().unwrap_or(u64::MAX)
 }
 
 /// `20260131T235959.123Z` (ISO 8601, basic format, UTC): names sort as times do.
@@ -22,25 +19,6 @@ pub(super) fn stamp(time: SystemTime) -> String {
     let (hour, minute, second) = (second / 3600, second / 60 % 60, second % 60);
     let millis = since.subsec_millis();
     format!("{year:04}{month:02}{day:02}T{hour:02}{minute:02}{second:02}.{millis:03}Z")
-}
-
-/// The date so many days after 1970-01-01 in the Gregorian calendar: years are counted from March, so that the leap day
-/// is the last of its year, in eras of 400 years, which all have the same number of days.
-fn civil(days: u64) -> (u64, u64, u64) {
-    const ERA: u64 = 146_097;
-    // From 0000-03-01.
-    let days = days + 719_468;
-    let (era, day) = (days / ERA, days % ERA);
-    let year = (day - day / 1_460 + day / 36_524 - day / (ERA - 1)) / 365;
-    let day = day - (365 * year + year / 4 - year / 100);
-    let month = (5 * day + 2) / 153;
-    let day_of_month = day - (153 * month + 2) / 5 + 1;
-    let (month, later) = if month < 10 {
-        (month + 3, 0)
-    } else {
-        (month - 9, 1)
-    };
-    (era * 400 + year + later, month, day_of_month)
 }
 
 #[cfg(test)]

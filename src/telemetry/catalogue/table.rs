@@ -192,7 +192,7 @@ catalogue! {
     TELEMETRY_SPANS = Metric::counter("telemetry_spans_total", &[fixed("decision", &["exported", "failed", "dropped"])],
         "Finished spans by what became of them: taken by the collector, refused or unreachable, never sent.");
     TELEMETRY_DROPPED = Metric::counter("telemetry_dropped_total",
-        &[fixed("signal", &["span", "log", "story", "sighting", "passed_span", "dump"]), fixed("reason", &["queue_full", "export_failed", "shutdown", "rate_limited", "journal_queue_full", "journal_failed", "journal_damaged", "write_failed"])],
+        &[fixed("signal", &["span", "log", "story", "sighting", "passed_span", "dump"]), fixed("reason", &["queue_full", "export_failed", "shutdown", "rate_limited", "episodes_full", "journal_queue_full", "journal_failed", "journal_damaged", "write_failed"])],
         "What was lost, and why: spans, log lines, calls of the stories of pods and lines of their journal, sightings, spans of the runtime that were to be passed on, dumps.");
     BUILD_INFO = Metric::gauge("build_info", Unit::Flag,
         &[one("version", "version of the program"), one("commit", "commit it was built from, or `unknown`")],

@@ -2,6 +2,7 @@
 
 mod pod;
 mod restart;
+mod stress;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
