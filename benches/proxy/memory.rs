@@ -44,10 +44,11 @@ pub(crate) struct Sample {
 }
 
 impl Memory {
-    /// From the first tenth of the calls to the last, bytes. What fills only once has mostly done so in the first tenth.
+    /// From the third tenth of the calls to the last, bytes. What fills only once, such as the flight recorder and the
+    /// stories of pods, is full by then: 2,000 pods come and go in a million calls, and 256 of them are remembered.
     pub(crate) fn growth(&self) -> i64 {
         match self.during_calls.as_slice() {
-            [first, .., last] => last.rss.cast_signed() - first.rss.cast_signed(),
+            [_, _, full, .., last] => last.rss.cast_signed() - full.rss.cast_signed(),
             _ => 0,
         }
     }
