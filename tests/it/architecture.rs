@@ -76,6 +76,9 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     // Neither of the next two knows the other: backends are handed in as services.
     ("router", &["identity", "wire", "cri"]),
     ("upstream", &["identity", "telemetry", "wire", "cri"]),
+    // The built-in backend, and the small process that stays with each of its pods.
+    ("runtime", &[]),
+    ("shim", &[]),
     // The canary: a caller of any CRI socket, with typed messages of its own.
     ("smoke", &["client", "cri"]),
     ("client", &["cri"]),

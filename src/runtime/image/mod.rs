@@ -1,0 +1,1 @@
+//! Images: pulled from registries, unpacked into layers, listed, removed.
