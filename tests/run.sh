@@ -60,6 +60,7 @@ PACKAGES=(
     "procps=have pgrep"
     "curl=have curl"
     "python3=have python3"
+    "openssl=have openssl"
     "shellcheck=have shellcheck"
     "gcc=have cc"
 )
