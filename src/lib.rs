@@ -32,7 +32,8 @@
 //! bytes, which come and go by [`http2`]. Then the layers in their order: [`listener`], [`instrument`], [`rescue`], [`inspect`], [`router`],
 //! [`upstream`]; beside them [`identity`] (who is behind an id), [`telemetry`] (where signals go), [`admin`] (what can
 //! be read), [`story`] (why was this pod slow?) and [`watchdog`] (whether the path turns). [`config`] and [`cli`] are the way in, [`app`] puts everything
-//! together, and [`reload`] changes it while it runs. [`smoke`] is a caller like the kubelet, with a [`client`] of its
+//! together, and [`reload`] changes it while it runs. [`runtime`] is the built-in backend (under construction), [`shim`] the
+//! small process beside each of its pods. [`smoke`] is a caller like the kubelet, with a [`client`] of its
 //! own. `docs/ARCHITECTURE.md` tells the rest.
 
 pub mod admin;
@@ -49,6 +50,8 @@ pub mod listener;
 pub mod reload;
 pub mod rescue;
 pub mod router;
+pub mod runtime;
+pub mod shim;
 pub mod smoke;
 pub mod stack;
 pub mod story;

@@ -61,6 +61,7 @@ PACKAGES=(
     "curl=have curl"
     "chromium=have chromium"
     "python3=have python3"
+    "openssl=have openssl"
     "shellcheck=have shellcheck"
     "gcc=have cc"
 )

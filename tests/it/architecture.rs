@@ -81,6 +81,9 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
         "upstream",
         &["identity", "telemetry", "wire", "http2", "cri"],
     ),
+    // The built-in backend, and the small process that stays with each of its pods.
+    ("runtime", &[]),
+    ("shim", &[]),
     // The canary: a caller of any CRI socket, with typed messages of its own.
     ("smoke", &["client", "cri"]),
     ("client", &["cri"]),

@@ -23,6 +23,7 @@ mod receiver;
 mod recorder;
 mod rules;
 mod sampler;
+mod runtime;
 mod service_manager;
 mod story;
 mod streams;

@@ -1,0 +1,1 @@
+//! The network of a pod, by the CNI specification 1.1.

@@ -1,0 +1,115 @@
+//! Archives of images: the layout of the OCI in a tar, and what `docker save` writes, as they are or compressed.
+
+mod archive;
+mod docker;
+mod folder;
+mod oci;
+
+use std::path::Path;
+use std::sync::Arc;
+
+use tracing::Instrument;
+
+use self::archive::Archive;
+use super::digest::Digest;
+use super::error::{Error, Result};
+use super::image_config::Parsed;
+use super::layer::{Source, blocking};
+use super::name::Name;
+use super::progress::PullPhase;
+use super::store::{NewImage, Record};
+use super::{ImageId, Images};
+
+pub use self::folder::FolderImport;
+
+/// Manifests, indexes and configurations in an archive may be as large as those of a registry.
+const MAX_JSON: u64 = super::manifest::MAX_CONFIG;
+
+/// An image of an archive that is here now.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Imported {
+    /// Its id.
+    pub id: ImageId,
+    /// The names that it got, spelt out. None if the archive has none: then it goes by its id.
+    pub names: Vec<String>,
+}
+
+/// An image of an archive.
+#[derive(Debug)]
+struct Found {
+    names: Vec<Name>,
+    /// For an archive of the OCI.
+    manifest: Option<(Digest, Vec<u8>)>,
+    config: (Digest, Vec<u8>),
+    layers: Vec<Source>,
+}
+
+impl Images {
+    /// Takes in all images of an archive that are for this machine. Dropping the future stops it.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Invalid`] if it is none, or what is in it is damaged; [`Error::NoPlatform`] if none is for this machine;
+    /// as for a pull.
+    pub async fn import(&self, path: &Path) -> Result<Vec<Imported>> {
+        let span = tracing::info_span!("image.import", archive = %path.display());
+        self.import_archive(path).instrument(span).await
+    }
+
+    async fn import_archive(&self, path: &Path) -> Result<Vec<Imported>> {
+        let progress = self.pulls.begin(path.display().to_string());
+        let (store, limits, path) = (Arc::clone(&self.store), self.config.limits, path.to_owned());
+        let platform = self.config.platform.clone();
+        let work = blocking(move || {
+            let archive = Archive::open(&store.disk, &path, &limits)?;
+            if archive.has("oci-layout") && archive.has("index.json") {
+                oci::read(&archive, &platform)
+            } else if archive.has("manifest.json") {
+                docker::read(&archive)
+            } else {
+                let reason = "neither an OCI layout nor an archive of docker save";
+                Err(Error::invalid(path.display().to_string(), reason))
+            }
+        });
+        let found = work.await?;
+        let mut imported = Vec::new();
+        for image in found {
+            progress.enter(PullPhase::Layers);
+            imported.push(self.import_image(image, &progress).await?);
+        }
+        Ok(imported)
+    }
+
+    async fn import_image(
+        &self,
+        image: Found,
+        progress: &super::progress::PullGuard,
+    ) -> Result<Imported> {
+        let (id, config) = image.config;
+        let parsed = Parsed::read(&config)?;
+        parsed.check(
+            &format!("image {id}"),
+            image.layers.len(),
+            &self.config.platform,
+        )?;
+        let layers = parsed.diff_ids.into_iter().zip(image.layers).collect();
+        let (held, ids) = self.get_layers(layers, progress).await?;
+        progress.enter(PullPhase::Recording);
+        let mut record = Record::new(id, ids);
+        for name in &image.names {
+            record.name(name);
+            if let Some((digest, _)) = &image.manifest {
+                record.name(&name.at(digest.clone()));
+            }
+        }
+        record.manifest = image.manifest.as_ref().map(|(digest, _)| digest.clone());
+        let new = NewImage {
+            record,
+            config,
+            manifest: image.manifest,
+        };
+        let id = self.record(new, held).await?;
+        let names = image.names.iter().map(Name::to_string).collect();
+        Ok(Imported { id, names })
+    }
+}

@@ -1,0 +1,119 @@
+//! The record of an image: one JSON file that a person can read and mend.
+
+use std::collections::BTreeMap;
+use std::time::SystemTime;
+
+use serde::{Deserialize, Serialize};
+
+use crate::runtime::image::digest::Digest;
+use crate::runtime::image::name::Name;
+
+/// Grows when an older program could not read what a newer one writes.
+const VERSION: u32 = 1;
+
+/// See the module.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+pub(in crate::runtime::image) struct Record {
+    version: u32,
+    /// The digest of the configuration.
+    pub(in crate::runtime::image) id: Digest,
+    /// Names with a tag, spelt out, and when the tag came to this image (nanoseconds after 1970): a tag that two records
+    /// have belongs to the later.
+    #[serde(default)]
+    pub(in crate::runtime::image) tags: BTreeMap<String, u64>,
+    /// Names with a digest, spelt out.
+    #[serde(default)]
+    pub(in crate::runtime::image) digests: Vec<String>,
+    /// The manifest for this machine; none for an archive of Docker.
+    pub(in crate::runtime::image) manifest: Option<Digest>,
+    /// Layers from the bottom up, as they lie in `layers`.
+    pub(in crate::runtime::image) layers: Vec<Digest>,
+    /// The same by their diff ids. Where that is another layer, the files of the first are links to those of this.
+    pub(in crate::runtime::image) diff_ids: Vec<Digest>,
+    /// Bytes when unpacked.
+    pub(in crate::runtime::image) size: u64,
+    /// Seconds after 1970.
+    pub(in crate::runtime::image) pulled_at: u64,
+    /// Not to be removed to make room.
+    #[serde(default)]
+    pub(in crate::runtime::image) pinned: bool,
+}
+
+impl Record {
+    pub(in crate::runtime::image) fn new(id: Digest, diff_ids: Vec<Digest>) -> Self {
+        Self {
+            version: VERSION,
+            id,
+            tags: BTreeMap::new(),
+            digests: Vec::new(),
+            manifest: None,
+            layers: diff_ids.clone(),
+            diff_ids,
+            size: 0,
+            pulled_at: now().as_secs(),
+            pinned: false,
+        }
+    }
+
+    /// Reads one, and refuses what does not fit together.
+    pub(super) fn read(bytes: &[u8], id: &Digest) -> Result<Self, String> {
+        let record: Self = serde_json::from_slice(bytes).map_err(|e| e.to_string())?;
+        if record.version > VERSION {
+            return Err(format!(
+                "of version {}, newer than this program",
+                record.version
+            ));
+        }
+        if record.id != *id {
+            return Err(format!(
+                "it is of {}, not of what it is named after",
+                record.id
+            ));
+        }
+        let names = record.tags.keys().chain(&record.digests);
+        for name in names {
+            Name::parse(name).map_err(|e| e.to_string())?;
+        }
+        Ok(record)
+    }
+
+    /// Every layer that must stay for this image.
+    pub(super) fn all_layers(&self) -> impl Iterator<Item = &Digest> {
+        self.layers.iter().chain(&self.diff_ids)
+    }
+
+    pub(super) fn bytes(&self) -> serde_json::Result<Vec<u8>> {
+        serde_json::to_vec_pretty(self)
+    }
+
+    /// Adds a name, now.
+    pub(in crate::runtime::image) fn name(&mut self, name: &Name) {
+        let text = name.to_string();
+        if name.tag().is_some() {
+            let nanos = u64::try_from(now().as_nanos()).unwrap_or(u64::MAX);
+            self.tags.insert(text, nanos);
+        } else if !self.digests.contains(&text) {
+            self.digests.push(text);
+        }
+    }
+
+    /// Takes over what is known of the same image already.
+    pub(super) fn absorb(&mut self, older: Self) {
+        for (tag, since) in older.tags {
+            self.tags.entry(tag).or_insert(since);
+        }
+        for digest in older.digests {
+            if !self.digests.contains(&digest) {
+                self.digests.push(digest);
+            }
+        }
+        self.manifest = self.manifest.take().or(older.manifest);
+        self.pinned |= older.pinned;
+    }
+}
+
+pub(super) fn now() -> std::time::Duration {
+    SystemTime::now()
+        .duration_since(SystemTime::UNIX_EPOCH)
+        .unwrap_or_default()
+}

@@ -1,0 +1,143 @@
+//! Extended headers of an archive (POSIX pax). Read by length, not by line: values may hold any byte.
+
+use std::io;
+
+use super::entry::bad;
+
+/// What stands in front of an entry and changes it.
+#[derive(Debug, Default)]
+pub(super) struct Pax {
+    pub(super) path: Option<Vec<u8>>,
+    pub(super) link: Option<Vec<u8>>,
+    pub(super) size: Option<u64>,
+    pub(super) uid: Option<u64>,
+    pub(super) gid: Option<u64>,
+    pub(super) mtime: Option<(i64, u32)>,
+    pub(super) xattrs: Vec<(Vec<u8>, Vec<u8>)>,
+}
+
+const XATTR: &[u8] = b"SCHILY.xattr.";
+
+impl Pax {
+    pub(super) fn parse(mut bytes: &[u8]) -> io::Result<Self> {
+        let mut pax = Self::default();
+        while !bytes.is_empty() {
+            let (key, value, rest) = record(bytes).ok_or_else(|| bad("damaged pax header"))?;
+            pax.take(key, value)?;
+            bytes = rest;
+        }
+        Ok(pax)
+    }
+
+    fn take(&mut self, key: &[u8], value: &[u8]) -> io::Result<()> {
+        let number = || {
+            let text = std::str::from_utf8(value).ok()?;
+            text.parse::<u64>().ok()
+        };
+        let damaged = || bad(format!("damaged pax header \"{}\"", key.escape_ascii()));
+        // An empty value takes back what was said before.
+        let some = |value: &[u8]| (!value.is_empty()).then(|| value.to_vec());
+        match key {
+            b"path" => self.path = some(value),
+            b"linkpath" => self.link = some(value),
+            b"size" => self.size = Some(number().ok_or_else(damaged)?),
+            b"uid" => self.uid = Some(number().ok_or_else(damaged)?),
+            b"gid" => self.gid = Some(number().ok_or_else(damaged)?),
+            b"mtime" => self.mtime = Some(time(value).ok_or_else(damaged)?),
+            _ if key.starts_with(b"GNU.sparse.") => {
+                return Err(bad("sparse files are not for layers"));
+            }
+            _ => {
+                if let Some(name) = key.strip_prefix(XATTR) {
+                    self.xattrs.push((name.to_vec(), value.to_vec()));
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// `LENGTH KEY=VALUE\n`, where the length is that of all of it.
+fn record(bytes: &[u8]) -> Option<(&[u8], &[u8], &[u8])> {
+    let space = bytes.iter().take(20).position(|b| *b == b' ')?;
+    let length: usize = std::str::from_utf8(&bytes[..space]).ok()?.parse().ok()?;
+    if length > bytes.len() || length < space + 2 {
+        return None;
+    }
+    let (record, rest) = bytes.split_at(length);
+    let body = record[space + 1..].strip_suffix(b"\n")?;
+    let equals = body.iter().position(|b| *b == b'=')?;
+    if equals == 0 {
+        return None;
+    }
+    Some((&body[..equals], &body[equals + 1..], rest))
+}
+
+/// `seconds` or `seconds.fraction`.
+fn time(value: &[u8]) -> Option<(i64, u32)> {
+    let text = std::str::from_utf8(value).ok()?;
+    let (seconds, fraction) = text.split_once('.').unwrap_or((text, ""));
+    let whole: i64 = seconds.parse().ok()?;
+    if !fraction.bytes().all(|b| b.is_ascii_digit()) {
+        return None;
+    }
+    let digits: String = fraction
+        .chars()
+        .chain("000000000".chars())
+        .take(9)
+        .collect();
+    let nanos: u32 = digits.parse().ok()?;
+    if seconds.starts_with('-') && nanos > 0 {
+        return Some((whole - 1, 1_000_000_000 - nanos));
+    }
+    Some((whole, nanos))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn line(key: &str, value: &[u8]) -> Vec<u8> {
+        let body = key.len() + value.len() + 3;
+        let mut length = body + 1;
+        while length.to_string().len() + body != length {
+            length += 1;
+        }
+        let mut line = format!("{length} {key}=").into_bytes();
+        line.extend(value);
+        line.push(b'\n');
+        line
+    }
+
+    #[test]
+    fn values_may_hold_any_byte() {
+        let mut text = line("path", b"a/b");
+        text.extend(line("SCHILY.xattr.security.capability", b"\x01\n\0=\n"));
+        text.extend(line("uid", b"4000000000"));
+        text.extend(line("mtime", b"-1.25"));
+        text.extend(line("comment", b""));
+        let pax = Pax::parse(&text).expect("pax");
+        assert_eq!(pax.path.as_deref(), Some(&b"a/b"[..]));
+        assert_eq!(pax.xattrs[0].1, b"\x01\n\0=\n");
+        assert_eq!(pax.uid, Some(4_000_000_000));
+        assert_eq!(pax.mtime, Some((-2, 750_000_000)));
+    }
+
+    #[test]
+    fn damaged_ones_are_refused() {
+        for wrong in [
+            &b"x"[..],
+            b"9 a=b\n",
+            b"5 a=b",
+            b"0 a=b\n",
+            b"99999999999999999999 a=b\n",
+            b"5 ab\n",
+            b"5 =ab\n",
+            b" a=b\n",
+        ] {
+            assert!(Pax::parse(wrong).is_err(), "{wrong:?}");
+        }
+        assert!(Pax::parse(&line("size", b"-1")).is_err());
+        assert!(Pax::parse(&line("GNU.sparse.major", b"1")).is_err());
+    }
+}

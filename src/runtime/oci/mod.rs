@@ -1,0 +1,1 @@
+//! The OCI runtime: the specification of a container, and the program that runs it.

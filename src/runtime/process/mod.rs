@@ -1,0 +1,1 @@
+//! The processes of a pod, by way of its criscope-shim.

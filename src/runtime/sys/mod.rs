@@ -1,0 +1,1 @@
+//! System calls that no library wraps safely. All `unsafe` of the runtime is here.

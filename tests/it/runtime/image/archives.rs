@@ -1,0 +1,163 @@
+//! Images from archives: as they are, compressed, several in one, and a folder of them.
+
+use std::fs;
+use std::time::Duration;
+
+use criscope::runtime::image::{Digest, Error};
+
+use super::Store;
+use super::make::{INDEX, Image, OCI, descriptor, docker_archive, gzip, gzipped, image_for, layer};
+
+fn some(text: &str) -> Image {
+    gzipped(&[layer().file("f", text.as_bytes()).end()])
+}
+
+/// The layout of the OCI in a tar.
+fn oci_archive(images: &[(&str, &str, &Image)]) -> Vec<u8> {
+    let mut archive = layer().file("oci-layout", b"{\"imageLayoutVersion\":\"1.0.0\"}");
+    let mut entries = Vec::new();
+    for (key, name, image) in images {
+        for blob in image.layers.iter().chain([&image.config, &image.manifest]) {
+            archive = archive
+                .pax(&[(
+                    "path",
+                    format!("blobs/sha256/{}", Digest::of(blob).hex()).as_bytes(),
+                )])
+                .file("x", blob);
+        }
+        let mut entry = descriptor(OCI, &image.manifest);
+        entry["annotations"] = serde_json::json!({*key: *name});
+        entries.push(entry);
+    }
+    let index = serde_json::json!({"schemaVersion": 2, "mediaType": INDEX, "manifests": entries});
+    archive
+        .file("./index.json", index.to_string().as_bytes())
+        .end()
+}
+
+#[tokio::test]
+async fn every_kind_of_archive() {
+    let store = Store::new().await;
+    let (a, b) = (some("a"), some("b"));
+    let docker = docker_archive("a:1", &a);
+    let oci = oci_archive(&[
+        ("io.containerd.image.name", "docker.io/library/b:1", &b),
+        ("org.opencontainers.image.ref.name", "quay.io/b:2", &b),
+        ("org.opencontainers.image.ref.name", "latest", &b),
+    ]);
+    let zstd = zstd::encode_all(&docker[..], 1).expect("zstd");
+    for (file, bytes, images) in [
+        ("a", &docker, 1),
+        ("b", &oci, 1),
+        ("c", &gzip(&oci), 1),
+        ("d", &zstd, 1),
+    ] {
+        let path = store.dir.path().join(file);
+        fs::write(&path, bytes).expect("write");
+        let imported = store.images.import(&path).await.expect("import");
+        assert_eq!(imported.len(), images, "{file}");
+    }
+    let status = |name: &str| {
+        store
+            .images
+            .status(name)
+            .expect("status")
+            .map(|image| image.id)
+    };
+    assert_eq!(status("a:1"), Some(a.id()));
+    assert_eq!(
+        (status("b:1"), status("quay.io/b:2")),
+        (Some(b.id()), Some(b.id()))
+    );
+    assert_eq!(
+        status(&format!("b@{}", Digest::of(&b.manifest))),
+        Some(b.id())
+    );
+    for id in [a.id(), b.id()] {
+        assert!(store.images.remove(id.as_str()).await.expect("remove"));
+    }
+    store.assert_empty().await;
+}
+
+#[tokio::test]
+async fn damaged_archives() {
+    let store = Store::new().await;
+    let built = some("a");
+    let (docker, oci) = (
+        docker_archive("a:1", &built),
+        oci_archive(&[("io.containerd.image.name", "a:1", &built)]),
+    );
+    let mut changed = built.clone();
+    changed.config.push(b' ');
+    let mut swapped = oci.clone();
+    let at = swapped
+        .windows(6)
+        .position(|w| w == b"Entryp")
+        .expect("the configuration");
+    swapped[at] = b'x';
+    let other = docker_archive("a:1", &image_for("s390x", &[]));
+    let path = store.dir.path().join("archive");
+    for (what, bytes) in [
+        ("cut off", &docker[..docker.len() / 2]),
+        ("nothing", b"".as_slice()),
+        ("no archive", b"hello"),
+        ("of another kind", &layer().file("x", b"y").end()),
+        ("cut off when compressed", &gzip(&docker)[..100]),
+        ("changed", &swapped),
+        ("for another machine", &other),
+        (
+            "with links in a circle",
+            &layer().link("manifest.json", "manifest.json").end(),
+        ),
+    ] {
+        fs::write(&path, bytes).expect("write");
+        let error = store.images.import(&path).await.expect_err(what);
+        let is_clear = matches!(
+            error,
+            Error::Invalid { .. } | Error::WrongDigest { .. } | Error::NoPlatform { .. }
+        );
+        assert!(is_clear, "{what}: {error}");
+        store.assert_empty().await;
+    }
+    let error = store
+        .images
+        .import(&store.dir.path().join("none"))
+        .await
+        .expect_err("none");
+    assert!(error.to_string().contains("none"));
+}
+
+#[tokio::test]
+async fn a_folder_is_taken_in_once() {
+    let store = Store::with(|config| config.keep_unused = Duration::from_secs(3600)).await;
+    let dir = store.dir.path().join("import");
+    let empty = store.images.import_folder(&dir).await.expect("no folder");
+    assert!(empty.imported.is_empty());
+    fs::create_dir(&dir).expect("a folder");
+    fs::write(dir.join("a.tar"), docker_archive("a:1", &some("a"))).expect("write");
+    fs::write(
+        dir.join("b.tar.gz"),
+        gzip(&docker_archive("b:1", &some("b"))),
+    )
+    .expect("write");
+    fs::write(dir.join("bad.tar"), "bad").expect("write");
+    fs::write(dir.join("README"), "text").expect("write");
+    let first = store.images.import_folder(&dir).await.expect("import");
+    assert_eq!(
+        (first.imported.len(), first.unchanged, first.failed.len()),
+        (2, 0, 1)
+    );
+    let second = store.images.import_folder(&dir).await.expect("import");
+    assert_eq!(
+        (second.imported.len(), second.unchanged, second.failed.len()),
+        (0, 2, 1)
+    );
+    store.images.remove("a:1").await.expect("remove");
+    fs::write(dir.join("bad.tar"), docker_archive("c:1", &some("c"))).expect("write");
+    let third = store.images.import_folder(&dir).await.expect("import");
+    assert_eq!(
+        (third.imported.len(), third.unchanged, third.failed.len()),
+        (2, 1, 0)
+    );
+    assert_eq!(store.images.list(None).expect("list").len(), 3);
+}

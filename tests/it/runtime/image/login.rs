@@ -1,0 +1,262 @@
+//! Registries that want to know who asks, and mirrors.
+
+use std::os::unix::fs::PermissionsExt;
+
+use axum::response::Response;
+use criscope::runtime::image::{Auth, AuthFields, Error};
+use tonic::Code;
+
+use super::Store;
+use super::make::{Image, gzipped, layer};
+use super::registry::{Registry, status};
+
+fn small() -> Image {
+    gzipped(&[layer().file("f", b"x").end()])
+}
+
+fn challenge(text: &str) -> Response {
+    let mut response = status(
+        401,
+        "{\"errors\":[{\"code\":\"UNAUTHORIZED\",\"message\":\"who?\"}]}",
+    );
+    response
+        .headers_mut()
+        .insert("www-authenticate", text.parse().expect("a header"));
+    response
+}
+
+/// Wants `me:secret`.
+fn wants_password(registry: &Registry) {
+    registry.hook(|asked| {
+        let given = asked.headers.get("authorization");
+        (given.is_none_or(|g| g != "Basic bWU6c2VjcmV0")).then(|| challenge("Basic realm=\"x\""))
+    });
+}
+
+#[tokio::test]
+async fn a_user_and_a_password() {
+    let (store, registry) = (Store::new().await, Registry::start().await);
+    let name = registry.push("a", "1", &small());
+    wants_password(&registry);
+    let error = store
+        .images
+        .pull(&name, None, None)
+        .await
+        .expect_err("nobody");
+    assert_eq!(error.code(), Code::Unauthenticated);
+    let error = store
+        .images
+        .pull(&name, Some(Auth::basic("me", "wrong")), None)
+        .await
+        .expect_err("wrong");
+    assert_eq!(error.code(), Code::Unauthenticated);
+    assert!(!error.to_string().contains("wrong"));
+    store
+        .images
+        .pull(&name, Some(Auth::basic("me", "secret")), None)
+        .await
+        .expect("pull");
+}
+
+#[tokio::test]
+async fn credentials_of_docker() {
+    let (store, registry) = (Store::new().await, Registry::start().await);
+    let name = registry.push("a", "1", &small());
+    wants_password(&registry);
+    let host = registry.address.to_string();
+    let path = store.dir.path().join("config.json");
+    let config =
+        serde_json::json!({"auths": {format!("http://{host}/v2/"): {"auth": "bWU6c2VjcmV0"}}});
+    std::fs::write(&path, config.to_string()).expect("write");
+    store.images.pull(&name, None, None).await.expect("pull");
+}
+
+/// Tokens from a service of its own; the first one soon is no good any more.
+fn wants_token(registry: &Registry) {
+    let realm = format!("http://{}/token", registry.address);
+    registry.hook(move |asked| {
+        let given = asked
+            .headers
+            .get("authorization")
+            .and_then(|g| g.to_str().ok());
+        if asked.path == "/token" {
+            let is_known = given == Some("Basic bWU6c2VjcmV0")
+                && asked.query.contains("scope=repository%3Aa%3Apull");
+            let token = format!("{{\"token\": \"t{}\"}}", asked.before);
+            return Some(if is_known {
+                status(200, &token)
+            } else {
+                status(401, "")
+            });
+        }
+        let is_blob = asked.path.contains("/blobs/");
+        let wanted = if is_blob { "Bearer t1" } else { "Bearer t0" };
+        (given != Some(wanted)).then(|| {
+            challenge(&format!(
+                "Bearer realm=\"{realm}\",service=\"s\",scope=\"repository:a:pull\""
+            ))
+        })
+    });
+}
+
+#[tokio::test]
+async fn a_token_and_another_when_it_has_expired() {
+    let (store, registry) = (Store::new().await, Registry::start().await);
+    let name = registry.push("a", "1", &small());
+    wants_token(&registry);
+    let fields = AuthFields {
+        username: "me".to_owned(),
+        password: "secret".to_owned(),
+        server_address: registry.address.to_string(),
+        ..AuthFields::default()
+    };
+    store
+        .images
+        .pull(&name, Auth::from_fields(&fields), None)
+        .await
+        .expect("pull");
+    assert_eq!(registry.asked("/token").len(), 2);
+    let error = store
+        .images
+        .pull(&name, None, None)
+        .await
+        .expect_err("nobody");
+    assert!(matches!(error, Error::Unauthenticated { .. }), "{error}");
+}
+
+#[tokio::test]
+async fn what_is_not_allowed_and_what_is_not_there() {
+    let (store, registry) = (Store::new().await, Registry::start().await);
+    let error = store
+        .images
+        .pull(&registry.name("a:1"), None, None)
+        .await
+        .expect_err("not there");
+    assert_eq!(error.code(), Code::NotFound);
+    registry.hook(|_| {
+        Some(status(
+            403,
+            "{\"errors\":[{\"code\":\"DENIED\",\"message\":\"not you\"}]}",
+        ))
+    });
+    let error = store
+        .images
+        .pull(&registry.name("a:1"), None, None)
+        .await
+        .expect_err("denied");
+    assert_eq!(error.code(), Code::PermissionDenied);
+    assert!(error.to_string().contains("not you"));
+}
+
+fn hosts(store: &Store, registry: &str, text: &str) {
+    let dir = store.dir.path().join("certs.d").join(registry);
+    std::fs::create_dir_all(&dir).expect("a folder");
+    std::fs::write(dir.join("hosts.toml"), text).expect("write");
+}
+
+#[tokio::test]
+async fn mirrors_are_asked_first_and_see_no_credentials() {
+    let (store, dead, mirror, real) = (
+        Store::new().await,
+        Registry::start().await,
+        Registry::start().await,
+        Registry::start().await,
+    );
+    let built = small();
+    mirror.push("a", "1", &built);
+    let upstream = real.push("a", "1", &built);
+    dead.hook(|_| Some(status(500, "")));
+    let text = format!(
+        "server = \"http://{}\"\n[host.\"http://{}\"]\n[host.\"http://{}/v2\"]\nheader = {{x-key = \"k\"}}\n",
+        real.address, dead.address, mirror.address
+    );
+    hosts(&store, "example.com:5000", &text);
+    let auth = Auth::basic("me", "secret");
+    store
+        .images
+        .pull("example.com:5000/a:1", Some(auth), None)
+        .await
+        .expect("pull");
+    assert!(real.asked("").is_empty());
+    let asked = mirror.asked("");
+    assert!(!asked.is_empty());
+    for asked in asked {
+        assert_eq!(asked.query, "ns=example.com%3A5000");
+        assert!(asked.headers["x-key"] == "k" && !asked.headers.contains_key("authorization"));
+    }
+    // Two tries, and then it is not asked first again.
+    assert_eq!(dead.asked("").len(), 2);
+    let image = store.images.status("example.com:5000/a:1").expect("status");
+    assert!(image.is_some() && store.images.status(&upstream).expect("status").is_none());
+}
+
+#[tokio::test]
+async fn a_mirror_that_lacks_something_or_lies_is_passed_over() {
+    let (store, mirror, real) = (
+        Store::new().await,
+        Registry::start().await,
+        Registry::start().await,
+    );
+    let built = small();
+    mirror.push("a", "1", &built);
+    real.push("a", "1", &built);
+    mirror.hook(|asked| {
+        let is_layer = asked.path.contains("/blobs/");
+        is_layer.then(|| status(404, ""))
+    });
+    let text = format!(
+        "server = \"http://{}\"\n[host.\"http://{}\"]\ncapabilities = [\"pull\"]\n",
+        real.address, mirror.address
+    );
+    hosts(&store, "_default", &text);
+    store
+        .images
+        .pull("example.com/a:1", None, None)
+        .await
+        .expect("pull");
+    // It may not say what a tag stands for.
+    assert!(mirror.asked("/manifests/").is_empty() && !mirror.asked("/blobs/").is_empty());
+    assert_eq!(real.asked("/manifests/1").len(), 1);
+}
+
+#[tokio::test]
+async fn a_helper_that_hangs_is_not_waited_for() {
+    let store =
+        Store::with(|config| config.patience.helper = std::time::Duration::from_millis(100)).await;
+    let registry = Registry::start().await;
+    let name = registry.push("a", "1", &small());
+    wants_password(&registry);
+    let dir = store.dir.path();
+    // Found by its full path, because the path of the whole test program is not to be changed.
+    let helper = "docker-credential-criscope-test-hangs";
+    let path =
+        std::path::Path::new("/usr/local/bin").join(format!("{helper}-{}", std::process::id()));
+    std::fs::write(&path, "#!/bin/sh\nexec sleep 60\n").expect("write");
+    let gone = Remove(path.clone());
+    std::fs::set_permissions(&path, PermissionsExt::from_mode(0o755)).expect("mode");
+    let short = path
+        .file_name()
+        .expect("a name")
+        .to_str()
+        .expect("text")
+        .trim_start_matches("docker-credential-");
+    let config = serde_json::json!({"credsStore": short});
+    std::fs::write(dir.join("config.json"), config.to_string()).expect("write");
+    let error = store
+        .images
+        .pull(&name, None, None)
+        .await
+        .expect_err("no answer");
+    assert!(error.to_string().contains("no answer within"), "{error}");
+    std::fs::write(&path, "#!/bin/sh\nread host\necho \"{\\\"Username\\\":\\\"me\\\",\\\"Secret\\\":\\\"secret\\\"}\"\n").expect("write");
+    store.images.pull(&name, None, None).await.expect("pull");
+    drop(gone);
+}
+
+struct Remove(std::path::PathBuf);
+
+impl Drop for Remove {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.0);
+    }
+}

@@ -1,0 +1,88 @@
+//! Images, from registries that do as they are told, from a real one, and from archives. Layers have owners, devices and
+//! attributes of overlayfs: all of this needs root.
+
+mod archives;
+mod crash;
+mod hostile;
+mod layers;
+mod login;
+mod make;
+mod pulls;
+mod real;
+mod registry;
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use criscope::runtime::image::{Images, ImagesConfig};
+use tempfile::TempDir;
+
+use crate::harness::packages::need_root;
+
+/// An empty list of files.
+pub(super) const NOTHING: &[PathBuf] = &[];
+
+/// A store in a folder of its own.
+pub(super) struct Store {
+    pub(super) images: Images,
+    pub(super) dir: TempDir,
+}
+
+/// Short waits, and nothing is kept that nobody needs.
+pub(super) fn config(dir: &Path) -> ImagesConfig {
+    let mut config = ImagesConfig::new(dir.join("store"));
+    config.certs_dirs = vec![dir.join("certs.d")];
+    config.docker_config = Some(dir.join("config.json"));
+    config.keep_unused = Duration::ZERO;
+    config.limits.min_free_bytes = 1 << 20;
+    config.patience.backoff = Duration::from_millis(5);
+    config.patience.max_backoff = Duration::from_millis(50);
+    config.patience.stall = Duration::from_secs(20);
+    config
+}
+
+impl Store {
+    pub(super) async fn new() -> Self {
+        Self::with(|_| {}).await
+    }
+
+    pub(super) async fn with(change: impl FnOnce(&mut ImagesConfig)) -> Self {
+        need_root();
+        let dir = tempfile::tempdir().expect("a folder");
+        let mut config = config(dir.path());
+        change(&mut config);
+        let images = Images::open(config).await.expect("open");
+        Self { images, dir }
+    }
+
+    /// Everything in the store but its fixed folders and its lock.
+    pub(super) fn files(&self) -> Vec<PathBuf> {
+        files(&self.dir.path().join("store"))
+    }
+
+    /// Nothing is left, once nobody wants to go on.
+    pub(super) async fn assert_empty(&self) {
+        self.images.collect().await.expect("collect");
+        assert_eq!(self.files(), NOTHING);
+    }
+}
+
+pub(super) fn files(root: &Path) -> Vec<PathBuf> {
+    let fixed = ["lock", "images", "content", "layers", "partial", "tmp"];
+    let mut found = Vec::new();
+    let mut todo = vec![root.to_owned()];
+    while let Some(dir) = todo.pop() {
+        for entry in std::fs::read_dir(&dir).expect("a folder") {
+            let path = entry.expect("an entry").path();
+            let relative = path.strip_prefix(root).expect("below").to_owned();
+            if path.symlink_metadata().expect("metadata").is_dir() {
+                todo.push(path);
+            }
+            if !fixed.iter().any(|name| relative == Path::new(name)) {
+                found.push(relative);
+            }
+        }
+    }
+    found.sort();
+    found
+}

@@ -1,0 +1,210 @@
+//! A registry that keeps what it is given, counts what it is asked, and misbehaves when it is told to.
+
+use std::collections::HashMap;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex};
+
+use axum::body::Body;
+use axum::extract::{Request, State};
+use axum::http::{HeaderMap, StatusCode, header};
+use axum::response::Response;
+use bytes::Bytes;
+use criscope::runtime::image::Digest;
+use futures_util::stream;
+use tokio::net::TcpListener;
+use tokio::task::JoinHandle;
+
+use super::make::Image;
+
+/// What a registry is asked.
+#[derive(Clone, Debug)]
+pub(super) struct Asked {
+    pub(super) path: String,
+    pub(super) query: String,
+    pub(super) headers: HeaderMap,
+    /// How often this path was asked before.
+    pub(super) before: usize,
+}
+
+/// Answers in place of the registry, if it wants to.
+pub(super) type Hook = dyn Fn(&Asked) -> Option<Response> + Send + Sync;
+
+#[derive(Default)]
+struct Content {
+    /// By path.
+    files: Mutex<HashMap<String, (String, Bytes)>>,
+    log: Mutex<Vec<Asked>>,
+    hook: Mutex<Option<Arc<Hook>>>,
+}
+
+/// See the module. It ends when it is dropped.
+pub(super) struct Registry {
+    pub(super) address: SocketAddr,
+    content: Arc<Content>,
+    task: JoinHandle<()>,
+}
+
+impl Drop for Registry {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+impl Registry {
+    pub(super) async fn start() -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        let address = listener.local_addr().expect("an address");
+        let content = Arc::new(Content::default());
+        let service = axum::Router::new()
+            .fallback(answer)
+            .with_state(Arc::clone(&content));
+        let task = tokio::spawn(async move {
+            axum::serve(listener, service).await.expect("serve");
+        });
+        Self {
+            address,
+            content,
+            task,
+        }
+    }
+
+    /// The full name of an image here.
+    pub(super) fn name(&self, rest: &str) -> String {
+        format!("{}/{rest}", self.address)
+    }
+
+    pub(super) fn put(&self, path: &str, media_type: &str, bytes: &[u8]) {
+        let file = (media_type.to_owned(), Bytes::copy_from_slice(bytes));
+        self.content
+            .files
+            .lock()
+            .expect("files")
+            .insert(format!("/v2/{path}"), file);
+    }
+
+    /// Pushes an image, and returns its full name.
+    pub(super) fn push(&self, repository: &str, tag: &str, image: &Image) -> String {
+        for blob in image.layers.iter().chain([&image.config]) {
+            self.put(
+                &format!("{repository}/blobs/{}", Digest::of(blob)),
+                "application/octet-stream",
+                blob,
+            );
+        }
+        self.put_manifest(repository, tag, image.media_type, &image.manifest);
+        self.name(&format!("{repository}:{tag}"))
+    }
+
+    pub(super) fn put_manifest(&self, repository: &str, tag: &str, media_type: &str, bytes: &[u8]) {
+        for version in [tag, Digest::of(bytes).as_str()] {
+            self.put(
+                &format!("{repository}/manifests/{version}"),
+                media_type,
+                bytes,
+            );
+        }
+    }
+
+    /// From now on the hook is asked first.
+    pub(super) fn hook(&self, hook: impl Fn(&Asked) -> Option<Response> + Send + Sync + 'static) {
+        *self.content.hook.lock().expect("hook") = Some(Arc::new(hook));
+    }
+
+    pub(super) fn behave(&self) {
+        *self.content.hook.lock().expect("hook") = None;
+    }
+
+    /// All that it was asked for paths with this in them.
+    pub(super) fn asked(&self, part: &str) -> Vec<Asked> {
+        let log = self.content.log.lock().expect("log");
+        log.iter()
+            .filter(|asked| asked.path.contains(part))
+            .cloned()
+            .collect()
+    }
+
+    pub(super) fn forget(&self) {
+        self.content.log.lock().expect("log").clear();
+    }
+}
+
+async fn answer(State(content): State<Arc<Content>>, request: Request) -> Response {
+    let path = request.uri().path().to_owned();
+    let mut log = content.log.lock().expect("log");
+    let asked = Asked {
+        before: log.iter().filter(|asked| asked.path == path).count(),
+        query: request.uri().query().unwrap_or_default().to_owned(),
+        headers: request.headers().clone(),
+        path,
+    };
+    log.push(asked.clone());
+    drop(log);
+    let hook = content.hook.lock().expect("hook").clone();
+    if let Some(response) = hook.and_then(|hook| hook(&asked)) {
+        return response;
+    }
+    let files = content.files.lock().expect("files");
+    match files.get(&asked.path) {
+        Some((media_type, bytes)) => file(&asked, media_type, bytes),
+        None => status(
+            404,
+            "{\"errors\":[{\"code\":\"NAME_UNKNOWN\",\"message\":\"not here\"}]}",
+        ),
+    }
+}
+
+fn file(asked: &Asked, media_type: &str, bytes: &Bytes) -> Response {
+    let range = asked
+        .headers
+        .get(header::RANGE)
+        .and_then(|range| range.to_str().ok());
+    let first = range.and_then(|range| {
+        range
+            .strip_prefix("bytes=")?
+            .strip_suffix('-')?
+            .parse::<usize>()
+            .ok()
+    });
+    let answer = Response::builder().header(header::CONTENT_TYPE, media_type);
+    let answer = match first {
+        Some(first) => {
+            let range = format!("bytes {first}-{}/{}", bytes.len() - 1, bytes.len());
+            answer.status(206).header(header::CONTENT_RANGE, range)
+        }
+        None => answer,
+    };
+    let body = bytes.slice(first.unwrap_or(0)..);
+    answer
+        .header(header::CONTENT_LENGTH, body.len())
+        .body(Body::from(body))
+        .expect("an answer")
+}
+
+pub(super) fn status(code: u16, body: &str) -> Response {
+    let status = StatusCode::from_u16(code).expect("a status");
+    let answer = Response::builder().status(status);
+    answer.body(Body::from(body.to_owned())).expect("an answer")
+}
+
+/// So many bytes of it, and then the connection is cut.
+pub(super) fn cut(bytes: &[u8], after: usize) -> Response {
+    let part = Bytes::copy_from_slice(&bytes[..after]);
+    let body = stream::iter([Ok(part), Err(std::io::Error::other("cut"))]);
+    let answer = Response::builder().header(header::CONTENT_LENGTH, bytes.len());
+    answer.body(Body::from_stream(body)).expect("an answer")
+}
+
+/// So many bytes of it, and then nothing more for ever.
+pub(super) fn stall(bytes: &[u8], after: usize) -> Response {
+    use futures_util::StreamExt as _;
+    let part = Bytes::copy_from_slice(&bytes[..after]);
+    let body = stream::iter([Ok::<_, std::io::Error>(part)]).chain(stream::pending());
+    let answer = Response::builder().header(header::CONTENT_LENGTH, bytes.len());
+    answer.body(Body::from_stream(body)).expect("an answer")
+}
+
+/// Zeros without end.
+pub(super) fn endless() -> Response {
+    let zeros = stream::repeat_with(|| Ok::<_, std::io::Error>(Bytes::from_static(&[0; 4096])));
+    Response::new(Body::from_stream(zeros))
+}
