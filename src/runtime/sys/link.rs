@@ -69,7 +69,10 @@ pub fn loopback_up() -> io::Result<()> {
     match acknowledged(&answer[..length]) {
         Some(0) => Ok(()),
         Some(errno) => Err(io::Error::from_raw_os_error(-errno)),
-        None => Err(io::Error::new(io::ErrorKind::InvalidData, "not an rtnetlink acknowledgement")),
+        None => Err(io::Error::new(
+            io::ErrorKind::InvalidData,
+            "not an rtnetlink acknowledgement",
+        )),
     }
 }
 
@@ -86,7 +89,8 @@ fn acknowledged(message: &[u8]) -> Option<i32> {
 /// When the file cannot be read or is not as proc(5) says.
 pub fn counters() -> io::Result<Vec<Counters>> {
     let text = fs::read_to_string("/proc/thread-self/net/dev")?;
-    parse(&text).ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "net/dev is not as expected"))
+    parse(&text)
+        .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "net/dev is not as expected"))
 }
 
 /// proc_pid_net(5): two lines of head, then a name, a colon, eight numbers received and eight sent.
@@ -100,8 +104,21 @@ fn line(line: &str) -> Option<Counters> {
         .split_ascii_whitespace()
         .map(|number| number.parse().ok())
         .collect::<Option<Vec<u64>>>()?;
-    let &[rx_bytes, rx_packets, rx_errors, rx_dropped, _, _, _, _, tx_bytes, tx_packets, tx_errors, tx_dropped, ..] =
-        numbers.as_slice()
+    let &[
+        rx_bytes,
+        rx_packets,
+        rx_errors,
+        rx_dropped,
+        _,
+        _,
+        _,
+        _,
+        tx_bytes,
+        tx_packets,
+        tx_errors,
+        tx_dropped,
+        ..,
+    ] = numbers.as_slice()
     else {
         return None;
     };
@@ -130,7 +147,10 @@ mod tests {
             eth0:18446744073709551615 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16\n";
         let all = parse(text).expect("parses");
         assert_eq!(all.len(), 2);
-        assert_eq!((all[0].name.as_str(), all[0].rx_bytes, all[0].tx_bytes), ("lo", 1, 9));
+        assert_eq!(
+            (all[0].name.as_str(), all[0].rx_bytes, all[0].tx_bytes),
+            ("lo", 1, 9)
+        );
         assert_eq!((all[0].rx_dropped, all[0].tx_dropped), (4, 12));
         assert_eq!((all[1].name.as_str(), all[1].rx_bytes), ("eth0", u64::MAX));
     }
@@ -138,6 +158,9 @@ mod tests {
     #[test]
     fn a_line_cut_short_is_no_zero() {
         assert_eq!(parse("a\nb\nlo: 1 2 3\n"), None);
-        assert_eq!(parse("a\nb\nlo: 1 2 3 4 5 6 7 8 x 10 11 12 13 14 15 16\n"), None);
+        assert_eq!(
+            parse("a\nb\nlo: 1 2 3 4 5 6 7 8 x 10 11 12 13 14 15 16\n"),
+            None
+        );
     }
 }

@@ -47,7 +47,9 @@ impl Sysctl {
     /// # Errors
     /// [`Error::Name`], or [`Error::NotNamespaced`] for what no namespace of net, ipc or uts holds.
     pub fn new(name: &str, value: &str) -> Result<Self, Error> {
-        let bad = || Error::Name { name: name.to_owned() };
+        let bad = || Error::Name {
+            name: name.to_owned(),
+        };
         let path: String = match name.find(['.', '/']) {
             Some(at) if name.as_bytes()[at] == b'.' => name
                 .chars()
@@ -63,7 +65,9 @@ impl Sysctl {
         if path.contains('\0') || path.split('/').any(|part| matches!(part, "" | "." | "..")) {
             return Err(bad());
         }
-        let kind = home(&path).ok_or_else(|| Error::NotNamespaced { name: name.to_owned() })?;
+        let kind = home(&path).ok_or_else(|| Error::NotNamespaced {
+            name: name.to_owned(),
+        })?;
         Ok(Self {
             name: name.to_owned(),
             file: PathBuf::from("/proc/sys").join(path),
@@ -81,7 +85,9 @@ impl Sysctl {
     /// The error for a pod that shares the parameter's namespace with the node.
     #[must_use]
     pub fn shared(&self) -> Error {
-        Error::NotNamespaced { name: self.name.clone() }
+        Error::NotNamespaced {
+            name: self.name.clone(),
+        }
     }
 
     /// Sets it in the namespaces of the calling thread.
@@ -102,7 +108,10 @@ fn home(path: &str) -> Option<Kind> {
         "kernel/sem" => Some(Kind::Ipc),
         "kernel/hostname" | "kernel/domainname" => Some(Kind::Uts),
         _ if path.starts_with("net/") => Some(Kind::Net),
-        _ if path.starts_with("kernel/shm") || path.starts_with("kernel/msg") || path.starts_with("fs/mqueue/") => {
+        _ if path.starts_with("kernel/shm")
+            || path.starts_with("kernel/msg")
+            || path.starts_with("fs/mqueue/") =>
+        {
             Some(Kind::Ipc)
         }
         _ => None,
@@ -121,16 +130,38 @@ mod tests {
             assert_eq!(sysctl.kind(), Kind::Net);
         }
         let vlan = Sysctl::new("net.ipv4.conf.eth0/1.forwarding", "1").expect("valid");
-        assert_eq!(vlan.file, PathBuf::from("/proc/sys/net/ipv4/conf/eth0.1/forwarding"));
+        assert_eq!(
+            vlan.file,
+            PathBuf::from("/proc/sys/net/ipv4/conf/eth0.1/forwarding")
+        );
     }
 
     #[test]
     fn nothing_leaves_the_pod() {
-        for name in ["kernel.panic", "vm.swappiness", "kernel.core_pattern", "fs.file-max"] {
-            assert!(matches!(Sysctl::new(name, "1"), Err(Error::NotNamespaced { .. })), "{name}");
+        for name in [
+            "kernel.panic",
+            "vm.swappiness",
+            "kernel.core_pattern",
+            "fs.file-max",
+        ] {
+            assert!(
+                matches!(Sysctl::new(name, "1"), Err(Error::NotNamespaced { .. })),
+                "{name}"
+            );
         }
-        for name in ["", "net", "net/../kernel/panic", "net..ipv4", "/net/ipv4", "net.ipv4.", "net////a"] {
-            assert!(matches!(Sysctl::new(name, "1"), Err(Error::Name { .. })), "{name}");
+        for name in [
+            "",
+            "net",
+            "net/../kernel/panic",
+            "net..ipv4",
+            "/net/ipv4",
+            "net.ipv4.",
+            "net////a",
+        ] {
+            assert!(
+                matches!(Sysctl::new(name, "1"), Err(Error::Name { .. })),
+                "{name}"
+            );
         }
     }
 }

@@ -176,7 +176,11 @@ impl Pins {
     /// [`Error::Exists`] also when only a lost one is there.
     pub async fn make(&self, id: &str, request: Request) -> Result<(), Error> {
         let dir = self.pod(id)?;
-        if let Some(stray) = request.sysctls.iter().find(|s| !request.kinds.contains(&s.kind())) {
+        if let Some(stray) = request
+            .sysctls
+            .iter()
+            .find(|s| !request.kinds.contains(&s.kind()))
+        {
             return Err(stray.shared().into());
         }
         if request.kinds.is_empty() {
@@ -262,7 +266,9 @@ impl Pins {
 /// # Errors
 /// [`Error::NotPinned`] if there is no such file or nothing is mounted on it.
 pub fn open(path: &Path) -> Result<File, Error> {
-    let not_pinned = || Error::NotPinned { path: path.to_owned() };
+    let not_pinned = || Error::NotPinned {
+        path: path.to_owned(),
+    };
     let file = match File::open(path) {
         Ok(file) => file,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Err(not_pinned()),
@@ -283,7 +289,9 @@ fn make(dir: &Path, id: String, request: &Request) -> Result<(), Error> {
     }
     match fs::DirBuilder::new().mode(0o711).create(dir) {
         Ok(()) => {}
-        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => return Err(Error::Exists { id }),
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+            return Err(Error::Exists { id });
+        }
         Err(error) => return Err(Error::io("make", dir, error)),
     }
     fill(dir, request).inspect_err(|_| {
@@ -292,7 +300,10 @@ fn make(dir: &Path, id: String, request: &Request) -> Result<(), Error> {
 }
 
 fn fill(dir: &Path, request: &Request) -> Result<(), Error> {
-    let flags = request.kinds.iter().fold(CloneFlags::empty(), |all, kind| all | kind.flag());
+    let flags = request
+        .kinds
+        .iter()
+        .fold(CloneFlags::empty(), |all, kind| all | kind.flag());
     nix::sched::unshare(flags).map_err(|error| Error::io("make namespaces for", dir, error))?;
     if request.kinds.contains(&Kind::Net) {
         link::loopback_up().map_err(|error| Error::io("set lo up for", dir, error))?;
@@ -300,7 +311,8 @@ fn fill(dir: &Path, request: &Request) -> Result<(), Error> {
     if let Some(hostname) = &request.hostname {
         // Without a host name of its own it would rename the node.
         if request.kinds.contains(&Kind::Uts) {
-            nix::unistd::sethostname(hostname).map_err(|error| Error::io("set the host name for", dir, error))?;
+            nix::unistd::sethostname(hostname)
+                .map_err(|error| Error::io("set the host name for", dir, error))?;
         }
     }
     for sysctl in &request.sysctls {
@@ -315,8 +327,14 @@ fn fill(dir: &Path, request: &Request) -> Result<(), Error> {
 fn pin(path: &Path, kind: Kind) -> Result<(), Error> {
     File::create_new(path).map_err(|error| Error::io("make", path, error))?;
     let own = Path::new("/proc/thread-self/ns").join(kind.name());
-    mount(Some(&own), path, None::<&str>, MsFlags::MS_BIND, None::<&str>)
-        .map_err(|error| Error::io("mount a namespace on", path, error))
+    mount(
+        Some(&own),
+        path,
+        None::<&str>,
+        MsFlags::MS_BIND,
+        None::<&str>,
+    )
+    .map_err(|error| Error::io("mount a namespace on", path, error))
 }
 
 fn remove(dir: &Path) -> Result<(), Error> {
@@ -327,7 +345,9 @@ fn remove(dir: &Path) -> Result<(), Error> {
     }
     first?;
     match fs::remove_dir_all(dir) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(Error::io("remove", dir, error)),
+        Err(error) if error.kind() != io::ErrorKind::NotFound => {
+            Err(Error::io("remove", dir, error))
+        }
         _ => Ok(()),
     }
 }
@@ -342,7 +362,9 @@ fn unpin(path: &Path) -> Result<(), Error> {
         }
     }
     match fs::remove_file(path) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(Error::io("remove", path, error)),
+        Err(error) if error.kind() != io::ErrorKind::NotFound => {
+            Err(Error::io("remove", path, error))
+        }
         _ => Ok(()),
     }
 }
