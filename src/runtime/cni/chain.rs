@@ -9,8 +9,9 @@ use super::capabilities::runtime_config;
 use super::conf::{Network, Plugin};
 use super::error::{Error, Verb};
 use super::exec::{PluginRun, Run};
-use super::network::{Attachment, Settings};
+use super::pod::Attachment;
 use super::result::CniResult;
+use super::settings::Settings;
 use super::version::Version;
 
 /// A network, and for which attachment of it.

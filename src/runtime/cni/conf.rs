@@ -93,6 +93,24 @@ impl Network {
         Self::from_list(path, list)
     }
 
+    /// The network of the plugin `loopback`.
+    pub(super) fn loopback() -> Self {
+        let conf = Map::from_iter([("type".to_owned(), Value::from("loopback"))]);
+        let list = json!({"cniVersion": "0.3.1", "name": "cni-loopback", "plugins": [conf]});
+        Self {
+            name: "cni-loopback".to_owned(),
+            version: Version::V0_3_1,
+            disable_check: false,
+            disable_gc: false,
+            plugins: vec![Plugin {
+                kind: "loopback".to_owned(),
+                conf,
+            }],
+            source: PathBuf::from("built in"),
+            list,
+        }
+    }
+
     /// Takes a list, from a file or from the cache.
     pub(super) fn from_list(source: &Path, list: Value) -> Result<Self, String> {
         let name = list.get("name").and_then(Value::as_str).unwrap_or_default();

@@ -1,137 +1,20 @@
 //! The verbs for a pod: all its networks, the cache, and what is undone when something fails.
 
-use std::fmt;
-use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, LazyLock};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value};
 
 use super::cache::{Cache, Entry, KIND};
-use super::capabilities::Capabilities;
 use super::chain::Chain;
-use super::conf::{Network, valid_name};
+use super::conf::Network;
 use super::discover::{ConfDir, Loaded};
 use super::error::Error;
-use super::exec::PluginRun;
-use super::result::{CniResult, Preference};
-
-/// Who sets `lo` up.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Loopback {
-    /// Whoever made the namespace: [`namespace`](crate::runtime::sys::namespace) does. No plugin runs.
-    #[default]
-    Made,
-    /// The plugin `loopback`.
-    Plugin,
-}
-
-/// How networks are attached.
-#[derive(Clone)]
-pub struct Settings {
-    /// Where networks are configured.
-    pub conf_dir: PathBuf,
-    /// How many of them a pod gets; 0: all.
-    pub max_conf_num: usize,
-    /// Where plugins are looked for, in this order.
-    pub bin_dirs: Vec<PathBuf>,
-    /// What is attached is kept in `results` below it.
-    pub cache_dir: PathBuf,
-    /// Who sets `lo` up.
-    pub loopback: Loopback,
-    /// Interfaces are named so, and numbered from 0.
-    pub interface_prefix: String,
-    /// Which address is the pod's first.
-    pub preference: Preference,
-    /// For all plugins of an ADD, its undoing apart.
-    pub add_timeout: Duration,
-    /// For all plugins of a DEL, and of the undoing of an ADD.
-    pub del_timeout: Duration,
-    /// For all plugins of any other verb.
-    pub query_timeout: Duration,
-    /// Told when a plugin has ended: it must not block.
-    pub observe: Option<Arc<dyn Fn(&PluginRun<'_>) + Send + Sync>>,
-    /// Writes the W3C trace context of a span, for `TRACEPARENT`.
-    pub traceparent: Option<fn(&tracing::Span) -> Option<String>>,
-}
-
-impl Default for Settings {
-    fn default() -> Self {
-        Self {
-            conf_dir: "/etc/cni/net.d".into(),
-            max_conf_num: 1,
-            bin_dirs: vec!["/opt/cni/bin".into(), "/usr/lib/cni".into()],
-            cache_dir: "/var/lib/cni".into(),
-            loopback: Loopback::Made,
-            interface_prefix: "eth".to_owned(),
-            preference: Preference::Ipv4,
-            // Less than the four minutes the kubelet gives RunPodSandbox, so that there is time to undo.
-            add_timeout: Duration::from_secs(180),
-            del_timeout: Duration::from_secs(60),
-            query_timeout: Duration::from_secs(10),
-            observe: None,
-            traceparent: None,
-        }
-    }
-}
-
-impl fmt::Debug for Settings {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Settings")
-            .field("conf_dir", &self.conf_dir)
-            .field("bin_dirs", &self.bin_dirs)
-            .finish_non_exhaustive()
-    }
-}
-
-/// A pod, as plugins see it.
-#[derive(Debug, Clone, Default)]
-pub struct Pod {
-    /// Sandbox id: `CNI_CONTAINERID`.
-    pub id: String,
-    /// Namespace.
-    pub namespace: String,
-    /// Name.
-    pub name: String,
-    /// Uid.
-    pub uid: String,
-    /// Its network namespace; `None` when it is gone.
-    pub netns: Option<PathBuf>,
-    /// What it asks of plugins.
-    pub capabilities: Capabilities,
-}
-
-/// An attachment that [`Cni::gc`] keeps.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Attachment {
-    /// Network.
-    pub network: String,
-    /// Sandbox id.
-    pub container: String,
-    /// Interface.
-    pub interface: String,
-}
-
-/// One attached network.
-#[derive(Debug, Clone)]
-pub struct Interface {
-    /// Network, container, interface.
-    pub attachment: Attachment,
-    /// What the last plugin said.
-    pub result: CniResult,
-}
-
-/// A pod's networks.
-#[derive(Debug, Clone)]
-pub struct Attached {
-    /// In the order they were attached.
-    pub interfaces: Vec<Interface>,
-    /// The pod's address: on the first interface.
-    pub ip: Option<IpAddr>,
-    /// The others of that interface.
-    pub additional_ips: Vec<IpAddr>,
-}
+use super::pod::{Attached, Attachment, Interface, Pod, args, netns, valid};
+use super::result::{Address, CniResult};
+use super::settings::{Loopback, Settings};
+use crate::runtime::sys::namespace;
 
 /// The networks of one directory.
 #[derive(Debug, Clone)]
@@ -201,7 +84,7 @@ impl Cni {
         let (args, capabilities) = (args(pod), pod.capabilities.arguments());
         let mut wanted = Vec::new();
         if self.settings.loopback == Loopback::Plugin {
-            wanted.push(("lo".to_owned(), Arc::new(loopback())));
+            wanted.push(("lo".to_owned(), Arc::new(Network::loopback())));
         }
         for (number, network) in networks.into_iter().enumerate() {
             wanted.push((
@@ -403,8 +286,12 @@ impl Cni {
             args,
             capabilities,
         } = known(entry)?;
-        // A path that leads nowhere makes some plugins fail; the empty one means: gone.
-        let netns = if Path::new(netns).exists() { netns } else { "" };
+        // Plugins fail on a file that is gone, or is no namespace since a reboot; the empty path means: gone.
+        let gone = matches!(
+            namespace::open(Path::new(netns)),
+            Err(namespace::Error::NotPinned { .. })
+        );
+        let netns = if gone { "" } else { netns };
         let chain = Chain {
             container: &entry.container_id,
             netns,
@@ -506,7 +393,7 @@ fn attachment(entry: &Entry) -> Attachment {
 }
 
 /// The addresses of the pod's first interface. Plugins that do not say which interface one is on have but one.
-fn own(one: &Interface) -> Vec<super::result::Address> {
+fn own(one: &Interface) -> Vec<Address> {
     let mut addresses = one.result.addresses();
     let ours = |name: &Option<String>| {
         name.as_ref()
@@ -514,62 +401,4 @@ fn own(one: &Interface) -> Vec<super::result::Address> {
     };
     addresses.retain(|address| ours(&address.interface));
     addresses
-}
-
-fn valid(pod: &Pod) -> Result<(), Error> {
-    let check = |what, value: &str, fine: bool| match fine {
-        true => Ok(()),
-        false => Err(Error::Invalid {
-            what,
-            value: value.to_owned(),
-        }),
-    };
-    check("container id", &pod.id, valid_name(&pod.id))?;
-    // They become CNI_ARGS, where `;` and `=` separate.
-    for (what, value) in [
-        ("pod namespace", &pod.namespace),
-        ("pod name", &pod.name),
-        ("pod uid", &pod.uid),
-    ] {
-        check(what, value, !value.contains([';', '=', '\0']))?;
-    }
-    Ok(())
-}
-
-fn netns(pod: &Pod) -> String {
-    pod.netns
-        .as_ref()
-        .map(|path| path.display().to_string())
-        .unwrap_or_default()
-}
-
-fn args(pod: &Pod) -> Vec<(String, String)> {
-    let pairs = [
-        ("IgnoreUnknown", "1"),
-        ("K8S_POD_NAMESPACE", &pod.namespace),
-        ("K8S_POD_NAME", &pod.name),
-        ("K8S_POD_INFRA_CONTAINER_ID", &pod.id),
-        ("K8S_POD_UID", &pod.uid),
-    ];
-    pairs
-        .map(|(key, value)| (key.to_owned(), value.to_owned()))
-        .to_vec()
-}
-
-fn loopback() -> Network {
-    let plugins = vec![json!({"type": "loopback"})];
-    let list = json!({"cniVersion": "0.3.1", "name": "cni-loopback", "plugins": plugins});
-    let plugin = super::conf::Plugin {
-        kind: "loopback".to_owned(),
-        conf: Map::from_iter([("type".to_owned(), "loopback".into())]),
-    };
-    Network {
-        name: "cni-loopback".to_owned(),
-        version: super::version::Version::V0_3_1,
-        disable_check: false,
-        disable_gc: false,
-        plugins: vec![plugin],
-        source: PathBuf::from("built in"),
-        list,
-    }
 }

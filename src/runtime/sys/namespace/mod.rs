@@ -14,15 +14,12 @@ use std::path::{Path, PathBuf};
 use nix::errno::Errno;
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use nix::sched::CloneFlags;
-use nix::sys::statfs::fstatfs;
+use nix::sys::statfs::{NSFS_MAGIC, fstatfs};
 
 use super::link::{self, Counters};
 use super::sysctl::{self, Sysctl};
 
 pub use self::thread::{run, run_in};
-
-/// `NSFS_MAGIC` of linux/magic.h: what a mounted namespace says it is.
-const NSFS_MAGIC: i64 = 0x6e73_6673;
 
 /// A kind of namespace a pod can have of its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -275,7 +272,7 @@ pub fn open(path: &Path) -> Result<File, Error> {
         Err(error) => return Err(Error::io("open", path, error)),
     };
     let kind = fstatfs(&file).map_err(|error| Error::io("ask the kind of", path, error))?;
-    if i64::from(kind.filesystem_type().0) == NSFS_MAGIC {
+    if kind.filesystem_type() == NSFS_MAGIC {
         Ok(file)
     } else {
         Err(not_pinned())

@@ -135,7 +135,7 @@ async fn a_pod_is_attached_with_a_port_and_leaves_nothing() {
     assert!(names.contains(&"eth0".to_owned()), "{names:?}");
     let rules = node.inside(&["iptables-save", "-t", "nat"]);
     assert!(rules.contains("10.99.0.2:80"), "{rules}");
-    node.cni.check(&pod).await.expect("check");
+    // No CHECK here: Debian's portmap 1.1.1 asks for an IPv6 chain also where there is no IPv6 address.
     node.cni.del(&pod).await.expect("del");
     node.cni.del(&pod).await.expect("again");
     let rules = node.inside(&["iptables-save", "-t", "nat"]);
@@ -146,6 +146,15 @@ async fn a_pod_is_attached_with_a_port_and_leaves_nothing() {
     assert!(attached.ip.is_some());
     node.pins.remove("c1").await.expect("remove");
     node.cni.del(&pod).await.expect("del without a namespace");
+    assert_eq!(node.leases(), 0);
+    // It is a mere file, as after a reboot.
+    let pod = node.pod("c2").await;
+    node.cni.add(&pod).await.expect("add");
+    node.pins.remove("c2").await.expect("remove");
+    let file = node.pins.path("c2", Kind::Net);
+    fs::create_dir_all(file.parent().expect("parent")).expect("dir");
+    fs::write(&file, "").expect("write");
+    node.cni.del(&pod).await.expect("del after a reboot");
     assert_eq!(node.leases(), 0);
     node.end().await;
 }
@@ -197,6 +206,9 @@ async fn fifty_pods_at_once() {
     }
     assert_eq!(ips.len(), 50);
     assert_eq!(node.leases(), 50);
+    for pod in pods.iter().take(3) {
+        node.cni.check(pod).await.expect("check");
+    }
     let dels: Vec<_> = pods
         .into_iter()
         .map(|pod| {
@@ -233,21 +245,22 @@ async fn what_add_and_del_cost_above_the_bare_plugins() {
     let conf = conf.to_string();
     let bridge = node.dir.path().join("bin/bridge");
     let mut times: [Vec<Duration>; 4] = Default::default();
-    for round in 0..40 {
+    // They take turns, also in who is first: the kernel clears away the last pod's interfaces while the next one comes.
+    for round in 0..80 {
         let pod = node.pod(&format!("c{round}")).await;
+        let is_bare = matches!(round % 4, 0 | 3);
         let started = Instant::now();
-        cni.add(&pod).await.expect("add");
-        times[0].push(started.elapsed());
-        let started = Instant::now();
-        cni.del(&pod).await.expect("del");
-        times[1].push(started.elapsed());
-        node.pins.remove(&pod.id).await.expect("remove");
-        let pod = node.pod(&format!("b{round}")).await;
-        for (verb, slot) in [("ADD", 2), ("DEL", 3)] {
-            let started = Instant::now();
-            bare(&bridge, verb, &pod, &conf);
-            times[slot].push(started.elapsed());
+        match is_bare {
+            true => bare(&bridge, "ADD", &pod, &conf),
+            false => drop(cni.add(&pod).await.expect("add")),
         }
+        times[usize::from(is_bare) * 2].push(started.elapsed());
+        let started = Instant::now();
+        match is_bare {
+            true => bare(&bridge, "DEL", &pod, &conf),
+            false => cni.del(&pod).await.expect("del"),
+        }
+        times[usize::from(is_bare) * 2 + 1].push(started.elapsed());
         node.pins.remove(&pod.id).await.expect("remove");
     }
     let [add, del, bare_add, bare_del] = times.map(|mut all| {
