@@ -4,16 +4,16 @@ use std::fs;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use super::Scratch;
 use criscope::runtime::sys::namespace::{Error, Kind, Pins, Request, State, run_in};
 use criscope::runtime::sys::sysctl::Sysctl;
-use tempfile::TempDir;
 
-fn pins() -> (TempDir, Pins) {
+fn pins() -> (Scratch, Pins) {
     assert!(
         nix::unistd::geteuid().is_root(),
         "this test makes namespaces: it needs root"
     );
-    let dir = tempfile::tempdir().expect("dir");
+    let dir = Scratch::new();
     let pins = Pins::new(dir.path().join("pins"));
     (dir, pins)
 }

@@ -8,17 +8,16 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
+use super::super::Scratch;
+use super::fake::pod;
 use criscope::runtime::cni::{Bandwidth, Cni, Loopback, Pod, PortMapping, Protocol, Settings};
 use criscope::runtime::sys::namespace::{Kind, Pins, Request};
-use tempfile::TempDir;
-
-use super::fake::pod;
 
 const PLUGINS: &str = "/usr/lib/cni";
 
 /// A node: plugins are run inside its namespace, so bridges and packet filter rules are there, and go with it.
 struct Node {
-    dir: TempDir,
+    dir: Scratch,
     pins: Pins,
     cni: Cni,
 }
@@ -29,7 +28,7 @@ impl Node {
             Path::new(PLUGINS).join("bridge").exists(),
             "install containernetworking-plugins"
         );
-        let dir = tempfile::tempdir().expect("dir");
+        let dir = Scratch::new();
         let at = |name: &str| dir.path().join(name);
         let pins = Pins::new(at("pins"));
         let net = || Request {
