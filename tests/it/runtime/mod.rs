@@ -1,3 +1,34 @@
-//! The parts of the built-in runtime, each on its own.
+//! The parts of the built-in runtime, with the real tools they drive.
 
+mod cni;
 mod image;
+mod namespaces;
+
+use std::fs;
+use std::path::Path;
+
+use nix::mount::{MntFlags, umount2};
+use tempfile::TempDir;
+
+/// A directory for mounts: they go with it, also when the test fails.
+struct Scratch(TempDir);
+
+impl Scratch {
+    fn new() -> Self {
+        Self(tempfile::tempdir().expect("dir"))
+    }
+
+    fn path(&self) -> &Path {
+        self.0.path()
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+        let points = mounts.lines().filter_map(|line| line.split(' ').nth(4));
+        for point in points.filter(|point| Path::new(point).starts_with(self.path())) {
+            let _ = umount2(point, MntFlags::MNT_DETACH);
+        }
+    }
+}

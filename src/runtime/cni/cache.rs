@@ -1,0 +1,263 @@
+//! What is attached, on disk, in libcni's format (`cniCacheV1`) and by default in its place: other tools find our
+//! attachments, and we find those of a runtime that was here before.
+//!
+//! An entry is written before the first plugin runs, without a result, and again with it. So a DEL after a crash knows
+//! what the ADD was told. A damaged entry is reported and passed over: the DEL then uses the configuration of today.
+
+use std::fs::{self, File};
+use std::io::{self, Write as _};
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+use super::error::Error;
+
+/// One attachment. Its Debug would show annotations: there is none.
+#[derive(Clone, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Entry {
+    pub(super) kind: String,
+    pub(super) container_id: String,
+    /// The list of plugins, as bytes in base64 (how Go writes `[]byte`).
+    #[serde(with = "base64_json")]
+    pub(super) config: Value,
+    pub(super) if_name: String,
+    pub(super) network_name: String,
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub(super) netns: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) cni_args: Option<Vec<(String, String)>>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) capability_args: Option<Map<String, Value>>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) result: Option<Value>,
+}
+
+pub(super) const KIND: &str = "cniCacheV1";
+
+/// Largest entry that is read, in bytes.
+const MAX_ENTRY: u64 = 4 << 20;
+
+/// A directory of entries.
+#[derive(Debug, Clone)]
+pub(super) struct Cache {
+    dir: PathBuf,
+}
+
+impl Cache {
+    pub(super) fn new(cache_dir: &Path) -> Self {
+        Self {
+            dir: cache_dir.join("results"),
+        }
+    }
+
+    fn path(&self, network: &str, container: &str, interface: &str) -> PathBuf {
+        self.dir.join(format!("{network}-{container}-{interface}"))
+    }
+
+    /// Replaces the entry. `durable`: it is on the disk when this returns. Without, a kill loses nothing, a power cut may;
+    /// after one there is no pod, and a DEL that finds no entry uses the configuration of today.
+    pub(super) fn write(&self, entry: &Entry, durable: bool) -> Result<(), Error> {
+        let path = self.path(&entry.network_name, &entry.container_id, &entry.if_name);
+        let text = serde_json::to_vec(entry)
+            .map_err(|error| Error::cache("encode", &path, error.into()))?;
+        let temp = self.dir.join(format!(
+            ".{}-{}-{}.tmp",
+            entry.network_name, entry.container_id, entry.if_name
+        ));
+        let write = || -> io::Result<()> {
+            let open = || {
+                File::options()
+                    .write(true)
+                    .create(true)
+                    .truncate(true)
+                    .mode(0o600)
+                    .open(&temp)
+            };
+            let mut file = match open() {
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                    fs::create_dir_all(&self.dir)?;
+                    open()?
+                }
+                other => other?,
+            };
+            file.write_all(&text)?;
+            if durable {
+                file.sync_data()?;
+            }
+            fs::rename(&temp, &path)?;
+            if durable {
+                File::open(&self.dir)?.sync_all()?;
+            }
+            Ok(())
+        };
+        write().map_err(|error| {
+            let _ = fs::remove_file(&temp);
+            Error::cache("write", &path, error)
+        })
+    }
+
+    pub(super) fn remove(&self, entry: &Entry) -> Result<(), Error> {
+        let path = self.path(&entry.network_name, &entry.container_id, &entry.if_name);
+        match fs::remove_file(&path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                Err(Error::cache("remove", &path, error))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// The entries of one container, or of all, by name.
+    pub(super) fn find(&self, container: Option<&str>) -> Result<Vec<Entry>, Error> {
+        let listing = match fs::read_dir(&self.dir) {
+            Ok(listing) => listing,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+            Err(error) => return Err(Error::cache("read", &self.dir, error)),
+        };
+        let within = container.map(|id| format!("-{id}-"));
+        let mut found = Vec::new();
+        for file in listing {
+            let file = file.map_err(|error| Error::cache("read", &self.dir, error))?;
+            let name = file.file_name();
+            let Some(name) = name.to_str().filter(|name| !name.starts_with('.')) else {
+                continue;
+            };
+            if within.as_ref().is_some_and(|within| !name.contains(within)) {
+                continue;
+            }
+            match read(&file.path()) {
+                Ok(entry) if container.is_none_or(|id| id == entry.container_id) => {
+                    found.push((name.to_owned(), entry))
+                }
+                Ok(_) => {}
+                Err(why) => {
+                    tracing::warn!(path = %file.path().display(), why, "a record of an attachment is passed over")
+                }
+            }
+        }
+        found.sort_by(|(a, _), (b, _)| a.cmp(b));
+        Ok(found.into_iter().map(|(_, entry)| entry).collect())
+    }
+}
+
+fn read(path: &Path) -> Result<Entry, String> {
+    let size = fs::metadata(path).map_err(|error| error.to_string())?.len();
+    if size > MAX_ENTRY {
+        return Err(format!("{size} bytes are too many"));
+    }
+    let text = fs::read(path).map_err(|error| error.to_string())?;
+    let entry: Entry = serde_json::from_slice(&text).map_err(|error| error.to_string())?;
+    if entry.kind == KIND {
+        Ok(entry)
+    } else {
+        Err("not of a kind that is known".to_owned())
+    }
+}
+
+/// JSON inside base64 inside JSON.
+mod base64_json {
+    use serde::de::Error as _;
+    use serde::{Deserialize as _, Deserializer, Serializer};
+    use serde_json::Value;
+
+    const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+
+    pub(super) fn serialize<S: Serializer>(value: &Value, to: S) -> Result<S::Ok, S::Error> {
+        to.serialize_str(&encode(value.to_string().as_bytes()))
+    }
+
+    pub(super) fn deserialize<'a, D: Deserializer<'a>>(from: D) -> Result<Value, D::Error> {
+        let text = String::deserialize(from)?;
+        let bytes = decode(&text).ok_or_else(|| D::Error::custom("config is not base64"))?;
+        serde_json::from_slice(&bytes).map_err(D::Error::custom)
+    }
+
+    fn encode(bytes: &[u8]) -> String {
+        let mut text = String::with_capacity(bytes.len().div_ceil(3) * 4);
+        for three in bytes.chunks(3) {
+            let at = |index: usize| u32::from(three.get(index).copied().unwrap_or(0));
+            let word = at(0) << 16 | at(1) << 8 | at(2);
+            for sextet in 0..4 {
+                if sextet > three.len() {
+                    text.push('=');
+                } else {
+                    text.push(char::from(
+                        ALPHABET[(word >> (18 - 6 * sextet) & 63) as usize],
+                    ));
+                }
+            }
+        }
+        text
+    }
+
+    fn decode(text: &str) -> Option<Vec<u8>> {
+        let mut bytes = Vec::with_capacity(text.len() / 4 * 3);
+        for four in text.trim_end_matches('=').as_bytes().chunks(4) {
+            let mut word = 0_u32;
+            for (place, letter) in four.iter().enumerate() {
+                let sextet = ALPHABET.iter().position(|known| known == letter)?;
+                word |= u32::try_from(sextet).ok()? << (18 - 6 * place);
+            }
+            bytes.extend(&word.to_be_bytes()[1..four.len()]);
+        }
+        Some(bytes)
+    }
+
+    #[cfg(test)]
+    mod tests {
+        use base64::Engine as _;
+        use base64::engine::general_purpose::STANDARD;
+
+        #[test]
+        fn it_is_the_base64_of_everyone_else() {
+            for length in 0..40_u8 {
+                let bytes: Vec<u8> = (0..length)
+                    .map(|byte| byte.wrapping_mul(89) ^ 0xa5)
+                    .collect();
+                assert_eq!(super::encode(&bytes), STANDARD.encode(&bytes));
+                assert_eq!(super::decode(&STANDARD.encode(&bytes)), Some(bytes));
+            }
+            assert_eq!(super::decode("a*=="), None);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    /// As libcni 1.1 writes it (Go: field order of `cachedInfo`, `[]byte` as base64, pairs as lists).
+    const LIBCNI: &str = r#"{"kind":"cniCacheV1","containerId":"c1","config":"eyJuYW1lIjoiYSJ9","ifName":"eth0",
+        "networkName":"a","netns":"/run/netns/x","cniArgs":[["K8S_POD_NAME","p"],["IgnoreUnknown","1"]],
+        "capabilityArgs":{"dns":{}},"result":{"cniVersion":"1.0.0"}}"#;
+
+    #[test]
+    fn entries_of_libcni_are_read_and_written() {
+        let dir = tempfile::tempdir().expect("dir");
+        let cache = Cache::new(dir.path());
+        assert!(
+            cache
+                .find(None)
+                .expect("no directory is no entry")
+                .is_empty()
+        );
+        let entry: Entry = serde_json::from_str(LIBCNI).expect("reads");
+        assert_eq!(entry.config, json!({"name": "a"}));
+        cache.write(&entry, true).expect("write");
+        let text = fs::read(dir.path().join("results/a-c1-eth0")).expect("libcni's name");
+        let (ours, theirs): (Value, Value) = (
+            serde_json::from_slice(&text).expect("json"),
+            serde_json::from_str(LIBCNI).expect("json"),
+        );
+        assert_eq!(ours, theirs);
+        fs::write(dir.path().join("results/b-c1-eth1"), "{").expect("a damaged one");
+        assert_eq!(cache.find(Some("c1")).expect("find").len(), 1);
+        assert!(cache.find(Some("c")).expect("find").is_empty());
+        cache.remove(&entry).expect("remove");
+        cache.remove(&entry).expect("again");
+        assert!(cache.find(Some("c1")).expect("find").is_empty());
+    }
+}

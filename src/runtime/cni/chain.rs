@@ -1,0 +1,200 @@
+//! One verb over the plugins of one network.
+
+use std::time::{Duration, Instant};
+
+use serde_json::{Map, Value};
+use tracing::Instrument as _;
+
+use super::capabilities::runtime_config;
+use super::conf::{Network, Plugin};
+use super::error::{Error, Verb};
+use super::exec::{PluginRun, Run};
+use super::pod::Attachment;
+use super::result::CniResult;
+use super::settings::Settings;
+use super::version::Version;
+
+/// A network, and for which attachment of it.
+pub(super) struct Chain<'a> {
+    pub(super) settings: &'a Settings,
+    pub(super) network: &'a Network,
+    /// Empty for STATUS and GC, which are about no container.
+    pub(super) container: &'a str,
+    /// Empty when the namespace is gone.
+    pub(super) netns: &'a str,
+    pub(super) interface: &'a str,
+    pub(super) args: &'a [(String, String)],
+    pub(super) capabilities: &'a Map<String, Value>,
+    pub(super) deadline: Instant,
+}
+
+impl Chain<'_> {
+    /// Forward; each plugin is told the result of the one before.
+    pub(super) async fn add(&self) -> Result<CniResult, Error> {
+        let mut last = None;
+        for plugin in &self.network.plugins {
+            let output = self.run(Verb::Add, plugin, last.as_ref(), None).await?;
+            let result = CniResult::parse(&output, self.network.version).map_err(|why| {
+                Error::BadResult {
+                    plugin: plugin.kind.clone(),
+                    verb: Verb::Add,
+                    why,
+                }
+            })?;
+            last = Some(result.in_version(self.network.version));
+        }
+        last.ok_or_else(|| Error::NotReady {
+            why: format!("network {} has no plugins", self.network.name),
+        })
+    }
+
+    /// Backward; stops at the first that fails, as the specification asks: what was set up first (an address) must not be
+    /// given to another pod while what was set up on it (a port) still leads there.
+    pub(super) async fn del(&self, result: Option<&CniResult>) -> Result<(), Error> {
+        let result = result.filter(|_| self.network.version >= Version::V0_4_0);
+        for plugin in self.network.plugins.iter().rev() {
+            self.run(Verb::Del, plugin, result, None).await?;
+        }
+        Ok(())
+    }
+
+    /// Forward. `Ok` where the version has no CHECK or the network wants none.
+    pub(super) async fn check(&self, result: &CniResult) -> Result<(), Error> {
+        if self.network.version < Version::V0_4_0 || self.network.disable_check {
+            return Ok(());
+        }
+        for plugin in &self.network.plugins {
+            self.run(Verb::Check, plugin, Some(result), None).await?;
+        }
+        Ok(())
+    }
+
+    /// Forward. `Ok` where the version has no STATUS.
+    pub(super) async fn status(&self) -> Result<(), Error> {
+        if self.network.version < Version::V1_1_0 {
+            return Ok(());
+        }
+        for plugin in &self.network.plugins {
+            self.run(Verb::Status, plugin, None, None).await?;
+        }
+        Ok(())
+    }
+
+    /// Every plugin, also after one has failed.
+    pub(super) async fn gc(&self, keep: &[Attachment]) -> Result<(), Error> {
+        if self.network.version < Version::V1_1_0 || self.network.disable_gc {
+            return Ok(());
+        }
+        let valid = keep
+            .iter()
+            .map(|one| serde_json::json!({"containerID": one.container, "ifname": one.interface}))
+            .collect();
+        let valid = Value::Array(valid);
+        let mut errors = Vec::new();
+        for plugin in &self.network.plugins {
+            errors.extend(self.run(Verb::Gc, plugin, None, Some(&valid)).await.err());
+        }
+        Error::of(errors)
+    }
+
+    async fn run(
+        &self,
+        verb: Verb,
+        plugin: &Plugin,
+        result: Option<&CniResult>,
+        valid: Option<&Value>,
+    ) -> Result<Vec<u8>, Error> {
+        let span = tracing::info_span!(
+            "cni.plugin",
+            plugin = plugin.kind,
+            verb = verb.name(),
+            network = self.network.name,
+            ok = tracing::field::Empty,
+            duration_ms = tracing::field::Empty,
+        );
+        let trace = self
+            .settings
+            .traceparent
+            .and_then(|traceparent| traceparent(&span));
+        let started = Instant::now();
+        let run = Run {
+            plugin: &plugin.kind,
+            verb,
+            bin_dirs: &self.settings.bin_dirs,
+            env: self.env(verb, trace),
+            stdin: self.config(plugin, result, valid),
+            deadline: self.deadline,
+        };
+        let outcome = run.output().instrument(span.clone()).await;
+        let took = started.elapsed();
+        span.record("ok", outcome.is_ok());
+        span.record("duration_ms", millis(took));
+        if let Some(observe) = &self.settings.observe {
+            observe(&PluginRun {
+                network: &self.network.name,
+                plugin: &plugin.kind,
+                verb,
+                took,
+                ok: outcome.is_ok(),
+            });
+        }
+        outcome
+    }
+
+    fn env(&self, verb: Verb, trace: Option<String>) -> Vec<(&'static str, String)> {
+        let args: Vec<_> = self
+            .args
+            .iter()
+            .map(|(key, value)| format!("{key}={value}"))
+            .collect();
+        let path: Vec<_> = self
+            .settings
+            .bin_dirs
+            .iter()
+            .map(|dir| dir.to_string_lossy())
+            .collect();
+        let mut env = vec![
+            ("CNI_COMMAND", verb.name().to_owned()),
+            ("CNI_CONTAINERID", self.container.to_owned()),
+            ("CNI_NETNS", self.netns.to_owned()),
+            ("CNI_IFNAME", self.interface.to_owned()),
+            ("CNI_ARGS", args.join(";")),
+            ("CNI_PATH", path.join(":")),
+        ];
+        env.extend(trace.map(|trace| ("TRACEPARENT", trace)));
+        env
+    }
+
+    /// The plugin's own keys and what the runtime adds (specification, section 4, "Deriving request configuration").
+    fn config(
+        &self,
+        plugin: &Plugin,
+        result: Option<&CniResult>,
+        valid: Option<&Value>,
+    ) -> Vec<u8> {
+        let mut conf = plugin.conf.clone();
+        conf.insert("name".to_owned(), self.network.name.clone().into());
+        conf.insert(
+            "cniVersion".to_owned(),
+            self.network.version.to_string().into(),
+        );
+        conf.extend(
+            runtime_config(plugin, self.capabilities)
+                .map(|told| ("runtimeConfig".to_owned(), told)),
+        );
+        if let Some(result) = result {
+            let result = result.clone().in_version(self.network.version);
+            conf.insert("prevResult".to_owned(), result.to_value());
+        }
+        if let Some(valid) = valid {
+            conf.insert("cni.dev/valid-attachments".to_owned(), valid.clone());
+            // As it was called before; libcni sends both.
+            conf.insert("cni.dev/attachments".to_owned(), valid.clone());
+        }
+        Value::Object(conf).to_string().into_bytes()
+    }
+}
+
+fn millis(took: Duration) -> f64 {
+    took.as_secs_f64() * 1e3
+}

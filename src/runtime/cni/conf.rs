@@ -1,0 +1,314 @@
+//! A network configuration file: one plugin (`.conf`, `.json`) or a list (`.conflist`). Keys that are not ours are kept.
+
+use std::path::{Path, PathBuf};
+
+use serde_json::{Map, Value, json};
+
+use super::version::Version;
+
+/// One network: plugins that are run one after the other.
+#[derive(Clone)]
+pub struct Network {
+    pub(super) name: String,
+    pub(super) version: Version,
+    pub(super) disable_check: bool,
+    pub(super) disable_gc: bool,
+    pub(super) plugins: Vec<Plugin>,
+    pub(super) source: PathBuf,
+    /// The list as read: it goes to the cache, and comes back from it for the DEL.
+    pub(super) list: Value,
+}
+
+/// One plugin of a network, with all its keys.
+#[derive(Clone)]
+pub struct Plugin {
+    pub(super) kind: String,
+    pub(super) conf: Map<String, Value>,
+}
+
+// Configurations can hold keys of other systems: only names are shown.
+impl std::fmt::Debug for Network {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Network")
+            .field("name", &self.name)
+            .field("version", &self.version)
+            .field("plugins", &self.plugins)
+            .field("source", &self.source)
+            .finish_non_exhaustive()
+    }
+}
+
+impl std::fmt::Debug for Plugin {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("Plugin").field(&self.kind).finish()
+    }
+}
+
+impl Network {
+    /// Its name.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The version its plugins are spoken to in.
+    #[must_use]
+    pub fn version(&self) -> Version {
+        self.version
+    }
+
+    /// Its plugins, in the order of an ADD.
+    #[must_use]
+    pub fn plugins(&self) -> &[Plugin] {
+        &self.plugins
+    }
+
+    /// The file it was read from.
+    #[must_use]
+    pub fn source(&self) -> &Path {
+        &self.source
+    }
+
+    /// Reads a file's text; its kind is told by its name, as libcni does.
+    pub(super) fn parse(path: &Path, text: &[u8]) -> Result<Self, String> {
+        let mut value =
+            serde_json::from_slice::<Value>(text).map_err(|error| format!("not JSON: {error}"))?;
+        if path
+            .extension()
+            .is_some_and(|extension| extension == "conflist")
+        {
+            if !inlined_only(&value) {
+                add_subdir(path, &mut value)?;
+            }
+            return Self::from_list(path, value);
+        }
+        if value.get("type").is_none() {
+            return Err("no type: a list of plugins belongs in a .conflist".to_owned());
+        }
+        let list = json!({
+            "name": value.get("name").cloned().unwrap_or_default(),
+            "cniVersion": value.get("cniVersion").cloned().unwrap_or_default(),
+            "plugins": [value],
+        });
+        Self::from_list(path, list)
+    }
+
+    /// The network of the plugin `loopback`.
+    pub(super) fn loopback() -> Self {
+        let conf = Map::from_iter([("type".to_owned(), Value::from("loopback"))]);
+        let list = json!({"cniVersion": "0.3.1", "name": "cni-loopback", "plugins": [conf]});
+        Self {
+            name: "cni-loopback".to_owned(),
+            version: Version::V0_3_1,
+            disable_check: false,
+            disable_gc: false,
+            plugins: vec![Plugin {
+                kind: "loopback".to_owned(),
+                conf,
+            }],
+            source: PathBuf::from("built in"),
+            list,
+        }
+    }
+
+    /// Takes a list, from a file or from the cache.
+    pub(super) fn from_list(source: &Path, list: Value) -> Result<Self, String> {
+        let name = list.get("name").and_then(Value::as_str).unwrap_or_default();
+        if !valid_name(name) {
+            return Err(format!(
+                "name {name:?} is not allowed by the CNI specification"
+            ));
+        }
+        let plugins = list
+            .get("plugins")
+            .and_then(Value::as_array)
+            .filter(|plugins| !plugins.is_empty())
+            .ok_or("no plugins")?
+            .iter()
+            .map(Plugin::parse)
+            .collect::<Result<_, _>>()?;
+        Ok(Self {
+            name: name.to_owned(),
+            version: negotiate(&list)?,
+            disable_check: flag(&list, "disableCheck")?,
+            disable_gc: flag(&list, "disableGC")?,
+            plugins,
+            source: source.to_owned(),
+            list,
+        })
+    }
+}
+
+impl Plugin {
+    /// Its type: the name of its program.
+    #[must_use]
+    pub fn kind(&self) -> &str {
+        &self.kind
+    }
+
+    fn parse(value: &Value) -> Result<Self, String> {
+        let conf = value.as_object().ok_or("a plugin is no object")?;
+        let kind = conf.get("type").and_then(Value::as_str).unwrap_or_default();
+        if matches!(kind, "" | "." | "..") || kind.contains(['/', '\0']) {
+            return Err(format!("type {kind:?} names no plugin"));
+        }
+        Ok(Self {
+            kind: kind.to_owned(),
+            conf: conf.clone(),
+        })
+    }
+
+    /// Whether it declares a capability.
+    #[must_use]
+    pub fn declares(&self, capability: &str) -> bool {
+        let declared = self
+            .conf
+            .get("capabilities")
+            .and_then(|all| all.get(capability));
+        declared.and_then(Value::as_bool).unwrap_or(false)
+    }
+}
+
+fn inlined_only(list: &Value) -> bool {
+    flag(list, "loadOnlyInlinedPlugins").unwrap_or(false)
+}
+
+/// Plugins that were dropped beside a list, in a directory of the network's name (libcni 1.3): they run after the list's own.
+fn add_subdir(path: &Path, list: &mut Value) -> Result<(), String> {
+    let name = list.get("name").and_then(Value::as_str).unwrap_or_default();
+    if !valid_name(name) {
+        return Ok(());
+    }
+    let dir = path.with_file_name(name);
+    let Ok(entries) = std::fs::read_dir(&dir) else {
+        return Ok(());
+    };
+    let mut files: Vec<_> = entries.flatten().map(|entry| entry.path()).collect();
+    files.retain(|file| {
+        file.extension()
+            .is_some_and(|extension| extension == "conf")
+    });
+    files.sort_unstable();
+    for file in files {
+        let text = std::fs::read(&file).map_err(|error| format!("{}: {error}", file.display()))?;
+        let plugin: Value = serde_json::from_slice(&text)
+            .map_err(|error| format!("{}: not JSON: {error}", file.display()))?;
+        let Some(list) = list.as_object_mut() else {
+            return Ok(());
+        };
+        if let Some(plugins) = list
+            .entry("plugins")
+            .or_insert_with(|| json!([]))
+            .as_array_mut()
+        {
+            plugins.push(plugin);
+        }
+    }
+    Ok(())
+}
+
+/// The newest version both name: `cniVersions` (1.1) if it is there, else `cniVersion`.
+fn negotiate(list: &Value) -> Result<Version, String> {
+    let one = list.get("cniVersion").and_then(Value::as_str);
+    let many = list
+        .get("cniVersions")
+        .and_then(Value::as_array)
+        .into_iter()
+        .flatten();
+    let named: Vec<_> = many.filter_map(Value::as_str).chain(one).collect();
+    named
+        .iter()
+        .filter_map(|text| Version::parse(text))
+        .max()
+        .ok_or_else(|| match named.first() {
+            Some(version) => {
+                format!("cniVersion {version:?} is not spoken here (0.3.0 to 1.1.0 are)")
+            }
+            None => "no cniVersion".to_owned(),
+        })
+}
+
+/// libcni also takes the flags as strings.
+fn flag(list: &Value, key: &str) -> Result<bool, String> {
+    match list.get(key) {
+        None | Some(Value::Null) => Ok(false),
+        Some(Value::Bool(flag)) => Ok(*flag),
+        Some(Value::String(text)) if text.eq_ignore_ascii_case("true") => Ok(true),
+        Some(Value::String(text)) if text.eq_ignore_ascii_case("false") => Ok(false),
+        Some(_) => Err(format!("{key} is neither true nor false")),
+    }
+}
+
+/// Names of networks and containers: a letter or digit, then also `_ . -`.
+pub(super) fn valid_name(name: &str) -> bool {
+    let rest = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'.' | b'-');
+    name.as_bytes()
+        .first()
+        .is_some_and(u8::is_ascii_alphanumeric)
+        && name.bytes().all(rest)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn list(text: &str) -> Result<Network, String> {
+        Network::parse(Path::new("/nowhere/1.conflist"), text.as_bytes())
+    }
+
+    #[test]
+    fn a_single_plugin_becomes_a_list_with_all_its_keys() {
+        let text = br#"{"cniVersion":"0.4.0","name":"a","type":"x","odd":{"key":[1]}}"#;
+        let network = Network::parse(Path::new("/n/1.conf"), text).expect("valid");
+        assert_eq!(
+            (network.name(), network.version(), network.plugins().len()),
+            ("a", Version::V0_4_0, 1)
+        );
+        assert_eq!(network.plugins[0].conf["odd"]["key"][0], 1);
+    }
+
+    #[test]
+    fn the_newest_version_of_both_is_spoken() {
+        let network = list(
+            r#"{"cniVersion":"0.4.0","cniVersions":["1.0.0","1.1.0","2.0.0"],"name":"a","plugins":[{"type":"x"}]}"#,
+        );
+        assert_eq!(network.expect("valid").version(), Version::V1_1_0);
+    }
+
+    #[test]
+    fn broken_files_say_what_is_wrong() {
+        for (text, why) in [
+            ("{", "not JSON"),
+            ("[]", "name"),
+            (r#"{"name":"a","cniVersion":"1.0.0"}"#, "no plugins"),
+            (
+                r#"{"name":"a","cniVersion":"1.0.0","plugins":[]}"#,
+                "no plugins",
+            ),
+            (
+                r#"{"name":"a","cniVersion":"9.0.0","plugins":[{"type":"x"}]}"#,
+                "9.0.0",
+            ),
+            (r#"{"name":"a","plugins":[{"type":"x"}]}"#, "no cniVersion"),
+            (
+                r#"{"name":"../a","cniVersion":"1.0.0","plugins":[{"type":"x"}]}"#,
+                "name",
+            ),
+            (
+                r#"{"name":"a","cniVersion":"1.0.0","plugins":[{"type":"../x"}]}"#,
+                "type",
+            ),
+            (
+                r#"{"name":"a","cniVersion":"1.0.0","plugins":[{}]}"#,
+                "type",
+            ),
+            (
+                r#"{"name":"a","cniVersion":"1.0.0","disableCheck":3,"plugins":[{"type":"x"}]}"#,
+                "disableCheck",
+            ),
+        ] {
+            let error = list(text).expect_err(text);
+            assert!(error.contains(why), "{text}: {error}");
+        }
+    }
+}

@@ -1,0 +1,227 @@
+//! Runs one plugin: bounded in time and output, and with it goes all it has started.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::{ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::{Signal, killpg};
+use nix::unistd::Pid;
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::process::{Child, Command};
+use tokio::time::timeout_at;
+
+use super::error::{Error, PluginError, Verb};
+
+/// Most that is taken of an answer, in bytes.
+const MAX_STDOUT: u64 = 1 << 20;
+/// Most that is kept of what a plugin complains, in bytes; the rest is read and dropped.
+const MAX_STDERR: u64 = 16 << 10;
+/// Most of a plugin's words in an error, in characters.
+const MAX_WORDS: usize = 512;
+/// How long its pipes are read on after it has ended: a process it left behind may hold them open.
+const DRAIN: Duration = Duration::from_millis(500);
+
+/// A plugin has ended, one way or another.
+#[derive(Debug)]
+pub struct PluginRun<'a> {
+    /// Network.
+    pub network: &'a str,
+    /// Type of the plugin.
+    pub plugin: &'a str,
+    /// What it was to do.
+    pub verb: Verb,
+    /// How long it took.
+    pub took: Duration,
+    /// Whether it succeeded.
+    pub ok: bool,
+}
+
+/// One run of a plugin.
+pub(super) struct Run<'a> {
+    pub(super) plugin: &'a str,
+    pub(super) verb: Verb,
+    pub(super) bin_dirs: &'a [PathBuf],
+    pub(super) env: Vec<(&'static str, String)>,
+    pub(super) stdin: Vec<u8>,
+    pub(super) deadline: Instant,
+}
+
+/// Kills the process and all in its group when dropped before it has ended.
+struct Group(Child);
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        // The id is there until the process is reaped: it cannot be a stranger's.
+        if let Some(id) = self.0.id().and_then(|id| i32::try_from(id).ok()) {
+            let _ = killpg(Pid::from_raw(id), Signal::SIGKILL);
+        }
+    }
+}
+
+impl Run<'_> {
+    /// Its standard output, if it succeeded.
+    pub(super) async fn output(self) -> Result<Vec<u8>, Error> {
+        let program = self.find().await?;
+        let started = Instant::now();
+        let Self {
+            plugin,
+            verb,
+            deadline,
+            env,
+            stdin,
+            ..
+        } = self;
+        let run = |source| Error::Run {
+            plugin: plugin.to_owned(),
+            source,
+        };
+        let mut group = start(program, env).await.map_err(run)?;
+        match timeout_at(deadline.into(), converse(&mut group.0, &stdin)).await {
+            Ok(Ok(done)) => done.judge(plugin, verb),
+            Ok(Err(source)) => Err(run(source)),
+            Err(_) => {
+                drop(group);
+                Err(Error::TimedOut {
+                    plugin: plugin.to_owned(),
+                    verb,
+                    after: started.elapsed(),
+                })
+            }
+        }
+    }
+
+    async fn find(&self) -> Result<PathBuf, Error> {
+        let candidates: Vec<_> = self
+            .bin_dirs
+            .iter()
+            .map(|dir| dir.join(self.plugin))
+            .collect();
+        // A few stat calls; the disk can make them slow, and a thread waits for nothing else.
+        let found =
+            tokio::task::spawn_blocking(move || candidates.into_iter().find(|path| path.is_file()))
+                .await;
+        found.ok().flatten().ok_or_else(|| Error::PluginMissing {
+            plugin: self.plugin.to_owned(),
+            dirs: self.bin_dirs.to_vec(),
+        })
+    }
+}
+
+/// Starting a process holds up the thread that does it until the program is loaded: it is not the one of the calls.
+async fn start(program: PathBuf, env: Vec<(&'static str, String)>) -> io::Result<Group> {
+    tokio::task::spawn_blocking(move || spawn(&program, env))
+        .await
+        .map_err(io::Error::other)?
+}
+
+fn spawn(program: &Path, env: Vec<(&'static str, String)>) -> io::Result<Group> {
+    let mut command = Command::new(program);
+    // libcni passes on its environment, and plugins count on it (PATH, KUBECONFIG, proxies). What is CNI's is ours alone.
+    for (key, _) in std::env::vars_os() {
+        if key.to_string_lossy().starts_with("CNI_") {
+            command.env_remove(key);
+        }
+    }
+    command
+        .envs(env)
+        .current_dir("/")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .process_group(0);
+    // A plugin that is just being installed is open for writing (ETXTBSY); libcni tries again as well.
+    for _ in 0..10 {
+        match command.spawn() {
+            Err(error) if error.kind() == io::ErrorKind::ExecutableFileBusy => {
+                std::thread::sleep(Duration::from_millis(50));
+            }
+            other => return other.map(Group),
+        }
+    }
+    command.spawn().map(Group)
+}
+
+struct Done {
+    status: ExitStatus,
+    stdout: Vec<u8>,
+    stderr: Vec<u8>,
+    too_much: bool,
+}
+
+async fn converse(child: &mut Child, stdin: &[u8]) -> io::Result<Done> {
+    let (input, output, complaints) =
+        (child.stdin.take(), child.stdout.take(), child.stderr.take());
+    let (mut stdout, mut stderr) = (Vec::new(), Vec::new());
+    let status = {
+        let tell = async {
+            if let Some(mut input) = input {
+                // One that does not listen has its reasons: its exit code tells.
+                let _ = input.write_all(stdin).await;
+            }
+        };
+        let read_out = take(output, MAX_STDOUT + 1, &mut stdout);
+        let read_err = take(complaints, MAX_STDERR, &mut stderr);
+        let mut pipes = std::pin::pin!(async { tokio::join!(tell, read_out, read_err) });
+        tokio::select! {
+            _ = &mut pipes => child.wait().await?,
+            status = child.wait() => {
+                let _ = tokio::time::timeout(DRAIN, &mut pipes).await;
+                status?
+            }
+        }
+    };
+    let too_much = stdout.len() as u64 > MAX_STDOUT;
+    Ok(Done {
+        status,
+        stdout,
+        stderr,
+        too_much,
+    })
+}
+
+/// Keeps the first `most` bytes and reads on, so that the writer does not stand still.
+async fn take(pipe: Option<impl AsyncRead + Unpin>, most: u64, into: &mut Vec<u8>) {
+    let Some(mut pipe) = pipe else { return };
+    let kept = (&mut pipe).take(most).read_to_end(into).await;
+    if kept.is_ok() {
+        let _ = tokio::io::copy(&mut pipe, &mut tokio::io::sink()).await;
+    }
+}
+
+impl Done {
+    fn judge(self, plugin: &str, verb: Verb) -> Result<Vec<u8>, Error> {
+        let plugin = plugin.to_owned();
+        if self.too_much {
+            let why = format!("more than {MAX_STDOUT} bytes");
+            return Err(Error::BadResult { plugin, verb, why });
+        }
+        if self.status.success() {
+            return Ok(self.stdout);
+        }
+        // An object with neither code nor message says nothing.
+        match serde_json::from_slice::<PluginError>(&self.stdout) {
+            Ok(error) if error.code != 0 || !error.msg.is_empty() => Err(Error::Plugin {
+                plugin,
+                verb,
+                error,
+            }),
+            _ => Err(Error::PluginFailed {
+                plugin,
+                verb,
+                status: self.status.to_string(),
+                output: words(&[self.stderr, self.stdout].concat()),
+            }),
+        }
+    }
+}
+
+/// One line, cut short, nothing a terminal would obey.
+fn words(bytes: &[u8]) -> String {
+    let text = String::from_utf8_lossy(bytes);
+    let plain = text
+        .trim()
+        .chars()
+        .map(|c| if c.is_control() { ' ' } else { c });
+    plain.take(MAX_WORDS).collect()
+}

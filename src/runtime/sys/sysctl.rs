@@ -1,0 +1,167 @@
+//! Kernel parameters of a pod: which file, and in which of its namespaces it lives.
+
+use std::fs;
+use std::io;
+use std::path::PathBuf;
+
+use super::namespace::Kind;
+
+/// Why a parameter is not set.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// It would leave `/proc/sys`, or is empty.
+    #[error("sysctl {name:?} is not a name of a kernel parameter")]
+    Name {
+        /// As it was given.
+        name: String,
+    },
+    /// It belongs to the node, or to a namespace this pod shares with the node.
+    #[error("sysctl {name} would change the node: it belongs to no namespace of this pod's own")]
+    NotNamespaced {
+        /// As it was given.
+        name: String,
+    },
+    /// The kernel refused.
+    #[error("cannot set sysctl {name}: {source}")]
+    Write {
+        /// As it was given.
+        name: String,
+        /// What the kernel said.
+        source: io::Error,
+    },
+}
+
+/// A parameter with its value, checked.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Sysctl {
+    name: String,
+    file: PathBuf,
+    value: String,
+    kind: Kind,
+}
+
+impl Sysctl {
+    /// Both spellings of sysctl(8) are taken: `net.ipv4.ip_forward` and `net/ipv4/ip_forward`. The separator that comes
+    /// first decides, the other one stands for itself swapped (`net.ipv4.conf.eth0/1.forwarding` is interface `eth0.1`).
+    ///
+    /// # Errors
+    /// [`Error::Name`], or [`Error::NotNamespaced`] for what no namespace of net, ipc or uts holds.
+    pub fn new(name: &str, value: &str) -> Result<Self, Error> {
+        let bad = || Error::Name {
+            name: name.to_owned(),
+        };
+        let path: String = match name.find(['.', '/']) {
+            Some(at) if name.as_bytes()[at] == b'.' => name
+                .chars()
+                .map(|c| match c {
+                    '.' => '/',
+                    '/' => '.',
+                    other => other,
+                })
+                .collect(),
+            Some(_) => name.to_owned(),
+            None => return Err(bad()),
+        };
+        if path.contains('\0') || path.split('/').any(|part| matches!(part, "" | "." | "..")) {
+            return Err(bad());
+        }
+        let kind = home(&path).ok_or_else(|| Error::NotNamespaced {
+            name: name.to_owned(),
+        })?;
+        Ok(Self {
+            name: name.to_owned(),
+            file: PathBuf::from("/proc/sys").join(path),
+            value: value.to_owned(),
+            kind,
+        })
+    }
+
+    /// The namespace it lives in.
+    #[must_use]
+    pub fn kind(&self) -> Kind {
+        self.kind
+    }
+
+    /// The error for a pod that shares the parameter's namespace with the node.
+    #[must_use]
+    pub fn shared(&self) -> Error {
+        Error::NotNamespaced {
+            name: self.name.clone(),
+        }
+    }
+
+    /// Sets it in the namespaces of the calling thread.
+    ///
+    /// # Errors
+    /// [`Error::Write`].
+    pub fn write(&self) -> Result<(), Error> {
+        fs::write(&self.file, &self.value).map_err(|source| Error::Write {
+            name: self.name.clone(),
+            source,
+        })
+    }
+}
+
+/// The namespaced parameters, as the kubelet knows them (`pkg/kubelet/sysctl`), by path below `/proc/sys`.
+fn home(path: &str) -> Option<Kind> {
+    match path {
+        "kernel/sem" => Some(Kind::Ipc),
+        "kernel/hostname" | "kernel/domainname" => Some(Kind::Uts),
+        _ if path.starts_with("net/") => Some(Kind::Net),
+        _ if path.starts_with("kernel/shm")
+            || path.starts_with("kernel/msg")
+            || path.starts_with("fs/mqueue/") =>
+        {
+            Some(Kind::Ipc)
+        }
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn both_spellings_name_the_same_file() {
+        for name in ["net.ipv4.ip_forward", "net/ipv4/ip_forward"] {
+            let sysctl = Sysctl::new(name, "1").expect("valid");
+            assert_eq!(sysctl.file, PathBuf::from("/proc/sys/net/ipv4/ip_forward"));
+            assert_eq!(sysctl.kind(), Kind::Net);
+        }
+        let vlan = Sysctl::new("net.ipv4.conf.eth0/1.forwarding", "1").expect("valid");
+        assert_eq!(
+            vlan.file,
+            PathBuf::from("/proc/sys/net/ipv4/conf/eth0.1/forwarding")
+        );
+    }
+
+    #[test]
+    fn nothing_leaves_the_pod() {
+        for name in [
+            "kernel.panic",
+            "vm.swappiness",
+            "kernel.core_pattern",
+            "fs.file-max",
+        ] {
+            assert!(
+                matches!(Sysctl::new(name, "1"), Err(Error::NotNamespaced { .. })),
+                "{name}"
+            );
+        }
+        for name in [
+            "",
+            "net",
+            "net/../kernel/panic",
+            "net..ipv4",
+            "/net/ipv4",
+            "net.ipv4.",
+            "net////a",
+        ] {
+            assert!(
+                matches!(Sysctl::new(name, "1"), Err(Error::Name { .. })),
+                "{name}"
+            );
+        }
+    }
+}

@@ -1,0 +1,229 @@
+//! Plugins that do everything wrong.
+
+use std::fs;
+use std::time::{Duration, Instant};
+
+use criscope::runtime::cni::{Error, Verb};
+use tonic::Code;
+
+use super::fake::{Fake, pod, runs};
+
+/// What an ADD says when its only plugin does this, after which nothing may be left.
+async fn add(arms: &str) -> Error {
+    let fake = Fake::new();
+    fake.plugin("x", arms)
+        .list("a.conflist", "1.0.0", r#"{"type":"x"}"#);
+    let error = fake.cni().add(&pod("c1")).await.expect_err(arms);
+    assert_eq!(fake.log(), ["x ADD", "x DEL"], "undone");
+    assert!(fake.cached().is_empty(), "{:?}", fake.cached());
+    error
+}
+
+#[tokio::test]
+async fn an_error_is_told_with_code_and_words() {
+    let error = add(
+        r#"ADD) echo '{"cniVersion":"1.0.0","code":11,"msg":"busy","details":"later"}'; exit 1;;"#,
+    )
+    .await;
+    assert_eq!(error.code(), Code::Unavailable);
+    assert_eq!(error.to_string(), "CNI plugin x ADD: busy (code 11): later");
+    let error = add(r#"ADD) echo '{"code":7,"msg":"bad"}'; exit 1;;"#).await;
+    assert!(
+        matches!(&error, Error::Plugin { verb: Verb::Add, error, .. } if error.code == 7),
+        "{error}"
+    );
+}
+
+#[tokio::test]
+async fn failures_without_a_proper_error_still_say_something() {
+    for arms in [
+        "ADD) echo oops >&2; exit 3;;",
+        "ADD) echo oops; exit 3;;",
+        "ADD) echo '{}'; echo oops >&2; exit 3;;",
+    ] {
+        let error = add(arms).await;
+        assert!(matches!(error, Error::PluginFailed { .. }), "{error}");
+        assert!(
+            error.to_string().contains("oops") && error.to_string().contains('3'),
+            "{error}"
+        );
+    }
+    let error = add("ADD) kill -9 $$;;").await;
+    assert!(error.to_string().contains("signal: 9"), "{error}");
+}
+
+#[tokio::test]
+async fn garbage_is_no_result() {
+    for arms in [
+        "ADD) ;;",
+        "ADD) echo garbage;;",
+        "ADD) echo '[]';;",
+        r#"ADD) echo '{"cniVersion":"0.1.0"}';;"#,
+    ] {
+        let error = add(arms).await;
+        assert!(matches!(error, Error::BadResult { .. }), "{error}");
+        assert_eq!(error.code(), Code::Internal);
+    }
+}
+
+#[tokio::test]
+async fn huge_outputs_are_bounded() {
+    let error = add("ADD) head -c 30000000 /dev/zero;;").await;
+    assert!(matches!(error, Error::BadResult { .. }), "{error}");
+    let error = add("ADD) head -c 30000000 /dev/zero | tr '\\0' x >&2; exit 1;;").await;
+    assert!(
+        error.to_string().len() < 1000,
+        "{} bytes",
+        error.to_string().len()
+    );
+}
+
+#[tokio::test]
+async fn one_that_does_not_read_or_leaves_a_child_behind_is_fine() {
+    let fake = Fake::new();
+    let bin = fake.bin();
+    // The child holds the pipes open.
+    fake.plugin(
+        "x",
+        &format!(
+            "ADD) sleep 300 & echo $! > {}/child; echo '{}'; exit 0;;",
+            bin.display(),
+            super::fake::RESULT
+        ),
+    );
+    fake.list("a.conflist", "1.0.0", r#"{"type":"x"}"#);
+    let started = Instant::now();
+    fake.cni().add(&pod("c1")).await.expect("add");
+    assert!(started.elapsed() < Duration::from_secs(10));
+    let child = fs::read_to_string(bin.join("child")).expect("pid");
+    assert!(runs(&child), "a daemon of the plugin's is its own business");
+    let pid = nix::unistd::Pid::from_raw(child.trim().parse().expect("pid"));
+    nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGKILL).expect("kill");
+}
+
+#[tokio::test]
+async fn one_that_hangs_is_killed_with_its_children() {
+    let mut fake = Fake::new();
+    fake.settings.add_timeout = Duration::from_millis(700);
+    let bin = fake.bin();
+    let arms = format!(
+        "ADD) sleep 300 & echo $! > {0}/child; echo $$ > {0}/self; wait;;",
+        bin.display()
+    );
+    fake.plugin("x", &arms)
+        .list("a.conflist", "1.0.0", r#"{"type":"x"}"#);
+    let error = fake.cni().add(&pod("c1")).await.expect_err("hangs");
+    assert!(matches!(error, Error::TimedOut { .. }), "{error}");
+    assert_eq!(error.code(), Code::DeadlineExceeded);
+    gone(&fake).await;
+    assert_eq!(
+        fake.log(),
+        ["x ADD", "x DEL"],
+        "the undoing has a deadline of its own"
+    );
+}
+
+#[tokio::test]
+async fn a_caller_that_goes_away_leaves_what_a_del_takes() {
+    let fake = Fake::new();
+    let bin = fake.bin();
+    let arms = format!(
+        "ADD) sleep 300 & echo $! > {0}/child; echo $$ > {0}/self; wait;;",
+        bin.display()
+    );
+    fake.plugin("x", &arms)
+        .list("a.conflist", "1.0.0", r#"{"type":"x"}"#);
+    let _ = tokio::time::timeout(Duration::from_millis(700), fake.cni().add(&pod("c1")))
+        .await
+        .expect_err("hangs");
+    gone(&fake).await;
+    assert_eq!(
+        fake.cached(),
+        ["a-c1-eth0"],
+        "it is known that something was begun"
+    );
+    fake.cni().del(&pod("c1")).await.expect("del");
+    assert!(fake.cached().is_empty());
+    assert_eq!(fake.log(), ["x ADD", "x DEL"]);
+}
+
+async fn gone(fake: &Fake) {
+    for name in ["self", "child"] {
+        let pid = fs::read_to_string(fake.bin().join(name)).expect("it started");
+        let until = Instant::now() + Duration::from_secs(5);
+        while runs(&pid) && Instant::now() < until {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        assert!(!runs(&pid), "{name} still runs");
+    }
+}
+
+#[tokio::test]
+async fn a_missing_plugin_is_named_with_the_places() {
+    let fake = Fake::new();
+    fake.list("a.conflist", "1.0.0", r#"{"type":"nowhere"}"#);
+    let error = fake.cni().add(&pod("c1")).await.expect_err("missing");
+    assert!(
+        error
+            .to_string()
+            .contains("nowhere is in none of /no/such/dir:"),
+        "{error}"
+    );
+}
+
+#[tokio::test]
+async fn a_del_that_fails_is_tried_again_by_the_next() {
+    let fake = Fake::new();
+    fake.plugin("x", "").plugin("y", "DEL) exit 1;;").list(
+        "a.conflist",
+        "1.0.0",
+        r#"{"type":"x"},{"type":"y"}"#,
+    );
+    let cni = fake.cni();
+    cni.add(&pod("c1")).await.expect("add");
+    cni.del(&pod("c1")).await.expect_err("y fails");
+    // The address is not freed while y may still lead to it.
+    assert_eq!(fake.log(), ["x ADD", "y ADD", "y DEL"]);
+    assert_eq!(fake.cached(), ["a-c1-eth0"]);
+    fake.plugin("y", "");
+    cni.del(&pod("c1")).await.expect("del");
+    assert_eq!(fake.log()[3..], ["y DEL", "x DEL"]);
+    assert!(fake.cached().is_empty());
+}
+
+#[tokio::test]
+async fn an_add_that_cannot_be_undone_says_both() {
+    let fake = Fake::new();
+    fake.plugin(
+        "x",
+        "ADD) echo first >&2; exit 1;; DEL) echo second >&2; exit 1;;",
+    );
+    fake.list("a.conflist", "1.0.0", r#"{"type":"x"}"#);
+    let error = fake.cni().add(&pod("c1")).await.expect_err("fails");
+    assert!(matches!(error, Error::NotUndone { .. }));
+    assert!(
+        error.to_string().contains("first") && error.to_string().contains("second"),
+        "{error}"
+    );
+    assert_eq!(fake.cached(), ["a-c1-eth0"], "a later DEL finds it");
+}
+
+#[tokio::test]
+async fn names_the_specification_forbids_reach_no_plugin() {
+    let fake = Fake::new();
+    fake.plugin("x", "")
+        .list("a.conflist", "1.0.0", r#"{"type":"x"}"#);
+    for id in ["", "../c", "a/b", "-a", "a b"] {
+        assert!(
+            matches!(fake.cni().add(&pod(id)).await, Err(Error::Invalid { .. })),
+            "{id}"
+        );
+    }
+    let mut odd = pod("c1");
+    odd.name = "a;CNI_ARGS=x".to_owned();
+    assert_eq!(
+        fake.cni().add(&odd).await.expect_err("separators").code(),
+        Code::InvalidArgument
+    );
+    assert!(fake.log().is_empty());
+}
