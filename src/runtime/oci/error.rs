@@ -118,7 +118,6 @@ impl OciError {
             "container doesn't exist",
             "/status`: No such file",
             "/status: No such file",
-            "error opening file `",
         ]) {
             return Self::NotFound { id };
         }
@@ -158,6 +157,61 @@ impl OciError {
             verb,
             status,
             message,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::OciError;
+
+    #[test]
+    fn the_words_of_both_runtimes_mean_the_same() {
+        for (verb, said, expected) in [
+            ("state", "container does not exist", "NotFound"),
+            (
+                "state",
+                "error opening file `/run/crun/x/status`: No such file or directory",
+                "NotFound",
+            ),
+            (
+                "create",
+                "container with given ID already exists",
+                "AlreadyExists",
+            ),
+            ("create", "container `x` already exists", "AlreadyExists"),
+            ("kill", "container not running", "NotRunning"),
+            ("kill", "kill container: No such process", "NotRunning"),
+            ("exec", "cannot exec in a stopped container", "WrongState"),
+            (
+                "start",
+                "cannot start a container that has stopped",
+                "WrongState",
+            ),
+            (
+                "start",
+                "container `x` is not in created state",
+                "WrongState",
+            ),
+            (
+                "create",
+                "unable to start container process: exec: \"x\": executable file not found in $PATH",
+                "Command",
+            ),
+            (
+                "create",
+                "executable file `x` not found: No such file or directory",
+                "Command",
+            ),
+            (
+                "create",
+                "error opening file `config.json`: No such file or directory",
+                "Failed",
+            ),
+        ] {
+            let error = OciError::classify(verb, "x", "exit status: 1".to_owned(), said.to_owned());
+            let name = format!("{error:?}");
+            assert!(name.starts_with(expected), "{said}: {name}");
         }
     }
 }

@@ -68,7 +68,7 @@ pub(super) async fn run(
     let mut child = command.spawn().map_err(Fault::Start)?;
     let mut group = Group(child.id().map(|id| Pid::from_raw(id.cast_signed())));
     let (pipe, mut out, mut err) = (child.stdin.take(), child.stdout.take(), child.stderr.take());
-    let work = async {
+    let work = async move {
         let (mut stdout, mut stderr) = (Vec::new(), Vec::new());
         let feed = async {
             if let (Some(mut pipe), Some(bytes)) = (pipe, stdin) {
@@ -89,7 +89,11 @@ pub(super) async fn run(
             let mut read = false;
             let status = loop {
                 tokio::select! {
-                    status = child.wait() => break status,
+                    status = child.wait() => {
+                        // Its number may be another's from now on.
+                        group.0 = None;
+                        break status;
+                    }
                     () = &mut reads, if !read => read = true,
                     () = &mut feed => {}
                 }
@@ -104,7 +108,6 @@ pub(super) async fn run(
     let (status, stdout, stderr) = tokio::time::timeout(limit, work)
         .await
         .map_err(|_| Fault::Timeout)??;
-    group.0 = None;
     Ok(Finished {
         status,
         stdout,

@@ -2,6 +2,7 @@
 
 mod process;
 mod rules;
+mod storage;
 
 use std::collections::BTreeMap;
 use std::io;
