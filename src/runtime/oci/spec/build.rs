@@ -135,6 +135,8 @@ pub fn build(request: &Request<'_>) -> Result<Built, SpecError> {
         .linux(linux(request, mounts.rootfs_propagation.take())?)
         .build()
         .map_err(|error| SpecError::Invalid(error.to_string()))?;
+    // The library's sample has one; the sandbox's name is already set, and runc refuses to set it in a joined namespace.
+    spec.set_hostname(None).set_domainname(None);
     cdi::apply(request, &mut spec)?;
     Ok(Built {
         spec,

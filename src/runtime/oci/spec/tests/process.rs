@@ -224,3 +224,23 @@ fn an_exec_is_the_container_with_another_command() {
             .contains(&"TERM=xterm".to_owned())
     );
 }
+
+#[test]
+fn nothing_of_the_librarys_sample_remains() {
+    let json = Case::new(|_| {}).json();
+    for key in ["hostname", "domainname", "hooks"] {
+        assert!(json.get(key).is_none(), "{key}");
+    }
+    for key in ["rlimits", "apparmorProfile", "selinuxLabel", "consoleSize"] {
+        assert!(json["process"].get(key).is_none(), "{key}");
+    }
+    for key in [
+        "sysctl",
+        "seccomp",
+        "mountLabel",
+        "uidMappings",
+        "rootfsPropagation",
+    ] {
+        assert!(json["linux"].get(key).is_none(), "{key}");
+    }
+}
