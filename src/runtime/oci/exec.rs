@@ -35,6 +35,13 @@ pub(super) enum Fault {
 /// Kills the process group of a program unless it was waited for.
 struct Group(Option<Pid>);
 
+impl Group {
+    /// The program was waited for: nothing is killed any more.
+    fn release(&mut self) {
+        self.0 = None;
+    }
+}
+
 impl Drop for Group {
     fn drop(&mut self) {
         if let Some(group) = self.0 {
@@ -91,7 +98,7 @@ pub(super) async fn run(
                 tokio::select! {
                     status = child.wait() => {
                         // Its number may be another's from now on.
-                        group.0 = None;
+                        group.release();
                         break status;
                     }
                     () = &mut reads, if !read => read = true,

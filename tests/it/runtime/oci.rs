@@ -313,7 +313,7 @@ async fn output_is_bounded_and_a_child_that_holds_the_streams_does_not_stall() {
     );
     let error = flood.start("c").await.unwrap_err().to_string();
     assert!(error.len() < 1200, "{} bytes", error.len());
-    let holder = script(folder.path(), "sleep 3 & exit 0");
+    let holder = script(folder.path(), "sleep 3.125 & exit 0");
     let begun = Instant::now();
     holder.start("c").await.unwrap();
     assert!(
@@ -321,4 +321,6 @@ async fn output_is_bounded_and_a_child_that_holds_the_streams_does_not_stall() {
         "{:?}",
         begun.elapsed()
     );
+    assert!(!running("3.125").is_empty(), "a call that ended well kills nothing");
+    none_left("3.125").await;
 }

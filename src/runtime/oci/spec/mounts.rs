@@ -69,7 +69,8 @@ pub(super) fn mounts(request: &Request<'_>) -> Result<Mounts, SpecError> {
     }
     defaults.retain(|mount| {
         let at = mount.destination();
-        !taken.contains(at) && !(own_dev && at.starts_with("/dev"))
+        let hidden = own_dev && at.starts_with("/dev");
+        !hidden && !taken.contains(at)
     });
     defaults.append(&mut all.list);
     defaults.sort_by_key(|mount| mount.destination().components().count());
