@@ -33,10 +33,10 @@ impl Drop for Bundle {
 
 impl Bundle {
     fn new(name: &str, change: impl FnOnce(&mut v1::ContainerConfig)) -> Self {
-        let folder = tempfile::tempdir().unwrap();
+        let folder = tempfile::tempdir().expect("there");
         let rootfs = folder.path().join("rootfs");
         for directory in ["bin", "proc", "sys", "dev", "tmp"] {
-            fs::create_dir_all(rootfs.join(directory)).unwrap();
+            fs::create_dir_all(rootfs.join(directory)).expect("there");
         }
         fs::copy("/bin/busybox", rootfs.join("bin/busybox")).expect("busybox-static is installed");
         let id = format!("criscope-test-{name}-{}", std::process::id());
@@ -83,9 +83,9 @@ impl Bundle {
             host: &Machine,
             cdi: &spec::cdi::Registry::default(),
         })
-        .unwrap();
-        let json = serde_json::to_vec_pretty(&built.spec).unwrap();
-        fs::write(folder.path().join("config.json"), json).unwrap();
+        .expect("there");
+        let json = serde_json::to_vec_pretty(&built.spec).expect("there");
+        fs::write(folder.path().join("config.json"), json).expect("there");
         let runtime = OciRuntime::new("runc", folder.path().join("state"));
         Self {
             folder,
@@ -114,7 +114,7 @@ fn words(text: &str) -> Vec<String> {
 
 /// This machine, told by hand: the test asks what it knows to be there.
 fn facts() -> NodeFacts {
-    let own = fs::read_to_string("/proc/self/oom_score_adj").unwrap();
+    let own = fs::read_to_string("/proc/self/oom_score_adj").expect("there");
     let v2 = Path::new("/sys/fs/cgroup/cgroup.controllers").exists();
     NodeFacts {
         cgroup_version: if v2 {
@@ -134,7 +134,7 @@ fn facts() -> NodeFacts {
         recursive_read_only: true,
         default_capabilities: containerd_capabilities(),
         all_capabilities: Vec::new(),
-        oom_score_adj_floor: Some(own.trim().parse().unwrap()),
+        oom_score_adj_floor: Some(own.trim().parse().expect("there")),
         host_devices: Vec::new(),
         pids_limit: 0,
     }
@@ -145,44 +145,47 @@ async fn runc_takes_a_specification_through_its_whole_life() {
     assert!(nix::unistd::geteuid().is_root(), "this test needs root");
     let bundle = Bundle::new("life", |_| {});
     let (runtime, id) = (&bundle.runtime, bundle.id.as_str());
-    runtime.create(id, &bundle.create()).await.unwrap();
-    assert_eq!(runtime.state(id).await.unwrap().status, "created");
-    let again = runtime.create(id, &bundle.create()).await.unwrap_err();
+    runtime.create(id, &bundle.create()).await.expect("there");
+    assert_eq!(runtime.state(id).await.expect("there").status, "created");
+    let again = runtime
+        .create(id, &bundle.create())
+        .await
+        .expect_err("refused");
     assert!(matches!(again, OciError::AlreadyExists { .. }), "{again:?}");
-    runtime.start(id).await.unwrap();
-    let state = runtime.state(id).await.unwrap();
+    runtime.start(id).await.expect("there");
+    let state = runtime.state(id).await.expect("there");
     assert_eq!(state.status, "running");
-    let pid = fs::read_to_string(bundle.path("pid")).unwrap();
+    let pid = fs::read_to_string(bundle.path("pid")).expect("there");
     assert_eq!(pid.trim(), state.pid.to_string());
-    let status = fs::read_to_string(format!("/proc/{}/status", state.pid)).unwrap();
+    let status = fs::read_to_string(format!("/proc/{}/status", state.pid)).expect("there");
     assert!(status.contains("NoNewPrivs:\t1"), "{status}");
     assert!(status.contains("Seccomp:\t2"), "{status}");
     assert!(
         status.contains("CapBnd:\t00000000a80425fb"),
         "containerd's fourteen: {status}"
     );
-    let twice = runtime.start(id).await.unwrap_err();
+    let twice = runtime.start(id).await.expect_err("refused");
     assert!(matches!(twice, OciError::WrongState { .. }), "{twice:?}");
 
     let resources = v1::LinuxContainerResources {
         memory_limit_in_bytes: 32 << 20,
         ..Default::default()
     };
-    let resources = spec::container_resources(&resources, &facts()).unwrap();
-    runtime.update(id, &resources).await.unwrap();
+    let resources = spec::container_resources(&resources, &facts()).expect("there");
+    runtime.update(id, &resources).await.expect("there");
 
-    runtime.kill(id, 9, false).await.unwrap();
+    runtime.kill(id, 9, false).await.expect("there");
     let deadline = Instant::now() + Duration::from_secs(10);
-    while runtime.state(id).await.unwrap().status != "stopped" {
+    while runtime.state(id).await.expect("there").status != "stopped" {
         assert!(Instant::now() < deadline, "it does not stop");
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
-    let dead = runtime.kill(id, 15, false).await.unwrap_err();
+    let dead = runtime.kill(id, 15, false).await.expect_err("refused");
     assert!(matches!(dead, OciError::NotRunning { .. }), "{dead:?}");
-    runtime.delete(id, false).await.unwrap();
-    let gone = runtime.state(id).await.unwrap_err();
+    runtime.delete(id, false).await.expect("there");
+    let gone = runtime.state(id).await.expect_err("refused");
     assert!(matches!(gone, OciError::NotFound { .. }), "{gone:?}");
-    runtime.delete(id, true).await.unwrap();
+    runtime.delete(id, true).await.expect("there");
 }
 
 #[tokio::test]
@@ -190,16 +193,16 @@ async fn a_process_is_executed_with_the_rights_of_its_container() {
     assert!(nix::unistd::geteuid().is_root(), "this test needs root");
     let bundle = Bundle::new("exec", |_| {});
     let (runtime, id) = (&bundle.runtime, bundle.id.as_str());
-    runtime.create(id, &bundle.create()).await.unwrap();
-    runtime.start(id).await.unwrap();
-    let json = fs::read(bundle.path("config.json")).unwrap();
-    let spec: oci_spec::runtime::Spec = serde_json::from_slice(&json).unwrap();
-    let process = spec::exec_process(&spec, words("/bin/busybox sleep 61"), false).unwrap();
+    runtime.create(id, &bundle.create()).await.expect("there");
+    runtime.start(id).await.expect("there");
+    let json = fs::read(bundle.path("config.json")).expect("there");
+    let spec: oci_spec::runtime::Spec = serde_json::from_slice(&json).expect("there");
+    let process = spec::exec_process(&spec, words("/bin/busybox sleep 61"), false).expect("there");
     fs::write(
         bundle.path("process.json"),
-        serde_json::to_vec(&process).unwrap(),
+        serde_json::to_vec(&process).expect("there"),
     )
-    .unwrap();
+    .expect("there");
     let argv = runtime.exec_command(
         id,
         &Exec {
@@ -217,13 +220,13 @@ async fn a_process_is_executed_with_the_rights_of_its_container() {
         .stdin(null())
         .stdout(null())
         .stderr(null());
-    let status = command.status().await.unwrap();
+    let status = command.status().await.expect("there");
     let log = fs::read(bundle.path("exec-log")).unwrap_or_default();
     assert!(status.success(), "{}", error_of_log(&log));
-    let pid = fs::read_to_string(bundle.path("exec-pid")).unwrap();
-    let status = fs::read_to_string(format!("/proc/{}/status", pid.trim())).unwrap();
+    let pid = fs::read_to_string(bundle.path("exec-pid")).expect("there");
+    let status = fs::read_to_string(format!("/proc/{}/status", pid.trim())).expect("there");
     assert!(status.contains("CapBnd:\t00000000a80425fb"), "{status}");
-    runtime.delete(id, true).await.unwrap();
+    runtime.delete(id, true).await.expect("there");
 }
 
 #[tokio::test]
@@ -236,7 +239,7 @@ async fn a_command_that_is_not_there_is_told_apart() {
         .runtime
         .create(&bundle.id, &bundle.create())
         .await
-        .unwrap_err();
+        .expect_err("refused");
     assert!(matches!(error, OciError::Command { .. }), "{error:?}");
 }
 
@@ -244,7 +247,7 @@ async fn a_command_that_is_not_there_is_told_apart() {
 async fn runtimes_tell_their_versions() {
     for (path, features) in [("runc", true), ("crun", false)] {
         let runtime = OciRuntime::new(path, "/tmp/criscope-none");
-        let version = runtime.version().await.unwrap();
+        let version = runtime.version().await.expect("there");
         assert_eq!(version.name, path);
         assert!(version.spec.starts_with("1."), "{version:?}");
         match runtime.features().await {
@@ -252,7 +255,10 @@ async fn runtimes_tell_their_versions() {
             Err(OciError::Unsupported { .. }) => assert!(!features, "{path} has the verb"),
             Err(other) => panic!("{other}"),
         }
-        let gone = runtime.state("criscope-no-such").await.unwrap_err();
+        let gone = runtime
+            .state("criscope-no-such")
+            .await
+            .expect_err("refused");
         assert!(
             matches!(gone, OciError::NotFound { .. }),
             "{path}: {gone:?}"
@@ -263,14 +269,14 @@ async fn runtimes_tell_their_versions() {
 /// A program that behaves as told, in a folder of its own.
 fn script(folder: &Path, text: &str) -> OciRuntime {
     let path = folder.join("runtime");
-    fs::write(&path, format!("#!/bin/sh\n{text}\n")).unwrap();
-    fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+    fs::write(&path, format!("#!/bin/sh\n{text}\n")).expect("there");
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).expect("there");
     OciRuntime::new(path, folder)
 }
 
 /// The processes whose command line holds a word.
 fn running(word: &str) -> HashSet<String> {
-    let entries = fs::read_dir("/proc").unwrap().flatten();
+    let entries = fs::read_dir("/proc").expect("there").flatten();
     let line = |entry: &fs::DirEntry| fs::read(entry.path().join("cmdline")).unwrap_or_default();
     entries
         .filter(|entry| String::from_utf8_lossy(&line(entry)).contains(word))
@@ -288,10 +294,10 @@ async fn none_left(word: &str) {
 
 #[tokio::test]
 async fn a_runtime_that_hangs_is_killed_with_its_children() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = tempfile::tempdir().expect("there");
     let mut runtime = script(folder.path(), "sleep 71.25 & sleep 71.25");
     runtime.limit = Duration::from_millis(300);
-    let error = runtime.start("c").await.unwrap_err();
+    let error = runtime.start("c").await.expect_err("refused");
     assert!(
         matches!(error, OciError::Timeout { verb: "start", .. }),
         "{error:?}"
@@ -306,21 +312,24 @@ async fn a_runtime_that_hangs_is_killed_with_its_children() {
 
 #[tokio::test]
 async fn output_is_bounded_and_a_child_that_holds_the_streams_does_not_stall() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = tempfile::tempdir().expect("there");
     let flood = script(
         folder.path(),
         "head -c 8000000 /dev/zero | tr '\\0' x >&2; exit 1",
     );
-    let error = flood.start("c").await.unwrap_err().to_string();
+    let error = flood.start("c").await.expect_err("refused").to_string();
     assert!(error.len() < 1200, "{} bytes", error.len());
     let holder = script(folder.path(), "sleep 3.125 & exit 0");
     let begun = Instant::now();
-    holder.start("c").await.unwrap();
+    holder.start("c").await.expect("there");
     assert!(
         begun.elapsed() < Duration::from_secs(2),
         "{:?}",
         begun.elapsed()
     );
-    assert!(!running("3.125").is_empty(), "a call that ended well kills nothing");
+    assert!(
+        !running("3.125").is_empty(),
+        "a call that ended well kills nothing"
+    );
     none_left("3.125").await;
 }

@@ -120,14 +120,14 @@ impl Case {
     }
 
     fn context(&mut self) -> &mut LinuxContainerSecurityContext {
-        let linux = self.container.linux.as_mut().unwrap();
-        linux.security_context.as_mut().unwrap()
+        let linux = self.container.linux.as_mut().expect("there");
+        linux.security_context.as_mut().expect("there")
     }
 
     fn privileged(&mut self) {
         self.context().privileged = true;
-        let linux = self.pod.linux.as_mut().unwrap();
-        linux.security_context.as_mut().unwrap().privileged = true;
+        let linux = self.pod.linux.as_mut().expect("there");
+        linux.security_context.as_mut().expect("there").privileged = true;
     }
 
     fn build(&self) -> Result<Built, SpecError> {
@@ -147,12 +147,12 @@ impl Case {
     }
 
     fn spec(&self) -> Spec {
-        self.build().unwrap().spec
+        self.build().expect("there").spec
     }
 
     /// The specification as the OCI runtime reads it.
     fn json(&self) -> serde_json::Value {
-        serde_json::to_value(self.spec()).unwrap()
+        serde_json::to_value(self.spec()).expect("there")
     }
 }
 

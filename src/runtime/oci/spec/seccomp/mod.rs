@@ -299,7 +299,7 @@ mod tests {
                 kernel,
                 capabilities: caps,
             };
-            let filter = default_profile(&target).unwrap();
+            let filter = default_profile(&target).expect("there");
             assert_eq!(
                 !allowed(&filter, name).is_empty(),
                 expected,
@@ -316,10 +316,10 @@ mod tests {
             kernel: (6, 1),
             capabilities: &none,
         };
-        let filter = default_profile(&target).unwrap();
+        let filter = default_profile(&target).expect("there");
         let rules = allowed(&filter, "clone");
         assert_eq!(rules.len(), 1);
-        let args = rules[0].args().clone().unwrap();
+        let args = rules[0].args().clone().expect("there");
         assert_eq!(args[0].value(), 0x7e02_0000);
         assert_eq!(
             filter.architectures().as_deref(),
@@ -337,8 +337,8 @@ mod tests {
         };
         let plain = r#"{"defaultAction":"SCMP_ACT_ALLOW","architectures":["SCMP_ARCH_X86_64"],
             "syscalls":[{"name":"chmod","action":"SCMP_ACT_ERRNO","errnoRet":13}]}"#;
-        let filter = evaluate("plain", plain, &target).unwrap();
-        let rules = filter.syscalls().clone().unwrap();
+        let filter = evaluate("plain", plain, &target).expect("there");
+        let rules = filter.syscalls().clone().expect("there");
         assert_eq!(rules[0].names(), &["chmod".to_owned()]);
         assert_eq!(rules[0].errno_ret(), Some(13));
         for nonsense in ["", "{}", r#"{"defaultAction":"ALLOW"}"#] {

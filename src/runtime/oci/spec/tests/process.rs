@@ -31,10 +31,10 @@ fn a_command_drops_cmd_and_arguments_replace_it() {
                 .spec
                 .process()
                 .clone()
-                .unwrap()
+                .expect("there")
                 .args()
                 .clone()
-                .unwrap()
+                .expect("there")
         });
         assert_eq!(
             args,
@@ -65,7 +65,7 @@ fn later_variables_win_in_the_place_of_the_first() {
         key: "SECRET".to_owned(),
         value: vec![0xff].into(),
     }];
-    let error = case.build().unwrap_err();
+    let error = case.build().expect_err("refused");
     assert_eq!(error.code(), tonic::Code::InvalidArgument);
     assert!(error.to_string().contains("SECRET"), "{error}");
 }
@@ -90,7 +90,7 @@ fn all_counts_before_single_capabilities() {
         });
         let sets = case.json()["process"]["capabilities"].clone();
         for set in ["bounding", "effective", "permitted"] {
-            let set = sets[set].as_array().unwrap();
+            let set = sets[set].as_array().expect("there");
             assert!(
                 has.is_empty() || set.contains(&has.into()),
                 "{add} {drop}: {set:?}"
@@ -98,8 +98,11 @@ fn all_counts_before_single_capabilities() {
             assert!(!set.contains(&lacks.into()), "{add} {drop}: {set:?}");
         }
         let ambient = words(ambient).len();
-        assert_eq!(sets["ambient"].as_array().unwrap().len(), ambient);
-        assert_eq!(sets["inheritable"].as_array().unwrap().len(), ambient);
+        assert_eq!(sets["ambient"].as_array().expect("there").len(), ambient);
+        assert_eq!(
+            sets["inheritable"].as_array().expect("there").len(),
+            ambient
+        );
     }
     let unknown = Case::new(|case| {
         case.context().capabilities = Some(Capability {
@@ -135,7 +138,10 @@ fn swap_is_limited_with_memory_where_the_kernel_accounts_it() {
             asked.memory_limit_in_bytes = limit;
             asked.memory_swap_limit_in_bytes = swap;
         });
-        let found = found.unwrap().memory().and_then(|memory| memory.swap());
+        let found = found
+            .expect("there")
+            .memory()
+            .and_then(|memory| memory.swap());
         assert_eq!(found, expected, "{accounting} {limit} {swap}");
     }
     let below = resources(&facts(), |asked| {
@@ -156,16 +162,19 @@ fn an_update_keeps_what_it_does_not_say() {
             .unified
             .insert("memory.high".to_owned(), "90".to_owned());
     })
-    .unwrap();
+    .expect("there");
     let update = LinuxContainerResources {
         cpu_quota: 2000,
         ..Default::default()
     };
-    let second = updated_resources(&first, &update, &node).unwrap();
-    let cpu = second.cpu().clone().unwrap();
+    let second = updated_resources(&first, &update, &node).expect("there");
+    let cpu = second.cpu().clone().expect("there");
     assert_eq!((cpu.shares(), cpu.quota()), (Some(512), Some(2000)));
     assert_eq!(second.memory(), first.memory());
-    assert_eq!(second.unified().as_ref().unwrap()["memory.high"], "90");
+    assert_eq!(
+        second.unified().as_ref().expect("there")["memory.high"],
+        "90"
+    );
 }
 
 #[test]
@@ -177,13 +186,18 @@ fn huge_pages_are_left_out_without_their_controller_and_unified_needs_v2() {
         });
     };
     let mut node = facts();
-    assert!(resources(&node, huge).unwrap().hugepage_limits().is_none());
+    assert!(
+        resources(&node, huge)
+            .expect("there")
+            .hugepage_limits()
+            .is_none()
+    );
     node.hugetlb = true;
     let limits = resources(&node, huge)
-        .unwrap()
+        .expect("there")
         .hugepage_limits()
         .clone()
-        .unwrap();
+        .expect("there");
     assert_eq!(
         (limits[0].page_size().as_str(), limits[0].limit()),
         ("2MB", 7)
@@ -192,7 +206,10 @@ fn huge_pages_are_left_out_without_their_controller_and_unified_needs_v2() {
     let unified = resources(&node, |asked| {
         asked.unified.insert("a".to_owned(), "b".to_owned());
     });
-    assert_eq!(unified.unwrap_err().code(), tonic::Code::FailedPrecondition);
+    assert_eq!(
+        unified.expect_err("refused").code(),
+        tonic::Code::FailedPrecondition
+    );
 }
 
 #[test]
@@ -212,7 +229,7 @@ fn the_oom_score_stays_above_the_floor() {
 #[test]
 fn an_exec_is_the_container_with_another_command() {
     let spec = Case::new(|case| case.context().no_new_privs = true).spec();
-    let process = exec_process(&spec, words("ls -l"), true).unwrap();
+    let process = exec_process(&spec, words("ls -l"), true).expect("there");
     assert_eq!(process.args().as_deref(), Some(&words("ls -l")[..]));
     assert_eq!(process.terminal(), Some(true));
     assert_eq!(process.no_new_privileges(), Some(true));
@@ -220,7 +237,7 @@ fn an_exec_is_the_container_with_another_command() {
         process
             .env()
             .as_ref()
-            .unwrap()
+            .expect("there")
             .contains(&"TERM=xterm".to_owned())
     );
 }

@@ -7,10 +7,10 @@ use crate::cri::v1::security_profile::ProfileType;
 use crate::cri::v1::{CdiDevice, IdMapping, SeLinuxOption, SecurityProfile, UserNamespace};
 
 fn namespaces(json: &Value) -> Vec<(String, Option<String>)> {
-    let all = json["linux"]["namespaces"].as_array().unwrap();
+    let all = json["linux"]["namespaces"].as_array().expect("there");
     let text = |value: &Value| value.as_str().map(str::to_owned);
     all.iter()
-        .map(|one| (text(&one["type"]).unwrap(), text(&one["path"])))
+        .map(|one| (text(&one["type"]).expect("there"), text(&one["path"])))
         .collect()
 }
 
@@ -35,7 +35,11 @@ fn processes_are_shared_by_mode() {
         (NamespaceMode::Target, None, None, None),
     ] {
         let case = Case::new(|case| {
-            case.context().namespace_options.as_mut().unwrap().pid = mode as i32;
+            case.context()
+                .namespace_options
+                .as_mut()
+                .expect("there")
+                .pid = mode as i32;
             case.sandbox.pid = pid.map(PathBuf::from);
             case.sandbox.target_pid = target.map(PathBuf::from);
         });
@@ -112,10 +116,10 @@ fn user_namespaces_must_be_whole_and_equal_the_sandboxs() {
             case.context()
                 .namespace_options
                 .as_mut()
-                .unwrap()
+                .expect("there")
                 .userns_options = own;
-            let linux = case.pod.linux.as_mut().unwrap();
-            let context = linux.security_context.as_mut().unwrap();
+            let linux = case.pod.linux.as_mut().expect("there");
+            let context = linux.security_context.as_mut().expect("there");
             context.namespace_options = Some(NamespaceOption {
                 userns_options: sandbox,
                 ..Default::default()
@@ -161,7 +165,10 @@ fn seccomp_apparmor_and_paths_follow_the_request() {
         });
         let found = case.build().ok().map(|_| {
             let json = case.json();
-            let masked = json["linux"]["maskedPaths"].as_array().unwrap().len();
+            let masked = json["linux"]["maskedPaths"]
+                .as_array()
+                .expect("there")
+                .len();
             assert_eq!(masked, usize::from(!privileged));
             json["linux"]["seccomp"]["defaultAction"]
                 .as_str()
@@ -196,7 +203,7 @@ fn seccomp_apparmor_and_paths_follow_the_request() {
                 .spec
                 .process()
                 .clone()
-                .unwrap()
+                .expect("there")
                 .apparmor_profile()
                 .clone()
         });
@@ -249,9 +256,13 @@ fn sysctls_stay_inside_the_pod() {
     ] {
         let mut case = Case::new(|_| {});
         let mode = |host: bool| if host { NamespaceMode::Node as i32 } else { 0 };
-        let linux = case.pod.linux.as_mut().unwrap();
+        let linux = case.pod.linux.as_mut().expect("there");
         linux.sysctls.insert(name.to_owned(), "1".to_owned());
-        linux.security_context.as_mut().unwrap().namespace_options = Some(NamespaceOption {
+        linux
+            .security_context
+            .as_mut()
+            .expect("there")
+            .namespace_options = Some(NamespaceOption {
             network: mode(host_network),
             ipc: mode(host_ipc),
             ..Default::default()
@@ -266,12 +277,12 @@ fn sysctls_stay_inside_the_pod() {
 
 #[test]
 fn cdi_devices_edit_the_specification() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = tempfile::tempdir().expect("there");
     let text = r#"{"cdiVersion":"0.6.0","kind":"v.com/gpu","containerEdits":{"env":["COMMON=1"]},
         "devices":[{"name":"0","containerEdits":{"deviceNodes":[{"path":"/dev/gpu0","hostPath":"/dev/fuse"}],
         "hooks":[{"hookName":"createContainer","path":"/bin/hook"}],"additionalGids":[44]}}]}"#;
-    std::fs::write(folder.path().join("v.json"), text).unwrap();
-    std::fs::write(folder.path().join("broken.json"), "{").unwrap();
+    std::fs::write(folder.path().join("v.json"), text).expect("there");
+    std::fs::write(folder.path().join("broken.json"), "{").expect("there");
     let mut case = Case::new(|case| {
         case.cdi = cdi::Registry::read(&[folder.path()]);
         case.container.cdi_devices = vec![CdiDevice {
@@ -285,15 +296,18 @@ fn cdi_devices_edit_the_specification() {
     assert!(
         json["process"]["env"]
             .as_array()
-            .unwrap()
+            .expect("there")
             .contains(&"COMMON=1".into())
     );
     assert!(
         json["process"]["user"]["additionalGids"]
             .as_array()
-            .unwrap()
+            .expect("there")
             .contains(&44.into())
     );
     case.container.cdi_devices[0].name = "v.com/gpu=1".to_owned();
-    assert_eq!(case.build().unwrap_err().code(), tonic::Code::NotFound);
+    assert_eq!(
+        case.build().expect_err("refused").code(),
+        tonic::Code::NotFound
+    );
 }
