@@ -3,6 +3,7 @@
 mod cni;
 mod image;
 mod namespaces;
+mod oci;
 
 use std::fs;
 use std::path::Path;

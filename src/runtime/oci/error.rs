@@ -1,0 +1,217 @@
+//! Why a call of the OCI runtime failed.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use tonic::Code;
+
+/// Why a call of the OCI runtime failed. Messages are the runtime's own, shortened to one line.
+#[derive(Debug, thiserror::Error)]
+pub enum OciError {
+    /// The program could not be started.
+    #[error("start {path}: {source}")]
+    Start {
+        /// The program.
+        path: PathBuf,
+        /// The cause.
+        source: std::io::Error,
+    },
+    /// A file for the program could not be made or read.
+    #[error("{path}: {source}")]
+    Io {
+        /// The file.
+        path: PathBuf,
+        /// The cause.
+        source: std::io::Error,
+    },
+    /// It knows no such container.
+    #[error("container {id} does not exist")]
+    NotFound {
+        /// The container.
+        id: String,
+    },
+    /// There is one of that name.
+    #[error("container {id} already exists")]
+    AlreadyExists {
+        /// The container.
+        id: String,
+    },
+    /// The container does not run, or no more.
+    #[error("container {id} is not running")]
+    NotRunning {
+        /// The container.
+        id: String,
+    },
+    /// The container is not in the state the verb needs.
+    #[error("container {id}: {message}")]
+    WrongState {
+        /// The container.
+        id: String,
+        /// What the runtime says.
+        message: String,
+    },
+    /// The command of the container cannot be run: it is not there, or is no program.
+    #[error("{message}")]
+    Command {
+        /// What the runtime says.
+        message: String,
+    },
+    /// It did not end in time; it and its children were killed.
+    #[error("{verb} did not end within {after:?}")]
+    Timeout {
+        /// The verb.
+        verb: &'static str,
+        /// How long it had.
+        after: Duration,
+    },
+    /// This runtime has no such verb.
+    #[error("{verb} is not supported by {path}")]
+    Unsupported {
+        /// The verb.
+        verb: &'static str,
+        /// The program.
+        path: PathBuf,
+    },
+    /// Its answer could not be understood.
+    #[error("{verb}: {reason}")]
+    Answer {
+        /// The verb.
+        verb: &'static str,
+        /// What is wrong.
+        reason: String,
+    },
+    /// Anything else it says.
+    #[error("{verb} failed with {status}: {message}")]
+    Failed {
+        /// The verb.
+        verb: &'static str,
+        /// How it ended: `exit status: 1`.
+        status: String,
+        /// What it said, one line of at most 1 KiB.
+        message: String,
+    },
+}
+
+impl OciError {
+    /// The gRPC code the caller of CRI gets.
+    pub fn code(&self) -> Code {
+        match self {
+            Self::NotFound { .. } => Code::NotFound,
+            Self::AlreadyExists { .. } => Code::AlreadyExists,
+            Self::NotRunning { .. } | Self::WrongState { .. } => Code::FailedPrecondition,
+            Self::Timeout { .. } => Code::DeadlineExceeded,
+            Self::Unsupported { .. } => Code::Unimplemented,
+            Self::Command { .. }
+            | Self::Start { .. }
+            | Self::Io { .. }
+            | Self::Answer { .. }
+            | Self::Failed { .. } => Code::Unknown,
+        }
+    }
+
+    /// What a runtime's words mean. Runc and crun say the same things in their own words.
+    pub(crate) fn classify(verb: &'static str, id: &str, status: String, message: String) -> Self {
+        let said = |words: &[&str]| words.iter().any(|word| message.contains(word));
+        let id = id.to_owned();
+        if said(&[
+            "container does not exist",
+            "container doesn't exist",
+            "/status`: No such file",
+            "/status: No such file",
+        ]) {
+            return Self::NotFound { id };
+        }
+        if said(&["container with given ID already exists", "already exists"]) && verb == "create" {
+            return Self::AlreadyExists { id };
+        }
+        if said(&[
+            "container not running",
+            "process already finished",
+            "container is not running",
+            "the container is not running",
+            "no such process",
+            "No such process",
+        ]) {
+            return Self::NotRunning { id };
+        }
+        if said(&[
+            "cannot start",
+            "is not in created state",
+            "is not stopped",
+            "in the running state",
+            "cannot exec",
+            "already been run",
+            "`exec.fifo`",
+        ]) {
+            return Self::WrongState { id, message };
+        }
+        if said(&[
+            "executable file not found",
+            "exec format error",
+            "exec: ",
+            "executable file `",
+        ]) {
+            return Self::Command { message };
+        }
+        Self::Failed {
+            verb,
+            status,
+            message,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::OciError;
+
+    #[test]
+    fn the_words_of_both_runtimes_mean_the_same() {
+        for (verb, said, expected) in [
+            ("state", "container does not exist", "NotFound"),
+            (
+                "state",
+                "error opening file `/run/crun/x/status`: No such file or directory",
+                "NotFound",
+            ),
+            (
+                "create",
+                "container with given ID already exists",
+                "AlreadyExists",
+            ),
+            ("create", "container `x` already exists", "AlreadyExists"),
+            ("kill", "container not running", "NotRunning"),
+            ("kill", "kill container: No such process", "NotRunning"),
+            ("exec", "cannot exec in a stopped container", "WrongState"),
+            (
+                "start",
+                "cannot start a container that has stopped",
+                "WrongState",
+            ),
+            (
+                "start",
+                "container `x` is not in created state",
+                "WrongState",
+            ),
+            (
+                "create",
+                "unable to start container process: exec: \"x\": executable file not found in $PATH",
+                "Command",
+            ),
+            (
+                "create",
+                "executable file `x` not found: No such file or directory",
+                "Command",
+            ),
+            (
+                "create",
+                "error opening file `config.json`: No such file or directory",
+                "Failed",
+            ),
+        ] {
+            let error = OciError::classify(verb, "x", "exit status: 1".to_owned(), said.to_owned());
+            let name = format!("{error:?}");
+            assert!(name.starts_with(expected), "{said}: {name}");
+        }
+    }
+}

@@ -1,0 +1,133 @@
+//! Running one short-lived program: with a limit in time and output, and nothing left of it when its caller goes away.
+
+use std::ffi::OsString;
+use std::io;
+use std::path::Path;
+use std::process::{ExitStatus, Stdio};
+use std::time::Duration;
+
+use nix::sys::signal::{Signal, killpg};
+use nix::unistd::Pid;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
+use tokio::process::Command;
+
+/// The most bytes kept of each stream: 1 MiB. What is beyond is read and dropped, so that the program does not stall.
+const OUTPUT_LIMIT: usize = 1 << 20;
+/// How long its streams may stay open after it ended: a child of it may hold them.
+const DRAIN: Duration = Duration::from_millis(500);
+
+/// What a program left.
+#[derive(Debug)]
+pub(super) struct Finished {
+    pub(super) status: ExitStatus,
+    pub(super) stdout: Vec<u8>,
+    pub(super) stderr: Vec<u8>,
+}
+
+/// How it did not finish.
+#[derive(Debug)]
+pub(super) enum Fault {
+    Start(io::Error),
+    Wait(io::Error),
+    Timeout,
+}
+
+/// Kills the process group of a program unless it was waited for.
+struct Group(Option<Pid>);
+
+impl Group {
+    /// The program was waited for: nothing is killed any more.
+    fn release(&mut self) {
+        self.0 = None;
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        if let Some(group) = self.0 {
+            // It may be gone by now: no error.
+            let _gone = killpg(group, Signal::SIGKILL);
+        }
+    }
+}
+
+/// Runs a program in a process group of its own. At the limit, or when this future is dropped, the group is killed.
+pub(super) async fn run(
+    path: &Path,
+    args: &[OsString],
+    env: &[(String, String)],
+    stdin: Option<&[u8]>,
+    limit: Duration,
+) -> Result<Finished, Fault> {
+    let mut command = Command::new(path);
+    command
+        .args(args)
+        .envs(env.iter().map(|(name, value)| (name, value)))
+        .stdin(if stdin.is_some() {
+            Stdio::piped()
+        } else {
+            Stdio::null()
+        })
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .process_group(0)
+        .kill_on_drop(true);
+    let mut child = command.spawn().map_err(Fault::Start)?;
+    let mut group = Group(child.id().map(|id| Pid::from_raw(id.cast_signed())));
+    let (pipe, mut out, mut err) = (child.stdin.take(), child.stdout.take(), child.stderr.take());
+    let work = async move {
+        let (mut stdout, mut stderr) = (Vec::new(), Vec::new());
+        let feed = async {
+            if let (Some(mut pipe), Some(bytes)) = (pipe, stdin) {
+                // A program that does not read its input says why itself.
+                let _refused = pipe.write_all(bytes).await;
+            }
+            std::future::pending::<()>().await;
+        };
+        let status = {
+            let reads = async {
+                tokio::join!(
+                    drain(out.as_mut(), &mut stdout),
+                    drain(err.as_mut(), &mut stderr)
+                );
+            };
+            tokio::pin!(reads);
+            tokio::pin!(feed);
+            let mut read = false;
+            let status = loop {
+                tokio::select! {
+                    status = child.wait() => {
+                        // Its number may be another's from now on.
+                        group.release();
+                        break status;
+                    }
+                    () = &mut reads, if !read => read = true,
+                    () = &mut feed => {}
+                }
+            };
+            if !read {
+                let _held_open = tokio::time::timeout(DRAIN, &mut reads).await;
+            }
+            status
+        };
+        Ok((status.map_err(Fault::Wait)?, stdout, stderr))
+    };
+    let (status, stdout, stderr) = tokio::time::timeout(limit, work)
+        .await
+        .map_err(|_| Fault::Timeout)??;
+    Ok(Finished {
+        status,
+        stdout,
+        stderr,
+    })
+}
+
+/// Reads to the end, keeping the first [`OUTPUT_LIMIT`] bytes.
+async fn drain(from: Option<&mut (impl AsyncRead + Unpin)>, to: &mut Vec<u8>) {
+    let Some(from) = from else { return };
+    let mut buffer = [0; 4096];
+    while let Ok(read @ 1..) = from.read(&mut buffer).await {
+        let room = OUTPUT_LIMIT - to.len();
+        to.extend_from_slice(&buffer[..read.min(room)]);
+    }
+}

@@ -1,0 +1,239 @@
+//! Container Device Interface: devices that vendors describe in JSON files, by qualified name `vendor/class=device`.
+//!
+//! The edits that are carried out: environment, device nodes, mounts, hooks, additional groups. Files in YAML are not read.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use oci_spec::runtime::{Hook, Hooks, Mount, Spec};
+use serde::Deserialize;
+
+use super::build::Request;
+use super::devices;
+use super::error::SpecError;
+
+/// Where CDI files are, the later before the earlier.
+pub const DIRECTORIES: [&str; 2] = ["/etc/cdi", "/var/run/cdi"];
+/// The most bytes of one file.
+const FILE_LIMIT: u64 = 4 << 20;
+
+#[derive(Deserialize)]
+struct File {
+    kind: String,
+    #[serde(default)]
+    devices: Vec<NamedDevice>,
+    #[serde(default, rename = "containerEdits")]
+    edits: Edits,
+}
+
+#[derive(Deserialize)]
+struct NamedDevice {
+    name: String,
+    #[serde(default, rename = "containerEdits")]
+    edits: Edits,
+}
+
+#[derive(Deserialize, Default, Clone)]
+#[serde(rename_all = "camelCase", default)]
+struct Edits {
+    env: Vec<String>,
+    device_nodes: Vec<Node>,
+    mounts: Vec<CdiMount>,
+    hooks: Vec<CdiHook>,
+    additional_gids: Vec<u32>,
+}
+
+#[derive(Deserialize, Clone)]
+#[serde(rename_all = "camelCase")]
+struct Node {
+    path: PathBuf,
+    host_path: Option<PathBuf>,
+    permissions: Option<String>,
+    file_mode: Option<u32>,
+    uid: Option<u32>,
+    gid: Option<u32>,
+}
+
+#[derive(Deserialize, Clone)]
+#[serde(rename_all = "camelCase")]
+struct CdiMount {
+    host_path: PathBuf,
+    container_path: PathBuf,
+    #[serde(rename = "type")]
+    typ: Option<String>,
+    #[serde(default)]
+    options: Vec<String>,
+}
+
+#[derive(Deserialize, Clone)]
+#[serde(rename_all = "camelCase")]
+struct CdiHook {
+    hook_name: String,
+    path: PathBuf,
+    args: Option<Vec<String>>,
+    env: Option<Vec<String>>,
+    timeout: Option<i64>,
+}
+
+/// The devices the node knows.
+#[derive(Default)]
+pub struct Registry {
+    devices: BTreeMap<String, (Edits, Edits)>,
+    /// Files that could not be read, with the reason: the rest still counts.
+    pub broken: Vec<(PathBuf, String)>,
+}
+
+impl std::fmt::Debug for Registry {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Registry")
+            .field("devices", &self.devices.keys())
+            .field("broken", &self.broken)
+            .finish()
+    }
+}
+
+impl Registry {
+    /// Reads all `.json` files of the directories, in lexical order; a device of a later directory wins. A directory that is not there
+    /// is empty.
+    pub fn read<P: AsRef<Path>>(directories: &[P]) -> Self {
+        let mut registry = Self::default();
+        for directory in directories {
+            let Ok(entries) = std::fs::read_dir(directory) else {
+                continue;
+            };
+            let paths = entries.filter_map(|entry| Some(entry.ok()?.path()));
+            let mut paths: Vec<PathBuf> = paths
+                .filter(|path| path.extension().is_some_and(|end| end == "json"))
+                .collect();
+            paths.sort();
+            for path in paths {
+                if let Err(reason) = registry.add(&path) {
+                    registry.broken.push((path, reason));
+                }
+            }
+        }
+        registry
+    }
+
+    fn add(&mut self, path: &Path) -> Result<(), String> {
+        use std::io::Read as _;
+        let file = std::fs::File::open(path).map_err(|error| error.to_string())?;
+        let file: File = serde_json::from_reader(std::io::BufReader::new(file.take(FILE_LIMIT)))
+            .map_err(|error| error.to_string())?;
+        for device in file.devices {
+            let name = format!("{}={}", file.kind, device.name);
+            self.devices
+                .insert(name, (file.edits.clone(), device.edits));
+        }
+        Ok(())
+    }
+}
+
+/// Puts the CDI devices of a request into its specification.
+pub(super) fn apply(request: &Request<'_>, spec: &mut Spec) -> Result<(), SpecError> {
+    let mut kinds = std::collections::HashSet::new();
+    for device in &request.container.cdi_devices {
+        let found = request.cdi.devices.get(&device.name);
+        let (common, own) = found.ok_or_else(|| {
+            SpecError::NotFound(format!(
+                "CDI device {} is not known to this node",
+                device.name
+            ))
+        })?;
+        // What all devices of a file share is done once.
+        if kinds.insert(device.name.split('=').next().unwrap_or("")) {
+            edit(request, spec, common)?;
+        }
+        edit(request, spec, own)?;
+    }
+    Ok(())
+}
+
+fn edit(request: &Request<'_>, spec: &mut Spec, edits: &Edits) -> Result<(), SpecError> {
+    if let Some(process) = spec.process_mut() {
+        let env = process.env_mut().get_or_insert_with(Vec::new);
+        for pair in &edits.env {
+            let name = pair.split('=').next().unwrap_or("");
+            env.retain(|one| one.split('=').next() != Some(name));
+            env.push(pair.clone());
+        }
+        let mut user = process.user().clone();
+        let mut groups = user.additional_gids().clone().unwrap_or_default();
+        for group in &edits.additional_gids {
+            if *group != 0 && !groups.contains(group) {
+                groups.push(*group);
+            }
+        }
+        user.set_additional_gids(Some(groups));
+        process.set_user(user);
+    }
+    for node in &edits.device_nodes {
+        device(request, spec, node)?;
+    }
+    let mounts = spec.mounts_mut().get_or_insert_with(Vec::new);
+    for mount in &edits.mounts {
+        let mut to = Mount::default();
+        to.set_destination(mount.container_path.clone())
+            .set_source(Some(mount.host_path.clone()))
+            .set_typ(Some(mount.typ.clone().unwrap_or_else(|| "bind".to_owned())))
+            .set_options(Some(mount.options.clone()));
+        mounts.retain(|one| *one.destination() != mount.container_path);
+        mounts.push(to);
+    }
+    mounts.sort_by_key(|mount| mount.destination().components().count());
+    for hook in &edits.hooks {
+        add_hook(spec, hook)?;
+    }
+    Ok(())
+}
+
+fn device(request: &Request<'_>, spec: &mut Spec, node: &Node) -> Result<(), SpecError> {
+    let path = node.host_path.as_ref().unwrap_or(&node.path);
+    let found = request.host.devices(path).map_err(|source| SpecError::Io {
+        path: path.clone(),
+        source,
+    })?;
+    let [found] = found.as_slice() else {
+        return Err(SpecError::Invalid(format!(
+            "{} is not one device",
+            path.display()
+        )));
+    };
+    let mut to = devices::linux_device(found, node.path.clone());
+    to.set_file_mode(node.file_mode.or(Some(found.mode)))
+        .set_uid(node.uid.or(Some(found.uid)))
+        .set_gid(node.gid.or(Some(found.gid)));
+    let Some(linux) = spec.linux_mut() else {
+        return Ok(());
+    };
+    let all = linux.devices_mut().get_or_insert_with(Vec::new);
+    all.retain(|one| *one.path() != node.path);
+    all.push(to);
+    let rule = devices::allow(found, node.permissions.as_deref().unwrap_or("rwm"));
+    let resources = linux.resources_mut().get_or_insert_default();
+    resources
+        .devices_mut()
+        .get_or_insert_with(Vec::new)
+        .push(rule);
+    Ok(())
+}
+
+fn add_hook(spec: &mut Spec, hook: &CdiHook) -> Result<(), SpecError> {
+    let mut to = Hook::default();
+    to.set_path(hook.path.clone())
+        .set_args(hook.args.clone())
+        .set_env(hook.env.clone())
+        .set_timeout(hook.timeout);
+    let hooks = spec.hooks_mut().get_or_insert_with(Hooks::default);
+    let list = match hook.hook_name.as_str() {
+        "prestart" => hooks.prestart_mut(),
+        "createRuntime" => hooks.create_runtime_mut(),
+        "createContainer" => hooks.create_container_mut(),
+        "startContainer" => hooks.start_container_mut(),
+        "poststart" => hooks.poststart_mut(),
+        "poststop" => hooks.poststop_mut(),
+        other => return Err(SpecError::Invalid(format!("unknown CDI hook {other}"))),
+    };
+    list.get_or_insert_with(Vec::new).push(to);
+    Ok(())
+}

@@ -1,0 +1,64 @@
+//! Where the cgroup of a container is.
+
+use std::path::{Path, PathBuf};
+
+use super::error::SpecError;
+use super::facts::CgroupDriver;
+
+/// The first word of the scopes we have the service manager make.
+pub const CGROUP_PREFIX: &str = "criscope";
+
+/// `linux.cgroupsPath`: `slice:prefix:id` for systemd, `parent/id` otherwise.
+///
+/// With the systemd driver the parent must be a slice: the kubelet sends one when it has the same driver, and two
+/// drivers on one node fight for the same cgroups.
+pub fn cgroup_path(parent: &str, id: &str, driver: CgroupDriver) -> Result<PathBuf, SpecError> {
+    match driver {
+        CgroupDriver::Cgroupfs => Ok(Path::new("/").join(parent).join(id)),
+        CgroupDriver::Systemd if parent.is_empty() => {
+            Ok(PathBuf::from(format!("system.slice:{CGROUP_PREFIX}:{id}")))
+        }
+        CgroupDriver::Systemd => {
+            let base = parent
+                .trim_end_matches('/')
+                .rsplit('/')
+                .next()
+                .unwrap_or("");
+            if !base.ends_with(".slice") {
+                return Err(SpecError::Invalid(format!(
+                    "cgroup parent {parent} is no slice: the kubelet's cgroup driver must be systemd like ours"
+                )));
+            }
+            Ok(PathBuf::from(format!("{base}:{CGROUP_PREFIX}:{id}")))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{CgroupDriver, cgroup_path};
+
+    #[test]
+    fn both_drivers_name_their_cgroups() {
+        use CgroupDriver::{Cgroupfs, Systemd};
+        for (parent, driver, expected) in [
+            ("/kubepods/pod1", Cgroupfs, Some("/kubepods/pod1/c")),
+            ("kubepods", Cgroupfs, Some("/kubepods/c")),
+            ("", Cgroupfs, Some("/c")),
+            (
+                "/kubepods.slice/kubepods-pod1.slice",
+                Systemd,
+                Some("kubepods-pod1.slice:criscope:c"),
+            ),
+            ("", Systemd, Some("system.slice:criscope:c")),
+            ("/kubepods/pod1", Systemd, None),
+        ] {
+            let path = cgroup_path(parent, "c", driver).ok();
+            assert_eq!(
+                path.as_deref(),
+                expected.map(std::path::Path::new),
+                "{parent}"
+            );
+        }
+    }
+}

@@ -1,0 +1,166 @@
+//! Device nodes and the rules for them.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use oci_spec::runtime::{LinuxDevice, LinuxDeviceCgroup, LinuxDeviceType};
+
+use super::build::Request;
+use super::error::SpecError;
+use super::facts::DeviceNode;
+
+/// Nodes, and what the cgroup lets through.
+#[derive(Debug, Default)]
+pub(super) struct Devices {
+    pub(super) nodes: Vec<LinuxDevice>,
+    pub(super) rules: Vec<LinuxDeviceCgroup>,
+}
+
+fn rule(
+    allow: bool,
+    typ: Option<LinuxDeviceType>,
+    numbers: (Option<i64>, Option<i64>),
+    access: &str,
+) -> LinuxDeviceCgroup {
+    let mut to = LinuxDeviceCgroup::default();
+    to.set_allow(allow)
+        .set_typ(typ)
+        .set_major(numbers.0)
+        .set_minor(numbers.1)
+        .set_access(Some(access.to_owned()));
+    to
+}
+
+/// The nodes every container has and may use: null, zero, full, random, urandom, tty, ptmx, the terminals.
+const COMMON: [(i64, Option<i64>); 8] = [
+    (1, Some(3)),
+    (1, Some(5)),
+    (1, Some(7)),
+    (1, Some(8)),
+    (1, Some(9)),
+    (5, Some(0)),
+    (5, Some(2)),
+    (136, None),
+];
+
+/// The devices of a container: those asked for; for a privileged one those of the host, unless its handler opts out.
+pub(super) fn devices(request: &Request<'_>) -> Result<Devices, SpecError> {
+    let handler = request.handler;
+    let privileged = request.context().privileged;
+    let host_devices = privileged && !handler.privileged_without_host_devices;
+    let mut nodes: BTreeMap<PathBuf, LinuxDevice> = BTreeMap::new();
+    let mut rules = vec![rule(false, None, (None, None), "rwm")];
+    if host_devices {
+        for node in &request.node.host_devices {
+            nodes.insert(node.path.clone(), linux_device(node, node.path.clone()));
+        }
+    }
+    if host_devices || (privileged && handler.privileged_without_host_devices_all_allowed) {
+        rules.push(rule(true, None, (None, None), "rwm"));
+    } else {
+        // Making nodes of any number is harmless: using them is what a rule is for.
+        for kind in [LinuxDeviceType::C, LinuxDeviceType::B] {
+            rules.push(rule(true, Some(kind), (None, None), "m"));
+        }
+        for (major, minor) in COMMON {
+            rules.push(rule(
+                true,
+                Some(LinuxDeviceType::C),
+                (Some(major), minor),
+                "rwm",
+            ));
+        }
+    }
+    for device in &request.container.devices {
+        let access = checked_access(&device.permissions)?;
+        let source = Path::new(&device.host_path);
+        let target = Path::new(&device.container_path);
+        for (node, target) in asked_nodes(request, source, target)? {
+            rules.push(rule(
+                true,
+                Some(node.kind),
+                (Some(node.major), Some(node.minor)),
+                access,
+            ));
+            nodes.insert(target.clone(), linux_device(&node, target));
+        }
+    }
+    Ok(Devices {
+        nodes: nodes.into_values().collect(),
+        rules,
+    })
+}
+
+fn checked_access(access: &str) -> Result<&str, SpecError> {
+    if access.is_empty() {
+        return Ok("rwm");
+    }
+    if access.chars().any(|letter| !"rwm".contains(letter)) {
+        return Err(SpecError::Invalid(format!(
+            "device permissions {access} are not of r, w, m"
+        )));
+    }
+    Ok(access)
+}
+
+/// The nodes at a host path with their paths in the container; a directory stands for all nodes below it.
+fn asked_nodes(
+    request: &Request<'_>,
+    source: &Path,
+    target: &Path,
+) -> Result<Vec<(DeviceNode, PathBuf)>, SpecError> {
+    let io = |error: std::io::Error| SpecError::Io {
+        path: source.to_owned(),
+        source: error,
+    };
+    let missing = || SpecError::NotFound(format!("device {} is not there", source.display()));
+    if !source.is_absolute() || !target.is_absolute() {
+        return Err(SpecError::Invalid(format!(
+            "device {} at {}: both paths must be absolute",
+            source.display(),
+            target.display()
+        )));
+    }
+    let resolved = request
+        .host
+        .resolve(source)
+        .map_err(io)?
+        .ok_or_else(missing)?;
+    let found = request.host.devices(&resolved).map_err(io)?;
+    if found.is_empty() {
+        return Err(SpecError::Invalid(format!(
+            "{} is no device",
+            source.display()
+        )));
+    }
+    let place = |node: DeviceNode| match node.path.strip_prefix(&resolved) {
+        Ok(rest) if !rest.as_os_str().is_empty() => {
+            let target = target.join(rest);
+            (node, target)
+        }
+        _ => (node, target.to_owned()),
+    };
+    Ok(found.into_iter().map(place).collect())
+}
+
+pub(super) fn linux_device(node: &DeviceNode, path: PathBuf) -> LinuxDevice {
+    let mut to = LinuxDevice::default();
+    to.set_path(path)
+        .set_typ(node.kind)
+        .set_major(node.major)
+        .set_minor(node.minor)
+        .set_file_mode(Some(node.mode))
+        .set_uid(Some(node.uid))
+        .set_gid(Some(node.gid));
+    to
+}
+
+/// The rule that lets a container use one node.
+pub(super) fn allow(node: &DeviceNode, access: &str) -> LinuxDeviceCgroup {
+    rule(
+        true,
+        Some(node.kind),
+        (Some(node.major), Some(node.minor)),
+        access,
+    )
+}

@@ -1,0 +1,146 @@
+//! What runs: arguments, environment, directory, user, rights.
+
+use std::path::PathBuf;
+
+use oci_spec::runtime::{Process, Spec, User};
+
+use super::build::Request;
+use super::capabilities::capabilities;
+use super::error::SpecError;
+use super::facts::ImageConfig;
+use super::labels;
+use super::resources::restricted_oom_score_adj;
+use super::user::ResolvedUser;
+use crate::cri::v1::ContainerConfig;
+
+/// The `PATH` of a container whose image has none.
+const DEFAULT_PATH: &str = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+
+/// The process of the specification.
+pub(super) fn process(request: &Request<'_>, user: &ResolvedUser) -> Result<Process, SpecError> {
+    let container = request.container;
+    let context = request.context();
+    let mut process = Process::default();
+    process
+        .set_terminal(Some(container.tty))
+        .set_user(oci_user(user))
+        .set_args(Some(arguments(container, request.image)?))
+        .set_env(Some(environment(request)?))
+        .set_cwd(directory(container, request.image)?)
+        .set_capabilities(Some(capabilities(context, request.node)?))
+        // Left to what the runtime has: the kubelet has no word for them.
+        .set_rlimits(None)
+        .set_no_new_privileges(Some(context.no_new_privs))
+        .set_apparmor_profile(labels::apparmor_profile(
+            context,
+            request.node,
+            request.host,
+        )?)
+        .set_selinux_label(labels::selinux_label(
+            context.selinux_options.as_ref(),
+            context.privileged,
+            request.sandbox.process_label.as_deref(),
+            request.node,
+        )?)
+        .set_oom_score_adj(oom_score_adj(request)?);
+    Ok(process)
+}
+
+fn oci_user(user: &ResolvedUser) -> User {
+    let mut to = User::default();
+    to.set_uid(user.uid)
+        .set_gid(user.gid)
+        .set_additional_gids(Some(user.groups.clone()));
+    to
+}
+
+/// What to run: the command of the request overrides the entry point and drops the image's `Cmd`; its arguments override `Cmd`.
+fn arguments(container: &ContainerConfig, image: &ImageConfig) -> Result<Vec<String>, SpecError> {
+    let (command, args) = match (container.command.is_empty(), container.args.is_empty()) {
+        (true, true) => (&image.entrypoint, &image.cmd),
+        (true, false) => (&image.entrypoint, &container.args),
+        (false, _) => (&container.command, &container.args),
+    };
+    let all: Vec<String> = command.iter().chain(args).cloned().collect();
+    if all.first().is_none_or(String::is_empty) {
+        return Err(SpecError::Invalid("no command specified".to_owned()));
+    }
+    Ok(all)
+}
+
+/// The environment: `PATH`, `TERM` with a terminal, `HOSTNAME`, the image's, the request's; later ones win, in the place of the first.
+fn environment(request: &Request<'_>) -> Result<Vec<String>, SpecError> {
+    let mut all = vec![DEFAULT_PATH.to_owned()];
+    if request.container.tty {
+        all.push("TERM=xterm".to_owned());
+    }
+    if !request.sandbox.hostname.is_empty() {
+        all.push(format!("HOSTNAME={}", request.sandbox.hostname));
+    }
+    let mut places = std::collections::HashMap::new();
+    for (place, one) in all.iter().enumerate() {
+        places.insert(name_of(one).to_owned(), place);
+    }
+    let mut put = |one: String| match places.get(name_of(&one)) {
+        Some(place) => all[*place] = one,
+        None => {
+            places.insert(name_of(&one).to_owned(), all.len());
+            all.push(one);
+        }
+    };
+    request.image.env.iter().cloned().for_each(&mut put);
+    for pair in &request.container.envs {
+        // The specification is JSON: it cannot carry other bytes. The value is not told: it may be a secret.
+        let value = std::str::from_utf8(&pair.value).map_err(|_| {
+            SpecError::Invalid(format!("the value of variable {} is not UTF-8", pair.key))
+        })?;
+        if pair.key.is_empty() || pair.key.contains(['=', '\0']) || value.contains('\0') {
+            return Err(SpecError::Invalid(format!(
+                "variable {:?} is no variable",
+                pair.key
+            )));
+        }
+        put(format!("{}={value}", pair.key));
+    }
+    Ok(all)
+}
+
+fn name_of(pair: &str) -> &str {
+    pair.split_once('=').map_or(pair, |(name, _)| name)
+}
+
+fn directory(container: &ContainerConfig, image: &ImageConfig) -> Result<PathBuf, SpecError> {
+    let own = [&container.working_dir, &image.working_dir];
+    let own = own.iter().find(|path| !path.is_empty());
+    let path = own.map_or("/", |path| path.as_str());
+    if !path.starts_with('/') {
+        return Err(SpecError::Invalid(format!(
+            "working directory {path} is not absolute"
+        )));
+    }
+    Ok(PathBuf::from(path))
+}
+
+fn oom_score_adj(request: &Request<'_>) -> Result<Option<i32>, SpecError> {
+    let linux = request.container.linux.as_ref();
+    let Some(resources) = linux.and_then(|linux| linux.resources.as_ref()) else {
+        return Ok(request.node.oom_score_adj_floor.map(|floor| floor.max(0)));
+    };
+    restricted_oom_score_adj(resources.oom_score_adj, request.node.oom_score_adj_floor).map(Some)
+}
+
+/// The process of an exec in a running container: the container's own with another command. `None` when the specification has no
+/// process.
+pub fn exec_process(spec: &Spec, command: Vec<String>, terminal: bool) -> Option<Process> {
+    let mut process = spec.process().clone()?;
+    if terminal {
+        let env = process.env_mut().get_or_insert_with(Vec::new);
+        if !env.iter().any(|one| one.starts_with("TERM=")) {
+            env.push("TERM=xterm".to_owned());
+        }
+    }
+    process.set_args(Some(command)).set_terminal(Some(terminal));
+    // A process that joins keeps what it is born with: lowering it again needs a right the daemon may lack.
+    process.set_oom_score_adj(None);
+    Some(process)
+}

@@ -1,0 +1,129 @@
+//! CPU, memory, huge pages, processes.
+
+use std::collections::HashMap;
+
+use oci_spec::runtime::{LinuxCpu, LinuxHugepageLimit, LinuxMemory, LinuxPids, LinuxResources};
+
+use super::error::SpecError;
+use super::facts::{CgroupVersion, NodeFacts};
+use crate::cri::v1::LinuxContainerResources;
+
+/// The resources of a container as the OCI runtime takes them. Zero and empty mean "not said".
+///
+/// A memory limit with no word on swap limits memory and swap together to it, where the kernel accounts swap. Huge page limits are left out
+/// where the controller is missing, as containerd does by default.
+pub fn container_resources(
+    asked: &LinuxContainerResources,
+    node: &NodeFacts,
+) -> Result<LinuxResources, SpecError> {
+    updated_resources(&LinuxResources::default(), asked, node)
+}
+
+/// The resources after an update: what the update does not say stays as it was.
+pub fn updated_resources(
+    current: &LinuxResources,
+    asked: &LinuxContainerResources,
+    node: &NodeFacts,
+) -> Result<LinuxResources, SpecError> {
+    let mut to = current.clone();
+    to.set_cpu(cpu(to.cpu().as_ref(), asked)?);
+    to.set_memory(memory(to.memory().as_ref(), asked, node)?);
+    if to.pids().is_none() && node.pids_limit > 0 {
+        let mut pids = LinuxPids::default();
+        pids.set_limit(node.pids_limit);
+        to.set_pids(Some(pids));
+    }
+    if node.hugetlb && !asked.hugepage_limits.is_empty() {
+        to.set_hugepage_limits(Some(hugepages(asked)?));
+    }
+    if !asked.unified.is_empty() {
+        if node.cgroup_version == CgroupVersion::V1 {
+            return Err(SpecError::Unsupported(
+                "unified resources need cgroup v2".to_owned(),
+            ));
+        }
+        let mut unified: HashMap<String, String> = to.unified().clone().unwrap_or_default();
+        unified.extend(asked.unified.clone());
+        to.set_unified(Some(unified));
+    }
+    Ok(to)
+}
+
+fn unsigned(value: i64, what: &str) -> Result<u64, SpecError> {
+    u64::try_from(value).map_err(|_| SpecError::Invalid(format!("{what} {value} is negative")))
+}
+
+fn cpu(
+    current: Option<&LinuxCpu>,
+    asked: &LinuxContainerResources,
+) -> Result<Option<LinuxCpu>, SpecError> {
+    let mut to = current.cloned().unwrap_or_default();
+    if asked.cpu_period != 0 {
+        to.set_period(Some(unsigned(asked.cpu_period, "cpu period")?));
+    }
+    if asked.cpu_quota != 0 {
+        to.set_quota(Some(asked.cpu_quota));
+    }
+    if asked.cpu_shares != 0 {
+        to.set_shares(Some(unsigned(asked.cpu_shares, "cpu shares")?));
+    }
+    if !asked.cpuset_cpus.is_empty() {
+        to.set_cpus(Some(asked.cpuset_cpus.clone()));
+    }
+    if !asked.cpuset_mems.is_empty() {
+        to.set_mems(Some(asked.cpuset_mems.clone()));
+    }
+    Ok(Some(to).filter(|cpu| *cpu != LinuxCpu::default()))
+}
+
+fn memory(
+    current: Option<&LinuxMemory>,
+    asked: &LinuxContainerResources,
+    node: &NodeFacts,
+) -> Result<Option<LinuxMemory>, SpecError> {
+    let limit = asked.memory_limit_in_bytes;
+    let swap = asked.memory_swap_limit_in_bytes;
+    let mut to = current.copied().unwrap_or_default();
+    if limit != 0 {
+        to.set_limit(Some(limit));
+    }
+    if swap > 0 && limit > 0 && swap < limit {
+        return Err(SpecError::Invalid(format!(
+            "memory and swap limit {swap} is below the memory limit {limit}"
+        )));
+    }
+    if node.swap_accounting {
+        if swap != 0 {
+            to.set_swap(Some(swap));
+        } else if limit != 0 {
+            to.set_swap(Some(limit));
+        }
+    }
+    Ok(Some(to).filter(|memory| *memory != LinuxMemory::default()))
+}
+
+fn hugepages(asked: &LinuxContainerResources) -> Result<Vec<LinuxHugepageLimit>, SpecError> {
+    let limits = asked.hugepage_limits.iter();
+    limits
+        .map(|limit| {
+            let mut to = LinuxHugepageLimit::default();
+            let bytes = i64::try_from(limit.limit).unwrap_or(i64::MAX);
+            to.set_page_size(limit.page_size.clone()).set_limit(bytes);
+            if limit.page_size.is_empty() {
+                return Err(SpecError::Invalid(
+                    "huge page limit without a size".to_owned(),
+                ));
+            }
+            Ok(to)
+        })
+        .collect()
+}
+
+/// The `oom_score_adj` a container gets: what was asked, but no lower than the floor, where the node has one. -1000 to 1000.
+pub fn restricted_oom_score_adj(asked: i64, floor: Option<i32>) -> Result<i32, SpecError> {
+    let value = i32::try_from(asked)
+        .ok()
+        .filter(|value| (-1000..=1000).contains(value))
+        .ok_or_else(|| SpecError::Invalid(format!("oom_score_adj {asked} is out of range")))?;
+    Ok(floor.map_or(value, |floor| value.max(floor)))
+}

@@ -1,0 +1,351 @@
+//! Seccomp profiles: our default one, and those of the node.
+//!
+//! A profile is JSON in the shape Docker made common: an architecture map, and rules that hold only for some
+//! architectures, capabilities or kernels. [`evaluate`] turns it into the plain filter of the runtime specification. A
+//! profile that already is such a filter passes through the same way.
+//!
+//! `default.json` is ours. It follows what runtimes agree on: everything an ordinary program needs, nothing that makes namespaces,
+//! mounts, loads code into the kernel or sets clocks unless the container has the capability for it.
+
+use std::collections::HashSet;
+use std::path::Path;
+
+use oci_spec::runtime::{
+    Arch, Capability, LinuxSeccomp, LinuxSeccompAction, LinuxSeccompArg, LinuxSeccompFilterFlag,
+    LinuxSyscall,
+};
+use serde::Deserialize;
+
+use super::capabilities::capabilities;
+use super::error::SpecError;
+use super::facts::NodeFacts;
+use super::host::Host;
+use super::labels::asked;
+use crate::cri::v1::LinuxContainerSecurityContext;
+use crate::cri::v1::security_profile::ProfileType;
+
+/// What `RuntimeDefault` stands for.
+const DEFAULT: &str = include_str!("default.json");
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Profile {
+    default_action: LinuxSeccompAction,
+    default_errno_ret: Option<u32>,
+    architectures: Option<Vec<Arch>>,
+    #[serde(default)]
+    arch_map: Vec<ArchMap>,
+    flags: Option<Vec<LinuxSeccompFilterFlag>>,
+    listener_path: Option<std::path::PathBuf>,
+    listener_metadata: Option<String>,
+    #[serde(default)]
+    syscalls: Vec<Rule>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct ArchMap {
+    architecture: Arch,
+    #[serde(default)]
+    sub_architectures: Vec<Arch>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Rule {
+    #[serde(default)]
+    names: Vec<String>,
+    /// The older form: one name.
+    name: Option<String>,
+    action: LinuxSeccompAction,
+    errno_ret: Option<u32>,
+    args: Option<Vec<LinuxSeccompArg>>,
+    #[serde(default)]
+    includes: Option<Filter>,
+    #[serde(default)]
+    excludes: Option<Filter>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(rename_all = "camelCase", default)]
+struct Filter {
+    caps: Vec<String>,
+    arches: Vec<String>,
+    min_kernel: Option<String>,
+}
+
+/// For whom a profile is evaluated.
+#[derive(Debug)]
+pub struct Target<'a> {
+    /// The machine as `std::env::consts::ARCH` says it.
+    pub arch: &'a str,
+    /// The kernel, major and minor.
+    pub kernel: (u32, u32),
+    /// The bounding set of the container.
+    pub capabilities: &'a HashSet<Capability>,
+}
+
+/// The seccomp filter of a container: none for privileged ones, for `Unconfined` and where nothing is said (critest expects that).
+pub(super) fn container_seccomp(
+    context: &LinuxContainerSecurityContext,
+    node: &NodeFacts,
+    host: &dyn Host,
+) -> Result<Option<LinuxSeccomp>, SpecError> {
+    #[expect(deprecated, reason = "older kubelets send the path")]
+    let asked = asked(context.seccomp.as_ref(), &context.seccomp_profile_path)?;
+    let Some((kind, reference)) = asked.filter(|_| !context.privileged) else {
+        return Ok(None);
+    };
+    if kind == ProfileType::Unconfined {
+        return Ok(None);
+    }
+    if !node.seccomp {
+        return Err(SpecError::Unsupported(
+            "seccomp is not supported on this node".to_owned(),
+        ));
+    }
+    let sets = capabilities(context, node)?;
+    let none = HashSet::new();
+    let target = Target {
+        arch: node.arch,
+        kernel: node.kernel,
+        capabilities: sets.bounding().as_ref().unwrap_or(&none),
+    };
+    if kind == ProfileType::RuntimeDefault {
+        return evaluate("default", DEFAULT, &target).map(Some);
+    }
+    let path = Path::new(reference.strip_prefix("localhost/").unwrap_or(&reference));
+    if !path.is_absolute() {
+        return Err(SpecError::Invalid(format!(
+            "seccomp profile {} is no absolute path",
+            path.display()
+        )));
+    }
+    let text = host.read(path).map_err(|source| SpecError::Io {
+        path: path.to_owned(),
+        source,
+    })?;
+    evaluate(&path.to_string_lossy(), &text, &target).map(Some)
+}
+
+/// Our default profile for a target.
+pub fn default_profile(target: &Target<'_>) -> Result<LinuxSeccomp, SpecError> {
+    evaluate("default", DEFAULT, target)
+}
+
+/// A profile for a target: its rules whose conditions hold. `name` is for errors.
+pub fn evaluate(name: &str, text: &str, target: &Target<'_>) -> Result<LinuxSeccomp, SpecError> {
+    let invalid = |reason: String| SpecError::Profile {
+        name: name.to_owned(),
+        reason,
+    };
+    let profile: Profile =
+        serde_json::from_str(text).map_err(|error| invalid(error.to_string()))?;
+    if profile.architectures.is_some() && !profile.arch_map.is_empty() {
+        return Err(invalid(
+            "architectures and archMap exclude each other".to_owned(),
+        ));
+    }
+    let mut rules = Vec::new();
+    for rule in profile.syscalls {
+        let matches = |filter: &Filter| filter.holds(target).map_err(&invalid);
+        let included = match &rule.includes {
+            Some(filter) => matches(filter)?.all(),
+            None => true,
+        };
+        let excluded = match &rule.excludes {
+            Some(filter) => matches(filter)?.any(),
+            None => false,
+        };
+        if included && !excluded {
+            rules.push(syscall(rule));
+        }
+    }
+    let mut to = LinuxSeccomp::default();
+    to.set_default_action(profile.default_action)
+        .set_default_errno_ret(profile.default_errno_ret)
+        .set_architectures(
+            profile
+                .architectures
+                .or_else(|| architectures(&profile.arch_map, target)),
+        )
+        .set_flags(profile.flags)
+        .set_listener_path(profile.listener_path)
+        .set_listener_metadata(profile.listener_metadata)
+        .set_syscalls(Some(rules));
+    Ok(to)
+}
+
+fn syscall(rule: Rule) -> LinuxSyscall {
+    let mut names = rule.names;
+    names.extend(rule.name);
+    let mut to = LinuxSyscall::default();
+    to.set_names(names)
+        .set_action(rule.action)
+        .set_errno_ret(rule.errno_ret)
+        .set_args(rule.args.filter(|args| !args.is_empty()));
+    to
+}
+
+/// The architecture of the target with those its kernel runs besides.
+fn architectures(map: &[ArchMap], target: &Target<'_>) -> Option<Vec<Arch>> {
+    let native = match target.arch {
+        "x86_64" => Arch::ScmpArchX86_64,
+        "aarch64" => Arch::ScmpArchAarch64,
+        "s390x" => Arch::ScmpArchS390x,
+        "riscv64" => Arch::ScmpArchRiscv64,
+        "powerpc64" => Arch::ScmpArchPpc64le,
+        "loongarch64" => Arch::ScmpArchLoongarch64,
+        _ => return None,
+    };
+    let entry = map.iter().find(|entry| entry.architecture == native)?;
+    let mut all = vec![native];
+    all.extend(entry.sub_architectures.iter().copied());
+    Some(all)
+}
+
+/// What of a filter holds; `None` where it says nothing.
+struct Holds {
+    all_caps: Option<bool>,
+    any_cap: Option<bool>,
+    arch: Option<bool>,
+    kernel: Option<bool>,
+}
+
+impl Holds {
+    /// Every condition of an include holds.
+    fn all(&self) -> bool {
+        [self.all_caps, self.arch, self.kernel]
+            .iter()
+            .all(|held| held.unwrap_or(true))
+    }
+
+    /// One condition of an exclude holds.
+    fn any(&self) -> bool {
+        [self.any_cap, self.arch, self.kernel].contains(&Some(true))
+    }
+}
+
+impl Filter {
+    fn holds(&self, target: &Target<'_>) -> Result<Holds, String> {
+        // A capability we do not know is one no container has.
+        let has = |name: &String| {
+            let bare = name.strip_prefix("CAP_").unwrap_or(name);
+            let parsed: Result<Capability, _> = bare.parse();
+            parsed.is_ok_and(|capability| target.capabilities.contains(&capability))
+        };
+        let some = |list: &[String], value: bool| (!list.is_empty()).then_some(value);
+        let arch = match target.arch {
+            "x86_64" => "amd64",
+            "aarch64" => "arm64",
+            "powerpc64" => "ppc64le",
+            "loongarch64" => "loong64",
+            other => other,
+        };
+        let kernel = match &self.min_kernel {
+            None => None,
+            Some(text) => {
+                let parsed = text
+                    .split_once('.')
+                    .and_then(|(major, minor)| Some((major.parse().ok()?, minor.parse().ok()?)));
+                let wanted: (u32, u32) = parsed.ok_or_else(|| format!("kernel version {text}"))?;
+                Some(target.kernel >= wanted)
+            }
+        };
+        Ok(Holds {
+            all_caps: some(&self.caps, self.caps.iter().all(has)),
+            any_cap: some(&self.caps, self.caps.iter().any(has)),
+            arch: some(&self.arches, self.arches.iter().any(|one| one == arch)),
+            kernel,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn allowed(filter: &LinuxSeccomp, name: &str) -> Vec<LinuxSyscall> {
+        let rules = filter.syscalls().iter().flatten();
+        rules
+            .filter(|rule| rule.names().iter().any(|one| one == name))
+            .filter(|rule| rule.action() == LinuxSeccompAction::ScmpActAllow)
+            .cloned()
+            .collect()
+    }
+
+    #[test]
+    fn the_default_profile_follows_capabilities_architecture_and_kernel() {
+        let none = HashSet::new();
+        let admin = HashSet::from([Capability::SysAdmin]);
+        let chroot = HashSet::from([Capability::SysChroot]);
+        for (arch, kernel, caps, name, expected) in [
+            ("x86_64", (6, 1), &none, "openat", true),
+            ("x86_64", (6, 1), &none, "mount", false),
+            ("x86_64", (6, 1), &admin, "mount", true),
+            ("x86_64", (6, 1), &none, "chroot", false),
+            ("x86_64", (6, 1), &chroot, "chroot", true),
+            ("x86_64", (6, 1), &none, "ptrace", true),
+            ("x86_64", (4, 4), &none, "ptrace", false),
+            ("x86_64", (6, 1), &none, "arch_prctl", true),
+            ("aarch64", (6, 1), &none, "arch_prctl", false),
+            ("x86_64", (6, 1), &none, "io_uring_setup", false),
+            ("x86_64", (6, 1), &none, "keyctl", false),
+            ("x86_64", (6, 1), &none, "clone3", false),
+            ("x86_64", (6, 1), &admin, "clone3", true),
+        ] {
+            let target = Target {
+                arch,
+                kernel,
+                capabilities: caps,
+            };
+            let filter = default_profile(&target).expect("there");
+            assert_eq!(
+                !allowed(&filter, name).is_empty(),
+                expected,
+                "{arch} {kernel:?} {name}"
+            );
+        }
+    }
+
+    #[test]
+    fn clone_makes_no_namespace_without_the_capability() {
+        let none = HashSet::new();
+        let target = Target {
+            arch: "x86_64",
+            kernel: (6, 1),
+            capabilities: &none,
+        };
+        let filter = default_profile(&target).expect("there");
+        let rules = allowed(&filter, "clone");
+        assert_eq!(rules.len(), 1);
+        let args = rules[0].args().clone().expect("there");
+        assert_eq!(args[0].value(), 0x7e02_0000);
+        assert_eq!(
+            filter.architectures().as_deref(),
+            Some(&[Arch::ScmpArchX86_64, Arch::ScmpArchX86, Arch::ScmpArchX32][..])
+        );
+    }
+
+    #[test]
+    fn a_plain_filter_passes_through_and_nonsense_does_not() {
+        let none = HashSet::new();
+        let target = Target {
+            arch: "x86_64",
+            kernel: (6, 1),
+            capabilities: &none,
+        };
+        let plain = r#"{"defaultAction":"SCMP_ACT_ALLOW","architectures":["SCMP_ARCH_X86_64"],
+            "syscalls":[{"name":"chmod","action":"SCMP_ACT_ERRNO","errnoRet":13}]}"#;
+        let filter = evaluate("plain", plain, &target).expect("there");
+        let rules = filter.syscalls().clone().expect("there");
+        assert_eq!(rules[0].names(), &["chmod".to_owned()]);
+        assert_eq!(rules[0].errno_ret(), Some(13));
+        for nonsense in ["", "{}", r#"{"defaultAction":"ALLOW"}"#] {
+            assert!(
+                evaluate("nonsense", nonsense, &target).is_err(),
+                "{nonsense}"
+            );
+        }
+    }
+}

@@ -1,0 +1,313 @@
+//! Namespaces, security, sysctls, CDI.
+
+use serde_json::Value;
+
+use super::*;
+use crate::cri::v1::security_profile::ProfileType;
+use crate::cri::v1::{CdiDevice, IdMapping, SeLinuxOption, SecurityProfile, UserNamespace};
+
+fn namespaces(json: &Value) -> Vec<(String, Option<String>)> {
+    let all = json["linux"]["namespaces"].as_array().expect("there");
+    let text = |value: &Value| value.as_str().map(str::to_owned);
+    all.iter()
+        .map(|one| (text(&one["type"]).expect("there"), text(&one["path"])))
+        .collect()
+}
+
+#[test]
+fn processes_are_shared_by_mode() {
+    for (mode, pid, target, expected) in [
+        (NamespaceMode::Container, None, None, Some(Some(None))),
+        (NamespaceMode::Node, None, None, Some(None)),
+        (
+            NamespaceMode::Pod,
+            Some("/ns/pid"),
+            None,
+            Some(Some(Some("/ns/pid"))),
+        ),
+        (NamespaceMode::Pod, None, None, None),
+        (
+            NamespaceMode::Target,
+            None,
+            Some("/ns/t"),
+            Some(Some(Some("/ns/t"))),
+        ),
+        (NamespaceMode::Target, None, None, None),
+    ] {
+        let case = Case::new(|case| {
+            case.context()
+                .namespace_options
+                .as_mut()
+                .expect("there")
+                .pid = mode as i32;
+            case.sandbox.pid = pid.map(PathBuf::from);
+            case.sandbox.target_pid = target.map(PathBuf::from);
+        });
+        let found = case.build().ok().map(|_| {
+            let all = namespaces(&case.json());
+            all.into_iter()
+                .find(|(typ, _)| typ == "pid")
+                .map(|(_, path)| path)
+        });
+        let expected = expected.map(|one| one.map(|path| path.map(str::to_owned)));
+        assert_eq!(found, expected, "{}", mode as i32);
+    }
+}
+
+#[test]
+fn a_cgroup_namespace_only_on_v2_and_not_for_privileged() {
+    for (version, privileged, expected) in [
+        (CgroupVersion::V2, false, true),
+        (CgroupVersion::V2, true, false),
+        (CgroupVersion::V1, false, false),
+    ] {
+        let case = Case::new(|case| {
+            case.node.cgroup_version = version;
+            if privileged {
+                case.privileged();
+            }
+        });
+        let all = namespaces(&case.json());
+        assert_eq!(all.iter().any(|(typ, _)| typ == "cgroup"), expected);
+        assert!(all.contains(&("network".to_owned(), Some("/ns/net".to_owned()))));
+    }
+}
+
+#[test]
+fn user_namespaces_must_be_whole_and_equal_the_sandboxs() {
+    let map = |container_id, length| IdMapping {
+        host_id: 65536,
+        container_id,
+        length,
+    };
+    let userns = |mode: NamespaceMode, maps: &[IdMapping]| {
+        Some(UserNamespace {
+            mode: mode as i32,
+            uids: maps.to_vec(),
+            gids: maps.to_vec(),
+        })
+    };
+    let good = userns(NamespaceMode::Pod, &[map(0, 65536)]);
+    for (sandbox, own, accepted) in [
+        (good.clone(), good.clone(), true),
+        (good.clone(), None, false),
+        (None, good.clone(), false),
+        (good, userns(NamespaceMode::Pod, &[map(0, 10)]), false),
+        (None, userns(NamespaceMode::Node, &[]), true),
+        (None, userns(NamespaceMode::Node, &[map(0, 1)]), false),
+    ]
+    .into_iter()
+    .chain(
+        [
+            userns(NamespaceMode::Pod, &[map(1, 10)]),
+            userns(NamespaceMode::Pod, &[map(0, 0)]),
+            userns(NamespaceMode::Pod, &[map(0, 1), map(1, 1)]),
+            userns(NamespaceMode::Pod, &[]),
+            userns(NamespaceMode::Container, &[map(0, 10)]),
+            userns(NamespaceMode::Target, &[map(0, 10)]),
+        ]
+        .map(|bad| (bad.clone(), bad, false)),
+    ) {
+        let case = Case::new(|case| {
+            case.sandbox.user = sandbox
+                .as_ref()
+                .filter(|sandbox| sandbox.mode == NamespaceMode::Pod as i32)
+                .map(|_| "/ns/user".into());
+            case.context()
+                .namespace_options
+                .as_mut()
+                .expect("there")
+                .userns_options = own;
+            let linux = case.pod.linux.as_mut().expect("there");
+            let context = linux.security_context.as_mut().expect("there");
+            context.namespace_options = Some(NamespaceOption {
+                userns_options: sandbox,
+                ..Default::default()
+            });
+        });
+        assert_eq!(case.build().is_ok(), accepted);
+    }
+}
+
+#[test]
+fn seccomp_apparmor_and_paths_follow_the_request() {
+    let profile = |kind: ProfileType, name: &str| {
+        Some(SecurityProfile {
+            profile_type: kind as i32,
+            localhost_ref: name.to_owned(),
+        })
+    };
+    let own = r#"{"defaultAction":"SCMP_ACT_LOG"}"#;
+    for (seccomp, privileged, expected) in [
+        (None, false, Some(None)),
+        (profile(ProfileType::Unconfined, ""), false, Some(None)),
+        (
+            profile(ProfileType::RuntimeDefault, ""),
+            false,
+            Some(Some("SCMP_ACT_ERRNO")),
+        ),
+        (profile(ProfileType::RuntimeDefault, ""), true, Some(None)),
+        (
+            profile(ProfileType::Localhost, "/p.json"),
+            false,
+            Some(Some("SCMP_ACT_LOG")),
+        ),
+        (profile(ProfileType::Localhost, "/none.json"), false, None),
+        (profile(ProfileType::Localhost, ""), false, None),
+    ] {
+        let case = Case::new(|case| {
+            case.host.0.insert("/p.json", own);
+            case.context().seccomp = seccomp;
+            case.context().masked_paths = vec!["/proc/kcore".to_owned()];
+            if privileged {
+                case.privileged();
+            }
+        });
+        let found = case.build().ok().map(|_| {
+            let json = case.json();
+            let masked = json["linux"]["maskedPaths"]
+                .as_array()
+                .expect("there")
+                .len();
+            assert_eq!(masked, usize::from(!privileged));
+            json["linux"]["seccomp"]["defaultAction"]
+                .as_str()
+                .map(str::to_owned)
+        });
+        assert_eq!(found, expected.map(|one| one.map(str::to_owned)));
+    }
+    for (apparmor, on, expected) in [
+        (None, true, Some(Some("default"))),
+        (None, false, Some(None)),
+        (
+            profile(ProfileType::Localhost, "localhost/mine"),
+            true,
+            Some(Some("mine")),
+        ),
+        (profile(ProfileType::Localhost, "other"), true, None),
+        (profile(ProfileType::Localhost, "mine"), false, None),
+        (profile(ProfileType::Unconfined, ""), true, Some(None)),
+    ] {
+        let case = Case::new(|case| {
+            let loaded = "/sys/kernel/security/apparmor/profiles";
+            case.host
+                .0
+                .insert(loaded, "mine (enforce)\nothers (complain)\n");
+            case.node.apparmor = on;
+            case.node.apparmor_default = Some("default".to_owned());
+            case.context().apparmor = apparmor;
+        });
+        let found = case.build().ok();
+        let found = found.map(|built| {
+            built
+                .spec
+                .process()
+                .clone()
+                .expect("there")
+                .apparmor_profile()
+                .clone()
+        });
+        assert_eq!(found, expected.map(|one| one.map(str::to_owned)));
+    }
+}
+
+#[test]
+fn selinux_labels_start_from_the_sandboxs() {
+    let mut node = facts();
+    node.selinux = true;
+    let options = |r#type: &str, level: &str| SeLinuxOption {
+        r#type: r#type.to_owned(),
+        level: level.to_owned(),
+        ..Default::default()
+    };
+    let sandbox = "system_u:system_r:container_t:s0:c1,c2";
+    for (options, privileged, sandbox, expected) in [
+        (options("", ""), false, Some(sandbox), Some(Some(sandbox))),
+        (options("", ""), true, Some(sandbox), Some(None)),
+        (
+            options("my_t", ""),
+            false,
+            Some(sandbox),
+            Some(Some("system_u:system_r:my_t:s0:c1,c2")),
+        ),
+        (
+            options("", "s0:c9"),
+            false,
+            Some(sandbox),
+            Some(Some("system_u:system_r:container_t:s0:c9")),
+        ),
+        (options("my_t", ""), false, None, None),
+    ] {
+        let found = selinux_label(Some(&options), privileged, sandbox, &node).ok();
+        assert_eq!(found, expected.map(|one| one.map(str::to_owned)));
+    }
+}
+
+#[test]
+fn sysctls_stay_inside_the_pod() {
+    for (name, host_network, host_ipc, accepted) in [
+        ("net.core.somaxconn", false, false, true),
+        ("net/ipv4/conf/eth0.1/forwarding", false, false, true),
+        ("net.core.somaxconn", true, false, false),
+        ("kernel.shmmax", false, false, true),
+        ("kernel.shmmax", false, true, false),
+        ("vm.swappiness", false, false, false),
+        ("net.../../kernel/core_pattern", false, false, false),
+    ] {
+        let mut case = Case::new(|_| {});
+        let mode = |host: bool| if host { NamespaceMode::Node as i32 } else { 0 };
+        let linux = case.pod.linux.as_mut().expect("there");
+        linux.sysctls.insert(name.to_owned(), "1".to_owned());
+        linux
+            .security_context
+            .as_mut()
+            .expect("there")
+            .namespace_options = Some(NamespaceOption {
+            network: mode(host_network),
+            ipc: mode(host_ipc),
+            ..Default::default()
+        });
+        let found = sandbox_sysctls(&case.pod);
+        assert_eq!(found.is_ok(), accepted, "{name} {host_network} {host_ipc}");
+        if let Ok(found) = found {
+            assert_eq!(found["net.ipv4.ip_unprivileged_port_start"], "0");
+        }
+    }
+}
+
+#[test]
+fn cdi_devices_edit_the_specification() {
+    let folder = tempfile::tempdir().expect("there");
+    let text = r#"{"cdiVersion":"0.6.0","kind":"v.com/gpu","containerEdits":{"env":["COMMON=1"]},
+        "devices":[{"name":"0","containerEdits":{"deviceNodes":[{"path":"/dev/gpu0","hostPath":"/dev/fuse"}],
+        "hooks":[{"hookName":"createContainer","path":"/bin/hook"}],"additionalGids":[44]}}]}"#;
+    std::fs::write(folder.path().join("v.json"), text).expect("there");
+    std::fs::write(folder.path().join("broken.json"), "{").expect("there");
+    let mut case = Case::new(|case| {
+        case.cdi = cdi::Registry::read(&[folder.path()]);
+        case.container.cdi_devices = vec![CdiDevice {
+            name: "v.com/gpu=0".to_owned(),
+        }];
+    });
+    assert_eq!(case.cdi.broken.len(), 1);
+    let json = case.json();
+    assert_eq!(json["linux"]["devices"][0]["path"], "/dev/gpu0");
+    assert_eq!(json["hooks"]["createContainer"][0]["path"], "/bin/hook");
+    assert!(
+        json["process"]["env"]
+            .as_array()
+            .expect("there")
+            .contains(&"COMMON=1".into())
+    );
+    assert!(
+        json["process"]["user"]["additionalGids"]
+            .as_array()
+            .expect("there")
+            .contains(&44.into())
+    );
+    case.container.cdi_devices[0].name = "v.com/gpu=1".to_owned();
+    assert_eq!(
+        case.build().expect_err("refused").code(),
+        tonic::Code::NotFound
+    );
+}

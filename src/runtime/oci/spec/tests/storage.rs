@@ -1,0 +1,240 @@
+//! Mounts and devices.
+
+use serde_json::{Value, json};
+
+use super::*;
+use crate::cri::v1::{Device, IdMapping, Mount};
+
+fn mount(container_path: &str, host_path: &str) -> Mount {
+    Mount {
+        container_path: container_path.to_owned(),
+        host_path: host_path.to_owned(),
+        ..Default::default()
+    }
+}
+
+fn mounted(json: &Value, at: &str) -> Vec<Value> {
+    let all = json["mounts"].as_array().expect("there");
+    all.iter()
+        .filter(|one| one["destination"] == at)
+        .cloned()
+        .collect()
+}
+
+#[test]
+fn mounts_of_the_request_replace_defaults_and_come_in_order() {
+    let case = Case::new(|case| {
+        case.container.mounts = vec![
+            mount("/a/b/c", "/data"),
+            mount("/etc/hosts", "/link"),
+            mount("/a", "/missing"),
+        ];
+    });
+    let built = case.build().expect("there");
+    assert_eq!(built.actions, [Action::CreateDirectory("/missing".into())]);
+    let json = case.json();
+    let hosts = mounted(&json, "/etc/hosts");
+    assert_eq!(hosts.len(), 1);
+    assert_eq!(hosts[0]["source"], "/data");
+    assert_eq!(hosts[0]["options"], json!(["rbind", "rprivate", "rw"]));
+    let order: Vec<usize> = built
+        .spec
+        .mounts()
+        .iter()
+        .flatten()
+        .map(|mount| mount.destination().components().count())
+        .collect();
+    assert!(order.is_sorted(), "{order:?}");
+    let own_dev = Case::new(|case| case.container.mounts = vec![mount("/dev", "/data")]).json();
+    assert!(mounted(&own_dev, "/dev/pts").is_empty() && mounted(&own_dev, "/dev/shm").is_empty());
+    let twice = Case::new(|case| {
+        case.container.mounts = vec![mount("/x", "/data"), mount("/y/../x/", "/data")]
+    });
+    assert!(twice.build().is_err());
+}
+
+#[test]
+fn propagation_and_read_only_modes() {
+    let plain = || mount("/m", "/data");
+    for (mount, options, rootfs) in [
+        (
+            Mount {
+                readonly: true,
+                ..plain()
+            },
+            Some("ro"),
+            None,
+        ),
+        (
+            Mount {
+                propagation: 1,
+                ..plain()
+            },
+            Some("rslave"),
+            Some("rslave"),
+        ),
+        (
+            Mount {
+                propagation: 2,
+                ..plain()
+            },
+            Some("rshared"),
+            Some("rshared"),
+        ),
+        (
+            Mount {
+                readonly: true,
+                recursive_read_only: true,
+                ..plain()
+            },
+            Some("rro"),
+            None,
+        ),
+        (
+            Mount {
+                recursive_read_only: true,
+                ..plain()
+            },
+            None,
+            None,
+        ),
+        (
+            Mount {
+                readonly: true,
+                recursive_read_only: true,
+                propagation: 1,
+                ..plain()
+            },
+            None,
+            None,
+        ),
+        (
+            Mount {
+                propagation: 9,
+                ..plain()
+            },
+            None,
+            None,
+        ),
+        (
+            Mount {
+                host_path: "data".to_owned(),
+                ..plain()
+            },
+            None,
+            None,
+        ),
+    ] {
+        let case = Case::new(|case| case.container.mounts = vec![mount]);
+        let Some(option) = options else {
+            assert!(case.build().is_err());
+            continue;
+        };
+        let json = case.json();
+        let found = mounted(&json, "/m")[0]["options"].clone();
+        assert!(
+            found.as_array().expect("there").contains(&option.into()),
+            "{found}"
+        );
+        assert_eq!(json["linux"]["rootfsPropagation"].as_str(), rootfs);
+        assert_eq!(
+            case.build().expect("there").actions.len(),
+            usize::from(rootfs.is_some())
+        );
+        assert_eq!(json["ociVersion"], "1.0.2");
+    }
+}
+
+#[test]
+fn id_mapped_mounts_need_a_newer_version() {
+    let map = vec![IdMapping {
+        host_id: 1,
+        container_id: 0,
+        length: 1,
+    }];
+    let case = Case::new(|case| {
+        case.container.mounts = vec![Mount {
+            uid_mappings: map.clone(),
+            gid_mappings: map,
+            ..mount("/m", "/data")
+        }];
+    });
+    assert_eq!(case.json()["ociVersion"], "1.1.0");
+}
+
+#[test]
+fn the_propagation_of_a_path_is_that_of_the_mount_it_lies_on() {
+    let table = "1 0 8:1 / / rw shared:1 - ext4 /dev/a rw\n\
+        2 1 8:2 / /a\\040b rw master:1 - ext4 /dev/b rw\n\
+        3 1 8:2 / /p rw - ext4 /dev/b rw\n";
+    for (path, expected) in [
+        ("/x", Propagation::Shared),
+        ("/a b/c", Propagation::Slave),
+        ("/p", Propagation::Private),
+        ("/pp", Propagation::Shared),
+    ] {
+        assert_eq!(
+            propagation_of(table, Path::new(path)),
+            Some(expected),
+            "{path}"
+        );
+    }
+}
+
+#[test]
+fn privileged_containers_get_the_hosts_devices_unless_the_handler_opts_out() {
+    for (privileged, without, allowed, device, all) in [
+        (false, false, false, false, false),
+        (true, false, false, true, true),
+        (true, true, false, false, false),
+        (true, true, true, false, true),
+    ] {
+        let case = Case::new(|case| {
+            if privileged {
+                case.privileged();
+            }
+            case.handler.privileged_without_host_devices = without;
+            case.handler.privileged_without_host_devices_all_allowed = allowed;
+        });
+        let json = case.json();
+        let nodes = json["linux"]["devices"].as_array().expect("there").len();
+        assert_eq!(nodes, usize::from(device));
+        let rules = json["linux"]["resources"]["devices"]
+            .as_array()
+            .expect("there");
+        let any = rules
+            .iter()
+            .any(|rule| rule["allow"] == true && rule.get("type").is_none());
+        assert_eq!(any, all);
+        assert_eq!(rules[0]["allow"], false);
+    }
+    let alone = Case::new(|case| case.context().privileged = true);
+    assert!(alone.build().is_err(), "the sandbox is not privileged");
+}
+
+#[test]
+fn devices_asked_for_are_made_and_allowed() {
+    for (host, permissions, accepted) in [
+        ("/dev/fuse", "rw", true),
+        ("/dev/fuse", "rx", false),
+        ("/data", "rw", false),
+        ("/dev/none", "rw", false),
+    ] {
+        let case = Case::new(|case| {
+            case.container.devices = vec![Device {
+                container_path: "/dev/f".to_owned(),
+                host_path: host.to_owned(),
+                permissions: permissions.to_owned(),
+            }];
+        });
+        assert_eq!(case.build().is_ok(), accepted, "{host} {permissions}");
+        if accepted {
+            let json = case.json();
+            assert_eq!(json["linux"]["devices"][0]["path"], "/dev/f");
+            let rules = json["linux"]["resources"]["devices"]
+                .as_array()
+                .expect("there");
+            assert_eq!(rules.last().expect("there")["minor"], 229);
+        }
+    }
+}

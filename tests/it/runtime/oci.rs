@@ -1,0 +1,335 @@
+//! Specifications and the command line of the OCI runtime, with real runc. Needs root, runc and busybox-static.
+
+use std::collections::HashSet;
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use criscope::cri::v1;
+use criscope::runtime::oci::runtime::{Exec, error_of_log};
+use criscope::runtime::oci::spec::{
+    self, CgroupDriver, CgroupVersion, HandlerOptions, ImageConfig, Machine, NodeFacts, Request,
+    SandboxFacts, UserDatabase, containerd_capabilities,
+};
+use criscope::runtime::oci::{Create, OciError, OciRuntime};
+
+/// A bundle on disk with a busybox in it, and a runtime whose state lies beside it. Deletes its container at the end.
+struct Bundle {
+    folder: tempfile::TempDir,
+    runtime: OciRuntime,
+    id: String,
+}
+
+impl Drop for Bundle {
+    fn drop(&mut self) {
+        let _gone = std::process::Command::new(&self.runtime.path)
+            .arg("--root")
+            .arg(&self.runtime.root)
+            .args(["delete", "--force", &self.id])
+            .output();
+    }
+}
+
+impl Bundle {
+    fn new(name: &str, change: impl FnOnce(&mut v1::ContainerConfig)) -> Self {
+        let folder = tempfile::tempdir().expect("there");
+        let rootfs = folder.path().join("rootfs");
+        for directory in ["bin", "proc", "sys", "dev", "tmp"] {
+            fs::create_dir_all(rootfs.join(directory)).expect("there");
+        }
+        fs::copy("/bin/busybox", rootfs.join("bin/busybox")).expect("busybox-static is installed");
+        let id = format!("criscope-test-{name}-{}", std::process::id());
+        let mut container = v1::ContainerConfig {
+            metadata: Some(v1::ContainerMetadata::default()),
+            command: words("/bin/busybox sleep 60"),
+            linux: Some(v1::LinuxContainerConfig {
+                resources: Some(v1::LinuxContainerResources {
+                    oom_score_adj: -997,
+                    memory_limit_in_bytes: 64 << 20,
+                    ..Default::default()
+                }),
+                security_context: Some(v1::LinuxContainerSecurityContext {
+                    namespace_options: Some(v1::NamespaceOption {
+                        pid: v1::NamespaceMode::Container as i32,
+                        ..Default::default()
+                    }),
+                    seccomp: Some(v1::SecurityProfile::default()),
+                    no_new_privs: true,
+                    readonly_rootfs: true,
+                    masked_paths: vec!["/proc/kcore".to_owned()],
+                    ..Default::default()
+                }),
+            }),
+            ..Default::default()
+        };
+        change(&mut container);
+        let pod = v1::PodSandboxConfig {
+            metadata: Some(v1::PodSandboxMetadata::default()),
+            // No parent: the runtime removes the one cgroup it makes, and nothing is left.
+            linux: None,
+            ..Default::default()
+        };
+        let built = spec::build(&Request {
+            id: &id,
+            pod: &pod,
+            container: &container,
+            image: &ImageConfig::default(),
+            rootfs: &rootfs,
+            users: &UserDatabase::default(),
+            node: &facts(),
+            sandbox: &SandboxFacts::default(),
+            handler: &HandlerOptions::default(),
+            host: &Machine,
+            cdi: &spec::cdi::Registry::default(),
+        })
+        .expect("there");
+        let json = serde_json::to_vec_pretty(&built.spec).expect("there");
+        fs::write(folder.path().join("config.json"), json).expect("there");
+        let runtime = OciRuntime::new("runc", folder.path().join("state"));
+        Self {
+            folder,
+            runtime,
+            id,
+        }
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    fn create(&self) -> Create {
+        Create {
+            bundle: self.folder.path().to_owned(),
+            pid_file: self.path("pid"),
+            log: self.path("log"),
+            ..Default::default()
+        }
+    }
+}
+
+fn words(text: &str) -> Vec<String> {
+    text.split_whitespace().map(str::to_owned).collect()
+}
+
+/// This machine, told by hand: the test asks what it knows to be there.
+fn facts() -> NodeFacts {
+    let own = fs::read_to_string("/proc/self/oom_score_adj").expect("there");
+    let v2 = Path::new("/sys/fs/cgroup/cgroup.controllers").exists();
+    NodeFacts {
+        cgroup_version: if v2 {
+            CgroupVersion::V2
+        } else {
+            CgroupVersion::V1
+        },
+        cgroup_driver: CgroupDriver::Cgroupfs,
+        swap_accounting: false,
+        hugetlb: false,
+        kernel: (6, 1),
+        arch: std::env::consts::ARCH,
+        seccomp: true,
+        apparmor: false,
+        apparmor_default: None,
+        selinux: false,
+        recursive_read_only: true,
+        default_capabilities: containerd_capabilities(),
+        all_capabilities: Vec::new(),
+        oom_score_adj_floor: Some(own.trim().parse().expect("there")),
+        host_devices: Vec::new(),
+        pids_limit: 0,
+    }
+}
+
+#[tokio::test]
+async fn runc_takes_a_specification_through_its_whole_life() {
+    assert!(nix::unistd::geteuid().is_root(), "this test needs root");
+    let bundle = Bundle::new("life", |_| {});
+    let (runtime, id) = (&bundle.runtime, bundle.id.as_str());
+    runtime.create(id, &bundle.create()).await.expect("there");
+    assert_eq!(runtime.state(id).await.expect("there").status, "created");
+    let again = runtime
+        .create(id, &bundle.create())
+        .await
+        .expect_err("refused");
+    assert!(matches!(again, OciError::AlreadyExists { .. }), "{again:?}");
+    runtime.start(id).await.expect("there");
+    let state = runtime.state(id).await.expect("there");
+    assert_eq!(state.status, "running");
+    let pid = fs::read_to_string(bundle.path("pid")).expect("there");
+    assert_eq!(pid.trim(), state.pid.to_string());
+    let status = fs::read_to_string(format!("/proc/{}/status", state.pid)).expect("there");
+    assert!(status.contains("NoNewPrivs:\t1"), "{status}");
+    assert!(status.contains("Seccomp:\t2"), "{status}");
+    assert!(
+        status.contains("CapBnd:\t00000000a80425fb"),
+        "containerd's fourteen: {status}"
+    );
+    let twice = runtime.start(id).await.expect_err("refused");
+    assert!(matches!(twice, OciError::WrongState { .. }), "{twice:?}");
+
+    let resources = v1::LinuxContainerResources {
+        memory_limit_in_bytes: 32 << 20,
+        ..Default::default()
+    };
+    let resources = spec::container_resources(&resources, &facts()).expect("there");
+    runtime.update(id, &resources).await.expect("there");
+
+    runtime.kill(id, 9, false).await.expect("there");
+    let deadline = Instant::now() + Duration::from_secs(10);
+    while runtime.state(id).await.expect("there").status != "stopped" {
+        assert!(Instant::now() < deadline, "it does not stop");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    let dead = runtime.kill(id, 15, false).await.expect_err("refused");
+    assert!(matches!(dead, OciError::NotRunning { .. }), "{dead:?}");
+    runtime.delete(id, false).await.expect("there");
+    let gone = runtime.state(id).await.expect_err("refused");
+    assert!(matches!(gone, OciError::NotFound { .. }), "{gone:?}");
+    runtime.delete(id, true).await.expect("there");
+}
+
+#[tokio::test]
+async fn a_process_is_executed_with_the_rights_of_its_container() {
+    assert!(nix::unistd::geteuid().is_root(), "this test needs root");
+    let bundle = Bundle::new("exec", |_| {});
+    let (runtime, id) = (&bundle.runtime, bundle.id.as_str());
+    runtime.create(id, &bundle.create()).await.expect("there");
+    runtime.start(id).await.expect("there");
+    let json = fs::read(bundle.path("config.json")).expect("there");
+    let spec: oci_spec::runtime::Spec = serde_json::from_slice(&json).expect("there");
+    let process = spec::exec_process(&spec, words("/bin/busybox sleep 61"), false).expect("there");
+    fs::write(
+        bundle.path("process.json"),
+        serde_json::to_vec(&process).expect("there"),
+    )
+    .expect("there");
+    let argv = runtime.exec_command(
+        id,
+        &Exec {
+            process: bundle.path("process.json"),
+            pid_file: bundle.path("exec-pid"),
+            log: bundle.path("exec-log"),
+            console_socket: None,
+        },
+    );
+    let mut command = tokio::process::Command::new(&argv[0]);
+    // Detached, it keeps these streams.
+    let null = std::process::Stdio::null;
+    command
+        .args(&argv[1..])
+        .stdin(null())
+        .stdout(null())
+        .stderr(null());
+    let status = command.status().await.expect("there");
+    let log = fs::read(bundle.path("exec-log")).unwrap_or_default();
+    assert!(status.success(), "{}", error_of_log(&log));
+    let pid = fs::read_to_string(bundle.path("exec-pid")).expect("there");
+    let status = fs::read_to_string(format!("/proc/{}/status", pid.trim())).expect("there");
+    assert!(status.contains("CapBnd:\t00000000a80425fb"), "{status}");
+    runtime.delete(id, true).await.expect("there");
+}
+
+#[tokio::test]
+async fn a_command_that_is_not_there_is_told_apart() {
+    assert!(nix::unistd::geteuid().is_root(), "this test needs root");
+    let bundle = Bundle::new("missing", |container| {
+        container.command = words("/bin/nothing")
+    });
+    let error = bundle
+        .runtime
+        .create(&bundle.id, &bundle.create())
+        .await
+        .expect_err("refused");
+    assert!(matches!(error, OciError::Command { .. }), "{error:?}");
+}
+
+#[tokio::test]
+async fn runtimes_tell_their_versions() {
+    for (path, features) in [("runc", true), ("crun", false)] {
+        let runtime = OciRuntime::new(path, "/tmp/criscope-none");
+        let version = runtime.version().await.expect("there");
+        assert_eq!(version.name, path);
+        assert!(version.spec.starts_with("1."), "{version:?}");
+        match runtime.features().await {
+            Ok(told) => assert!(told["ociVersionMax"].is_string(), "{told}"),
+            Err(OciError::Unsupported { .. }) => assert!(!features, "{path} has the verb"),
+            Err(other) => panic!("{other}"),
+        }
+        let gone = runtime
+            .state("criscope-no-such")
+            .await
+            .expect_err("refused");
+        assert!(
+            matches!(gone, OciError::NotFound { .. }),
+            "{path}: {gone:?}"
+        );
+    }
+}
+
+/// A program that behaves as told, in a folder of its own.
+fn script(folder: &Path, text: &str) -> OciRuntime {
+    let path = folder.join("runtime");
+    fs::write(&path, format!("#!/bin/sh\n{text}\n")).expect("there");
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).expect("there");
+    OciRuntime::new(path, folder)
+}
+
+/// The processes whose command line holds a word.
+fn running(word: &str) -> HashSet<String> {
+    let entries = fs::read_dir("/proc").expect("there").flatten();
+    let line = |entry: &fs::DirEntry| fs::read(entry.path().join("cmdline")).unwrap_or_default();
+    entries
+        .filter(|entry| String::from_utf8_lossy(&line(entry)).contains(word))
+        .map(|entry| entry.file_name().to_string_lossy().into_owned())
+        .collect()
+}
+
+async fn none_left(word: &str) {
+    let deadline = Instant::now() + Duration::from_secs(5);
+    while !running(word).is_empty() {
+        assert!(Instant::now() < deadline, "{word} still runs");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+#[tokio::test]
+async fn a_runtime_that_hangs_is_killed_with_its_children() {
+    let folder = tempfile::tempdir().expect("there");
+    let mut runtime = script(folder.path(), "sleep 71.25 & sleep 71.25");
+    runtime.limit = Duration::from_millis(300);
+    let error = runtime.start("c").await.expect_err("refused");
+    assert!(
+        matches!(error, OciError::Timeout { verb: "start", .. }),
+        "{error:?}"
+    );
+    none_left("71.25").await;
+
+    let runtime = script(folder.path(), "sleep 72.25 & sleep 72.25");
+    let call = tokio::time::timeout(Duration::from_millis(300), runtime.start("c"));
+    assert!(call.await.is_err(), "the caller went away");
+    none_left("72.25").await;
+}
+
+#[tokio::test]
+async fn output_is_bounded_and_a_child_that_holds_the_streams_does_not_stall() {
+    let folder = tempfile::tempdir().expect("there");
+    let flood = script(
+        folder.path(),
+        "head -c 8000000 /dev/zero | tr '\\0' x >&2; exit 1",
+    );
+    let error = flood.start("c").await.expect_err("refused").to_string();
+    assert!(error.len() < 1200, "{} bytes", error.len());
+    let holder = script(folder.path(), "sleep 3.125 & exit 0");
+    let begun = Instant::now();
+    holder.start("c").await.expect("there");
+    assert!(
+        begun.elapsed() < Duration::from_secs(2),
+        "{:?}",
+        begun.elapsed()
+    );
+    assert!(
+        !running("3.125").is_empty(),
+        "a call that ended well kills nothing"
+    );
+    none_left("3.125").await;
+}
