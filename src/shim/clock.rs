@@ -7,7 +7,9 @@ pub(crate) type Stamp = [u8; 30];
 
 /// Nanoseconds since 1970.
 pub(crate) fn now() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos() as u64)
+    SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .map_or(0, |since| since.as_nanos() as u64)
 }
 
 /// RFC 3339 with nanoseconds, in UTC.
@@ -39,8 +41,16 @@ fn date(days: u64) -> (u64, u64, u64) {
     let of_year = of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
     let shifted = (5 * of_year + 2) / 153;
     let day = of_year - (153 * shifted + 2) / 5 + 1;
-    let month = if shifted < 10 { shifted + 3 } else { shifted - 9 };
-    (year_of_era + days / 146_097 * 400 + u64::from(month <= 2), month, day)
+    let month = if shifted < 10 {
+        shifted + 3
+    } else {
+        shifted - 9
+    };
+    (
+        year_of_era + days / 146_097 * 400 + u64::from(month <= 2),
+        month,
+        day,
+    )
 }
 
 #[cfg(test)]
@@ -49,7 +59,9 @@ mod tests {
 
     #[test]
     fn known_moments() {
-        let text = |secs: u64| String::from_utf8(stamp(secs * 1_000_000_000 + 42).to_vec()).expect("ascii");
+        let text = |secs: u64| {
+            String::from_utf8(stamp(secs * 1_000_000_000 + 42).to_vec()).expect("ascii")
+        };
         assert_eq!(text(0), "1970-01-01T00:00:00.000000042Z");
         assert_eq!(text(951_782_399), "2000-02-28T23:59:59.000000042Z");
         assert_eq!(text(951_782_400), "2000-02-29T00:00:00.000000042Z");

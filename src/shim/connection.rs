@@ -92,7 +92,11 @@ impl Connection {
         match self.stream.read(room) {
             Ok(0) => self.gone = true,
             Ok(n) => self.input.extend_from_slice(&room[..n]),
-            Err(e) if matches!(e.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => {}
+            Err(e)
+                if matches!(
+                    e.kind(),
+                    io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted
+                ) => {}
             Err(_) => self.gone = true,
         }
     }

@@ -42,7 +42,11 @@ impl Log {
         Ok(Self {
             file: open(path)?,
             path: path.to_owned(),
-            max_line: if max_line == 0 { DEFAULT_MAX_LINE } else { max_line as usize },
+            max_line: if max_line == 0 {
+                DEFAULT_MAX_LINE
+            } else {
+                max_line as usize
+            },
             strip_cr,
             pending: [Vec::new(), Vec::new()],
             torn: false,
@@ -128,15 +132,23 @@ impl Log {
             }
         }
         self.lost += rest.len() as u64;
-        self.torn = !rest.is_empty() && rest.len() < out.len() && out[out.len() - rest.len() - 1] != b'\n';
+        self.torn =
+            !rest.is_empty() && rest.len() < out.len() && out[out.len() - rest.len() - 1] != b'\n';
     }
 }
 
 fn open(path: &Path) -> io::Result<File> {
     if let Some(dir) = path.parent() {
-        fs::DirBuilder::new().recursive(true).mode(0o755).create(dir)?;
+        fs::DirBuilder::new()
+            .recursive(true)
+            .mode(0o755)
+            .create(dir)?;
     }
-    OpenOptions::new().append(true).create(true).mode(0o640).open(path)
+    OpenOptions::new()
+        .append(true)
+        .create(true)
+        .mode(0o640)
+        .open(path)
 }
 
 fn put(now: &Stamp, stream: Stream, tag: u8, content: &[u8], out: &mut Vec<u8>) {
@@ -164,14 +176,25 @@ mod tests {
         }
         log.end(Stream::Stdout, &mut room);
         let text = fs::read_to_string(path).expect("text");
-        text.lines().map(|line| line.split_once(" stdout ").expect("stream").1.to_owned()).collect()
+        text.split_terminator('\n')
+            .map(|line| line.split_once(" stdout ").expect("stream").1.to_owned())
+            .collect()
     }
 
     #[test]
     fn lines_are_split_and_tails_are_partial() {
-        assert_eq!(written(0, false, &["a\nb", "c\n\n", "tail"]), ["F a", "F bc", "F ", "P tail"]);
-        assert_eq!(written(4, false, &["abcdefgh\n", "abcdefghi\n"]), ["P abcd", "F efgh", "P abcd", "P efgh", "F i"]);
-        assert_eq!(written(4, false, &["abcdef", "gh", "ij\n"]), ["P abcd", "P efgh", "F ij"]);
+        assert_eq!(
+            written(0, false, &["a\nb", "c\n\n", "tail"]),
+            ["F a", "F bc", "F ", "P tail"]
+        );
+        assert_eq!(
+            written(4, false, &["abcdefgh\n", "abcdefghi\n"]),
+            ["P abcd", "F efgh", "P abcd", "P efgh", "F i"]
+        );
+        assert_eq!(
+            written(4, false, &["abcdef", "gh", "ij\n"]),
+            ["P abcd", "P efgh", "F ij"]
+        );
     }
 
     #[test]

@@ -48,7 +48,9 @@ pub fn main() -> ExitCode {
         Some("init") => pid_namespace::init(),
         Some("pid-namespace") => pid_namespace::make(),
         Some(dir) => launch(dir, args),
-        None => Err(io::Error::other("usage: criscope-shim DIR [--cgroup DIR]...")),
+        None => Err(io::Error::other(
+            "usage: criscope-shim DIR [--cgroup DIR]...",
+        )),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

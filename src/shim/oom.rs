@@ -32,16 +32,26 @@ impl Oom {
             }
         }
         let counts = File::open(format!("/sys/fs/cgroup{}/memory.events", unified?)).ok()?;
-        Some(Self { counts, event: None, kills: 0 })
+        Some(Self {
+            counts,
+            event: None,
+            kills: 0,
+        })
     }
 
     fn v1(dir: &str) -> io::Result<Self> {
         let counts = File::open(format!("{dir}/memory.oom_control"))?;
         let event = EventFd::from_flags(EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK)?;
-        let mut control = OpenOptions::new().write(true).open(format!("{dir}/cgroup.event_control"))?;
+        let mut control = OpenOptions::new()
+            .write(true)
+            .open(format!("{dir}/cgroup.event_control"))?;
         let line = format!("{} {}", event.as_fd().as_raw_fd(), counts.as_raw_fd());
         control.write_all(line.as_bytes())?;
-        Ok(Self { counts, event: Some(event), kills: 0 })
+        Ok(Self {
+            counts,
+            event: Some(event),
+            kills: 0,
+        })
     }
 
     pub(super) fn poll(&self) -> (BorrowedFd<'_>, PollFlags) {
@@ -60,7 +70,10 @@ impl Oom {
         self.counts.rewind()?;
         let len = self.counts.read(&mut room)?;
         let text = String::from_utf8_lossy(&room[..len]);
-        let count = text.lines().find_map(|line| line.strip_prefix("oom_kill ")).and_then(|n| n.parse().ok());
+        let count = text
+            .lines()
+            .find_map(|line| line.strip_prefix("oom_kill "))
+            .and_then(|n| n.parse().ok());
         let before = self.kills;
         self.kills = count.unwrap_or(before);
         Ok(self.kills > before)

@@ -29,7 +29,9 @@ pub(super) fn init() -> io::Result<()> {
     signals.add(Signal::SIGTERM);
     signals.thread_block()?;
     loop {
-        while matches!(waitpid(None, Some(WaitPidFlag::WNOHANG)), Ok(status) if status != WaitStatus::StillAlive) {}
+        while matches!(waitpid(None, Some(WaitPidFlag::WNOHANG)), Ok(status) if status != WaitStatus::StillAlive)
+        {
+        }
         if signals.wait()? == Signal::SIGTERM {
             return Ok(());
         }

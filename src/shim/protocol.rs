@@ -538,8 +538,15 @@ mod tests {
     fn what_is_sent_is_what_arrives() {
         let request = Request::Create(Create {
             id: "a".into(),
-            stdio: Stdio { tty: true, max_line: 7, ..Stdio::default() },
-            runtime: Runtime { argv: vec!["runc".into(), String::new()], ..Runtime::default() },
+            stdio: Stdio {
+                tty: true,
+                max_line: 7,
+                ..Stdio::default()
+            },
+            runtime: Runtime {
+                argv: vec!["runc".into(), String::new()],
+                ..Runtime::default()
+            },
             ..Create::default()
         });
         let mut bytes = Vec::new();
@@ -547,7 +554,11 @@ mod tests {
         assert_eq!(frame_len(&bytes), Ok(Some(bytes.len())));
         assert_eq!(decode_request(&bytes[4..]), Ok((9, request)));
         for cut in 4..bytes.len() - 1 {
-            assert_eq!(decode_request(&bytes[4..cut]), Err(Malformed), "cut at {cut}");
+            assert_eq!(
+                decode_request(&bytes[4..cut]),
+                Err(Malformed),
+                "cut at {cut}"
+            );
         }
     }
 

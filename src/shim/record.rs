@@ -31,11 +31,22 @@ pub fn start_time(pid: u32) -> Option<u64> {
 
 pub(super) fn write_init(id: &str, pid: u32) -> io::Result<()> {
     let start = start_time(pid).unwrap_or(0);
-    write(id, INIT, &format!("{{\"v\":1,\"pid\":{pid},\"start_time\":{start}}}\n"))
+    write(
+        id,
+        INIT,
+        &format!("{{\"v\":1,\"pid\":{pid},\"start_time\":{start}}}\n"),
+    )
 }
 
 pub(super) fn write_exit(exit: &Exit) -> io::Result<()> {
-    let Exit { pid, code, signal, oom_kills, at, target } = exit;
+    let Exit {
+        pid,
+        code,
+        signal,
+        oom_kills,
+        at,
+        target,
+    } = exit;
     let text = format!(
         "{{\"v\":1,\"pid\":{pid},\"code\":{code},\"signal\":{signal},\"oom_kills\":{oom_kills},\"at\":{at}}}\n"
     );

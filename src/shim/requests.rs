@@ -15,8 +15,8 @@ use super::job::{Job, Purpose};
 use super::oom::Oom;
 use super::process::Process;
 use super::protocol::{
-    self, Answer, Attach, Create, Empty, Exec, Failure, Kill, MAX_CHUNK, NOT_FOUND, PRECONDITION, RUNTIME, Request,
-    Resize, Runtime, SYSTEM, State, Stdio, TIMEOUT, Target, Verb,
+    self, Answer, Attach, Create, Empty, Exec, Failure, Kill, MAX_CHUNK, NOT_FOUND, PRECONDITION,
+    RUNTIME, Request, Resize, Runtime, SYSTEM, State, Stdio, TIMEOUT, Target, Verb,
 };
 use super::server::Shim;
 use super::spawn::{last_words, pipe, spawn};
@@ -29,7 +29,10 @@ const MAX_ENDED_EXECS: usize = 64;
 type Result<T = Option<Answer>> = std::result::Result<T, Failure>;
 
 fn failure(kind: u8, message: impl ToString) -> Failure {
-    Failure { kind, message: message.to_string() }
+    Failure {
+        kind,
+        message: message.to_string(),
+    }
 }
 
 fn system(error: io::Error) -> Failure {
@@ -88,7 +91,9 @@ impl Shim {
             && attached.stdin
         {
             self.with(attached.process, |process| match data {
-                [] if !process.is_init() || process.streams.spec.stdin_once => process.streams.end_input(),
+                [] if !process.is_init() || process.streams.spec.stdin_once => {
+                    process.streams.end_input()
+                }
                 [] => {}
                 data => process.streams.write(data),
             });
@@ -119,7 +124,11 @@ impl Shim {
             Request::Resize(resize) => self.resize(&resize),
             Request::ReopenLog(target) => {
                 let process = self.find(&target)?;
-                process.log.as_mut().map_or(Ok(()), super::log::Log::reopen).map_err(system)?;
+                process
+                    .log
+                    .as_mut()
+                    .map_or(Ok(()), super::log::Log::reopen)
+                    .map_err(system)?;
                 done()
             }
             Request::CloseStdin(target) => {
@@ -132,8 +141,13 @@ impl Shim {
                     return Err(failure(PRECONDITION, "processes of the pod still run"));
                 }
                 if self.pid_namespace != 0 {
-                    let _ = kill(Pid::from_raw(self.pid_namespace as i32), nix::sys::signal::SIGKILL);
+                    let _ = kill(
+                        Pid::from_raw(self.pid_namespace as i32),
+                        nix::sys::signal::SIGKILL,
+                    );
                 }
+                // Before the answer: who has it may make a new shim.
+                let _ = fs::remove_file(super::SOCKET);
                 self.done = true;
                 done()
             }
@@ -142,8 +156,16 @@ impl Shim {
     }
 
     fn find(&mut self, target: &Target) -> Result<&mut Process> {
-        let missing = || failure(NOT_FOUND, format!("no process {} {}", target.container, target.exec));
-        self.processes.iter_mut().find(|process| process.target == *target).ok_or_else(missing)
+        let missing = || {
+            failure(
+                NOT_FOUND,
+                format!("no process {} {}", target.container, target.exec),
+            )
+        };
+        self.processes
+            .iter_mut()
+            .find(|process| process.target == *target)
+            .ok_or_else(missing)
     }
 
     fn state(&self) -> State {
@@ -155,28 +177,57 @@ impl Shim {
     }
 
     fn create(&mut self, asked: (u64, u64), create: Create) -> Result {
-        let target = Target { container: create.id.clone(), exec: String::new() };
+        let target = Target {
+            container: create.id.clone(),
+            exec: String::new(),
+        };
         let verb = ["create".into(), "--bundle".into(), create.bundle];
         self.make(asked, target, create.stdio, create.runtime, &verb)
     }
 
     fn exec(&mut self, asked: (u64, u64), exec: Exec) -> Result {
-        let init = self.find(&Target { container: exec.target.container.clone(), exec: String::new() })?;
+        let init = self.find(&Target {
+            container: exec.target.container.clone(),
+            exec: String::new(),
+        })?;
         if !init.is_alive() || init.started_at == 0 {
-            return Err(failure(PRECONDITION, format!("container {} does not run", exec.target.container)));
+            return Err(failure(
+                PRECONDITION,
+                format!("container {} does not run", exec.target.container),
+            ));
         }
-        let runtime = Runtime { argv: init.argv.clone(), ..exec.runtime };
-        let verb = ["exec".into(), "--detach".into(), "--process".into(), exec.process];
+        let runtime = Runtime {
+            argv: init.argv.clone(),
+            ..exec.runtime
+        };
+        let verb = [
+            "exec".into(),
+            "--detach".into(),
+            "--process".into(),
+            exec.process,
+        ];
         self.make(asked, exec.target, exec.stdio, runtime, &verb)
     }
 
     /// Has the runtime make a process with streams of its own.
-    fn make(&mut self, asked: (u64, u64), target: Target, stdio: Stdio, runtime: Runtime, verb: &[String]) -> Result {
-        if !record::is_name(&target.container) || !(target.exec.is_empty() || record::is_name(&target.exec)) {
+    fn make(
+        &mut self,
+        asked: (u64, u64),
+        target: Target,
+        stdio: Stdio,
+        runtime: Runtime,
+        verb: &[String],
+    ) -> Result {
+        if !record::is_name(&target.container)
+            || !(target.exec.is_empty() || record::is_name(&target.exec))
+        {
             return Err(failure(PRECONDITION, "not a name"));
         }
         if self.find(&target).is_ok() {
-            return Err(failure(PRECONDITION, format!("{} {} exists", target.container, target.exec)));
+            return Err(failure(
+                PRECONDITION,
+                format!("{} {} exists", target.container, target.exec),
+            ));
         }
         let number = self.number();
         let held = stdio.hold;
@@ -217,13 +268,19 @@ impl Shim {
             self.clear(number);
             return Err(error);
         }
-        self.jobs.last_mut().into_iter().for_each(|job| job.console = console.take());
+        self.jobs
+            .last_mut()
+            .into_iter()
+            .for_each(|job| job.console = console.take());
         self.processes.push(process);
         Ok(None)
     }
 
     fn path(&self, number: u64, suffix: &str) -> String {
-        self.dir.join(format!(".{number}.{suffix}")).display().to_string()
+        self.dir
+            .join(format!(".{number}.{suffix}"))
+            .display()
+            .to_string()
     }
 
     fn clear(&self, number: u64) {
@@ -233,10 +290,23 @@ impl Shim {
     }
 
     /// Runs another verb of the runtime.
-    fn verb(&mut self, asked: (u64, u64), purpose: Purpose, verb: Verb, name: &[&str], last: &[String]) -> Result {
-        let process = self.find(&Target { container: verb.id.clone(), exec: String::new() })?;
+    fn verb(
+        &mut self,
+        asked: (u64, u64),
+        purpose: Purpose,
+        verb: Verb,
+        name: &[&str],
+        last: &[String],
+    ) -> Result {
+        let process = self.find(&Target {
+            container: verb.id.clone(),
+            exec: String::new(),
+        })?;
         if process.pid == 0 {
-            return Err(failure(PRECONDITION, format!("container {} is being made", verb.id)));
+            return Err(failure(
+                PRECONDITION,
+                format!("container {} is being made", verb.id),
+            ));
         }
         let number = process.number;
         let mut argv = process.argv.clone();
@@ -246,7 +316,15 @@ impl Shim {
         argv.extend_from_slice(last);
         let (words, child) = pipe(true).map_err(system)?;
         let child = [Child::null(), Child::null(), child.into()];
-        self.begin(asked, purpose, number, &argv, &verb.runtime, child, Some(words))?;
+        self.begin(
+            asked,
+            purpose,
+            number,
+            &argv,
+            &verb.runtime,
+            child,
+            Some(words),
+        )?;
         Ok(None)
     }
 
@@ -264,7 +342,17 @@ impl Shim {
         let pid = spawn(argv, &runtime.env, child).map_err(|e| failure(RUNTIME, e))?;
         let deadline = Instant::now() + Duration::from_millis(runtime.timeout_ms.into());
         let timed_out = false;
-        self.jobs.push(Job { pid, purpose, process, connection, request, deadline, timed_out, words, console: None });
+        self.jobs.push(Job {
+            pid,
+            purpose,
+            process,
+            connection,
+            request,
+            deadline,
+            timed_out,
+            words,
+            console: None,
+        });
         Ok(())
     }
 
@@ -273,15 +361,20 @@ impl Shim {
         let answer = match job.purpose {
             Purpose::Make => self.made(&job, success),
             Purpose::PidNamespace => {
-                self.pid_namespace = job.words.take().and_then(pid_namespace::read_pid).unwrap_or(0);
+                self.pid_namespace = job
+                    .words
+                    .take()
+                    .and_then(pid_namespace::read_pid)
+                    .unwrap_or(0);
                 match self.pid_namespace {
                     0 => Err(failure(SYSTEM, "cannot make a PID namespace")),
                     pid => Ok(Answer::Pid(pid)),
                 }
             }
-            _ if !success => {
-                Err(failure(if job.timed_out { TIMEOUT } else { RUNTIME }, job.words.take().map(last_words).unwrap_or_default()))
-            }
+            _ if !success => Err(failure(
+                if job.timed_out { TIMEOUT } else { RUNTIME },
+                job.words.take().map(last_words).unwrap_or_default(),
+            )),
             Purpose::Start => {
                 self.with(job.process, |process| process.started_at = clock::now());
                 Ok(Answer::Done(Empty {}))
@@ -304,20 +397,37 @@ impl Shim {
     }
 
     fn made(&mut self, job: &Job, success: bool) -> Result<Answer> {
-        let pid = fs::read_to_string(self.path(job.process, "pid")).ok().and_then(|text| text.trim().parse().ok());
+        let pid = fs::read_to_string(self.path(job.process, "pid"))
+            .ok()
+            .and_then(|text| text.trim().parse().ok());
         self.clear(job.process);
-        let Some(at) = self.processes.iter().position(|process| process.number == job.process) else {
+        let Some(at) = self
+            .processes
+            .iter()
+            .position(|process| process.number == job.process)
+        else {
             return Err(failure(NOT_FOUND, "deleted meanwhile"));
         };
         let process = &mut self.processes[at];
         let result = match (success, pid) {
             (true, Some(pid)) => {
-                let terminal = job.console.as_ref().map_or(Ok(()), |console| process.streams.terminal(console));
-                terminal.map(|()| pid).map_err(|e| failure(RUNTIME, format!("terminal: {e}")))
+                let terminal = job
+                    .console
+                    .as_ref()
+                    .map_or(Ok(()), |console| process.streams.terminal(console));
+                terminal
+                    .map(|()| pid)
+                    .map_err(|e| failure(RUNTIME, format!("terminal: {e}")))
             }
             _ => {
-                let words = process.streams.out[1].take().map(|file| last_words(file.into())).unwrap_or_default();
-                Err(failure(if job.timed_out { TIMEOUT } else { RUNTIME }, words))
+                let words = process.streams.out[1]
+                    .take()
+                    .map(|file| last_words(file.into()))
+                    .unwrap_or_default();
+                Err(failure(
+                    if job.timed_out { TIMEOUT } else { RUNTIME },
+                    words,
+                ))
             }
         };
         let pid: u32 = match result {
@@ -341,7 +451,11 @@ impl Shim {
     }
 
     fn deleted(&mut self, number: u64) {
-        let Some(process) = self.processes.iter().find(|process| process.number == number) else {
+        let Some(process) = self
+            .processes
+            .iter()
+            .find(|process| process.number == number)
+        else {
             return;
         };
         let id = process.target.container.clone();
@@ -350,25 +464,47 @@ impl Shim {
     }
 
     fn drop_processes(&mut self, which: impl Fn(&Process) -> bool) {
-        let gone: Vec<_> = self.processes.iter().filter(|process| which(process)).map(|p| p.number).collect();
+        let gone: Vec<_> = self
+            .processes
+            .iter()
+            .filter(|process| which(process))
+            .map(|p| p.number)
+            .collect();
         for connection in &mut self.connections {
-            connection.gone |= connection.attached.is_some_and(|a| gone.contains(&a.process));
+            connection.gone |= connection
+                .attached
+                .is_some_and(|a| gone.contains(&a.process));
         }
-        self.processes.retain(|process| !gone.contains(&process.number));
+        self.processes
+            .retain(|process| !gone.contains(&process.number));
     }
 
     fn kill(&mut self, asked: (u64, u64), request: &Kill) -> Result {
         let process = self.find(&request.target)?;
         if request.all {
-            let runtime = Runtime { args: vec!["--all".into()], timeout_ms: 30_000, ..Runtime::default() };
-            let verb = Verb { id: request.target.container.clone(), runtime };
-            return self.verb(asked, Purpose::Kill, verb, &["kill"], &[request.signal.to_string()]);
+            let runtime = Runtime {
+                args: vec!["--all".into()],
+                timeout_ms: 30_000,
+                ..Runtime::default()
+            };
+            let verb = Verb {
+                id: request.target.container.clone(),
+                runtime,
+            };
+            return self.verb(
+                asked,
+                Purpose::Kill,
+                verb,
+                &["kill"],
+                &[request.signal.to_string()],
+            );
         }
         if !process.is_alive() {
             return Err(failure(NOT_FOUND, "the process has ended"));
         }
         // A child that was not reaped: its pid is nobody else's.
-        let signal = nix::sys::signal::Signal::try_from(request.signal).map_err(|e| failure(PRECONDITION, e))?;
+        let signal = nix::sys::signal::Signal::try_from(request.signal)
+            .map_err(|e| failure(PRECONDITION, e))?;
         kill(Pid::from_raw(process.pid as i32), signal).map_err(|e| failure(SYSTEM, e))?;
         done()
     }
@@ -379,11 +515,18 @@ impl Shim {
         process.held = false;
         let ended = [0, 1].map(|which| process.streams.out[which].is_none());
         let out = [attach.stdout, attach.stderr];
-        let attached = Attached { process: process.number, stdin: attach.stdin, out };
+        let attached = Attached {
+            process: process.number,
+            stdin: attach.stdin,
+            out,
+        };
         self.answer(connection, number, &Answer::Done(Empty {}));
         if let Some(connection) = self.connections.iter_mut().find(|c| c.number == connection) {
             connection.attached = Some(attached);
-            for (which, kind) in [protocol::stream::STDOUT, protocol::stream::STDERR].into_iter().enumerate() {
+            for (which, kind) in [protocol::stream::STDOUT, protocol::stream::STDERR]
+                .into_iter()
+                .enumerate()
+            {
                 if out[which] && ended[which] {
                     connection.send(|out| protocol::encode_chunk(kind, &[], out));
                 }
@@ -394,9 +537,16 @@ impl Shim {
 
     fn resize(&mut self, resize: &Resize) -> Result {
         let process = self.find(&resize.target)?;
-        let terminal = process.streams.out[0].as_ref().filter(|_| process.streams.spec.tty);
+        let terminal = process.streams.out[0]
+            .as_ref()
+            .filter(|_| process.streams.spec.tty);
         let terminal = terminal.ok_or_else(|| failure(PRECONDITION, "no terminal"))?;
-        let size = rustix::termios::Winsize { ws_row: resize.height, ws_col: resize.width, ws_xpixel: 0, ws_ypixel: 0 };
+        let size = rustix::termios::Winsize {
+            ws_row: resize.height,
+            ws_col: resize.width,
+            ws_xpixel: 0,
+            ws_ypixel: 0,
+        };
         rustix::termios::tcsetwinsize(terminal, size).map_err(|e| failure(SYSTEM, e))?;
         done()
     }
@@ -404,7 +554,10 @@ impl Shim {
     fn forget(&mut self, target: &Target) -> Result {
         let process = self.find(target)?;
         if process.is_init() || process.exit.is_none() {
-            return Err(failure(PRECONDITION, "only an exec that has ended can be forgotten"));
+            return Err(failure(
+                PRECONDITION,
+                "only an exec that has ended can be forgotten",
+            ));
         }
         self.drop_processes(|process| process.target == *target);
         done()
@@ -413,7 +566,12 @@ impl Shim {
     /// Ended execs whose daemon died before it could ask: the oldest are forgotten.
     pub(super) fn forget_old(&mut self) {
         let ended = |process: &&Process| !process.is_init() && process.exit.is_some();
-        let numbers: Vec<_> = self.processes.iter().filter(ended).map(|process| process.number).collect();
+        let numbers: Vec<_> = self
+            .processes
+            .iter()
+            .filter(ended)
+            .map(|process| process.number)
+            .collect();
         if let Some(many) = numbers.len().checked_sub(MAX_ENDED_EXECS) {
             self.drop_processes(|process| numbers[..many].contains(&process.number));
         }
@@ -425,9 +583,20 @@ impl Shim {
         }
         let (words, child) = pipe(true).map_err(system)?;
         let argv = ["/proc/self/exe".to_owned(), "pid-namespace".to_owned()];
-        let runtime = Runtime { timeout_ms: 10_000, ..Runtime::default() };
+        let runtime = Runtime {
+            timeout_ms: 10_000,
+            ..Runtime::default()
+        };
         let child = [Child::null(), child.into(), Child::null()];
-        self.begin(asked, Purpose::PidNamespace, 0, &argv, &runtime, child, Some(words))?;
+        self.begin(
+            asked,
+            Purpose::PidNamespace,
+            0,
+            &argv,
+            &runtime,
+            child,
+            Some(words),
+        )?;
         Ok(None)
     }
 }

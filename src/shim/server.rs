@@ -37,7 +37,8 @@ const LAST_PIECES: usize = 128;
 /// Whether a shim has this directory, told by a lock that ends with its process.
 pub(super) fn lock() -> io::Result<File> {
     let file = File::create(LOCK)?;
-    file.try_lock().map_err(|_| io::Error::new(io::ErrorKind::AddrInUse, "a shim has this directory"))?;
+    file.try_lock()
+        .map_err(|_| io::Error::new(io::ErrorKind::AddrInUse, "a shim has this directory"))?;
     Ok(file)
 }
 
@@ -80,7 +81,12 @@ pub(super) fn serve(dir: PathBuf, listener: UnixListener, lock: File) -> io::Res
     set_child_subreaper(true)?;
     detach()?;
     let mut mask = SigSet::empty();
-    for signal in [Signal::SIGCHLD, Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP] {
+    for signal in [
+        Signal::SIGCHLD,
+        Signal::SIGTERM,
+        Signal::SIGINT,
+        Signal::SIGHUP,
+    ] {
         mask.add(signal);
     }
     mask.thread_block()?;
@@ -99,7 +105,12 @@ pub(super) fn serve(dir: PathBuf, listener: UnixListener, lock: File) -> io::Res
         room: Vec::new(),
     };
     let mut ready = Vec::new();
-    while !shim.done || shim.connections.iter().any(|c| !c.gone && c.wants_to_write()) {
+    while !shim.done
+        || shim
+            .connections
+            .iter()
+            .any(|c| !c.gone && c.wants_to_write())
+    {
         shim.wait(&signals, &listener, &mut ready)?;
         for source in ready.drain(..) {
             match source {
@@ -119,7 +130,6 @@ pub(super) fn serve(dir: PathBuf, listener: UnixListener, lock: File) -> io::Res
         shim.tidy();
         shim.forget_old();
     }
-    let _ = fs::remove_file(SOCKET);
     drop(lock);
     Ok(())
 }
@@ -134,7 +144,12 @@ fn detach() -> io::Result<()> {
 }
 
 impl Shim {
-    fn wait(&self, signals: &SignalFd, listener: &UnixListener, ready: &mut Vec<Source>) -> io::Result<()> {
+    fn wait(
+        &self,
+        signals: &SignalFd,
+        listener: &UnixListener,
+        ready: &mut Vec<Source>,
+    ) -> io::Result<()> {
         let mut sources = vec![Source::Signals];
         let mut fds = vec![PollFd::new(signals.as_fd(), PollFlags::POLLIN)];
         let mut add = |source: Source, fd, flags| {
@@ -148,16 +163,28 @@ impl Shim {
             let mut flags = PollFlags::empty();
             flags.set(PollFlags::POLLIN, self.may_read(connection));
             flags.set(PollFlags::POLLOUT, connection.wants_to_write());
-            add(Source::Connection(connection.number), connection.stream.as_fd(), flags);
+            add(
+                Source::Connection(connection.number),
+                connection.stream.as_fd(),
+                flags,
+            );
         }
         for process in self.processes.iter().filter(|process| process.pid != 0) {
             for (which, out) in process.streams.out.iter().enumerate() {
                 if let Some(out) = out.as_ref().filter(|_| self.may_pump(process, which)) {
-                    add(Source::Output(process.number, which), out.as_fd(), PollFlags::POLLIN);
+                    add(
+                        Source::Output(process.number, which),
+                        out.as_fd(),
+                        PollFlags::POLLIN,
+                    );
                 }
             }
             if let Some(input) = process.streams.hungry_input() {
-                add(Source::Input(process.number), input.as_fd(), PollFlags::POLLOUT);
+                add(
+                    Source::Input(process.number),
+                    input.as_fd(),
+                    PollFlags::POLLOUT,
+                );
             }
             if let Some((fd, flags)) = process.oom.as_ref().map(super::oom::Oom::poll) {
                 add(Source::Oom(process.number), fd, flags);
@@ -165,7 +192,13 @@ impl Shim {
         }
         poll_now(&mut fds, self.timeout())?;
         let fired = |fd: &PollFd<'_>| fd.revents().is_some_and(|events| !events.is_empty());
-        ready.extend(sources.into_iter().zip(&fds).filter(|(_, fd)| fired(fd)).map(|(source, _)| source));
+        ready.extend(
+            sources
+                .into_iter()
+                .zip(&fds)
+                .filter(|(_, fd)| fired(fd))
+                .map(|(source, _)| source),
+        );
         Ok(())
     }
 
@@ -174,20 +207,32 @@ impl Shim {
         let Some(attached) = connection.attached else {
             return true;
         };
-        let process = self.processes.iter().find(|process| process.number == attached.process);
+        let process = self
+            .processes
+            .iter()
+            .find(|process| process.number == attached.process);
         process.is_none_or(|process| process.streams.has_room())
     }
 
     fn may_pump(&self, process: &Process, which: usize) -> bool {
         let full = |c: &Connection| {
-            c.is_full() && c.attached.is_some_and(|a| a.process == process.number && a.out[which])
+            c.is_full()
+                && c.attached
+                    .is_some_and(|a| a.process == process.number && a.out[which])
         };
         !process.held && !self.connections.iter().any(full)
     }
 
     fn timeout(&self) -> Option<Duration> {
-        let jobs = self.jobs.iter().filter(|job| !job.timed_out).map(|job| job.deadline);
-        let stuck = self.connections.iter().filter_map(|c| c.stuck.map(|since| since + STUCK));
+        let jobs = self
+            .jobs
+            .iter()
+            .filter(|job| !job.timed_out)
+            .map(|job| job.deadline);
+        let stuck = self
+            .connections
+            .iter()
+            .filter_map(|c| c.stuck.map(|since| since + STUCK));
         let next = jobs.chain(stuck).min()?;
         Some(next.saturating_duration_since(Instant::now()))
     }
@@ -196,11 +241,14 @@ impl Shim {
         let Ok((stream, _)) = listener.accept() else {
             return;
         };
-        let same_user = getsockopt(&stream, PeerCredentials).is_ok_and(|peer| peer.uid() == geteuid().as_raw() || peer.uid() == 0);
+        let same_user = getsockopt(&stream, PeerCredentials)
+            .is_ok_and(|peer| peer.uid() == geteuid().as_raw() || peer.uid() == 0);
         if same_user && stream.set_nonblocking(true).is_ok() {
             let number = self.number();
             let mut connection = Connection::new(number, stream);
-            let hello = Event::Hello(protocol::Hello { version: protocol::VERSION });
+            let hello = Event::Hello(protocol::Hello {
+                version: protocol::VERSION,
+            });
             connection.send(|out| protocol::encode_event(&hello, out));
             self.connections.push(connection);
         }
@@ -212,14 +260,22 @@ impl Shim {
     }
 
     pub(super) fn with(&mut self, number: u64, act: impl FnOnce(&mut Process)) {
-        if let Some(process) = self.processes.iter_mut().find(|process| process.number == number) {
+        if let Some(process) = self
+            .processes
+            .iter_mut()
+            .find(|process| process.number == number)
+        {
             act(process);
         }
     }
 
     /// Reads one piece of output for the log and those attached; whether there may be more.
     fn pump(&mut self, number: u64, which: usize) -> bool {
-        let Some(process) = self.processes.iter_mut().find(|process| process.number == number) else {
+        let Some(process) = self
+            .processes
+            .iter_mut()
+            .find(|process| process.number == number)
+        else {
             return false;
         };
         let mut piece = [0; MAX_CHUNK];
@@ -229,7 +285,10 @@ impl Shim {
         process.log(which, data, &mut self.room);
         let kind = [protocol::stream::STDOUT, protocol::stream::STDERR][which];
         for connection in &mut self.connections {
-            if connection.attached.is_some_and(|a| a.process == number && a.out[which]) {
+            if connection
+                .attached
+                .is_some_and(|a| a.process == number && a.out[which])
+            {
                 connection.send(|out| protocol::encode_chunk(kind, data, out));
             }
         }
@@ -242,7 +301,10 @@ impl Shim {
             match process.oom.as_mut().map(super::oom::Oom::read) {
                 Some(Ok(true)) => {
                     let kills = process.oom.as_ref().map_or(0, |oom| oom.kills);
-                    event = Some(Event::Oom(Oom { id: process.target.container.clone(), kills }));
+                    event = Some(Event::Oom(Oom {
+                        id: process.target.container.clone(),
+                        kills,
+                    }));
                 }
                 // The cgroup is gone.
                 Some(Err(_)) => process.oom = None,
@@ -256,7 +318,11 @@ impl Shim {
 
     /// Tells every connection that asks.
     fn tell(&mut self, event: &Event) {
-        for connection in self.connections.iter_mut().filter(|c| c.greeted && c.attached.is_none()) {
+        for connection in self
+            .connections
+            .iter_mut()
+            .filter(|c| c.greeted && c.attached.is_none())
+        {
             connection.send(|out| protocol::encode_event(event, out));
         }
     }
@@ -269,11 +335,18 @@ impl Shim {
             let at = clock::now();
             if let Some(job) = self.jobs.iter().position(|job| job.pid == pid) {
                 let job = self.jobs.remove(job);
-                self.finish(job, status == WaitStatus::Exited(Pid::from_raw(pid as i32), 0));
+                self.finish(
+                    job,
+                    status == WaitStatus::Exited(Pid::from_raw(pid as i32), 0),
+                );
                 if self.jobs.is_empty() {
                     self.early = Vec::new();
                 }
-            } else if self.processes.iter().any(|process| process.pid == pid && process.exit.is_none()) {
+            } else if self
+                .processes
+                .iter()
+                .any(|process| process.pid == pid && process.exit.is_none())
+            {
                 self.ended(pid, status, at);
             } else if !self.jobs.is_empty() && self.early.len() < MAX_EARLY {
                 self.early.push((pid, status, at));
@@ -285,7 +358,11 @@ impl Shim {
 
     /// Records the end of a process, and only then tells of it.
     pub(super) fn ended(&mut self, pid: u32, status: WaitStatus, at: u64) {
-        let Some(process) = self.processes.iter().find(|process| process.pid == pid && process.exit.is_none()) else {
+        let Some(process) = self
+            .processes
+            .iter()
+            .find(|process| process.pid == pid && process.exit.is_none())
+        else {
             return;
         };
         let number = process.number;
@@ -309,7 +386,14 @@ impl Shim {
                 let _ = oom.read();
             }
             let oom_kills = process.oom.take().map_or(0, |oom| oom.kills);
-            let exit = Exit { target: process.target.clone(), pid, code, signal, oom_kills, at };
+            let exit = Exit {
+                target: process.target.clone(),
+                pid,
+                code,
+                signal,
+                oom_kills,
+                at,
+            };
             if process.is_init() {
                 // Without room on the disk it is still told, and known as long as the shim lives.
                 let _ = record::write_exit(&exit);
@@ -326,7 +410,11 @@ impl Shim {
     /// Ends what has taken too long and what has gone.
     fn tidy(&mut self) {
         let now = Instant::now();
-        for job in self.jobs.iter_mut().filter(|job| !job.timed_out && job.deadline <= now) {
+        for job in self
+            .jobs
+            .iter_mut()
+            .filter(|job| !job.timed_out && job.deadline <= now)
+        {
             job.timed_out = true;
             let _ = kill(Pid::from_raw(job.pid as i32), Signal::SIGKILL);
         }
@@ -343,13 +431,17 @@ impl Shim {
 }
 
 fn process_held(processes: &[Process], number: u64) -> bool {
-    processes.iter().any(|process| process.number == number && process.held)
+    processes
+        .iter()
+        .any(|process| process.number == number && process.held)
 }
 
 fn poll_now(fds: &mut [PollFd<'_>], timeout: Option<Duration>) -> io::Result<()> {
     let timeout = match timeout {
         // Rounded up, or the last millisecond would be spent turning.
-        Some(timeout) => PollTimeout::try_from(timeout + Duration::from_millis(1)).unwrap_or(PollTimeout::MAX),
+        Some(timeout) => {
+            PollTimeout::try_from(timeout + Duration::from_millis(1)).unwrap_or(PollTimeout::MAX)
+        }
         None => PollTimeout::NONE,
     };
     match poll(fds, timeout) {
@@ -357,4 +449,3 @@ fn poll_now(fds: &mut [PollFd<'_>], timeout: Option<Duration>) -> io::Result<()>
         Err(error) => Err(error.into()),
     }
 }
-

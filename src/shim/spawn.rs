@@ -24,7 +24,11 @@ pub(super) fn spawn(argv: &[String], env: &[String], stdio: [Stdio; 3]) -> io::R
     let (program, args) = argv.split_first().ok_or(io::ErrorKind::InvalidInput)?;
     let [stdin, stdout, stderr] = stdio;
     let mut command = Command::new(program);
-    command.args(args).stdin(stdin).stdout(stdout).stderr(stderr);
+    command
+        .args(args)
+        .stdin(stdin)
+        .stdout(stdout)
+        .stderr(stderr);
     command.envs(env.iter().filter_map(|pair| pair.split_once('=')));
     // SAFETY: between fork and exec only an async-signal-safe system call is made.
     unsafe {
@@ -37,7 +41,11 @@ pub(super) fn spawn(argv: &[String], env: &[String], stdio: [Stdio; 3]) -> io::R
 /// A pipe: the end for the shim does not block, that for the process does.
 pub(super) fn pipe(shim_reads: bool) -> io::Result<(OwnedFd, OwnedFd)> {
     let (read, write) = pipe2(OFlag::O_CLOEXEC)?;
-    let (ours, theirs) = if shim_reads { (read, write) } else { (write, read) };
+    let (ours, theirs) = if shim_reads {
+        (read, write)
+    } else {
+        (write, read)
+    };
     nonblocking(&ours)?;
     Ok((ours, theirs))
 }

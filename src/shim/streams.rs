@@ -29,7 +29,11 @@ impl Streams {
     /// takes the place of stderr until [`Self::terminal`].
     pub(super) fn new(spec: Stdio) -> io::Result<(Self, [Child; 3])> {
         let (err, child_err) = pipe(true)?;
-        let mut streams = Self { out: [None, Some(err.into())], spec, ..Self::default() };
+        let mut streams = Self {
+            out: [None, Some(err.into())],
+            spec,
+            ..Self::default()
+        };
         let mut child = [Child::null(), Child::null(), child_err.into()];
         if !streams.spec.tty {
             let (out, child_out) = pipe(true)?;
@@ -50,12 +54,18 @@ impl Streams {
         let mut room = [std::mem::MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
         let mut control = RecvAncillaryBuffer::new(&mut room);
         let mut name = [0; 256];
-        recvmsg(&socket, &mut [io::IoSliceMut::new(&mut name)], &mut control, RecvFlags::CMSG_CLOEXEC | RecvFlags::DONTWAIT)?;
+        recvmsg(
+            &socket,
+            &mut [io::IoSliceMut::new(&mut name)],
+            &mut control,
+            RecvFlags::CMSG_CLOEXEC | RecvFlags::DONTWAIT,
+        )?;
         let master = control.drain().find_map(|message| match message {
             RecvAncillaryMessage::ScmRights(mut fds) => fds.next(),
             _ => None,
         });
-        let master: OwnedFd = master.ok_or_else(|| io::Error::other("the runtime sent no terminal"))?;
+        let master: OwnedFd =
+            master.ok_or_else(|| io::Error::other("the runtime sent no terminal"))?;
         nonblocking(&master)?;
         let master = File::from(master);
         if self.spec.stdin {

@@ -14,6 +14,7 @@ mod identity;
 mod listener;
 mod otlp;
 mod prometheus;
+mod runtime;
 mod service_manager;
 mod streams;
 mod supply_chain;

@@ -58,11 +58,17 @@ pub fn account(dir: &Path) -> io::Result<BTreeMap<String, Fate>> {
     let mut fates = BTreeMap::new();
     for entry in fs::read_dir(dir)? {
         let name = entry?.file_name();
-        let Some(id) = name.to_str().and_then(|name| name.strip_suffix(&format!(".{INIT}"))) else {
+        let Some(id) = name
+            .to_str()
+            .and_then(|name| name.strip_suffix(&format!(".{INIT}")))
+        else {
             continue;
         };
         if is_name(id) {
-            fates.insert(id.to_owned(), fate(dir, id).unwrap_or_else(|e| Fate::Damaged(e.to_string())));
+            fates.insert(
+                id.to_owned(),
+                fate(dir, id).unwrap_or_else(|e| Fate::Damaged(e.to_string())),
+            );
         }
     }
     Ok(fates)
@@ -71,15 +77,28 @@ pub fn account(dir: &Path) -> io::Result<BTreeMap<String, Fate>> {
 fn fate(dir: &Path, id: &str) -> io::Result<Fate> {
     match fs::read(dir.join(format!("{id}.{EXIT}"))) {
         Ok(text) => {
-            let Ended { code, signal, oom_kills, at } = serde_json::from_slice(&text)?;
-            return Ok(Fate::Ended { code, signal, oom_kills, at });
+            let Ended {
+                code,
+                signal,
+                oom_kills,
+                at,
+            } = serde_json::from_slice(&text)?;
+            return Ok(Fate::Ended {
+                code,
+                signal,
+                oom_kills,
+                at,
+            });
         }
         Err(e) if e.kind() == io::ErrorKind::NotFound => {}
         Err(e) => return Err(e),
     }
     let init: Init = serde_json::from_slice(&fs::read(dir.join(format!("{id}.{INIT}")))?)?;
     Ok(match start_time(init.pid) {
-        Some(now) if now == init.start_time => Fate::Abandoned { pid: init.pid, start_time: now },
+        Some(now) if now == init.start_time => Fate::Abandoned {
+            pid: init.pid,
+            start_time: now,
+        },
         _ => Fate::Unknown,
     })
 }

@@ -48,14 +48,20 @@ impl Shim {
         let exchange = async {
             write.write_all(&request).await.map_err(|e| gone(&dir, e))?;
             loop {
-                let frame = frames.next().await.ok_or_else(|| gone(&dir, io::ErrorKind::UnexpectedEof.into()))?;
+                let frame = frames
+                    .next()
+                    .await
+                    .ok_or_else(|| gone(&dir, io::ErrorKind::UnexpectedEof.into()))?;
                 if let Ok(Incoming::Answer(_, answer)) = protocol::decode_incoming(&frame) {
                     return accepted(answer);
                 }
             }
         };
         let answered = timeout(PATIENCE, exchange).await;
-        answered.map_err(|_| Error::Silent { dir: dir.clone(), after: PATIENCE })??;
+        answered.map_err(|_| Error::Silent {
+            dir: dir.clone(),
+            after: PATIENCE,
+        })??;
         Ok((Attached { frames }, Input { write }))
     }
 }

@@ -18,8 +18,8 @@ use tokio::time::timeout;
 
 use crate::shim::SOCKET;
 use crate::shim::protocol::{
-    self, Answer, Create, Empty, Event, Exec, Hello, Incoming, Kill, MAX_FRAME, Request, Resize, Shutdown, State,
-    Target, Verb,
+    self, Answer, Create, Empty, Event, Exec, Hello, Incoming, Kill, MAX_FRAME, Request, Resize,
+    Shutdown, State, Target, Verb,
 };
 
 /// For a shim to start, to take a connection, and to answer what it can answer at once.
@@ -89,7 +89,9 @@ impl Error {
             Self::NotFound(_) => tonic::Code::NotFound,
             Self::Timeout(_) | Self::Silent { .. } => tonic::Code::DeadlineExceeded,
             Self::Gone { .. } => tonic::Code::Unavailable,
-            Self::Launch { .. } | Self::Malformed { .. } | Self::Runtime(_) | Self::System(_) => tonic::Code::Internal,
+            Self::Launch { .. } | Self::Malformed { .. } | Self::Runtime(_) | Self::System(_) => {
+                tonic::Code::Internal
+            }
         }
     }
 }
@@ -138,9 +140,16 @@ impl Shim {
     /// [`Error::Launch`], [`Error::Gone`], [`Error::Silent`].
     #[tracing::instrument(name = "shim.launch", skip_all, err(level = "debug"))]
     pub async fn launch(launch: &Launch) -> Result<Self, Error> {
-        let failed = |message: String| Error::Launch { program: launch.program.clone(), message };
+        let failed = |message: String| Error::Launch {
+            program: launch.program.clone(),
+            message,
+        };
         let mut command = Command::new(&launch.program);
-        command.arg(&launch.dir).stdin(Child::null()).stdout(Child::null()).kill_on_drop(true);
+        command
+            .arg(&launch.dir)
+            .stdin(Child::null())
+            .stdout(Child::null())
+            .kill_on_drop(true);
         for cgroup in &launch.cgroups {
             command.arg("--cgroup").arg(cgroup);
         }
@@ -148,7 +157,9 @@ impl Shim {
         let output = output.map_err(|_| failed(format!("not up within {PATIENCE:?}")))?;
         let output = output.map_err(|e| failed(e.to_string()))?;
         if !output.status.success() {
-            return Err(failed(String::from_utf8_lossy(&output.stderr).trim().to_owned()));
+            return Err(failed(
+                String::from_utf8_lossy(&output.stderr).trim().to_owned(),
+            ));
         }
         Self::connect(&launch.dir).await
     }
@@ -172,11 +183,26 @@ impl Shim {
         let waiting: Waiting = Arc::new(Mutex::new(Some(HashMap::new())));
         let (events, _) = broadcast::channel(EVENTS);
         let weak = events.downgrade();
-        let reader = tokio::spawn(listen(Frames::new(read), Arc::clone(&waiting), events)).abort_handle();
-        let inner =
-            Inner { dir: dir.to_owned(), requests, waiting, next: AtomicU64::new(1), events: weak, reader };
-        let shim = Self { inner: Arc::new(inner) };
-        shim.done(Request::Hello(Hello { version: protocol::VERSION }), PATIENCE).await?;
+        let reader =
+            tokio::spawn(listen(Frames::new(read), Arc::clone(&waiting), events)).abort_handle();
+        let inner = Inner {
+            dir: dir.to_owned(),
+            requests,
+            waiting,
+            next: AtomicU64::new(1),
+            events: weak,
+            reader,
+        };
+        let shim = Self {
+            inner: Arc::new(inner),
+        };
+        shim.done(
+            Request::Hello(Hello {
+                version: protocol::VERSION,
+            }),
+            PATIENCE,
+        )
+        .await?;
         Ok(shim)
     }
 
@@ -265,13 +291,15 @@ impl Shim {
     /// Makes the pod's PID namespace, if there is none; returns the pid of its init.
     #[allow(clippy::missing_errors_doc)]
     pub async fn pid_namespace(&self) -> Result<u32, Error> {
-        self.pid(Request::PidNamespace(Empty {}), runtime_time(10_000)).await
+        self.pid(Request::PidNamespace(Empty {}), runtime_time(10_000))
+            .await
     }
 
     /// Ends the shim; with `force` also when containers are left.
     #[allow(clippy::missing_errors_doc)]
     pub async fn shutdown(&self, force: bool) -> Result<(), Error> {
-        self.done(Request::Shutdown(Shutdown { force }), PATIENCE).await
+        self.done(Request::Shutdown(Shutdown { force }), PATIENCE)
+            .await
     }
 
     async fn pid(&self, request: Request, time: Duration) -> Result<u32, Error> {
@@ -297,20 +325,28 @@ impl Shim {
             Some(waiting) => drop(waiting.insert(number, tell)),
             None => return Err(gone(self.dir(), io::ErrorKind::ConnectionReset.into())),
         }
-        let _waiting = Forget { waiting: &self.inner.waiting, number };
+        let _waiting = Forget {
+            waiting: &self.inner.waiting,
+            number,
+        };
         let exchange = async {
             self.inner.requests.send(bytes).await.ok()?;
             told.await.ok()
         };
         match timeout(time, exchange).await {
-            Err(_) => Err(Error::Silent { dir: self.dir().to_owned(), after: time }),
+            Err(_) => Err(Error::Silent {
+                dir: self.dir().to_owned(),
+                after: time,
+            }),
             Ok(None) => Err(gone(self.dir(), io::ErrorKind::ConnectionReset.into())),
             Ok(Some(answer)) => accepted(answer),
         }
     }
 
     fn malformed(&self) -> Error {
-        Error::Malformed { dir: self.dir().to_owned() }
+        Error::Malformed {
+            dir: self.dir().to_owned(),
+        }
     }
 }
 
@@ -348,7 +384,10 @@ pub(super) fn accepted(answer: Answer) -> Result<Answer, Error> {
 }
 
 pub(super) fn gone(dir: &Path, source: io::Error) -> Error {
-    Error::Gone { dir: dir.to_owned(), source }
+    Error::Gone {
+        dir: dir.to_owned(),
+        source,
+    }
 }
 
 /// Connects by way of the directory's descriptor: the path of a socket may have 107 bytes at most.
@@ -357,7 +396,10 @@ pub(super) async fn connect(dir: &Path) -> Result<UnixStream, Error> {
     let path = format!("/proc/self/fd/{}/{SOCKET}", folder.as_raw_fd());
     let connected = timeout(PATIENCE, UnixStream::connect(path)).await;
     connected
-        .map_err(|_| Error::Silent { dir: dir.to_owned(), after: PATIENCE })?
+        .map_err(|_| Error::Silent {
+            dir: dir.to_owned(),
+            after: PATIENCE,
+        })?
         .map_err(|e| gone(dir, e))
 }
 
@@ -365,11 +407,17 @@ fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-async fn listen<R: tokio::io::AsyncRead + Unpin>(mut frames: Frames<R>, waiting: Waiting, events: broadcast::Sender<Event>) {
+async fn listen<R: tokio::io::AsyncRead + Unpin>(
+    mut frames: Frames<R>,
+    waiting: Waiting,
+    events: broadcast::Sender<Event>,
+) {
     while let Some(frame) = frames.next().await {
         match protocol::decode_incoming(&frame) {
             Ok(Incoming::Answer(number, answer)) => {
-                let tell = lock(&waiting).as_mut().and_then(|waiting| waiting.remove(&number));
+                let tell = lock(&waiting)
+                    .as_mut()
+                    .and_then(|waiting| waiting.remove(&number));
                 tell.map(|tell| tell.send(answer));
             }
             Ok(Incoming::Event(Event::Hello(_))) => {}
@@ -393,7 +441,10 @@ pub(super) struct Frames<R> {
 
 impl<R: tokio::io::AsyncRead + Unpin> Frames<R> {
     pub(super) fn new(from: R) -> Self {
-        Self { from, bytes: Vec::new() }
+        Self {
+            from,
+            bytes: Vec::new(),
+        }
     }
 
     /// The next one without its length; `None` at the end, and after a length that cannot be.

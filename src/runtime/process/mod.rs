@@ -11,5 +11,6 @@ pub use self::account::{Fate, account};
 pub use self::attach::{Attached, Input, Output};
 pub use self::client::{Error, Launch, Shim};
 pub use crate::shim::protocol::{
-    Attach, Create, Event, Exec, Exit, Kill, Oom, Process, Resize, Runtime, State, Stdio, Target, Verb,
+    Attach, Create, Event, Exec, Exit, Kill, Oom, Process, Resize, Runtime, State, Stdio, Target,
+    Verb,
 };
