@@ -81,7 +81,7 @@ fn launch(dir: &str, mut args: impl Iterator<Item = String>) -> io::Result<()> {
         return Ok(());
     }
     setsid()?;
-    server::serve(dir, listener, lock)
+    server::serve(dir, &listener, lock)
 }
 
 fn named(path: &str, error: &io::Error) -> io::Error {

@@ -28,15 +28,15 @@ const MAX_ENDED_EXECS: usize = 64;
 
 type Result<T = Option<Answer>> = std::result::Result<T, Failure>;
 
-fn failure(kind: u8, message: impl ToString) -> Failure {
+fn failure(kind: u8, message: impl Into<String>) -> Failure {
     Failure {
         kind,
-        message: message.to_string(),
+        message: message.into(),
     }
 }
 
 fn system(error: io::Error) -> Failure {
-    failure(SYSTEM, error)
+    failure(SYSTEM, error.to_string())
 }
 
 fn done() -> Result {
@@ -182,7 +182,7 @@ impl Shim {
             exec: String::new(),
         };
         let verb = ["create".into(), "--bundle".into(), create.bundle];
-        self.make(asked, target, create.stdio, create.runtime, &verb)
+        self.make(asked, target, create.stdio, &create.runtime, &verb)
     }
 
     fn exec(&mut self, asked: (u64, u64), exec: Exec) -> Result {
@@ -206,7 +206,7 @@ impl Shim {
             "--process".into(),
             exec.process,
         ];
-        self.make(asked, exec.target, exec.stdio, runtime, &verb)
+        self.make(asked, exec.target, exec.stdio, &runtime, &verb)
     }
 
     /// Has the runtime make a process with streams of its own.
@@ -215,7 +215,7 @@ impl Shim {
         asked: (u64, u64),
         target: Target,
         stdio: Stdio,
-        runtime: Runtime,
+        runtime: &Runtime,
         verb: &[String],
     ) -> Result {
         if !record::is_name(&target.container)
@@ -263,7 +263,7 @@ impl Shim {
         }
         argv.extend(runtime.args.iter().cloned());
         argv.push(process.target.container.clone());
-        let started = self.begin(asked, Purpose::Make, number, &argv, &runtime, child, None);
+        let started = self.begin(asked, Purpose::Make, number, &argv, runtime, child, None);
         if let Err(error) = started {
             self.clear(number);
             return Err(error);
@@ -339,7 +339,7 @@ impl Shim {
         child: [Child; 3],
         words: Option<OwnedFd>,
     ) -> Result<()> {
-        let pid = spawn(argv, &runtime.env, child).map_err(|e| failure(RUNTIME, e))?;
+        let pid = spawn(argv, &runtime.env, child).map_err(|e| failure(RUNTIME, e.to_string()))?;
         let deadline = Instant::now() + Duration::from_millis(runtime.timeout_ms.into());
         let timed_out = false;
         self.jobs.push(Job {
@@ -504,8 +504,9 @@ impl Shim {
         }
         // A child that was not reaped: its pid is nobody else's.
         let signal = nix::sys::signal::Signal::try_from(request.signal)
-            .map_err(|e| failure(PRECONDITION, e))?;
-        kill(Pid::from_raw(process.pid as i32), signal).map_err(|e| failure(SYSTEM, e))?;
+            .map_err(|e| failure(PRECONDITION, e.to_string()))?;
+        kill(Pid::from_raw(process.pid as i32), signal)
+            .map_err(|e| failure(SYSTEM, e.to_string()))?;
         done()
     }
 
@@ -547,7 +548,8 @@ impl Shim {
             ws_xpixel: 0,
             ws_ypixel: 0,
         };
-        rustix::termios::tcsetwinsize(terminal, size).map_err(|e| failure(SYSTEM, e))?;
+        rustix::termios::tcsetwinsize(terminal, size)
+            .map_err(|e| failure(SYSTEM, e.to_string()))?;
         done()
     }
 

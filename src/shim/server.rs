@@ -77,7 +77,7 @@ enum Source {
     Oom(u64),
 }
 
-pub(super) fn serve(dir: PathBuf, listener: UnixListener, lock: File) -> io::Result<()> {
+pub(super) fn serve(dir: PathBuf, listener: &UnixListener, lock: File) -> io::Result<()> {
     set_child_subreaper(true)?;
     detach()?;
     let mut mask = SigSet::empty();
@@ -111,14 +111,14 @@ pub(super) fn serve(dir: PathBuf, listener: UnixListener, lock: File) -> io::Res
             .iter()
             .any(|c| !c.gone && c.wants_to_write())
     {
-        shim.wait(&signals, &listener, &mut ready)?;
+        shim.wait(&signals, listener, &mut ready)?;
         for source in ready.drain(..) {
             match source {
                 Source::Signals => {
                     while signals.read_signal()?.is_some() {}
                     shim.reap();
                 }
-                Source::Listener => shim.accept(&listener),
+                Source::Listener => shim.accept(listener),
                 Source::Connection(number) => shim.hear(number),
                 Source::Output(number, which) => {
                     shim.pump(number, which);

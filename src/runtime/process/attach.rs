@@ -72,9 +72,9 @@ impl Attached {
     pub async fn next(&mut self) -> Option<Output> {
         loop {
             let mut frame = self.frames.next().await?;
-            match frame.first()? {
-                &stream::STDOUT => return Some(Output::Stdout(frame.split_off(1))),
-                &stream::STDERR => return Some(Output::Stderr(frame.split_off(1))),
+            match *frame.first()? {
+                stream::STDOUT => return Some(Output::Stdout(frame.split_off(1))),
+                stream::STDERR => return Some(Output::Stderr(frame.split_off(1))),
                 _ => {}
             }
         }
