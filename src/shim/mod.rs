@@ -11,6 +11,7 @@
 //! A service manager that kills by cgroup (systemd's default `KillMode=control-group`) would take the shims with the
 //! daemon: give them a cgroup of their own with `--cgroup`, or say `KillMode=process`.
 
+mod calls;
 mod clock;
 mod connection;
 mod job;
@@ -19,6 +20,7 @@ mod oom;
 mod pid_namespace;
 mod process;
 pub mod protocol;
+mod reaper;
 pub mod record;
 mod requests;
 mod server;

@@ -13,26 +13,20 @@ use nix::sys::prctl::set_child_subreaper;
 use nix::sys::signal::{SigSet, Signal, kill};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
-use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
+use nix::sys::wait::WaitStatus;
 use nix::unistd::{Pid, geteuid};
 
 use super::connection::Connection;
 use super::job::Job;
 use super::process::Process;
-use super::protocol::{self, Event, Exit, MAX_CHUNK, Oom};
-use super::{LOCK, SOCKET, clock, record};
+use super::protocol::{self, Event, MAX_CHUNK, Oom};
+use super::{LOCK, SOCKET};
 
 /// A full client that takes nothing for so long is cut, or it would hold up the process.
 const STUCK: Duration = Duration::from_secs(10);
 
 /// Connections at once. More wait in the kernel.
 const MAX_CONNECTIONS: usize = 256;
-
-/// Exits kept whose process is not known yet (it ended before the runtime's call that made it).
-const MAX_EARLY: usize = 256;
-
-/// Output read at the end of a process before its end is told, in pieces: what a pipe holds, and more.
-const LAST_PIECES: usize = 128;
 
 /// Whether a shim has this directory, told by a lock that ends with its process.
 pub(super) fn lock() -> io::Result<File> {
@@ -270,7 +264,7 @@ impl Shim {
     }
 
     /// Reads one piece of output for the log and those attached; whether there may be more.
-    fn pump(&mut self, number: u64, which: usize) -> bool {
+    pub(super) fn pump(&mut self, number: u64, which: usize) -> bool {
         let Some(process) = self
             .processes
             .iter_mut()
@@ -317,93 +311,13 @@ impl Shim {
     }
 
     /// Tells every connection that asks.
-    fn tell(&mut self, event: &Event) {
+    pub(super) fn tell(&mut self, event: &Event) {
         for connection in self
             .connections
             .iter_mut()
             .filter(|c| c.greeted && c.attached.is_none())
         {
             connection.send(|out| protocol::encode_event(event, out));
-        }
-    }
-
-    fn reap(&mut self) {
-        while let Ok(status) = waitpid(None, Some(WaitPidFlag::WNOHANG)) {
-            let Some(pid) = status.pid().map(|pid| pid.as_raw() as u32) else {
-                return;
-            };
-            let at = clock::now();
-            if let Some(job) = self.jobs.iter().position(|job| job.pid == pid) {
-                let job = self.jobs.remove(job);
-                self.finish(
-                    job,
-                    status == WaitStatus::Exited(Pid::from_raw(pid as i32), 0),
-                );
-                if self.jobs.is_empty() {
-                    self.early = Vec::new();
-                }
-            } else if self
-                .processes
-                .iter()
-                .any(|process| process.pid == pid && process.exit.is_none())
-            {
-                self.ended(pid, status, at);
-            } else if !self.jobs.is_empty() && self.early.len() < MAX_EARLY {
-                self.early.push((pid, status, at));
-            } else if self.pid_namespace == pid {
-                self.pid_namespace = 0;
-            }
-        }
-    }
-
-    /// Records the end of a process, and only then tells of it.
-    pub(super) fn ended(&mut self, pid: u32, status: WaitStatus, at: u64) {
-        let Some(process) = self
-            .processes
-            .iter()
-            .find(|process| process.pid == pid && process.exit.is_none())
-        else {
-            return;
-        };
-        let number = process.number;
-        for which in 0..2 {
-            if !process_held(&self.processes, number) {
-                for _ in 0..LAST_PIECES {
-                    if !self.pump(number, which) {
-                        break;
-                    }
-                }
-            }
-        }
-        let (code, signal) = match status {
-            WaitStatus::Signaled(_, signal, _) => (128 + signal as i32, signal as i32),
-            WaitStatus::Exited(_, code) => (code, 0),
-            _ => (255, 0),
-        };
-        let mut event = None;
-        self.with(number, |process| {
-            if let Some(oom) = &mut process.oom {
-                let _ = oom.read();
-            }
-            let oom_kills = process.oom.take().map_or(0, |oom| oom.kills);
-            let exit = Exit {
-                target: process.target.clone(),
-                pid,
-                code,
-                signal,
-                oom_kills,
-                at,
-            };
-            if process.is_init() {
-                // Without room on the disk it is still told, and known as long as the shim lives.
-                let _ = record::write_exit(&exit);
-            }
-            process.streams.drop_input();
-            process.exit = Some(exit.clone());
-            event = Some(Event::Exit(exit));
-        });
-        if let Some(event) = event {
-            self.tell(&event);
         }
     }
 
@@ -428,12 +342,6 @@ impl Shim {
             }
         }
     }
-}
-
-fn process_held(processes: &[Process], number: u64) -> bool {
-    processes
-        .iter()
-        .any(|process| process.number == number && process.held)
 }
 
 fn poll_now(fds: &mut [PollFd<'_>], timeout: Option<Duration>) -> io::Result<()> {

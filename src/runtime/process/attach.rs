@@ -7,7 +7,9 @@ use tokio::io::AsyncWriteExt as _;
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::time::timeout;
 
-use super::client::{Error, Frames, Shim, accepted, connect, gone};
+use super::client::{Shim, accepted, connect, gone};
+use super::error::Error;
+use super::frames::Frames;
 use crate::shim::protocol::{self, Attach, Incoming, MAX_CHUNK, Request, stream};
 
 /// For the shim to answer.

@@ -10,16 +10,18 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::io::AsyncWriteExt as _;
 use tokio::net::UnixStream;
 use tokio::process::Command;
 use tokio::sync::{broadcast, mpsc, oneshot};
 use tokio::time::timeout;
 
+use super::error::Error;
+use super::frames::Frames;
 use crate::shim::SOCKET;
 use crate::shim::protocol::{
-    self, Answer, Create, Empty, Event, Exec, Hello, Incoming, Kill, MAX_FRAME, Request, Resize,
-    Shutdown, State, Target, Verb,
+    self, Answer, Create, Empty, Event, Exec, Hello, Incoming, Kill, Request, Resize, Shutdown,
+    State, Target, Verb,
 };
 
 /// For a shim to start, to take a connection, and to answer what it can answer at once.
@@ -30,71 +32,6 @@ const EVENTS: usize = 256;
 
 /// Requests that wait for the socket.
 const REQUESTS: usize = 64;
-
-/// Why the shim did not do it.
-#[derive(Debug, thiserror::Error)]
-pub enum Error {
-    /// It could not be started.
-    #[error("cannot start {}: {message}", program.display())]
-    Launch {
-        /// The program.
-        program: PathBuf,
-        /// Why.
-        message: String,
-    },
-    /// There is no connection: it never came up, or has gone. See [`super::account`].
-    #[error("no connection to the shim of {}: {source}", dir.display())]
-    Gone {
-        /// The pod's directory.
-        dir: PathBuf,
-        /// Why.
-        source: io::Error,
-    },
-    /// It did not answer in time.
-    #[error("the shim of {} did not answer within {after:?}", dir.display())]
-    Silent {
-        /// The pod's directory.
-        dir: PathBuf,
-        /// How long was waited.
-        after: Duration,
-    },
-    /// It speaks another language.
-    #[error("the shim of {} sent a malformed frame", dir.display())]
-    Malformed {
-        /// The pod's directory.
-        dir: PathBuf,
-    },
-    /// The request makes no sense now.
-    #[error("{0}")]
-    Precondition(String),
-    /// No such process, or it has ended.
-    #[error("{0}")]
-    NotFound(String),
-    /// The OCI runtime failed; the end of what it wrote.
-    #[error("OCI runtime: {0}")]
-    Runtime(String),
-    /// The OCI runtime took too long and was killed.
-    #[error("OCI runtime was killed after its time: {0}")]
-    Timeout(String),
-    /// The system said no.
-    #[error("shim: {0}")]
-    System(String),
-}
-
-impl Error {
-    /// What a caller of CRI is told.
-    pub fn code(&self) -> tonic::Code {
-        match self {
-            Self::Precondition(_) => tonic::Code::FailedPrecondition,
-            Self::NotFound(_) => tonic::Code::NotFound,
-            Self::Timeout(_) | Self::Silent { .. } => tonic::Code::DeadlineExceeded,
-            Self::Gone { .. } => tonic::Code::Unavailable,
-            Self::Launch { .. } | Self::Malformed { .. } | Self::Runtime(_) | Self::System(_) => {
-                tonic::Code::Internal
-            }
-        }
-    }
-}
 
 /// How a shim is started.
 #[derive(Clone, Debug)]
@@ -430,39 +367,4 @@ async fn listen<R: tokio::io::AsyncRead + Unpin>(
     }
     // Those who wait see their sender dropped.
     lock(&waiting).take();
-}
-
-/// Frames from a socket. Dropping [`Frames::next`] loses nothing.
-#[derive(Debug)]
-pub(super) struct Frames<R> {
-    from: R,
-    bytes: Vec<u8>,
-}
-
-impl<R: tokio::io::AsyncRead + Unpin> Frames<R> {
-    pub(super) fn new(from: R) -> Self {
-        Self {
-            from,
-            bytes: Vec::new(),
-        }
-    }
-
-    /// The next one without its length; `None` at the end, and after a length that cannot be.
-    pub(super) async fn next(&mut self) -> Option<Vec<u8>> {
-        loop {
-            if let Some(len) = protocol::frame_len(&self.bytes).ok()?
-                && self.bytes.len() >= len
-            {
-                let rest = self.bytes.split_off(len);
-                let mut frame = std::mem::replace(&mut self.bytes, rest);
-                frame.drain(..4);
-                return Some(frame);
-            }
-            debug_assert!(self.bytes.len() <= MAX_FRAME + 4 + (64 << 10));
-            self.bytes.reserve(4096);
-            if self.from.read_buf(&mut self.bytes).await.ok()? == 0 {
-                return None;
-            }
-        }
-    }
 }

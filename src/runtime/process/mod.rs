@@ -6,10 +6,13 @@
 mod account;
 mod attach;
 mod client;
+mod error;
+mod frames;
 
 pub use self::account::{Fate, account};
 pub use self::attach::{Attached, Input, Output};
-pub use self::client::{Error, Launch, Shim};
+pub use self::client::{Launch, Shim};
+pub use self::error::Error;
 pub use crate::shim::protocol::{
     Attach, Create, Event, Exec, Exit, Kill, Oom, Process, Resize, Runtime, State, Stdio, Target,
     Verb,
