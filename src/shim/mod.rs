@@ -1,1 +1,91 @@
 //! criscope-shim: one small process per pod that reaps, writes logs, serves attach, and records exits. No async runtime.
+//!
+//! It is the subreaper of the pod's containers, so an OCI runtime's `create` leaves it their init processes as children.
+//! It owns their standard streams, and what it knows outlives the daemon: kill the daemon, and logs go on; start it
+//! again, and it asks the shim what happened meanwhile. It speaks [`protocol`] on `shim.sock` in the pod's directory, is
+//! single-threaded around one `poll`, and holds nothing but the processes of its pod.
+//!
+//! Files in the pod's directory: `shim.lock` (locked as long as the shim lives), `shim.sock`, and for each container
+//! `ID.init` (who its init is) and `ID.exit` (how it ended), which are all that is left when a shim is killed.
+//!
+//! A service manager that kills by cgroup (systemd's default `KillMode=control-group`) would take the shims with the
+//! daemon: give them a cgroup of their own with `--cgroup`, or say `KillMode=process`.
+
+mod calls;
+mod clock;
+mod connection;
+mod job;
+mod log;
+mod oom;
+mod pid_namespace;
+mod process;
+pub mod protocol;
+mod reaper;
+pub mod record;
+mod requests;
+mod server;
+mod spawn;
+mod streams;
+
+use std::env;
+use std::fs;
+use std::io;
+use std::process::ExitCode;
+
+use nix::unistd::{ForkResult, setsid};
+
+pub use self::log::DEFAULT_MAX_LINE;
+
+/// Name of the socket in the pod's directory.
+pub const SOCKET: &str = "shim.sock";
+
+/// Name of the file that is locked as long as the shim lives.
+pub const LOCK: &str = "shim.lock";
+
+/// The whole program: `criscope-shim DIR [--cgroup DIR]...` puts a shim into the background and returns when its socket
+/// listens; `init` and `pid-namespace` are for the shim itself.
+pub fn main() -> ExitCode {
+    let mut args = env::args().skip(1);
+    let result = match args.next().as_deref() {
+        Some("init") => pid_namespace::init(),
+        Some("pid-namespace") => pid_namespace::make(),
+        Some(dir) => launch(dir, args),
+        None => Err(io::Error::other(
+            "usage: criscope-shim DIR [--cgroup DIR]...",
+        )),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("criscope-shim: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn launch(dir: &str, mut args: impl Iterator<Item = String>) -> io::Result<()> {
+    let mut cgroups = Vec::new();
+    while let Some(arg) = args.next() {
+        match (arg.as_str(), args.next()) {
+            ("--cgroup", Some(path)) => cgroups.push(path),
+            _ => return Err(io::Error::other(format!("unknown argument {arg}"))),
+        }
+    }
+    let dir = fs::canonicalize(dir).map_err(|e| named(dir, &e))?;
+    env::set_current_dir(&dir)?;
+    let lock = server::lock()?;
+    let listener = server::listen()?;
+    for cgroup in cgroups {
+        let path = format!("{cgroup}/cgroup.procs");
+        fs::write(&path, "0").map_err(|e| named(&path, &e))?;
+    }
+    if let ForkResult::Parent { .. } = spawn::fork()? {
+        return Ok(());
+    }
+    setsid()?;
+    server::serve(dir, &listener, lock)
+}
+
+fn named(path: &str, error: &io::Error) -> io::Error {
+    io::Error::new(error.kind(), format!("{path}: {error}"))
+}

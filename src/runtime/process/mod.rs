@@ -1,1 +1,19 @@
 //! The processes of a pod, by way of its criscope-shim.
+//!
+//! [`Shim::launch`] puts one beside a new pod, [`Shim::connect`] finds it again after a restart. [`account`] says what
+//! became of the containers of a shim that is gone.
+
+mod account;
+mod attach;
+mod client;
+mod error;
+mod frames;
+
+pub use self::account::{Fate, account};
+pub use self::attach::{Attached, Input, Output};
+pub use self::client::{Launch, Shim};
+pub use self::error::Error;
+pub use crate::shim::protocol::{
+    Attach, Create, Event, Exec, Exit, Kill, Oom, Process, Resize, Runtime, State, Stdio, Target,
+    Verb,
+};

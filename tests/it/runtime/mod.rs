@@ -4,6 +4,7 @@ mod cni;
 mod image;
 mod namespaces;
 mod oci;
+mod process;
 
 use std::fs;
 use std::path::Path;

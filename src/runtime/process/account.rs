@@ -1,0 +1,104 @@
+//! What became of the containers of a shim that is gone.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io;
+use std::path::Path;
+
+use serde::Deserialize;
+
+use crate::shim::record::{EXIT, INIT, is_name, start_time};
+
+/// How a container was left.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Fate {
+    /// It ended, and the shim saw it.
+    Ended {
+        /// 128 + n for signal n.
+        code: i32,
+        /// The signal, or 0.
+        signal: i32,
+        /// Processes of its cgroup killed for want of memory.
+        oom_kills: u64,
+        /// Nanoseconds since 1970.
+        at: u64,
+    },
+    /// Its init still runs, without log and without anyone to see how it ends.
+    Abandoned {
+        /// The init.
+        pid: u32,
+        /// The init's start, in clock ticks since boot.
+        start_time: u64,
+    },
+    /// It ended and nobody saw how.
+    Unknown,
+    /// A record that cannot be read; in words.
+    Damaged(String),
+}
+
+#[derive(Deserialize)]
+struct Init {
+    pid: u32,
+    start_time: u64,
+}
+
+#[derive(Deserialize)]
+struct Ended {
+    code: i32,
+    signal: i32,
+    oom_kills: u64,
+    at: u64,
+}
+
+/// Reads the records of a pod's directory. Only for a pod whose shim is gone: while it lives, it knows better.
+///
+/// # Errors
+/// The directory cannot be read. A damaged record is a [`Fate`] of its own and harms no other.
+pub fn account(dir: &Path) -> io::Result<BTreeMap<String, Fate>> {
+    let mut fates = BTreeMap::new();
+    for entry in fs::read_dir(dir)? {
+        let name = entry?.file_name();
+        let Some(id) = name
+            .to_str()
+            .and_then(|name| name.strip_suffix(&format!(".{INIT}")))
+        else {
+            continue;
+        };
+        if is_name(id) {
+            fates.insert(
+                id.to_owned(),
+                fate(dir, id).unwrap_or_else(|e| Fate::Damaged(e.to_string())),
+            );
+        }
+    }
+    Ok(fates)
+}
+
+fn fate(dir: &Path, id: &str) -> io::Result<Fate> {
+    match fs::read(dir.join(format!("{id}.{EXIT}"))) {
+        Ok(text) => {
+            let Ended {
+                code,
+                signal,
+                oom_kills,
+                at,
+            } = serde_json::from_slice(&text)?;
+            return Ok(Fate::Ended {
+                code,
+                signal,
+                oom_kills,
+                at,
+            });
+        }
+        Err(e) if e.kind() == io::ErrorKind::NotFound => {}
+        Err(e) => return Err(e),
+    }
+    let init: Init = serde_json::from_slice(&fs::read(dir.join(format!("{id}.{INIT}")))?)?;
+    Ok(match start_time(init.pid) {
+        Some(now) if now == init.start_time => Fate::Abandoned {
+            pid: init.pid,
+            start_time: now,
+        },
+        _ => Fate::Unknown,
+    })
+}

@@ -1,0 +1,370 @@
+//! A connection to the shim of a pod.
+
+use std::collections::HashMap;
+use std::fs::File;
+use std::io;
+use std::os::fd::AsRawFd as _;
+use std::path::{Path, PathBuf};
+use std::process::Stdio as Child;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use tokio::io::AsyncWriteExt as _;
+use tokio::net::UnixStream;
+use tokio::process::Command;
+use tokio::sync::{broadcast, mpsc, oneshot};
+use tokio::time::timeout;
+
+use super::error::Error;
+use super::frames::Frames;
+use crate::shim::SOCKET;
+use crate::shim::protocol::{
+    self, Answer, Create, Empty, Event, Exec, Hello, Incoming, Kill, Request, Resize, Shutdown,
+    State, Target, Verb,
+};
+
+/// For a shim to start, to take a connection, and to answer what it can answer at once.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Events that wait for a slow receiver. One that falls behind asks for the state.
+const EVENTS: usize = 256;
+
+/// Requests that wait for the socket.
+const REQUESTS: usize = 64;
+
+/// How a shim is started.
+#[derive(Clone, Debug)]
+pub struct Launch {
+    /// `criscope-shim`.
+    pub program: PathBuf,
+    /// The pod's directory, which must exist.
+    pub dir: PathBuf,
+    /// Cgroups that it moves itself into (one with v2, one per hierarchy with v1), so that a service manager that kills
+    /// the daemon's cgroup does not take it along.
+    pub cgroups: Vec<PathBuf>,
+}
+
+type Waiting = Arc<Mutex<Option<HashMap<u64, oneshot::Sender<Answer>>>>>;
+
+/// The shim of a pod. Cheap to clone; the connection ends with the last one. A call that is dropped goes on in the shim,
+/// and its result is found in [`Shim::state`].
+#[derive(Clone, Debug)]
+pub struct Shim {
+    inner: Arc<Inner>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    dir: PathBuf,
+    requests: mpsc::Sender<Vec<u8>>,
+    waiting: Waiting,
+    next: AtomicU64,
+    events: broadcast::WeakSender<Event>,
+    reader: tokio::task::AbortHandle,
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        self.reader.abort();
+    }
+}
+
+impl Shim {
+    /// Starts a shim and connects to it. If there is one, that is an error: [`Shim::connect`] is for that.
+    ///
+    /// # Errors
+    /// [`Error::Launch`], [`Error::Gone`], [`Error::Silent`].
+    #[tracing::instrument(name = "shim.launch", skip_all, err(level = "debug"))]
+    pub async fn launch(launch: &Launch) -> Result<Self, Error> {
+        let failed = |message: String| Error::Launch {
+            program: launch.program.clone(),
+            message,
+        };
+        let mut command = Command::new(&launch.program);
+        command
+            .arg(&launch.dir)
+            .stdin(Child::null())
+            .stdout(Child::null())
+            .kill_on_drop(true);
+        for cgroup in &launch.cgroups {
+            command.arg("--cgroup").arg(cgroup);
+        }
+        let output = timeout(PATIENCE, command.output()).await;
+        let output = output.map_err(|_| failed(format!("not up within {PATIENCE:?}")))?;
+        let output = output.map_err(|e| failed(e.to_string()))?;
+        if !output.status.success() {
+            return Err(failed(
+                String::from_utf8_lossy(&output.stderr).trim().to_owned(),
+            ));
+        }
+        Self::connect(&launch.dir).await
+    }
+
+    /// Connects to the shim of a pod. What happened before is in [`Shim::state`], what happens from now on in
+    /// [`Shim::events`]: subscribe first, then ask.
+    ///
+    /// # Errors
+    /// [`Error::Gone`] if there is none (then see [`super::account`]), [`Error::Silent`] if it hangs.
+    pub async fn connect(dir: &Path) -> Result<Self, Error> {
+        let stream = connect(dir).await?;
+        let (read, mut write) = stream.into_split();
+        let (requests, mut outgoing) = mpsc::channel::<Vec<u8>>(REQUESTS);
+        tokio::spawn(async move {
+            while let Some(bytes) = outgoing.recv().await {
+                if write.write_all(&bytes).await.is_err() {
+                    return;
+                }
+            }
+        });
+        let waiting: Waiting = Arc::new(Mutex::new(Some(HashMap::new())));
+        let (events, _) = broadcast::channel(EVENTS);
+        let weak = events.downgrade();
+        let reader =
+            tokio::spawn(listen(Frames::new(read), Arc::clone(&waiting), events)).abort_handle();
+        let inner = Inner {
+            dir: dir.to_owned(),
+            requests,
+            waiting,
+            next: AtomicU64::new(1),
+            events: weak,
+            reader,
+        };
+        let shim = Self {
+            inner: Arc::new(inner),
+        };
+        shim.done(
+            Request::Hello(Hello {
+                version: protocol::VERSION,
+            }),
+            PATIENCE,
+        )
+        .await?;
+        Ok(shim)
+    }
+
+    /// The pod's directory.
+    pub fn dir(&self) -> &Path {
+        &self.inner.dir
+    }
+
+    /// Exits and kills for want of memory from now on. It closes when the shim has gone.
+    pub fn events(&self) -> broadcast::Receiver<Event> {
+        match self.inner.events.upgrade() {
+            Some(events) => events.subscribe(),
+            None => broadcast::channel(1).1,
+        }
+    }
+
+    /// Everything the shim knows.
+    ///
+    /// # Errors
+    /// See [`Error`], as for all that follow.
+    pub async fn state(&self) -> Result<State, Error> {
+        match self.call(Request::State(Empty {}), PATIENCE).await? {
+            Answer::State(state) => Ok(state),
+            _ => Err(self.malformed()),
+        }
+    }
+
+    /// Makes a container; returns the pid of its init.
+    #[allow(missing_docs, clippy::missing_errors_doc)]
+    pub async fn create(&self, create: Create) -> Result<u32, Error> {
+        let time = runtime_time(create.runtime.timeout_ms);
+        self.pid(Request::Create(create), time).await
+    }
+
+    /// Starts a created container.
+    #[allow(clippy::missing_errors_doc)]
+    pub async fn start(&self, verb: Verb) -> Result<(), Error> {
+        let time = runtime_time(verb.runtime.timeout_ms);
+        self.done(Request::Start(verb), time).await
+    }
+
+    /// Runs a process in a container; returns its pid.
+    #[allow(clippy::missing_errors_doc)]
+    pub async fn exec(&self, exec: Exec) -> Result<u32, Error> {
+        let time = runtime_time(exec.runtime.timeout_ms);
+        self.pid(Request::Exec(exec), time).await
+    }
+
+    /// Sends a signal.
+    #[allow(clippy::missing_errors_doc)]
+    pub async fn kill(&self, kill: Kill) -> Result<(), Error> {
+        self.done(Request::Kill(kill), runtime_time(30_000)).await
+    }
+
+    /// Removes a container, and forgets it with its execs.
+    #[allow(clippy::missing_errors_doc)]
+    pub async fn delete(&self, verb: Verb) -> Result<(), Error> {
+        let time = runtime_time(verb.runtime.timeout_ms);
+        self.done(Request::Delete(verb), time).await
+    }
+
+    /// Gives a terminal a size.
+    #[allow(clippy::missing_errors_doc)]
+    pub async fn resize(&self, resize: Resize) -> Result<(), Error> {
+        self.done(Request::Resize(resize), PATIENCE).await
+    }
+
+    /// Opens the log of a container again under its name.
+    #[allow(clippy::missing_errors_doc)]
+    pub async fn reopen_log(&self, target: Target) -> Result<(), Error> {
+        self.done(Request::ReopenLog(target), PATIENCE).await
+    }
+
+    /// Ends the input of a process.
+    #[allow(clippy::missing_errors_doc)]
+    pub async fn close_stdin(&self, target: Target) -> Result<(), Error> {
+        self.done(Request::CloseStdin(target), PATIENCE).await
+    }
+
+    /// Forgets an exec that has ended.
+    #[allow(clippy::missing_errors_doc)]
+    pub async fn forget(&self, target: Target) -> Result<(), Error> {
+        self.done(Request::Forget(target), PATIENCE).await
+    }
+
+    /// Makes the pod's PID namespace, if there is none; returns the pid of its init.
+    #[allow(clippy::missing_errors_doc)]
+    pub async fn pid_namespace(&self) -> Result<u32, Error> {
+        self.pid(Request::PidNamespace(Empty {}), runtime_time(10_000))
+            .await
+    }
+
+    /// Ends the shim; with `force` also when containers are left.
+    #[allow(clippy::missing_errors_doc)]
+    pub async fn shutdown(&self, force: bool) -> Result<(), Error> {
+        self.done(Request::Shutdown(Shutdown { force }), PATIENCE)
+            .await
+    }
+
+    async fn pid(&self, request: Request, time: Duration) -> Result<u32, Error> {
+        match self.call(request, time).await? {
+            Answer::Pid(pid) => Ok(pid),
+            _ => Err(self.malformed()),
+        }
+    }
+
+    async fn done(&self, request: Request, time: Duration) -> Result<(), Error> {
+        match self.call(request, time).await? {
+            Answer::Done(_) => Ok(()),
+            _ => Err(self.malformed()),
+        }
+    }
+
+    async fn call(&self, request: Request, time: Duration) -> Result<Answer, Error> {
+        let number = self.inner.next.fetch_add(1, Ordering::Relaxed);
+        let mut bytes = Vec::new();
+        protocol::encode_request(number, &request, &mut bytes);
+        let (tell, told) = oneshot::channel();
+        match &mut *lock(&self.inner.waiting) {
+            Some(waiting) => drop(waiting.insert(number, tell)),
+            None => return Err(gone(self.dir(), io::ErrorKind::ConnectionReset.into())),
+        }
+        let _waiting = Forget {
+            waiting: &self.inner.waiting,
+            number,
+        };
+        let exchange = async {
+            self.inner.requests.send(bytes).await.ok()?;
+            told.await.ok()
+        };
+        match timeout(time, exchange).await {
+            Err(_) => Err(Error::Silent {
+                dir: self.dir().to_owned(),
+                after: time,
+            }),
+            Ok(None) => Err(gone(self.dir(), io::ErrorKind::ConnectionReset.into())),
+            Ok(Some(answer)) => accepted(answer),
+        }
+    }
+
+    fn malformed(&self) -> Error {
+        Error::Malformed {
+            dir: self.dir().to_owned(),
+        }
+    }
+}
+
+/// Takes a request that nobody waits for any more out of the list.
+struct Forget<'a> {
+    waiting: &'a Waiting,
+    number: u64,
+}
+
+impl Drop for Forget<'_> {
+    fn drop(&mut self) {
+        if let Some(waiting) = &mut *lock(self.waiting) {
+            waiting.remove(&self.number);
+        }
+    }
+}
+
+/// The runtime's own time, and some for the way.
+fn runtime_time(timeout_ms: u32) -> Duration {
+    Duration::from_millis(timeout_ms.into()) + PATIENCE
+}
+
+/// An answer, or the error that it is.
+pub(super) fn accepted(answer: Answer) -> Result<Answer, Error> {
+    let Answer::Failed(failure) = answer else {
+        return Ok(answer);
+    };
+    Err(match failure.kind {
+        protocol::PRECONDITION => Error::Precondition(failure.message),
+        protocol::NOT_FOUND => Error::NotFound(failure.message),
+        protocol::RUNTIME => Error::Runtime(failure.message),
+        protocol::TIMEOUT => Error::Timeout(failure.message),
+        _ => Error::System(failure.message),
+    })
+}
+
+pub(super) fn gone(dir: &Path, source: io::Error) -> Error {
+    Error::Gone {
+        dir: dir.to_owned(),
+        source,
+    }
+}
+
+/// Connects by way of the directory's descriptor: the path of a socket may have 107 bytes at most.
+pub(super) async fn connect(dir: &Path) -> Result<UnixStream, Error> {
+    let folder = File::open(dir).map_err(|e| gone(dir, e))?;
+    let path = format!("/proc/self/fd/{}/{SOCKET}", folder.as_raw_fd());
+    let connected = timeout(PATIENCE, UnixStream::connect(path)).await;
+    connected
+        .map_err(|_| Error::Silent {
+            dir: dir.to_owned(),
+            after: PATIENCE,
+        })?
+        .map_err(|e| gone(dir, e))
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+async fn listen<R: tokio::io::AsyncRead + Unpin>(
+    mut frames: Frames<R>,
+    waiting: Waiting,
+    events: broadcast::Sender<Event>,
+) {
+    while let Some(frame) = frames.next().await {
+        match protocol::decode_incoming(&frame) {
+            Ok(Incoming::Answer(number, answer)) => {
+                let tell = lock(&waiting)
+                    .as_mut()
+                    .and_then(|waiting| waiting.remove(&number));
+                tell.map(|tell| tell.send(answer));
+            }
+            Ok(Incoming::Event(Event::Hello(_))) => {}
+            Ok(Incoming::Event(event)) => {
+                let _ = events.send(event);
+            }
+            // Of a newer shim.
+            Err(_) => {}
+        }
+    }
+    // Those who wait see their sender dropped.
+    lock(&waiting).take();
+}

@@ -1,0 +1,70 @@
+//! Why the shim did not do it.
+
+use std::io;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// Why the shim did not do it.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// It could not be started.
+    #[error("cannot start {}: {message}", program.display())]
+    Launch {
+        /// The program.
+        program: PathBuf,
+        /// Why.
+        message: String,
+    },
+    /// There is no connection: it never came up, or has gone. See [`super::account`].
+    #[error("no connection to the shim of {}: {source}", dir.display())]
+    Gone {
+        /// The pod's directory.
+        dir: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// It did not answer in time.
+    #[error("the shim of {} did not answer within {after:?}", dir.display())]
+    Silent {
+        /// The pod's directory.
+        dir: PathBuf,
+        /// How long was waited.
+        after: Duration,
+    },
+    /// It speaks another language.
+    #[error("the shim of {} sent a malformed frame", dir.display())]
+    Malformed {
+        /// The pod's directory.
+        dir: PathBuf,
+    },
+    /// The request makes no sense now.
+    #[error("{0}")]
+    Precondition(String),
+    /// No such process, or it has ended.
+    #[error("{0}")]
+    NotFound(String),
+    /// The OCI runtime failed; the end of what it wrote.
+    #[error("OCI runtime: {0}")]
+    Runtime(String),
+    /// The OCI runtime took too long and was killed.
+    #[error("OCI runtime was killed after its time: {0}")]
+    Timeout(String),
+    /// The system said no.
+    #[error("shim: {0}")]
+    System(String),
+}
+
+impl Error {
+    /// What a caller of CRI is told.
+    pub fn code(&self) -> tonic::Code {
+        match self {
+            Self::Precondition(_) => tonic::Code::FailedPrecondition,
+            Self::NotFound(_) => tonic::Code::NotFound,
+            Self::Timeout(_) | Self::Silent { .. } => tonic::Code::DeadlineExceeded,
+            Self::Gone { .. } => tonic::Code::Unavailable,
+            Self::Launch { .. } | Self::Malformed { .. } | Self::Runtime(_) | Self::System(_) => {
+                tonic::Code::Internal
+            }
+        }
+    }
+}

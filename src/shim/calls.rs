@@ -1,0 +1,335 @@
+//! Calls of the OCI runtime: begun by a request, answered when they end.
+
+use std::fs;
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixListener;
+use std::process::Stdio as Child;
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::kill;
+use nix::unistd::Pid;
+
+use super::job::{Job, Purpose};
+use super::oom::Oom;
+use super::process::Process;
+use super::protocol::{
+    Answer, Create, Empty, Exec, NOT_FOUND, PRECONDITION, RUNTIME, Runtime, SYSTEM, Stdio, TIMEOUT,
+    Target, Verb,
+};
+use super::requests::{Result, failure, system};
+use super::server::Shim;
+use super::spawn::{last_words, pipe, spawn};
+use super::streams::Streams;
+use super::{clock, pid_namespace, record};
+
+impl Shim {
+    pub(super) fn create(&mut self, asked: (u64, u64), create: Create) -> Result {
+        let target = Target {
+            container: create.id.clone(),
+            exec: String::new(),
+        };
+        let verb = ["create".into(), "--bundle".into(), create.bundle];
+        self.make(asked, target, create.stdio, &create.runtime, &verb)
+    }
+
+    pub(super) fn exec(&mut self, asked: (u64, u64), exec: Exec) -> Result {
+        let init = self.find(&Target {
+            container: exec.target.container.clone(),
+            exec: String::new(),
+        })?;
+        if !init.is_alive() || init.started_at == 0 {
+            return Err(failure(
+                PRECONDITION,
+                format!("container {} does not run", exec.target.container),
+            ));
+        }
+        let runtime = Runtime {
+            argv: init.argv.clone(),
+            ..exec.runtime
+        };
+        let verb = [
+            "exec".into(),
+            "--detach".into(),
+            "--process".into(),
+            exec.process,
+        ];
+        self.make(asked, exec.target, exec.stdio, &runtime, &verb)
+    }
+
+    /// Has the runtime make a process with streams of its own.
+    fn make(
+        &mut self,
+        asked: (u64, u64),
+        target: Target,
+        stdio: Stdio,
+        runtime: &Runtime,
+        verb: &[String],
+    ) -> Result {
+        if !record::is_name(&target.container)
+            || !(target.exec.is_empty() || record::is_name(&target.exec))
+        {
+            return Err(failure(PRECONDITION, "not a name"));
+        }
+        if self.find(&target).is_ok() {
+            return Err(failure(
+                PRECONDITION,
+                format!("{} {} exists", target.container, target.exec),
+            ));
+        }
+        let number = self.number();
+        let held = stdio.hold;
+        let (streams, child) = Streams::new(stdio).map_err(system)?;
+        let mut process = Process {
+            number,
+            target,
+            argv: runtime.argv.clone(),
+            pid: 0,
+            started_at: 0,
+            exit: None,
+            streams,
+            log: None,
+            oom: None,
+            held,
+            attached: 0,
+        };
+        process.open_log().map_err(system)?;
+        let mut argv = runtime.argv.clone();
+        argv.extend_from_slice(verb);
+        argv.extend(["--pid-file".into(), self.path(number, "pid")]);
+        let mut console = None;
+        if process.streams.spec.tty {
+            let path = self.path(number, "pty");
+            let _ = fs::remove_file(&path);
+            let listener = UnixListener::bind(&path).map_err(system)?;
+            listener.set_nonblocking(true).map_err(system)?;
+            console = Some(listener);
+            argv.extend(["--console-socket".into(), path]);
+            if !process.is_init() {
+                argv.push("--tty".into());
+            }
+        }
+        argv.extend(runtime.args.iter().cloned());
+        argv.push(process.target.container.clone());
+        let started = self.begin(asked, Purpose::Make, number, &argv, runtime, child, None);
+        if let Err(error) = started {
+            self.clear(number);
+            return Err(error);
+        }
+        self.jobs
+            .last_mut()
+            .into_iter()
+            .for_each(|job| job.console = console.take());
+        self.processes.push(process);
+        Ok(None)
+    }
+
+    fn path(&self, number: u64, suffix: &str) -> String {
+        self.dir
+            .join(format!(".{number}.{suffix}"))
+            .display()
+            .to_string()
+    }
+
+    fn clear(&self, number: u64) {
+        for suffix in ["pid", "pty"] {
+            let _ = fs::remove_file(self.path(number, suffix));
+        }
+    }
+
+    /// Runs another verb of the runtime.
+    pub(super) fn verb(
+        &mut self,
+        asked: (u64, u64),
+        purpose: Purpose,
+        verb: Verb,
+        name: &[&str],
+        last: &[String],
+    ) -> Result {
+        let process = self.find(&Target {
+            container: verb.id.clone(),
+            exec: String::new(),
+        })?;
+        if process.pid == 0 {
+            return Err(failure(
+                PRECONDITION,
+                format!("container {} is being made", verb.id),
+            ));
+        }
+        let number = process.number;
+        let mut argv = process.argv.clone();
+        argv.extend(name.iter().map(ToString::to_string));
+        argv.extend(verb.runtime.args.iter().cloned());
+        argv.push(verb.id);
+        argv.extend_from_slice(last);
+        let (words, child) = pipe(true).map_err(system)?;
+        let child = [Child::null(), Child::null(), child.into()];
+        self.begin(
+            asked,
+            purpose,
+            number,
+            &argv,
+            &verb.runtime,
+            child,
+            Some(words),
+        )?;
+        Ok(None)
+    }
+
+    #[allow(clippy::too_many_arguments)]
+    fn begin(
+        &mut self,
+        (connection, request): (u64, u64),
+        purpose: Purpose,
+        process: u64,
+        argv: &[String],
+        runtime: &Runtime,
+        child: [Child; 3],
+        words: Option<OwnedFd>,
+    ) -> Result<()> {
+        let pid = spawn(argv, &runtime.env, child).map_err(|e| failure(RUNTIME, e.to_string()))?;
+        let deadline = Instant::now() + Duration::from_millis(runtime.timeout_ms.into());
+        let timed_out = false;
+        self.jobs.push(Job {
+            pid,
+            purpose,
+            process,
+            connection,
+            request,
+            deadline,
+            timed_out,
+            words,
+            console: None,
+        });
+        Ok(())
+    }
+
+    /// A call of the runtime has ended.
+    pub(super) fn finish(&mut self, mut job: Job, success: bool) {
+        let answer = match job.purpose {
+            Purpose::Make => self.made(&job, success),
+            Purpose::PidNamespace => {
+                self.pid_namespace = job
+                    .words
+                    .take()
+                    .and_then(pid_namespace::read_pid)
+                    .unwrap_or(0);
+                match self.pid_namespace {
+                    0 => Err(failure(SYSTEM, "cannot make a PID namespace")),
+                    pid => Ok(Answer::Pid(pid)),
+                }
+            }
+            _ if !success => Err(failure(
+                if job.timed_out { TIMEOUT } else { RUNTIME },
+                job.words.take().map(last_words).unwrap_or_default(),
+            )),
+            Purpose::Start => {
+                self.with(job.process, |process| process.started_at = clock::now());
+                Ok(Answer::Done(Empty {}))
+            }
+            Purpose::Delete => {
+                self.deleted(job.process);
+                Ok(Answer::Done(Empty {}))
+            }
+            Purpose::Kill => Ok(Answer::Done(Empty {})),
+        };
+        let answer = answer.unwrap_or_else(Answer::Failed);
+        self.answer(job.connection, job.request, &answer);
+        // It may have ended before its pid was known. The answer first: nobody waits for the end of what was not made.
+        if let (Purpose::Make, Answer::Pid(pid)) = (job.purpose, answer)
+            && let Some(at) = self.early.iter().position(|(early, ..)| *early == pid)
+        {
+            let (pid, status, at) = self.early.swap_remove(at);
+            self.ended(pid, status, at);
+        }
+    }
+
+    fn made(&mut self, job: &Job, success: bool) -> Result<Answer> {
+        let pid = fs::read_to_string(self.path(job.process, "pid"))
+            .ok()
+            .and_then(|text| text.trim().parse().ok());
+        self.clear(job.process);
+        let Some(at) = self
+            .processes
+            .iter()
+            .position(|process| process.number == job.process)
+        else {
+            return Err(failure(NOT_FOUND, "deleted meanwhile"));
+        };
+        let process = &mut self.processes[at];
+        let result = match (success, pid) {
+            (true, Some(pid)) => {
+                let terminal = job
+                    .console
+                    .as_ref()
+                    .map_or(Ok(()), |console| process.streams.terminal(console));
+                terminal
+                    .map(|()| pid)
+                    .map_err(|e| failure(RUNTIME, format!("terminal: {e}")))
+            }
+            _ => {
+                let words = process.streams.out[1]
+                    .take()
+                    .map(|file| last_words(file.into()))
+                    .unwrap_or_default();
+                Err(failure(
+                    if job.timed_out { TIMEOUT } else { RUNTIME },
+                    words,
+                ))
+            }
+        };
+        let pid: u32 = match result {
+            Ok(pid) => pid,
+            Err(error) => {
+                if let Some(pid) = pid {
+                    let _ = kill(Pid::from_raw(pid as i32), nix::sys::signal::SIGKILL);
+                }
+                self.processes.remove(at);
+                return Err(error);
+            }
+        };
+        process.pid = pid;
+        if process.is_init() {
+            process.oom = Oom::of(pid);
+            let _ = record::write_init(&process.target.container, pid);
+        } else {
+            process.started_at = clock::now();
+        }
+        Ok(Answer::Pid(pid))
+    }
+
+    fn deleted(&mut self, number: u64) {
+        let Some(process) = self
+            .processes
+            .iter()
+            .find(|process| process.number == number)
+        else {
+            return;
+        };
+        let id = process.target.container.clone();
+        record::remove(&id);
+        self.drop_processes(|process| process.target.container == id);
+    }
+
+    pub(super) fn make_pid_namespace(&mut self, asked: (u64, u64)) -> Result {
+        if self.pid_namespace != 0 {
+            return Ok(Some(Answer::Pid(self.pid_namespace)));
+        }
+        let (words, child) = pipe(true).map_err(system)?;
+        let argv = ["/proc/self/exe".to_owned(), "pid-namespace".to_owned()];
+        let runtime = Runtime {
+            timeout_ms: 10_000,
+            ..Runtime::default()
+        };
+        let child = [Child::null(), child.into(), Child::null()];
+        self.begin(
+            asked,
+            Purpose::PidNamespace,
+            0,
+            &argv,
+            &runtime,
+            child,
+            Some(words),
+        )?;
+        Ok(None)
+    }
+}

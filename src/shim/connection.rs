@@ -1,0 +1,120 @@
+//! One connection: of a daemon that asks, or attached to a process.
+
+use std::io::{self, Read as _, Write as _};
+use std::os::unix::net::UnixStream;
+use std::time::Instant;
+
+use super::protocol::{self, Malformed};
+
+/// Output that waits for an attached client, in bytes, before its process is no longer read.
+const FULL: usize = 64 << 10;
+
+/// Output that may wait for anyone.
+const MAX_WAITING: usize = 2 * protocol::MAX_FRAME;
+
+/// The streams of a process that a connection carries.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Attached {
+    pub(super) process: u64,
+    pub(super) stdin: bool,
+    pub(super) out: [bool; 2],
+}
+
+#[derive(Debug)]
+pub(super) struct Connection {
+    pub(super) number: u64,
+    pub(super) stream: UnixStream,
+    pub(super) attached: Option<Attached>,
+    /// A hello was exchanged.
+    pub(super) greeted: bool,
+    pub(super) gone: bool,
+    input: Vec<u8>,
+    output: Vec<u8>,
+    /// Since when a full buffer has not moved.
+    pub(super) stuck: Option<Instant>,
+}
+
+impl Connection {
+    pub(super) fn new(number: u64, stream: UnixStream) -> Self {
+        Self {
+            number,
+            stream,
+            attached: None,
+            greeted: false,
+            gone: false,
+            input: Vec::new(),
+            output: Vec::new(),
+            stuck: None,
+        }
+    }
+
+    pub(super) fn wants_to_write(&self) -> bool {
+        !self.output.is_empty()
+    }
+
+    pub(super) fn is_full(&self) -> bool {
+        self.output.len() >= FULL
+    }
+
+    /// Appends with `encode` and writes what can be written.
+    pub(super) fn send(&mut self, encode: impl FnOnce(&mut Vec<u8>)) {
+        encode(&mut self.output);
+        self.flush();
+        self.gone |= self.output.len() > MAX_WAITING;
+    }
+
+    pub(super) fn flush(&mut self) {
+        let mut done = 0;
+        while done < self.output.len() {
+            match self.stream.write(&self.output[done..]) {
+                Ok(n) => done += n,
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => break,
+                Err(_) => {
+                    self.gone = true;
+                    break;
+                }
+            }
+        }
+        self.output.drain(..done);
+        if self.output.is_empty() {
+            self.output = Vec::new();
+        }
+        if !self.is_full() {
+            self.stuck = None;
+        } else if done > 0 || self.stuck.is_none() {
+            self.stuck = Some(Instant::now());
+        }
+    }
+
+    /// Reads once.
+    pub(super) fn fill(&mut self, room: &mut [u8]) {
+        match self.stream.read(room) {
+            Ok(0) => self.gone = true,
+            Ok(n) => self.input.extend_from_slice(&room[..n]),
+            Err(e)
+                if matches!(
+                    e.kind(),
+                    io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted
+                ) => {}
+            Err(_) => self.gone = true,
+        }
+    }
+
+    /// The next whole frame without its length.
+    pub(super) fn frame(&mut self) -> Result<Option<Vec<u8>>, Malformed> {
+        let Some(len) = protocol::frame_len(&self.input)? else {
+            return Ok(None);
+        };
+        if self.input.len() < len {
+            return Ok(None);
+        }
+        let rest = self.input.split_off(len);
+        let mut frame = std::mem::replace(&mut self.input, rest);
+        if self.input.is_empty() {
+            self.input = Vec::new();
+        }
+        frame.drain(..4);
+        Ok(Some(frame))
+    }
+}

@@ -1,0 +1,213 @@
+//! The log of a container as the kubelet reads it: `TIME stdout|stderr P|F CONTENT`, one line each.
+//!
+//! Behaviour is that of containerd's `internal/cri/io/logger.go`: a line longer than the limit is split into partial
+//! lines, an unterminated tail is partial, and an error of the file never stops the reading of the pipe.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Write as _};
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
+
+use super::clock::{self, Stamp};
+
+/// Content of a line, in bytes, where nothing else is said.
+pub const DEFAULT_MAX_LINE: usize = 16 << 10;
+
+/// Which stream a line came from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Stream {
+    Stdout,
+    Stderr,
+}
+
+/// The log of one process.
+#[derive(Debug)]
+pub(crate) struct Log {
+    path: PathBuf,
+    file: File,
+    max_line: usize,
+    /// Whether CR before LF belongs to a terminal and is no content.
+    strip_cr: bool,
+    /// What came after the last LF, per stream.
+    pending: [Vec<u8>; 2],
+    /// The last write did not end with a whole line.
+    torn: bool,
+    /// Bytes that could not be written.
+    pub(crate) lost: u64,
+}
+
+impl Log {
+    /// Opens the file to append, 0640, with its directories, 0755.
+    pub(crate) fn open(path: &Path, max_line: u32, strip_cr: bool) -> io::Result<Self> {
+        Ok(Self {
+            file: open(path)?,
+            path: path.to_owned(),
+            max_line: if max_line == 0 {
+                DEFAULT_MAX_LINE
+            } else {
+                max_line as usize
+            },
+            strip_cr,
+            pending: [Vec::new(), Vec::new()],
+            torn: false,
+            lost: 0,
+        })
+    }
+
+    /// Opens the file again under its name. If that fails, the old one is still written to.
+    pub(crate) fn reopen(&mut self) -> io::Result<()> {
+        self.file = open(&self.path)?;
+        self.torn = false;
+        Ok(())
+    }
+
+    /// Writes what was read from a stream. `out` is room to build lines in.
+    pub(crate) fn write(&mut self, stream: Stream, mut data: &[u8], out: &mut Vec<u8>) {
+        let now = clock::stamp(clock::now());
+        out.clear();
+        let mut pending = std::mem::take(&mut self.pending[stream as usize]);
+        while let Some(at) = data.iter().position(|byte| *byte == b'\n') {
+            let line = if pending.is_empty() {
+                &data[..at]
+            } else {
+                pending.extend_from_slice(&data[..at]);
+                &pending
+            };
+            self.line(&now, stream, line, out);
+            pending.clear();
+            data = &data[at + 1..];
+        }
+        pending.extend_from_slice(data);
+        // A full piece waits too: if LF comes next, it is a whole line.
+        let whole = pending.len().saturating_sub(1) / self.max_line * self.max_line;
+        for piece in pending[..whole].chunks(self.max_line) {
+            put(&now, stream, b'P', piece, out);
+        }
+        pending.drain(..whole);
+        if pending.is_empty() {
+            pending = Vec::new();
+        }
+        self.pending[stream as usize] = pending;
+        self.flush(out);
+    }
+
+    /// Writes the unterminated rest of a stream that has ended.
+    pub(crate) fn end(&mut self, stream: Stream, out: &mut Vec<u8>) {
+        let rest = std::mem::take(&mut self.pending[stream as usize]);
+        if !rest.is_empty() {
+            out.clear();
+            put(&clock::stamp(clock::now()), stream, b'P', &rest, out);
+            self.flush(out);
+        }
+    }
+
+    fn line(&self, now: &Stamp, stream: Stream, mut line: &[u8], out: &mut Vec<u8>) {
+        if self.strip_cr {
+            line = line.strip_suffix(b"\r").unwrap_or(line);
+        }
+        while line.len() > self.max_line {
+            let (head, rest) = line.split_at(self.max_line);
+            put(now, stream, b'P', head, out);
+            line = rest;
+        }
+        put(now, stream, b'F', line, out);
+    }
+
+    fn flush(&mut self, out: &[u8]) {
+        if out.is_empty() {
+            return;
+        }
+        // A line that was cut by an error is ended first, so that the next one is whole.
+        if self.torn && self.file.write_all(b"\n").is_err() {
+            self.lost += out.len() as u64;
+            return;
+        }
+        let mut rest = out;
+        while !rest.is_empty() {
+            match self.file.write(rest) {
+                Ok(0) => break,
+                Ok(n) => rest = &rest[n..],
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                Err(_) => break,
+            }
+        }
+        self.lost += rest.len() as u64;
+        self.torn =
+            !rest.is_empty() && rest.len() < out.len() && out[out.len() - rest.len() - 1] != b'\n';
+    }
+}
+
+fn open(path: &Path) -> io::Result<File> {
+    if let Some(dir) = path.parent() {
+        fs::DirBuilder::new()
+            .recursive(true)
+            .mode(0o755)
+            .create(dir)?;
+    }
+    OpenOptions::new()
+        .append(true)
+        .create(true)
+        .mode(0o640)
+        .open(path)
+}
+
+fn put(now: &Stamp, stream: Stream, tag: u8, content: &[u8], out: &mut Vec<u8>) {
+    out.extend_from_slice(now);
+    out.extend_from_slice(match stream {
+        Stream::Stdout => b" stdout ",
+        Stream::Stderr => b" stderr ",
+    });
+    out.extend_from_slice(&[tag, b' ']);
+    out.extend_from_slice(content);
+    out.push(b'\n');
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn written(max_line: u32, tty: bool, pieces: &[&str]) -> Vec<String> {
+        let dir = tempfile::tempdir().expect("dir");
+        let path = dir.path().join("a/b.log");
+        let mut log = Log::open(&path, max_line, tty).expect("log");
+        let mut room = Vec::new();
+        for piece in pieces {
+            log.write(Stream::Stdout, piece.as_bytes(), &mut room);
+        }
+        log.end(Stream::Stdout, &mut room);
+        let text = fs::read_to_string(path).expect("text");
+        text.split_terminator('\n')
+            .map(|line| line.split_once(" stdout ").expect("stream").1.to_owned())
+            .collect()
+    }
+
+    #[test]
+    fn lines_are_split_and_tails_are_partial() {
+        assert_eq!(
+            written(0, false, &["a\nb", "c\n\n", "tail"]),
+            ["F a", "F bc", "F ", "P tail"]
+        );
+        assert_eq!(
+            written(4, false, &["abcdefgh\n", "abcdefghi\n"]),
+            ["P abcd", "F efgh", "P abcd", "P efgh", "F i"]
+        );
+        assert_eq!(
+            written(4, false, &["abcdef", "gh", "ij\n"]),
+            ["P abcd", "P efgh", "F ij"]
+        );
+    }
+
+    #[test]
+    fn a_terminals_cr_is_no_content() {
+        assert_eq!(written(0, true, &["a\r\nb\rc\r", "\n"]), ["F a", "F b\rc"]);
+        assert_eq!(written(0, false, &["a\r\n"]), ["F a\r"]);
+    }
+
+    #[test]
+    fn an_error_is_counted_and_the_next_line_is_whole() {
+        let full = Path::new("/dev/full");
+        let mut log = Log::open(full, 0, false).expect("log");
+        log.write(Stream::Stdout, b"abc\n", &mut Vec::new());
+        assert!(log.lost > 3);
+    }
+}

@@ -1,0 +1,67 @@
+//! A process of the pod: the init of a container, or an exec.
+
+use std::io;
+use std::path::Path;
+
+use super::log::{Log, Stream};
+use super::oom::Oom;
+use super::protocol::{self, Exit, Target};
+use super::streams::Streams;
+
+#[derive(Debug)]
+pub(super) struct Process {
+    pub(super) number: u64,
+    pub(super) target: Target,
+    /// Program and global arguments of the OCI runtime; of an exec, those of its container.
+    pub(super) argv: Vec<String>,
+    /// 0 as long as the runtime makes it.
+    pub(super) pid: u32,
+    pub(super) started_at: u64,
+    pub(super) exit: Option<Exit>,
+    pub(super) streams: Streams,
+    pub(super) log: Option<Log>,
+    pub(super) oom: Option<Oom>,
+    /// Output is left in the pipe until somebody attaches.
+    pub(super) held: bool,
+    pub(super) attached: u32,
+}
+
+impl Process {
+    pub(super) fn is_init(&self) -> bool {
+        self.target.exec.is_empty()
+    }
+
+    pub(super) fn is_alive(&self) -> bool {
+        self.pid != 0 && self.exit.is_none()
+    }
+
+    pub(super) fn open_log(&mut self) -> io::Result<()> {
+        let spec = &self.streams.spec;
+        if !spec.log.is_empty() {
+            self.log = Some(Log::open(Path::new(&spec.log), spec.max_line, spec.tty)?);
+        }
+        Ok(())
+    }
+
+    /// Hands a piece of output to the log. An empty one is the end of the stream.
+    pub(super) fn log(&mut self, which: usize, data: &[u8], room: &mut Vec<u8>) {
+        let stream = [Stream::Stdout, Stream::Stderr][which];
+        match &mut self.log {
+            Some(log) if data.is_empty() => log.end(stream, room),
+            Some(log) => log.write(stream, data, room),
+            None => {}
+        }
+    }
+
+    /// What is told about it.
+    pub(super) fn report(&self) -> protocol::Process {
+        protocol::Process {
+            target: self.target.clone(),
+            pid: self.pid,
+            started_at: self.started_at,
+            exit: self.exit.clone(),
+            log_lost: self.log.as_ref().map_or(0, |log| log.lost),
+            attached: self.attached,
+        }
+    }
+}

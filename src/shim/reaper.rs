@@ -1,0 +1,103 @@
+//! Ends of processes: reaped, recorded, told.
+
+use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
+use nix::unistd::Pid;
+
+use super::process::Process;
+use super::protocol::{Event, Exit};
+use super::server::Shim;
+use super::{clock, record};
+
+/// Exits kept whose process is not known yet (it ended before the runtime's call that made it).
+const MAX_EARLY: usize = 256;
+
+/// Output read at the end of a process before its end is told, in pieces: what a pipe holds, and more.
+const LAST_PIECES: usize = 128;
+
+impl Shim {
+    pub(super) fn reap(&mut self) {
+        while let Ok(status) = waitpid(None, Some(WaitPidFlag::WNOHANG)) {
+            let Some(pid) = status.pid().map(|pid| pid.as_raw() as u32) else {
+                return;
+            };
+            let at = clock::now();
+            if let Some(job) = self.jobs.iter().position(|job| job.pid == pid) {
+                let job = self.jobs.remove(job);
+                self.finish(
+                    job,
+                    status == WaitStatus::Exited(Pid::from_raw(pid as i32), 0),
+                );
+                if self.jobs.is_empty() {
+                    self.early = Vec::new();
+                }
+            } else if self
+                .processes
+                .iter()
+                .any(|process| process.pid == pid && process.exit.is_none())
+            {
+                self.ended(pid, status, at);
+            } else if !self.jobs.is_empty() && self.early.len() < MAX_EARLY {
+                self.early.push((pid, status, at));
+            } else if self.pid_namespace == pid {
+                self.pid_namespace = 0;
+            }
+        }
+    }
+
+    /// Records the end of a process, and only then tells of it.
+    pub(super) fn ended(&mut self, pid: u32, status: WaitStatus, at: u64) {
+        let Some(process) = self
+            .processes
+            .iter()
+            .find(|process| process.pid == pid && process.exit.is_none())
+        else {
+            return;
+        };
+        let number = process.number;
+        for which in 0..2 {
+            if !process_held(&self.processes, number) {
+                for _ in 0..LAST_PIECES {
+                    if !self.pump(number, which) {
+                        break;
+                    }
+                }
+            }
+        }
+        let (code, signal) = match status {
+            WaitStatus::Signaled(_, signal, _) => (128 + signal as i32, signal as i32),
+            WaitStatus::Exited(_, code) => (code, 0),
+            _ => (255, 0),
+        };
+        let mut event = None;
+        self.with(number, |process| {
+            if let Some(oom) = &mut process.oom {
+                let _ = oom.read();
+            }
+            let oom_kills = process.oom.take().map_or(0, |oom| oom.kills);
+            let exit = Exit {
+                target: process.target.clone(),
+                pid,
+                code,
+                signal,
+                oom_kills,
+                at,
+            };
+            if process.is_init() {
+                // Without room on the disk it is still told, and known as long as the shim lives.
+                let _ = record::write_exit(&exit);
+            }
+            process.streams.drop_input();
+            process.exit = Some(exit.clone());
+            event = Some(Event::Exit(exit));
+        });
+        if let Some(event) = event {
+            self.tell(&event);
+        }
+    }
+}
+
+fn process_held(processes: &[Process], number: u64) -> bool {
+    processes
+        .iter()
+        .any(|process| process.number == number && process.held)
+}

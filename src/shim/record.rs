@@ -1,0 +1,69 @@
+//! What is left of a container when its shim is gone: who its init was, and how it ended. One small JSON file each.
+
+use std::fs::{self, File};
+use std::io::{self, Write as _};
+
+use super::protocol::Exit;
+
+/// Suffix of the record of an init that was made.
+pub const INIT: &str = "init";
+
+/// Suffix of the record of an exit.
+pub const EXIT: &str = "exit";
+
+/// Whether a name can be part of a file name: letters, digits, `_`, `-` and `.`, not first.
+pub fn is_name(name: &str) -> bool {
+    let good = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-' | b'.');
+    !name.is_empty() && name.len() <= 128 && !name.starts_with(['.', '-']) && name.bytes().all(good)
+}
+
+/// When a process was started, in clock ticks since boot: with the pid, the name of a process for good. `None`: there
+/// is no such process, or it has ended and waits to be reaped.
+pub fn start_time(pid: u32) -> Option<u64> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // The name may hold anything, also brackets; fields are counted behind it. See proc_pid_stat(5).
+    let mut fields = stat.rsplit_once(')')?.1.split_ascii_whitespace();
+    match fields.next()? {
+        "Z" | "X" => None,
+        _ => fields.nth(18)?.parse().ok(),
+    }
+}
+
+pub(super) fn write_init(id: &str, pid: u32) -> io::Result<()> {
+    let start = start_time(pid).unwrap_or(0);
+    write(
+        id,
+        INIT,
+        &format!("{{\"v\":1,\"pid\":{pid},\"start_time\":{start}}}\n"),
+    )
+}
+
+pub(super) fn write_exit(exit: &Exit) -> io::Result<()> {
+    let Exit {
+        pid,
+        code,
+        signal,
+        oom_kills,
+        at,
+        target,
+    } = exit;
+    let text = format!(
+        "{{\"v\":1,\"pid\":{pid},\"code\":{code},\"signal\":{signal},\"oom_kills\":{oom_kills},\"at\":{at}}}\n"
+    );
+    write(&target.container, EXIT, &text)
+}
+
+pub(super) fn remove(id: &str) {
+    for suffix in [INIT, EXIT] {
+        let _ = fs::remove_file(format!("{id}.{suffix}"));
+    }
+}
+
+/// All of it or nothing, also if the machine stops.
+fn write(id: &str, suffix: &str, text: &str) -> io::Result<()> {
+    let draft = format!(".{id}.{suffix}.new");
+    let mut file = File::create(&draft)?;
+    file.write_all(text.as_bytes())?;
+    file.sync_data()?;
+    fs::rename(draft, format!("{id}.{suffix}"))
+}

@@ -1,0 +1,287 @@
+//! What is done for each request.
+
+use std::fs;
+use std::io;
+
+use nix::sys::signal::kill;
+use nix::unistd::{Pid, getpid};
+
+use super::connection::Attached;
+use super::job::Purpose;
+use super::process::Process;
+use super::protocol::{
+    self, Answer, Attach, Empty, Failure, Kill, MAX_CHUNK, NOT_FOUND, PRECONDITION, Request,
+    Resize, Runtime, SYSTEM, State, Target, Verb,
+};
+use super::server::Shim;
+
+/// Ended execs that nobody has asked to forget.
+const MAX_ENDED_EXECS: usize = 64;
+
+pub(super) type Result<T = Option<Answer>> = std::result::Result<T, Failure>;
+
+pub(super) fn failure(kind: u8, message: impl Into<String>) -> Failure {
+    Failure {
+        kind,
+        message: message.into(),
+    }
+}
+
+#[allow(clippy::needless_pass_by_value)]
+pub(super) fn system(error: io::Error) -> Failure {
+    failure(SYSTEM, error.to_string())
+}
+
+fn done() -> Result {
+    Ok(Some(Answer::Done(Empty {})))
+}
+
+impl Shim {
+    /// Reads from a connection and does what it says.
+    pub(super) fn hear(&mut self, number: u64) {
+        let mut room = [0; MAX_CHUNK];
+        let Some(connection) = self.connections.iter_mut().find(|c| c.number == number) else {
+            return;
+        };
+        connection.flush();
+        connection.fill(&mut room);
+        loop {
+            let Some(connection) = self.connections.iter_mut().find(|c| c.number == number) else {
+                return;
+            };
+            match connection.frame() {
+                Ok(Some(frame)) => {
+                    if let Some(attached) = connection.attached {
+                        self.input(attached, &frame);
+                    } else if let Ok((request_number, request)) = protocol::decode_request(&frame) {
+                        let answer = self.request(number, request_number, request);
+                        if let Some(answer) = answer.unwrap_or_else(|e| Some(Answer::Failed(e))) {
+                            self.answer(number, request_number, &answer);
+                        }
+                    } else {
+                        connection.gone = true;
+                        return;
+                    }
+                }
+                Ok(None) => return,
+                Err(_) => {
+                    connection.gone = true;
+                    return;
+                }
+            }
+        }
+    }
+
+    pub(super) fn answer(&mut self, connection: u64, number: u64, answer: &Answer) {
+        if let Some(connection) = self.connections.iter_mut().find(|c| c.number == connection) {
+            connection.send(|out| protocol::encode_answer(number, answer, out));
+        }
+    }
+
+    /// Input of an attached client; an empty frame is the end of it.
+    fn input(&mut self, attached: Attached, frame: &[u8]) {
+        if let Some((&protocol::stream::STDIN, data)) = frame.split_first()
+            && attached.stdin
+        {
+            self.with(attached.process, |process| match data {
+                [] if !process.is_init() || process.streams.spec.stdin_once => {
+                    process.streams.end_input()
+                }
+                [] => {}
+                data => process.streams.write(data),
+            });
+        }
+    }
+
+    /// An attached client has gone.
+    pub(super) fn left(&mut self, attached: Attached) {
+        self.with(attached.process, |process| process.attached -= 1);
+        self.input(attached, &[protocol::stream::STDIN]);
+    }
+
+    fn request(&mut self, connection: u64, number: u64, request: Request) -> Result {
+        let asked = (connection, number);
+        match request {
+            Request::Hello(_) => {
+                let found = self.connections.iter_mut().find(|c| c.number == connection);
+                found.into_iter().for_each(|c| c.greeted = true);
+                done()
+            }
+            Request::Create(create) => self.create(asked, create),
+            Request::Exec(exec) => self.exec(asked, exec),
+            Request::Start(verb) => self.verb(asked, Purpose::Start, verb, &["start"], &[]),
+            Request::Delete(verb) => self.verb(asked, Purpose::Delete, verb, &["delete"], &[]),
+            Request::Kill(kill) => self.kill(asked, &kill),
+            Request::State(_) => Ok(Some(Answer::State(self.state()))),
+            Request::Attach(attach) => self.attach(asked, &attach),
+            Request::Resize(resize) => self.resize(&resize),
+            Request::ReopenLog(target) => {
+                let process = self.find(&target)?;
+                process
+                    .log
+                    .as_mut()
+                    .map_or(Ok(()), super::log::Log::reopen)
+                    .map_err(system)?;
+                done()
+            }
+            Request::CloseStdin(target) => {
+                self.find(&target)?.streams.end_input();
+                done()
+            }
+            Request::Forget(target) => self.forget(&target),
+            Request::Shutdown(shutdown) => {
+                if !shutdown.force && self.processes.iter().any(|p| p.exit.is_none()) {
+                    return Err(failure(PRECONDITION, "processes of the pod still run"));
+                }
+                if self.pid_namespace != 0 {
+                    let _ = kill(
+                        Pid::from_raw(self.pid_namespace as i32),
+                        nix::sys::signal::SIGKILL,
+                    );
+                }
+                // Before the answer: who has it may make a new shim.
+                let _ = fs::remove_file(super::SOCKET);
+                self.done = true;
+                done()
+            }
+            Request::PidNamespace(_) => self.make_pid_namespace(asked),
+        }
+    }
+
+    pub(super) fn find(&mut self, target: &Target) -> Result<&mut Process> {
+        let missing = || {
+            failure(
+                NOT_FOUND,
+                format!("no process {} {}", target.container, target.exec),
+            )
+        };
+        self.processes
+            .iter_mut()
+            .find(|process| process.target == *target)
+            .ok_or_else(missing)
+    }
+
+    fn state(&self) -> State {
+        State {
+            pid: getpid().as_raw() as u32,
+            pid_namespace: self.pid_namespace,
+            processes: self.processes.iter().map(Process::report).collect(),
+        }
+    }
+
+    pub(super) fn drop_processes(&mut self, which: impl Fn(&Process) -> bool) {
+        let gone: Vec<_> = self
+            .processes
+            .iter()
+            .filter(|process| which(process))
+            .map(|p| p.number)
+            .collect();
+        for connection in &mut self.connections {
+            connection.gone |= connection
+                .attached
+                .is_some_and(|a| gone.contains(&a.process));
+        }
+        self.processes
+            .retain(|process| !gone.contains(&process.number));
+    }
+
+    fn kill(&mut self, asked: (u64, u64), request: &Kill) -> Result {
+        let process = self.find(&request.target)?;
+        if request.all {
+            let runtime = Runtime {
+                args: vec!["--all".into()],
+                timeout_ms: 30_000,
+                ..Runtime::default()
+            };
+            let verb = Verb {
+                id: request.target.container.clone(),
+                runtime,
+            };
+            return self.verb(
+                asked,
+                Purpose::Kill,
+                verb,
+                &["kill"],
+                &[request.signal.to_string()],
+            );
+        }
+        if !process.is_alive() {
+            return Err(failure(NOT_FOUND, "the process has ended"));
+        }
+        // A child that was not reaped: its pid is nobody else's.
+        let signal = nix::sys::signal::Signal::try_from(request.signal)
+            .map_err(|e| failure(PRECONDITION, e.to_string()))?;
+        kill(Pid::from_raw(process.pid as i32), signal)
+            .map_err(|e| failure(SYSTEM, e.to_string()))?;
+        done()
+    }
+
+    fn attach(&mut self, (connection, number): (u64, u64), attach: &Attach) -> Result {
+        let process = self.find(&attach.target)?;
+        process.attached += 1;
+        process.held = false;
+        let ended = [0, 1].map(|which| process.streams.out[which].is_none());
+        let out = [attach.stdout, attach.stderr];
+        let attached = Attached {
+            process: process.number,
+            stdin: attach.stdin,
+            out,
+        };
+        self.answer(connection, number, &Answer::Done(Empty {}));
+        if let Some(connection) = self.connections.iter_mut().find(|c| c.number == connection) {
+            connection.attached = Some(attached);
+            for (which, kind) in [protocol::stream::STDOUT, protocol::stream::STDERR]
+                .into_iter()
+                .enumerate()
+            {
+                if out[which] && ended[which] {
+                    connection.send(|out| protocol::encode_chunk(kind, &[], out));
+                }
+            }
+        }
+        Ok(None)
+    }
+
+    fn resize(&mut self, resize: &Resize) -> Result {
+        let process = self.find(&resize.target)?;
+        let terminal = process.streams.out[0]
+            .as_ref()
+            .filter(|_| process.streams.spec.tty);
+        let terminal = terminal.ok_or_else(|| failure(PRECONDITION, "no terminal"))?;
+        let size = rustix::termios::Winsize {
+            ws_row: resize.height,
+            ws_col: resize.width,
+            ws_xpixel: 0,
+            ws_ypixel: 0,
+        };
+        rustix::termios::tcsetwinsize(terminal, size)
+            .map_err(|e| failure(SYSTEM, e.to_string()))?;
+        done()
+    }
+
+    fn forget(&mut self, target: &Target) -> Result {
+        let process = self.find(target)?;
+        if process.is_init() || process.exit.is_none() {
+            return Err(failure(
+                PRECONDITION,
+                "only an exec that has ended can be forgotten",
+            ));
+        }
+        self.drop_processes(|process| process.target == *target);
+        done()
+    }
+
+    /// Ended execs whose daemon died before it could ask: the oldest are forgotten.
+    pub(super) fn forget_old(&mut self) {
+        let ended = |process: &&Process| !process.is_init() && process.exit.is_some();
+        let numbers: Vec<_> = self
+            .processes
+            .iter()
+            .filter(ended)
+            .map(|process| process.number)
+            .collect();
+        if let Some(many) = numbers.len().checked_sub(MAX_ENDED_EXECS) {
+            self.drop_processes(|process| numbers[..many].contains(&process.number));
+        }
+    }
+}

@@ -1,0 +1,359 @@
+//! The loop of a shim: one `poll` over signals, connections and streams.
+
+use std::fs::{self, File};
+use std::io;
+use std::os::fd::AsFd as _;
+use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::net::UnixListener;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::prctl::set_child_subreaper;
+use nix::sys::signal::{SigSet, Signal, kill};
+use nix::sys::signalfd::{SfdFlags, SignalFd};
+use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
+use nix::sys::wait::WaitStatus;
+use nix::unistd::{Pid, geteuid};
+
+use super::connection::Connection;
+use super::job::Job;
+use super::process::Process;
+use super::protocol::{self, Event, MAX_CHUNK, Oom};
+use super::{LOCK, SOCKET};
+
+/// A full client that takes nothing for so long is cut, or it would hold up the process.
+const STUCK: Duration = Duration::from_secs(10);
+
+/// Connections at once. More wait in the kernel.
+const MAX_CONNECTIONS: usize = 256;
+
+/// Whether a shim has this directory, told by a lock that ends with its process.
+pub(super) fn lock() -> io::Result<File> {
+    let file = File::create(LOCK)?;
+    file.try_lock()
+        .map_err(|_| io::Error::new(io::ErrorKind::AddrInUse, "a shim has this directory"))?;
+    Ok(file)
+}
+
+pub(super) fn listen() -> io::Result<UnixListener> {
+    let _ = fs::remove_file(SOCKET);
+    let listener = UnixListener::bind(SOCKET)?;
+    fs::set_permissions(SOCKET, fs::Permissions::from_mode(0o600))?;
+    listener.set_nonblocking(true)?;
+    Ok(listener)
+}
+
+/// What a shim has.
+#[derive(Debug)]
+pub(super) struct Shim {
+    pub(super) dir: PathBuf,
+    pub(super) connections: Vec<Connection>,
+    pub(super) processes: Vec<Process>,
+    pub(super) jobs: Vec<Job>,
+    /// Exits of processes that are not known yet.
+    pub(super) early: Vec<(u32, WaitStatus, u64)>,
+    pub(super) pid_namespace: u32,
+    pub(super) next: u64,
+    pub(super) done: bool,
+    /// Room to build lines in.
+    pub(super) room: Vec<u8>,
+}
+
+/// What became ready.
+#[derive(Clone, Copy)]
+enum Source {
+    Signals,
+    Listener,
+    Connection(u64),
+    Output(u64, usize),
+    Input(u64),
+    Oom(u64),
+}
+
+pub(super) fn serve(dir: PathBuf, listener: &UnixListener, lock: File) -> io::Result<()> {
+    set_child_subreaper(true)?;
+    detach()?;
+    let mut mask = SigSet::empty();
+    for signal in [
+        Signal::SIGCHLD,
+        Signal::SIGTERM,
+        Signal::SIGINT,
+        Signal::SIGHUP,
+    ] {
+        mask.add(signal);
+    }
+    mask.thread_block()?;
+    mask = SigSet::empty();
+    mask.add(Signal::SIGCHLD);
+    let signals = SignalFd::with_flags(&mask, SfdFlags::SFD_NONBLOCK | SfdFlags::SFD_CLOEXEC)?;
+    let mut shim = Shim {
+        dir,
+        connections: Vec::new(),
+        processes: Vec::new(),
+        jobs: Vec::new(),
+        early: Vec::new(),
+        pid_namespace: 0,
+        next: 1,
+        done: false,
+        room: Vec::new(),
+    };
+    let mut ready = Vec::new();
+    while !shim.done
+        || shim
+            .connections
+            .iter()
+            .any(|c| !c.gone && c.wants_to_write())
+    {
+        shim.wait(&signals, listener, &mut ready)?;
+        for source in ready.drain(..) {
+            match source {
+                Source::Signals => {
+                    while signals.read_signal()?.is_some() {}
+                    shim.reap();
+                }
+                Source::Listener => shim.accept(listener),
+                Source::Connection(number) => shim.hear(number),
+                Source::Output(number, which) => {
+                    shim.pump(number, which);
+                }
+                Source::Input(number) => shim.with(number, |process| process.streams.flush()),
+                Source::Oom(number) => shim.oom(number),
+            }
+        }
+        shim.tidy();
+        shim.forget_old();
+    }
+    drop(lock);
+    Ok(())
+}
+
+/// Lets go of what the caller had open.
+fn detach() -> io::Result<()> {
+    let null = File::options().read(true).write(true).open("/dev/null")?;
+    nix::unistd::dup2_stdin(&null)?;
+    nix::unistd::dup2_stdout(&null)?;
+    nix::unistd::dup2_stderr(&null)?;
+    Ok(())
+}
+
+impl Shim {
+    fn wait(
+        &self,
+        signals: &SignalFd,
+        listener: &UnixListener,
+        ready: &mut Vec<Source>,
+    ) -> io::Result<()> {
+        let mut sources = vec![Source::Signals];
+        let mut fds = vec![PollFd::new(signals.as_fd(), PollFlags::POLLIN)];
+        let mut add = |source: Source, fd, flags| {
+            sources.push(source);
+            fds.push(PollFd::new(fd, flags));
+        };
+        if self.connections.len() < MAX_CONNECTIONS {
+            add(Source::Listener, listener.as_fd(), PollFlags::POLLIN);
+        }
+        for connection in &self.connections {
+            let mut flags = PollFlags::empty();
+            flags.set(PollFlags::POLLIN, self.may_read(connection));
+            flags.set(PollFlags::POLLOUT, connection.wants_to_write());
+            add(
+                Source::Connection(connection.number),
+                connection.stream.as_fd(),
+                flags,
+            );
+        }
+        for process in self.processes.iter().filter(|process| process.pid != 0) {
+            for (which, out) in process.streams.out.iter().enumerate() {
+                if let Some(out) = out.as_ref().filter(|_| self.may_pump(process, which)) {
+                    add(
+                        Source::Output(process.number, which),
+                        out.as_fd(),
+                        PollFlags::POLLIN,
+                    );
+                }
+            }
+            if let Some(input) = process.streams.hungry_input() {
+                add(
+                    Source::Input(process.number),
+                    input.as_fd(),
+                    PollFlags::POLLOUT,
+                );
+            }
+            if let Some((fd, flags)) = process.oom.as_ref().map(super::oom::Oom::poll) {
+                add(Source::Oom(process.number), fd, flags);
+            }
+        }
+        poll_now(&mut fds, self.timeout())?;
+        let fired = |fd: &PollFd<'_>| fd.revents().is_some_and(|events| !events.is_empty());
+        ready.extend(
+            sources
+                .into_iter()
+                .zip(&fds)
+                .filter(|(_, fd)| fired(fd))
+                .map(|(source, _)| source),
+        );
+        Ok(())
+    }
+
+    /// Input is left with the client as long as its process does not take it.
+    fn may_read(&self, connection: &Connection) -> bool {
+        let Some(attached) = connection.attached else {
+            return true;
+        };
+        let process = self
+            .processes
+            .iter()
+            .find(|process| process.number == attached.process);
+        process.is_none_or(|process| process.streams.has_room())
+    }
+
+    fn may_pump(&self, process: &Process, which: usize) -> bool {
+        let full = |c: &Connection| {
+            c.is_full()
+                && c.attached
+                    .is_some_and(|a| a.process == process.number && a.out[which])
+        };
+        !process.held && !self.connections.iter().any(full)
+    }
+
+    fn timeout(&self) -> Option<Duration> {
+        let jobs = self
+            .jobs
+            .iter()
+            .filter(|job| !job.timed_out)
+            .map(|job| job.deadline);
+        let stuck = self
+            .connections
+            .iter()
+            .filter_map(|c| c.stuck.map(|since| since + STUCK));
+        let next = jobs.chain(stuck).min()?;
+        Some(next.saturating_duration_since(Instant::now()))
+    }
+
+    fn accept(&mut self, listener: &UnixListener) {
+        let Ok((stream, _)) = listener.accept() else {
+            return;
+        };
+        let same_user = getsockopt(&stream, PeerCredentials)
+            .is_ok_and(|peer| peer.uid() == geteuid().as_raw() || peer.uid() == 0);
+        if same_user && stream.set_nonblocking(true).is_ok() {
+            let number = self.number();
+            let mut connection = Connection::new(number, stream);
+            let hello = Event::Hello(protocol::Hello {
+                version: protocol::VERSION,
+            });
+            connection.send(|out| protocol::encode_event(&hello, out));
+            self.connections.push(connection);
+        }
+    }
+
+    pub(super) fn number(&mut self) -> u64 {
+        self.next += 1;
+        self.next
+    }
+
+    pub(super) fn with(&mut self, number: u64, act: impl FnOnce(&mut Process)) {
+        if let Some(process) = self
+            .processes
+            .iter_mut()
+            .find(|process| process.number == number)
+        {
+            act(process);
+        }
+    }
+
+    /// Reads one piece of output for the log and those attached; whether there may be more.
+    pub(super) fn pump(&mut self, number: u64, which: usize) -> bool {
+        let Some(process) = self
+            .processes
+            .iter_mut()
+            .find(|process| process.number == number)
+        else {
+            return false;
+        };
+        let mut piece = [0; MAX_CHUNK];
+        let Some(data) = process.streams.read(which, &mut piece) else {
+            return false;
+        };
+        process.log(which, data, &mut self.room);
+        let kind = [protocol::stream::STDOUT, protocol::stream::STDERR][which];
+        for connection in &mut self.connections {
+            if connection
+                .attached
+                .is_some_and(|a| a.process == number && a.out[which])
+            {
+                connection.send(|out| protocol::encode_chunk(kind, data, out));
+            }
+        }
+        !data.is_empty()
+    }
+
+    fn oom(&mut self, number: u64) {
+        let mut event = None;
+        self.with(number, |process| {
+            match process.oom.as_mut().map(super::oom::Oom::read) {
+                Some(Ok(true)) => {
+                    let kills = process.oom.as_ref().map_or(0, |oom| oom.kills);
+                    event = Some(Event::Oom(Oom {
+                        id: process.target.container.clone(),
+                        kills,
+                    }));
+                }
+                // The cgroup is gone.
+                Some(Err(_)) => process.oom = None,
+                Some(Ok(false)) | None => {}
+            }
+        });
+        if let Some(event) = event {
+            self.tell(&event);
+        }
+    }
+
+    /// Tells every connection that asks.
+    pub(super) fn tell(&mut self, event: &Event) {
+        for connection in self
+            .connections
+            .iter_mut()
+            .filter(|c| c.greeted && c.attached.is_none())
+        {
+            connection.send(|out| protocol::encode_event(event, out));
+        }
+    }
+
+    /// Ends what has taken too long and what has gone.
+    fn tidy(&mut self) {
+        let now = Instant::now();
+        for job in self
+            .jobs
+            .iter_mut()
+            .filter(|job| !job.timed_out && job.deadline <= now)
+        {
+            job.timed_out = true;
+            let _ = kill(Pid::from_raw(job.pid as i32), Signal::SIGKILL);
+        }
+        for connection in &mut self.connections {
+            connection.gone |= connection.stuck.is_some_and(|since| since + STUCK <= now);
+        }
+        while let Some(at) = self.connections.iter().position(|c| c.gone) {
+            let connection = self.connections.swap_remove(at);
+            if let Some(attached) = connection.attached {
+                self.left(attached);
+            }
+        }
+    }
+}
+
+fn poll_now(fds: &mut [PollFd<'_>], timeout: Option<Duration>) -> io::Result<()> {
+    let timeout = match timeout {
+        // Rounded up, or the last millisecond would be spent turning.
+        Some(timeout) => {
+            PollTimeout::try_from(timeout + Duration::from_millis(1)).unwrap_or(PollTimeout::MAX)
+        }
+        None => PollTimeout::NONE,
+    };
+    match poll(fds, timeout) {
+        Ok(_) | Err(nix::errno::Errno::EINTR) => Ok(()),
+        Err(error) => Err(error.into()),
+    }
+}

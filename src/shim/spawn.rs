@@ -1,0 +1,66 @@
+//! New processes: the two system calls that no library wraps safely.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::process::CommandExt as _;
+use std::process::{Command, Stdio};
+
+use nix::fcntl::{FcntlArg, OFlag, fcntl};
+use nix::sys::signal::SigSet;
+use nix::unistd::{ForkResult, pipe2};
+
+/// Forks. The lock and the socket stay open on both sides.
+#[allow(unsafe_code)]
+pub(super) fn fork() -> io::Result<ForkResult> {
+    // SAFETY: the shim has one thread, so the child may do whatever the parent may.
+    Ok(unsafe { nix::unistd::fork() }?)
+}
+
+/// Starts a program with these streams, and without the signals blocked that the shim has blocked for itself: a child
+/// inherits the mask, and would hand it on to the container. Returns its pid; it is reaped with all others.
+#[allow(unsafe_code)]
+pub(super) fn spawn(argv: &[String], env: &[String], stdio: [Stdio; 3]) -> io::Result<u32> {
+    let (program, args) = argv.split_first().ok_or(io::ErrorKind::InvalidInput)?;
+    let [stdin, stdout, stderr] = stdio;
+    let mut command = Command::new(program);
+    command
+        .args(args)
+        .stdin(stdin)
+        .stdout(stdout)
+        .stderr(stderr);
+    command.envs(env.iter().filter_map(|pair| pair.split_once('=')));
+    // SAFETY: between fork and exec only an async-signal-safe system call is made.
+    unsafe {
+        command.pre_exec(|| SigSet::empty().thread_set_mask().map_err(io::Error::from));
+    }
+    let child = command.spawn().map_err(|e| super::named(program, &e))?;
+    Ok(child.id())
+}
+
+/// A pipe: the end for the shim does not block, that for the process does.
+pub(super) fn pipe(shim_reads: bool) -> io::Result<(OwnedFd, OwnedFd)> {
+    let (read, write) = pipe2(OFlag::O_CLOEXEC)?;
+    let (ours, theirs) = if shim_reads {
+        (read, write)
+    } else {
+        (write, read)
+    };
+    nonblocking(&ours)?;
+    Ok((ours, theirs))
+}
+
+/// Makes calls on it return instead of wait.
+pub(super) fn nonblocking(fd: &OwnedFd) -> io::Result<()> {
+    fcntl(fd, FcntlArg::F_SETFL(OFlag::O_NONBLOCK))?;
+    Ok(())
+}
+
+/// The end of what a failed program wrote, without waiting for more.
+pub(super) fn last_words(fd: OwnedFd) -> String {
+    use std::io::Read as _;
+    let mut text = Vec::new();
+    let _ = File::from(fd).take(64 << 10).read_to_end(&mut text);
+    let start = text.len().saturating_sub(2048);
+    String::from_utf8_lossy(&text[start..]).trim().to_owned()
+}

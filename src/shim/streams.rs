@@ -1,0 +1,142 @@
+//! The standard streams of a process, on the shim's side.
+
+use std::fs::File;
+use std::io::{self, Read as _, Write as _};
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixListener;
+use std::process::Stdio as Child;
+
+use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
+
+use super::protocol::Stdio;
+use super::spawn::{nonblocking, pipe};
+
+/// Input that waits for the process, in bytes. More is left with the client.
+const INPUT_ROOM: usize = 64 << 10;
+
+#[derive(Debug, Default)]
+pub(super) struct Streams {
+    pub(super) spec: Stdio,
+    /// stdout (or the terminal) and stderr; gone when they have ended.
+    pub(super) out: [Option<File>; 2],
+    input: Option<File>,
+    waiting: Vec<u8>,
+    ending: bool,
+}
+
+impl Streams {
+    /// Pipes, and their other ends for the process. Of a terminal only the pipe for the runtime's own words is made; it
+    /// takes the place of stderr until [`Self::terminal`].
+    pub(super) fn new(spec: Stdio) -> io::Result<(Self, [Child; 3])> {
+        let (err, child_err) = pipe(true)?;
+        let mut streams = Self {
+            out: [None, Some(err.into())],
+            spec,
+            ..Self::default()
+        };
+        let mut child = [Child::null(), Child::null(), child_err.into()];
+        if !streams.spec.tty {
+            let (out, child_out) = pipe(true)?;
+            streams.out[0] = Some(out.into());
+            child[1] = child_out.into();
+            if streams.spec.stdin {
+                let (input, child_in) = pipe(false)?;
+                streams.input = Some(input.into());
+                child[0] = child_in.into();
+            }
+        }
+        Ok((streams, child))
+    }
+
+    /// Takes the terminal that the runtime sent.
+    pub(super) fn terminal(&mut self, console: &UnixListener) -> io::Result<()> {
+        let (socket, _) = console.accept()?;
+        let mut room = [std::mem::MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+        let mut control = RecvAncillaryBuffer::new(&mut room);
+        let mut name = [0; 256];
+        recvmsg(
+            &socket,
+            &mut [io::IoSliceMut::new(&mut name)],
+            &mut control,
+            RecvFlags::CMSG_CLOEXEC | RecvFlags::DONTWAIT,
+        )?;
+        let master = control.drain().find_map(|message| match message {
+            RecvAncillaryMessage::ScmRights(mut fds) => fds.next(),
+            _ => None,
+        });
+        let master: OwnedFd =
+            master.ok_or_else(|| io::Error::other("the runtime sent no terminal"))?;
+        nonblocking(&master)?;
+        let master = File::from(master);
+        if self.spec.stdin {
+            self.input = Some(master.try_clone()?);
+        }
+        self.out = [Some(master), None];
+        Ok(())
+    }
+
+    /// Reads into `room`; `None` when there is nothing now. The end of a stream closes it and reads as empty.
+    pub(super) fn read<'a>(&mut self, which: usize, room: &'a mut [u8]) -> Option<&'a [u8]> {
+        let mut file = self.out[which].as_ref()?;
+        loop {
+            match file.read(room) {
+                Ok(n) if n > 0 => return Some(&room[..n]),
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => return None,
+                // A terminal that nobody has open any more says EIO.
+                Ok(_) | Err(_) => {
+                    self.out[which] = None;
+                    return Some(&[]);
+                }
+            }
+        }
+    }
+
+    /// The input as long as something waits for it.
+    pub(super) fn hungry_input(&self) -> Option<&File> {
+        self.input.as_ref().filter(|_| !self.waiting.is_empty())
+    }
+
+    pub(super) fn has_room(&self) -> bool {
+        self.waiting.len() < INPUT_ROOM
+    }
+
+    pub(super) fn write(&mut self, data: &[u8]) {
+        if self.input.is_some() && !self.ending {
+            self.waiting.extend_from_slice(data);
+            self.flush();
+        }
+    }
+
+    pub(super) fn flush(&mut self) {
+        let Some(mut input) = self.input.as_ref() else {
+            return self.waiting.clear();
+        };
+        while !self.waiting.is_empty() {
+            match input.write(&self.waiting) {
+                Ok(n) => drop(self.waiting.drain(..n)),
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => return,
+                // Nobody reads any more.
+                Err(_) => return self.drop_input(),
+            }
+        }
+        self.waiting = Vec::new();
+        if self.ending {
+            self.drop_input();
+        }
+    }
+
+    /// Ends the input when all of it is written. That of a terminal has no end.
+    pub(super) fn end_input(&mut self) {
+        if !self.spec.tty {
+            self.ending = true;
+            self.flush();
+        }
+    }
+
+    pub(super) fn drop_input(&mut self) {
+        self.input = None;
+        self.waiting = Vec::new();
+    }
+}
