@@ -4,6 +4,8 @@ use std::io::Write;
 use std::net::SocketAddr;
 
 use bytes::Bytes;
+use criscope::cri::v1;
+use criscope::story::view::PodStory;
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
@@ -17,10 +19,10 @@ use tonic::transport::Channel;
 
 use crate::harness::client::Call;
 use crate::harness::collector::{Collector, Manner};
-use crate::harness::fake::Fake;
+use crate::harness::fake::{Fake, Seen};
 use crate::harness::proxy::{Proxy, Start, free_port};
 use crate::harness::scrape::Scrape;
-use crate::harness::{message, message_with, soon, until};
+use crate::harness::{encode, message, message_with, soon, until};
 
 const EXPORT: &str = "/opentelemetry.proto.collector.trace.v1.TraceService/Export";
 
@@ -52,7 +54,10 @@ fn otlp(collector: &Collector) -> String {
 async fn told(proxy: &Proxy, fake: &Fake) -> (Vec<u8>, Vec<u8>) {
     let client = proxy.client().await;
     assert_eq!(client.call(Call::plain("RunPodSandbox")).await.code(), 0);
-    let seen = fake.take(|_| true).remove(0);
+    parent(&fake.take(|_| true).remove(0))
+}
+
+fn parent(seen: &Seen) -> (Vec<u8>, Vec<u8>) {
     let parent = seen.headers.get("traceparent").expect("a traceparent");
     let parts: Vec<_> = parent.to_str().expect("text").split('-').collect();
     assert_eq!(parts[3], "01", "the runtime is told to record");
@@ -153,6 +158,55 @@ async fn spans_are_attributed_and_passed_on_as_they_came() {
         !log.contains("hunter2") && !log.contains("for-the-collector"),
         "{log}"
     );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_span_of_the_runtime_stands_in_the_story_of_its_pod() {
+    let fake = Fake::new();
+    let all = receiving(&fake, "").await;
+    let body = encode(&v1::RunPodSandboxRequest {
+        config: Some(v1::PodSandboxConfig {
+            metadata: Some(v1::PodSandboxMetadata {
+                name: "web".into(),
+                uid: "u1".into(),
+                namespace: "shop".into(),
+                attempt: 0,
+            }),
+            ..Default::default()
+        }),
+        ..Default::default()
+    });
+    let caller = all.proxy.client().await;
+    let call = Call::runtime("RunPodSandbox", body);
+    assert_eq!(caller.call(call).await.code(), 0);
+    let seen = fake.take(|_| true).remove(0);
+    let (trace, client_span) = parent(&seen);
+    let spans = vec![
+        span(
+            &trace,
+            1,
+            &client_span,
+            "runtime.v1.RuntimeService/RunPodSandbox",
+        ),
+        span(&trace, 2, &[1; 8], "cni.setup_pod_network"),
+    ];
+    let mut exporter = client(all.address).await;
+    exporter.export(request(spans)).await.expect("taken");
+    let details = until("the span in the story", || async {
+        let (status, text) = all.proxy.get("/debug/pods/shop/web?format=json").await;
+        assert_eq!(status, 200, "{text}");
+        let story: PodStory = serde_json::from_str(&text).expect("a story");
+        let details = story.episodes[0].calls[0].details.clone();
+        (!details.is_empty()).then_some(details)
+    })
+    .await;
+    // The runtime's own span of the call says what the call says.
+    let [detail] = &details[..] else {
+        panic!("{details:?}")
+    };
+    assert_eq!(detail.name, "cni.setup_pod_network");
+    assert_eq!((&*detail.what, &*detail.source), ("runtime", "span"));
+    all.proxy.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
