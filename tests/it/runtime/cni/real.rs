@@ -2,11 +2,9 @@
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::io::Write as _;
 use std::os::unix::fs::PermissionsExt as _;
-use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
+use std::path::Path;
+use std::process::Command;
 
 use super::super::Scratch;
 use super::fake::pod;
@@ -221,78 +219,4 @@ async fn fifty_pods_at_once() {
     assert_eq!(node.leases(), 0);
     assert_eq!(node.cni.attachments().await.expect("list"), []);
     node.end().await;
-}
-
-/// `cargo test --release --test it runtime::cni::real::what -- --ignored --nocapture`
-#[tokio::test(flavor = "multi_thread")]
-#[ignore = "a measurement: it wants a quiet machine"]
-async fn what_add_and_del_cost_above_the_bare_plugins() {
-    let node = Node::new("").await;
-    let cni = Cni::new(Settings {
-        conf_dir: node.dir.path().join("net.d"),
-        bin_dirs: vec![node.dir.path().join("bin")],
-        cache_dir: node.dir.path().join("cache"),
-        ..Settings::default()
-    });
-    let list: serde_json::Value = serde_json::from_slice(
-        &fs::read(node.dir.path().join("net.d/real.conflist")).expect("read"),
-    )
-    .expect("json");
-    let mut conf = list["plugins"][0].clone();
-    conf["name"] = "real".into();
-    conf["cniVersion"] = "1.0.0".into();
-    let conf = conf.to_string();
-    let bridge = node.dir.path().join("bin/bridge");
-    let mut times: [Vec<Duration>; 4] = Default::default();
-    // They take turns, also in who is first: the kernel clears away the last pod's interfaces while the next one comes.
-    for round in 0..80 {
-        let pod = node.pod(&format!("c{round}")).await;
-        let is_bare = matches!(round % 4, 0 | 3);
-        let started = Instant::now();
-        match is_bare {
-            true => bare(&bridge, "ADD", &pod, &conf),
-            false => drop(cni.add(&pod).await.expect("add")),
-        }
-        times[usize::from(is_bare) * 2].push(started.elapsed());
-        let started = Instant::now();
-        match is_bare {
-            true => bare(&bridge, "DEL", &pod, &conf),
-            false => cni.del(&pod).await.expect("del"),
-        }
-        times[usize::from(is_bare) * 2 + 1].push(started.elapsed());
-        node.pins.remove(&pod.id).await.expect("remove");
-    }
-    let [add, del, bare_add, bare_del] = times.map(|mut all| {
-        all.sort_unstable();
-        all[all.len() / 2]
-    });
-    println!("medians of 40: ADD {add:?} (bare {bare_add:?}), DEL {del:?} (bare {bare_del:?})");
-    node.end().await;
-}
-
-fn bare(program: &PathBuf, verb: &str, pod: &Pod, conf: &str) {
-    let mut child = Command::new(program)
-        .envs([
-            ("CNI_COMMAND", verb),
-            ("CNI_CONTAINERID", &pod.id),
-            ("CNI_IFNAME", "eth0"),
-            ("CNI_PATH", PLUGINS),
-        ])
-        .env("CNI_NETNS", pod.netns.as_ref().expect("netns"))
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .spawn()
-        .expect("spawn");
-    child
-        .stdin
-        .take()
-        .expect("stdin")
-        .write_all(conf.as_bytes())
-        .expect("write");
-    let output = child.wait_with_output().expect("wait");
-    assert!(
-        output.status.success(),
-        "{verb}: {}",
-        String::from_utf8_lossy(&output.stdout)
-    );
 }

@@ -264,8 +264,12 @@ async fn a_wrong_beginning_is_not_believed() {
     std::fs::write(&path, noise(99, 5000)).expect("write");
     store.images.pull(&name, None, None).await.expect("pull");
     let asked = registry.asked(digest.as_str());
-    assert_eq!(asked.len(), 2);
-    assert!(asked[0].headers.contains_key("range") && !asked[1].headers.contains_key("range"));
+    // It may be found out before the rest was asked for.
+    let ranged: Vec<_> = asked
+        .iter()
+        .map(|a| a.headers.contains_key("range"))
+        .collect();
+    assert!(ranged == [true, false] || ranged == [false], "{ranged:?}");
     assert!(!path.exists());
 }
 
