@@ -25,7 +25,7 @@ pub struct Pod {
     pub capabilities: Capabilities,
 }
 
-/// An attachment that [`Cni::gc`] keeps.
+/// An attachment that [`super::Cni::gc`] keeps.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Attachment {
     /// Network.

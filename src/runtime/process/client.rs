@@ -105,7 +105,7 @@ impl Shim {
     /// [`Shim::events`]: subscribe first, then ask.
     ///
     /// # Errors
-    /// [`Error::Gone`] if there is none (then see [`super::account`]), [`Error::Silent`] if it hangs.
+    /// [`Error::Gone`] if there is none (then see [`super::account()`]), [`Error::Silent`] if it hangs.
     pub async fn connect(dir: &Path) -> Result<Self, Error> {
         let stream = connect(dir).await?;
         let (read, mut write) = stream.into_split();

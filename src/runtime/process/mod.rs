@@ -1,6 +1,6 @@
 //! The processes of a pod, by way of its criscope-shim.
 //!
-//! [`Shim::launch`] puts one beside a new pod, [`Shim::connect`] finds it again after a restart. [`account`] says what
+//! [`Shim::launch`] puts one beside a new pod, [`Shim::connect`] finds it again after a restart. [`account()`] says what
 //! became of the containers of a shim that is gone.
 
 mod account;
