@@ -4,6 +4,7 @@
 
 pub mod cni;
 pub mod image;
+pub mod node;
 pub mod oci;
 pub mod process;
 pub mod stats;
