@@ -79,7 +79,8 @@ impl Runtime {
                 registry_token: auth.registry_token,
             })
         });
-        let pull = async { Ok(self.images.pull(reference, auth, caller.deadline()).await?) };
+        let deadline = caller.deadline().map(Into::into);
+        let pull = async { Ok(self.images.pull(reference, auth, deadline).await?) };
         Ok(caller.wait(pull).await?.to_string())
     }
 

@@ -24,6 +24,7 @@ pub mod grpc;
 mod handler;
 mod id;
 pub mod image;
+mod image_service;
 pub mod node;
 pub mod oci;
 pub mod paths;
@@ -36,6 +37,7 @@ mod status;
 pub mod steps;
 pub mod store;
 pub mod sys;
+mod usage;
 
 use std::sync::Arc;
 
@@ -88,6 +90,11 @@ impl Runtime {
             boot: id::boot(),
             settings,
         }))
+    }
+
+    /// Those who want to know what happens.
+    pub fn events(&self) -> &Events {
+        &self.events
     }
 
     /// Its images.

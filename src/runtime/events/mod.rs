@@ -1,9 +1,10 @@
 //! What happens to pods and containers, told to those who listen (GetContainerEvents).
 
+use std::sync::Arc;
+
 use tokio::sync::broadcast;
 
 use super::Runtime;
-use super::error::Result;
 use super::id;
 use super::store::{Container, Sandbox};
 use crate::cri::v1::{ContainerEventResponse, ContainerEventType, ContainerStatus};
@@ -63,10 +64,7 @@ impl Runtime {
     /// The statuses of all containers of a sandbox.
     pub(super) fn statuses_in(&self, sandbox: &str) -> Vec<ContainerStatus> {
         let containers = self.store.containers_of(sandbox);
-        let statuses: Result<Vec<_>> = containers
-            .iter()
-            .map(|container| self.container_status_of(container))
-            .collect();
-        statuses.unwrap_or_default()
+        let status = |container: &Arc<Container>| self.container_status_of(container);
+        containers.iter().map(status).collect()
     }
 }

@@ -19,7 +19,7 @@ use crate::cri::v1::runtime_service_server::RuntimeServiceServer;
 use crate::runtime::Runtime;
 use crate::runtime::caller::Caller;
 use crate::wire::status::Status;
-use crate::wire::{Answering, Backend, Body, BoxError, Request, Response};
+use crate::wire::{Answering, Backend, Body, BoxError, Request};
 
 /// The built-in runtime as a backend. Cheap to clone.
 #[derive(Clone)]

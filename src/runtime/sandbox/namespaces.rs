@@ -22,7 +22,7 @@ pub fn request(record: &SandboxRecord, hostname: &str) -> Result<Request> {
     let sysctls = sandbox_sysctls(&record.config)?
         .into_iter()
         .map(|(name, value)| Sysctl::new(&name, &value))
-        .collect::<Result<Vec<_>, _>>()
+        .collect::<std::result::Result<Vec<_>, _>>()
         .map_err(|error| Error::invalid(error.to_string()))?;
     Ok(Request {
         hostname: kinds.contains(&Kind::Uts).then(|| hostname.to_owned()),

@@ -96,7 +96,7 @@ impl Runtime {
     }
 
     /// Everything a sandbox has. What can be done at the same time is; all of it has ended when this returns.
-    async fn fill(&self, sandbox: &Arc<Sandbox>, handler: &Handler) -> Result<()> {
+    async fn fill(self: &Arc<Self>, sandbox: &Arc<Sandbox>, handler: &Handler) -> Result<()> {
         let record = sandbox.record();
         let hostname = files::hostname(&record.config, record.host_network());
         private_dir(&self.settings.paths.pod(&sandbox.id))?;
