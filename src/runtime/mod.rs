@@ -6,6 +6,7 @@ pub mod cni;
 pub mod image;
 pub mod oci;
 pub mod process;
+pub mod rootfs;
 pub mod stats;
 pub mod store;
 pub mod sys;
