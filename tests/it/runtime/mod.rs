@@ -5,6 +5,7 @@ mod image;
 mod namespaces;
 mod oci;
 mod process;
+mod rootfs;
 
 use std::fs;
 use std::path::Path;
