@@ -42,7 +42,10 @@ fn main() -> Result<(), Box<dyn Error>> {
 }
 
 /// The messages that records are made of.
-const RECORDED: &[&str] = &[".runtime.v1.PodSandboxConfig", ".runtime.v1.ContainerConfig"];
+const RECORDED: &[&str] = &[
+    ".runtime.v1.PodSandboxConfig",
+    ".runtime.v1.ContainerConfig",
+];
 
 /// These messages and all they are made of.
 fn reachable(set: &prost_types::FileDescriptorSet, from: &[&str]) -> BTreeSet<String> {
@@ -60,9 +63,16 @@ fn reachable(set: &prost_types::FileDescriptorSet, from: &[&str]) -> BTreeSet<St
     let mut open: Vec<String> = from.iter().map(ToString::to_string).collect();
     while let Some(name) = open.pop() {
         // A map is a message inside its message, which prost writes as a map.
-        let Some(message) = messages.get(&name) else { continue };
+        let Some(message) = messages.get(&name) else {
+            continue;
+        };
         if found.insert(name) {
-            open.extend(message.field.iter().map(|field| field.type_name().to_owned()));
+            open.extend(
+                message
+                    .field
+                    .iter()
+                    .map(|field| field.type_name().to_owned()),
+            );
         }
     }
     found

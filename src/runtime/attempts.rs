@@ -158,15 +158,20 @@ mod tests {
         let second = attempts.run("n", 1, &impatient(), there, work()).await;
         assert!(matches!(second, Err(Error::Deadline(_))));
         sleep(Duration::from_secs(10)).await;
-        let third = attempts.run("n", 1, &Caller::default(), there, work()).await;
+        let third = attempts
+            .run("n", 1, &Caller::default(), there, work())
+            .await;
         assert_eq!(third.unwrap(), "id0");
-        let fourth = attempts.run("n", 1, &Caller::default(), there, work()).await;
+        let fourth = attempts
+            .run("n", 1, &Caller::default(), there, work())
+            .await;
         assert_eq!(fourth.unwrap(), "id1", "it was taken: the work decides");
     }
 
     #[tokio::test(start_paused = true)]
     async fn another_request_or_a_lost_result_begins_anew() {
         let attempts = Attempts::default();
+        let patient = Caller::default();
         let work = |id: &'static str| async move {
             sleep(Duration::from_secs(5)).await;
             Ok(id.to_owned())
@@ -175,12 +180,12 @@ mod tests {
             .run("n", 1, &impatient(), |_| true, work("a"))
             .await;
         sleep(Duration::from_secs(10)).await;
-        let gone = attempts.run("n", 1, &Caller::default(), |_| false, work("b"));
+        let gone = attempts.run("n", 1, &patient, |_| false, work("b"));
         assert_eq!(gone.await.unwrap(), "b");
         let _late = attempts
             .run("n", 1, &impatient(), |_| true, work("c"))
             .await;
-        let other = attempts.run("n", 2, &Caller::default(), |_| true, work("d"));
+        let other = attempts.run("n", 2, &patient, |_| true, work("d"));
         assert_eq!(other.await.unwrap(), "d");
     }
 }

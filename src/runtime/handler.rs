@@ -87,8 +87,15 @@ impl Handlers {
     /// All of them, by name; the default one first, under the empty name.
     pub fn list(&self) -> Vec<(&str, &Arc<Handler>)> {
         let default = self.by_name.get(&self.default);
-        let named = self.by_name.iter().map(|(name, handler)| (name.as_str(), handler));
-        default.map(|handler| ("", handler)).into_iter().chain(named).collect()
+        let named = self
+            .by_name
+            .iter()
+            .map(|(name, handler)| (name.as_str(), handler));
+        default
+            .map(|handler| ("", handler))
+            .into_iter()
+            .chain(named)
+            .collect()
     }
 }
 

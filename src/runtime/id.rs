@@ -12,10 +12,8 @@ pub fn new_id() -> Result<String> {
     let mut bytes = [0; 32];
     let mut filled = 0;
     while filled < bytes.len() {
-        let more = rustix::rand::getrandom(
-            &mut bytes[filled..],
-            rustix::rand::GetRandomFlags::empty(),
-        );
+        let more =
+            rustix::rand::getrandom(&mut bytes[filled..], rustix::rand::GetRandomFlags::empty());
         filled += more.map_err(|e| Error::Internal(format!("no random numbers: {e}")))?;
     }
     Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
@@ -23,7 +21,9 @@ pub fn new_id() -> Result<String> {
 
 /// Nanoseconds since 1970.
 pub fn now() -> i64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let since = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .unwrap_or_default();
     since.as_nanos().try_into().unwrap_or(i64::MAX)
 }
 

@@ -176,7 +176,10 @@ mod tests {
     fn the_user_of_an_image_is_a_number_or_a_name() {
         let uid = |text| user(text).0.map(|uid| uid.value);
         assert_eq!((uid("1000:1"), user("1000").1), (Some(1000), String::new()));
-        assert_eq!((uid("web:web"), user("web:web").1), (None, "web".to_owned()));
+        assert_eq!(
+            (uid("web:web"), user("web:web").1),
+            (None, "web".to_owned())
+        );
         assert_eq!((uid(""), user("").1), (None, String::new()));
     }
 }

@@ -19,12 +19,13 @@ pub mod caller;
 pub mod cni;
 mod container;
 mod error;
-mod events;
+pub mod events;
 pub mod grpc;
-mod handler;
-mod id;
+pub mod handler;
+pub mod id;
 pub mod image;
 mod image_service;
+mod network_config;
 pub mod node;
 pub mod oci;
 pub mod paths;
@@ -36,6 +37,7 @@ pub mod stats;
 mod status;
 pub mod steps;
 pub mod store;
+mod streams;
 pub mod sys;
 mod usage;
 
@@ -71,7 +73,13 @@ impl Runtime {
     /// A directory cannot be made, or another process has the image store.
     pub async fn open(settings: Settings) -> Result<Arc<Self>> {
         let paths = &settings.paths;
-        for dir in [paths.sandboxes(), paths.containers(), paths.pods(), paths.namespaces(), paths.cni()] {
+        for dir in [
+            paths.sandboxes(),
+            paths.containers(),
+            paths.pods(),
+            paths.namespaces(),
+            paths.cni(),
+        ] {
             private_dir(&dir)?;
         }
         let images = Images::open(settings.images.clone()).await?;

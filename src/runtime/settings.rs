@@ -30,6 +30,8 @@ pub struct Settings {
     pub import_dir: Option<PathBuf>,
     /// The network, unless a handler has its own.
     pub cni: cni::Settings,
+    /// A template of a network configuration, used when the kubelet tells the pod CIDR and there is no network yet.
+    pub cni_template: Option<PathBuf>,
     /// What the node can.
     pub node: NodeFacts,
     /// Where CDI specifications are; empty turns CDI off.

@@ -42,7 +42,12 @@ impl Runtime {
         };
         let network = match network {
             Ok(()) => condition("NetworkReady", true, "", String::new()),
-            Err(error) => condition("NetworkReady", false, cni::Error::NOT_READY, error.to_string()),
+            Err(error) => condition(
+                "NetworkReady",
+                false,
+                cni::Error::NOT_READY,
+                error.to_string(),
+            ),
         };
         let mut info = HashMap::new();
         if verbose {

@@ -82,7 +82,9 @@ impl fmt::Display for Step {
 
 /// Ends the process here, as `kill -9` would, if a test wants it.
 pub fn reached(step: Step) {
-    if cfg!(debug_assertions) && std::env::var_os("CRISCOPE_CRASH_AT").is_some_and(|at| at == step.name()) {
+    if cfg!(debug_assertions)
+        && std::env::var_os("CRISCOPE_CRASH_AT").is_some_and(|at| at == step.name())
+    {
         let _ = nix::sys::signal::kill(nix::unistd::Pid::this(), nix::sys::signal::SIGKILL);
     }
 }

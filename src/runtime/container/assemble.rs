@@ -11,7 +11,8 @@ use crate::runtime::Runtime;
 use crate::runtime::error::{Error, Result};
 use crate::runtime::image;
 use crate::runtime::oci::spec::{
-    self, Action, ImageConfig, Machine, Propagation, ResolvedUser, SandboxFacts, build, propagation_of,
+    self, Action, ImageConfig, Machine, Propagation, ResolvedUser, SandboxFacts, build,
+    propagation_of,
 };
 use crate::runtime::rootfs::{self, MountRequest, Rootfs};
 use crate::runtime::steps::{Step, reached};
@@ -133,7 +134,9 @@ impl Assembly {
         let mounted = |path: &str| {
             let mounts = record.config.mounts.iter();
             let clean = |path: &str| path.trim_end_matches('/').to_owned();
-            mounts.into_iter().any(|m| clean(&m.container_path) == clean(path))
+            mounts
+                .into_iter()
+                .any(|m| clean(&m.container_path) == clean(path))
         };
         let wanted = self.image.volumes.iter().map(String::as_str);
         let wanted = wanted.filter(|path| !mounted(path));

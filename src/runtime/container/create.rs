@@ -75,7 +75,9 @@ impl Runtime {
             config,
             ..ContainerRecord::default()
         };
-        let container = self.fill_container(&sandbox, record, &image, layers).await?;
+        let container = self
+            .fill_container(&sandbox, record, &image, layers)
+            .await?;
         let container = Arc::new(container);
         self.store.containers.insert(&id, Arc::clone(&container));
         reservation.keep();
@@ -189,13 +191,19 @@ pub(super) fn parse_signal(text: &str) -> Result<i32> {
     const RTMAX: i32 = 64;
     let unknown = || Error::invalid(format!("there is no signal {text:?}"));
     if let Ok(number) = text.parse::<i32>() {
-        return (1..=RTMAX).contains(&number).then_some(number).ok_or_else(unknown);
+        return (1..=RTMAX)
+            .contains(&number)
+            .then_some(number)
+            .ok_or_else(unknown);
     }
     let upper = text.to_ascii_uppercase();
     let name = upper.strip_prefix("SIG").unwrap_or(&upper);
     let offset = |rest: &str| match rest {
         "" => Some(0),
-        rest => rest.trim_start_matches(['+', '-', 'P', 'M', 'L', 'I', 'N', 'U', 'S']).parse::<i32>().ok(),
+        rest => rest
+            .trim_start_matches(['+', '-', 'P', 'M', 'L', 'I', 'N', 'U', 'S'])
+            .parse::<i32>()
+            .ok(),
     };
     let number = if let Some(rest) = name.strip_prefix("RTMIN") {
         offset(rest).map(|offset| RTMIN + offset)
@@ -254,6 +262,9 @@ mod tests {
         let none = config(v1::Signal::RuntimeDefault);
         assert_eq!(stop_signal(&none, "").unwrap(), 15);
         assert_eq!(stop_signal(&none, "SIGINT").unwrap(), 2);
-        assert_eq!(stop_signal(&config(v1::Signal::Sigusr1), "SIGINT").unwrap(), 10);
+        assert_eq!(
+            stop_signal(&config(v1::Signal::Sigusr1), "SIGINT").unwrap(),
+            10
+        );
     }
 }

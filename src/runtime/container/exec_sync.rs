@@ -50,7 +50,9 @@ impl Runtime {
         let mut running = self
             .begin_exec(&container, request.cmd, false, false)
             .await?;
-        let limit = u64::try_from(request.timeout).ok().filter(|limit| *limit > 0);
+        let limit = u64::try_from(request.timeout)
+            .ok()
+            .filter(|limit| *limit > 0);
         let too_long = async {
             match limit {
                 Some(seconds) => {
@@ -132,7 +134,10 @@ impl Running {
                 Ok(_) => {}
                 Err(broadcast::error::RecvError::Lagged(_)) => {
                     let state = self.shim.state().await?;
-                    let mut ended = state.processes.into_iter().filter_map(|process| process.exit);
+                    let mut ended = state
+                        .processes
+                        .into_iter()
+                        .filter_map(|process| process.exit);
                     if let Some(exit) = ended.find(|exit| exit.target == self.target) {
                         return Ok(exit);
                     }

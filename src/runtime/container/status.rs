@@ -33,7 +33,10 @@ impl Runtime {
     }
 
     /// The status of a container.
-    pub(in crate::runtime) fn container_status_of(&self, container: &Container) -> v1::ContainerStatus {
+    pub(in crate::runtime) fn container_status_of(
+        &self,
+        container: &Container,
+    ) -> v1::ContainerStatus {
         let record = container.record();
         let exit = record.exit.clone().unwrap_or_default();
         let (uid, gid, groups) = record.user.clone();

@@ -46,7 +46,10 @@ impl Runtime {
     }
 
     /// Kills a container, and waits for its end and what follows from it.
-    pub(in crate::runtime) async fn end_container(self: &Arc<Self>, container: &Arc<Container>) -> Result<()> {
+    pub(in crate::runtime) async fn end_container(
+        self: &Arc<Self>,
+        container: &Arc<Container>,
+    ) -> Result<()> {
         let starting = container.turn.lock().await;
         drop(starting);
         if container.record().state != ContainerState::Running {

@@ -54,7 +54,10 @@ impl Runtime {
 }
 
 /// What a later request says wins; what it does not say stays.
-pub(in crate::runtime) fn merge(resources: &mut LinuxContainerResources, asked: LinuxContainerResources) {
+pub(in crate::runtime) fn merge(
+    resources: &mut LinuxContainerResources,
+    asked: LinuxContainerResources,
+) {
     let number = |to: &mut i64, from: i64| {
         if from != 0 {
             *to = from;
@@ -123,7 +126,11 @@ mod tests {
             },
         );
         assert_eq!(
-            (now.cpu_shares, now.memory_limit_in_bytes, now.cpuset_cpus.as_str()),
+            (
+                now.cpu_shares,
+                now.memory_limit_in_bytes,
+                now.cpuset_cpus.as_str()
+            ),
             (20, 5, "0")
         );
     }

@@ -66,13 +66,17 @@ impl Assembly {
     ) -> Result<BTreeMap<String, PathBuf>> {
         let mut mounted = BTreeMap::new();
         for (number, (mount, image)) in image_mounts(&record.config).enumerate() {
-            let layers = self.volumes.iter().find(|(path, _)| *path == mount.container_path);
+            let layers = self
+                .volumes
+                .iter()
+                .find(|(path, _)| *path == mount.container_path);
             let Some((_, layers)) = layers else { continue };
-            let root = Rootfs::new(dir.join("images").join(number.to_string())).mount(&MountRequest {
-                layers: layers.clone(),
-                read_only: true,
-                label: self.sandbox.mount_label.clone(),
-            })?;
+            let root =
+                Rootfs::new(dir.join("images").join(number.to_string())).mount(&MountRequest {
+                    layers: layers.clone(),
+                    read_only: true,
+                    label: self.sandbox.mount_label.clone(),
+                })?;
             let source = below(&root, mount, image)?;
             mounted.insert(mount.container_path.clone(), source);
         }
@@ -84,7 +88,10 @@ impl Assembly {
 fn image_mounts(config: &ContainerConfig) -> impl Iterator<Item = (&Mount, &ImageSpec)> {
     let mut seen = HashSet::new();
     let with_image = config.mounts.iter().filter_map(|mount| {
-        let image = mount.image.as_ref().filter(|image| !image.image.is_empty())?;
+        let image = mount
+            .image
+            .as_ref()
+            .filter(|image| !image.image.is_empty())?;
         Some((mount, image))
     });
     with_image.filter(move |(mount, _)| seen.insert(mount.container_path.clone()))
@@ -96,9 +103,12 @@ fn below(root: &Path, mount: &Mount, image: &ImageSpec) -> Result<PathBuf> {
         return Ok(root.to_owned());
     }
     let path = Path::new(&mount.image_sub_path);
-    let inside = path
-        .components()
-        .all(|part| matches!(part, std::path::Component::Normal(_) | std::path::Component::CurDir));
+    let inside = path.components().all(|part| {
+        matches!(
+            part,
+            std::path::Component::Normal(_) | std::path::Component::CurDir
+        )
+    });
     let missing = || {
         Error::invalid(format!(
             "image {} has no {:?} to mount",

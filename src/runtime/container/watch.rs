@@ -23,7 +23,9 @@ impl Runtime {
         tokio::spawn(async move {
             loop {
                 let event = events.recv().await;
-                let Some(runtime) = runtime.upgrade() else { return };
+                let Some(runtime) = runtime.upgrade() else {
+                    return;
+                };
                 match event {
                     Ok(Event::Exit(exit)) => runtime.ended(&exit),
                     Ok(_) => {}
@@ -49,7 +51,9 @@ impl Runtime {
 
     /// Asks a shim for all ends that are not known yet.
     pub(in crate::runtime) async fn catch_up(self: &Arc<Self>, sandbox: &str) {
-        let Ok(sandbox) = self.store.sandboxes.get(sandbox) else { return };
+        let Ok(sandbox) = self.store.sandboxes.get(sandbox) else {
+            return;
+        };
         let Some(shim) = sandbox.shim() else { return };
         if let Ok(state) = shim.state().await {
             for process in state.processes {
@@ -63,7 +67,9 @@ impl Runtime {
     /// The shim of a pod is gone. If nobody wanted that, its containers are accounted for: what it wrote down of their ends
     /// is true, and what still runs is ended, since nobody would see its end or read its output.
     async fn shim_left(self: &Arc<Self>, id: &str) {
-        let Ok(sandbox) = self.store.sandboxes.get(id) else { return };
+        let Ok(sandbox) = self.store.sandboxes.get(id) else {
+            return;
+        };
         let Some(lost) = sandbox.shim() else { return };
         if lost.state().await.is_ok() {
             return;
@@ -92,9 +98,12 @@ impl Runtime {
                 continue;
             }
             let (exit, at) = match fates.get(&container.id) {
-                Some(Fate::Ended { code, signal, oom_kills, at }) => {
-                    (judge(*code, *signal, *oom_kills), nanoseconds(*at))
-                }
+                Some(Fate::Ended {
+                    code,
+                    signal,
+                    oom_kills,
+                    at,
+                }) => (judge(*code, *signal, *oom_kills), nanoseconds(*at)),
                 Some(Fate::Abandoned { .. }) => {
                     self.kill_abandoned(&container).await?;
                     (unknown("its shim died, and it was ended"), id::now())
@@ -113,7 +122,10 @@ impl Runtime {
     }
 
     /// The shim of a pod; a new one if the old one died.
-    pub(in crate::runtime) async fn shim_of(self: &Arc<Self>, sandbox: &Arc<Sandbox>) -> Result<Shim> {
+    pub(in crate::runtime) async fn shim_of(
+        self: &Arc<Self>,
+        sandbox: &Arc<Sandbox>,
+    ) -> Result<Shim> {
         if let Some(shim) = sandbox.shim() {
             return Ok(shim);
         }
@@ -169,7 +181,11 @@ mod tests {
             (0, 0, 1, "Completed"),
             (143, 15, 0, "Error"),
         ] {
-            assert_eq!(judge(code, signal, kills).reason, reason, "{code} {signal} {kills}");
+            assert_eq!(
+                judge(code, signal, kills).reason,
+                reason,
+                "{code} {signal} {kills}"
+            );
         }
     }
 }

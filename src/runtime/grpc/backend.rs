@@ -64,7 +64,10 @@ impl Backend for Builtin {
             // A call may end before its message was read: it is whole here first, which also means that nothing is begun for
             // a caller that never finished asking.
             let request = whole(request).await?;
-            let is_image = request.uri().path().starts_with("/runtime.v1.ImageService/");
+            let is_image = request
+                .uri()
+                .path()
+                .starts_with("/runtime.v1.ImageService/");
             // A task of its own: to drop the answer does not drop the work.
             let work = threads.spawn(async move {
                 let response = if is_image {
@@ -104,7 +107,10 @@ async fn whole(request: Request) -> Result<http::Request<http_body_util::Full<By
     if let Some(rest) = head.uri.path().strip_prefix("/runtime.v1alpha2.") {
         head.uri = Uri::try_from(format!("/runtime.v1.{rest}"))?;
     }
-    Ok(http::Request::from_parts(head, http_body_util::Full::new(bytes)))
+    Ok(http::Request::from_parts(
+        head,
+        http_body_util::Full::new(bytes),
+    ))
 }
 
 /// What `grpc-timeout` says (gRPC over HTTP/2, "Requests").

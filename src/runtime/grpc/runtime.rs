@@ -208,7 +208,11 @@ impl RuntimeService for Service {
     ) -> Answer<ListContainerStatsResponse> {
         let (request, _) = open(request);
         let stats = self.runtime.list_container_stats(request.filter.as_ref());
-        answer(stats.await.map(|stats| ListContainerStatsResponse { stats }))
+        answer(
+            stats
+                .await
+                .map(|stats| ListContainerStatsResponse { stats }),
+        )
     }
 
     type StreamContainerStatsStream = Ready<StreamContainerStatsResponse>;
@@ -230,7 +234,11 @@ impl RuntimeService for Service {
     ) -> Answer<PodSandboxStatsResponse> {
         let (request, _) = open(request);
         let stats = self.runtime.pod_sandbox_stats(&request.pod_sandbox_id);
-        answer(stats.await.map(|stats| PodSandboxStatsResponse { stats: Some(stats) }))
+        answer(
+            stats
+                .await
+                .map(|stats| PodSandboxStatsResponse { stats: Some(stats) }),
+        )
     }
 
     async fn list_pod_sandbox_stats(
@@ -239,7 +247,11 @@ impl RuntimeService for Service {
     ) -> Answer<ListPodSandboxStatsResponse> {
         let (request, _) = open(request);
         let stats = self.runtime.list_pod_sandbox_stats(request.filter.as_ref());
-        answer(stats.await.map(|stats| ListPodSandboxStatsResponse { stats }))
+        answer(
+            stats
+                .await
+                .map(|stats| ListPodSandboxStatsResponse { stats }),
+        )
     }
 
     type StreamPodSandboxStatsStream = Ready<StreamPodSandboxStatsResponse>;

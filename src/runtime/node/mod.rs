@@ -19,7 +19,7 @@ use super::oci::spec::{
 pub use self::apparmor::DEFAULT_PROFILE;
 
 /// What the configuration says of the node, and what the OCI runtime says of itself.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct NodeOptions {
     /// Who makes cgroups; `None` finds out.
     pub cgroup_driver: Option<CgroupDriver>,
@@ -39,22 +39,6 @@ pub struct NodeOptions {
     pub runtime_features: Option<serde_json::Value>,
     /// The OCI runtime's version, for those that have not.
     pub runtime_version: Option<Version>,
-}
-
-impl Default for NodeOptions {
-    fn default() -> Self {
-        Self {
-            cgroup_driver: None,
-            disable_cgroup: false,
-            disable_apparmor: false,
-            enable_selinux: false,
-            restrict_oom_score_adj: false,
-            default_capabilities: None,
-            pids_limit: 0,
-            runtime_features: None,
-            runtime_version: None,
-        }
-    }
 }
 
 /// Why the node cannot run containers as configured.
@@ -225,7 +209,10 @@ mod tests {
     fn facts_follow_the_files_and_the_options() {
         let (_dir, files) = machine(&[
             ("sys/fs/selinux/enforce", "1"),
-            ("proc/sys/kernel/seccomp/actions_avail", "kill_process allow\n"),
+            (
+                "proc/sys/kernel/seccomp/actions_avail",
+                "kill_process allow\n",
+            ),
         ]);
         let options = NodeOptions {
             pids_limit: 100,

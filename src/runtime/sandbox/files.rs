@@ -7,16 +7,19 @@ use crate::cri::v1::{DnsConfig, PodSandboxConfig};
 use crate::runtime::error::{Error, Result};
 
 /// The host name of a pod: its own, else the node's.
-pub fn hostname(config: &PodSandboxConfig, host_network: bool) -> String {
+pub(super) fn hostname(config: &PodSandboxConfig, host_network: bool) -> String {
     if config.hostname.is_empty() || host_network {
         let own = nix::unistd::gethostname();
-        return own.map_or_else(|_| String::new(), |name| name.to_string_lossy().into_owned());
+        return own.map_or_else(
+            |_| String::new(),
+            |name| name.to_string_lossy().into_owned(),
+        );
     }
     config.hostname.clone()
 }
 
 /// Writes them into the sandbox's directory.
-pub fn write(dir: &Path, config: &PodSandboxConfig, hostname: &str) -> Result<()> {
+pub(super) fn write(dir: &Path, config: &PodSandboxConfig, hostname: &str) -> Result<()> {
     put(&dir.join("hostname"), format!("{hostname}\n").as_bytes())?;
     put(&dir.join("hosts"), &host_file("/etc/hosts")?)?;
     let resolv = match &config.dns_config {

@@ -8,7 +8,7 @@ use crate::runtime::sys::namespace::{Kind, Request};
 use crate::runtime::sys::sysctl::Sysctl;
 
 /// What is to be made for a pod.
-pub fn request(record: &SandboxRecord, hostname: &str) -> Result<Request> {
+pub(super) fn request(record: &SandboxRecord, hostname: &str) -> Result<Request> {
     let options = record.namespaces();
     let own = |mode: i32| mode != NamespaceMode::Node as i32;
     let mut kinds = Vec::new();

@@ -63,10 +63,7 @@ impl Runtime {
         };
         self.check_userns(&record, &handler)?;
         let id = record.id.clone();
-        let name = self
-            .store
-            .sandbox_names
-            .reserve(&record.name(), &id)?;
+        let name = self.store.sandbox_names.reserve(&record.name(), &id)?;
         let dir = self.settings.paths.sandbox(&id);
         disk::make_dir(&dir)?;
         disk::write(&dir, &record)?;
@@ -85,7 +82,10 @@ impl Runtime {
                 if let Err(left) = self.undo_sandbox(&sandbox).await {
                     // It stays visible, so that the kubelet removes it, and its name with it.
                     tracing::warn!(event = "runtime.undo", sandbox.id = %id, error = %left, "a sandbox that failed is not all gone");
-                    if sandbox.update(|record| record.state = SandboxState::Stopped).is_ok() {
+                    if sandbox
+                        .update(|record| record.state = SandboxState::Stopped)
+                        .is_ok()
+                    {
                         self.store.sandboxes.insert(&id, sandbox);
                         name.keep();
                     }

@@ -97,7 +97,10 @@ mod tests {
         }
         let entries: Vec<_> = fs::read_dir(dir.path()).unwrap().collect();
         assert_eq!(entries.len(), 1, "no draft stays");
-        let mode = fs::metadata(dir.path().join(RECORD)).unwrap().permissions().mode();
+        let mode = fs::metadata(dir.path().join(RECORD))
+            .unwrap()
+            .permissions()
+            .mode();
         assert_eq!(mode & 0o777, 0o600);
     }
 

@@ -68,9 +68,10 @@ impl Sandbox {
                 "pod sandbox {} is being made",
                 self.id
             ))),
-            SandboxState::Stopped => {
-                Err(Error::state(format!("pod sandbox {} is not ready", self.id)))
-            }
+            SandboxState::Stopped => Err(Error::state(format!(
+                "pod sandbox {} is not ready",
+                self.id
+            ))),
         }
     }
 
