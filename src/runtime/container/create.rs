@@ -210,6 +210,14 @@ pub(super) fn parse_signal(text: &str) -> Result<i32> {
     } else if let Some(rest) = name.strip_prefix("RTMAX") {
         offset(rest).map(|offset| RTMAX - offset)
     } else {
+        // Other names of the same (signal(7)).
+        let name = match name {
+            "CLD" => "CHLD",
+            "POLL" => "IO",
+            "IOT" => "ABRT",
+            "UNUSED" => "SYS",
+            name => name,
+        };
         let named: std::result::Result<nix::sys::signal::Signal, _> = format!("SIG{name}").parse();
         return named.map(|signal| signal as i32).map_err(|_| unknown());
     };
