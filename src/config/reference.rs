@@ -12,8 +12,9 @@ const INTRO: &str = "\
 
 <!-- Made from src/config/schema.rs by `UPDATE_DOCS=1 cargo test --lib config`; do not edit. -->
 
-criscope reads one TOML file, given with `--config`. There is no default file. With no file at all,
-`--upstream unix:///run/containerd/containerd.sock` is enough, and every key below has its default.
+criscope reads one TOML file, given with `--config`. There is no default file. With no file at all it is the built-in
+runtime, and with `--upstream unix:///run/containerd/containerd.sock` alone a pure proxy; every key below has its default.
+Who comes from containerd or CRI-O finds their keys in [MIGRATION.md](MIGRATION.md).
 
 `criscope check-config FILE` (`-` is standard input) reports everything that is wrong at once, each with its line and
 key, and exits with 64. So does `serve` before it touches anything:
@@ -39,11 +40,23 @@ Flags of `serve` are put on top of the file.
 | size | a string of a whole number and `KiB`, `MiB` or `GiB`, or a number of bytes |
 | socket | `\"unix:///path\"` or an absolute path, at most 107 bytes (the kernel's limit) |
 | mode | a string of octal digits: `\"0660\"` |
+| path | absolute |
+| array | in brackets: `[\"/etc/cdi\", \"/var/run/cdi\"]` |
 
 ## Reload
 
 On SIGHUP the file is read again with the same flags. Keys marked *live* take effect at once; changes of other keys are
 named in the log and wait for a restart. A file with errors changes nothing.
+
+What other files say needs no SIGHUP at all:
+
+| what | when it is read |
+|---|---|
+| networks in `runtime.cni.conf_dir` | for each pod |
+| `hosts.toml` and certificates in `runtime.images.certs_dirs` | for each pull |
+| credentials in `runtime.images.docker_config` | for each pull |
+| CDI devices in `runtime.cdi_spec_dirs` | for each container that asks for one |
+| archives in `runtime.images.import_dir` | when criscope starts |
 ";
 
 /// The reference of every key, as Markdown.
@@ -59,8 +72,8 @@ pub fn reference_markdown() -> String {
         page.push_str(
             "| key | value | default | takes effect | what it does |\n|---|---|---|---|---|\n",
         );
-        for key in schema::ALL.iter().filter(|key| key.section() == *section) {
-            page.push_str(&row(*key));
+        for key in schema::all().filter(|key| key.section() == *section) {
+            page.push_str(&row(key));
         }
     }
     page.push_str("\n## A complete file\n\nThis is `deploy/criscope.toml`.\n\n```toml\n");
@@ -116,6 +129,7 @@ mod tests {
         assert_eq!(config.server, defaults.server);
         assert_eq!(config.admin, defaults.admin);
         assert_eq!(config.telemetry, defaults.telemetry);
+        assert_eq!(config.runtime, None);
     }
 
     #[test]
@@ -129,18 +143,18 @@ mod tests {
             .collect();
         let full = Config::from_text("example", &whole, &Overrides::default()).expect("valid");
         let full = full.settings();
-        for key in schema::ALL {
+        for key in schema::all() {
             let there = full.keys().any(|path| {
                 let section = key
                     .section()
-                    .replace("NAME", "containerd")
+                    .replace("backends.NAME", "backends.containerd")
+                    .replace("handlers.NAME", "handlers.kata")
                     .replace("[]", "[0]");
                 *path == format!("{section}.{}", key.name())
             });
             assert!(there, "{}.{}", key.section(), key.name());
         }
-        let defaults = Config::with_upstream("/run/containerd/containerd.sock".into()).settings();
-        for (path, setting) in defaults {
+        for (path, setting) in Config::builtin().settings() {
             if path.starts_with("backends.") || path.starts_with("routing.") {
                 continue;
             }
