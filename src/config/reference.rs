@@ -10,7 +10,7 @@ pub const EXAMPLE: &str = include_str!("../../deploy/criscope.toml");
 const INTRO: &str = "\
 # Configuration
 
-<!-- Made from src/config/schema.rs by `UPDATE_DOCS=1 cargo test --lib config`; do not edit. -->
+<!-- Made from src/config/schema by `UPDATE_DOCS=1 cargo test --lib config`; do not edit. -->
 
 criscope reads one TOML file, given with `--config`. There is no default file. With no file at all it is the built-in
 runtime, and with `--upstream unix:///run/containerd/containerd.sock` alone a pure proxy; every key below has its default.
@@ -120,6 +120,34 @@ mod tests {
             stored == page,
             "docs/CONFIG.md is out of date: run UPDATE_DOCS=1 cargo test --lib config"
         );
+    }
+
+    #[test]
+    fn the_page_on_migration_names_only_keys_there_are() {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/MIGRATION.md");
+        let page = fs::read_to_string(path).expect("readable");
+        let known: Vec<_> = schema::all()
+            .map(|key| format!("{}.{}", key.section(), key.name()))
+            .collect();
+        let tables: Vec<_> = schema::SECTIONS.iter().map(|(name, _)| *name).collect();
+        let ours = ["runtime.", "server.", "admin.", "telemetry.", "routing."];
+        let mut named = 0;
+        // What is in code marks is every other piece.
+        for code in page.split('`').skip(1).step_by(2) {
+            let table = code
+                .strip_prefix('[')
+                .map(|code| code.trim_matches(['[', ']']));
+            if let Some(table) = table {
+                let there = tables
+                    .iter()
+                    .any(|name| name.trim_end_matches("[]") == table);
+                assert!(there, "{code}");
+            } else if ours.iter().any(|start| code.starts_with(start)) {
+                assert!(known.iter().any(|key| key == code), "{code}");
+                named += 1;
+            }
+        }
+        assert!(named > 50, "{named}");
     }
 
     #[test]

@@ -320,5 +320,5 @@ fn the_usual_file_is_used_only_when_nothing_is_said() {
 
     std::fs::write(&usual, "a = 1\nb = 2\n").expect("written");
     let findings = configuration(&nothing, &usual).expect_err("wrong");
-    assert_eq!(findings.len(), 3, "{findings:?}");
+    assert_eq!(findings.len(), 2, "{findings:?}");
 }
