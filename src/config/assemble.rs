@@ -5,16 +5,15 @@ mod backends;
 mod runtime;
 
 use std::collections::HashMap;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-use super::document::{Given, Reader, Scope, path_of};
-use super::error::{Hint, Place, Problem};
-use super::schema::{self as keys, Key, KindOfBackend};
-use super::suggest::nearest;
-use super::value::{Kind, Raw, lexical};
+use super::document::{Given, Reader, path_of};
+use super::error::{Place, Problem};
+use super::schema::{self as keys, Key};
+use super::value::{Kind, Raw};
 use super::{
-    Admin, Backend, BackendKind, Config, IdentityLimits, Log, MethodSampling, Otlp, Overrides,
-    Recorder, Routing, Rule, Sampler, Sampling, Server, Story, Telemetry,
+    Admin, Config, IdentityLimits, Log, MethodSampling, Otlp, Overrides, Recorder, Sampler,
+    Sampling, Server, Story, Telemetry,
 };
 
 use self::backends::{Named, NamedKind, backends, check_endpoints, routing};
