@@ -47,9 +47,10 @@ pub(super) fn ensure_default(files: &Files) -> Result<(), Error> {
 
 fn is_loaded(files: &Files, name: &str) -> bool {
     let loaded = files.text(LOADED).unwrap_or_default();
-    loaded
-        .lines()
-        .any(|line| line.rsplit_once(" (").is_some_and(|(first, _)| first == name))
+    loaded.lines().any(|line| {
+        line.rsplit_once(" (")
+            .is_some_and(|(first, _)| first == name)
+    })
 }
 
 /// `-K` and `-r`: no cache on disk, and in place of what came under this name in between.
@@ -61,7 +62,10 @@ fn load(parser: &Path, profile: &str) -> Result<(), Error> {
         .stderr(Stdio::piped())
         .spawn()?;
     // A profile is smaller than a pipe: this does not wait for the reader.
-    let written = child.stdin.take().map(|mut to| to.write_all(profile.as_bytes()));
+    let written = child
+        .stdin
+        .take()
+        .map(|mut to| to.write_all(profile.as_bytes()));
     let done = child.wait_with_output()?;
     if !done.status.success() {
         let said = String::from_utf8_lossy(&done.stderr);
@@ -128,7 +132,10 @@ mod tests {
             fs::write(path, text).expect("write");
         };
         put("sys/module/apparmor/parameters/enabled", "Y\n");
-        put(LOADED, "docker-default (enforce)\ncriscope-default-2 (enforce)\n");
+        put(
+            LOADED,
+            "docker-default (enforce)\ncriscope-default-2 (enforce)\n",
+        );
         let file = dir.path().join("seen").display().to_string();
         put(
             PARSERS[1],
@@ -147,8 +154,14 @@ mod tests {
         assert!(!is_loaded(&files, DEFAULT_PROFILE));
         ensure_default(&files).expect("loaded");
         let seen = fs::read_to_string(dir.path().join("seen")).expect("called");
-        assert!(seen.starts_with("-K -r\n@{PROC}=/proc/\nprofile criscope-default flags="), "{seen}");
-        assert!(seen.ends_with("}\n") && seen.contains("  deny mount,\n"), "{seen}");
+        assert!(
+            seen.starts_with("-K -r\n@{PROC}=/proc/\nprofile criscope-default flags="),
+            "{seen}"
+        );
+        assert!(
+            seen.ends_with("}\n") && seen.contains("  deny mount,\n"),
+            "{seen}"
+        );
         // Nothing is done for one that is there.
         fs::remove_file(dir.path().join("seen")).expect("there");
         fs::write(dir.path().join(LOADED), "criscope-default (enforce)\n").expect("write");
@@ -158,7 +171,8 @@ mod tests {
 
     #[test]
     fn a_refusal_is_told_in_one_line() {
-        let (_dir, files) = machine("cat > /dev/null; printf 'no such feature\\nmore\\n' >&2; exit 1");
+        let (_dir, files) =
+            machine("cat > /dev/null; printf 'no such feature\\nmore\\n' >&2; exit 1");
         let error = ensure_default(&files).expect_err("refused").to_string();
         assert_eq!(error, "apparmor_parser: no such feature");
     }
@@ -166,7 +180,11 @@ mod tests {
     #[test]
     fn a_machine_without_the_tool_or_the_module_has_none() {
         let (dir, files) = machine("");
-        fs::write(dir.path().join("sys/module/apparmor/parameters/enabled"), "N\n").expect("write");
+        fs::write(
+            dir.path().join("sys/module/apparmor/parameters/enabled"),
+            "N\n",
+        )
+        .expect("write");
         assert!(!is_on(&files));
         let (dir, files) = machine("");
         fs::remove_file(dir.path().join(PARSERS[1])).expect("there");

@@ -105,7 +105,11 @@ mod tests {
             effective: 0,
             bounding: u64::MAX,
         };
-        assert_eq!(all.bounding().len(), 41, "one has no name in specifications");
+        assert_eq!(
+            all.bounding().len(),
+            41,
+            "one has no name in specifications"
+        );
         let docker = Own {
             effective: 1 << 24,
             bounding: 0xa804_25fb,

@@ -225,7 +225,10 @@ mod tests {
     fn facts_follow_the_files_and_the_options() {
         let (_dir, files) = machine(&[
             ("sys/fs/selinux/enforce", "1"),
-            ("proc/sys/kernel/seccomp/actions_avail", "kill_process allow\n"),
+            (
+                "proc/sys/kernel/seccomp/actions_avail",
+                "kill_process allow\n",
+            ),
         ]);
         let options = NodeOptions {
             pids_limit: 100,

@@ -3,8 +3,10 @@
 mod cni;
 mod image;
 mod namespaces;
+mod node;
 mod oci;
 mod process;
+mod stats;
 
 use std::fs;
 use std::path::Path;

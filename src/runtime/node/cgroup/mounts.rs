@@ -60,7 +60,9 @@ impl Hierarchies {
         let mut all: Vec<Hierarchy> = Vec::new();
         for line in mountinfo.split(|byte| *byte == b'\n') {
             if let Some(found) = hierarchy(line)
-                && !all.iter().any(|known| known.controllers == found.controllers)
+                && !all
+                    .iter()
+                    .any(|known| known.controllers == found.controllers)
             {
                 all.push(found);
             }
@@ -242,7 +244,9 @@ fn unescape(word: &[u8]) -> PathBuf {
     let mut bytes = Vec::with_capacity(word.len());
     let mut rest = word;
     while let Some((&byte, after)) = rest.split_first() {
-        let octal = after.get(..3).and_then(|digits| std::str::from_utf8(digits).ok());
+        let octal = after
+            .get(..3)
+            .and_then(|digits| std::str::from_utf8(digits).ok());
         match octal.and_then(|digits| u8::from_str_radix(digits, 8).ok()) {
             Some(value) if byte == b'\\' => {
                 bytes.push(value);
@@ -308,10 +312,14 @@ mod tests {
         assert_eq!(dirs(&cgroup), ["/sys/fs/cgroup/a/b"]);
         assert_eq!(cgroup.dir("memory"), cgroup.dir("pids"));
         // A named hierarchy beside it makes it no version 1.
-        let named = format!("{UNIFIED}40 31 0:37 / /run/systemd rw - cgroup cgroup rw,name=systemd\n");
+        let named =
+            format!("{UNIFIED}40 31 0:37 / /run/systemd rw - cgroup cgroup rw,name=systemd\n");
         let all = Hierarchies::parse(named.as_bytes()).expect("mounted");
         assert_eq!((all.version(), all.iter().count()), (CgroupVersion::V2, 1));
-        assert!(matches!(Hierarchies::parse(b"garbage"), Err(Error::NotMounted)));
+        assert!(matches!(
+            Hierarchies::parse(b"garbage"),
+            Err(Error::NotMounted)
+        ));
     }
 
     #[test]
@@ -319,8 +327,14 @@ mod tests {
         let text = "12:pids:/p\n9:name=systemd:/s\n4:memory:/m/x\n2:cpu,cpuacct:/\n0::/u\n";
         let all = Hierarchies::parse(HYBRID.as_bytes()).expect("mounted");
         let cgroup = all.of_process(text).expect("there");
-        assert_eq!(cgroup.dir("memory"), Some(Path::new("/sys/fs/cgroup/memory/m/x")));
-        assert_eq!(cgroup.dir("cpu"), Some(Path::new("/sys/fs/cgroup/cpu,cpuacct/")));
+        assert_eq!(
+            cgroup.dir("memory"),
+            Some(Path::new("/sys/fs/cgroup/memory/m/x"))
+        );
+        assert_eq!(
+            cgroup.dir("cpu"),
+            Some(Path::new("/sys/fs/cgroup/cpu,cpuacct/"))
+        );
         assert_eq!(cgroup.dirs().count(), 4);
         let nested = UNIFIED.replace(" / /sys", " /docker/x /sys");
         let all = Hierarchies::parse(nested.as_bytes()).expect("mounted");

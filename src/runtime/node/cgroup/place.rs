@@ -76,7 +76,9 @@ pub fn slice_path(slice: &str) -> Result<PathBuf, Error> {
         return Err(invalid("no slice can have this name"));
     }
     let ends = name.match_indices('-').map(|(at, _)| at);
-    let levels = ends.chain([name.len()]).map(|end| format!("{}.slice", &name[..end]));
+    let levels = ends
+        .chain([name.len()])
+        .map(|end| format!("{}.slice", &name[..end]));
     Ok(levels.collect())
 }
 
@@ -115,7 +117,11 @@ mod tests {
                 Systemd,
                 Some("kubepods.slice/kubepods-pod1.slice/criscope-c.scope"),
             ),
-            (":criscope:c", Systemd, Some("system.slice/criscope-c.scope")),
+            (
+                ":criscope:c",
+                Systemd,
+                Some("system.slice/criscope-c.scope"),
+            ),
             ("/kubepods/c", Systemd, None),
             ("a.slice:criscope:", Systemd, None),
             ("a.slice:criscope:../c", Systemd, None),

@@ -46,7 +46,8 @@ impl Cgroup {
             reason,
         };
         for dir in &self.dirs {
-            if dir.path.components().eq(dir.point.components()) || !dir.path.starts_with(&dir.point) {
+            if dir.path.components().eq(dir.point.components()) || !dir.path.starts_with(&dir.point)
+            {
                 return Err(invalid(&dir.path, "it is the root of a hierarchy"));
             }
         }
