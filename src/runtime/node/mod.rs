@@ -19,7 +19,7 @@ use super::oci::spec::{
 pub use self::apparmor::DEFAULT_PROFILE;
 
 /// What the configuration says of the node, and what the OCI runtime says of itself.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct NodeOptions {
     /// Who makes cgroups; `None` finds out.
     pub cgroup_driver: Option<CgroupDriver>,
@@ -39,22 +39,6 @@ pub struct NodeOptions {
     pub runtime_features: Option<serde_json::Value>,
     /// The OCI runtime's version, for those that have not.
     pub runtime_version: Option<Version>,
-}
-
-impl Default for NodeOptions {
-    fn default() -> Self {
-        Self {
-            cgroup_driver: None,
-            disable_cgroup: false,
-            disable_apparmor: false,
-            enable_selinux: false,
-            restrict_oom_score_adj: false,
-            default_capabilities: None,
-            pids_limit: 0,
-            runtime_features: None,
-            runtime_version: None,
-        }
-    }
 }
 
 /// Why the node cannot run containers as configured.

@@ -31,16 +31,13 @@ pub struct Pod {
     pub processes: Option<u64>,
 }
 
-#[expect(
-    clippy::missing_fields_in_debug,
-    reason = "no message of the CRI is printed"
-)]
 impl std::fmt::Debug for Pod {
+    /// No message of the CRI is printed.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Pod")
             .field("id", &self.attributes.id)
             .field("usage", &self.usage)
-            .finish()
+            .finish_non_exhaustive()
     }
 }
 
@@ -87,7 +84,7 @@ pub fn pod_stats(pod: Pod) -> v1::PodSandboxStats {
     }
 }
 
-#[expect(clippy::unnecessary_wraps, reason = "the CRI wraps its numbers")]
+/// The CRI wraps its numbers.
 fn value(value: u64) -> Option<v1::UInt64Value> {
     Some(v1::UInt64Value { value })
 }

@@ -9,7 +9,6 @@ use std::time::Duration;
 
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
-use tokio::time::MissedTickBehavior;
 
 use super::disk::{self, Size};
 
@@ -118,11 +117,13 @@ impl Shared {
 
 async fn run(shared: Arc<Shared>, period: Duration) {
     let mut ticks = tokio::time::interval(period.max(Duration::from_millis(1)));
-    // After a long walk there is a whole period without one.
-    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         tokio::select! {
-            _ = ticks.tick() => shared.measure(false).await,
+            _ = ticks.tick() => {
+                shared.measure(false).await;
+                // After a walk, however long, there is a whole period without one.
+                ticks.reset();
+            }
             () = shared.new.notified() => shared.measure(true).await,
         }
     }

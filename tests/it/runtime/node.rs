@@ -74,6 +74,8 @@ async fn this_machine_is_as_its_files_say() {
     let options = NodeOptions {
         runtime_features: Some(runtime.features().await.expect("runc has the verb")),
         pids_limit: 77,
+        // Or a profile would stay loaded.
+        disable_apparmor: true,
         ..NodeOptions::default()
     };
     let facts = detect(&options).expect("facts");

@@ -206,7 +206,7 @@ pub struct Stalled {
 /// Reads all of a cgroup's files that say what it uses.
 ///
 /// # Errors
-/// [`Error::NotFound`] when it is not there or vanished meanwhile: no usage is made of half a cgroup.
+/// [`Error::NotFound`] when it is not there or vanished meanwhile.
 pub fn read(cgroup: &Cgroup) -> Result<Usage, Error> {
     let first = cgroup.dirs().next().unwrap_or(Path::new("")).to_owned();
     let mut usage = match cgroup.version() {
