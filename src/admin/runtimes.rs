@@ -82,7 +82,7 @@ fn state(upstream: &Upstream, in_flight: usize) -> Standing {
     });
     Standing {
         name: upstream.name().to_string(),
-        endpoint: upstream.path().display().to_string(),
+        endpoint: upstream.endpoint(),
         up: state.up,
         since_ms: state.since.map(age),
         reason: state.reason,

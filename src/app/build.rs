@@ -33,6 +33,7 @@ use crate::telemetry::registry::{Registry, RegistryError};
 use crate::telemetry::{Accounts, catalogue};
 use crate::upstream::{Upstream, probe, resync};
 use crate::watchdog::{self, Heartbeat};
+use crate::wire::CriService;
 
 /// Everything that lives as long as the process.
 pub(super) struct Built {
@@ -61,6 +62,7 @@ pub(super) fn build(
     sink: Option<SpanSink>,
     accounts: &Arc<Accounts>,
     runtimes: [&Handle; 2],
+    builtin: Option<CriService>,
 ) -> Result<Built, Error> {
     let registry = registry(config);
     let hash = ConfigHash::default();
@@ -98,8 +100,11 @@ pub(super) fn build(
         .backends
         .iter()
         .filter_map(|backend| {
-            let endpoint = backend.endpoint()?.to_owned();
-            Some(Arc::new(Upstream::new(&backend.name, endpoint)))
+            let upstream = match backend.endpoint() {
+                Some(endpoint) => Upstream::new(&backend.name, endpoint.to_owned()),
+                None => Upstream::local(&backend.name, builtin.clone()?),
+            };
+            Some(Arc::new(upstream))
         })
         .collect();
     register_backends(&registry, &upstreams)?;

@@ -5,6 +5,7 @@
 //! of the system. The log has a writer thread of its own.
 
 mod build;
+mod builtin;
 mod recording;
 mod sight;
 
@@ -19,6 +20,7 @@ use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
 use self::build::{Built, build};
+use self::builtin::Builtin;
 use crate::admin;
 use crate::config::{Config, Loaded};
 use crate::cri::call::Peer;
@@ -33,9 +35,8 @@ use crate::telemetry::Accounts;
 use crate::telemetry::logging::{self, LogError};
 use crate::telemetry::otlp::Otlp;
 use crate::telemetry::registry::RegistryError;
-use crate::upstream::Forward;
+use crate::upstream::Upstream;
 use crate::watchdog;
-use crate::wire::CriService;
 
 /// How long the last spans may take to leave.
 const LAST_SPANS: Duration = Duration::from_secs(3);
@@ -46,11 +47,9 @@ const LAST_STORIES: Duration = Duration::from_secs(2);
 /// Why it did not start, or did not go on.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// A backend is the built-in runtime, which a later version will have.
-    #[error(
-        "this version has no built-in runtime yet; give --upstream unix:///run/containerd/containerd.sock, or a backend of kind = \"upstream\" with the endpoint of a runtime"
-    )]
-    NoBuiltin,
+    /// The built-in runtime cannot be had.
+    #[error("built-in runtime: {0}")]
+    Builtin(#[from] builtin::BuiltinError),
     /// A runtime or a thread could not be had.
     #[error("cannot start: {0}")]
     Start(#[source] io::Error),
@@ -80,9 +79,6 @@ pub enum Error {
 /// Whatever kept it from starting, or from going on.
 pub fn serve(loaded: Loaded) -> Result<(), Error> {
     let config = loaded.config.clone();
-    if config.runtime.is_some() {
-        return Err(Error::NoBuiltin);
-    }
     let main = Builder::new_current_thread()
         .enable_all()
         .build()
@@ -116,8 +112,20 @@ pub fn serve(loaded: Loaded) -> Result<(), Error> {
     let admin_listener = config.admin.listen.map(admin::bind).transpose()?;
     let receiver_listener = config.receiver.map(receiver::bind).transpose()?;
 
+    let builtin = config
+        .runtime
+        .as_deref()
+        .map(|runtime| Builtin::start(runtime, config.server.max_message_bytes))
+        .transpose()?;
+
     let sink = otlp.as_ref().map(Otlp::sink);
-    let mut parts = build(&config, sink, &accounts, [main.handle(), side.handle()])?;
+    let mut parts = build(
+        &config,
+        sink,
+        &accounts,
+        [main.handle(), side.handle()],
+        builtin.as_ref().map(Builtin::service),
+    )?;
     let stop = CancellationToken::new();
     parts.start_background(&side, &stop);
     let told = CancellationToken::new();
@@ -158,6 +166,9 @@ pub fn serve(loaded: Loaded) -> Result<(), Error> {
     if let Some(otlp) = otlp {
         side.block_on(otlp.shutdown(LAST_SPANS));
     }
+    if let Some(builtin) = builtin {
+        builtin.stop();
+    }
     side.shutdown_timeout(LAST_SPANS);
     drop(last_dump);
     tracing::info!(event = "stopped", "stopped");
@@ -187,10 +198,7 @@ async fn carry(
     let parts = built.connection_parts(config.server.max_message_bytes);
     let (table, upstreams) = (Arc::clone(&built.table), built.upstreams.clone());
     let make = move |peer: Arc<Peer>| {
-        let backends = upstreams
-            .iter()
-            .map(|upstream| CriService::new(Forward::new(Arc::clone(upstream))))
-            .collect();
+        let backends = upstreams.iter().map(Upstream::service).collect();
         let router = Router::new(Arc::clone(&table), backends);
         stack::stack(&parts, peer, router)
     };

@@ -10,6 +10,7 @@ pub mod error;
 pub mod exchange;
 pub mod forward;
 pub mod health;
+mod local;
 pub mod probe;
 pub mod resync;
 
@@ -20,12 +21,22 @@ pub use error::Error;
 pub use forward::Forward;
 pub use health::{Health, State};
 
-/// A runtime behind a unix socket. Shared by all connections.
+use self::local::Local;
+use crate::wire::CriService;
+
+/// A runtime: behind a unix socket, or in this process. Shared by all connections.
 #[derive(Debug)]
 pub struct Upstream {
     name: Arc<str>,
-    path: PathBuf,
+    link: Link,
     health: Health,
+}
+
+/// Where a runtime is.
+#[derive(Debug)]
+enum Link {
+    Socket(PathBuf),
+    Local(CriService),
 }
 
 impl Upstream {
@@ -33,8 +44,25 @@ impl Upstream {
     pub fn new(name: &str, path: PathBuf) -> Self {
         Self {
             name: name.into(),
-            path,
+            link: Link::Socket(path),
             health: Health::default(),
+        }
+    }
+
+    /// The runtime `name` in this process.
+    pub fn local(name: &str, service: CriService) -> Self {
+        Self {
+            name: name.into(),
+            link: Link::Local(service),
+            health: Health::default(),
+        }
+    }
+
+    /// The runtime as a new connection of a caller sees it.
+    pub fn service(self: &Arc<Self>) -> CriService {
+        match &self.link {
+            Link::Socket(_) => CriService::new(Forward::new(Arc::clone(self))),
+            Link::Local(service) => CriService::new(Local::new(service.clone())),
         }
     }
 
@@ -43,9 +71,20 @@ impl Upstream {
         &self.name
     }
 
-    /// The path of its socket.
-    pub fn path(&self) -> &Path {
-        &self.path
+    /// Where it is, for humans.
+    pub fn endpoint(&self) -> String {
+        match &self.link {
+            Link::Socket(path) => format!("unix://{}", path.display()),
+            Link::Local(_) => "this process".to_owned(),
+        }
+    }
+
+    /// The path of its socket; empty for one in this process, which no error of a connection names.
+    fn path(&self) -> &Path {
+        match &self.link {
+            Link::Socket(path) => path,
+            Link::Local(_) => Path::new(""),
+        }
     }
 
     /// What is known about it.

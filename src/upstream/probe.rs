@@ -7,18 +7,19 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use futures_util::future::BoxFuture;
 use http_body_util::BodyExt as _;
 use tokio::time::{sleep, timeout};
 use tonic::Code;
 
 use super::exchange::{Answer, Fault, exchange};
 use super::health::Condition;
-use super::{Error, Upstream};
+use super::{Error, Link, Upstream};
 use crate::cri::method::ApiVersion;
 use crate::cri::v1;
 use crate::http2::client::Sender;
 use crate::wire::status::Status;
-use crate::wire::{Body, BoxError, Request, Response, unary};
+use crate::wire::{Answering, Body, CriService, Request, unary};
 
 /// Waits between attempts to connect grow from the first to the second.
 const FIRST_RETRY: Duration = Duration::from_millis(50);
@@ -35,10 +36,10 @@ pub async fn run(upstream: Arc<Upstream>, came_up: impl Fn()) {
     loop {
         let reason = match upstream.watched().await {
             Err(error) => error.to_string(),
-            Ok((sender, mut lost)) => {
+            Ok((line, mut lost)) => {
                 let mut session = Session {
                     upstream: Arc::clone(&upstream),
-                    sender,
+                    line,
                 };
                 let ended = tokio::select! {
                     reason = session.run(|| {
@@ -48,7 +49,7 @@ pub async fn run(upstream: Arc<Upstream>, came_up: impl Fn()) {
                         retry = FIRST_RETRY;
                         came_up();
                     }) => reason,
-                    reason = &mut lost => reason.unwrap_or_default(),
+                    reason = &mut lost => reason,
                 };
                 ended
             }
@@ -77,7 +78,30 @@ fn mark_down(upstream: &Upstream, reason: String) {
 /// One connection of the probe.
 struct Session {
     upstream: Arc<Upstream>,
-    sender: Sender,
+    line: Line,
+}
+
+/// How the probe asks.
+enum Line {
+    Connection(Sender),
+    Local(CriService),
+}
+
+impl Line {
+    fn ask(&self, request: Request) -> Answering {
+        match self {
+            Self::Local(service) => service.answer(request),
+            Self::Connection(sender) => {
+                let sender = sender.clone();
+                Box::pin(async move {
+                    match exchange(&sender, request).await {
+                        Ok(response) => Ok(response.map(whole)),
+                        Err(Fault::Broken(error) | Fault::NotSent(_, error)) => Err(error.into()),
+                    }
+                })
+            }
+        }
+    }
 }
 
 impl Session {
@@ -167,23 +191,15 @@ impl Session {
         A: prost::Message + Default,
     {
         let path = format!("/{}.RuntimeService/{method}", api.package());
-        let mut service = tower::service_fn(|request: Request| {
-            let sender = self.sender.clone();
-            async move {
-                match exchange(&sender, request).await {
-                    Ok(response) => Ok::<Response, BoxError>(response.map(whole)),
-                    Err(Fault::Broken(error) | Fault::NotSent(_, error)) => Err(error.into()),
-                }
-            }
-        });
+        let mut service = tower::service_fn(|request: Request| self.line.ask(request));
         match timeout(PATIENCE, unary::call(&mut service, &path, message)).await {
             Ok(answer) => answer,
             Err(_) => Err(Status::new(
                 Code::DeadlineExceeded,
                 format!(
-                    "backend {} at unix://{}: no answer to {method} for {PATIENCE:?}",
+                    "backend {} at {}: no answer to {method} for {PATIENCE:?}",
                     self.upstream.name(),
-                    self.upstream.path().display()
+                    self.upstream.endpoint()
                 ),
             )),
         }
@@ -195,15 +211,17 @@ fn whole(answer: Answer) -> Body {
 }
 
 impl Upstream {
-    /// A connection, and what resolves with the reason when it is lost.
-    async fn watched(&self) -> Result<(Sender, tokio::sync::oneshot::Receiver<String>), Error> {
+    /// A connection, and what resolves with the reason when it is lost. A runtime in this process is lost with it.
+    async fn watched(&self) -> Result<(Line, BoxFuture<'static, String>), Error> {
+        if let Link::Local(service) = &self.link {
+            return Ok((
+                Line::Local(service.clone()),
+                Box::pin(std::future::pending()),
+            ));
+        }
         let (sender, connection) = self.handshake().await?;
         let (tell, lost) = tokio::sync::oneshot::channel();
-        let name = format!(
-            "backend {} at unix://{}",
-            self.name(),
-            self.path().display()
-        );
+        let name = format!("backend {} at {}", self.name(), self.endpoint());
         tokio::spawn(async move {
             let reason = match connection.await {
                 Ok(()) => format!("{name}: connection closed"),
@@ -212,6 +230,7 @@ impl Upstream {
             // Nobody listens once the probe is gone.
             let _ = tell.send(reason);
         });
-        Ok((sender, lost))
+        let lost = Box::pin(async { lost.await.unwrap_or_default() });
+        Ok((Line::Connection(sender), lost))
     }
 }

@@ -7,11 +7,11 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until, timeout};
 
-use super::{Forward, Upstream};
+use super::Upstream;
 use crate::cri::lists::{Container, Sandbox};
 use crate::identity::{ContainerEntry, Index, SandboxEntry};
 use crate::wire::status::Status;
-use crate::wire::{CriService, unary};
+use crate::wire::unary;
 
 /// Least time between two rounds: unknown ids are often simply wrong.
 const PAUSE: Duration = Duration::from_secs(10);
@@ -55,7 +55,7 @@ pub async fn run(upstream: Arc<Upstream>, index: Arc<Index>, wanted: Arc<Notify>
 /// # Errors
 /// The status of the list that failed.
 pub async fn fill(upstream: &Arc<Upstream>, index: &Index) -> Result<(usize, usize), Status> {
-    let mut service = CriService::new(Forward::new(Arc::clone(upstream)));
+    let mut service = upstream.service();
     let prefix = format!("/{}.RuntimeService", upstream.health().api().package());
     let late = |_| Status::unavailable(format!("no answer for {PATIENCE:?}"));
 

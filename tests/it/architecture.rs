@@ -30,6 +30,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
             "instrument",
             "router",
             "upstream",
+            "runtime",
             "watchdog",
             "story",
             "identity",

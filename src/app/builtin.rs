@@ -1,0 +1,263 @@
+//! The built-in runtime, made from the configuration.
+
+use std::env;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::runtime::Builder;
+
+use crate::config::{self, IpPreference, ProgramError};
+use crate::runtime::cni;
+use crate::runtime::image::{ImagesConfig, Limits, Patience, Platform};
+use crate::runtime::node::{self, NodeError, NodeOptions, cgroup::Hierarchies};
+use crate::runtime::oci::spec::{CgroupDriver, HandlerOptions, NodeFacts};
+use crate::runtime::oci::{OciRuntime, runtime::Version};
+use crate::runtime::paths::Paths;
+use crate::runtime::{self, HandlerSettings, Runtime, Settings, grpc};
+use crate::wire::CriService;
+
+use super::Error;
+
+/// Name of the cgroup that shims are moved into.
+const SHIMS: &str = "/criscope-shims";
+
+/// Threads for its work, which mostly waits for plugins and the OCI runtime.
+const THREADS: usize = 2;
+
+/// How long work that nobody waits for may take to end.
+const LAST_WORK: Duration = Duration::from_secs(5);
+
+/// Why the built-in runtime cannot be had.
+#[derive(Debug, thiserror::Error)]
+pub enum BuiltinError {
+    /// A program is missing.
+    #[error(transparent)]
+    Program(#[from] ProgramError),
+    /// The node cannot run containers as configured.
+    #[error(transparent)]
+    Node(#[from] NodeError),
+    /// Its own part.
+    #[error(transparent)]
+    Runtime(#[from] runtime::Error),
+    /// Where this program is.
+    #[error("cannot find this program's own path: {0}")]
+    Own(#[source] std::io::Error),
+}
+
+/// The built-in runtime on threads of its own: what it does can take long, and must not hold up the thread that carries
+/// all calls, nor the one that tells about them.
+pub(super) struct Builtin {
+    threads: tokio::runtime::Runtime,
+    service: CriService,
+}
+
+impl Builtin {
+    /// Opens it.
+    pub(super) fn start(config: &config::Runtime, limit: usize) -> Result<Self, Error> {
+        let threads = Builder::new_multi_thread()
+            .worker_threads(THREADS)
+            .thread_name("runtime")
+            .enable_all()
+            .build()
+            .map_err(Error::Start)?;
+        let runtime = threads.block_on(open(config)).map_err(Error::Builtin)?;
+        let backend = grpc::Builtin::new(runtime, threads.handle().clone(), limit);
+        Ok(Self {
+            service: CriService::new(backend),
+            threads,
+        })
+    }
+
+    /// What answers its calls.
+    pub(super) fn service(&self) -> CriService {
+        self.service.clone()
+    }
+
+    /// Ends it. Pods go on; what is half done is taken up or undone by the next start.
+    pub(super) fn stop(self) {
+        self.threads.shutdown_timeout(LAST_WORK);
+    }
+}
+
+/// Opens it: finds the programs, looks at the node, and recovers what the last run left.
+pub(super) async fn open(config: &config::Runtime) -> Result<Arc<Runtime>, BuiltinError> {
+    let search = env::var_os("PATH").unwrap_or_default();
+    let own = env::current_exe().map_err(BuiltinError::Own)?;
+    let shim = config.shim_program(&own, &search)?;
+    let programs = config.handler_programs(&search)?;
+    for missing in &programs.missing {
+        tracing::warn!(event = "runtime.handler", error = %missing, "a runtime handler cannot be used");
+    }
+    let mut handlers = Vec::new();
+    let mut facts = None;
+    for (handler, program) in &programs.handlers {
+        let mut oci = OciRuntime::new(program, config.handler_root(handler));
+        oci.options.clone_from(&handler.options);
+        oci.limit = handler.timeout;
+        let (node, features) = look(config, &oci).await?;
+        oci.systemd_cgroup = handler
+            .systemd_cgroup
+            .unwrap_or(node.cgroup_driver == CgroupDriver::Systemd);
+        handlers.push(HandlerSettings {
+            name: handler.name.clone(),
+            options: HandlerOptions {
+                privileged_without_host_devices: handler.privileged_without_host_devices,
+                privileged_without_host_devices_all_allowed: handler
+                    .privileged_without_host_devices_all_allowed,
+                pod_annotations: handler.pod_annotations.clone(),
+                container_annotations: handler.container_annotations.clone(),
+            },
+            no_pivot: handler.no_pivot,
+            no_new_keyring: handler.no_new_keyring,
+            cni: handler.cni_conf_dir.clone().map(|dir| {
+                let max = handler.cni_max_conf_num;
+                (dir, max.unwrap_or(config.cni.max_conf_num))
+            }),
+            recursive_read_only: node.recursive_read_only,
+            user_namespaces: features.user_namespaces,
+            oci,
+        });
+        if handler.name == programs.default {
+            facts = Some(node);
+        }
+    }
+    let node = facts.ok_or_else(|| ProgramError::NoRuntime)?;
+    let settings = settings(config, shim, programs.default, handlers, node);
+    Ok(Runtime::open(settings).await?)
+}
+
+/// What a runtime can besides what the node can.
+struct Features {
+    user_namespaces: bool,
+}
+
+/// The node as this OCI runtime can use it.
+async fn look(
+    config: &config::Runtime,
+    oci: &OciRuntime,
+) -> Result<(NodeFacts, Features), BuiltinError> {
+    let features = oci.features().await.ok();
+    let version: Option<Version> = oci.version().await.ok();
+    let pods = &config.pods;
+    let options = NodeOptions {
+        cgroup_driver: match config.cgroup_driver {
+            config::CgroupDriver::Auto => None,
+            config::CgroupDriver::Cgroupfs => Some(CgroupDriver::Cgroupfs),
+            config::CgroupDriver::Systemd => Some(CgroupDriver::Systemd),
+        },
+        disable_cgroup: false,
+        disable_apparmor: pods.disable_apparmor,
+        enable_selinux: pods.enable_selinux,
+        restrict_oom_score_adj: pods.restrict_oom_score_adj,
+        default_capabilities: Some(pods.capabilities.clone()),
+        pids_limit: pods.pids_limit.try_into().unwrap_or(i64::MAX),
+        runtime_features: features,
+        runtime_version: version,
+    };
+    let facts = tokio::task::spawn_blocking(move || node::detect(&options)).await;
+    let facts = facts.map_err(runtime::Error::from)??;
+    Ok((
+        facts,
+        Features {
+            user_namespaces: false,
+        },
+    ))
+}
+
+fn settings(
+    config: &config::Runtime,
+    shim: PathBuf,
+    default_handler: String,
+    handlers: Vec<HandlerSettings>,
+    node: NodeFacts,
+) -> Settings {
+    Settings {
+        paths: Paths::new(&config.root, &config.state),
+        shim,
+        shim_cgroups: shim_cgroups(),
+        default_handler,
+        handlers,
+        images: images(&config.images),
+        pinned_images: Vec::new(),
+        import_dir: Some(config.images.import_dir.clone()),
+        cni: networks(&config.cni),
+        cni_template: config.cni.conf_template.clone(),
+        node,
+        cdi_dirs: config.pods.cdi_spec_dirs.clone(),
+        max_log_line: config.max_log_line.try_into().unwrap_or(u32::MAX),
+        drain_exec: Some(config.drain_exec_sync).filter(|drain| !drain.is_zero()),
+        ignore_image_volumes: config.pods.ignore_image_volumes,
+        stats_period: config.stats_period.unwrap_or(Duration::ZERO),
+    }
+}
+
+/// A cgroup of their own for the shims, in every hierarchy that lets one be made. Where none does they stay in the
+/// daemon's: then `KillMode=process` in its unit keeps them alive.
+fn shim_cgroups() -> Vec<PathBuf> {
+    let made = Hierarchies::detect().and_then(|all| all.make(SHIMS.as_ref()));
+    match made {
+        Ok(cgroup) => cgroup
+            .dirs()
+            .filter(|dir| dir.join("cgroup.procs").exists())
+            .map(ToOwned::to_owned)
+            .collect(),
+        Err(error) => {
+            tracing::warn!(event = "runtime.cgroup", %error, "shims stay in the daemon's cgroup");
+            Vec::new()
+        }
+    }
+}
+
+fn networks(config: &config::Cni) -> cni::Settings {
+    cni::Settings {
+        conf_dir: config.conf_dir.clone(),
+        max_conf_num: config.max_conf_num,
+        bin_dirs: config.bin_dirs.clone(),
+        cache_dir: config.cache_dir.clone(),
+        loopback: match config.loopback {
+            config::Loopback::Builtin => cni::Loopback::Made,
+            config::Loopback::Plugin => cni::Loopback::Plugin,
+        },
+        interface_prefix: config.interface_prefix.clone(),
+        preference: match config.ip_preference {
+            IpPreference::Ipv4 => cni::Preference::Ipv4,
+            IpPreference::Ipv6 => cni::Preference::Ipv6,
+            IpPreference::Cni => cni::Preference::Cni,
+        },
+        add_timeout: config.add_timeout,
+        del_timeout: config.del_timeout,
+        query_timeout: config.query_timeout,
+        ..cni::Settings::default()
+    }
+}
+
+fn images(config: &config::Images) -> ImagesConfig {
+    let platform = config.platform.as_ref().map(|platform| Platform {
+        os: platform.os.clone(),
+        architecture: platform.architecture.clone(),
+        variant: platform.variant.clone(),
+    });
+    ImagesConfig {
+        certs_dirs: config.certs_dirs.clone(),
+        docker_config: config.docker_config.clone(),
+        platform: platform.unwrap_or_else(Platform::host),
+        max_concurrent_downloads: config.max_concurrent_downloads,
+        limits: Limits {
+            max_layer_bytes: config.max_layer_bytes as u64,
+            max_unpacked_bytes: config.max_unpacked_bytes as u64,
+            max_entries: config.max_layer_entries as u64,
+            max_ratio: config.max_layer_ratio as u64,
+            min_free_bytes: config.min_free_bytes as u64,
+            ..Limits::default()
+        },
+        patience: Patience {
+            connect: config.connect_timeout,
+            stall: config.progress_timeout,
+            retries: config.retries.try_into().unwrap_or(u32::MAX),
+            ..Patience::default()
+        },
+        keep_unused: config.keep_unused,
+        ..ImagesConfig::new(&config.root)
+    }
+}
