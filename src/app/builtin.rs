@@ -25,6 +25,9 @@ const SHIMS: &str = "/criscope-shims";
 /// Threads for its work, which mostly waits for plugins and the OCI runtime.
 const THREADS: usize = 2;
 
+/// How old what is said of disks may be, unless the configuration says something else; containerd's own default.
+const STATS_PERIOD: Duration = Duration::from_secs(10);
+
 /// How long work that nobody waits for may take to end.
 const LAST_WORK: Duration = Duration::from_secs(5);
 
@@ -188,7 +191,7 @@ fn settings(
         max_log_line: config.max_log_line.try_into().unwrap_or(u32::MAX),
         drain_exec: Some(config.drain_exec_sync).filter(|drain| !drain.is_zero()),
         ignore_image_volumes: config.pods.ignore_image_volumes,
-        stats_period: config.stats_period.unwrap_or(Duration::ZERO),
+        stats_period: config.stats_period.unwrap_or(STATS_PERIOD),
     }
 }
 

@@ -48,8 +48,10 @@ pub use self::error::{Error, Result, What};
 use self::events::Events;
 use self::handler::Handlers;
 use self::image::Images;
+use self::node::cgroup::Hierarchies;
 use self::sandbox::teardown::private_dir;
 pub use self::settings::{HandlerSettings, Settings};
+use self::stats::{DiskUsage, Rates};
 use self::store::Store;
 use self::sys::namespace::Pins;
 
@@ -64,6 +66,9 @@ pub struct Runtime {
     attempts: Attempts,
     events: Events,
     boot: String,
+    hierarchies: Option<Hierarchies>,
+    rates: Rates,
+    disks: DiskUsage,
 }
 
 impl Runtime {
@@ -96,6 +101,10 @@ impl Runtime {
             attempts: Attempts::default(),
             events: Events::default(),
             boot: id::boot(),
+            // None where containers have no cgroups.
+            hierarchies: Hierarchies::detect().ok(),
+            rates: Rates::default(),
+            disks: DiskUsage::start(settings.stats_period),
             settings,
         }))
     }

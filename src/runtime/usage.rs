@@ -1,62 +1,273 @@
 //! ContainerStats, PodSandboxStats, their lists, and pod metrics.
 
+use std::sync::Arc;
+
 use super::Runtime;
-use super::error::{Error, Result};
+use super::error::{Error, Result, What};
+use super::node::cgroup::Cgroup;
+use super::oci::spec::cgroup_path;
+use super::sandbox::teardown::blocking;
+use super::stats::cgroup::{self, Usage};
+use super::stats::message::{self, Layer, Pod};
+use super::stats::metrics::{self, Filesystem, Identity};
+use super::stats::{filter, network_usage, now, processes};
+use super::store::{
+    Container, ContainerRecord, ContainerState, Sandbox, SandboxRecord, SandboxState,
+};
+use super::sys::link::Counters;
+use super::sys::namespace::{Kind, State};
 use crate::cri::v1;
 
 impl Runtime {
-    /// The use of a container.
+    /// The use of a container that has not exited.
     ///
     /// # Errors
-    /// Not served yet.
-    pub async fn container_stats(&self, _id: &str) -> Result<v1::ContainerStats> {
-        Err(not_yet())
+    /// There is no such container, or it has exited.
+    pub async fn container_stats(self: &Arc<Self>, id: &str) -> Result<v1::ContainerStats> {
+        let container = self.store.containers.get(id)?;
+        let runtime = Arc::clone(self);
+        let found = blocking(move || Ok(runtime.stats_of(&container))).await?;
+        found.ok_or_else(|| Error::not_found(What::Container, id))
     }
 
-    /// The use of the containers that pass a filter.
+    /// The use of the containers that pass a filter. One that vanishes meanwhile is left out.
     ///
     /// # Errors
-    /// Not served yet.
+    /// None of its own.
     pub async fn list_container_stats(
-        &self,
-        _filter: Option<&v1::ContainerStatsFilter>,
+        self: &Arc<Self>,
+        filter: Option<&v1::ContainerStatsFilter>,
     ) -> Result<Vec<v1::ContainerStats>> {
-        Err(not_yet())
+        let mut containers = self.store.containers.all();
+        containers.retain(|container| {
+            let record = container.record();
+            let labels = &record.config.labels;
+            filter::wants_container(filter, &record.id, &record.sandbox, labels)
+        });
+        let runtime = Arc::clone(self);
+        blocking(move || {
+            Ok(containers
+                .iter()
+                .filter_map(|c| runtime.stats_of(c))
+                .collect())
+        })
+        .await
     }
 
-    /// The use of a pod.
+    /// The use of a pod and its containers.
     ///
     /// # Errors
-    /// Not served yet.
-    pub async fn pod_sandbox_stats(&self, _id: &str) -> Result<v1::PodSandboxStats> {
-        Err(not_yet())
+    /// There is no such pod.
+    pub async fn pod_sandbox_stats(self: &Arc<Self>, id: &str) -> Result<v1::PodSandboxStats> {
+        let sandbox = self.store.sandboxes.get(id)?;
+        Ok(self.pod_stats_of(sandbox).await?.0)
     }
 
-    /// The use of the pods that pass a filter.
+    /// The use of the pods that pass a filter and are ready.
     ///
     /// # Errors
-    /// Not served yet.
+    /// None of its own.
     pub async fn list_pod_sandbox_stats(
-        &self,
-        _filter: Option<&v1::PodSandboxStatsFilter>,
+        self: &Arc<Self>,
+        filter: Option<&v1::PodSandboxStatsFilter>,
     ) -> Result<Vec<v1::PodSandboxStats>> {
-        Err(not_yet())
+        let mut all = Vec::new();
+        for sandbox in self.ready_sandboxes() {
+            let record = sandbox.record();
+            if filter::wants_pod(filter, &record.id, &record.config.labels) {
+                all.push(self.pod_stats_of(sandbox).await?.0);
+            }
+        }
+        Ok(all)
     }
 
     /// What pod metrics there are.
     pub fn metric_descriptors(&self) -> Vec<v1::MetricDescriptor> {
-        Vec::new()
+        metrics::descriptors()
     }
 
-    /// The metrics of all pods.
+    /// The metrics of all pods that are ready.
     ///
     /// # Errors
-    /// Not served yet.
-    pub async fn pod_sandbox_metrics(&self) -> Result<Vec<v1::PodSandboxMetrics>> {
-        Err(not_yet())
+    /// None of its own.
+    pub async fn pod_sandbox_metrics(self: &Arc<Self>) -> Result<Vec<v1::PodSandboxMetrics>> {
+        let mut all = Vec::new();
+        for sandbox in self.ready_sandboxes() {
+            let counters = self.counters_of(&sandbox).await;
+            let runtime = Arc::clone(self);
+            let work = move || Ok(runtime.metrics_of(&sandbox, &counters));
+            all.push(blocking(work).await?);
+        }
+        Ok(all)
     }
-}
 
-fn not_yet() -> Error {
-    Error::Unavailable("stats are not served yet".to_owned())
+    fn ready_sandboxes(&self) -> Vec<Arc<Sandbox>> {
+        let mut all = self.store.sandboxes.all();
+        all.retain(|sandbox| sandbox.record().state == SandboxState::Ready);
+        all
+    }
+
+    /// The use of a container; nothing of one that has exited, which the kubelet does not ask about.
+    fn stats_of(&self, container: &Container) -> Option<v1::ContainerStats> {
+        let record = container.record();
+        if matches!(
+            record.state,
+            ContainerState::Exited | ContainerState::Making
+        ) {
+            return None;
+        }
+        let attributes = v1::ContainerAttributes {
+            id: record.id.clone(),
+            metadata: record.config.metadata.clone(),
+            labels: record.config.labels.clone(),
+            annotations: record.config.annotations.clone(),
+        };
+        let usage = self.usage_of(&record);
+        let rate = usage
+            .as_ref()
+            .and_then(|usage| self.rate(&record.id, usage));
+        let layer = Layer {
+            mountpoint: &self.settings.images.root,
+            measured: self.disks.get(&record.id),
+        };
+        Some(message::container_stats(
+            attributes,
+            usage.as_ref(),
+            rate,
+            layer,
+        ))
+    }
+
+    /// What the cgroup of a container uses; nothing if it has none, or none any more.
+    fn usage_of(&self, record: &ContainerRecord) -> Option<Usage> {
+        cgroup::read(&self.cgroup_of(record)?).ok()
+    }
+
+    /// The cgroup of a container, whether it is there or not.
+    pub(super) fn cgroup_of(&self, record: &ContainerRecord) -> Option<Cgroup> {
+        let sandbox = self.store.sandboxes.get(&record.sandbox).ok()?;
+        let driver = self.settings.node.cgroup_driver;
+        let path = cgroup_path(sandbox.record().cgroup_parent(), &record.id, driver).ok()?;
+        self.hierarchies.as_ref()?.of_container(&path, driver).ok()
+    }
+
+    fn rate(&self, id: &str, usage: &Usage) -> Option<u64> {
+        self.rates.observe(id, usage.at, usage.cpu.as_ref()?.usage)
+    }
+
+    async fn pod_stats_of(
+        self: &Arc<Self>,
+        sandbox: Arc<Sandbox>,
+    ) -> Result<(v1::PodSandboxStats, Vec<Counters>)> {
+        let counters = self.counters_of(&sandbox).await;
+        let runtime = Arc::clone(self);
+        blocking(move || {
+            let record = sandbox.record();
+            let containers = runtime.store.containers_of(&record.id);
+            let usage = runtime.usage_of_pod(&record);
+            let rate = usage
+                .as_ref()
+                .and_then(|usage| runtime.rate(&record.id, usage));
+            let pod = Pod {
+                attributes: v1::PodSandboxAttributes {
+                    id: record.id.clone(),
+                    metadata: record.config.metadata.clone(),
+                    labels: record.config.labels.clone(),
+                    annotations: record.config.annotations.clone(),
+                },
+                processes: Some(runtime.processes_in(&containers)),
+                containers: containers
+                    .iter()
+                    .filter_map(|c| runtime.stats_of(c))
+                    .collect(),
+                usage,
+                rate,
+                network: (!record.host_network()).then(|| network_usage(&counters, now())),
+            };
+            Ok((message::pod_stats(pod), counters))
+        })
+        .await
+    }
+
+    /// What the pod's own cgroup uses: the parent that the kubelet named.
+    fn usage_of_pod(&self, record: &SandboxRecord) -> Option<Usage> {
+        let driver = self.settings.node.cgroup_driver;
+        let hierarchies = self.hierarchies.as_ref()?;
+        let pod = hierarchies.of_pod(record.cgroup_parent(), driver).ok()?;
+        cgroup::read(&pod).ok()
+    }
+
+    fn processes_in(&self, containers: &[Arc<Container>]) -> u64 {
+        let running = containers.iter().map(|container| container.record());
+        let running = running.filter(|record| record.state == ContainerState::Running);
+        let counts = running.filter_map(|record| {
+            let pids = self.usage_of(&record)?.pids?;
+            Some(pids.current)
+        });
+        counts.sum()
+    }
+
+    /// The counters of a pod's interfaces; none with host network, or when it is being taken away.
+    async fn counters_of(&self, sandbox: &Sandbox) -> Vec<Counters> {
+        let pinned = self.pins.state(&sandbox.id, Kind::Net);
+        if !matches!(pinned, Ok(State::Pinned)) {
+            return Vec::new();
+        }
+        self.pins.counters(&sandbox.id).await.unwrap_or_default()
+    }
+
+    fn metrics_of(&self, sandbox: &Sandbox, counters: &[Counters]) -> v1::PodSandboxMetrics {
+        let pod = sandbox.record();
+        let metadata = pod.config.metadata.clone().unwrap_or_default();
+        let identity = Identity {
+            pod: &metadata.name,
+            namespace: &metadata.namespace,
+            container: "",
+            id: &pod.id,
+            image: "",
+        };
+        let containers = self.store.containers_of(&pod.id);
+        let metrics = containers
+            .iter()
+            .filter_map(|container| self.metrics_of_container(&container.record(), identity));
+        metrics::pod_metrics(identity, counters, metrics.collect())
+    }
+
+    fn metrics_of_container(
+        &self,
+        record: &ContainerRecord,
+        pod: Identity<'_>,
+    ) -> Option<v1::ContainerMetrics> {
+        if record.state != ContainerState::Running {
+            return None;
+        }
+        let cgroup = self.cgroup_of(record)?;
+        let usage = cgroup::read(&cgroup).ok()?;
+        let metadata = record.config.metadata.as_ref()?;
+        let image = record
+            .config
+            .image
+            .as_ref()
+            .map_or("", |image| &image.image);
+        let measured = self.disks.get(&record.id);
+        let root = self.settings.paths.container(&record.id);
+        Some(metrics::container_metrics(&metrics::Container {
+            identity: Identity {
+                container: &metadata.name,
+                id: &record.id,
+                image,
+                ..pod
+            },
+            usage: &usage,
+            started_at: record.started_at,
+            processes: processes::look(&cgroup).ok(),
+            filesystem: measured.and_then(|measured| Filesystem::of(&root, measured.size).ok()),
+        }))
+    }
+
+    /// Nothing is kept of an object that is gone.
+    pub(super) fn forget_usage(&self, id: &str) {
+        self.rates.forget(id);
+        self.disks.forget(id);
+    }
 }

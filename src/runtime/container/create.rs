@@ -11,6 +11,7 @@ use crate::runtime::attempts::fingerprint;
 use crate::runtime::caller::Caller;
 use crate::runtime::error::{Error, Result, What};
 use crate::runtime::image::{Image, Layers};
+use crate::runtime::rootfs::Rootfs;
 use crate::runtime::steps::{Step, reached};
 use crate::runtime::store::record::{VERSION, container_name};
 use crate::runtime::store::{Container, ContainerRecord, ContainerState, Sandbox, disk};
@@ -81,6 +82,8 @@ impl Runtime {
         let container = Arc::new(container);
         self.store.containers.insert(&id, Arc::clone(&container));
         reservation.keep();
+        let upper = Rootfs::new(container.dir()).upper();
+        self.disks.watch(id.as_str(), upper);
         reached(Step::ContainerCreated);
         self.tell_container(ContainerEventType::ContainerCreatedEvent, &container);
         Ok(id)

@@ -33,6 +33,7 @@ impl Runtime {
         let dir = container.dir().to_owned();
         blocking(move || remove_dir(&dir)).await?;
         container.release_layers();
+        self.forget_usage(&container.id);
         reached(Step::ContainerRemoved);
         if let Ok(sandbox) = self.store.sandboxes.get(&record.sandbox) {
             let name = record.name(&sandbox.record());

@@ -29,6 +29,7 @@ impl Runtime {
         self.remove_files(&sandbox.id).await?;
         let name = sandbox.record().name();
         self.attempts.forget(&name);
+        self.forget_usage(&sandbox.id);
         self.store.sandboxes.remove(&sandbox.id);
         self.store.sandbox_names.release(&name, &sandbox.id);
         self.tell_sandbox(ContainerEventType::ContainerDeletedEvent, &sandbox);
