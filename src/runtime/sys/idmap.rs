@@ -93,8 +93,14 @@ fn check(what: &str, ranges: &[Range]) -> Result<(), Invalid> {
     if !ranges.iter().any(|range| range.host(0).is_some()) {
         return invalid("no range holds id 0");
     }
-    for side in [|range: &Range| range.container_id, |range: &Range| range.host_id] {
-        let mut sorted: Vec<_> = ranges.iter().map(|range| (side(range), range.length)).collect();
+    for side in [
+        |range: &Range| range.container_id,
+        |range: &Range| range.host_id,
+    ] {
+        let mut sorted: Vec<_> = ranges
+            .iter()
+            .map(|range| (side(range), range.length))
+            .collect();
         sorted.sort_unstable();
         let mut next = 0_u64;
         for (first, length) in sorted {

@@ -365,7 +365,8 @@ fn fill(dir: &Path, request: &Request, helper: Option<&Path>) -> Result<(), Erro
             let flags = kinds
                 .iter()
                 .fold(CloneFlags::empty(), |all, kind| all | kind.flag());
-            nix::sched::unshare(flags).map_err(|error| Error::io("make namespaces for", dir, error))?;
+            nix::sched::unshare(flags)
+                .map_err(|error| Error::io("make namespaces for", dir, error))?;
             None
         }
     };
