@@ -42,6 +42,7 @@ impl Assembly {
             layers: self.layers.clone(),
             read_only: false,
             label: self.sandbox.mount_label.clone(),
+            ids: None,
         })?;
         let image_mounts = self.mount_volumes(dir, record)?;
         reached(Step::ContainerRootfs);

@@ -76,6 +76,7 @@ impl Assembly {
                     layers: layers.clone(),
                     read_only: true,
                     label: self.sandbox.mount_label.clone(),
+                    ids: None,
                 })?;
             let source = below(&root, mount, image)?;
             mounted.insert(mount.container_path.clone(), source);

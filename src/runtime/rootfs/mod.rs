@@ -10,11 +10,13 @@
 //! | `volumes/N` | what is mounted at the `Volumes` of the image |
 //!
 //! The directory is for root alone (0700): an image may hold set-user-ID programs, and no user of the node may reach
-//! them. Every function blocks; what an image or a container made is never trusted to stay inside by itself.
+//! them; but root of a pod with a user namespace may pass (0710, its group), as the OCI runtime looks for the root file
+//! system with its rights. Every function blocks; what an image or a container made is never trusted to stay inside by itself.
 
 mod clear;
 mod copy;
 mod error;
+mod idmapped;
 mod inside;
 mod mounts;
 mod overlay;
@@ -23,10 +25,11 @@ mod volumes;
 
 use std::fs;
 use std::io;
-use std::os::unix::fs::DirBuilderExt as _;
+use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt as _, chown};
 use std::path::{Path, PathBuf};
 
 pub use self::error::{Error, Result};
+pub use self::idmapped::IdMapped;
 pub use self::inside::{open_in_root, user_database};
 pub use self::mounts::{is_mounted, list_mounts_below, unmount};
 pub use self::shm::{SHM_SIZE, Shm, mount_shm};
@@ -43,6 +46,8 @@ pub struct MountRequest {
     pub read_only: bool,
     /// The SELinux label of all files in it.
     pub label: Option<String>,
+    /// The user namespace of its pod, if it has one.
+    pub ids: Option<IdMapped>,
 }
 
 /// The root file system of one container, by its directory.
@@ -77,6 +82,12 @@ impl Rootfs {
     /// [`Error::Exists`] if any part of it is there: it would show what an earlier container wrote.
     pub fn mount(&self, request: &MountRequest) -> Result<PathBuf> {
         make_dir(&self.dir, 0o700)?;
+        if let Some(ids) = &request.ids {
+            let (_, group) = ids.mappings.host(0, 0);
+            chown(&self.dir, Some(0), Some(group)).at("set the owner of", &self.dir)?;
+            let mode = fs::Permissions::from_mode(0o710);
+            fs::set_permissions(&self.dir, mode).at("set the mode of", &self.dir)?;
+        }
         let parts = overlay::PARTS.map(|part| self.dir.join(part));
         if let Some(path) = parts.iter().find(|part| part.exists()) {
             return Err(Error::Exists { path: path.clone() });

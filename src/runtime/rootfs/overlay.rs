@@ -21,8 +21,8 @@ use std::path::{Path, PathBuf};
 use nix::mount::MsFlags;
 use rustix::fs::{Mode, OFlags, open};
 
-use super::MountRequest;
 use super::error::{At as _, Error, Result};
+use super::{MountRequest, idmapped};
 
 /// What is made beside the mount point.
 pub(super) const PARTS: [&str; 3] = ["upper", "work", "empty"];
@@ -35,11 +35,11 @@ const MAX_OPTIONS: usize = 4095;
 const MAX_LAYERS: usize = 180;
 
 /// The directories of an overlay.
-struct Stack {
+pub(super) struct Stack {
     /// The uppermost first, as overlayfs wants it.
-    lower: Vec<PathBuf>,
+    pub(super) lower: Vec<PathBuf>,
     /// `upperdir` and `workdir`.
-    writable: Option<(PathBuf, PathBuf)>,
+    pub(super) writable: Option<(PathBuf, PathBuf)>,
 }
 
 /// Makes the parts in `dir` and mounts the overlay on `point`.
@@ -52,13 +52,9 @@ pub(super) fn mount(dir: &Path, point: &Path, request: &MountRequest) -> Result<
     }
     let stack = stack(dir, request)?;
     let label = request.label.as_deref();
-    match mount_stack(&stack, point, label, true) {
-        Err(Error::Io { source, .. })
-            if source.kind() == io::ErrorKind::InvalidInput && stack.writable.is_some() =>
-        {
-            mount_stack(&stack, point, label, false)
-        }
-        outcome => outcome,
+    match &request.ids {
+        Some(ids) => idmapped::mount(stack, point, label, ids),
+        None => stack.mount(point, label),
     }
 }
 
@@ -81,16 +77,21 @@ fn stack(dir: &Path, request: &MountRequest) -> Result<Stack> {
         });
     }
     let upper = make(dir, "upper", 0o700)?;
-    if let Some(top) = request.layers.last() {
-        // The root of the container is that of its upper directory, whatever the layers have.
-        let like = fs::metadata(top).at("read", top)?;
-        chown(&upper, Some(like.uid()), Some(like.gid())).at("set the owner of", &upper)?;
-        let mode = fs::Permissions::from_mode(like.mode() & 0o7777);
-        fs::set_permissions(&upper, mode).at("set the mode of", &upper)?;
-    } else {
-        let mode = fs::Permissions::from_mode(0o755);
-        fs::set_permissions(&upper, mode).at("set the mode of", &upper)?;
-    }
+    // The root of the container is that of its upper directory, whatever the layers have.
+    let (owner, mode) = match request.layers.last() {
+        Some(top) => {
+            let like = fs::metadata(top).at("read", top)?;
+            ((like.uid(), like.gid()), like.mode() & 0o7777)
+        }
+        None => ((0, 0), 0o755),
+    };
+    let (uid, gid) = match &request.ids {
+        Some(ids) => ids.mappings.host(owner.0, owner.1),
+        None => owner,
+    };
+    chown(&upper, Some(uid), Some(gid)).at("set the owner of", &upper)?;
+    let mode = fs::Permissions::from_mode(mode);
+    fs::set_permissions(&upper, mode).at("set the mode of", &upper)?;
     let work = make(dir, "work", 0o700)?;
     Ok(Stack {
         lower,
@@ -104,26 +105,6 @@ fn make(dir: &Path, name: &str, mode: u32) -> Result<PathBuf> {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Err(Error::Exists { path }),
         made => made.at("make", &path).map(|()| path),
     }
-}
-
-fn mount_stack(stack: &Stack, point: &Path, label: Option<&str>, volatile: bool) -> Result<()> {
-    let mut options = options(stack, label, volatile);
-    let mut open = Vec::new();
-    if options.len() > MAX_OPTIONS || stack.paths().any(is_special) {
-        let named = stack.by_descriptors(&mut open)?;
-        options = self::options(&named, label, volatile);
-    }
-    if options.len() > MAX_OPTIONS {
-        return Err(Error::Invalid(
-            "the options of an overlay are too long".to_owned(),
-        ));
-    }
-    let flags = match stack.writable {
-        Some(_) => MsFlags::empty(),
-        None => MsFlags::MS_RDONLY,
-    };
-    let kind = Some("overlay");
-    nix::mount::mount(kind, point, kind, flags, Some(&options[..])).at("mount an overlay on", point)
 }
 
 fn options(stack: &Stack, label: Option<&str>, volatile: bool) -> Vec<u8> {
@@ -154,6 +135,39 @@ fn is_special(path: &Path) -> bool {
 }
 
 impl Stack {
+    /// Mounts the overlay on `point`.
+    pub(super) fn mount(&self, point: &Path, label: Option<&str>) -> Result<()> {
+        match self.mount_with(point, label, true) {
+            Err(Error::Io { source, .. })
+                if source.kind() == io::ErrorKind::InvalidInput && self.writable.is_some() =>
+            {
+                self.mount_with(point, label, false)
+            }
+            outcome => outcome,
+        }
+    }
+
+    fn mount_with(&self, point: &Path, label: Option<&str>, volatile: bool) -> Result<()> {
+        let mut options = options(self, label, volatile);
+        let mut open = Vec::new();
+        if options.len() > MAX_OPTIONS || self.paths().any(is_special) {
+            let named = self.by_descriptors(&mut open)?;
+            options = self::options(&named, label, volatile);
+        }
+        if options.len() > MAX_OPTIONS {
+            return Err(Error::Invalid(
+                "the options of an overlay are too long".to_owned(),
+            ));
+        }
+        let flags = match self.writable {
+            Some(_) => MsFlags::empty(),
+            None => MsFlags::MS_RDONLY,
+        };
+        let kind = Some("overlay");
+        nix::mount::mount(kind, point, kind, flags, Some(&options[..]))
+            .at("mount an overlay on", point)
+    }
+
     fn paths(&self) -> impl Iterator<Item = &Path> {
         let writable = self.writable.iter().flat_map(|(upper, work)| [upper, work]);
         self.lower.iter().chain(writable).map(PathBuf::as_path)

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
-use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, chown};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::OFlags;
@@ -13,7 +13,7 @@ use super::{copy, inside, make_dir};
 
 /// Makes a directory below `dir/volumes` for each of `volumes` (container paths as the image spells them) and copies what
 /// `rootfs`, where the image is mounted, has there: with owners, modes, attributes and times. Where the image has nothing,
-/// it is an empty directory of root's, mode 0755. Returns them by container path.
+/// it is an empty directory with mode 0755 of the user and group that own the container's root. Returns them by container path.
 ///
 /// The caller leaves out those the request mounts something on itself, and labels the directories for SELinux.
 ///
@@ -52,6 +52,9 @@ pub fn prepare_volumes<'a>(
         match inside::resolve(&root, volume, flags) {
             Ok(source) => copy::copy(source, &target).at("copy the image's files to", &target)?,
             Err(Errno::NOENT) => {
+                let like = fs::metadata(rootfs).at("read", rootfs)?;
+                chown(&target, Some(like.uid()), Some(like.gid()))
+                    .at("set the owner of", &target)?;
                 let mode = fs::Permissions::from_mode(0o755);
                 fs::set_permissions(&target, mode).at("set the mode of", &target)?;
             }

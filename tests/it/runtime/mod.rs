@@ -8,6 +8,7 @@ mod oci;
 mod process;
 mod rootfs;
 mod stats;
+mod user_namespaces;
 
 use std::fs;
 use std::path::Path;

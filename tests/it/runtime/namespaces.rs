@@ -20,12 +20,13 @@ fn pins() -> (Scratch, Pins) {
 
 fn all() -> Request {
     Request {
-        kinds: Kind::ALL.to_vec(),
+        kinds: vec![Kind::Net, Kind::Ipc, Kind::Uts],
         hostname: Some("inside".to_owned()),
         sysctls: vec![
             Sysctl::new("net.ipv4.ip_unprivileged_port_start", "0").expect("valid"),
             Sysctl::new("kernel.shm_rmid_forced", "1").expect("valid"),
         ],
+        user: None,
     }
 }
 

@@ -2,9 +2,11 @@
 //!
 //! A namespace lives as long as a process or a mount holds it. No process stays: each is mounted on a file of the pod's
 //! own directory, `DIR/ID/net`. A user namespace cannot be made by a thread of a process that has others
-//! (unshare(2), EINVAL): it takes a helper process, which would make all of them and have them pinned here the same way.
+//! (unshare(2), EINVAL): a helper process makes all of them, so that the others belong to it, and they are pinned the
+//! same way before it ends.
 
 mod thread;
+mod user;
 
 use std::fs::{self, File};
 use std::io;
@@ -16,10 +18,12 @@ use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use nix::sched::CloneFlags;
 use nix::sys::statfs::{NSFS_MAGIC, fstatfs};
 
+use super::idmap::Mappings;
 use super::link::{self, Counters};
 use super::sysctl::{self, Sysctl};
 
 pub use self::thread::{run, run_in};
+use self::user::Maker;
 
 /// A kind of namespace a pod can have of its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -30,11 +34,13 @@ pub enum Kind {
     Ipc,
     /// Host name.
     Uts,
+    /// Users and groups. Made when a request has mappings, and owner of all that are made with it.
+    User,
 }
 
 impl Kind {
     /// All of them, in the order they are pinned and freed.
-    pub const ALL: [Self; 3] = [Self::Net, Self::Ipc, Self::Uts];
+    pub const ALL: [Self; 4] = [Self::Net, Self::Ipc, Self::Uts, Self::User];
 
     /// The file's name below `/proc/PID/ns` and in the pod's directory.
     #[must_use]
@@ -43,6 +49,7 @@ impl Kind {
             Self::Net => "net",
             Self::Ipc => "ipc",
             Self::Uts => "uts",
+            Self::User => "user",
         }
     }
 
@@ -51,6 +58,7 @@ impl Kind {
             Self::Net => CloneFlags::CLONE_NEWNET,
             Self::Ipc => CloneFlags::CLONE_NEWIPC,
             Self::Uts => CloneFlags::CLONE_NEWUTS,
+            Self::User => CloneFlags::CLONE_NEWUSER,
         }
     }
 }
@@ -86,6 +94,22 @@ pub enum Error {
         /// The cause.
         source: io::Error,
     },
+    /// A user namespace without mappings, or without a program that makes it.
+    #[error("no user namespace for {id}: {why}")]
+    User {
+        /// Pod sandbox.
+        id: String,
+        /// What is missing.
+        why: &'static str,
+    },
+    /// The program that makes user namespaces failed.
+    #[error("{}: {why}", program.display())]
+    Helper {
+        /// The program.
+        program: PathBuf,
+        /// What it said, or what happened to it.
+        why: String,
+    },
     /// A kernel parameter was refused.
     #[error(transparent)]
     Sysctl(#[from] sysctl::Error),
@@ -111,7 +135,10 @@ impl Error {
             Self::Exists { .. } => tonic::Code::AlreadyExists,
             Self::NotPinned { .. } => tonic::Code::NotFound,
             Self::Thread { .. } => tonic::Code::ResourceExhausted,
-            Self::Io { .. } | Self::Sysctl(sysctl::Error::Write { .. }) => tonic::Code::Internal,
+            Self::User { .. } => tonic::Code::FailedPrecondition,
+            Self::Helper { .. } | Self::Io { .. } | Self::Sysctl(sysctl::Error::Write { .. }) => {
+                tonic::Code::Internal
+            }
         }
     }
 
@@ -127,12 +154,14 @@ impl Error {
 /// What a pod wants of its own.
 #[derive(Debug, Clone, Default)]
 pub struct Request {
-    /// The kinds to make. Those it shares with the node are left out.
+    /// The kinds to make. Those it shares with the node are left out, and so is [`Kind::User`]: its mappings ask for it.
     pub kinds: Vec<Kind>,
     /// The host name to set; needs [`Kind::Uts`].
     pub hostname: Option<String>,
     /// Kernel parameters to set, each in a namespace that is made.
     pub sysctls: Vec<Sysctl>,
+    /// The mappings of a user namespace to be made, which will own the others. Needs [`Pins::with_helper`].
+    pub user: Option<Mappings>,
 }
 
 /// What is left of a pod's namespace.
@@ -150,6 +179,7 @@ pub enum State {
 #[derive(Debug, Clone)]
 pub struct Pins {
     dir: PathBuf,
+    helper: Option<PathBuf>,
 }
 
 impl Pins {
@@ -157,7 +187,19 @@ impl Pins {
     /// may: [`State::Lost`] tells.
     #[must_use]
     pub fn new(dir: impl Into<PathBuf>) -> Self {
-        Self { dir: dir.into() }
+        Self {
+            dir: dir.into(),
+            helper: None,
+        }
+    }
+
+    /// With `criscope-shim`, which makes user namespaces.
+    #[must_use]
+    pub fn with_helper(self, program: impl Into<PathBuf>) -> Self {
+        Self {
+            helper: Some(program.into()),
+            ..self
+        }
     }
 
     /// Where a namespace of a pod is mounted.
@@ -173,6 +215,10 @@ impl Pins {
     /// [`Error::Exists`] also when only a lost one is there.
     pub async fn make(&self, id: &str, request: Request) -> Result<(), Error> {
         let dir = self.pod(id)?;
+        let missing = |why| Error::User {
+            id: id.to_owned(),
+            why,
+        };
         if let Some(stray) = request
             .sysctls
             .iter()
@@ -180,11 +226,20 @@ impl Pins {
         {
             return Err(stray.shared().into());
         }
-        if request.kinds.is_empty() {
-            return Ok(());
+        let helper = match (&request.user, &self.helper) {
+            (None, _) if request.kinds.is_empty() => return Ok(()),
+            (None, _) => None,
+            (Some(_), Some(helper)) => Some(helper.clone()),
+            (Some(_), None) => return Err(missing("no program is set to make it")),
+        };
+        if request.kinds.contains(&Kind::User) && request.user.is_none() {
+            return Err(missing("there are no mappings"));
         }
         let id = id.to_owned();
-        run("make-namespace", move || make(&dir, id, &request)).await?
+        run("make-namespace", move || {
+            make(&dir, id, &request, helper.as_deref())
+        })
+        .await?
     }
 
     /// Opens a pinned namespace: who holds the file holds the namespace.
@@ -280,7 +335,7 @@ pub fn open(path: &Path) -> Result<File, Error> {
 }
 
 /// Runs on a thread that ends afterwards: it is in the new namespaces for good.
-fn make(dir: &Path, id: String, request: &Request) -> Result<(), Error> {
+fn make(dir: &Path, id: String, request: &Request, helper: Option<&Path>) -> Result<(), Error> {
     if let Some(parent) = dir.parent() {
         fs::create_dir_all(parent).map_err(|error| Error::io("make", parent, error))?;
     }
@@ -291,17 +346,30 @@ fn make(dir: &Path, id: String, request: &Request) -> Result<(), Error> {
         }
         Err(error) => return Err(Error::io("make", dir, error)),
     }
-    fill(dir, request).inspect_err(|_| {
+    fill(dir, request, helper).inspect_err(|_| {
         let _ = remove(dir);
     })
 }
 
-fn fill(dir: &Path, request: &Request) -> Result<(), Error> {
-    let flags = request
-        .kinds
-        .iter()
-        .fold(CloneFlags::empty(), |all, kind| all | kind.flag());
-    nix::sched::unshare(flags).map_err(|error| Error::io("make namespaces for", dir, error))?;
+fn fill(dir: &Path, request: &Request, helper: Option<&Path>) -> Result<(), Error> {
+    let mut kinds = request.kinds.clone();
+    let maker = match helper {
+        Some(program) => {
+            kinds.retain(|kind| *kind != Kind::User);
+            let maker = Maker::start(program, &kinds)?;
+            maker.enter(&kinds)?;
+            kinds.push(Kind::User);
+            Some(maker)
+        }
+        None => {
+            let flags = kinds
+                .iter()
+                .fold(CloneFlags::empty(), |all, kind| all | kind.flag());
+            nix::sched::unshare(flags)
+                .map_err(|error| Error::io("make namespaces for", dir, error))?;
+            None
+        }
+    };
     if request.kinds.contains(&Kind::Net) {
         link::loopback_up().map_err(|error| Error::io("set lo up for", dir, error))?;
     }
@@ -315,23 +383,23 @@ fn fill(dir: &Path, request: &Request) -> Result<(), Error> {
     for sysctl in &request.sysctls {
         sysctl.write()?;
     }
-    for kind in &request.kinds {
-        pin(&dir.join(kind.name()), *kind)?;
+    let mut own = PathBuf::from("/proc/thread-self/ns");
+    if let (Some(maker), Some(mappings)) = (&maker, &request.user) {
+        // Not before: as long as nobody is root in there, it is root of the node who may write all its parameters.
+        maker.map(mappings)?;
+        own = maker.namespaces();
+    }
+    for kind in kinds {
+        pin(&dir.join(kind.name()), &own.join(kind.name()))?;
     }
     Ok(())
 }
 
-fn pin(path: &Path, kind: Kind) -> Result<(), Error> {
+fn pin(path: &Path, own: &Path) -> Result<(), Error> {
     File::create_new(path).map_err(|error| Error::io("make", path, error))?;
-    let own = Path::new("/proc/thread-self/ns").join(kind.name());
-    mount(
-        Some(&own),
-        path,
-        None::<&str>,
-        MsFlags::MS_BIND,
-        None::<&str>,
-    )
-    .map_err(|error| Error::io("mount a namespace on", path, error))
+    let (none, bind) = (None::<&str>, MsFlags::MS_BIND);
+    mount(Some(own), path, none, bind, none)
+        .map_err(|error| Error::io("mount a namespace on", path, error))
 }
 
 fn remove(dir: &Path) -> Result<(), Error> {

@@ -1,0 +1,213 @@
+//! Users and groups of a user namespace, and mounts that are seen through them.
+
+use std::fmt::Write as _;
+use std::fs::File;
+use std::io;
+use std::mem::size_of;
+use std::os::fd::{AsRawFd as _, OwnedFd};
+use std::path::Path;
+
+use nix::libc;
+use rustix::fs::CWD;
+use rustix::mount::{OpenTreeFlags, open_tree};
+
+/// The most ranges the kernel takes in one map (user_namespaces(7)).
+const MAX_RANGES: usize = 340;
+
+/// Mappings no user namespace can have.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("user namespace: {0}")]
+pub struct Invalid(String);
+
+impl Invalid {
+    /// What a gRPC caller is told.
+    #[must_use]
+    pub fn code(&self) -> tonic::Code {
+        tonic::Code::InvalidArgument
+    }
+}
+
+/// A range of ids in a user namespace, and who they are on the node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Range {
+    /// The first inside.
+    pub container_id: u32,
+    /// The first on the node.
+    pub host_id: u32,
+    /// How many.
+    pub length: u32,
+}
+
+impl Range {
+    fn host(&self, id: u32) -> Option<u32> {
+        let offset = id.checked_sub(self.container_id)?;
+        (offset < self.length).then(|| self.host_id + offset)
+    }
+}
+
+/// The mappings of a user namespace: root is somebody in it, and no id is two.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Mappings {
+    uids: Vec<Range>,
+    gids: Vec<Range>,
+}
+
+impl Mappings {
+    /// Of users and of groups. The kubelet sends one range of each.
+    ///
+    /// # Errors
+    /// When a range is empty, goes beyond the highest id or overlaps another, when there are more than 340, or when none
+    /// holds id 0.
+    pub fn new(uids: Vec<Range>, gids: Vec<Range>) -> Result<Self, Invalid> {
+        check("users", &uids)?;
+        check("groups", &gids)?;
+        Ok(Self { uids, gids })
+    }
+
+    /// Who user and group of the namespace are on the node; those that are nobody in there are root's.
+    #[must_use]
+    pub fn host(&self, uid: u32, gid: u32) -> (u32, u32) {
+        (host(&self.uids, uid), host(&self.gids, gid))
+    }
+
+    pub(super) fn uid_table(&self) -> String {
+        table(&self.uids)
+    }
+
+    pub(super) fn gid_table(&self) -> String {
+        table(&self.gids)
+    }
+}
+
+fn host(ranges: &[Range], id: u32) -> u32 {
+    let find = |id| ranges.iter().find_map(|range| range.host(id));
+    // Root is there: it was checked.
+    find(id).or_else(|| find(0)).unwrap_or(id)
+}
+
+fn check(what: &str, ranges: &[Range]) -> Result<(), Invalid> {
+    let invalid = |why: &str| Err(Invalid(format!("{what}: {why}")));
+    if ranges.len() > MAX_RANGES {
+        return invalid("too many ranges");
+    }
+    if !ranges.iter().any(|range| range.host(0).is_some()) {
+        return invalid("no range holds id 0");
+    }
+    for side in [
+        |range: &Range| range.container_id,
+        |range: &Range| range.host_id,
+    ] {
+        let mut sorted: Vec<_> = ranges
+            .iter()
+            .map(|range| (side(range), range.length))
+            .collect();
+        sorted.sort_unstable();
+        let mut next = 0_u64;
+        for (first, length) in sorted {
+            let (first, length) = (u64::from(first), u64::from(length));
+            // The highest id means "no change" to the kernel: it is nobody.
+            if length == 0 || first + length > u64::from(u32::MAX) {
+                return invalid("a range is empty or goes beyond the highest id");
+            }
+            if first < next {
+                return invalid("ranges overlap");
+            }
+            next = first + length;
+        }
+    }
+    Ok(())
+}
+
+fn table(ranges: &[Range]) -> String {
+    let mut text = String::new();
+    for range in ranges {
+        let _ = writeln!(
+            text,
+            "{} {} {}",
+            range.container_id, range.host_id, range.length
+        );
+    }
+    text
+}
+
+/// A mount of the folder `path`, nowhere yet, in which the files of root belong to the root of a user namespace, and so on.
+/// Files of ids the namespace does not have are nobody's, and cannot be written.
+///
+/// # Errors
+/// `ENOSYS` before Linux 5.12; `EINVAL` from file systems that cannot be mounted like this.
+#[allow(unsafe_code)]
+pub fn clone_mapped(path: &Path, namespace: &File) -> io::Result<OwnedFd> {
+    let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC;
+    let mount = open_tree(CWD, path, flags)?;
+    let attributes = libc::mount_attr {
+        attr_set: libc::MOUNT_ATTR_IDMAP,
+        attr_clr: 0,
+        propagation: 0,
+        userns_fd: u64::try_from(namespace.as_raw_fd()).map_err(io::Error::other)?,
+    };
+    let empty = c"";
+    // SAFETY: both descriptors are open, the path ends with a zero, and the kernel reads as many bytes of the structure as
+    // it is told, which are all it has.
+    let outcome = unsafe {
+        libc::syscall(
+            libc::SYS_mount_setattr,
+            mount.as_raw_fd(),
+            empty.as_ptr(),
+            libc::AT_EMPTY_PATH,
+            &raw const attributes,
+            size_of::<libc::mount_attr>(),
+        )
+    };
+    if outcome == 0 {
+        Ok(mount)
+    } else {
+        Err(io::Error::last_os_error())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn range(container_id: u32, host_id: u32, length: u32) -> Range {
+        Range {
+            container_id,
+            host_id,
+            length,
+        }
+    }
+
+    #[test]
+    fn ranges_that_cannot_be_are_refused() {
+        let good = || vec![range(0, 65536, 65536)];
+        for bad in [
+            vec![],
+            vec![range(0, 65536, 0)],
+            vec![range(1, 65536, 10)],
+            vec![range(0, u32::MAX - 4, 5)],
+            vec![range(0, 1000, 10), range(9, 2000, 10)],
+            vec![range(0, 1000, 10), range(10, 1009, 10)],
+            (0..341).map(|id| range(id, id, 1)).collect(),
+        ] {
+            for refused in [
+                Mappings::new(bad.clone(), good()),
+                Mappings::new(good(), bad.clone()),
+            ] {
+                assert!(refused.is_err(), "{bad:?}");
+            }
+        }
+        Mappings::new(good(), good()).expect("what the kubelet sends");
+        Mappings::new(vec![range(0, u32::MAX - 5, 5)], good()).expect("to the very end");
+    }
+
+    #[test]
+    fn ids_are_found_on_the_node() {
+        let uids = vec![range(10, 5000, 5), range(0, 70_000, 10)];
+        let mappings = Mappings::new(uids, vec![range(0, 80_000, 10)]).expect("valid");
+        assert_eq!(mappings.host(0, 0), (70_000, 80_000));
+        assert_eq!(mappings.host(14, 9), (5004, 80_009));
+        // Nobody in there.
+        assert_eq!(mappings.host(15, 10), (70_000, 80_000));
+        assert_eq!(mappings.uid_table(), "10 5000 5\n0 70000 10\n");
+    }
+}
