@@ -28,6 +28,9 @@ const THREADS: usize = 2;
 /// How old what is said of disks may be, unless the configuration says something else; containerd's own default.
 const STATS_PERIOD: Duration = Duration::from_secs(10);
 
+/// The first kernel whose overlayfs takes layers with mapped owners.
+const USER_NAMESPACES: (u32, u32) = (5, 19);
+
 /// How long work that nobody waits for may take to end.
 const LAST_WORK: Duration = Duration::from_secs(5);
 
@@ -98,7 +101,7 @@ pub(super) async fn open(config: &config::Runtime) -> Result<Arc<Runtime>, Built
         let mut oci = OciRuntime::new(program, config.handler_root(handler));
         oci.options.clone_from(&handler.options);
         oci.limit = handler.timeout;
-        let (node, features) = look(config, &oci).await?;
+        let node = look(config, &oci).await?;
         oci.systemd_cgroup = handler
             .systemd_cgroup
             .unwrap_or(node.cgroup_driver == CgroupDriver::Systemd);
@@ -118,7 +121,7 @@ pub(super) async fn open(config: &config::Runtime) -> Result<Arc<Runtime>, Built
                 (dir, max.unwrap_or(config.cni.max_conf_num))
             }),
             recursive_read_only: node.recursive_read_only,
-            user_namespaces: features.user_namespaces,
+            user_namespaces: node.kernel >= USER_NAMESPACES,
             oci,
         });
         if handler.name == programs.default {
@@ -130,16 +133,8 @@ pub(super) async fn open(config: &config::Runtime) -> Result<Arc<Runtime>, Built
     Ok(Runtime::open(settings).await?)
 }
 
-/// What a runtime can besides what the node can.
-struct Features {
-    user_namespaces: bool,
-}
-
 /// The node as this OCI runtime can use it.
-async fn look(
-    config: &config::Runtime,
-    oci: &OciRuntime,
-) -> Result<(NodeFacts, Features), BuiltinError> {
+async fn look(config: &config::Runtime, oci: &OciRuntime) -> Result<NodeFacts, BuiltinError> {
     let features = oci.features().await.ok();
     let version: Option<Version> = oci.version().await.ok();
     let pods = &config.pods;
@@ -159,13 +154,7 @@ async fn look(
         runtime_version: version,
     };
     let facts = tokio::task::spawn_blocking(move || node::detect(&options)).await;
-    let facts = facts.map_err(runtime::Error::from)??;
-    Ok((
-        facts,
-        Features {
-            user_namespaces: false,
-        },
-    ))
+    Ok(facts.map_err(runtime::Error::from)??)
 }
 
 fn settings(

@@ -96,7 +96,7 @@ impl Runtime {
         Ok(Arc::new(Self {
             handlers,
             images,
-            pins: Pins::new(paths.namespaces()),
+            pins: Pins::new(paths.namespaces()).with_helper(&settings.shim),
             store: Store::default(),
             attempts: Attempts::default(),
             events: Events::default(),

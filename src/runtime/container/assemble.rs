@@ -14,7 +14,8 @@ use crate::runtime::oci::spec::{
     self, Action, ImageConfig, Machine, Propagation, ResolvedUser, SandboxFacts, build,
     propagation_of,
 };
-use crate::runtime::rootfs::{self, MountRequest, Rootfs};
+use crate::runtime::rootfs::{self, IdMapped, MountRequest, Rootfs};
+use crate::runtime::sandbox::namespaces::mappings;
 use crate::runtime::steps::{Step, reached};
 use crate::runtime::store::{ContainerRecord, SandboxRecord};
 use crate::runtime::sys::namespace::Kind;
@@ -42,12 +43,14 @@ impl Assembly {
             layers: self.layers.clone(),
             read_only: false,
             label: self.sandbox.mount_label.clone(),
-            ids: None,
+            ids: self.ids()?,
         })?;
         let image_mounts = self.mount_volumes(dir, record)?;
+        let id_mapped = self.mount_mapped(dir, record)?;
         reached(Step::ContainerRootfs);
         let sandbox = SandboxFacts {
             image_mounts,
+            id_mapped,
             image_volumes: self.own_volumes(dir, &root, record)?,
             ..self.sandbox_facts()
         };
@@ -60,6 +63,15 @@ impl Assembly {
         write_private(&dir.join(SPEC), &text)?;
         reached(Step::ContainerBundle);
         Ok(built.user)
+    }
+
+    /// The user ids of the pod, if it has its own.
+    pub(super) fn ids(&self) -> Result<Option<IdMapped>> {
+        let mappings = mappings(&self.sandbox)?;
+        Ok(mappings.map(|mappings| IdMapped {
+            namespace: self.runtime.pins.path(&self.sandbox.id, Kind::User),
+            mappings,
+        }))
     }
 
     fn specification(
@@ -108,6 +120,7 @@ impl Assembly {
             network: pinned(Kind::Net),
             ipc: pinned(Kind::Ipc),
             uts: pinned(Kind::Uts),
+            user: pinned(Kind::User),
             pid: (self.sandbox.pid_namespace != 0)
                 .then(|| format!("/proc/{}/ns/pid", self.sandbox.pid_namespace).into()),
             target_pid: self.target.clone(),

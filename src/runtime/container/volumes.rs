@@ -9,7 +9,7 @@ use crate::cri::v1::{ContainerConfig, ImageSpec, Mount, NamespaceMode};
 use crate::runtime::Runtime;
 use crate::runtime::error::{Error, Result, What};
 use crate::runtime::image::Layers;
-use crate::runtime::rootfs::{MountRequest, Rootfs};
+use crate::runtime::rootfs::{self, MountRequest, Rootfs};
 use crate::runtime::store::ContainerRecord;
 use crate::runtime::store::record::ImageVolume;
 
@@ -22,6 +22,12 @@ impl Runtime {
     ) -> Result<(Vec<(String, Layers)>, BTreeMap<String, ImageVolume>)> {
         let (mut held, mut volumes) = (Vec::new(), BTreeMap::new());
         for (mount, image) in image_mounts(config) {
+            if !mount.readonly {
+                return Err(Error::invalid(format!(
+                    "image volume at {} must be read-only",
+                    mount.container_path
+                )));
+            }
             let found = self.images.status(&image.image)?;
             let found = found.ok_or_else(|| Error::not_found(What::Image, &image.image))?;
             let layers = self.images.layers(found.id.as_str())?;
@@ -76,10 +82,37 @@ impl Assembly {
                     layers: layers.clone(),
                     read_only: true,
                     label: self.sandbox.mount_label.clone(),
-                    ids: None,
+                    ids: self.ids()?,
                 })?;
             let source = below(&root, mount, image)?;
             mounted.insert(mount.container_path.clone(), source);
+        }
+        Ok(mounted)
+    }
+
+    /// Mounts what the request wants mapped to the ids of the pod, each on `mapped/N`; returns what is mounted where. Done here, so
+    /// that it works with every OCI runtime.
+    pub(super) fn mount_mapped(
+        &self,
+        dir: &Path,
+        record: &ContainerRecord,
+    ) -> Result<BTreeMap<String, PathBuf>> {
+        let mut mounted = BTreeMap::new();
+        let Some(ids) = self.ids()? else {
+            return Ok(mounted);
+        };
+        let mounts = record.config.mounts.iter();
+        let wanted = mounts.filter(|mount| !mount.uid_mappings.is_empty() && mount.image.is_none());
+        for (number, mount) in wanted.enumerate() {
+            let parent = dir.join("mapped");
+            std::fs::create_dir_all(&parent).map_err(|e| Error::io("make", &parent, e))?;
+            let source = Path::new(&mount.host_path);
+            let source = source
+                .canonicalize()
+                .map_err(|e| Error::io("find", source, e))?;
+            let target = parent.join(number.to_string());
+            rootfs::bind(&source, &target, &ids)?;
+            mounted.insert(mount.container_path.clone(), target);
         }
         Ok(mounted)
     }

@@ -52,6 +52,23 @@ pub(super) fn mount(stack: Stack, point: &Path, label: Option<&str>, ids: &IdMap
     move_mount(&overlay, "", CWD, point, HERE).at("put an overlay on", point)
 }
 
+/// Mounts a file or directory of the node on `target`, which is made, seen through the user namespace: what is mounted below it
+/// is not seen.
+///
+/// # Errors
+/// [`Error::Exists`] if `target` is there; the file system of `source` may not be able to do it.
+pub fn bind(source: &Path, target: &Path, ids: &IdMapped) -> Result<()> {
+    let namespace = namespace::open(&ids.namespace)
+        .map_err(io::Error::other)
+        .at("open the user namespace", &ids.namespace)?;
+    let mapped = clone_mapped(source, &namespace).map_err(|error| refused(error, source))?;
+    match source.is_dir() {
+        true => std::fs::create_dir(target).at("make", target)?,
+        false => File::create_new(target).map(drop).at("make", target)?,
+    }
+    move_mount(&mapped, "", CWD, target, HERE).at("put an id-mapped mount on", target)
+}
+
 /// Runs on a thread that ends afterwards: it is in a mount namespace of its own for good.
 fn in_private(
     stack: Stack,

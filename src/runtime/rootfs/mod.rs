@@ -29,7 +29,7 @@ use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt as _, chown};
 use std::path::{Path, PathBuf};
 
 pub use self::error::{Error, Result};
-pub use self::idmapped::IdMapped;
+pub use self::idmapped::{IdMapped, bind};
 pub use self::inside::{open_in_root, user_database};
 pub use self::mounts::{is_mounted, list_mounts_below, unmount};
 pub use self::shm::{SHM_SIZE, Shm, mount_shm};

@@ -3,7 +3,7 @@
 
 mod files;
 mod list;
-mod namespaces;
+pub(super) mod namespaces;
 mod network;
 mod remove;
 mod resources;

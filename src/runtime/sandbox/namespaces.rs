@@ -1,9 +1,12 @@
 //! Which namespaces a pod has of its own, and what is set in them.
 
+use oci_spec::runtime::LinuxIdMapping;
+
 use crate::cri::v1::NamespaceMode;
 use crate::runtime::error::{Error, Result};
-use crate::runtime::oci::spec::sandbox_sysctls;
+use crate::runtime::oci::spec::{sandbox_sysctls, user_mappings};
 use crate::runtime::store::SandboxRecord;
+use crate::runtime::sys::idmap::{Mappings, Range};
 use crate::runtime::sys::namespace::{Kind, Request};
 use crate::runtime::sys::sysctl::Sysctl;
 
@@ -24,9 +27,35 @@ pub(super) fn request(record: &SandboxRecord, hostname: &str) -> Result<Request>
         .map(|(name, value)| Sysctl::new(&name, &value))
         .collect::<std::result::Result<Vec<_>, _>>()
         .map_err(|error| Error::invalid(error.to_string()))?;
+    let user = mappings(record)?;
+    if user.is_some() && !own(options.network) {
+        return Err(Error::Unsupported(
+            "a pod with user ids of its own needs a network of its own".to_owned(),
+        ));
+    }
     Ok(Request {
+        user,
         hostname: kinds.contains(&Kind::Uts).then(|| hostname.to_owned()),
         kinds,
         sysctls,
     })
+}
+
+/// The user and group ids of a pod on the node, if it has its own.
+pub(in crate::runtime) fn mappings(record: &SandboxRecord) -> Result<Option<Mappings>> {
+    let options = record.namespaces().userns_options;
+    let Some((uids, gids)) = user_mappings(options.as_ref())? else {
+        return Ok(None);
+    };
+    let ranges = |list: Vec<LinuxIdMapping>| {
+        let ranges = list.into_iter().map(|one| Range {
+            container_id: one.container_id(),
+            host_id: one.host_id(),
+            length: one.size(),
+        });
+        ranges.collect()
+    };
+    Mappings::new(ranges(uids), ranges(gids))
+        .map(Some)
+        .map_err(|error| Error::invalid(error.to_string()))
 }

@@ -61,6 +61,7 @@ impl Runtime {
             boot: self.boot.clone(),
             ..SandboxRecord::default()
         };
+        namespaces::mappings(&record)?;
         self.check_userns(&record, &handler)?;
         let id = record.id.clone();
         let name = self.store.sandbox_names.reserve(&record.name(), &id)?;
@@ -134,7 +135,12 @@ impl Runtime {
         blocking(move || {
             files::write(&paths.sandbox(&record.id), &record.config, &hostname)?;
             if record.namespaces().ipc != NamespaceMode::Node as i32 {
+                let owner = match namespaces::mappings(&record)? {
+                    Some(mappings) => mappings.host(0, 0),
+                    None => (0, 0),
+                };
                 let shm = rootfs::Shm {
+                    owner,
                     label: record.mount_label.clone(),
                     ..rootfs::Shm::default()
                 };
@@ -184,20 +190,12 @@ impl Runtime {
 
     /// A pod that wants user ids of its own needs a handler that can do it.
     fn check_userns(&self, record: &SandboxRecord, handler: &Handler) -> Result<()> {
-        let options = record.namespaces();
-        let Some(userns) = &options.userns_options else {
+        if handler.user_namespaces || namespaces::mappings(record)?.is_none() {
             return Ok(());
-        };
-        match NamespaceMode::try_from(userns.mode) {
-            Ok(NamespaceMode::Node) => Ok(()),
-            Ok(NamespaceMode::Pod) if handler.user_namespaces => Ok(()),
-            Ok(NamespaceMode::Pod) => Err(Error::Unsupported(format!(
-                "runtime handler {:?} cannot do user namespaces",
-                handler.name
-            ))),
-            _ => Err(Error::invalid(
-                "a user namespace is the pod's or the node's, nothing else",
-            )),
         }
+        Err(Error::Unsupported(format!(
+            "runtime handler {:?} cannot do user namespaces",
+            handler.name
+        )))
     }
 }

@@ -139,6 +139,9 @@ pub struct SandboxFacts {
     pub mount_label: Option<String>,
     /// Where the images of image volumes are mounted, by container path.
     pub image_mounts: BTreeMap<String, PathBuf>,
+    /// Where mounts with id mappings were mounted, already mapped, by container path. One that is not here is left to the OCI
+    /// runtime, which must be able to map it (runc 1.2, crun 1.9).
+    pub id_mapped: BTreeMap<String, PathBuf>,
     /// Directories made for the `Volumes` of the image, by container path.
     pub image_volumes: BTreeMap<String, PathBuf>,
 }

@@ -36,6 +36,7 @@ pub use facts::{
 pub use host::{Host, Machine};
 pub use labels::{apparmor_profile, selinux_label};
 pub use mounts::{Propagation, propagation_of};
+pub use namespaces::user_mappings;
 pub use process::exec_process;
 pub use resources::{container_resources, restricted_oom_score_adj, updated_resources};
 pub use sysctl::sandbox_sysctls;

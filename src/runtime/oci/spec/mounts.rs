@@ -187,7 +187,11 @@ fn user_mount(
         .set_typ(Some("bind".to_owned()))
         .set_source(Some(source))
         .set_options(Some(options));
-    if !asked.uid_mappings.is_empty() || !asked.gid_mappings.is_empty() {
+    let mapped = request
+        .sandbox
+        .id_mapped
+        .contains_key(&asked.container_path);
+    if !mapped && (!asked.uid_mappings.is_empty() || !asked.gid_mappings.is_empty()) {
         if asked.uid_mappings.is_empty() || asked.gid_mappings.is_empty() {
             return Err(SpecError::Invalid(format!(
                 "mount at {}: mappings of users and groups go together",
@@ -220,6 +224,9 @@ fn source(
                 asked.container_path
             ))
         });
+    }
+    if let Some(mapped) = request.sandbox.id_mapped.get(&asked.container_path) {
+        return Ok(mapped.clone());
     }
     let path = Path::new(&asked.host_path);
     if !path.is_absolute() {

@@ -112,6 +112,14 @@ fn user_namespace(
     Ok(wanted)
 }
 
+/// The mappings of users and groups a pod asks for, checked; `None` for those of the node.
+///
+/// # Errors
+/// [`SpecError::Invalid`]: what no pod may ask for.
+pub fn user_mappings(options: Option<&UserNamespace>) -> Result<Option<Mappings>, SpecError> {
+    checked(options)
+}
+
 /// One user namespace option, checked.
 fn checked(options: Option<&UserNamespace>) -> Result<Option<Mappings>, SpecError> {
     let invalid = |reason: &str| Err(SpecError::Invalid(format!("user namespace: {reason}")));
