@@ -6,10 +6,10 @@
 
 use std::collections::HashMap;
 use std::future::Future;
-use std::hash::{DefaultHasher, Hasher as _};
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use prost::Message;
+use serde::Serialize;
 use tokio::sync::watch;
 
 use super::caller::Caller;
@@ -30,10 +30,11 @@ struct Try {
     outcome: watch::Receiver<Outcome>,
 }
 
-/// Tells requests apart.
-pub fn fingerprint(request: &impl Message) -> u64 {
+/// Tells requests apart. By a form in which maps have an order: on the wire, and in memory, they have none.
+pub fn fingerprint(request: &impl Serialize) -> u64 {
     let mut hasher = DefaultHasher::new();
-    hasher.write(&request.encode_to_vec());
+    let ordered = serde_json::to_value(request).unwrap_or_default();
+    ordered.to_string().hash(&mut hasher);
     hasher.finish()
 }
 
@@ -108,6 +109,14 @@ impl Attempts {
         outcome
     }
 
+    /// Gives what the last run made, and may have told nobody, to who asks for the same.
+    pub fn offer(&self, name: &str, request: u64, id: &str) {
+        // The receiver keeps the value, also without its sender.
+        let (_, outcome) = watch::channel(Some(Ok(id.to_owned())));
+        let offered = Try { request, outcome };
+        self.tries().insert(name.to_owned(), offered);
+    }
+
     /// Forgets what nobody took of an object that is gone.
     pub fn forget(&self, name: &str) {
         let mut tries = self.tries();
@@ -132,6 +141,29 @@ mod tests {
     use tokio::time::{Instant, sleep};
 
     use super::*;
+
+    #[test]
+    fn a_request_is_the_same_in_whatever_order_its_labels_come() {
+        let labels = |n: usize| (0..n).map(|n| (n.to_string(), n.to_string()));
+        let one: HashMap<_, _> = labels(64).collect();
+        let other: HashMap<_, _> = labels(64).collect();
+        assert_eq!(fingerprint(&one), fingerprint(&other));
+        let less: HashMap<_, _> = labels(63).collect();
+        assert_ne!(fingerprint(&one), fingerprint(&less));
+    }
+
+    #[tokio::test]
+    async fn what_the_last_run_made_is_given_once() {
+        let attempts = Attempts::default();
+        attempts.offer("n", 1, "made");
+        let work = || async { Ok("new".to_owned()) };
+        let caller = Caller::default();
+        let there = |_: &str| true;
+        let first = attempts.run("n", 1, &caller, there, work()).await;
+        assert_eq!(first.unwrap(), "made");
+        let second = attempts.run("n", 1, &caller, there, work()).await;
+        assert_eq!(second.unwrap(), "new");
+    }
 
     fn impatient() -> Caller {
         Caller::new(

@@ -30,6 +30,7 @@ pub mod node;
 pub mod oci;
 pub mod paths;
 pub mod process;
+mod recover;
 pub mod rootfs;
 mod sandbox;
 mod settings;
@@ -49,6 +50,8 @@ use self::events::Events;
 use self::handler::Handlers;
 use self::image::Images;
 use self::node::cgroup::Hierarchies;
+pub use self::recover::Problem;
+use self::recover::Problems;
 use self::sandbox::teardown::private_dir;
 pub use self::settings::{HandlerSettings, Settings};
 use self::stats::{DiskUsage, Rates};
@@ -69,13 +72,15 @@ pub struct Runtime {
     hierarchies: Option<Hierarchies>,
     rates: Rates,
     disks: DiskUsage,
+    problems: Problems,
 }
 
 impl Runtime {
-    /// Opens the runtime: its directories, its images, and what is left of the last run.
+    /// Opens the runtime: its directories, its images, and what is left of the last run. What of that could not be taken up
+    /// is in [`Self::problems`].
     ///
     /// # Errors
-    /// A directory cannot be made, or another process has the image store.
+    /// A directory cannot be made or read, or another process has the image store.
     pub async fn open(settings: Settings) -> Result<Arc<Self>> {
         let paths = &settings.paths;
         for dir in [
@@ -93,7 +98,7 @@ impl Runtime {
             settings.handlers.clone(),
             settings.cni.clone(),
         );
-        Ok(Arc::new(Self {
+        let runtime = Arc::new(Self {
             handlers,
             images,
             pins: Pins::new(paths.namespaces()).with_helper(&settings.shim),
@@ -105,8 +110,13 @@ impl Runtime {
             hierarchies: Hierarchies::detect().ok(),
             rates: Rates::default(),
             disks: DiskUsage::start(settings.stats_period),
+            problems: Problems::default(),
             settings,
-        }))
+        });
+        // The image store is locked by now: nobody else works on these directories.
+        runtime.recover().await?;
+        runtime.housekeeping();
+        Ok(runtime)
     }
 
     /// Those who want to know what happens.

@@ -5,6 +5,7 @@
 //! ROOT/sandboxes/ID           record.json, hostname, hosts, resolv.conf
 //! ROOT/containers/ID          record.json, config.json (the bundle), rootfs, upper, work, volumes
 //! ROOT/cni                    results of CNI plugins, for DEL
+//! ROOT/broken                 records that could not be read, for a human
 //! STATE/pods/ID               the shim's socket, lock and exit records; shm
 //! STATE/ns/ID                 the namespaces of a pod, pinned
 //! STATE/oci/HANDLER           the OCI runtime's own state
@@ -48,6 +49,11 @@ impl Paths {
     /// The results of CNI plugins.
     pub fn cni(&self) -> PathBuf {
         self.root.join("cni")
+    }
+
+    /// Records that could not be read.
+    pub fn broken(&self) -> PathBuf {
+        self.root.join("broken")
     }
 
     /// All sandboxes.

@@ -217,6 +217,20 @@ impl Cni {
         Ok(self.find(None).await?.iter().map(attachment).collect())
     }
 
+    /// The containers that are attached, or were begun to be, with a namespace below this directory. Others that keep
+    /// what they attach in the same place have theirs elsewhere.
+    ///
+    /// # Errors
+    /// When the cache cannot be read.
+    pub async fn attached_below(&self, namespaces: &Path) -> Result<Vec<String>, Error> {
+        let mut entries = self.find(None).await?;
+        entries.retain(|entry| Path::new(&entry.netns).starts_with(namespaces));
+        Ok(entries
+            .into_iter()
+            .map(|entry| entry.container_id)
+            .collect())
+    }
+
     async fn configured(&self) -> Result<Vec<Arc<Network>>, Error> {
         let loaded = self.networks().await;
         if !loaded.networks.is_empty() {

@@ -21,7 +21,7 @@ use crate::runtime::store::{ContainerRecord, SandboxRecord};
 use crate::runtime::sys::namespace::Kind;
 
 /// Name of the specification in a bundle (OCI runtime specification, "Filesystem Bundle").
-pub(super) const SPEC: &str = "config.json";
+pub(in crate::runtime) const SPEC: &str = "config.json";
 
 /// What a container is put together of. All of it blocks.
 pub(super) struct Assembly {

@@ -39,7 +39,7 @@ impl Runtime {
             let found = self.store.containers.get(id);
             found.is_ok_and(|container| container.record().state == ContainerState::Created)
         };
-        let print = fingerprint(&request);
+        let print = fingerprint(&(&sandbox.id, &request.config));
         let work = Arc::clone(self).make_container(sandbox, request, name.clone());
         self.attempts
             .run(&name, print, caller, made, work.in_current_span())

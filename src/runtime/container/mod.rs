@@ -14,3 +14,6 @@ mod stop;
 mod update;
 mod volumes;
 pub(super) mod watch;
+
+pub(super) use self::assemble::SPEC;
+pub(super) use self::remove::remove_dir;

@@ -19,8 +19,14 @@ impl Runtime {
         let Some(container) = self.store.containers.find(id)? else {
             return Ok(());
         };
-        self.end_container(&container).await?;
-        let _turn = container.turn.lock().await;
+        let _turn = loop {
+            self.end_container(&container).await?;
+            let turn = container.turn.lock().await;
+            // Somebody else may have started it in between.
+            if !container.is_running() {
+                break turn;
+            }
+        };
         // Somebody else may have removed it while this one waited for its turn.
         if self.store.containers.find(&container.id)?.is_none() {
             return Ok(());

@@ -17,7 +17,8 @@ use crate::runtime::{Runtime, id};
 const START_ERROR: i32 = 128;
 
 impl Runtime {
-    /// Starts a created container. One that cannot be started has exited, with the reason.
+    /// Starts a created container. One that cannot be started has exited, with the reason. One that the last daemon started
+    /// without having said so is started.
     ///
     /// # Errors
     /// [`Error::NotFound`]; [`Error::State`] if it was started before or its sandbox is not ready; what the OCI runtime said.
@@ -30,8 +31,14 @@ impl Runtime {
     }
 
     async fn start(self: &Arc<Self>, container: &Arc<Container>) -> Result<()> {
+        // The sandbox's turn first, as everywhere: to stop it waits for the turns of its containers.
+        let sandbox = self.store.sandboxes.get(&container.record().sandbox)?;
+        let _sandbox_turn = sandbox.turn.read().await;
         let _turn = container.turn.lock().await;
         let record = container.record();
+        if record.state == ContainerState::Running && container.take_start() {
+            return Ok(());
+        }
         if record.state != ContainerState::Created {
             return Err(Error::state(format!(
                 "container {} is {}, not created",
@@ -39,8 +46,6 @@ impl Runtime {
                 record.state.name()
             )));
         }
-        let sandbox = self.store.sandboxes.get(&record.sandbox)?;
-        let _sandbox_turn = sandbox.turn.read().await;
         sandbox.ready()?;
         let handler = Arc::clone(self.handlers.get(&record.handler)?);
         container.update(|record| record.state = ContainerState::Starting)?;
@@ -56,8 +61,13 @@ impl Runtime {
                     reason: "StartError".to_owned(),
                     message: error.to_string(),
                 };
+                // Before it is killed, or that would be its end.
+                let told = container.ended(exit, id::now());
                 self.forget_process(container, &handler).await;
-                if container.ended(exit, id::now()) {
+                if told {
+                    if let Err(error) = self.unmount(container).await {
+                        tracing::warn!(event = "runtime.unmount", container.id = %container.id, %error, "the root of a container that was not started stays mounted");
+                    }
                     container.settle();
                     self.tell_container(ContainerEventType::ContainerStoppedEvent, container);
                 }

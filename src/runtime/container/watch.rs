@@ -75,12 +75,17 @@ impl Runtime {
             return;
         }
         sandbox.set_shim(None);
-        if sandbox.record().state == SandboxState::Stopped {
-            return;
-        }
         tracing::warn!(event = "runtime.shim", sandbox.id = %id, "the shim of a pod died");
         if let Err(error) = self.account_for(&sandbox).await {
             tracing::warn!(event = "runtime.shim", sandbox.id = %id, %error, "cannot account for the containers of a shim that died");
+        }
+        // Its init was the shim's, and is nobody's now: no container can join it.
+        let record = sandbox.record();
+        if record.state == SandboxState::Ready
+            && record.pid_namespace != 0
+            && let Err(error) = sandbox.update(|record| record.state = SandboxState::Stopped)
+        {
+            tracing::warn!(event = "runtime.shim", sandbox.id = %id, %error, "a pod without its PID namespace stays ready");
         }
     }
 
@@ -105,7 +110,9 @@ impl Runtime {
                     at,
                 }) => (judge(*code, *signal, *oom_kills), nanoseconds(*at)),
                 Some(Fate::Abandoned { .. }) => {
-                    self.kill_abandoned(&container).await?;
+                    if let Err(error) = self.kill_abandoned(&container).await {
+                        tracing::warn!(event = "runtime.shim", container.id = %container.id, %error, "a container without a shim still runs");
+                    }
                     (unknown("its shim died, and it was ended"), id::now())
                 }
                 Some(Fate::Damaged(why)) => (unknown(why), id::now()),
@@ -137,7 +144,7 @@ impl Runtime {
 }
 
 /// How a container ended, by what its shim saw.
-fn verdict(exit: &process::Exit) -> Exit {
+pub(in crate::runtime) fn verdict(exit: &process::Exit) -> Exit {
     judge(exit.code, exit.signal, exit.oom_kills)
 }
 
@@ -154,7 +161,8 @@ fn judge(code: i32, signal: i32, oom_kills: u64) -> Exit {
     }
 }
 
-fn unknown(why: impl Into<String>) -> Exit {
+/// The end of a container that nobody saw.
+pub(in crate::runtime) fn unknown(why: impl Into<String>) -> Exit {
     Exit {
         code: UNKNOWN,
         reason: "Unknown".to_owned(),
@@ -162,7 +170,8 @@ fn unknown(why: impl Into<String>) -> Exit {
     }
 }
 
-fn nanoseconds(at: u64) -> i64 {
+/// A time as records have it.
+pub(in crate::runtime) fn nanoseconds(at: u64) -> i64 {
     at.try_into().unwrap_or(i64::MAX)
 }
 

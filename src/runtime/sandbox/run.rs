@@ -42,9 +42,9 @@ impl Runtime {
             let found = self.store.sandboxes.get(id);
             found.is_ok_and(|sandbox| sandbox.ready().is_ok())
         };
-        let request = fingerprint(&request);
+        let print = fingerprint(&(&request.config, &request.runtime_handler));
         self.attempts
-            .run(&name, request, caller, ready, work.in_current_span())
+            .run(&name, print, caller, ready, work.in_current_span())
             .await
     }
 

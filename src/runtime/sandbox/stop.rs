@@ -23,7 +23,7 @@ impl Runtime {
 
     /// The caller has the sandbox to itself.
     pub(super) async fn stop(self: &Arc<Self>, sandbox: &Sandbox) -> Result<()> {
-        if sandbox.record().state == SandboxState::Stopped && !self.pins_left(&sandbox.id) {
+        if sandbox.record().network_freed {
             return Ok(());
         }
         self.kill_all(&sandbox.id).await?;
@@ -32,16 +32,12 @@ impl Runtime {
         let was = sandbox.record().state;
         sandbox.update(|record| record.state = SandboxState::Stopped)?;
         self.free_network(&sandbox.record()).await?;
+        sandbox.update(|record| record.network_freed = true)?;
         reached(Step::SandboxStopped);
         if was != SandboxState::Stopped {
             self.tell_sandbox(ContainerEventType::ContainerStoppedEvent, sandbox);
         }
         Ok(())
-    }
-
-    /// Whether a stop before this one could not free everything.
-    fn pins_left(&self, id: &str) -> bool {
-        self.settings.paths.namespaces().join(id).exists()
     }
 
     /// Kills the containers of a sandbox, all at the same time, and waits for their end.

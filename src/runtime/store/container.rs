@@ -23,6 +23,7 @@ pub struct Container {
     state: watch::Sender<ContainerState>,
     settled: watch::Sender<bool>,
     asked: AtomicBool,
+    untold: AtomicBool,
     layers: Mutex<Vec<Layers>>,
 }
 
@@ -37,6 +38,7 @@ impl Container {
             state: watch::Sender::new(record.state),
             settled: watch::Sender::new(record.state == ContainerState::Exited),
             asked: AtomicBool::new(false),
+            untold: AtomicBool::new(false),
             record: RwLock::new(Arc::new(record)),
             layers: Mutex::new(layers),
         }
@@ -130,6 +132,16 @@ impl Container {
     /// Whether this is the first time that it is asked to end.
     pub fn ask_once(&self) -> bool {
         !self.asked.swap(true, Ordering::Relaxed)
+    }
+
+    /// It was started by a daemon that may have ended before it said so.
+    pub fn offer_start(&self) {
+        self.untold.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether it was started and nobody was told; from here on somebody was.
+    pub fn take_start(&self) -> bool {
+        self.untold.swap(false, Ordering::Relaxed)
     }
 
     /// Lets go of its layers, once its root is unmounted.

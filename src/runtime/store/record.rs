@@ -45,6 +45,9 @@ pub struct SandboxRecord {
     pub created_at: i64,
     /// In which life of the machine (`/proc/sys/kernel/random/boot_id`): in another nothing of it runs.
     pub boot: String,
+    /// After its state is `stopped`: its network is detached and its namespaces are freed. Until then StopPodSandbox tries.
+    #[serde(default)]
+    pub network_freed: bool,
     /// Its address; none with host network.
     #[serde(default)]
     pub ip: Option<IpAddr>,

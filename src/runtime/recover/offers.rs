@@ -1,0 +1,28 @@
+//! What the last daemon made and may have told nobody: given to who asks for it again.
+
+use crate::runtime::Runtime;
+use crate::runtime::attempts::fingerprint;
+use crate::runtime::store::{ContainerState, Sandbox, SandboxState};
+
+impl Runtime {
+    /// A sandbox without containers, and containers that were not started, may be ones whose maker got no answer.
+    pub(super) fn offer_pod(&self, sandbox: &Sandbox) {
+        let record = sandbox.record();
+        if record.state != SandboxState::Ready {
+            return;
+        }
+        let containers = self.store.containers_of(&sandbox.id);
+        if containers.is_empty() {
+            let print = fingerprint(&(&record.config, &record.asked_handler));
+            self.attempts.offer(&record.name(), print, &sandbox.id);
+        }
+        for container in containers {
+            let made = container.record();
+            if made.state == ContainerState::Created {
+                let print = fingerprint(&(&sandbox.id, &made.config));
+                self.attempts
+                    .offer(&made.name(&record), print, &container.id);
+            }
+        }
+    }
+}

@@ -1,0 +1,157 @@
+//! What is there without a record: taken away if it is ours.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use super::Known;
+use super::pod::forced;
+use crate::runtime::cni::Pod;
+use crate::runtime::error::{Error, Result};
+use crate::runtime::node::cgroup::Hierarchies;
+use crate::runtime::oci::spec::CgroupDriver;
+use crate::runtime::process::Shim;
+use crate::runtime::sandbox::teardown::blocking;
+use crate::runtime::store::disk;
+use crate::runtime::sys::namespace::{self, Kind};
+use crate::runtime::{Runtime, container};
+
+/// How long what is killed may take to end.
+const DYING: Duration = Duration::from_secs(10);
+
+/// Ids that no record knows.
+#[derive(Debug, Default)]
+pub(super) struct Orphans {
+    pub(super) pods: BTreeSet<String>,
+    pub(super) containers: BTreeSet<String>,
+}
+
+impl Runtime {
+    /// Everything below our directories that has no record.
+    pub(super) async fn orphans(&self, known: &Known) -> Orphans {
+        let mut orphans = Orphans::default();
+        let paths = &self.settings.paths;
+        for dir in [paths.sandboxes(), paths.pods(), paths.namespaces()] {
+            orphans.pods.extend(self.names(&dir));
+        }
+        orphans.pods.extend(self.attached().await);
+        orphans.containers.extend(self.names(&paths.containers()));
+        for root in self.own_oci_roots() {
+            orphans.containers.extend(self.names(&root));
+        }
+        orphans.pods.retain(|id| !known.pods.contains(id));
+        orphans
+            .containers
+            .retain(|id| !known.containers.contains(id));
+        orphans
+    }
+
+    fn names(&self, dir: &Path) -> Vec<String> {
+        let found = disk::list(dir).map_err(|error| self.problem("directory", dir, error));
+        let found = found.unwrap_or_default().into_iter();
+        found.map(|(name, _)| name).collect()
+    }
+
+    /// Pods that are attached to a network with a namespace of ours.
+    async fn attached(&self) -> Vec<String> {
+        let Ok(handler) = self.handlers.get("") else {
+            return Vec::new();
+        };
+        let ours = self.settings.paths.namespaces();
+        let attached = handler.cni.attached_below(&ours).await;
+        let cache = &self.settings.cni.cache_dir;
+        let reported = attached.map_err(|error| self.problem("network", cache, error));
+        reported.unwrap_or_default()
+    }
+
+    /// Where OCI runtimes keep what they know, but places that others may use too.
+    fn own_oci_roots(&self) -> BTreeSet<PathBuf> {
+        let handlers = self.handlers.list().into_iter();
+        let roots = handlers.map(|(_, handler)| handler.oci.root.clone());
+        roots
+            .filter(|root| root.starts_with(self.settings.paths.state()))
+            .collect()
+    }
+
+    /// Ends and removes a container that has no record.
+    pub(super) async fn clear_container(&self, id: &str) {
+        let dir = self.settings.paths.container(id);
+        tracing::info!(event = "runtime.orphan", container.id = %id, "a container without a record is taken away");
+        for (_, handler) in self.handlers.list() {
+            if handler.oci.root.join(id).exists()
+                && self.own_oci_roots().contains(&handler.oci.root)
+                && let Err(error) = handler.oci.delete(id, true).await
+            {
+                self.problem("container", &dir, error);
+            }
+        }
+        let (own, driver) = (dir.clone(), self.settings.node.cgroup_driver);
+        let name = id.to_owned();
+        let done = blocking(move || {
+            let cgroup = remove_cgroup(&own, &name, driver);
+            container::remove_dir(&own)?;
+            cgroup
+        });
+        if let Err(error) = done.await {
+            self.problem("container", &dir, error);
+        }
+    }
+
+    /// Takes away all of a pod that has no record: what its shim has, the shim, its network, its namespaces, its files.
+    pub(super) async fn clear_pod(&self, id: &str) {
+        tracing::info!(event = "runtime.orphan", sandbox.id = %id, "a pod without a record is taken away");
+        if let Err(error) = self.try_clear_pod(id).await {
+            self.problem("pod sandbox", &self.settings.paths.sandbox(id), error);
+        }
+    }
+
+    async fn try_clear_pod(&self, id: &str) -> Result<()> {
+        if let Ok(shim) = Shim::connect(&self.settings.paths.pod(id)).await {
+            for process in shim.state().await?.processes {
+                if process.target.exec.is_empty() {
+                    shim.delete(forced(&process.target.container)).await?;
+                }
+            }
+        }
+        self.end_shim(id).await?;
+        let network = self.detach_orphan(id).await;
+        self.pins.remove(id).await?;
+        self.remove_files(id).await?;
+        network
+    }
+
+    async fn detach_orphan(&self, id: &str) -> Result<()> {
+        let pinned = self.pins.state(id, Kind::Net)? == namespace::State::Pinned;
+        if !pinned && !self.attached().await.iter().any(|attached| attached == id) {
+            return Ok(());
+        }
+        let pod = Pod {
+            id: id.to_owned(),
+            netns: pinned.then(|| self.pins.path(id, Kind::Net)),
+            ..Pod::default()
+        };
+        Ok(self.handlers.get("")?.cni.del(&pod).await?)
+    }
+}
+
+/// Removes the cgroup that the bundle of a container names, if it is surely its own.
+fn remove_cgroup(dir: &Path, id: &str, driver: CgroupDriver) -> Result<()> {
+    let spec = dir.join(container::SPEC);
+    let Ok(text) = std::fs::read(&spec) else {
+        return Ok(());
+    };
+    let spec: serde_json::Value = serde_json::from_slice(&text).unwrap_or_default();
+    let path = spec.pointer("/linux/cgroupsPath");
+    let Some(path) = path
+        .and_then(|path| path.as_str())
+        .filter(|path| path.ends_with(id))
+    else {
+        return Ok(());
+    };
+    let cgroup = Hierarchies::detect().and_then(|all| all.of_container(path.as_ref(), driver));
+    let removed = cgroup.and_then(|cgroup| match cgroup.exists() {
+        true => cgroup.remove(DYING),
+        false => Ok(()),
+    });
+    removed.map_err(|error| Error::Internal(error.to_string()))
+}
