@@ -13,6 +13,7 @@ mod reference;
 mod reload;
 mod schema;
 mod shape;
+mod streaming;
 mod suggest;
 mod value;
 
@@ -31,6 +32,7 @@ pub use load::{Loaded, Overrides};
 pub use reference::{EXAMPLE, reference_markdown};
 pub use reload::{ReloadDiff, Setting, reload_diff};
 pub use schema::Reload;
+pub use streaming::{Streaming, StreamingTls};
 pub use value::ValueError;
 
 pub(crate) use value::{lexical, show_endpoint};
