@@ -1,5 +1,6 @@
 //! Compiles `proto/api.proto` with protox, so that no `protoc` has to be installed, and notes the commit.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::{env, error::Error, fs};
@@ -17,14 +18,64 @@ fn main() -> Result<(), Box<dyn Error>> {
         compiler.encode_file_descriptor_set(),
     )?;
 
-    tonic_prost_build::configure()
+    let descriptors = compiler.file_descriptor_set();
+    let mut config = tonic_prost_build::configure()
         .build_transport(false)
-        .bytes(".runtime.v1.KeyValue.value")
+        .bytes(".runtime.v1.KeyValue.value");
+    // What the built-in runtime writes down of a pod and a container: JSON that a human can read. Missing fields have
+    // their defaults, so that the record of an older version can be read.
+    for message in reachable(&descriptors, RECORDED) {
+        config = config
+            .message_attribute(&message, "#[derive(serde::Serialize, serde::Deserialize)]")
+            .message_attribute(&message, "#[serde(default)]");
+    }
+    config
+        .field_attribute(
+            ".runtime.v1.KeyValue.value",
+            "#[serde(with = \"crate::cri::readable\")]",
+        )
         // A derived Debug would print credentials and environment values. No message of this protocol is ever
         // formatted outside tests, so none has a Debug.
         .skip_debug(["."])
-        .compile_fds(compiler.file_descriptor_set())?;
+        .compile_fds(descriptors)?;
     Ok(())
+}
+
+/// The messages that records are made of.
+const RECORDED: &[&str] = &[
+    ".runtime.v1.PodSandboxConfig",
+    ".runtime.v1.ContainerConfig",
+];
+
+/// These messages and all they are made of.
+fn reachable(set: &prost_types::FileDescriptorSet, from: &[&str]) -> BTreeSet<String> {
+    let messages: BTreeMap<String, &prost_types::DescriptorProto> = set
+        .file
+        .iter()
+        .flat_map(|file| {
+            let package = file.package();
+            file.message_type
+                .iter()
+                .map(move |message| (format!(".{package}.{}", message.name()), message))
+        })
+        .collect();
+    let mut found = BTreeSet::new();
+    let mut open: Vec<String> = from.iter().map(ToString::to_string).collect();
+    while let Some(name) = open.pop() {
+        // A map is a message inside its message, which prost writes as a map.
+        let Some(message) = messages.get(&name) else {
+            continue;
+        };
+        if found.insert(name) {
+            open.extend(
+                message
+                    .field
+                    .iter()
+                    .map(|field| field.type_name().to_owned()),
+            );
+        }
+    }
+    found
 }
 
 /// Sets `CRISCOPE_COMMIT` for the crate, from the environment if a packager set it there, else from git, else not; and

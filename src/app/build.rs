@@ -11,7 +11,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::{Error, recording};
 use crate::admin;
-use crate::config::{BackendKind, Config, InEffect};
+use crate::config::{Config, InEffect};
 use crate::cri::Call;
 use crate::identity::Index;
 use crate::instrument::InFlight;
@@ -97,9 +97,9 @@ pub(super) fn build(
     let upstreams: Vec<_> = config
         .backends
         .iter()
-        .map(|backend| {
-            let BackendKind::Upstream { endpoint } = &backend.kind;
-            Arc::new(Upstream::new(&backend.name, endpoint.clone()))
+        .filter_map(|backend| {
+            let endpoint = backend.endpoint()?.to_owned();
+            Some(Arc::new(Upstream::new(&backend.name, endpoint)))
         })
         .collect();
     register_backends(&registry, &upstreams)?;

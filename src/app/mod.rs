@@ -46,6 +46,11 @@ const LAST_STORIES: Duration = Duration::from_secs(2);
 /// Why it did not start, or did not go on.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
+    /// A backend is the built-in runtime, which a later version will have.
+    #[error(
+        "this version has no built-in runtime yet; give --upstream unix:///run/containerd/containerd.sock, or a backend of kind = \"upstream\" with the endpoint of a runtime"
+    )]
+    NoBuiltin,
     /// A runtime or a thread could not be had.
     #[error("cannot start: {0}")]
     Start(#[source] io::Error),
@@ -75,6 +80,9 @@ pub enum Error {
 /// Whatever kept it from starting, or from going on.
 pub fn serve(loaded: Loaded) -> Result<(), Error> {
     let config = loaded.config.clone();
+    if config.runtime.is_some() {
+        return Err(Error::NoBuiltin);
+    }
     let main = Builder::new_current_thread()
         .enable_all()
         .build()

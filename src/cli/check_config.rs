@@ -4,7 +4,7 @@ use std::io::Write;
 use std::path::PathBuf;
 
 use super::Failure;
-use crate::config::{Backend, BackendKind, Config, Overrides, show_endpoint};
+use crate::config::{Backend, Config, Overrides, Runtime, show_endpoint};
 
 /// Check a configuration file and report everything that is wrong with it
 #[derive(Debug, clap::Args)]
@@ -42,6 +42,9 @@ fn summary(config: &Config) -> Vec<(&'static str, String)> {
     for backend in &config.backends {
         lines.push(("backend", describe(backend, config)));
     }
+    if let Some(runtime) = &config.runtime {
+        lines.push(("handlers", handlers(runtime)));
+    }
     for rule in &config.routing.rules {
         let rule = format!("handler {:?} -> {}", rule.runtime_handler, rule.backend);
         lines.push(("rule", rule));
@@ -58,8 +61,9 @@ fn summary(config: &Config) -> Vec<(&'static str, String)> {
 }
 
 fn describe(backend: &Backend, config: &Config) -> String {
-    let BackendKind::Upstream { endpoint } = &backend.kind;
-    let mut text = format!("{}, {}", backend.name, show_endpoint(endpoint));
+    let serves = backend.endpoint().map(show_endpoint);
+    let serves = serves.unwrap_or_else(|| "built-in runtime".to_owned());
+    let mut text = format!("{}, {serves}", backend.name);
     if backend.name == config.routing.default {
         text.push_str(", default");
     }
@@ -67,6 +71,18 @@ fn describe(backend: &Backend, config: &Config) -> String {
         text.push_str(", images");
     }
     text
+}
+
+fn handlers(runtime: &Runtime) -> String {
+    let names: Vec<_> = runtime
+        .handlers
+        .iter()
+        .map(|handler| handler.name.as_str())
+        .collect();
+    if names.is_empty() {
+        return "runc and crun, those that are on PATH".to_owned();
+    }
+    names.join(", ")
 }
 
 #[cfg(test)]
@@ -78,6 +94,7 @@ mod tests {
         let text = "[server]\nowner = \"1:2\"\n[admin]\nlisten = \"off\"\n\
             [backends.a]\nkind = \"upstream\"\nendpoint = \"/run/a.sock\"\n\
             [backends.b]\nkind = \"upstream\"\nendpoint = \"/run/b.sock\"\n\
+            [backends.c]\nkind = \"builtin\"\n[runtime.handlers.runc]\n[runtime.handlers.kata]\n\
             [routing]\ndefault = \"a\"\nimages = \"b\"\n\
             [[routing.rules]]\nruntime_handler = \"kata\"\nbackend = \"b\"\n";
         let config = Config::from_text("c", text, &Overrides::default()).expect("valid");
@@ -92,6 +109,8 @@ mod tests {
                 "admin: off",
                 "backend: a, unix:///run/a.sock, default",
                 "backend: b, unix:///run/b.sock, images",
+                "backend: c, built-in runtime",
+                "handlers: runc, kata",
                 "rule: handler \"kata\" -> b",
                 "log: info",
                 "traces: as OTEL_EXPORTER_OTLP_ENDPOINT says",

@@ -196,7 +196,7 @@ mod tests {
         let usage = format!("{:?}", ExitCode::from(64));
         assert_eq!(code(&["serve", "--nonsense"]), usage);
         assert_eq!(code(&["no-such-command"]), usage);
-        assert_eq!(code(&["serve"]), usage, "no upstream and no file");
+        assert_eq!(code(&["serve", "--upstream", "here"]), usage);
         assert_eq!(code(&["check-config", "/no/such/file"]), usage);
         let success = format!("{:?}", ExitCode::SUCCESS);
         assert_eq!(code(&["--version"]), success);

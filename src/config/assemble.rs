@@ -1,21 +1,29 @@
 //! From a document and flags to a [`Config`]: reads every key, puts the flags on top and checks what only shows when
 //! several values are seen together.
 
-use std::collections::HashMap;
-use std::path::{Path, PathBuf};
+mod backends;
+mod runtime;
 
-use super::document::{Given, Reader, Scope, path_of};
-use super::error::{Hint, Place, Problem};
-use super::schema::{self as keys, Key, KindOfBackend};
-use super::suggest::nearest;
-use super::value::{Kind, Raw, lexical};
+use std::collections::HashMap;
+use std::path::Path;
+
+use super::document::{Given, Reader, path_of};
+use super::error::{Place, Problem};
+use super::schema::{self as keys, Key};
+use super::value::{Kind, Raw};
 use super::{
-    Admin, Backend, BackendKind, Config, IdentityLimits, Log, MethodSampling, Otlp, Overrides,
-    Recorder, Routing, Rule, Sampler, Sampling, Server, Story, Telemetry,
+    Admin, Config, IdentityLimits, Log, MethodSampling, Otlp, Overrides, Recorder, Sampler,
+    Sampling, Server, Story, Telemetry,
 };
+
+use self::backends::{Named, NamedKind, backends, check_endpoints, routing};
+pub(super) use self::runtime::{handler, implied_handler, runtime};
 
 /// Name of the backend that `--upstream` makes.
 pub(super) const UPSTREAM: &str = "upstream";
+
+/// Name of the backend that is there if none is configured.
+pub(super) const BUILTIN: &str = "builtin";
 
 /// Reads everything. What is wrong is in `reader.errors`; then the result is of no use.
 pub(super) fn config(reader: &mut Reader<'_>, flags: &Overrides) -> Config {
@@ -43,12 +51,20 @@ pub(super) fn config(reader: &mut Reader<'_>, flags: &Overrides) -> Config {
         named.retain(|backend| backend.name != UPSTREAM);
         named.push(Named {
             name: UPSTREAM.to_owned(),
-            endpoint: endpoint.map(|value| Given {
+            kind: NamedKind::Upstream(endpoint.map(|value| Given {
                 value,
                 place: Place::Flag("--upstream"),
-            }),
+            })),
         });
     }
+    if named.is_empty() {
+        named.push(Named {
+            name: BUILTIN.to_owned(),
+            kind: NamedKind::Builtin,
+        });
+    }
+    let runtime = runtime(reader);
+    let builtin = named.iter().any(Named::is_builtin);
     check_endpoints(reader, &named, &server.listen);
     let routing = routing(reader, &named, flags.upstream.is_some());
     Config {
@@ -61,6 +77,7 @@ pub(super) fn config(reader: &mut Reader<'_>, flags: &Overrides) -> Config {
         backends: named.into_iter().filter_map(Named::complete).collect(),
         routing,
         telemetry: telemetry(reader),
+        runtime: builtin.then(|| Box::new(runtime)),
     }
 }
 
@@ -191,182 +208,4 @@ pub(super) fn recorder(reader: &mut Reader<'_>) -> Recorder {
         dumps: reader.value(&scope, &keys::RECORDER_DUMPS),
         max_dump_bytes: reader.value(&scope, &keys::RECORDER_DUMP_BYTES),
     }
-}
-
-/// A backend by its name, which other keys may use even if the rest of it is wrong.
-struct Named {
-    name: String,
-    endpoint: Option<Given<PathBuf>>,
-}
-
-impl Named {
-    fn complete(self) -> Option<Backend> {
-        Some(Backend {
-            name: self.name,
-            kind: BackendKind::Upstream {
-                endpoint: self.endpoint?.value,
-            },
-        })
-    }
-}
-
-fn backends(reader: &mut Reader<'_>) -> Vec<Named> {
-    let tables = reader.tables("backends");
-    tables
-        .into_iter()
-        .map(|(name, scope)| Named {
-            endpoint: backend_endpoint(reader, &scope),
-            name,
-        })
-        .collect()
-}
-
-fn backend_endpoint<'d>(reader: &mut Reader<'d>, scope: &Scope<'d>) -> Option<Given<PathBuf>> {
-    let kind = reader.required(scope, &keys::BACKEND_KIND);
-    if let Some(Given { value, place }) = kind
-        && value == KindOfBackend::Builtin
-    {
-        let key = path_of(scope, &keys::BACKEND_KIND);
-        reader.fail(place, key, Problem::NoBuiltin);
-        return None;
-    }
-    reader.required(scope, &keys::BACKEND_ENDPOINT)
-}
-
-fn check_endpoints(reader: &mut Reader<'_>, named: &[Named], listen: &Path) {
-    let listen = lexical(listen);
-    let mut seen: HashMap<PathBuf, &str> = HashMap::new();
-    for backend in named {
-        let Some(Given { value, place }) = &backend.endpoint else {
-            continue;
-        };
-        let key = match place {
-            Place::Flag(_) => String::new(),
-            _ => format!("backends.{}.endpoint", backend.name),
-        };
-        let path = lexical(value);
-        if path == listen {
-            reader.fail(place.clone(), &key, Problem::Circle(value.clone()));
-        }
-        if let Some(other) = seen.get(&path) {
-            let problem = Problem::SharedEndpoint {
-                path: value.clone(),
-                other: (*other).to_owned(),
-            };
-            reader.fail(place.clone(), &key, problem);
-        } else {
-            seen.insert(path, &backend.name);
-        }
-    }
-}
-
-fn routing(reader: &mut Reader<'_>, named: &[Named], flag: bool) -> Routing {
-    let scope = reader.section(keys::ROUTING_DEFAULT.section);
-    let default = match known_backend(reader, &scope, &keys::ROUTING_DEFAULT, named) {
-        Some(name) => name,
-        None => implied_default(reader, &scope, named, flag),
-    };
-    let images = known_backend(reader, &scope, &keys::ROUTING_IMAGES, named);
-    Routing {
-        images: images.unwrap_or_else(|| default.clone()),
-        default,
-        rules: rules(reader, named),
-    }
-}
-
-/// The default if `routing.default` does not give one that is right.
-fn implied_default<'d>(
-    reader: &mut Reader<'d>,
-    scope: &Scope<'d>,
-    named: &[Named],
-    flag: bool,
-) -> String {
-    let given = scope
-        .table
-        .is_some_and(|table| table.contains_key(keys::ROUTING_DEFAULT.name));
-    match named {
-        [] if reader.is_empty() => reader.fail(Place::Nowhere, "", Problem::NothingGiven),
-        [] => reader.fail(reader.whole_file(), "", Problem::NoBackend),
-        [only] => return only.name.clone(),
-        // Given and wrong: that has been said.
-        _ if given => {}
-        _ if flag => {
-            let others = named.iter().filter(|backend| backend.name != UPSTREAM);
-            let problem = Problem::UpstreamConflict {
-                others: quoted_names(others),
-            };
-            reader.fail(Place::Flag("--upstream"), "", problem);
-        }
-        _ => {
-            let place = reader.place(&scope.span);
-            let key = path_of(scope, &keys::ROUTING_DEFAULT);
-            reader.fail(place, key, Problem::NoDefault(quoted_names(named.iter())));
-        }
-    }
-    String::new()
-}
-
-fn quoted_names<'n>(named: impl Iterator<Item = &'n Named>) -> String {
-    let names: Vec<_> = named.map(|backend| format!("{:?}", backend.name)).collect();
-    names.join(", ")
-}
-
-/// The value of a key that names a backend, if that backend is there.
-fn known_backend<'d, K: Kind<Value = String>, D>(
-    reader: &mut Reader<'d>,
-    scope: &Scope<'d>,
-    key: &Key<K, D>,
-    named: &[Named],
-) -> Option<String> {
-    let Given { value: name, place } = reader.given(scope, key)?;
-    if named.iter().any(|backend| backend.name == name) {
-        return Some(name);
-    }
-    let names = || named.iter().map(|backend| backend.name.as_str());
-    let hint = match nearest(&name, names()) {
-        Some(near) => Hint::Nearest(near.to_owned()),
-        None => Hint::Known(names().map(str::to_owned).collect()),
-    };
-    reader.fail(
-        place,
-        path_of(scope, key),
-        Problem::UnknownBackend { name, hint },
-    );
-    None
-}
-
-fn rules(reader: &mut Reader<'_>, named: &[Named]) -> Vec<Rule> {
-    let mut lines: HashMap<String, usize> = HashMap::new();
-    let mut rules = Vec::new();
-    for row in reader.rows("routing", "rules") {
-        let handler = reader.required(&row, &keys::RULE_HANDLER);
-        let backend = match &row.table {
-            Some(table) if table.contains_key(keys::RULE_BACKEND.name) => {
-                known_backend(reader, &row, &keys::RULE_BACKEND, named)
-            }
-            _ => reader
-                .required(&row, &keys::RULE_BACKEND)
-                .map(|backend| backend.value),
-        };
-        let Some(handler) = handler else { continue };
-        if let Some(&line) = lines.get(&handler.value) {
-            let key = path_of(&row, &keys::RULE_HANDLER);
-            let problem = Problem::DuplicateRule {
-                handler: handler.value,
-                line,
-            };
-            reader.fail(handler.place, key, problem);
-            continue;
-        }
-        if let Place::Line { line, .. } = handler.place {
-            lines.insert(handler.value.clone(), line);
-        }
-        if let Some(backend) = backend {
-            rules.push(Rule {
-                runtime_handler: handler.value,
-                backend,
-            });
-        }
-    }
-    rules
 }

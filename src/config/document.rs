@@ -98,18 +98,15 @@ impl<'d> Reader<'d> {
         }
     }
 
-    pub(super) fn is_empty(&self) -> bool {
-        self.root.is_none()
-    }
-
-    pub(super) fn whole_file(&self) -> Place {
-        Place::File {
-            file: self.text.name.to_owned(),
-        }
-    }
-
     pub(super) fn place(&self, span: &Range<usize>) -> Place {
         self.text.place(span.start)
+    }
+
+    /// Where a key is written; if it is not, where its table begins.
+    pub(super) fn place_of<K, D>(&self, scope: &Scope<'_>, key: &Key<K, D>) -> Place {
+        let value = scope.table.and_then(|table| table.get(key.name));
+        let span = value.map_or_else(|| scope.span.clone(), |value| value.span());
+        self.place(&span)
     }
 
     pub(super) fn fail(&mut self, place: Place, key: impl Into<String>, problem: Problem) {

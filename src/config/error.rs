@@ -143,11 +143,36 @@ pub enum Problem {
     /// The value is not one of this key's.
     #[error(transparent)]
     Value(#[from] ValueError),
-    /// `kind = "builtin"`, which a later version will have.
+    /// A second backend that is the built-in runtime.
+    #[error("backend {0:?} is the built-in runtime already, and there is only one")]
+    SecondBuiltin(String),
+    /// An endpoint of the built-in runtime.
+    #[error("the built-in runtime has no endpoint; take it away, or use kind = \"upstream\"")]
+    NoEndpoint,
+    /// `runtime.default_handler` names none.
+    #[error("there is no handler {name:?}; {hint}")]
+    UnknownHandler {
+        /// The name.
+        name: String,
+        /// What may have been meant.
+        hint: Hint,
+    },
+    /// Several handlers, none called `runc`, and none of them is the default.
     #[error(
-        "this version has no built-in runtime yet; use kind = \"upstream\" with the endpoint of a runtime"
+        "missing; with several handlers and none called \"runc\", one must be the default: {0}"
     )]
-    NoBuiltin,
+    NoDefaultHandler(String),
+    /// A setting that is about another one which is not set.
+    #[error("has no effect without {0} = true")]
+    Without(&'static str),
+    /// One of two directories lies in the other.
+    #[error("{} lies in {other}; what survives a reboot and what must not cannot be in one place", .path.display())]
+    OneInTheOther {
+        /// The directory.
+        path: PathBuf,
+        /// The key of the other.
+        other: &'static str,
+    },
     /// The name of a backend that is not configured.
     #[error("there is no backend {name:?}; {hint}")]
     UnknownBackend {
@@ -156,16 +181,6 @@ pub enum Problem {
         /// What may have been meant.
         hint: Hint,
     },
-    /// Nothing to pass calls on to, with a file.
-    #[error(
-        "no backend is configured; add a [backends.NAME] table with kind and endpoint, or give --upstream unix:///run/containerd/containerd.sock"
-    )]
-    NoBackend,
-    /// Nothing to pass calls on to, without a file.
-    #[error(
-        "nothing to pass calls on to; give --upstream unix:///run/containerd/containerd.sock, or --config with a file that has a backend"
-    )]
-    NothingGiven,
     /// Several backends, and none of them is the default.
     #[error("missing; with more than one backend one must be the default: {0}")]
     NoDefault(String),

@@ -9,8 +9,10 @@ mod document;
 mod error;
 mod fingerprint;
 mod load;
+mod programs;
 mod reference;
 mod reload;
+mod runtime;
 mod schema;
 mod shape;
 mod streaming;
@@ -21,7 +23,7 @@ mod value;
 mod tests;
 
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -29,8 +31,13 @@ use arc_swap::ArcSwap;
 
 pub use error::{ConfigError, ConfigErrors, Hint, Place, Problem};
 pub use load::{Loaded, Overrides};
+pub use programs::{HandlerPrograms, ProgramError};
 pub use reference::{EXAMPLE, reference_markdown};
 pub use reload::{ReloadDiff, Setting, reload_diff};
+pub use runtime::{
+    CgroupDriver, Cni, Handler, ImagePattern, Images, IpPreference, Loopback, Platform,
+    PodDefaults, Runtime, SeccompProfile,
+};
 pub use schema::Reload;
 pub use streaming::{Streaming, StreamingTls};
 pub use value::ValueError;
@@ -62,6 +69,8 @@ pub struct Config {
     pub receiver: Option<SocketAddr>,
     /// The flight recorder.
     pub recorder: Recorder,
+    /// The built-in runtime: there if a backend is [`BackendKind::Builtin`], else `None`.
+    pub runtime: Option<Box<Runtime>>,
 }
 
 /// `[story]`
@@ -151,6 +160,19 @@ pub enum BackendKind {
         /// Path of its socket.
         endpoint: PathBuf,
     },
+    /// The built-in runtime. At most one backend is.
+    Builtin,
+}
+
+impl Backend {
+    /// The socket of the runtime behind it, if it is another.
+    #[must_use]
+    pub fn endpoint(&self) -> Option<&Path> {
+        match &self.kind {
+            BackendKind::Upstream { endpoint } => Some(endpoint),
+            BackendKind::Builtin => None,
+        }
+    }
 }
 
 /// `[routing]`
@@ -263,9 +285,25 @@ pub struct IdentityLimits {
 impl Config {
     /// The defaults with one upstream and nothing else set: `criscope serve --upstream unix:///...`.
     pub fn with_upstream(endpoint: PathBuf) -> Self {
+        Self::with_one(Backend {
+            name: assemble::UPSTREAM.to_owned(),
+            kind: BackendKind::Upstream { endpoint },
+        })
+    }
+
+    /// The defaults with the built-in runtime and nothing else set: `criscope serve`.
+    pub fn builtin() -> Self {
+        Self::with_one(Backend {
+            name: assemble::BUILTIN.to_owned(),
+            kind: BackendKind::Builtin,
+        })
+    }
+
+    fn with_one(backend: Backend) -> Self {
         let mut nothing = document::Reader::empty();
-        let name = assemble::UPSTREAM.to_owned();
+        let name = backend.name.clone();
         let server = assemble::server(&mut nothing);
+        let builtin = backend.kind == BackendKind::Builtin;
         Self {
             story: assemble::story(&mut nothing, &server.listen),
             sampler: assemble::sampler(&mut nothing),
@@ -273,16 +311,14 @@ impl Config {
             recorder: assemble::recorder(&mut nothing),
             server,
             admin: assemble::admin(&mut nothing),
-            backends: vec![Backend {
-                name: name.clone(),
-                kind: BackendKind::Upstream { endpoint },
-            }],
+            backends: vec![backend],
             routing: Routing {
                 default: name.clone(),
                 images: name,
                 rules: Vec::new(),
             },
             telemetry: assemble::telemetry(&mut nothing),
+            runtime: builtin.then(|| Box::new(assemble::runtime(&mut nothing))),
         }
     }
 }

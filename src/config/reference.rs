@@ -10,10 +10,11 @@ pub const EXAMPLE: &str = include_str!("../../deploy/criscope.toml");
 const INTRO: &str = "\
 # Configuration
 
-<!-- Made from src/config/schema.rs by `UPDATE_DOCS=1 cargo test --lib config`; do not edit. -->
+<!-- Made from src/config/schema by `UPDATE_DOCS=1 cargo test --lib config`; do not edit. -->
 
-criscope reads one TOML file, given with `--config`. There is no default file. With no file at all,
-`--upstream unix:///run/containerd/containerd.sock` is enough, and every key below has its default.
+criscope reads one TOML file, given with `--config`. There is no default file. With no file at all it is the built-in
+runtime, and with `--upstream unix:///run/containerd/containerd.sock` alone a pure proxy; every key below has its default.
+Who comes from containerd or CRI-O finds their keys in [MIGRATION.md](MIGRATION.md).
 
 `criscope check-config FILE` (`-` is standard input) reports everything that is wrong at once, each with its line and
 key, and exits with 64. So does `serve` before it touches anything:
@@ -39,11 +40,23 @@ Flags of `serve` are put on top of the file.
 | size | a string of a whole number and `KiB`, `MiB` or `GiB`, or a number of bytes |
 | socket | `\"unix:///path\"` or an absolute path, at most 107 bytes (the kernel's limit) |
 | mode | a string of octal digits: `\"0660\"` |
+| path | absolute |
+| array | in brackets: `[\"/etc/cdi\", \"/var/run/cdi\"]` |
 
 ## Reload
 
 On SIGHUP the file is read again with the same flags. Keys marked *live* take effect at once; changes of other keys are
 named in the log and wait for a restart. A file with errors changes nothing.
+
+What other files say needs no SIGHUP at all:
+
+| what | when it is read |
+|---|---|
+| networks in `runtime.cni.conf_dir` | for each pod |
+| `hosts.toml` and certificates in `runtime.images.certs_dirs` | for each pull |
+| credentials in `runtime.images.docker_config` | for each pull |
+| CDI devices in `runtime.cdi_spec_dirs` | for each container that asks for one |
+| archives in `runtime.images.import_dir` | when criscope starts |
 ";
 
 /// The reference of every key, as Markdown.
@@ -59,8 +72,8 @@ pub fn reference_markdown() -> String {
         page.push_str(
             "| key | value | default | takes effect | what it does |\n|---|---|---|---|---|\n",
         );
-        for key in schema::ALL.iter().filter(|key| key.section() == *section) {
-            page.push_str(&row(*key));
+        for key in schema::all().filter(|key| key.section() == *section) {
+            page.push_str(&row(key));
         }
     }
     page.push_str("\n## A complete file\n\nThis is `deploy/criscope.toml`.\n\n```toml\n");
@@ -110,12 +123,41 @@ mod tests {
     }
 
     #[test]
+    fn the_page_on_migration_names_only_keys_there_are() {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/MIGRATION.md");
+        let page = fs::read_to_string(path).expect("readable");
+        let known: Vec<_> = schema::all()
+            .map(|key| format!("{}.{}", key.section(), key.name()))
+            .collect();
+        let tables: Vec<_> = schema::SECTIONS.iter().map(|(name, _)| *name).collect();
+        let ours = ["runtime.", "server.", "admin.", "telemetry.", "routing."];
+        let mut named = 0;
+        // What is in code marks is every other piece.
+        for code in page.split('`').skip(1).step_by(2) {
+            let table = code
+                .strip_prefix('[')
+                .map(|code| code.trim_matches(['[', ']']));
+            if let Some(table) = table {
+                let there = tables
+                    .iter()
+                    .any(|name| name.trim_end_matches("[]") == table);
+                assert!(there, "{code}");
+            } else if ours.iter().any(|start| code.starts_with(start)) {
+                assert!(known.iter().any(|key| key == code), "{code}");
+                named += 1;
+            }
+        }
+        assert!(named > 50, "{named}");
+    }
+
+    #[test]
     fn the_example_is_valid_and_all_default() {
         let config = Config::from_text("example", EXAMPLE, &Overrides::default()).expect("valid");
         let defaults = Config::with_upstream("/run/containerd/containerd.sock".into());
         assert_eq!(config.server, defaults.server);
         assert_eq!(config.admin, defaults.admin);
         assert_eq!(config.telemetry, defaults.telemetry);
+        assert_eq!(config.runtime, None);
     }
 
     #[test]
@@ -129,18 +171,18 @@ mod tests {
             .collect();
         let full = Config::from_text("example", &whole, &Overrides::default()).expect("valid");
         let full = full.settings();
-        for key in schema::ALL {
+        for key in schema::all() {
             let there = full.keys().any(|path| {
                 let section = key
                     .section()
-                    .replace("NAME", "containerd")
+                    .replace("backends.NAME", "backends.containerd")
+                    .replace("handlers.NAME", "handlers.kata")
                     .replace("[]", "[0]");
                 *path == format!("{section}.{}", key.name())
             });
             assert!(there, "{}.{}", key.section(), key.name());
         }
-        let defaults = Config::with_upstream("/run/containerd/containerd.sock".into()).settings();
-        for (path, setting) in defaults {
+        for (path, setting) in Config::builtin().settings() {
             if path.starts_with("backends.") || path.starts_with("routing.") {
                 continue;
             }

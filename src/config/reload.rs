@@ -1,5 +1,7 @@
 //! What changed between two configurations, and which of it takes effect without a restart.
 
+mod runtime;
+
 use std::collections::BTreeMap;
 
 use super::schema::{self as keys, Key, KindOfBackend, Reload};
@@ -54,6 +56,16 @@ impl Listing {
         self.add_at(key.section, key, value);
     }
 
+    fn add_if<K: Kind, D>(&mut self, key: &Key<K, D>, value: Option<&K::Value>) {
+        self.add_at_if(key.section, key, value);
+    }
+
+    fn add_at_if<K: Kind, D>(&mut self, path: &str, key: &Key<K, D>, value: Option<&K::Value>) {
+        if let Some(value) = value {
+            self.add_at(path, key, value);
+        }
+    }
+
     fn add_at<K: Kind, D>(&mut self, path: &str, key: &Key<K, D>, value: &K::Value) {
         let setting = Setting {
             value: key.kind.show(value),
@@ -77,6 +89,7 @@ impl Config {
             sampler,
             receiver,
             recorder,
+            runtime,
         } = self;
         let mut list = Listing::default();
         list_server(&mut list, server);
@@ -85,9 +98,15 @@ impl Config {
         list.add(&keys::ADMIN_DEBUG, debug);
         for Backend { name, kind } in backends {
             let path = format!("backends.{name}");
-            let BackendKind::Upstream { endpoint } = kind;
-            list.add_at(&path, &keys::BACKEND_KIND, &KindOfBackend::Upstream);
-            list.add_at(&path, &keys::BACKEND_ENDPOINT, endpoint);
+            match kind {
+                BackendKind::Upstream { endpoint } => {
+                    list.add_at(&path, &keys::BACKEND_KIND, &KindOfBackend::Upstream);
+                    list.add_at(&path, &keys::BACKEND_ENDPOINT, endpoint);
+                }
+                BackendKind::Builtin => {
+                    list.add_at(&path, &keys::BACKEND_KIND, &KindOfBackend::Builtin);
+                }
+            }
         }
         list_routing(&mut list, routing);
         list_telemetry(&mut list, telemetry);
@@ -95,6 +114,9 @@ impl Config {
         list_sampler(&mut list, sampler);
         list.add(&keys::RECEIVER_LISTEN, receiver);
         list_recorder(&mut list, recorder);
+        if let Some(runtime) = runtime {
+            runtime::list_runtime(&mut list, runtime);
+        }
         list.0
     }
 
@@ -122,9 +144,7 @@ fn list_server(list: &mut Listing, server: &Server) {
     } = server;
     list.add(&keys::LISTEN, listen);
     list.add(&keys::MODE, mode);
-    if let Some(owner) = owner {
-        list.add(&keys::OWNER, owner);
-    }
+    list.add_if(&keys::OWNER, owner.as_ref());
     list.add(&keys::MAX_MESSAGE_BYTES, max_message_bytes);
     list.add(&keys::DRAIN_TIMEOUT, drain_timeout);
 }
@@ -196,9 +216,7 @@ fn list_telemetry(list: &mut Listing, telemetry: &Telemetry) {
     list.add(&keys::LOG_FORMAT, format);
     list.add(&keys::LOG_LEVEL, level);
     let Otlp { endpoint, timeout } = otlp;
-    if let Some(endpoint) = endpoint {
-        list.add(&keys::OTLP_ENDPOINT, endpoint);
-    }
+    list.add_if(&keys::OTLP_ENDPOINT, endpoint.as_ref());
     list.add(&keys::OTLP_TIMEOUT, timeout);
     let Sampling {
         mutating,
@@ -231,10 +249,6 @@ fn list_method(list: &mut Listing, path: &str, row: &MethodSampling) {
         slow,
     } = row;
     list.add_at(path, &keys::METHOD_NAME, method);
-    if let Some(ratio) = ratio {
-        list.add_at(path, &keys::METHOD_RATIO, ratio);
-    }
-    if let Some(slow) = slow {
-        list.add_at(path, &keys::METHOD_SLOW, slow);
-    }
+    list.add_at_if(path, &keys::METHOD_RATIO, ratio.as_ref());
+    list.add_at_if(path, &keys::METHOD_SLOW, slow.as_ref());
 }

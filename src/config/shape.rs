@@ -8,7 +8,7 @@ use super::document::{Reader, in_order};
 use super::error::{Hint, Problem};
 use super::schema::{self, Described};
 use super::suggest::nearest;
-use super::value::{BackendName, Kind, Raw};
+use super::value::{BackendName, HandlerName, Kind, Raw, ValueError};
 
 /// What may stand under a name: the schema as a tree. The child `NAME` of a table stands for every name.
 #[derive(Debug)]
@@ -36,7 +36,7 @@ impl Node {
     }
 }
 
-fn tree(keys: &[&'static dyn Described]) -> Children {
+fn tree(keys: impl Iterator<Item = &'static dyn Described>) -> Children {
     let mut root = Children::new();
     for key in keys {
         let mut here = &mut root;
@@ -55,10 +55,11 @@ fn tree(keys: &[&'static dyn Described]) -> Children {
 
 /// Reports every unknown key and everything that has the wrong shape.
 pub(super) fn check(reader: &mut Reader<'_>, root: &DeTable<'_>) {
-    check_table(reader, "", root, &tree(schema::ALL));
+    check_table(reader, "", root, &tree(schema::all()));
 }
 
 fn check_table(reader: &mut Reader<'_>, path: &str, table: &DeTable<'_>, known: &Children) {
+    let parent = path;
     for (key, value) in in_order(table) {
         let name = key.get_ref().as_ref();
         let path = if path.is_empty() {
@@ -68,7 +69,7 @@ fn check_table(reader: &mut Reader<'_>, path: &str, table: &DeTable<'_>, known: 
         };
         let named = known.get("NAME");
         if named.is_some()
-            && let Err(error) = BackendName.read(&Raw::Text(name))
+            && let Err(error) = check_name(parent, name)
         {
             let place = reader.place(&key.span());
             reader.fail(place, &path, error.into());
@@ -80,6 +81,15 @@ fn check_table(reader: &mut Reader<'_>, path: &str, table: &DeTable<'_>, known: 
                 reader.fail(place, &path, Problem::UnknownKey(hint(name, known)));
             }
         }
+    }
+}
+
+/// Whether a table whose name is free may have this one.
+fn check_name(parent: &str, name: &str) -> Result<(), ValueError> {
+    let name = Raw::Text(name);
+    match parent {
+        "backends" => BackendName.read(&name).map(drop),
+        _ => HandlerName.read(&name).map(drop),
     }
 }
 
@@ -140,8 +150,7 @@ fn hint(name: &str, known: &Children) -> Hint {
     if let [one] = below.as_slice() {
         return Hint::Nearest(one.clone());
     }
-    let elsewhere: Vec<_> = schema::ALL
-        .iter()
+    let elsewhere: Vec<_> = schema::all()
         .filter(|key| key.name() == name && !key.section().contains(['[', 'N']))
         .map(|key| format!("{}.{}", key.section(), key.name()))
         .collect();
@@ -157,8 +166,8 @@ mod tests {
 
     #[test]
     fn the_tree_has_every_key() {
-        let root = tree(schema::ALL);
-        for key in schema::ALL {
+        let root = tree(schema::all());
+        for key in schema::all() {
             let mut here = &root;
             for part in key.section().split('.') {
                 let part = part.trim_end_matches("[]");
@@ -171,7 +180,7 @@ mod tests {
 
     #[test]
     fn a_key_in_the_wrong_table_is_found() {
-        let root = tree(schema::ALL);
+        let root = tree(schema::all());
         let telemetry = &root.get("telemetry").expect("there").children;
         assert_eq!(
             hint("level", telemetry),

@@ -1,11 +1,112 @@
 //! The built-in backend: pods and containers over an OCI runtime and CNI plugins, images from registries.
 //!
-//! The parts below know nothing of each other's insides and nothing of gRPC; the verbs put them together.
+//! ```text
+//! grpc        CRI calls in, answers out; the only place that knows gRPC
+//!   |
+//! sandbox, container, image verbs      one file per verb; each an `impl Runtime`
+//!   |
+//! store       what there is: records on disk, objects in memory
+//!   |
+//! image  cni  oci  process  rootfs  sys  node  stats     the parts, which know nothing of each other's insides
+//! ```
+//!
+//! What holds for every verb: it is done by a task that outlives its caller; what fails is undone; what could not be undone
+//! stays visible until somebody removes it; and after a crash at any of the points in [`steps`] a restart finds everything
+//! that ran, and takes away what nobody needs.
 
+pub mod attempts;
+pub mod caller;
 pub mod cni;
+mod container;
+mod error;
+pub mod events;
+pub mod grpc;
+pub mod handler;
+pub mod id;
 pub mod image;
+mod image_service;
+mod network_config;
+pub mod node;
 pub mod oci;
+pub mod paths;
 pub mod process;
+pub mod rootfs;
+mod sandbox;
+mod settings;
 pub mod stats;
+mod status;
+pub mod steps;
 pub mod store;
+mod streams;
 pub mod sys;
+mod usage;
+
+use std::sync::Arc;
+
+use self::attempts::Attempts;
+pub use self::error::{Error, Result, What};
+use self::events::Events;
+use self::handler::Handlers;
+use self::image::Images;
+use self::sandbox::teardown::private_dir;
+pub use self::settings::{HandlerSettings, Settings};
+use self::store::Store;
+use self::sys::namespace::Pins;
+
+/// The runtime: all that its verbs need.
+#[derive(Debug)]
+pub struct Runtime {
+    settings: Settings,
+    handlers: Handlers,
+    images: Images,
+    pins: Pins,
+    store: Store,
+    attempts: Attempts,
+    events: Events,
+    boot: String,
+}
+
+impl Runtime {
+    /// Opens the runtime: its directories, its images, and what is left of the last run.
+    ///
+    /// # Errors
+    /// A directory cannot be made, or another process has the image store.
+    pub async fn open(settings: Settings) -> Result<Arc<Self>> {
+        let paths = &settings.paths;
+        for dir in [
+            paths.sandboxes(),
+            paths.containers(),
+            paths.pods(),
+            paths.namespaces(),
+            paths.cni(),
+        ] {
+            private_dir(&dir)?;
+        }
+        let images = Images::open(settings.images.clone()).await?;
+        let handlers = Handlers::new(
+            &settings.default_handler,
+            settings.handlers.clone(),
+            settings.cni.clone(),
+        );
+        Ok(Arc::new(Self {
+            handlers,
+            images,
+            pins: Pins::new(paths.namespaces()),
+            store: Store::default(),
+            attempts: Attempts::default(),
+            events: Events::default(),
+            boot: id::boot(),
+            settings,
+        }))
+    }
+
+    /// Those who want to know what happens.
+    pub fn events(&self) -> &Events {
+        &self.events
+    }
+
+    /// Its images.
+    pub fn images(&self) -> &Images {
+        &self.images
+    }
+}

@@ -2,6 +2,7 @@
 //! behind is a Version and a Status call in the runtime's log.
 
 mod admin;
+mod builtin;
 mod clients;
 mod kubelet;
 mod limits;
@@ -15,14 +16,14 @@ mod upstream;
 mod tests;
 
 use std::io::{self, Write};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 
 use serde::Serialize;
 
 use super::output::{Finding, Level};
 use super::{ConfigArgs, Failure};
-use crate::config::{BackendKind, Config, ConfigErrors};
+use crate::config::{Config, ConfigErrors};
 use process::Node;
 
 /// Where the unit in `deploy/systemd` reads its configuration.
@@ -139,6 +140,9 @@ async fn examine(report: &mut Report, args: &ConfigArgs, node: &Node) -> io::Res
         for (name, endpoint) in upstreams(config) {
             report.add(upstream::check(name, endpoint, node).await)?;
         }
+        if let Some(runtime) = &config.runtime {
+            report.add(builtin::check(runtime))?;
+        }
         report.add(admin::check(config.admin.listen).await)?;
     }
     report.add([limits::check(running, node)])?;
@@ -150,10 +154,8 @@ async fn examine(report: &mut Report, args: &ConfigArgs, node: &Node) -> io::Res
 }
 
 fn upstreams(config: &Config) -> impl Iterator<Item = (&str, &Path)> {
-    config.backends.iter().map(|backend| {
-        let BackendKind::Upstream { endpoint } = &backend.kind;
-        (backend.name.as_str(), endpoint.as_path())
-    })
+    let backends = config.backends.iter();
+    backends.filter_map(|backend| Some((backend.name.as_str(), backend.endpoint()?)))
 }
 
 /// The configuration that `serve` would have, or what is wrong with it.
@@ -164,31 +166,31 @@ fn configuration(args: &ConfigArgs, usual: &Path) -> Result<(Config, Finding), V
     }
     match args.load() {
         Ok(loaded) => {
-            let from = match loaded.path {
-                Some(path) => path.display().to_string(),
-                None => "from flags and defaults".to_owned(),
+            let finding = match loaded.path {
+                Some(path) => Finding::ok("config", path.display().to_string()),
+                None if loaded.config.runtime.is_some() => by_default(),
+                None => Finding::ok("config", "from flags and defaults"),
             };
-            Ok((loaded.config, Finding::ok("config", from)))
+            Ok((loaded.config, finding))
         }
         Err(errors) => Err(explain(&errors)),
     }
 }
 
+/// Nothing is said of a runtime, so it is the built-in one. Somebody who has another may have meant that.
+fn by_default() -> Finding {
+    let found = Finding::ok("config", "from flags and defaults: the built-in runtime");
+    match USUAL_SOCKETS.iter().find(|path| Path::new(path).exists()) {
+        Some(socket) => found.hint(format!(
+            "there is a runtime on this node: --upstream unix://{socket}"
+        )),
+        None => found,
+    }
+}
+
 fn explain(errors: &ConfigErrors) -> Vec<Finding> {
-    let found: Vec<PathBuf> = USUAL_SOCKETS
-        .iter()
-        .map(PathBuf::from)
-        .filter(|path| path.exists())
-        .collect();
-    let mut findings: Vec<_> = errors
+    errors
         .iter()
         .map(|error| Finding::fail("config", error.to_string()))
-        .collect();
-    if let ([finding], [socket, ..]) = (findings.as_mut_slice(), found.as_slice()) {
-        finding.hint = Some(format!(
-            "there is a runtime on this node: --upstream unix://{}",
-            socket.display()
-        ));
-    }
-    findings
+        .collect()
 }

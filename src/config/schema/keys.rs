@@ -9,17 +9,9 @@ use super::super::value::{
     Mode, OwnerOf, Ratio, Size, SocketPath, Span, Switch,
 };
 use super::super::{LogFormat, OnUnsampledParent};
-use super::{Described, Is, Key, KindOfBackend, Reload, Required, Unset};
+use super::{Described, Is, Key, KindOfBackend, Reload, Required, Unset, table};
 
-macro_rules! keys {
-    ($($name:ident: $kind:ty, $default:ty = $key:expr;)*) => {
-        $(pub(crate) const $name: Key<$kind, $default> = $key;)*
-        /// Every key, in the order of the reference.
-        pub(crate) const ALL: &[&dyn Described] = &[$(&$name),*];
-    };
-}
-
-keys! {
+table! {
     LISTEN: SocketPath, Is<PathBuf> = Key {
         section: "server",
         name: "listen",
@@ -82,15 +74,15 @@ keys! {
         kind: Choice(&[("upstream", KindOfBackend::Upstream), ("builtin", KindOfBackend::Builtin)]),
         default: Required,
         reload: Reload::Restart,
-        help: "`upstream` is another CRI runtime behind a socket. `builtin` is kept for the built-in runtime, which this version does not have yet.",
+        help: "`upstream` is another CRI runtime behind a socket. `builtin` is the built-in runtime, which at most one backend is; `[runtime]` has its settings.",
     };
-    BACKEND_ENDPOINT: SocketPath, Required = Key {
+    BACKEND_ENDPOINT: SocketPath, Unset = Key {
         section: "backends.NAME",
         name: "endpoint",
         kind: SocketPath,
-        default: Required,
+        default: Unset("required for an upstream"),
         reload: Reload::Restart,
-        help: "The runtime's socket. It need not exist when criscope starts.",
+        help: "The runtime's socket. It need not exist when criscope starts. The built-in runtime has none.",
     };
     ROUTING_DEFAULT: BackendName, Unset = Key {
         section: "routing",

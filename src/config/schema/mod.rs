@@ -3,10 +3,30 @@
 //! from it.
 
 mod keys;
+mod parts;
+mod runtime;
 
 use super::value::Kind;
 
 pub(crate) use self::keys::*;
+pub(crate) use self::parts::*;
+pub(crate) use self::runtime::*;
+
+/// Makes a constant of each key, and a list of all of them.
+macro_rules! table {
+    ($($name:ident: $kind:ty, $default:ty = $key:expr;)*) => {
+        $(pub(crate) const $name: Key<$kind, $default> = $key;)*
+        /// Every key of this file, in the order of the reference.
+        pub(super) const LIST: &[&dyn Described] = &[$(&$name),*];
+    };
+}
+use table;
+
+/// Every key.
+pub(crate) fn all() -> impl Iterator<Item = &'static dyn Described> {
+    let lists = [keys::LIST, runtime::LIST, parts::LIST];
+    lists.into_iter().flatten().copied()
+}
 
 /// When a changed value takes effect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -108,7 +128,7 @@ pub(crate) const SECTIONS: &[(&str, &str)] = &[
     ),
     (
         "backends.NAME",
-        "A runtime that calls are passed on to. There must be at least one. NAME is a label in metrics and logs: 1 to 32 of `a-z`, `0-9` and `-`.",
+        "What serves calls: runtimes that they are passed on to, and the built-in one. With none at all, and no `--upstream`, there is the built-in runtime alone, under the name `builtin`. NAME is a label in metrics and logs: 1 to 32 of `a-z`, `0-9` and `-`.",
     ),
     (
         "routing",
@@ -145,12 +165,25 @@ pub(crate) const SECTIONS: &[(&str, &str)] = &[
         "The flight recorder: the last calls that ended, without payloads.",
     ),
     (
+        "runtime",
+        "The built-in runtime. Read if a backend is `builtin`, and only checked if none is. Nothing here is reloaded, because a restart of criscope touches no pod.",
+    ),
+    (
+        "runtime.handlers.NAME",
+        "An OCI runtime (runc, crun, or another with their command line) under the name by which a RuntimeClass asks for it. Without any there are `runc` and `crun`, those of them that are on `PATH`.",
+    ),
+    ("runtime.cni", "The networks of pods, by CNI plugins."),
+    (
+        "runtime.images",
+        "Images: where they come from, where they lie, and what they may take.",
+    ),
+    (
         "telemetry.identity",
         "How many objects are remembered to name the pod of a call that carries only an id. The oldest are forgotten first.",
     ),
 ];
 
-/// Kinds of backend. `builtin` is known so that it can be refused with a reason.
+/// Kinds of backend.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum KindOfBackend {
     Upstream,
@@ -166,7 +199,7 @@ mod tests {
     #[test]
     fn every_key_stands_in_a_described_section_once() {
         let mut seen = HashSet::new();
-        for key in ALL {
+        for key in all() {
             assert!(
                 SECTIONS
                     .iter()
@@ -178,7 +211,7 @@ mod tests {
             assert!(key.help().ends_with('.'), "{}", key.name());
         }
         for (section, _) in SECTIONS {
-            assert!(ALL.iter().any(|key| key.section() == *section), "{section}");
+            assert!(all().any(|key| key.section() == *section), "{section}");
         }
     }
 }

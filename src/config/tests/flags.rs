@@ -47,10 +47,7 @@ fn the_upstream_flag_replaces_its_backend_or_adds_one() {
     let flag = upstream("/run/flag.sock");
     let endpoint = |config: &Config, name: &str| {
         let backend = config.backends.iter().find(|backend| backend.name == name);
-        backend.map(|backend| {
-            let BackendKind::Upstream { endpoint } = &backend.kind;
-            endpoint.clone()
-        })
+        backend.and_then(|backend| backend.endpoint().map(Path::to_owned))
     };
 
     let config = load_with("[server]\n", &flag).expect("the flag is the only backend");

@@ -2,6 +2,7 @@
 
 mod flags;
 mod reload;
+mod runtime;
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -54,21 +55,6 @@ fn the_defaults_are_those_of_the_plan() {
         Some("127.0.0.1:9478")
     );
     assert_eq!(config.telemetry.sampling.slow, Duration::from_secs(1));
-}
-
-#[test]
-fn nothing_at_all_says_what_to_give() {
-    let error = Config::load(None, &Overrides::default()).expect_err("refused");
-    assert_eq!(
-        error.to_string(),
-        "nothing to pass calls on to; give --upstream unix:///run/containerd/containerd.sock, or --config with a file that has a backend"
-    );
-    assert_eq!(
-        errors("[server]\n"),
-        [
-            "c.toml: no backend is configured; add a [backends.NAME] table with kind and endpoint, or give --upstream unix:///run/containerd/containerd.sock"
-        ]
-    );
 }
 
 #[test]
@@ -227,6 +213,7 @@ max_dump_bytes = "1MiB"
             dumps: 0,
             max_dump_bytes: 1 << 20,
         },
+        runtime: None,
     };
     assert_eq!(config, expected);
 }
@@ -253,6 +240,7 @@ endpoint = "relative.sock"
 [backends.d]
 [backends.e]
 kind = "builtin"
+knd = 1
 [routing]
 default = "cc"
 rule = []
@@ -305,30 +293,30 @@ containers = "many"
         "c.toml:17: backends.c.endpoint: \"relative.sock\" is not an absolute path; write unix:///path",
         "c.toml:18: backends.d.kind: missing; write \"upstream\" or \"builtin\"",
         "c.toml:18: backends.d.endpoint: missing; write a unix socket such as \"unix:///run/name.sock\"",
-        "c.toml:20: backends.e.kind: this version has no built-in runtime yet; use kind = \"upstream\" with the endpoint of a runtime",
-        "c.toml:22: routing.default: there is no backend \"cc\"; did you mean `c`?",
-        "c.toml:23: routing.rule: unknown key; did you mean `rules`?",
-        "c.toml:26: routing.rules[0].backend: there is no backend \"none-of-these\"; known here: Bad_Name, c, d, e",
-        "c.toml:28: routing.rules[1].runtime_handler: the handler \"kata\" already has a rule on line 25; the first match wins",
-        "c.toml:30: routing.rules[2].runtime_handler: missing; write the handler of a RuntimeClass such as \"kata\"; \"\" for pods that name none",
-        "c.toml:30: routing.rules[2].backend: missing; write the name of a backend",
-        "c.toml:31: routing.rules[2].backends: unknown key; did you mean `backend`?",
-        "c.toml:33: telemetry.level: unknown key; did you mean `log.level`?",
-        "c.toml:35: telemetry.log.level: \"inof\" is not a log level: did you mean `info`?",
-        "c.toml:36: telemetry.log.format: expected \"json\" or \"text\", found \"xml\"",
-        "c.toml:38: telemetry.otlp.endpoint: not the address of an OTLP/gRPC collector: TLS is not built in, use a collector on this node; write one such as http://127.0.0.1:4317",
-        "c.toml:39: telemetry.otlp.timeout: \"1ms\" is out of range; it must be from 100ms to 5m",
-        "c.toml:41: telemetry.sampling.polls: expected a number from 0.0 to 1.0, found 1.5",
-        "c.toml:42: telemetry.sampling.slow: expected a duration such as \"500ms\", \"10s\", \"2m\" or \"1h\", found \"soon\"",
-        "c.toml:43: telemetry.sampling.on_unsampled_parent: expected \"episode\" or \"respect\", found \"root\"",
-        "c.toml:45: telemetry.sampling.methods[0].method: there is no call \"PullImages\" in the CRI; did you mean `PullImage`?",
-        "c.toml:46: telemetry.sampling.methods[0].ratio: expected a number from 0.0 to 1.0, found 2",
-        "c.toml:50: telemetry.sampling.methods[2].method: Exec already has a row on line 48",
-        "c.toml:51: telemetry.sampling.methods[2].slow: 5 has no unit; write \"5s\" or \"5ms\"",
-        "c.toml:52: telemetry.sampling.methods[3].method: missing; write the name of a call such as \"PullImage\"",
-        "c.toml:53: telemetry.sampling.methods[3].slo: unknown key; did you mean `slow`?",
-        "c.toml:55: telemetry.identity.sandboxes: 0 is out of range; it must be from 1 to 1048576",
-        "c.toml:56: telemetry.identity.containers: expected a whole number, found \"many\"",
+        "c.toml:21: backends.e.knd: unknown key; did you mean `kind`?",
+        "c.toml:23: routing.default: there is no backend \"cc\"; did you mean `c`?",
+        "c.toml:24: routing.rule: unknown key; did you mean `rules`?",
+        "c.toml:27: routing.rules[0].backend: there is no backend \"none-of-these\"; known here: Bad_Name, c, d, e",
+        "c.toml:29: routing.rules[1].runtime_handler: the handler \"kata\" already has a rule on line 26; the first match wins",
+        "c.toml:31: routing.rules[2].runtime_handler: missing; write the handler of a RuntimeClass such as \"kata\"; \"\" for pods that name none",
+        "c.toml:31: routing.rules[2].backend: missing; write the name of a backend",
+        "c.toml:32: routing.rules[2].backends: unknown key; did you mean `backend`?",
+        "c.toml:34: telemetry.level: unknown key; did you mean `log.level`?",
+        "c.toml:36: telemetry.log.level: \"inof\" is not a log level: did you mean `info`?",
+        "c.toml:37: telemetry.log.format: expected \"json\" or \"text\", found \"xml\"",
+        "c.toml:39: telemetry.otlp.endpoint: not the address of an OTLP/gRPC collector: TLS is not built in, use a collector on this node; write one such as http://127.0.0.1:4317",
+        "c.toml:40: telemetry.otlp.timeout: \"1ms\" is out of range; it must be from 100ms to 5m",
+        "c.toml:42: telemetry.sampling.polls: expected a number from 0.0 to 1.0, found 1.5",
+        "c.toml:43: telemetry.sampling.slow: expected a duration such as \"500ms\", \"10s\", \"2m\" or \"1h\", found \"soon\"",
+        "c.toml:44: telemetry.sampling.on_unsampled_parent: expected \"episode\" or \"respect\", found \"root\"",
+        "c.toml:46: telemetry.sampling.methods[0].method: there is no call \"PullImages\" in the CRI; did you mean `PullImage`?",
+        "c.toml:47: telemetry.sampling.methods[0].ratio: expected a number from 0.0 to 1.0, found 2",
+        "c.toml:51: telemetry.sampling.methods[2].method: Exec already has a row on line 49",
+        "c.toml:52: telemetry.sampling.methods[2].slow: 5 has no unit; write \"5s\" or \"5ms\"",
+        "c.toml:53: telemetry.sampling.methods[3].method: missing; write the name of a call such as \"PullImage\"",
+        "c.toml:54: telemetry.sampling.methods[3].slo: unknown key; did you mean `slow`?",
+        "c.toml:56: telemetry.identity.sandboxes: 0 is out of range; it must be from 1 to 1048576",
+        "c.toml:57: telemetry.identity.containers: expected a whole number, found \"many\"",
     ];
     let found = errors(text);
     for (found, expected) in found.iter().zip(expected) {

@@ -55,6 +55,36 @@ impl Kind for Handler {
     }
 }
 
+/// The name of a handler of the built-in runtime: `[a-zA-Z0-9._-]{1,63}`, a metric label and a part of paths.
+pub(crate) struct HandlerName;
+
+impl Kind for HandlerName {
+    type Value = String;
+
+    fn words(&self) -> String {
+        "the name of a handler".to_owned()
+    }
+
+    fn read(&self, raw: &Raw<'_>) -> Result<String, ValueError> {
+        let text = raw.text(self)?;
+        let right = (1..=63).contains(&text.len())
+            && text
+                .bytes()
+                .all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.'))
+            // A directory is called like it.
+            && !text.starts_with('.');
+        if right {
+            Ok(text.to_owned())
+        } else {
+            Err(ValueError::HandlerName(text.to_owned()))
+        }
+    }
+
+    fn show(&self, value: &String) -> String {
+        quoted(value)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -75,5 +105,15 @@ mod tests {
     fn the_empty_handler_is_a_handler() {
         assert_eq!(Handler.read(&Raw::Text("")), Ok(String::new()));
         assert!(Handler.read(&Raw::Text("a b")).is_err());
+    }
+
+    #[test]
+    fn the_name_of_a_handler_is_that_of_a_directory() {
+        for text in ["runc", "kata-qemu", "runc_2.0"] {
+            assert_eq!(HandlerName.read(&Raw::Text(text)), Ok(text.to_owned()));
+        }
+        for text in ["", "..", ".a", "a/b", "a b"] {
+            assert!(HandlerName.read(&Raw::Text(text)).is_err(), "{text}");
+        }
     }
 }

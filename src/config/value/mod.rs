@@ -1,23 +1,29 @@
 //! Kinds of values: how each is read, checked and written back. Pure, apart from looking up user and group names.
 
 mod backend;
+mod image;
+mod list;
 mod log;
 mod method;
 mod net;
 mod number;
 mod path;
+mod pod;
 mod time;
 
 use std::fmt;
 
-use toml::de::DeValue;
+use toml::de::{DeArray, DeTable, DeValue};
 
-pub(crate) use backend::{BackendName, Handler};
+pub(crate) use backend::{BackendName, Handler, HandlerName};
+pub(crate) use image::{ImageName, InterfacePrefix, PlatformName};
+pub(crate) use list::{List, Text, WithOff};
 pub(crate) use log::Directive;
 pub(crate) use method::MethodName;
 pub(crate) use net::{Address, CollectorUrl};
 pub(crate) use number::{Count, Ratio, Size};
-pub(crate) use path::{DirPath, Mode, OwnerOf, SocketPath, lexical, show_endpoint};
+pub(crate) use path::{DirPath, FilePath, Mode, OwnerOf, SocketPath, lexical, show_endpoint};
+pub(crate) use pod::{Capabilities, Profile, Sysctls, default_capabilities};
 pub(crate) use time::Span;
 
 /// A kind of value: what the parser and the reference know about it.
@@ -33,7 +39,7 @@ pub(crate) trait Kind {
 }
 
 /// A value as the file or a flag has it, before its kind is known.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug)]
 pub(crate) enum Raw<'a> {
     /// A string; also the value of every flag.
     Text(&'a str),
@@ -41,12 +47,13 @@ pub(crate) enum Raw<'a> {
     Integer(i128),
     Float(f64),
     Boolean(bool),
-    /// A date, an array or a table.
-    Other(&'static str),
+    List(&'a DeArray<'a>),
+    Table(&'a DeTable<'a>),
+    Date,
 }
 
 impl<'a> Raw<'a> {
-    pub(crate) fn new(value: &'a DeValue<'_>) -> Self {
+    pub(crate) fn new(value: &'a DeValue<'a>) -> Self {
         match value {
             DeValue::String(text) => Self::Text(text),
             DeValue::Integer(number) => {
@@ -60,9 +67,9 @@ impl<'a> Raw<'a> {
             }
             DeValue::Float(number) => Self::Float(number.as_str().parse().unwrap_or(f64::NAN)),
             DeValue::Boolean(value) => Self::Boolean(*value),
-            DeValue::Datetime(_) => Self::Other("a date"),
-            DeValue::Array(_) => Self::Other("an array"),
-            DeValue::Table(_) => Self::Other("a table"),
+            DeValue::Datetime(_) => Self::Date,
+            DeValue::Array(entries) => Self::List(entries),
+            DeValue::Table(table) => Self::Table(table),
         }
     }
 
@@ -73,7 +80,9 @@ impl<'a> Raw<'a> {
             Self::Integer(number) => number.to_string(),
             Self::Float(number) => number.to_string(),
             Self::Boolean(value) => value.to_string(),
-            Self::Other(what) => (*what).to_owned(),
+            Self::List(_) => "an array".to_owned(),
+            Self::Table(_) => "a table".to_owned(),
+            Self::Date => "a date".to_owned(),
         }
     }
 
@@ -127,6 +136,12 @@ pub enum ValueError {
     /// A path that depends on where the program was started.
     #[error("{0:?} is not an absolute path; write unix:///path")]
     Relative(String),
+    /// A path that depends on where the program was started, of something that is no socket.
+    #[error("{0:?} is not an absolute path")]
+    NotAbsolute(String),
+    /// No file or directory can have this name.
+    #[error("{0:?} cannot be a path")]
+    NotAPath(String),
     /// No file can have this name.
     #[error("{0:?} cannot be the path of a socket")]
     NotAFile(String),
@@ -187,6 +202,34 @@ pub enum ValueError {
     /// No handler can be called this.
     #[error("{0:?} is not the name of a runtime handler; use at most 63 visible characters")]
     Handler(String),
+    /// No table of a handler can be called this.
+    #[error(
+        "{0:?} is not a name for a handler; use 1 to 63 of a-z, A-Z, 0-9, `-`, `_` and `.`, and do not begin with `.`"
+    )]
+    HandlerName(String),
+    /// Nothing, or something that does not show.
+    #[error("{0:?} is empty or has control characters")]
+    Text(String),
+    /// Not a capability of capabilities(7).
+    #[error("there is no capability {0}")]
+    Capability(String),
+    /// A kernel parameter of the node as a whole.
+    #[error("{0:?} is no kernel parameter that a pod can have its own value of")]
+    Sysctl(String),
+    /// `*` elsewhere than at an end, or nothing beside it.
+    #[error("{0:?} is not the name of an image; `*` may only begin and end it")]
+    ImagePattern(String),
+    /// Entries of an array, by their number from 1.
+    #[error("{}", entries(.0))]
+    Entries(Vec<(usize, ValueError)>),
+}
+
+fn entries(wrong: &[(usize, ValueError)]) -> String {
+    let wrong: Vec<_> = wrong
+        .iter()
+        .map(|(number, error)| format!("entry {number}: {error}"))
+        .collect();
+    wrong.join("; ")
 }
 
 /// True or false.
@@ -228,7 +271,7 @@ impl<T: Copy + PartialEq> Kind for Choice<T> {
     fn read(&self, raw: &Raw<'_>) -> Result<T, ValueError> {
         self.0
             .iter()
-            .find(|(word, _)| *raw == Raw::Text(word))
+            .find(|(word, _)| matches!(raw, Raw::Text(text) if text == word))
             .map(|(_, value)| *value)
             .ok_or_else(|| ValueError::Type {
                 expected: self.words(),
@@ -245,6 +288,11 @@ impl<T: Copy + PartialEq> Kind for Choice<T> {
 /// A text as TOML writes it.
 fn quoted(text: impl fmt::Display) -> String {
     format!("\"{text}\"")
+}
+
+/// A text of any characters but control characters as TOML writes it.
+fn quoted_text(text: &str) -> String {
+    quoted(text.replace('\\', "\\\\").replace('"', "\\\""))
 }
 
 #[cfg(test)]
@@ -269,6 +317,6 @@ mod tests {
         let text = format!("a = {}", "9".repeat(60));
         let table = toml::de::DeTable::parse_recoverable(&text).0;
         let value = table.get_ref().get("a").expect("parsed");
-        assert_eq!(Raw::new(value.get_ref()), Raw::Integer(i128::MAX));
+        assert!(matches!(Raw::new(value.get_ref()), Raw::Integer(i128::MAX)));
     }
 }

@@ -6,7 +6,7 @@ use std::path::{Component, Path, PathBuf};
 use nix::unistd::{Group, User};
 
 use super::super::Owner;
-use super::{Kind, Raw, ValueError, quoted};
+use super::{Kind, Raw, ValueError, quoted, quoted_text};
 
 /// `sun_path` has 108 bytes and ends with a zero (unix(7)).
 const LONGEST: usize = 107;
@@ -56,19 +56,45 @@ impl Kind for DirPath {
     }
 
     fn read(&self, raw: &Raw<'_>) -> Result<PathBuf, ValueError> {
-        let text = raw.text(self)?;
-        if !text.starts_with('/') {
-            return Err(ValueError::Relative(text.to_owned()));
-        }
-        if text.contains(|c: char| c.is_control()) {
-            return Err(ValueError::NotAFile(text.to_owned()));
-        }
-        Ok(PathBuf::from(text))
+        absolute(raw.text(self)?)
     }
 
     fn show(&self, value: &PathBuf) -> String {
-        quoted(value.display())
+        quoted_text(&value.to_string_lossy())
     }
+}
+
+/// The path of a file.
+pub(crate) struct FilePath;
+
+impl Kind for FilePath {
+    type Value = PathBuf;
+
+    fn words(&self) -> String {
+        "the absolute path of a file".to_owned()
+    }
+
+    fn read(&self, raw: &Raw<'_>) -> Result<PathBuf, ValueError> {
+        let text = raw.text(self)?;
+        if text.ends_with('/') {
+            return Err(ValueError::NotAPath(text.to_owned()));
+        }
+        absolute(text)
+    }
+
+    fn show(&self, value: &PathBuf) -> String {
+        DirPath.show(value)
+    }
+}
+
+fn absolute(text: &str) -> Result<PathBuf, ValueError> {
+    if !text.starts_with('/') {
+        return Err(ValueError::NotAbsolute(text.to_owned()));
+    }
+    if text.contains(|c: char| c.is_control()) {
+        return Err(ValueError::NotAPath(text.to_owned()));
+    }
+    Ok(PathBuf::from(text))
 }
 
 /// The path of a socket as the kubelet and crictl write it.
@@ -216,6 +242,19 @@ mod tests {
             ("/run/a\0b", "\"/run/a\\0b\" cannot be the path of a socket"),
         ] {
             assert_eq!(socket(text), Err(says.to_owned()));
+        }
+    }
+
+    #[test]
+    fn paths_of_files_and_directories_are_absolute() {
+        let dir = |text| DirPath.read(&Raw::Text(text)).map_err(|e| e.to_string());
+        assert_eq!(dir("/a/b/"), Ok(PathBuf::from("/a/b/")));
+        assert_eq!(dir("a"), Err("\"a\" is not an absolute path".to_owned()));
+        assert_eq!(dir("/a\n"), Err("\"/a\\n\" cannot be a path".to_owned()));
+        assert_eq!(DirPath.show(&PathBuf::from("/a \"b\"")), r#""/a \"b\"""#);
+        assert!(FilePath.read(&Raw::Text("/a/b")).is_ok());
+        for text in ["", "b", "/a/", "/"] {
+            assert!(FilePath.read(&Raw::Text(text)).is_err(), "{text}");
         }
     }
 

@@ -12,7 +12,7 @@ use opentelemetry_sdk::trace::{SpanData, SpanEvents, SpanLinks};
 use opentelemetry_semantic_conventions::attribute as key;
 
 use super::log::cut;
-use crate::config::{BackendKind, Config};
+use crate::config::Config;
 use crate::cri::call::{Place, Subject};
 use crate::cri::outcome::{Code, code_name, is_server_fault};
 use crate::cri::{Call, Method, Outcome, trace};
@@ -36,9 +36,10 @@ pub(super) struct Spans {
 
 impl Spans {
     pub(super) fn new(sink: SpanSink, config: &Config) -> Self {
-        let backends = config.backends.iter().map(|backend| {
-            let BackendKind::Upstream { endpoint } = &backend.kind;
-            (backend.name.clone(), endpoint.to_string_lossy().into())
+        // A backend without a socket is no other process, so its spans name none.
+        let backends = config.backends.iter().filter_map(|backend| {
+            let endpoint = backend.endpoint()?;
+            Some((backend.name.clone(), endpoint.to_string_lossy().into()))
         });
         Self {
             sink,

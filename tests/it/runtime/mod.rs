@@ -3,8 +3,11 @@
 mod cni;
 mod image;
 mod namespaces;
+mod node;
 mod oci;
 mod process;
+mod rootfs;
+mod stats;
 
 use std::fs;
 use std::path::Path;

@@ -1,0 +1,143 @@
+//! Where the programs of the built-in runtime are. Looked for when the runtime starts, not when a file is checked: that
+//! may happen on another machine.
+
+use std::env;
+use std::ffi::OsStr;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+
+use super::{Handler, Runtime, assemble};
+
+/// What the handlers are called if none is configured, the default first.
+pub(super) const USUAL: [&str; 2] = ["runc", "crun"];
+
+/// The file name of the shim.
+const SHIM: &str = "criscope-shim";
+
+/// A program without which nothing runs.
+#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ProgramError {
+    /// Neither of the usual ones.
+    #[error(
+        "there is no OCI runtime on PATH; install runc or crun, or name one in [runtime.handlers.NAME]"
+    )]
+    NoRuntime,
+    /// A handler that is configured.
+    #[error("the OCI runtime of handler {handler}, {}, is not there or cannot be executed", .program.display())]
+    NoHandler {
+        /// The handler.
+        handler: String,
+        /// What was looked for.
+        program: PathBuf,
+    },
+    /// The shim.
+    #[error("{}, which stays with each pod, is not there or cannot be executed; set runtime.shim", .0.display())]
+    NoShim(PathBuf),
+}
+
+/// The handlers that can be used.
+#[derive(Debug, PartialEq, Eq)]
+pub struct HandlerPrograms {
+    /// Those whose programs are there.
+    pub handlers: Vec<(Handler, PathBuf)>,
+    /// The name of the default, which is one of them.
+    pub default: String,
+    /// Those whose programs are not. Pods that want one of them fail, others need not.
+    pub missing: Vec<ProgramError>,
+}
+
+impl Runtime {
+    /// Finds the programs of the handlers; `search` is a list of directories like `PATH`.
+    ///
+    /// # Errors
+    /// No handler is configured and none of the usual ones is there, or the default's program is not.
+    pub fn handler_programs(&self, search: &OsStr) -> Result<HandlerPrograms, ProgramError> {
+        let mut handlers = Vec::new();
+        let mut missing = Vec::new();
+        for handler in self.configured_or_usual() {
+            let wanted = handler.path.clone();
+            let wanted = wanted.unwrap_or_else(|| PathBuf::from(&handler.name));
+            match find(&wanted, search) {
+                Some(program) => handlers.push((handler, program)),
+                None => missing.push(ProgramError::NoHandler {
+                    handler: handler.name,
+                    program: wanted,
+                }),
+            }
+        }
+        if self.handlers.is_empty() {
+            if handlers.is_empty() {
+                return Err(ProgramError::NoRuntime);
+            }
+            // Nobody asked for the other one.
+            missing.retain(|error| match error {
+                ProgramError::NoHandler { handler, .. } => {
+                    self.default_handler.as_ref() == Some(handler)
+                }
+                _ => true,
+            });
+        }
+        let there = |name: &str| handlers.iter().any(|(handler, _)| handler.name == name);
+        let default = match (&self.default_handler, self.handlers.as_slice()) {
+            (Some(name), _) => name.clone(),
+            (None, []) => handlers[0].0.name.clone(),
+            (None, configured) => assemble::implied_handler(configured).to_owned(),
+        };
+        if !there(&default) {
+            let mut missing = missing.into_iter();
+            let of_default = missing.find(|error| {
+                matches!(error, ProgramError::NoHandler { handler, .. } if *handler == default)
+            });
+            return Err(of_default.unwrap_or(ProgramError::NoRuntime));
+        }
+        Ok(HandlerPrograms {
+            handlers,
+            default,
+            missing,
+        })
+    }
+
+    fn configured_or_usual(&self) -> Vec<Handler> {
+        if self.handlers.is_empty() {
+            return USUAL.iter().map(|name| assemble::handler(name)).collect();
+        }
+        self.handlers.clone()
+    }
+
+    /// Where the OCI runtime of a handler keeps its state.
+    #[must_use]
+    pub fn handler_root(&self, handler: &Handler) -> PathBuf {
+        let usual = || self.state.join("oci").join(&handler.name);
+        handler.root.clone().unwrap_or_else(usual)
+    }
+
+    /// Finds `criscope-shim`: as it is configured, else beside our own program `own`, else in `search`.
+    ///
+    /// # Errors
+    /// It is nowhere.
+    pub fn shim_program(&self, own: &Path, search: &OsStr) -> Result<PathBuf, ProgramError> {
+        if let Some(shim) = &self.shim {
+            return find(shim, search).ok_or_else(|| ProgramError::NoShim(shim.clone()));
+        }
+        find(&own.with_file_name(SHIM), search)
+            .or_else(|| find(Path::new(SHIM), search))
+            .ok_or_else(|| ProgramError::NoShim(SHIM.into()))
+    }
+}
+
+/// The program with this path, or with this name in one of the directories.
+fn find(program: &Path, search: &OsStr) -> Option<PathBuf> {
+    if program.is_absolute() {
+        return can_run(program).then(|| program.to_owned());
+    }
+    env::split_paths(search)
+        .filter(|dir| dir.is_absolute())
+        .map(|dir| dir.join(program))
+        .find(|path| can_run(path))
+}
+
+fn can_run(path: &Path) -> bool {
+    path.metadata()
+        .is_ok_and(|found| found.is_file() && found.permissions().mode() & 0o111 != 0)
+}

@@ -1,0 +1,383 @@
+//! The built-in runtime: when it is there, and its settings.
+
+use std::ffi::OsStr;
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+
+use super::*;
+
+const BUILTIN: &str = "[backends.mine]\nkind = \"builtin\"\n";
+
+fn runtime(text: &str) -> Runtime {
+    let config = load(&format!("{BUILTIN}{text}")).expect("valid");
+    *config.runtime.expect("built in")
+}
+
+#[test]
+fn without_any_backend_there_is_the_built_in_one() {
+    let nothing = Config::load(None, &Overrides::default()).expect("enough");
+    assert_eq!(nothing.config, Config::builtin());
+    assert_eq!(nothing.config.routing.default, "builtin");
+    let file = load("[server]\n[runtime]\nroot = \"/srv/x\"\n").expect("valid");
+    assert_eq!(file.backends, Config::builtin().backends);
+    let runtime = file.runtime.expect("built in");
+    assert_eq!(runtime.root, Path::new("/srv/x"));
+    assert_eq!(runtime.images.root, Path::new("/srv/x/images"));
+    assert_eq!(runtime.images.import_dir, Path::new("/srv/x/import"));
+}
+
+#[test]
+fn with_an_upstream_alone_there_is_none_but_its_settings_are_checked() {
+    let config = load_with("", &upstream("/run/a.sock")).expect("valid");
+    assert_eq!(config.runtime, None);
+    let with_settings = format!("{ONE}[runtime]\npids_limit = 5\n");
+    assert_eq!(load(&with_settings).expect("valid").runtime, None);
+    assert_eq!(
+        errors(&format!("{ONE}[runtime]\npids_limit = -1\n")),
+        ["c.toml:5: runtime.pids_limit: -1 is out of range; it must be from 0 to 4194304"]
+    );
+}
+
+#[test]
+fn both_kinds_can_be_in_one_file() {
+    let both = format!("{ONE}{BUILTIN}[routing]\ndefault = \"mine\"\nimages = \"containerd\"\n");
+    let config = load(&both).expect("valid");
+    let kinds: Vec<_> = config
+        .backends
+        .iter()
+        .map(|backend| (backend.name.as_str(), backend.endpoint()))
+        .collect();
+    assert_eq!(
+        kinds,
+        [
+            ("containerd", Some(Path::new("/run/c.sock"))),
+            ("mine", None)
+        ]
+    );
+    assert!(config.runtime.is_some());
+
+    let flag = upstream("/run/flag.sock");
+    let error = load_with(BUILTIN, &flag).expect_err("which is the default?");
+    assert!(error.starts_with("--upstream: adds the backend \"upstream\" beside \"mine\""));
+    let named = "[backends.upstream]\nkind = \"builtin\"\n";
+    let replaced = load_with(named, &flag).expect("replaced");
+    assert_eq!(replaced.runtime, None);
+}
+
+#[test]
+fn there_is_one_built_in_runtime_and_it_has_no_endpoint() {
+    let text = format!(
+        "{BUILTIN}[backends.b]\nkind = \"builtin\"\nendpoint = \"/run/b.sock\"\n[routing]\ndefault = \"mine\"\n"
+    );
+    assert_eq!(
+        errors(&text),
+        [
+            "c.toml:4: backends.b.kind: backend \"mine\" is the built-in runtime already, and there is only one",
+            "c.toml:5: backends.b.endpoint: the built-in runtime has no endpoint; take it away, or use kind = \"upstream\"",
+        ]
+    );
+}
+
+#[test]
+fn the_defaults_are_those_a_node_has_with_containerd() {
+    let runtime = runtime("");
+    assert_eq!(Some(Box::new(runtime.clone())), Config::builtin().runtime);
+    assert_eq!(runtime.max_log_line, 16384);
+    assert_eq!(runtime.pods.capabilities.len(), 14);
+    assert!(runtime.pods.unprivileged_ports && runtime.pods.unprivileged_icmp);
+    assert_eq!(runtime.pods.unset_seccomp, SeccompProfile::Unconfined);
+    assert_eq!(runtime.cni.max_conf_num, 1);
+    assert_eq!(runtime.images.max_concurrent_downloads, 3);
+    assert!(runtime.handlers.is_empty());
+}
+
+#[test]
+fn every_key_of_the_runtime_changes_something() {
+    let text = r#"
+[runtime]
+root = "/a"
+state = "/b"
+shim = "/c"
+cgroup_driver = "systemd"
+default_handler = "kata"
+max_container_log_line_size = "32KiB"
+disable_apparmor = true
+apparmor_profile = "p"
+enable_selinux = true
+selinux_category_range = 512
+restrict_oom_score_adj = true
+tolerate_missing_hugetlb_controller = false
+disable_hugetlb_controller = true
+device_ownership_from_security_context = true
+ignore_image_defined_volumes = true
+enable_unprivileged_ports = false
+enable_unprivileged_icmp = false
+sysctls = { "kernel.sem" = "1 2 3 4" }
+default_capabilities = ["KILL"]
+unset_seccomp_profile = "runtime/default"
+pids_limit = 1
+cdi_spec_dirs = []
+drain_exec_sync_io_timeout = "1s"
+stats_collect_period = "off"
+[runtime.handlers.kata]
+path = "/k"
+options = ["--debug"]
+root = "/r"
+systemd_cgroup = false
+no_pivot = true
+no_new_keyring = true
+pod_annotations = ["a.*"]
+container_annotations = ["b"]
+privileged_without_host_devices = true
+privileged_without_host_devices_all_devices_allowed = true
+cni_conf_dir = "/n"
+cni_max_conf_num = 2
+timeout = "90s"
+[runtime.cni]
+conf_dir = "/d"
+max_conf_num = 0
+bin_dirs = ["/e"]
+cache_dir = "/f"
+conf_template = "/g"
+ip_pref = "cni"
+interface_prefix = "net"
+loopback = "plugin"
+add_timeout = "1s"
+del_timeout = "2s"
+query_timeout = "3s"
+[runtime.images]
+root = "/h"
+certs_dirs = ["/i"]
+docker_config = "/j"
+max_concurrent_downloads = 4
+image_pull_progress_timeout = "5s"
+connect_timeout = "6s"
+retries = 7
+max_layer_size = "8MiB"
+max_unpacked_size = "9MiB"
+max_layer_entries = 10000
+max_layer_ratio = 11
+min_free_space = 12
+keep_unused = "13s"
+import_dir = "/l"
+pinned_images = ["m*"]
+platform = "linux/arm/v7"
+"#;
+    let config = load(&format!("{BUILTIN}{text}")).expect("valid");
+    let settings = config.settings();
+    let bare = format!("{BUILTIN}[runtime.handlers.kata]\n");
+    let defaults = load(&bare).expect("valid").settings();
+    let of_runtime = schema::all().filter(|key| key.section().starts_with("runtime"));
+    for key in of_runtime {
+        let section = key.section().replace("NAME", "kata");
+        let path = format!("{section}.{}", key.name());
+        let value = settings.get(&path).expect(&path);
+        assert_ne!(Some(value), defaults.get(&path), "{path}");
+        // What is shown can be written back.
+        let line = format!("[{section}]\n{} = {}\n", key.name(), value.value);
+        let again = match path.as_str() {
+            "runtime.default_handler" => continue,
+            path if path.ends_with("all_devices_allowed") => continue,
+            _ => load(&format!("{BUILTIN}{line}")).expect(&path).settings(),
+        };
+        assert_eq!(again.get(&path), Some(value), "{path}");
+    }
+}
+
+#[test]
+fn everything_wrong_is_told_at_once_with_the_nearest_key() {
+    let text = r#"[backends.mine]
+kind = "builtin"
+[runtime]
+rot = "/var/lib/x"
+cgroup_driver = "cgroup"
+default_handler = "rucn"
+max_container_log_line_size = "16KB"
+sysctls = { "vm.swappiness" = "1" }
+default_capabilities = ["CHOWN", "CHOWM"]
+cdi_spec_dirs = "/etc/cdi"
+stats_collect_period = "0s"
+conf_dir = "/etc/cni/net.d"
+[runtime.handlers.runc]
+paht = "/usr/sbin/runc"
+privileged_without_host_devices_all_devices_allowed = true
+[runtime.handlers."a/b"]
+[runtime.cni]
+bin_dirs = ["opt/cni/bin"]
+ip_pref = "v4"
+[runtime.images]
+pinned_images = ["*"]
+platform = "arm64"
+max_download = 3
+"#;
+    let expected = [
+        "c.toml:4: runtime.rot: unknown key; did you mean `root`?",
+        "c.toml:5: runtime.cgroup_driver: expected \"auto\" or \"cgroupfs\" or \"systemd\", found \"cgroup\"",
+        "c.toml:6: runtime.default_handler: there is no handler \"rucn\"; did you mean `runc`?",
+        "c.toml:7: runtime.max_container_log_line_size: \"16KB\" is ambiguous; write \"16KiB\"",
+        "c.toml:8: runtime.sysctls: \"vm.swappiness\" is no kernel parameter that a pod can have its own value of",
+        "c.toml:9: runtime.default_capabilities: entry 2: there is no capability \"CHOWM\"",
+        "c.toml:10: runtime.cdi_spec_dirs: expected an array of absolute paths of directories, found \"/etc/cdi\"",
+        "c.toml:11: runtime.stats_collect_period: \"0s\" is out of range; it must be from 1s to 10m",
+        "c.toml:12: runtime.conf_dir: unknown key; did you mean `cni.conf_dir`?",
+        "c.toml:14: runtime.handlers.runc.paht: unknown key; did you mean `path`?",
+        "c.toml:15: runtime.handlers.runc.privileged_without_host_devices_all_devices_allowed: has no effect without privileged_without_host_devices = true",
+        "c.toml:16: runtime.handlers.a/b: \"a/b\" is not a name for a handler; use 1 to 63 of a-z, A-Z, 0-9, `-`, `_` and `.`, and do not begin with `.`",
+        "c.toml:18: runtime.cni.bin_dirs: entry 1: \"opt/cni/bin\" is not an absolute path",
+        "c.toml:19: runtime.cni.ip_pref: expected \"ipv4\" or \"ipv6\" or \"cni\", found \"v4\"",
+        "c.toml:21: runtime.images.pinned_images: entry 1: \"*\" is not the name of an image; `*` may only begin and end it",
+        "c.toml:22: runtime.images.platform: expected a platform such as \"linux/arm64\" or \"linux/arm/v7\", found \"arm64\"",
+        "c.toml:23: runtime.images.max_download: unknown key; known here: ",
+    ];
+    let found = errors(text);
+    for (found, expected) in found.iter().zip(expected) {
+        assert!(found.starts_with(expected), "{found}\n{expected}");
+    }
+    assert_eq!(found.len(), expected.len(), "{found:#?}");
+}
+
+#[test]
+fn what_survives_a_reboot_and_what_must_not_are_apart() {
+    for (root, state, says) in [
+        ("/a", "/a", "runtime.state: /a lies in runtime.root"),
+        ("/a", "/a/b", "runtime.state: /a/b lies in runtime.root"),
+        (
+            "/run/x/y",
+            "/var/run/x",
+            "runtime.root: /run/x/y lies in runtime.state",
+        ),
+    ] {
+        let text = format!("[runtime]\nroot = \"{root}\"\nstate = \"{state}\"\n");
+        let found = errors(&text);
+        assert!(found[0].contains(says), "{found:?}");
+    }
+    runtime("[runtime]\nroot = \"/a\"\nstate = \"/ab\"\n");
+}
+
+#[test]
+fn several_handlers_need_a_default() {
+    let two = "[runtime]\n[runtime.handlers.kata]\n[runtime.handlers.gvisor]\n";
+    assert_eq!(
+        errors(&format!("{BUILTIN}{two}")),
+        [
+            "c.toml:3: runtime.default_handler: missing; with several handlers and none called \"runc\", one must be the default: \"kata\", \"gvisor\""
+        ]
+    );
+    assert_eq!(
+        runtime(&format!("{two}[runtime.handlers.runc]\n")).default_handler,
+        None
+    );
+    runtime("[runtime]\ndefault_handler = \"crun\"\n");
+}
+
+#[test]
+fn a_reload_names_the_settings_of_the_runtime_that_wait() {
+    let old = load(BUILTIN).expect("valid");
+    let new = load(&format!("{BUILTIN}[runtime.images]\nretries = 9\n")).expect("valid");
+    let diff = reload_diff(&old, &new);
+    assert_eq!(diff.restart, ["runtime.images.retries"]);
+    assert!(diff.reloadable.is_empty());
+    assert_ne!(old.fingerprint(), new.fingerprint());
+}
+
+/// A directory with these programs.
+fn programs(names: &[&str]) -> tempfile::TempDir {
+    let dir = tempfile::tempdir().expect("a directory");
+    for name in names {
+        let path = dir.path().join(name);
+        fs::write(&path, "").expect("written");
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).expect("made executable");
+    }
+    dir
+}
+
+fn found(runtime: &Runtime, dir: &Path) -> Result<(Vec<String>, String), ProgramError> {
+    let found = runtime.handler_programs(dir.as_os_str())?;
+    let names = found.handlers.into_iter().map(|(handler, program)| {
+        assert!(program.starts_with(dir));
+        handler.name
+    });
+    Ok((names.collect(), found.default))
+}
+
+#[test]
+fn without_handlers_those_on_the_path_are_there() {
+    let runtime = runtime("");
+    let expect = |there: &[&str], names: &[&str], default: &str| {
+        let dir = programs(there);
+        let names = names.iter().map(|&name| name.to_owned()).collect();
+        assert_eq!(found(&runtime, dir.path()), Ok((names, default.to_owned())));
+    };
+    expect(&["runc"], &["runc"], "runc");
+    expect(&["crun"], &["crun"], "crun");
+    expect(&["crun", "runc"], &["runc", "crun"], "runc");
+    let none = programs(&[]);
+    assert_eq!(found(&runtime, none.path()), Err(ProgramError::NoRuntime));
+    fs::write(none.path().join("runc"), "").expect("written");
+    let not_executable = found(&runtime, none.path());
+    assert_eq!(not_executable, Err(ProgramError::NoRuntime));
+
+    // Nothing is said of the one that nobody asked for.
+    let one = programs(&["runc"]);
+    let programs = runtime.handler_programs(one.path().as_os_str());
+    assert_eq!(programs.expect("found").missing, []);
+}
+
+#[test]
+fn the_default_handler_must_be_there_others_need_not() {
+    let dir = programs(&["kata", "crun"]);
+    let crun = runtime("[runtime]\ndefault_handler = \"crun\"\n");
+    assert_eq!(found(&crun, dir.path()).expect("found").1, "crun");
+    let runc = runtime("[runtime]\ndefault_handler = \"runc\"\n");
+    assert!(matches!(
+        found(&runc, dir.path()),
+        Err(ProgramError::NoHandler { handler, .. }) if handler == "runc"
+    ));
+
+    let text = format!(
+        "[runtime]\ndefault_handler = \"kata\"\n[runtime.handlers.kata]\n[runtime.handlers.x]\npath = \"{}\"\n",
+        dir.path().join("no").display()
+    );
+    let search = dir.path().as_os_str();
+    let two = runtime(&text);
+    let programs = two.handler_programs(search).expect("the default is there");
+    assert_eq!(programs.handlers[0].1, dir.path().join("kata"));
+    assert_eq!(programs.default, "kata");
+    let missing: Vec<_> = programs.missing.iter().map(|e| e.to_string()).collect();
+    let path = dir.path().join("no");
+    assert_eq!(
+        missing,
+        [format!(
+            "the OCI runtime of handler x, {}, is not there or cannot be executed",
+            path.display()
+        )]
+    );
+    let kata = &programs.handlers[0].0;
+    assert_eq!(
+        two.handler_root(kata),
+        Path::new("/run/criscope/runtime/oci/kata")
+    );
+}
+
+#[test]
+fn the_shim_is_beside_the_program_or_on_the_path() {
+    let (own, path) = (programs(&["criscope-shim"]), programs(&["criscope-shim"]));
+    let program = own.path().join("criscope");
+    let search = path.path().as_os_str();
+    let mut runtime = runtime("");
+    let shim =
+        |runtime: &Runtime, program: &Path, search: &OsStr| runtime.shim_program(program, search);
+    assert_eq!(
+        shim(&runtime, &program, search),
+        Ok(own.path().join("criscope-shim"))
+    );
+    assert_eq!(
+        shim(&runtime, Path::new("/nowhere/criscope"), search),
+        Ok(path.path().join("criscope-shim"))
+    );
+    let none = shim(&runtime, Path::new("/nowhere/criscope"), OsStr::new(""));
+    assert_eq!(none, Err(ProgramError::NoShim("criscope-shim".into())));
+    // One that is named is not looked for elsewhere.
+    runtime.shim = Some("/nowhere/shim".into());
+    assert!(shim(&runtime, &program, search).is_err());
+}

@@ -1,0 +1,147 @@
+//! Arrays, texts, and a word for nothing.
+
+use super::{Kind, Raw, ValueError, quoted_text};
+
+/// An array of values of one kind.
+pub(crate) struct List<K> {
+    /// What each is.
+    pub(crate) of: K,
+    /// What may be written.
+    pub(crate) words: &'static str,
+}
+
+impl<K: Kind> Kind for List<K> {
+    type Value = Vec<K::Value>;
+
+    fn words(&self) -> String {
+        self.words.to_owned()
+    }
+
+    fn read(&self, raw: &Raw<'_>) -> Result<Self::Value, ValueError> {
+        let Raw::List(entries) = raw else {
+            return Err(ValueError::Type {
+                expected: self.words(),
+                found: raw.found(),
+            });
+        };
+        let mut values = Vec::new();
+        let mut wrong = Vec::new();
+        for (i, entry) in entries.iter().enumerate() {
+            match self.of.read(&Raw::new(entry.get_ref())) {
+                Ok(value) => values.push(value),
+                Err(error) => wrong.push((i + 1, error)),
+            }
+        }
+        if wrong.is_empty() {
+            Ok(values)
+        } else {
+            Err(ValueError::Entries(wrong))
+        }
+    }
+
+    fn show(&self, value: &Self::Value) -> String {
+        let entries: Vec<_> = value.iter().map(|entry| self.of.show(entry)).collect();
+        format!("[{}]", entries.join(", "))
+    }
+}
+
+/// A text of visible characters and spaces.
+pub(crate) struct Text;
+
+impl Kind for Text {
+    type Value = String;
+
+    fn words(&self) -> String {
+        "a string".to_owned()
+    }
+
+    fn read(&self, raw: &Raw<'_>) -> Result<String, ValueError> {
+        let text = raw.text(self)?;
+        if text.is_empty() || text.contains(|c: char| c.is_control()) {
+            return Err(ValueError::Text(text.to_owned()));
+        }
+        Ok(text.to_owned())
+    }
+
+    fn show(&self, value: &String) -> String {
+        quoted_text(value)
+    }
+}
+
+/// A value, or `"off"`.
+pub(crate) struct WithOff<K>(pub(crate) K);
+
+impl<K: Kind> Kind for WithOff<K> {
+    type Value = Option<K::Value>;
+
+    fn words(&self) -> String {
+        format!("{}, or \"off\"", self.0.words())
+    }
+
+    fn read(&self, raw: &Raw<'_>) -> Result<Self::Value, ValueError> {
+        match raw {
+            Raw::Text("off") => Ok(None),
+            raw => self.0.read(raw).map(Some),
+        }
+    }
+
+    fn show(&self, value: &Self::Value) -> String {
+        match value {
+            Some(value) => self.0.show(value),
+            None => quoted_text("off"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Count, DirPath};
+    use super::*;
+
+    const DIRS: List<DirPath> = List {
+        of: DirPath,
+        words: "an array of paths",
+    };
+
+    fn read<K: Kind>(kind: &K, text: &str) -> Result<K::Value, String> {
+        let text = format!("a = {text}");
+        let table = toml::de::DeTable::parse(&text).expect("toml");
+        let value = table.get_ref().get("a").expect("there");
+        kind.read(&Raw::new(value.get_ref()))
+            .map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn every_wrong_entry_of_a_list_is_told() {
+        let paths = read(&DIRS, r#"["/a", "/b c"]"#).expect("right");
+        assert_eq!(DIRS.show(&paths), r#"["/a", "/b c"]"#);
+        assert_eq!(read(&DIRS, "[]"), Ok(Vec::new()));
+        assert_eq!(
+            read(&DIRS, r#"["a", "/b", 3]"#),
+            Err("entry 1: \"a\" is not an absolute path; entry 3: expected the absolute path of a directory, found 3".to_owned())
+        );
+        assert_eq!(
+            read(&DIRS, r#""/a""#),
+            Err("expected an array of paths, found \"/a\"".to_owned())
+        );
+    }
+
+    #[test]
+    fn off_is_a_value() {
+        let kind = WithOff(Count { least: 1, most: 9 });
+        assert_eq!(read(&kind, r#""off""#), Ok(None));
+        assert_eq!(read(&kind, "3"), Ok(Some(3)));
+        assert_eq!(kind.show(&None), "\"off\"");
+        assert!(read(&kind, "0").is_err());
+    }
+
+    #[test]
+    fn texts_are_written_as_they_are_read() {
+        let text = read(&Text, r#""a \"b\" \\ ü""#).expect("right");
+        assert_eq!(text, r#"a "b" \ ü"#);
+        assert_eq!(Text.show(&text), r#""a \"b\" \\ ü""#);
+        for text in ["\"\"", "\"a\\u0000\"", "\"a\\nb\""] {
+            assert!(read(&Text, text).is_err(), "{text}");
+        }
+    }
+}

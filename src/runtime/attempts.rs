@@ -1,0 +1,191 @@
+//! Retries find the result of the first try.
+//!
+//! A kubelet that hung up on a slow RunPodSandbox asks again with the same words. The first try goes on without it: the
+//! second joins it, or is given what it made, instead of "the name is reserved" until somebody cleans up. A result that
+//! its caller was told is not given out again: then the same request is a mistake, and says so.
+
+use std::collections::HashMap;
+use std::future::Future;
+use std::hash::{DefaultHasher, Hasher as _};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use prost::Message;
+use tokio::sync::watch;
+
+use super::caller::Caller;
+use super::error::{Error, Result};
+
+type Outcome = Option<Result<String>>;
+
+/// Tries under way, and results that nobody took, by name.
+#[derive(Clone, Debug, Default)]
+pub struct Attempts {
+    tries: Arc<Mutex<HashMap<String, Try>>>,
+}
+
+#[derive(Debug)]
+struct Try {
+    /// Of the request: another one under the same name is no retry.
+    request: u64,
+    outcome: watch::Receiver<Outcome>,
+}
+
+/// Tells requests apart.
+pub fn fingerprint(request: &impl Message) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    hasher.write(&request.encode_to_vec());
+    hasher.finish()
+}
+
+impl Attempts {
+    /// Does the work on a task of its own, or joins the same that is under way, or gives what the last try made that
+    /// nobody took. `exists` says whether an object that was made is still there.
+    ///
+    /// # Errors
+    /// Those of the work; [`Error::Cancelled`] and [`Error::Deadline`] when the caller did not wait, and the work goes on.
+    pub async fn run<F>(
+        &self,
+        name: &str,
+        request: u64,
+        caller: &Caller,
+        exists: impl Fn(&str) -> bool,
+        work: F,
+    ) -> Result<String>
+    where
+        F: Future<Output = Result<String>> + Send + 'static,
+    {
+        let mut outcome = self.join_or_begin(name, request, exists, work);
+        let waited = async {
+            let done = outcome.wait_for(Option::is_some).await;
+            match done.map(|outcome| outcome.clone()) {
+                Ok(Some(result)) => result,
+                _ => Err(Error::Internal("the work ended without a result".into())),
+            }
+        };
+        let result = caller.wait(waited).await;
+        let told = !caller.is_gone();
+        if told {
+            self.tries().remove(name);
+        }
+        result
+    }
+
+    fn join_or_begin<F>(
+        &self,
+        name: &str,
+        request: u64,
+        exists: impl Fn(&str) -> bool,
+        work: F,
+    ) -> watch::Receiver<Outcome>
+    where
+        F: Future<Output = Result<String>> + Send + 'static,
+    {
+        let mut tries = self.tries();
+        if let Some(earlier) = tries.get(name)
+            && earlier.request == request
+        {
+            let usable = match &*earlier.outcome.borrow() {
+                None => earlier.outcome.has_changed().is_ok(),
+                Some(Ok(id)) => exists(id),
+                Some(Err(_)) => false,
+            };
+            if usable {
+                return earlier.outcome.clone();
+            }
+        }
+        let (tell, outcome) = watch::channel(None);
+        tries.insert(
+            name.to_owned(),
+            Try {
+                request,
+                outcome: outcome.clone(),
+            },
+        );
+        tokio::spawn(async move {
+            let result = work.await;
+            tell.send_replace(Some(result));
+        });
+        outcome
+    }
+
+    /// Forgets what nobody took of an object that is gone.
+    pub fn forget(&self, name: &str) {
+        let mut tries = self.tries();
+        if tries
+            .get(name)
+            .is_some_and(|earlier| earlier.outcome.borrow().is_some())
+        {
+            tries.remove(name);
+        }
+    }
+
+    fn tries(&self) -> std::sync::MutexGuard<'_, HashMap<String, Try>> {
+        self.tries.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::time::Duration;
+
+    use tokio::time::{Instant, sleep};
+
+    use super::*;
+
+    fn impatient() -> Caller {
+        Caller::new(
+            Some(Instant::now() + Duration::from_secs(1)),
+            Default::default(),
+        )
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_retry_gets_what_the_first_try_made_and_only_once() {
+        let attempts = Attempts::default();
+        let made = Arc::new(AtomicUsize::new(0));
+        let work = || {
+            let made = Arc::clone(&made);
+            async move {
+                sleep(Duration::from_secs(5)).await;
+                Ok(format!("id{}", made.fetch_add(1, Ordering::SeqCst)))
+            }
+        };
+        let there = |_: &str| true;
+        let first = attempts.run("n", 1, &impatient(), there, work()).await;
+        assert!(matches!(first, Err(Error::Deadline(_))));
+        // While it is under way, and after it has ended.
+        let second = attempts.run("n", 1, &impatient(), there, work()).await;
+        assert!(matches!(second, Err(Error::Deadline(_))));
+        sleep(Duration::from_secs(10)).await;
+        let third = attempts
+            .run("n", 1, &Caller::default(), there, work())
+            .await;
+        assert_eq!(third.unwrap(), "id0");
+        let fourth = attempts
+            .run("n", 1, &Caller::default(), there, work())
+            .await;
+        assert_eq!(fourth.unwrap(), "id1", "it was taken: the work decides");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn another_request_or_a_lost_result_begins_anew() {
+        let attempts = Attempts::default();
+        let patient = Caller::default();
+        let work = |id: &'static str| async move {
+            sleep(Duration::from_secs(5)).await;
+            Ok(id.to_owned())
+        };
+        let _late = attempts
+            .run("n", 1, &impatient(), |_| true, work("a"))
+            .await;
+        sleep(Duration::from_secs(10)).await;
+        let gone = attempts.run("n", 1, &patient, |_| false, work("b"));
+        assert_eq!(gone.await.unwrap(), "b");
+        let _late = attempts
+            .run("n", 1, &impatient(), |_| true, work("c"))
+            .await;
+        let other = attempts.run("n", 2, &patient, |_| true, work("d"));
+        assert_eq!(other.await.unwrap(), "d");
+    }
+}

@@ -1,0 +1,208 @@
+//! The root file system and the bundle of a container.
+
+use std::collections::BTreeMap;
+use std::fs::{self, OpenOptions};
+use std::io::{self, Write as _};
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use crate::runtime::Runtime;
+use crate::runtime::error::{Error, Result};
+use crate::runtime::image;
+use crate::runtime::oci::spec::{
+    self, Action, ImageConfig, Machine, Propagation, ResolvedUser, SandboxFacts, build,
+    propagation_of,
+};
+use crate::runtime::rootfs::{self, MountRequest, Rootfs};
+use crate::runtime::steps::{Step, reached};
+use crate::runtime::store::{ContainerRecord, SandboxRecord};
+use crate::runtime::sys::namespace::Kind;
+
+/// Name of the specification in a bundle (OCI runtime specification, "Filesystem Bundle").
+pub(super) const SPEC: &str = "config.json";
+
+/// What a container is put together of. All of it blocks.
+pub(super) struct Assembly {
+    pub(super) runtime: Arc<Runtime>,
+    pub(super) sandbox: Arc<SandboxRecord>,
+    pub(super) image: Arc<image::ImageConfig>,
+    /// Layers of the image, from the bottom up.
+    pub(super) layers: Vec<PathBuf>,
+    /// Layers of images that are volumes, by container path.
+    pub(super) volumes: Vec<(String, Vec<PathBuf>)>,
+    /// The PID namespace of the target container.
+    pub(super) target: Option<PathBuf>,
+}
+
+impl Assembly {
+    /// Mounts the root, makes the volumes, and writes the bundle. On failure the caller removes the directory.
+    pub(super) fn assemble(&self, dir: &Path, record: &ContainerRecord) -> Result<ResolvedUser> {
+        let root = Rootfs::new(dir).mount(&MountRequest {
+            layers: self.layers.clone(),
+            read_only: false,
+            label: self.sandbox.mount_label.clone(),
+        })?;
+        let image_mounts = self.mount_volumes(dir, record)?;
+        reached(Step::ContainerRootfs);
+        let sandbox = SandboxFacts {
+            image_mounts,
+            image_volumes: self.own_volumes(dir, &root, record)?,
+            ..self.sandbox_facts()
+        };
+        let built = self.specification(record, &root, &sandbox)?;
+        for action in &built.actions {
+            act(action)?;
+        }
+        let text = serde_json::to_vec(&built.spec)
+            .map_err(|error| Error::Internal(format!("specification: {error}")))?;
+        write_private(&dir.join(SPEC), &text)?;
+        reached(Step::ContainerBundle);
+        Ok(built.user)
+    }
+
+    fn specification(
+        &self,
+        record: &ContainerRecord,
+        root: &Path,
+        sandbox: &SandboxFacts,
+    ) -> Result<spec::Built> {
+        let settings = &self.runtime.settings;
+        let handler = self.runtime.handlers.get(&record.handler)?;
+        let mut node = settings.node.clone();
+        node.recursive_read_only = handler.recursive_read_only;
+        let image = ImageConfig {
+            entrypoint: self.image.entrypoint.clone(),
+            cmd: self.image.cmd.clone(),
+            env: self.image.env.clone(),
+            user: self.image.user.clone(),
+            working_dir: self.image.working_dir.clone(),
+        };
+        let users = rootfs::user_database(root)?;
+        let cdi = spec::cdi::Registry::read(&settings.cdi_dirs);
+        Ok(build(&spec::Request {
+            id: &record.id,
+            pod: &self.sandbox.config,
+            container: &record.config,
+            image: &image,
+            rootfs: root,
+            users: &users,
+            node: &node,
+            sandbox,
+            handler: &handler.options,
+            host: &Machine,
+            cdi: &cdi,
+        })?)
+    }
+
+    /// What the sandbox has, by what is there.
+    fn sandbox_facts(&self) -> SandboxFacts {
+        let (runtime, id) = (&self.runtime, &self.sandbox.id);
+        let pinned = |kind| Some(runtime.pins.path(id, kind)).filter(|path| path.exists());
+        let dir = runtime.settings.paths.sandbox(id);
+        let shm = runtime.settings.paths.shm(id);
+        let hostname = fs::read_to_string(dir.join("hostname")).unwrap_or_default();
+        SandboxFacts {
+            id: id.clone(),
+            network: pinned(Kind::Net),
+            ipc: pinned(Kind::Ipc),
+            uts: pinned(Kind::Uts),
+            pid: (self.sandbox.pid_namespace != 0)
+                .then(|| format!("/proc/{}/ns/pid", self.sandbox.pid_namespace).into()),
+            target_pid: self.target.clone(),
+            hostname: hostname.trim().to_owned(),
+            hostname_path: Some(dir.join("hostname")),
+            hosts_path: Some(dir.join("hosts")),
+            resolv_path: Some(dir.join("resolv.conf")),
+            shm_path: Some(if shm.exists() { shm } else { "/dev/shm".into() }),
+            process_label: self.sandbox.process_label.clone(),
+            mount_label: self.sandbox.mount_label.clone(),
+            ..SandboxFacts::default()
+        }
+    }
+
+    /// The `Volumes` of the image, but those that the request mounts something on.
+    fn own_volumes(
+        &self,
+        dir: &Path,
+        root: &Path,
+        record: &ContainerRecord,
+    ) -> Result<BTreeMap<String, PathBuf>> {
+        if self.runtime.settings.ignore_image_volumes {
+            return Ok(BTreeMap::new());
+        }
+        let mounted = |path: &str| {
+            let mounts = record.config.mounts.iter();
+            let clean = |path: &str| path.trim_end_matches('/').to_owned();
+            mounts
+                .into_iter()
+                .any(|m| clean(&m.container_path) == clean(path))
+        };
+        let wanted = self.image.volumes.iter().map(String::as_str);
+        let wanted = wanted.filter(|path| !mounted(path));
+        Ok(rootfs::prepare_volumes(root, wanted, dir)?)
+    }
+}
+
+fn act(action: &Action) -> Result<()> {
+    match action {
+        Action::CreateDirectory(path) => {
+            fs::create_dir_all(path).map_err(|e| Error::io("make", path, e))
+        }
+        Action::RequirePropagation { path, at_least } => {
+            let table = Path::new("/proc/self/mountinfo");
+            let text = fs::read_to_string(table).map_err(|e| Error::io("read", table, e))?;
+            match propagation_of(&text, path) {
+                Some(found) if satisfies(found, *at_least) => Ok(()),
+                _ => Err(Error::invalid(format!(
+                    "{} lies on a mount that does not propagate as the request needs",
+                    path.display()
+                ))),
+            }
+        }
+        Action::Relabel { path, label } => relabel(path, label),
+    }
+}
+
+/// Whether what a mount does is enough: a shared one also receives.
+fn satisfies(found: Propagation, wanted: Propagation) -> bool {
+    match wanted {
+        Propagation::Private => true,
+        Propagation::Slave => found != Propagation::Private,
+        Propagation::Shared => found == Propagation::Shared,
+    }
+}
+
+/// Labels a tree for SELinux. A file system without labels is no error.
+fn relabel(path: &Path, label: &str) -> Result<()> {
+    use rustix::fs::{XattrFlags, lsetxattr};
+    let value = [label.as_bytes(), b"\0"].concat();
+    match lsetxattr(path, "security.selinux", &value, XattrFlags::empty()) {
+        Ok(()) => {}
+        Err(rustix::io::Errno::OPNOTSUPP) => return Ok(()),
+        Err(error) => return Err(Error::io("label", path, error)),
+    }
+    let is_dir = path.symlink_metadata().is_ok_and(|found| found.is_dir());
+    if !is_dir {
+        return Ok(());
+    }
+    for entry in fs::read_dir(path).map_err(|e| Error::io("read", path, e))? {
+        let entry = entry.map_err(|e| Error::io("read", path, e))?;
+        relabel(&entry.path(), label)?;
+    }
+    Ok(())
+}
+
+/// Writes a file for root only: a specification holds the environment.
+pub(super) fn write_private(path: &Path, content: &[u8]) -> Result<()> {
+    let draft = path.with_extension("new");
+    let written: io::Result<()> = OpenOptions::new()
+        .write(true)
+        .create(true)
+        .truncate(true)
+        .mode(0o600)
+        .open(&draft)
+        .and_then(|mut file| file.write_all(content))
+        .and_then(|()| fs::rename(&draft, path));
+    written.map_err(|e| Error::io("write", path, e))
+}

@@ -1,0 +1,278 @@
+//! CreateContainer.
+
+use std::sync::Arc;
+
+use tracing::Instrument as _;
+
+use super::super::sandbox::teardown::blocking;
+use super::assemble::Assembly;
+use crate::cri::v1::{self, ContainerEventType, CreateContainerRequest};
+use crate::runtime::attempts::fingerprint;
+use crate::runtime::caller::Caller;
+use crate::runtime::error::{Error, Result, What};
+use crate::runtime::image::{Image, Layers};
+use crate::runtime::steps::{Step, reached};
+use crate::runtime::store::record::{VERSION, container_name};
+use crate::runtime::store::{Container, ContainerRecord, ContainerState, Sandbox, disk};
+use crate::runtime::{Runtime, id};
+
+impl Runtime {
+    /// Makes a container in a sandbox that is ready, of an image that is here; returns its id. It is there as a whole or
+    /// not at all, and a caller that hung up and asks again is given what its first call made.
+    ///
+    /// # Errors
+    /// [`Error::NotFound`], [`Error::Invalid`], [`Error::State`], [`Error::Taken`], and what the system says.
+    pub async fn create_container(
+        self: &Arc<Self>,
+        request: CreateContainerRequest,
+        caller: &Caller,
+    ) -> Result<String> {
+        let sandbox = self.store.sandboxes.get(&request.pod_sandbox_id)?;
+        let config = request.config.as_ref();
+        let metadata = config.and_then(|config| config.metadata.as_ref());
+        if metadata.is_none_or(|metadata| metadata.name.is_empty()) {
+            return Err(Error::invalid("the container config has no name"));
+        }
+        let name = container_name(metadata, sandbox.record().config.metadata.as_ref());
+        let made = |id: &str| {
+            let found = self.store.containers.get(id);
+            found.is_ok_and(|container| container.record().state == ContainerState::Created)
+        };
+        let print = fingerprint(&request);
+        let work = Arc::clone(self).make_container(sandbox, request, name.clone());
+        self.attempts
+            .run(&name, print, caller, made, work.in_current_span())
+            .await
+    }
+
+    async fn make_container(
+        self: Arc<Self>,
+        sandbox: Arc<Sandbox>,
+        request: CreateContainerRequest,
+        name: String,
+    ) -> Result<String> {
+        let _turn = sandbox.turn.read().await;
+        sandbox.ready()?;
+        let mut config = request.config.unwrap_or_default();
+        let image = self.image_of(&config)?;
+        let layers = self.images.layers(image.id.as_str())?;
+        let id = id::new_id()?;
+        let reservation = self.store.container_names.reserve(&name, &id)?;
+        config.image.get_or_insert_default();
+        let record = ContainerRecord {
+            version: VERSION,
+            id: id.clone(),
+            sandbox: sandbox.id.clone(),
+            state: ContainerState::Making,
+            image_id: image.id.to_string(),
+            image_ref: reference(&image),
+            layers: layers.ids().to_vec(),
+            handler: sandbox.record().handler.clone(),
+            created_at: id::now(),
+            log: log_path(&sandbox.record().config, &config),
+            stop_signal: stop_signal(&config, &image.config.stop_signal)?,
+            resources: asked_resources(&config),
+            config,
+            ..ContainerRecord::default()
+        };
+        let container = self
+            .fill_container(&sandbox, record, &image, layers)
+            .await?;
+        let container = Arc::new(container);
+        self.store.containers.insert(&id, Arc::clone(&container));
+        reservation.keep();
+        reached(Step::ContainerCreated);
+        self.tell_container(ContainerEventType::ContainerCreatedEvent, &container);
+        Ok(id)
+    }
+
+    /// Makes the directory, the root and the bundle; takes all of it away again if something fails.
+    async fn fill_container(
+        self: &Arc<Self>,
+        sandbox: &Arc<Sandbox>,
+        mut record: ContainerRecord,
+        image: &Image,
+        layers: Layers,
+    ) -> Result<Container> {
+        let dir = self.settings.paths.container(&record.id);
+        let (mut held, volumes) = self.hold_volumes(&record.config)?;
+        record.image_volumes = volumes;
+        let assembly = Assembly {
+            runtime: Arc::clone(self),
+            sandbox: sandbox.record(),
+            image: Arc::clone(&image.config),
+            layers: layers.paths().to_vec(),
+            volumes: held
+                .iter()
+                .map(|(path, layers)| (path.clone(), layers.paths().to_vec()))
+                .collect(),
+            target: self.target_of(&record)?,
+        };
+        let id = record.id.clone();
+        let span = tracing::info_span!("container.assemble");
+        let made = blocking(move || {
+            disk::make_dir(&dir)?;
+            let made = (|| {
+                disk::write(&dir, &record)?;
+                reached(Step::ContainerRecorded);
+                let user = assembly.assemble(&dir, &record)?;
+                record.user = (user.uid, user.gid, user.groups);
+                record.state = ContainerState::Created;
+                disk::write(&dir, &record)
+            })();
+            match made {
+                Ok(()) => Ok((dir, record)),
+                Err(error) => {
+                    if let Err(left) = super::remove::remove_dir(&dir) {
+                        tracing::warn!(event = "runtime.undo", container.id = %id, error = %left, "a container that failed is not all gone");
+                    }
+                    Err(error)
+                }
+            }
+        });
+        let (dir, record) = made.instrument(span).await?;
+        let mut all = vec![layers];
+        all.extend(held.drain(..).map(|(_, layers)| layers));
+        Ok(Container::new(dir, record, all))
+    }
+
+    /// The image of a container, which must be here: the kubelet has pulled it.
+    fn image_of(&self, config: &v1::ContainerConfig) -> Result<Image> {
+        let asked = config.image.as_ref().map_or("", |image| &image.image);
+        if asked.is_empty() {
+            return Err(Error::invalid("the container config has no image"));
+        }
+        let found = self.images.status(asked)?;
+        found.ok_or_else(|| Error::not_found(What::Image, asked))
+    }
+}
+
+/// The image as ContainerStatus names it: by a name with a digest if it has one.
+pub(super) fn reference(image: &Image) -> String {
+    let digest = image.digests.first().cloned();
+    digest.unwrap_or_else(|| image.id.to_string())
+}
+
+/// `log_directory/log_path`; empty if either is.
+fn log_path(pod: &v1::PodSandboxConfig, config: &v1::ContainerConfig) -> std::path::PathBuf {
+    if pod.log_directory.is_empty() || config.log_path.is_empty() {
+        return std::path::PathBuf::new();
+    }
+    std::path::Path::new(&pod.log_directory).join(&config.log_path)
+}
+
+fn asked_resources(config: &v1::ContainerConfig) -> v1::LinuxContainerResources {
+    let linux = config.linux.as_ref();
+    linux
+        .and_then(|linux| linux.resources.clone())
+        .unwrap_or_default()
+}
+
+/// The signal that asks a container to end: the request's, else the image's, else SIGTERM.
+fn stop_signal(config: &v1::ContainerConfig, image: &str) -> Result<i32> {
+    match v1::Signal::try_from(config.stop_signal) {
+        Ok(v1::Signal::RuntimeDefault) => {}
+        Ok(signal) => return parse_signal(signal.as_str_name()),
+        Err(_) => {
+            let number = config.stop_signal;
+            return Err(Error::invalid(format!("there is no signal {number}")));
+        }
+    }
+    match image {
+        "" => Ok(nix::sys::signal::Signal::SIGTERM as i32),
+        name => parse_signal(name),
+    }
+}
+
+/// A signal as images write it: `SIGQUIT`, `QUIT`, `3`, `SIGRTMIN+3`.
+pub(super) fn parse_signal(text: &str) -> Result<i32> {
+    /// What glibc and musl leave to programs; the kernel's own first is 32.
+    const RTMIN: i32 = 34;
+    const RTMAX: i32 = 64;
+    let unknown = || Error::invalid(format!("there is no signal {text:?}"));
+    if let Ok(number) = text.parse::<i32>() {
+        return (1..=RTMAX)
+            .contains(&number)
+            .then_some(number)
+            .ok_or_else(unknown);
+    }
+    let upper = text.to_ascii_uppercase();
+    let name = upper.strip_prefix("SIG").unwrap_or(&upper);
+    let offset = |rest: &str| match rest {
+        "" => Some(0),
+        rest => rest
+            .trim_start_matches(['+', '-', 'P', 'M', 'L', 'I', 'N', 'U', 'S'])
+            .parse::<i32>()
+            .ok(),
+    };
+    let number = if let Some(rest) = name.strip_prefix("RTMIN") {
+        offset(rest).map(|offset| RTMIN + offset)
+    } else if let Some(rest) = name.strip_prefix("RTMAX") {
+        offset(rest).map(|offset| RTMAX - offset)
+    } else {
+        // Other names of the same (signal(7)).
+        let name = match name {
+            "CLD" => "CHLD",
+            "POLL" => "IO",
+            "IOT" => "ABRT",
+            "UNUSED" => "SYS",
+            name => name,
+        };
+        let named: std::result::Result<nix::sys::signal::Signal, _> = format!("SIG{name}").parse();
+        return named.map(|signal| signal as i32).map_err(|_| unknown());
+    };
+    number
+        .filter(|number| (RTMIN..=RTMAX).contains(number))
+        .ok_or_else(unknown)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn signals_are_read_as_images_and_the_protocol_write_them() {
+        for (text, number) in [
+            ("SIGTERM", Some(15)),
+            ("sigquit", Some(3)),
+            ("KILL", Some(9)),
+            ("37", Some(37)),
+            ("SIGRTMIN+3", Some(37)),
+            ("SIGRTMIN", Some(34)),
+            ("SIGRTMINPLUS3", Some(37)),
+            ("SIGRTMAXMINUS2", Some(62)),
+            ("RTMAX-1", Some(63)),
+            ("0", None),
+            ("65", None),
+            ("SIGNOTHING", None),
+            ("SIGRTMIN+99", None),
+        ] {
+            assert_eq!(parse_signal(text).ok(), number, "{text}");
+        }
+    }
+
+    #[test]
+    fn every_signal_of_the_protocol_is_one() {
+        for number in 1..=65 {
+            if let Ok(signal) = v1::Signal::try_from(number) {
+                let name = signal.as_str_name();
+                assert!(parse_signal(name).is_ok(), "{name}");
+            }
+        }
+    }
+
+    #[test]
+    fn the_request_wins_over_the_image() {
+        let config = |signal: v1::Signal| v1::ContainerConfig {
+            stop_signal: signal as i32,
+            ..Default::default()
+        };
+        let none = config(v1::Signal::RuntimeDefault);
+        assert_eq!(stop_signal(&none, "").unwrap(), 15);
+        assert_eq!(stop_signal(&none, "SIGINT").unwrap(), 2);
+        assert_eq!(
+            stop_signal(&config(v1::Signal::Sigusr1), "SIGINT").unwrap(),
+            10
+        );
+    }
+}

@@ -1,0 +1,89 @@
+//! What is done with a container whose process has ended.
+
+use std::sync::Arc;
+
+use super::super::sandbox::teardown::blocking;
+use crate::cri::v1::ContainerEventType;
+use crate::runtime::Runtime;
+use crate::runtime::error::Result;
+use crate::runtime::handler::Handler;
+use crate::runtime::process::{self, Verb};
+use crate::runtime::rootfs::Rootfs;
+use crate::runtime::steps::{Step, reached};
+use crate::runtime::store::{Container, Exit};
+
+impl Runtime {
+    /// Takes note of the end of a container, tells it, and gives back what the OCI runtime and the kernel hold for it: its
+    /// cgroup and its root. What cannot be given back now is when it is removed.
+    pub(in crate::runtime) async fn finish(
+        self: &Arc<Self>,
+        container: &Arc<Container>,
+        exit: Exit,
+        at: i64,
+    ) {
+        if !container.ended(exit, at) {
+            return;
+        }
+        reached(Step::ContainerEnded);
+        self.tell_container(ContainerEventType::ContainerStoppedEvent, container);
+        // Whoever starts it has the turn until it is known whether that worked.
+        let _turn = container.turn.lock().await;
+        if let Ok(handler) = self.handlers.get(&container.record().handler) {
+            self.forget_process(container, handler).await;
+        }
+        if let Err(error) = self.unmount(container).await {
+            tracing::warn!(event = "runtime.unmount", container.id = %container.id, %error, "the root of a container that ended stays mounted");
+        }
+        container.settle();
+    }
+
+    /// Has the OCI runtime forget a container, with all its processes. By way of the shim, which forgets it too; without one,
+    /// directly.
+    pub(in crate::runtime) async fn forget_process(
+        &self,
+        container: &Container,
+        handler: &Handler,
+    ) {
+        if let Err(error) = self.delete_process(container, handler).await {
+            tracing::warn!(event = "runtime.delete", container.id = %container.id, %error, "the OCI runtime keeps a container that ended");
+        }
+    }
+
+    /// As [`Self::forget_process`].
+    ///
+    /// # Errors
+    /// The OCI runtime refuses.
+    pub(in crate::runtime) async fn delete_process(
+        &self,
+        container: &Container,
+        handler: &Handler,
+    ) -> Result<()> {
+        let sandbox = self.store.sandboxes.get(&container.record().sandbox);
+        let shim = sandbox.ok().and_then(|sandbox| sandbox.shim());
+        let verb = Verb {
+            id: container.id.clone(),
+            runtime: process::Runtime {
+                args: vec!["--force".to_owned()],
+                ..handler.call()
+            },
+        };
+        let by_shim = match shim {
+            Some(shim) => shim.delete(verb).await.is_ok(),
+            None => false,
+        };
+        if !by_shim {
+            handler.oci.delete(&container.id, true).await?;
+        }
+        reached(Step::ContainerDeleted);
+        Ok(())
+    }
+
+    /// Unmounts the root of a container, and lets its layers go.
+    pub(in crate::runtime) async fn unmount(&self, container: &Arc<Container>) -> Result<()> {
+        let dir = container.dir().to_owned();
+        blocking(move || Ok(Rootfs::new(dir).unmount()?)).await?;
+        container.release_layers();
+        reached(Step::ContainerUnmounted);
+        Ok(())
+    }
+}

@@ -1,0 +1,53 @@
+//! ListContainers.
+
+use super::super::sandbox::selects;
+use crate::cri::v1;
+use crate::runtime::Runtime;
+use crate::runtime::store::{ContainerRecord, ContainerState};
+
+impl Runtime {
+    /// The containers that pass a filter; all without one.
+    pub fn list_containers(&self, filter: Option<&v1::ContainerFilter>) -> Vec<v1::Container> {
+        let mut found: Vec<_> = self
+            .store
+            .containers
+            .all()
+            .into_iter()
+            .map(|container| container.record())
+            .collect();
+        if let Some(filter) = filter {
+            found.retain(|record| {
+                let state = filter.state.as_ref();
+                record.id.starts_with(&filter.id)
+                    && record.sandbox.starts_with(&filter.pod_sandbox_id)
+                    && state.is_none_or(|state| state.state == state_of(record) as i32)
+                    && selects(&filter.label_selector, &record.config.labels)
+            });
+        }
+        found.sort_by_key(|record| std::cmp::Reverse(record.created_at));
+        let containers = found.iter().map(|record| v1::Container {
+            id: record.id.clone(),
+            pod_sandbox_id: record.sandbox.clone(),
+            metadata: record.config.metadata.clone(),
+            image: record.config.image.clone(),
+            image_ref: record.image_ref.clone(),
+            state: state_of(record) as i32,
+            created_at: record.created_at,
+            labels: record.config.labels.clone(),
+            annotations: record.config.annotations.clone(),
+            image_id: record.image_id.clone(),
+        });
+        containers.collect()
+    }
+}
+
+/// Its state as the CRI has it.
+pub(in crate::runtime) fn state_of(record: &ContainerRecord) -> v1::ContainerState {
+    match record.state {
+        ContainerState::Making | ContainerState::Created | ContainerState::Starting => {
+            v1::ContainerState::ContainerCreated
+        }
+        ContainerState::Running => v1::ContainerState::ContainerRunning,
+        ContainerState::Exited => v1::ContainerState::ContainerExited,
+    }
+}

@@ -1,0 +1,51 @@
+//! RemoveContainer.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use super::super::sandbox::teardown::blocking;
+use crate::cri::v1::ContainerEventType;
+use crate::runtime::Runtime;
+use crate::runtime::error::Result;
+use crate::runtime::rootfs::Rootfs;
+use crate::runtime::steps::{Step, reached};
+
+impl Runtime {
+    /// Removes a container; one that runs is killed first. One that does not exist is fine.
+    ///
+    /// # Errors
+    /// What could not be taken away; the next call tries again.
+    pub async fn remove_container(self: &Arc<Self>, id: &str) -> Result<()> {
+        let Some(container) = self.store.containers.find(id)? else {
+            return Ok(());
+        };
+        self.end_container(&container).await?;
+        let _turn = container.turn.lock().await;
+        // Somebody else may have removed it while this one waited for its turn.
+        if self.store.containers.find(&container.id)?.is_none() {
+            return Ok(());
+        }
+        let record = container.record();
+        if record.pid != 0 {
+            let handler = self.handlers.get(&record.handler)?;
+            self.delete_process(&container, handler).await?;
+        }
+        let dir = container.dir().to_owned();
+        blocking(move || remove_dir(&dir)).await?;
+        container.release_layers();
+        reached(Step::ContainerRemoved);
+        if let Ok(sandbox) = self.store.sandboxes.get(&record.sandbox) {
+            let name = record.name(&sandbox.record());
+            self.attempts.forget(&name);
+            self.store.container_names.release(&name, &container.id);
+        }
+        self.store.containers.remove(&container.id);
+        self.tell_container(ContainerEventType::ContainerDeletedEvent, &container);
+        Ok(())
+    }
+}
+
+/// Unmounts what a container has mounted and removes its directory. Half of it, or nothing, is fine.
+pub(in crate::runtime) fn remove_dir(dir: &Path) -> Result<()> {
+    Ok(Rootfs::new(dir).remove()?)
+}

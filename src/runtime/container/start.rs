@@ -1,0 +1,124 @@
+//! StartContainer.
+
+use std::sync::Arc;
+
+use tracing::Instrument as _;
+
+use super::super::sandbox::teardown::blocking;
+use crate::cri::v1::ContainerEventType;
+use crate::runtime::error::{Error, Result};
+use crate::runtime::handler::Handler;
+use crate::runtime::process::{Create, Shim, Stdio, Verb};
+use crate::runtime::steps::{Step, reached};
+use crate::runtime::store::{Container, ContainerState, Exit, Sandbox};
+use crate::runtime::{Runtime, id};
+
+/// What a container that could not be started exits with, as containerd has it.
+const START_ERROR: i32 = 128;
+
+impl Runtime {
+    /// Starts a created container. One that cannot be started has exited, with the reason.
+    ///
+    /// # Errors
+    /// [`Error::NotFound`]; [`Error::State`] if it was started before or its sandbox is not ready; what the OCI runtime said.
+    pub async fn start_container(self: &Arc<Self>, id: &str) -> Result<()> {
+        let container = self.store.containers.get(id)?;
+        let runtime = Arc::clone(self);
+        // A task of its own: it is started, or has failed and says so, whoever waits.
+        let work = async move { runtime.start(&container).await };
+        tokio::spawn(work.in_current_span()).await?
+    }
+
+    async fn start(self: &Arc<Self>, container: &Arc<Container>) -> Result<()> {
+        let _turn = container.turn.lock().await;
+        let record = container.record();
+        if record.state != ContainerState::Created {
+            return Err(Error::state(format!(
+                "container {} is {}, not created",
+                container.id,
+                record.state.name()
+            )));
+        }
+        let sandbox = self.store.sandboxes.get(&record.sandbox)?;
+        let _sandbox_turn = sandbox.turn.read().await;
+        sandbox.ready()?;
+        let handler = Arc::clone(self.handlers.get(&record.handler)?);
+        container.update(|record| record.state = ContainerState::Starting)?;
+        reached(Step::ContainerStarting);
+        match self.launch(container, &sandbox, &handler).await {
+            Ok(()) => {
+                self.tell_container(ContainerEventType::ContainerStartedEvent, container);
+                Ok(())
+            }
+            Err(error) => {
+                let exit = Exit {
+                    code: START_ERROR,
+                    reason: "StartError".to_owned(),
+                    message: error.to_string(),
+                };
+                self.forget_process(container, &handler).await;
+                if container.ended(exit, id::now()) {
+                    container.settle();
+                    self.tell_container(ContainerEventType::ContainerStoppedEvent, container);
+                }
+                Err(error)
+            }
+        }
+    }
+
+    async fn launch(
+        self: &Arc<Self>,
+        container: &Arc<Container>,
+        sandbox: &Arc<Sandbox>,
+        handler: &Handler,
+    ) -> Result<()> {
+        let shim = self.shim_of(sandbox).await?;
+        let record = container.record();
+        let log = record.log.clone();
+        blocking(move || super::log::make_dir(&log)).await?;
+        let create = Create {
+            id: container.id.clone(),
+            bundle: container.dir().display().to_string(),
+            stdio: Stdio {
+                tty: record.config.tty,
+                stdin: record.config.stdin,
+                stdin_once: record.config.stdin_once,
+                hold: false,
+                log: record.log.display().to_string(),
+                max_line: self.settings.max_log_line,
+            },
+            runtime: handler.call_create(),
+        };
+        let pid = shim
+            .create(create)
+            .instrument(tracing::info_span!("oci.create"))
+            .await?;
+        // Before it runs: its end may be told at once.
+        container.update(|record| record.pid = pid)?;
+        reached(Step::ContainerMade);
+        self.start_process(container, &shim, handler).await?;
+        reached(Step::ContainerStarted);
+        container.update(|record| {
+            record.started_at = id::now();
+            // It may have ended already.
+            if record.state == ContainerState::Starting {
+                record.state = ContainerState::Running;
+            }
+        })?;
+        Ok(())
+    }
+
+    async fn start_process(
+        &self,
+        container: &Container,
+        shim: &Shim,
+        handler: &Handler,
+    ) -> Result<()> {
+        let verb = Verb {
+            id: container.id.clone(),
+            runtime: handler.call(),
+        };
+        let span = tracing::info_span!("oci.start");
+        Ok(shim.start(verb).instrument(span).await?)
+    }
+}

@@ -1,0 +1,112 @@
+//! ContainerStatus.
+
+use std::collections::HashMap;
+use std::fs;
+
+use serde_json::{Value, json};
+
+use super::assemble::SPEC;
+use super::list::state_of;
+use crate::cri::v1;
+use crate::runtime::Runtime;
+use crate::runtime::error::Result;
+use crate::runtime::store::{Container, ContainerRecord};
+
+impl Runtime {
+    /// The status of a container.
+    ///
+    /// # Errors
+    /// It does not exist.
+    pub fn container_status(
+        &self,
+        request: &v1::ContainerStatusRequest,
+    ) -> Result<v1::ContainerStatusResponse> {
+        let container = self.store.containers.get(&request.container_id)?;
+        let mut info = HashMap::new();
+        if request.verbose {
+            info.insert("info".to_owned(), container_info(&container));
+        }
+        Ok(v1::ContainerStatusResponse {
+            status: Some(self.container_status_of(&container)),
+            info,
+        })
+    }
+
+    /// The status of a container.
+    pub(in crate::runtime) fn container_status_of(
+        &self,
+        container: &Container,
+    ) -> v1::ContainerStatus {
+        let record = container.record();
+        let exit = record.exit.clone().unwrap_or_default();
+        let (uid, gid, groups) = record.user.clone();
+        v1::ContainerStatus {
+            id: record.id.clone(),
+            metadata: record.config.metadata.clone(),
+            state: state_of(&record) as i32,
+            created_at: record.created_at,
+            started_at: record.started_at,
+            finished_at: record.finished_at,
+            exit_code: exit.code,
+            image: record.config.image.clone(),
+            image_ref: record.image_ref.clone(),
+            reason: exit.reason,
+            message: exit.message,
+            labels: record.config.labels.clone(),
+            annotations: record.config.annotations.clone(),
+            mounts: mounts(&record),
+            log_path: record.log.display().to_string(),
+            resources: Some(v1::ContainerResources {
+                linux: Some(record.resources.clone()),
+                windows: None,
+            }),
+            image_id: record.image_id.clone(),
+            user: Some(v1::ContainerUser {
+                linux: Some(v1::LinuxContainerUser {
+                    uid: uid.into(),
+                    gid: gid.into(),
+                    supplemental_groups: groups.into_iter().map(Into::into).collect(),
+                }),
+            }),
+            stop_signal: signal_of(&record) as i32,
+        }
+    }
+}
+
+/// Mounts as they were asked for, those of images with the image's own digest.
+fn mounts(record: &ContainerRecord) -> Vec<v1::Mount> {
+    let mut mounts = record.config.mounts.clone();
+    for mount in &mut mounts {
+        let volume = record.image_volumes.get(&mount.container_path);
+        if let (Some(volume), Some(image)) = (volume, &mut mount.image) {
+            image.image.clone_from(&volume.image_ref);
+        }
+    }
+    mounts
+}
+
+/// The protocol's own number of the signal that stops it.
+fn signal_of(record: &ContainerRecord) -> v1::Signal {
+    let named = (1..=65).filter_map(|number| v1::Signal::try_from(number).ok());
+    let wanted = record.stop_signal;
+    let mut same = named.filter(|signal| {
+        super::create::parse_signal(signal.as_str_name()).is_ok_and(|number| number == wanted)
+    });
+    same.next().unwrap_or(v1::Signal::RuntimeDefault)
+}
+
+/// What `crictl inspect` shows besides: the pid and the specification, as the kubelet's own tests read them.
+fn container_info(container: &Container) -> String {
+    let record = container.record();
+    let spec: Option<Value> = fs::read(container.dir().join(SPEC))
+        .ok()
+        .and_then(|text| serde_json::from_slice(&text).ok());
+    json!({
+        "sandboxID": record.sandbox,
+        "pid": record.pid,
+        "runtimeHandler": record.handler,
+        "config": record.config,
+        "runtimeSpec": spec,
+    })
+    .to_string()
+}

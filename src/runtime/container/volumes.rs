@@ -1,0 +1,128 @@
+//! Images mounted as volumes, and the container whose processes another one sees.
+
+use std::collections::{BTreeMap, HashSet};
+use std::path::{Path, PathBuf};
+
+use super::assemble::Assembly;
+use super::create::reference;
+use crate::cri::v1::{ContainerConfig, ImageSpec, Mount, NamespaceMode};
+use crate::runtime::Runtime;
+use crate::runtime::error::{Error, Result, What};
+use crate::runtime::image::Layers;
+use crate::runtime::rootfs::{MountRequest, Rootfs};
+use crate::runtime::store::ContainerRecord;
+use crate::runtime::store::record::ImageVolume;
+
+impl Runtime {
+    /// The layers of all images that a container mounts, by container path.
+    #[allow(clippy::type_complexity)]
+    pub(super) fn hold_volumes(
+        &self,
+        config: &ContainerConfig,
+    ) -> Result<(Vec<(String, Layers)>, BTreeMap<String, ImageVolume>)> {
+        let (mut held, mut volumes) = (Vec::new(), BTreeMap::new());
+        for (mount, image) in image_mounts(config) {
+            let found = self.images.status(&image.image)?;
+            let found = found.ok_or_else(|| Error::not_found(What::Image, &image.image))?;
+            let layers = self.images.layers(found.id.as_str())?;
+            let volume = ImageVolume {
+                image_id: found.id.to_string(),
+                image_ref: reference(&found),
+                layers: layers.ids().to_vec(),
+            };
+            volumes.insert(mount.container_path.clone(), volume);
+            held.push((mount.container_path.clone(), layers));
+        }
+        Ok((held, volumes))
+    }
+
+    /// The PID namespace of the container that a container wants to see the processes of.
+    pub(super) fn target_of(&self, record: &ContainerRecord) -> Result<Option<PathBuf>> {
+        let linux = record.config.linux.as_ref();
+        let context = linux.and_then(|linux| linux.security_context.as_ref());
+        let options = context.and_then(|context| context.namespace_options.as_ref());
+        let Some(options) = options.filter(|o| o.pid == NamespaceMode::Target as i32) else {
+            return Ok(None);
+        };
+        let target = self.store.containers.get(&options.target_id)?;
+        let found = target.record();
+        if found.sandbox != record.sandbox {
+            return Err(Error::invalid(format!(
+                "target container {} is of another pod",
+                target.id
+            )));
+        }
+        target.running()?;
+        Ok(Some(format!("/proc/{}/ns/pid", found.pid).into()))
+    }
+}
+
+impl Assembly {
+    /// Mounts the images that are volumes, each below `images/N`; returns what is mounted where in the container.
+    pub(super) fn mount_volumes(
+        &self,
+        dir: &Path,
+        record: &ContainerRecord,
+    ) -> Result<BTreeMap<String, PathBuf>> {
+        let mut mounted = BTreeMap::new();
+        for (number, (mount, image)) in image_mounts(&record.config).enumerate() {
+            let layers = self
+                .volumes
+                .iter()
+                .find(|(path, _)| *path == mount.container_path);
+            let Some((_, layers)) = layers else { continue };
+            let root =
+                Rootfs::new(dir.join("images").join(number.to_string())).mount(&MountRequest {
+                    layers: layers.clone(),
+                    read_only: true,
+                    label: self.sandbox.mount_label.clone(),
+                })?;
+            let source = below(&root, mount, image)?;
+            mounted.insert(mount.container_path.clone(), source);
+        }
+        Ok(mounted)
+    }
+}
+
+/// Each mount of an image once: a container path can hold one thing.
+fn image_mounts(config: &ContainerConfig) -> impl Iterator<Item = (&Mount, &ImageSpec)> {
+    let mut seen = HashSet::new();
+    let with_image = config.mounts.iter().filter_map(|mount| {
+        let image = mount
+            .image
+            .as_ref()
+            .filter(|image| !image.image.is_empty())?;
+        Some((mount, image))
+    });
+    with_image.filter(move |(mount, _)| seen.insert(mount.container_path.clone()))
+}
+
+/// The part of an image that is mounted: all of it, or a path inside, which cannot lead out.
+fn below(root: &Path, mount: &Mount, image: &ImageSpec) -> Result<PathBuf> {
+    if mount.image_sub_path.is_empty() {
+        return Ok(root.to_owned());
+    }
+    let path = Path::new(&mount.image_sub_path);
+    let inside = path.components().all(|part| {
+        matches!(
+            part,
+            std::path::Component::Normal(_) | std::path::Component::CurDir
+        )
+    });
+    let missing = || {
+        Error::invalid(format!(
+            "image {} has no {:?} to mount",
+            image.image, mount.image_sub_path
+        ))
+    };
+    if !inside {
+        return Err(missing());
+    }
+    // A link of the image that leads out of it is none of its files.
+    let root = root.canonicalize().map_err(|_| missing())?;
+    let real = root.join(path).canonicalize().map_err(|_| missing())?;
+    if !real.starts_with(&root) {
+        return Err(missing());
+    }
+    Ok(real)
+}

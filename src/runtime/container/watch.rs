@@ -1,0 +1,191 @@
+//! Noticing what happens in a pod: its shim tells of every end.
+
+use std::sync::Arc;
+
+use tokio::sync::broadcast::error::RecvError;
+
+use crate::runtime::error::Result;
+use crate::runtime::process::{self, Event, Fate, Shim, account};
+use crate::runtime::store::{Container, ContainerState, Exit, Sandbox, SandboxState};
+use crate::runtime::{Runtime, id};
+
+/// SIGKILL, which is what the kernel sends for want of memory.
+const SIGKILL: i32 = 9;
+
+/// What is said of an end that nobody saw, as containerd does.
+const UNKNOWN: i32 = 255;
+
+impl Runtime {
+    /// Takes note of everything that ends in a pod from now on, until its shim goes.
+    pub(in crate::runtime) fn watch(self: &Arc<Self>, sandbox: &Arc<Sandbox>, shim: &Shim) {
+        let runtime = Arc::downgrade(self);
+        let (id, mut events) = (sandbox.id.clone(), shim.events());
+        tokio::spawn(async move {
+            loop {
+                let event = events.recv().await;
+                let Some(runtime) = runtime.upgrade() else {
+                    return;
+                };
+                match event {
+                    Ok(Event::Exit(exit)) => runtime.ended(&exit),
+                    Ok(_) => {}
+                    // The shim knows what was missed.
+                    Err(RecvError::Lagged(_)) => runtime.catch_up(&id).await,
+                    Err(RecvError::Closed) => return runtime.shim_left(&id).await,
+                }
+            }
+        });
+    }
+
+    /// A process of a pod ended. What follows is done on a task of its own, so that no end waits for another.
+    fn ended(self: &Arc<Self>, exit: &process::Exit) {
+        if !exit.target.exec.is_empty() {
+            return;
+        }
+        let Ok(container) = self.store.containers.get(&exit.target.container) else {
+            return;
+        };
+        let (runtime, how, at) = (Arc::clone(self), verdict(exit), nanoseconds(exit.at));
+        tokio::spawn(async move { runtime.finish(&container, how, at).await });
+    }
+
+    /// Asks a shim for all ends that are not known yet.
+    pub(in crate::runtime) async fn catch_up(self: &Arc<Self>, sandbox: &str) {
+        let Ok(sandbox) = self.store.sandboxes.get(sandbox) else {
+            return;
+        };
+        let Some(shim) = sandbox.shim() else { return };
+        if let Ok(state) = shim.state().await {
+            for process in state.processes {
+                if let Some(exit) = process.exit {
+                    self.ended(&exit);
+                }
+            }
+        }
+    }
+
+    /// The shim of a pod is gone. If nobody wanted that, its containers are accounted for: what it wrote down of their ends
+    /// is true, and what still runs is ended, since nobody would see its end or read its output.
+    async fn shim_left(self: &Arc<Self>, id: &str) {
+        let Ok(sandbox) = self.store.sandboxes.get(id) else {
+            return;
+        };
+        let Some(lost) = sandbox.shim() else { return };
+        if lost.state().await.is_ok() {
+            return;
+        }
+        sandbox.set_shim(None);
+        if sandbox.record().state == SandboxState::Stopped {
+            return;
+        }
+        tracing::warn!(event = "runtime.shim", sandbox.id = %id, "the shim of a pod died");
+        if let Err(error) = self.account_for(&sandbox).await {
+            tracing::warn!(event = "runtime.shim", sandbox.id = %id, %error, "cannot account for the containers of a shim that died");
+        }
+    }
+
+    /// What became of the containers of a pod whose shim is gone.
+    ///
+    /// # Errors
+    /// The pod's directory cannot be read.
+    pub(in crate::runtime) async fn account_for(self: &Arc<Self>, sandbox: &Sandbox) -> Result<()> {
+        let dir = self.settings.paths.pod(&sandbox.id);
+        // After a reboot there is no directory, and nothing in it.
+        let fates = account(&dir).unwrap_or_default();
+        for container in self.store.containers_of(&sandbox.id) {
+            let state = container.record().state;
+            if !matches!(state, ContainerState::Running | ContainerState::Starting) {
+                continue;
+            }
+            let (exit, at) = match fates.get(&container.id) {
+                Some(Fate::Ended {
+                    code,
+                    signal,
+                    oom_kills,
+                    at,
+                }) => (judge(*code, *signal, *oom_kills), nanoseconds(*at)),
+                Some(Fate::Abandoned { .. }) => {
+                    self.kill_abandoned(&container).await?;
+                    (unknown("its shim died, and it was ended"), id::now())
+                }
+                Some(Fate::Damaged(why)) => (unknown(why), id::now()),
+                Some(Fate::Unknown) | None => (unknown("nobody saw its end"), id::now()),
+            };
+            self.finish(&container, exit, at).await;
+        }
+        Ok(())
+    }
+
+    async fn kill_abandoned(&self, container: &Container) -> Result<()> {
+        let handler = self.handlers.get(&container.record().handler)?;
+        Ok(handler.oci.delete(&container.id, true).await?)
+    }
+
+    /// The shim of a pod; a new one if the old one died.
+    pub(in crate::runtime) async fn shim_of(
+        self: &Arc<Self>,
+        sandbox: &Arc<Sandbox>,
+    ) -> Result<Shim> {
+        if let Some(shim) = sandbox.shim() {
+            return Ok(shim);
+        }
+        let shim = self.launch_shim(&sandbox.id).await?;
+        sandbox.set_shim(Some(shim.clone()));
+        self.watch(sandbox, &shim);
+        Ok(shim)
+    }
+}
+
+/// How a container ended, by what its shim saw.
+fn verdict(exit: &process::Exit) -> Exit {
+    judge(exit.code, exit.signal, exit.oom_kills)
+}
+
+fn judge(code: i32, signal: i32, oom_kills: u64) -> Exit {
+    let reason = match code {
+        _ if signal == SIGKILL && oom_kills > 0 => "OOMKilled",
+        0 => "Completed",
+        _ => "Error",
+    };
+    Exit {
+        code,
+        reason: reason.to_owned(),
+        message: String::new(),
+    }
+}
+
+fn unknown(why: impl Into<String>) -> Exit {
+    Exit {
+        code: UNKNOWN,
+        reason: "Unknown".to_owned(),
+        message: why.into(),
+    }
+}
+
+fn nanoseconds(at: u64) -> i64 {
+    at.try_into().unwrap_or(i64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_end_has_the_reason_the_kubelet_knows() {
+        for (code, signal, kills, reason) in [
+            (0, 0, 0, "Completed"),
+            (1, 0, 0, "Error"),
+            (137, 9, 0, "Error"),
+            (137, 9, 1, "OOMKilled"),
+            // A child was killed, and the first process went on and ended well.
+            (0, 0, 1, "Completed"),
+            (143, 15, 0, "Error"),
+        ] {
+            assert_eq!(
+                judge(code, signal, kills).reason,
+                reason,
+                "{code} {signal} {kills}"
+            );
+        }
+    }
+}

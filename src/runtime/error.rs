@@ -1,0 +1,214 @@
+//! Why a verb failed, and which gRPC code says so.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use tonic::{Code, Status};
+
+use super::oci::OciError;
+use super::oci::spec::SpecError;
+use super::sys::namespace;
+use super::{cni, image, process};
+
+/// What a verb works on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum What {
+    /// A pod sandbox.
+    Sandbox,
+    /// A container.
+    Container,
+    /// An image.
+    Image,
+}
+
+impl What {
+    /// In words.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Sandbox => "pod sandbox",
+            Self::Container => "container",
+            Self::Image => "image",
+        }
+    }
+}
+
+/// Why a verb failed. Cheap to clone: all callers that wait for one attempt are told the same.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum Error {
+    /// There is no such object.
+    #[error("{} {id:?} does not exist", what.name())]
+    NotFound {
+        /// Of which kind.
+        what: What,
+        /// As the caller named it.
+        id: String,
+    },
+    /// A prefix of an id that several have.
+    #[error("{} {id:?} is the beginning of several ids", what.name())]
+    Ambiguous {
+        /// Of which kind.
+        what: What,
+        /// As the caller named it.
+        id: String,
+    },
+    /// The name is another's.
+    #[error("name {name:?} is reserved for {} {by}", what.name())]
+    Taken {
+        /// Of which kind.
+        what: What,
+        /// The name.
+        name: String,
+        /// Its owner's id.
+        by: String,
+    },
+    /// The request makes no sense, whatever the state.
+    #[error("{0}")]
+    Invalid(String),
+    /// The request makes no sense in the present state.
+    #[error("{0}")]
+    State(String),
+    /// Not in this configuration, or not on this node.
+    #[error("{0}")]
+    Unsupported(String),
+    /// The caller's time was over first. What was begun goes on, or was undone.
+    #[error("{0}")]
+    Deadline(String),
+    /// The caller went away.
+    #[error("{0}")]
+    Cancelled(String),
+    /// There is more than there may be.
+    #[error("{0}")]
+    Exhausted(String),
+    /// Not yet, or not now.
+    #[error("{0}")]
+    Unavailable(String),
+    /// The network.
+    #[error("network: {0}")]
+    Network(Arc<cni::Error>),
+    /// An image.
+    #[error(transparent)]
+    Image(Arc<image::Error>),
+    /// The specification.
+    #[error(transparent)]
+    Spec(Arc<SpecError>),
+    /// The OCI runtime.
+    #[error(transparent)]
+    Oci(Arc<OciError>),
+    /// The shim, or the OCI runtime by way of it.
+    #[error(transparent)]
+    Process(Arc<process::Error>),
+    /// The namespaces.
+    #[error(transparent)]
+    Namespace(Arc<namespace::Error>),
+    /// The root file system.
+    #[error(transparent)]
+    Rootfs(Arc<super::rootfs::Error>),
+    /// The kernel or the file system refused.
+    #[error("{}: cannot {action}: {source}", path.display())]
+    Io {
+        /// What was tried.
+        action: &'static str,
+        /// On which path.
+        path: PathBuf,
+        /// The cause.
+        source: Arc<io::Error>,
+    },
+    /// A part of this program ended early, which is a mistake in it.
+    #[error("internal: {0}")]
+    Internal(String),
+}
+
+/// [`std::result::Result`] with [`enum@Error`].
+pub type Result<T> = std::result::Result<T, Error>;
+
+impl Error {
+    /// An object that is not there.
+    pub fn not_found(what: What, id: impl Into<String>) -> Self {
+        let id = id.into();
+        Self::NotFound { what, id }
+    }
+
+    /// A request that makes no sense.
+    pub fn invalid(why: impl Into<String>) -> Self {
+        Self::Invalid(why.into())
+    }
+
+    /// A request that makes no sense now.
+    pub fn state(why: impl Into<String>) -> Self {
+        Self::State(why.into())
+    }
+
+    /// What was tried on a path, and what came of it.
+    pub fn io(action: &'static str, path: &Path, source: impl Into<io::Error>) -> Self {
+        Self::Io {
+            action,
+            path: path.to_owned(),
+            source: Arc::new(source.into()),
+        }
+    }
+
+    /// Whether it says that there is no such object.
+    pub fn is_not_found(&self) -> bool {
+        matches!(self, Self::NotFound { .. })
+    }
+
+    /// What a gRPC caller is told.
+    pub fn code(&self) -> Code {
+        match self {
+            Self::NotFound { .. } => Code::NotFound,
+            Self::Ambiguous { .. } | Self::Invalid(_) => Code::InvalidArgument,
+            Self::Taken { .. } => Code::AlreadyExists,
+            Self::State(_) => Code::FailedPrecondition,
+            Self::Unsupported(_) => Code::Unimplemented,
+            Self::Deadline(_) => Code::DeadlineExceeded,
+            Self::Cancelled(_) => Code::Cancelled,
+            Self::Exhausted(_) => Code::ResourceExhausted,
+            Self::Unavailable(_) => Code::Unavailable,
+            Self::Network(error) => error.code(),
+            Self::Image(error) => error.code(),
+            Self::Spec(error) => error.code(),
+            Self::Oci(error) => error.code(),
+            Self::Process(error) => error.code(),
+            Self::Namespace(error) => error.code(),
+            Self::Rootfs(error) => error.code(),
+            Self::Io { source, .. } if source.kind() == io::ErrorKind::StorageFull => {
+                Code::ResourceExhausted
+            }
+            Self::Io { .. } | Self::Internal(_) => Code::Internal,
+        }
+    }
+}
+
+/// What a verb's own parts say becomes one of ours.
+macro_rules! from {
+    ($($variant:ident($source:ty)),* $(,)?) => {$(
+        impl From<$source> for Error {
+            fn from(source: $source) -> Self {
+                Self::$variant(Arc::new(source))
+            }
+        }
+    )*};
+}
+
+from!(
+    Network(cni::Error),
+    Image(image::Error),
+    Spec(SpecError),
+    Oci(OciError),
+    Process(process::Error),
+    Namespace(namespace::Error),
+    Rootfs(super::rootfs::Error),
+);
+
+impl From<tokio::task::JoinError> for Error {
+    fn from(error: tokio::task::JoinError) -> Self {
+        Self::Internal(error.to_string())
+    }
+}
+
+impl From<Error> for Status {
+    fn from(error: Error) -> Self {
+        Self::new(error.code(), error.to_string())
+    }
+}

@@ -1,0 +1,130 @@
+//! The runtime as a backend: calls are done by the runtime's own threads, not by the one that carries all calls.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::Uri;
+use http_body_util::BodyExt as _;
+use tokio::runtime::Handle;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+use tonic::Code;
+use tonic::codegen::Service as _;
+
+use super::Service;
+use crate::cri::v1::image_service_server::ImageServiceServer;
+use crate::cri::v1::runtime_service_server::RuntimeServiceServer;
+use crate::runtime::Runtime;
+use crate::runtime::caller::Caller;
+use crate::wire::status::Status;
+use crate::wire::{Answering, Backend, Body, BoxError, Request};
+
+/// The built-in runtime as a backend. Cheap to clone.
+#[derive(Clone)]
+pub struct Builtin {
+    runtime: RuntimeServiceServer<Service>,
+    images: ImageServiceServer<Service>,
+    threads: Handle,
+}
+
+impl fmt::Debug for Builtin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Builtin")
+    }
+}
+
+impl Builtin {
+    /// A backend whose calls are done on these threads. Messages may have `limit` bytes.
+    pub fn new(runtime: Arc<Runtime>, threads: Handle, limit: usize) -> Self {
+        let service = Service { runtime };
+        Self {
+            runtime: RuntimeServiceServer::new(service.clone())
+                .max_decoding_message_size(limit)
+                .max_encoding_message_size(usize::MAX),
+            images: ImageServiceServer::new(service)
+                .max_decoding_message_size(limit)
+                .max_encoding_message_size(usize::MAX),
+            threads,
+        }
+    }
+}
+
+impl Backend for Builtin {
+    fn answer(&self, mut request: Request) -> Answering {
+        let gone = CancellationToken::new();
+        let waits = gone.clone().drop_guard();
+        let deadline = timeout_of(request.headers()).map(|left| Instant::now() + left);
+        let caller = Caller::new(deadline, gone);
+        request.extensions_mut().insert(caller.clone());
+        let (mut runtime, mut images) = (self.runtime.clone(), self.images.clone());
+        let threads = self.threads.clone();
+        Box::pin(async move {
+            // A call may end before its message was read: it is whole here first, which also means that nothing is begun for
+            // a caller that never finished asking.
+            let request = whole(request).await?;
+            let is_image = request
+                .uri()
+                .path()
+                .starts_with("/runtime.v1.ImageService/");
+            // A task of its own: to drop the answer does not drop the work.
+            let work = threads.spawn(async move {
+                let response = if is_image {
+                    images.call(request).await
+                } else {
+                    runtime.call(request).await
+                };
+                response.unwrap_or_else(|never| match never {})
+            });
+            let answer = tokio::select! {
+                biased;
+                done = work => done,
+                error = caller.left_alone() => {
+                    let status = Status::new(error.code(), error.to_string());
+                    return Ok(status.into_response());
+                }
+            };
+            // Somebody waits until the answer is on its way; for a stream its body says so from here on.
+            drop(waits);
+            Ok(match answer {
+                Ok(response) => response.map(|body| Body::boxed(body.map_err(BoxError::from))),
+                Err(error) => {
+                    Status::new(Code::Internal, format!("a call failed: {error}")).into_response()
+                }
+            })
+        })
+    }
+}
+
+/// The request with its whole body, under the name of the service that tonic knows.
+async fn whole(request: Request) -> Result<http::Request<http_body_util::Full<Bytes>>, BoxError> {
+    let (mut head, mut body) = request.into_parts();
+    let bytes = match body.take_whole() {
+        Some(bytes) => bytes,
+        None => body.collect().await?.to_bytes(),
+    };
+    if let Some(rest) = head.uri.path().strip_prefix("/runtime.v1alpha2.") {
+        head.uri = Uri::try_from(format!("/runtime.v1.{rest}"))?;
+    }
+    Ok(http::Request::from_parts(
+        head,
+        http_body_util::Full::new(bytes),
+    ))
+}
+
+/// What `grpc-timeout` says (gRPC over HTTP/2, "Requests").
+fn timeout_of(headers: &http::HeaderMap) -> Option<Duration> {
+    let text = headers.get("grpc-timeout")?.to_str().ok()?;
+    let (number, unit) = text.split_at_checked(text.len().checked_sub(1)?)?;
+    let number: u64 = number.parse().ok()?;
+    Some(match unit {
+        "H" => Duration::from_secs(number.saturating_mul(3600)),
+        "M" => Duration::from_secs(number.saturating_mul(60)),
+        "S" => Duration::from_secs(number),
+        "m" => Duration::from_millis(number),
+        "u" => Duration::from_micros(number),
+        "n" => Duration::from_nanos(number),
+        _ => return None,
+    })
+}

@@ -1,0 +1,51 @@
+//! The CRI services over the runtime's verbs, and the backend that the router sees.
+
+mod backend;
+mod images;
+mod runtime;
+
+use std::sync::Arc;
+
+use tonic::{Request, Response, Status};
+
+pub use self::backend::Builtin;
+use super::caller::Caller;
+use super::{Error, Runtime};
+
+/// The services' one state.
+#[derive(Clone, Debug)]
+struct Service {
+    runtime: Arc<Runtime>,
+}
+
+type Answer<T> = Result<Response<T>, Status>;
+
+/// Items of a list that go in one message of a stream of it.
+const CHUNK: usize = 256;
+
+/// A stream of messages that are here already.
+type Ready<T> = futures_util::stream::Iter<std::vec::IntoIter<Result<T, Status>>>;
+
+/// The message of a call, and who asked.
+fn open<T>(request: Request<T>) -> (T, Caller) {
+    let caller = request.extensions().get::<Caller>().cloned();
+    (request.into_inner(), caller.unwrap_or_default())
+}
+
+fn answer<T>(result: Result<T, Error>) -> Answer<T> {
+    Ok(Response::new(result?))
+}
+
+/// A list as a stream: a long one in several messages, an empty one in none.
+fn in_chunks<I, T>(items: Vec<I>, message: impl Fn(Vec<I>) -> T) -> Response<Ready<T>> {
+    let mut messages = Vec::new();
+    let mut items = items.into_iter();
+    loop {
+        let chunk: Vec<I> = items.by_ref().take(CHUNK).collect();
+        if chunk.is_empty() {
+            break;
+        }
+        messages.push(Ok(message(chunk)));
+    }
+    Response::new(futures_util::stream::iter(messages))
+}

@@ -1,0 +1,361 @@
+//! The runtime service.
+
+use std::pin::Pin;
+use std::time::Duration;
+
+use futures_util::Stream;
+use futures_util::stream::unfold;
+use tokio::sync::broadcast::error::RecvError;
+use tonic::{Request, Response, Status, async_trait};
+
+use super::{Answer, Ready, Service, answer, in_chunks, open};
+use crate::cri::v1::runtime_service_server::RuntimeService;
+use crate::cri::v1::*;
+
+type Watch = Pin<Box<dyn Stream<Item = Result<ContainerEventResponse, Status>> + Send>>;
+
+#[async_trait]
+impl RuntimeService for Service {
+    async fn version(&self, _: Request<VersionRequest>) -> Answer<VersionResponse> {
+        answer(Ok(self.runtime.version()))
+    }
+
+    async fn run_pod_sandbox(
+        &self,
+        request: Request<RunPodSandboxRequest>,
+    ) -> Answer<RunPodSandboxResponse> {
+        let (request, caller) = open(request);
+        let made = self.runtime.run_pod_sandbox(request, &caller).await;
+        answer(made.map(|pod_sandbox_id| RunPodSandboxResponse { pod_sandbox_id }))
+    }
+
+    async fn stop_pod_sandbox(
+        &self,
+        request: Request<StopPodSandboxRequest>,
+    ) -> Answer<StopPodSandboxResponse> {
+        let (request, _) = open(request);
+        let stopped = self.runtime.stop_pod_sandbox(&request.pod_sandbox_id).await;
+        answer(stopped.map(|()| StopPodSandboxResponse {}))
+    }
+
+    async fn remove_pod_sandbox(
+        &self,
+        request: Request<RemovePodSandboxRequest>,
+    ) -> Answer<RemovePodSandboxResponse> {
+        let (request, _) = open(request);
+        let removed = self
+            .runtime
+            .remove_pod_sandbox(&request.pod_sandbox_id)
+            .await;
+        answer(removed.map(|()| RemovePodSandboxResponse {}))
+    }
+
+    async fn pod_sandbox_status(
+        &self,
+        request: Request<PodSandboxStatusRequest>,
+    ) -> Answer<PodSandboxStatusResponse> {
+        let (request, _) = open(request);
+        answer(self.runtime.pod_sandbox_status(&request))
+    }
+
+    async fn list_pod_sandbox(
+        &self,
+        request: Request<ListPodSandboxRequest>,
+    ) -> Answer<ListPodSandboxResponse> {
+        let (request, _) = open(request);
+        let items = self.runtime.list_pod_sandbox(request.filter.as_ref());
+        answer(Ok(ListPodSandboxResponse { items }))
+    }
+
+    type StreamPodSandboxesStream = Ready<StreamPodSandboxesResponse>;
+
+    async fn stream_pod_sandboxes(
+        &self,
+        request: Request<StreamPodSandboxesRequest>,
+    ) -> Answer<Self::StreamPodSandboxesStream> {
+        let (request, _) = open(request);
+        let items = self.runtime.list_pod_sandbox(request.filter.as_ref());
+        Ok(in_chunks(items, |pod_sandboxes| {
+            StreamPodSandboxesResponse { pod_sandboxes }
+        }))
+    }
+
+    async fn create_container(
+        &self,
+        request: Request<CreateContainerRequest>,
+    ) -> Answer<CreateContainerResponse> {
+        let (request, caller) = open(request);
+        let made = self.runtime.create_container(request, &caller).await;
+        answer(made.map(|container_id| CreateContainerResponse { container_id }))
+    }
+
+    async fn start_container(
+        &self,
+        request: Request<StartContainerRequest>,
+    ) -> Answer<StartContainerResponse> {
+        let (request, _) = open(request);
+        let started = self.runtime.start_container(&request.container_id).await;
+        answer(started.map(|()| StartContainerResponse {}))
+    }
+
+    async fn stop_container(
+        &self,
+        request: Request<StopContainerRequest>,
+    ) -> Answer<StopContainerResponse> {
+        let (request, _) = open(request);
+        let grace = Duration::from_secs(request.timeout.try_into().unwrap_or(0));
+        let stopped = self.runtime.stop_container(&request.container_id, grace);
+        answer(stopped.await.map(|()| StopContainerResponse {}))
+    }
+
+    async fn remove_container(
+        &self,
+        request: Request<RemoveContainerRequest>,
+    ) -> Answer<RemoveContainerResponse> {
+        let (request, _) = open(request);
+        let removed = self.runtime.remove_container(&request.container_id).await;
+        answer(removed.map(|()| RemoveContainerResponse {}))
+    }
+
+    async fn list_containers(
+        &self,
+        request: Request<ListContainersRequest>,
+    ) -> Answer<ListContainersResponse> {
+        let (request, _) = open(request);
+        let containers = self.runtime.list_containers(request.filter.as_ref());
+        answer(Ok(ListContainersResponse { containers }))
+    }
+
+    type StreamContainersStream = Ready<StreamContainersResponse>;
+
+    async fn stream_containers(
+        &self,
+        request: Request<StreamContainersRequest>,
+    ) -> Answer<Self::StreamContainersStream> {
+        let (request, _) = open(request);
+        let items = self.runtime.list_containers(request.filter.as_ref());
+        Ok(in_chunks(items, |containers| StreamContainersResponse {
+            containers,
+        }))
+    }
+
+    async fn container_status(
+        &self,
+        request: Request<ContainerStatusRequest>,
+    ) -> Answer<ContainerStatusResponse> {
+        let (request, _) = open(request);
+        answer(self.runtime.container_status(&request))
+    }
+
+    async fn update_container_resources(
+        &self,
+        request: Request<UpdateContainerResourcesRequest>,
+    ) -> Answer<UpdateContainerResourcesResponse> {
+        let (request, _) = open(request);
+        let updated = self.runtime.update_container_resources(request).await;
+        answer(updated.map(|()| UpdateContainerResourcesResponse {}))
+    }
+
+    async fn reopen_container_log(
+        &self,
+        request: Request<ReopenContainerLogRequest>,
+    ) -> Answer<ReopenContainerLogResponse> {
+        let (request, _) = open(request);
+        let reopened = self.runtime.reopen_container_log(&request.container_id);
+        answer(reopened.await.map(|()| ReopenContainerLogResponse {}))
+    }
+
+    async fn exec_sync(&self, request: Request<ExecSyncRequest>) -> Answer<ExecSyncResponse> {
+        let (request, caller) = open(request);
+        answer(self.runtime.exec_sync(request, &caller).await)
+    }
+
+    async fn exec(&self, request: Request<ExecRequest>) -> Answer<ExecResponse> {
+        let (request, _) = open(request);
+        answer(self.runtime.exec(request).map(|url| ExecResponse { url }))
+    }
+
+    async fn attach(&self, request: Request<AttachRequest>) -> Answer<AttachResponse> {
+        let (request, _) = open(request);
+        answer(
+            self.runtime
+                .attach(request)
+                .map(|url| AttachResponse { url }),
+        )
+    }
+
+    async fn port_forward(
+        &self,
+        request: Request<PortForwardRequest>,
+    ) -> Answer<PortForwardResponse> {
+        let (request, _) = open(request);
+        let url = self.runtime.port_forward(request);
+        answer(url.map(|url| PortForwardResponse { url }))
+    }
+
+    async fn container_stats(
+        &self,
+        request: Request<ContainerStatsRequest>,
+    ) -> Answer<ContainerStatsResponse> {
+        let (request, _) = open(request);
+        let stats = self.runtime.container_stats(&request.container_id).await;
+        answer(stats.map(|stats| ContainerStatsResponse { stats: Some(stats) }))
+    }
+
+    async fn list_container_stats(
+        &self,
+        request: Request<ListContainerStatsRequest>,
+    ) -> Answer<ListContainerStatsResponse> {
+        let (request, _) = open(request);
+        let stats = self.runtime.list_container_stats(request.filter.as_ref());
+        answer(
+            stats
+                .await
+                .map(|stats| ListContainerStatsResponse { stats }),
+        )
+    }
+
+    type StreamContainerStatsStream = Ready<StreamContainerStatsResponse>;
+
+    async fn stream_container_stats(
+        &self,
+        request: Request<StreamContainerStatsRequest>,
+    ) -> Answer<Self::StreamContainerStatsStream> {
+        let (request, _) = open(request);
+        let stats = self.runtime.list_container_stats(request.filter.as_ref());
+        Ok(in_chunks(stats.await?, |container_stats| {
+            StreamContainerStatsResponse { container_stats }
+        }))
+    }
+
+    async fn pod_sandbox_stats(
+        &self,
+        request: Request<PodSandboxStatsRequest>,
+    ) -> Answer<PodSandboxStatsResponse> {
+        let (request, _) = open(request);
+        let stats = self.runtime.pod_sandbox_stats(&request.pod_sandbox_id);
+        answer(
+            stats
+                .await
+                .map(|stats| PodSandboxStatsResponse { stats: Some(stats) }),
+        )
+    }
+
+    async fn list_pod_sandbox_stats(
+        &self,
+        request: Request<ListPodSandboxStatsRequest>,
+    ) -> Answer<ListPodSandboxStatsResponse> {
+        let (request, _) = open(request);
+        let stats = self.runtime.list_pod_sandbox_stats(request.filter.as_ref());
+        answer(
+            stats
+                .await
+                .map(|stats| ListPodSandboxStatsResponse { stats }),
+        )
+    }
+
+    type StreamPodSandboxStatsStream = Ready<StreamPodSandboxStatsResponse>;
+
+    async fn stream_pod_sandbox_stats(
+        &self,
+        request: Request<StreamPodSandboxStatsRequest>,
+    ) -> Answer<Self::StreamPodSandboxStatsStream> {
+        let (request, _) = open(request);
+        let stats = self.runtime.list_pod_sandbox_stats(request.filter.as_ref());
+        Ok(in_chunks(stats.await?, |pod_sandbox_stats| {
+            StreamPodSandboxStatsResponse { pod_sandbox_stats }
+        }))
+    }
+
+    async fn update_runtime_config(
+        &self,
+        request: Request<UpdateRuntimeConfigRequest>,
+    ) -> Answer<UpdateRuntimeConfigResponse> {
+        let (request, _) = open(request);
+        let updated = self.runtime.update_runtime_config(&request);
+        answer(updated.await.map(|()| UpdateRuntimeConfigResponse {}))
+    }
+
+    async fn status(&self, request: Request<StatusRequest>) -> Answer<StatusResponse> {
+        let (request, _) = open(request);
+        answer(Ok(self.runtime.status(request.verbose).await))
+    }
+
+    async fn checkpoint_container(
+        &self,
+        _: Request<CheckpointContainerRequest>,
+    ) -> Answer<CheckpointContainerResponse> {
+        // The answer the kubelet remembers: it takes the feature off this node.
+        Err(Status::unimplemented(
+            "the built-in runtime makes no checkpoints",
+        ))
+    }
+
+    type GetContainerEventsStream = Watch;
+
+    async fn get_container_events(
+        &self,
+        _: Request<GetEventsRequest>,
+    ) -> Answer<Self::GetContainerEventsStream> {
+        let events = self.runtime.events().listen();
+        let stream = unfold(Some(events), |events| async {
+            let mut events = events?;
+            match events.recv().await {
+                Ok(event) => Some((Ok(event), Some(events))),
+                // The listener lists everything anew and listens again.
+                Err(RecvError::Lagged(lost)) => {
+                    let text = format!("{lost} events were lost: the listener was too slow");
+                    Some((Err(Status::data_loss(text)), None))
+                }
+                Err(RecvError::Closed) => None,
+            }
+        });
+        Ok(Response::new(Box::pin(stream)))
+    }
+
+    async fn list_metric_descriptors(
+        &self,
+        _: Request<ListMetricDescriptorsRequest>,
+    ) -> Answer<ListMetricDescriptorsResponse> {
+        let descriptors = self.runtime.metric_descriptors();
+        answer(Ok(ListMetricDescriptorsResponse { descriptors }))
+    }
+
+    async fn list_pod_sandbox_metrics(
+        &self,
+        _: Request<ListPodSandboxMetricsRequest>,
+    ) -> Answer<ListPodSandboxMetricsResponse> {
+        let metrics = self.runtime.pod_sandbox_metrics().await;
+        answer(metrics.map(|pod_metrics| ListPodSandboxMetricsResponse { pod_metrics }))
+    }
+
+    type StreamPodSandboxMetricsStream = Ready<StreamPodSandboxMetricsResponse>;
+
+    async fn stream_pod_sandbox_metrics(
+        &self,
+        _: Request<StreamPodSandboxMetricsRequest>,
+    ) -> Answer<Self::StreamPodSandboxMetricsStream> {
+        let metrics = self.runtime.pod_sandbox_metrics().await?;
+        Ok(in_chunks(metrics, |pod_sandbox_metrics| {
+            StreamPodSandboxMetricsResponse {
+                pod_sandbox_metrics,
+            }
+        }))
+    }
+
+    async fn runtime_config(
+        &self,
+        _: Request<RuntimeConfigRequest>,
+    ) -> Answer<RuntimeConfigResponse> {
+        answer(Ok(self.runtime.runtime_config()))
+    }
+
+    async fn update_pod_sandbox_resources(
+        &self,
+        request: Request<UpdatePodSandboxResourcesRequest>,
+    ) -> Answer<UpdatePodSandboxResourcesResponse> {
+        let (request, _) = open(request);
+        let updated = self.runtime.update_pod_sandbox_resources(request);
+        answer(updated.map(|()| UpdatePodSandboxResourcesResponse {}))
+    }
+}

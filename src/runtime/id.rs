@@ -1,0 +1,35 @@
+//! Ids and times.
+
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use super::error::{Error, Result};
+
+/// A new id: 64 hexadecimal digits.
+///
+/// # Errors
+/// The kernel has no random numbers.
+pub fn new_id() -> Result<String> {
+    let mut bytes = [0; 32];
+    let mut filled = 0;
+    while filled < bytes.len() {
+        let more =
+            rustix::rand::getrandom(&mut bytes[filled..], rustix::rand::GetRandomFlags::empty());
+        filled += more.map_err(|e| Error::Internal(format!("no random numbers: {e}")))?;
+    }
+    Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
+}
+
+/// Nanoseconds since 1970.
+pub fn now() -> i64 {
+    let since = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .unwrap_or_default();
+    since.as_nanos().try_into().unwrap_or(i64::MAX)
+}
+
+/// Which life of the machine this is.
+pub fn boot() -> String {
+    std::fs::read_to_string("/proc/sys/kernel/random/boot_id")
+        .map(|text| text.trim().to_owned())
+        .unwrap_or_default()
+}

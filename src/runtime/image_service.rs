@@ -1,0 +1,185 @@
+//! The verbs of images.
+
+use std::collections::HashMap;
+use std::time::UNIX_EPOCH;
+
+use serde_json::json;
+
+use super::caller::Caller;
+use super::error::{Error, Result};
+use super::image::{Auth, AuthFields, Image};
+use super::{Runtime, id};
+use crate::cri::v1;
+
+impl Runtime {
+    /// The images that are here, or the one that the filter names.
+    ///
+    /// # Errors
+    /// The filter is no reference.
+    pub fn list_images(&self, filter: Option<&v1::ImageFilter>) -> Result<Vec<v1::Image>> {
+        let asked = filter
+            .and_then(|filter| filter.image.as_ref())
+            .map(|image| image.image.as_str())
+            .filter(|reference| !reference.is_empty());
+        let images = self.images.list(asked)?;
+        Ok(images.iter().map(|image| self.shown(image)).collect())
+    }
+
+    /// An image; nothing if it is not here, which is no error.
+    ///
+    /// # Errors
+    /// The name is no reference.
+    pub fn image_status(
+        &self,
+        request: &v1::ImageStatusRequest,
+    ) -> Result<v1::ImageStatusResponse> {
+        let found = self.images.status(asked(request.image.as_ref())?)?;
+        let mut info = HashMap::new();
+        if let (true, Some(image)) = (request.verbose, &found) {
+            let layers = self.images.layers(image.id.as_str())?;
+            let shown = json!({
+                "layers": layers.ids(),
+                "pulledAt": image.pulled_at,
+                "imageSpec": {"config": {
+                    "Entrypoint": image.config.entrypoint,
+                    "Cmd": image.config.cmd,
+                    "Env": image.config.env,
+                    "User": image.config.user,
+                    "WorkingDir": image.config.working_dir,
+                    "StopSignal": image.config.stop_signal,
+                    "Labels": image.config.labels,
+                }},
+            });
+            info.insert("info".to_owned(), shown.to_string());
+        }
+        Ok(v1::ImageStatusResponse {
+            image: found.map(|image| self.shown(&image)),
+            info,
+        })
+    }
+
+    /// Gets an image from its registry; returns its id. A caller that goes away ends the pull; what was fetched stays for the
+    /// next one.
+    ///
+    /// # Errors
+    /// [`super::image::Error`], [`Error::Deadline`], [`Error::Cancelled`].
+    pub async fn pull_image(
+        &self,
+        request: v1::PullImageRequest,
+        caller: &Caller,
+    ) -> Result<String> {
+        let reference = asked(request.image.as_ref())?;
+        let auth = request.auth.and_then(|auth| {
+            Auth::from_fields(&AuthFields {
+                username: auth.username,
+                password: auth.password,
+                auth: auth.auth,
+                server_address: auth.server_address,
+                identity_token: auth.identity_token,
+                registry_token: auth.registry_token,
+            })
+        });
+        let deadline = caller.deadline().map(Into::into);
+        let pull = async { Ok(self.images.pull(reference, auth, deadline).await?) };
+        Ok(caller.wait(pull).await?.to_string())
+    }
+
+    /// Removes an image with all its names; one that is not here is fine.
+    ///
+    /// # Errors
+    /// The name is no reference.
+    pub async fn remove_image(&self, image: Option<&v1::ImageSpec>) -> Result<()> {
+        self.images.remove(asked(image)?).await?;
+        Ok(())
+    }
+
+    /// What images take, and what containers write.
+    ///
+    /// # Errors
+    /// The store cannot be read.
+    pub async fn image_fs_info(&self) -> Result<v1::ImageFsInfoResponse> {
+        let info = self.images.fs_info().await?;
+        let at = info.at.duration_since(UNIX_EPOCH).unwrap_or_default();
+        let usage = v1::FilesystemUsage {
+            timestamp: at.as_nanos().try_into().unwrap_or_else(|_| id::now()),
+            fs_id: Some(v1::FilesystemIdentifier {
+                mountpoint: info.root.display().to_string(),
+            }),
+            used_bytes: Some(v1::UInt64Value {
+                value: info.used_bytes,
+            }),
+            inodes_used: Some(v1::UInt64Value {
+                value: info.inodes_used,
+            }),
+        };
+        Ok(v1::ImageFsInfoResponse {
+            container_filesystems: vec![usage.clone()],
+            image_filesystems: vec![usage],
+        })
+    }
+
+    /// An image as the CRI shows it.
+    fn shown(&self, image: &Image) -> v1::Image {
+        let (uid, username) = user(&image.config.user);
+        v1::Image {
+            id: image.id.to_string(),
+            repo_tags: image.tags.clone(),
+            repo_digests: image.digests.clone(),
+            size: image.size,
+            uid,
+            username,
+            spec: Some(v1::ImageSpec {
+                image: image.id.to_string(),
+                ..v1::ImageSpec::default()
+            }),
+            pinned: image.pinned || self.is_pinned(image),
+        }
+    }
+
+    /// Whether the configuration pins it by a name of it.
+    fn is_pinned(&self, image: &Image) -> bool {
+        let matches = |pattern: &String, name: &String| match pattern.strip_suffix('*') {
+            Some(prefix) => name.starts_with(prefix),
+            None => name == pattern,
+        };
+        let mut names = image.tags.iter().chain(&image.digests);
+        names.any(|name| {
+            let patterns = &self.settings.pinned_images;
+            patterns.iter().any(|pattern| matches(pattern, name))
+        })
+    }
+}
+
+fn asked(image: Option<&v1::ImageSpec>) -> Result<&str> {
+    let reference = image.map_or("", |image| &image.image);
+    match reference {
+        "" => Err(Error::invalid("the request names no image")),
+        reference => Ok(reference),
+    }
+}
+
+/// The user of an image's configuration: by number, or by name.
+fn user(text: &str) -> (Option<v1::Int64Value>, String) {
+    let user = text.split(':').next().unwrap_or_default();
+    match user.parse::<i64>() {
+        _ if user.is_empty() => (None, String::new()),
+        Ok(value) => (Some(v1::Int64Value { value }), String::new()),
+        Err(_) => (None, user.to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::user;
+
+    #[test]
+    fn the_user_of_an_image_is_a_number_or_a_name() {
+        let uid = |text| user(text).0.map(|uid| uid.value);
+        assert_eq!((uid("1000:1"), user("1000").1), (Some(1000), String::new()));
+        assert_eq!(
+            (uid("web:web"), user("web:web").1),
+            (None, "web".to_owned())
+        );
+        assert_eq!((uid(""), user("").1), (None, String::new()));
+    }
+}

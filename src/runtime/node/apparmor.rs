@@ -1,0 +1,193 @@
+//! AppArmor: whether it is on, and the profile that `RuntimeDefault` stands for.
+
+use std::io::{self, Write as _};
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use super::files::Files;
+
+/// The profile a container gets that asks for the runtime's default.
+pub const DEFAULT_PROFILE: &str = "criscope-default";
+
+/// Where distributions put the tool that loads profiles, below the root.
+const PARSERS: &[&str] = &["sbin/apparmor_parser", "usr/sbin/apparmor_parser"];
+/// What the kernel has loaded: a name and a mode in brackets per line.
+const LOADED: &str = "sys/kernel/security/apparmor/profiles";
+
+/// Why a profile cannot be loaded.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum Error {
+    #[error("apparmor_parser: {0}")]
+    Start(#[from] io::Error),
+    #[error("apparmor_parser: {0}")]
+    Refused(String),
+}
+
+/// The kernel enforces AppArmor, and there is the tool to load profiles with.
+pub(super) fn is_on(files: &Files) -> bool {
+    files.exists("sys/kernel/security/apparmor")
+        && files
+            .text("sys/module/apparmor/parameters/enabled")
+            .is_some_and(|enabled| enabled.starts_with('Y'))
+        && parser(files).is_some()
+}
+
+fn parser(files: &Files) -> Option<&'static str> {
+    PARSERS.iter().copied().find(|path| files.exists(path))
+}
+
+/// Loads the default profile if it is not.
+pub(super) fn ensure_default(files: &Files) -> Result<(), Error> {
+    if is_loaded(files, DEFAULT_PROFILE) {
+        return Ok(());
+    }
+    let parser = parser(files).ok_or_else(|| Error::Refused("it is not installed".to_owned()))?;
+    load(&files.path(parser), &profile(files))
+}
+
+fn is_loaded(files: &Files, name: &str) -> bool {
+    let loaded = files.text(LOADED).unwrap_or_default();
+    loaded.lines().any(|line| {
+        line.rsplit_once(" (")
+            .is_some_and(|(first, _)| first == name)
+    })
+}
+
+/// `-K` and `-r`: no cache on disk, and in place of what came under this name in between.
+fn load(parser: &Path, profile: &str) -> Result<(), Error> {
+    let mut child = Command::new(parser)
+        .args(["-K", "-r"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()?;
+    // A profile is smaller than a pipe: this does not wait for the reader.
+    let written = child
+        .stdin
+        .take()
+        .map(|mut to| to.write_all(profile.as_bytes()));
+    let done = child.wait_with_output()?;
+    if !done.status.success() {
+        let said = String::from_utf8_lossy(&done.stderr);
+        let line = said.lines().next().unwrap_or("it failed without a word");
+        return Err(Error::Refused(line.chars().take(300).collect()));
+    }
+    written.transpose()?;
+    Ok(())
+}
+
+/// The default profile: files, network and capabilities as the container has them anyway, but no mounts, no kernel
+/// settings, no look into other processes, and no signals but from the OCI runtime and its like.
+fn profile(files: &Files) -> String {
+    let mut text = String::new();
+    let known = |path: &str| files.exists(&format!("etc/apparmor.d/{path}"));
+    if known("tunables/global") {
+        text += "#include <tunables/global>\n";
+    } else {
+        text += "@{PROC}=/proc/\n";
+    }
+    text += &format!("profile {DEFAULT_PROFILE} flags=(attach_disconnected,mediate_deleted) {{\n");
+    if known("abstractions/base") {
+        text += "  #include <abstractions/base>\n";
+    }
+    text += RULES;
+    text += &format!("  signal (send,receive) peer={DEFAULT_PROFILE},\n");
+    text += &format!("  ptrace (trace,read,tracedby,readby) peer={DEFAULT_PROFILE},\n}}\n");
+    text
+}
+
+const RULES: &str = "  capability,
+  file,
+  network,
+  umount,
+  deny mount,
+  deny @{PROC}/{acpi,bus,fs,irq,scsi,tty}/** wklx,
+  deny @{PROC}/{kcore,keys,kmsg,sysrq-trigger,timer_list,latency_stats} rwklx,
+  deny @{PROC}/sys/{abi,debug,dev,fs,user,vm}/** wklx,
+  deny @{PROC}/sys/kernel/{[^s],s[^eh],se[^m]}** wklx,
+  deny /sys/[^f]** wklx,
+  deny /sys/f[^s]** wklx,
+  deny /sys/fs/[^c]** wklx,
+  deny /sys/fs/c[^g]** wklx,
+  deny /sys/firmware/** rwklx,
+  deny /sys/devices/virtual/powercap/** rwklx,
+  deny /sys/kernel/security/** rwklx,
+  signal (receive) peer=unconfined,
+  signal (receive) peer=runc,
+  signal (receive) peer=crun,
+";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+    use std::os::unix::fs::PermissionsExt as _;
+
+    /// A machine with AppArmor whose tool keeps what it is given.
+    fn machine(script: &str) -> (tempfile::TempDir, Files) {
+        let dir = tempfile::tempdir().expect("dir");
+        let put = |path: &str, text: &str| {
+            let path = dir.path().join(path);
+            fs::create_dir_all(path.parent().expect("below")).expect("dir");
+            fs::write(path, text).expect("write");
+        };
+        put("sys/module/apparmor/parameters/enabled", "Y\n");
+        put(
+            LOADED,
+            "docker-default (enforce)\ncriscope-default-2 (enforce)\n",
+        );
+        let file = dir.path().join("seen").display().to_string();
+        put(
+            PARSERS[1],
+            &format!("#!/bin/sh\n{}\n", script.replace("SEEN", &file)),
+        );
+        let parser = dir.path().join(PARSERS[1]);
+        fs::set_permissions(parser, fs::Permissions::from_mode(0o755)).expect("mode");
+        let files = Files::new(dir.path());
+        (dir, files)
+    }
+
+    #[test]
+    fn the_profile_is_loaded_where_it_is_not() {
+        let (dir, files) = machine("echo \"$@\" > SEEN; cat >> SEEN");
+        assert!(is_on(&files));
+        assert!(!is_loaded(&files, DEFAULT_PROFILE));
+        ensure_default(&files).expect("loaded");
+        let seen = fs::read_to_string(dir.path().join("seen")).expect("called");
+        assert!(
+            seen.starts_with("-K -r\n@{PROC}=/proc/\nprofile criscope-default flags="),
+            "{seen}"
+        );
+        assert!(
+            seen.ends_with("}\n") && seen.contains("  deny mount,\n"),
+            "{seen}"
+        );
+        // Nothing is done for one that is there.
+        fs::remove_file(dir.path().join("seen")).expect("there");
+        fs::write(dir.path().join(LOADED), "criscope-default (enforce)\n").expect("write");
+        ensure_default(&files).expect("there");
+        assert!(!dir.path().join("seen").exists());
+    }
+
+    #[test]
+    fn a_refusal_is_told_in_one_line() {
+        let (_dir, files) =
+            machine("cat > /dev/null; printf 'no such feature\\nmore\\n' >&2; exit 1");
+        let error = ensure_default(&files).expect_err("refused").to_string();
+        assert_eq!(error, "apparmor_parser: no such feature");
+    }
+
+    #[test]
+    fn a_machine_without_the_tool_or_the_module_has_none() {
+        let (dir, files) = machine("");
+        fs::write(
+            dir.path().join("sys/module/apparmor/parameters/enabled"),
+            "N\n",
+        )
+        .expect("write");
+        assert!(!is_on(&files));
+        let (dir, files) = machine("");
+        fs::remove_file(dir.path().join(PARSERS[1])).expect("there");
+        assert!(!is_on(&files));
+    }
+}

@@ -1,0 +1,164 @@
+//! The node's cgroups: which hierarchies there are ([`Hierarchies`]), where a container's or a pod's directories lie
+//! ([`Cgroup`]), how one of our own is made, and how one that was left behind is removed.
+//!
+//! Version 1 has a hierarchy per controller, version 2 one for all. A hybrid node has both, with the controllers on
+//! version 1: it counts as version 1, but its unified hierarchy is kept in mind, because OCI runtimes make directories
+//! there too. Everything here blocks for as long as the kernel takes.
+
+mod make;
+mod mounts;
+mod place;
+mod remove;
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+pub use self::mounts::{Hierarchies, Hierarchy};
+pub use self::place::{container_path, pod_path, slice_path};
+pub use self::remove::processes;
+use crate::runtime::oci::spec::CgroupVersion;
+
+/// Why a cgroup cannot be found, made or removed.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// No cgroup file system is mounted.
+    #[error("no cgroup file system is mounted")]
+    NotMounted,
+    /// In no hierarchy is there such a cgroup, or no such process.
+    #[error("{}: no such cgroup", path.display())]
+    NotFound {
+        /// Below the hierarchy, or the process's file.
+        path: PathBuf,
+    },
+    /// A path or name that cannot be one of a cgroup.
+    #[error("{path:?} cannot be a cgroup: {reason}")]
+    Invalid {
+        /// As it was given.
+        path: String,
+        /// What is wrong.
+        reason: &'static str,
+    },
+    /// It does not become empty.
+    #[error("{}: processes do not go away", path.display())]
+    Busy {
+        /// The directory.
+        path: PathBuf,
+    },
+    /// The kernel refused.
+    #[error("{}: cannot {action}: {source}", path.display())]
+    Io {
+        /// What was tried.
+        action: &'static str,
+        /// On which path.
+        path: PathBuf,
+        /// The cause.
+        source: io::Error,
+    },
+}
+
+impl Error {
+    /// What a gRPC caller is told.
+    #[must_use]
+    pub fn code(&self) -> tonic::Code {
+        match self {
+            Self::NotFound { .. } => tonic::Code::NotFound,
+            Self::Invalid { .. } => tonic::Code::InvalidArgument,
+            Self::NotMounted => tonic::Code::FailedPrecondition,
+            Self::Busy { .. } | Self::Io { .. } => tonic::Code::Internal,
+        }
+    }
+
+    pub(crate) fn io(action: &'static str, path: &Path, source: io::Error) -> Self {
+        Self::Io {
+            action,
+            path: path.to_owned(),
+            source,
+        }
+    }
+}
+
+/// The directories of one cgroup: one with version 2, one per hierarchy with version 1.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Cgroup {
+    version: CgroupVersion,
+    dirs: Vec<Dir>,
+}
+
+/// One directory of a cgroup.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Dir {
+    /// Of its hierarchy; none for the unified one.
+    controllers: Vec<String>,
+    /// Where its hierarchy is mounted: nothing above is ever touched.
+    point: PathBuf,
+    path: PathBuf,
+}
+
+impl Cgroup {
+    /// A cgroup of version 2 by its directory, wherever the hierarchy is mounted.
+    pub fn unified(point: impl Into<PathBuf>, dir: impl Into<PathBuf>) -> Self {
+        Self {
+            version: CgroupVersion::V2,
+            dirs: vec![Dir {
+                controllers: Vec::new(),
+                point: point.into(),
+                path: dir.into(),
+            }],
+        }
+    }
+
+    /// Version 2, or 1 with its files and units.
+    #[must_use]
+    pub fn version(&self) -> CgroupVersion {
+        self.version
+    }
+
+    /// The directory in which a controller has its files; `None` where the controller is not mounted.
+    #[must_use]
+    pub fn dir(&self, controller: &str) -> Option<&Path> {
+        let mut dirs = self.dirs.iter();
+        let dir = match self.version {
+            CgroupVersion::V2 => dirs.next(),
+            CgroupVersion::V1 => dirs.find(|dir| dir.controllers.iter().any(|c| c == controller)),
+        };
+        dir.map(|dir| dir.path.as_path())
+    }
+
+    /// All directories, one per hierarchy, whether they exist or not.
+    pub fn dirs(&self) -> impl Iterator<Item = &Path> {
+        self.dirs.iter().map(|dir| dir.path.as_path())
+    }
+
+    /// Whether it is there in any hierarchy.
+    #[must_use]
+    pub fn exists(&self) -> bool {
+        self.dirs().any(Path::is_dir)
+    }
+
+    /// Moves a process into it, in every hierarchy where it is.
+    ///
+    /// # Errors
+    /// [`Error::NotFound`] if it is in none.
+    pub fn join(&self, pid: u32) -> Result<(), Error> {
+        let mut joined = false;
+        for dir in self.dirs().filter(|dir| dir.is_dir()) {
+            let file = dir.join("cgroup.procs");
+            fs::write(&file, pid.to_string())
+                .map_err(|error| Error::io("move a process to", &file, error))?;
+            joined = true;
+        }
+        if joined {
+            Ok(())
+        } else {
+            Err(self.not_found())
+        }
+    }
+
+    pub(crate) fn not_found(&self) -> Error {
+        let path = self.dirs.first().map(|dir| dir.path.clone());
+        Error::NotFound {
+            path: path.unwrap_or_default(),
+        }
+    }
+}

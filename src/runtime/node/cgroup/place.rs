@@ -1,0 +1,143 @@
+//! Where below a hierarchy a pod's and a container's cgroup lie, for both drivers.
+
+use std::path::{Path, PathBuf};
+
+use super::Error;
+use crate::runtime::oci::spec::CgroupDriver;
+
+/// The cgroup of a container by the `linux.cgroupsPath` its OCI runtime was given: the path itself with cgroupfs,
+/// `SLICE:PREFIX:ID` with systemd, which stands for the scope `PREFIX-ID.scope` in that slice.
+///
+/// # Errors
+/// [`Error::Invalid`] when it is not of the driver's form.
+pub fn container_path(cgroups_path: &Path, driver: CgroupDriver) -> Result<PathBuf, Error> {
+    if driver == CgroupDriver::Cgroupfs {
+        return Ok(cgroups_path.to_owned());
+    }
+    let text = cgroups_path.to_string_lossy();
+    let invalid = |reason| Error::Invalid {
+        path: text.to_string(),
+        reason,
+    };
+    let parts: Vec<_> = text.split(':').collect();
+    let &[slice, prefix, id] = parts.as_slice() else {
+        return Err(invalid("it is not slice:prefix:id"));
+    };
+    if id.is_empty() || text.contains('/') {
+        return Err(invalid("it names no scope"));
+    }
+    let slice = if slice.is_empty() {
+        "system.slice"
+    } else {
+        slice
+    };
+    let scope = match prefix {
+        "" => format!("{id}.scope"),
+        prefix => format!("{prefix}-{id}.scope"),
+    };
+    Ok(slice_path(slice)?.join(scope))
+}
+
+/// The cgroup of a pod by the parent the kubelet named: the path itself with cgroupfs; with systemd its last part, a
+/// slice.
+///
+/// # Errors
+/// [`Error::Invalid`] without a parent, and for a parent that is no slice with systemd.
+pub fn pod_path(parent: &str, driver: CgroupDriver) -> Result<PathBuf, Error> {
+    let trimmed = parent.trim_end_matches('/');
+    if trimmed.is_empty() {
+        return Err(Error::Invalid {
+            path: parent.to_owned(),
+            reason: "the pod has no cgroup of its own",
+        });
+    }
+    match driver {
+        CgroupDriver::Cgroupfs => Ok(PathBuf::from(trimmed)),
+        CgroupDriver::Systemd => slice_path(trimmed.rsplit('/').next().unwrap_or("")),
+    }
+}
+
+/// Where a slice lies: each `-` is one more level, `a-b.slice` is `a.slice/a-b.slice` (systemd.slice(5)).
+///
+/// # Errors
+/// [`Error::Invalid`] for a name that no slice can have.
+pub fn slice_path(slice: &str) -> Result<PathBuf, Error> {
+    let invalid = |reason| Error::Invalid {
+        path: slice.to_owned(),
+        reason,
+    };
+    let name = slice
+        .strip_suffix(".slice")
+        .ok_or_else(|| invalid("it is no slice"))?;
+    if name == "-" {
+        return Ok(PathBuf::new());
+    }
+    if name.contains('/') || name.split('-').any(str::is_empty) {
+        return Err(invalid("no slice can have this name"));
+    }
+    let ends = name.match_indices('-').map(|(at, _)| at);
+    let levels = ends
+        .chain([name.len()])
+        .map(|end| format!("{}.slice", &name[..end]));
+    Ok(levels.collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn slices_lie_in_each_other() {
+        for (slice, path) in [
+            ("a.slice", Some("a.slice")),
+            ("a-b.slice", Some("a.slice/a-b.slice")),
+            (
+                "kubepods-burstable-pod1_2.slice",
+                Some("kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod1_2.slice"),
+            ),
+            ("-.slice", Some("")),
+            ("a", None),
+            (".slice", None),
+            ("a--b.slice", None),
+            ("-a.slice", None),
+            ("a-.slice", None),
+            ("a/b.slice", None),
+        ] {
+            assert_eq!(slice_path(slice).ok(), path.map(PathBuf::from), "{slice}");
+        }
+    }
+
+    #[test]
+    fn containers_and_pods_are_placed_by_the_driver() {
+        use CgroupDriver::{Cgroupfs, Systemd};
+        for (path, driver, place) in [
+            ("/kubepods/pod1/c", Cgroupfs, Some("/kubepods/pod1/c")),
+            (
+                "kubepods-pod1.slice:criscope:c",
+                Systemd,
+                Some("kubepods.slice/kubepods-pod1.slice/criscope-c.scope"),
+            ),
+            (
+                ":criscope:c",
+                Systemd,
+                Some("system.slice/criscope-c.scope"),
+            ),
+            ("/kubepods/c", Systemd, None),
+            ("a.slice:criscope:", Systemd, None),
+            ("a.slice:criscope:../c", Systemd, None),
+        ] {
+            let found = container_path(Path::new(path), driver).ok();
+            assert_eq!(found, place.map(PathBuf::from), "{path}");
+        }
+        for (parent, driver, place) in [
+            ("/kubepods/pod1/", Cgroupfs, Some("/kubepods/pod1")),
+            ("/x/a.slice/a-b.slice", Systemd, Some("a.slice/a-b.slice")),
+            ("/kubepods/pod1", Systemd, None),
+            ("", Cgroupfs, None),
+            ("/", Systemd, None),
+        ] {
+            let found = pod_path(parent, driver).ok();
+            assert_eq!(found, place.map(PathBuf::from), "{parent}");
+        }
+    }
+}

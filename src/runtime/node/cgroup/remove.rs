@@ -1,0 +1,162 @@
+//! The end of a cgroup that was left behind: what runs in it is killed, then its directories go.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use nix::errno::Errno;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
+use super::mounts::gone;
+use super::{Cgroup, Dir, Error};
+use crate::runtime::oci::spec::CgroupVersion;
+
+/// How often it is looked whether the processes are gone.
+const PAUSE: Duration = Duration::from_millis(5);
+/// How deep cgroups in cgroups are followed: a container can make its own.
+const DEPTH: usize = 32;
+
+impl Cgroup {
+    /// Kills what runs in it and in the cgroups below, and removes them all. One that is not there is removed already.
+    ///
+    /// A process dies when the kernel lets it: up to `patience` is waited for that.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] for the root of a hierarchy and for a cgroup the caller itself is in, before anything is
+    /// touched; [`Error::Busy`] when processes stay.
+    pub fn remove(&self, patience: Duration) -> Result<(), Error> {
+        self.check()?;
+        let deadline = Instant::now() + patience;
+        loop {
+            match self.attempt() {
+                Err(Error::Busy { .. }) if Instant::now() < deadline => {
+                    std::thread::sleep(PAUSE);
+                }
+                done => return done,
+            }
+        }
+    }
+
+    fn check(&self) -> Result<(), Error> {
+        let invalid = |path: &Path, reason| Error::Invalid {
+            path: path.display().to_string(),
+            reason,
+        };
+        for dir in &self.dirs {
+            if dir.path.components().eq(dir.point.components()) || !dir.path.starts_with(&dir.point)
+            {
+                return Err(invalid(&dir.path, "it is the root of a hierarchy"));
+            }
+        }
+        if processes(self)?.contains(&std::process::id()) {
+            let path = self.dirs().next().unwrap_or(Path::new(""));
+            return Err(invalid(path, "the daemon itself is in it"));
+        }
+        Ok(())
+    }
+
+    /// Kills once, removes what is empty.
+    fn attempt(&self) -> Result<(), Error> {
+        let mut busy = None;
+        for dir in self.dirs.iter().filter(|dir| dir.path.is_dir()) {
+            end(self.version, dir)?;
+            // From below upwards.
+            for path in tree(&dir.path).into_iter().rev() {
+                match fs::remove_dir(&path) {
+                    Ok(()) => {}
+                    Err(error) if gone(&error) => {}
+                    Err(error) if error.raw_os_error() == Some(Errno::EBUSY as i32) => {
+                        busy.get_or_insert(path);
+                    }
+                    Err(error) => return Err(Error::io("remove", &path, error)),
+                }
+            }
+        }
+        match busy {
+            None => Ok(()),
+            Some(path) => Err(Error::Busy { path }),
+        }
+    }
+}
+
+/// All processes in a cgroup and below it, in any hierarchy, each once.
+///
+/// # Errors
+/// When a list cannot be read; a cgroup that is not there has none.
+pub fn processes(cgroup: &Cgroup) -> Result<BTreeSet<u32>, Error> {
+    let mut all = BTreeSet::new();
+    for dir in cgroup.dirs() {
+        for path in tree(dir) {
+            all.extend(listed(&path)?);
+        }
+    }
+    Ok(all)
+}
+
+fn end(version: CgroupVersion, dir: &Dir) -> Result<(), Error> {
+    if version == CgroupVersion::V2 || dir.controllers.is_empty() {
+        let file = dir.path.join("cgroup.kill");
+        match fs::OpenOptions::new().write(true).open(&file) {
+            Ok(mut file) => {
+                use io::Write as _;
+                // Whatever is forked meanwhile is killed too.
+                if file.write_all(b"1").is_ok() {
+                    return Ok(());
+                }
+            }
+            // Linux before 5.14 has none.
+            Err(error) if gone(&error) => {}
+            Err(error) => return Err(Error::io("open", &file, error)),
+        }
+    }
+    for path in tree(&dir.path) {
+        for pid in listed(&path)? {
+            let Ok(pid) = i32::try_from(pid) else {
+                continue;
+            };
+            // 0 stands for a process of another PID namespace, and for our own process group.
+            if pid > 1 {
+                let _ended_meanwhile = kill(Pid::from_raw(pid), Signal::SIGKILL);
+            }
+        }
+        // A frozen process dies when it is thawed.
+        let state = path.join("freezer.state");
+        if state.exists() {
+            let _gone_meanwhile = fs::write(&state, "THAWED");
+        }
+    }
+    Ok(())
+}
+
+fn listed(dir: &Path) -> Result<Vec<u32>, Error> {
+    let path = dir.join("cgroup.procs");
+    match fs::read_to_string(&path) {
+        Ok(text) => Ok(text.lines().filter_map(|line| line.parse().ok()).collect()),
+        Err(error) if gone(&error) => Ok(Vec::new()),
+        // A threaded cgroup: its domain above lists the processes.
+        Err(error) if error.raw_os_error() == Some(Errno::EOPNOTSUPP as i32) => Ok(Vec::new()),
+        Err(error) => Err(Error::io("read", &path, error)),
+    }
+}
+
+/// A cgroup and those below it, each before its children.
+fn tree(dir: &Path) -> Vec<PathBuf> {
+    fn walk(dir: PathBuf, depth: usize, found: &mut Vec<PathBuf>) {
+        let entries = fs::read_dir(&dir);
+        found.push(dir);
+        let Ok(entries) = entries else {
+            return;
+        };
+        for entry in entries.flatten() {
+            if depth < DEPTH && entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+                walk(entry.path(), depth + 1, found);
+            }
+        }
+    }
+    let mut found = Vec::new();
+    walk(dir.to_owned(), 0, &mut found);
+    found
+}

@@ -1,0 +1,42 @@
+//! The machine's files, below a root: `/`, or a directory of a test.
+
+use std::fs;
+use std::path::PathBuf;
+
+use super::NodeError;
+
+/// Files below a root. Paths are written without the leading `/`.
+#[derive(Debug)]
+pub(super) struct Files {
+    root: PathBuf,
+}
+
+impl Files {
+    pub(super) fn new(root: impl Into<PathBuf>) -> Self {
+        Self { root: root.into() }
+    }
+
+    pub(super) fn exists(&self, path: &str) -> bool {
+        self.root.join(path).exists()
+    }
+
+    pub(super) fn path(&self, path: &str) -> PathBuf {
+        self.root.join(path)
+    }
+
+    /// A file that need not be there: without the blanks around it.
+    pub(super) fn text(&self, path: &str) -> Option<String> {
+        let text = fs::read_to_string(self.root.join(path)).ok()?;
+        Some(text.trim().to_owned())
+    }
+
+    /// A file that every Linux has.
+    pub(super) fn need(&self, path: &'static str) -> Result<String, NodeError> {
+        fs::read_to_string(self.root.join(path))
+            .map(|text| text.trim().to_owned())
+            .map_err(|error| NodeError::File {
+                path,
+                reason: error.to_string(),
+            })
+    }
+}

@@ -1,0 +1,92 @@
+//! What the node can limit: swap, and how low an OOM score may go.
+
+use std::fs;
+
+use super::NodeError;
+use super::cgroup::Hierarchies;
+use super::files::Files;
+use crate::runtime::oci::spec::CgroupVersion;
+
+/// Whether the kernel accounts swap per cgroup (`swapaccount=`).
+pub(super) fn swap_accounting(all: &Hierarchies) -> bool {
+    match all.version() {
+        CgroupVersion::V1 => all
+            .at("".as_ref())
+            .ok()
+            .and_then(|root| {
+                root.dir("memory")
+                    .map(|dir| dir.join("memory.memsw.limit_in_bytes").exists())
+            })
+            .unwrap_or(false),
+        // The root has no such file: one below it that has the memory controller tells, be it our own or another.
+        CgroupVersion::V2 => {
+            let told = |dir: &std::path::Path| {
+                (dir.join("memory.max").exists()).then(|| dir.join("memory.swap.max").exists())
+            };
+            let own = all.of_pid(std::process::id());
+            let own = own.ok().and_then(|own| own.dir("memory").and_then(told));
+            own.unwrap_or_else(|| {
+                let entries = all.iter().filter_map(|one| fs::read_dir(&one.point).ok());
+                entries
+                    .flatten()
+                    .flatten()
+                    .find_map(|entry| told(&entry.path()))
+                    .unwrap_or(false)
+            })
+        }
+    }
+}
+
+/// The daemon's own `oom_score_adj`, where nothing may go below it.
+pub(super) fn oom_score_adj_floor(
+    files: &Files,
+    restricted: bool,
+) -> Result<Option<i32>, NodeError> {
+    const PATH: &str = "proc/self/oom_score_adj";
+    if !restricted {
+        return Ok(None);
+    }
+    let text = files.need(PATH)?;
+    let value = text.parse().map_err(|_| NodeError::File {
+        path: PATH,
+        reason: format!("{text:?} is no number"),
+    })?;
+    Ok(Some(value))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn with_version_2_a_cgroup_below_the_root_tells_of_swap() {
+        for swap in [true, false] {
+            let dir = tempfile::tempdir().expect("dir");
+            let slice = dir.path().join("system.slice");
+            fs::create_dir_all(&slice).expect("dir");
+            fs::write(slice.join("memory.max"), "max\n").expect("write");
+            if swap {
+                fs::write(slice.join("memory.swap.max"), "max\n").expect("write");
+            }
+            let line = format!(
+                "30 23 0:26 / {} rw - cgroup2 cgroup2 rw\n",
+                dir.path().display()
+            );
+            let all = Hierarchies::parse(line.as_bytes()).expect("mounted");
+            assert_eq!(swap_accounting(&all), swap);
+        }
+    }
+
+    #[test]
+    fn with_version_1_the_root_tells() {
+        let dir = tempfile::tempdir().expect("dir");
+        let line = format!(
+            "30 23 0:26 / {} rw - cgroup cgroup rw,memory\n",
+            dir.path().display()
+        );
+        let all = Hierarchies::parse(line.as_bytes()).expect("mounted");
+        assert!(!swap_accounting(&all));
+        fs::write(dir.path().join("memory.memsw.limit_in_bytes"), "1\n").expect("write");
+        assert!(swap_accounting(&all));
+    }
+}

@@ -1,0 +1,97 @@
+//! Where everything lies.
+//!
+//! ```text
+//! ROOT/images                 the image store
+//! ROOT/sandboxes/ID           record.json, hostname, hosts, resolv.conf
+//! ROOT/containers/ID          record.json, config.json (the bundle), rootfs, upper, work, volumes
+//! ROOT/cni                    results of CNI plugins, for DEL
+//! STATE/pods/ID               the shim's socket, lock and exit records; shm
+//! STATE/ns/ID                 the namespaces of a pod, pinned
+//! STATE/oci/HANDLER           the OCI runtime's own state
+//! ```
+//!
+//! ROOT outlives a reboot; STATE need not, and is best on a tmpfs such as `/run`.
+
+use std::path::{Path, PathBuf};
+
+/// Where everything lies.
+#[derive(Clone, Debug)]
+pub struct Paths {
+    root: PathBuf,
+    state: PathBuf,
+}
+
+impl Paths {
+    /// Nothing is made yet.
+    pub fn new(root: impl Into<PathBuf>, state: impl Into<PathBuf>) -> Self {
+        Self {
+            root: root.into(),
+            state: state.into(),
+        }
+    }
+
+    /// What outlives a reboot.
+    pub fn root(&self) -> &Path {
+        &self.root
+    }
+
+    /// What does not.
+    pub fn state(&self) -> &Path {
+        &self.state
+    }
+
+    /// The image store.
+    pub fn images(&self) -> PathBuf {
+        self.root.join("images")
+    }
+
+    /// The results of CNI plugins.
+    pub fn cni(&self) -> PathBuf {
+        self.root.join("cni")
+    }
+
+    /// All sandboxes.
+    pub fn sandboxes(&self) -> PathBuf {
+        self.root.join("sandboxes")
+    }
+
+    /// One sandbox.
+    pub fn sandbox(&self, id: &str) -> PathBuf {
+        self.sandboxes().join(id)
+    }
+
+    /// All containers.
+    pub fn containers(&self) -> PathBuf {
+        self.root.join("containers")
+    }
+
+    /// One container, which is also its bundle.
+    pub fn container(&self, id: &str) -> PathBuf {
+        self.containers().join(id)
+    }
+
+    /// The directories of all pods' shims.
+    pub fn pods(&self) -> PathBuf {
+        self.state.join("pods")
+    }
+
+    /// The directory of a pod's shim.
+    pub fn pod(&self, id: &str) -> PathBuf {
+        self.pods().join(id)
+    }
+
+    /// The memory of a pod, mounted at `/dev/shm` of its containers.
+    pub fn shm(&self, id: &str) -> PathBuf {
+        self.pod(id).join("shm")
+    }
+
+    /// The namespaces of all pods.
+    pub fn namespaces(&self) -> PathBuf {
+        self.state.join("ns")
+    }
+
+    /// The state of an OCI runtime.
+    pub fn oci(&self, handler: &str) -> PathBuf {
+        self.state.join("oci").join(handler)
+    }
+}

@@ -1,0 +1,248 @@
+//! Removing a directory with all that a container left in it.
+//!
+//! It may have left anything: folders nested deeper than any path or stack, links to the node's files, files that are
+//! marked immutable. No path of more than one part is ever used, no link followed, no other mount entered. Folders in
+//! folders are moved up to the top before they are gone through, so that no depth needs memory or descriptors; what was
+//! moved when a kill came is found there again.
+
+use std::ffi::{CStr, CString};
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::Path;
+
+use rustix::fs::{
+    AtFlags, Dir, FileType, IFlags, Mode, OFlags, ResolveFlags, ioctl_getflags, ioctl_setflags,
+    open, openat2, renameat, statat, unlinkat,
+};
+use rustix::io::Errno;
+
+use super::error::{At as _, Result};
+
+const DIR: OFlags = OFlags::RDONLY
+    .union(OFlags::DIRECTORY)
+    .union(OFlags::NOFOLLOW)
+    .union(OFlags::CLOEXEC);
+
+/// Removes `dir`, whatever is in it. What is gone already is fine.
+///
+/// # Errors
+/// Also if something is mounted in it. The rest is removed all the same.
+pub(super) fn remove_tree(dir: &Path) -> Result<()> {
+    let top = match open(dir, DIR, Mode::empty()) {
+        Err(Errno::NOENT) => return Ok(()),
+        top => top.at("open", dir)?,
+    };
+    Top { dir: top, moved: 0 }
+        .clear()
+        .at("remove everything in", dir)?;
+    match rustix::fs::rmdir(dir) {
+        Err(error) if error != Errno::NOENT => Err(error).at("remove", dir),
+        _ => Ok(()),
+    }
+}
+
+type Outcome<T = ()> = std::result::Result<T, Errno>;
+
+struct Top {
+    dir: OwnedFd,
+    moved: u64,
+}
+
+/// What became of the entries of a folder.
+#[derive(Default)]
+struct Pass {
+    done: u64,
+    failed: Option<Errno>,
+}
+
+impl Pass {
+    fn count(&mut self, outcome: Outcome) {
+        match outcome {
+            Ok(()) => self.done += 1,
+            Err(error) => self.failed = self.failed.or(Some(error)),
+        }
+    }
+
+    /// Whether to go through the folder again: what is removed or moved while it is read may hide the rest.
+    fn again(&self) -> Outcome<bool> {
+        match self.failed {
+            Some(error) if self.done == 0 => Err(error),
+            _ => Ok(self.done > 0),
+        }
+    }
+}
+
+impl Top {
+    fn clear(&mut self) -> Outcome {
+        loop {
+            let mut pass = Pass::default();
+            for entry in entries(&self.dir)? {
+                let (name, kind) = entry?;
+                let outcome = self.remove(&name, kind);
+                pass.count(outcome);
+            }
+            if !pass.again()? {
+                return Ok(());
+            }
+        }
+    }
+
+    /// An entry of the top.
+    fn remove(&mut self, name: &CStr, kind: FileType) -> Outcome {
+        if kind != FileType::Directory {
+            return unlink(&self.dir, name, kind);
+        }
+        match unlink(&self.dir, name, kind) {
+            Err(Errno::NOTEMPTY | Errno::EXIST) => {}
+            outcome => return outcome,
+        }
+        let folder = enter(&self.dir, name)?;
+        loop {
+            let mut pass = Pass::default();
+            for entry in entries(&folder)? {
+                let (name, kind) = entry?;
+                let outcome = match unlink(&folder, &name, kind) {
+                    Err(Errno::NOTEMPTY | Errno::EXIST) => self.lift(&folder, &name),
+                    outcome => outcome,
+                };
+                pass.count(outcome);
+            }
+            if !pass.again()? {
+                break;
+            }
+        }
+        unlink(&self.dir, name, kind)
+    }
+
+    /// Moves a folder up to the top, under a name that is free.
+    fn lift(&mut self, from: &OwnedFd, name: &CStr) -> Outcome {
+        loop {
+            self.moved += 1;
+            let to = format!("moved-{}", self.moved);
+            let lift = || renameat(from, name, &self.dir, &to);
+            let outcome = lift().or_else(|error| {
+                thaw(error, from, name, FileType::Directory)?;
+                lift()
+            });
+            match outcome {
+                Err(Errno::NOTEMPTY | Errno::EXIST | Errno::NOTDIR) => {}
+                outcome => return outcome,
+            }
+        }
+    }
+}
+
+/// What is in a folder, one by one: it may be too much to be held.
+fn entries(
+    folder: &OwnedFd,
+) -> Outcome<impl Iterator<Item = Outcome<(CString, FileType)>> + use<>> {
+    let parent = folder.try_clone().map_err(|_| Errno::MFILE)?;
+    let named = Dir::read_from(folder)?.filter(
+        |entry| !matches!(entry, Ok(entry) if matches!(entry.file_name().to_bytes(), b"." | b"..")),
+    );
+    Ok(named.map(move |entry| {
+        let entry = entry?;
+        let name = entry.file_name().to_owned();
+        let kind = match entry.file_type() {
+            FileType::Unknown => {
+                let stat = statat(&parent, &name, AtFlags::SYMLINK_NOFOLLOW)?;
+                FileType::from_raw_mode(stat.st_mode)
+            }
+            kind => kind,
+        };
+        Ok((name, kind))
+    }))
+}
+
+/// Removes one entry; a folder only if it is empty.
+fn unlink(parent: &OwnedFd, name: &CStr, kind: FileType) -> Outcome {
+    let flags = match kind {
+        FileType::Directory => AtFlags::REMOVEDIR,
+        _ => AtFlags::empty(),
+    };
+    let unlink = || match unlinkat(parent, name, flags) {
+        Err(Errno::NOENT) => Ok(()),
+        outcome => outcome,
+    };
+    unlink().or_else(|error| {
+        thaw(error, parent, name, kind)?;
+        unlink()
+    })
+}
+
+/// Opens a folder that is in another, on the same mount.
+fn enter(parent: &OwnedFd, name: &CStr) -> Outcome<OwnedFd> {
+    let how = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_XDEV;
+    openat2(parent, name, DIR, Mode::empty(), how)
+}
+
+/// Takes the marks off that forbid to remove an entry: immutable and append-only, its own and those of its folder. A
+/// privileged container can set them. Any other error is returned as it is.
+fn thaw(error: Errno, parent: &OwnedFd, name: &CStr, kind: FileType) -> Outcome {
+    if error != Errno::PERM {
+        return Err(error);
+    }
+    clear_marks(parent).map_err(|_| error)?;
+    // Nothing else can carry them, and to open a device may do something.
+    if matches!(kind, FileType::RegularFile | FileType::Directory) {
+        let how = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_XDEV;
+        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        let entry = openat2(parent, name, flags, Mode::empty(), how)?;
+        clear_marks(entry).map_err(|_| error)?;
+    }
+    Ok(())
+}
+
+fn clear_marks(file: impl AsFd) -> Outcome {
+    let marks = ioctl_getflags(&file)?;
+    let clear = marks.difference(IFlags::IMMUTABLE | IFlags::APPEND);
+    if clear == marks {
+        return Ok(());
+    }
+    ioctl_setflags(&file, clear)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+
+    #[test]
+    fn links_are_removed_and_not_followed() {
+        let dir = tempfile::tempdir().expect("dir");
+        let outside = dir.path().join("outside");
+        fs::create_dir(&outside).expect("dir");
+        fs::write(outside.join("kept"), "").expect("file");
+        let tree = dir.path().join("tree");
+        fs::create_dir_all(tree.join("a/b")).expect("dirs");
+        symlink(&outside, tree.join("out")).expect("link");
+        symlink("../../../outside", tree.join("a/b/out")).expect("link");
+        remove_tree(&tree).expect("removed");
+        remove_tree(&tree).expect("again");
+        assert!(!tree.exists());
+        assert!(outside.join("kept").exists());
+        // Not even at the very top.
+        symlink(&outside, &tree).expect("link");
+        remove_tree(&tree).expect_err("a link is no directory of ours");
+        assert!(outside.join("kept").exists());
+    }
+
+    #[test]
+    fn what_is_nested_deeper_than_any_path_goes() {
+        let dir = tempfile::tempdir().expect("dir");
+        let tree = dir.path().join("tree");
+        fs::create_dir(&tree).expect("dir");
+        // What a first try that was killed may have left.
+        fs::create_dir_all(tree.join("moved-1/full")).expect("dirs");
+        fs::write(tree.join("moved-2"), "").expect("file");
+        let mut at = open(&tree, DIR, Mode::empty()).expect("open");
+        for _ in 0..3000 {
+            rustix::fs::mkdirat(&at, "folder", Mode::from_raw_mode(0o000)).expect("dir");
+            at = rustix::fs::openat(&at, "folder", DIR, Mode::empty()).expect("open");
+        }
+        drop(at);
+        remove_tree(&tree).expect("removed");
+        assert!(!tree.exists());
+    }
+}

@@ -1,0 +1,75 @@
+//! Reading from a container's root without leaving it.
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::os::fd::{AsRawFd as _, OwnedFd};
+use std::path::Path;
+
+use rustix::fs::{FileType, Mode, OFlags, ResolveFlags, fstat, open, openat2};
+use rustix::io::Errno;
+
+use super::error::{At as _, Error, Result};
+use crate::runtime::oci::spec::UserDatabase;
+
+/// How often the kernel is asked again whose answer was that something moved meanwhile.
+const TRIES: usize = 32;
+
+/// Opens a regular file for reading by its path in the container: links lead to what they mean inside. `None` if there is
+/// none.
+///
+/// # Errors
+/// [`Error::Kind`] for anything else than a regular file: it is not opened, since a pipe would wait and a device may act.
+pub fn open_in_root(rootfs: &Path, path: &str) -> Result<Option<File>> {
+    let root = root(rootfs)?;
+    let flags = OFlags::PATH | OFlags::CLOEXEC;
+    let found = match resolve(&root, path, flags) {
+        Err(Errno::NOENT | Errno::NOTDIR) => return Ok(None),
+        found => found.at("find a file in", rootfs)?,
+    };
+    let stat = fstat(&found).at("find a file in", rootfs)?;
+    if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
+        return Err(Error::Kind {
+            path: path.to_owned(),
+            wanted: "regular file",
+        });
+    }
+    // The same file, whatever its path leads to now.
+    let again = format!("/proc/self/fd/{}", found.as_raw_fd());
+    let file = File::open(&again).at("open a file in", rootfs)?;
+    Ok(Some(file))
+}
+
+/// Reads `/etc/passwd` and `/etc/group` of a container. What an image lacks is empty.
+///
+/// # Errors
+/// As [`open_in_root`].
+pub fn user_database(rootfs: &Path) -> Result<UserDatabase> {
+    let table = |path| -> Result<Box<dyn Read>> {
+        Ok(match open_in_root(rootfs, path)? {
+            Some(file) => Box::new(file),
+            None => Box::new(io::empty()),
+        })
+    };
+    UserDatabase::read(table("etc/passwd")?, table("etc/group")?).at("read the users in", rootfs)
+}
+
+pub(super) fn root(rootfs: &Path) -> Result<OwnedFd> {
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    open(rootfs, flags, Mode::empty()).at("open", rootfs)
+}
+
+pub(super) fn resolve(
+    root: &OwnedFd,
+    path: &str,
+    flags: OFlags,
+) -> std::result::Result<OwnedFd, Errno> {
+    let how = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS;
+    let mut tries = 0;
+    loop {
+        match openat2(root, path, flags, Mode::empty(), how) {
+            // Something was renamed or mounted anywhere on the node while `..` was looked up.
+            Err(Errno::AGAIN) if tries < TRIES => tries += 1,
+            found => return found,
+        }
+    }
+}

@@ -1,0 +1,144 @@
+//! What is mounted where, and taking it away.
+
+use std::ffi::OsString;
+use std::fs;
+use std::io;
+use std::os::unix::ffi::OsStringExt as _;
+use std::path::{Path, PathBuf};
+
+use nix::errno::Errno;
+use nix::mount::{MntFlags, umount2};
+use rustix::fs::{AtFlags, CWD, StatxAttributes, StatxFlags, statx};
+
+use super::error::{At as _, Error, Result};
+
+/// Mounts that can lie on one another; the bound is one against a loop.
+const MAX_STACKED: usize = 64;
+
+/// Whether something is mounted on `path`; `false` too if there is no such path.
+///
+/// # Errors
+/// When the kernel does not say.
+pub fn is_mounted(path: &Path) -> Result<bool> {
+    match statx(
+        CWD,
+        path,
+        AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT,
+        StatxFlags::empty(),
+    ) {
+        Ok(stat) => Ok(stat.stx_attributes.contains(StatxAttributes::MOUNT_ROOT)),
+        Err(rustix::io::Errno::NOENT | rustix::io::Errno::NOTDIR) => Ok(false),
+        Err(error) => Err(error).at("ask what is mounted on", path),
+    }
+}
+
+/// Everything mounted below `dir`, in the order it was mounted; what lies on one another comes as often as it does.
+/// What is mounted on `dir` itself is none of it.
+///
+/// # Errors
+/// When the kernel's table cannot be read.
+pub fn list_mounts_below(dir: &Path) -> Result<Vec<PathBuf>> {
+    // The table has paths without links.
+    let real = match fs::canonicalize(dir) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        real => real.at("find", dir)?,
+    };
+    let table = Path::new("/proc/self/mountinfo");
+    let text = fs::read(table).at("read", table)?;
+    Ok(below(&text, &real))
+}
+
+fn below(table: &[u8], dir: &Path) -> Vec<PathBuf> {
+    let points = table
+        .split(|byte| *byte == b'\n')
+        .filter_map(|line| line.split(|byte| *byte == b' ').nth(4))
+        .map(unescape);
+    points
+        .filter(|point| point != dir && point.starts_with(dir))
+        .collect()
+}
+
+/// The kernel writes space, tab, line feed and backslash as three octal digits.
+fn unescape(field: &[u8]) -> PathBuf {
+    let mut path = Vec::with_capacity(field.len());
+    let mut rest = field;
+    while let Some((first, after)) = rest.split_first() {
+        let octal = after
+            .get(..3)
+            .filter(|_| *first == b'\\')
+            .and_then(|digits| u8::from_str_radix(std::str::from_utf8(digits).ok()?, 8).ok());
+        path.push(octal.unwrap_or(*first));
+        rest = if octal.is_some() { &after[3..] } else { after };
+    }
+    OsString::from_vec(path).into()
+}
+
+/// Unmounts whatever is mounted on `path`, also several on one another, also what is in use. What is gone already is
+/// fine.
+///
+/// # Errors
+/// When the kernel refuses.
+pub fn unmount(path: &Path) -> Result<()> {
+    for _ in 0..MAX_STACKED {
+        match umount2(path, MntFlags::MNT_DETACH | MntFlags::UMOUNT_NOFOLLOW) {
+            Ok(()) => {}
+            // No mount, or no such path.
+            Err(Errno::EINVAL | Errno::ENOENT | Errno::ENOTDIR) => return Ok(()),
+            Err(error) => return Err(error).at("unmount", path),
+        }
+    }
+    Err(Error::Io {
+        action: "unmount all that lies on",
+        path: path.to_owned(),
+        source: Errno::EBUSY.into(),
+    })
+}
+
+/// Unmounts everything below `dir`.
+///
+/// A mount takes those in it along, so the one with the shortest path goes first: its path is ours, while deeper ones lead
+/// through what the container made and may have put links into.
+pub(super) fn unmount_below(dir: &Path) -> Result<()> {
+    let mut left = list_mounts_below(dir)?;
+    while let Some(point) = left
+        .iter()
+        .min_by_key(|point| point.components().count())
+        .cloned()
+    {
+        unmount(&point)?;
+        let now = list_mounts_below(dir)?;
+        if now.len() >= left.len() {
+            return Err(Errno::EBUSY).at("unmount", &point);
+        }
+        left = now;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TABLE: &[u8] = b"22 1 0:20 / / rw,relatime - ext4 /dev/vda rw\n\
+        30 22 0:30 / /c/a rw - overlay overlay rw\n\
+        31 30 0:31 / /c/a/with\\040space\\134n rw - tmpfs tmpfs rw\n\
+        32 22 0:32 / /c/ab rw shared:1 - overlay overlay rw\n\
+        33 30 0:33 / /c/a rw - overlay overlay rw\n\
+        garbage\n";
+
+    #[test]
+    fn a_table_is_read_as_the_kernel_writes_it() {
+        let found = |dir: &str| below(TABLE, Path::new(dir));
+        assert_eq!(
+            found("/c"),
+            [
+                PathBuf::from("/c/a"),
+                "/c/a/with space\\n".into(),
+                "/c/ab".into(),
+                "/c/a".into()
+            ]
+        );
+        assert_eq!(found("/c/a"), [PathBuf::from("/c/a/with space\\n")]);
+        assert!(found("/c/abc").is_empty());
+    }
+}

@@ -1,0 +1,60 @@
+//! The `/dev/shm` that the containers of a pod share.
+
+use std::path::Path;
+
+use nix::mount::{MsFlags, mount};
+
+use super::error::{At as _, Error, Result};
+use super::{make_dir, mounts};
+
+/// What containerd and CRI-O give: 64 MiB.
+pub const SHM_SIZE: u64 = 64 << 20;
+
+/// How it is made.
+#[derive(Debug, Clone)]
+pub struct Shm {
+    /// Its limit, in bytes.
+    pub size: u64,
+    /// Who root in the pod is on the node: user and group.
+    pub owner: (u32, u32),
+    /// The SELinux label of all files in it.
+    pub label: Option<String>,
+}
+
+impl Default for Shm {
+    fn default() -> Self {
+        Self {
+            size: SHM_SIZE,
+            owner: (0, 0),
+            label: None,
+        }
+    }
+}
+
+/// Mounts it on `dir`, which is made. [`unmount`](super::unmount) takes it away. It is world-writable, holds no devices and
+/// runs no programs.
+///
+/// # Errors
+/// [`Error::Exists`] if something is mounted there.
+pub fn mount_shm(dir: &Path, shm: &Shm) -> Result<()> {
+    make_dir(dir, 0o711)?;
+    if mounts::is_mounted(dir)? {
+        return Err(Error::Exists {
+            path: dir.to_owned(),
+        });
+    }
+    let flags = MsFlags::MS_NOSUID | MsFlags::MS_NODEV | MsFlags::MS_NOEXEC;
+    let (uid, gid) = shm.owner;
+    let mut options = format!("mode=1777,size={},uid={uid},gid={gid}", shm.size);
+    if let Some(label) = &shm.label {
+        options.push_str(&format!(",context=\"{label}\""));
+    }
+    mount(
+        Some("shm"),
+        dir,
+        Some("tmpfs"),
+        flags,
+        Some(options.as_str()),
+    )
+    .at("mount a tmpfs on", dir)
+}

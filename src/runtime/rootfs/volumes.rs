@@ -1,0 +1,69 @@
+//! The `Volumes` of an image: directories of the container's own, that begin with what the image has there.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::OFlags;
+use rustix::io::Errno;
+
+use super::error::{At as _, Error, Result};
+use super::{copy, inside, make_dir};
+
+/// Makes a directory below `dir/volumes` for each of `volumes` (container paths as the image spells them) and copies what
+/// `rootfs`, where the image is mounted, has there: with owners, modes, attributes and times. Where the image has nothing,
+/// it is an empty directory of root's, mode 0755. Returns them by container path.
+///
+/// The caller leaves out those the request mounts something on itself, and labels the directories for SELinux.
+///
+/// # Errors
+/// [`Error::Exists`] if it was done before, [`Error::Kind`] if the image has a file there.
+pub fn prepare_volumes<'a>(
+    rootfs: &Path,
+    volumes: impl IntoIterator<Item = &'a str>,
+    dir: &Path,
+) -> Result<BTreeMap<String, PathBuf>> {
+    let volumes: BTreeSet<_> = volumes.into_iter().collect();
+    if volumes.is_empty() {
+        return Ok(BTreeMap::new());
+    }
+    if let Some(bad) = volumes
+        .iter()
+        .find(|path| path.split('/').all(|part| matches!(part, "" | ".")) || path.contains('\0'))
+    {
+        return Err(Error::Invalid(format!(
+            "volume {bad:?} of the image cannot be mounted"
+        )));
+    }
+    let root = inside::root(rootfs)?;
+    let parent = dir.join("volumes");
+    make_dir(&parent, 0o755)?;
+    let mut made = BTreeMap::new();
+    for (number, volume) in volumes.into_iter().enumerate() {
+        let target = parent.join(number.to_string());
+        match fs::create_dir(&target) {
+            Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {
+                return Err(Error::Exists { path: target });
+            }
+            created => created.at("make", &target)?,
+        }
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        match inside::resolve(&root, volume, flags) {
+            Ok(source) => copy::copy(source, &target).at("copy the image's files to", &target)?,
+            Err(Errno::NOENT) => {
+                let mode = fs::Permissions::from_mode(0o755);
+                fs::set_permissions(&target, mode).at("set the mode of", &target)?;
+            }
+            Err(Errno::NOTDIR) => {
+                return Err(Error::Kind {
+                    path: volume.to_owned(),
+                    wanted: "directory",
+                });
+            }
+            Err(error) => return Err(error).at("find a volume in", rootfs),
+        }
+        made.insert(volume.to_owned(), target);
+    }
+    Ok(made)
+}

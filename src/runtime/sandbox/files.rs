@@ -1,0 +1,91 @@
+//! The files of a pod that its containers see: host name, hosts, resolv.conf.
+
+use std::fs;
+use std::path::Path;
+
+use crate::cri::v1::{DnsConfig, PodSandboxConfig};
+use crate::runtime::error::{Error, Result};
+
+/// The host name of a pod: its own, else the node's.
+pub(super) fn hostname(config: &PodSandboxConfig, host_network: bool) -> String {
+    if config.hostname.is_empty() || host_network {
+        let own = nix::unistd::gethostname();
+        return own.map_or_else(
+            |_| String::new(),
+            |name| name.to_string_lossy().into_owned(),
+        );
+    }
+    config.hostname.clone()
+}
+
+/// Writes them into the sandbox's directory.
+pub(super) fn write(dir: &Path, config: &PodSandboxConfig, hostname: &str) -> Result<()> {
+    put(&dir.join("hostname"), format!("{hostname}\n").as_bytes())?;
+    put(&dir.join("hosts"), &host_file("/etc/hosts")?)?;
+    let resolv = match &config.dns_config {
+        None => host_file("/etc/resolv.conf")?,
+        Some(dns) => resolv_conf(dns).into_bytes(),
+    };
+    put(&dir.join("resolv.conf"), &resolv)
+}
+
+fn put(path: &Path, content: &[u8]) -> Result<()> {
+    fs::write(path, content).map_err(|e| Error::io("write", path, e))
+}
+
+/// A file of the node; empty where it has none.
+fn host_file(path: &str) -> Result<Vec<u8>> {
+    match fs::read(path) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(Vec::new()),
+        read => read.map_err(|e| Error::io("read", Path::new(path), e)),
+    }
+}
+
+/// See resolv.conf(5). Options given but empty are none, not the node's.
+fn resolv_conf(dns: &DnsConfig) -> String {
+    let mut text = String::new();
+    if !dns.searches.is_empty() {
+        text += &format!("search {}\n", dns.searches.join(" "));
+    }
+    for server in &dns.servers {
+        text += &format!("nameserver {server}\n");
+    }
+    if !dns.options.is_empty() {
+        text += &format!("options {}\n", dns.options.join(" "));
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_pod_says_of_dns_is_in_its_order() {
+        let dns = DnsConfig {
+            servers: vec!["10.0.0.1".to_owned(), "fd00::1".to_owned()],
+            searches: vec!["a.b".to_owned(), "c".to_owned()],
+            options: vec!["ndots:5".to_owned()],
+        };
+        assert_eq!(
+            resolv_conf(&dns),
+            "search a.b c\nnameserver 10.0.0.1\nnameserver fd00::1\noptions ndots:5\n"
+        );
+        assert_eq!(resolv_conf(&DnsConfig::default()), "");
+    }
+
+    #[test]
+    fn a_pod_without_a_word_on_dns_has_the_nodes() {
+        let dir = tempfile::tempdir().unwrap();
+        write(dir.path(), &PodSandboxConfig::default(), "pod").unwrap();
+        let read = |name: &str| fs::read(dir.path().join(name)).unwrap();
+        assert_eq!(read("hostname"), b"pod\n");
+        assert_eq!(read("resolv.conf"), host_file("/etc/resolv.conf").unwrap());
+        let empty = PodSandboxConfig {
+            dns_config: Some(DnsConfig::default()),
+            ..PodSandboxConfig::default()
+        };
+        write(dir.path(), &empty, "pod").unwrap();
+        assert_eq!(read("resolv.conf"), b"");
+    }
+}

@@ -1,0 +1,15 @@
+//! The verbs of pod sandboxes. A sandbox is a set of pinned namespaces, a few files, a network, and a shim; no process of
+//! its own, unless its containers share their processes.
+
+mod files;
+mod list;
+mod namespaces;
+mod network;
+mod remove;
+mod resources;
+mod run;
+mod status;
+mod stop;
+pub(super) mod teardown;
+
+pub(super) use self::list::selects;

@@ -1,0 +1,64 @@
+//! A pod as CNI plugins see it.
+
+use std::collections::BTreeMap;
+
+use crate::cri::v1::{self, PodSandboxConfig};
+use crate::runtime::Runtime;
+use crate::runtime::cni::{Bandwidth, Capabilities, Dns, Pod, PortMapping, Protocol};
+use crate::runtime::error::{Error, Result};
+use crate::runtime::store::SandboxRecord;
+use crate::runtime::sys::namespace::{Kind, State};
+
+impl Runtime {
+    /// A pod as plugins see it. Without its namespace if that is gone: they detach it all the same.
+    pub(super) fn pod_of(&self, record: &SandboxRecord) -> Result<Pod> {
+        let metadata = record.config.metadata.clone().unwrap_or_default();
+        let pinned = self.pins.state(&record.id, Kind::Net)?;
+        Ok(Pod {
+            id: record.id.clone(),
+            namespace: metadata.namespace,
+            name: metadata.name,
+            uid: metadata.uid,
+            netns: (pinned == State::Pinned).then(|| self.pins.path(&record.id, Kind::Net)),
+            capabilities: capabilities(&record.config)?,
+        })
+    }
+}
+
+fn capabilities(config: &PodSandboxConfig) -> Result<Capabilities> {
+    let annotations: BTreeMap<_, _> = config
+        .annotations
+        .iter()
+        .map(|(key, value)| (key.clone(), value.clone()))
+        .collect();
+    let ports = config.port_mappings.iter().map(|port| {
+        Ok(PortMapping {
+            host_port: port.host_port,
+            container_port: port.container_port,
+            protocol: protocol(port.protocol)?,
+            host_ip: port.host_ip.clone(),
+        })
+    });
+    let parent = config.linux.as_ref().map(|linux| &linux.cgroup_parent);
+    Ok(Capabilities {
+        port_mappings: ports.collect::<Result<_>>()?,
+        bandwidth: Bandwidth::from_annotations(&annotations).map_err(Error::invalid)?,
+        dns: config.dns_config.as_ref().map(|dns| Dns {
+            servers: dns.servers.clone(),
+            searches: dns.searches.clone(),
+            options: dns.options.clone(),
+        }),
+        cgroup_path: parent.filter(|parent| !parent.is_empty()).cloned(),
+        annotations,
+        ..Capabilities::default()
+    })
+}
+
+fn protocol(number: i32) -> Result<Protocol> {
+    match v1::Protocol::try_from(number) {
+        Ok(v1::Protocol::Tcp) => Ok(Protocol::Tcp),
+        Ok(v1::Protocol::Udp) => Ok(Protocol::Udp),
+        Ok(v1::Protocol::Sctp) => Ok(Protocol::Sctp),
+        Err(_) => Err(Error::invalid(format!("there is no protocol {number}"))),
+    }
+}

@@ -1,0 +1,203 @@
+//! RunPodSandbox.
+
+use std::sync::Arc;
+
+use tracing::Instrument as _;
+
+use super::files;
+use super::namespaces;
+use super::teardown::{blocking, private_dir};
+use crate::cri::v1::{ContainerEventType, NamespaceMode, RunPodSandboxRequest};
+use crate::runtime::attempts::fingerprint;
+use crate::runtime::caller::Caller;
+use crate::runtime::cni::Attached;
+use crate::runtime::error::{Error, Result};
+use crate::runtime::handler::Handler;
+use crate::runtime::process::{Launch, Shim};
+use crate::runtime::steps::{Step, reached};
+use crate::runtime::store::record::{VERSION, sandbox_name};
+use crate::runtime::store::{Sandbox, SandboxRecord, SandboxState, disk};
+use crate::runtime::{Runtime, id, rootfs};
+
+impl Runtime {
+    /// Makes a sandbox; returns its id. It is there as a whole or not at all.
+    ///
+    /// A caller that hung up and asks again is given what its first call made.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`], [`Error::Taken`], [`Error::Network`], and what the system says.
+    pub async fn run_pod_sandbox(
+        self: &Arc<Self>,
+        request: RunPodSandboxRequest,
+        caller: &Caller,
+    ) -> Result<String> {
+        let config = request.config.as_ref();
+        let metadata = config.and_then(|config| config.metadata.as_ref());
+        if metadata.is_none_or(|metadata| metadata.name.is_empty() || metadata.uid.is_empty()) {
+            return Err(Error::invalid("the sandbox config has no name and uid"));
+        }
+        let name = sandbox_name(metadata);
+        let work = Arc::clone(self).make_sandbox(request.clone());
+        let ready = |id: &str| {
+            let found = self.store.sandboxes.get(id);
+            found.is_ok_and(|sandbox| sandbox.ready().is_ok())
+        };
+        let request = fingerprint(&request);
+        self.attempts
+            .run(&name, request, caller, ready, work.in_current_span())
+            .await
+    }
+
+    async fn make_sandbox(self: Arc<Self>, request: RunPodSandboxRequest) -> Result<String> {
+        let handler = Arc::clone(self.handlers.get(&request.runtime_handler)?);
+        let record = SandboxRecord {
+            version: VERSION,
+            id: id::new_id()?,
+            state: SandboxState::Making,
+            config: request.config.unwrap_or_default(),
+            asked_handler: request.runtime_handler,
+            handler: handler.name.clone(),
+            created_at: id::now(),
+            boot: self.boot.clone(),
+            ..SandboxRecord::default()
+        };
+        self.check_userns(&record, &handler)?;
+        let id = record.id.clone();
+        let name = self.store.sandbox_names.reserve(&record.name(), &id)?;
+        let dir = self.settings.paths.sandbox(&id);
+        disk::make_dir(&dir)?;
+        disk::write(&dir, &record)?;
+        reached(Step::SandboxRecorded);
+        let sandbox = Arc::new(Sandbox::new(dir, record));
+        match self.fill(&sandbox, &handler).await {
+            Ok(()) => {
+                self.store.sandboxes.insert(&id, Arc::clone(&sandbox));
+                name.keep();
+                reached(Step::SandboxReady);
+                self.tell_sandbox(ContainerEventType::ContainerCreatedEvent, &sandbox);
+                self.tell_sandbox(ContainerEventType::ContainerStartedEvent, &sandbox);
+                Ok(id)
+            }
+            Err(error) => {
+                if let Err(left) = self.undo_sandbox(&sandbox).await {
+                    // It stays visible, so that the kubelet removes it, and its name with it.
+                    tracing::warn!(event = "runtime.undo", sandbox.id = %id, error = %left, "a sandbox that failed is not all gone");
+                    if sandbox
+                        .update(|record| record.state = SandboxState::Stopped)
+                        .is_ok()
+                    {
+                        self.store.sandboxes.insert(&id, sandbox);
+                        name.keep();
+                    }
+                }
+                Err(error)
+            }
+        }
+    }
+
+    /// Everything a sandbox has. What can be done at the same time is; all of it has ended when this returns.
+    async fn fill(self: &Arc<Self>, sandbox: &Arc<Sandbox>, handler: &Handler) -> Result<()> {
+        let record = sandbox.record();
+        let hostname = files::hostname(&record.config, record.host_network());
+        private_dir(&self.settings.paths.pod(&sandbox.id))?;
+        let files = self.write_files(&record, &hostname);
+        let network = self.make_network(&record, &hostname, handler);
+        let shim = self.launch_shim(&sandbox.id);
+        let (files, network, shim) = tokio::join!(files, network, shim);
+        // Also if something else failed: undoing ends it.
+        let shim = shim?;
+        sandbox.set_shim(Some(shim.clone()));
+        files?;
+        let network = network?;
+        let mut pid_namespace = 0;
+        if record.namespaces().pid == NamespaceMode::Pod as i32 {
+            pid_namespace = shim.pid_namespace().await?;
+        }
+        sandbox.update(|record| {
+            record.state = SandboxState::Ready;
+            record.pid_namespace = pid_namespace;
+            if let Some(network) = network {
+                record.ip = network.ip;
+                record.additional_ips = network.additional_ips;
+            }
+        })?;
+        self.watch(sandbox, &shim);
+        Ok(())
+    }
+
+    async fn write_files(&self, record: &SandboxRecord, hostname: &str) -> Result<()> {
+        let (paths, record, hostname) = (
+            self.settings.paths.clone(),
+            record.clone(),
+            hostname.to_owned(),
+        );
+        blocking(move || {
+            files::write(&paths.sandbox(&record.id), &record.config, &hostname)?;
+            if record.namespaces().ipc != NamespaceMode::Node as i32 {
+                let shm = rootfs::Shm {
+                    label: record.mount_label.clone(),
+                    ..rootfs::Shm::default()
+                };
+                rootfs::mount_shm(&paths.shm(&record.id), &shm)?;
+            }
+            reached(Step::SandboxFiles);
+            Ok(())
+        })
+        .await
+    }
+
+    async fn make_network(
+        &self,
+        record: &SandboxRecord,
+        hostname: &str,
+        handler: &Handler,
+    ) -> Result<Option<Attached>> {
+        let request = namespaces::request(record, hostname)?;
+        self.pins
+            .make(&record.id, request)
+            .instrument(tracing::info_span!("sandbox.namespaces"))
+            .await?;
+        reached(Step::SandboxNamespaces);
+        if record.host_network() {
+            return Ok(None);
+        }
+        let attached = handler
+            .cni
+            .add(&self.pod_of(record)?)
+            .instrument(tracing::info_span!("sandbox.network"))
+            .await?;
+        reached(Step::SandboxNetwork);
+        Ok(Some(attached))
+    }
+
+    /// Puts a shim beside a pod.
+    pub(in crate::runtime) async fn launch_shim(&self, id: &str) -> Result<Shim> {
+        let launch = Launch {
+            program: self.settings.shim.clone(),
+            dir: self.settings.paths.pod(id),
+            cgroups: self.settings.shim_cgroups.clone(),
+        };
+        let shim = Shim::launch(&launch).await?;
+        reached(Step::SandboxShim);
+        Ok(shim)
+    }
+
+    /// A pod that wants user ids of its own needs a handler that can do it.
+    fn check_userns(&self, record: &SandboxRecord, handler: &Handler) -> Result<()> {
+        let options = record.namespaces();
+        let Some(userns) = &options.userns_options else {
+            return Ok(());
+        };
+        match NamespaceMode::try_from(userns.mode) {
+            Ok(NamespaceMode::Node) => Ok(()),
+            Ok(NamespaceMode::Pod) if handler.user_namespaces => Ok(()),
+            Ok(NamespaceMode::Pod) => Err(Error::Unsupported(format!(
+                "runtime handler {:?} cannot do user namespaces",
+                handler.name
+            ))),
+            _ => Err(Error::invalid(
+                "a user namespace is the pod's or the node's, nothing else",
+            )),
+        }
+    }
+}

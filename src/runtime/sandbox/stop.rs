@@ -1,0 +1,60 @@
+//! StopPodSandbox.
+
+use std::sync::Arc;
+
+use crate::cri::v1::ContainerEventType;
+use crate::runtime::Runtime;
+use crate::runtime::error::Result;
+use crate::runtime::steps::{Step, reached};
+use crate::runtime::store::{Sandbox, SandboxState};
+
+impl Runtime {
+    /// Ends all containers of a sandbox and gives back its network. One that does not exist, or is stopped, is fine.
+    ///
+    /// # Errors
+    /// What could not be taken away; the next call tries again.
+    pub async fn stop_pod_sandbox(self: &Arc<Self>, id: &str) -> Result<()> {
+        let Some(sandbox) = self.store.sandboxes.find(id)? else {
+            return Ok(());
+        };
+        let _turn = sandbox.turn.write().await;
+        self.stop(&sandbox).await
+    }
+
+    /// The caller has the sandbox to itself.
+    pub(super) async fn stop(self: &Arc<Self>, sandbox: &Sandbox) -> Result<()> {
+        if sandbox.record().state == SandboxState::Stopped && !self.pins_left(&sandbox.id) {
+            return Ok(());
+        }
+        self.kill_all(&sandbox.id).await?;
+        reached(Step::SandboxKilled);
+        // From here on nothing may be started in it, also if the rest fails.
+        let was = sandbox.record().state;
+        sandbox.update(|record| record.state = SandboxState::Stopped)?;
+        self.free_network(&sandbox.record()).await?;
+        reached(Step::SandboxStopped);
+        if was != SandboxState::Stopped {
+            self.tell_sandbox(ContainerEventType::ContainerStoppedEvent, sandbox);
+        }
+        Ok(())
+    }
+
+    /// Whether a stop before this one could not free everything.
+    fn pins_left(&self, id: &str) -> bool {
+        self.settings.paths.namespaces().join(id).exists()
+    }
+
+    /// Kills the containers of a sandbox, all at the same time, and waits for their end.
+    async fn kill_all(self: &Arc<Self>, sandbox: &str) -> Result<()> {
+        let mut ends = tokio::task::JoinSet::new();
+        for container in self.store.containers_of(sandbox) {
+            let runtime = Arc::clone(self);
+            ends.spawn(async move { runtime.end_container(&container).await });
+        }
+        let mut result = Ok(());
+        while let Some(end) = ends.join_next().await {
+            result = result.and(end.map_err(Into::into).and_then(|end| end));
+        }
+        result
+    }
+}

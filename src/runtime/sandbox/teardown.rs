@@ -1,0 +1,81 @@
+//! Taking away what a sandbox has, part by part. Every part is done as often as it is asked for, whatever is there: after a
+//! failure, after a crash, after a reboot.
+
+use std::path::Path;
+
+use crate::runtime::error::{Error, Result};
+use crate::runtime::process::{self, Shim};
+use crate::runtime::steps::{Step, reached};
+use crate::runtime::store::{Sandbox, SandboxRecord, disk};
+use crate::runtime::{Runtime, rootfs};
+
+impl Runtime {
+    /// Detaches it from its networks, on the plugins' own deadline, and frees its namespaces.
+    pub(in crate::runtime) async fn free_network(&self, record: &SandboxRecord) -> Result<()> {
+        if !record.host_network() {
+            let handler = self.handlers.get(&record.handler)?;
+            handler.cni.del(&self.pod_of(record)?).await?;
+        }
+        reached(Step::SandboxDetached);
+        self.pins.remove(&record.id).await?;
+        reached(Step::SandboxUnpinned);
+        Ok(())
+    }
+
+    /// Ends its shim. Containers must have ended: one that has not loses its log.
+    pub(in crate::runtime) async fn end_shim(&self, id: &str) -> Result<()> {
+        let dir = self.settings.paths.pod(id);
+        match Shim::connect(&dir).await {
+            Ok(shim) => match shim.shutdown(true).await {
+                // It may close the connection before the answer is through.
+                Ok(()) | Err(process::Error::Gone { .. }) => {}
+                Err(error) => return Err(error.into()),
+            },
+            Err(process::Error::Gone { .. }) => {}
+            Err(error) => return Err(error.into()),
+        }
+        reached(Step::SandboxShimGone);
+        Ok(())
+    }
+
+    /// Unmounts its shared memory and removes its directories. The record goes last.
+    pub(in crate::runtime) async fn remove_files(&self, id: &str) -> Result<()> {
+        let paths = self.settings.paths.clone();
+        let id = id.to_owned();
+        blocking(move || {
+            rootfs::unmount(&paths.shm(&id))?;
+            disk::remove(&paths.pod(&id))?;
+            disk::remove(&paths.sandbox(&id))
+        })
+        .await?;
+        reached(Step::SandboxRemoved);
+        Ok(())
+    }
+
+    /// Takes away all of a sandbox that never was ready.
+    pub(in crate::runtime) async fn undo_sandbox(&self, sandbox: &Sandbox) -> Result<()> {
+        sandbox.set_shim(None);
+        let record = sandbox.record();
+        let (network, shim) = tokio::join!(self.free_network(&record), self.end_shim(&sandbox.id));
+        network.and(shim)?;
+        self.remove_files(&sandbox.id).await
+    }
+}
+
+/// Work with files and mounts, on a thread that may wait.
+pub(in crate::runtime) async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T> + Send + 'static,
+) -> Result<T> {
+    let span = tracing::Span::current();
+    tokio::task::spawn_blocking(move || span.in_scope(work)).await?
+}
+
+/// Makes a directory for root only.
+pub(in crate::runtime) fn private_dir(dir: &Path) -> Result<()> {
+    use std::os::unix::fs::DirBuilderExt as _;
+    std::fs::DirBuilder::new()
+        .recursive(true)
+        .mode(0o711)
+        .create(dir)
+        .map_err(|e| Error::io("make", dir, e))
+}

@@ -1,0 +1,68 @@
+//! What the runtime is told when it is opened. The composition root makes it from the configuration.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use super::image::ImagesConfig;
+use super::oci::OciRuntime;
+use super::oci::spec::{HandlerOptions, NodeFacts};
+use super::{cni, paths::Paths};
+
+/// See the module documentation.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// Where everything lies.
+    pub paths: Paths,
+    /// `criscope-shim`.
+    pub shim: PathBuf,
+    /// The cgroups shims are moved into, so that a service manager that kills the daemon's does not take them along: one
+    /// with v2, one per hierarchy with v1. They are made if they are not there; one that cannot be is left out.
+    pub shim_cgroups: Vec<PathBuf>,
+    /// The handler that serves a pod which asks for none: one of `handlers`.
+    pub default_handler: String,
+    /// The OCI runtimes.
+    pub handlers: Vec<HandlerSettings>,
+    /// The image store.
+    pub images: ImagesConfig,
+    /// Images by name, with `*` at the end for any rest, that the kubelet is told not to remove.
+    pub pinned_images: Vec<String>,
+    /// Archives put here are imported at start and when they appear.
+    pub import_dir: Option<PathBuf>,
+    /// The network, unless a handler has its own.
+    pub cni: cni::Settings,
+    /// A template of a network configuration, used when the kubelet tells the pod CIDR and there is no network yet.
+    pub cni_template: Option<PathBuf>,
+    /// What the node can.
+    pub node: NodeFacts,
+    /// Where CDI specifications are; empty turns CDI off.
+    pub cdi_dirs: Vec<PathBuf>,
+    /// Longest content of a line of a container's log, in bytes.
+    pub max_log_line: u32,
+    /// How long the output of an ExecSync may stay open after its process ended: a child of it may hold it. `None` is for ever.
+    pub drain_exec: Option<Duration>,
+    /// Image `Volumes` are not made.
+    pub ignore_image_volumes: bool,
+    /// How old what stats say of disks may be.
+    pub stats_period: Duration,
+}
+
+/// One runtime handler.
+#[derive(Clone, Debug)]
+pub struct HandlerSettings {
+    /// Its name, as pods ask for it.
+    pub name: String,
+    /// The OCI runtime.
+    pub oci: OciRuntime,
+    /// What changes in specifications.
+    pub options: HandlerOptions,
+    /// `--no-pivot`: the root of the node is a ram disk.
+    pub no_pivot: bool,
+    /// `--no-new-keyring`.
+    pub no_new_keyring: bool,
+    /// Networks of its own: their directory, and how many of them a pod gets (0: all).
+    pub cni: Option<(PathBuf, usize)>,
+    /// Its runtime and the kernel can mount recursively read-only.
+    pub recursive_read_only: bool,
+    /// Its runtime and the kernel can do user namespaces.
+    pub user_namespaces: bool,
+}

@@ -1,0 +1,117 @@
+//! The forms of the kernel's cgroup files (cgroup-v2.rst, cgroup-v1/*.rst).
+
+use std::collections::HashMap;
+use std::fs;
+use std::io;
+use std::path::Path;
+
+use nix::errno::Errno;
+
+use super::{Error, Pressure, Stalled, limited};
+
+/// The text of a file; `None` when it is not there, or its cgroup vanished while it was read.
+pub(super) fn text(dir: &Path, name: &str) -> Result<Option<String>, Error> {
+    let path = dir.join(name);
+    match fs::read_to_string(&path) {
+        Ok(text) => Ok(Some(text)),
+        Err(error) if is_absent(&error) => Ok(None),
+        Err(source) => Err(Error::Io { path, source }),
+    }
+}
+
+/// `EOPNOTSUPP` is what pressure files say where pressure is not kept.
+fn is_absent(error: &io::Error) -> bool {
+    let number = error.raw_os_error().map(Errno::from_raw);
+    matches!(
+        number,
+        Some(Errno::ENOENT | Errno::ENODEV | Errno::ENOTDIR | Errno::EOPNOTSUPP)
+    )
+}
+
+fn format(dir: &Path, name: &str) -> Error {
+    Error::Format {
+        path: dir.join(name),
+    }
+}
+
+/// One number.
+pub(super) fn number(dir: &Path, name: &str) -> Result<Option<u64>, Error> {
+    let Some(text) = text(dir, name)? else {
+        return Ok(None);
+    };
+    let value = text.trim().parse().map_err(|_| format(dir, name))?;
+    Ok(Some(value))
+}
+
+/// A limit: a number, or `max`; version 1 says -1 or a very large number for none.
+pub(super) fn limit(dir: &Path, name: &str) -> Result<Option<u64>, Error> {
+    match text(dir, name)?.as_deref().map(str::trim) {
+        None | Some("max" | "-1") => Ok(None),
+        Some(text) => {
+            let value = text.parse().map_err(|_| format(dir, name))?;
+            Ok(limited(value))
+        }
+    }
+}
+
+/// A name and a number per line.
+pub(super) struct Flat(HashMap<String, u64>);
+
+impl Flat {
+    pub(super) fn get(&self, name: &str) -> u64 {
+        self.find(name).unwrap_or(0)
+    }
+
+    pub(super) fn find(&self, name: &str) -> Option<u64> {
+        self.0.get(name).copied()
+    }
+}
+
+pub(super) fn flat(dir: &Path, name: &str) -> Result<Option<Flat>, Error> {
+    let Some(text) = text(dir, name)? else {
+        return Ok(None);
+    };
+    let mut all = HashMap::new();
+    for line in text.lines() {
+        let (key, value) = line.split_once(' ').ok_or_else(|| format(dir, name))?;
+        let value = value.trim().parse().map_err(|_| format(dir, name))?;
+        all.insert(key.to_owned(), value);
+    }
+    Ok(Some(Flat(all)))
+}
+
+/// `MAJOR:MINOR`
+pub(super) fn device(word: &str) -> Option<(u32, u32)> {
+    let (major, minor) = word.split_once(':')?;
+    Some((major.parse().ok()?, minor.parse().ok()?))
+}
+
+/// `some avg10=0.00 avg60=0.00 avg300=0.00 total=0`, and the same for `full`.
+pub(super) fn pressure(dir: &Path, name: &str) -> Result<Option<Pressure>, Error> {
+    let Some(text) = text(dir, name)? else {
+        return Ok(None);
+    };
+    let line = |word: &str| -> Option<Option<Stalled>> {
+        let mut lines = text.lines();
+        let Some(line) = lines.find_map(|line| line.strip_prefix(word)?.strip_prefix(' ')) else {
+            return Some(None);
+        };
+        stalled(line).map(Some)
+    };
+    let read = || Some((line("some")??, line("full")?));
+    let (some, full) = read().ok_or_else(|| format(dir, name))?;
+    Ok(Some(Pressure { some, full }))
+}
+
+fn stalled(line: &str) -> Option<Stalled> {
+    let value = |name: &str| {
+        let mut words = line.split(' ');
+        words.find_map(|word| word.strip_prefix(name)?.strip_prefix('='))
+    };
+    Some(Stalled {
+        avg10: value("avg10")?.parse().ok()?,
+        avg60: value("avg60")?.parse().ok()?,
+        avg300: value("avg300")?.parse().ok()?,
+        total: value("total")?.parse::<u64>().ok()?.saturating_mul(1000),
+    })
+}

@@ -1,0 +1,84 @@
+//! Which containers and pods a list of statistics is asked for. All that is said must hold; what is not said holds.
+//!
+//! Ids are compared whole: a caller that was given the beginning of one puts the whole one into the filter first.
+
+use std::collections::HashMap;
+
+use crate::cri::v1::{ContainerStatsFilter, PodSandboxStatsFilter};
+
+/// Whether a container is asked for.
+#[must_use]
+pub fn wants_container(
+    filter: Option<&ContainerStatsFilter>,
+    id: &str,
+    pod: &str,
+    labels: &HashMap<String, String>,
+) -> bool {
+    filter.is_none_or(|filter| {
+        is(&filter.id, id) && is(&filter.pod_sandbox_id, pod) && has(labels, &filter.label_selector)
+    })
+}
+
+/// Whether a pod is asked for.
+#[must_use]
+pub fn wants_pod(
+    filter: Option<&PodSandboxStatsFilter>,
+    id: &str,
+    labels: &HashMap<String, String>,
+) -> bool {
+    filter.is_none_or(|filter| is(&filter.id, id) && has(labels, &filter.label_selector))
+}
+
+fn is(asked: &str, id: &str) -> bool {
+    asked.is_empty() || asked == id
+}
+
+fn has(labels: &HashMap<String, String>, selector: &HashMap<String, String>) -> bool {
+    let mut all = selector.iter();
+    all.all(|(name, value)| labels.get(name) == Some(value))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn map(pairs: &[(&str, &str)]) -> HashMap<String, String> {
+        let pairs = pairs.iter();
+        pairs
+            .map(|(k, v)| ((*k).to_owned(), (*v).to_owned()))
+            .collect()
+    }
+
+    #[test]
+    fn all_that_is_said_must_hold() {
+        let labels = map(&[("app", "web"), ("tier", "1")]);
+        assert!(wants_container(None, "c", "p", &labels));
+        assert!(wants_pod(None, "p", &labels));
+        for (id, pod, selector, wanted) in [
+            ("", "", map(&[]), true),
+            ("c", "", map(&[]), true),
+            ("d", "", map(&[]), false),
+            ("c", "p", map(&[("app", "web")]), true),
+            ("c", "q", map(&[]), false),
+            ("", "p", map(&[("app", "db")]), false),
+            ("", "", map(&[("app", "web"), ("none", "")]), false),
+        ] {
+            let filter = ContainerStatsFilter {
+                id: id.to_owned(),
+                pod_sandbox_id: pod.to_owned(),
+                label_selector: selector.clone(),
+            };
+            assert_eq!(
+                wants_container(Some(&filter), "c", "p", &labels),
+                wanted,
+                "{id} {pod}"
+            );
+            let filter = PodSandboxStatsFilter {
+                id: pod.to_owned(),
+                label_selector: selector,
+            };
+            let wanted = wanted || id == "d";
+            assert_eq!(wants_pod(Some(&filter), "p", &labels), wanted, "{pod}");
+        }
+    }
+}

@@ -1,0 +1,62 @@
+//! The processes of a container, as the kernel shows them below `/proc`.
+
+use std::fs;
+use std::path::Path;
+
+use crate::runtime::node::cgroup::{self, Cgroup, processes};
+
+/// How many processes are looked at: each costs a directory and a link per open file.
+const LIMIT: usize = 1024;
+
+/// What the processes of a container hold.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Processes {
+    /// How many there are.
+    pub processes: u64,
+    /// Open file descriptors, of the first 1024 processes.
+    pub file_descriptors: u64,
+    /// Those that are sockets.
+    pub sockets: u64,
+    /// The soft limit of open files of the first process; `None` when there is none.
+    pub max_open_files: Option<u64>,
+}
+
+/// Looks at the processes of a cgroup and those below it. One that ends meanwhile holds nothing. Blocks for about a
+/// microsecond per open file.
+///
+/// # Errors
+/// When the list of processes cannot be read.
+pub fn look(cgroup: &Cgroup) -> Result<Processes, cgroup::Error> {
+    let pids = processes(cgroup)?;
+    let mut found = Processes {
+        processes: pids.len() as u64,
+        max_open_files: pids.first().and_then(|pid| max_open_files(*pid)),
+        ..Processes::default()
+    };
+    for pid in pids.iter().take(LIMIT) {
+        let Ok(entries) = fs::read_dir(format!("/proc/{pid}/fd")) else {
+            continue;
+        };
+        for entry in entries.flatten() {
+            found.file_descriptors += 1;
+            let target = fs::read_link(entry.path());
+            if target.is_ok_and(|target| is_socket(&target)) {
+                found.sockets += 1;
+            }
+        }
+    }
+    Ok(found)
+}
+
+fn is_socket(target: &Path) -> bool {
+    target.to_string_lossy().starts_with("socket:[")
+}
+
+/// `Max open files            1024                 4096                 files`
+fn max_open_files(pid: u32) -> Option<u64> {
+    let text = fs::read_to_string(format!("/proc/{pid}/limits")).ok()?;
+    let line = text
+        .lines()
+        .find_map(|line| line.strip_prefix("Max open files"))?;
+    line.split_whitespace().next()?.parse().ok()
+}

@@ -1,0 +1,102 @@
+//! Rates of CPU time: `usage_nano_cores`, of two readings of what was used in all.
+
+use std::collections::HashMap;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+/// Readings nearer than this make no rate: the clock of a cgroup's time moves in steps of some milliseconds.
+const APART: i64 = Duration::from_millis(100).as_nanos() as i64;
+/// The most ids that are kept: nodes have some hundred containers.
+const LIMIT: usize = 16_384;
+
+/// The last readings of each container and pod. Whoever reads statistics says what was read; nothing runs in the
+/// background, so that a node nobody asks does nothing. A rate is the mean since the reading before, as containerd's is.
+#[derive(Debug, Default)]
+pub struct Rates {
+    known: Mutex<HashMap<String, Track>>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Track {
+    at: i64,
+    usage: u64,
+    rate: Option<u64>,
+}
+
+impl Rates {
+    /// Takes a reading: when (nanoseconds since 1970), and the CPU time in nanoseconds; answers the rate in
+    /// nanoseconds per second. `None` before there are two readings, 100 ms apart at least; one that comes sooner is
+    /// answered with the rate of the last two. After a step back of the count or the clock it begins anew.
+    pub fn observe(&self, id: &str, at: i64, usage: u64) -> Option<u64> {
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(track) = known.get_mut(id) else {
+            if known.len() < LIMIT {
+                let rate = None;
+                known.insert(id.to_owned(), Track { at, usage, rate });
+            }
+            return None;
+        };
+        let since = at.saturating_sub(track.at);
+        if since < 0 || usage < track.usage {
+            let rate = None;
+            *track = Track { at, usage, rate };
+        } else if since >= APART {
+            let used = u128::from(usage - track.usage) * 1_000_000_000;
+            let rate = u64::try_from(used / u128::from(since.unsigned_abs())).ok();
+            *track = Track { at, usage, rate };
+        }
+        track.rate
+    }
+
+    /// Forgets a container or pod that is removed.
+    pub fn forget(&self, id: &str) {
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        known.remove(id);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: i64 = 1_000_000;
+
+    #[test]
+    fn a_rate_needs_two_readings_apart() {
+        let rates = Rates::default();
+        assert_eq!(rates.observe("a", 0, 0), None);
+        assert_eq!(rates.observe("a", MS, 500), None, "too near to the first");
+        // Half a CPU for 200 ms.
+        assert_eq!(rates.observe("a", 200 * MS, 100_000_000), Some(500_000_000));
+        assert_eq!(
+            rates.observe("a", 210 * MS, 110_000_000),
+            Some(500_000_000),
+            "the last one holds"
+        );
+        assert_eq!(rates.observe("a", 400 * MS, 100_000_000), Some(0));
+        assert_eq!(rates.observe("b", 400 * MS, 1), None, "another one");
+    }
+
+    #[test]
+    fn a_step_back_begins_anew() {
+        let rates = Rates::default();
+        rates.observe("a", 0, 100);
+        assert_eq!(rates.observe("a", 200 * MS, 50), None, "it was made anew");
+        assert_eq!(rates.observe("a", 400 * MS, 50), Some(0));
+        assert_eq!(rates.observe("a", 300 * MS, 60), None, "the clock was set");
+        rates.forget("a");
+        assert_eq!(rates.observe("a", 900 * MS, 70), None);
+    }
+
+    #[test]
+    fn what_is_kept_is_bounded() {
+        let rates = Rates::default();
+        for id in 0..LIMIT + 10 {
+            rates.observe(&id.to_string(), 0, 0);
+        }
+        assert_eq!(rates.known.lock().expect("lock").len(), LIMIT);
+        rates.forget("0");
+        rates.observe("new", 0, 0);
+        assert_eq!(rates.observe("new", 200 * MS, 0), Some(0));
+    }
+}

@@ -1,0 +1,114 @@
+//! Version, Status and RuntimeConfig: what the runtime says of itself.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use serde_json::json;
+
+use super::oci::spec::CgroupDriver;
+use super::{Runtime, cni};
+use crate::cri::v1;
+
+/// What every runtime answers here, and the kubelet insists on.
+const KUBE_API_VERSION: &str = "0.1.0";
+
+/// Names the scheme of ids: `criscope://ID`.
+const NAME: &str = "criscope";
+
+impl Runtime {
+    /// Who this is.
+    pub fn version(&self) -> v1::VersionResponse {
+        v1::VersionResponse {
+            version: KUBE_API_VERSION.to_owned(),
+            runtime_name: NAME.to_owned(),
+            runtime_version: env!("CARGO_PKG_VERSION").to_owned(),
+            runtime_api_version: "v1".to_owned(),
+        }
+    }
+
+    /// Whether pods can be run, and what the handlers can.
+    pub async fn status(self: &Arc<Self>, verbose: bool) -> v1::StatusResponse {
+        let network = match self.handlers.get("") {
+            Ok(handler) => handler.cni.ready().await,
+            Err(error) => Err(cni::Error::NotReady {
+                why: error.to_string(),
+            }),
+        };
+        let condition = |kind: &str, status, reason: &str, message: String| v1::RuntimeCondition {
+            r#type: kind.to_owned(),
+            status,
+            reason: reason.to_owned(),
+            message,
+        };
+        let network = match network {
+            Ok(()) => condition("NetworkReady", true, "", String::new()),
+            Err(error) => condition(
+                "NetworkReady",
+                false,
+                cni::Error::NOT_READY,
+                error.to_string(),
+            ),
+        };
+        let mut info = HashMap::new();
+        if verbose {
+            info.insert("config".to_owned(), self.configuration());
+        }
+        v1::StatusResponse {
+            status: Some(v1::RuntimeStatus {
+                conditions: vec![condition("RuntimeReady", true, "", String::new()), network],
+            }),
+            info,
+            runtime_handlers: self
+                .handlers
+                .list()
+                .into_iter()
+                .map(|(name, handler)| v1::RuntimeHandler {
+                    name: name.to_owned(),
+                    features: Some(v1::RuntimeHandlerFeatures {
+                        recursive_read_only_mounts: handler.recursive_read_only,
+                        user_namespaces: handler.user_namespaces,
+                    }),
+                })
+                .collect(),
+            features: Some(v1::RuntimeFeatures {
+                supplemental_groups_policy: true,
+                user_namespaces_host_network: false,
+            }),
+        }
+    }
+
+    /// What the kubelet must agree with.
+    pub fn runtime_config(&self) -> v1::RuntimeConfigResponse {
+        let driver = match self.settings.node.cgroup_driver {
+            CgroupDriver::Systemd => v1::CgroupDriver::Systemd,
+            CgroupDriver::Cgroupfs => v1::CgroupDriver::Cgroupfs,
+        };
+        v1::RuntimeConfigResponse {
+            linux: Some(v1::LinuxRuntimeConfiguration {
+                cgroup_driver: driver as i32,
+            }),
+        }
+    }
+
+    /// What `crictl info` shows.
+    fn configuration(&self) -> String {
+        let settings = &self.settings;
+        let handlers: HashMap<_, _> = settings
+            .handlers
+            .iter()
+            .map(|handler| {
+                let shown = json!({"path": handler.oci.path, "root": handler.oci.root});
+                (handler.name.clone(), shown)
+            })
+            .collect();
+        json!({
+            "root": settings.paths.root(),
+            "state": settings.paths.state(),
+            "defaultHandler": settings.default_handler,
+            "handlers": handlers,
+            "cni": {"confDir": settings.cni.conf_dir, "binDirs": settings.cni.bin_dirs},
+            "maxContainerLogLine": settings.max_log_line,
+        })
+        .to_string()
+    }
+}

@@ -1,0 +1,90 @@
+//! The points of every verb after which a crash leaves something for the next start to deal with.
+//!
+//! A build with debug assertions kills itself at the step that the variable `CRISCOPE_CRASH_AT` names, so that tests can
+//! see what is left. A release build does not look.
+
+use std::fmt;
+
+macro_rules! steps {
+    ($($(#[$doc:meta])* $step:ident = $name:literal),* $(,)?) => {
+        /// A point after which a crash leaves something.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub enum Step {$($(#[$doc])* $step),*}
+
+        impl Step {
+            /// All, in the order in which a pod's life comes by.
+            pub const ALL: &[Self] = &[$(Self::$step),*];
+
+            /// Its name.
+            pub fn name(self) -> &'static str {
+                match self {$(Self::$step => $name),*}
+            }
+        }
+    };
+}
+
+steps! {
+    /// The sandbox has a record.
+    SandboxRecorded = "sandbox.recorded",
+    /// Its files are written, its shm is mounted.
+    SandboxFiles = "sandbox.files",
+    /// Its namespaces are pinned.
+    SandboxNamespaces = "sandbox.namespaces",
+    /// Its shim runs.
+    SandboxShim = "sandbox.shim",
+    /// Its network is attached.
+    SandboxNetwork = "sandbox.network",
+    /// It is ready, and nobody was told.
+    SandboxReady = "sandbox.ready",
+    /// The container has a record.
+    ContainerRecorded = "container.recorded",
+    /// Its root is mounted.
+    ContainerRootfs = "container.rootfs",
+    /// Its bundle is written.
+    ContainerBundle = "container.bundle",
+    /// It is created, and nobody was told.
+    ContainerCreated = "container.created",
+    /// It is about to be started.
+    ContainerStarting = "container.starting",
+    /// The OCI runtime made it.
+    ContainerMade = "container.made",
+    /// It runs, and the record does not say so.
+    ContainerStarted = "container.started",
+    /// It was told to end.
+    ContainerSignalled = "container.signalled",
+    /// It has ended.
+    ContainerEnded = "container.ended",
+    /// The OCI runtime has forgotten it.
+    ContainerDeleted = "container.deleted",
+    /// Its root is gone.
+    ContainerUnmounted = "container.unmounted",
+    /// Its directory is gone.
+    ContainerRemoved = "container.removed",
+    /// The containers of the sandbox have ended.
+    SandboxKilled = "sandbox.killed",
+    /// Its network is detached.
+    SandboxDetached = "sandbox.detached",
+    /// Its namespaces are gone.
+    SandboxUnpinned = "sandbox.unpinned",
+    /// It is stopped, and nobody was told.
+    SandboxStopped = "sandbox.stopped",
+    /// Its shim has ended.
+    SandboxShimGone = "sandbox.shim-gone",
+    /// Its directories are gone.
+    SandboxRemoved = "sandbox.removed",
+}
+
+impl fmt::Display for Step {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// Ends the process here, as `kill -9` would, if a test wants it.
+pub fn reached(step: Step) {
+    if cfg!(debug_assertions)
+        && std::env::var_os("CRISCOPE_CRASH_AT").is_some_and(|at| at == step.name())
+    {
+        let _ = nix::sys::signal::kill(nix::unistd::Pid::this(), nix::sys::signal::SIGKILL);
+    }
+}

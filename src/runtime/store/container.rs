@@ -1,0 +1,170 @@
+//! A container in memory: its record, its layers, and whose turn it is.
+
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+
+use tokio::sync::watch;
+
+use super::disk;
+use super::record::{ContainerRecord, ContainerState, Exit};
+use crate::runtime::error::{Error, Result};
+use crate::runtime::image::Layers;
+
+/// A container.
+#[derive(Debug)]
+pub struct Container {
+    /// 64 hexadecimal digits.
+    pub id: String,
+    /// Start, update and remove have it one after the other. Stop does not need it while it waits.
+    pub turn: tokio::sync::Mutex<()>,
+    dir: PathBuf,
+    record: RwLock<Arc<ContainerRecord>>,
+    state: watch::Sender<ContainerState>,
+    settled: watch::Sender<bool>,
+    asked: AtomicBool,
+    layers: Mutex<Vec<Layers>>,
+}
+
+impl Container {
+    /// A container with a record that is on disk already, or soon. `layers` keeps those of its image, and of images that are
+    /// its volumes, until it is dropped.
+    pub fn new(dir: PathBuf, record: ContainerRecord, layers: Vec<Layers>) -> Self {
+        Self {
+            id: record.id.clone(),
+            turn: tokio::sync::Mutex::default(),
+            dir,
+            state: watch::Sender::new(record.state),
+            settled: watch::Sender::new(record.state == ContainerState::Exited),
+            asked: AtomicBool::new(false),
+            record: RwLock::new(Arc::new(record)),
+            layers: Mutex::new(layers),
+        }
+    }
+
+    /// Where its record, bundle and root are.
+    pub fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    /// What is known of it now.
+    pub fn record(&self) -> Arc<ContainerRecord> {
+        Arc::clone(&self.record.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Changes what is known of it, on disk first.
+    ///
+    /// # Errors
+    /// It cannot be written; then nothing has changed.
+    pub fn update(
+        &self,
+        change: impl FnOnce(&mut ContainerRecord),
+    ) -> Result<Arc<ContainerRecord>> {
+        let mut record = self.record.write().unwrap_or_else(PoisonError::into_inner);
+        let mut next = ContainerRecord::clone(&record);
+        change(&mut next);
+        disk::write(&self.dir, &next)?;
+        Ok(self.replace(&mut record, next))
+    }
+
+    /// Takes note of its end, once: the first that says so is believed. Whether this was the first.
+    ///
+    /// That the record could not be written changes nothing about the end: it is in memory, and in the shim's own record.
+    pub fn ended(&self, exit: Exit, at: i64) -> bool {
+        let mut record = self.record.write().unwrap_or_else(PoisonError::into_inner);
+        if record.state == ContainerState::Exited {
+            return false;
+        }
+        let mut next = ContainerRecord::clone(&record);
+        next.state = ContainerState::Exited;
+        next.finished_at = at;
+        next.exit = Some(exit);
+        if let Err(error) = disk::write(&self.dir, &next) {
+            tracing::warn!(event = "runtime.record", container.id = %self.id, %error, "an exit is only in memory");
+        }
+        self.replace(&mut record, next);
+        true
+    }
+
+    fn replace(
+        &self,
+        record: &mut Arc<ContainerRecord>,
+        next: ContainerRecord,
+    ) -> Arc<ContainerRecord> {
+        let state = next.state;
+        *record = Arc::new(next);
+        self.state.send_if_modified(|now| {
+            let changed = *now != state;
+            *now = state;
+            changed
+        });
+        Arc::clone(record)
+    }
+
+    /// Whether its process runs.
+    pub fn is_running(&self) -> bool {
+        self.record().state == ContainerState::Running
+    }
+
+    /// Waits until its process has ended.
+    pub async fn exited(&self) {
+        let mut state = self.state.subscribe();
+        // The sender is in `self`: it cannot go away meanwhile.
+        let _gone = state
+            .wait_for(|state| *state == ContainerState::Exited)
+            .await;
+    }
+
+    /// What follows from its end is done: the OCI runtime has forgotten it, its root is unmounted.
+    pub fn settle(&self) {
+        self.settled.send_replace(true);
+    }
+
+    /// Waits until what follows from its end is done.
+    pub async fn is_settled(&self) {
+        let mut settled = self.settled.subscribe();
+        // The sender is in `self`: it cannot go away meanwhile.
+        let _gone = settled.wait_for(|settled| *settled).await;
+    }
+
+    /// Whether this is the first time that it is asked to end.
+    pub fn ask_once(&self) -> bool {
+        !self.asked.swap(true, Ordering::Relaxed)
+    }
+
+    /// Lets go of its layers, once its root is unmounted.
+    pub fn release_layers(&self) {
+        self.layers
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clear();
+    }
+
+    /// Whether it can be worked with from inside.
+    ///
+    /// # Errors
+    /// [`Error::State`], with the state.
+    pub fn running(&self) -> Result<()> {
+        match self.record().state {
+            ContainerState::Running => Ok(()),
+            state => Err(Error::state(format!(
+                "container {} is {}, not running",
+                self.id,
+                state.name()
+            ))),
+        }
+    }
+}
+
+impl ContainerState {
+    /// In a word.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Making => "being made",
+            Self::Created => "created",
+            Self::Starting => "being started",
+            Self::Running => "running",
+            Self::Exited => "exited",
+        }
+    }
+}

@@ -1,0 +1,98 @@
+//! Names that one object has at a time.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use crate::runtime::error::{Error, Result, What};
+
+/// Who has which name.
+#[derive(Debug)]
+pub struct Names {
+    what: What,
+    taken: Mutex<HashMap<String, String>>,
+}
+
+/// A name that is free again when this is dropped, unless it is kept.
+#[derive(Debug)]
+pub struct Reservation {
+    names: Arc<Names>,
+    name: Option<String>,
+}
+
+impl Names {
+    /// Names for objects of a kind.
+    pub fn new(what: What) -> Arc<Self> {
+        Arc::new(Self {
+            what,
+            taken: Mutex::default(),
+        })
+    }
+
+    /// Reserves a name for an id.
+    ///
+    /// # Errors
+    /// [`Error::Taken`].
+    pub fn reserve(self: &Arc<Self>, name: &str, id: &str) -> Result<Reservation> {
+        let mut taken = self.taken();
+        if let Some(by) = taken.get(name) {
+            return Err(Error::Taken {
+                what: self.what,
+                name: name.to_owned(),
+                by: by.clone(),
+            });
+        }
+        taken.insert(name.to_owned(), id.to_owned());
+        Ok(Reservation {
+            names: Arc::clone(self),
+            name: Some(name.to_owned()),
+        })
+    }
+
+    /// Frees a name, if it is this id's.
+    pub fn release(&self, name: &str, id: &str) {
+        let mut taken = self.taken();
+        if taken.get(name).is_some_and(|by| by == id) {
+            taken.remove(name);
+        }
+    }
+
+    fn taken(&self) -> std::sync::MutexGuard<'_, HashMap<String, String>> {
+        self.taken.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Reservation {
+    /// The object exists: its name is its until it is removed.
+    pub fn keep(mut self) {
+        self.name = None;
+    }
+}
+
+impl Drop for Reservation {
+    fn drop(&mut self) {
+        if let Some(name) = &self.name {
+            self.names.taken().remove(name);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_is_free_after_a_failure_and_taken_after_success() {
+        let names = Names::new(What::Sandbox);
+        let first = names.reserve("a", "1").unwrap();
+        let error = names.reserve("a", "2").unwrap_err();
+        assert_eq!(error.code(), tonic::Code::AlreadyExists);
+        assert!(error.to_string().contains('1'), "names the owner: {error}");
+        drop(first);
+        names.reserve("a", "2").unwrap().keep();
+        assert!(names.reserve("a", "3").is_err());
+        names.release("a", "3");
+        assert!(names.reserve("a", "3").is_err(), "not another's to free");
+        names.release("a", "2");
+        assert!(names.reserve("a", "3").is_ok());
+    }
+}

@@ -1,0 +1,90 @@
+//! A sandbox in memory: its record, its shim, and whose turn it is.
+
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+
+use super::disk;
+use super::record::{SandboxRecord, SandboxState};
+use crate::runtime::error::{Error, Result};
+use crate::runtime::process::Shim;
+
+/// A sandbox.
+#[derive(Debug)]
+pub struct Sandbox {
+    /// 64 hexadecimal digits.
+    pub id: String,
+    /// Stop, remove and the like have it alone; creating and starting a container share it.
+    pub turn: tokio::sync::RwLock<()>,
+    /// Its record and files.
+    dir: PathBuf,
+    record: RwLock<Arc<SandboxRecord>>,
+    shim: Mutex<Option<Shim>>,
+}
+
+impl Sandbox {
+    /// A sandbox with a record that is on disk already, or soon.
+    pub fn new(dir: PathBuf, record: SandboxRecord) -> Self {
+        Self {
+            id: record.id.clone(),
+            turn: tokio::sync::RwLock::default(),
+            dir,
+            record: RwLock::new(Arc::new(record)),
+            shim: Mutex::default(),
+        }
+    }
+
+    /// Where its record and its files are: below the root, which outlives a reboot.
+    pub fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    /// What is known of it now.
+    pub fn record(&self) -> Arc<SandboxRecord> {
+        Arc::clone(&self.record.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Changes what is known of it, on disk first.
+    ///
+    /// # Errors
+    /// It cannot be written; then nothing has changed.
+    pub fn update(&self, change: impl FnOnce(&mut SandboxRecord)) -> Result<Arc<SandboxRecord>> {
+        // The lock is held while writing: the last change on disk is the last one here.
+        let mut record = self.record.write().unwrap_or_else(PoisonError::into_inner);
+        let mut next = SandboxRecord::clone(&record);
+        change(&mut next);
+        disk::write(&self.dir, &next)?;
+        *record = Arc::new(next);
+        Ok(Arc::clone(&record))
+    }
+
+    /// Whether it can have containers.
+    ///
+    /// # Errors
+    /// [`Error::State`], with the state.
+    pub fn ready(&self) -> Result<()> {
+        match self.record().state {
+            SandboxState::Ready => Ok(()),
+            SandboxState::Making => Err(Error::state(format!(
+                "pod sandbox {} is being made",
+                self.id
+            ))),
+            SandboxState::Stopped => Err(Error::state(format!(
+                "pod sandbox {} is not ready",
+                self.id
+            ))),
+        }
+    }
+
+    /// Its shim, if there is a connection to one.
+    pub fn shim(&self) -> Option<Shim> {
+        self.shim
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
+    }
+
+    /// Takes note of its shim, or that there is none any more.
+    pub fn set_shim(&self, shim: Option<Shim>) {
+        *self.shim.lock().unwrap_or_else(PoisonError::into_inner) = shim;
+    }
+}

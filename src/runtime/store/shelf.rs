@@ -1,0 +1,102 @@
+//! Objects by id, or by the beginning of it.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, PoisonError, RwLock};
+
+use crate::runtime::error::{Error, Result, What};
+
+/// All objects of a kind.
+#[derive(Debug)]
+pub struct Shelf<T> {
+    what: What,
+    objects: RwLock<BTreeMap<String, Arc<T>>>,
+}
+
+impl<T> Shelf<T> {
+    /// An empty one.
+    pub fn new(what: What) -> Self {
+        Self {
+            what,
+            objects: RwLock::default(),
+        }
+    }
+
+    /// Adds an object.
+    pub fn insert(&self, id: &str, object: Arc<T>) {
+        let mut objects = self.objects.write().unwrap_or_else(PoisonError::into_inner);
+        objects.insert(id.to_owned(), object);
+    }
+
+    /// Removes an object.
+    pub fn remove(&self, id: &str) {
+        let mut objects = self.objects.write().unwrap_or_else(PoisonError::into_inner);
+        objects.remove(id);
+    }
+
+    /// The object with this id, or the only one whose id begins so.
+    ///
+    /// # Errors
+    /// [`Error::NotFound`], [`Error::Ambiguous`].
+    pub fn get(&self, id: &str) -> Result<Arc<T>> {
+        let objects = self.objects.read().unwrap_or_else(PoisonError::into_inner);
+        if id.is_empty() {
+            return Err(Error::not_found(self.what, id));
+        }
+        let mut found = objects
+            .range(id.to_owned()..)
+            .take_while(|(key, _)| key.starts_with(id));
+        let (key, first) = found
+            .next()
+            .ok_or_else(|| Error::not_found(self.what, id))?;
+        // A whole id is never ambiguous.
+        if key != id && found.next().is_some() {
+            return Err(Error::Ambiguous {
+                what: self.what,
+                id: id.to_owned(),
+            });
+        }
+        Ok(Arc::clone(first))
+    }
+
+    /// As [`Self::get`]; `None` if there is none.
+    ///
+    /// # Errors
+    /// [`Error::Ambiguous`].
+    pub fn find(&self, id: &str) -> Result<Option<Arc<T>>> {
+        match self.get(id) {
+            Ok(object) => Ok(Some(object)),
+            Err(error) if error.is_not_found() => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// All of them, in the order of their ids.
+    pub fn all(&self) -> Vec<Arc<T>> {
+        let objects = self.objects.read().unwrap_or_else(PoisonError::into_inner);
+        objects.values().cloned().collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_prefix_finds_what_only_one_has() {
+        let shelf = Shelf::new(What::Container);
+        for id in ["aa1", "aa2", "b", "bc"] {
+            shelf.insert(id, Arc::new(id));
+        }
+        let found = |id| shelf.get(id).map(|found| *found);
+        assert_eq!(found("aa1").unwrap(), "aa1");
+        assert_eq!(found("bc").unwrap(), "bc");
+        assert_eq!(found("b").unwrap(), "b", "a whole id wins");
+        assert!(matches!(found("aa"), Err(Error::Ambiguous { .. })));
+        for none in ["", "c", "aa11"] {
+            assert!(found(none).unwrap_err().is_not_found(), "{none}");
+            assert!(shelf.find(none).unwrap().is_none());
+        }
+        shelf.remove("b");
+        assert_eq!(found("b").unwrap(), "bc");
+    }
+}
