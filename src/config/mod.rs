@@ -69,6 +69,8 @@ pub struct Config {
     pub receiver: Option<SocketAddr>,
     /// The flight recorder.
     pub recorder: Recorder,
+    /// Exec, attach and port-forward.
+    pub streaming: Streaming,
     /// The built-in runtime: there if a backend is [`BackendKind::Builtin`], else `None`.
     pub runtime: Option<Box<Runtime>>,
 }
@@ -309,6 +311,7 @@ impl Config {
             sampler: assemble::sampler(&mut nothing),
             receiver: assemble::receiver(&mut nothing),
             recorder: assemble::recorder(&mut nothing),
+            streaming: assemble::streaming(&mut nothing),
             server,
             admin: assemble::admin(&mut nothing),
             backends: vec![backend],
