@@ -84,6 +84,8 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     // The built-in backend, and the small process that stays with each of its pods.
     ("runtime", &["shim", "cri"]),
     ("shim", &[]),
+    // The bytes of exec, attach and port-forward; knows nothing of pods.
+    ("streaming", &[]),
     // The canary: a caller of any CRI socket, with typed messages of its own.
     ("smoke", &["client", "cri"]),
     ("client", &["cri"]),
