@@ -35,7 +35,9 @@ impl Observer for AuditLog {
 }
 
 fn basename(path: &str) -> &str {
-    path.rsplit('/').find(|part| !part.is_empty()).unwrap_or(path)
+    path.rsplit('/')
+        .find(|part| !part.is_empty())
+        .unwrap_or(path)
 }
 
 /// As a list, so that one can tell where an argument ends.

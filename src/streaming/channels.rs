@@ -30,7 +30,10 @@ impl Encoding {
     /// A message on a channel.
     pub(super) fn message(self, channel: u8, bytes: &[u8]) -> Bytes {
         if self.base64 {
-            text(&[b'0'.wrapping_add(channel)], STANDARD.encode(bytes).as_bytes())
+            text(
+                &[b'0'.wrapping_add(channel)],
+                STANDARD.encode(bytes).as_bytes(),
+            )
         } else {
             binary(&[channel], bytes)
         }
@@ -250,9 +253,19 @@ mod tests {
 
     #[test]
     fn a_close_message_names_one_channel() {
-        assert_eq!(feed(V5, &[&[b"\xff\x00"]]).expect("right"), [Incoming::Close(0)]);
-        assert_eq!(feed(V5, &[&[b"\xff", b"\x02"]]).expect("right"), [Incoming::Close(2)]);
-        for wrong in [&[&b"\xff"[..]][..], &[b"\xff\x00\x00"], &[b"\xff\x00", b"\x01"]] {
+        assert_eq!(
+            feed(V5, &[&[b"\xff\x00"]]).expect("right"),
+            [Incoming::Close(0)]
+        );
+        assert_eq!(
+            feed(V5, &[&[b"\xff", b"\x02"]]).expect("right"),
+            [Incoming::Close(2)]
+        );
+        for wrong in [
+            &[&b"\xff"[..]][..],
+            &[b"\xff\x00\x00"],
+            &[b"\xff\x00", b"\x01"],
+        ] {
             assert!(feed(V5, &[wrong]).is_err());
         }
     }

@@ -1,6 +1,6 @@
 //! Sessions as metrics.
 
-use super::observe::{Direction, Kind, Observer, Outcome, SessionEnd, TokenOutcome, Transport};
+use super::observe::{Direction, Kind, Observer, SessionEnd, TokenOutcome, Transport};
 use crate::telemetry::catalogue;
 use crate::telemetry::family::{Counters, Gauges, Histograms};
 use crate::telemetry::registry::{Registry, RegistryError};
@@ -74,13 +74,15 @@ impl Observer for SessionMetrics {
         if let Some(connections) = self.connections.at([]) {
             connections.inc_by(end.connections);
         }
-        self.duration.observe([kind], end.duration.as_secs_f64(), None);
+        self.duration
+            .observe([kind], end.duration.as_secs_f64(), None);
     }
 }
 
 /// Shows every metric of this module once.
 #[cfg(test)]
 pub(crate) fn populate(registry: &Registry) {
+    use super::observe::Outcome;
     let metrics = SessionMetrics::register(registry).expect("once");
     for kind in Kind::ALL.iter().copied() {
         metrics.bytes(kind, Direction::In, 1);
@@ -108,6 +110,7 @@ pub(crate) fn populate(registry: &Registry) {
 
 #[cfg(test)]
 mod tests {
+    use super::super::observe::Outcome;
     use super::*;
     use crate::telemetry::catalogue::{Metric, Values};
 

@@ -59,8 +59,6 @@ pub use self::audit::AuditLog;
 pub use self::error::{BindError, Invalid, UrlError};
 pub use self::listener::Listener;
 pub use self::metrics::SessionMetrics;
-pub use self::observe::{
-    Direction, Kind, Observer, Outcome, SessionEnd, TokenOutcome, Transport,
-};
+pub use self::observe::{Direction, Kind, Observer, Outcome, SessionEnd, TokenOutcome, Transport};
 pub use self::server::Server;
 pub use self::target::{Attach, Exec, Input, Output, Size, Streams, Target, TargetError};

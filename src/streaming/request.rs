@@ -111,7 +111,11 @@ impl Request {
         };
         Ok(Self::Forward {
             sandbox: request.pod_sandbox_id,
-            ports: request.port.into_iter().map(port).collect::<Result<_, _>>()?,
+            ports: request
+                .port
+                .into_iter()
+                .map(port)
+                .collect::<Result<_, _>>()?,
         })
     }
 

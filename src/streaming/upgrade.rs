@@ -13,7 +13,8 @@ use super::websocket::accept_key;
 /// The SPDY flavour's list of protocols, one a line or several with commas.
 const PROTOCOL_VERSION: HeaderName = HeaderName::from_static("x-stream-protocol-version");
 /// What the server would have taken.
-const ACCEPTED_VERSIONS: HeaderName = HeaderName::from_static("x-accepted-stream-protocol-versions");
+const ACCEPTED_VERSIONS: HeaderName =
+    HeaderName::from_static("x-accepted-stream-protocol-versions");
 
 /// What is spoken after the upgrade.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -185,7 +186,9 @@ fn mentions(headers: &HeaderMap, name: &HeaderName, word: &str) -> bool {
     let mut values = headers.get_all(name).iter();
     values.any(|value| {
         let value = value.as_bytes().to_ascii_lowercase();
-        value.windows(word.len()).any(|part| part == word.as_bytes())
+        value
+            .windows(word.len())
+            .any(|part| part == word.as_bytes())
     })
 }
 
@@ -248,7 +251,10 @@ mod tests {
 
     #[test]
     fn the_first_of_the_client_that_is_known_is_taken() {
-        let answer = spdy_with(Kind::Exec, &["v9.channel.k8s.io", "v4.channel.k8s.io, v5.channel.k8s.io"]);
+        let answer = spdy_with(
+            Kind::Exec,
+            &["v9.channel.k8s.io", "v4.channel.k8s.io, v5.channel.k8s.io"],
+        );
         assert_eq!(answer.status, StatusCode::SWITCHING_PROTOCOLS);
         assert_eq!(
             answer.chosen,

@@ -1,7 +1,6 @@
 //! The keys of exec, attach and port-forward. Where containerd and CRI-O have the same knob, the defaults are theirs.
 
 use std::net::SocketAddr;
-use std::path::PathBuf;
 use std::time::Duration;
 
 use super::super::value::{BaseUrl, Count, FilePath, Span, Switch, TcpAddress};

@@ -155,7 +155,10 @@ mod tests {
         for i in 0..256 {
             assert_eq!(pairs.put(Key::Stream(i), Half::Data, i), Paired::Waits);
         }
-        assert_eq!(pairs.put(Key::Stream(999), Half::Data, 999), Paired::Refused(999));
+        assert_eq!(
+            pairs.put(Key::Stream(999), Half::Data, 999),
+            Paired::Refused(999)
+        );
         tokio::time::advance(Duration::from_secs(29)).await;
         assert!(pairs.overdue(limit).is_empty());
         tokio::time::advance(Duration::from_secs(1)).await;

@@ -80,7 +80,11 @@ fn outcome(reason: &Reason) -> Outcome {
 fn take(pairs: &mut Pairs<Opened>, stream: Stream) -> Option<(Opened, Opened)> {
     let headers = &stream.headers;
     let half = Half::named(headers.get("streamtype")?)?;
-    let port = headers.get("port")?.parse().ok().filter(|port| *port != 0)?;
+    let port = headers
+        .get("port")?
+        .parse()
+        .ok()
+        .filter(|port| *port != 0)?;
     let key = Key::of(headers.get("requestid"), half, stream.id);
     match pairs.put(key, half, Opened { port, stream }) {
         Paired::Both { error, data } => Some((error, data)),

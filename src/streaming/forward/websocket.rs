@@ -63,7 +63,12 @@ where
         forwards.spawn(forward.run(input));
     }
     drop(frames);
-    let reading = run(Reader::new(read), Demux::new(encoding), inputs, control.clone());
+    let reading = run(
+        Reader::new(read),
+        Demux::new(encoding),
+        inputs,
+        control.clone(),
+    );
     let mut reading = AbortOnDropHandle::new(tokio::spawn(reading));
     let ended = tokio::select! {
         () = async { while forwards.join_next().await.is_some() {} } => Outcome::Done,

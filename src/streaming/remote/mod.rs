@@ -10,8 +10,8 @@ use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 pub(super) use self::spdy::serve as serve_spdy;
-pub(super) use self::websocket::serve as serve_websocket;
 use self::status::End;
+pub(super) use self::websocket::serve as serve_websocket;
 use super::context::Context;
 use super::observe::Outcome;
 use super::pipe::{Lent, counted};
@@ -42,7 +42,9 @@ async fn run(context: &Context, command: Command, version: u8, wire: Wire) -> En
     let (stdout, to_stdout) = lend(wire.stdout);
     let (stderr, to_stderr) = lend(wire.stderr);
     let streams = Streams {
-        stdin: wire.stdin.map(|stdin| counted(stdin, context.meter.clone())),
+        stdin: wire
+            .stdin
+            .map(|stdin| counted(stdin, context.meter.clone())),
         stdout: to_stdout,
         stderr: to_stderr,
         resize: wire.resize,

@@ -85,7 +85,12 @@ mod tests {
 
     #[test]
     fn what_is_no_size_ends_it() {
-        for wrong in [&b"[1]"[..], b"{\"Width\":70000,\"Height\":1}", b"\xff", b"x"] {
+        for wrong in [
+            &b"[1]"[..],
+            b"{\"Width\":70000,\"Height\":1}",
+            b"\xff",
+            b"x",
+        ] {
             let mut sizes = Sizes::default();
             assert_eq!(sizes.feed(wrong), None);
             assert_eq!(sizes.feed(b"{\"Width\":9,\"Height\":5}"), None);

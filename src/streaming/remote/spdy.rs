@@ -167,8 +167,8 @@ impl Opened {
         let (newest, resize) = sizes();
         let stdin = self.stdin.map(&mut only_read);
         let resizing = self.resize.map(&mut only_read);
-        let resizing = resizing
-            .map(|reader| AbortOnDropHandle::new(tokio::spawn(resizes(reader, newest))));
+        let resizing =
+            resizing.map(|reader| AbortOnDropHandle::new(tokio::spawn(resizes(reader, newest))));
         let wire = Wire {
             stdin: stdin.map(|reader| Box::new(reader) as Input),
             stdout: self.stdout.map(only_write),

@@ -49,7 +49,8 @@ where
     let _gone_in_the_end = gone.clone().drop_guard();
     let (read, write) = tokio::io::split(io);
     let (frames, control, writing) = websocket::start(write);
-    let writer = |channel| Box::new(ChannelWriter::new(frames.clone(), channel, encoding)) as Output;
+    let writer =
+        |channel| Box::new(ChannelWriter::new(frames.clone(), channel, encoding)) as Output;
     let (stdin, input) = wanted.stdin.then(pipe).unzip();
     let (newest, resize) = sizes();
     let wire = Wire {

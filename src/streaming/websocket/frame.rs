@@ -197,7 +197,11 @@ mod tests {
     fn a_mask_may_be_taken_off_in_parts() {
         let mask = [1, 20, 40, 200];
         let plain: Vec<u8> = (0..100).collect();
-        let masked: Vec<u8> = plain.iter().zip(mask.iter().cycle()).map(|(b, m)| b ^ m).collect();
+        let masked: Vec<u8> = plain
+            .iter()
+            .zip(mask.iter().cycle())
+            .map(|(b, m)| b ^ m)
+            .collect();
         for cut in 0..100 {
             let mut bytes = masked.clone();
             let (left, right) = bytes.split_at_mut(cut);
@@ -211,7 +215,10 @@ mod tests {
     fn lengths_are_written_as_short_as_can_be() {
         assert_eq!(&frame(opcode::BINARY, b"a", b"bc")[..], b"\x82\x03abc");
         assert_eq!(&frame(opcode::BINARY, &[0; 125], b"")[..2], [0x82, 125]);
-        assert_eq!(&frame(opcode::BINARY, &[0; 125], b"x")[..4], [0x82, 126, 0, 126]);
+        assert_eq!(
+            &frame(opcode::BINARY, &[0; 125], b"x")[..4],
+            [0x82, 126, 0, 126]
+        );
         assert_eq!(
             &frame(opcode::TEXT, &[0; 65536], b"")[..10],
             [0x81, 127, 0, 0, 0, 0, 0, 1, 0, 0]

@@ -140,7 +140,11 @@ mod tests {
         for _ in 0..QUEUE {
             frames.send(data.clone()).await.expect("open");
         }
-        assert_eq!(far.read_u8().await.expect("read"), 0x82, "the first is on its way");
+        assert_eq!(
+            far.read_u8().await.expect("read"),
+            0x82,
+            "the first is on its way"
+        );
         for i in 0..100_000_u32 {
             control.pong(Bytes::copy_from_slice(&i.to_be_bytes()));
         }

@@ -123,9 +123,7 @@ const OVERHEAD_BUCKETS: &[f64] = &[
     0.00005, 0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.1,
 ];
 /// Sessions of exec, attach and port-forward: from a probe to a working day.
-const SESSION_BUCKETS: &[f64] = &[
-    0.05, 0.25, 1.0, 5.0, 30.0, 300.0, 1800.0, 7200.0, 28800.0,
-];
+const SESSION_BUCKETS: &[f64] = &[0.05, 0.25, 1.0, 5.0, 30.0, 300.0, 1800.0, 7200.0, 28800.0];
 /// A look at the processes of a small node, and of a very large one.
 const LOOK_BUCKETS: &[f64] = &[0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1];
 /// Up to the kubelet's limit of a message, 16 MiB; finer before it, so that an alert can tell near from far.

@@ -91,7 +91,10 @@ where
 #[tokio::test(flavor = "multi_thread")]
 async fn a_client_that_reads_late_still_gets_everything() {
     let fixture = Fixture::start().await;
-    for way in [("spdy", "v4.channel.k8s.io"), ("websocket", "v5.channel.k8s.io")] {
+    for way in [
+        ("spdy", "v4.channel.k8s.io"),
+        ("websocket", "v5.channel.k8s.io"),
+    ] {
         let url = fixture.exec(&["flood", "9000000"], "o");
         let client = super::limits::lazy(&url, way).await;
         super::limits::stalled(&fixture).await;

@@ -60,7 +60,8 @@ impl Client {
             // The result first, then one after another, as clients do.
             for i in [3, 0, 1, 2, 4] {
                 let wanted = i == 3 || streams.contains(LETTERS[i]);
-                let resizes = i != 4 || !["channel.k8s.io", "v2.channel.k8s.io"].contains(&protocol);
+                let resizes =
+                    i != 4 || !["channel.k8s.io", "v2.channel.k8s.io"].contains(&protocol);
                 if wanted && resizes {
                     let id = spdy.open(&[("streamtype", STREAMS[i])]).await;
                     spdy.wait(id, |got| got.replied.then_some(())).await;
@@ -116,9 +117,8 @@ impl Client {
     pub(super) async fn output(&self, length: usize) -> Vec<u8> {
         match &self.wire {
             Wire::Spdy(spdy, ids) => {
-                let look = |got: &super::spdy::Got| {
-                    (got.data.len() >= length).then(|| got.data.clone())
-                };
+                let look =
+                    |got: &super::spdy::Got| (got.data.len() >= length).then(|| got.data.clone());
                 spdy.wait(ids[1].expect("open"), look).await
             }
             Wire::WebSocket(socket, _) => {

@@ -35,7 +35,11 @@ where
     let (request, port) = (request.to_string(), port.to_string());
     let mut ids = Vec::new();
     for kind in ["error", "data"] {
-        let headers = [("streamtype", kind), ("port", &port), ("requestid", &request)];
+        let headers = [
+            ("streamtype", kind),
+            ("port", &port),
+            ("requestid", &request),
+        ];
         ids.push(spdy.open(&headers).await);
     }
     // Clients only read the first.
@@ -103,7 +107,10 @@ async fn a_tunnel_is_the_same_inside_of_a_websocket() {
     }
     drop(spdy);
     let end = fixture.end().await;
-    assert_eq!((end.transport, end.protocol), (Transport::WebSocket, TUNNEL));
+    assert_eq!(
+        (end.transport, end.protocol),
+        (Transport::WebSocket, TUNNEL)
+    );
     assert_eq!((end.outcome, end.connections), (Outcome::Done, 3));
     fixture.stop().await;
 }
@@ -144,7 +151,9 @@ async fn a_port_where_nobody_listens_is_said_and_harms_no_other() {
     let (error, data) = open(&mut spdy, 0, closed).await;
     let message = String::from_utf8(spdy.end(error).await.data).expect("text");
     assert!(
-        message.starts_with(&format!("error forwarding port {closed} to pod pod, uid : ")),
+        message.starts_with(&format!(
+            "error forwarding port {closed} to pod pod, uid : "
+        )),
         "{message}"
     );
     assert!(spdy.end(data).await.reset);
@@ -159,7 +168,11 @@ async fn headers_that_make_no_sense_reset_the_stream() {
     let mut spdy = direct(&fixture.forward("pod", &[])).await;
     for headers in [
         &[("streamtype", "data"), ("port", "0"), ("requestid", "1")][..],
-        &[("streamtype", "data"), ("port", "65536"), ("requestid", "1")],
+        &[
+            ("streamtype", "data"),
+            ("port", "65536"),
+            ("requestid", "1"),
+        ],
         &[("streamtype", "data"), ("requestid", "1")],
         &[("streamtype", "stdin"), ("port", "80"), ("requestid", "1")],
         &[("port", "80"), ("requestid", "1")],
@@ -204,7 +217,11 @@ async fn a_long_answer_after_a_half_close_arrives_whole() {
     let got = spdy.end(data).await;
     assert!(got.fin);
     assert_eq!(got.data.len(), DOWNLOAD);
-    assert!((0..DOWNLOAD).step_by(65536).all(|i| got.data[i] == (i / 65536) as u8));
+    assert!(
+        (0..DOWNLOAD)
+            .step_by(65536)
+            .all(|i| got.data[i] == (i / 65536) as u8)
+    );
     assert!(spdy.end(error).await.fin);
     assert_eq!(soon("the pod", pod).await.expect("no panic"), UPLOAD);
     fixture.stop().await;
@@ -227,7 +244,10 @@ async fn the_pod_may_end_its_side_first() {
     assert!(spdy.end(data).await.fin);
     spdy.send(data, b"still sending", false).await;
     spdy.send(data, b"", true).await;
-    assert_eq!(soon("the pod", pod).await.expect("no panic"), b"still sending");
+    assert_eq!(
+        soon("the pod", pod).await.expect("no panic"),
+        b"still sending"
+    );
     assert!(spdy.end(error).await.fin);
     fixture.stop().await;
 }
@@ -269,11 +289,18 @@ async fn old_clients_have_two_channels_for_each_port() {
         assert_eq!(socket.closed().await, 1000);
     }
     let ends = fixture.ends(3).await;
-    assert!(ends.iter().all(|end| end.outcome == Outcome::Done), "{ends:?}");
+    assert!(
+        ends.iter().all(|end| end.outcome == Outcome::Done),
+        "{ends:?}"
+    );
     // A port where nobody listens, and a pod that is not there.
     let url = fixture.forward("other", &[1]);
     let mut tcp = connect(&url).await;
-    ask(&mut tcp, &websocket_head(parts(&url).1, "v4.channel.k8s.io")).await;
+    ask(
+        &mut tcp,
+        &websocket_head(parts(&url).1, "v4.channel.k8s.io"),
+    )
+    .await;
     let socket = WebSocket::new(tcp);
     assert_eq!(socket.closed().await, 1000);
     let look = |state: &super::websocket::State| Some(state.channels[1].clone());

@@ -35,15 +35,23 @@ async fn wrong_frames_end_their_own_session_only() {
         let mut socket = WebSocket::new(tcp);
         socket.raw(bytes).await;
         assert_eq!(socket.closed().await, 1002, "{bytes:?}");
-        assert_eq!(fixture.ends(i + 1).await[i].outcome, Outcome::Protocol, "{bytes:?}");
+        assert_eq!(
+            fixture.ends(i + 1).await[i].outcome,
+            Outcome::Protocol,
+            "{bytes:?}"
+        );
     }
     let url = fixture.exec(&["wait"], "io");
     let mut tcp = connect(&url).await;
     ask(&mut tcp, &spdy_head(parts(&url).1, &["v4.channel.k8s.io"])).await;
     let junk = b"\x80\x07\x00\x01\x00\x00\x00\x04abcd";
-    tokio::io::AsyncWriteExt::write_all(&mut tcp, junk).await.expect("sent");
+    tokio::io::AsyncWriteExt::write_all(&mut tcp, junk)
+        .await
+        .expect("sent");
     let mut rest = Vec::new();
-    soon("the end", tcp.read_to_end(&mut rest)).await.expect("read");
+    soon("the end", tcp.read_to_end(&mut rest))
+        .await
+        .expect("read");
     drop(tcp);
     let last = fixture.ends(wrong.len() + 1).await[wrong.len()].clone();
     assert_eq!(last.outcome, Outcome::Protocol);
@@ -59,7 +67,9 @@ async fn bytes_behind_the_head_are_not_lost() {
     let mut tcp = connect(&url).await;
     let head = websocket_head(parts(&url).1, "v5.channel.k8s.io").into_bytes();
     let all = [head, frame(0x82, b"\x00early"), frame(0x82, b"\xff\x00")].concat();
-    tokio::io::AsyncWriteExt::write_all(&mut tcp, &all).await.expect("sent");
+    tokio::io::AsyncWriteExt::write_all(&mut tcp, &all)
+        .await
+        .expect("sent");
     assert_eq!(ask(&mut tcp, "").await.status, 101);
     let socket = WebSocket::new(tcp);
     assert_eq!(socket.closed().await, 1000);
@@ -87,7 +97,9 @@ fn decode(bytes: &[u8], mut cut: impl FnMut() -> usize) -> (Vec<(u8, Vec<u8>)>, 
         buffer.extend_from_slice(part);
         loop {
             match decoder.decode(&mut buffer) {
-                Ok(Some(Event::Data { text, last, bytes, .. })) => {
+                Ok(Some(Event::Data {
+                    text, last, bytes, ..
+                })) => {
                     message.extend_from_slice(&bytes);
                     if last {
                         events.push((u8::from(text), std::mem::take(&mut message)));
@@ -113,9 +125,19 @@ fn the_decoder_gives_the_same_however_the_bytes_are_cut_and_survives_all_of_them
         // Frames that are mostly right, then a few bytes that are not.
         let mut bytes = Vec::new();
         for _ in 0..random.random_range(1..6) {
-            let first = *[0x82, 0x81, 0x02, 0x80, 0x89, 0x8a, 0x88, 0x00, random.random()]
-                .get(random.random_range(0..9_usize))
-                .expect("nine");
+            let first = *[
+                0x82,
+                0x81,
+                0x02,
+                0x80,
+                0x89,
+                0x8a,
+                0x88,
+                0x00,
+                random.random(),
+            ]
+            .get(random.random_range(0..9_usize))
+            .expect("nine");
             let length = match random.random_range(0..10) {
                 0 => random.random_range(60_000..70_000),
                 1 => random.random_range(120..130),
@@ -132,10 +154,18 @@ fn the_decoder_gives_the_same_however_the_bytes_are_cut_and_survives_all_of_them
         }
         let whole = decode(&bytes, || usize::MAX);
         let parts = decode(&bytes, || random.random_range(1..2000));
-        assert_eq!(whole, parts, "round {round}: {:?}", &bytes[..bytes.len().min(100)]);
+        assert_eq!(
+            whole,
+            parts,
+            "round {round}: {:?}",
+            &bytes[..bytes.len().min(100)]
+        );
         right += usize::from(whole.1);
     }
-    assert!((500..19_500).contains(&right), "{right} of 20000 were right");
+    assert!(
+        (500..19_500).contains(&right),
+        "{right} of 20000 were right"
+    );
 }
 
 #[test]

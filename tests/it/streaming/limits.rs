@@ -58,7 +58,10 @@ async fn a_token_is_for_one_use_and_one_kind() {
     let url = fixture.exec(&["exit", "0"], "o");
     let (_, path) = parts(&url);
     let client = Client::connect(&url, WAYS[3], "o").await;
-    assert_eq!(status(&url, &spdy_head(path, &["v4.channel.k8s.io"])).await, 404);
+    assert_eq!(
+        status(&url, &spdy_head(path, &["v4.channel.k8s.io"])).await,
+        404
+    );
     client.finish().await;
     // Of another kind: used up.
     let url = fixture.exec(&["exit", "0"], "o");
@@ -67,8 +70,18 @@ async fn a_token_is_for_one_use_and_one_kind() {
     let protocols = &["v4.channel.k8s.io"];
     assert_eq!(status(&url, &spdy_head(&other, protocols)).await, 404);
     assert_eq!(status(&url, &spdy_head(path, protocols)).await, 404);
-    for path in ["/", "/exec/", "/exec", "/exec/a/b", "/exec/AAAAAAAAAAAAAAAAAAAAAA"] {
-        assert_eq!(status(&url, &spdy_head(path, protocols)).await, 404, "{path}");
+    for path in [
+        "/",
+        "/exec/",
+        "/exec",
+        "/exec/a/b",
+        "/exec/AAAAAAAAAAAAAAAAAAAAAA",
+    ] {
+        assert_eq!(
+            status(&url, &spdy_head(path, protocols)).await,
+            404,
+            "{path}"
+        );
     }
     let tokens = fixture.watch.tokens.lock().expect("no panic").clone();
     let count = |outcome| tokens.iter().filter(|o| **o == outcome).count();
@@ -89,8 +102,17 @@ async fn the_thousand_and_first_token_is_refused() {
         port: vec![],
     };
     let error = fixture.server.port_forward(request()).expect_err("full");
-    assert_eq!((error, error.code()), (UrlError::Full, Code::ResourceExhausted));
-    let last = fixture.watch.tokens.lock().expect("no panic").last().copied();
+    assert_eq!(
+        (error, error.code()),
+        (UrlError::Full, Code::ResourceExhausted)
+    );
+    let last = fixture
+        .watch
+        .tokens
+        .lock()
+        .expect("no panic")
+        .last()
+        .copied();
     assert_eq!(last, Some(TokenOutcome::Full));
     let empty = v1::ExecRequest::default();
     let error = fixture.server.exec(empty).expect_err("invalid");
@@ -118,7 +140,9 @@ async fn a_token_expires_after_a_minute() {
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_no_upgrade_is_refused_and_spends_the_token() {
     let fixture = Fixture::start().await;
-    let head = |path: &str, first: &str, rest: &str| format!("{first} {path} HTTP/1.1\r\nHost: x\r\n{rest}\r\n");
+    let head = |path: &str, first: &str, rest: &str| {
+        format!("{first} {path} HTTP/1.1\r\nHost: x\r\n{rest}\r\n")
+    };
     let upgrade = "Connection: Upgrade\r\nUpgrade: SPDY/3.1\r\n";
     let url = fixture.exec(&["exit", "0"], "o");
     let (_, path) = parts(&url);
@@ -133,17 +157,26 @@ async fn what_is_no_upgrade_is_refused_and_spends_the_token() {
     let mut tcp = connect(&url).await;
     let answer = ask(&mut tcp, &spdy_head(path, &["v9.channel.k8s.io"])).await;
     assert_eq!(answer.status, 403);
-    assert_eq!(answer.header("x-accepted-stream-protocol-versions").len(), 5);
+    assert_eq!(
+        answer.header("x-accepted-stream-protocol-versions").len(),
+        5
+    );
     let url = fixture.forward("pod", &[]);
     let (_, path) = parts(&url);
-    assert_eq!(status(&url, &websocket_head(path, "v4.channel.k8s.io")).await, 400);
+    assert_eq!(
+        status(&url, &websocket_head(path, "v4.channel.k8s.io")).await,
+        400
+    );
     // A head that never ends.
     let mut tcp = connect(&url).await;
     let long = head(path, "GET", &format!("X: {}\r\n", "x".repeat(70_000)));
     let _ = tcp.write_all(long.as_bytes()).await;
     let mut answer = String::new();
     let _ = soon("the end", tcp.read_to_string(&mut answer)).await;
-    assert!(answer.is_empty() || answer.starts_with("HTTP/1.1 431"), "{answer}");
+    assert!(
+        answer.is_empty() || answer.starts_with("HTTP/1.1 431"),
+        "{answer}"
+    );
     // And HTTP/2, which nobody offered.
     let mut tcp = connect(&url).await;
     let _ = tcp.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n").await;
@@ -214,7 +247,10 @@ async fn a_client_that_does_not_read_takes_little_and_harms_nobody() {
         assert_eq!(said.out, b"out:hello");
         drop(lazy);
     }
-    until("the floods end", || fixture.seen.running.load(Ordering::SeqCst) == 0).await;
+    until("the floods end", || {
+        fixture.seen.running.load(Ordering::SeqCst) == 0
+    })
+    .await;
     fixture.stop().await;
 }
 
@@ -275,6 +311,9 @@ async fn a_stop_says_goodbye_to_everybody() {
     forward.goodbye().await;
     drop(forward);
     let ends = fixture.ends(3).await;
-    assert!(ends.iter().all(|end| end.outcome == Outcome::Shutdown), "{ends:?}");
+    assert!(
+        ends.iter().all(|end| end.outcome == Outcome::Shutdown),
+        "{ends:?}"
+    );
     fixture.stop().await;
 }

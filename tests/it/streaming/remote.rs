@@ -23,7 +23,11 @@ async fn both_outputs_arrive_whole_over_every_protocol() {
         let client = Client::connect(&url, *way, "oe").await;
         let has_status = client.has_status();
         let said = client.finish().await;
-        let error = if has_status { r#"{"status":"Success"}"# } else { "" };
+        let error = if has_status {
+            r#"{"status":"Success"}"#
+        } else {
+            ""
+        };
         let expected = Said {
             out: b"out:hello".into(),
             err: b"err:hello".into(),
@@ -31,12 +35,23 @@ async fn both_outputs_arrive_whole_over_every_protocol() {
         };
         assert_eq!(said, expected, "{way:?}");
         let end = fixture.ends(i + 1).await[i].clone();
-        assert_eq!((end.kind, end.outcome), (Kind::Exec, Outcome::Done), "{way:?}");
+        assert_eq!(
+            (end.kind, end.outcome),
+            (Kind::Exec, Outcome::Done),
+            "{way:?}"
+        );
         assert_eq!((end.id.as_str(), end.exit_code), ("app", Some(0)));
         assert_eq!(end.bytes, (0, 18), "{way:?}");
         let (transport, protocol) = *way;
         assert_eq!(end.transport.name(), transport);
-        assert_eq!(end.protocol, if protocol.is_empty() { "none" } else { protocol });
+        assert_eq!(
+            end.protocol,
+            if protocol.is_empty() {
+                "none"
+            } else {
+                protocol
+            }
+        );
     }
     fixture.stop().await;
 }
@@ -147,7 +162,10 @@ async fn what_cannot_be_run_is_said() {
 #[tokio::test(flavor = "multi_thread")]
 async fn an_attach_ends_with_success() {
     let fixture = Fixture::start().await;
-    for way in [("spdy", "v4.channel.k8s.io"), ("websocket", "v5.channel.k8s.io")] {
+    for way in [
+        ("spdy", "v4.channel.k8s.io"),
+        ("websocket", "v5.channel.k8s.io"),
+    ] {
         let mut client = Client::connect(&fixture.attach("app"), way, "ioe").await;
         client.send(0, b"hello").await;
         assert_eq!(client.output(5).await, b"hello");
@@ -165,7 +183,10 @@ async fn an_attach_ends_with_success() {
 #[tokio::test(flavor = "multi_thread")]
 async fn input_that_nobody_reads_holds_up_nothing() {
     let fixture = Fixture::start().await;
-    for way in [("spdy", "v4.channel.k8s.io"), ("websocket", "v5.channel.k8s.io")] {
+    for way in [
+        ("spdy", "v4.channel.k8s.io"),
+        ("websocket", "v5.channel.k8s.io"),
+    ] {
         let url = fixture.exec(&["flood", "300000"], "io");
         let mut client = Client::connect(&url, way, "io").await;
         for _ in 0..100 {
@@ -204,7 +225,9 @@ async fn pings_are_answered() {
     let url = fixture.exec(&["wait"], "o");
     let mut client = Client::connect(&url, ("websocket", "v5.channel.k8s.io"), "o").await;
     if let Wire::WebSocket(socket, _) = &mut client.wire {
-        socket.raw(&super::websocket::frame(0x89, b"are you there")).await;
+        socket
+            .raw(&super::websocket::frame(0x89, b"are you there"))
+            .await;
         let look = |state: &super::websocket::State| state.pongs.first().cloned();
         assert_eq!(socket.wait("a pong", look).await, b"are you there");
         // The first message says that it may begin, and says nothing else.

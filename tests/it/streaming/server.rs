@@ -163,8 +163,13 @@ impl Fixture {
     /// Stops the server and checks that nothing is left.
     pub(super) async fn stop(self) {
         self.stop.cancel();
-        soon("the server's end", self.serving).await.expect("no panic");
-        until("no command runs", || self.seen.running.load(Ordering::SeqCst) == 0).await;
+        soon("the server's end", self.serving)
+            .await
+            .expect("no panic");
+        until("no command runs", || {
+            self.seen.running.load(Ordering::SeqCst) == 0
+        })
+        .await;
         let ends = self.watch.ends.lock().expect("no panic").clone();
         assert_eq!(*self.watch.begun.lock().expect("no panic"), ends.len());
         let sum = ends.iter().fold((0, 0), |sum, end| {

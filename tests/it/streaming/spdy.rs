@@ -97,7 +97,10 @@ impl<T: AsyncRead + AsyncWrite + Send + 'static> Spdy<T> {
     pub(super) async fn open(&mut self, headers: &[(&str, &str)]) -> u32 {
         let id = self.next;
         self.next += 2;
-        let mut plain = u32::try_from(headers.len()).expect("few").to_be_bytes().to_vec();
+        let mut plain = u32::try_from(headers.len())
+            .expect("few")
+            .to_be_bytes()
+            .to_vec();
         for text in headers.iter().flat_map(|(name, value)| [name, value]) {
             plain.extend(u32::try_from(text.len()).expect("short").to_be_bytes());
             plain.extend(text.bytes());
@@ -116,7 +119,9 @@ impl<T: AsyncRead + AsyncWrite + Send + 'static> Spdy<T> {
     }
 
     pub(super) async fn raw(&mut self, bytes: &[u8]) {
-        soon("room to send", self.write.write_all(bytes)).await.expect("sent");
+        soon("room to send", self.write.write_all(bytes))
+            .await
+            .expect("sent");
     }
 
     /// Sends data; `fin` if it is the last.
@@ -189,7 +194,10 @@ async fn read_frames<R: AsyncRead + Unpin>(mut read: R, inbox: &Inbox) {
         inbox.put(|state| {
             state.after_goaway |= state.goaway;
             if a & 0x80 == 0 {
-                let got = state.streams.entry(u32::from_be_bytes([a, b, c, d])).or_default();
+                let got = state
+                    .streams
+                    .entry(u32::from_be_bytes([a, b, c, d]))
+                    .or_default();
                 assert!(got.replied && !got.fin, "data out of order");
                 got.data.extend(&body);
                 got.fin |= flags & 1 != 0;

@@ -125,7 +125,9 @@ impl Target for Fake {
         let fake = self.clone();
         Box::pin(async move {
             if attach.container == "gone" {
-                return Err(TargetError::NotRunning("container gone is not running".into()));
+                return Err(TargetError::NotRunning(
+                    "container gone is not running".into(),
+                ));
             }
             fake.run(vec!["cat".into()], streams).await.map(|_| ())
         })

@@ -23,7 +23,14 @@ fn certificate(dir: &Path) -> StreamingTls {
         key: dir.join("key.pem"),
     };
     let output = Command::new("openssl")
-        .args(["req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256"])
+        .args([
+            "req",
+            "-x509",
+            "-newkey",
+            "ec",
+            "-pkeyopt",
+            "ec_paramgen_curve:P-256",
+        ])
         .args(["-nodes", "-days", "2", "-subj", "/CN=streaming"])
         .args(["-addext", "subjectAltName=IP:127.0.0.1"])
         .args(["-addext", "basicConstraints=critical,CA:FALSE"])
@@ -33,7 +40,11 @@ fn certificate(dir: &Path) -> StreamingTls {
         .arg(&files.cert)
         .output()
         .expect("openssl");
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert!(
+        output.status.success(),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
     files
 }
 
@@ -64,9 +75,16 @@ async fn a_session_over_tls() {
     assert!(url.starts_with("https://127.0.0.1:"), "{url}");
     let name = ServerName::try_from("127.0.0.1").expect("a name");
     let tcp = connect(&url).await;
-    let mut tls = connector(&files.cert).connect(name, tcp).await.expect("TLS");
+    let mut tls = connector(&files.cert)
+        .connect(name, tcp)
+        .await
+        .expect("TLS");
     assert_eq!(tls.get_ref().1.alpn_protocol(), Some(&b"http/1.1"[..]));
-    let answer = ask(&mut tls, &websocket_head(parts(&url).1, "v5.channel.k8s.io")).await;
+    let answer = ask(
+        &mut tls,
+        &websocket_head(parts(&url).1, "v5.channel.k8s.io"),
+    )
+    .await;
     assert_eq!(answer.status, 101);
     let socket = WebSocket::new(tls);
     assert_eq!(socket.closed().await, 1000);
@@ -77,7 +95,9 @@ async fn a_session_over_tls() {
     let url = fixture.exec(&["say", "secretly"], "o");
     let mut plain = connect(&url).await;
     let head = websocket_head(parts(&url).1, "v5.channel.k8s.io");
-    tokio::io::AsyncWriteExt::write_all(&mut plain, head.as_bytes()).await.expect("sent");
+    tokio::io::AsyncWriteExt::write_all(&mut plain, head.as_bytes())
+        .await
+        .expect("sent");
     let mut answer = Vec::new();
     let _ = tokio::io::AsyncReadExt::read_to_end(&mut plain, &mut answer).await;
     assert!(!answer.starts_with(b"HTTP"), "{answer:?}");
@@ -96,7 +116,11 @@ async fn files_that_are_not_right_are_named() {
     for (cert, key, named) in [
         (&right.cert, &bad, &bad),
         (&bad, &right.key, &bad),
-        (&dir.path().join("gone.pem"), &right.key, &dir.path().join("gone.pem")),
+        (
+            &dir.path().join("gone.pem"),
+            &right.key,
+            &dir.path().join("gone.pem"),
+        ),
         (&right.cert, &other.key, &right.cert),
     ] {
         let mut settings = settings();
@@ -106,7 +130,10 @@ async fn files_that_are_not_right_are_named() {
         });
         let bound = Server::bind(&settings, Arc::new(Fake::default()), vec![]).await;
         let error = bound.err().expect("refused");
-        assert!(matches!(error, BindError::Pem { .. } | BindError::Tls { .. }));
+        assert!(matches!(
+            error,
+            BindError::Pem { .. } | BindError::Tls { .. }
+        ));
         let text = error.to_string();
         assert!(text.starts_with(&named.display().to_string()), "{text}");
     }

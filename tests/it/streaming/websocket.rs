@@ -81,7 +81,9 @@ impl<T: AsyncRead + AsyncWrite + Send + 'static> WebSocket<T> {
     }
 
     pub(super) async fn raw(&mut self, bytes: &[u8]) {
-        soon("room to send", self.write.write_all(bytes)).await.expect("sent");
+        soon("room to send", self.write.write_all(bytes))
+            .await
+            .expect("sent");
     }
 
     /// A binary message on a channel.
@@ -101,11 +103,7 @@ impl<T: AsyncRead + AsyncWrite + Send + 'static> WebSocket<T> {
     }
 
     /// Waits for something to hold.
-    pub(super) async fn wait<R>(
-        &self,
-        what: &str,
-        mut look: impl FnMut(&State) -> Option<R>,
-    ) -> R {
+    pub(super) async fn wait<R>(&self, what: &str, mut look: impl FnMut(&State) -> Option<R>) -> R {
         soon(what, async {
             loop {
                 let changed = self.inbox.0.1.notified();
@@ -164,7 +162,9 @@ async fn read_frames<R: AsyncRead + Unpin>(mut read: R, inbox: &Inbox) {
         inbox.put(|state| {
             assert_eq!(state.close, None, "something after the close frame");
             match first & 0x0f {
-                8 => state.close = Some(u16::from_be_bytes(payload[..2].try_into().expect("a code"))),
+                8 => {
+                    state.close = Some(u16::from_be_bytes(payload[..2].try_into().expect("a code")))
+                }
                 10 => state.pongs.push(payload),
                 opcode @ (1 | 2) => {
                     let (channel, rest) = payload.split_first().expect("a channel");
