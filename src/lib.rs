@@ -33,7 +33,7 @@
 //! [`upstream`]; beside them [`identity`] (who is behind an id), [`telemetry`] (where signals go), [`admin`] (what can
 //! be read), [`story`] (why was this pod slow?) and [`watchdog`] (whether the path turns). [`config`] and [`cli`] are the way in, [`app`] puts everything
 //! together, and [`reload`] changes it while it runs. [`runtime`] is the built-in backend (under construction), [`shim`] the
-//! small process beside each of its pods. [`smoke`] is a caller like the kubelet, with a [`client`] of its
+//! small process beside each of its pods, [`streaming`] the server of exec, attach and port-forward. [`smoke`] is a caller like the kubelet, with a [`client`] of its
 //! own. `docs/ARCHITECTURE.md` tells the rest.
 
 pub mod admin;
@@ -55,6 +55,7 @@ pub mod shim;
 pub mod smoke;
 pub mod stack;
 pub mod story;
+pub mod streaming;
 pub mod telemetry;
 pub mod upstream;
 pub mod watchdog;

@@ -3,6 +3,7 @@
 
 mod backends;
 mod runtime;
+mod streaming;
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -18,6 +19,7 @@ use super::{
 
 use self::backends::{Named, NamedKind, backends, check_endpoints, routing};
 pub(super) use self::runtime::{handler, implied_handler, runtime};
+pub(super) use self::streaming::streaming;
 
 /// Name of the backend that `--upstream` makes.
 pub(super) const UPSTREAM: &str = "upstream";
@@ -72,6 +74,7 @@ pub(super) fn config(reader: &mut Reader<'_>, flags: &Overrides) -> Config {
         sampler: sampler(reader),
         receiver: receiver(reader),
         recorder: recorder(reader),
+        streaming: streaming(reader),
         server,
         admin,
         backends: named.into_iter().filter_map(Named::complete).collect(),

@@ -165,6 +165,9 @@ pub enum Problem {
     /// A setting that is about another one which is not set.
     #[error("has no effect without {0} = true")]
     Without(&'static str),
+    /// One of two settings that are only of use together.
+    #[error("is of no use without {0}")]
+    OnlyHalf(&'static str),
     /// One of two directories lies in the other.
     #[error("{} lies in {other}; what survives a reboot and what must not cannot be in one place", .path.display())]
     OneInTheOther {

@@ -15,6 +15,7 @@ mod reload;
 mod runtime;
 mod schema;
 mod shape;
+mod streaming;
 mod suggest;
 mod value;
 
@@ -38,6 +39,7 @@ pub use runtime::{
     PodDefaults, Runtime, SeccompProfile,
 };
 pub use schema::Reload;
+pub use streaming::{Streaming, StreamingTls};
 pub use value::ValueError;
 
 pub(crate) use value::{lexical, show_endpoint};
@@ -67,6 +69,8 @@ pub struct Config {
     pub receiver: Option<SocketAddr>,
     /// The flight recorder.
     pub recorder: Recorder,
+    /// Exec, attach and port-forward.
+    pub streaming: Streaming,
     /// The built-in runtime: there if a backend is [`BackendKind::Builtin`], else `None`.
     pub runtime: Option<Box<Runtime>>,
 }
@@ -307,6 +311,7 @@ impl Config {
             sampler: assemble::sampler(&mut nothing),
             receiver: assemble::receiver(&mut nothing),
             recorder: assemble::recorder(&mut nothing),
+            streaming: assemble::streaming(&mut nothing),
             server,
             admin: assemble::admin(&mut nothing),
             backends: vec![backend],

@@ -1,6 +1,7 @@
 //! What changed between two configurations, and which of it takes effect without a restart.
 
 mod runtime;
+mod streaming;
 
 use std::collections::BTreeMap;
 
@@ -89,6 +90,7 @@ impl Config {
             sampler,
             receiver,
             recorder,
+            streaming,
             runtime,
         } = self;
         let mut list = Listing::default();
@@ -114,6 +116,7 @@ impl Config {
         list_sampler(&mut list, sampler);
         list.add(&keys::RECEIVER_LISTEN, receiver);
         list_recorder(&mut list, recorder);
+        streaming::list_streaming(&mut list, streaming);
         if let Some(runtime) = runtime {
             runtime::list_runtime(&mut list, runtime);
         }

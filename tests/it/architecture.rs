@@ -85,6 +85,8 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     // The built-in backend, and the small process that stays with each of its pods.
     ("runtime", &["shim", "wire", "cri"]),
     ("shim", &[]),
+    // Exec, attach and port-forward: knows nothing of what runs behind it.
+    ("streaming", &["telemetry", "config", "cri"]),
     // The canary: a caller of any CRI socket, with typed messages of its own.
     ("smoke", &["client", "cri"]),
     ("client", &["cri"]),

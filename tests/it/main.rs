@@ -26,6 +26,7 @@ mod runtime;
 mod sampler;
 mod service_manager;
 mod story;
+mod streaming;
 mod streams;
 mod supply_chain;
 mod transparency;

@@ -5,12 +5,14 @@
 mod keys;
 mod parts;
 mod runtime;
+mod streaming;
 
 use super::value::Kind;
 
 pub(crate) use self::keys::*;
 pub(crate) use self::parts::*;
 pub(crate) use self::runtime::*;
+pub(crate) use self::streaming::*;
 
 /// Makes a constant of each key, and a list of all of them.
 macro_rules! table {
@@ -24,7 +26,7 @@ use table;
 
 /// Every key.
 pub(crate) fn all() -> impl Iterator<Item = &'static dyn Described> {
-    let lists = [keys::LIST, runtime::LIST, parts::LIST];
+    let lists = [keys::LIST, runtime::LIST, parts::LIST, streaming::LIST];
     lists.into_iter().flatten().copied()
 }
 
@@ -176,6 +178,10 @@ pub(crate) const SECTIONS: &[(&str, &str)] = &[
     (
         "runtime.images",
         "Images: where they come from, where they lie, and what they may take.",
+    ),
+    (
+        "streaming",
+        "Exec, attach and port-forward: the server behind the URLs that those calls return. It speaks SPDY and WebSocket.",
     ),
     (
         "telemetry.identity",

@@ -3,6 +3,7 @@
 mod flags;
 mod reload;
 mod runtime;
+mod streaming;
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -213,6 +214,7 @@ max_dump_bytes = "1MiB"
             dumps: 0,
             max_dump_bytes: 1 << 20,
         },
+        streaming: Config::builtin().streaming,
         runtime: None,
     };
     assert_eq!(config, expected);

@@ -10,6 +10,7 @@ mod number;
 mod path;
 mod pod;
 mod time;
+mod url;
 
 use std::fmt;
 
@@ -25,6 +26,7 @@ pub(crate) use number::{Count, Ratio, Size};
 pub(crate) use path::{DirPath, FilePath, Mode, OwnerOf, SocketPath, lexical, show_endpoint};
 pub(crate) use pod::{Capabilities, Profile, Sysctls, default_capabilities};
 pub(crate) use time::Span;
+pub(crate) use url::{BaseUrl, TcpAddress};
 
 /// A kind of value: what the parser and the reference know about it.
 pub(crate) trait Kind {
@@ -178,6 +180,12 @@ pub enum ValueError {
         "not the address of an OTLP/gRPC collector: {0}; write one such as http://127.0.0.1:4317"
     )]
     Collector(&'static str),
+    /// A name where an address belongs, or no port.
+    #[error("{0:?} is not an IP address with a port; write one such as \"127.0.0.1:0\"")]
+    TcpAddress(String),
+    /// Not what URLs may begin with; the text itself may hold a password, so it is not repeated.
+    #[error("not what a URL begins with: {0}; write such as https://node.example:10010")]
+    BaseUrl(&'static str),
     /// Not a filter directive.
     #[error("{text:?} is not a log level: {cause}")]
     Directive {

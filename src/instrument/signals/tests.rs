@@ -175,6 +175,7 @@ fn populated() -> Registry {
         .build()
         .expect("runtime");
     crate::story::metrics::populate(&registry);
+    crate::streaming::metrics::populate(&registry);
     process::register(&registry, config, vec![runtime.handle().clone()]).expect("once");
     registry
 }

@@ -81,6 +81,24 @@ const START_CALL: Label = fixed(
     ],
 );
 
+/// What a session of exec, attach or port-forward is, in the order of `streaming`.
+const STREAM_KIND: Label = fixed("kind", &["exec", "attach", "portforward"]);
+/// What carries it.
+const STREAM_TRANSPORT: Label = fixed("transport", &["spdy", "websocket"]);
+/// How it ended.
+const STREAM_OUTCOME: Label = fixed(
+    "outcome",
+    &[
+        "done",
+        "client_gone",
+        "failed",
+        "no_streams",
+        "protocol",
+        "idle",
+        "shutdown",
+    ],
+);
+
 /// Calls: from half a millisecond to the ten minutes of a slow image pull; the kubelet's own deadlines (2 and 4
 /// minutes) are bounds.
 const CALL_BUCKETS: &[f64] = &[
@@ -104,6 +122,8 @@ const PHASE_BUCKETS: &[f64] = &[
 const OVERHEAD_BUCKETS: &[f64] = &[
     0.00005, 0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.1,
 ];
+/// Sessions of exec, attach and port-forward: from a probe to a working day.
+const SESSION_BUCKETS: &[f64] = &[0.05, 0.25, 1.0, 5.0, 30.0, 300.0, 1800.0, 7200.0, 28800.0];
 /// A look at the processes of a small node, and of a very large one.
 const LOOK_BUCKETS: &[f64] = &[0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1];
 /// Up to the kubelet's limit of a message, 16 MiB; finer before it, so that an alert can tell near from far.
@@ -175,6 +195,19 @@ catalogue! {
         "Sandboxes and containers whose pod is known.");
     IDENTITY_LOOKUPS = Metric::counter("identity_lookups_total", &[fixed("result", &["hit", "miss"])],
         "Look-ups of the pod behind an id.");
+
+    STREAM_SESSIONS = Metric::gauge("stream_sessions", Unit::Count, &[STREAM_KIND, STREAM_TRANSPORT],
+        "Sessions of exec, attach and port-forward that are open.");
+    STREAM_SESSIONS_ENDED = Metric::counter("stream_sessions_ended_total", &[STREAM_KIND, STREAM_TRANSPORT, STREAM_OUTCOME],
+        "Sessions that ended, by how: the command or container ended or the client was done, the client went away before, it could not be run or reached, the client did not open its streams or broke the protocol, nothing was sent for too long, this program stopped.");
+    STREAM_SESSION_DURATION = Metric::histogram("stream_session_duration_seconds", Unit::Seconds, &[STREAM_KIND], SESSION_BUCKETS,
+        "Time from the request for a session to its end.");
+    STREAM_BYTES = Metric::new(Kind::Counter, "stream_bytes_total", Unit::Bytes, &[STREAM_KIND, fixed("direction", &["in", "out"])],
+        "Bytes that sessions carried to containers and pods (in) and from them (out), without what the protocols add.");
+    STREAM_CONNECTIONS = Metric::counter("stream_connections_total", &[],
+        "Connections into pods that ended sessions of port-forward have asked for.");
+    STREAM_TOKENS = Metric::counter("stream_tokens_total", &[fixed("result", &["issued", "used", "expired", "refused", "full"])],
+        "Tokens of URLs of sessions: given out, used, too old, asked for and not there, not given out because too many are.");
 
     SAMPLER_ENABLED = Metric::gauge("sampler_enabled", Unit::Flag, &[],
         "Whether processes are looked at while calls take long; 0 if that is turned off or not possible.");

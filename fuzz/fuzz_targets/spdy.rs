@@ -1,0 +1,6 @@
+//! Any bytes as the client's half of a SPDY connection.
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
+    criscope::streaming::spdy::fuzz(bytes);
+});

@@ -1,0 +1,147 @@
+//! The audit trail: one line in the log for each session, at its end.
+
+use super::observe::{Observer, SessionEnd};
+
+/// Writes the line. Commands are shown as the name of their program and the number of arguments, since arguments may
+/// hold secrets.
+#[derive(Clone, Copy, Debug)]
+pub struct AuditLog {
+    /// Whether commands are written in full.
+    pub commands: bool,
+}
+
+impl Observer for AuditLog {
+    fn ended(&self, end: &SessionEnd<'_>) {
+        let program = end.command.first().map(|path| basename(path));
+        let command = self.commands.then(|| shown(end.command));
+        tracing::info!(
+            event = "stream.session",
+            kind = end.kind.name(),
+            id = end.id,
+            transport = end.transport.name(),
+            protocol = end.protocol,
+            duration_ms = u64::try_from(end.duration.as_millis()).unwrap_or(u64::MAX),
+            bytes_in = end.bytes_in,
+            bytes_out = end.bytes_out,
+            outcome = end.outcome.name(),
+            exit_code = end.exit_code,
+            connections = end.connections,
+            program,
+            arguments = program.map(|_| end.command.len() - 1),
+            command = command.filter(|_| program.is_some()),
+            "session ended"
+        );
+    }
+}
+
+fn basename(path: &str) -> &str {
+    path.rsplit('/')
+        .find(|part| !part.is_empty())
+        .unwrap_or(path)
+}
+
+/// As a list, so that one can tell where an argument ends.
+fn shown(argv: &[String]) -> String {
+    format!("{argv:?}")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{self, Write};
+    use std::sync::{Arc, Mutex};
+    use std::time::Duration;
+
+    use super::super::observe::{Kind, Outcome, Transport};
+    use super::*;
+
+    #[derive(Clone, Default)]
+    struct Written(Arc<Mutex<Vec<u8>>>);
+
+    impl Write for Written {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0.lock().expect("no panic").write(bytes)
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    /// What is written about the end of a session.
+    fn line(log: AuditLog, command: &[&str]) -> serde_json::Value {
+        let written = Written::default();
+        let writer = written.clone();
+        let subscriber = tracing_subscriber::fmt()
+            .json()
+            .flatten_event(true)
+            .with_writer(move || writer.clone())
+            .finish();
+        let command: Vec<_> = command.iter().map(|&word| word.to_owned()).collect();
+        tracing::subscriber::with_default(subscriber, || {
+            log.ended(&SessionEnd {
+                kind: Kind::Exec,
+                id: "abc",
+                transport: Transport::Spdy,
+                protocol: "v4.channel.k8s.io",
+                duration: Duration::from_millis(1500),
+                bytes_in: 1,
+                bytes_out: 2,
+                outcome: Outcome::Done,
+                exit_code: Some(3),
+                connections: 0,
+                command: &command,
+            });
+        });
+        let bytes = written.0.lock().expect("no panic").clone();
+        serde_json::from_slice(&bytes).expect("one line of JSON")
+    }
+
+    #[test]
+    fn a_line_says_everything_but_the_arguments() {
+        let argv = ["/usr/bin/mysql", "--password=hunter2", "db"];
+        let said = line(AuditLog { commands: false }, &argv);
+        assert!(!said.to_string().contains("hunter2"), "{said}");
+        for (field, value) in [
+            ("event", "stream.session"),
+            ("kind", "exec"),
+            ("id", "abc"),
+            ("transport", "spdy"),
+            ("protocol", "v4.channel.k8s.io"),
+            ("outcome", "done"),
+            ("program", "mysql"),
+        ] {
+            assert_eq!(said[field], value, "{field}");
+        }
+        for (field, value) in [
+            ("duration_ms", 1500),
+            ("bytes_in", 1),
+            ("bytes_out", 2),
+            ("exit_code", 3),
+            ("arguments", 2),
+        ] {
+            assert_eq!(said[field], value, "{field}");
+        }
+        let said = line(AuditLog { commands: true }, &argv);
+        assert_eq!(
+            said["command"],
+            r#"["/usr/bin/mysql", "--password=hunter2", "db"]"#
+        );
+    }
+
+    #[test]
+    fn a_session_without_a_command_has_none() {
+        let said = line(AuditLog { commands: true }, &[]);
+        for field in ["program", "arguments", "command"] {
+            assert!(said.get(field).is_none(), "{field}");
+        }
+    }
+
+    #[test]
+    fn a_program_is_named_without_its_path() {
+        assert_eq!(basename("/usr/bin/env"), "env");
+        assert_eq!(basename("env"), "env");
+        assert_eq!(basename("/usr/bin/"), "bin");
+        assert_eq!(basename("/"), "/");
+        assert_eq!(basename(""), "");
+    }
+}

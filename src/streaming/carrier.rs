@@ -1,0 +1,52 @@
+//! The SPDY connection of a session, and how it ends.
+
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::time::sleep;
+use tokio_util::task::AbortOnDropHandle;
+
+use super::context::{Context, LINGER};
+use super::spdy::{Connection, End, Handle, Limits, Reason, Streams};
+
+/// The connection of one session.
+pub(super) struct Carrier {
+    handle: Handle,
+    driver: AbortOnDropHandle<End>,
+}
+
+impl Carrier {
+    /// Begins on an upgraded connection.
+    pub(super) fn begin<T>(context: &Context, io: T, mut limits: Limits) -> (Streams, Self)
+    where
+        T: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    {
+        // However slowly the client reads, it gets everything; see [`Carrier::close`].
+        limits.linger = context.idle_timeout;
+        let (streams, driver) = Connection::server(io, limits);
+        let carrier = Self {
+            handle: driver.handle(),
+            driver: AbortOnDropHandle::new(tokio::spawn(driver)),
+        };
+        (streams, carrier)
+    }
+
+    /// Ends the connection from our side: what is queued is sent, then the client has a moment to hang up.
+    pub(super) async fn close(mut self, context: &Context) {
+        self.handle.close();
+        let sent = async {
+            context.activity.shut().await;
+            sleep(LINGER).await;
+        };
+        tokio::select! {
+            _ = &mut self.driver => {}
+            () = sent => {}
+        }
+    }
+
+    /// Why a connection ended that has ended.
+    pub(super) async fn reason(self) -> Reason {
+        match self.driver.await {
+            Ok(end) => end.reason,
+            Err(_) => Reason::Closed,
+        }
+    }
+}

@@ -1,0 +1,278 @@
+//! Channels in WebSocket messages: each message begins with the number of its channel.
+
+use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use bytes::Bytes;
+use tokio::io::AsyncWrite;
+use tokio_util::sync::PollSender;
+
+use super::websocket::{Frames, binary, text};
+
+/// The channel that closes another, from version 5 on.
+const CLOSE: u8 = 255;
+/// Bytes of one message. Clients have buffers of 32 KiB and one byte.
+const MAX_MESSAGE: usize = 32 << 10;
+
+/// How messages are written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Encoding {
+    /// Text: the channel as a digit, the rest in base64. Otherwise the channel as a byte, the rest as it is.
+    pub(super) base64: bool,
+    /// Whether the client can close a channel.
+    pub(super) closes: bool,
+}
+
+impl Encoding {
+    /// A message on a channel.
+    pub(super) fn message(self, channel: u8, bytes: &[u8]) -> Bytes {
+        if self.base64 {
+            text(
+                &[b'0'.wrapping_add(channel)],
+                STANDARD.encode(bytes).as_bytes(),
+            )
+        } else {
+            binary(&[channel], bytes)
+        }
+    }
+}
+
+/// What a client sent.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Incoming {
+    /// Bytes on a channel, at least one.
+    Data(u8, Bytes),
+    /// It will send no more on this channel.
+    Close(u8),
+}
+
+fn malformed(why: &'static str) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, why)
+}
+
+/// Reads channels out of pieces of messages.
+#[derive(Debug)]
+pub(super) struct Demux {
+    encoding: Encoding,
+    /// Of the message that is being read.
+    channel: Option<u8>,
+    /// Up to three characters of base64 that wait for their fourth.
+    rest: Vec<u8>,
+    /// The channel that a close message names.
+    closed: Option<u8>,
+}
+
+impl Demux {
+    pub(super) fn new(encoding: Encoding) -> Self {
+        Self {
+            encoding,
+            channel: None,
+            rest: Vec::new(),
+            closed: None,
+        }
+    }
+
+    /// The next piece; `last` if it is the last one of its message.
+    ///
+    /// # Errors
+    /// If it is not base64 or no proper close message.
+    pub(super) fn feed(&mut self, mut bytes: Bytes, last: bool) -> io::Result<Option<Incoming>> {
+        let channel = match self.channel {
+            Some(channel) => Some(channel),
+            None if bytes.is_empty() => None,
+            None => {
+                let first = bytes.split_to(1)[0];
+                let zero = if self.encoding.base64 { b'0' } else { 0 };
+                Some(first.wrapping_sub(zero))
+            }
+        };
+        self.channel = channel.filter(|_| !last);
+        // A message without a channel is empty.
+        let Some(channel) = channel else {
+            return Ok(None);
+        };
+        if channel == CLOSE && self.encoding.closes {
+            return self.close(&bytes, last);
+        }
+        if self.encoding.base64 {
+            bytes = self.decode(&bytes, last)?;
+        }
+        Ok((!bytes.is_empty()).then_some(Incoming::Data(channel, bytes)))
+    }
+
+    fn close(&mut self, bytes: &[u8], last: bool) -> io::Result<Option<Incoming>> {
+        for byte in bytes {
+            if self.closed.replace(*byte).is_some() {
+                return Err(malformed("close message too long"));
+            }
+        }
+        if !last {
+            return Ok(None);
+        }
+        match self.closed.take() {
+            Some(channel) => Ok(Some(Incoming::Close(channel))),
+            None => Err(malformed("close message without a channel")),
+        }
+    }
+
+    fn decode(&mut self, bytes: &[u8], last: bool) -> io::Result<Bytes> {
+        self.rest.extend_from_slice(bytes);
+        let whole = if last {
+            self.rest.len()
+        } else {
+            self.rest.len() / 4 * 4
+        };
+        let decoded = STANDARD
+            .decode(&self.rest[..whole])
+            .map_err(|_| malformed("not base64"))?;
+        self.rest.drain(..whole);
+        Ok(decoded.into())
+    }
+}
+
+/// Writes to one channel. Ending it says nothing to the client: channels of a server end with the connection.
+pub(super) struct ChannelWriter {
+    frames: PollSender<Bytes>,
+    channel: u8,
+    encoding: Encoding,
+}
+
+impl ChannelWriter {
+    pub(super) fn new(frames: Frames, channel: u8, encoding: Encoding) -> Self {
+        Self {
+            frames: PollSender::new(frames),
+            channel,
+            encoding,
+        }
+    }
+}
+
+impl AsyncWrite for ChannelWriter {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        if buf.is_empty() {
+            return Poll::Ready(Ok(0));
+        }
+        let gone = |_| io::Error::from(io::ErrorKind::BrokenPipe);
+        ready!(self.frames.poll_reserve(cx)).map_err(gone)?;
+        // In base64 four characters stand for three bytes.
+        let most = if self.encoding.base64 {
+            MAX_MESSAGE / 4 * 3
+        } else {
+            MAX_MESSAGE
+        };
+        let part = &buf[..buf.len().min(most)];
+        let message = self.encoding.message(self.channel, part);
+        self.frames.send_item(message).map_err(gone)?;
+        Poll::Ready(Ok(part.len()))
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.frames.close();
+        Poll::Ready(Ok(()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const BINARY: Encoding = Encoding {
+        base64: false,
+        closes: false,
+    };
+    const TEXT: Encoding = Encoding {
+        base64: true,
+        closes: false,
+    };
+    const V5: Encoding = Encoding {
+        base64: false,
+        closes: true,
+    };
+
+    /// Feeds messages, each as a list of pieces.
+    fn feed(encoding: Encoding, messages: &[&[&'static [u8]]]) -> io::Result<Vec<Incoming>> {
+        let mut demux = Demux::new(encoding);
+        let mut all = Vec::new();
+        for message in messages {
+            for (i, piece) in message.iter().enumerate() {
+                let last = i + 1 == message.len();
+                all.extend(demux.feed(Bytes::from_static(piece), last)?);
+            }
+        }
+        Ok(all)
+    }
+
+    fn data(channel: u8, bytes: &'static [u8]) -> Incoming {
+        Incoming::Data(channel, Bytes::from_static(bytes))
+    }
+
+    #[test]
+    fn the_first_byte_of_a_message_is_its_channel_wherever_it_is_cut() {
+        let all = feed(
+            BINARY,
+            &[
+                &[b"\x00abc"],
+                &[b"", b"\x00", b"d", b"e"],
+                &[b""],
+                &[b"\x00"],
+                &[b"\x04{}", b""],
+                &[b"\xffx"],
+            ],
+        );
+        let expected = vec![
+            data(0, b"abc"),
+            data(0, b"d"),
+            data(0, b"e"),
+            data(4, b"{}"),
+            data(255, b"x"),
+        ];
+        assert_eq!(all.expect("right"), expected);
+    }
+
+    #[test]
+    fn base64_may_be_cut_anywhere() {
+        let whole = feed(TEXT, &[&[b"0aGVsbG8="], &[b"4"]]).expect("right");
+        assert_eq!(whole, [data(0, b"hello")]);
+        let cut = feed(TEXT, &[&[b"0a", b"GVsb", b"", b"G8", b"="]]).expect("right");
+        assert_eq!(cut, [data(0, b"hel"), data(0, b"lo")]);
+        for wrong in [&b"0a"[..], b"0!!!!", b"0aGVsbG8"] {
+            assert!(feed(TEXT, &[&[wrong]]).is_err());
+        }
+    }
+
+    #[test]
+    fn a_close_message_names_one_channel() {
+        assert_eq!(
+            feed(V5, &[&[b"\xff\x00"]]).expect("right"),
+            [Incoming::Close(0)]
+        );
+        assert_eq!(
+            feed(V5, &[&[b"\xff", b"\x02"]]).expect("right"),
+            [Incoming::Close(2)]
+        );
+        for wrong in [
+            &[&b"\xff"[..]][..],
+            &[b"\xff\x00\x00"],
+            &[b"\xff\x00", b"\x01"],
+        ] {
+            assert!(feed(V5, &[wrong]).is_err());
+        }
+    }
+
+    #[test]
+    fn messages_are_written_as_they_are_read() {
+        assert_eq!(&BINARY.message(1, b"")[..], b"\x82\x01\x01");
+        assert_eq!(&TEXT.message(1, b"hello")[..], b"\x81\x091aGVsbG8=");
+    }
+}

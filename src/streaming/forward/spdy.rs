@@ -1,0 +1,113 @@
+//! Port-forward over SPDY: two streams for each connection.
+
+use std::sync::Arc;
+
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
+use tokio::task::JoinSet;
+use tokio::time::{interval, timeout};
+
+use super::copy::{HALF_OPEN, copy};
+use super::dial;
+use super::pairs::{Half, Key, Paired, Pairs};
+use crate::streaming::carrier::Carrier;
+use crate::streaming::context::{Context, LINGER};
+use crate::streaming::observe::Outcome;
+use crate::streaming::session::Ended;
+use crate::streaming::spdy::{Limits, Reason, Stream};
+
+/// How often it is looked for streams whose other half did not come, in parts of the time they have.
+const LOOKS: u32 = 10;
+
+/// A stream with the port that its headers name.
+struct Opened {
+    port: u16,
+    stream: Stream,
+}
+
+/// Serves one session.
+pub(in crate::streaming) async fn serve<T>(context: &Context, io: T, sandbox: String) -> Ended
+where
+    T: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    let limits = Limits::port_forward(context.idle_timeout);
+    let (mut streams, carrier) = Carrier::begin(context, io, limits);
+    let sandbox: Arc<str> = sandbox.into();
+    let mut pairs = Pairs::new();
+    let mut forwards = JoinSet::new();
+    let mut looks = interval(context.creation_timeout / LOOKS);
+    loop {
+        tokio::select! {
+            stream = streams.next() => {
+                let Some(stream) = stream else { break };
+                if let Some((error, data)) = take(&mut pairs, stream) {
+                    let (context, sandbox) = (context.clone(), Arc::clone(&sandbox));
+                    forwards.spawn(forward(context, sandbox, error, data));
+                }
+            }
+            Some(_) = forwards.join_next() => {}
+            _ = looks.tick() => {
+                for (half, opened) in pairs.overdue(context.creation_timeout) {
+                    if half == Half::Error {
+                        let message = "the stream of data did not come in time".to_owned();
+                        forwards.spawn(complain(opened.stream, message));
+                    }
+                }
+            }
+            () = context.stop.cancelled() => {
+                forwards.abort_all();
+                carrier.close(context).await;
+                return Outcome::Shutdown.into();
+            }
+        }
+    }
+    // What came from the client before it went is still on its way into the pod.
+    let rest = async { while forwards.join_next().await.is_some() {} };
+    let _ = timeout(LINGER, rest).await;
+    outcome(&carrier.reason().await).into()
+}
+
+/// For port-forward it is always the client who ends the session.
+fn outcome(reason: &Reason) -> Outcome {
+    match reason {
+        Reason::ClientGone | Reason::GoAway | Reason::Closed => Outcome::Done,
+        Reason::Malformed(_) => Outcome::Protocol,
+        Reason::Idle => Outcome::Idle,
+        Reason::Io(_) => Outcome::ClientGone,
+    }
+}
+
+/// Puts a stream to its other half. Streams that are dropped are reset.
+fn take(pairs: &mut Pairs<Opened>, stream: Stream) -> Option<(Opened, Opened)> {
+    let headers = &stream.headers;
+    let half = Half::named(headers.get("streamtype")?)?;
+    let port = headers
+        .get("port")?
+        .parse()
+        .ok()
+        .filter(|port| *port != 0)?;
+    let key = Key::of(headers.get("requestid"), half, stream.id);
+    match pairs.put(key, half, Opened { port, stream }) {
+        Paired::Both { error, data } => Some((error, data)),
+        Paired::Waits | Paired::Refused(_) => None,
+    }
+}
+
+/// Carries one connection. The client waits for the end of both streams.
+async fn forward(context: Context, sandbox: Arc<str>, error: Opened, data: Opened) {
+    match dial(&context, &sandbox, data.port).await {
+        Ok(pod) => {
+            let (_, mut errors) = error.stream.split();
+            let (reader, writer) = data.stream.split();
+            copy(reader, writer, pod, &context.meter, HALF_OPEN).await;
+            let _ = errors.shutdown().await;
+        }
+        Err(message) => complain(error.stream, message).await,
+    }
+}
+
+/// Says what went wrong. If the client has gone, nobody needs to know.
+async fn complain(error: Stream, message: String) {
+    let (_, mut errors) = error.split();
+    let _ = errors.write_all(message.as_bytes()).await;
+    let _ = errors.shutdown().await;
+}

@@ -1,0 +1,161 @@
+//! Port-forward over the channels of a WebSocket, for old clients: two channels for each port that the request names,
+//! one connection for each port.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+use tokio::time::timeout;
+use tokio_util::task::AbortOnDropHandle;
+
+use super::copy::{HALF_OPEN, copy};
+use super::dial;
+use crate::streaming::channels::{ChannelWriter, Demux, Encoding, Incoming};
+use crate::streaming::context::{Context, LINGER};
+use crate::streaming::observe::Outcome;
+use crate::streaming::pipe::{Pipe, pipe};
+use crate::streaming::session::Ended;
+use crate::streaming::websocket::{self, Control, Event, Frames, Reader};
+
+/// Ports of one session: there are two channels for each, and their number is a byte.
+pub(in crate::streaming) const MAX_PORTS: usize = 127;
+
+/// The close code for a client that broke the protocol.
+const PROTOCOL_ERROR: u16 = 1002;
+/// The close code of a server that stops.
+const GOING_AWAY: u16 = 1001;
+
+/// Serves one session.
+pub(in crate::streaming) async fn serve<T>(
+    context: &Context,
+    io: T,
+    sandbox: String,
+    ports: Vec<u16>,
+    base64: bool,
+) -> Ended
+where
+    T: AsyncRead + AsyncWrite + Send + 'static,
+{
+    let encoding = Encoding {
+        base64,
+        closes: false,
+    };
+    let (read, write) = tokio::io::split(io);
+    let (frames, control, writing) = websocket::start(write);
+    let mut writing = AbortOnDropHandle::new(tokio::spawn(writing));
+    let sandbox: Arc<str> = sandbox.into();
+    let mut forwards = JoinSet::new();
+    let mut inputs = Vec::new();
+    for (i, port) in ports.into_iter().take(MAX_PORTS).enumerate() {
+        let (sender, input) = pipe();
+        inputs.push(Some(sender));
+        let forward = Forward {
+            context: context.clone(),
+            sandbox: Arc::clone(&sandbox),
+            port,
+            // There are no more than channels.
+            channel: u8::try_from(2 * i).unwrap_or(u8::MAX),
+            frames: frames.clone(),
+            encoding,
+        };
+        forwards.spawn(forward.run(input));
+    }
+    drop(frames);
+    let reading = run(
+        Reader::new(read),
+        Demux::new(encoding),
+        inputs,
+        control.clone(),
+    );
+    let mut reading = AbortOnDropHandle::new(tokio::spawn(reading));
+    let ended = tokio::select! {
+        () = async { while forwards.join_next().await.is_some() {} } => Outcome::Done,
+        outcome = &mut reading => {
+            // Nobody is there any more to send to.
+            forwards.shutdown().await;
+            let _ = timeout(LINGER, writing).await;
+            return outcome.unwrap_or(Outcome::Failed).into();
+        }
+        _ = &mut writing => return Outcome::ClientGone.into(),
+        () = context.stop.cancelled() => {
+            control.fail(GOING_AWAY);
+            let _ = timeout(LINGER, writing).await;
+            return Outcome::Shutdown.into();
+        }
+    };
+    let _ = writing.await;
+    let _ = timeout(LINGER, reading).await;
+    ended.into()
+}
+
+/// Reads the client's messages until it has closed.
+async fn run<R: AsyncRead + Unpin>(
+    mut reader: Reader<R>,
+    mut demux: Demux,
+    mut inputs: Vec<Option<mpsc::Sender<Bytes>>>,
+    control: Control,
+) -> Outcome {
+    loop {
+        let incoming = match reader.next().await {
+            Ok(Some(Event::Ping(content))) => {
+                control.pong(content);
+                continue;
+            }
+            Ok(Some(Event::Pong)) => continue,
+            Ok(Some(Event::Data { bytes, last, .. })) => demux.feed(bytes, last),
+            Ok(Some(Event::Close)) => return Outcome::Done,
+            Ok(None) => return Outcome::ClientGone,
+            Err(error) => Err(error),
+        };
+        match incoming {
+            Ok(Some(Incoming::Data(channel, bytes))) => {
+                // Channels of errors are odd, and only we write to them.
+                let input = inputs.get_mut(usize::from(channel / 2));
+                if let Some(input) = input
+                    && channel % 2 == 0
+                    && let Some(sender) = input
+                    && sender.send(bytes).await.is_err()
+                {
+                    *input = None;
+                }
+            }
+            Ok(_) => {}
+            Err(error) if error.kind() == std::io::ErrorKind::InvalidData => {
+                control.fail(PROTOCOL_ERROR);
+                return Outcome::Protocol;
+            }
+            Err(_) => return Outcome::ClientGone,
+        }
+    }
+}
+
+/// One port.
+struct Forward {
+    context: Context,
+    sandbox: Arc<str>,
+    port: u16,
+    channel: u8,
+    frames: Frames,
+    encoding: Encoding,
+}
+
+impl Forward {
+    async fn run(self, input: Pipe) {
+        let writer = |channel| ChannelWriter::new(self.frames.clone(), channel, self.encoding);
+        let (mut data, mut error) = (writer(self.channel), writer(self.channel + 1));
+        // So that the client knows which is which.
+        let port = self.port.to_le_bytes();
+        if data.write_all(&port).await.is_err() || error.write_all(&port).await.is_err() {
+            return;
+        }
+        match dial(&self.context, &self.sandbox, self.port).await {
+            Ok(pod) => copy(input, data, pod, &self.context.meter, HALF_OPEN).await,
+            Err(message) => {
+                // If the client has gone, nobody needs to know.
+                let _ = error.write_all(message.as_bytes()).await;
+            }
+        }
+    }
+}

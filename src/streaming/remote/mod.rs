@@ -1,0 +1,92 @@
+//! Exec and attach: the standard streams of a command or container, and what became of it.
+
+mod resize;
+mod spdy;
+mod status;
+mod websocket;
+
+use tokio::io::AsyncWriteExt;
+use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
+
+pub(super) use self::spdy::serve as serve_spdy;
+use self::status::End;
+pub(super) use self::websocket::serve as serve_websocket;
+use super::context::Context;
+use super::observe::Outcome;
+use super::pipe::{Lent, counted};
+use super::request::Command;
+use super::session::Ended;
+use super::target::{Input, Output, Size, Streams, TargetError};
+
+/// The client's side of a session, whatever carries it.
+struct Wire {
+    stdin: Option<Input>,
+    stdout: Option<Output>,
+    stderr: Option<Output>,
+    /// Where the result goes.
+    error: Output,
+    resize: mpsc::Receiver<Size>,
+    gone: CancellationToken,
+}
+
+/// Runs the command between the streams of the client. What was written is sent, the outputs are ended, then the result
+/// is, in this order: clients wait for all three.
+///
+/// If the client goes, the session ends, and what was run runs on in a task of its own until it has seen that.
+async fn run(context: &Context, command: Command, version: u8, wire: Wire) -> Ended {
+    let lend = |output: Option<Output>| {
+        let lent = output.map(|output| Lent::new(output, context.meter.clone()));
+        lent.unzip()
+    };
+    let (stdout, to_stdout) = lend(wire.stdout);
+    let (stderr, to_stderr) = lend(wire.stderr);
+    let streams = Streams {
+        stdin: wire
+            .stdin
+            .map(|stdin| counted(stdin, context.meter.clone())),
+        stdout: to_stdout,
+        stderr: to_stderr,
+        resize: wire.resize,
+        gone: wire.gone.clone(),
+    };
+    let is_exec = matches!(command, Command::Exec(_));
+    let work = match command {
+        Command::Exec(exec) => context.target.exec(exec, streams),
+        Command::Attach(attach) => {
+            let work = context.target.attach(attach, streams);
+            Box::pin(async move { work.await.map(|()| 0) })
+        }
+    };
+    let place = context.place.clone();
+    let work = tokio::spawn(async move {
+        let result = work.await;
+        drop(place);
+        result
+    });
+    let end = tokio::select! {
+        biased;
+        result = work => match result {
+            Ok(Ok(code)) => End::Code(code),
+            Ok(Err(error)) => End::Failed(error),
+            Err(_) => End::Failed(TargetError::Failed("internal error".into())),
+        },
+        () = wire.gone.cancelled() => return Outcome::ClientGone.into(),
+        () = context.stop.cancelled() => return Outcome::Shutdown.into(),
+    };
+    let ended = match &end {
+        End::Code(code) => Ended {
+            outcome: Outcome::Done,
+            exit_code: is_exec.then_some(*code),
+        },
+        End::Failed(_) => Outcome::Failed.into(),
+    };
+    for output in [stdout, stderr].into_iter().flatten() {
+        // A client that has gone by now changes nothing about how the command ended.
+        let _ = output.finish().await;
+    }
+    let mut error = wire.error;
+    let _ = error.write_all(&end.message_for(version)).await;
+    let _ = error.shutdown().await;
+    ended
+}

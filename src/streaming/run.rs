@@ -1,0 +1,115 @@
+//! One session, from the upgrade to its end.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use hyper::upgrade::OnUpgrade;
+use hyper_util::rt::TokioIo;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::sync::OwnedSemaphorePermit;
+use tokio::time::timeout;
+use tokio_util::sync::CancellationToken;
+
+use super::context::{Context, LINGER};
+use super::observe::Outcome;
+use super::request::Request;
+use super::server::Shared;
+use super::session::{Activity, Ended, Session, Watched};
+use super::upgrade::{Known, Protocol};
+use super::{forward, remote};
+
+/// How long the upgrade may take once it is granted: the answer must only be written.
+const UPGRADE_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// What a session begins with.
+pub(super) struct Start {
+    request: Request,
+    name: &'static str,
+    protocol: Protocol,
+}
+
+impl Start {
+    /// Whether the protocol can carry what was asked for.
+    ///
+    /// # Errors
+    /// With what the client is told.
+    pub(super) fn new(request: Request, (name, protocol): Known) -> Result<Self, &'static str> {
+        if let (Request::Forward { ports, .. }, Protocol::Channels { .. }) = (&request, protocol) {
+            match ports.len() {
+                0 => return Err("the request names no port"),
+                1..=forward::MAX_PORTS => {}
+                _ => return Err("the request names too many ports"),
+            }
+        }
+        Ok(Self {
+            request,
+            name,
+            protocol,
+        })
+    }
+}
+
+/// Runs a session once the upgrade is done.
+pub(super) async fn session(
+    shared: Arc<Shared>,
+    start: Start,
+    upgrade: OnUpgrade,
+    place: OwnedSemaphorePermit,
+    stop: CancellationToken,
+) {
+    let transport = start.protocol.transport();
+    let session = Session::begin(&start.request, transport, start.name, &shared.observers);
+    let upgraded = match timeout(UPGRADE_TIMEOUT, upgrade).await {
+        Ok(Ok(upgraded)) => upgraded,
+        _ => return session.end(Outcome::ClientGone.into()),
+    };
+    let activity = Activity::new();
+    let context = Context {
+        target: Arc::clone(&shared.target),
+        meter: session.meter(),
+        activity: activity.clone(),
+        creation_timeout: shared.creation_timeout,
+        idle_timeout: shared.idle_timeout,
+        stop: CancellationToken::new(),
+        place: Arc::new(place),
+    };
+    let io = Watched::new(TokioIo::new(upgraded), activity.clone());
+    let work = serve(&context, start, io);
+    tokio::pin!(work);
+    let outcome = tokio::select! {
+        ended = &mut work => return session.end(ended),
+        () = activity.silent_for(shared.idle_timeout) => Outcome::Idle,
+        () = stop.cancelled() => Outcome::Shutdown,
+    };
+    context.stop.cancel();
+    // Time to say goodbye to the client, if it listens.
+    let _ = timeout(LINGER, work).await;
+    session.end(outcome.into());
+}
+
+async fn serve<T>(context: &Context, start: Start, io: T) -> Ended
+where
+    T: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    match (start.request, start.protocol) {
+        (Request::Remote(command, wanted), Protocol::Channels { version, base64 }) => {
+            remote::serve_websocket(context, io, (command, wanted), (version, base64)).await
+        }
+        (Request::Remote(command, wanted), Protocol::SpdyRemote(version)) => {
+            remote::serve_spdy(context, io, (command, wanted), version).await
+        }
+        (Request::Forward { sandbox, ports }, Protocol::Channels { base64, .. }) => {
+            forward::serve_websocket(context, io, sandbox, ports, base64).await
+        }
+        (Request::Forward { sandbox, .. }, Protocol::SpdyForward) => {
+            forward::serve_spdy(context, io, sandbox).await
+        }
+        (Request::Forward { sandbox, .. }, Protocol::Tunnel) => {
+            let tunnel = forward::Tunnel::new(io);
+            forward::serve_spdy(context, tunnel, sandbox).await
+        }
+        // What is chosen for a kind of session is always one of its own protocols.
+        (Request::Remote(..), Protocol::SpdyForward | Protocol::Tunnel)
+        | (Request::Forward { .. }, Protocol::SpdyRemote(_)) => Outcome::Protocol.into(),
+    }
+}

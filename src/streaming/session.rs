@@ -1,0 +1,260 @@
+//! One session as it is counted: begun once, ended once, with what it carried in between.
+
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use super::observe::{Direction, Kind, Observers, Outcome, SessionEnd, Transport};
+use super::request::Request;
+
+/// How a session came to its end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Ended {
+    pub(super) outcome: Outcome,
+    pub(super) exit_code: Option<i32>,
+}
+
+impl From<Outcome> for Ended {
+    fn from(outcome: Outcome) -> Self {
+        Self {
+            outcome,
+            exit_code: None,
+        }
+    }
+}
+
+/// What a session carries.
+pub(super) struct Meter {
+    kind: Kind,
+    bytes_in: AtomicU64,
+    bytes_out: AtomicU64,
+    connections: AtomicU64,
+    observers: Observers,
+}
+
+impl Meter {
+    pub(super) fn count(&self, direction: Direction, n: usize) {
+        if n == 0 {
+            return;
+        }
+        let n = n as u64;
+        let total = match direction {
+            Direction::In => &self.bytes_in,
+            Direction::Out => &self.bytes_out,
+        };
+        total.fetch_add(n, Ordering::Relaxed);
+        self.observers
+            .each(|observer| observer.bytes(self.kind, direction, n));
+    }
+
+    /// A connection is forwarded.
+    pub(super) fn connection(&self) {
+        self.connections.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// A session, counted until it is dropped.
+pub(super) struct Session {
+    kind: Kind,
+    id: String,
+    command: Vec<String>,
+    transport: Transport,
+    protocol: &'static str,
+    began: Instant,
+    meter: Arc<Meter>,
+    ended: Ended,
+}
+
+impl Session {
+    pub(super) fn begin(
+        request: &Request,
+        transport: Transport,
+        protocol: &'static str,
+        observers: &Observers,
+    ) -> Self {
+        let kind = request.kind();
+        observers.each(|observer| observer.began(kind, transport));
+        Self {
+            kind,
+            id: request.id().to_owned(),
+            command: request.argv().to_vec(),
+            transport,
+            protocol,
+            began: Instant::now(),
+            meter: Arc::new(Meter {
+                kind,
+                bytes_in: AtomicU64::new(0),
+                bytes_out: AtomicU64::new(0),
+                connections: AtomicU64::new(0),
+                observers: observers.clone(),
+            }),
+            // What holds if it is dropped where it stands.
+            ended: Outcome::Shutdown.into(),
+        }
+    }
+
+    pub(super) fn meter(&self) -> Arc<Meter> {
+        Arc::clone(&self.meter)
+    }
+
+    pub(super) fn end(mut self, ended: Ended) {
+        self.ended = ended;
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        let end = SessionEnd {
+            kind: self.kind,
+            id: &self.id,
+            transport: self.transport,
+            protocol: self.protocol,
+            duration: self.began.elapsed(),
+            bytes_in: self.meter.bytes_in.load(Ordering::Relaxed),
+            bytes_out: self.meter.bytes_out.load(Ordering::Relaxed),
+            outcome: self.ended.outcome,
+            exit_code: self.ended.exit_code,
+            connections: self.meter.connections.load(Ordering::Relaxed),
+            command: &self.command,
+        };
+        self.meter.observers.each(|observer| observer.ended(&end));
+    }
+}
+
+/// What happens on a connection: when something was last sent either way, and whether we are done with sending.
+#[derive(Clone)]
+pub(super) struct Activity {
+    start: Instant,
+    /// Milliseconds after `start`.
+    last: Arc<AtomicU64>,
+    shut: CancellationToken,
+}
+
+impl Activity {
+    pub(super) fn new() -> Self {
+        Self {
+            start: Instant::now(),
+            last: Arc::default(),
+            shut: CancellationToken::new(),
+        }
+    }
+
+    /// Returns when everything was sent, and our half of the connection was shut.
+    pub(super) async fn shut(&self) {
+        self.shut.cancelled().await;
+    }
+
+    fn note(&self) {
+        let now = u64::try_from(self.start.elapsed().as_millis()).unwrap_or(u64::MAX);
+        self.last.store(now, Ordering::Relaxed);
+    }
+
+    /// Returns when nothing was sent for so long.
+    pub(super) async fn silent_for(&self, limit: Duration) {
+        loop {
+            let last = Duration::from_millis(self.last.load(Ordering::Relaxed));
+            let due = self.start + last + limit;
+            if due <= Instant::now() {
+                return;
+            }
+            tokio::time::sleep_until(due).await;
+        }
+    }
+}
+
+/// A connection whose activity is noted: any byte counts, pings too.
+pub(super) struct Watched<T> {
+    inner: T,
+    activity: Activity,
+}
+
+impl<T> Watched<T> {
+    pub(super) fn new(inner: T, activity: Activity) -> Self {
+        Self { inner, activity }
+    }
+}
+
+impl<T: AsyncRead + Unpin> AsyncRead for Watched<T> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let before = buf.filled().len();
+        ready!(Pin::new(&mut self.inner).poll_read(cx, buf))?;
+        if buf.filled().len() > before {
+            self.activity.note();
+        }
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl<T: AsyncWrite + Unpin> AsyncWrite for Watched<T> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        let n = ready!(Pin::new(&mut self.inner).poll_write(cx, buf))?;
+        self.activity.note();
+        Poll::Ready(Ok(n))
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bufs: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let n = ready!(Pin::new(&mut self.inner).poll_write_vectored(cx, bufs))?;
+        self.activity.note();
+        Poll::Ready(Ok(n))
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.inner.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.inner).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        ready!(Pin::new(&mut self.inner).poll_shutdown(cx))?;
+        self.activity.shut.cancel();
+        Poll::Ready(Ok(()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn silence_is_counted_from_the_last_byte() {
+        let activity = Activity::new();
+        let limit = Duration::from_secs(10);
+        let (mut far, near) = tokio::io::duplex(16);
+        let mut near = Watched::new(near, activity.clone());
+        let silent = tokio::spawn(async move {
+            activity.silent_for(limit).await;
+            Instant::now()
+        });
+        let start = Instant::now();
+        tokio::time::sleep(Duration::from_secs(6)).await;
+        far.write_all(b"x").await.expect("written");
+        near.read_u8().await.expect("read");
+        tokio::time::sleep(Duration::from_secs(6)).await;
+        near.write_all(b"y").await.expect("written");
+        let end = silent.await.expect("no panic");
+        assert_eq!(end - start, Duration::from_secs(22));
+    }
+}

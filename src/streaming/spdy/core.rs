@@ -1,0 +1,297 @@
+//! What the driver and the holders of streams share.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Waker};
+
+use bytes::BytesMut;
+
+use super::Limits;
+use super::error::{Counters, Malformed, Reason};
+use super::frame::Status;
+use super::headers::{Deflater, Headers, Inflater};
+use super::slot::{Last, Received, Slot};
+
+/// Answers to the peer's frames that may wait to be sent, in bytes. With more, the connection is not read: whoever
+/// asks for so much does not read the answers.
+const MAX_REPLIES: usize = 64 * 1024;
+
+/// The core behind its lock.
+#[derive(Debug)]
+pub(super) struct Shared(Mutex<Core>);
+
+impl Shared {
+    pub(super) fn new(limits: Limits) -> Arc<Self> {
+        Arc::new(Self(Mutex::new(Core::new(limits))))
+    }
+
+    /// Nothing waits while it holds this.
+    pub(super) fn lock(&self) -> MutexGuard<'_, Core> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[derive(Debug)]
+pub(super) struct Core {
+    pub(super) limits: Limits,
+    pub(super) slots: HashMap<u32, Slot>,
+    /// The last stream that the peer opened or tried to.
+    pub(super) last_id: u32,
+    pub(super) inflater: Inflater,
+    pub(super) deflater: Deflater,
+    /// Streams that nobody has taken yet; nothing if nobody will.
+    opened: Option<VecDeque<(u32, Headers)>>,
+    acceptor: Option<Waker>,
+    /// Streams with something to send, in turn.
+    pub(super) row: VecDeque<u32>,
+    /// Control frames that leave before any data.
+    pub(super) replies: Vec<u8>,
+    /// The peer opens no more streams.
+    pub(super) has_gone_away: bool,
+    /// Why the end has begun.
+    closing: Option<Reason>,
+    is_ended: bool,
+    driver: Option<Waker>,
+    pub(super) counters: Counters,
+}
+
+impl Core {
+    fn new(limits: Limits) -> Self {
+        Self {
+            limits,
+            slots: HashMap::new(),
+            last_id: 0,
+            inflater: Inflater::new(),
+            deflater: Deflater::default(),
+            opened: Some(VecDeque::new()),
+            acceptor: None,
+            row: VecDeque::new(),
+            replies: Vec::new(),
+            has_gone_away: false,
+            closing: None,
+            is_ended: false,
+            driver: None,
+            counters: Counters::default(),
+        }
+    }
+
+    // === the driver's side
+
+    pub(super) fn set_driver(&mut self, cx: &Context<'_>) {
+        match &mut self.driver {
+            Some(driver) => driver.clone_from(cx.waker()),
+            driver => *driver = Some(cx.waker().clone()),
+        }
+    }
+
+    pub(super) fn wake_driver(&self) {
+        if let Some(driver) = &self.driver {
+            driver.wake_by_ref();
+        }
+    }
+
+    /// Whether so much waits to be read that the connection is not read.
+    pub(super) fn is_full(&self) -> bool {
+        self.counters.unread >= self.limits.unread
+    }
+
+    /// Whether the peer may say more.
+    pub(super) fn may_read(&self) -> bool {
+        !self.is_full() && self.replies.len() < MAX_REPLIES
+    }
+
+    pub(super) fn is_closing(&self) -> bool {
+        self.closing.is_some()
+    }
+
+    pub(super) fn is_malformed(&self) -> bool {
+        matches!(self.closing, Some(Reason::Malformed(_)))
+    }
+
+    /// Begins the end, unless it has begun: what is queued is still sent, then what is unfinished is reset.
+    pub(super) fn close(&mut self, reason: Reason) {
+        if self.is_ended || self.closing.is_some() {
+            return;
+        }
+        self.closing = Some(reason);
+        let ids: Vec<_> = self.slots.keys().copied().collect();
+        for id in ids {
+            self.finish(id, Last::Reset(Status::Cancel));
+        }
+        self.end_halves();
+        self.wake_driver();
+    }
+
+    /// Nobody will read or write the connection any more. Gives why, if the end had begun before.
+    pub(super) fn end(&mut self) -> Option<Reason> {
+        self.is_ended = true;
+        self.end_halves();
+        self.slots.values_mut().for_each(Slot::end_outgoing);
+        self.row.clear();
+        self.replies = Vec::new();
+        self.driver = None;
+        self.closing.take()
+    }
+
+    /// Nothing comes any more, and nobody can write any more.
+    fn end_halves(&mut self) {
+        for slot in self.slots.values_mut() {
+            slot.end_incoming(Received::All);
+            slot.wake_writer();
+        }
+        self.wake_acceptor();
+    }
+
+    /// Resets the stream with the most data that nobody reads.
+    pub(super) fn reset_stalled(&mut self) {
+        let most = self.slots.iter_mut().max_by_key(|(_, slot)| slot.unread);
+        let Some((&id, slot)) = most else {
+            return;
+        };
+        slot.received = Some(Received::Stalled);
+        slot.wake_reader();
+        slot.end_outgoing();
+        let dropped = slot.drop_incoming();
+        self.counters.unread -= dropped;
+        self.counters.data_discarded += dropped as u64;
+        self.counters.streams_stalled += 1;
+        self.reply_reset(id, Status::Cancel);
+        self.forget(id);
+    }
+
+    pub(super) fn malformed(&mut self, malformed: Malformed) {
+        self.close(Reason::Malformed(malformed));
+    }
+
+    // === new streams
+
+    /// Whether a further stream may be opened.
+    pub(super) fn takes_streams(&self) -> bool {
+        !self.has_gone_away && self.opened.is_some() && self.slots.len() < self.limits.streams
+    }
+
+    pub(super) fn open(&mut self, id: u32, headers: Headers, slot: Slot) {
+        self.slots.insert(id, slot);
+        self.counters.streams += 1;
+        if let Some(opened) = &mut self.opened {
+            opened.push_back((id, headers));
+        }
+        self.wake_acceptor();
+    }
+
+    fn wake_acceptor(&mut self) {
+        if let Some(acceptor) = self.acceptor.take() {
+            acceptor.wake();
+        }
+    }
+
+    /// The next stream that was opened; nothing at the end.
+    pub(super) fn poll_opened(&mut self, cx: &Context<'_>) -> Poll<Option<(u32, Headers)>> {
+        if let Some(next) = self.opened.as_mut().and_then(VecDeque::pop_front) {
+            return Poll::Ready(Some(next));
+        }
+        if self.is_ended || self.is_closing() {
+            return Poll::Ready(None);
+        }
+        self.acceptor = Some(cx.waker().clone());
+        Poll::Pending
+    }
+
+    /// Nobody takes new streams any more.
+    pub(super) fn stop_accepting(&mut self) {
+        for (id, _) in self.opened.take().into_iter().flatten() {
+            self.drop_reader(id);
+            self.drop_writer(id);
+        }
+    }
+
+    /// Whether no stream has anything to say any more.
+    pub(super) fn are_streams_over(&self) -> bool {
+        self.slots.values().all(Slot::is_over)
+    }
+
+    /// Forgets a stream that nobody knows any more.
+    pub(super) fn forget(&mut self, id: u32) {
+        if self.slots.get(&id).is_some_and(Slot::is_forgotten) {
+            self.slots.remove(&id);
+        }
+    }
+
+    // === the readers' side
+
+    /// The next piece of a stream's data; nothing if there is none yet.
+    pub(super) fn take(&mut self, id: u32) -> Option<BytesMut> {
+        let piece = self.slots.get_mut(&id)?.take()?;
+        let was_full = self.is_full();
+        self.counters.unread -= piece.len();
+        if was_full && !self.is_full() {
+            self.wake_driver();
+        }
+        Some(piece)
+    }
+
+    /// Nobody reads this stream any more: what comes is drained.
+    pub(super) fn drop_reader(&mut self, id: u32) {
+        let was_full = self.is_full();
+        let Some(slot) = self.slots.get_mut(&id) else {
+            return;
+        };
+        slot.has_reader = false;
+        slot.reader = None;
+        let dropped = slot.drop_incoming();
+        self.counters.unread -= dropped;
+        self.counters.data_discarded += dropped as u64;
+        if was_full && !self.is_full() {
+            self.wake_driver();
+        }
+        self.forget(id);
+    }
+
+    // === the writers' side
+
+    /// The stream, if it may still be written to.
+    pub(super) fn writable(&mut self, id: u32) -> Option<&mut Slot> {
+        if self.is_ended || self.is_closing() {
+            return None;
+        }
+        let slot = self.slots.get_mut(&id)?;
+        (slot.last.is_none() && !slot.is_sent).then_some(slot)
+    }
+
+    /// Ends our half of a stream behind what is queued, unless it has ended.
+    pub(super) fn finish(&mut self, id: u32, last: Last) {
+        let Some(slot) = self.slots.get_mut(&id) else {
+            return;
+        };
+        if slot.last.is_none() && !slot.is_sent {
+            slot.last = Some(last);
+            self.queue(id);
+        }
+    }
+
+    /// Ends both halves of a stream, behind what is queued to be sent.
+    pub(super) fn reset(&mut self, id: u32) {
+        let Some(slot) = self.slots.get_mut(&id) else {
+            return;
+        };
+        if !slot.is_sent {
+            slot.last = Some(Last::Reset(Status::Cancel));
+            self.queue(id);
+        } else if slot.received.is_none() {
+            // Our half has ended before; the peer's shall end, too.
+            slot.end_incoming(Received::All);
+            self.reply_reset(id, Status::Cancel);
+            self.wake_driver();
+        }
+    }
+
+    /// Nobody writes to this stream any more.
+    pub(super) fn drop_writer(&mut self, id: u32) {
+        if let Some(slot) = self.slots.get_mut(&id) {
+            slot.has_writer = false;
+            slot.writer = None;
+            self.finish(id, Last::Reset(Status::Cancel));
+            self.forget(id);
+        }
+    }
+}

@@ -1,0 +1,78 @@
+//! Bytes out: many frames with one write.
+
+use std::collections::VecDeque;
+use std::io::{self, IoSlice};
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use tokio::io::AsyncWrite;
+
+/// A connection that has this much on its way takes no more data from streams, in bytes.
+pub(super) const ENOUGH: usize = 128 * 1024;
+
+/// Frames on their way.
+#[derive(Debug, Default)]
+pub(super) struct Output {
+    /// Each holds whole frames.
+    queue: VecDeque<Vec<u8>>,
+    /// How much of the first is written.
+    written: usize,
+    queued: usize,
+    must_flush: bool,
+}
+
+impl Output {
+    /// Appends whole frames.
+    pub(super) fn push(&mut self, frames: Vec<u8>) {
+        self.queued += frames.len();
+        self.queue.push_back(frames);
+    }
+
+    pub(super) fn has_room(&self) -> bool {
+        self.queued < ENOUGH
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.queue.is_empty() && !self.must_flush
+    }
+
+    /// Writes once, or flushes if all is written. Gives how much it wrote.
+    pub(super) fn poll_write<T: AsyncWrite + Unpin + ?Sized>(
+        &mut self,
+        io: &mut T,
+        cx: &mut Context<'_>,
+    ) -> Poll<io::Result<usize>> {
+        if self.queue.is_empty() {
+            if self.must_flush {
+                ready!(Pin::new(io).poll_flush(cx))?;
+                self.must_flush = false;
+            }
+            return Poll::Ready(Ok(0));
+        }
+        let mut bufs = [IoSlice::new(&[]); 16];
+        let mut used = 0;
+        for (buf, frames) in bufs.iter_mut().zip(&self.queue) {
+            let from = if used == 0 { self.written } else { 0 };
+            *buf = IoSlice::new(&frames[from..]);
+            used += 1;
+        }
+        let n = ready!(Pin::new(io).poll_write_vectored(cx, &bufs[..used]))?;
+        if n == 0 {
+            return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
+        }
+        self.must_flush = true;
+        self.advance(n);
+        Poll::Ready(Ok(n))
+    }
+
+    fn advance(&mut self, n: usize) {
+        self.queued -= n;
+        self.written += n;
+        while let Some(first) = self.queue.front()
+            && self.written >= first.len()
+        {
+            self.written -= first.len();
+            self.queue.pop_front();
+        }
+    }
+}

@@ -1,0 +1,126 @@
+//! What the peer's frames do.
+
+use bytes::BytesMut;
+
+use super::core::Core;
+use super::error::Malformed;
+use super::frame::{self, Control, Status};
+use super::headers::Headers;
+use super::input::{Event, Input};
+use super::slot::{Received, Slot};
+
+impl Core {
+    /// Takes in everything that was read.
+    pub(super) fn receive(&mut self, input: &mut Input) -> Result<(), Malformed> {
+        while let Some(event) = input.next()? {
+            match event {
+                Event::Data { id, piece, flags } => self.data(id, piece, flags),
+                Event::Control {
+                    kind,
+                    flags,
+                    payload,
+                } => self.control(kind, flags, &payload)?,
+            }
+        }
+        Ok(())
+    }
+
+    fn data(&mut self, id: u32, piece: BytesMut, flags: u8) {
+        let len = piece.len();
+        self.counters.data_in += len as u64;
+        let slot = self.slots.get_mut(&id);
+        match slot.filter(|slot| slot.received.is_none()) {
+            Some(slot) if slot.has_reader => {
+                if len > 0 {
+                    slot.receive(piece);
+                    self.counters.unread += len;
+                    let peak = &mut self.counters.unread_peak;
+                    *peak = self.counters.unread.max(*peak);
+                }
+            }
+            Some(_) => self.counters.data_discarded += len as u64,
+            None => {
+                self.counters.data_discarded += len as u64;
+                // Of a stream that is over some may still be on its way.
+                if id > self.last_id || id % 2 == 0 {
+                    self.reply_reset(id, Status::InvalidStream);
+                }
+                return;
+            }
+        }
+        if flags & frame::FIN != 0 {
+            self.end_incoming(id);
+        }
+    }
+
+    fn control(&mut self, kind: u16, flags: u8, payload: &[u8]) -> Result<(), Malformed> {
+        match Control::read(kind, payload)? {
+            Control::SynStream { id, block } => {
+                let headers = self.inflater.block(block)?;
+                self.syn_stream(id, flags, headers);
+            }
+            // We open no streams, but its block is part of the compression.
+            Control::SynReply { block } => drop(self.inflater.block(block)?),
+            Control::Headers { id, block } => {
+                self.inflater.block(block)?;
+                if flags & frame::FIN != 0 {
+                    self.end_incoming(id);
+                }
+            }
+            Control::Reset { id } => self.abort(id),
+            // The other half of the numbers are ours; we ask nothing.
+            Control::Ping { id } if id % 2 == 1 => {
+                self.counters.pings += 1;
+                frame::ping(&mut self.replies, id);
+            }
+            Control::Ping { .. } => {}
+            Control::GoAway => self.has_gone_away = true,
+        }
+        Ok(())
+    }
+
+    fn syn_stream(&mut self, id: u32, flags: u8, headers: Headers) {
+        let is_in_order = id % 2 == 1 && id > self.last_id;
+        if !is_in_order || !self.takes_streams() {
+            self.counters.streams_refused += 1;
+            let status = if is_in_order {
+                Status::Refused
+            } else {
+                Status::Protocol
+            };
+            self.last_id = self.last_id.max(id);
+            // The peer forgets a stream of this id, if there is one.
+            self.abort(id);
+            return self.reply_reset(id, status);
+        }
+        self.last_id = id;
+        let is_one_way = flags & frame::UNIDIRECTIONAL != 0;
+        if !is_one_way {
+            let mut block = Vec::new();
+            self.deflater.empty_block(&mut block);
+            frame::syn_reply(&mut self.replies, id, &block);
+        }
+        let slot = Slot::new(flags & frame::FIN != 0, is_one_way);
+        self.open(id, headers, slot);
+    }
+
+    /// The peer sends no more on this stream.
+    fn end_incoming(&mut self, id: u32) {
+        if let Some(slot) = self.slots.get_mut(&id) {
+            slot.end_incoming(Received::All);
+            self.forget(id);
+        }
+    }
+
+    /// The peer knows this stream no more. What it sent before can still be read.
+    fn abort(&mut self, id: u32) {
+        if let Some(slot) = self.slots.get_mut(&id) {
+            slot.end_outgoing();
+            self.end_incoming(id);
+        }
+    }
+
+    pub(super) fn reply_reset(&mut self, id: u32, status: Status) {
+        frame::reset(&mut self.replies, id, status);
+    }
+}

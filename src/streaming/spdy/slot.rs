@@ -1,0 +1,162 @@
+//! What is known of one stream: what waits to be read, what waits to be sent, and how each half ends.
+
+use std::collections::VecDeque;
+use std::task::Waker;
+
+use bytes::BytesMut;
+
+use super::frame::{HEAD, MAX_DATA, Status};
+
+/// Pieces below this are copied together, in bytes: a larger one keeps the whole read alive that it is a piece of.
+const COPY: usize = 16 * 1024;
+
+/// Room for small pieces, in bytes.
+const SMALL_ROOM: usize = 4 * 1024;
+
+/// How the peer's half ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Received {
+    /// By the peer or with the connection.
+    All,
+    /// By us, because it held back the others.
+    Stalled,
+}
+
+/// What follows the last data of our half.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Last {
+    Fin,
+    Reset(Status),
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Slot {
+    /// From the peer, not read yet.
+    incoming: VecDeque<BytesMut>,
+    pub(super) unread: usize,
+    pub(super) received: Option<Received>,
+    pub(super) has_reader: bool,
+    pub(super) reader: Option<Waker>,
+
+    /// To the peer: each one is a data frame with room for its head.
+    outgoing: VecDeque<Vec<u8>>,
+    /// Bytes of data in it.
+    pub(super) unsent: usize,
+    pub(super) last: Option<Last>,
+    /// The last frame has left, or needs not.
+    pub(super) is_sent: bool,
+    pub(super) has_writer: bool,
+    pub(super) writer: Option<Waker>,
+    /// It stands in the row of those that have something to send.
+    pub(super) is_in_row: bool,
+}
+
+impl Slot {
+    /// A new stream: both halves are open, but those that the peer said it will not use or read.
+    pub(super) fn new(has_no_data: bool, is_one_way: bool) -> Self {
+        Self {
+            received: has_no_data.then_some(Received::All),
+            has_reader: true,
+            last: is_one_way.then_some(Last::Fin),
+            is_sent: is_one_way,
+            has_writer: true,
+            ..Self::default()
+        }
+    }
+
+    /// Neither end has anything to say any more.
+    pub(super) fn is_over(&self) -> bool {
+        self.received.is_some() && self.is_sent
+    }
+
+    /// Nobody knows it any more.
+    pub(super) fn is_forgotten(&self) -> bool {
+        self.is_over() && !self.has_reader && !self.has_writer
+    }
+
+    /// Queues what the peer sent.
+    pub(super) fn receive(&mut self, piece: BytesMut) {
+        self.unread += piece.len();
+        let fits = |last: &BytesMut| last.capacity() - last.len() >= piece.len();
+        match self.incoming.back_mut() {
+            _ if piece.len() >= COPY => self.incoming.push_back(piece),
+            Some(last) if fits(last) => last.extend_from_slice(&piece),
+            _ => {
+                let mut copy = BytesMut::with_capacity(SMALL_ROOM.max(piece.len()));
+                copy.extend_from_slice(&piece);
+                self.incoming.push_back(copy);
+            }
+        }
+        self.wake_reader();
+    }
+
+    /// Takes the next piece for the reader.
+    pub(super) fn take(&mut self) -> Option<BytesMut> {
+        let piece = self.incoming.pop_front()?;
+        self.unread -= piece.len();
+        Some(piece)
+    }
+
+    /// Drops what nobody will read. Gives how much it was.
+    pub(super) fn drop_incoming(&mut self) -> usize {
+        self.incoming = VecDeque::new();
+        std::mem::take(&mut self.unread)
+    }
+
+    /// Ends the peer's half, unless it has ended.
+    pub(super) fn end_incoming(&mut self, how: Received) {
+        self.received.get_or_insert(how);
+        self.wake_reader();
+    }
+
+    /// Queues data to be sent.
+    pub(super) fn send(&mut self, mut data: &[u8]) {
+        self.unsent += data.len();
+        while !data.is_empty() {
+            match self.outgoing.back_mut() {
+                Some(frame) if frame.len() < HEAD + MAX_DATA => {
+                    let room = HEAD + MAX_DATA - frame.len();
+                    let (part, rest) = data.split_at(data.len().min(room));
+                    frame.extend_from_slice(part);
+                    data = rest;
+                }
+                _ => {
+                    let mut frame = Vec::with_capacity(HEAD + data.len().min(MAX_DATA));
+                    frame.resize(HEAD, 0);
+                    self.outgoing.push_back(frame);
+                }
+            }
+        }
+    }
+
+    /// The next frame, its head not written yet, and whether nothing is behind it.
+    pub(super) fn next_frame(&mut self) -> Option<(Vec<u8>, bool)> {
+        let frame = self.outgoing.pop_front()?;
+        self.unsent -= frame.len() - HEAD;
+        Some((frame, self.outgoing.is_empty()))
+    }
+
+    pub(super) fn has_outgoing(&self) -> bool {
+        !self.outgoing.is_empty()
+    }
+
+    /// Drops what will not be sent; our half is over.
+    pub(super) fn end_outgoing(&mut self) {
+        self.outgoing = VecDeque::new();
+        self.unsent = 0;
+        self.is_sent = true;
+        self.wake_writer();
+    }
+
+    pub(super) fn wake_reader(&mut self) {
+        if let Some(reader) = self.reader.take() {
+            reader.wake();
+        }
+    }
+
+    pub(super) fn wake_writer(&mut self) {
+        if let Some(writer) = self.writer.take() {
+            writer.wake();
+        }
+    }
+}

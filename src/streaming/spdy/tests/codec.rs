@@ -1,0 +1,130 @@
+//! Frames and header blocks, byte for byte.
+
+use super::super::error::Malformed;
+use super::super::frame::{self, Control, Head, Status};
+use super::super::headers::{self, Headers, Inflater};
+use super::peer::{Deflater, plain_block};
+
+#[test]
+fn our_frames_are_these_bytes() {
+    let mut out = Vec::new();
+    headers::Deflater::default().empty_block(&mut out);
+    // head of the zlib stream, dictionary, stored block with the number 0, empty block
+    let first = b"\x78\xf9\xe3\xc6\xa7\xc2\0\x04\0\xfb\xff\0\0\0\0\0\0\0\xff\xff";
+    assert_eq!(out, first);
+
+    let mut out = Vec::new();
+    frame::syn_reply(&mut out, 5, b"block");
+    assert_eq!(out, b"\x80\x03\0\x02\0\0\0\x09\0\0\0\x05block");
+    out.clear();
+    frame::reset(&mut out, 7, Status::Cancel);
+    assert_eq!(out, b"\x80\x03\0\x03\0\0\0\x08\0\0\0\x07\0\0\0\x05");
+    out.clear();
+    frame::ping(&mut out, 0x0102_0304);
+    assert_eq!(out, b"\x80\x03\0\x06\0\0\0\x04\x01\x02\x03\x04");
+    out.clear();
+    frame::go_away(&mut out, 9, true);
+    assert_eq!(out, b"\x80\x03\0\x07\0\0\0\x08\0\0\0\x09\0\0\0\x01");
+    assert_eq!(
+        frame::data_head(3, frame::FIN, 0x01_02_03),
+        *b"\0\0\0\x03\x01\x01\x02\x03"
+    );
+}
+
+#[test]
+fn heads_are_read() {
+    let data = Head::Data {
+        id: 0x7fff_ffff,
+        flags: 1,
+        len: 0xff_ffff,
+    };
+    assert_eq!(Head::read(b"\x7f\xff\xff\xff\x01\xff\xff\xff"), Ok(data));
+    let settings = Head::Control {
+        kind: 4,
+        flags: 2,
+        len: 0x10_0000,
+    };
+    assert_eq!(Head::read(b"\x80\x03\0\x04\x02\x10\0\0"), Ok(settings));
+}
+
+#[test]
+fn control_frames_are_read() {
+    let read = |kind, payload| Control::read(kind, payload).expect("well-formed");
+    assert_eq!(
+        read(frame::SYN_STREAM, b"\x80\0\0\x01\0\0\0\0\xe0\0block"),
+        Control::SynStream {
+            id: 1,
+            block: b"block"
+        }
+    );
+    assert_eq!(
+        read(frame::SYN_REPLY, b"\0\0\0\x02block"),
+        Control::SynReply { block: b"block" }
+    );
+    assert_eq!(
+        read(frame::HEADERS, b"\0\0\0\x02block"),
+        Control::Headers {
+            id: 2,
+            block: b"block"
+        }
+    );
+    assert_eq!(
+        read(frame::RST_STREAM, b"\0\0\0\x02\0\0\0\x05"),
+        Control::Reset { id: 2 }
+    );
+    assert_eq!(
+        read(frame::PING, b"\x80\0\0\0"),
+        Control::Ping { id: 1 << 31 }
+    );
+    assert_eq!(read(frame::GOAWAY, &[0; 8]), Control::GoAway);
+}
+
+#[test]
+fn header_blocks_are_one_stream() {
+    let (mut deflater, mut inflater) = (Deflater::new(), Inflater::new());
+    let error = [("streamtype", "error"), ("port", "80"), ("requestid", "0")];
+    let data = [("streamtype", "data"), ("port", "80"), ("requestid", "0")];
+    for (sent, kind) in [(error, "error"), (data, "data")] {
+        let block = deflater.block(&sent);
+        let headers = inflater.block(&block).expect("a block");
+        assert_eq!(headers.get("streamtype"), Some(kind));
+        assert_eq!(headers.get("port"), Some("80"));
+        assert_eq!(headers.get("host"), None);
+        assert_eq!(headers.len(), 3);
+    }
+    let block = deflater.block(&[]);
+    assert!(block.len() < 20, "{} bytes", block.len());
+    assert!(inflater.block(&block).expect("a block").is_empty());
+}
+
+#[test]
+fn of_several_values_the_first_is_given() {
+    let block = plain_block(&[("streamtype", "stdin\0stdout")]);
+    let headers = Headers::read(&block).expect("a block");
+    assert_eq!(headers.get("streamtype"), Some("stdin"));
+}
+
+#[test]
+fn a_block_may_be_as_large_as_allowed() {
+    let value = "x".repeat(headers::MAX_INFLATED - 4 - 8 - 1);
+    let block = Deflater::new().block(&[("n", &value)]);
+    let headers = Inflater::new().block(&block).expect("a block");
+    assert_eq!(headers.get("n"), Some(&*value));
+}
+
+#[test]
+fn a_small_block_may_not_become_a_large_one() {
+    // 64 MiB in less than a control frame may have.
+    let mut deflater = Deflater::new();
+    let mut bomb = deflater.bytes(&plain_block(&[("n", "")])[..9]);
+    let zeros = vec![0; 1 << 20];
+    for _ in 0..60 {
+        bomb.extend(deflater.bytes(&zeros));
+    }
+    assert!(bomb.len() <= frame::MAX_CONTROL, "{} bytes", bomb.len());
+    let result = Inflater::new().block(&bomb);
+    assert_eq!(
+        result,
+        Err(Malformed::HeadersTooLarge(headers::MAX_INFLATED))
+    );
+}

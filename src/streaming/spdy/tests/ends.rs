@@ -1,0 +1,163 @@
+//! How a connection ends.
+
+use std::time::Duration;
+
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::time::Instant;
+
+use super::super::{Limits, Reason};
+use super::peer::{Frame, data};
+use super::{HOUR, connect, end, pattern, session, soon};
+
+#[tokio::test]
+async fn go_away_is_the_last_frame_behind_all_that_was_written() {
+    let (mut peer, mut streams, driver) = session();
+    let id = peer.open("stdout").await;
+    let (_reader, mut writer) = streams.next().await.expect("a stream").split();
+    // As much as is taken while nobody reads.
+    let text = pattern(300_000);
+    let mut taken = 0;
+    while let Ok(n) = tokio::time::timeout(
+        Duration::from_millis(200),
+        writer.write(&text[taken..text.len().min(taken + 1000)]),
+    )
+    .await
+    {
+        taken += n.expect("open");
+    }
+    assert!(taken > 64 * 1024 && taken < text.len(), "{taken} bytes");
+    streams.handle().close();
+    let error = writer.write_all(b"x").await.expect_err("closed");
+    assert_eq!(error.kind(), std::io::ErrorKind::BrokenPipe);
+    // The peer goes on sending; none of it may get in the way.
+    peer.data(id, &[0; 1000]).await;
+    let (received, is_whole) = peer.read(id).await;
+    assert!(received == text[..taken], "{} bytes", received.len());
+    assert!(!is_whole, "it was not finished, so it is reset");
+    assert_eq!(peer.rest().await, [Frame::GoAway(id, 0)]);
+    // What the peer still has on its way is drained until it closes.
+    peer.data(id, &pattern(200_000)).await;
+    drop(peer);
+    let end = end(driver).await;
+    assert!(matches!(end.reason, Reason::Closed), "{end:?}");
+    assert!(end.is_flushed);
+    assert!(end.counters.bytes_in > 200_000);
+}
+
+#[tokio::test]
+async fn the_peer_goes_away() {
+    let (mut peer, mut streams, driver) = session();
+    let id = peer.open("stdin").await;
+    let (mut reader, mut writer) = streams.next().await.expect("a stream").split();
+    peer.data(id, b"input").await;
+    drop(peer);
+    let end = end(driver).await;
+    assert!(matches!(end.reason, Reason::ClientGone), "{end:?}");
+    // What came can be read, then all is over.
+    let mut input = String::new();
+    reader.read_to_string(&mut input).await.expect("the input");
+    assert_eq!(input, "input");
+    writer.write_all(b"x").await.expect_err("gone");
+    assert!(streams.next().await.is_none());
+}
+
+#[tokio::test]
+async fn the_peer_says_go_away_and_its_streams_may_finish() {
+    let (mut peer, mut streams, driver) = session();
+    let id = peer.open("stdout").await;
+    let (_reader, mut writer) = streams.next().await.expect("a stream").split();
+    peer.go_away().await;
+    let refused = peer.begin(&[], 0).await;
+    assert_eq!(peer.frame().await, Frame::Reset(refused, 3));
+    writer.write_all(b"output").await.expect("still open");
+    writer.shutdown().await.expect("shut");
+    assert_eq!(peer.read(id).await, (b"output".to_vec(), true));
+    peer.fin(id).await;
+    assert_eq!(peer.rest().await, [Frame::GoAway(refused, 0)]);
+    drop(peer);
+    let end = end(driver).await;
+    assert!(matches!(end.reason, Reason::GoAway), "{end:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn idle_for_too_long() {
+    let idle = Duration::from_secs(600);
+    let (mut peer, mut streams, driver) = connect(Limits::session(idle));
+    let began = Instant::now();
+    let id = peer.open("stdout").await;
+    let (mut reader, mut writer) = streams.next().await.expect("a stream").split();
+    // Whatever moves begins it anew: a PING, and output.
+    tokio::time::sleep(idle * 3 / 4).await;
+    peer.ping(1).await;
+    tokio::time::sleep(idle * 3 / 4).await;
+    writer.write_all(b"x").await.expect("written");
+    let written = Instant::now();
+    assert_eq!(peer.frame().await, Frame::Data(id, b"x".to_vec(), false));
+    assert_eq!(peer.try_frame().await, Some(Frame::Reset(id, 5)));
+    assert_eq!(peer.try_frame().await, Some(Frame::GoAway(id, 0)));
+    assert!(written.elapsed() >= idle && began.elapsed() < idle * 3);
+    assert_eq!(reader.read(&mut [0; 1]).await.expect("the end"), 0);
+    drop(peer);
+    let end = end(driver).await;
+    assert!(matches!(end.reason, Reason::Idle), "{end:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_peer_that_does_not_take_the_rest_is_not_waited_for_for_ever() {
+    let (mut peer, mut streams, driver) = session();
+    peer.open("stdout").await;
+    let (_reader, mut writer) = streams.next().await.expect("a stream").split();
+    writer.write_all(&pattern(150_000)).await.expect("written");
+    let began = Instant::now();
+    streams.handle().close();
+    let end = end(driver).await;
+    assert!(matches!(end.reason, Reason::Closed), "{end:?}");
+    assert!(!end.is_flushed);
+    assert_eq!(began.elapsed().as_secs(), 10);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_peer_that_does_not_close_is_not_waited_for_for_ever() {
+    let (mut peer, streams, driver) = session();
+    streams.handle().close();
+    assert_eq!(peer.rest().await, [Frame::GoAway(0, 0)]);
+    let end = end(driver).await;
+    assert!(end.is_flushed);
+}
+
+#[tokio::test]
+async fn a_driver_that_is_dropped_ends_everything() {
+    let (mut peer, mut streams, driver) = session();
+    let id = peer.open("data").await;
+    let (mut reader, mut writer) = streams.next().await.expect("a stream").split();
+    let waiting = tokio::spawn(async move {
+        let is_last = streams.next().await.is_none();
+        (is_last, reader.read(&mut [0; 1]).await.expect("the end"))
+    });
+    peer.ping(1).await;
+    driver.abort();
+    let result = soon("the end", waiting).await.expect("no panic");
+    assert_eq!(result, (true, 0));
+    writer.write_all(b"x").await.expect_err("broken");
+    let _ = peer.io.write_all(&data(id, 0, b"x")).await;
+    assert_eq!(peer.try_frame().await, None);
+}
+
+#[tokio::test]
+async fn a_connection_that_fails() {
+    struct Broken;
+    impl tokio::io::AsyncRead for Broken {
+        fn poll_read(
+            self: std::pin::Pin<&mut Self>,
+            _: &mut std::task::Context<'_>,
+            _: &mut tokio::io::ReadBuf<'_>,
+        ) -> std::task::Poll<std::io::Result<()>> {
+            std::task::Poll::Ready(Err(std::io::Error::other("on fire")))
+        }
+    }
+    let io = tokio::io::join(Broken, tokio::io::sink());
+    let (mut streams, driver) = super::Connection::server(io, Limits::session(HOUR));
+    let end = driver.await;
+    assert_eq!(end.reason.to_string(), "connection failed: on fire");
+    assert!(streams.next().await.is_none());
+}

@@ -1,0 +1,165 @@
+//! What is no SPDY is refused, with the reason.
+
+use super::super::error::{Malformed, Reason};
+use super::super::{Limits, fuzz, headers};
+use super::peer::{Deflater, Frame, control, data, plain_block, syn_stream};
+use super::{HOUR, connect, end};
+
+fn reason(bytes: &[u8]) -> Malformed {
+    match fuzz(bytes).reason {
+        Reason::Malformed(malformed) => malformed,
+        other => panic!("{other:?} for {bytes:?}"),
+    }
+}
+
+#[test]
+fn frames() {
+    let cases: &[(Vec<u8>, Malformed)] = &[
+        (b"\x80\x02\0\x01\0\0\0\0".to_vec(), Malformed::Version(2)),
+        (
+            b"\xff\xff\0\x01\0\0\0\0".to_vec(),
+            Malformed::Version(0x7fff),
+        ),
+        (data(0, 0, b""), Malformed::ZeroStream),
+        (
+            control(1, 0, &[0; 9]),
+            Malformed::Length { kind: 1, len: 9 },
+        ),
+        (
+            control(2, 0, &[0; 3]),
+            Malformed::Length { kind: 2, len: 3 },
+        ),
+        (
+            control(3, 0, &[1; 7]),
+            Malformed::Length { kind: 3, len: 7 },
+        ),
+        (
+            control(3, 0, &[1; 9]),
+            Malformed::Length { kind: 3, len: 9 },
+        ),
+        (
+            control(6, 0, &[1; 5]),
+            Malformed::Length { kind: 6, len: 5 },
+        ),
+        (
+            control(7, 0, &[1; 4]),
+            Malformed::Length { kind: 7, len: 4 },
+        ),
+        (
+            control(8, 0, &[1; 2]),
+            Malformed::Length { kind: 8, len: 2 },
+        ),
+        (
+            control(9, 0, &[1; 4]),
+            Malformed::Length { kind: 9, len: 4 },
+        ),
+        (
+            b"\x80\x03\0\x01\0\x01\0\x01".to_vec(),
+            Malformed::TooLong {
+                kind: 1,
+                len: 0x1_0001,
+            },
+        ),
+        (control(1, 0, &[0; 10]), Malformed::ZeroId(1)),
+        (control(3, 0, b"\x80\0\0\0\0\0\0\x05"), Malformed::ZeroId(3)),
+        (control(6, 0, &[0; 4]), Malformed::ZeroId(6)),
+        (control(8, 0, &[0; 4]), Malformed::ZeroId(8)),
+    ];
+    for (bytes, wanted) in cases {
+        assert_eq!(reason(bytes), *wanted, "{bytes:?}");
+    }
+}
+
+#[test]
+fn what_is_not_compressed_as_it_should_be() {
+    let other_dictionary = b"\x78\xf9\x01\x02\x03\x04\0\x04\0\xfb\xff\0\0\0\0\0\0\0\xff\xff";
+    // The empty block, and the stream of blocks ends.
+    let is_ended = b"\x78\xf9\xe3\xc6\xa7\xc2\x01\x04\0\xfb\xff\0\0\0\0\0\x04\0\x01";
+    let cases: [&[u8]; 4] = [b"plain text", b"\x79\xf9", other_dictionary, is_ended];
+    for block in cases {
+        let bytes = syn_stream(1, 0, block);
+        assert_eq!(reason(&bytes), Malformed::Compression, "{block:?}");
+    }
+    // Nothing at all, and only the beginning of one.
+    for block in [&b""[..], b"\x78\xf9\xe3"] {
+        assert_eq!(reason(&syn_stream(1, 0, block)), Malformed::HeaderLengths);
+    }
+}
+
+#[test]
+fn header_blocks() {
+    let many = headers_of(1001);
+    let cases: &[(&[u8], Malformed)] = &[
+        (b"\0\0\0", Malformed::HeaderLengths),
+        (b"\0\0\0\x01", Malformed::HeaderLengths),
+        (b"\0\0\0\x01\0\0\0\x02n", Malformed::HeaderLengths),
+        (b"\0\0\0\x01\xff\xff\xff\xffn", Malformed::HeaderLengths),
+        (b"\0\0\0\0more", Malformed::HeaderLengths),
+        (&many, Malformed::TooManyHeaders(1001)),
+        (&plain_block(&[("", "x")]), Malformed::HeaderName),
+        (&plain_block(&[("Port", "80")]), Malformed::HeaderName),
+        (&plain_block(&[("a b", "80")]), Malformed::HeaderName),
+        (
+            b"\0\0\0\x01\0\0\0\x01\xff\0\0\0\x01v",
+            Malformed::HeaderName,
+        ),
+        (
+            b"\0\0\0\x01\0\0\0\x01n\0\0\0\x01\xff",
+            Malformed::HeaderValue,
+        ),
+        (
+            &plain_block(&[("n", "a"), ("n", "b")]),
+            Malformed::DuplicateHeader,
+        ),
+    ];
+    for (plain, wanted) in cases {
+        let bytes = syn_stream(1, 0, &Deflater::new().bytes(plain));
+        assert_eq!(reason(&bytes), *wanted, "{plain:?}");
+    }
+    let bomb = Deflater::new().bytes(&vec![0; 1 << 20]);
+    let wanted = Malformed::HeadersTooLarge(headers::MAX_INFLATED);
+    assert_eq!(reason(&syn_stream(1, 0, &bomb)), wanted);
+}
+
+fn headers_of(count: u32) -> Vec<u8> {
+    let mut plain = count.to_be_bytes().to_vec();
+    for i in 0..count {
+        plain.extend(*b"\0\0\0\x04");
+        plain.extend(format!("{i:04}").as_bytes());
+        plain.extend([0; 4]);
+    }
+    plain
+}
+
+#[test]
+fn as_many_headers_as_allowed() {
+    let block = Deflater::new().bytes(&headers_of(1000));
+    let end = fuzz(&syn_stream(1, 0, &block));
+    assert!(matches!(end.reason, Reason::ClientGone), "{end:?}");
+    assert_eq!(end.counters.streams, 1);
+}
+
+#[tokio::test]
+async fn the_peer_is_told_and_what_came_before_is_not_lost() {
+    let (mut peer, mut streams, driver) = connect(Limits::session(HOUR));
+    let id = peer.open("stdin").await;
+    let (mut reader, _writer) = streams.next().await.expect("a stream").split();
+    peer.data(id, b"hello").await;
+    peer.send(b"\x80\x05\0\x01\0\0\0\0").await;
+    // Whatever follows is not looked at.
+    peer.send(&[0xff; 100]).await;
+    assert_eq!(peer.frame().await, Frame::Reset(id, 5));
+    assert_eq!(peer.frame().await, Frame::GoAway(id, 1));
+    assert_eq!(peer.try_frame().await, None);
+    let mut text = String::new();
+    tokio::io::AsyncReadExt::read_to_string(&mut reader, &mut text)
+        .await
+        .expect("what came before");
+    assert_eq!(text, "hello");
+    assert!(streams.next().await.is_none());
+    drop(peer);
+    let end = end(driver).await;
+    let is_version = matches!(end.reason, Reason::Malformed(Malformed::Version(5)));
+    assert!(is_version, "{end:?}");
+    assert!(end.is_flushed);
+}

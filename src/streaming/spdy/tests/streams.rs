@@ -1,0 +1,275 @@
+//! How streams are opened, used and ended.
+
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+
+use super::super::frame::{self, FIN, UNIDIRECTIONAL};
+use super::super::{Limits, Stream};
+use super::peer::{Frame, control, data, syn_stream, two};
+use super::{HOUR, connect, end, session, soon};
+
+async fn next(streams: &mut super::Streams) -> Stream {
+    soon("a stream", streams.next()).await.expect("a stream")
+}
+
+#[tokio::test]
+async fn an_exec_as_go_clients_do_it() {
+    let (mut peer, mut streams, driver) = session();
+    // One after the other, each waits for the answer.
+    let kinds = ["error", "stdin", "stdout", "stderr", "resize"];
+    let mut halves = Vec::new();
+    for (i, kind) in kinds.iter().enumerate() {
+        let id = peer.open(kind).await;
+        assert_eq!(id, 2 * i as u32 + 1);
+        let stream = next(&mut streams).await;
+        assert_eq!(stream.headers.get("streamtype"), Some(*kind));
+        assert_eq!(stream.id, id);
+        halves.push(stream.split());
+    }
+    peer.data(9, b"{\"Width\":80,\"Height\":24}\n").await;
+    peer.data(3, b"some ").await;
+    peer.data(3, b"input").await;
+    peer.fin(3).await;
+    let mut input = String::new();
+    let stdin = &mut halves[1].0;
+    stdin.read_to_string(&mut input).await.expect("stdin");
+    assert_eq!(input, "some input");
+    let mut size = [0; 25];
+    halves[4].0.read_exact(&mut size).await.expect("a size");
+    assert_eq!(size, *b"{\"Width\":80,\"Height\":24}\n");
+
+    // The end: output, then the status, then everything else.
+    for (at, text) in [(2, "out"), (3, "err"), (0, "{\"status\":\"Success\"}")] {
+        let writer = &mut halves[at].1;
+        writer.write_all(text.as_bytes()).await.expect("written");
+        writer.shutdown().await.expect("shut");
+    }
+    streams.handle().close();
+    assert_eq!(peer.frame().await, Frame::Data(5, b"out".to_vec(), true));
+    assert_eq!(peer.frame().await, Frame::Data(7, b"err".to_vec(), true));
+    let status = b"{\"status\":\"Success\"}".to_vec();
+    assert_eq!(peer.frame().await, Frame::Data(1, status, true));
+    let mut rest = peer.rest().await;
+    assert_eq!(rest.pop(), Some(Frame::GoAway(9, 0)));
+    rest.sort_by_key(|frame| format!("{frame:?}"));
+    assert_eq!(rest, [Frame::Reset(3, 5), Frame::Reset(9, 5)]);
+    drop(peer);
+    let counters = end(driver).await.counters;
+    assert_eq!(counters.streams, 5);
+    assert_eq!((counters.data_in, counters.data_out), (35, 26));
+}
+
+#[tokio::test]
+async fn nothing_is_said_before_the_peer_has_spoken() {
+    let (mut peer, streams, driver) = session();
+    for _ in 0..100 {
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(streams.handle().counters().bytes_out, 0);
+    peer.ping(1).await;
+    drop(peer);
+    assert_eq!(end(driver).await.counters.bytes_in, 12);
+}
+
+#[tokio::test]
+async fn streams_are_interleaved_and_frames_may_be_cut_anywhere() {
+    let (mut peer, mut streams, _driver) = session();
+    let ids = [peer.open("a").await, peer.open("b").await];
+    let (mut a, _a) = next(&mut streams).await.split();
+    let (mut b, _b) = next(&mut streams).await.split();
+    let mut bytes = Vec::new();
+    for i in 0..1000u32 {
+        bytes.extend(data(ids[0], 0, format!("{i};").as_bytes()));
+        bytes.extend(data(ids[1], 0, b""));
+        bytes.extend(data(ids[1], 0, format!("-{i};").as_bytes()));
+    }
+    bytes.extend(data(ids[0], FIN, b"end"));
+    bytes.extend(data(ids[1], FIN, b"end"));
+    for piece in bytes.chunks(7) {
+        peer.send(piece).await;
+    }
+    let (mut of_a, mut of_b) = (String::new(), String::new());
+    a.read_to_string(&mut of_a).await.expect("a");
+    b.read_to_string(&mut of_b).await.expect("b");
+    let all = |sign: &str| (0..1000).map(|i| format!("{sign}{i};")).collect::<String>();
+    assert_eq!(of_a, all("") + "end");
+    assert_eq!(of_b, all("-") + "end");
+}
+
+#[tokio::test]
+async fn each_half_ends_on_its_own() {
+    let (mut peer, mut streams, _driver) = session();
+    let id = peer.open("data").await;
+    let (mut reader, mut writer) = next(&mut streams).await.split();
+    peer.fin(id).await;
+    assert_eq!(reader.read(&mut [0; 9]).await.expect("the end"), 0);
+    writer.write_all(b"still here").await.expect("written");
+    writer.shutdown().await.expect("shut");
+    assert_eq!(peer.read(id).await, (b"still here".to_vec(), true));
+    let error = writer.write_all(b"x").await.expect_err("after the end");
+    assert_eq!(error.kind(), std::io::ErrorKind::BrokenPipe);
+
+    // The other way round; what is dropped then needs no reset.
+    let id = peer.open("data").await;
+    let (mut reader, mut writer) = next(&mut streams).await.split();
+    writer.shutdown().await.expect("shut");
+    drop(writer);
+    assert_eq!(peer.frame().await, Frame::Data(id, vec![], true));
+    peer.data(id, b"upload").await;
+    peer.fin(id).await;
+    let mut upload = String::new();
+    reader.read_to_string(&mut upload).await.expect("read");
+    assert_eq!(upload, "upload");
+    drop(reader);
+    peer.ping(1).await;
+}
+
+#[tokio::test]
+async fn a_reset_of_the_peers_ends_both_halves_and_a_second_one_is_harmless() {
+    let (mut peer, mut streams, _driver) = session();
+    let id = peer.open("data").await;
+    let (mut reader, mut writer) = next(&mut streams).await.split();
+    peer.data(id, b"before").await;
+    peer.reset(id).await;
+    let mut before = String::new();
+    reader.read_to_string(&mut before).await.expect("read");
+    assert_eq!(before, "before");
+    let error = writer.write_all(b"x").await.expect_err("after a reset");
+    assert_eq!(error.kind(), std::io::ErrorKind::BrokenPipe);
+    drop((reader, writer));
+    // Of a stream that is over, and of one that never was.
+    peer.reset(id).await;
+    peer.reset(77).await;
+    peer.data(id, b"late").await;
+    peer.fin(id).await;
+    peer.ping(1).await;
+    assert_eq!(streams.handle().counters().data_discarded, 4);
+}
+
+#[tokio::test]
+async fn our_reset_follows_what_was_written() {
+    let (mut peer, mut streams, _driver) = session();
+    let id = peer.open("data").await;
+    let (mut reader, mut writer) = next(&mut streams).await.split();
+    writer.write_all(b"last words").await.expect("written");
+    writer.reset();
+    assert_eq!(peer.read(id).await, (b"last words".to_vec(), false));
+    assert_eq!(reader.read(&mut [0; 9]).await.expect("the end"), 0);
+
+    // Also when our half had ended before.
+    let id = peer.open("data").await;
+    let (mut reader, mut writer) = next(&mut streams).await.split();
+    writer.shutdown().await.expect("shut");
+    assert_eq!(peer.frame().await, Frame::Data(id, vec![], true));
+    writer.reset();
+    assert_eq!(peer.frame().await, Frame::Reset(id, 5));
+    assert_eq!(reader.read(&mut [0; 9]).await.expect("the end"), 0);
+
+    // And when the whole stream is dropped.
+    let id = peer.open("data").await;
+    drop(next(&mut streams).await);
+    assert_eq!(peer.frame().await, Frame::Reset(id, 5));
+}
+
+#[tokio::test]
+async fn ids_must_be_odd_and_go_up() {
+    let (mut peer, mut streams, _driver) = session();
+    for (id, expected) in [
+        (5, Frame::Reply(5)),
+        (4, Frame::Reset(4, 1)),
+        (3, Frame::Reset(3, 1)),
+        (9, Frame::Reply(9)),
+        (7, Frame::Reset(7, 1)),
+        (9, Frame::Reset(9, 1)),
+    ] {
+        // The blocks of those that are refused are part of the compression, too.
+        let block = peer.deflater.block(&[("streamtype", &format!("s{id}"))]);
+        peer.send(&syn_stream(id, 0, &block)).await;
+        assert_eq!(peer.frame().await, expected);
+    }
+    for id in [5, 9] {
+        let stream = next(&mut streams).await;
+        let kind = format!("s{id}");
+        assert_eq!(stream.headers.get("streamtype"), Some(&*kind));
+        let (mut reader, mut writer) = stream.split();
+        if id == 9 {
+            // For the peer it is gone.
+            assert_eq!(reader.read(&mut [0; 1]).await.expect("the end"), 0);
+            writer.write_all(b"x").await.expect_err("gone");
+        } else {
+            writer.shutdown().await.expect("shut");
+            assert_eq!(peer.frame().await, Frame::Data(5, vec![], true));
+        }
+    }
+    // Data of a stream that was never opened.
+    peer.data(11, b"x").await;
+    assert_eq!(peer.frame().await, Frame::Reset(11, 2));
+}
+
+#[tokio::test]
+async fn one_stream_too_many_is_refused_and_the_next_one_finds_room() {
+    let mut limits = Limits::session(HOUR);
+    limits.streams = 2;
+    let (mut peer, mut streams, _driver) = connect(limits);
+    let first = peer.open("a").await;
+    peer.open("b").await;
+    let id = peer.begin(&[("streamtype", "c")], 0).await;
+    assert_eq!(peer.frame().await, Frame::Reset(id, 3));
+    // Room is there once both ends are done with one.
+    drop(next(&mut streams).await);
+    assert_eq!(peer.frame().await, Frame::Reset(first, 5));
+    peer.open("d").await;
+    let counters = streams.handle().counters();
+    assert_eq!((counters.streams, counters.streams_refused), (3, 1));
+}
+
+#[tokio::test]
+async fn nobody_there_to_take_streams() {
+    let (mut peer, streams, _driver) = session();
+    let first = peer.open("a").await;
+    drop(streams);
+    assert_eq!(peer.frame().await, Frame::Reset(first, 5));
+    let second = peer.begin(&[], 0).await;
+    assert_eq!(peer.frame().await, Frame::Reset(second, 3));
+}
+
+#[tokio::test]
+async fn streams_that_begin_half_closed() {
+    let (mut peer, mut streams, _driver) = session();
+    let id = peer.begin(&[], FIN).await;
+    assert_eq!(peer.frame().await, Frame::Reply(id));
+    let (mut reader, mut writer) = next(&mut streams).await.split();
+    assert_eq!(reader.read(&mut [0; 1]).await.expect("the end"), 0);
+    writer.shutdown().await.expect("shut");
+    assert_eq!(peer.frame().await, Frame::Data(id, vec![], true));
+
+    // One way only is not answered.
+    let id = peer.begin(&[], UNIDIRECTIONAL).await;
+    let (mut reader, mut writer) = next(&mut streams).await.split();
+    writer.write_all(b"x").await.expect_err("one way only");
+    peer.data(id, b"x").await;
+    peer.fin(id).await;
+    assert_eq!(reader.read_u8().await.expect("a byte"), b'x');
+    peer.ping(3).await;
+}
+
+#[tokio::test]
+async fn frames_that_mean_nothing_here_are_skipped() {
+    let (mut peer, mut streams, _driver) = session();
+    let id = peer.open("data").await;
+    peer.send(&control(4, 0, &[7; 100_000])).await;
+    peer.send(&two(9, id, 65_536)).await;
+    peer.send(&control(5, 0, b"")).await;
+    peer.send(&control(10, 0, b"credential")).await;
+    // An answer to a PING that was not asked, and a reply to a stream that we never opened.
+    peer.send(&control(6, 0, &[0, 0, 0, 2])).await;
+    let block = peer.deflater.block(&[("a", "b")]);
+    let reply = [&[0, 0, 0, 2], &block[..]].concat();
+    peer.send(&control(frame::SYN_REPLY, 0, &reply)).await;
+    // Headers that follow may end a half.
+    let block = peer.deflater.block(&[("c", "d")]);
+    let headers = [&id.to_be_bytes(), &block[..]].concat();
+    peer.send(&control(frame::HEADERS, FIN, &headers)).await;
+    let (mut reader, _writer) = next(&mut streams).await.split();
+    assert_eq!(reader.read(&mut [0; 1]).await.expect("the end"), 0);
+    peer.open("another").await;
+}

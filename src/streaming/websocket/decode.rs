@@ -1,0 +1,235 @@
+//! From bytes to events, without any input or output: what the fuzzer feeds.
+
+use bytes::{Buf, Bytes, BytesMut};
+
+use super::frame::{Head, MAX_CONTROL, Violation, opcode, unmask};
+
+/// What a client sent.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// A piece of a message.
+    Data {
+        /// Whether the message is text. Nobody has looked whether it is UTF-8.
+        text: bool,
+        /// Whether it is the first piece.
+        first: bool,
+        /// Whether it is the last piece.
+        last: bool,
+        /// May be empty.
+        bytes: Bytes,
+    },
+    /// Must be answered with a pong of the same content.
+    Ping(Bytes),
+    /// Needs no answer.
+    Pong,
+    /// The client will send no more.
+    Close,
+}
+
+/// The payload of a frame that is being read.
+#[derive(Clone, Copy, Debug)]
+struct Payload {
+    head: Head,
+    /// Bytes that were given out.
+    done: u64,
+    first: bool,
+}
+
+/// Reads the frames of one connection. It never asks for more than the head of a frame or a control frame to be there as
+/// a whole, so the buffer need not hold more than 139 bytes.
+#[derive(Debug, Default)]
+pub struct Decoder {
+    payload: Option<Payload>,
+    /// Whether there is a message that goes on, and whether it is text.
+    message: Option<bool>,
+    closed: bool,
+}
+
+impl Decoder {
+    /// The next event, taken off the front of `buffer`; `None` if more bytes are needed. After a close frame, whatever
+    /// follows is thrown away.
+    ///
+    /// # Errors
+    /// If the client broke the protocol. The connection is of no use then.
+    pub fn decode(&mut self, buffer: &mut BytesMut) -> Result<Option<Event>, Violation> {
+        if self.closed {
+            buffer.clear();
+            return Ok(None);
+        }
+        let payload = match self.payload {
+            Some(payload) => payload,
+            None => match self.begin(buffer)? {
+                Some(payload) => payload,
+                None => return Ok(None),
+            },
+        };
+        if payload.head.is_control() {
+            return self.control(payload, buffer);
+        }
+        Ok(self.data(payload, buffer))
+    }
+
+    /// Reads a head.
+    fn begin(&mut self, buffer: &mut BytesMut) -> Result<Option<Payload>, Violation> {
+        let Some((head, length)) = Head::parse(buffer)? else {
+            return Ok(None);
+        };
+        let mut first = false;
+        if !head.is_control() {
+            first = head.opcode != opcode::CONTINUATION;
+            if first == self.message.is_some() {
+                return Err(Violation::Order);
+            }
+            if first {
+                self.message = Some(head.opcode == opcode::TEXT);
+            }
+        }
+        buffer.advance(length);
+        let payload = Payload {
+            head,
+            done: 0,
+            first,
+        };
+        self.payload = Some(payload);
+        Ok(Some(payload))
+    }
+
+    fn control(
+        &mut self,
+        payload: Payload,
+        buffer: &mut BytesMut,
+    ) -> Result<Option<Event>, Violation> {
+        let length = usize::try_from(payload.head.length).unwrap_or(MAX_CONTROL);
+        if buffer.len() < length {
+            return Ok(None);
+        }
+        self.payload = None;
+        let mut bytes = buffer.split_to(length);
+        unmask(&mut bytes, payload.head.mask, 0);
+        Ok(Some(match payload.head.opcode {
+            opcode::PING => Event::Ping(bytes.freeze()),
+            opcode::PONG => Event::Pong,
+            _ => {
+                // A code has two bytes; a reason after it says nothing to us.
+                if length == 1 {
+                    return Err(Violation::Close);
+                }
+                self.closed = true;
+                Event::Close
+            }
+        }))
+    }
+
+    fn data(&mut self, mut payload: Payload, buffer: &mut BytesMut) -> Option<Event> {
+        let left = payload.head.length - payload.done;
+        if left > 0 && buffer.is_empty() {
+            return None;
+        }
+        let n = usize::try_from(left).map_or(buffer.len(), |left| left.min(buffer.len()));
+        let mut bytes = buffer.split_to(n);
+        unmask(&mut bytes, payload.head.mask, payload.done);
+        let text = self.message.unwrap_or_default();
+        let first = payload.first;
+        payload.done += n as u64;
+        payload.first = false;
+        let ended = payload.done == payload.head.length;
+        self.payload = (!ended).then_some(payload);
+        let last = ended && payload.head.last;
+        if last {
+            self.message = None;
+        }
+        Some(Event::Data {
+            text,
+            first,
+            last,
+            bytes: bytes.freeze(),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A frame as a client sends it.
+    fn masked(first: u8, payload: &[u8]) -> Vec<u8> {
+        let mask = [7, 0, 255, 9];
+        let mut frame = vec![first, 0x80 | u8::try_from(payload.len()).expect("short")];
+        frame.extend(mask);
+        frame.extend(payload.iter().zip(mask.iter().cycle()).map(|(b, m)| b ^ m));
+        frame
+    }
+
+    fn events(bytes: &[u8], cut: usize) -> Result<Vec<Event>, Violation> {
+        let (mut decoder, mut buffer, mut events) =
+            (Decoder::default(), BytesMut::new(), Vec::new());
+        for part in bytes.chunks(cut) {
+            buffer.extend_from_slice(part);
+            while let Some(event) = decoder.decode(&mut buffer)? {
+                events.push(event);
+            }
+        }
+        assert!(buffer.len() < 140, "kept {}", buffer.len());
+        Ok(events)
+    }
+
+    fn data(text: bool, first: bool, last: bool, bytes: &'static [u8]) -> Event {
+        Event::Data {
+            text,
+            first,
+            last,
+            bytes: Bytes::from_static(bytes),
+        }
+    }
+
+    #[test]
+    fn messages_come_in_pieces_with_control_frames_between() {
+        let bytes = [
+            masked(0x02, b"ab"),
+            masked(0x89, b"p"),
+            masked(0x00, b""),
+            masked(0x80, b"c"),
+            masked(0x81, b"t"),
+            masked(0x8a, b""),
+            masked(0x88, b"\x03\xe8bye"),
+            masked(0x82, b"never seen"),
+        ]
+        .concat();
+        let expected = vec![
+            data(false, true, false, b"ab"),
+            Event::Ping(Bytes::from_static(b"p")),
+            data(false, false, false, b""),
+            data(false, false, true, b"c"),
+            data(true, true, true, b"t"),
+            Event::Pong,
+            Event::Close,
+        ];
+        assert_eq!(events(&bytes, bytes.len()), Ok(expected.clone()));
+        // Byte by byte there are more pieces, with the same content.
+        let single = events(&bytes, 1).expect("right");
+        let joined = |events: &[Event]| -> Vec<u8> {
+            let bytes = events.iter().filter_map(|event| match event {
+                Event::Data { bytes, .. } => Some(bytes.to_vec()),
+                _ => None,
+            });
+            bytes.flatten().collect()
+        };
+        assert_eq!(joined(&single), joined(&expected));
+        assert_eq!(single.last(), Some(&Event::Close));
+    }
+
+    #[test]
+    fn messages_do_not_overlap() {
+        let order = Err(Violation::Order);
+        assert_eq!(events(&masked(0x80, b"x"), 99), order);
+        let bytes = [masked(0x02, b"a"), masked(0x82, b"b")].concat();
+        assert_eq!(events(&bytes, 99), order);
+        assert_eq!(events(&masked(0x88, b"x"), 99), Err(Violation::Close));
+    }
+
+    #[test]
+    fn an_empty_message_is_one_event() {
+        let empty = vec![data(false, true, true, b"")];
+        assert_eq!(events(&masked(0x82, b""), 1), Ok(empty));
+    }
+}

@@ -1,0 +1,160 @@
+//! A client of exec and attach, the same for every protocol.
+
+use tokio::net::TcpStream;
+
+use super::http::{ask, connect, parts, spdy_head, websocket_head};
+use super::spdy::Spdy;
+use super::websocket::WebSocket;
+
+/// Every way to run a command: transport and protocol.
+pub(super) const WAYS: &[(&str, &str)] = &[
+    ("spdy", "channel.k8s.io"),
+    ("spdy", "v2.channel.k8s.io"),
+    ("spdy", "v3.channel.k8s.io"),
+    ("spdy", "v4.channel.k8s.io"),
+    ("spdy", "v5.channel.k8s.io"),
+    ("websocket", ""),
+    ("websocket", "channel.k8s.io"),
+    ("websocket", "base64.channel.k8s.io"),
+    ("websocket", "v4.channel.k8s.io"),
+    ("websocket", "v4.base64.channel.k8s.io"),
+    ("websocket", "v5.channel.k8s.io"),
+];
+
+/// The names of streams, in the order of the channels.
+const STREAMS: [&str; 5] = ["stdin", "stdout", "stderr", "error", "resize"];
+const LETTERS: [char; 5] = ['i', 'o', 'e', 'x', 't'];
+
+pub(super) enum Wire {
+    /// The ids of the streams, by channel.
+    Spdy(Spdy<TcpStream>, [Option<u32>; 5]),
+    /// Whether it is in base64.
+    WebSocket(WebSocket<TcpStream>, bool),
+}
+
+pub(super) struct Client {
+    pub(super) wire: Wire,
+    protocol: String,
+}
+
+/// What a command said, and what became of it.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Said {
+    pub(super) out: Vec<u8>,
+    pub(super) err: Vec<u8>,
+    pub(super) error: String,
+}
+
+impl Client {
+    /// Connects with a URL; `streams` has the letters of those that are opened.
+    pub(super) async fn connect(url: &str, way: (&str, &str), streams: &str) -> Self {
+        let mut tcp = connect(url).await;
+        let (transport, protocol) = way;
+        let (_, path) = parts(url);
+        let wire = if transport == "spdy" {
+            let answer = ask(&mut tcp, &spdy_head(path, &[protocol])).await;
+            assert_eq!(answer.status, 101, "{answer:?}");
+            assert_eq!(answer.header("x-stream-protocol-version"), [protocol]);
+            let mut spdy = Spdy::new(tcp);
+            let mut ids = [None; 5];
+            // The result first, then one after another, as clients do.
+            for i in [3, 0, 1, 2, 4] {
+                let wanted = i == 3 || streams.contains(LETTERS[i]);
+                let resizes =
+                    i != 4 || !["channel.k8s.io", "v2.channel.k8s.io"].contains(&protocol);
+                if wanted && resizes {
+                    let id = spdy.open(&[("streamtype", STREAMS[i])]).await;
+                    spdy.wait(id, |got| got.replied.then_some(())).await;
+                    ids[i] = Some(id);
+                }
+            }
+            Wire::Spdy(spdy, ids)
+        } else {
+            let answer = ask(&mut tcp, &websocket_head(path, protocol)).await;
+            assert_eq!(answer.status, 101, "{answer:?}");
+            let chosen = answer.header("sec-websocket-protocol");
+            assert_eq!(chosen.first().copied().unwrap_or(""), protocol);
+            Wire::WebSocket(WebSocket::new(tcp), protocol.contains("base64"))
+        };
+        Self::from_wire(wire, protocol)
+    }
+
+    pub(super) fn from_wire(wire: Wire, protocol: &str) -> Self {
+        Self {
+            wire,
+            protocol: protocol.to_owned(),
+        }
+    }
+
+    pub(super) fn has_status(&self) -> bool {
+        self.protocol.starts_with("v4") || self.protocol.starts_with("v5")
+    }
+
+    /// Whether the client can say that its input has ended.
+    pub(super) fn can_end_input(&self) -> bool {
+        matches!(self.wire, Wire::Spdy(..)) || self.protocol.starts_with("v5")
+    }
+
+    pub(super) async fn send(&mut self, channel: u8, data: &[u8]) {
+        match &mut self.wire {
+            Wire::Spdy(spdy, ids) => {
+                let id = ids[usize::from(channel)].expect("open");
+                spdy.send(id, data, false).await;
+            }
+            Wire::WebSocket(socket, true) => socket.send_text(channel, data).await,
+            Wire::WebSocket(socket, false) => socket.send(channel, data).await,
+        }
+    }
+
+    pub(super) async fn end_input(&mut self) {
+        match &mut self.wire {
+            Wire::Spdy(spdy, ids) => spdy.send(ids[0].expect("open"), b"", true).await,
+            Wire::WebSocket(socket, _) => socket.send(255, &[0]).await,
+        }
+    }
+
+    /// Waits until the output is so long; gives it.
+    pub(super) async fn output(&self, length: usize) -> Vec<u8> {
+        match &self.wire {
+            Wire::Spdy(spdy, ids) => {
+                let look =
+                    |got: &super::spdy::Got| (got.data.len() >= length).then(|| got.data.clone());
+                spdy.wait(ids[1].expect("open"), look).await
+            }
+            Wire::WebSocket(socket, _) => {
+                let look = |state: &super::websocket::State| {
+                    (state.channels[1].len() >= length).then(|| state.channels[1].clone())
+                };
+                socket.wait("output", look).await
+            }
+        }
+    }
+
+    /// Everything until the proper end of the session.
+    pub(super) async fn finish(self) -> Said {
+        match self.wire {
+            Wire::Spdy(spdy, ids) => {
+                let mut data = [const { Vec::new() }; 5];
+                for i in 0..4 {
+                    let Some(id) = ids[i] else { continue };
+                    let got = spdy.end(id).await;
+                    assert!(got.fin, "{} was not ended", STREAMS[i]);
+                    data[i] = got.data;
+                }
+                spdy.goodbye().await;
+                let [_, out, err, error, _] = data;
+                let error = String::from_utf8(error).expect("text");
+                Said { out, err, error }
+            }
+            Wire::WebSocket(socket, _) => {
+                assert_eq!(socket.closed().await, 1000);
+                let look = |state: &super::websocket::State| {
+                    let [_, out, err, error, ..] = state.channels.clone();
+                    let error = String::from_utf8(error).expect("text");
+                    Some(Said { out, err, error })
+                };
+                socket.wait("everything", look).await
+            }
+        }
+    }
+}

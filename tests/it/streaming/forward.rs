@@ -1,0 +1,310 @@
+//! Port-forward to real listeners.
+
+use criscope::streaming::{Kind, Outcome, Transport};
+use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
+use tokio::net::{TcpListener, TcpStream};
+
+use super::http::{ask, connect, parts, soon, spdy_head, websocket_head};
+use super::server::Fixture;
+use super::spdy::{Got, Spdy};
+use super::websocket::{WebSocket, tunnel};
+
+const TUNNEL: &str = "SPDY/3.1+portforward.k8s.io";
+
+/// A SPDY connection over TCP.
+pub(super) async fn direct(url: &str) -> Spdy<TcpStream> {
+    let mut tcp = connect(url).await;
+    let answer = ask(&mut tcp, &spdy_head(parts(url).1, &["portforward.k8s.io"])).await;
+    assert_eq!(answer.status, 101, "{answer:?}");
+    Spdy::new(tcp)
+}
+
+/// One inside of a WebSocket.
+pub(super) async fn tunnelled(url: &str) -> Spdy<DuplexStream> {
+    let mut tcp = connect(url).await;
+    let answer = ask(&mut tcp, &websocket_head(parts(url).1, TUNNEL)).await;
+    assert_eq!(answer.status, 101, "{answer:?}");
+    Spdy::new(tunnel(tcp))
+}
+
+/// Opens a connection to a port: the streams of errors and of data.
+pub(super) async fn open<T>(spdy: &mut Spdy<T>, request: u32, port: u16) -> (u32, u32)
+where
+    T: tokio::io::AsyncRead + tokio::io::AsyncWrite + Send + 'static,
+{
+    let (request, port) = (request.to_string(), port.to_string());
+    let mut ids = Vec::new();
+    for kind in ["error", "data"] {
+        let headers = [
+            ("streamtype", kind),
+            ("port", &port),
+            ("requestid", &request),
+        ];
+        ids.push(spdy.open(&headers).await);
+    }
+    // Clients only read the first.
+    spdy.send(ids[0], b"", true).await;
+    (ids[0], ids[1])
+}
+
+/// A listener that sends back what it gets until its end, then a last word.
+pub(super) async fn echo(address: &str) -> u16 {
+    let listener = TcpListener::bind(address).await.expect("bound");
+    let port = listener.local_addr().expect("bound").port();
+    tokio::spawn(async move {
+        while let Ok((mut tcp, _)) = listener.accept().await {
+            tokio::spawn(async move {
+                let (mut read, mut write) = tcp.split();
+                let _ = tokio::io::copy(&mut read, &mut write).await;
+                let _ = write.write_all(b"bye").await;
+            });
+        }
+    });
+    port
+}
+
+async fn there_and_back<T>(spdy: &mut Spdy<T>, request: u32, port: u16)
+where
+    T: tokio::io::AsyncRead + tokio::io::AsyncWrite + Send + 'static,
+{
+    let (error, data) = open(spdy, request, port).await;
+    let text = format!("hello {request}");
+    spdy.send(data, text.as_bytes(), false).await;
+    let whole = |got: &Got| (got.data.len() >= text.len()).then(|| got.data.clone());
+    assert_eq!(spdy.wait(data, whole).await, text.as_bytes());
+    spdy.send(data, b"", true).await;
+    let got = spdy.end(data).await;
+    assert_eq!(got.data, format!("{text}bye").as_bytes());
+    let error = spdy.end(error).await;
+    assert!(error.fin && error.data.is_empty(), "{error:?}");
+    // As clients do: it must harm nobody.
+    spdy.reset(data).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn connections_come_and_go_over_one_session() {
+    let fixture = Fixture::start().await;
+    let (four, six) = (echo("127.0.0.1:0").await, echo("[::1]:0").await);
+    let mut spdy = direct(&fixture.forward("pod", &[])).await;
+    there_and_back(&mut spdy, 0, four).await;
+    there_and_back(&mut spdy, 1, six).await;
+    there_and_back(&mut spdy, 2, four).await;
+    drop(spdy);
+    let end = fixture.end().await;
+    assert_eq!((end.kind, end.outcome), (Kind::PortForward, Outcome::Done));
+    assert_eq!((end.id.as_str(), end.connections), ("pod", 3));
+    assert_eq!(end.bytes, (21, 30));
+    fixture.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_tunnel_is_the_same_inside_of_a_websocket() {
+    let fixture = Fixture::start().await;
+    let port = echo("127.0.0.1:0").await;
+    let mut spdy = tunnelled(&fixture.forward("pod", &[])).await;
+    for request in 0..3 {
+        there_and_back(&mut spdy, request, port).await;
+    }
+    drop(spdy);
+    let end = fixture.end().await;
+    assert_eq!(
+        (end.transport, end.protocol),
+        (Transport::WebSocket, TUNNEL)
+    );
+    assert_eq!((end.outcome, end.connections), (Outcome::Done, 3));
+    fixture.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn fifty_at_once_do_not_mix() {
+    let fixture = Fixture::start().await;
+    let port = echo("127.0.0.1:0").await;
+    let mut spdy = direct(&fixture.forward("pod", &[])).await;
+    let mut streams = Vec::new();
+    for request in 0..50 {
+        streams.push(open(&mut spdy, request, port).await.1);
+    }
+    for round in 0..20_u8 {
+        for (i, data) in streams.iter().enumerate() {
+            spdy.send(*data, &[round, i as u8].repeat(500), false).await;
+        }
+    }
+    for (i, data) in streams.iter().enumerate() {
+        spdy.send(*data, b"", true).await;
+        let got = spdy.end(*data).await;
+        let mut expected: Vec<u8> = (0..20_u8).flat_map(|r| [r, i as u8].repeat(500)).collect();
+        expected.extend(b"bye");
+        assert_eq!(got.data, expected, "connection {i}");
+    }
+    fixture.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_port_where_nobody_listens_is_said_and_harms_no_other() {
+    let fixture = Fixture::start().await;
+    let port = echo("127.0.0.1:0").await;
+    let closed = {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("bound");
+        listener.local_addr().expect("bound").port()
+    };
+    let mut spdy = direct(&fixture.forward("pod", &[])).await;
+    let (error, data) = open(&mut spdy, 0, closed).await;
+    let message = String::from_utf8(spdy.end(error).await.data).expect("text");
+    assert!(
+        message.starts_with(&format!(
+            "error forwarding port {closed} to pod pod, uid : "
+        )),
+        "{message}"
+    );
+    assert!(spdy.end(data).await.reset);
+    there_and_back(&mut spdy, 1, port).await;
+    fixture.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn headers_that_make_no_sense_reset_the_stream() {
+    let fixture = Fixture::start().await;
+    let port = echo("127.0.0.1:0").await;
+    let mut spdy = direct(&fixture.forward("pod", &[])).await;
+    for headers in [
+        &[("streamtype", "data"), ("port", "0"), ("requestid", "1")][..],
+        &[
+            ("streamtype", "data"),
+            ("port", "65536"),
+            ("requestid", "1"),
+        ],
+        &[("streamtype", "data"), ("requestid", "1")],
+        &[("streamtype", "stdin"), ("port", "80"), ("requestid", "1")],
+        &[("port", "80"), ("requestid", "1")],
+        &[],
+    ] {
+        let id = spdy.open(headers).await;
+        assert!(spdy.end(id).await.reset, "{headers:?}");
+    }
+    // Very old clients give no id: the data follows the errors.
+    let port = port.to_string();
+    let error = spdy.open(&[("streamtype", "error"), ("port", &port)]).await;
+    let data = spdy.open(&[("streamtype", "data"), ("port", &port)]).await;
+    spdy.send(error, b"", true).await;
+    spdy.send(data, b"old", true).await;
+    assert_eq!(spdy.end(data).await.data, b"oldbye");
+    fixture.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_long_answer_after_a_half_close_arrives_whole() {
+    const UPLOAD: usize = 3 << 20;
+    const DOWNLOAD: usize = 10 << 20;
+    let fixture = Fixture::start().await;
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("bound");
+    let port = listener.local_addr().expect("bound").port();
+    // Reads everything before it says anything.
+    let pod = tokio::spawn(async move {
+        let (mut tcp, _) = listener.accept().await.expect("accepted");
+        let mut upload = Vec::new();
+        tcp.read_to_end(&mut upload).await.expect("read");
+        for i in 0..DOWNLOAD / 65536 {
+            tcp.write_all(&[i as u8; 65536]).await.expect("written");
+        }
+        upload.len()
+    });
+    let mut spdy = direct(&fixture.forward("pod", &[])).await;
+    let (error, data) = open(&mut spdy, 0, port).await;
+    for _ in 0..UPLOAD / 32768 {
+        spdy.send(data, &[b'u'; 32768], false).await;
+    }
+    spdy.send(data, b"", true).await;
+    let got = spdy.end(data).await;
+    assert!(got.fin);
+    assert_eq!(got.data.len(), DOWNLOAD);
+    assert!(
+        (0..DOWNLOAD)
+            .step_by(65536)
+            .all(|i| got.data[i] == (i / 65536) as u8)
+    );
+    assert!(spdy.end(error).await.fin);
+    assert_eq!(soon("the pod", pod).await.expect("no panic"), UPLOAD);
+    fixture.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_pod_may_end_its_side_first() {
+    let fixture = Fixture::start().await;
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("bound");
+    let port = listener.local_addr().expect("bound").port();
+    let pod = tokio::spawn(async move {
+        let (mut tcp, _) = listener.accept().await.expect("accepted");
+        tcp.shutdown().await.expect("shut");
+        let mut rest = Vec::new();
+        tcp.read_to_end(&mut rest).await.expect("read");
+        rest
+    });
+    let mut spdy = direct(&fixture.forward("pod", &[])).await;
+    let (error, data) = open(&mut spdy, 0, port).await;
+    assert!(spdy.end(data).await.fin);
+    spdy.send(data, b"still sending", false).await;
+    spdy.send(data, b"", true).await;
+    assert_eq!(
+        soon("the pod", pod).await.expect("no panic"),
+        b"still sending"
+    );
+    assert!(spdy.end(error).await.fin);
+    fixture.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn old_clients_have_two_channels_for_each_port() {
+    let fixture = Fixture::start().await;
+    let (port, other) = (echo("127.0.0.1:0").await, echo("[::1]:0").await);
+    for (protocol, base64) in [
+        ("", false),
+        ("v4.channel.k8s.io", false),
+        ("v4.base64.channel.k8s.io", true),
+    ] {
+        let url = fixture.forward("pod", &[port, other]);
+        let mut tcp = connect(&url).await;
+        let answer = ask(&mut tcp, &websocket_head(parts(&url).1, protocol)).await;
+        assert_eq!(answer.status, 101, "{answer:?}");
+        let mut socket = WebSocket::new(tcp);
+        for channel in [0, 2] {
+            match base64 {
+                true => socket.send_text(channel, b"hello").await,
+                false => socket.send(channel, b"hello").await,
+            }
+        }
+        for (channel, port) in [(0, port), (2, other)] {
+            let expected = [&port.to_le_bytes()[..], b"hello"].concat();
+            let look = |state: &super::websocket::State| {
+                let got = &state.channels[channel];
+                (got.len() >= 7).then(|| got.clone())
+            };
+            assert_eq!(socket.wait("an echo", look).await, expected);
+            let look = |state: &super::websocket::State| {
+                let got = &state.channels[channel + 1];
+                (got.len() >= 2).then(|| got.clone())
+            };
+            assert_eq!(socket.wait("the port", look).await, port.to_le_bytes());
+        }
+        socket.close().await;
+        assert_eq!(socket.closed().await, 1000);
+    }
+    let ends = fixture.ends(3).await;
+    assert!(
+        ends.iter().all(|end| end.outcome == Outcome::Done),
+        "{ends:?}"
+    );
+    // A port where nobody listens, and a pod that is not there.
+    let url = fixture.forward("other", &[1]);
+    let mut tcp = connect(&url).await;
+    ask(
+        &mut tcp,
+        &websocket_head(parts(&url).1, "v4.channel.k8s.io"),
+    )
+    .await;
+    let socket = WebSocket::new(tcp);
+    assert_eq!(socket.closed().await, 1000);
+    let look = |state: &super::websocket::State| Some(state.channels[1].clone());
+    let error = socket.wait("an error", look).await;
+    assert!(String::from_utf8_lossy(&error).contains("no such pod"));
+    fixture.stop().await;
+}

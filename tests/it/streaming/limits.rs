@@ -1,0 +1,319 @@
+//! Tokens, limits and timeouts, and clients that misbehave slowly.
+
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use criscope::cri::v1;
+use criscope::streaming::{Outcome, TokenOutcome, UrlError};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::task::JoinSet;
+use tonic::Code;
+
+use super::client::{Client, WAYS, Wire};
+use super::http::{ask, connect, parts, soon, spdy_head, until, websocket_head};
+use super::server::{Fixture, settings};
+use super::spdy::Spdy;
+use super::websocket::WebSocket;
+
+/// A client of a command with output only, which does not read it yet.
+pub(super) async fn lazy(url: &str, way: (&str, &str)) -> Client {
+    let mut tcp = connect(url).await;
+    let (_, path) = parts(url);
+    let wire = if way.0 == "spdy" {
+        ask(&mut tcp, &spdy_head(path, &[way.1])).await;
+        let mut spdy = Spdy::that_does_not_read(tcp);
+        let error = spdy.open(&[("streamtype", "error")]).await;
+        let out = spdy.open(&[("streamtype", "stdout")]).await;
+        Wire::Spdy(spdy, [None, Some(out), None, Some(error), None])
+    } else {
+        ask(&mut tcp, &websocket_head(path, way.1)).await;
+        Wire::WebSocket(WebSocket::that_does_not_read(tcp), false)
+    };
+    Client::from_wire(wire, way.1)
+}
+
+/// Waits until commands write no more, because nobody reads.
+pub(super) async fn stalled(fixture: &Fixture) -> usize {
+    let written = || fixture.seen.flooded.load(Ordering::SeqCst);
+    soon("nothing is written", async {
+        loop {
+            let before = written();
+            tokio::time::sleep(Duration::from_millis(300)).await;
+            if before > 0 && written() == before {
+                return before;
+            }
+        }
+    })
+    .await
+}
+
+async fn status(url: &str, head: &str) -> u16 {
+    ask(&mut connect(url).await, head).await.status
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_token_is_for_one_use_and_one_kind() {
+    let fixture = Fixture::start().await;
+    let url = fixture.exec(&["exit", "0"], "o");
+    let (_, path) = parts(&url);
+    let client = Client::connect(&url, WAYS[3], "o").await;
+    assert_eq!(
+        status(&url, &spdy_head(path, &["v4.channel.k8s.io"])).await,
+        404
+    );
+    client.finish().await;
+    // Of another kind: used up.
+    let url = fixture.exec(&["exit", "0"], "o");
+    let (_, path) = parts(&url);
+    let other = path.replace("/exec/", "/attach/");
+    let protocols = &["v4.channel.k8s.io"];
+    assert_eq!(status(&url, &spdy_head(&other, protocols)).await, 404);
+    assert_eq!(status(&url, &spdy_head(path, protocols)).await, 404);
+    for path in [
+        "/",
+        "/exec/",
+        "/exec",
+        "/exec/a/b",
+        "/exec/AAAAAAAAAAAAAAAAAAAAAA",
+    ] {
+        assert_eq!(
+            status(&url, &spdy_head(path, protocols)).await,
+            404,
+            "{path}"
+        );
+    }
+    let tokens = fixture.watch.tokens.lock().expect("no panic").clone();
+    let count = |outcome| tokens.iter().filter(|o| **o == outcome).count();
+    assert_eq!(count(TokenOutcome::Issued), 2);
+    assert_eq!(count(TokenOutcome::Used), 1);
+    assert!(count(TokenOutcome::Refused) >= 4);
+    fixture.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_thousand_and_first_token_is_refused() {
+    let fixture = Fixture::start().await;
+    for _ in 0..1000 {
+        fixture.exec(&["exit", "0"], "o");
+    }
+    let request = || v1::PortForwardRequest {
+        pod_sandbox_id: "pod".into(),
+        port: vec![],
+    };
+    let error = fixture.server.port_forward(request()).expect_err("full");
+    assert_eq!(
+        (error, error.code()),
+        (UrlError::Full, Code::ResourceExhausted)
+    );
+    let last = fixture
+        .watch
+        .tokens
+        .lock()
+        .expect("no panic")
+        .last()
+        .copied();
+    assert_eq!(last, Some(TokenOutcome::Full));
+    let empty = v1::ExecRequest::default();
+    let error = fixture.server.exec(empty).expect_err("invalid");
+    assert_eq!(error.code(), Code::InvalidArgument);
+    fixture.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_token_expires_after_a_minute() {
+    let fixture = Fixture::start().await;
+    let url = fixture.exec(&["exit", "0"], "o");
+    tokio::time::sleep(Duration::from_secs(61)).await;
+    let (_, path) = parts(&url);
+    let mut tcp = TcpStream::connect(parts(&url).0).await.expect("connected");
+    let head = spdy_head(path, &["v4.channel.k8s.io"]);
+    tcp.write_all(head.as_bytes()).await.expect("sent");
+    let mut answer = [0; 12];
+    tcp.read_exact(&mut answer).await.expect("answered");
+    assert_eq!(&answer, b"HTTP/1.1 404");
+    let tokens = fixture.watch.tokens.lock().expect("no panic").clone();
+    assert!(tokens.contains(&TokenOutcome::Expired), "{tokens:?}");
+    fixture.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_no_upgrade_is_refused_and_spends_the_token() {
+    let fixture = Fixture::start().await;
+    let head = |path: &str, first: &str, rest: &str| {
+        format!("{first} {path} HTTP/1.1\r\nHost: x\r\n{rest}\r\n")
+    };
+    let upgrade = "Connection: Upgrade\r\nUpgrade: SPDY/3.1\r\n";
+    let url = fixture.exec(&["exit", "0"], "o");
+    let (_, path) = parts(&url);
+    // These are refused before the token is looked at.
+    assert_eq!(status(&url, &head(path, "PUT", upgrade)).await, 405);
+    let old = format!("GET {path} HTTP/1.0\r\nHost: x\r\n\r\n");
+    assert_eq!(status(&url, &old).await, 505);
+    assert_eq!(status(&url, &head(path, "POST", upgrade)).await, 400);
+    assert_eq!(status(&url, &head(path, "POST", upgrade)).await, 404);
+    let url = fixture.exec(&["exit", "0"], "o");
+    let (_, path) = parts(&url);
+    let mut tcp = connect(&url).await;
+    let answer = ask(&mut tcp, &spdy_head(path, &["v9.channel.k8s.io"])).await;
+    assert_eq!(answer.status, 403);
+    assert_eq!(
+        answer.header("x-accepted-stream-protocol-versions").len(),
+        5
+    );
+    let url = fixture.forward("pod", &[]);
+    let (_, path) = parts(&url);
+    assert_eq!(
+        status(&url, &websocket_head(path, "v4.channel.k8s.io")).await,
+        400
+    );
+    // A head that never ends.
+    let mut tcp = connect(&url).await;
+    let long = head(path, "GET", &format!("X: {}\r\n", "x".repeat(70_000)));
+    let _ = tcp.write_all(long.as_bytes()).await;
+    let mut answer = String::new();
+    let _ = soon("the end", tcp.read_to_string(&mut answer)).await;
+    assert!(
+        answer.is_empty() || answer.starts_with("HTTP/1.1 431"),
+        "{answer}"
+    );
+    // And HTTP/2, which nobody offered.
+    let mut tcp = connect(&url).await;
+    let _ = tcp.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n").await;
+    let mut answer = Vec::new();
+    let _ = soon("the end", tcp.read_to_end(&mut answer)).await;
+    assert!(fixture.watch.ends.lock().expect("no panic").is_empty());
+    fixture.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn two_hundred_sessions_at_once() {
+    let fixture = Fixture::start().await;
+    let mut clients = Vec::new();
+    for i in 0..200 {
+        let url = fixture.exec(&["cat"], "io");
+        let way = WAYS[[3, 10][i % 2]];
+        clients.push(Client::connect(&url, way, "io").await);
+    }
+    assert_eq!(fixture.seen.running.load(Ordering::SeqCst), 200);
+    let mut all = JoinSet::new();
+    for (i, mut client) in clients.into_iter().enumerate() {
+        all.spawn(async move {
+            let data = vec![i as u8; 50_000];
+            client.send(0, &data).await;
+            client.end_input().await;
+            assert_eq!(client.finish().await.out, data, "session {i}");
+        });
+    }
+    while let Some(result) = all.join_next().await {
+        result.expect("no panic");
+    }
+    assert_eq!(fixture.ends(200).await.len(), 200);
+    fixture.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn beyond_the_limit_a_session_is_refused_and_may_be_tried_again() {
+    let mut settings = settings();
+    settings.max_sessions = 2;
+    let fixture = Fixture::with(settings).await;
+    let mut clients = Vec::new();
+    for way in [WAYS[3], WAYS[10]] {
+        clients.push(Client::connect(&fixture.exec(&["cat"], "io"), way, "io").await);
+    }
+    let url = fixture.exec(&["exit", "0"], "o");
+    let head = spdy_head(parts(&url).1, &["v4.channel.k8s.io"]);
+    assert_eq!(status(&url, &head).await, 503);
+    let mut first = clients.remove(0);
+    first.end_input().await;
+    first.finish().await;
+    fixture.ends(1).await;
+    Client::connect(&url, WAYS[3], "o").await.finish().await;
+    fixture.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_client_that_does_not_read_takes_little_and_harms_nobody() {
+    let fixture = Fixture::start().await;
+    for way in [WAYS[3], WAYS[10]] {
+        let before = fixture.seen.flooded.load(Ordering::SeqCst);
+        let url = fixture.exec(&["flood", "1000000000"], "o");
+        let lazy = lazy(&url, way).await;
+        let written = stalled(&fixture).await - before;
+        // What the kernel keeps for a connection, and a little of ours.
+        assert!(written < 16 << 20, "{way:?}: {written} bytes");
+        let url = fixture.exec(&["say", "hello"], "o");
+        let said = Client::connect(&url, way, "o").await.finish().await;
+        assert_eq!(said.out, b"out:hello");
+        drop(lazy);
+    }
+    until("the floods end", || {
+        fixture.seen.running.load(Ordering::SeqCst) == 0
+    })
+    .await;
+    fixture.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_client_without_streams_is_closed() {
+    let mut settings = settings();
+    settings.creation_timeout = Duration::from_millis(200);
+    let fixture = Fixture::with(settings).await;
+    let url = fixture.exec(&["cat"], "io");
+    let mut tcp = connect(&url).await;
+    ask(&mut tcp, &spdy_head(parts(&url).1, &["v4.channel.k8s.io"])).await;
+    let mut spdy = Spdy::new(tcp);
+    spdy.open(&[("streamtype", "error")]).await;
+    spdy.goodbye().await;
+    drop(spdy);
+    assert_eq!(fixture.end().await.outcome, Outcome::NoStreams);
+    fixture.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn silence_ends_a_session() {
+    let mut settings = settings();
+    settings.idle_timeout = Duration::from_secs(2);
+    let fixture = Fixture::with(settings).await;
+    for (i, way) in [WAYS[3], WAYS[10]].into_iter().enumerate() {
+        let url = fixture.exec(&["wait"], "o");
+        let client = Client::connect(&url, way, "o").await;
+        assert_eq!(client.output(5).await, b"begun");
+        match client.wire {
+            Wire::Spdy(spdy, _) => spdy.goodbye().await,
+            Wire::WebSocket(socket, _) => assert_eq!(socket.closed().await, 1001),
+        }
+        assert_eq!(fixture.ends(i + 1).await[i].outcome, Outcome::Idle);
+    }
+    let gone = || fixture.seen.gone.load(Ordering::SeqCst);
+    until("the commands are told", || gone() == 2).await;
+    fixture.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stop_says_goodbye_to_everybody() {
+    let fixture = Fixture::start().await;
+    let mut clients = Vec::new();
+    for way in [WAYS[3], WAYS[10]] {
+        let url = fixture.exec(&["wait"], "o");
+        let client = Client::connect(&url, way, "o").await;
+        assert_eq!(client.output(5).await, b"begun");
+        clients.push(client);
+    }
+    let forward = super::forward::direct(&fixture.forward("pod", &[])).await;
+    fixture.stop.cancel();
+    for client in clients {
+        match client.wire {
+            Wire::Spdy(spdy, _) => spdy.goodbye().await,
+            Wire::WebSocket(socket, _) => assert_eq!(socket.closed().await, 1001),
+        }
+    }
+    forward.goodbye().await;
+    drop(forward);
+    let ends = fixture.ends(3).await;
+    assert!(
+        ends.iter().all(|end| end.outcome == Outcome::Shutdown),
+        "{ends:?}"
+    );
+    fixture.stop().await;
+}

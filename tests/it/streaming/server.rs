@@ -1,0 +1,180 @@
+//! A server for one test, and what was seen of its sessions.
+
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use criscope::config::Streaming;
+use criscope::cri::v1;
+use criscope::streaming::{
+    Direction, Kind, Observer, Outcome, Server, SessionEnd, TokenOutcome, Transport,
+};
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+
+use super::http::{soon, until};
+use super::target::{Fake, Seen};
+
+/// The end of a session.
+#[derive(Clone, Debug)]
+pub(super) struct End {
+    pub(super) kind: Kind,
+    pub(super) id: String,
+    pub(super) protocol: &'static str,
+    pub(super) transport: Transport,
+    pub(super) outcome: Outcome,
+    pub(super) exit_code: Option<i32>,
+    pub(super) bytes: (u64, u64),
+    pub(super) connections: u64,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Watch {
+    pub(super) ends: Mutex<Vec<End>>,
+    pub(super) tokens: Mutex<Vec<TokenOutcome>>,
+    bytes: Mutex<(u64, u64)>,
+    begun: Mutex<usize>,
+}
+
+impl Observer for Watch {
+    fn token(&self, outcome: TokenOutcome, n: u64) {
+        for _ in 0..n {
+            self.tokens.lock().expect("no panic").push(outcome);
+        }
+    }
+
+    fn began(&self, _: Kind, _: Transport) {
+        *self.begun.lock().expect("no panic") += 1;
+    }
+
+    fn bytes(&self, _: Kind, direction: Direction, n: u64) {
+        let mut bytes = self.bytes.lock().expect("no panic");
+        match direction {
+            Direction::In => bytes.0 += n,
+            Direction::Out => bytes.1 += n,
+        }
+    }
+
+    fn ended(&self, end: &SessionEnd<'_>) {
+        self.ends.lock().expect("no panic").push(End {
+            kind: end.kind,
+            id: end.id.to_owned(),
+            protocol: end.protocol,
+            transport: end.transport,
+            outcome: end.outcome,
+            exit_code: end.exit_code,
+            bytes: (end.bytes_in, end.bytes_out),
+            connections: end.connections,
+        });
+    }
+}
+
+/// What the defaults are, on a port of its own.
+pub(super) fn settings() -> Streaming {
+    Streaming {
+        listen: "127.0.0.1:0".parse().expect("an address"),
+        base_url: None,
+        tls: None,
+        idle_timeout: Duration::from_secs(4 * 3600),
+        creation_timeout: Duration::from_secs(30),
+        max_sessions: 1000,
+        audit_commands: false,
+        observe: true,
+    }
+}
+
+pub(super) struct Fixture {
+    pub(super) server: Server,
+    pub(super) watch: Arc<Watch>,
+    pub(super) seen: Arc<Seen>,
+    pub(super) stop: CancellationToken,
+    serving: JoinHandle<()>,
+}
+
+impl Fixture {
+    pub(super) async fn start() -> Self {
+        Self::with(settings()).await
+    }
+
+    pub(super) async fn with(settings: Streaming) -> Self {
+        let (watch, fake) = (Arc::new(Watch::default()), Fake::default());
+        let seen = Arc::clone(&fake.0);
+        let observers: Vec<Arc<dyn Observer>> = vec![watch.clone()];
+        let (server, listener) = Server::bind(&settings, Arc::new(fake), observers)
+            .await
+            .expect("bound");
+        let stop = CancellationToken::new();
+        let serving = tokio::spawn(listener.serve(stop.clone()));
+        Self {
+            server,
+            watch,
+            seen,
+            stop,
+            serving,
+        }
+    }
+
+    /// A URL for a command; `streams` has letters for what it gets: `i`, `o`, `e`, `t`.
+    pub(super) fn exec(&self, argv: &[&str], streams: &str) -> String {
+        let request = v1::ExecRequest {
+            container_id: "app".into(),
+            cmd: argv.iter().map(|&word| word.to_owned()).collect(),
+            stdin: streams.contains('i'),
+            stdout: streams.contains('o'),
+            stderr: streams.contains('e'),
+            tty: streams.contains('t'),
+        };
+        self.server.exec(request).expect("a URL")
+    }
+
+    pub(super) fn attach(&self, container: &str) -> String {
+        let request = v1::AttachRequest {
+            container_id: container.into(),
+            stdin: true,
+            stdout: true,
+            stderr: true,
+            tty: false,
+        };
+        self.server.attach(request).expect("a URL")
+    }
+
+    pub(super) fn forward(&self, pod: &str, port: &[u16]) -> String {
+        let request = v1::PortForwardRequest {
+            pod_sandbox_id: pod.into(),
+            port: port.iter().map(|&port| port.into()).collect(),
+        };
+        self.server.port_forward(request).expect("a URL")
+    }
+
+    /// Waits until so many sessions have ended; gives them.
+    pub(super) async fn ends(&self, n: usize) -> Vec<End> {
+        let count = || self.watch.ends.lock().expect("no panic").len();
+        until(&format!("{n} ends"), || count() >= n).await;
+        self.watch.ends.lock().expect("no panic").clone()
+    }
+
+    /// The end of the only session.
+    pub(super) async fn end(&self) -> End {
+        let ends = self.ends(1).await;
+        assert_eq!(ends.len(), 1, "{ends:?}");
+        ends[0].clone()
+    }
+
+    /// Stops the server and checks that nothing is left.
+    pub(super) async fn stop(self) {
+        self.stop.cancel();
+        soon("the server's end", self.serving)
+            .await
+            .expect("no panic");
+        until("no command runs", || {
+            self.seen.running.load(Ordering::SeqCst) == 0
+        })
+        .await;
+        let ends = self.watch.ends.lock().expect("no panic").clone();
+        assert_eq!(*self.watch.begun.lock().expect("no panic"), ends.len());
+        let sum = ends.iter().fold((0, 0), |sum, end| {
+            (sum.0 + end.bytes.0, sum.1 + end.bytes.1)
+        });
+        assert_eq!(*self.watch.bytes.lock().expect("no panic"), sum);
+    }
+}

@@ -1,0 +1,149 @@
+//! A target without containers: commands by name, and ports of this machine.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use criscope::streaming::{Attach, Exec, Streams, Target, TargetError};
+use futures_util::future::BoxFuture;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+
+/// What the commands did, for the tests to look at.
+#[derive(Debug, Default)]
+pub(super) struct Seen {
+    /// Commands that are running.
+    pub(super) running: AtomicUsize,
+    /// Commands that saw the client go.
+    pub(super) gone: AtomicUsize,
+    /// Bytes that `flood` has written.
+    pub(super) flooded: AtomicUsize,
+}
+
+#[derive(Clone, Debug, Default)]
+pub(super) struct Fake(pub(super) Arc<Seen>);
+
+impl Fake {
+    async fn run(self, argv: Vec<String>, mut streams: Streams) -> Result<i32, TargetError> {
+        let argument = argv.get(1).cloned().unwrap_or_default();
+        let number = argument.parse().unwrap_or(0);
+        match argv[0].rsplit('/').next().unwrap_or_default() {
+            "exit" => return Ok(number),
+            "fail" => return Err(TargetError::Failed("no such file".into())),
+            "panic" => panic!("as the test wants"),
+            // Its input to its output.
+            "cat" => {
+                let (mut stdin, mut stdout) = both(&mut streams);
+                tokio::io::copy(&mut stdin, &mut stdout).await?;
+            }
+            // Says something on both outputs and does not wait for input.
+            "say" => {
+                if let Some(out) = &mut streams.stdout {
+                    out.write_all(format!("out:{argument}").as_bytes()).await?;
+                }
+                if let Some(err) = &mut streams.stderr {
+                    err.write_all(format!("err:{argument}").as_bytes()).await?;
+                }
+            }
+            // So many bytes of output.
+            "flood" => {
+                let (mut left, block) = (usize::try_from(number).unwrap_or(0), [b'x'; 32 << 10]);
+                let out = streams.stdout.as_mut().expect("stdout");
+                while left > 0 {
+                    let n = left.min(block.len());
+                    out.write_all(&block[..n]).await?;
+                    self.0.flooded.fetch_add(n, Ordering::SeqCst);
+                    left -= n;
+                }
+            }
+            // The sizes of the terminal until the input ends, then the last one.
+            "sizes" => {
+                let mut stdin = streams.stdin.take().expect("stdin");
+                let out = streams.stdout.as_mut().expect("stdout");
+                let mut rest = Vec::new();
+                let read = stdin.read_to_end(&mut rest);
+                tokio::pin!(read);
+                let mut last = None;
+                loop {
+                    tokio::select! {
+                        biased;
+                        Some(size) = streams.resize.recv() => {
+                            let text = format!("{}x{}\n", size.width, size.height);
+                            out.write_all(text.as_bytes()).await?;
+                            last = Some(text);
+                        }
+                        _ = &mut read => break,
+                    }
+                }
+                out.write_all(format!("last {}", last.unwrap_or_default()).as_bytes())
+                    .await?;
+            }
+            // Runs until the client goes.
+            "wait" => {
+                if let Some(out) = &mut streams.stdout {
+                    out.write_all(b"begun").await?;
+                }
+                streams.gone.cancelled().await;
+                self.0.gone.fetch_add(1, Ordering::SeqCst);
+            }
+            other => return Err(TargetError::Failed(format!("no command {other}"))),
+        }
+        Ok(0)
+    }
+}
+
+fn both(streams: &mut Streams) -> (criscope::streaming::Input, criscope::streaming::Output) {
+    let stdin = streams.stdin.take().expect("stdin");
+    (stdin, streams.stdout.take().expect("stdout"))
+}
+
+/// Counts down when a command ends, however it does.
+struct Running(Arc<Seen>);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.0.running.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+impl Target for Fake {
+    fn exec(&self, exec: Exec, streams: Streams) -> BoxFuture<'static, Result<i32, TargetError>> {
+        let fake = self.clone();
+        fake.0.running.fetch_add(1, Ordering::SeqCst);
+        let running = Running(Arc::clone(&fake.0));
+        Box::pin(async move {
+            let _running = running;
+            fake.run(exec.argv, streams).await
+        })
+    }
+
+    fn attach(
+        &self,
+        attach: Attach,
+        streams: Streams,
+    ) -> BoxFuture<'static, Result<(), TargetError>> {
+        let fake = self.clone();
+        Box::pin(async move {
+            if attach.container == "gone" {
+                return Err(TargetError::NotRunning(
+                    "container gone is not running".into(),
+                ));
+            }
+            fake.run(vec!["cat".into()], streams).await.map(|_| ())
+        })
+    }
+
+    fn dial(&self, sandbox: &str, port: u16) -> BoxFuture<'static, Result<TcpStream, TargetError>> {
+        let known = sandbox == "pod";
+        Box::pin(async move {
+            if !known {
+                return Err(TargetError::NotRunning("no such pod".into()));
+            }
+            let connected = match TcpStream::connect(("127.0.0.1", port)).await {
+                Err(_) => TcpStream::connect(("::1", port)).await,
+                connected => connected,
+            };
+            connected.map_err(|e: io::Error| e.into())
+        })
+    }
+}

@@ -1,0 +1,140 @@
+//! TLS, with a certificate made by openssl.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Arc;
+
+use criscope::config::StreamingTls;
+use criscope::streaming::{BindError, Server};
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, ServerName};
+use rustls::{ClientConfig, RootCertStore};
+use tokio_rustls::TlsConnector;
+
+use super::http::{ask, connect, parts, websocket_head};
+use super::server::{Fixture, settings};
+use super::target::Fake;
+use super::websocket::WebSocket;
+
+fn certificate(dir: &Path) -> StreamingTls {
+    let files = StreamingTls {
+        cert: dir.join("cert.pem"),
+        key: dir.join("key.pem"),
+    };
+    let output = Command::new("openssl")
+        .args([
+            "req",
+            "-x509",
+            "-newkey",
+            "ec",
+            "-pkeyopt",
+            "ec_paramgen_curve:P-256",
+        ])
+        .args(["-nodes", "-days", "2", "-subj", "/CN=streaming"])
+        .args(["-addext", "subjectAltName=IP:127.0.0.1"])
+        .args(["-addext", "basicConstraints=critical,CA:FALSE"])
+        .arg("-keyout")
+        .arg(&files.key)
+        .arg("-out")
+        .arg(&files.cert)
+        .output()
+        .expect("openssl");
+    assert!(
+        output.status.success(),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    files
+}
+
+/// A client that trusts this certificate, and would rather speak HTTP/2.
+fn connector(cert: &PathBuf) -> TlsConnector {
+    let mut roots = RootCertStore::empty();
+    for cert in CertificateDer::pem_file_iter(cert).expect("PEM") {
+        roots.add(cert.expect("a certificate")).expect("added");
+    }
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let mut config = ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .expect("versions")
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+    TlsConnector::from(Arc::new(config))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_session_over_tls() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let files = certificate(dir.path());
+    let mut settings = settings();
+    settings.tls = Some(files.clone());
+    let fixture = Fixture::with(settings).await;
+    let url = fixture.exec(&["say", "secretly"], "o");
+    assert!(url.starts_with("https://127.0.0.1:"), "{url}");
+    let name = ServerName::try_from("127.0.0.1").expect("a name");
+    let tcp = connect(&url).await;
+    let mut tls = connector(&files.cert)
+        .connect(name, tcp)
+        .await
+        .expect("TLS");
+    assert_eq!(tls.get_ref().1.alpn_protocol(), Some(&b"http/1.1"[..]));
+    let answer = ask(
+        &mut tls,
+        &websocket_head(parts(&url).1, "v5.channel.k8s.io"),
+    )
+    .await;
+    assert_eq!(answer.status, 101);
+    let socket = WebSocket::new(tls);
+    assert_eq!(socket.closed().await, 1000);
+    let look = |state: &super::websocket::State| Some(state.channels[1].clone());
+    assert_eq!(socket.wait("output", look).await, b"out:secretly");
+    drop(socket);
+    // Without TLS nobody gets anything.
+    let url = fixture.exec(&["say", "secretly"], "o");
+    let mut plain = connect(&url).await;
+    let head = websocket_head(parts(&url).1, "v5.channel.k8s.io");
+    tokio::io::AsyncWriteExt::write_all(&mut plain, head.as_bytes())
+        .await
+        .expect("sent");
+    let mut answer = Vec::new();
+    let _ = tokio::io::AsyncReadExt::read_to_end(&mut plain, &mut answer).await;
+    assert!(!answer.starts_with(b"HTTP"), "{answer:?}");
+    drop(plain);
+    fixture.stop().await;
+}
+
+#[tokio::test]
+async fn files_that_are_not_right_are_named() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let right = certificate(dir.path());
+    let other_dir = tempfile::tempdir().expect("a directory");
+    let other = certificate(other_dir.path());
+    let bad = dir.path().join("bad.pem");
+    fs::write(&bad, "no PEM").expect("written");
+    for (cert, key, named) in [
+        (&right.cert, &bad, &bad),
+        (&bad, &right.key, &bad),
+        (
+            &dir.path().join("gone.pem"),
+            &right.key,
+            &dir.path().join("gone.pem"),
+        ),
+        (&right.cert, &other.key, &right.cert),
+    ] {
+        let mut settings = settings();
+        settings.tls = Some(StreamingTls {
+            cert: cert.clone(),
+            key: key.clone(),
+        });
+        let bound = Server::bind(&settings, Arc::new(Fake::default()), vec![]).await;
+        let error = bound.err().expect("refused");
+        assert!(matches!(
+            error,
+            BindError::Pem { .. } | BindError::Tls { .. }
+        ));
+        let text = error.to_string();
+        assert!(text.starts_with(&named.display().to_string()), "{text}");
+    }
+}
