@@ -6,15 +6,18 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::runtime::Builder;
+use tokio_util::sync::CancellationToken;
 
-use crate::config::{self, IpPreference, ProgramError};
+use crate::config::{self, IpPreference, ProgramError, Streaming};
 use crate::runtime::cni;
 use crate::runtime::image::{ImagesConfig, Limits, Patience, Platform};
 use crate::runtime::node::{self, NodeError, NodeOptions, cgroup::Hierarchies};
 use crate::runtime::oci::spec::{CgroupDriver, HandlerOptions, NodeFacts};
 use crate::runtime::oci::{OciRuntime, runtime::Version};
 use crate::runtime::paths::Paths;
+use crate::runtime::streams::Sessions;
 use crate::runtime::{self, HandlerSettings, Runtime, Settings, grpc};
+use crate::streaming::{AuditLog, Observer, Server, SessionMetrics};
 use crate::wire::CriService;
 
 use super::Error;
@@ -56,6 +59,7 @@ pub enum BuiltinError {
 pub(super) struct Builtin {
     threads: tokio::runtime::Runtime,
     service: CriService,
+    runtime: Arc<Runtime>,
 }
 
 impl Builtin {
@@ -68,9 +72,10 @@ impl Builtin {
             .build()
             .map_err(Error::Start)?;
         let runtime = threads.block_on(open(config)).map_err(Error::Builtin)?;
-        let backend = grpc::Builtin::new(runtime, threads.handle().clone(), limit);
+        let backend = grpc::Builtin::new(Arc::clone(&runtime), threads.handle().clone(), limit);
         Ok(Self {
             service: CriService::new(backend),
+            runtime,
             threads,
         })
     }
@@ -78,6 +83,24 @@ impl Builtin {
     /// What answers its calls.
     pub(super) fn service(&self) -> CriService {
         self.service.clone()
+    }
+
+    /// Serves exec, attach and port-forward, until `stop`.
+    pub(super) fn stream(
+        &self,
+        settings: &Streaming,
+        metrics: Arc<SessionMetrics>,
+        stop: CancellationToken,
+    ) -> Result<(), Error> {
+        let audit = AuditLog {
+            commands: settings.audit_commands,
+        };
+        let observers: Vec<Arc<dyn Observer>> = vec![metrics, Arc::new(audit)];
+        let bound = Server::bind(settings, Sessions::of(&self.runtime), observers);
+        let (server, listener) = self.threads.block_on(bound)?;
+        self.runtime.serve_streams(server);
+        self.threads.spawn(listener.serve(stop));
+        Ok(())
     }
 
     /// Ends it. Pods go on; what is half done is taken up or undone by the next start.

@@ -31,6 +31,7 @@ use crate::stack;
 use crate::story::receiver;
 use crate::story::recorder::Dumps;
 use crate::story::recorder::dumps::Reason;
+use crate::streaming::{self, SessionMetrics};
 use crate::telemetry::Accounts;
 use crate::telemetry::logging::{self, LogError};
 use crate::telemetry::otlp::Otlp;
@@ -68,6 +69,9 @@ pub enum Error {
     /// There is no receiver of spans.
     #[error(transparent)]
     Receiver(#[from] receiver::BindError),
+    /// There is no server for exec, attach and port-forward.
+    #[error("streaming: {0}")]
+    Streaming(#[from] streaming::BindError),
     /// The listener broke.
     #[error("cannot serve: {0}")]
     Serve(#[source] io::Error),
@@ -127,6 +131,10 @@ pub fn serve(loaded: Loaded) -> Result<(), Error> {
         builtin.as_ref().map(Builtin::service),
     )?;
     let stop = CancellationToken::new();
+    let sessions = Arc::new(SessionMetrics::register(&parts.registry)?);
+    if let Some(builtin) = &builtin {
+        builtin.stream(&config.streaming, Arc::clone(&sessions), stop.clone())?;
+    }
     parts.start_background(&side, &stop);
     let told = CancellationToken::new();
     let keeper = parts.keeper.take().map(|k| side.spawn(k.run(told.clone())));

@@ -38,7 +38,7 @@ pub mod stats;
 mod status;
 pub mod steps;
 pub mod store;
-mod streams;
+pub mod streams;
 pub mod sys;
 mod usage;
 
@@ -72,6 +72,7 @@ pub struct Runtime {
     hierarchies: Option<Hierarchies>,
     rates: Rates,
     disks: DiskUsage,
+    streaming: streams::Slot,
     problems: Problems,
 }
 
@@ -110,6 +111,7 @@ impl Runtime {
             hierarchies: Hierarchies::detect().ok(),
             rates: Rates::default(),
             disks: DiskUsage::start(settings.stats_period),
+            streaming: streams::Slot::new(),
             problems: Problems::default(),
             settings,
         });

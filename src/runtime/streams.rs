@@ -1,35 +1,353 @@
-//! Exec, Attach and PortForward.
+//! Exec, Attach and PortForward: what the streaming server's sessions do in a pod.
+
+use std::io;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::sync::{Arc, OnceLock, Weak};
+use std::time::Duration;
+
+use futures_util::future::BoxFuture;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+use tokio::time::timeout;
 
 use super::Runtime;
 use super::error::{Error, Result};
+use super::process::{self, Attached, Input, Kill, Output, Resize, Shim};
+use super::store::Container;
+use super::sys::namespace::{Kind, run, run_in};
 use crate::cri::v1;
+use crate::streaming::{Attach, Exec, Server, Streams, Target, TargetError};
+
+/// What is read of a client at a time.
+const PIECE: usize = 16 << 10;
+
+/// How long a port may take to accept: it is on this machine.
+const CONNECT: Duration = Duration::from_secs(10);
+
+/// What a terminal's programs are sent when nobody is left to look.
+const SIGHUP: i32 = 1;
+
+/// Where clients are served, once there is a server.
+pub(super) type Slot = OnceLock<Server>;
 
 impl Runtime {
+    /// Has sessions served by this server from now on.
+    pub fn serve_streams(&self, server: Server) {
+        // There is one server for the life of the process.
+        let _already = self.streaming.set(server);
+    }
+
     /// Where a client is served that runs a command.
     ///
     /// # Errors
-    /// Not served yet.
-    pub fn exec(&self, _request: v1::ExecRequest) -> Result<String> {
-        Err(not_yet())
+    /// The container does not run, or the request makes no sense.
+    pub fn exec(&self, mut request: v1::ExecRequest) -> Result<String> {
+        let container = self.store.containers.get(&request.container_id)?;
+        container.running()?;
+        request.container_id.clone_from(&container.id);
+        url(self.server()?.exec(request))
     }
 
     /// Where a client is served that attaches.
     ///
     /// # Errors
-    /// Not served yet.
-    pub fn attach(&self, _request: v1::AttachRequest) -> Result<String> {
-        Err(not_yet())
+    /// The container does not run, or the request makes no sense.
+    pub fn attach(&self, mut request: v1::AttachRequest) -> Result<String> {
+        let container = self.store.containers.get(&request.container_id)?;
+        container.running()?;
+        request.container_id.clone_from(&container.id);
+        url(self.server()?.attach(request))
     }
 
     /// Where a client is served that forwards ports.
     ///
     /// # Errors
-    /// Not served yet.
-    pub fn port_forward(&self, _request: v1::PortForwardRequest) -> Result<String> {
-        Err(not_yet())
+    /// The pod is not ready, or the request makes no sense.
+    pub fn port_forward(&self, mut request: v1::PortForwardRequest) -> Result<String> {
+        let sandbox = self.store.sandboxes.get(&request.pod_sandbox_id)?;
+        sandbox.ready()?;
+        request.pod_sandbox_id.clone_from(&sandbox.id);
+        url(self.server()?.port_forward(request))
+    }
+
+    fn server(&self) -> Result<&Server> {
+        let none = || Error::Unavailable("there is no streaming server".to_owned());
+        self.streaming.get().ok_or_else(none)
     }
 }
 
-fn not_yet() -> Error {
-    Error::Unavailable("streaming is not served yet".to_owned())
+fn url(made: std::result::Result<String, crate::streaming::UrlError>) -> Result<String> {
+    use crate::streaming::UrlError;
+    made.map_err(|error| match error {
+        UrlError::Invalid(_) => Error::invalid(error.to_string()),
+        UrlError::Full => Error::Exhausted(error.to_string()),
+        UrlError::Random => Error::Internal(error.to_string()),
+    })
+}
+
+/// The runtime as the streaming server sees it.
+#[derive(Debug)]
+pub struct Sessions(Weak<Runtime>);
+
+impl Sessions {
+    /// Of this runtime.
+    pub fn of(runtime: &Arc<Runtime>) -> Arc<Self> {
+        Arc::new(Self(Arc::downgrade(runtime)))
+    }
+
+    fn runtime(&self) -> std::result::Result<Arc<Runtime>, TargetError> {
+        let gone = || TargetError::Failed("the runtime is stopping".to_owned());
+        self.0.upgrade().ok_or_else(gone)
+    }
+}
+
+impl Target for Sessions {
+    fn exec(
+        &self,
+        exec: Exec,
+        streams: Streams,
+    ) -> BoxFuture<'static, std::result::Result<i32, TargetError>> {
+        let runtime = self.runtime();
+        Box::pin(async move { Ok(runtime?.run_exec(exec, streams).await?) })
+    }
+
+    fn attach(
+        &self,
+        attach: Attach,
+        streams: Streams,
+    ) -> BoxFuture<'static, std::result::Result<(), TargetError>> {
+        let runtime = self.runtime();
+        Box::pin(async move { Ok(runtime?.run_attach(&attach.container, streams).await?) })
+    }
+
+    fn dial(
+        &self,
+        sandbox: &str,
+        port: u16,
+    ) -> BoxFuture<'static, std::result::Result<TcpStream, TargetError>> {
+        let (runtime, sandbox) = (self.runtime(), sandbox.to_owned());
+        Box::pin(async move { runtime?.dial(&sandbox, port).await })
+    }
+}
+
+impl From<Error> for TargetError {
+    fn from(error: Error) -> Self {
+        match error {
+            Error::NotFound { .. } | Error::State(_) => Self::NotRunning(error.to_string()),
+            error => Self::Failed(error.to_string()),
+        }
+    }
+}
+
+impl Runtime {
+    /// Runs a command for a client, until it ends. If the client goes first, its terminal is hung up; a command without one runs
+    /// on, as it does with other runtimes: it sees the end of its input, and that nobody reads what it writes.
+    async fn run_exec(self: &Arc<Self>, exec: Exec, streams: Streams) -> Result<i32> {
+        let container = self.store.containers.get(&exec.container)?;
+        container.running()?;
+        let stdin = streams.stdin.is_some();
+        let mut running = self
+            .begin_exec(&container, exec.argv, exec.tty, stdin)
+            .await?;
+        let attach = process::Attach {
+            target: running.target.clone(),
+            stdin,
+            stdout: true,
+            stderr: !exec.tty,
+        };
+        let (output, input) = match running.shim.attach(attach).await {
+            Ok(both) => both,
+            Err(error) => {
+                running.kill().await;
+                return Err(error.into());
+            }
+        };
+        let line = Line {
+            shim: running.shim.clone(),
+            target: running.target.clone(),
+            tty: exec.tty,
+        };
+        let gone = streams.gone.clone();
+        let session = line.carry(streams, output, input);
+        tokio::pin!(session);
+        let mut all = false;
+        let exit = loop {
+            tokio::select! {
+                exit = running.exit() => break exit?,
+                () = &mut session, if !all => all = true,
+                () = gone.cancelled() => {
+                    line.hang_up().await;
+                    return Err(Error::Cancelled("the client has gone".to_owned()));
+                }
+            }
+        };
+        // What it wrote last is still on its way; a child of it may hold the streams open for ever.
+        if !all {
+            let drain = self.settings.drain_exec.unwrap_or(Duration::MAX);
+            let _held_open = timeout(drain, session).await;
+        }
+        running.forget().await;
+        Ok(exit.code)
+    }
+
+    /// Connects a client to the streams of a container, until either of them goes.
+    async fn run_attach(self: &Arc<Self>, id: &str, streams: Streams) -> Result<()> {
+        let container = self.store.containers.get(id)?;
+        container.running()?;
+        let record = container.record();
+        let sandbox = self.store.sandboxes.get(&record.sandbox)?;
+        let shim = self.shim_of(&sandbox).await?;
+        let target = process::Target {
+            container: container.id.clone(),
+            exec: String::new(),
+        };
+        let attach = process::Attach {
+            target: target.clone(),
+            stdin: streams.stdin.is_some() && record.config.stdin,
+            stdout: streams.stdout.is_some(),
+            stderr: streams.stderr.is_some(),
+        };
+        let (output, input) = shim.attach(attach).await?;
+        let tty = record.config.tty;
+        let line = Line { shim, target, tty };
+        let gone = streams.gone.clone();
+        tokio::select! {
+            () = line.carry(streams, output, input) => {}
+            () = ended(&container) => {}
+            () = gone.cancelled() => {}
+        }
+        Ok(())
+    }
+
+    /// Connects to a port of a pod, from inside its network.
+    async fn dial(
+        self: &Arc<Self>,
+        sandbox: &str,
+        port: u16,
+    ) -> std::result::Result<TcpStream, TargetError> {
+        let sandbox = self
+            .store
+            .sandboxes
+            .get(sandbox)
+            .map_err(TargetError::from)?;
+        sandbox.ready().map_err(TargetError::from)?;
+        let connected = if sandbox.record().host_network() {
+            run("dial", move || connect(port)).await
+        } else {
+            let namespace = self.pins.open(&sandbox.id, Kind::Net);
+            let namespace = namespace.map_err(|error| TargetError::Failed(error.to_string()))?;
+            run_in(namespace, Kind::Net, move || connect(port)).await
+        };
+        let stream = connected.map_err(|error| TargetError::Failed(error.to_string()))??;
+        Ok(TcpStream::from_std(stream)?)
+    }
+}
+
+/// When a container has ended and what it wrote has had time to arrive.
+async fn ended(container: &Container) {
+    container.exited().await;
+    container.is_settled().await;
+}
+
+/// On a thread in the pod's network: a socket stays in the namespace it was made in.
+fn connect(port: u16) -> io::Result<std::net::TcpStream> {
+    let v4 = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
+    let v6 = SocketAddr::from((Ipv6Addr::LOCALHOST, port));
+    let stream = std::net::TcpStream::connect_timeout(&v4, CONNECT)
+        // What is said of the first is what people expect to read.
+        .or_else(|error| std::net::TcpStream::connect_timeout(&v6, CONNECT).map_err(|_| error))?;
+    stream.set_nonblocking(true)?;
+    Ok(stream)
+}
+
+/// A client's way to a process.
+struct Line {
+    shim: Shim,
+    target: process::Target,
+    tty: bool,
+}
+
+impl Line {
+    /// Carries bytes both ways until the process has closed its outputs. A client that has ended its input still reads.
+    async fn carry(&self, streams: Streams, mut output: Attached, input: Input) {
+        let Streams {
+            stdin,
+            mut stdout,
+            mut stderr,
+            resize,
+            ..
+        } = streams;
+        let drain = async {
+            let mut open = [stdout.is_some(), stderr.is_some()];
+            while open != [false; 2] {
+                let (at, to, piece) = match output.next().await {
+                    Some(Output::Stdout(piece)) => (0, &mut stdout, piece),
+                    Some(Output::Stderr(piece)) => (1, &mut stderr, piece),
+                    None => return,
+                };
+                open[at] &= !piece.is_empty();
+                if let Some(out) = to
+                    && out.write_all(&piece).await.is_err()
+                {
+                    // The client has gone: what is left is read and thrown away, so that the process does not stall.
+                    *to = None;
+                }
+            }
+        };
+        tokio::select! {
+            () = drain => {}
+            () = self.feed(stdin, input) => {}
+            () = self.resize(resize) => {}
+        }
+    }
+
+    /// Hands the client's input to the process. Never ends by itself: the output decides.
+    async fn feed(&self, stdin: Option<crate::streaming::Input>, mut input: Input) {
+        if let Some(mut stdin) = stdin {
+            let mut piece = vec![0; PIECE];
+            loop {
+                match stdin.read(&mut piece).await {
+                    Ok(read @ 1..) => {
+                        if input.write(&piece[..read]).await.is_err() {
+                            break;
+                        }
+                    }
+                    _ => {
+                        // Of a container it ends only if it was made so; the shim knows.
+                        let _gone = input.end().await;
+                        break;
+                    }
+                }
+            }
+        }
+        std::future::pending().await
+    }
+
+    async fn resize(&self, mut sizes: tokio::sync::mpsc::Receiver<crate::streaming::Size>) {
+        while let Some(size) = sizes.recv().await {
+            let resize = Resize {
+                target: self.target.clone(),
+                width: size.width,
+                height: size.height,
+            };
+            if self.tty {
+                // One that has ended meanwhile needs no size.
+                let _ended = self.shim.resize(resize).await;
+            }
+        }
+        std::future::pending().await
+    }
+
+    /// Nobody looks at the terminal any more.
+    async fn hang_up(&self) {
+        if !self.tty {
+            return;
+        }
+        let kill = Kill {
+            target: self.target.clone(),
+            signal: SIGHUP,
+            all: false,
+        };
+        let _ended = self.shim.kill(kill).await;
+    }
 }
