@@ -82,12 +82,14 @@ impl Rootfs {
     /// [`Error::Exists`] if any part of it is there: it would show what an earlier container wrote.
     pub fn mount(&self, request: &MountRequest) -> Result<PathBuf> {
         make_dir(&self.dir, 0o700)?;
-        if let Some(ids) = &request.ids {
-            let (_, group) = ids.mappings.host(0, 0);
-            chown(&self.dir, Some(0), Some(group)).at("set the owner of", &self.dir)?;
-            let mode = fs::Permissions::from_mode(0o710);
-            fs::set_permissions(&self.dir, mode).at("set the mode of", &self.dir)?;
-        }
+        // Also one that was there before.
+        let (group, mode) = match &request.ids {
+            Some(ids) => (ids.mappings.host(0, 0).1, 0o710),
+            None => (0, 0o700),
+        };
+        chown(&self.dir, Some(0), Some(group)).at("set the owner of", &self.dir)?;
+        let mode = fs::Permissions::from_mode(mode);
+        fs::set_permissions(&self.dir, mode).at("set the mode of", &self.dir)?;
         let parts = overlay::PARTS.map(|part| self.dir.join(part));
         if let Some(path) = parts.iter().find(|part| part.exists()) {
             return Err(Error::Exists { path: path.clone() });

@@ -1,6 +1,7 @@
 //! The files of a pod that its containers see: host name, hosts, resolv.conf.
 
 use std::fs;
+use std::os::unix::fs::chown;
 use std::path::Path;
 
 use crate::cri::v1::{DnsConfig, PodSandboxConfig};
@@ -18,19 +19,26 @@ pub(super) fn hostname(config: &PodSandboxConfig, host_network: bool) -> String 
     config.hostname.clone()
 }
 
-/// Writes them into the sandbox's directory.
-pub(super) fn write(dir: &Path, config: &PodSandboxConfig, hostname: &str) -> Result<()> {
-    put(&dir.join("hostname"), format!("{hostname}\n").as_bytes())?;
-    put(&dir.join("hosts"), &host_file("/etc/hosts")?)?;
+/// Writes them into the sandbox's directory. They belong to the user and group that are root in the pod.
+pub(super) fn write(
+    dir: &Path,
+    config: &PodSandboxConfig,
+    hostname: &str,
+    owner: (u32, u32),
+) -> Result<()> {
+    let put = |name: &str, content: &[u8]| {
+        let path = dir.join(name);
+        fs::write(&path, content)
+            .and_then(|()| chown(&path, Some(owner.0), Some(owner.1)))
+            .map_err(|e| Error::io("write", &path, e))
+    };
+    put("hostname", format!("{hostname}\n").as_bytes())?;
+    put("hosts", &host_file("/etc/hosts")?)?;
     let resolv = match &config.dns_config {
         None => host_file("/etc/resolv.conf")?,
         Some(dns) => resolv_conf(dns).into_bytes(),
     };
-    put(&dir.join("resolv.conf"), &resolv)
-}
-
-fn put(path: &Path, content: &[u8]) -> Result<()> {
-    fs::write(path, content).map_err(|e| Error::io("write", path, e))
+    put("resolv.conf", &resolv)
 }
 
 /// A file of the node; empty where it has none.
@@ -58,6 +66,8 @@ fn resolv_conf(dns: &DnsConfig) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::MetadataExt as _;
+
     use super::*;
 
     #[test]
@@ -77,7 +87,7 @@ mod tests {
     #[test]
     fn a_pod_without_a_word_on_dns_has_the_nodes() {
         let dir = tempfile::tempdir().unwrap();
-        write(dir.path(), &PodSandboxConfig::default(), "pod").unwrap();
+        write(dir.path(), &PodSandboxConfig::default(), "pod", (0, 0)).unwrap();
         let read = |name: &str| fs::read(dir.path().join(name)).unwrap();
         assert_eq!(read("hostname"), b"pod\n");
         assert_eq!(read("resolv.conf"), host_file("/etc/resolv.conf").unwrap());
@@ -85,7 +95,9 @@ mod tests {
             dns_config: Some(DnsConfig::default()),
             ..PodSandboxConfig::default()
         };
-        write(dir.path(), &empty, "pod").unwrap();
+        write(dir.path(), &empty, "pod", (7, 8)).unwrap();
+        let owner = fs::metadata(dir.path().join("hosts")).unwrap();
+        assert_eq!((owner.uid(), owner.gid()), (7, 8));
         assert_eq!(read("resolv.conf"), b"");
     }
 }

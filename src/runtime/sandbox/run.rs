@@ -133,12 +133,13 @@ impl Runtime {
             hostname.to_owned(),
         );
         blocking(move || {
-            files::write(&paths.sandbox(&record.id), &record.config, &hostname)?;
+            // Root of the pod, who may change its files.
+            let owner = match namespaces::mappings(&record)? {
+                Some(mappings) => mappings.host(0, 0),
+                None => (0, 0),
+            };
+            files::write(&paths.sandbox(&record.id), &record.config, &hostname, owner)?;
             if record.namespaces().ipc != NamespaceMode::Node as i32 {
-                let owner = match namespaces::mappings(&record)? {
-                    Some(mappings) => mappings.host(0, 0),
-                    None => (0, 0),
-                };
                 let shm = rootfs::Shm {
                     owner,
                     label: record.mount_label.clone(),
@@ -190,7 +191,16 @@ impl Runtime {
 
     /// A pod that wants user ids of its own needs a handler that can do it.
     fn check_userns(&self, record: &SandboxRecord, handler: &Handler) -> Result<()> {
-        if handler.user_namespaces || namespaces::mappings(record)?.is_none() {
+        if namespaces::mappings(record)?.is_none() {
+            return Ok(());
+        }
+        // The shim makes that PID namespace, and not as part of the pod's user namespace: no container could enter it.
+        if record.namespaces().pid == NamespaceMode::Pod as i32 {
+            return Err(Error::Unsupported(
+                "a pod with a user namespace cannot share its processes".to_owned(),
+            ));
+        }
+        if handler.user_namespaces {
             return Ok(());
         }
         Err(Error::Unsupported(format!(

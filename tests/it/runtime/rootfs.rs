@@ -155,6 +155,7 @@ fn whiteouts_hide_and_the_root_is_like_that_of_the_uppermost_layer() {
     )
     .expect("opaque");
     chown(&top, Some(12), Some(34)).expect("owner");
+    fs::create_dir(place.path().join("c")).expect("made by the caller");
     fs::set_permissions(&top, fs::Permissions::from_mode(0o1751)).expect("mode");
     let (rootfs, root) = place.mount();
     let names: Vec<_> = fs::read_dir(&root).expect("dir").flatten().collect();

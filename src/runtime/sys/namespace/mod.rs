@@ -5,6 +5,7 @@
 //! (unshare(2), EINVAL): a helper process makes all of them, so that the others belong to it, and they are pinned the
 //! same way before it ends.
 
+mod error;
 mod thread;
 mod user;
 
@@ -20,8 +21,9 @@ use nix::sys::statfs::{NSFS_MAGIC, fstatfs};
 
 use super::idmap::Mappings;
 use super::link::{self, Counters};
-use super::sysctl::{self, Sysctl};
+use super::sysctl::Sysctl;
 
+pub use self::error::Error;
 pub use self::thread::{run, run_in};
 use self::user::Maker;
 
@@ -59,94 +61,6 @@ impl Kind {
             Self::Ipc => CloneFlags::CLONE_NEWIPC,
             Self::Uts => CloneFlags::CLONE_NEWUTS,
             Self::User => CloneFlags::CLONE_NEWUSER,
-        }
-    }
-}
-
-/// Why there is no such namespace.
-#[derive(Debug, thiserror::Error)]
-pub enum Error {
-    /// The id is no name of a directory.
-    #[error("{id:?} cannot name a directory of namespaces")]
-    Id {
-        /// As it was given.
-        id: String,
-    },
-    /// The pod's directory is there: [`Pins::remove`] it first.
-    #[error("namespaces of {id} exist already")]
-    Exists {
-        /// Pod sandbox.
-        id: String,
-    },
-    /// Nothing is mounted there: never made, removed, or lost in a reboot.
-    #[error("{}: no namespace is pinned here", path.display())]
-    NotPinned {
-        /// The file.
-        path: PathBuf,
-    },
-    /// The kernel or the file system refused.
-    #[error("{}: cannot {action}: {source}", path.display())]
-    Io {
-        /// What was tried.
-        action: &'static str,
-        /// On which path.
-        path: PathBuf,
-        /// The cause.
-        source: io::Error,
-    },
-    /// A user namespace without mappings, or without a program that makes it.
-    #[error("no user namespace for {id}: {why}")]
-    User {
-        /// Pod sandbox.
-        id: String,
-        /// What is missing.
-        why: &'static str,
-    },
-    /// The program that makes user namespaces failed.
-    #[error("{}: {why}", program.display())]
-    Helper {
-        /// The program.
-        program: PathBuf,
-        /// What it said, or what happened to it.
-        why: String,
-    },
-    /// A kernel parameter was refused.
-    #[error(transparent)]
-    Sysctl(#[from] sysctl::Error),
-    /// There is no thread to be had, or it ended without an answer.
-    #[error("no answer from the thread {name}: {why}")]
-    Thread {
-        /// Its name.
-        name: &'static str,
-        /// Why.
-        why: String,
-    },
-}
-
-impl Error {
-    /// What a gRPC caller is told.
-    #[must_use]
-    pub fn code(&self) -> tonic::Code {
-        match self {
-            Self::Id { .. } => tonic::Code::InvalidArgument,
-            Self::Sysctl(sysctl::Error::Name { .. } | sysctl::Error::NotNamespaced { .. }) => {
-                tonic::Code::InvalidArgument
-            }
-            Self::Exists { .. } => tonic::Code::AlreadyExists,
-            Self::NotPinned { .. } => tonic::Code::NotFound,
-            Self::Thread { .. } => tonic::Code::ResourceExhausted,
-            Self::User { .. } => tonic::Code::FailedPrecondition,
-            Self::Helper { .. } | Self::Io { .. } | Self::Sysctl(sysctl::Error::Write { .. }) => {
-                tonic::Code::Internal
-            }
-        }
-    }
-
-    fn io(action: &'static str, path: &Path, source: impl Into<io::Error>) -> Self {
-        Self::Io {
-            action,
-            path: path.to_owned(),
-            source: source.into(),
         }
     }
 }
