@@ -4,7 +4,7 @@ use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -164,8 +164,14 @@ impl Driver {
         };
     }
 
-    /// Waits for the next point in time that matters. Gives what it is, once it has come.
-    fn keep_time(&mut self, cx: &mut Context<'_>) -> Option<Alarm> {
+    /// Whether a point in time has come that matters: a connection that is always busy never waits for one.
+    fn due(&mut self) -> Option<Alarm> {
+        let (next, alarm) = self.next_alarm();
+        (Instant::now() >= next).then_some(alarm)
+    }
+
+    /// Waits for the next point in time that matters.
+    fn keep_time(&mut self, cx: &mut Context<'_>) -> Poll<Alarm> {
         let (next, alarm) = self.next_alarm();
         let new = || Box::pin(sleep_until(next));
         let timer = self.timer.get_or_insert_with(new);
@@ -175,11 +181,11 @@ impl Driver {
         }
         while timer.as_mut().poll(cx).is_ready() {
             if Instant::now() >= next {
-                return Some(alarm);
+                return Poll::Ready(alarm);
             }
             timer.as_mut().reset(next);
         }
-        None
+        Poll::Pending
     }
 
     fn next_alarm(&mut self) -> (Instant, Alarm) {
@@ -235,11 +241,13 @@ impl Future for Driver {
             if this.stage == Stage::Done {
                 return this.finish(Reason::Closed);
             }
-            if has_moved {
-                continue;
-            }
-            match this.keep_time(cx) {
-                None => return Poll::Pending,
+            let due = if has_moved {
+                this.due()
+            } else {
+                Some(ready!(this.keep_time(cx)))
+            };
+            match due {
+                None => {}
                 Some(Alarm::Late) => return this.finish(Reason::Closed),
                 Some(Alarm::Idle) => this.shared.lock().close(Reason::Idle),
                 Some(Alarm::Stalled) => {

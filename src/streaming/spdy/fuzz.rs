@@ -60,7 +60,7 @@ async fn carry(bytes: &[u8]) -> End {
     assert!(end.counters.unread_peak <= limits.unread + ROOM);
     assert!(end.is_flushed, "{end:?}");
     let sent = sent.lock().unwrap_or_else(PoisonError::into_inner);
-    check(sent.clone());
+    check(&sent);
     end
 }
 
@@ -89,8 +89,8 @@ async fn use_up(stream: Stream) {
 }
 
 /// What we sent must be whole frames, and end with a GOAWAY.
-fn check(sent: Vec<u8>) {
-    let mut bytes = &sent[..];
+fn check(sent: &[u8]) {
+    let mut bytes = sent;
     let mut input = Input::new();
     let mut last = 0;
     loop {

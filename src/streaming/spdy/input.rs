@@ -75,11 +75,12 @@ impl Input {
     }
 
     fn make_room(&mut self) {
-        let whole = match self.frame() {
+        let wanted = match self.frame() {
+            // What is left of a read is no data: a control frame that is not whole, or a head that is not.
             Ok(Some(Head::Control { len, .. })) => frame::HEAD + len,
-            _ => 0,
+            _ => self.filled + LEAST_ROOM,
         };
-        if self.buf.len() >= whole.max(self.filled + LEAST_ROOM) {
+        if self.buf.len() >= wanted {
             return;
         }
         if self.filled == 0 {
@@ -89,7 +90,6 @@ impl Input {
                 return self.buf.resize(ROOM, 0);
             }
         }
-        // Not more than a control frame is ever left here, and one that is not whole is shorter than the room.
         let mut buf = BytesMut::zeroed(ROOM);
         buf[..self.filled].copy_from_slice(&self.buf[..self.filled]);
         self.buf = buf;

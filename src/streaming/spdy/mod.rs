@@ -31,7 +31,9 @@
 //! answered behind at most the 128 KiB that are already on their way.
 //!
 //! Unread data is kept in the pieces in which it was read, small ones are copied together; with the worst mixture of
-//! pieces that is four times [`Limits::unread`]. The bookkeeping is bounded by [`Limits::streams`].
+//! pieces that is four times [`Limits::unread`]. A read is at most 64 KiB, what is on its way to the peer at most 128 KiB of
+//! data and as much of answers; with more answers than that the connection is not read. All else is per stream, and
+//! bounded by [`Limits::streams`].
 //!
 //! # What is lenient and what is not
 //!
@@ -95,7 +97,7 @@ pub struct Limits {
 
 impl Limits {
     /// For exec and attach: few streams, all of one process. A process that does not read its input holds back its own
-    /// client, for as long as it likes: resetting its input would lose data that it may read later.
+    /// client only, and for as long as the idle time: resetting its input would lose data that it may read later.
     pub fn session(idle: Duration) -> Self {
         Self {
             streams: 16,

@@ -42,7 +42,7 @@ impl Core {
             None => {
                 self.counters.data_discarded += len as u64;
                 // Of a stream that is over some may still be on its way.
-                if id > self.last_id || id % 2 == 0 {
+                if id > self.last_id || id.is_multiple_of(2) {
                     self.reply_reset(id, Status::InvalidStream);
                 }
                 return;

@@ -21,7 +21,7 @@ const HOUR: Duration = Duration::from_secs(3600);
 
 /// Nothing here may hang.
 async fn soon<F: Future>(what: &str, future: F) -> F::Output {
-    tokio::time::timeout(Duration::from_secs(60), future)
+    tokio::time::timeout(Duration::from_secs(120), future)
         .await
         .unwrap_or_else(|_| panic!("{what} takes too long"))
 }
