@@ -66,13 +66,14 @@ async fn run(context: &Context, command: Command, version: u8, wire: Wire) -> En
     });
     let end = tokio::select! {
         biased;
+        // First, because a command that sees the client go may end at once.
+        () = wire.gone.cancelled() => return Outcome::ClientGone.into(),
+        () = context.stop.cancelled() => return Outcome::Shutdown.into(),
         result = work => match result {
             Ok(Ok(code)) => End::Code(code),
             Ok(Err(error)) => End::Failed(error),
             Err(_) => End::Failed(TargetError::Failed("internal error".into())),
         },
-        () = wire.gone.cancelled() => return Outcome::ClientGone.into(),
-        () = context.stop.cancelled() => return Outcome::Shutdown.into(),
     };
     let ended = match &end {
         End::Code(code) => Ended {

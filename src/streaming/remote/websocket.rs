@@ -77,10 +77,16 @@ where
         newest: wanted.tty.then_some(newest),
         control: control.clone(),
     };
+    let refusal = control.clone();
     let reading = tokio::spawn(async move {
         let result = reading.run(Reader::new(read)).await;
+        let is_broken = result.is_err_and(|error| error.kind() == io::ErrorKind::InvalidData);
+        if is_broken {
+            // Before anything else ends, and with it the connection in the ordinary way.
+            refusal.fail(PROTOCOL_ERROR);
+        }
         gone.cancel();
-        result
+        is_broken
     });
     let mut reading = AbortOnDropHandle::new(reading);
     let mut writing = AbortOnDropHandle::new(tokio::spawn(writing));
@@ -95,10 +101,7 @@ where
     }
     if ended.outcome == Outcome::ClientGone {
         // It went, and its last word may have been a wrong one.
-        if let Ok(Err(error)) = (&mut reading).await
-            && error.kind() == io::ErrorKind::InvalidData
-        {
-            control.fail(PROTOCOL_ERROR);
+        if (&mut reading).await.unwrap_or(false) {
             ended = Outcome::Protocol.into();
         }
         let _ = timeout(LINGER, writing).await;

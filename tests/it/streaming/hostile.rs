@@ -121,7 +121,7 @@ fn decode(bytes: &[u8], mut cut: impl FnMut() -> usize) -> (Vec<(u8, Vec<u8>)>, 
 fn the_decoder_gives_the_same_however_the_bytes_are_cut_and_survives_all_of_them() {
     let mut random = StdRng::seed_from_u64(20_260_000);
     let mut right = 0;
-    for round in 0..20_000 {
+    for round in 0..2_000 {
         // Frames that are mostly right, then a few bytes that are not.
         let mut bytes = Vec::new();
         for _ in 0..random.random_range(1..6) {
@@ -162,10 +162,7 @@ fn the_decoder_gives_the_same_however_the_bytes_are_cut_and_survives_all_of_them
         );
         right += usize::from(whole.1);
     }
-    assert!(
-        (500..19_500).contains(&right),
-        "{right} of 20000 were right"
-    );
+    assert!((50..1_950).contains(&right), "{right} of 2000 were right");
 }
 
 #[test]
