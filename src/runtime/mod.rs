@@ -93,7 +93,9 @@ impl Runtime {
         ] {
             private_dir(&dir)?;
         }
-        let images = Images::open(settings.images.clone()).await?;
+        let mut images = settings.images.clone();
+        images.on_step = steps::image_steps().unwrap_or(images.on_step);
+        let images = Images::open(images).await?;
         let handlers = Handlers::new(
             &settings.default_handler,
             settings.handlers.clone(),

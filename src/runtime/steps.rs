@@ -3,7 +3,13 @@
 //! A build with debug assertions kills itself at the step that the variable `CRISCOPE_CRASH_AT` names, so that tests can
 //! see what is left. A release build does not look.
 
+use std::env;
 use std::fmt;
+
+use super::image::{self, StepHook};
+
+/// Names the step at which this process is to end.
+const VARIABLE: &str = "CRISCOPE_CRASH_AT";
 
 macro_rules! steps {
     ($($(#[$doc:meta])* $step:ident = $name:literal),* $(,)?) => {
@@ -50,6 +56,10 @@ steps! {
     ContainerMade = "container.made",
     /// It runs, and the record does not say so.
     ContainerStarted = "container.started",
+    /// What is to be run in it is written down.
+    ExecWritten = "exec.written",
+    /// It is run.
+    ExecBegun = "exec.begun",
     /// It was told to end.
     ContainerSignalled = "container.signalled",
     /// It has ended.
@@ -82,9 +92,23 @@ impl fmt::Display for Step {
 
 /// Ends the process here, as `kill -9` would, if a test wants it.
 pub fn reached(step: Step) {
-    if cfg!(debug_assertions)
-        && std::env::var_os("CRISCOPE_CRASH_AT").is_some_and(|at| at == step.name())
-    {
-        let _ = nix::sys::signal::kill(nix::unistd::Pid::this(), nix::sys::signal::SIGKILL);
+    if cfg!(debug_assertions) && env::var_os(VARIABLE).is_some_and(|at| at == step.name()) {
+        end();
     }
+}
+
+/// The same for the steps of pulls, imports and removals: `image.LayerPlaced`. None if no test wants it.
+pub fn image_steps() -> Option<StepHook> {
+    let at = env::var(VARIABLE).ok().filter(|_| cfg!(debug_assertions))?;
+    let at = at.strip_prefix("image.")?.to_owned();
+    Some(StepHook::new(move |step: image::Step| {
+        if format!("{step:?}") == at {
+            end();
+        }
+    }))
+}
+
+fn end() {
+    // Nothing to be done about a refusal: a test sees that the process goes on.
+    let _ = nix::sys::signal::kill(nix::unistd::Pid::this(), nix::sys::signal::SIGKILL);
 }

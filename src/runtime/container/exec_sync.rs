@@ -16,6 +16,7 @@ use crate::runtime::oci::spec::exec_process;
 use crate::runtime::process::{
     Attach, Attached, Event, Exec, Exit, Kill, Output, Shim, Stdio, Target,
 };
+use crate::runtime::steps::{Step, reached};
 use crate::runtime::store::Container;
 use crate::runtime::{Runtime, id};
 
@@ -95,6 +96,7 @@ impl Runtime {
             .map_err(|error| Error::Internal(format!("process: {error}")))?;
         let file = path.clone();
         blocking(move || write_private(&file, &text)).await?;
+        reached(Step::ExecWritten);
         let target = Target {
             container: container.id.clone(),
             exec: name,
@@ -114,6 +116,7 @@ impl Runtime {
             runtime: handler.call(),
         };
         let begun = shim.exec(exec).await;
+        reached(Step::ExecBegun);
         // Read by now. One that cannot be removed goes with the container.
         let _left = std::fs::remove_file(&path);
         begun?;

@@ -136,7 +136,11 @@ impl Runtime {
         if let Some(shim) = sandbox.shim() {
             return Ok(shim);
         }
-        let shim = self.launch_shim(&sandbox.id).await?;
+        // There may be one that did not answer before.
+        let shim = match Shim::connect(&self.settings.paths.pod(&sandbox.id)).await {
+            Err(process::Error::Gone { .. }) => self.launch_shim(&sandbox.id).await?,
+            found => found?,
+        };
         sandbox.set_shim(Some(shim.clone()));
         self.watch(sandbox, &shim);
         Ok(shim)
