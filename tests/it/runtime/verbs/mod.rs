@@ -5,6 +5,7 @@ mod containers;
 mod exec;
 mod hang_up;
 mod pods;
+mod restart;
 mod security;
 mod sharing;
 mod telling;
