@@ -4,11 +4,12 @@ use std::fs;
 use std::path::PathBuf;
 
 use criscope::cri::v1;
+use tokio::net::UnixDatagram;
 use tonic::Code;
 
 use crate::harness::daemon::Daemon;
 use crate::harness::kubelet::{Kubelet, idle, shell};
-use crate::harness::until;
+use crate::harness::{soon, until};
 
 /// Lines of a log as stream and text.
 fn lines(log: &[(&str, &str)]) -> Vec<(String, String)> {
@@ -200,6 +201,28 @@ async fn limits_change_while_it_runs() {
         files.iter().find_map(|file| fs::read_to_string(file).ok())
     });
     assert_eq!(limit.as_deref().map(str::trim), Some("50331648"));
+    kubelet.end(&pod).await;
+    daemon.assert_clean();
+}
+
+/// runc would make it its container's, and wait for that to say it is ready.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_the_service_manager_and_the_daemon_have_is_theirs() {
+    let mut daemon = Daemon::prepared().await;
+    let path = daemon.state().join("notify");
+    let manager = UnixDatagram::bind(&path).expect("bind");
+    daemon.env("NOTIFY_SOCKET", &path.display().to_string());
+    daemon.start().await;
+    let mut said = [0; 1024];
+    let n = soon("readiness", manager.recv(&mut said)).await;
+    let said = String::from_utf8_lossy(&said[..n.expect("recv")]);
+    assert!(said.contains("READY=1"), "{said}");
+    let kubelet = Kubelet::of(&daemon).await;
+    let pod = kubelet.plain_pod("notified").await;
+    let id = kubelet.launch(&pod, idle("main")).await;
+    let environment = kubelet.says(&id, "cat /proc/1/environ").await;
+    assert!(environment.contains("PATH=/bin"), "{environment}");
+    assert!(!environment.contains("NOTIFY"), "{environment}");
     kubelet.end(&pod).await;
     daemon.assert_clean();
 }
