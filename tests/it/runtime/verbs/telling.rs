@@ -135,12 +135,6 @@ async fn next(events: &mut Streaming<v1::ContainerEventResponse>) -> v1::Contain
 
 #[tokio::test(flavor = "multi_thread")]
 async fn events_of_a_pods_life() {
-    use v1::ContainerEventType::{
-        ContainerCreatedEvent as Created, ContainerDeletedEvent as Deleted,
-    };
-    use v1::ContainerEventType::{
-        ContainerStartedEvent as Started, ContainerStoppedEvent as Stopped,
-    };
     let daemon = Daemon::new().await;
     let kubelet = Kubelet::of(&daemon).await;
     let watch = kubelet.runtime.clone();
@@ -158,10 +152,12 @@ async fn events_of_a_pods_life() {
     while seen.len() < 8 {
         let event = next(&mut events).await;
         let status = event.pod_sandbox_status.as_ref();
-        if event.container_event_type() != Deleted {
+        if event.container_event_type() != v1::ContainerEventType::ContainerDeletedEvent {
             assert_eq!(status.map(|status| &status.id), Some(&pod.id));
         }
-        if event.container_id == id && event.container_event_type() == Stopped {
+        if event.container_id == id
+            && event.container_event_type() == v1::ContainerEventType::ContainerStoppedEvent
+        {
             let codes: Vec<_> = event
                 .containers_statuses
                 .iter()
@@ -169,14 +165,17 @@ async fn events_of_a_pods_life() {
                 .collect();
             assert_eq!(codes, [5], "the event has the exit code with it");
         }
-        seen.push((event.container_id.clone(), event.container_event_type()));
+        let kind = event.container_event_type().as_str_name();
+        seen.push((event.container_id.clone(), kind));
     }
     let of = |wanted: &str| {
         let its = seen.iter().filter(|(id, _)| id == wanted);
         its.map(|(_, kind)| *kind).collect::<Vec<_>>()
     };
-    assert_eq!(of(&pod.id), [Created, Started, Stopped, Deleted]);
-    assert_eq!(of(&id), [Created, Started, Stopped, Deleted]);
+    let whole_life = ["CREATED", "STARTED", "STOPPED", "DELETED"];
+    let whole_life = whole_life.map(|kind| format!("CONTAINER_{kind}_EVENT"));
+    assert_eq!(of(&pod.id), whole_life);
+    assert_eq!(of(&id), whole_life);
     daemon.assert_clean();
 }
 
@@ -213,8 +212,9 @@ async fn statistics_are_not_zero() {
     let pods = kubelet
         .runtime
         .clone()
-        .list_pod_sandbox_stats(v1::ListPodSandboxStatsRequest::default());
-    let pods = pods.await.expect("ListPodSandboxStats").into_inner().stats;
+        .list_pod_sandbox_stats(v1::ListPodSandboxStatsRequest::default())
+        .await;
+    let pods = pods.expect("ListPodSandboxStats").into_inner().stats;
     let linux = pods[0].linux.as_ref().expect("statistics of a pod");
     assert_eq!((pods.len(), linux.containers.len()), (1, 1));
     let interface = linux
