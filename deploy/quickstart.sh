@@ -1,18 +1,21 @@
 #!/usr/bin/env bash
-# From a clean clone to a pod that runs through criscope, on Debian or Ubuntu with Rust:
-#   1. installs what is missing (apt)
+# From a clean clone to a pod that criscope runs, on Debian or Ubuntu with Rust:
+#   1. installs what is missing (apt): runc, unless there is crun, and CNI plugins
 #   2. builds criscope
-#   3. starts a containerd of its own and criscope in front of it
-#   4. runs one pod through criscope's socket and shows what each step took
+#   3. starts criscope as the container runtime, or in front of a containerd (--upstream)
+#   4. runs one pod through criscope's socket, shows what each step took, and the story of the pod
 #   5. stops everything and removes every trace
 #
-# An existing runtime is never touched: root, state, socket, CNI configuration, bridge, cgroup and runc's directory are
-# all of this run's own. One thing is not in our hands: on a machine with systemd the Debian package "containerd" starts
-# its service when it is installed. This script neither starts nor stops that service, and does not use it.
+# No registry is asked: the image is made of a static busybox. An existing runtime is never touched: root, state, socket,
+# CNI configuration, bridge, cgroup and the OCI runtime's directory are all of this run's own. One thing is not in our
+# hands: on a machine with systemd the Debian package "containerd", which only --upstream needs, starts its service when it
+# is installed. This script neither starts nor stops that service, and does not use it.
 #
-# usage: deploy/quickstart.sh [--keep] [--stop [DIR]] [--help]
-#   --keep        leave containerd and criscope running, and say how to use and how to stop them
-#   --stop [DIR]  stop what an earlier run left (all of them, or the one with this directory)
+# usage: deploy/quickstart.sh [--upstream [URI]] [--keep] [--stop [DIR]] [--help]
+#   --upstream [URI]  no runtime of its own: criscope goes in front of the runtime at this socket, or of a containerd
+#                     that is started for it
+#   --keep            leave everything running, and say how to use and how to stop it
+#   --stop [DIR]      stop what an earlier run left (all of them, or the one with this directory)
 # environment:
 #   CRISCOPE_QUICKSTART_DIR  parent of the private directory (default /tmp; not a network file system)
 #   CRISCOPE_BINARY          use this program instead of building one
@@ -24,18 +27,20 @@ SELF=$REPO/deploy/quickstart.sh
 PREFIX=criscope-quickstart
 # cron, sudo and su leave the sbin directories out for some users; runc and iptables live there
 PATH=$PATH:/usr/local/sbin:/usr/sbin:/sbin
-# hidden, for testing the script itself: no criscope in between
+# hidden, for testing the script itself: with --upstream, no criscope in between
 DIRECT=${CRISCOPE_DIRECT:-}
+# what serves the pod: builtin, containerd (of our own), or other (somebody's, at UPSTREAM)
+MODE=builtin UPSTREAM=''
 
 # --- words -----------------------------------------------------------------------------------------------------------
 
 if [ -t 1 ] && [ -z "${NO_COLOR:-}" ]; then BOLD=$'\e[1m' DIM=$'\e[2m' RED=$'\e[31m' OFF=$'\e[0m'
 else BOLD='' DIM='' RED='' OFF=''; fi
-STEPS=6
+STEPS=5 STEP=${QS_STEP:-0}
 
 now() { date +%s%N; }
 since() { awk -v a="$1" -v b="$(now)" 'BEGIN { printf "%.1f s", (b - a) / 1e9 }'; }
-step() { STEP_BEGAN=$(now); printf '%s[%s/%s] %s%s\n' "$BOLD" "$1" "$STEPS" "$2" "$OFF"; }
+step() { STEP_BEGAN=$(now); printf '%s[%s/%s] %s%s\n' "$BOLD" "$((STEP += 1))" "$STEPS" "$1" "$OFF"; }
 note() { printf '      %s\n' "$*"; }
 took() { printf '      %s%s%s\n' "$DIM" "$(since "$STEP_BEGAN")" "$OFF"; }
 die() { printf '%squickstart: %s%s\n' "$RED" "$1" "$OFF" >&2; shift; printf '%s\n' "$@" >&2; exit 1; }
@@ -61,9 +66,11 @@ static_busybox() {
 }
 
 missing_packages() {
-    have containerd || echo containerd
-    have runc || echo runc
-    cni_dir >/dev/null || echo containernetworking-plugins
+    case $MODE in
+        builtin) have runc || have crun || echo runc ;;
+        containerd) have containerd || echo containerd; have runc || echo runc ;;
+    esac
+    [ "$MODE" = other ] || cni_dir >/dev/null || echo containernetworking-plugins
     # Debian's busybox and busybox-static replace each other; a machine's own busybox stays (see fetch_busybox).
     static_busybox >/dev/null || have busybox || echo busybox-static
     have iptables || echo iptables
@@ -86,7 +93,8 @@ install_missing() {
         note "missing: ${missing[*]}"
         have apt-get || die "this machine has no apt" \
             "Install by other means, then run this again: ${missing[*]}" \
-            "(containerd, runc, the CNI plugins bridge, host-local and loopback, a static busybox, iptables, ip, ss, a C linker)"
+            "(runc or crun, the CNI plugins bridge, host-local and loopback, a static busybox, iptables, ip, ss, a C linker;" \
+            "containerd only for --upstream)"
         note "updating the package lists"
         as_root env DEBIAN_FRONTEND=noninteractive apt-get update -qq
         as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends "${missing[@]}" |
@@ -96,7 +104,10 @@ install_missing() {
     else
         note "nothing is missing"
     fi
-    note "$(containerd --version | awk '{print $1, $3}'), $(runc --version | head -n 1), CNI plugins in $(cni_dir)"
+    case $MODE in
+        builtin) note "$({ runc --version || crun --version; } 2>/dev/null | head -n 1), CNI plugins in $(cni_dir)" ;;
+        containerd) note "$(containerd --version | awk '{print $1, $3}'), $(runc --version | head -n 1), CNI plugins in $(cni_dir)" ;;
+    esac
 }
 
 # A busybox that is not static cannot be the image. Its static sibling is unpacked, not installed: installing it would
@@ -141,7 +152,7 @@ binary() {
     echo "$target/release/criscope"
 }
 
-# --- 3. the private runtime ------------------------------------------------------------------------------------------
+# --- 3. what is started ------------------------------------------------------------------------------------------
 
 # Everything that has to be undone is written to $STATE/record before it is made, so that --stop can undo it too.
 record() { printf '%s=%q\n' "$1" "$2" >> "$STATE/record"; printf -v "$1" %s "$2"; }
@@ -207,8 +218,9 @@ prepare() {
     record FORWARDING "$(cat /proc/sys/net/ipv4/ip_forward)"
     # to see later whether somebody else came to need forwarding
     record INTERFACES "$(interfaces)"
-    # containerd and the CNI library make these for all their users: remembered if they are not there yet
-    record SHARED "$(for d in /run/containerd /run/containerd/s /var/lib/cni /var/lib/cni/results /opt/containerd; do
+    # containerd, the CNI library and criscope make these for all their users: remembered if they are not there yet
+    record SHARED "$(for d in /run/containerd /run/containerd/s /var/lib/cni /var/lib/cni/results /opt/containerd \
+        /sys/fs/cgroup/criscope-shims $(shim_cgroups); do
         [ -e "$d" ] || echo "$d"; done | sort -r | tr '\n' ' ')"
     SUBNET=$(free_subnet)
     REGISTRY=127.0.0.1:$(free_port)
@@ -216,9 +228,18 @@ prepare() {
     CONTAINERD_SOCKET=$STATE/containerd.sock
     CRISCOPE_SOCKET=$STATE/criscope.sock
     [ -z "$DIRECT" ] || CRISCOPE_SOCKET=$CONTAINERD_SOCKET
+    [ -n "$UPSTREAM" ] || UPSTREAM=unix://$CONTAINERD_SOCKET
 }
 
-write_config() {
+# Where the cgroup of all shims is, or would be, with cgroup v1.
+shim_cgroups() {
+    local hierarchy
+    for hierarchy in /sys/fs/cgroup/*/cgroup.procs; do
+        [ ! -e "$hierarchy" ] || echo "${hierarchy%/cgroup.procs}/criscope-shims"
+    done
+}
+
+write_network() {
     mkdir -p "$DIR/root" "$DIR/cni"
     cat > "$DIR/cni/10-$NETWORK.conflist" <<EOF
 {
@@ -231,6 +252,34 @@ write_config() {
   ]
 }
 EOF
+}
+
+# criscope as the runtime. What [runtime] says is what a test beside other runtimes needs; a node needs none of it.
+write_runtime_config() {
+    local root=$DIR/root
+    # Layers need a file system that overlayfs can be on: a tmpfs always is one.
+    if [ "$(snapshotter)" != overlayfs ]; then
+        root=$STATE/root
+        note "overlayfs does not work in $DIR: images and containers go to $root"
+    fi
+    cat > "$DIR/criscope.toml" <<EOF
+[runtime]
+root = "$root"
+state = "$STATE/runtime"
+# oom_score_adj is lowered as far as this process may, not further
+restrict_oom_score_adj = true
+
+[runtime.cni]
+conf_dir = "$DIR/cni"
+bin_dirs = ["$(cni_dir)"]
+cache_dir = "$STATE/cni"
+
+[runtime.images]
+certs_dirs = []
+EOF
+}
+
+write_containerd_config() {
     # Version 2 is what containerd 1.4 to 2.x read. What is disabled would reach out of our directories: /opt/containerd
     # (opt), the NRI socket of the machine (nri), a kernel-wide profile (AppArmor).
     cat > "$DIR/containerd.toml" <<EOF
@@ -313,7 +362,8 @@ http_get() { "$BUSYBOX" wget -q -O - "http://$1"; }
 containerd_up() { [ -S "$CONTAINERD_SOCKET" ] && grep -q 'successfully booted' "$DIR/containerd.log"; }
 
 start_containerd() {
-    write_config
+    write_network
+    write_containerd_config
     daemon containerd containerd --config "$DIR/containerd.toml"
     wait_until containerd "$CONTAINERD_PID" 30 containerd_up
     note "containerd (pid $CONTAINERD_PID) on unix://$CONTAINERD_SOCKET, pods on $BRIDGE in $SUBNET"
@@ -321,10 +371,16 @@ start_containerd() {
 
 start_criscope() {
     if [ -n "$DIRECT" ]; then note "left out (CRISCOPE_DIRECT)"; return; fi
-    daemon criscope "$CRISCOPE" serve --listen "unix://$CRISCOPE_SOCKET" \
-        --upstream "unix://$CONTAINERD_SOCKET" --admin "$ADMIN"
+    local what=(--upstream "$UPSTREAM")
+    if [ "$MODE" = builtin ]; then
+        write_network
+        write_runtime_config
+        what=(--config "$DIR/criscope.toml")
+    fi
+    daemon criscope "$CRISCOPE" serve --listen "unix://$CRISCOPE_SOCKET" "${what[@]}" --admin "$ADMIN"
     wait_until criscope "$CRISCOPE_PID" 30 http_get "$ADMIN/readyz"
-    note "criscope (pid $CRISCOPE_PID) on unix://$CRISCOPE_SOCKET, admin on http://$ADMIN"
+    note "criscope (pid $CRISCOPE_PID) on unix://$CRISCOPE_SOCKET, live page on http://$ADMIN/"
+    if [ "$MODE" = builtin ]; then note "pods on $BRIDGE in $SUBNET"; fi
 }
 
 # --- 4. the pod ------------------------------------------------------------------------------------------------------
@@ -332,13 +388,26 @@ start_criscope() {
 # In the background, because bash runs a trap only between commands: a TERM must not wait for the smoke's timeout. In a
 # session of its own, because Ctrl-C must reach it once, from on_exit: a second signal would end its own cleaning up.
 run_smoke() {
+    local log=$DIR/criscope.log cgroup=(--cgroup-parent "$CGROUP")
+    case $MODE in
+        containerd) log=$DIR/containerd.log ;;
+        # its cgroup driver may want another form
+        other) cgroup=() ;;
+    esac
     setsid "$CRISCOPE" smoke --endpoint "unix://$CRISCOPE_SOCKET" --busybox "$BUSYBOX" --registry-listen "$REGISTRY" \
-        --cgroup-parent "$CGROUP" --log-dir "$DIR" &
+        "${cgroup[@]}" --log-dir "$DIR" &
     SMOKE_PID=$!
     local rc=0
     wait "$SMOKE_PID" || rc=$?
     SMOKE_PID=''
-    [ "$rc" = 0 ] || die "the smoke failed (exit code $rc); the end of containerd's log:" "$(tail -n 15 "$DIR/containerd.log")"
+    [ "$rc" = 0 ] || die "the smoke failed (exit code $rc); the end of $log:" "$(tail -n 15 "$log")"
+}
+
+show_story() {
+    [ -z "$DIRECT" ] || return 0
+    note "its story (criscope explain criscope/criscope-smoke):"
+    "$CRISCOPE" explain --admin "http://$ADMIN" criscope/criscope-smoke | sed 's/^/        /' ||
+        die "cannot read the story of the pod from http://$ADMIN"
 }
 
 show_metrics() {
@@ -355,7 +424,11 @@ show_metrics() {
 say_how() {
     note "a kubelet uses it with:    --container-runtime-endpoint=unix:///run/criscope/criscope.sock"
     note "                           (containerRuntimeEndpoint in its configuration; restart it, and back again the same way)"
-    note "criscope is started with:  criscope serve --upstream unix:///run/containerd/containerd.sock"
+    if [ "$MODE" = builtin ]; then
+        note "criscope is started with:  criscope serve        (criscope-shim beside it; see docs/INSTALL.md)"
+    else
+        note "criscope is started with:  criscope serve --upstream unix:///run/containerd/containerd.sock"
+    fi
     note "crictl uses it with:       crictl --runtime-endpoint unix:///run/criscope/criscope.sock ps"
 }
 
@@ -376,12 +449,12 @@ stop_pid() {
     wait "$1" 2>/dev/null || true
 }
 
-# the shims of our containerd: its address is on their command line
+# the shims of our containerd, or of our criscope: where they belong is on their command line
 shims() {
     local proc
     for proc in /proc/[0-9]*; do
         case $(tr '\0' ' ' 2>/dev/null < "$proc/cmdline") in
-            */containerd-shim*" -address $CONTAINERD_SOCKET "*) echo "${proc#/proc/}" ;;
+            */containerd-shim*" -address $CONTAINERD_SOCKET "* | */criscope-shim" $STATE/runtime/"*) echo "${proc#/proc/}" ;;
         esac
     done
 }
@@ -401,7 +474,12 @@ stop_containers() {
         file=${file%/state.json}
         runc --root "${file%/*}" delete -f "${file##*/}" 2>/dev/null || true
     done
-    for pid in $(shims); do stop_pid "$pid" containerd-shim 2; done
+    for file in "$STATE"/runtime/oci/*/*/; do
+        [ -d "$file" ] || continue
+        file=${file%/} pid=${file%/*}
+        "${pid##*/}" --root "$pid" delete -f "${file##*/}" 2>/dev/null || true
+    done
+    for pid in $(shims); do stop_pid "$pid" -shim 2; done
     for file in $sockets; do
         case $file in unix:///run/containerd/s/*) rm -f "${file#unix://}" ;; esac
     done
@@ -472,7 +550,7 @@ on_exit() {
         wait "$SMOKE_PID" 2>/dev/null
     fi
     if [ -n "${KEPT:-}" ]; then exit "$rc"; fi
-    step 6 "stopping and removing everything"
+    step "stopping and removing everything"
     tear_down || rc=1
     took
     if [ "$rc" = 0 ]; then printf '%sdone in %s%s\n' "$BOLD" "$(since "$QS_BEGAN")" "$OFF"; fi
@@ -486,7 +564,8 @@ stop_all() {
         [ -e "$state/record" ] || continue
         [ -z "$only" ] || [ "${state##*/}" = "${only##*/}" ] || continue
         found=1
-        step 1 "stopping and removing $state"
+        STEP=0
+        step "stopping and removing $state"
         STATE=$state
         CGROUPS='' CONTAINERD_PID='' CRISCOPE_PID='' DIR='' BRIDGE='' NETWORK='' CGROUP='' FORWARDING='' INTERFACES='' SHARED=''
         # Only root can write to /run, and "record" has quoted the values.
@@ -519,14 +598,21 @@ run_stage() {
     prepare
     fetch_busybox "$DIR/busybox"
     BUSYBOX=$(static_busybox)
-    step 3 "a containerd of its own in $DIR"
-    start_containerd
-    took
-    step 4 "criscope in front of it"
+    case $MODE in
+        builtin) step "criscope as the runtime in $DIR" ;;
+        containerd)
+            step "a containerd of its own in $DIR"
+            start_containerd
+            took
+            step "criscope in front of it"
+            ;;
+        other) step "criscope in front of $UPSTREAM" ;;
+    esac
     start_criscope
     took
-    step 5 "a pod through unix://$CRISCOPE_SOCKET"
+    step "a pod through unix://$CRISCOPE_SOCKET"
     run_smoke
+    show_story
     show_metrics
     say_how
     took
@@ -541,6 +627,10 @@ main() {
     while [ $# -gt 0 ]; do
         case $1 in
             --keep) KEEP=1 ;;
+            --upstream)
+                MODE=containerd
+                case ${2:-} in '' | -*) ;; *) MODE=other UPSTREAM=$2; shift ;; esac
+                ;;
             --stop) stop=1; if [ $# -gt 1 ]; then only=$2; shift; fi ;;
             -h | --help) usage; exit 0 ;;
             *) usage >&2; exit 64 ;;
@@ -548,6 +638,8 @@ main() {
         shift
     done
     [ "$(uname -s)" = Linux ] || die "this needs Linux"
+    if [ "$MODE" = containerd ]; then STEPS=6; fi
+    if [ "$MODE" = builtin ]; then DIRECT=''; fi
     # A user builds, root runs the rest: the script calls itself for that.
     if [ -n "$stop" ]; then
         if [ "$(id -u)" != 0 ]; then as_root "$BASH" "$SELF" --stop ${only:+"$only"}; exit; fi
@@ -556,21 +648,23 @@ main() {
     fi
     QS_BEGAN=${QS_BEGAN:-$(now)}
     if [ -z "${QS_BUILT:-}" ]; then
-        step 1 "packages"
+        step "packages"
         install_missing
         took
         if [ -n "${CRISCOPE_BINARY:-}" ]; then
-            step 2 "no build: $CRISCOPE_BINARY"
+            step "no build: $CRISCOPE_BINARY"
         else
-            step 2 "building criscope (cargo build --release --locked)"
+            step "building criscope (cargo build --release --locked)"
             build
             took
         fi
     fi
     if [ "$(id -u)" != 0 ]; then
-        as_root env QS_BUILT=1 QS_BEGAN="$QS_BEGAN" PATH="$PATH" CRISCOPE_BINARY="$(binary)" \
+        local again=()
+        case $MODE in containerd) again=(--upstream) ;; other) again=(--upstream "$UPSTREAM") ;; esac
+        as_root env QS_BUILT=1 QS_STEP="$STEP" QS_BEGAN="$QS_BEGAN" PATH="$PATH" CRISCOPE_BINARY="$(binary)" \
             CRISCOPE_QUICKSTART_DIR="${CRISCOPE_QUICKSTART_DIR:-}" CRISCOPE_DIRECT="$DIRECT" NO_COLOR="${NO_COLOR:-}" \
-            "$BASH" "$SELF" ${KEEP:+--keep}
+            "$BASH" "$SELF" ${KEEP:+--keep} "${again[@]}"
         exit
     fi
     run_stage

@@ -1,13 +1,13 @@
-//! criscope is the CRI endpoint that shows what it does. It stands between the kubelet and the container runtime,
-//! measures every call, ties the calls of one pod into one story, and passes them on byte for byte.
+//! criscope is the CRI endpoint that shows what it does. It measures every call of the kubelet, ties the calls of one pod
+//! into one story, and passes them on byte for byte to a container runtime, or carries them out itself.
 //!
 //! ```text
 //!  kubelet, crictl                                                            containerd, CRI-O, ...
 //!        |                                                                             ^
 //!        v                                                                             |
 //!    listener  ->  instrument  ->  rescue  ->  inspect  ->  router  ->  upstream ------+
-//!                      |                          |            |            |
-//!                      |                          +- identity -+            +- probe, resync
+//!                      |                          |           |  \            +- probe, resync
+//!                      |                          +- identity-+   +->  runtime  ->  OCI runtime, CNI plugins, registries
 //!                      v
 //!              signals: metrics, log, spans  ->  telemetry        admin reads: /metrics /readyz /debug/calls
 //! ```
@@ -24,7 +24,11 @@
 //! 4. **No secret leaves.** Env values, registry credentials, exec output, annotations and verbose info maps never reach
 //!    a log, span, metric, page or dump. No CRI message has a `Debug`.
 //! 5. **Bounded labels.** Metric labels are Rust enums or names from the loaded configuration.
-//! 6. **A partial failure is never a shorter list.** If one of two backends cannot answer a List, the List fails.
+//! 6. **Work outlives its caller.** A verb of the built-in runtime is carried out by a task of its own: a kubelet that
+//!    hangs up never leaves a half-made pod. Taking back what failed has its own deadline.
+//! 7. **Restart loses nothing.** Containers, logs and exit codes survive a `kill -9` of the daemon at any point; one
+//!    broken record never stops the rest.
+//! 8. **A partial failure is never a shorter list.** If one of two backends cannot answer a List, the List fails.
 //!
 //! # Modules, in reading order
 //!
@@ -32,8 +36,8 @@
 //! bytes, which come and go by [`http2`]. Then the layers in their order: [`listener`], [`instrument`], [`rescue`], [`inspect`], [`router`],
 //! [`upstream`]; beside them [`identity`] (who is behind an id), [`telemetry`] (where signals go), [`admin`] (what can
 //! be read), [`story`] (why was this pod slow?) and [`watchdog`] (whether the path turns). [`config`] and [`cli`] are the way in, [`app`] puts everything
-//! together, and [`reload`] changes it while it runs. [`runtime`] is the built-in backend (under construction), [`shim`] the
-//! small process beside each of its pods, [`streaming`] the server of exec, attach and port-forward. [`smoke`] is a caller like the kubelet, with a [`client`] of its
+//! together, and [`reload`] changes it while it runs. [`runtime`] is the built-in backend, which the router calls
+//! like [`upstream`], [`shim`] the small process beside each of its pods, [`streaming`] the server of exec, attach and port-forward. [`smoke`] is a caller like the kubelet, with a [`client`] of its
 //! own. `docs/ARCHITECTURE.md` tells the rest.
 
 pub mod admin;

@@ -24,7 +24,7 @@ declare -A ABOUT=(
     [test]="unit, integration and documentation tests"
     [docs]="rustdoc; warnings are errors"
     [deny]="cargo deny check"
-    [quickstart]="deploy/quickstart.sh: a release build, and a real pod through it"
+    [quickstart]="deploy/quickstart.sh both ways: a release build, and a real pod by it, and through it"
     [leaks]="nothing is left behind: mounts, processes, cgroups, interfaces, rules, files"
 )
 
@@ -138,10 +138,16 @@ step_units() {
     dir=$(mktemp -d)
     # The program is not installed here, and its place is all that changes.
     cp deploy/systemd/* "$dir"
-    sed -i 's#/usr/local/bin/criscope#/bin/true#' "$dir/criscope.service"
+    sed -i 's#/usr/local/bin/criscope#/bin/true#' "$dir"/*.service
+    # As it is installed for the built-in runtime: it takes the place of the one for a proxy.
+    mkdir "$dir/runtime"
+    cp "$dir/criscope.socket" "$dir/runtime"
+    mv "$dir/criscope-runtime.service" "$dir/runtime/criscope.service"
     # It says "warning" with exit code 0 where a line is not understood and ignored.
-    local out rc=0
-    out=$(systemd-analyze verify --man=no --recursive-errors=no "$dir"/criscope.* 2>&1) || rc=$?
+    local out='' rc=0 units
+    for units in "$dir" "$dir/runtime"; do
+        out+=$(systemd-analyze verify --man=no --recursive-errors=no "$units"/criscope.* 2>&1) || rc=$?
+    done
     out=$(grep -F criscope <<< "$out" || true)
     rm -rf "$dir"
     [ -z "$out" ] || printf '%s\n' "$out"
@@ -172,7 +178,11 @@ step_deny() {
     fi
 }
 
-step_quickstart() { deploy/quickstart.sh; }
+# As the runtime itself, and in front of a containerd.
+step_quickstart() {
+    deploy/quickstart.sh
+    deploy/quickstart.sh --upstream
+}
 
 step_leaks() {
     [ -e "$WORK/before" ] || die "leaks compares with the beginning of the same run: name other steps before it"

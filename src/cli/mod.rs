@@ -35,7 +35,7 @@ pub const VERSION: &str = env!("CARGO_PKG_VERSION");
 /// The commit it was built from, if that was known.
 pub const COMMIT: Option<&str> = option_env!("CRISCOPE_COMMIT");
 
-/// Shows what goes on between the kubelet and the container runtime.
+/// A container runtime for the kubelet, or what stands in front of one, that shows what goes on.
 #[derive(Debug, Parser)]
 #[command(name = "criscope", version = env!("CRISCOPE_VERSION"), subcommand_required = true, arg_required_else_help = true)]
 struct Cli {
@@ -152,7 +152,7 @@ struct ConfigArgs {
     /// Socket to listen on [default: unix:///run/criscope/criscope.sock]
     #[arg(long, value_name = "URI")]
     listen: Option<String>,
-    /// Socket of the runtime to pass calls on to, such as unix:///run/containerd/containerd.sock
+    /// Socket of a runtime to pass calls on to, such as unix:///run/containerd/containerd.sock, instead of being one
     #[arg(long, value_name = "URI")]
     upstream: Option<String>,
     /// Address for metrics, health and pages, or "off" [default: 127.0.0.1:9478]

@@ -3,7 +3,11 @@
 use super::{ConfigArgs, Failure};
 use crate::app;
 
-/// Listen for the kubelet and pass its calls on to the runtime
+/// Run pods for the kubelet, or pass its calls on to another runtime
+///
+/// Without --upstream, and without a backend in --config, criscope is the container runtime itself: it needs runc or crun,
+/// CNI plugins and a network in /etc/cni/net.d, and criscope-shim beside it. With --upstream it stands in front of the
+/// runtime at that socket. `criscope doctor` with the same arguments says what is missing.
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
     #[command(flatten)]

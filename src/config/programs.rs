@@ -32,7 +32,7 @@ pub enum ProgramError {
         program: PathBuf,
     },
     /// The shim.
-    #[error("{}, which stays with each pod, is not there or cannot be executed; set runtime.shim", .0.display())]
+    #[error("{}, which stays with each pod, is not there or cannot be executed; install it beside criscope, or set runtime.shim", .0.display())]
     NoShim(PathBuf),
 }
 

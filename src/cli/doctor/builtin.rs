@@ -5,6 +5,8 @@ use std::ffi::OsStr;
 use std::fs;
 use std::path::Path;
 
+use serde_json::Value;
+
 use super::super::output::Finding;
 use crate::config::{Cni, Runtime};
 
@@ -18,7 +20,7 @@ pub(super) fn check(runtime: &Runtime) -> Vec<Finding> {
     let own = env::current_exe().unwrap_or_default();
     let mut findings = handlers(runtime, &search);
     findings.push(shim(runtime, &own, &search));
-    findings.push(networks(&runtime.cni));
+    findings.extend(networks(&runtime.cni));
     findings
 }
 
@@ -52,7 +54,8 @@ fn shim(runtime: &Runtime, own: &Path, search: &OsStr) -> Finding {
     }
 }
 
-fn networks(cni: &Cni) -> Finding {
+/// The network that pods get: the first by name that can be read. Each plugin it names must be there.
+fn networks(cni: &Cni) -> Vec<Finding> {
     let dir = &cni.conf_dir;
     let mut names: Vec<_> = entries(dir)
         .filter(|name| {
@@ -61,22 +64,72 @@ fn networks(cni: &Cni) -> Finding {
         })
         .collect();
     names.sort();
-    let Some(first) = names.first() else {
-        let text = format!("no network is configured in {}", dir.display());
-        return Finding::warn(TOPIC, text).hint(
-            "the node stays NotReady until the network add-on of the cluster writes one there",
-        );
-    };
-    if !cni.bin_dirs.iter().any(|dir| entries(dir).next().is_some()) {
-        let dirs: Vec<_> = cni
-            .bin_dirs
-            .iter()
-            .map(|dir| dir.display().to_string())
-            .collect();
-        let text = format!("there is no CNI plugin in {}", dirs.join(", "));
-        return Finding::fail(TOPIC, text).hint("install them, or set runtime.cni.bin_dirs");
+    let mut findings = Vec::new();
+    for name in names {
+        match plugins(&dir.join(&name)) {
+            Ok(plugins) => {
+                findings.push(network(cni, &name, plugins));
+                return findings;
+            }
+            Err(why) => {
+                let text = format!("{} is no network: {why}", dir.join(&name).display());
+                findings.push(Finding::warn(TOPIC, text));
+            }
+        }
     }
-    Finding::ok(TOPIC, format!("networks: {first} in {}", dir.display()))
+    let text = format!("no network is configured in {}", dir.display());
+    findings.push(
+        Finding::warn(TOPIC, text).hint(
+            "the node stays NotReady until the network add-on of the cluster writes one there",
+        ),
+    );
+    findings
+}
+
+fn network(cni: &Cni, name: &str, mut plugins: Vec<String>) -> Finding {
+    plugins.retain(|plugin| !cni.bin_dirs.iter().any(|dir| dir.join(plugin).is_file()));
+    let dirs: Vec<_> = cni
+        .bin_dirs
+        .iter()
+        .map(|dir| dir.display().to_string())
+        .collect();
+    if plugins.is_empty() {
+        let text = format!("network: {name} in {}", cni.conf_dir.display());
+        return Finding::ok(TOPIC, text);
+    }
+    let text = format!(
+        "the network {name} needs the CNI plugins {}, which are not in {}",
+        plugins.join(", "),
+        dirs.join(", ")
+    );
+    Finding::fail(TOPIC, text).hint(
+        "install them (Debian: containernetworking-plugins; others come with the network add-on), or set runtime.cni.bin_dirs",
+    )
+}
+
+/// The names of the plugins in a network's configuration, those for addresses (`ipam`) included.
+fn plugins(path: &Path) -> Result<Vec<String>, String> {
+    let text = fs::read(path).map_err(|error| error.to_string())?;
+    let network: Value = serde_json::from_slice(&text).map_err(|error| error.to_string())?;
+    // A list has them in an array, the older form is one itself.
+    let alone = std::slice::from_ref(&network);
+    let listed = network.get("plugins").and_then(Value::as_array);
+    let types = listed
+        .map_or(alone, Vec::as_slice)
+        .iter()
+        .flat_map(|plugin| {
+            let ipam = plugin.get("ipam").and_then(|ipam| ipam.get("type"));
+            [plugin.get("type"), ipam]
+        });
+    let names: Vec<_> = types
+        .flatten()
+        .filter_map(Value::as_str)
+        .map(str::to_owned)
+        .collect();
+    if names.is_empty() {
+        return Err("it names no plugin".to_owned());
+    }
+    Ok(names)
 }
 
 /// The names in a directory; none if it cannot be read.
@@ -110,20 +163,39 @@ mod tests {
 
         assert_eq!(handlers(&runtime, search)[0].level, Level::Fail);
         assert_eq!(shim(&runtime, &own, search).level, Level::Fail);
-        assert_eq!(networks(&runtime.cni).level, Level::Warn);
+        assert_eq!(levels(&runtime.cni), [Level::Warn]);
 
         program(dir.path(), "crun");
         program(dir.path(), "criscope-shim");
         fs::create_dir(dir.path().join("net.d")).expect("made");
-        fs::write(dir.path().join("net.d/10-a.conflist"), "{}").expect("written");
+        let bridge = r#"{"type": "bridge", "ipam": {"type": "host-local"}}"#;
+        let list = format!(r#"{{"plugins": [{bridge}]}}"#);
+        for (name, text) in [("10-a.conflist", list.as_str()), ("20-b.conf", bridge)] {
+            fs::write(dir.path().join("net.d").join(name), text).expect("written");
+        }
         let found = handlers(&runtime, search);
         let text = format!("handlers: crun ({}/crun, default)", dir.path().display());
         assert_eq!((found.len(), &found[0].text), (1, &text));
         assert_eq!(shim(&runtime, &own, search).level, Level::Ok);
-        assert_eq!(networks(&runtime.cni).level, Level::Fail);
+        assert_eq!(levels(&runtime.cni), [Level::Fail]);
 
         fs::create_dir(dir.path().join("bin")).expect("made");
         program(&dir.path().join("bin"), "bridge");
-        assert_eq!(networks(&runtime.cni).level, Level::Ok);
+        let found = networks(&runtime.cni);
+        assert!(
+            found[0].text.contains("plugins host-local,"),
+            "{}",
+            found[0].text
+        );
+        program(&dir.path().join("bin"), "host-local");
+        assert_eq!(levels(&runtime.cni), [Level::Ok]);
+
+        // What cannot be read is passed over, as the runtime does, and said.
+        fs::write(dir.path().join("net.d/10-a.conflist"), "{").expect("written");
+        assert_eq!(levels(&runtime.cni), [Level::Warn, Level::Ok]);
+    }
+
+    fn levels(cni: &Cni) -> Vec<Level> {
+        networks(cni).iter().map(|finding| finding.level).collect()
     }
 }

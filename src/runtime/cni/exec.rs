@@ -12,6 +12,7 @@ use tokio::process::{Child, Command};
 use tokio::time::timeout_at;
 
 use super::error::{Error, PluginError, Verb};
+use crate::runtime::environment;
 
 /// Most that is taken of an answer, in bytes.
 const MAX_STDOUT: u64 = 1 << 20;
@@ -122,6 +123,9 @@ fn spawn(program: &Path, env: Vec<(&'static str, String)>) -> io::Result<Group> 
         if key.to_string_lossy().starts_with("CNI_") {
             command.env_remove(key);
         }
+    }
+    for name in environment::OWN {
+        command.env_remove(name);
     }
     command
         .envs(env)

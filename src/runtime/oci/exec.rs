@@ -11,6 +11,8 @@ use nix::unistd::Pid;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
 use tokio::process::Command;
 
+use crate::runtime::environment;
+
 /// The most bytes kept of each stream: 1 MiB. What is beyond is read and dropped, so that the program does not stall.
 const OUTPUT_LIMIT: usize = 1 << 20;
 /// How long its streams may stay open after it ended: a child of it may hold them.
@@ -60,6 +62,9 @@ pub(super) async fn run(
     limit: Duration,
 ) -> Result<Finished, Fault> {
     let mut command = Command::new(path);
+    for name in environment::OWN {
+        command.env_remove(name);
+    }
     command
         .args(args)
         .envs(env.iter().map(|(name, value)| (name, value)))

@@ -18,6 +18,7 @@ use tokio::time::timeout;
 
 use super::error::Error;
 use super::frames::Frames;
+use crate::runtime::environment;
 use crate::shim::SOCKET;
 use crate::shim::protocol::{
     self, Answer, Create, Empty, Event, Exec, Hello, Incoming, Kill, Request, Resize, Shutdown,
@@ -87,6 +88,9 @@ impl Shim {
             .stdin(Child::null())
             .stdout(Child::null())
             .kill_on_drop(true);
+        for name in environment::OWN {
+            command.env_remove(name);
+        }
         for cgroup in &launch.cgroups {
             command.arg("--cgroup").arg(cgroup);
         }

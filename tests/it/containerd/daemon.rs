@@ -7,9 +7,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use super::{image, leaks};
 use crate::harness::packages::{file, need_root, program};
 use crate::harness::until;
+use crate::harness::{image, leaks};
 
 /// The only image there is; sandboxes use it, too.
 pub(super) const IMAGE: &str = "registry.example/criscope/busybox:1";

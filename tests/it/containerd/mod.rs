@@ -3,8 +3,6 @@
 
 mod daemon;
 mod explained;
-mod image;
-mod leaks;
 mod load;
 mod pod;
 mod registry;
@@ -14,6 +12,7 @@ use nix::sys::signal::Signal;
 
 use self::daemon::Containerd;
 use self::load::Load;
+use crate::harness::leaks;
 use crate::harness::proxy::{Proxy, Start};
 use crate::harness::scrape::Scrape;
 use crate::harness::until;

@@ -13,7 +13,8 @@ use serde_json::Value;
 use tonic::transport::Channel;
 
 use super::daemon::{Containerd, IMAGE};
-use super::{before, end, leaks};
+use super::{before, end};
+use crate::harness::leaks;
 use crate::harness::proxy::Proxy;
 use crate::harness::until;
 

@@ -10,7 +10,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinHandle;
 
-use super::image;
+use crate::harness::image;
 use crate::harness::packages::program;
 use crate::harness::proxy::free_port;
 use crate::harness::until;

@@ -4,8 +4,12 @@
 
 pub(crate) mod client;
 pub(crate) mod collector;
+pub(crate) mod daemon;
 pub(crate) mod fake;
 pub(crate) mod filler;
+pub(crate) mod image;
+pub(crate) mod kubelet;
+pub(crate) mod leaks;
 pub(crate) mod packages;
 pub(crate) mod pods;
 pub(crate) mod prometheus;

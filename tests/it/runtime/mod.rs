@@ -9,6 +9,7 @@ mod process;
 mod rootfs;
 mod stats;
 mod user_namespaces;
+mod verbs;
 
 use std::fs;
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! What a containerd of ours has left behind on the machine: everything carries its name.
+//! What a runtime of ours has left behind on the machine: everything carries its name.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -11,7 +11,7 @@ use nix::unistd::Pid;
 use crate::harness::packages::program;
 
 /// Mounts, processes, cgroups, links, network state and rules with this name. Empty when all is clean.
-pub(super) fn find(name: &str) -> Vec<String> {
+pub(crate) fn find(name: &str) -> Vec<String> {
     let mut found: Vec<_> = mounts(name).iter().map(|m| format!("mount {m}")).collect();
     found.extend(
         processes(name)
@@ -41,7 +41,7 @@ pub(super) fn find(name: &str) -> Vec<String> {
 
 /// Removes what a test that failed has left; one that went well leaves nothing here to do but the parent cgroup and the
 /// bridge, which are ours.
-pub(super) fn remove(name: &str) {
+pub(crate) fn remove(name: &str) {
     // Shims are told apart by the socket in their arguments, what they run by its cgroup.
     for (pid, _) in processes(name) {
         let _ = kill(Pid::from_raw(pid), Signal::SIGKILL);
@@ -88,7 +88,9 @@ fn processes(name: &str) -> Vec<(i32, String)> {
         let read = |file: &str| fs::read(entry.path().join(file)).unwrap_or_default();
         let arguments = String::from_utf8_lossy(&read("cmdline")).replace('\0', " ");
         let cgroup = String::from_utf8_lossy(&read("cgroup")).into_owned();
-        let is_shim = arguments.contains("containerd-shim");
+        let is_shim = ["containerd-shim", "criscope-shim"]
+            .iter()
+            .any(|shim| arguments.contains(shim));
         let ours = is_shim && arguments.contains(&format!("/{name}/"))
             || cgroup.contains(&format!("/{name}/"));
         if ours && pid != own && !arguments.is_empty() {
@@ -155,6 +157,6 @@ fn rules(name: &str) -> Vec<String> {
     let all = String::from_utf8_lossy(&output.expect("iptables-save").stdout).into_owned();
     let ours = all
         .lines()
-        .filter(|line| line.contains(&format!("\"{name}\"")));
+        .filter(|line| line.contains(&format!("\"{name}\\\"")));
     ours.map(|line| format!("rule {line}")).collect()
 }

@@ -9,8 +9,14 @@ use tar::{Builder, EntryType, Header};
 
 use crate::harness::packages::{file, program};
 
+/// Names under which busybox is called.
+const APPLETS: [&str; 14] = [
+    "cat", "dd", "echo", "grep", "hostname", "id", "ls", "nc", "ps", "sh", "sleep", "sysctl",
+    "touch", "wget",
+];
+
 /// Puts the image into the containerd at this socket.
-pub(super) fn import(dir: &Path, socket: &Path, reference: &str) {
+pub(crate) fn import(dir: &Path, socket: &Path, reference: &str) {
     let archive = dir.join("image.tar");
     write(&archive, reference);
     let output = Command::new(program("ctr", "containerd"))
@@ -24,7 +30,13 @@ pub(super) fn import(dir: &Path, socket: &Path, reference: &str) {
     assert!(output.status.success(), "ctr images import: {said}");
 }
 
-pub(super) fn write(archive: &Path, reference: &str) {
+/// Writes the archive.
+pub(crate) fn write(archive: &Path, reference: &str) {
+    write_with(archive, reference, &serde_json::json!({}));
+}
+
+/// Writes the archive with more in the configuration of the image, such as `{"Volumes": {"/v": {}}}`.
+pub(crate) fn write_with(archive: &Path, reference: &str, more: &serde_json::Value) {
     let layer = layer();
     let mut digest = String::from("sha256:");
     for byte in Sha256::digest(&layer) {
@@ -35,10 +47,16 @@ pub(super) fn write(archive: &Path, reference: &str) {
         "aarch64" => "arm64",
         other => other,
     };
+    let mut run = serde_json::json!({
+        "Entrypoint": ["/bin/busybox", "sleep", "1000000"], "Env": ["PATH=/bin"],
+    });
+    for (key, value) in more.as_object().expect("a table") {
+        run[key] = value.clone();
+    }
     let config = serde_json::json!({
         "architecture": architecture,
         "os": "linux",
-        "config": {"Entrypoint": ["/bin/busybox", "sleep", "1000000"], "Env": ["PATH=/bin"]},
+        "config": run,
         "rootfs": {"type": "layers", "diff_ids": [digest]},
         "history": [{"created_by": "test"}],
     });
@@ -66,7 +84,11 @@ fn layer() -> Vec<u8> {
         put(&mut tar, dir, EntryType::Directory, 0o755, b"");
     }
     put(&mut tar, "bin/busybox", EntryType::Regular, 0o755, &busybox);
-    for name in ["sh", "echo", "sleep", "cat"] {
+    let users = b"root:x:0:0::/:/bin/sh\nplain:x:1000:1000::/:/bin/sh\n";
+    put(&mut tar, "etc/passwd", EntryType::Regular, 0o644, users);
+    let groups = b"root:x:0:\nplain:x:1000:\nextra:x:2000:plain\n";
+    put(&mut tar, "etc/group", EntryType::Regular, 0o644, groups);
+    for name in APPLETS {
         let mut header = header(EntryType::Symlink, 0o777, 0);
         let path = format!("bin/{name}");
         tar.append_link(&mut header, path, "busybox").expect("link");

@@ -1,0 +1,266 @@
+//! criscope as the runtime itself: own root, state, network, cgroup and socket, all with one name, so that what it leaves
+//! behind can be told from everybody else's. The program is the real one, with real runc and CNI plugins.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use criscope::runtime::image::{Images, ImagesConfig};
+
+use super::packages::{file, need_root, program};
+use super::proxy::{Proxy, Start};
+use super::{image, leaks};
+
+/// The only image there is; it has volumes of its own.
+pub(crate) const IMAGE: &str = "registry.example/criscope/busybox:1";
+
+/// Where the image wants a volume.
+pub(crate) const VOLUME: &str = "/volume";
+
+/// Where CNI plugins are.
+const PLUGINS: &str = "/usr/lib/cni";
+
+/// The cgroup of all shims of a machine.
+const SHIMS: &str = "criscope-shims";
+
+/// See the module documentation. Dropping it kills all of it and removes every trace.
+pub(crate) struct Daemon {
+    /// In everything that is made: directories, bridge, network, cgroup.
+    name: String,
+    /// The third part of its addresses: 10.x.y.0/24.
+    subnet: String,
+    proxy: Option<Proxy>,
+    env: Vec<(String, String)>,
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        drop(self.proxy.take());
+        leaks::remove(&self.name);
+        let _ = fs::remove_dir_all(self.root());
+        let _ = fs::remove_dir_all(self.state());
+        remove_empty_cgroup(SHIMS);
+        remove_empty_cgroup(&self.name);
+    }
+}
+
+/// One that has something in it stays.
+fn remove_empty_cgroup(name: &str) {
+    let top = Path::new("/sys/fs/cgroup");
+    let hierarchies = fs::read_dir(top).into_iter().flatten().flatten();
+    for dir in hierarchies.map(|e| e.path()).chain([top.to_owned()]) {
+        let _ = fs::remove_dir(dir.join(name));
+    }
+}
+
+impl Daemon {
+    /// Starts one, with the image in it, and waits until it is ready.
+    pub(crate) async fn new() -> Self {
+        let mut daemon = Self::prepared().await;
+        daemon.start().await;
+        daemon
+    }
+
+    /// One that is configured and has the image, and was not started yet.
+    pub(crate) async fn prepared() -> Self {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        need_root();
+        program("runc", "runc");
+        program("iptables", "iptables");
+        for plugin in ["bridge", "host-local", "portmap"] {
+            file(
+                &format!("{PLUGINS}/{plugin}"),
+                "containernetworking-plugins",
+            );
+        }
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let pid = std::process::id();
+        let daemon = Self {
+            // An interface's name has 15 letters at most.
+            name: format!("crt{}x{number}", pid % 10_000_000),
+            subnet: format!("10.{}.{}", 150 + number % 50, pid % 256),
+            proxy: None,
+            env: Vec::new(),
+        };
+        for dir in [daemon.root().join("cni"), daemon.root().join("bin")] {
+            fs::create_dir_all(dir).expect("root");
+        }
+        fs::create_dir_all(daemon.state()).expect("state");
+        daemon.set_network(&daemon.bridge(""));
+        daemon.import().await;
+        daemon
+    }
+
+    /// With this in its environment from the next start on.
+    pub(crate) fn env(&mut self, name: &str, value: &str) {
+        self.env.push((name.to_owned(), value.to_owned()));
+    }
+
+    /// Without additions to its environment from the next start on.
+    pub(crate) fn clear_env(&mut self) {
+        self.env.clear();
+    }
+
+    /// Starts it, and waits until it is ready.
+    pub(crate) async fn start(&mut self) {
+        let proxy = self.spawn();
+        proxy.wait_event("started").await;
+        proxy.wait_ready().await;
+        self.proxy = Some(proxy);
+    }
+
+    /// Starts it without waiting for anything, for one that is not expected to come far.
+    pub(crate) fn spawn(&self) -> Proxy {
+        let mut start = Start::new().listen(&self.socket()).config(&self.config());
+        for (name, value) in &self.env {
+            start = start.env(name, value);
+        }
+        start.spawn()
+    }
+
+    /// Kills it as `kill -9` does. Its pods go on.
+    pub(crate) fn kill(&mut self) {
+        drop(self.proxy.take());
+    }
+
+    /// Kills it and starts it again.
+    pub(crate) async fn restart(&mut self) {
+        self.kill();
+        self.start().await;
+    }
+
+    /// The program.
+    pub(crate) fn proxy(&self) -> &Proxy {
+        self.proxy.as_ref().expect("started")
+    }
+
+    /// What everything of it is called.
+    pub(crate) fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// What survives a reboot, besides configuration and logs of pods.
+    pub(crate) fn root(&self) -> PathBuf {
+        Path::new("/tmp").join(&self.name)
+    }
+
+    /// What does not.
+    pub(crate) fn state(&self) -> PathBuf {
+        Path::new("/run").join(&self.name)
+    }
+
+    /// The CRI socket.
+    pub(crate) fn socket(&self) -> PathBuf {
+        self.state().join("criscope.sock")
+    }
+
+    /// The parent cgroup for pods.
+    pub(crate) fn cgroup(&self) -> String {
+        format!("/{}", self.name)
+    }
+
+    /// The first three parts of its pods' addresses.
+    pub(crate) fn subnet(&self) -> &str {
+        &self.subnet
+    }
+
+    /// Makes these the plugins of the network.
+    pub(crate) fn set_network(&self, plugins: &str) {
+        let network = format!(
+            r#"{{"cniVersion": "1.0.0", "name": "{}", "plugins": [{plugins}]}}"#,
+            self.name
+        );
+        let path = self.root().join("cni/10-test.conflist");
+        // As a whole or not at all: it may be read meanwhile.
+        let new = path.with_extension("new");
+        fs::write(&new, network).expect("network");
+        fs::rename(new, path).expect("network");
+    }
+
+    /// A bridge with port mappings, and more plugins before it, each with a comma.
+    pub(crate) fn bridge(&self, before: &str) -> String {
+        format!(
+            r#"{before}{{"type": "bridge", "bridge": "{}", "isGateway": true, "ipMasq": false,
+                "ipam": {{"type": "host-local", "ranges": [[{{"subnet": "{}.0/24"}}]],
+                          "routes": [{{"dst": "0.0.0.0/0"}}], "dataDir": "{}/ipam"}}}},
+              {{"type": "portmap", "capabilities": {{"portMappings": true}}}}"#,
+            self.name,
+            self.subnet,
+            self.root().display(),
+        )
+    }
+
+    /// Puts a CNI plugin, or another program, where it is found.
+    pub(crate) fn add_program(&self, name: &str, script: &str) -> PathBuf {
+        let path = self.root().join("bin").join(name);
+        fs::write(&path, script).expect("program");
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).expect("mode");
+        path
+    }
+
+    fn config(&self) -> String {
+        let (root, state) = (self.root(), self.state());
+        let (root, state) = (root.display(), state.display());
+        let runc = program("runc", "runc");
+        format!(
+            r#"
+[runtime]
+root = "{root}/root"
+state = "{state}/state"
+cgroup_driver = "cgroupfs"
+disable_apparmor = true
+restrict_oom_score_adj = true
+stats_collect_period = "500ms"
+[runtime.handlers.runc]
+[runtime.handlers.second]
+path = "{runc}"
+[runtime.cni]
+conf_dir = "{root}/cni"
+bin_dirs = ["{root}/bin", "{PLUGINS}"]
+cache_dir = "{root}/cache"
+[telemetry.log]
+level = "debug"
+"#,
+            runc = runc.display(),
+        )
+    }
+
+    async fn import(&self) {
+        let archive = self.root().join("image.tar");
+        image::write_with(
+            &archive,
+            IMAGE,
+            &serde_json::json!({"Volumes": {VOLUME: {}}}),
+        );
+        let store = ImagesConfig::new(self.root().join("root/images"));
+        let images = Images::open(store).await.expect("store");
+        images.import(&archive).await.expect("import");
+    }
+
+    /// Everything it made is gone, but what is made for good: the bridge, and the parent cgroup.
+    pub(crate) fn assert_clean(&self) {
+        let kept = |line: &String| {
+            *line == format!("link {}", self.name)
+                || line.starts_with("directory ")
+                || line.starts_with("cgroup ") && line.ends_with(&self.cgroup())
+        };
+        let mut left = leaks::find(&self.name);
+        left.retain(|line| !kept(line));
+        for dir in ["root/sandboxes", "root/containers", "root/cni"].map(|d| self.root().join(d)) {
+            left.extend(names(&dir));
+        }
+        for dir in ["state/pods", "state/ns", "state/oci/runc"].map(|d| self.state().join(d)) {
+            left.extend(names(&dir));
+        }
+        let addresses = names(&self.root().join("ipam").join(&self.name));
+        left.extend(addresses.into_iter().filter(|name| name.starts_with("10.")));
+        assert_eq!(left, [""; 0]);
+    }
+}
+
+fn names(dir: &Path) -> Vec<String> {
+    let entries = fs::read_dir(dir).into_iter().flatten().flatten();
+    let names = entries.map(|entry| entry.file_name().to_string_lossy().into_owned());
+    names.collect()
+}

@@ -1,0 +1,228 @@
+//! The life of a container: logs, ends, signals, limits.
+
+use std::fs;
+use std::path::PathBuf;
+
+use criscope::cri::v1;
+use tokio::net::UnixDatagram;
+use tonic::Code;
+
+use crate::harness::daemon::Daemon;
+use crate::harness::kubelet::{Kubelet, idle, shell};
+use crate::harness::{soon, until};
+
+/// Lines of a log as stream and text.
+fn lines(log: &[(&str, &str)]) -> Vec<(String, String)> {
+    let own = |(stream, text): &(&str, &str)| ((*stream).to_owned(), (*text).to_owned());
+    log.iter().map(own).collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn how_containers_end() {
+    let daemon = Daemon::new().await;
+    let kubelet = Kubelet::of(&daemon).await;
+    let pod = kubelet.plain_pod("ends").await;
+
+    let id = kubelet
+        .launch(&pod, shell("well", "echo out; echo err >&2"))
+        .await;
+    let status = kubelet.ended(&id).await;
+    assert_eq!((status.exit_code, status.reason.as_str()), (0, "Completed"));
+    assert!(status.created_at <= status.started_at && status.started_at <= status.finished_at);
+    until("both lines", || async {
+        let mut log = kubelet.log(&id).await;
+        log.sort();
+        (log == lines(&[("stderr", "err"), ("stdout", "out")])).then_some(())
+    })
+    .await;
+    assert_eq!(
+        kubelet.start(&id).await.err().map(|e| e.code()),
+        Some(Code::FailedPrecondition)
+    );
+
+    let id = kubelet.launch(&pod, shell("badly", "exit 3")).await;
+    let status = kubelet.ended(&id).await;
+    assert_eq!((status.exit_code, status.reason.as_str()), (3, "Error"));
+
+    let mut config = shell("hungry", "x=0123456789abcdef; while :; do x=$x$x; done");
+    let resources = config.linux.as_mut().and_then(|l| l.resources.as_mut());
+    resources.expect("resources").memory_limit_in_bytes = 24 << 20;
+    let id = kubelet.launch(&pod, config).await;
+    let status = kubelet.ended(&id).await;
+    assert_eq!(
+        (status.exit_code, status.reason.as_str()),
+        (137, "OOMKilled")
+    );
+
+    let mut config = idle("absent");
+    config.command = vec!["/no/such/program".to_owned()];
+    let id = kubelet
+        .try_create(&pod, config)
+        .await
+        .expect("CreateContainer");
+    let error = kubelet.start(&id).await.expect_err("it cannot be started");
+    assert!(error.message().contains("/no/such/program"), "{error}");
+    let status = kubelet.ended(&id).await;
+    assert_eq!(
+        (status.exit_code, status.reason.as_str()),
+        (128, "StartError")
+    );
+
+    kubelet.end(&pod).await;
+    daemon.assert_clean();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn how_containers_are_stopped() {
+    let daemon = Daemon::new().await;
+    let kubelet = Kubelet::of(&daemon).await;
+    let pod = kubelet.plain_pod("stops").await;
+
+    let script = "trap 'exit 7' TERM; echo up; sleep 1000000 & wait";
+    let id = kubelet.launch(&pod, shell("polite", script)).await;
+    kubelet.logged(&id, "up").await;
+    kubelet.stop(&id, 30).await;
+    assert_eq!(kubelet.status(&id).await.exit_code, 7);
+    kubelet.stop(&id, 30).await;
+
+    let mut config = shell(
+        "own",
+        "trap 'exit 8' USR1; echo up; while :; do sleep 0.02; done",
+    );
+    config.set_stop_signal(v1::Signal::Sigusr1);
+    let id = kubelet.launch(&pod, config).await;
+    kubelet.logged(&id, "up").await;
+    assert!(kubelet.status(&id).await.stop_signal() == v1::Signal::Sigusr1);
+    kubelet.stop(&id, 30).await;
+    assert_eq!(kubelet.status(&id).await.exit_code, 8);
+
+    let script = "trap '' TERM; echo up; while :; do sleep 1; done";
+    for (name, grace) in [("deaf", 1), ("at-once", 0)] {
+        let id = kubelet.launch(&pod, shell(name, script)).await;
+        kubelet.logged(&id, "up").await;
+        kubelet.stop(&id, grace).await;
+        let status = kubelet.status(&id).await;
+        assert_eq!(
+            (status.exit_code, status.reason.as_str()),
+            (137, "Error"),
+            "{name}"
+        );
+    }
+    kubelet.stop("0123456789abcdef", 0).await;
+    kubelet.remove("0123456789abcdef").await;
+
+    // One that runs may be removed, and its log stays for the kubelet.
+    let id = kubelet.launch(&pod, shell("running", script)).await;
+    kubelet.logged(&id, "up").await;
+    let log = PathBuf::from(kubelet.status(&id).await.log_path);
+    kubelet.remove(&id).await;
+    assert!(log.exists());
+    kubelet.end(&pod).await;
+    daemon.assert_clean();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_log_that_was_rotated_is_begun_anew() {
+    let daemon = Daemon::new().await;
+    let kubelet = Kubelet::of(&daemon).await;
+    let pod = kubelet.plain_pod("rotates").await;
+    let script = "i=0; while :; do i=$((i+1)); echo $i; sleep 0.02; done";
+    let id = kubelet.launch(&pod, shell("main", script)).await;
+    kubelet.logged(&id, "3").await;
+    let path = PathBuf::from(kubelet.status(&id).await.log_path);
+    let old = path.with_extension("old");
+    fs::rename(&path, &old).expect("rename");
+    let reopen = v1::ReopenContainerLogRequest {
+        container_id: id.clone(),
+    };
+    let reopened = kubelet
+        .runtime
+        .clone()
+        .reopen_container_log(reopen.clone())
+        .await;
+    reopened.expect("ReopenContainerLog");
+    until("lines in the new file", || async {
+        (kubelet.log(&id).await.len() > 2).then_some(())
+    })
+    .await;
+    // No line is lost and none is written twice.
+    let numbers = |path| {
+        let text = fs::read_to_string(path).expect("a log");
+        let last = |line: &str| line.rsplit(' ').next().and_then(|n| n.parse::<u32>().ok());
+        text.lines().filter_map(last).collect::<Vec<_>>()
+    };
+    let all = [numbers(&old), numbers(&path)].concat();
+    assert!(
+        all.iter()
+            .copied()
+            .eq(1..=all.len().try_into().expect("few")),
+        "{all:?}"
+    );
+    kubelet.stop(&id, 0).await;
+    let ended = kubelet.runtime.clone().reopen_container_log(reopen).await;
+    assert!(ended.is_err(), "it runs no more");
+    kubelet.end(&pod).await;
+    daemon.assert_clean();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn limits_change_while_it_runs() {
+    let daemon = Daemon::new().await;
+    let kubelet = Kubelet::of(&daemon).await;
+    let pod = kubelet.plain_pod("limits").await;
+    let id = kubelet.launch(&pod, idle("main")).await;
+    let update = v1::UpdateContainerResourcesRequest {
+        container_id: id.clone(),
+        linux: Some(v1::LinuxContainerResources {
+            memory_limit_in_bytes: 48 << 20,
+            cpu_shares: 512,
+            cpu_period: 100_000,
+            cpu_quota: 50_000,
+            ..Default::default()
+        }),
+        ..Default::default()
+    };
+    let updated = kubelet
+        .runtime
+        .clone()
+        .update_container_resources(update)
+        .await;
+    updated.expect("UpdateContainerResources");
+    let resources = kubelet.status(&id).await.resources.and_then(|r| r.linux);
+    let resources = resources.expect("resources");
+    assert_eq!(
+        (resources.memory_limit_in_bytes, resources.cpu_quota),
+        (48 << 20, 50_000)
+    );
+    // The kernel knows it too, by whichever version of cgroups.
+    let limit = ["memory/", ""].iter().find_map(|hierarchy| {
+        let dir = format!("/sys/fs/cgroup/{hierarchy}{}/{id}", daemon.name());
+        let files = ["memory.limit_in_bytes", "memory.max"].map(|file| format!("{dir}/{file}"));
+        files.iter().find_map(|file| fs::read_to_string(file).ok())
+    });
+    assert_eq!(limit.as_deref().map(str::trim), Some("50331648"));
+    kubelet.end(&pod).await;
+    daemon.assert_clean();
+}
+
+/// runc would make it its container's, and wait for that to say it is ready.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_the_service_manager_and_the_daemon_have_is_theirs() {
+    let mut daemon = Daemon::prepared().await;
+    let path = daemon.state().join("notify");
+    let manager = UnixDatagram::bind(&path).expect("bind");
+    daemon.env("NOTIFY_SOCKET", &path.display().to_string());
+    daemon.start().await;
+    let mut said = [0; 1024];
+    let n = soon("readiness", manager.recv(&mut said)).await;
+    let said = String::from_utf8_lossy(&said[..n.expect("recv")]);
+    assert!(said.contains("READY=1"), "{said}");
+    let kubelet = Kubelet::of(&daemon).await;
+    let pod = kubelet.plain_pod("notified").await;
+    let id = kubelet.launch(&pod, idle("main")).await;
+    let environment = kubelet.says(&id, "cat /proc/1/environ").await;
+    assert!(environment.contains("PATH=/bin"), "{environment}");
+    assert!(!environment.contains("NOTIFY"), "{environment}");
+    kubelet.end(&pod).await;
+    daemon.assert_clean();
+}

@@ -1,0 +1,64 @@
+//! ExecSync.
+
+use tonic::Code;
+
+use crate::harness::daemon::Daemon;
+use crate::harness::kubelet::{Kubelet, idle, words};
+use crate::harness::until;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn commands_in_a_container() {
+    let daemon = Daemon::new().await;
+    let kubelet = Kubelet::of(&daemon).await;
+    let pod = kubelet.plain_pod("exec").await;
+    let container = kubelet.launch(&pod, idle("main")).await;
+
+    let said = kubelet
+        .exec(&container, "echo out; echo err >&2; exit 42")
+        .await;
+    assert_eq!(
+        (said.out.as_str(), said.err.as_str(), said.code),
+        ("out", "err", 42)
+    );
+    let killed = kubelet.exec(&container, "kill -9 $$").await;
+    assert_eq!(killed.code, 137);
+
+    // More than is kept is read and dropped: the command ends well.
+    let large = words("dd if=/dev/zero bs=1048576 count=17");
+    let large = kubelet
+        .try_exec(&container, large, 60)
+        .await
+        .expect("ExecSync");
+    assert_eq!((large.stdout.len(), large.exit_code), (16 << 20, 0));
+
+    let slow = kubelet.try_exec(&container, words("sleep 54321"), 1).await;
+    assert_eq!(slow.err().map(|e| e.code()), Some(Code::DeadlineExceeded));
+    until("the end of a command that took too long", || async {
+        let left = kubelet
+            .exec(&container, "ps -o args | grep -c '^sleep 54321'")
+            .await;
+        (left.out == "0").then_some(())
+    })
+    .await;
+
+    // A child that keeps the output open holds nobody up for ever.
+    let said = kubelet.exec(&container, "sleep 54321 & echo done").await;
+    assert_eq!((said.out.as_str(), said.code), ("done", 0));
+
+    let none = kubelet
+        .try_exec(&container, words("/no/such/program"), 5)
+        .await;
+    let error = none.err().expect("there is no such program");
+    assert!(error.message().contains("/no/such/program"), "{error}");
+    let nothing = kubelet.try_exec(&container, Vec::new(), 5).await;
+    assert_eq!(nothing.err().map(|e| e.code()), Some(Code::InvalidArgument));
+    kubelet.stop(&container, 0).await;
+    assert!(
+        kubelet
+            .try_exec(&container, words("true"), 5)
+            .await
+            .is_err()
+    );
+    kubelet.end(&pod).await;
+    daemon.assert_clean();
+}

@@ -1,0 +1,126 @@
+//! Work outlives its caller.
+
+use std::fs;
+use std::path::PathBuf;
+
+use criscope::cri::v1;
+
+use crate::harness::daemon::Daemon;
+use crate::harness::kubelet::{Kubelet, Pod, idle};
+use crate::harness::until;
+
+/// A bridge plugin that notes each ADD, waits with it until it may go on, and fails if it is told to.
+struct Gate {
+    dir: PathBuf,
+}
+
+impl Gate {
+    fn of(daemon: &Daemon) -> Self {
+        let dir = daemon.root().join("gate");
+        fs::create_dir(&dir).expect("gate");
+        let script = format!(
+            r#"#!/bin/sh
+cd '{dir}' || exit 1
+if [ "$CNI_COMMAND" = ADD ]; then
+    echo x >> added
+    until [ -e open ]; do sleep 0.02; done
+    if [ -e fail ]; then echo '{{"cniVersion": "1.0.0", "code": 100, "msg": "told to fail"}}'; exit 1; fi
+fi
+exec /usr/lib/cni/bridge
+"#,
+            dir = dir.display()
+        );
+        daemon.add_program("gated-bridge", &script);
+        let network = daemon.bridge("");
+        daemon.set_network(&network.replacen(r#""bridge""#, r#""gated-bridge""#, 1));
+        Self { dir }
+    }
+
+    fn added(&self) -> usize {
+        let file = fs::read_to_string(self.dir.join("added"));
+        file.unwrap_or_default().lines().count()
+    }
+
+    async fn entered(&self, times: usize) {
+        until("an ADD", || async { (self.added() == times).then_some(()) }).await;
+    }
+
+    fn set(&self, what: &str, on: bool) {
+        let path = self.dir.join(what);
+        let done = if on {
+            fs::write(path, "")
+        } else {
+            fs::remove_file(path)
+        };
+        done.expect("gate");
+    }
+}
+
+async fn pods(kubelet: &Kubelet) -> Vec<v1::PodSandbox> {
+    let all = v1::ListPodSandboxRequest::default();
+    let list = kubelet.runtime.clone().list_pod_sandbox(all).await;
+    list.expect("ListPodSandbox").into_inner().items
+}
+
+/// Begins to make a pod, and hangs up as soon as its network is being made.
+async fn hang_up(kubelet: &Kubelet, gate: &Gate, config: &v1::PodSandboxConfig) {
+    let before = gate.added();
+    let (caller, config) = (kubelet.clone(), config.clone());
+    let call = tokio::spawn(async move { caller.run(config).await });
+    gate.entered(before + 1).await;
+    call.abort();
+    assert!(call.await.is_err_and(|error| error.is_cancelled()));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_caller_that_hangs_up_never_leaves_a_half_made_pod() {
+    let daemon = Daemon::new().await;
+    let gate = Gate::of(&daemon);
+    let kubelet = Kubelet::of(&daemon).await;
+
+    // The retry comes while the first try is under way, and joins it.
+    let joined = kubelet.pod_config("joined");
+    hang_up(&kubelet, &gate, &joined).await;
+    assert_eq!(pods(&kubelet).await.len(), 0, "nothing half made is shown");
+    let retry = {
+        let (caller, config) = (kubelet.clone(), joined.clone());
+        tokio::spawn(async move { caller.run(config).await })
+    };
+    gate.set("open", true);
+    let joined = retry.await.expect("a pod");
+    assert_eq!(gate.added(), 1, "the retry made no pod of its own");
+
+    // The retry comes when the first try has ended, and is given what it made.
+    gate.set("open", false);
+    let late = kubelet.pod_config("late");
+    hang_up(&kubelet, &gate, &late).await;
+    gate.set("open", true);
+    let made = until("the pod that nobody waits for", || async {
+        let mut all = pods(&kubelet).await.into_iter();
+        all.find(|pod| pod.id != joined.id).map(|pod| pod.id)
+    })
+    .await;
+    let late = kubelet.run(late).await;
+    assert_eq!((late.id.as_str(), gate.added()), (made.as_str(), 2));
+    let container = kubelet.launch(&late, idle("in-it")).await;
+    assert_eq!(kubelet.says(&container, "hostname").await, "late");
+
+    // A first try that fails after its caller has gone leaves nothing, and its name is free.
+    gate.set("open", false);
+    gate.set("fail", true);
+    let failed = kubelet.pod_config("failed");
+    hang_up(&kubelet, &gate, &failed).await;
+    gate.set("open", true);
+    kubelet.end(&joined).await;
+    kubelet.end(&late).await;
+    until("the end of what failed", || async {
+        let dir = daemon.root().join("root/sandboxes");
+        (fs::read_dir(dir).expect("sandboxes").count() == 0).then_some(())
+    })
+    .await;
+    daemon.assert_clean();
+    gate.set("fail", false);
+    let again: Pod = kubelet.run(failed).await;
+    kubelet.end(&again).await;
+    daemon.assert_clean();
+}

@@ -1,0 +1,101 @@
+//! What a container may not do, and who it is.
+
+use criscope::cri::v1;
+
+use crate::harness::daemon::Daemon;
+use crate::harness::kubelet::{Kubelet, idle, security};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn users_and_groups() {
+    let daemon = Daemon::new().await;
+    let kubelet = Kubelet::of(&daemon).await;
+    let pod = kubelet.plain_pod("users").await;
+
+    let mut config = idle("by-number");
+    let context = security(&mut config);
+    context.run_as_user = Some(v1::Int64Value { value: 1000 });
+    context.supplemental_groups = vec![3000];
+    let id = kubelet.launch(&pod, config).await;
+    // Group 2000 is the image's own idea.
+    assert_eq!(
+        kubelet.says(&id, "id -u; id -g; id -G").await,
+        "1000\n1000\n1000 2000 3000"
+    );
+    let user = kubelet.status(&id).await.user.and_then(|user| user.linux);
+    let user = user.expect("a user");
+    assert_eq!((user.uid, user.gid), (1000, 1000));
+    let mut groups = user.supplemental_groups;
+    groups.retain(|group| *group != 1000);
+    groups.sort_unstable();
+    assert_eq!(groups, [2000, 3000]);
+
+    let mut config = idle("strict");
+    let context = security(&mut config);
+    context.run_as_username = "plain".to_owned();
+    context.supplemental_groups = vec![3000];
+    context.set_supplemental_groups_policy(v1::SupplementalGroupsPolicy::Strict);
+    let id = kubelet.launch(&pod, config).await;
+    assert_eq!(kubelet.says(&id, "id -u; id -G").await, "1000\n1000 3000");
+
+    let mut config = idle("nobody");
+    security(&mut config).run_as_username = "not-there".to_owned();
+    let refused = kubelet.try_create(&pod, config).await;
+    let error = refused.expect_err("there is no such user");
+    assert!(error.message().contains("not-there"), "{error}");
+    kubelet.end(&pod).await;
+    daemon.assert_clean();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_closed_and_what_is_open() {
+    let daemon = Daemon::new().await;
+    let kubelet = Kubelet::of(&daemon).await;
+    let pod = kubelet.plain_pod("closed").await;
+
+    let mut config = idle("closed");
+    let context = security(&mut config);
+    context.readonly_rootfs = true;
+    context.no_new_privs = true;
+    context.masked_paths = vec!["/proc/timer_list".to_owned(), "/proc/keys".to_owned()];
+    context.readonly_paths = vec!["/proc/sys".to_owned()];
+    context.seccomp = Some(v1::SecurityProfile {
+        profile_type: v1::security_profile::ProfileType::RuntimeDefault.into(),
+        localhost_ref: String::new(),
+    });
+    let id = kubelet.launch(&pod, config).await;
+    let said = kubelet.exec(&id, "touch /f").await;
+    assert!(
+        said.code != 0 && said.err.contains("Read-only"),
+        "{}",
+        said.err
+    );
+    // The volume of the image can be written to all the same.
+    kubelet.says(&id, "touch /volume/f").await;
+    assert_eq!(kubelet.says(&id, "cat /proc/keys").await, "");
+    let said = kubelet
+        .exec(&id, "echo 1 > /proc/sys/net/ipv4/ip_forward")
+        .await;
+    assert!(said.err.contains("Read-only"), "{}", said.err);
+    let field = |name: &str| format!("grep '^{name}:' /proc/self/status");
+    assert_eq!(kubelet.says(&id, &field("Seccomp")).await, "Seccomp:\t2");
+    assert_eq!(
+        kubelet.says(&id, &field("NoNewPrivs")).await,
+        "NoNewPrivs:\t1"
+    );
+    // CAP_SYS_ADMIN (21) is not among what it has.
+    let capabilities = kubelet.says(&id, &field("CapEff")).await;
+    let set = capabilities.trim_start_matches("CapEff:").trim();
+    let set = u64::from_str_radix(set, 16).expect("a set");
+    assert_eq!(set & 1 << 21, 0, "{capabilities}");
+
+    let mut config = idle("open");
+    security(&mut config).seccomp = Some(v1::SecurityProfile {
+        profile_type: v1::security_profile::ProfileType::Unconfined.into(),
+        localhost_ref: String::new(),
+    });
+    let id = kubelet.launch(&pod, config).await;
+    assert_eq!(kubelet.says(&id, &field("Seccomp")).await, "Seccomp:\t0");
+    kubelet.says(&id, "touch /f").await;
+    kubelet.end(&pod).await;
+    daemon.assert_clean();
+}

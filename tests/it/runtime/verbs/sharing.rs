@@ -1,0 +1,87 @@
+//! What containers of a pod share.
+
+use criscope::cri::v1;
+
+use crate::harness::daemon::Daemon;
+use crate::harness::kubelet::{Kubelet, idle, security};
+
+fn mode(config: &mut v1::ContainerConfig, mode: v1::NamespaceMode, target: &str) {
+    let options = security(config).namespace_options.get_or_insert_default();
+    options.pid = mode.into();
+    target.clone_into(&mut options.target_id);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_processes_of_a_pod_and_of_a_target() {
+    let daemon = Daemon::new().await;
+    let kubelet = Kubelet::of(&daemon).await;
+
+    // Each container has its own, but one that looks into another's.
+    let pod = kubelet.plain_pod("apart").await;
+    let first = kubelet.launch(&pod, idle("first")).await;
+    let second = kubelet.launch(&pod, idle("second")).await;
+    let namespace = "busybox readlink /proc/1/ns/pid";
+    assert_ne!(
+        kubelet.says(&first, namespace).await,
+        kubelet.says(&second, namespace).await
+    );
+    let mut looks = idle("looks");
+    mode(&mut looks, v1::NamespaceMode::Target, &first);
+    let looks = kubelet.launch(&pod, looks).await;
+    assert_eq!(
+        kubelet.says(&first, namespace).await,
+        kubelet.says(&looks, namespace).await
+    );
+    kubelet.end(&pod).await;
+
+    // All share one, whose first process reaps what they leave, and outlives each of them.
+    let mut config = kubelet.pod_config("together");
+    let linux = config.linux.get_or_insert_default();
+    let context = linux.security_context.get_or_insert_default();
+    context.namespace_options.get_or_insert_default().pid = v1::NamespaceMode::Pod.into();
+    let pod = kubelet.run(config).await;
+    let mut ids = Vec::new();
+    for name in ["first", "second"] {
+        let mut config = idle(name);
+        mode(&mut config, v1::NamespaceMode::Pod, "");
+        ids.push(kubelet.launch(&pod, config).await);
+    }
+    let init = kubelet.says(&ids[0], "cat /proc/1/cmdline").await;
+    assert!(init.contains("criscope-shim"), "{init:?}");
+    assert_eq!(
+        kubelet.says(&ids[0], namespace).await,
+        kubelet.says(&ids[1], namespace).await
+    );
+    kubelet.exec(&ids[0], "(sleep 0.2 &) ; :").await;
+    kubelet.stop(&ids[0], 5).await;
+    assert_eq!(kubelet.ended(&ids[0]).await.exit_code, 0);
+    let zombies = "ps -o stat,comm | grep -c '^Z' ; :";
+    assert_eq!(kubelet.says(&ids[1], zombies).await, "0");
+    kubelet.end(&pod).await;
+    daemon.assert_clean();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn memory_and_volumes() {
+    let daemon = Daemon::new().await;
+    let kubelet = Kubelet::of(&daemon).await;
+    let pod = kubelet.plain_pod("shared").await;
+    let first = kubelet.launch(&pod, idle("first")).await;
+    let second = kubelet.launch(&pod, idle("second")).await;
+    let write = "echo one > /dev/shm/f; echo mine > /volume/f; echo mine > /f";
+    kubelet.says(&first, write).await;
+    assert_eq!(kubelet.says(&second, "cat /dev/shm/f").await, "one");
+    // The volume that the image asks for is each container's own, and so is its root.
+    assert_eq!(
+        kubelet.says(&second, "ls /volume /f 2>/dev/null; :").await,
+        "/volume:".replace("/volume:", "")
+    );
+    assert_eq!(
+        kubelet
+            .says(&first, "grep -c ' /volume ' /proc/mounts")
+            .await,
+        "1"
+    );
+    kubelet.end(&pod).await;
+    daemon.assert_clean();
+}

@@ -1,0 +1,241 @@
+//! What is told: lists, events, statistics.
+
+use std::collections::HashMap;
+
+use criscope::cri::v1;
+use tonic::Streaming;
+
+use crate::harness::daemon::{Daemon, IMAGE};
+use crate::harness::kubelet::{Kubelet, idle, shell};
+use crate::harness::{soon, until};
+
+async fn containers(kubelet: &Kubelet, filter: v1::ContainerFilter) -> Vec<String> {
+    let request = v1::ListContainersRequest {
+        filter: Some(filter),
+    };
+    let list = kubelet.runtime.clone().list_containers(request).await;
+    let list = list.expect("ListContainers").into_inner().containers;
+    list.into_iter().map(|container| container.id).collect()
+}
+
+async fn pods(kubelet: &Kubelet, filter: v1::PodSandboxFilter) -> Vec<String> {
+    let request = v1::ListPodSandboxRequest {
+        filter: Some(filter),
+    };
+    let list = kubelet.runtime.clone().list_pod_sandbox(request).await;
+    let list = list.expect("ListPodSandbox").into_inner().items;
+    list.into_iter().map(|pod| pod.id).collect()
+}
+
+fn app(value: &str) -> HashMap<String, String> {
+    HashMap::from([("app".to_owned(), value.to_owned())])
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn lists_and_their_filters() {
+    let daemon = Daemon::new().await;
+    let kubelet = Kubelet::of(&daemon).await;
+    let mut config = kubelet.pod_config("a");
+    config.labels = app("a");
+    let a = kubelet.run(config).await;
+    let b = kubelet.plain_pod("b").await;
+    let mut config = idle("runs");
+    config.labels = app("runs");
+    let runs = kubelet.launch(&a, config).await;
+    let ended = kubelet.launch(&b, shell("ended", "exit 0")).await;
+    kubelet.ended(&ended).await;
+
+    let mut all = containers(&kubelet, v1::ContainerFilter::default()).await;
+    all.sort();
+    let mut both = vec![runs.clone(), ended.clone()];
+    both.sort();
+    assert_eq!(all, both);
+    let state = |state: v1::ContainerState| {
+        Some(v1::ContainerStateValue {
+            state: state.into(),
+        })
+    };
+    for (filter, expected) in [
+        (
+            v1::ContainerFilter {
+                id: runs.clone(),
+                ..Default::default()
+            },
+            &runs,
+        ),
+        (
+            v1::ContainerFilter {
+                id: runs[..12].to_owned(),
+                ..Default::default()
+            },
+            &runs,
+        ),
+        (
+            v1::ContainerFilter {
+                pod_sandbox_id: b.id.clone(),
+                ..Default::default()
+            },
+            &ended,
+        ),
+        (
+            v1::ContainerFilter {
+                label_selector: app("runs"),
+                ..Default::default()
+            },
+            &runs,
+        ),
+        (
+            v1::ContainerFilter {
+                state: state(v1::ContainerState::ContainerExited),
+                ..Default::default()
+            },
+            &ended,
+        ),
+        (
+            v1::ContainerFilter {
+                state: state(v1::ContainerState::ContainerRunning),
+                ..Default::default()
+            },
+            &runs,
+        ),
+    ] {
+        assert_eq!(containers(&kubelet, filter).await, [expected.clone()]);
+    }
+    let labelled = v1::PodSandboxFilter {
+        label_selector: app("a"),
+        ..Default::default()
+    };
+    assert_eq!(pods(&kubelet, labelled).await, [a.id.clone()]);
+    let ready = v1::PodSandboxStateValue {
+        state: v1::PodSandboxState::SandboxNotready.into(),
+    };
+    let stopped = v1::PodSandboxFilter {
+        state: Some(ready),
+        ..Default::default()
+    };
+    assert_eq!(pods(&kubelet, stopped).await, [""; 0]);
+
+    let images = kubelet
+        .images
+        .clone()
+        .list_images(v1::ListImagesRequest::default())
+        .await;
+    let images = images.expect("ListImages").into_inner().images;
+    assert_eq!(images.len(), 1);
+    assert_eq!(images[0].repo_tags, [IMAGE]);
+    kubelet.end(&a).await;
+    kubelet.end(&b).await;
+    daemon.assert_clean();
+}
+
+async fn next(events: &mut Streaming<v1::ContainerEventResponse>) -> v1::ContainerEventResponse {
+    let event = soon("an event", events.message()).await;
+    event.expect("a stream").expect("an event")
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn events_of_a_pods_life() {
+    let daemon = Daemon::new().await;
+    let kubelet = Kubelet::of(&daemon).await;
+    let watch = kubelet.runtime.clone();
+    let watched = watch
+        .clone()
+        .get_container_events(v1::GetEventsRequest {})
+        .await;
+    let mut events = watched.expect("GetContainerEvents").into_inner();
+    let pod = kubelet.plain_pod("events").await;
+    let id = kubelet.launch(&pod, shell("main", "exit 5")).await;
+    kubelet.ended(&id).await;
+    kubelet.remove(&id).await;
+    kubelet.end(&pod).await;
+    let mut seen = Vec::new();
+    while seen.len() < 8 {
+        let event = next(&mut events).await;
+        let status = event.pod_sandbox_status.as_ref();
+        if event.container_event_type() != v1::ContainerEventType::ContainerDeletedEvent {
+            assert_eq!(status.map(|status| &status.id), Some(&pod.id));
+        }
+        if event.container_id == id
+            && event.container_event_type() == v1::ContainerEventType::ContainerStoppedEvent
+        {
+            let codes: Vec<_> = event
+                .containers_statuses
+                .iter()
+                .map(|s| s.exit_code)
+                .collect();
+            assert_eq!(codes, [5], "the event has the exit code with it");
+        }
+        let kind = event.container_event_type().as_str_name();
+        seen.push((event.container_id.clone(), kind));
+    }
+    let of = |wanted: &str| {
+        let its = seen.iter().filter(|(id, _)| id == wanted);
+        its.map(|(_, kind)| *kind).collect::<Vec<_>>()
+    };
+    let whole_life = ["CREATED", "STARTED", "STOPPED", "DELETED"];
+    let whole_life = whole_life.map(|kind| format!("CONTAINER_{kind}_EVENT"));
+    assert_eq!(of(&pod.id), whole_life);
+    assert_eq!(of(&id), whole_life);
+    daemon.assert_clean();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn statistics_are_not_zero() {
+    let daemon = Daemon::new().await;
+    let kubelet = Kubelet::of(&daemon).await;
+    let pod = kubelet.plain_pod("stats").await;
+    let script = "dd if=/dev/zero of=/file bs=65536 count=16 2>/dev/null; while :; do :; done";
+    let id = kubelet.launch(&pod, shell("main", script)).await;
+    let stats = until("statistics", || async {
+        let request = v1::ContainerStatsRequest {
+            container_id: id.clone(),
+        };
+        let stats = kubelet.runtime.clone().container_stats(request).await;
+        let stats = stats
+            .expect("ContainerStats")
+            .into_inner()
+            .stats
+            .expect("stats");
+        let cpu = stats.cpu.as_ref()?.usage_core_nano_seconds.as_ref()?.value;
+        let rate = stats.cpu.as_ref()?.usage_nano_cores.as_ref()?.value;
+        let memory = stats.memory.as_ref()?.working_set_bytes.as_ref()?.value;
+        let written = stats.writable_layer.as_ref()?.used_bytes.as_ref()?.value;
+        let all = cpu > 0 && rate > 0 && memory > 0 && written >= 1 << 20;
+        all.then_some(stats)
+    })
+    .await;
+    let attributes = stats.attributes.expect("attributes");
+    assert_eq!(
+        (attributes.id, attributes.metadata.map(|m| m.name)),
+        (id.clone(), Some("main".to_owned()))
+    );
+    let pods = kubelet
+        .runtime
+        .clone()
+        .list_pod_sandbox_stats(v1::ListPodSandboxStatsRequest::default())
+        .await;
+    let pods = pods.expect("ListPodSandboxStats").into_inner().stats;
+    let linux = pods[0].linux.as_ref().expect("statistics of a pod");
+    assert_eq!((pods.len(), linux.containers.len()), (1, 1));
+    let interface = linux
+        .network
+        .as_ref()
+        .and_then(|n| n.default_interface.as_ref());
+    assert_eq!(
+        interface.map(|interface| interface.name.as_str()),
+        Some("eth0")
+    );
+    let fs = kubelet
+        .images
+        .clone()
+        .image_fs_info(v1::ImageFsInfoRequest::default())
+        .await;
+    let fs = fs.expect("ImageFsInfo").into_inner();
+    let used = fs.image_filesystems[0]
+        .used_bytes
+        .as_ref()
+        .map_or(0, |used| used.value);
+    assert!(used > 1 << 20, "{used}");
+    kubelet.end(&pod).await;
+    daemon.assert_clean();
+}
