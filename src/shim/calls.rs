@@ -310,12 +310,16 @@ impl Shim {
         self.drop_processes(|process| process.target.container == id);
     }
 
-    pub(super) fn make_pid_namespace(&mut self, asked: (u64, u64)) -> Result {
+    pub(super) fn make_pid_namespace(&mut self, asked: (u64, u64), users: String) -> Result {
         if self.pid_namespace != 0 {
             return Ok(Some(Answer::Pid(self.pid_namespace)));
         }
         let (words, child) = pipe(true).map_err(system)?;
-        let argv = ["/proc/self/exe".to_owned(), "pid-namespace".to_owned()];
+        let argv = [
+            "/proc/self/exe".to_owned(),
+            "pid-namespace".to_owned(),
+            users,
+        ];
         let runtime = Runtime {
             timeout_ms: 10_000,
             ..Runtime::default()

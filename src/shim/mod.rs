@@ -44,12 +44,11 @@ pub const SOCKET: &str = "shim.sock";
 pub const LOCK: &str = "shim.lock";
 
 /// The whole program: `criscope-shim DIR [--cgroup DIR]...` puts a shim into the background and returns when its socket
-/// listens; `init` and `pid-namespace` are for the shim itself, `user-namespace KIND...` is for the daemon.
+/// listens; `pid-namespace` is for the shim itself, `user-namespace KIND...` is for the daemon.
 pub fn main() -> ExitCode {
     let mut args = env::args().skip(1);
     let result = match args.next().as_deref() {
-        Some("init") => pid_namespace::init(),
-        Some("pid-namespace") => pid_namespace::make(),
+        Some("pid-namespace") => pid_namespace::make(args.next().as_deref().unwrap_or_default()),
         Some("user-namespace") => user_namespace::make(args),
         Some(dir) => launch(dir, args),
         None => Err(io::Error::other(

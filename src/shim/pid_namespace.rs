@@ -2,28 +2,45 @@
 
 use std::fs::File;
 use std::io::{self, Read as _};
-use std::process::{Command, Stdio};
+use std::process::exit;
 
-use nix::sched::{CloneFlags, unshare};
+use nix::sched::{CloneFlags, setns, unshare};
 use nix::sys::signal::{SigSet, Signal};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
+use nix::unistd::{
+    ForkResult, Gid, Uid, dup2_stderr, dup2_stdin, dup2_stdout, setgid, setgroups, setuid,
+};
 
 /// Makes a PID namespace, starts its init and writes the init's pid to stdout. A process of its own, since whoever
 /// unshares has all later children in the namespace.
-pub(super) fn make() -> io::Result<()> {
+///
+/// With the path of a user namespace it becomes root in there first, so that the new one belongs to it: no container of the
+/// pod could enter another.
+pub(super) fn make(users: &str) -> io::Result<()> {
+    if !users.is_empty() {
+        let namespace = File::open(users).map_err(|e| super::named(users, &e))?;
+        setns(namespace, CloneFlags::CLONE_NEWUSER)?;
+        setgroups(&[])?;
+        setgid(Gid::from_raw(0))?;
+        setuid(Uid::from_raw(0))?;
+    }
     unshare(CloneFlags::CLONE_NEWPID)?;
-    let init = Command::new("/proc/self/exe")
-        .arg("init")
-        .stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .spawn()?;
-    println!("{}", init.id());
-    Ok(())
+    // Not by exec: root of the pod need not be able to reach this program.
+    match super::spawn::fork()? {
+        ForkResult::Parent { child } => {
+            println!("{child}");
+            Ok(())
+        }
+        ForkResult::Child => exit(i32::from(init().is_err())),
+    }
 }
 
 /// The init itself. It ends on SIGTERM, and all processes of the namespace with it.
-pub(super) fn init() -> io::Result<()> {
+fn init() -> io::Result<()> {
+    let nothing = File::options().read(true).write(true).open("/dev/null")?;
+    dup2_stdin(&nothing)?;
+    dup2_stdout(&nothing)?;
+    dup2_stderr(&nothing)?;
     let mut signals = SigSet::empty();
     signals.add(Signal::SIGCHLD);
     signals.add(Signal::SIGTERM);

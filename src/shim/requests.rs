@@ -144,7 +144,7 @@ impl Shim {
                 self.done = true;
                 done()
             }
-            Request::PidNamespace(_) => self.make_pid_namespace(asked),
+            Request::PidNamespace(wanted) => self.make_pid_namespace(asked, wanted.users),
         }
     }
 

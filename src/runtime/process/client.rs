@@ -229,11 +229,15 @@ impl Shim {
         self.done(Request::Forget(target), PATIENCE).await
     }
 
-    /// Makes the pod's PID namespace, if there is none; returns the pid of its init.
+    /// Makes the pod's PID namespace, if there is none, as a part of the user namespace at this path; returns the pid of its
+    /// init.
     #[allow(clippy::missing_errors_doc)]
-    pub async fn pid_namespace(&self) -> Result<u32, Error> {
-        self.pid(Request::PidNamespace(Empty {}), runtime_time(10_000))
-            .await
+    pub async fn pid_namespace(&self, users: Option<&Path>) -> Result<u32, Error> {
+        let users = users
+            .map(|path| path.display().to_string())
+            .unwrap_or_default();
+        let request = Request::PidNamespace(protocol::PidNamespace { users });
+        self.pid(request, runtime_time(10_000)).await
     }
 
     /// Ends the shim; with `force` also when containers are left.

@@ -17,6 +17,7 @@ use crate::runtime::process::{Launch, Shim};
 use crate::runtime::steps::{Step, reached};
 use crate::runtime::store::record::{VERSION, sandbox_name};
 use crate::runtime::store::{Sandbox, SandboxRecord, SandboxState, disk};
+use crate::runtime::sys::namespace::Kind;
 use crate::runtime::{Runtime, id, rootfs};
 
 impl Runtime {
@@ -112,7 +113,11 @@ impl Runtime {
         let network = network?;
         let mut pid_namespace = 0;
         if record.namespaces().pid == NamespaceMode::Pod as i32 {
-            pid_namespace = shim.pid_namespace().await?;
+            pid_namespace = {
+                let users = self.pins.path(&sandbox.id, Kind::User);
+                let users = Some(users.as_path()).filter(|path| path.exists());
+                shim.pid_namespace(users).await?
+            };
         }
         sandbox.update(|record| {
             record.state = SandboxState::Ready;
@@ -193,12 +198,6 @@ impl Runtime {
     fn check_userns(&self, record: &SandboxRecord, handler: &Handler) -> Result<()> {
         if namespaces::mappings(record)?.is_none() {
             return Ok(());
-        }
-        // The shim makes that PID namespace, and not as part of the pod's user namespace: no container could enter it.
-        if record.namespaces().pid == NamespaceMode::Pod as i32 {
-            return Err(Error::Unsupported(
-                "a pod with a user namespace cannot share its processes".to_owned(),
-            ));
         }
         if handler.user_namespaces {
             return Ok(());

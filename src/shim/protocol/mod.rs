@@ -139,6 +139,14 @@ record! {
 }
 
 record! {
+    /// Make the PID namespace of the pod.
+    PidNamespace {
+        /// Absolute path of the user namespace that it shall belong to; empty: that of the node.
+        users: String,
+    }
+}
+
+record! {
     /// End the shim.
     Shutdown {
         /// Also when processes of the pod still run. They are not touched, but nobody will know how they end.
@@ -187,7 +195,7 @@ kinds! {
         /// See [`Shutdown`].
         12 Shutdown(Shutdown),
         /// Make the PID namespace of the pod; answered with [`Answer::Pid`], that of its init.
-        13 PidNamespace(Empty),
+        13 PidNamespace(PidNamespace),
         /// See [`Hello`].
         14 Hello(Hello),
     }

@@ -584,8 +584,8 @@ async fn logs_are_reopened() {
 #[tokio::test]
 async fn a_pid_namespace_has_an_init_that_goes_with_the_shim() {
     let pod = Pod::new().await;
-    let init = pod.shim.pid_namespace().await.expect("namespace");
-    assert_eq!(pod.shim.pid_namespace().await.expect("namespace"), init);
+    let init = pod.shim.pid_namespace(None).await.expect("namespace");
+    assert_eq!(pod.shim.pid_namespace(None).await.expect("namespace"), init);
     let of = |pid: &str| fs::read_link(format!("/proc/{pid}/ns/pid")).expect("link");
     assert_ne!(of(&init.to_string()), of("self"));
     pod.end(&[]).await;
