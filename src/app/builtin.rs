@@ -11,7 +11,7 @@ use tokio_util::sync::CancellationToken;
 use crate::config::{self, IpPreference, ProgramError, Streaming};
 use crate::runtime::cni;
 use crate::runtime::image::{ImagesConfig, Limits, Patience, Platform};
-use crate::runtime::node::{self, NodeError, NodeOptions, cgroup::Hierarchies};
+use crate::runtime::node::{self, NodeError, NodeOptions};
 use crate::runtime::oci::spec::{CgroupDriver, HandlerOptions, NodeFacts};
 use crate::runtime::oci::{OciRuntime, runtime::Version};
 use crate::runtime::paths::Paths;
@@ -105,6 +105,7 @@ impl Builtin {
 
     /// Ends it. Pods go on; what is half done is taken up or undone by the next start.
     pub(super) fn stop(self) {
+        self.runtime.close();
         self.threads.shutdown_timeout(LAST_WORK);
     }
 }
@@ -190,7 +191,7 @@ fn settings(
     Settings {
         paths: Paths::new(&config.root, &config.state),
         shim,
-        shim_cgroups: shim_cgroups(),
+        shim_cgroup: SHIMS.into(),
         default_handler,
         handlers,
         images: images(&config.images),
@@ -204,23 +205,6 @@ fn settings(
         drain_exec: Some(config.drain_exec_sync).filter(|drain| !drain.is_zero()),
         ignore_image_volumes: config.pods.ignore_image_volumes,
         stats_period: config.stats_period.unwrap_or(STATS_PERIOD),
-    }
-}
-
-/// A cgroup of their own for the shims, in every hierarchy that lets one be made. Where none does they stay in the
-/// daemon's: then `KillMode=process` in its unit keeps them alive.
-fn shim_cgroups() -> Vec<PathBuf> {
-    let made = Hierarchies::detect().and_then(|all| all.make(SHIMS.as_ref()));
-    match made {
-        Ok(cgroup) => cgroup
-            .dirs()
-            .filter(|dir| dir.join("cgroup.procs").exists())
-            .map(ToOwned::to_owned)
-            .collect(),
-        Err(error) => {
-            tracing::warn!(event = "runtime.cgroup", %error, "shims stay in the daemon's cgroup");
-            Vec::new()
-        }
     }
 }
 

@@ -15,9 +15,9 @@ pub struct Settings {
     pub paths: Paths,
     /// `criscope-shim`.
     pub shim: PathBuf,
-    /// The cgroups shims are moved into, so that a service manager that kills the daemon's does not take them along: one
-    /// with v2, one per hierarchy with v1. They are made if they are not there; one that cannot be is left out.
-    pub shim_cgroups: Vec<PathBuf>,
+    /// The cgroup shims are moved into, below each hierarchy that lets it be made, so that a service manager that kills the
+    /// daemon's does not take them along.
+    pub shim_cgroup: PathBuf,
     /// The handler that serves a pod which asks for none: one of `handlers`.
     pub default_handler: String,
     /// The OCI runtimes.

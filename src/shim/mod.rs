@@ -78,7 +78,11 @@ fn launch(dir: &str, mut args: impl Iterator<Item = String>) -> io::Result<()> {
     let listener = server::listen()?;
     for cgroup in cgroups {
         let path = format!("{cgroup}/cgroup.procs");
-        fs::write(&path, "0").map_err(|e| named(&path, &e))?;
+        match fs::write(&path, "0") {
+            // It went meanwhile, because nothing was in it. A pod matters more.
+            Err(e) if e.kind() == io::ErrorKind::NotFound => {}
+            moved => moved.map_err(|e| named(&path, &e))?,
+        }
     }
     if let ForkResult::Parent { .. } = spawn::fork()? {
         return Ok(());

@@ -8,6 +8,7 @@ mod network;
 mod remove;
 mod resources;
 mod run;
+mod shims;
 mod status;
 mod stop;
 pub(super) mod teardown;

@@ -13,7 +13,6 @@ use crate::runtime::caller::Caller;
 use crate::runtime::cni::Attached;
 use crate::runtime::error::{Error, Result};
 use crate::runtime::handler::Handler;
-use crate::runtime::process::{Launch, Shim};
 use crate::runtime::steps::{Step, reached};
 use crate::runtime::store::record::{VERSION, sandbox_name};
 use crate::runtime::store::{Sandbox, SandboxRecord, SandboxState, disk};
@@ -180,18 +179,6 @@ impl Runtime {
             .await?;
         reached(Step::SandboxNetwork);
         Ok(Some(attached))
-    }
-
-    /// Puts a shim beside a pod.
-    pub(in crate::runtime) async fn launch_shim(&self, id: &str) -> Result<Shim> {
-        let launch = Launch {
-            program: self.settings.shim.clone(),
-            dir: self.settings.paths.pod(id),
-            cgroups: self.settings.shim_cgroups.clone(),
-        };
-        let shim = Shim::launch(&launch).await?;
-        reached(Step::SandboxShim);
-        Ok(shim)
     }
 
     /// A pod that wants user ids of its own needs a handler that can do it.

@@ -1,0 +1,50 @@
+//! The shims of pods, and the cgroup they have apart from the daemon's.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use super::teardown::blocking;
+use crate::runtime::Runtime;
+use crate::runtime::error::Result;
+use crate::runtime::process::{Launch, Shim};
+use crate::runtime::steps::{Step, reached};
+
+impl Runtime {
+    /// Puts a shim beside a pod.
+    pub(in crate::runtime) async fn launch_shim(self: &Arc<Self>, id: &str) -> Result<Shim> {
+        let runtime = Arc::clone(self);
+        let launch = Launch {
+            program: self.settings.shim.clone(),
+            dir: self.settings.paths.pod(id),
+            cgroups: blocking(move || Ok(runtime.shim_cgroups())).await?,
+        };
+        let shim = Shim::launch(&launch).await?;
+        reached(Step::SandboxShim);
+        Ok(shim)
+    }
+
+    /// The directories of the shims' cgroup, made each time they are needed: who cleans a node may take away an empty one.
+    /// Where none can be made the shims stay in the daemon's; then `KillMode=process` in its unit keeps them alive.
+    fn shim_cgroups(&self) -> Vec<PathBuf> {
+        let Some(hierarchies) = &self.hierarchies else {
+            return Vec::new();
+        };
+        match hierarchies.make(&self.settings.shim_cgroup) {
+            Ok(cgroup) => cgroup.dirs().map(ToOwned::to_owned).collect(),
+            Err(error) => {
+                tracing::debug!(event = "runtime.cgroup", %error, "a shim stays in the daemon's cgroup");
+                Vec::new()
+            }
+        }
+    }
+
+    /// Leaves nothing behind that nobody needs: the shims' cgroup goes if there is none in it.
+    pub fn close(&self) {
+        let hierarchies = self.hierarchies.as_ref();
+        let cgroup = hierarchies.and_then(|all| all.at(&self.settings.shim_cgroup).ok());
+        for dir in cgroup.iter().flat_map(|cgroup| cgroup.dirs()) {
+            // The kernel refuses while a shim is in it.
+            let _in_use = std::fs::remove_dir(dir);
+        }
+    }
+}
