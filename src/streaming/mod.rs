@@ -20,7 +20,7 @@
 //! - The token is the credential: 128 random bits, for one use, for a minute, for one kind of session. All that a session
 //!   may do was said in the call; nothing is taken from its URL.
 //! - A session ends in one of the ways of [`Outcome`], and every [`Observer`] hears of it once. None ever sees content.
-//! - Each session holds at most a few hundred KiB, whatever a client sends or does not read; there are at most
+//! - Each session holds at most a few MiB, whatever a client sends or does not read; there are at most
 //!   `streaming.max_sessions`.
 //! - What was written is sent, however slowly the client reads, then the ends of the streams, then the result. The client
 //!   is given time to hang up, because a connection that is closed too early takes with it what it still carries.

@@ -59,9 +59,8 @@ pub(super) async fn session(
 ) {
     let transport = start.protocol.transport();
     let session = Session::begin(&start.request, transport, start.name, &shared.observers);
-    let upgraded = match timeout(UPGRADE_TIMEOUT, upgrade).await {
-        Ok(Ok(upgraded)) => upgraded,
-        _ => return session.end(Outcome::ClientGone.into()),
+    let Ok(Ok(upgraded)) = timeout(UPGRADE_TIMEOUT, upgrade).await else {
+        return session.end(Outcome::ClientGone.into());
     };
     let activity = Activity::new();
     let context = Context {

@@ -302,8 +302,7 @@ mod tests {
     fn half_an_upgrade_is_400() {
         let no = |method: Method, lines: &[(&'static str, &'static str)]| {
             let answer = negotiate(Kind::Exec, &method, &map(lines));
-            assert!(answer.chosen.is_none());
-            answer.status == StatusCode::BAD_REQUEST
+            answer.chosen.is_none() && answer.status == StatusCode::BAD_REQUEST
         };
         let upgrade = ("connection", "upgrade");
         let websocket = ("upgrade", "websocket");

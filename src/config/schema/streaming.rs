@@ -61,7 +61,7 @@ table! {
         kind: Count { least: 1, most: 100_000 },
         default: Is(|| 1000),
         reload: Reload::Restart,
-        help: "Sessions at a time; a further one is refused with 503. One takes at most a few hundred KiB, one of port-forward a few MiB.",
+        help: "Sessions at a time; a further one is refused with 503. One takes at most a few MiB of memory, whatever its client does.",
     };
     STREAMING_AUDIT_COMMANDS: Switch, Is<bool> = Key {
         section: "streaming",

@@ -71,13 +71,15 @@ where
     );
     let mut reading = AbortOnDropHandle::new(tokio::spawn(reading));
     let ended = tokio::select! {
-        () = async { while forwards.join_next().await.is_some() {} } => Outcome::Done,
+        // In this order: a client that broke the protocol was told so, and with that writing ends, too.
+        biased;
         outcome = &mut reading => {
             // Nobody is there any more to send to.
             forwards.shutdown().await;
             let _ = timeout(LINGER, writing).await;
             return outcome.unwrap_or(Outcome::Failed).into();
         }
+        () = async { while forwards.join_next().await.is_some() {} } => Outcome::Done,
         _ = &mut writing => return Outcome::ClientGone.into(),
         () = context.stop.cancelled() => {
             control.fail(GOING_AWAY);

@@ -42,7 +42,7 @@ where
     };
     let opened = match opened {
         Ok(Some(opened)) => opened,
-        Ok(None) => return outcome(carrier.reason().await).into(),
+        Ok(None) => return outcome(&carrier.reason().await).into(),
         Err(_) => {
             carrier.close(context).await;
             return Outcome::NoStreams.into();
@@ -58,7 +58,7 @@ where
     }));
     let ended = run(context, command, version, wire).await;
     if ended.outcome == Outcome::ClientGone {
-        return outcome(carrier.reason().await).into();
+        return outcome(&carrier.reason().await).into();
     }
     held.finish().await;
     carrier.close(context).await;
@@ -66,7 +66,7 @@ where
 }
 
 /// What the end of a connection means for a session that has not ended.
-fn outcome(reason: Reason) -> Outcome {
+fn outcome(reason: &Reason) -> Outcome {
     match reason {
         Reason::Malformed(_) => Outcome::Protocol,
         Reason::Idle => Outcome::Idle,

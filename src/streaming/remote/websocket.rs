@@ -46,7 +46,7 @@ where
         closes: version >= 5,
     };
     let gone = CancellationToken::new();
-    let _gone_in_the_end = gone.clone().drop_guard();
+    let gone_in_the_end = gone.clone().drop_guard();
     let (read, write) = tokio::io::split(io);
     let (frames, control, writing) = websocket::start(write);
     let writer =
@@ -90,9 +90,13 @@ where
     });
     let mut reading = AbortOnDropHandle::new(reading);
     let mut writing = AbortOnDropHandle::new(tokio::spawn(writing));
+    let mut is_written = false;
     let mut ended = tokio::select! {
         ended = run(context, command, version, wire) => ended,
-        _ = &mut writing => return Outcome::ClientGone.into(),
+        _ = &mut writing => {
+            is_written = true;
+            Outcome::ClientGone.into()
+        }
     };
     if ended.outcome == Outcome::Shutdown {
         control.fail(GOING_AWAY);
@@ -101,10 +105,14 @@ where
     }
     if ended.outcome == Outcome::ClientGone {
         // It went, and its last word may have been a wrong one.
-        if (&mut reading).await.unwrap_or(false) {
+        drop(gone_in_the_end);
+        let last = timeout(LINGER, &mut reading).await;
+        if last.is_ok_and(|last| last.unwrap_or(false)) {
             ended = Outcome::Protocol.into();
         }
-        let _ = timeout(LINGER, writing).await;
+        if !is_written {
+            let _ = timeout(LINGER, writing).await;
+        }
         return ended;
     }
     // However slowly it reads, it gets everything.
