@@ -73,13 +73,13 @@ impl Runtime {
     }
 }
 
-/// Mounts as they were asked for, those of images with the image's own reference.
+/// Mounts as they were asked for, those of images with the id of the image.
 fn mounts(record: &ContainerRecord) -> Vec<v1::Mount> {
     let mut mounts = record.config.mounts.clone();
     for mount in &mut mounts {
         let volume = record.image_volumes.get(&mount.container_path);
         if let (Some(volume), Some(image)) = (volume, &mut mount.image) {
-            image.image_ref.clone_from(&volume.image_ref);
+            image.image_ref.clone_from(&volume.image_id);
         }
     }
     mounts
