@@ -211,7 +211,7 @@ state = "{state}/state"
 cgroup_driver = "cgroupfs"
 disable_apparmor = true
 restrict_oom_score_adj = true
-stats_collect_period = "500ms"
+stats_collect_period = "1s"
 [runtime.handlers.runc]
 [runtime.handlers.second]
 path = "{runc}"
