@@ -20,7 +20,7 @@ async fn the_processes_of_a_pod_and_of_a_target() {
     let pod = kubelet.plain_pod("apart").await;
     let first = kubelet.launch(&pod, idle("first")).await;
     let second = kubelet.launch(&pod, idle("second")).await;
-    let namespace = "busybox readlink /proc/1/ns/pid";
+    let namespace = "busybox readlink /proc/self/ns/pid";
     assert_ne!(
         kubelet.says(&first, namespace).await,
         kubelet.says(&second, namespace).await
