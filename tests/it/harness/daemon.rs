@@ -4,10 +4,12 @@
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use criscope::runtime::image::{Images, ImagesConfig};
 
+use super::fake::lock;
 use super::packages::{file, need_root, program};
 use super::proxy::{Proxy, Start};
 use super::{image, leaks};
@@ -23,6 +25,9 @@ const PLUGINS: &str = "/usr/lib/cni";
 
 /// The cgroup of all shims of a machine.
 const SHIMS: &str = "criscope-shims";
+
+/// How many there are in this process.
+static ALIVE: Mutex<usize> = Mutex::new(0);
 
 /// See the module documentation. Dropping it kills all of it and removes every trace.
 pub(crate) struct Daemon {
@@ -40,8 +45,13 @@ impl Drop for Daemon {
         leaks::remove(&self.name);
         let _ = fs::remove_dir_all(self.root());
         let _ = fs::remove_dir_all(self.state());
-        remove_empty_cgroup(SHIMS);
         remove_empty_cgroup(&self.name);
+        let mut alive = lock(&ALIVE);
+        *alive -= 1;
+        // One that has none yet may be about to use it.
+        if *alive == 0 {
+            remove_empty_cgroup(SHIMS);
+        }
     }
 }
 
@@ -75,6 +85,7 @@ impl Daemon {
             );
         }
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        *lock(&ALIVE) += 1;
         let pid = std::process::id();
         let daemon = Self {
             // An interface's name has 15 letters at most.
@@ -211,7 +222,7 @@ state = "{state}/state"
 cgroup_driver = "cgroupfs"
 disable_apparmor = true
 restrict_oom_score_adj = true
-stats_collect_period = "500ms"
+stats_collect_period = "1s"
 [runtime.handlers.runc]
 [runtime.handlers.second]
 path = "{runc}"
