@@ -315,12 +315,14 @@ impl Shim {
             return Ok(Some(Answer::Pid(self.pid_namespace)));
         }
         let (words, child) = pipe(true).map_err(system)?;
+        let (held, stdin) = pipe(false).map_err(system)?;
+        self.pid_namespace_held = Some(held);
         let argv = ["/proc/self/exe".to_owned(), "pid-namespace".to_owned()];
         let runtime = Runtime {
             timeout_ms: 10_000,
             ..Runtime::default()
         };
-        let child = [Child::null(), child.into(), Child::null()];
+        let child = [stdin.into(), child.into(), Child::null()];
         self.begin(
             asked,
             Purpose::PidNamespace,
