@@ -24,7 +24,7 @@ pub(super) fn import(dir: &Path, socket: &Path, reference: &str) {
     assert!(output.status.success(), "ctr images import: {said}");
 }
 
-pub(super) fn write(archive: &Path, reference: &str) {
+pub(crate) fn write(archive: &Path, reference: &str) {
     let layer = layer();
     let mut digest = String::from("sha256:");
     for byte in Sha256::digest(&layer) {

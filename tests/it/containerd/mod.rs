@@ -3,7 +3,7 @@
 
 mod daemon;
 mod explained;
-mod image;
+pub(crate) mod image;
 mod leaks;
 mod load;
 mod pod;
