@@ -31,6 +31,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
             "router",
             "upstream",
             "runtime",
+            "streaming",
             "watchdog",
             "story",
             "identity",
@@ -83,7 +84,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
         &["identity", "telemetry", "wire", "http2", "cri"],
     ),
     // The built-in backend, and the small process that stays with each of its pods.
-    ("runtime", &["shim", "wire", "cri"]),
+    ("runtime", &["streaming", "shim", "wire", "cri"]),
     ("shim", &[]),
     // Exec, attach and port-forward: knows nothing of what runs behind it.
     ("streaming", &["telemetry", "config", "cri"]),
