@@ -25,6 +25,7 @@ mod otlp;
 mod paths;
 mod process;
 mod report;
+mod resident;
 mod stats;
 mod upstream;
 
@@ -49,8 +50,8 @@ use crate::facts::Facts;
 use crate::memory::Memory;
 use crate::otlp::Sink;
 use crate::paths::{Kind, Proxies, Route};
-use crate::process::adopt_orphans;
 use crate::report::{Results, Telemetry};
+use crate::resident::adopt_orphans;
 use crate::upstream::Fake;
 
 fn main() -> ExitCode {

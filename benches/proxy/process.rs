@@ -5,9 +5,8 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
-use std::{env, fs, io, thread};
+use std::{env, fs, thread};
 
-use nix::sys::prctl::set_child_subreaper;
 use nix::sys::signal::{Signal, killpg};
 use nix::sys::wait::{WaitPidFlag, waitpid};
 use nix::unistd::Pid;
@@ -43,17 +42,6 @@ pub(crate) fn version(program: &Path, flag: &str) -> String {
         .unwrap_or("unknown")
         .trim()
         .to_owned()
-}
-
-/// Makes this process the parent of what its children leave behind, as nginx and socat do when they are ended, so that
-/// it can be waited for.
-///
-/// # Errors
-/// When the kernel refuses.
-pub(crate) fn adopt_orphans() -> Result<()> {
-    set_child_subreaper(true)
-        .map_err(io::Error::from)
-        .during(|| "becoming a subreaper".to_owned())
 }
 
 /// A running child and the processes it forked. Dropping it ends them all and waits for it.
@@ -144,31 +132,6 @@ impl Process {
         }
     }
 
-    /// Resident memory now, bytes (`VmRSS`).
-    ///
-    /// # Errors
-    /// When `/proc` cannot be read, as when the child has ended.
-    pub(crate) fn rss(&self) -> Result<u64> {
-        self.status("VmRSS:")
-    }
-
-    /// Largest resident memory since the start or the last [`Process::reset_peak`], bytes (`VmHWM`).
-    ///
-    /// # Errors
-    /// When `/proc` cannot be read, as when the child has ended.
-    pub(crate) fn peak_rss(&self) -> Result<u64> {
-        self.status("VmHWM:")
-    }
-
-    /// Sets the peak to the present value (proc(5), `clear_refs`).
-    ///
-    /// # Errors
-    /// When the file cannot be written.
-    pub(crate) fn reset_peak(&self) -> Result<()> {
-        let file = format!("/proc/{}/clear_refs", self.pid());
-        fs::write(&file, "5").during(|| format!("writing {file}"))
-    }
-
     /// Whether the child, or then any of those it left to us, still runs. Those that do not are waited for.
     fn someone_left(&mut self, group: Pid) -> bool {
         if let Ok(None) = self.child.try_wait() {
@@ -177,17 +140,6 @@ impl Process {
         let any = Pid::from_raw(-group.as_raw());
         // An error means that there are no more.
         waitpid(any, Some(WaitPidFlag::WNOHANG)).is_ok()
-    }
-
-    fn status(&self, key: &str) -> Result<u64> {
-        let file = format!("/proc/{}/status", self.pid());
-        let text = fs::read_to_string(&file).during(|| format!("reading {file}"))?;
-        text.lines()
-            .find_map(|line| line.strip_prefix(key))
-            .and_then(|value| value.trim().strip_suffix(" kB"))
-            .and_then(|value| value.trim().parse::<u64>().ok())
-            .map(|kib| kib * 1024)
-            .ok_or_else(|| self.problem(format!("has no {key} in {file}")))
     }
 }
 

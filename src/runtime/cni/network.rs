@@ -254,7 +254,7 @@ impl Cni {
         entry: &mut Entry,
         deadline: Instant,
     ) -> Result<Interface, Error> {
-        self.write(entry.clone(), false).await?;
+        self.write(entry.clone()).await?;
         let empty = Vec::new();
         let none = Map::new();
         let chain = Chain {
@@ -267,7 +267,7 @@ impl Cni {
         };
         let result = chain.add().await?;
         entry.result = Some(result.to_value());
-        self.write(entry.clone(), true).await?;
+        self.write(entry.clone()).await?;
         let attachment = attachment(entry);
         Ok(Interface { attachment, result })
     }
@@ -358,9 +358,9 @@ impl Cni {
         blocking(move || cache.find(container.as_deref())).await
     }
 
-    async fn write(&self, entry: Entry, durable: bool) -> Result<(), Error> {
+    async fn write(&self, entry: Entry) -> Result<(), Error> {
         let cache = self.cache.clone();
-        blocking(move || cache.write(&entry, durable)).await
+        blocking(move || cache.write(&entry)).await
     }
 }
 

@@ -74,6 +74,7 @@ impl Runtime {
         if !by_shim {
             handler.oci.delete(&container.id, true).await?;
         }
+        container.forget();
         reached(Step::ContainerDeleted);
         Ok(())
     }

@@ -32,7 +32,7 @@ impl Runtime {
             return Ok(());
         }
         let record = container.record();
-        if record.pid != 0 {
+        if record.pid != 0 && !container.is_forgotten() {
             let handler = self.handlers.get(&record.handler)?;
             self.delete_process(&container, handler).await?;
         }

@@ -24,6 +24,7 @@ pub struct Container {
     settled: watch::Sender<bool>,
     asked: AtomicBool,
     untold: AtomicBool,
+    forgotten: AtomicBool,
     layers: Mutex<Vec<Layers>>,
 }
 
@@ -39,6 +40,7 @@ impl Container {
             settled: watch::Sender::new(record.state == ContainerState::Exited),
             asked: AtomicBool::new(false),
             untold: AtomicBool::new(false),
+            forgotten: AtomicBool::new(false),
             record: RwLock::new(Arc::new(record)),
             layers: Mutex::new(layers),
         }
@@ -127,6 +129,16 @@ impl Container {
         let mut settled = self.settled.subscribe();
         // The sender is in `self`: it cannot go away meanwhile.
         let _gone = settled.wait_for(|settled| *settled).await;
+    }
+
+    /// The OCI runtime has forgotten it. Not on disk: whoever does not know asks it to forget once more.
+    pub fn forget(&self) {
+        self.forgotten.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether the OCI runtime is known to have forgotten it: a call less.
+    pub fn is_forgotten(&self) -> bool {
+        self.forgotten.load(Ordering::Relaxed)
     }
 
     /// Whether this is the first time that it is asked to end.

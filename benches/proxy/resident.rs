@@ -1,0 +1,57 @@
+//! What a child holds in memory, and whose child it is.
+
+use std::{fs, io};
+
+use nix::sys::prctl::set_child_subreaper;
+
+use crate::error::{IoContext, Result};
+use crate::process::Process;
+
+/// Makes this process the parent of what its children leave behind, as nginx and socat do when they are ended, so that
+/// it can be waited for.
+///
+/// # Errors
+/// When the kernel refuses.
+pub(crate) fn adopt_orphans() -> Result<()> {
+    set_child_subreaper(true)
+        .map_err(io::Error::from)
+        .during(|| "becoming a subreaper".to_owned())
+}
+
+impl Process {
+    /// Resident memory now, bytes (`VmRSS`).
+    ///
+    /// # Errors
+    /// When `/proc` cannot be read, as when the child has ended.
+    pub(crate) fn rss(&self) -> Result<u64> {
+        self.status("VmRSS:")
+    }
+
+    /// Largest resident memory since the start or the last [`Process::reset_peak`], bytes (`VmHWM`).
+    ///
+    /// # Errors
+    /// When `/proc` cannot be read, as when the child has ended.
+    pub(crate) fn peak_rss(&self) -> Result<u64> {
+        self.status("VmHWM:")
+    }
+
+    /// Sets the peak to the present value (proc(5), `clear_refs`).
+    ///
+    /// # Errors
+    /// When the file cannot be written.
+    pub(crate) fn reset_peak(&self) -> Result<()> {
+        let file = format!("/proc/{}/clear_refs", self.pid());
+        fs::write(&file, "5").during(|| format!("writing {file}"))
+    }
+
+    fn status(&self, key: &str) -> Result<u64> {
+        let file = format!("/proc/{}/status", self.pid());
+        let text = fs::read_to_string(&file).during(|| format!("reading {file}"))?;
+        text.lines()
+            .find_map(|line| line.strip_prefix(key))
+            .and_then(|value| value.trim().strip_suffix(" kB"))
+            .and_then(|value| value.trim().parse::<u64>().ok())
+            .map(|kib| kib * 1024)
+            .ok_or_else(|| self.problem(format!("has no {key} in {file}")))
+    }
+}

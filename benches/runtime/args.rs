@@ -1,0 +1,92 @@
+//! What is measured, and how much of it.
+
+use std::path::PathBuf;
+
+use clap::Parser;
+
+/// Compares the built-in runtime with containerd, and both with the bare OCI runtime and CNI plugins.
+#[derive(Debug, Parser)]
+#[command(name = "runtime", bin_name = "cargo bench --bench runtime --")]
+pub(crate) struct Args {
+    /// Take about a minute and a half instead of five: fewer rounds, 40 pods instead of 100
+    #[arg(long)]
+    quick: bool,
+    /// The binary to measure [default: the one that cargo built for this run]
+    #[arg(long, value_name = "PATH")]
+    criscope: Option<PathBuf>,
+    /// The shim to measure [default: the one that cargo built for this run]
+    #[arg(long, value_name = "PATH")]
+    shim: Option<PathBuf>,
+    /// Rounds of one pod after the other
+    #[arg(long, value_name = "N")]
+    rounds: Option<usize>,
+    /// Leave out the pods that come ten at a time, and memory
+    #[arg(long, conflicts_with_all = ["check", "write_docs"])]
+    pub(crate) one_by_one: bool,
+    /// Leave out containerd, and with it all that is compared with it
+    #[arg(long, conflicts_with_all = ["check", "write_docs"])]
+    pub(crate) without_containerd: bool,
+    /// Write everything that was measured to this file
+    #[arg(long, value_name = "FILE")]
+    pub(crate) json: Option<PathBuf>,
+    /// Put the table into docs/PERFORMANCE.md
+    #[arg(long)]
+    pub(crate) write_docs: bool,
+    /// End with exit code 1 if a budget is missed
+    #[arg(long)]
+    pub(crate) check: bool,
+    /// Passed by `cargo bench`
+    #[arg(long, hide = true)]
+    pub(crate) bench: bool,
+}
+
+impl Args {
+    /// The criscope to measure.
+    pub(crate) fn criscope(&self) -> PathBuf {
+        let built = || PathBuf::from(env!("CARGO_BIN_EXE_criscope"));
+        self.criscope.clone().unwrap_or_else(built)
+    }
+
+    /// The shim to measure.
+    pub(crate) fn shim(&self) -> PathBuf {
+        let built = || PathBuf::from(env!("CARGO_BIN_EXE_criscope-shim"));
+        self.shim.clone().unwrap_or_else(built)
+    }
+
+    /// The sizes of everything.
+    pub(crate) fn plan(&self) -> Plan {
+        let plan = if self.quick { Plan::QUICK } else { Plan::FULL };
+        Plan {
+            rounds: self.rounds.unwrap_or(plan.rounds),
+            ..plan
+        }
+    }
+}
+
+/// How much of each there is. Each side has its turn in each round.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Plan {
+    /// Rounds of one pod after the other.
+    pub(crate) rounds: usize,
+    /// Rounds of many pods, ten at a time.
+    pub(crate) crowds: usize,
+    /// Pods of such a round.
+    pub(crate) crowd: usize,
+    /// Pods that run while memory is read.
+    pub(crate) held: usize,
+}
+
+impl Plan {
+    const FULL: Self = Self {
+        rounds: 25,
+        crowds: 2,
+        crowd: 100,
+        held: 50,
+    };
+    const QUICK: Self = Self {
+        rounds: 9,
+        crowds: 1,
+        crowd: 40,
+        held: 20,
+    };
+}

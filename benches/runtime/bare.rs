@@ -1,0 +1,189 @@
+//! The floor: the OCI runtime and the CNI plugins with nothing around them, on a bundle, a mounted root and a network
+//! namespace that are there already.
+
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use criscope::runtime::rootfs::{MountRequest, Rootfs};
+use criscope::runtime::sys::namespace::{Kind, Pins, Request};
+use nix::sys::wait::waitpid;
+use nix::unistd::Pid;
+use serde_json::{Value, json};
+
+use crate::error::{Error, IoContext, Result};
+use crate::network::Network;
+
+/// How long each group of calls took.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Floor {
+    /// ADD of all plugins.
+    pub(crate) add: Duration,
+    /// `create` and `start`.
+    pub(crate) start: Duration,
+    /// SIGKILL by `kill`, the end of the process, and `delete`.
+    pub(crate) delete: Duration,
+    /// DEL of all plugins.
+    pub(crate) del: Duration,
+}
+
+/// What the calls need.
+pub(crate) struct Bare {
+    runc: PathBuf,
+    network: Network,
+    layer: PathBuf,
+    folder: PathBuf,
+    pins: Pins,
+    spec: Value,
+}
+
+/// A pod to be: its namespace, bundle and mounted root.
+pub(crate) struct Prepared {
+    id: String,
+    rootfs: Rootfs,
+    bundle: PathBuf,
+    netns: PathBuf,
+}
+
+impl Bare {
+    /// `spec` is one that criscope made for a container of the same image; what in it belongs to that container is
+    /// replaced for each.
+    pub(crate) fn new(
+        runc: PathBuf,
+        network: Network,
+        layer: PathBuf,
+        folder: PathBuf,
+        spec: Value,
+    ) -> Self {
+        Self {
+            runc,
+            network,
+            layer,
+            pins: Pins::new(folder.join("ns")),
+            folder,
+            spec,
+        }
+    }
+
+    /// Makes ready what no call is to be charged for.
+    ///
+    /// # Errors
+    /// When something cannot be made or mounted.
+    pub(crate) async fn prepare(&self, id: &str, cgroup: &str) -> Result<Prepared> {
+        let failed = |what: String| Error::Setup(format!("preparing {id}: {what}"));
+        let request = Request {
+            kinds: vec![Kind::Net],
+            ..Request::default()
+        };
+        let made = self.pins.make(id, request).await;
+        made.map_err(|error| failed(error.to_string()))?;
+        let netns = self.pins.path(id, Kind::Net);
+        let bundle = self.folder.join("bundles").join(id);
+        let rootfs = Rootfs::new(&bundle);
+        let mounted = rootfs.mount(&MountRequest {
+            layers: vec![self.layer.clone()],
+            ..MountRequest::default()
+        });
+        let root = mounted.map_err(|error| failed(error.to_string()))?;
+        let mut spec = self.spec.clone();
+        spec["root"]["path"] = json!(root);
+        spec["linux"]["cgroupsPath"] = json!(format!("{cgroup}/{id}"));
+        let namespaces = spec["linux"]["namespaces"].as_array_mut();
+        for namespace in namespaces.into_iter().flatten() {
+            if let Some(entry) = namespace.as_object_mut() {
+                entry.remove("path");
+            }
+            if namespace["type"] == "network" {
+                namespace["path"] = json!(netns);
+            }
+        }
+        let file = bundle.join("config.json");
+        fs::write(&file, spec.to_string()).during(|| format!("writing {}", file.display()))?;
+        Ok(Prepared {
+            id: id.to_owned(),
+            rootfs,
+            bundle,
+            netns,
+        })
+    }
+
+    /// Takes away what [`Self::prepare`] made.
+    ///
+    /// # Errors
+    /// When something stays.
+    pub(crate) async fn clear(&self, prepared: Prepared) -> Result<()> {
+        let id = &prepared.id;
+        let failed = |what: String| Error::Setup(format!("clearing {id}: {what}"));
+        let removed = prepared.rootfs.remove();
+        removed.map_err(|error| failed(error.to_string()))?;
+        let unpinned = self.pins.remove(id).await;
+        unpinned.map_err(|error| failed(error.to_string()))
+    }
+
+    /// The whole life of a pod with one container: ADD, create, start, kill, delete, DEL. Blocks.
+    ///
+    /// # Errors
+    /// When a call fails.
+    pub(crate) fn live(&self, pod: &Prepared) -> Result<Floor> {
+        let pid_file = pod.bundle.join("pid");
+        let begin = Instant::now();
+        let result = self.network.add(&pod.id, &pod.netns)?;
+        let added = Instant::now();
+        self.runc(
+            pod,
+            &[
+                "create".as_ref(),
+                "--bundle".as_ref(),
+                pod.bundle.as_ref(),
+                "--pid-file".as_ref(),
+                pid_file.as_ref(),
+            ],
+            &[],
+        )?;
+        self.runc(pod, &["start".as_ref()], &[])?;
+        let started = Instant::now();
+        self.runc(pod, &["kill".as_ref()], &["KILL"])?;
+        let text =
+            fs::read_to_string(&pid_file).during(|| format!("reading {}", pid_file.display()))?;
+        let pid = text
+            .trim()
+            .parse()
+            .map_err(|_| Error::Setup(format!("no pid: {text}")))?;
+        // The process is ours since runc left it: this process is a subreaper here.
+        waitpid(Pid::from_raw(pid), None)
+            .map_err(std::io::Error::from)
+            .during(|| format!("waiting for {pid}"))?;
+        self.runc(pod, &["delete".as_ref()], &[])?;
+        let deleted = Instant::now();
+        self.network.del(&pod.id, &pod.netns, &result)?;
+        Ok(Floor {
+            add: added - begin,
+            start: started - added,
+            delete: deleted - started,
+            del: deleted.elapsed(),
+        })
+    }
+
+    fn runc(&self, pod: &Prepared, verb: &[&Path], last: &[&str]) -> Result<()> {
+        let what = || format!("running {} {}", self.runc.display(), verb[0].display());
+        let log = pod.bundle.join("log");
+        let output = File::create(&log).during(what)?;
+        let status = Command::new(&self.runc)
+            .arg("--root")
+            .arg(self.folder.join("oci"))
+            .args(verb)
+            .arg(&pod.id)
+            .args(last)
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(output)
+            .status()
+            .during(what)?;
+        if status.success() {
+            return Ok(());
+        }
+        let said = fs::read_to_string(&log).unwrap_or_default();
+        Err(Error::Setup(format!("{}: {}", what(), said.trim())))
+    }
+}

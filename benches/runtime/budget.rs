@@ -1,0 +1,111 @@
+//! What the built-in runtime may cost, and whether it kept to it.
+
+use std::fmt;
+
+use serde::Serialize;
+
+use crate::report::{CONTAINERD, CRUN, RUNC, Results};
+use crate::rounds::{Group, Row};
+
+/// A limit, and what was measured.
+#[derive(Debug, Serialize)]
+pub(crate) struct Budget {
+    what: String,
+    measured: f64,
+    limit: Limit,
+    unit: &'static str,
+}
+
+#[derive(Clone, Copy, Debug, Serialize)]
+#[serde(rename_all = "kebab-case")]
+enum Limit {
+    AtMost(f64),
+    AtLeast(f64),
+}
+
+impl Budget {
+    /// Whether the limit was kept.
+    pub(crate) fn met(&self) -> bool {
+        match self.limit {
+            Limit::AtMost(limit) => self.measured <= limit,
+            Limit::AtLeast(limit) => self.measured >= limit,
+        }
+    }
+}
+
+impl fmt::Display for Budget {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (word, limit) = match self.limit {
+            Limit::AtMost(limit) => ("at most", limit),
+            Limit::AtLeast(limit) => ("at least", limit),
+        };
+        let verdict = if self.met() { "ok" } else { "MISSED" };
+        let Self {
+            what,
+            measured,
+            unit,
+            ..
+        } = self;
+        write!(
+            f,
+            "{verdict}: {what}, {measured:.2}{unit} ({word} {limit:.2}{unit})"
+        )
+    }
+}
+
+/// Every budget that can be judged by what was measured.
+pub(crate) fn judge(results: &Results) -> Vec<Budget> {
+    let mut all = Vec::new();
+    let mut add = |what: String, measured: Option<f64>, limit: Limit, unit| {
+        all.extend(measured.map(|measured| Budget {
+            what,
+            measured,
+            limit,
+            unit,
+        }));
+    };
+    let added = |row: &Row| {
+        let of = |name| Some(row.side(name).ok()?.added.median);
+        Some(of(RUNC)? / of(CONTAINERD)?)
+    };
+    let whole = |row: &Row, name| {
+        let of = |name| Some(row.side(name).ok()?.whole.median);
+        Some(of(name)? / of(CONTAINERD)?)
+    };
+    for row in results.rows.iter().filter(|row| row.group != Group::Remove) {
+        let what = format!("{}, added, of what containerd adds", row.group.name());
+        add(what, added(row), Limit::AtMost(0.25), "x");
+    }
+    for row in &results.rows {
+        let name = row.group.name();
+        match row.group {
+            Group::Run => {
+                let what = format!("{name} as a whole, of containerd's");
+                add(what, whole(row, RUNC), Limit::AtMost(0.4), "x");
+            }
+            Group::Start => {
+                let what = format!("{name} with crun, of containerd's with runc");
+                add(what, whole(row, CRUN), Limit::AtMost(0.4), "x");
+            }
+            Group::Remove | Group::End => {}
+        }
+    }
+    let crowd = |name| results.crowds.iter().find(|crowd| crowd.side == name);
+    let factor = crowd(RUNC).map(|crowd| crowd.factor.median);
+    let what = "pods ten at a time, of what the bare calls take".to_owned();
+    add(what, factor, Limit::AtMost(1.3), "x");
+    let rate = crowd(RUNC)
+        .zip(crowd(CONTAINERD))
+        .map(|(ours, theirs)| theirs.seconds.median / ours.seconds.median);
+    let what = "rate of pods ten at a time, of containerd's".to_owned();
+    add(what, rate, Limit::AtLeast(1.8), "x");
+    let held = results.held.iter().find(|held| held.side == RUNC);
+    let per_pod = held.map(|held| held.per_pod() / 1e6);
+    add(
+        "memory of a pod".to_owned(),
+        per_pod,
+        Limit::AtMost(0.5),
+        " MB",
+    );
+    all
+}

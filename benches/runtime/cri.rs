@@ -1,0 +1,268 @@
+//! A runtime under measurement, and the calls a kubelet makes for a pod.
+
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use criscope::client;
+use criscope::cri::v1::image_service_client::ImageServiceClient;
+use criscope::cri::v1::runtime_service_client::RuntimeServiceClient;
+use criscope::cri::v1::{self, NamespaceMode};
+use tonic::Status;
+use tonic::transport::Channel;
+
+use crate::error::{Error, Result};
+
+/// How long a runtime may take to accept a connection.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// What a pod of the benchmark belongs to.
+#[derive(Clone, Debug)]
+pub(crate) struct Place {
+    /// The cgroup of everything.
+    pub(crate) cgroup: String,
+    /// Where logs go.
+    pub(crate) logs: PathBuf,
+}
+
+/// A client of one runtime. Clones share its connection.
+#[derive(Clone)]
+pub(crate) struct Cri {
+    client: RuntimeServiceClient<Channel>,
+    images: ImageServiceClient<Channel>,
+    place: Place,
+    image: String,
+}
+
+/// A pod that runs.
+pub(crate) struct Pod {
+    id: String,
+    config: v1::PodSandboxConfig,
+}
+
+/// How long each group of calls took.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Life {
+    /// RunPodSandbox.
+    pub(crate) run: Duration,
+    /// CreateContainer and StartContainer.
+    pub(crate) start: Duration,
+    /// StopContainer without grace, RemoveContainer.
+    pub(crate) remove: Duration,
+    /// StopPodSandbox with a container that runs, RemovePodSandbox.
+    pub(crate) end: Duration,
+}
+
+impl Cri {
+    /// Connects.
+    ///
+    /// # Errors
+    /// [`Error::Connect`].
+    pub(crate) async fn connect(socket: &Path, place: Place, image: &str) -> Result<Self> {
+        let failed = |error: client::ClientError| Error::Connect {
+            socket: socket.to_owned(),
+            cause: error.to_string(),
+        };
+        let channel = client::connect(socket, PATIENCE).await.map_err(failed)?;
+        Ok(Self {
+            client: client::runtime(channel.clone()),
+            images: client::images(channel),
+            place,
+            image: image.to_owned(),
+        })
+    }
+
+    /// What the runtime says of itself.
+    ///
+    /// # Errors
+    /// When it does not answer.
+    pub(crate) async fn version(&mut self) -> Result<String> {
+        let request = v1::VersionRequest::default();
+        let answer = self.client.version(request).await;
+        let answer = answer.map_err(failed("Version"))?.into_inner();
+        Ok(format!(
+            "{} {}",
+            answer.runtime_name, answer.runtime_version
+        ))
+    }
+
+    /// Pulls the image of all containers.
+    ///
+    /// # Errors
+    /// When it cannot be had.
+    pub(crate) async fn pull(&mut self) -> Result<()> {
+        let request = v1::PullImageRequest {
+            image: Some(self.spec()),
+            ..Default::default()
+        };
+        let answer = self.images.pull_image(request).await;
+        answer.map_err(failed("PullImage"))?;
+        Ok(())
+    }
+
+    /// RunPodSandbox.
+    ///
+    /// # Errors
+    /// When it fails, as for all that follow.
+    pub(crate) async fn run(&mut self, name: &str) -> Result<Pod> {
+        let config = self.config(name);
+        let request = v1::RunPodSandboxRequest {
+            config: Some(config.clone()),
+            ..Default::default()
+        };
+        let answer = self.client.run_pod_sandbox(request).await;
+        let id = answer
+            .map_err(failed("RunPodSandbox"))?
+            .into_inner()
+            .pod_sandbox_id;
+        Ok(Pod { id, config })
+    }
+
+    /// CreateContainer and StartContainer. Gives the container's id.
+    #[allow(clippy::missing_errors_doc)]
+    pub(crate) async fn start(&mut self, pod: &Pod, name: &str) -> Result<String> {
+        let profile = v1::SecurityProfile {
+            profile_type: v1::security_profile::ProfileType::RuntimeDefault as i32,
+            ..Default::default()
+        };
+        let config = v1::ContainerConfig {
+            metadata: Some(v1::ContainerMetadata {
+                name: name.to_owned(),
+                attempt: 0,
+            }),
+            image: Some(self.spec()),
+            log_path: format!("{name}.log"),
+            linux: Some(v1::LinuxContainerConfig {
+                resources: Some(v1::LinuxContainerResources {
+                    cpu_shares: 2,
+                    ..Default::default()
+                }),
+                security_context: Some(v1::LinuxContainerSecurityContext {
+                    seccomp: Some(profile),
+                    namespace_options: Some(namespaces()),
+                    ..Default::default()
+                }),
+            }),
+            ..Default::default()
+        };
+        let request = v1::CreateContainerRequest {
+            pod_sandbox_id: pod.id.clone(),
+            config: Some(config),
+            sandbox_config: Some(pod.config.clone()),
+        };
+        let answer = self.client.create_container(request).await;
+        let container_id = answer
+            .map_err(failed("CreateContainer"))?
+            .into_inner()
+            .container_id;
+        let request = v1::StartContainerRequest {
+            container_id: container_id.clone(),
+        };
+        let answer = self.client.start_container(request).await;
+        answer.map_err(failed("StartContainer"))?;
+        Ok(container_id)
+    }
+
+    /// StopContainer without grace, and RemoveContainer.
+    #[allow(clippy::missing_errors_doc)]
+    pub(crate) async fn remove(&mut self, container_id: String) -> Result<()> {
+        let request = v1::StopContainerRequest {
+            container_id: container_id.clone(),
+            timeout: 0,
+        };
+        let answer = self.client.stop_container(request).await;
+        answer.map_err(failed("StopContainer"))?;
+        let request = v1::RemoveContainerRequest { container_id };
+        let answer = self.client.remove_container(request).await;
+        answer.map_err(failed("RemoveContainer"))?;
+        Ok(())
+    }
+
+    /// StopPodSandbox and RemovePodSandbox.
+    #[allow(clippy::missing_errors_doc)]
+    pub(crate) async fn end(&mut self, pod: Pod) -> Result<()> {
+        let request = v1::StopPodSandboxRequest {
+            pod_sandbox_id: pod.id.clone(),
+        };
+        let answer = self.client.stop_pod_sandbox(request).await;
+        answer.map_err(failed("StopPodSandbox"))?;
+        let request = v1::RemovePodSandboxRequest {
+            pod_sandbox_id: pod.id,
+        };
+        let answer = self.client.remove_pod_sandbox(request).await;
+        answer.map_err(failed("RemovePodSandbox"))?;
+        Ok(())
+    }
+
+    /// A pod with a container, which is replaced by a second one.
+    #[allow(clippy::missing_errors_doc)]
+    pub(crate) async fn live(&mut self, name: &str) -> Result<Life> {
+        let begin = Instant::now();
+        let pod = self.run(name).await?;
+        let run = begin.elapsed();
+        let begin = Instant::now();
+        let first = self.start(&pod, "first").await?;
+        let start = begin.elapsed();
+        let begin = Instant::now();
+        self.remove(first).await?;
+        let remove = begin.elapsed();
+        self.start(&pod, "second").await?;
+        let begin = Instant::now();
+        self.end(pod).await?;
+        Ok(Life {
+            run,
+            start,
+            remove,
+            end: begin.elapsed(),
+        })
+    }
+
+    fn spec(&self) -> v1::ImageSpec {
+        v1::ImageSpec {
+            image: self.image.clone(),
+            ..Default::default()
+        }
+    }
+
+    fn config(&self, name: &str) -> v1::PodSandboxConfig {
+        v1::PodSandboxConfig {
+            metadata: Some(v1::PodSandboxMetadata {
+                name: name.to_owned(),
+                uid: format!("uid-of-{name}"),
+                namespace: "benchmark".to_owned(),
+                attempt: 0,
+            }),
+            hostname: name.to_owned(),
+            log_directory: self.place.logs.join(name).display().to_string(),
+            dns_config: Some(v1::DnsConfig {
+                servers: vec!["10.96.0.10".to_owned()],
+                searches: vec!["cluster.local".to_owned()],
+                options: vec!["ndots:5".to_owned()],
+            }),
+            linux: Some(v1::LinuxPodSandboxConfig {
+                cgroup_parent: format!("{}/pod-{name}", self.place.cgroup),
+                security_context: Some(v1::LinuxSandboxSecurityContext {
+                    namespace_options: Some(namespaces()),
+                    ..Default::default()
+                }),
+                ..Default::default()
+            }),
+            ..Default::default()
+        }
+    }
+}
+
+fn namespaces() -> v1::NamespaceOption {
+    v1::NamespaceOption {
+        network: NamespaceMode::Pod as i32,
+        pid: NamespaceMode::Container as i32,
+        ipc: NamespaceMode::Pod as i32,
+        ..Default::default()
+    }
+}
+
+fn failed(method: &'static str) -> impl Fn(Status) -> Error {
+    move |status| Error::Call {
+        method: method.to_owned(),
+        cause: format!("{:?}: {}", status.code(), status.message()),
+    }
+}

@@ -1,0 +1,273 @@
+//! What the built-in runtime costs, side by side with containerd and with the bare OCI runtime and CNI plugins, in one run.
+//!
+//! ```text
+//! cargo bench --bench runtime               about five minutes
+//! cargo bench --bench runtime -- --quick    about one and a half
+//! cargo bench --bench runtime -- --help     the rest
+//! ```
+//!
+//! `docs/PERFORMANCE.md` says what is measured and how. In reading order: [`args`] (how much), [`ground`], [`image`] and
+//! [`network`] (what pods stand on), [`bare`] and [`daemons`] (who makes them), [`cri`] (the calls), [`rounds`], [`crowd`] and
+//! [`held`] (what is measured), [`budget`] and [`report`] (what comes of it). It needs root.
+
+mod args;
+mod bare;
+mod budget;
+mod cri;
+mod crowd;
+mod daemons;
+mod ground;
+mod held;
+mod image;
+mod network;
+mod report;
+mod rounds;
+
+#[path = "../proxy/error.rs"]
+mod error;
+#[path = "../proxy/process.rs"]
+mod process;
+#[path = "../proxy/stats.rs"]
+mod stats;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use clap::Parser;
+use serde_json::{Value, json};
+use tokio::signal::unix::{SignalKind, signal};
+
+use crate::args::{Args, Plan};
+use crate::bare::Bare;
+use crate::cri::Place;
+use crate::daemons::{Daemon, Room};
+use crate::error::{Error, IoContext, Result};
+use crate::ground::Ground;
+use crate::image::Image;
+use crate::network::Network;
+use crate::process::{find, version};
+use crate::report::{CONTAINERD, CRUN, RUNC, Results};
+use crate::rounds::Side;
+
+fn main() -> ExitCode {
+    let args = Args::parse();
+    if !args.bench {
+        eprintln!(
+            "nothing measured: this is a benchmark, run it with `cargo bench --bench runtime`"
+        );
+        return ExitCode::SUCCESS;
+    }
+    match start(&args) {
+        Ok(within_budget) if args.check && !within_budget => ExitCode::FAILURE,
+        Ok(_) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+/// Measures until done or told to stop; either way nothing is left afterwards. The ground goes last, when no task and no
+/// thread can put anything on it any more.
+fn start(args: &Args) -> Result<bool> {
+    if !nix::unistd::geteuid().is_root() {
+        return Err(Error::Setup("pods need root".to_owned()));
+    }
+    let mut ground = Ground::new()?;
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .during(|| "making the runtime".to_owned())?;
+    let done = runtime.block_on(async {
+        tokio::select! {
+            done = run(args, &mut ground) => done,
+            stopped = told_to_stop() => Err(stopped),
+        }
+    });
+    drop(runtime);
+    done
+}
+
+async fn told_to_stop() -> Error {
+    let doing = || "waiting for signals".to_owned();
+    let interrupt = signal(SignalKind::interrupt()).during(doing);
+    let terminate = signal(SignalKind::terminate()).during(doing);
+    match (interrupt, terminate) {
+        (Ok(mut interrupt), Ok(mut terminate)) => {
+            tokio::select! {
+                _ = interrupt.recv() => {}
+                _ = terminate.recv() => {}
+            }
+            Error::Interrupted
+        }
+        (Err(error), _) | (_, Err(error)) => error,
+    }
+}
+
+/// Everything. Whether the budgets were kept.
+async fn run(args: &Args, ground: &mut Ground) -> Result<bool> {
+    let runc = find("runc", "runc")?;
+    let crun = find("crun", "crun").ok().filter(|_| ground.hugetlb());
+    let image = Image::make(&ground.disk).await?;
+    let subnet = |number: u8| format!("10.213.{}.0/19", number * 32);
+    let network =
+        |letter, number| Network::make(&ground.disk, &ground.bridge(letter), &subnet(number));
+    let (of_bare, of_runc) = (network('b', 0)?, network('o', 1)?);
+    let (of_crun, of_containerd) = (network('u', 2)?, network('c', 3)?);
+    let room = |name: &str, network| Room {
+        root: ground.disk.join(name),
+        state: ground.run.join(name),
+        network,
+        image: &image,
+        place: Place {
+            cgroup: ground.cgroup(),
+            logs: ground.disk.join("logs").join(name),
+        },
+    };
+    let (criscope, shim) = (args.criscope(), args.shim());
+    let programs = [&*criscope, &*shim];
+    let ours = room("ours", &of_runc);
+    let mut daemons = vec![(
+        RUNC,
+        Daemon::criscope(&ours, programs, ("runc", &runc), false).await?,
+    )];
+    if let Some(crun) = &crun {
+        let room = room("crun", &of_crun);
+        let daemon = Daemon::criscope(&room, programs, ("crun", crun), true).await?;
+        daemons.push((CRUN, daemon));
+    }
+    if !args.without_containerd {
+        let daemon = Daemon::containerd(&room("ctrd", &of_containerd), &runc).await?;
+        daemons.push((CONTAINERD, daemon));
+    }
+    let spec = template(&mut daemons[0].1, &ours, &ground.disk).await?;
+    let folder = ground.run.join("bare");
+    let bare = Bare::new(runc.clone(), of_bare, image.layer.clone(), folder, spec);
+    let plan = args.plan();
+    let facts = facts(&plan, &daemons, &runc, crun.as_deref());
+    let results = measure(
+        args,
+        &plan,
+        Arc::new(bare),
+        daemons,
+        &ground.cgroup(),
+        facts,
+    )
+    .await?;
+    println!("\n{}", results.markdown());
+    if let Some(file) = &args.json {
+        results.write_json(file)?;
+    }
+    if args.write_docs {
+        results.write_docs(&Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/PERFORMANCE.md"))?;
+    }
+    Ok(results.within_budget())
+}
+
+async fn measure(
+    args: &Args,
+    plan: &Plan,
+    bare: Arc<Bare>,
+    mut daemons: Vec<(&'static str, Daemon)>,
+    cgroup: &str,
+    facts: Vec<(&'static str, String)>,
+) -> Result<Results> {
+    let mut results = Results {
+        facts,
+        rows: Vec::new(),
+        crowds: Vec::new(),
+        held: Vec::new(),
+    };
+    let side = |(name, daemon): &(&'static str, Daemon)| Side {
+        name,
+        cri: daemon.cri.clone(),
+    };
+    let mut sides: Vec<Side> = daemons.iter().map(side).collect();
+    say("one pod after the other");
+    results.rows = rounds::run(&bare, &mut sides, cgroup, plan.rounds).await?;
+    if args.one_by_one {
+        return Ok(results);
+    }
+    for (name, daemon) in daemons.iter_mut().filter(|(name, _)| *name != CRUN) {
+        say(&format!("memory of {} pods, {name}", plan.held));
+        let held = held::measure(name, daemon, plan.held, *name == CONTAINERD).await?;
+        results.held.push(held);
+    }
+    say(&format!("{} pods, ten at a time", plan.crowd));
+    results.crowds = crowd::run(&bare, &sides, cgroup, plan.crowds, plan.crowd).await?;
+    for (_, daemon) in &mut daemons {
+        daemon.process.check()?;
+    }
+    Ok(results)
+}
+
+/// The specification that criscope makes for a container of the image, with what belongs to the pod exchanged for things
+/// that stay.
+async fn template(daemon: &mut Daemon, room: &Room<'_>, folder: &Path) -> Result<Value> {
+    let pod = daemon.cri.run("template").await?;
+    let id = daemon.cri.start(&pod, "main").await?;
+    let file = room
+        .root
+        .join("runtime/containers")
+        .join(id)
+        .join("config.json");
+    let text = fs::read(&file).during(|| format!("reading {}", file.display()))?;
+    let mut spec: Value = serde_json::from_slice(&text)
+        .map_err(|error| Error::Setup(format!("{}: {error}", file.display())))?;
+    let mounts = spec["mounts"].as_array_mut().into_iter().flatten();
+    for (number, mount) in mounts.enumerate() {
+        let source = PathBuf::from(mount["source"].as_str().unwrap_or_default());
+        if source.is_dir() && mount["destination"] == "/dev/shm" {
+            mount["source"] = json!("/dev/shm");
+        } else if source.is_file() {
+            let copy = folder.join(format!("mount-{number}"));
+            fs::copy(&source, &copy).during(|| format!("copying {}", source.display()))?;
+            mount["source"] = json!(copy);
+        }
+    }
+    daemon.cri.end(pod).await?;
+    Ok(spec)
+}
+
+fn facts(
+    plan: &Plan,
+    daemons: &[(&'static str, Daemon)],
+    runc: &Path,
+    crun: Option<&Path>,
+) -> Vec<(&'static str, String)> {
+    let line = |file: &str| {
+        let text = fs::read_to_string(file).unwrap_or_default();
+        text.lines().next().unwrap_or("unknown").to_owned()
+    };
+    let cores = std::thread::available_parallelism().map_or(0, usize::from);
+    let crun = crun.map_or("not measured".to_owned(), |crun| version(crun, "--version"));
+    let mut facts = vec![
+        ("kernel", line("/proc/sys/kernel/osrelease")),
+        ("cores", cores.to_string()),
+        ("load before the run", line("/proc/loadavg")),
+        (
+            "OCI runtimes",
+            format!("{}, {crun}", version(runc, "--version")),
+        ),
+        (
+            "rounds",
+            format!(
+                "{} of one pod after the other; {} of {} pods, ten at a time; {} pods for memory",
+                plan.rounds, plan.crowds, plan.crowd, plan.held
+            ),
+        ),
+    ];
+    facts.extend(
+        daemons
+            .iter()
+            .map(|(name, daemon)| (*name, daemon.version.clone())),
+    );
+    facts
+}
+
+/// Progress, beside the report.
+fn say(what: &str) {
+    eprintln!("measuring: {what}");
+}
