@@ -138,14 +138,10 @@ impl Runtime {
 
     /// Whether the configuration pins it by a name of it.
     fn is_pinned(&self, image: &Image) -> bool {
-        let matches = |pattern: &String, name: &String| match pattern.strip_suffix('*') {
-            Some(prefix) => name.starts_with(prefix),
-            None => name == pattern,
-        };
         let mut names = image.tags.iter().chain(&image.digests);
         names.any(|name| {
             let patterns = &self.settings.pinned_images;
-            patterns.iter().any(|pattern| matches(pattern, name))
+            patterns.iter().any(|pattern| pattern.matches(name))
         })
     }
 }

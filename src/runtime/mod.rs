@@ -32,6 +32,7 @@ pub mod paths;
 pub mod process;
 pub mod rootfs;
 mod sandbox;
+mod selinux;
 mod settings;
 pub mod stats;
 mod status;
@@ -69,6 +70,7 @@ pub struct Runtime {
     hierarchies: Option<Hierarchies>,
     rates: Rates,
     disks: DiskUsage,
+    labels: Option<selinux::Labels>,
 }
 
 impl Runtime {
@@ -105,6 +107,7 @@ impl Runtime {
             hierarchies: Hierarchies::detect().ok(),
             rates: Rates::default(),
             disks: DiskUsage::start(settings.stats_period),
+            labels: labels(&settings),
             settings,
         }))
     }
@@ -118,4 +121,18 @@ impl Runtime {
     pub fn images(&self) -> &Images {
         &self.images
     }
+}
+
+/// What labels pods, where SELinux is on and wanted. Without a policy for containers they have none.
+fn labels(settings: &Settings) -> Option<selinux::Labels> {
+    let node = &settings.node;
+    let range = node.policy.selinux_categories;
+    let opened = node
+        .selinux
+        .then(|| selinux::Labels::open("/".as_ref(), range))?;
+    opened
+        .inspect_err(|error| {
+            tracing::warn!(event = "runtime.selinux", %error, "containers are not labelled: the policy says nothing of them");
+        })
+        .ok()
 }

@@ -15,6 +15,7 @@ use crate::runtime::oci::spec::{
     propagation_of,
 };
 use crate::runtime::rootfs::{self, MountRequest, Rootfs};
+use crate::runtime::selinux;
 use crate::runtime::steps::{Step, reached};
 use crate::runtime::store::{ContainerRecord, SandboxRecord};
 use crate::runtime::sys::namespace::Kind;
@@ -41,13 +42,14 @@ impl Assembly {
         let root = Rootfs::new(dir).mount(&MountRequest {
             layers: self.layers.clone(),
             read_only: false,
-            label: self.sandbox.mount_label.clone(),
+            label: self.file_label(record),
         })?;
         let image_mounts = self.mount_volumes(dir, record)?;
         reached(Step::ContainerRootfs);
         let sandbox = SandboxFacts {
             image_mounts,
             image_volumes: self.own_volumes(dir, &root, record)?,
+            mount_label: self.file_label(record),
             ..self.sandbox_facts()
         };
         let built = self.specification(record, &root, &sandbox)?;
@@ -95,6 +97,14 @@ impl Assembly {
         })?)
     }
 
+    /// The SELinux label of the container's files.
+    pub(super) fn file_label(&self, record: &ContainerRecord) -> Option<String> {
+        let linux = record.config.linux.as_ref();
+        let context = linux.and_then(|linux| linux.security_context.as_ref());
+        let options = context.and_then(|context| context.selinux_options.as_ref());
+        selinux::files_of(self.sandbox.mount_label.as_deref(), options)
+    }
+
     /// What the sandbox has, by what is there.
     fn sandbox_facts(&self) -> SandboxFacts {
         let (runtime, id) = (&self.runtime, &self.sandbox.id);
@@ -116,7 +126,6 @@ impl Assembly {
             resolv_path: Some(dir.join("resolv.conf")),
             shm_path: Some(if shm.exists() { shm } else { "/dev/shm".into() }),
             process_label: self.sandbox.process_label.clone(),
-            mount_label: self.sandbox.mount_label.clone(),
             ..SandboxFacts::default()
         }
     }

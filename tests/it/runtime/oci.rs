@@ -137,6 +137,7 @@ fn facts() -> NodeFacts {
         oom_score_adj_floor: Some(own.trim().parse().expect("there")),
         host_devices: Vec::new(),
         pids_limit: 0,
+        policy: Policy::default(),
     }
 }
 

@@ -18,6 +18,7 @@ mod host;
 mod labels;
 mod mounts;
 mod namespaces;
+mod policy;
 mod process;
 mod resources;
 pub mod seccomp;
@@ -36,6 +37,7 @@ pub use facts::{
 pub use host::{Host, Machine};
 pub use labels::{apparmor_profile, selinux_label};
 pub use mounts::{Propagation, propagation_of};
+pub use policy::{HugePages, Policy, UnsetSeccomp};
 pub use process::exec_process;
 pub use resources::{container_resources, restricted_oom_score_adj, updated_resources};
 pub use sysctl::sandbox_sysctls;
