@@ -10,6 +10,7 @@ mod make;
 mod pulls;
 mod real;
 mod registry;
+mod tokens;
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
