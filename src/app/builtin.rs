@@ -64,6 +64,8 @@ impl Builtin {
             .build()
             .map_err(Error::Start)?;
         let runtime = threads.block_on(open(config)).map_err(Error::Builtin)?;
+        // Only now: all containers are known, and what none of them needs may go.
+        threads.spawn(Arc::clone(&runtime).housekeeping());
         let backend = grpc::Builtin::new(runtime, threads.handle().clone(), limit);
         Ok(Self {
             service: CriService::new(backend),
@@ -207,7 +209,8 @@ fn networks(config: &config::Cni) -> cni::Settings {
     }
 }
 
-fn images(config: &config::Images) -> ImagesConfig {
+/// The image store.
+pub(super) fn images(config: &config::Images) -> ImagesConfig {
     let platform = config.platform.as_ref().map(|platform| Platform {
         os: platform.os.clone(),
         architecture: platform.architecture.clone(),
@@ -233,6 +236,7 @@ fn images(config: &config::Images) -> ImagesConfig {
             ..Patience::default()
         },
         keep_unused: config.keep_unused,
+        on_step: runtime::steps::of_images(),
         ..ImagesConfig::new(&config.root)
     }
 }

@@ -5,6 +5,8 @@
 
 use std::fmt;
 
+use super::image::StepHook;
+
 macro_rules! steps {
     ($($(#[$doc:meta])* $step:ident = $name:literal),* $(,)?) => {
         /// A point after which a crash leaves something.
@@ -82,8 +84,20 @@ impl fmt::Display for Step {
 
 /// Ends the process here, as `kill -9` would, if a test wants it.
 pub fn reached(step: Step) {
-    if cfg!(debug_assertions)
-        && std::env::var_os("CRISCOPE_CRASH_AT").is_some_and(|at| at == step.name())
+    crash_at(step.name());
+}
+
+/// The same for the steps of the image store, which are called `image.` and their own name.
+pub fn of_images() -> StepHook {
+    if cfg!(debug_assertions) {
+        StepHook::new(|step| crash_at(step.name()))
+    } else {
+        StepHook::default()
+    }
+}
+
+fn crash_at(name: &str) {
+    if cfg!(debug_assertions) && std::env::var_os("CRISCOPE_CRASH_AT").is_some_and(|at| at == *name)
     {
         let _ = nix::sys::signal::kill(nix::unistd::Pid::this(), nix::sys::signal::SIGKILL);
     }

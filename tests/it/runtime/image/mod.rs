@@ -5,6 +5,7 @@ mod archives;
 mod crash;
 mod hostile;
 mod layers;
+mod loaded;
 mod login;
 mod make;
 mod pulls;
