@@ -153,7 +153,7 @@ async fn archives_in_the_folder_are_taken_in_as_they_appear() {
     fs::write(import.join("bad.tar"), "bad").expect("write");
     let daemon = node.daemon().await;
     let taken = |name: &'static str| {
-        let level = if name == "bad" { "WARN" } else { "INFO" };
+        let level = if name == "bad" { "warn" } else { "info" };
         daemon.wait_line(name, move |line| {
             let archive = line["archive"].as_str().unwrap_or_default();
             line["event"] == "image.import" && line["level"] == level && archive.contains(name)
