@@ -1,5 +1,7 @@
 //! The built-in runtime, made from the configuration.
 
+mod knobs;
+
 use std::env;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -12,7 +14,7 @@ use crate::config::{self, IpPreference, ProgramError, Streaming};
 use crate::runtime::cni;
 use crate::runtime::image::{ImagesConfig, Limits, Patience, Platform};
 use crate::runtime::node::{self, NodeError, NodeOptions};
-use crate::runtime::oci::spec::{CgroupDriver, HandlerOptions, NodeFacts};
+use crate::runtime::oci::spec::{CgroupDriver, NodeFacts};
 use crate::runtime::oci::{OciRuntime, runtime::Version};
 use crate::runtime::paths::Paths;
 use crate::runtime::streams::Sessions;
@@ -27,9 +29,6 @@ const SHIMS: &str = "/criscope-shims";
 
 /// Threads for its work, which mostly waits for plugins and the OCI runtime.
 const THREADS: usize = 2;
-
-/// How old what is said of disks may be, unless the configuration says something else; containerd's own default.
-const STATS_PERIOD: Duration = Duration::from_secs(10);
 
 /// The first kernel whose overlayfs takes layers with mapped owners.
 const USER_NAMESPACES: (u32, u32) = (5, 19);
@@ -72,6 +71,8 @@ impl Builtin {
             .build()
             .map_err(Error::Start)?;
         let runtime = threads.block_on(open(config)).map_err(Error::Builtin)?;
+        // Only now: all containers are known, and what none of them needs may go.
+        threads.spawn(Arc::clone(&runtime).housekeeping());
         let backend = grpc::Builtin::new(Arc::clone(&runtime), threads.handle().clone(), limit);
         Ok(Self {
             service: CriService::new(backend),
@@ -122,31 +123,15 @@ pub(super) async fn open(config: &config::Runtime) -> Result<Arc<Runtime>, Built
     let mut handlers = Vec::new();
     let mut facts = None;
     for (handler, program) in &programs.handlers {
-        let mut oci = OciRuntime::new(program, config.handler_root(handler));
-        oci.options.clone_from(&handler.options);
-        oci.limit = handler.timeout;
+        let mut oci = knobs::oci_runtime(config, handler, program);
         let node = look(config, &oci).await?;
         oci.systemd_cgroup = handler
             .systemd_cgroup
             .unwrap_or(node.cgroup_driver == CgroupDriver::Systemd);
         handlers.push(HandlerSettings {
-            name: handler.name.clone(),
-            options: HandlerOptions {
-                privileged_without_host_devices: handler.privileged_without_host_devices,
-                privileged_without_host_devices_all_allowed: handler
-                    .privileged_without_host_devices_all_allowed,
-                pod_annotations: handler.pod_annotations.clone(),
-                container_annotations: handler.container_annotations.clone(),
-            },
-            no_pivot: handler.no_pivot,
-            no_new_keyring: handler.no_new_keyring,
-            cni: handler.cni_conf_dir.clone().map(|dir| {
-                let max = handler.cni_max_conf_num;
-                (dir, max.unwrap_or(config.cni.max_conf_num))
-            }),
             recursive_read_only: node.recursive_read_only,
             user_namespaces: node.kernel >= USER_NAMESPACES,
-            oci,
+            ..knobs::handler(config, handler, oci)
         });
         if handler.name == programs.default {
             facts = Some(node);
@@ -161,21 +146,10 @@ pub(super) async fn open(config: &config::Runtime) -> Result<Arc<Runtime>, Built
 async fn look(config: &config::Runtime, oci: &OciRuntime) -> Result<NodeFacts, BuiltinError> {
     let features = oci.features().await.ok();
     let version: Option<Version> = oci.version().await.ok();
-    let pods = &config.pods;
     let options = NodeOptions {
-        cgroup_driver: match config.cgroup_driver {
-            config::CgroupDriver::Auto => None,
-            config::CgroupDriver::Cgroupfs => Some(CgroupDriver::Cgroupfs),
-            config::CgroupDriver::Systemd => Some(CgroupDriver::Systemd),
-        },
-        disable_cgroup: false,
-        disable_apparmor: pods.disable_apparmor,
-        enable_selinux: pods.enable_selinux,
-        restrict_oom_score_adj: pods.restrict_oom_score_adj,
-        default_capabilities: Some(pods.capabilities.clone()),
-        pids_limit: pods.pids_limit.try_into().unwrap_or(i64::MAX),
         runtime_features: features,
         runtime_version: version,
+        ..knobs::node_options(config)
     };
     let facts = tokio::task::spawn_blocking(move || node::detect(&options)).await;
     Ok(facts.map_err(runtime::Error::from)??)
@@ -195,7 +169,7 @@ fn settings(
         default_handler,
         handlers,
         images: images(&config.images),
-        pinned_images: Vec::new(),
+        pinned_images: config.images.pinned.clone(),
         import_dir: Some(config.images.import_dir.clone()),
         cni: networks(&config.cni),
         cni_template: config.cni.conf_template.clone(),
@@ -204,7 +178,7 @@ fn settings(
         max_log_line: config.max_log_line.try_into().unwrap_or(u32::MAX),
         drain_exec: Some(config.drain_exec_sync).filter(|drain| !drain.is_zero()),
         ignore_image_volumes: config.pods.ignore_image_volumes,
-        stats_period: config.stats_period.unwrap_or(STATS_PERIOD),
+        stats_period: config.stats_period,
     }
 }
 
@@ -231,7 +205,8 @@ fn networks(config: &config::Cni) -> cni::Settings {
     }
 }
 
-fn images(config: &config::Images) -> ImagesConfig {
+/// The image store.
+pub(super) fn images(config: &config::Images) -> ImagesConfig {
     let platform = config.platform.as_ref().map(|platform| Platform {
         os: platform.os.clone(),
         architecture: platform.architecture.clone(),

@@ -6,6 +6,7 @@
 
 mod build;
 mod builtin;
+pub mod load;
 mod recording;
 mod sight;
 

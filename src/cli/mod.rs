@@ -8,6 +8,7 @@ mod completions;
 mod doctor;
 mod explain;
 mod http;
+mod load_image;
 mod output;
 mod pods;
 mod render;
@@ -52,6 +53,7 @@ enum Command {
     Explain(explain::Args),
     Calls(calls::Args),
     Smoke(smoke::Args),
+    LoadImage(load_image::Args),
     Completions(completions::Args),
 }
 
@@ -68,6 +70,7 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> Result<(), Failure> {
         Command::Explain(args) => explain::run(&args),
         Command::Calls(args) => calls::run(&args),
         Command::Smoke(args) => Ok(smoke::run(args)?),
+        Command::LoadImage(args) => load_image::run(&args),
         Command::Completions(args) => completions::run(&args),
     }
 }
@@ -88,6 +91,9 @@ pub enum Failure {
     /// `smoke` failed.
     #[error(transparent)]
     Smoke(#[from] smoke::Error),
+    /// `load-image` has nowhere to load to.
+    #[error(transparent)]
+    Load(#[from] app::load::LoaderError),
     /// The running criscope did not answer.
     #[error(transparent)]
     Ask(#[from] http::AskError),
@@ -135,7 +141,7 @@ impl Failure {
                 hint.into_iter().for_each(output::hint);
                 ExitCode::FAILURE
             }
-            Self::Serve(_) | Self::Smoke(_) | Self::Io(_) => {
+            Self::Serve(_) | Self::Smoke(_) | Self::Load(_) | Self::Io(_) => {
                 output::error(self);
                 ExitCode::FAILURE
             }

@@ -6,6 +6,8 @@ use std::time::Duration;
 
 use oci_spec::runtime::Capability;
 
+pub use crate::cri::image_pattern::ImagePattern;
+
 /// `[runtime]`
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Runtime {
@@ -25,8 +27,8 @@ pub struct Runtime {
     pub pods: PodDefaults,
     /// How long ExecSync waits for output after the end of its command.
     pub drain_exec_sync: Duration,
-    /// How often figures are collected that need two looks; `None`: only when asked.
-    pub stats_period: Option<Duration>,
+    /// How often writable layers are measured.
+    pub stats_period: Duration,
     /// `[runtime.handlers.NAME]` in the order of the file; empty means those that are found on `PATH`.
     pub handlers: Vec<Handler>,
     /// `[runtime.cni]`
@@ -203,7 +205,7 @@ pub struct Images {
     pub min_free_bytes: usize,
     /// How long layers stay that nobody needs.
     pub keep_unused: Duration,
-    /// Archives that are taken in at start.
+    /// Archives that are taken in.
     pub import_dir: PathBuf,
     /// What is not collected.
     pub pinned: Vec<ImagePattern>,
@@ -220,21 +222,4 @@ pub struct Platform {
     pub architecture: String,
     /// Such as `v8`, or nothing.
     pub variant: String,
-}
-
-/// The name of an image, of which `*` may begin or end it and stands for anything.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ImagePattern(pub(super) String);
-
-impl ImagePattern {
-    /// Whether an image has this name. Both are written out in full: `docker.io/library/busybox:1.36`.
-    #[must_use]
-    pub fn matches(&self, name: &str) -> bool {
-        match (self.0.strip_prefix('*'), self.0.strip_suffix('*')) {
-            (None, None) => self.0 == name,
-            (Some(end), None) => name.ends_with(end),
-            (None, Some(start)) => name.starts_with(start),
-            (Some(rest), Some(_)) => name.contains(rest.trim_end_matches('*')),
-        }
-    }
 }

@@ -4,6 +4,7 @@
 pub mod call;
 pub mod episode;
 pub mod identity;
+pub mod image_pattern;
 pub mod lists;
 pub mod method;
 pub mod outcome;

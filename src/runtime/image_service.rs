@@ -1,6 +1,8 @@
 //! The verbs of images.
 
 use std::collections::HashMap;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::Path;
 use std::time::UNIX_EPOCH;
 
 use serde_json::json;
@@ -84,7 +86,8 @@ impl Runtime {
         Ok(caller.wait(pull).await?.to_string())
     }
 
-    /// Removes an image with all its names; one that is not here is fine.
+    /// Removes an image with all its names; one that is not here is fine. A pinned one goes too: the mark keeps the kubelet
+    /// from asking, and whoever asks all the same means it.
     ///
     /// # Errors
     /// The name is no reference.
@@ -93,29 +96,42 @@ impl Runtime {
         Ok(())
     }
 
-    /// What images take, and what containers write.
+    /// What images take, and what containers write. The kubelet takes only the first of each list, and takes images and
+    /// containers to be on different disks if the mount points are different texts (its container_gc.go): so both have the
+    /// name of one directory as long as they are on one.
     ///
     /// # Errors
     /// The store cannot be read.
     pub async fn image_fs_info(&self) -> Result<v1::ImageFsInfoResponse> {
         let info = self.images.fs_info().await?;
         let at = info.at.duration_since(UNIX_EPOCH).unwrap_or_default();
-        let usage = v1::FilesystemUsage {
-            timestamp: at.as_nanos().try_into().unwrap_or_else(|_| id::now()),
+        let at = at.as_nanos().try_into().unwrap_or_else(|_| id::now());
+        let usage = |root: &Path, used_bytes, inodes_used| v1::FilesystemUsage {
+            timestamp: at,
             fs_id: Some(v1::FilesystemIdentifier {
-                mountpoint: info.root.display().to_string(),
+                mountpoint: root.display().to_string(),
             }),
-            used_bytes: Some(v1::UInt64Value {
-                value: info.used_bytes,
-            }),
-            inodes_used: Some(v1::UInt64Value {
-                value: info.inodes_used,
-            }),
+            used_bytes: Some(v1::UInt64Value { value: used_bytes }),
+            inodes_used: Some(v1::UInt64Value { value: inodes_used }),
         };
+        let written = self.disks.total();
+        let writable = self.writable_root();
         Ok(v1::ImageFsInfoResponse {
-            container_filesystems: vec![usage.clone()],
-            image_filesystems: vec![usage],
+            container_filesystems: vec![usage(writable, written.bytes, written.inodes)],
+            image_filesystems: vec![usage(&info.root, info.used_bytes, info.inodes_used)],
         })
+    }
+
+    /// What the file system is called that containers write to: as that of images is, if it is the same.
+    pub(super) fn writable_root(&self) -> &Path {
+        let images = &self.settings.images.root;
+        let root = self.settings.paths.root();
+        let device = |path: &Path| path.metadata().map(|found| found.dev()).ok();
+        if device(root) == device(images) {
+            images
+        } else {
+            root
+        }
     }
 
     /// An image as the CRI shows it.
@@ -138,14 +154,10 @@ impl Runtime {
 
     /// Whether the configuration pins it by a name of it.
     fn is_pinned(&self, image: &Image) -> bool {
-        let matches = |pattern: &String, name: &String| match pattern.strip_suffix('*') {
-            Some(prefix) => name.starts_with(prefix),
-            None => name == pattern,
-        };
         let mut names = image.tags.iter().chain(&image.digests);
         names.any(|name| {
             let patterns = &self.settings.pinned_images;
-            patterns.iter().any(|pattern| matches(pattern, name))
+            patterns.iter().any(|pattern| pattern.matches(name))
         })
     }
 }

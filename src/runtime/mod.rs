@@ -23,9 +23,11 @@ mod error;
 pub mod events;
 pub mod grpc;
 pub mod handler;
+mod housekeeping;
 pub mod id;
 pub mod image;
 mod image_service;
+pub mod load;
 mod network_config;
 pub mod node;
 pub mod oci;
@@ -34,6 +36,7 @@ pub mod process;
 mod recover;
 pub mod rootfs;
 mod sandbox;
+mod selinux;
 mod settings;
 pub mod stats;
 mod status;
@@ -75,6 +78,7 @@ pub struct Runtime {
     disks: DiskUsage,
     streaming: streams::Slot,
     problems: Problems,
+    labels: Option<selinux::Labels>,
 }
 
 impl Runtime {
@@ -116,11 +120,11 @@ impl Runtime {
             disks: DiskUsage::start(settings.stats_period),
             streaming: streams::Slot::new(),
             problems: Problems::default(),
+            labels: labels(&settings),
             settings,
         });
         // The image store is locked by now: nobody else works on these directories.
         runtime.recover().await?;
-        runtime.housekeeping();
         Ok(runtime)
     }
 
@@ -133,4 +137,18 @@ impl Runtime {
     pub fn images(&self) -> &Images {
         &self.images
     }
+}
+
+/// What labels pods, where SELinux is on and wanted. Without a policy for containers they have none.
+fn labels(settings: &Settings) -> Option<selinux::Labels> {
+    let node = &settings.node;
+    let range = node.policy.selinux_categories;
+    let opened = node
+        .selinux
+        .then(|| selinux::Labels::open("/".as_ref(), range))?;
+    opened
+        .inspect_err(|error| {
+            tracing::warn!(event = "runtime.selinux", %error, "containers are not labelled: the policy says nothing of them");
+        })
+        .ok()
 }

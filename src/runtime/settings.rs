@@ -7,6 +7,7 @@ use super::image::ImagesConfig;
 use super::oci::OciRuntime;
 use super::oci::spec::{HandlerOptions, NodeFacts};
 use super::{cni, paths::Paths};
+use crate::cri::image_pattern::ImagePattern;
 
 /// See the module documentation.
 #[derive(Clone, Debug)]
@@ -24,9 +25,9 @@ pub struct Settings {
     pub handlers: Vec<HandlerSettings>,
     /// The image store.
     pub images: ImagesConfig,
-    /// Images by name, with `*` at the end for any rest, that the kubelet is told not to remove.
-    pub pinned_images: Vec<String>,
-    /// Archives put here are imported at start and when they appear.
+    /// Images that the kubelet is told not to remove, whenever they came. Removed by name they go all the same.
+    pub pinned_images: Vec<ImagePattern>,
+    /// Archives put here are imported at start and when they appear or change.
     pub import_dir: Option<PathBuf>,
     /// The network, unless a handler has its own.
     pub cni: cni::Settings,
@@ -42,7 +43,7 @@ pub struct Settings {
     pub drain_exec: Option<Duration>,
     /// Image `Volumes` are not made.
     pub ignore_image_volumes: bool,
-    /// How old what stats say of disks may be.
+    /// How often writable layers are measured.
     pub stats_period: Duration,
 }
 

@@ -127,7 +127,7 @@ impl Runtime {
             .as_ref()
             .and_then(|usage| self.rate(&record.id, usage));
         let layer = Layer {
-            mountpoint: &self.settings.images.root,
+            mountpoint: self.writable_root(),
             measured: self.disks.get(&record.id),
         };
         Some(message::container_stats(

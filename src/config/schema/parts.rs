@@ -50,7 +50,7 @@ table! {
         kind: FilePath,
         default: Unset("none"),
         reload: Reload::Restart,
-        help: "A template that becomes a network in `conf_dir` when the kubelet tells the node's pod CIDR: for nodes on which nothing else writes one.",
+        help: "A template that becomes a network in `conf_dir` (`99-criscope-net.conflist`) when the kubelet tells the node's pod CIDR and there is no network yet: for nodes on which nothing else writes one. It is written as for containerd: `{{.PodCIDR}}`, and `{{range}}` over `.PodCIDRRanges` and `.Routes`.",
     };
     CNI_IP_PREF: Choice<IpPreference>, Is<IpPreference> = Key {
         section: "runtime.cni",
@@ -214,7 +214,7 @@ table! {
         kind: DirPath,
         default: Unset("`import` below `runtime.root`"),
         reload: Reload::Restart,
-        help: "Image archives in it (OCI or docker, plain or compressed) are taken in at start: for nodes without a network. It need not exist.",
+        help: "Image archives in it (`*.tar` of the OCI or docker, also compressed: `.tar.gz`, `.tgz`, `.tar.zst`, `.tzst`) are taken in at start, and when they appear or change while criscope runs: for nodes without a network. It need not exist. `criscope load-image` takes in one archive and needs no folder.",
     };
     IMAGES_PINNED: List<ImageName>, Is<Vec<ImagePattern>> = Key {
         section: "runtime.images",
@@ -222,7 +222,7 @@ table! {
         kind: List { of: ImageName, words: "an array of image names, which may begin and end with `*`" },
         default: Is(Vec::new),
         reload: Reload::Restart,
-        help: "Images that the kubelet's garbage collection must leave alone. Names are whole: `docker.io/library/busybox:1.36`.",
+        help: "Images that the kubelet's garbage collection must leave alone, however they came; who removes one by name removes it. Names are whole: `docker.io/library/busybox:1.36`.",
     };
     IMAGES_PLATFORM: PlatformName, Unset = Key {
         section: "runtime.images",

@@ -8,7 +8,7 @@ use oci_spec::runtime::Capability;
 
 use super::super::value::{
     Capabilities, Choice, Count, DirPath, FilePath, HandlerName, List, Profile, Size, Span, Switch,
-    Sysctls, Text, WithOff, default_capabilities,
+    Sysctls, Text, default_capabilities,
 };
 use super::super::{CgroupDriver, SeccompProfile};
 use super::{Described, Is, Key, Reload, Unset, table};
@@ -80,9 +80,9 @@ table! {
         section: "runtime",
         name: "apparmor_profile",
         kind: Text,
-        default: Unset("none"),
+        default: Unset("`criscope-default`, which criscope makes and loads itself"),
         reload: Reload::Restart,
-        help: "The loaded AppArmor profile that `RuntimeDefault` stands for. If it is not loaded when criscope starts, that is logged and such containers run without one.",
+        help: "The AppArmor profile that `RuntimeDefault` stands for, and that a container gets which says nothing. One that is named must be loaded when criscope starts; if it is not, that is logged and such containers run without one.",
     };
     ENABLE_SELINUX: Switch, Is<bool> = Key {
         section: "runtime",
@@ -114,7 +114,7 @@ table! {
         kind: Switch,
         default: Is(|| true),
         reload: Reload::Restart,
-        help: "Leaves out limits of huge pages on a node without the controller, instead of failing.",
+        help: "Leaves out limits of huge pages on a node without the controller for them (hugetlb). With `false` such a container is not made.",
     };
     DISABLE_HUGETLB: Switch, Is<bool> = Key {
         section: "runtime",
@@ -130,7 +130,7 @@ table! {
         kind: Switch,
         default: Is(|| false),
         reload: Reload::Restart,
-        help: "Devices belong to the user and group of the container instead of those on the host.",
+        help: "Devices that a container asks for belong to the user and group that its security context names (`runAsUser`, `runAsGroup`), instead of those on the host. Not in a user namespace: there they are the host's.",
     };
     IGNORE_IMAGE_VOLUMES: Switch, Is<bool> = Key {
         section: "runtime",
@@ -202,15 +202,15 @@ table! {
         kind: Span { least: Duration::ZERO, most: Duration::from_secs(3600) },
         default: Is(|| Duration::from_secs(5)),
         reload: Reload::Restart,
-        help: "How long ExecSync waits for output after its command has ended, when a process that the command left behind keeps it open.",
+        help: "How long ExecSync waits for output after its command has ended, when a process that the command left behind keeps it open; `0s` for no end but the caller's.",
     };
-    STATS_PERIOD: WithOff<Span>, Is<Option<Duration>> = Key {
+    STATS_PERIOD: Span, Is<Duration> = Key {
         section: "runtime",
         name: "stats_collect_period",
-        kind: WithOff(Span { least: Duration::from_secs(1), most: Duration::from_secs(600) }),
-        default: Is(|| Some(Duration::from_secs(10))),
+        kind: Span { least: Duration::from_secs(1), most: Duration::from_secs(600) },
+        default: Is(|| Duration::from_secs(10)),
         reload: Reload::Restart,
-        help: "How often CPU and the size of writable layers are looked at for the figures that are made of two looks or take long. `off` looks only when asked.",
+        help: "How often the writable layers of containers are measured, in the background; statistics tell what was measured last. All else is looked at when it is asked for.",
     };
     HANDLER_PATH: FilePath, Unset = Key {
         section: "runtime.handlers.NAME",

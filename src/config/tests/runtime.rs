@@ -118,7 +118,7 @@ unset_seccomp_profile = "runtime/default"
 pids_limit = 1
 cdi_spec_dirs = []
 drain_exec_sync_io_timeout = "1s"
-stats_collect_period = "off"
+stats_collect_period = "3s"
 [runtime.handlers.kata]
 path = "/k"
 options = ["--debug"]

@@ -15,18 +15,11 @@ impl Kind for ImageName {
 
     fn read(&self, raw: &Raw<'_>) -> Result<ImagePattern, ValueError> {
         let text = raw.text(self)?;
-        let inner = text.strip_prefix('*').unwrap_or(text);
-        let inner = inner.strip_suffix('*').unwrap_or(inner);
-        let right = !inner.is_empty() && inner.bytes().all(|b| b.is_ascii_graphic() && b != b'*');
-        if right {
-            Ok(ImagePattern(text.to_owned()))
-        } else {
-            Err(ValueError::ImagePattern(text.to_owned()))
-        }
+        ImagePattern::new(text).ok_or_else(|| ValueError::ImagePattern(text.to_owned()))
     }
 
     fn show(&self, value: &ImagePattern) -> String {
-        quoted(value.0.escape_default())
+        quoted(value.as_str().escape_default())
     }
 }
 

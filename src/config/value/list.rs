@@ -68,34 +68,9 @@ impl Kind for Text {
     }
 }
 
-/// A value, or `"off"`.
-pub(crate) struct WithOff<K>(pub(crate) K);
-
-impl<K: Kind> Kind for WithOff<K> {
-    type Value = Option<K::Value>;
-
-    fn words(&self) -> String {
-        format!("{}, or \"off\"", self.0.words())
-    }
-
-    fn read(&self, raw: &Raw<'_>) -> Result<Self::Value, ValueError> {
-        match raw {
-            Raw::Text("off") => Ok(None),
-            raw => self.0.read(raw).map(Some),
-        }
-    }
-
-    fn show(&self, value: &Self::Value) -> String {
-        match value {
-            Some(value) => self.0.show(value),
-            None => quoted_text("off"),
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use super::super::{Count, DirPath};
+    use super::super::DirPath;
     use super::*;
 
     const DIRS: List<DirPath> = List {
@@ -124,15 +99,6 @@ mod tests {
             read(&DIRS, r#""/a""#),
             Err("expected an array of paths, found \"/a\"".to_owned())
         );
-    }
-
-    #[test]
-    fn off_is_a_value() {
-        let kind = WithOff(Count { least: 1, most: 9 });
-        assert_eq!(read(&kind, r#""off""#), Ok(None));
-        assert_eq!(read(&kind, "3"), Ok(Some(3)));
-        assert_eq!(kind.show(&None), "\"off\"");
-        assert!(read(&kind, "0").is_err());
     }
 
     #[test]

@@ -18,7 +18,7 @@ use toml::de::{DeArray, DeTable, DeValue};
 
 pub(crate) use backend::{BackendName, Handler, HandlerName};
 pub(crate) use image::{ImageName, InterfacePrefix, PlatformName};
-pub(crate) use list::{List, Text, WithOff};
+pub(crate) use list::{List, Text};
 pub(crate) use log::Directive;
 pub(crate) use method::MethodName;
 pub(crate) use net::{Address, CollectorUrl};

@@ -16,6 +16,7 @@ use crate::runtime::oci::spec::{
 };
 use crate::runtime::rootfs::{self, IdMapped, MountRequest, Rootfs};
 use crate::runtime::sandbox::namespaces::mappings;
+use crate::runtime::selinux;
 use crate::runtime::steps::{Step, reached};
 use crate::runtime::store::{ContainerRecord, SandboxRecord};
 use crate::runtime::sys::namespace::Kind;
@@ -42,7 +43,7 @@ impl Assembly {
         let root = Rootfs::new(dir).mount(&MountRequest {
             layers: self.layers.clone(),
             read_only: false,
-            label: self.sandbox.mount_label.clone(),
+            label: self.file_label(record),
             ids: self.ids()?,
         })?;
         let image_mounts = self.mount_volumes(dir, record)?;
@@ -52,6 +53,7 @@ impl Assembly {
             image_mounts,
             id_mapped,
             image_volumes: self.own_volumes(dir, &root, record)?,
+            mount_label: self.file_label(record),
             ..self.sandbox_facts()
         };
         let built = self.specification(record, &root, &sandbox)?;
@@ -108,6 +110,14 @@ impl Assembly {
         })?)
     }
 
+    /// The SELinux label of the container's files.
+    pub(super) fn file_label(&self, record: &ContainerRecord) -> Option<String> {
+        let linux = record.config.linux.as_ref();
+        let context = linux.and_then(|linux| linux.security_context.as_ref());
+        let options = context.and_then(|context| context.selinux_options.as_ref());
+        selinux::files_of(self.sandbox.mount_label.as_deref(), options)
+    }
+
     /// What the sandbox has, by what is there.
     fn sandbox_facts(&self) -> SandboxFacts {
         let (runtime, id) = (&self.runtime, &self.sandbox.id);
@@ -130,7 +140,6 @@ impl Assembly {
             resolv_path: Some(dir.join("resolv.conf")),
             shm_path: Some(if shm.exists() { shm } else { "/dev/shm".into() }),
             process_label: self.sandbox.process_label.clone(),
-            mount_label: self.sandbox.mount_label.clone(),
             ..SandboxFacts::default()
         }
     }

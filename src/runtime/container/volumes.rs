@@ -81,7 +81,7 @@ impl Assembly {
                 Rootfs::new(dir.join("images").join(number.to_string())).mount(&MountRequest {
                     layers: layers.clone(),
                     read_only: true,
-                    label: self.sandbox.mount_label.clone(),
+                    label: self.file_label(record),
                     ids: self.ids()?,
                 })?;
             let source = below(&root, mount, image)?;

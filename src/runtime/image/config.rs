@@ -112,46 +112,47 @@ impl Default for Patience {
     }
 }
 
-/// Points at which a crash leaves something behind that the next start has to deal with.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-#[non_exhaustive]
-pub enum Step {
-    /// Manifest and configuration are known, nothing is on disk.
-    Resolved,
-    /// Part of a layer has been fetched.
-    LayerFetching,
-    /// A layer is unpacked, still under a temporary name.
-    LayerUnpacked,
-    /// A layer has its name.
-    LayerPlaced,
-    /// Manifest and configuration are on disk.
-    ContentWritten,
-    /// All layers are safe from a power failure.
-    LayersSynced,
-    /// The image has its record.
-    RecordWritten,
-    /// Other images have lost the tags that moved.
-    TagsMoved,
-    /// The record of an image is gone, its layers are still there.
-    RecordRemoved,
-    /// What nobody needs has a temporary name.
-    GarbageNamed,
+macro_rules! steps {
+    ($($(#[$doc:meta])* $step:ident = $name:literal),* $(,)?) => {
+        /// Points at which a crash leaves something behind that the next start has to deal with.
+        #[derive(Clone, Copy, Debug, Eq, PartialEq)]
+        #[non_exhaustive]
+        pub enum Step {$($(#[$doc])* $step),*}
+
+        impl Step {
+            /// All, in the order in which they come.
+            pub const ALL: &[Self] = &[$(Self::$step),*];
+
+            /// Its name.
+            #[must_use]
+            pub fn name(self) -> &'static str {
+                match self {$(Self::$step => $name),*}
+            }
+        }
+    };
 }
 
-impl Step {
-    /// All, in the order in which they come.
-    pub const ALL: [Self; 10] = [
-        Self::Resolved,
-        Self::LayerFetching,
-        Self::LayerUnpacked,
-        Self::LayerPlaced,
-        Self::ContentWritten,
-        Self::LayersSynced,
-        Self::RecordWritten,
-        Self::TagsMoved,
-        Self::RecordRemoved,
-        Self::GarbageNamed,
-    ];
+steps! {
+    /// Manifest and configuration are known, nothing is on disk.
+    Resolved = "image.resolved",
+    /// Part of a layer has been fetched.
+    LayerFetching = "image.layer-fetching",
+    /// A layer is unpacked, still under a temporary name.
+    LayerUnpacked = "image.layer-unpacked",
+    /// A layer has its name.
+    LayerPlaced = "image.layer-placed",
+    /// Manifest and configuration are on disk.
+    ContentWritten = "image.content-written",
+    /// All layers are safe from a power failure.
+    LayersSynced = "image.layers-synced",
+    /// The image has its record.
+    RecordWritten = "image.record-written",
+    /// Other images have lost the tags that moved.
+    TagsMoved = "image.tags-moved",
+    /// The record of an image is gone, its layers are still there.
+    RecordRemoved = "image.record-removed",
+    /// What nobody needs has a temporary name.
+    GarbageNamed = "image.garbage-named",
 }
 
 /// Is told of each [`Step`]. Does nothing by default.

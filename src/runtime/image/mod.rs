@@ -43,7 +43,7 @@ pub use self::credentials::{Auth, AuthFields, Credentials};
 pub use self::digest::{Digest, NotADigest};
 pub use self::error::{Error, Result};
 pub use self::image_config::ImageConfig;
-pub use self::import::{FolderImport, Imported};
+pub use self::import::{FolderImport, ImportFolder, Imported};
 pub use self::name::Name;
 pub use self::platform::Platform;
 pub use self::progress::{LayerPhase, LayerView, PullPhase, PullView};

@@ -21,6 +21,8 @@ pub(super) enum Error {
     Start(#[from] io::Error),
     #[error("apparmor_parser: {0}")]
     Refused(String),
+    #[error("no profile of this name is loaded")]
+    NotLoaded,
 }
 
 /// The kernel enforces AppArmor, and there is the tool to load profiles with.
@@ -34,6 +36,26 @@ pub(super) fn is_on(files: &Files) -> bool {
 
 fn parser(files: &Files) -> Option<&'static str> {
     PARSERS.iter().copied().find(|path| files.exists(path))
+}
+
+/// The profile that `RuntimeDefault` stands for: one that is named and loaded, else ours, which is loaded for it. `None`, and
+/// a warning, if it cannot be had: containers that ask for it run without one.
+pub(super) fn usable(files: &Files, named: Option<&str>) -> Option<String> {
+    let wanted = named.unwrap_or(DEFAULT_PROFILE);
+    let had = match named {
+        Some(name) if !is_loaded(files, name) => Err(Error::NotLoaded),
+        Some(_) => Ok(()),
+        None => ensure_default(files),
+    };
+    if let Err(error) = &had {
+        tracing::warn!(
+            event = "runtime.apparmor",
+            profile = wanted,
+            %error,
+            "the default AppArmor profile cannot be had: containers that ask for it run unconfined"
+        );
+    }
+    had.is_ok().then(|| wanted.to_owned())
 }
 
 /// Loads the default profile if it is not.
@@ -167,6 +189,20 @@ mod tests {
         fs::write(dir.path().join(LOADED), "criscope-default (enforce)\n").expect("write");
         ensure_default(&files).expect("there");
         assert!(!dir.path().join("seen").exists());
+    }
+
+    #[test]
+    fn runtime_default_is_what_is_named_if_that_is_loaded() {
+        let (dir, files) = machine("cat > SEEN");
+        let named = |name| usable(&files, Some(name));
+        assert_eq!(named("docker-default").as_deref(), Some("docker-default"));
+        assert_eq!(named("docker"), None);
+        assert!(
+            !dir.path().join("seen").exists(),
+            "ours is not loaded for it"
+        );
+        assert_eq!(usable(&files, None).as_deref(), Some(DEFAULT_PROFILE));
+        assert!(dir.path().join("seen").exists());
     }
 
     #[test]

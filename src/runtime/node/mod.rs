@@ -13,7 +13,7 @@ use self::cgroup::Hierarchies;
 use self::files::Files;
 use super::oci::runtime::Version;
 use super::oci::spec::{
-    CgroupDriver, CgroupVersion, Host as _, Machine, NodeFacts, containerd_capabilities,
+    CgroupDriver, CgroupVersion, Host as _, Machine, NodeFacts, Policy, containerd_capabilities,
 };
 
 pub use self::apparmor::DEFAULT_PROFILE;
@@ -27,6 +27,8 @@ pub struct NodeOptions {
     pub disable_cgroup: bool,
     /// AppArmor is left alone though it is on.
     pub disable_apparmor: bool,
+    /// The profile `RuntimeDefault` stands for, if it is not ours.
+    pub apparmor_profile: Option<String>,
     /// SELinux is used where it is on.
     pub enable_selinux: bool,
     /// No container goes below the daemon's own `oom_score_adj`. So it is anyway without `CAP_SYS_RESOURCE`.
@@ -35,6 +37,8 @@ pub struct NodeOptions {
     pub default_capabilities: Option<Vec<Capability>>,
     /// The most processes of a container, 0 for no limit of ours.
     pub pids_limit: i64,
+    /// What is said of all pods.
+    pub policy: Policy,
     /// The answer of the OCI runtime's `features`, of those that have the verb.
     pub runtime_features: Option<serde_json::Value>,
     /// The OCI runtime's version, for those that have not.
@@ -73,7 +77,8 @@ impl NodeError {
 }
 
 /// Finds out what this machine can. Reads files only, but for one thing: where AppArmor is on and the default profile
-/// is not loaded, it is loaded; if that fails, `apparmor_default` is `None` and a warning says why.
+/// is not loaded, it is loaded. If that fails, or one that the options name is not loaded, `apparmor_default` is `None` and
+/// a warning says why.
 ///
 /// Blocks for some milliseconds.
 ///
@@ -93,13 +98,7 @@ pub fn detect(options: &NodeOptions) -> Result<NodeFacts, NodeError> {
             reason: error.to_string(),
         })?;
     if facts.apparmor {
-        match apparmor::ensure_default(&files) {
-            Ok(()) => facts.apparmor_default = Some(DEFAULT_PROFILE.to_owned()),
-            Err(error) => tracing::warn!(
-                %error,
-                "the default AppArmor profile cannot be loaded: containers that ask for it run unconfined"
-            ),
-        }
+        facts.apparmor_default = apparmor::usable(&files, options.apparmor_profile.as_deref());
     }
     Ok(facts)
 }
@@ -144,6 +143,7 @@ fn facts(
         } else {
             0
         },
+        policy: options.policy.clone(),
     })
 }
 

@@ -41,9 +41,6 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// Problems that are kept. All are logged.
 const MAX_PROBLEMS: usize = 256;
 
-/// How often it is looked for layers that nobody needs.
-const HOUSEKEEPING: Duration = Duration::from_secs(600);
-
 /// Something that could not be taken up or taken away.
 #[derive(Clone, Debug)]
 pub struct Problem {
@@ -197,23 +194,6 @@ impl Runtime {
                 None
             }
         }
-    }
-
-    /// Collects layers that nobody needs, now and every ten minutes, as long as the runtime is there.
-    pub(super) fn housekeeping(self: &Arc<Self>) {
-        let runtime = Arc::downgrade(self);
-        tokio::spawn(async move {
-            loop {
-                let Some(runtime) = runtime.upgrade() else {
-                    return;
-                };
-                if let Err(error) = runtime.images.collect().await {
-                    tracing::warn!(event = "runtime.collect", %error, "layers that nobody needs stay");
-                }
-                drop(runtime);
-                tokio::time::sleep(HOUSEKEEPING).await;
-            }
-        });
     }
 }
 

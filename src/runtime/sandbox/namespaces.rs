@@ -4,14 +4,14 @@ use oci_spec::runtime::LinuxIdMapping;
 
 use crate::cri::v1::NamespaceMode;
 use crate::runtime::error::{Error, Result};
-use crate::runtime::oci::spec::{sandbox_sysctls, user_mappings};
+use crate::runtime::oci::spec::{Policy, sandbox_sysctls, user_mappings};
 use crate::runtime::store::SandboxRecord;
 use crate::runtime::sys::idmap::{Mappings, Range};
 use crate::runtime::sys::namespace::{Kind, Request};
 use crate::runtime::sys::sysctl::Sysctl;
 
 /// What is to be made for a pod.
-pub(super) fn request(record: &SandboxRecord, hostname: &str) -> Result<Request> {
+pub(super) fn request(record: &SandboxRecord, hostname: &str, policy: &Policy) -> Result<Request> {
     let options = record.namespaces();
     let own = |mode: i32| mode != NamespaceMode::Node as i32;
     let mut kinds = Vec::new();
@@ -22,7 +22,7 @@ pub(super) fn request(record: &SandboxRecord, hostname: &str) -> Result<Request>
     if own(options.ipc) {
         kinds.push(Kind::Ipc);
     }
-    let sysctls = sandbox_sysctls(&record.config)?
+    let sysctls = sandbox_sysctls(&record.config, policy)?
         .into_iter()
         .map(|(name, value)| Sysctl::new(&name, &value))
         .collect::<std::result::Result<Vec<_>, _>>()

@@ -13,6 +13,7 @@ use crate::runtime::caller::Caller;
 use crate::runtime::cni::Attached;
 use crate::runtime::error::{Error, Result};
 use crate::runtime::handler::Handler;
+use crate::runtime::selinux::Lease;
 use crate::runtime::steps::{Step, reached};
 use crate::runtime::store::record::{VERSION, sandbox_name};
 use crate::runtime::store::{Sandbox, SandboxRecord, SandboxState, disk};
@@ -50,7 +51,7 @@ impl Runtime {
 
     async fn make_sandbox(self: Arc<Self>, request: RunPodSandboxRequest) -> Result<String> {
         let handler = Arc::clone(self.handlers.get(&request.runtime_handler)?);
-        let record = SandboxRecord {
+        let mut record = SandboxRecord {
             version: VERSION,
             id: id::new_id()?,
             state: SandboxState::Making,
@@ -63,6 +64,8 @@ impl Runtime {
         };
         namespaces::mappings(&record)?;
         self.check_userns(&record, &handler)?;
+        // Kept until the record of the sandbox can be seen, which says the same.
+        let _labels = self.label(&mut record)?;
         let id = record.id.clone();
         let name = self.store.sandbox_names.reserve(&record.name(), &id)?;
         let dir = self.settings.paths.sandbox(&id);
@@ -163,7 +166,7 @@ impl Runtime {
         hostname: &str,
         handler: &Handler,
     ) -> Result<Option<Attached>> {
-        let request = namespaces::request(record, hostname)?;
+        let request = namespaces::request(record, hostname, &self.settings.node.policy)?;
         self.pins
             .make(&record.id, request)
             .instrument(tracing::info_span!("sandbox.namespaces"))
@@ -179,6 +182,22 @@ impl Runtime {
             .await?;
         reached(Step::SandboxNetwork);
         Ok(Some(attached))
+    }
+
+    /// Gives a sandbox its SELinux labels, where the node has them.
+    fn label(&self, record: &mut SandboxRecord) -> Result<Option<Lease>> {
+        let Some(labels) = &self.labels else {
+            return Ok(None);
+        };
+        let linux = record.config.linux.as_ref();
+        let context = linux.and_then(|linux| linux.security_context.as_ref());
+        let options = context.and_then(|context| context.selinux_options.as_ref());
+        let others = self.store.sandboxes.all().into_iter();
+        let others = others.filter_map(|sandbox| sandbox.record().process_label.clone());
+        let lease = labels.lease(options, others)?;
+        record.process_label = Some(lease.process.clone());
+        record.mount_label = Some(lease.file.clone());
+        Ok(Some(lease))
     }
 
     /// A pod that wants user ids of its own needs a handler that can do it.

@@ -70,6 +70,17 @@ impl DiskUsage {
         self.shared.known().remove(id);
     }
 
+    /// What all of them took when they were measured last.
+    #[must_use]
+    pub fn total(&self) -> Size {
+        let known = self.shared.known();
+        let sizes = known.values().filter_map(|entry| Some(entry.last?.size));
+        sizes.fold(Size::default(), |sum, size| Size {
+            bytes: sum.bytes.saturating_add(size.bytes),
+            inodes: sum.inodes.saturating_add(size.inodes),
+        })
+    }
+
     /// What was measured last; `None` before the first time, and while it never succeeded.
     #[must_use]
     pub fn get(&self, id: &str) -> Option<Measured> {
@@ -180,6 +191,7 @@ mod tests {
         usage.watch("a", dir.path());
         let first = until(|| usage.get("a")).await;
         assert_eq!(first.size.inodes, 1);
+        assert_eq!(usage.total(), first.size);
         usage.forget("a");
         assert_eq!(usage.get("a"), None);
 

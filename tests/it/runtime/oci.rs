@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 use criscope::cri::v1;
 use criscope::runtime::oci::runtime::{Exec, error_of_log};
 use criscope::runtime::oci::spec::{
-    self, CgroupDriver, CgroupVersion, HandlerOptions, ImageConfig, Machine, NodeFacts, Request,
-    SandboxFacts, UserDatabase, containerd_capabilities,
+    self, CgroupDriver, CgroupVersion, HandlerOptions, ImageConfig, Machine, NodeFacts, Policy,
+    Request, SandboxFacts, UserDatabase, containerd_capabilities,
 };
 use criscope::runtime::oci::{Create, OciError, OciRuntime};
 
@@ -137,6 +137,7 @@ pub(super) fn facts() -> NodeFacts {
         oom_score_adj_floor: Some(own.trim().parse().expect("there")),
         host_devices: Vec::new(),
         pids_limit: 0,
+        policy: Policy::default(),
     }
 }
 

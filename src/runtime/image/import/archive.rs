@@ -40,9 +40,8 @@ enum Place {
 }
 
 impl Archive {
-    /// Reads the table of contents. A compressed archive is first decompressed into a file without a name.
-    pub(super) fn open(disk: &Disk, path: &Path, limits: &Limits) -> Result<Self> {
-        let mut file = File::open(path).at(path)?;
+    /// Reads the table of contents of a file that has this name. A compressed archive is first decompressed into a file without a name.
+    pub(super) fn open(disk: &Disk, mut file: File, path: &Path, limits: &Limits) -> Result<Self> {
         let mut magic = [0; 4];
         let is_compressed = match file.read_exact(&mut magic) {
             Ok(()) => matches!(magic, [0x1f, 0x8b, ..] | [0x28, 0xb5, 0x2f, 0xfd]),

@@ -5,6 +5,8 @@ use std::fs;
 use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde::{Deserialize, Serialize};
 
@@ -25,7 +27,7 @@ pub struct FolderImport {
 }
 
 /// What was taken in, so that it is not read again at each start.
-#[derive(Debug, Default, Deserialize, Serialize)]
+#[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(transparent)]
 struct Seen(BTreeMap<String, Archive>);
 
@@ -40,50 +42,128 @@ struct Archive {
     images: Vec<ImageId>,
 }
 
-impl Images {
-    /// Takes in every archive of a folder: files that end in `.tar`, or that and a compression. Others are left alone.
+/// A folder that archives are put into.
+#[derive(Debug)]
+pub struct ImportFolder {
+    dir: PathBuf,
+    /// What was taken in; nothing before it was read.
+    seen: Option<Seen>,
+    /// What the last look saw.
+    last: BTreeMap<PathBuf, Archive>,
+    /// What could not be taken in, and is tried again when it changes.
+    failed: BTreeMap<PathBuf, Archive>,
+}
+
+/// An archive that did not change for so long is whole.
+const SETTLED: Duration = Duration::from_secs(2);
+
+impl ImportFolder {
+    /// Nothing is read yet. The folder need not exist.
+    #[must_use]
+    pub fn new(dir: impl Into<PathBuf>) -> Self {
+        Self {
+            dir: dir.into(),
+            seen: None,
+            last: BTreeMap::new(),
+            failed: BTreeMap::new(),
+        }
+    }
+
+    /// Takes in what is new or has changed since the last look: files that end in `.tar`, or that and a compression. Others
+    /// are left alone, and so are those that still grow: they are for a later look. One that cannot be taken in is told
+    /// once, and tried again when it has changed.
     ///
     /// # Errors
     ///
-    /// [`Error::Io`] if the folder cannot be read. One that is not there is empty.
-    pub async fn import_folder(&self, dir: &Path) -> Result<FolderImport> {
-        let own = dir.to_owned();
-        let archives = blocking(move || archives(&own)).await?;
-        let list = self.store.disk.root().join("imported.json");
-        // A damaged list only costs time.
-        let old: Seen = fs::read(&list)
-            .ok()
-            .and_then(|bytes| serde_json::from_slice(&bytes).ok())
-            .unwrap_or_default();
-        let mut seen = Seen::default();
+    /// [`Error::Io`] if the folder cannot be read, or what was done not be written down.
+    pub async fn look(&mut self, images: &Images) -> Result<FolderImport> {
+        self.take_in(images, false).await
+    }
+
+    async fn take_in(&mut self, images: &Images, growing: bool) -> Result<FolderImport> {
+        let dir = self.dir.clone();
+        let archives = blocking(move || archives(&dir)).await?;
+        let mut seen = match self.seen.take() {
+            Some(seen) => seen,
+            None => read(images.store.disk.root().join(LIST)).await?,
+        };
+        let before = seen.clone();
+        seen.0
+            .retain(|path, _| archives.contains_key(Path::new(path)));
+        self.failed.retain(|path, _| archives.contains_key(path));
         let mut folder = FolderImport::default();
-        for (path, mut archive) in archives {
+        for (path, archive) in &archives {
             let key = path.display().to_string();
-            if let Some(known) = old
-                .0
-                .get(&key)
-                .filter(|known| self.is_unchanged(known, &archive))
-            {
-                seen.0.insert(key, known.clone());
+            let known = seen.0.get(&key);
+            if known.is_some_and(|known| images.is_unchanged(known, archive)) {
                 folder.unchanged += 1;
-                continue;
-            }
-            match self.import(&path).await {
-                Ok(images) => {
-                    archive.images = images.iter().map(|image| image.id.clone()).collect();
-                    seen.0.insert(key, archive);
-                    folder.imported.push((path, images));
-                }
-                Err(error) => {
-                    tracing::warn!(archive = key, %error, "an archive cannot be imported");
-                    folder.failed.push((path, error));
+            } else if (growing || archive.is_whole(self.last.get(path)))
+                && self.failed.get(path) != Some(archive)
+            {
+                match images.import(path).await {
+                    Ok(imported) => {
+                        let images = imported.iter().map(|image| image.id.clone()).collect();
+                        let archive = Archive {
+                            images,
+                            ..archive.clone()
+                        };
+                        seen.0.insert(key, archive);
+                        folder.imported.push((path.clone(), imported));
+                    }
+                    Err(error) => {
+                        tracing::warn!(event = "image.import", archive = key, %error, "an archive cannot be imported");
+                        self.failed.insert(path.clone(), archive.clone());
+                        folder.failed.push((path.clone(), error));
+                    }
                 }
             }
         }
-        let bytes = serde_json::to_vec_pretty(&seen).map_err(|e| Error::internal(e.to_string()))?;
-        let store = std::sync::Arc::clone(&self.store);
-        blocking(move || store.disk.write(&list, &bytes)).await?;
+        self.last = archives;
+        if seen != before {
+            write(images, &seen).await?;
+        }
+        self.seen = Some(seen);
         Ok(folder)
+    }
+}
+
+/// Where it is written down what was taken in, in the image store.
+const LIST: &str = "imported.json";
+
+async fn read(list: PathBuf) -> Result<Seen> {
+    blocking(move || {
+        // A damaged list only costs time.
+        let bytes = fs::read(&list).ok();
+        let seen = bytes.and_then(|bytes| serde_json::from_slice(&bytes).ok());
+        Ok(seen.unwrap_or_default())
+    })
+    .await
+}
+
+async fn write(images: &Images, seen: &Seen) -> Result<()> {
+    let bytes = serde_json::to_vec_pretty(seen).map_err(|e| Error::internal(e.to_string()))?;
+    let store = Arc::clone(&images.store);
+    blocking(move || store.disk.write(&store.disk.root().join(LIST), &bytes)).await
+}
+
+impl Archive {
+    /// Whether nobody writes to it any more: it is as it was at the last look, or was last written a while ago.
+    fn is_whole(&self, last: Option<&Self>) -> bool {
+        let seconds = u64::try_from(self.modified.0).unwrap_or(0);
+        let modified = UNIX_EPOCH + Duration::from_secs(seconds);
+        let age = SystemTime::now().duration_since(modified);
+        last == Some(self) || age.is_ok_and(|age| age > SETTLED)
+    }
+}
+
+impl Images {
+    /// Takes in every archive of a folder once, as [`ImportFolder::look`] does, but does not ask whether they still grow.
+    ///
+    /// # Errors
+    ///
+    /// As [`ImportFolder::look`].
+    pub async fn import_folder(&self, dir: &Path) -> Result<FolderImport> {
+        ImportFolder::new(dir).take_in(self, true).await
     }
 
     fn is_unchanged(&self, known: &Archive, archive: &Archive) -> bool {
@@ -95,12 +175,12 @@ impl Images {
     }
 }
 
-fn archives(dir: &Path) -> Result<Vec<(PathBuf, Archive)>> {
+fn archives(dir: &Path) -> Result<BTreeMap<PathBuf, Archive>> {
     let entries = match fs::read_dir(dir) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(BTreeMap::new()),
         entries => entries.at(dir)?,
     };
-    let mut archives = Vec::new();
+    let mut archives = BTreeMap::new();
     for entry in entries {
         let path = entry.at(dir)?.path();
         let name = path.file_name().unwrap_or_default().to_string_lossy();
@@ -108,7 +188,11 @@ fn archives(dir: &Path) -> Result<Vec<(PathBuf, Archive)>> {
         if name.starts_with('.') || !endings.iter().any(|ending| name.ends_with(ending)) {
             continue;
         }
-        let metadata = fs::metadata(&path).at(&path)?;
+        let metadata = match fs::metadata(&path) {
+            // Gone meanwhile, or a link to nothing.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+            metadata => metadata.at(&path)?,
+        };
         if metadata.is_file() {
             let archive = Archive {
                 size: metadata.len(),
@@ -116,9 +200,8 @@ fn archives(dir: &Path) -> Result<Vec<(PathBuf, Archive)>> {
                 modified: (metadata.mtime(), metadata.mtime_nsec()),
                 images: Vec::new(),
             };
-            archives.push((path, archive));
+            archives.insert(path, archive);
         }
     }
-    archives.sort_by(|a, b| a.0.cmp(&b.0));
     Ok(archives)
 }

@@ -5,6 +5,7 @@ mod docker;
 mod folder;
 mod oci;
 
+use std::fs::File;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -12,7 +13,7 @@ use tracing::Instrument;
 
 use self::archive::Archive;
 use super::digest::Digest;
-use super::error::{Error, Result};
+use super::error::{At as _, Error, Result};
 use super::image_config::Parsed;
 use super::layer::{Source, blocking};
 use super::name::Name;
@@ -20,7 +21,7 @@ use super::progress::PullPhase;
 use super::store::{NewImage, Record};
 use super::{ImageId, Images};
 
-pub use self::folder::FolderImport;
+pub use self::folder::{FolderImport, ImportFolder};
 
 /// Manifests, indexes and configurations in an archive may be as large as those of a registry.
 const MAX_JSON: u64 = super::manifest::MAX_CONFIG;
@@ -52,16 +53,28 @@ impl Images {
     /// [`Error::Invalid`] if it is none, or what is in it is damaged; [`Error::NoPlatform`] if none is for this machine;
     /// as for a pull.
     pub async fn import(&self, path: &Path) -> Result<Vec<Imported>> {
-        let span = tracing::info_span!("image.import", archive = %path.display());
-        self.import_archive(path).instrument(span).await
+        let own = path.to_owned();
+        let file = blocking(move || File::open(&own).at(&own)).await?;
+        self.import_file(file, path).await
     }
 
-    async fn import_archive(&self, path: &Path) -> Result<Vec<Imported>> {
+    /// The same for a file that is open, wherever it lies; `path` is what it is called. It must be one that can be read from
+    /// any place.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::import`].
+    pub async fn import_file(&self, file: File, path: &Path) -> Result<Vec<Imported>> {
+        let span = tracing::info_span!("image.import", archive = %path.display());
+        self.import_archive(file, path).instrument(span).await
+    }
+
+    async fn import_archive(&self, file: File, path: &Path) -> Result<Vec<Imported>> {
         let progress = self.pulls.begin(path.display().to_string());
         let (store, limits, path) = (Arc::clone(&self.store), self.config.limits, path.to_owned());
         let platform = self.config.platform.clone();
         let work = blocking(move || {
-            let archive = Archive::open(&store.disk, &path, &limits)?;
+            let archive = Archive::open(&store.disk, file, &path, &limits)?;
             if archive.has("oci-layout") && archive.has("index.json") {
                 oci::read(&archive, &platform)
             } else if archive.has("manifest.json") {

@@ -8,6 +8,7 @@ use oci_spec::runtime::{LinuxDevice, LinuxDeviceCgroup, LinuxDeviceType};
 use super::build::Request;
 use super::error::SpecError;
 use super::facts::DeviceNode;
+use crate::cri::v1::Int64Value;
 
 /// Nodes, and what the cgroup lets through.
 #[derive(Debug, Default)]
@@ -76,6 +77,7 @@ pub(super) fn devices(request: &Request<'_>) -> Result<Devices, SpecError> {
         let source = Path::new(&device.host_path);
         let target = Path::new(&device.container_path);
         for (node, target) in asked_nodes(request, source, target)? {
+            let node = owned(request, node);
             rules.push(rule(
                 true,
                 Some(node.kind),
@@ -89,6 +91,20 @@ pub(super) fn devices(request: &Request<'_>) -> Result<Devices, SpecError> {
         nodes: nodes.into_values().collect(),
         rules,
     })
+}
+
+/// A device as the container sees it: where the node's policy is so, owned by the user and group that the security context
+/// names, so that a process without rights can use it. In a user namespace the OCI runtime mounts the host's node, which
+/// keeps its owner.
+fn owned(request: &Request<'_>, mut node: DeviceNode) -> DeviceNode {
+    if !request.node.policy.own_devices {
+        return node;
+    }
+    let named = |id: &Option<Int64Value>| u32::try_from(id.as_ref()?.value).ok();
+    let context = request.context();
+    node.uid = named(&context.run_as_user).unwrap_or(node.uid);
+    node.gid = named(&context.run_as_group).unwrap_or(node.gid);
+    node
 }
 
 fn checked_access(access: &str) -> Result<&str, SpecError> {

@@ -6,6 +6,8 @@ use std::path::PathBuf;
 
 use oci_spec::runtime::{Capability, LinuxDeviceType};
 
+use super::policy::Policy;
+
 /// What the image's own configuration says of how to run it.
 #[derive(Clone, Default)]
 pub struct ImageConfig {
@@ -78,7 +80,7 @@ pub struct NodeFacts {
     pub cgroup_driver: CgroupDriver,
     /// The kernel accounts swap per cgroup.
     pub swap_accounting: bool,
-    /// The hugetlb controller is there; without it huge page limits are left out.
+    /// The hugetlb controller is there.
     pub hugetlb: bool,
     /// Kernel version, major and minor.
     pub kernel: (u32, u32),
@@ -104,6 +106,8 @@ pub struct NodeFacts {
     pub host_devices: Vec<DeviceNode>,
     /// The most processes of a container, 0 for no limit of ours.
     pub pids_limit: i64,
+    /// What the configuration says of all pods.
+    pub policy: Policy,
 }
 
 /// What the sandbox has.

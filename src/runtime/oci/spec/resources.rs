@@ -6,12 +6,13 @@ use oci_spec::runtime::{LinuxCpu, LinuxHugepageLimit, LinuxMemory, LinuxPids, Li
 
 use super::error::SpecError;
 use super::facts::{CgroupVersion, NodeFacts};
+use super::policy::HugePages;
 use crate::cri::v1::LinuxContainerResources;
 
 /// The resources of a container as the OCI runtime takes them. Zero and empty mean "not said".
 ///
-/// A memory limit with no word on swap limits memory and swap together to it, where the kernel accounts swap. Huge page limits are left out
-/// where the controller is missing, as containerd does by default.
+/// A memory limit with no word on swap limits memory and swap together to it, where the kernel accounts swap. What becomes of
+/// huge page limits is the policy of the node.
 pub fn container_resources(
     asked: &LinuxContainerResources,
     node: &NodeFacts,
@@ -33,7 +34,7 @@ pub fn updated_resources(
         pids.set_limit(node.pids_limit);
         to.set_pids(Some(pids));
     }
-    if node.hugetlb && !asked.hugepage_limits.is_empty() {
+    if !asked.hugepage_limits.is_empty() && limits_huge_pages(node)? {
         to.set_hugepage_limits(Some(hugepages(asked)?));
     }
     if !asked.unified.is_empty() {
@@ -47,6 +48,17 @@ pub fn updated_resources(
         to.set_unified(Some(unified));
     }
     Ok(to)
+}
+
+/// Whether limits of huge pages are set.
+fn limits_huge_pages(node: &NodeFacts) -> Result<bool, SpecError> {
+    match node.policy.huge_pages {
+        HugePages::Ignored => Ok(false),
+        HugePages::Required if !node.hugetlb => Err(SpecError::Unsupported(
+            "limits of huge pages need the hugetlb controller, which this node has not".to_owned(),
+        )),
+        HugePages::Required | HugePages::IfPossible => Ok(node.hugetlb),
+    }
 }
 
 fn unsigned(value: i64, what: &str) -> Result<u64, SpecError> {

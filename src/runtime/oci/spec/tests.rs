@@ -1,5 +1,6 @@
 //! The rules, case by case, through the whole of `build`.
 
+mod policy;
 mod process;
 mod rules;
 mod storage;
@@ -176,5 +177,6 @@ fn facts() -> NodeFacts {
         oom_score_adj_floor: None,
         host_devices: vec![node("/dev/kvm", 10, 232)],
         pids_limit: 0,
+        policy: Policy::default(),
     }
 }

@@ -1,9 +1,10 @@
 //! Images from archives: as they are, compressed, several in one, and a folder of them.
 
 use std::fs;
-use std::time::Duration;
+use std::path::Path;
+use std::time::{Duration, SystemTime};
 
-use criscope::runtime::image::{Digest, Error};
+use criscope::runtime::image::{Digest, Error, ImportFolder};
 
 use super::Store;
 use super::make::{INDEX, Image, OCI, descriptor, docker_archive, gzip, gzipped, image_for, layer};
@@ -160,4 +161,47 @@ async fn a_folder_is_taken_in_once() {
         (2, 1, 0)
     );
     assert_eq!(store.images.list(None).expect("list").len(), 3);
+}
+
+#[tokio::test]
+async fn an_archive_in_the_folder_is_taken_in_when_it_does_not_grow_any_more() {
+    let store = Store::with(|config| config.keep_unused = Duration::from_secs(3600)).await;
+    let dir = store.dir.path().join("import");
+    let mut folder = ImportFolder::new(&dir);
+    let counts = |done: criscope::runtime::image::FolderImport| {
+        (done.imported.len(), done.unchanged, done.failed.len())
+    };
+    let mut look = async || counts(folder.look(&store.images).await.expect("look"));
+    assert_eq!(look().await, (0, 0, 0), "it need not be there");
+    fs::create_dir(&dir).expect("a folder");
+    let now = SystemTime::now();
+    let (past, future) = (
+        now - Duration::from_secs(60),
+        now + Duration::from_secs(3600),
+    );
+    let put = |path: &Path, bytes: &[u8], modified| {
+        fs::write(path, bytes).expect("write");
+        let file = fs::File::options().write(true).open(path).expect("open");
+        file.set_modified(modified).expect("time");
+    };
+    // Only two looks can tell that nobody writes to what is from the future.
+    let (archive, bytes) = (dir.join("a.tar"), docker_archive("a:1", &some("a")));
+    put(&archive, &bytes[..bytes.len() / 2], future);
+    assert_eq!(look().await, (0, 0, 0), "it is new");
+    put(&archive, &bytes, future);
+    assert_eq!(look().await, (0, 0, 0), "it has grown");
+    assert_eq!(look().await, (1, 0, 0));
+    assert_eq!(look().await, (0, 1, 0));
+    // One that is no archive is told once for each of its versions. One that was written long ago is whole at once.
+    let bad = dir.join("bad.tar");
+    for text in ["bad", "also bad"] {
+        put(&bad, text.as_bytes(), past);
+        assert_eq!(look().await, (0, 1, 1), "{text}");
+        assert_eq!(look().await, (0, 1, 0), "{text}");
+    }
+    fs::remove_file(&bad).expect("remove");
+    // What was taken in is known to the next process too.
+    let mut later = ImportFolder::new(&dir);
+    let known = later.look(&store.images).await.expect("look");
+    assert_eq!(counts(known), (0, 1, 0));
 }

@@ -46,7 +46,7 @@ async fn whatever_the_step() {
         layer().file("a/g", b"x").end(),
     ]);
     let name = registry.push("a", "1", &built);
-    for step in Step::ALL {
+    for step in Step::ALL.iter().copied() {
         let dir = tempfile::tempdir().expect("a folder");
         let died = die(dir.path(), &name, step).await;
         assert!(died, "{step:?} was never reached");

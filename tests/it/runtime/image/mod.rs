@@ -5,11 +5,13 @@ mod archives;
 mod crash;
 mod hostile;
 mod layers;
+mod loaded;
 mod login;
 mod make;
 mod pulls;
 mod real;
 mod registry;
+mod tokens;
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;

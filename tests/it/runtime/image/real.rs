@@ -61,7 +61,7 @@ impl Drop for DockerRegistry {
     }
 }
 
-fn skopeo(arguments: &[&str]) {
+pub(super) fn skopeo(arguments: &[&str]) {
     let output = Command::new(program("skopeo", "skopeo"))
         .args([
             "--insecure-policy",

@@ -22,6 +22,7 @@ pub(super) struct Asked {
     pub(super) path: String,
     pub(super) query: String,
     pub(super) headers: HeaderMap,
+    pub(super) body: String,
     /// How often this path was asked before.
     pub(super) before: usize,
 }
@@ -129,12 +130,15 @@ impl Registry {
 }
 
 async fn answer(State(content): State<Arc<Content>>, request: Request) -> Response {
-    let path = request.uri().path().to_owned();
+    let (request, body) = request.into_parts();
+    let path = request.uri.path().to_owned();
+    let body = axum::body::to_bytes(body, 1 << 20).await.expect("a body");
     let mut log = content.log.lock().expect("log");
     let asked = Asked {
         before: log.iter().filter(|asked| asked.path == path).count(),
-        query: request.uri().query().unwrap_or_default().to_owned(),
-        headers: request.headers().clone(),
+        query: request.uri.query().unwrap_or_default().to_owned(),
+        headers: request.headers.clone(),
+        body: String::from_utf8_lossy(&body).into_owned(),
         path,
     };
     log.push(asked.clone());

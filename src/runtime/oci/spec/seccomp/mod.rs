@@ -21,6 +21,7 @@ use super::error::SpecError;
 use super::facts::NodeFacts;
 use super::host::Host;
 use super::labels::asked;
+use super::policy::UnsetSeccomp;
 use crate::cri::v1::LinuxContainerSecurityContext;
 use crate::cri::v1::security_profile::ProfileType;
 
@@ -85,7 +86,8 @@ pub struct Target<'a> {
     pub capabilities: &'a HashSet<Capability>,
 }
 
-/// The seccomp filter of a container: none for privileged ones, for `Unconfined` and where nothing is said (critest expects that).
+/// The seccomp filter of a container: none for privileged ones and for `Unconfined`; where nothing is said, what the node's
+/// policy says.
 pub(super) fn container_seccomp(
     context: &LinuxContainerSecurityContext,
     node: &NodeFacts,
@@ -93,9 +95,10 @@ pub(super) fn container_seccomp(
 ) -> Result<Option<LinuxSeccomp>, SpecError> {
     #[expect(deprecated, reason = "older kubelets send the path")]
     let asked = asked(context.seccomp.as_ref(), &context.seccomp_profile_path)?;
-    let Some((kind, reference)) = asked.filter(|_| !context.privileged) else {
+    if context.privileged {
         return Ok(None);
-    };
+    }
+    let (kind, reference) = asked.unwrap_or_else(|| unset(&node.policy.unset_seccomp));
     if kind == ProfileType::Unconfined {
         return Ok(None);
     }
@@ -126,6 +129,15 @@ pub(super) fn container_seccomp(
         source,
     })?;
     evaluate(&path.to_string_lossy(), &text, &target).map(Some)
+}
+
+/// What a container gets that says nothing.
+fn unset(policy: &UnsetSeccomp) -> (ProfileType, String) {
+    match policy {
+        UnsetSeccomp::Unconfined => (ProfileType::Unconfined, String::new()),
+        UnsetSeccomp::RuntimeDefault => (ProfileType::RuntimeDefault, String::new()),
+        UnsetSeccomp::Localhost(path) => (ProfileType::Localhost, path.display().to_string()),
+    }
 }
 
 /// Our default profile for a target.

@@ -267,7 +267,7 @@ fn sysctls_stay_inside_the_pod() {
             ipc: mode(host_ipc),
             ..Default::default()
         });
-        let found = sandbox_sysctls(&case.pod);
+        let found = sandbox_sysctls(&case.pod, &Policy::default());
         assert_eq!(found.is_ok(), accepted, "{name} {host_network} {host_ipc}");
         if let Ok(found) = found {
             assert_eq!(found["net.ipv4.ip_unprivileged_port_start"], "0");

@@ -1,0 +1,100 @@
+//! What the configuration says of the node, of all pods, and of each handler.
+
+use std::path::Path;
+
+use crate::config;
+use crate::runtime::HandlerSettings;
+use crate::runtime::node::NodeOptions;
+use crate::runtime::oci::OciRuntime;
+use crate::runtime::oci::spec::{CgroupDriver, HandlerOptions, HugePages, Policy, UnsetSeccomp};
+
+/// Of the node. What the OCI runtime says of itself is not in it.
+pub(super) fn node_options(config: &config::Runtime) -> NodeOptions {
+    let pods = &config.pods;
+    NodeOptions {
+        cgroup_driver: match config.cgroup_driver {
+            config::CgroupDriver::Auto => None,
+            config::CgroupDriver::Cgroupfs => Some(CgroupDriver::Cgroupfs),
+            config::CgroupDriver::Systemd => Some(CgroupDriver::Systemd),
+        },
+        disable_cgroup: false,
+        disable_apparmor: pods.disable_apparmor,
+        apparmor_profile: pods.apparmor_profile.clone(),
+        enable_selinux: pods.enable_selinux,
+        restrict_oom_score_adj: pods.restrict_oom_score_adj,
+        default_capabilities: Some(pods.capabilities.clone()),
+        pids_limit: pods.pids_limit.try_into().unwrap_or(i64::MAX),
+        policy: policy(pods),
+        runtime_features: None,
+        runtime_version: None,
+    }
+}
+
+fn policy(pods: &config::PodDefaults) -> Policy {
+    Policy {
+        unset_seccomp: match &pods.unset_seccomp {
+            config::SeccompProfile::Unconfined => UnsetSeccomp::Unconfined,
+            config::SeccompProfile::RuntimeDefault => UnsetSeccomp::RuntimeDefault,
+            config::SeccompProfile::Localhost(path) => UnsetSeccomp::Localhost(path.clone()),
+        },
+        huge_pages: match (pods.disable_hugetlb, pods.tolerate_missing_hugetlb) {
+            (true, _) => HugePages::Ignored,
+            (false, true) => HugePages::IfPossible,
+            (false, false) => HugePages::Required,
+        },
+        own_devices: pods.device_ownership_from_security_context,
+        unprivileged_ports: pods.unprivileged_ports,
+        unprivileged_icmp: pods.unprivileged_icmp,
+        sysctls: pods.sysctls.clone(),
+        selinux_categories: pods.selinux_category_range.try_into().unwrap_or(u16::MAX),
+    }
+}
+
+/// How the OCI runtime of a handler is called.
+pub(super) fn oci_runtime(
+    config: &config::Runtime,
+    handler: &config::Handler,
+    program: &Path,
+) -> OciRuntime {
+    let mut oci = OciRuntime::new(program, config.handler_root(handler));
+    oci.options.clone_from(&handler.options);
+    oci.limit = handler.timeout;
+    oci.systemd_cgroup = handler.systemd_cgroup.unwrap_or_default();
+    oci
+}
+
+/// A handler. What it can is not known yet.
+pub(super) fn handler(
+    config: &config::Runtime,
+    handler: &config::Handler,
+    oci: OciRuntime,
+) -> HandlerSettings {
+    let own_networks = handler.cni_conf_dir.is_some() || handler.cni_max_conf_num.is_some();
+    let networks = || {
+        let dir = handler.cni_conf_dir.as_ref();
+        let max = handler.cni_max_conf_num;
+        (
+            dir.unwrap_or(&config.cni.conf_dir).clone(),
+            max.unwrap_or(config.cni.max_conf_num),
+        )
+    };
+    HandlerSettings {
+        name: handler.name.clone(),
+        oci,
+        options: HandlerOptions {
+            privileged_without_host_devices: handler.privileged_without_host_devices,
+            privileged_without_host_devices_all_allowed: handler
+                .privileged_without_host_devices_all_allowed,
+            pod_annotations: handler.pod_annotations.clone(),
+            container_annotations: handler.container_annotations.clone(),
+        },
+        no_pivot: handler.no_pivot,
+        no_new_keyring: handler.no_new_keyring,
+        cni: own_networks.then(networks),
+        recursive_read_only: false,
+        user_namespaces: false,
+    }
+}
+
+#[cfg(test)]
+mod tests;

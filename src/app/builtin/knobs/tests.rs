@@ -1,0 +1,164 @@
+//! Every key of the built-in runtime arrives at it.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use super::super::{self as builtin};
+use super::*;
+use crate::config::{Config, EXAMPLE, Overrides};
+
+/// The runtime reads these nowhere, or they are looked at before there is one: `programs.rs` of the configuration has
+/// tests of them.
+const BEFORE: [&str; 3] = ["shim", "default_handler", "path"];
+
+/// Another value than the default for each key, and whatever it needs beside it.
+const OTHERS: &str = r#"
+[runtime]
+root = "/r"
+state = "/s"
+cgroup_driver = "cgroupfs"
+max_container_log_line_size = "1KiB"
+disable_apparmor = true
+apparmor_profile = "p"
+enable_selinux = true
+selinux_category_range = 100
+restrict_oom_score_adj = true
+tolerate_missing_hugetlb_controller = false
+disable_hugetlb_controller = true
+device_ownership_from_security_context = true
+ignore_image_defined_volumes = true
+enable_unprivileged_ports = false
+enable_unprivileged_icmp = false
+sysctls = { "kernel.sem" = "1 2 3 4" }
+default_capabilities = ["KILL"]
+unset_seccomp_profile = "runtime/default"
+pids_limit = 1
+cdi_spec_dirs = []
+drain_exec_sync_io_timeout = "1s"
+stats_collect_period = "3s"
+[runtime.handlers.runc]
+options = ["--debug"]
+root = "/q"
+systemd_cgroup = true
+no_pivot = true
+no_new_keyring = true
+pod_annotations = ["a.*"]
+container_annotations = ["b"]
+privileged_without_host_devices = true
+privileged_without_host_devices_all_devices_allowed = true
+cni_conf_dir = "/n"
+cni_max_conf_num = 2
+timeout = "90s"
+[runtime.cni]
+conf_dir = "/d"
+max_conf_num = 3
+bin_dirs = ["/e"]
+cache_dir = "/f"
+conf_template = "/g"
+ip_pref = "cni"
+interface_prefix = "net"
+loopback = "plugin"
+add_timeout = "1s"
+del_timeout = "2s"
+query_timeout = "3s"
+[runtime.images]
+root = "/h"
+certs_dirs = ["/i"]
+docker_config = "/j"
+max_concurrent_downloads = 4
+image_pull_progress_timeout = "5s"
+connect_timeout = "6s"
+retries = 7
+max_layer_size = "8MiB"
+max_unpacked_size = "9MiB"
+max_layer_entries = 10000
+max_layer_ratio = 11
+min_free_space = 12
+keep_unused = "13s"
+import_dir = "/l"
+pinned_images = ["m*"]
+platform = "linux/arm64"
+"#;
+
+/// All that the runtime is told, as text.
+fn told(text: &str) -> String {
+    let config = Config::from_text("test", text, &Overrides::default()).expect("valid");
+    let config = config.runtime.expect("built in");
+    let options = node_options(&config);
+    let runc = config.handlers.first().expect("one").clone();
+    let oci = oci_runtime(&config, &runc, Path::new("/runc"));
+    let handlers = vec![handler(&config, &runc, oci)];
+    // Nothing is loaded into the kernel for a test.
+    let looked = NodeOptions {
+        disable_apparmor: true,
+        ..NodeOptions::default()
+    };
+    let node = crate::runtime::node::detect(&looked).expect("a node");
+    let settings = builtin::settings(&config, "/shim".into(), "runc".into(), handlers, node);
+    let cni = &settings.cni;
+    // Those that its `Debug` leaves out.
+    let cni = (
+        cni.max_conf_num,
+        &cni.cache_dir,
+        (cni.loopback, cni.preference, &cni.interface_prefix),
+        (cni.add_timeout, cni.del_timeout, cni.query_timeout),
+    );
+    format!("{options:?} {settings:?} {cni:?}")
+}
+
+/// The keys of a document below `[runtime`, each with its table.
+fn keys(text: &str) -> BTreeSet<(String, String)> {
+    let mut table = String::new();
+    let mut all = BTreeSet::new();
+    for line in text.lines() {
+        let line = line.trim_start_matches('#');
+        if line.starts_with('[') {
+            table = line.trim_matches(['[', ']']).to_owned();
+        } else if let Some((key, _)) = line.split_once(" = ")
+            && table.starts_with("runtime")
+            && !key.contains(' ')
+        {
+            let table = match table.starts_with("runtime.handlers") {
+                true => "runtime.handlers",
+                false => &table,
+            };
+            all.insert((table.to_owned(), key.to_owned()));
+        }
+    }
+    all
+}
+
+#[test]
+fn every_key_of_the_example_is_tried() {
+    let mut example = keys(EXAMPLE);
+    example.retain(|(_, key)| !BEFORE.contains(&key.as_str()));
+    assert!(example.len() > 50, "{example:?}");
+    assert_eq!(keys(OTHERS), example);
+}
+
+#[test]
+fn every_key_changes_what_the_runtime_is_told() {
+    let base = "[runtime.handlers.runc]\n";
+    let usual = told(base);
+    let mut table = "";
+    for line in OTHERS.lines().filter(|line| !line.is_empty()) {
+        if line.starts_with('[') {
+            table = line;
+            continue;
+        }
+        // The one means nothing without the other.
+        let needs = "privileged_without_host_devices_all_devices_allowed";
+        let (text, without) = if line.starts_with(needs) {
+            let with = "privileged_without_host_devices = true\n";
+            (
+                format!("{base}{with}{line}\n"),
+                told(&format!("{base}{with}")),
+            )
+        } else if table.contains("handlers") {
+            (format!("{base}{line}\n"), usual.clone())
+        } else {
+            (format!("{base}{table}\n{line}\n"), usual.clone())
+        };
+        assert_ne!(told(&text), without, "{table} {line} has no effect");
+    }
+}

@@ -1,0 +1,179 @@
+//! `criscope load-image`
+
+use std::env;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, IsTerminal as _, Read, Seek as _, Write as _};
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::{Path, PathBuf};
+
+use super::{ConfigArgs, Failure, output};
+use crate::app::load::{Loader, LoaderError};
+use crate::cri::visible::visible;
+
+const BUFFER: usize = 256 << 10;
+
+/// Take images from archives into the store of the built-in runtime
+///
+/// Archives are those of the OCI (`skopeo copy ... oci-archive:FILE`) or of docker (`docker save`), also compressed with
+/// gzip or zstd. A running criscope takes them in; otherwise this command does. The exit code is 1 if one of them cannot
+/// be taken in; the others are all the same.
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {
+    #[command(flatten)]
+    config: ConfigArgs,
+    /// Image archives; - for standard input, which is copied to $TMPDIR first
+    #[arg(required = true, value_name = "ARCHIVE")]
+    archives: Vec<PathBuf>,
+}
+
+pub(super) fn run(args: &Args) -> Result<(), Failure> {
+    let loaded = args.config.load()?;
+    let loader = Loader::new(&loaded.config)?;
+    let mut failed = false;
+    for archive in &args.archives {
+        let mut progress = Progress::new(archive);
+        let result = load(&loader, archive, &mut progress);
+        progress.clear();
+        match result {
+            Ok(lines) => io::stdout().lock().write_all(lines.as_bytes())?,
+            Err(error) => {
+                let (name, mut text) = (archive.display().to_string(), error.to_string());
+                // Many errors name it already.
+                if !text.starts_with(&name) {
+                    text = format!("{name}: {text}");
+                }
+                output::error(visible(&text));
+                failed = true;
+            }
+        }
+    }
+    if failed { Err(Failure::Found) } else { Ok(()) }
+}
+
+/// Loads one archive; returns a line for each image.
+fn load(loader: &Loader, archive: &Path, progress: &mut Progress) -> Result<String, LoadFailure> {
+    let file = open(archive, progress)?;
+    let (name, mut tell) = (archive.display().to_string(), |done, all| {
+        progress.show("loading", done, all);
+    });
+    let images = loader.load(file, &name, &mut tell)?;
+    let line = |image: crate::app::load::Loaded| match image.names.as_slice() {
+        [] => format!("{}\n", image.id),
+        names => format!("{} {}\n", names.join(" "), image.id),
+    };
+    Ok(images.into_iter().map(line).collect())
+}
+
+#[derive(Debug, thiserror::Error)]
+enum LoadFailure {
+    #[error(transparent)]
+    Io(#[from] io::Error),
+    #[error(transparent)]
+    Loader(#[from] LoaderError),
+}
+
+/// Opens an archive so that it can be read from any place: what is no regular file is copied into one that has no name, and
+/// goes with this process.
+fn open(archive: &Path, progress: &mut Progress) -> io::Result<File> {
+    let is_stdin = archive == Path::new("-");
+    let mut source: Box<dyn Read> = if is_stdin {
+        Box::new(io::stdin().lock())
+    } else {
+        let file = File::open(archive)?;
+        let found = file.metadata()?;
+        if found.is_file() {
+            return Ok(file);
+        }
+        if found.is_dir() {
+            return Err(io::ErrorKind::IsADirectory.into());
+        }
+        Box::new(file)
+    };
+    let mut copy = nameless()?;
+    let mut buffer = vec![0; BUFFER];
+    let mut done = 0;
+    loop {
+        let length = match source.read(&mut buffer) {
+            Ok(0) => break,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+            length => length?,
+        };
+        copy.write_all(&buffer[..length])?;
+        done += length as u64;
+        progress.show("reading", done, 0);
+    }
+    copy.rewind()?;
+    Ok(copy)
+}
+
+fn nameless() -> io::Result<File> {
+    let path = env::temp_dir().join(format!(".criscope-load-{}", std::process::id()));
+    let mut options = OpenOptions::new();
+    options.read(true).write(true).create_new(true).mode(0o600);
+    let file = options.open(&path)?;
+    fs::remove_file(&path)?;
+    Ok(file)
+}
+
+/// One line that is written over, if standard error is a terminal.
+struct Progress {
+    name: String,
+    on: bool,
+    last: String,
+}
+
+impl Progress {
+    fn new(archive: &Path) -> Self {
+        Self {
+            name: visible(&archive.display().to_string()).to_string(),
+            on: io::stderr().is_terminal(),
+            last: String::new(),
+        }
+    }
+
+    fn show(&mut self, verb: &str, done: u64, all: u64) {
+        if !self.on {
+            return;
+        }
+        let line = line(&self.name, verb, done, all);
+        if line != self.last {
+            // Nobody misses it if it cannot be written.
+            let _ = write!(io::stderr(), "\r{line}\x1b[K");
+            self.last = line;
+        }
+    }
+
+    fn clear(&mut self) {
+        if !self.last.is_empty() {
+            let _ = write!(io::stderr(), "\r\x1b[K");
+            self.last.clear();
+        }
+    }
+}
+
+fn line(name: &str, verb: &str, done: u64, all: u64) -> String {
+    let mib = |bytes: u64| {
+        let tenths = bytes / ((1 << 20) / 10);
+        format!("{}.{} MiB", tenths / 10, tenths % 10)
+    };
+    match (done, all) {
+        (0, 0) => format!("{verb} {name}"),
+        (done, 0) => format!("{verb} {name}: {}", mib(done)),
+        (done, all) => format!("{verb} {name}: {} of {}", mib(done), mib(all)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn progress_is_in_bytes() {
+        assert_eq!(line("a.tar", "loading", 0, 0), "loading a.tar");
+        assert_eq!(line("-", "reading", 3 << 20, 0), "reading -: 3.0 MiB");
+        assert_eq!(
+            line("a", "loading", 1 << 19, 5 << 20),
+            "loading a: 0.5 MiB of 5.0 MiB"
+        );
+    }
+}

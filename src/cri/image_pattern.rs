@@ -1,0 +1,33 @@
+//! Patterns for the names of images.
+
+/// The name of an image, of which `*` may begin or end it and stands for anything.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ImagePattern(String);
+
+impl ImagePattern {
+    /// Nothing if `*` stands elsewhere or alone, or if there is a space.
+    #[must_use]
+    pub fn new(text: &str) -> Option<Self> {
+        let inner = text.strip_prefix('*').unwrap_or(text);
+        let inner = inner.strip_suffix('*').unwrap_or(inner);
+        let right = !inner.is_empty() && inner.bytes().all(|b| b.is_ascii_graphic() && b != b'*');
+        right.then(|| Self(text.to_owned()))
+    }
+
+    /// As it was written.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// Whether an image has this name. Both are written out in full: `docker.io/library/busybox:1.36`.
+    #[must_use]
+    pub fn matches(&self, name: &str) -> bool {
+        match (self.0.strip_prefix('*'), self.0.strip_suffix('*')) {
+            (None, None) => self.0 == name,
+            (Some(end), None) => name.ends_with(end),
+            (None, Some(start)) => name.starts_with(start),
+            (Some(rest), Some(_)) => name.contains(rest.trim_end_matches('*')),
+        }
+    }
+}

@@ -1,0 +1,70 @@
+//! Images handed over from outside the CRI, which has no call for it: `criscope load-image` connects to a socket that only
+//! root can reach, and passes an open archive. What it gets back is progress, and then what came of it.
+//!
+//! The archive comes as a descriptor, not as a path: the daemon may see other directories than its user.
+
+mod client;
+mod server;
+
+use std::io::{self, BufRead, Write};
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use super::image::Imported;
+
+pub use self::client::{LoadError, is_served, load};
+pub(super) use self::server::serve;
+
+/// An image of an archive that is here now.
+#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
+pub struct Loaded {
+    /// Its id.
+    pub id: String,
+    /// The names that it got, spelt out. None if the archive has none: then it goes by its id.
+    pub names: Vec<String>,
+}
+
+impl From<Imported> for Loaded {
+    fn from(image: Imported) -> Self {
+        Self {
+            id: image.id.to_string(),
+            names: image.names,
+        }
+    }
+}
+
+/// What the daemon says, a line of JSON each.
+#[derive(Debug, Deserialize, Eq, PartialEq, Serialize)]
+#[serde(rename_all = "snake_case")]
+enum Answer {
+    /// Bytes done, and of how many as far as is known.
+    Progress(u64, u64),
+    /// The end: all images of the archive that are for this machine.
+    Loaded(Vec<Loaded>),
+    /// The end: why not.
+    Failed(String),
+}
+
+/// The longest name of an archive that is passed on, and what the message of a client may take.
+const MESSAGE: usize = 8 << 10;
+
+/// Where the socket is, for a runtime with this state directory.
+#[must_use]
+pub fn socket(state: &Path) -> PathBuf {
+    state.join("load").join("socket")
+}
+
+fn write_answer(mut to: impl Write, answer: &Answer) -> io::Result<()> {
+    let mut line = serde_json::to_vec(answer)?;
+    line.push(b'\n');
+    to.write_all(&line)
+}
+
+fn read_answer(from: &mut impl BufRead) -> io::Result<Answer> {
+    let mut line = String::new();
+    if from.read_line(&mut line)? == 0 {
+        return Err(io::ErrorKind::UnexpectedEof.into());
+    }
+    Ok(serde_json::from_str(&line)?)
+}

@@ -1,0 +1,141 @@
+//! What the configuration of the node says of all pods.
+
+use serde_json::Value;
+
+use super::*;
+use crate::cri::v1::security_profile::ProfileType;
+use crate::cri::v1::{Device, HugepageLimit, Int64Value, SecurityProfile, UserNamespace};
+
+#[test]
+fn a_container_that_says_nothing_of_seccomp_gets_what_the_node_says() {
+    let file = r#"{"defaultAction":"SCMP_ACT_LOG"}"#;
+    for (policy, expected) in [
+        (UnsetSeccomp::Unconfined, Value::Null),
+        (UnsetSeccomp::RuntimeDefault, "SCMP_ACT_ERRNO".into()),
+        (
+            UnsetSeccomp::Localhost("/p.json".into()),
+            "SCMP_ACT_LOG".into(),
+        ),
+    ] {
+        let mut case = Case::new(|case| {
+            case.host.0.insert("/p.json", file);
+            case.node.policy.unset_seccomp = policy.clone();
+        });
+        let action = |case: &Case| case.json()["linux"]["seccomp"]["defaultAction"].clone();
+        assert_eq!(action(&case), expected, "{policy:?}");
+        // Its own word counts more, and a privileged container has none.
+        case.context().seccomp = Some(SecurityProfile {
+            profile_type: ProfileType::Unconfined as i32,
+            ..SecurityProfile::default()
+        });
+        assert_eq!(action(&case), Value::Null);
+        case.context().seccomp = None;
+        case.privileged();
+        assert_eq!(action(&case), Value::Null);
+    }
+}
+
+#[test]
+fn limits_of_huge_pages_hold_are_refused_or_left_out() {
+    for (policy, controller, expected) in [
+        (HugePages::IfPossible, true, Some(1)),
+        (HugePages::IfPossible, false, Some(0)),
+        (HugePages::Required, true, Some(1)),
+        (HugePages::Required, false, None),
+        (HugePages::Ignored, true, Some(0)),
+        (HugePages::Ignored, false, Some(0)),
+    ] {
+        let mut case = Case::new(|case| {
+            case.node.hugetlb = controller;
+            case.node.policy.huge_pages = policy;
+        });
+        assert!(case.build().is_ok(), "nothing is asked");
+        let linux = case.container.linux.as_mut().expect("there");
+        let resources = linux.resources.as_mut().expect("there");
+        resources.hugepage_limits.push(HugepageLimit {
+            page_size: "2MB".to_owned(),
+            limit: 1 << 21,
+        });
+        let limits = case.build().ok().map(|_| {
+            let json = case.json();
+            let limits = json["linux"]["resources"]["hugepageLimits"].as_array();
+            limits.map_or(0, Vec::len)
+        });
+        assert_eq!(limits, expected, "{policy:?} {controller}");
+    }
+}
+
+#[test]
+fn devices_belong_to_whom_the_security_context_names() {
+    let id = |value| Some(Int64Value { value });
+    for (own, user, group, expected) in [
+        (false, id(7), id(8), (0, 0)),
+        (true, id(7), id(8), (7, 8)),
+        (true, id(7), None, (7, 0)),
+        (true, None, None, (0, 0)),
+    ] {
+        let case = Case::new(|case| {
+            case.node.policy.own_devices = own;
+            case.container.devices.push(Device {
+                container_path: "/dev/x".to_owned(),
+                host_path: "/dev/fuse".to_owned(),
+                permissions: "rw".to_owned(),
+            });
+            case.context().run_as_user = user;
+            case.context().run_as_group = group;
+        });
+        let device = &case.json()["linux"]["devices"][0];
+        let found = (device["uid"].clone(), device["gid"].clone());
+        assert_eq!(found, (expected.0.into(), expected.1.into()));
+    }
+}
+
+#[test]
+fn settings_of_the_kernel_for_all_pods_are_those_that_a_pod_can_have() {
+    let policy = Policy {
+        sysctls: BTreeMap::from([
+            ("net.core.somaxconn".to_owned(), "9".to_owned()),
+            ("kernel/shmmax".to_owned(), "8".to_owned()),
+        ]),
+        ..Policy::default()
+    };
+    let of = |policy: &Policy, change: &dyn Fn(&mut NamespaceOption)| {
+        let mut options = NamespaceOption::default();
+        change(&mut options);
+        let mut case = Case::new(|_| {});
+        let linux = case.pod.linux.as_mut().expect("there");
+        let context = linux.security_context.as_mut().expect("there");
+        context.namespace_options = Some(options);
+        sandbox_sysctls(&case.pod, policy).expect("sysctls")
+    };
+    let node = NamespaceMode::Node as i32;
+    let all = of(&policy, &|_| {});
+    assert_eq!(all["net.core.somaxconn"], "9");
+    assert_eq!(all["kernel.shmmax"], "8");
+    assert_eq!(all["net.ipv4.ip_unprivileged_port_start"], "0");
+    assert_eq!(all["net.ipv4.ping_group_range"], "0 2147483647");
+    let host_network = of(&policy, &|options| options.network = node);
+    assert_eq!(
+        host_network.into_keys().collect::<Vec<_>>(),
+        ["kernel.shmmax"]
+    );
+    let host_ipc = of(&policy, &|options| options.ipc = node);
+    assert!(!host_ipc.contains_key("kernel.shmmax"));
+    let in_userns = of(&policy, &|options| {
+        options.userns_options = Some(UserNamespace::default());
+    });
+    assert!(!in_userns.contains_key("net.ipv4.ping_group_range"));
+    let off = Policy {
+        unprivileged_ports: false,
+        unprivileged_icmp: false,
+        ..Policy::default()
+    };
+    assert!(of(&off, &|_| {}).is_empty());
+    // What the pod says itself counts.
+    let mut case = Case::new(|_| {});
+    let linux = case.pod.linux.as_mut().expect("there");
+    let own = ("net/core/somaxconn".to_owned(), "1".to_owned());
+    linux.sysctls.insert(own.0, own.1);
+    let found = sandbox_sysctls(&case.pod, &policy).expect("sysctls");
+    assert_eq!(found["net.core.somaxconn"], "1");
+}

@@ -1,0 +1,268 @@
+//! SELinux: the labels of each pod.
+//!
+//! The policy of the distribution says what containers are (`lxc_contexts`); what tells pods apart are two categories in
+//! the level of their labels, which no two pods share. Which ones are taken is read from the records of the pods there are,
+//! so nothing has to be remembered over a restart.
+
+use std::collections::HashSet;
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::{fs, io};
+
+use super::error::{Error, Result};
+use crate::cri::v1::SeLinuxOption;
+
+/// Which policy there is: `SELINUXTYPE=targeted`.
+const CONFIG: &str = "etc/selinux/config";
+
+/// A pair of categories, the smaller one first.
+type Pair = (u16, u16);
+
+/// Gives labels to pods.
+#[derive(Debug)]
+pub(super) struct Labels {
+    contexts: Contexts,
+    /// How many categories there are.
+    range: u16,
+    /// Those of pods that are being made, which have no record yet.
+    making: Arc<Mutex<HashSet<Pair>>>,
+}
+
+/// What containers are in the distribution's policy.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Contexts {
+    process: String,
+    file: String,
+}
+
+/// The labels of a pod that is being made: as long as this lives no other one gets its categories.
+#[derive(Debug)]
+pub(super) struct Lease {
+    /// Of its processes.
+    pub(super) process: String,
+    /// Of its files.
+    pub(super) file: String,
+    taken: Option<(Pair, Arc<Mutex<HashSet<Pair>>>)>,
+}
+
+impl Drop for Lease {
+    fn drop(&mut self) {
+        if let Some((pair, making)) = &self.taken {
+            lock(making).remove(pair);
+        }
+    }
+}
+
+fn lock(making: &Mutex<HashSet<Pair>>) -> std::sync::MutexGuard<'_, HashSet<Pair>> {
+    making.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Labels {
+    /// Reads what the policy below `root` says of containers.
+    pub(super) fn open(root: &Path, range: u16) -> io::Result<Self> {
+        let config = fs::read_to_string(root.join(CONFIG))?;
+        let policy = setting(&config, "SELINUXTYPE").unwrap_or_else(|| "targeted".to_owned());
+        let path = format!("etc/selinux/{policy}/contexts/lxc_contexts");
+        let text = fs::read_to_string(root.join(&path))?;
+        let both = setting(&text, "process").zip(setting(&text, "file"));
+        let (process, file) =
+            both.ok_or_else(|| io::Error::other(format!("/{path} names no process and no file")))?;
+        Ok(Self {
+            contexts: Contexts { process, file },
+            range,
+            making: Arc::default(),
+        })
+    }
+
+    /// Labels for a pod: the policy's, with what the pod names in their place, and with categories that are in none of the
+    /// labels `others` has, unless the pod names a level.
+    pub(super) fn lease(
+        &self,
+        options: Option<&SeLinuxOption>,
+        others: impl Iterator<Item = String>,
+    ) -> Result<Lease> {
+        let mut lease = Lease {
+            process: self.contexts.process.clone(),
+            file: self.contexts.file.clone(),
+            taken: None,
+        };
+        if options.is_none_or(|options| options.level.is_empty()) {
+            let used: HashSet<_> = others.filter_map(|label| pair_of(&label)).collect();
+            let mut making = lock(&self.making);
+            let free = |pair: &Pair| !used.contains(pair) && !making.contains(pair);
+            let start = random()?;
+            let pair = pair_from(self.range, start, free).ok_or_else(|| {
+                Error::Exhausted("every pair of SELinux categories is taken".to_owned())
+            })?;
+            making.insert(pair);
+            lease.taken = Some((pair, Arc::clone(&self.making)));
+            let level = format!("s0:c{},c{}", pair.0, pair.1);
+            lease.process = with_level(&lease.process, &level);
+            lease.file = with_level(&lease.file, &level);
+        }
+        if let Some(options) = options {
+            lease.process = named(&lease.process, options, true);
+            lease.file = named(&lease.file, options, false);
+        }
+        Ok(lease)
+    }
+}
+
+/// The label of the files of a container: the pod's, with the user and level that the container names.
+pub(super) fn files_of(pod: Option<&str>, options: Option<&SeLinuxOption>) -> Option<String> {
+    let pod = pod?;
+    Some(options.map_or_else(|| pod.to_owned(), |options| named(pod, options, false)))
+}
+
+/// A label with the parts that are named in their place. Type and role are those of a process: files keep theirs.
+fn named(label: &str, options: &SeLinuxOption, process: bool) -> String {
+    let parts: Vec<_> = label.splitn(4, ':').collect();
+    let [user, role, kind, level] = parts[..] else {
+        return label.to_owned();
+    };
+    let part = |named: &str, own: &str, wanted: bool| {
+        let named = if wanted { named } else { "" };
+        if named.is_empty() { own } else { named }.to_owned()
+    };
+    [
+        part(&options.user, user, true),
+        part(&options.role, role, process),
+        part(&options.r#type, kind, process),
+        part(&options.level, level, true),
+    ]
+    .join(":")
+}
+
+fn with_level(label: &str, level: &str) -> String {
+    let parts: Vec<_> = label.splitn(4, ':').take(3).collect();
+    format!("{}:{level}", parts.join(":"))
+}
+
+/// The first pair that is free, from a place on that nobody can guess.
+fn pair_from(range: u16, start: u64, free: impl Fn(&Pair) -> bool) -> Option<Pair> {
+    let all = u64::from(range) * u64::from(range.saturating_sub(1)) / 2;
+    let mut pairs = (0..all).map(|step| pair_at((start % all.max(1) + step) % all));
+    pairs.find(free)
+}
+
+/// All pairs in a row: (0,1), (0,2), (1,2), (0,3), ...
+fn pair_at(number: u64) -> Pair {
+    let mut larger = (number * 2).isqrt();
+    while larger * (larger + 1) / 2 <= number {
+        larger += 1;
+    }
+    while larger * (larger - 1) / 2 > number {
+        larger -= 1;
+    }
+    let smaller = number - larger * (larger - 1) / 2;
+    let fit = |category: u64| u16::try_from(category).unwrap_or(u16::MAX);
+    (fit(smaller), fit(larger))
+}
+
+/// The pair in a label such as `system_u:system_r:container_t:s0:c1,c2`.
+fn pair_of(label: &str) -> Option<Pair> {
+    let level = label.splitn(4, ':').nth(3)?;
+    let (one, two) = level.strip_prefix("s0:")?.split_once(',')?;
+    let number = |text: &str| text.strip_prefix('c')?.parse::<u16>().ok();
+    let (one, two) = (number(one)?, number(two)?);
+    Some((one.min(two), one.max(two)))
+}
+
+/// `KEY = "value"` or `KEY=value`, as both files are written.
+fn setting(text: &str, key: &str) -> Option<String> {
+    let pairs = text.lines().filter_map(|line| line.split_once('='));
+    let mut found = pairs.filter(|(name, _)| name.trim() == key);
+    let value = found.next()?.1.trim().trim_matches('"');
+    (!value.is_empty()).then(|| value.to_owned())
+}
+
+fn random() -> Result<u64> {
+    let mut bytes = [0; 8];
+    rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())
+        .map_err(|error| Error::Internal(format!("random numbers: {error}")))?;
+    Ok(u64::from_ne_bytes(bytes))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn labels(range: u16) -> Labels {
+        let dir = tempfile::tempdir().expect("dir");
+        let policy = dir.path().join("etc/selinux/own/contexts");
+        fs::create_dir_all(&policy).expect("dir");
+        let put = |path: &Path, text: &str| fs::write(path, text).expect("write");
+        put(
+            &dir.path().join(CONFIG),
+            "SELINUX=enforcing\n# a\nSELINUXTYPE=own\n",
+        );
+        let text = "process = \"system_u:system_r:container_t:s0\"\ncontent = \"x\"\nfile = \"system_u:object_r:container_file_t:s0\"\n";
+        put(&policy.join("lxc_contexts"), text);
+        Labels::open(dir.path(), range).expect("labels")
+    }
+
+    #[test]
+    fn every_pod_has_categories_of_its_own_until_there_are_none() {
+        let labels = labels(3);
+        let none = || std::iter::empty();
+        let one = labels.lease(None, none()).expect("free");
+        let two = labels.lease(None, none()).expect("free");
+        assert_ne!(one.process, two.process);
+        let third = [one.process.clone(), two.process.clone()];
+        assert!(
+            one.process
+                .starts_with("system_u:system_r:container_t:s0:c")
+        );
+        assert_eq!(
+            one.file.rsplit_once(":s0:").expect("level").1,
+            one.process.rsplit_once(":s0:").expect("level").1
+        );
+        // One that has a record is as taken as one that is being made.
+        drop((one, two));
+        let three = labels.lease(None, third.into_iter()).expect("free");
+        let all = (0..3)
+            .map(pair_at)
+            .map(|(a, b)| format!("u:r:t:s0:c{a},c{b}"));
+        let error = labels.lease(None, all).expect_err("none is left");
+        assert_eq!(error.code(), tonic::Code::ResourceExhausted);
+        drop(three);
+        assert!(labels.lease(None, none()).is_ok());
+    }
+
+    #[test]
+    fn what_the_pod_names_takes_its_place() {
+        let labels = labels(1024);
+        let options = SeLinuxOption {
+            user: "u".to_owned(),
+            role: "r".to_owned(),
+            r#type: "t".to_owned(),
+            level: "s0:c4,c5".to_owned(),
+        };
+        let lease = labels
+            .lease(Some(&options), std::iter::empty())
+            .expect("labels");
+        assert_eq!(lease.process, "u:r:t:s0:c4,c5");
+        assert_eq!(lease.file, "u:object_r:container_file_t:s0:c4,c5");
+        let container = SeLinuxOption {
+            level: "s0:c6".to_owned(),
+            ..SeLinuxOption::default()
+        };
+        assert_eq!(
+            files_of(Some(&lease.file), Some(&container)).as_deref(),
+            Some("u:object_r:container_file_t:s0:c6")
+        );
+        assert_eq!(files_of(None, Some(&container)), None);
+    }
+
+    #[test]
+    fn pairs_are_counted_without_gaps() {
+        let pairs: Vec<_> = (0..6).map(pair_at).collect();
+        assert_eq!(pairs, [(0, 1), (0, 2), (1, 2), (0, 3), (1, 3), (2, 3)]);
+        let last = 1024 * 1023 / 2 - 1;
+        assert_eq!(pair_at(last), (1022, 1023));
+        assert_eq!(pair_of("a:b:c:s0:c9,c3"), Some((3, 9)));
+        assert_eq!(pair_of("a:b:c:s0"), None);
+        assert_eq!(pair_from(2, u64::MAX, |_| true), Some((0, 1)));
+        assert_eq!(pair_from(2, 7, |_| false), None);
+    }
+}

@@ -1,0 +1,123 @@
+//! Tokens of a registry, and one that asks for time.
+
+use std::time::{Duration, Instant};
+
+use axum::response::Response;
+use criscope::runtime::image::{Auth, AuthFields, Error};
+
+use super::Store;
+use super::make::{Image, gzipped, layer};
+use super::registry::{Registry, status};
+
+fn small() -> Image {
+    gzipped(&[layer().file("f", b"x").end()])
+}
+
+fn with(mut response: Response, name: &'static str, value: &str) -> Response {
+    let value = value.parse().expect("a header");
+    response.headers_mut().insert(name, value);
+    response
+}
+
+/// Wants a token, and says where to get one.
+fn wants(registry: &Registry, good: &'static str, token: fn(&str) -> Option<&'static str>) {
+    let realm = format!("http://{}/token", registry.address);
+    registry.hook(move |asked| {
+        if asked.path == "/token" {
+            return Some(match token(&asked.body) {
+                Some(answer) => status(200, answer),
+                None => status(401, ""),
+            });
+        }
+        let given = asked.headers.get("authorization");
+        let challenge = format!("Bearer realm=\"{realm}\",service=\"s v\"");
+        (given.is_none_or(|given| given != good))
+            .then(|| with(status(401, ""), "www-authenticate", &challenge))
+    });
+}
+
+#[tokio::test]
+async fn an_identity_token_is_changed_for_another() {
+    let (store, registry) = (Store::new().await, Registry::start().await);
+    let name = registry.push("a", "1", &small());
+    wants(&registry, "Bearer access", |body| {
+        let wanted = "grant%5Ftype=refresh%5Ftoken&service=s%20v&scope=repository%3Aa%3Apull&client%5Fid=criscope&refresh%5Ftoken=my%2Fidentity";
+        (body == wanted).then_some("{\"access_token\": \"access\"}")
+    });
+    let auth = |token: &str| {
+        Auth::from_fields(&AuthFields {
+            identity_token: token.to_owned(),
+            ..AuthFields::default()
+        })
+    };
+    let pulled = store.images.pull(&name, auth("my/identity"), None).await;
+    pulled.expect("pull");
+    let asked = registry.asked("/token");
+    assert_eq!(asked.len(), 1);
+    assert!(!asked[0].headers.contains_key("authorization"));
+    assert_eq!(
+        asked[0].headers["content-type"],
+        "application/x-www-form-urlencoded"
+    );
+    let error = store.images.pull(&name, auth("other-identity"), None).await;
+    let error = error.expect_err("another's");
+    assert!(matches!(error, Error::Unauthenticated { .. }), "{error}");
+    assert!(!error.to_string().contains("other-identity"));
+}
+
+#[tokio::test]
+async fn an_identity_token_of_docker_is_used_too() {
+    let (store, registry) = (Store::new().await, Registry::start().await);
+    let name = registry.push("a", "1", &small());
+    wants(&registry, "Bearer t", |body| {
+        body.ends_with("=kept").then_some("{\"token\": \"t\"}")
+    });
+    let host = registry.address.to_string();
+    let config = serde_json::json!({"auths": {host: {"identitytoken": "kept"}}});
+    let path = store.dir.path().join("config.json");
+    std::fs::write(path, config.to_string()).expect("write");
+    store.images.pull(&name, None, None).await.expect("pull");
+}
+
+#[tokio::test]
+async fn a_registry_token_is_shown_as_it_is() {
+    let (store, registry) = (Store::new().await, Registry::start().await);
+    let name = registry.push("a", "1", &small());
+    wants(&registry, "Bearer mine", |_| None);
+    let auth = |token: &str| {
+        Auth::from_fields(&AuthFields {
+            registry_token: token.to_owned(),
+            ..AuthFields::default()
+        })
+    };
+    let pulled = store.images.pull(&name, auth("mine"), None).await;
+    pulled.expect("pull");
+    assert!(registry.asked("/token").is_empty(), "there is no other");
+    let error = store.images.pull(&name, auth("not-mine"), None).await;
+    let error = error.expect_err("another's");
+    assert!(matches!(error, Error::Unauthenticated { .. }), "{error}");
+    assert!(!error.to_string().contains("not-mine"));
+}
+
+#[tokio::test]
+async fn a_registry_that_asks_for_time_is_given_it() {
+    let store = Store::with(|config| config.patience.max_backoff = Duration::from_secs(20)).await;
+    let registry = Registry::start().await;
+    let name = registry.push("a", "1", &small());
+    registry.hook(|asked| {
+        let first = asked.path.contains("/manifests/") && asked.before == 0;
+        first.then(|| with(status(429, "slowly"), "retry-after", "1"))
+    });
+    let began = Instant::now();
+    store.images.pull(&name, None, None).await.expect("pull");
+    assert!(began.elapsed() >= Duration::from_secs(1), "too early");
+    // What it asks for has an end.
+    let store = Store::with(|config| config.patience.retries = 1).await;
+    registry.hook(|_| Some(with(status(429, "slowly"), "retry-after", "86400")));
+    let error = store.images.pull(&name, None, None).await;
+    let error = error.expect_err("it is busy");
+    assert!(
+        matches!(error, Error::RegistryUnavailable { .. }),
+        "{error}"
+    );
+}
