@@ -181,7 +181,7 @@ async fn a_daemon_that_is_killed_tells_nobody_that_it_loaded() {
     let archive = node.archive("one.tar", &docker_archive("one:1", &some("one")));
     let start = Start::new().config(&node.config());
     let daemon = start
-        .env("CRISCOPE_CRASH_AT", "image.layer-unpacked")
+        .env("CRISCOPE_CRASH_AT", "image.LayerUnpacked")
         .serving()
         .await;
     daemon.wait_event("image.load.ready").await;
