@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 use super::{ImageId, Imported};
+use crate::runtime::error::shown;
 use crate::runtime::image::Images;
 use crate::runtime::image::error::{At as _, Error, Result};
 use crate::runtime::image::layer::blocking;
@@ -75,7 +76,7 @@ impl Images {
                     folder.imported.push((path, images));
                 }
                 Err(error) => {
-                    tracing::warn!(archive = key, %error, "an archive cannot be imported");
+                    tracing::warn!(archive = key, error = %shown(&error), "an archive cannot be imported");
                     folder.failed.push((path, error));
                 }
             }
