@@ -58,6 +58,7 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use tokio_util::sync::CancellationToken;
 
+pub use self::pulls::Pulling;
 use crate::config::InEffect;
 use crate::instrument::InFlight;
 use crate::story::Stories;
@@ -88,6 +89,8 @@ pub struct Sources {
     pub dumps: Arc<Dumps>,
     /// What the runtime does for calls in flight.
     pub sightings: Arc<Sightings>,
+    /// The image pulls of the built-in runtime, if there is one.
+    pub pulling: Option<Pulling>,
     /// The settings in effect.
     pub config: InEffect,
     /// Whether the request path turns.

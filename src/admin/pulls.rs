@@ -1,6 +1,7 @@
 //! Images that are being pulled, and pulls that have ended.
 
 use std::fmt::Write as _;
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use axum::Json;
@@ -13,11 +14,31 @@ use super::{Sources, links};
 use crate::cri::call::PodIdentity;
 use crate::cri::outcome::code_name;
 use crate::cri::{Call, Method};
-use crate::story::view::{Pull, Pulls};
+use crate::story::view::{Progress, Pull, Pulls};
 use crate::story::{Record, units};
+
+/// Characters that are shown of a digest.
+const SHOWN: usize = "sha256:".len() + 12;
 
 /// Pulls that are shown of those that have ended.
 const RECENT: usize = 100;
+
+/// Reads how far the pulls of the built-in runtime are.
+#[derive(Clone)]
+pub struct Pulling(Arc<dyn Fn() -> Vec<Progress> + Send + Sync>);
+
+impl Pulling {
+    /// Asks this each time.
+    pub fn new(read: impl Fn() -> Vec<Progress> + Send + Sync + 'static) -> Self {
+        Self(Arc::new(read))
+    }
+}
+
+impl std::fmt::Debug for Pulling {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Pulling")
+    }
+}
 
 /// `/debug/images/pulls`
 pub async fn page(State(sources): State<Sources>, Query(format): Query<Format>) -> Response {
@@ -42,13 +63,38 @@ pub(super) fn pulls(sources: &Sources) -> Pulls {
     recent.truncate(RECENT);
     Pulls {
         now_unix_us: units::unix_us(SystemTime::now()),
-        in_flight: calls
-            .iter()
-            .filter(|call| call.method == Method::PullImage)
-            .map(|call| under_way(call))
-            .collect(),
+        in_flight: with_progress(
+            calls
+                .iter()
+                .filter(|call| call.method == Method::PullImage)
+                .map(|call| under_way(call))
+                .collect(),
+            sources
+                .pulling
+                .as_ref()
+                .map(|read| (read.0)())
+                .unwrap_or_default(),
+        ),
         recent,
     }
+}
+
+/// Finds for each pull how far the built-in runtime is with it. That spells names out: `busybox` is
+/// `docker.io/library/busybox:latest` there.
+fn with_progress(mut pulls: Vec<Pull>, mut progress: Vec<Progress>) -> Vec<Pull> {
+    for pull in pulls.iter_mut().filter(|pull| !pull.image.is_empty()) {
+        let is_same = |one: &Progress| {
+            let tagged = format!("{}:latest", pull.image);
+            [&pull.image, &tagged].into_iter().any(|name| {
+                let rest = one.image.strip_suffix(name.as_str());
+                rest.is_some_and(|rest| rest.is_empty() || rest.ends_with('/'))
+            })
+        };
+        if let Some(at) = progress.iter().position(is_same) {
+            pull.progress = Some(progress.swap_remove(at));
+        }
+    }
+    pulls
 }
 
 fn millis(duration: Duration) -> f64 {
@@ -69,6 +115,7 @@ fn under_way(call: &Call) -> Pull {
         error: None,
         backend: call.route.get().map(|route| route.backend.to_string()),
         client: call.peer.client.name().to_owned(),
+        progress: None,
     }
 }
 
@@ -85,6 +132,7 @@ fn ended(record: &Record) -> Pull {
         error: record.message.as_deref().map(str::to_owned),
         backend: record.route.as_ref().map(|route| route.backend.to_string()),
         client: record.peer.client.name().to_owned(),
+        progress: None,
     }
 }
 
@@ -115,12 +163,37 @@ pub(super) fn in_flight(pulls: &[Pull]) -> String {
     match pulls.is_empty() {
         true => "<p class=\"none\">No image is being pulled.</p>".to_owned(),
         false => {
-            let heads = ["Image", "For", "Since"];
+            let heads = ["Image", "For", "Since", "Here"];
             table("Images being pulled", &heads, pulls, |html, pull| {
-                write!(html, "{}</tr>", subject(pull))
+                let here = pull.progress.as_ref().map(here).unwrap_or_default();
+                write!(html, "{}<td class=\"msg\">{here}</td></tr>", subject(pull))
             })
         }
     }
+}
+
+/// How far a pull is, layer by layer.
+fn here(progress: &Progress) -> String {
+    if progress.layers.is_empty() {
+        return "resolving".to_owned();
+    }
+    let mut html = format!(
+        "{} of {}",
+        units::bytes(progress.bytes),
+        units::bytes(progress.of_bytes)
+    );
+    for layer in progress.layers.iter().filter(|layer| layer.phase != "done") {
+        let digest: String = layer.digest.chars().take(SHOWN).collect();
+        let _ = write!(
+            html,
+            "<br><span class=\"sub\">{} {}: {} of {}</span>",
+            Escaped(&digest),
+            Escaped(&layer.phase),
+            units::bytes(layer.bytes),
+            units::bytes(layer.of_bytes)
+        );
+    }
+    html
 }
 
 /// Those that have ended, or that there are none.
@@ -195,8 +268,6 @@ fn result(pull: &Pull) -> String {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
     use super::*;
     use crate::cri::call::Subject;
     use crate::cri::outcome::{Ending, Outcome, Source};

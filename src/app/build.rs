@@ -54,6 +54,8 @@ pub(super) struct Built {
     pub(super) table: Arc<Table>,
     pub(super) heartbeat: Arc<Heartbeat>,
     pub(super) connections: Arc<Connections>,
+    /// The image pulls of the built-in runtime.
+    pub(super) pulling: Option<admin::Pulling>,
     pub(super) started: Instant,
 }
 
@@ -129,6 +131,7 @@ pub(super) fn build(
         upstreams,
         table: Arc::new(table),
         heartbeat: Arc::default(),
+        pulling: None,
         started: Instant::now(),
     })
 }
@@ -246,6 +249,7 @@ impl Built {
             sightings: Arc::clone(&self.sightings),
             config: Arc::clone(&self.config),
             heartbeat: Arc::clone(&self.heartbeat),
+            pulling: self.pulling.clone(),
             log,
             started: self.started,
         }

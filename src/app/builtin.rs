@@ -10,16 +10,19 @@ use std::time::Duration;
 use tokio::runtime::Builder;
 use tokio_util::sync::CancellationToken;
 
+use crate::admin;
 use crate::config::{self, IpPreference, ProgramError, Streaming};
 use crate::runtime::cni;
-use crate::runtime::image::{ImagesConfig, Limits, Patience, Platform};
+use crate::runtime::image::{ImagesConfig, LayerPhase, Limits, Patience, Platform, PullView};
 use crate::runtime::node::{self, NodeError, NodeOptions};
 use crate::runtime::oci::spec::{CgroupDriver, NodeFacts};
 use crate::runtime::oci::{OciRuntime, runtime::Version};
 use crate::runtime::paths::Paths;
 use crate::runtime::streams::Sessions;
 use crate::runtime::{self, HandlerSettings, Runtime, Settings, grpc};
+use crate::story::view::{Layer, Progress};
 use crate::streaming::{AuditLog, Observer, Server, SessionMetrics};
+use crate::telemetry::registry::{Registry, RegistryError};
 use crate::wire::CriService;
 
 use super::Error;
@@ -57,8 +60,8 @@ pub enum BuiltinError {
 /// all calls, nor the one that tells about them.
 pub(super) struct Builtin {
     threads: tokio::runtime::Runtime,
-    service: CriService,
     runtime: Arc<Runtime>,
+    service: CriService,
 }
 
 impl Builtin {
@@ -84,6 +87,17 @@ impl Builtin {
     /// What answers its calls.
     pub(super) fn service(&self) -> CriService {
         self.service.clone()
+    }
+
+    /// Shows what it does and has in metrics.
+    pub(super) fn measure(&self, registry: &Registry) -> Result<(), RegistryError> {
+        self.runtime.measure(registry)
+    }
+
+    /// Its image pulls that go on.
+    pub(super) fn pulls(&self) -> admin::Pulling {
+        let images = self.runtime.images().clone();
+        admin::Pulling::new(move || images.pulls().iter().map(shown).collect())
     }
 
     /// Serves exec, attach and port-forward, until `stop`.
@@ -233,5 +247,30 @@ pub(super) fn images(config: &config::Images) -> ImagesConfig {
         },
         keep_unused: config.keep_unused,
         ..ImagesConfig::new(&config.root)
+    }
+}
+
+/// A pull as pages show it.
+fn shown(pull: &PullView) -> Progress {
+    let layers = pull.layers.iter().map(|layer| Layer {
+        digest: layer.layer.to_string(),
+        phase: match layer.phase {
+            LayerPhase::Waiting => "waiting",
+            LayerPhase::Fetching => "fetching",
+            LayerPhase::Unpacking => "unpacking",
+            LayerPhase::Done => "done",
+            LayerPhase::Failed => "failed",
+        }
+        .to_owned(),
+        bytes: layer.bytes_done,
+        of_bytes: layer.bytes_total,
+        unpacked_bytes: layer.bytes_unpacked,
+    });
+    Progress {
+        image: pull.reference.clone(),
+        bytes: pull.bytes_done,
+        of_bytes: pull.bytes_total,
+        idle_ms: pull.idle.as_secs_f64() * 1e3,
+        layers: layers.collect(),
     }
 }

@@ -131,6 +131,10 @@ pub fn serve(loaded: Loaded) -> Result<(), Error> {
         [main.handle(), side.handle()],
         builtin.as_ref().map(Builtin::service),
     )?;
+    if let Some(builtin) = &builtin {
+        builtin.measure(&parts.registry)?;
+        parts.pulling = Some(builtin.pulls());
+    }
     let stop = CancellationToken::new();
     let sessions = Arc::new(SessionMetrics::register(&parts.registry)?);
     if let Some(builtin) = &builtin {

@@ -12,6 +12,7 @@ use bytes::Bytes;
 
 use super::episode;
 use super::method::{ApiVersion, Method};
+use super::phases::Phases;
 pub use super::subject::{
     Answer, ContainerExit, ContainerIdentity, ContainerState, ExitReason, PodIdentity, Subject,
 };
@@ -200,6 +201,8 @@ pub struct Call {
     pub answer: OnceLock<Answer>,
     /// The backend.
     pub route: OnceLock<Route>,
+    /// The steps of the built-in runtime, if that serves it.
+    pub phases: OnceLock<Arc<Phases>>,
     phase: AtomicU8,
     share_used: AtomicU32,
     kept: AtomicBool,
@@ -236,6 +239,7 @@ impl Call {
             subject: OnceLock::new(),
             answer: OnceLock::new(),
             route: OnceLock::new(),
+            phases: OnceLock::new(),
             phase: AtomicU8::new(Phase::Reading as u8),
             share_used: AtomicU32::new(0),
             kept: AtomicBool::new(false),

@@ -9,6 +9,7 @@ pub mod lists;
 pub mod method;
 pub mod outcome;
 pub mod peek;
+pub mod phases;
 mod readable;
 pub mod redact;
 mod subject;

@@ -98,7 +98,7 @@ impl Watch {
         let stuck = Stuck {
             percent,
             is_first: before == 0,
-            doing: doing(&self.sightings, call.seq),
+            doing: doing(&self.sightings, call),
         };
         self.signals.stuck(call, &stuck);
         if percent >= 100 {

@@ -1,5 +1,6 @@
 //! Why a verb failed, and which gRPC code says so.
 
+use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -10,6 +11,7 @@ use super::oci::OciError;
 use super::oci::spec::SpecError;
 use super::sys::namespace;
 use super::{cni, image, process};
+use crate::cri::redact;
 
 /// What a verb works on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -121,6 +123,12 @@ pub enum Error {
 
 /// [`std::result::Result`] with [`enum@Error`].
 pub type Result<T> = std::result::Result<T, Error>;
+
+/// An error in a log. Plugins, OCI runtimes and registries put whatever they were told into theirs: what may be a secret is
+/// hidden. The caller of a verb is told all.
+pub(in crate::runtime) fn shown(error: &impl fmt::Display) -> Box<str> {
+    redact::error_text(&error.to_string(), None, None, None)
+}
 
 impl Error {
     /// An object that is not there.

@@ -100,7 +100,13 @@ impl Handlers {
 }
 
 impl Handler {
-    /// How the shim calls the OCI runtime for a verb, with the trace of the present span.
+    /// Name of the OCI runtime's program.
+    pub fn program(&self) -> &str {
+        let name = self.oci.path.file_name().and_then(|name| name.to_str());
+        name.unwrap_or("runtime")
+    }
+
+    /// How the shim calls the OCI runtime for a verb, with the trace of the present step.
     pub fn call(&self) -> process::Runtime {
         let oci = &self.oci;
         let mut argv: Vec<OsString> = vec![oci.path.clone().into(), "--root".into()];
@@ -109,15 +115,15 @@ impl Handler {
             argv.push("--systemd-cgroup".into());
         }
         argv.extend(oci.options.iter().map(OsString::from));
-        let traces = crate::runtime::oci::runtime::trace_environment();
+        let trace = super::observe::traceparent();
         process::Runtime {
             argv: argv
                 .into_iter()
                 .map(|word| word.to_string_lossy().into_owned())
                 .collect(),
-            env: traces
+            env: trace
                 .into_iter()
-                .map(|(name, value)| format!("{name}={value}"))
+                .map(|trace| format!("TRACEPARENT={trace}"))
                 .collect(),
             args: Vec::new(),
             timeout_ms: oci.limit.as_millis().try_into().unwrap_or(u32::MAX),

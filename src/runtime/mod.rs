@@ -28,8 +28,10 @@ pub mod id;
 pub mod image;
 mod image_service;
 pub mod load;
+pub(crate) mod metrics;
 mod network_config;
 pub mod node;
+pub mod observe;
 pub mod oci;
 pub mod paths;
 pub mod process;
@@ -54,6 +56,7 @@ use self::events::Events;
 use self::handler::Handlers;
 use self::image::Images;
 use self::node::cgroup::Hierarchies;
+use self::observe::Watch;
 pub use self::recover::Problem;
 use self::recover::Problems;
 use self::sandbox::teardown::private_dir;
@@ -72,6 +75,7 @@ pub struct Runtime {
     store: Store,
     attempts: Attempts,
     events: Events,
+    watch: Watch,
     boot: String,
     hierarchies: Option<Hierarchies>,
     rates: Rates,
@@ -98,13 +102,19 @@ impl Runtime {
         ] {
             private_dir(&dir)?;
         }
+        let watch = Watch::default();
         let mut images = settings.images.clone();
         images.on_step = steps::image_steps().unwrap_or(images.on_step);
+        images.watch = watch.clone();
         let images = Images::open(images).await?;
+        let networks = cni::Settings {
+            watch: watch.clone(),
+            ..settings.cni.clone()
+        };
         let handlers = Handlers::new(
             &settings.default_handler,
             settings.handlers.clone(),
-            settings.cni.clone(),
+            networks,
         );
         let runtime = Arc::new(Self {
             handlers,
@@ -113,6 +123,7 @@ impl Runtime {
             store: Store::default(),
             attempts: Attempts::default(),
             events: Events::default(),
+            watch,
             boot: id::boot(),
             // None where containers have no cgroups.
             hierarchies: Hierarchies::detect().ok(),
@@ -131,6 +142,11 @@ impl Runtime {
     /// Those who want to know what happens.
     pub fn events(&self) -> &Events {
         &self.events
+    }
+
+    /// What measures its work.
+    pub fn measured(&self) -> &Watch {
+        &self.watch
     }
 
     /// Its images.

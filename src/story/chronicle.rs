@@ -77,7 +77,7 @@ impl Chronicle {
 
     /// A call has ended. `matters` says whether it is more than an ordinary poll.
     pub fn end(&self, call: &Call, outcome: &Outcome, matters: bool) {
-        let record = Record::of(call, outcome);
+        let mut record = Record::of(call, outcome);
         let is_look = call.method == Method::ContainerStatus && record.state.is_some();
         if is_look || is_told(call.method) {
             let event = Event::Ended(Box::new(record.clone()));
@@ -85,6 +85,7 @@ impl Chronicle {
                 self.accounts.lost(Loss::StoryQueueFull, 1);
             }
         }
+        record.phases = None;
         self.recorder.record(record, matters);
     }
 }

@@ -1,10 +1,14 @@
 //! What the runtime was last seen doing for a call, in a few words for log lines and pages.
 
 use super::sampler::{Sighting, Sightings, Work};
+use crate::cri::Call;
 
 /// As `cni plugin calico (iptables)`; `None` if nothing was seen.
-pub fn doing(sightings: &Sightings, seq: u64) -> Option<String> {
-    words(&sightings.of(seq))
+pub fn doing(sightings: &Sightings, call: &Call) -> Option<String> {
+    match call.phases.get() {
+        Some(phases) => phases.doing(),
+        None => words(&sightings.of(call.seq)),
+    }
 }
 
 /// The work seen last; of several, that which began last, since it is the one the others wait for.
@@ -41,16 +45,16 @@ mod tests {
     #[test]
     fn the_last_work_is_named() {
         let sightings = Sightings::default();
-        assert_eq!(doing(&sightings, 1), None);
+        assert_eq!(words(&sightings.of(1)), None);
         let bridge = sighting(Work::Cni, "bridge", None, 1, 2);
         let calico = sighting(Work::Cni, "calico", Some("iptables"), 2, 9);
         assert!(sightings.put(1, vec![calico, bridge.clone()]));
-        let words = doing(&sightings, 1);
-        assert_eq!(words.as_deref(), Some("cni plugin calico (iptables)"));
+        let said = words(&sightings.of(1));
+        assert_eq!(said.as_deref(), Some("cni plugin calico (iptables)"));
         let runc = sighting(Work::Oci, "runc", Some("create"), 5, 9);
         let outer = sighting(Work::Runtime, "RunPodSandbox", None, 0, 9);
         assert!(sightings.put(2, vec![outer, runc, bridge]));
-        let words = doing(&sightings, 2);
-        assert_eq!(words.as_deref(), Some("oci runtime runc (create)"));
+        let said = words(&sightings.of(2));
+        assert_eq!(said.as_deref(), Some("oci runtime runc (create)"));
     }
 }

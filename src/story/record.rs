@@ -9,6 +9,7 @@ use crate::cri::call::{Call, ContainerIdentity, ContainerState, Peer, PodIdentit
 use crate::cri::episode;
 use crate::cri::method::{ApiVersion, Method};
 use crate::cri::outcome::{Code, Ending, Outcome, Source};
+use crate::cri::phases::Phases;
 
 /// One finished call. Clones share the texts.
 #[derive(Clone, Debug)]
@@ -65,6 +66,8 @@ pub struct Record {
     pub episode: Option<episode::Ids>,
     /// The largest share of its deadline that was reported while it ran, in percent; 0 if none.
     pub share_used: u32,
+    /// What the built-in runtime did for it. Not kept in the recorder.
+    pub phases: Option<Arc<Phases>>,
 }
 
 /// The spans of a call.
@@ -120,6 +123,7 @@ impl Record {
             }),
             episode: call.episode.get().copied(),
             share_used: call.share_used(),
+            phases: call.phases.get().cloned(),
         }
     }
 

@@ -146,9 +146,19 @@ impl Told {
         self
     }
 
+    /// A step of the built-in runtime from and to this many milliseconds after its begin.
+    pub(super) fn told(mut self, work: Work, name: &str, from: u64, to: u64) -> Self {
+        self = self.seen(work, name, "", from, to);
+        if let Some(last) = self.sightings.last_mut() {
+            last.own = true;
+        }
+        self
+    }
+
     /// Work that was seen from and to this many milliseconds after its begin.
     pub(super) fn seen(mut self, work: Work, name: &str, doing: &str, from: u64, to: u64) -> Self {
         self.sightings.push(Seen {
+            own: false,
             work,
             name: name.into(),
             doing: (!doing.is_empty()).then(|| doing.into()),

@@ -12,6 +12,7 @@ use super::sampler::{Sighting, Work};
 use super::view;
 use crate::cri::call::{Client, ContainerIdentity, PodIdentity};
 use crate::cri::outcome::{Code, Ending, code_name};
+use crate::cri::phases::{PhaseRecord, Phases, Worker};
 use crate::cri::{Call, Method};
 
 /// Most sightings of one call that are kept: the longest.
@@ -64,6 +65,8 @@ pub(super) struct Seen {
     pub(super) doing: Option<Arc<str>>,
     pub(super) began: u64,
     pub(super) ended: u64,
+    /// Whether the built-in runtime told it itself.
+    pub(super) own: bool,
 }
 
 /// Microseconds since 1970.
@@ -104,7 +107,7 @@ impl Told {
                 error: record.message.clone(),
             },
             retry: false,
-            sightings: kept(sightings),
+            sightings: all_seen(sightings, record.phases.as_deref()),
             spans: record.spans.clone().map(Box::new),
         }
     }
@@ -128,7 +131,7 @@ impl Told {
             backend: call.route.get().map(|r| Arc::clone(&r.backend)),
             end: End::InFlight(call.phase().name()),
             retry: false,
-            sightings: kept(sightings),
+            sightings: all_seen(sightings, call.phases.get().map(AsRef::as_ref)),
             spans: None,
         }
     }
@@ -243,7 +246,36 @@ impl Seen {
             doing: None,
             began: micros(span.began),
             ended: micros(span.ended),
+            own: false,
         }
+    }
+
+    /// A step of the built-in runtime; `None` for one whose parts are told.
+    fn of_phase(record: &PhaseRecord) -> Option<Self> {
+        let words = record.phase.words();
+        let name = record.name.as_deref();
+        let (work, name, doing) = match record.phase.worker() {
+            Worker::Several => return None,
+            Worker::Cni => (Work::Cni, name.unwrap_or(words).into(), None),
+            Worker::Oci => (
+                Work::Oci,
+                name.unwrap_or_default().into(),
+                Some(words.into()),
+            ),
+            Worker::Own => {
+                let whole = format!("{words} {}", name.unwrap_or_default());
+                (Work::Runtime, whole.trim_end().into(), None)
+            }
+        };
+        let began = micros(record.began);
+        Some(Self {
+            work,
+            name,
+            doing,
+            began,
+            ended: began.saturating_add(span(record.took())),
+            own: true,
+        })
     }
 
     /// Whether it is time that belongs to the network.
@@ -253,6 +285,7 @@ impl Seen {
 
     fn view(&self, from: u64) -> view::Detail {
         let source = match self.work {
+            _ if self.own => "runtime",
             Work::Cni | Work::Oci => "process",
             Work::Runtime => "span",
         };
@@ -267,6 +300,14 @@ impl Seen {
     }
 }
 
+/// What was seen from outside, and what the built-in runtime tells itself: only one of them knows of a call.
+fn all_seen(sightings: Vec<Sighting>, phases: Option<&Phases>) -> Vec<Seen> {
+    match phases {
+        Some(phases) => longest(phases.read().iter().filter_map(Seen::of_phase).collect()),
+        None => kept(sightings),
+    }
+}
+
 fn kept(sightings: Vec<Sighting>) -> Vec<Seen> {
     let seen = sightings.into_iter().map(|s| Seen {
         work: s.work,
@@ -274,6 +315,7 @@ fn kept(sightings: Vec<Sighting>) -> Vec<Seen> {
         doing: s.doing,
         began: micros(s.began),
         ended: micros(s.last_seen),
+        own: false,
     });
     longest(seen.collect())
 }

@@ -30,6 +30,21 @@ pub fn duration(ms: f64) -> String {
     long(s.round() as u64)
 }
 
+/// Bytes as people say them: `512 B`, `4.0 KiB`, `31.5 MiB`.
+pub fn bytes(bytes: u64) -> String {
+    const UNITS: [&str; 3] = ["KiB", "MiB", "GiB"];
+    let mut text = format!("{bytes} B");
+    let mut value = bytes as f64;
+    for unit in UNITS {
+        if value < 1024.0 {
+            break;
+        }
+        value /= 1024.0;
+        text = format!("{value:.1} {unit}");
+    }
+    text
+}
+
 /// Microseconds since 1970; zero before.
 pub fn unix_us(time: SystemTime) -> u64 {
     let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();

@@ -157,7 +157,7 @@ pub struct Call {
 /// A piece of work that the runtime did for a call.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Detail {
-    /// `cni` (a CNI plugin), `oci` (the OCI runtime), or `runtime` (a span of the runtime itself).
+    /// `cni` (a CNI plugin), `oci` (the OCI runtime), or `runtime` (a span or a step of the runtime itself).
     pub what: String,
     /// Name of the plugin, of the OCI runtime, or of the span.
     pub name: String,
@@ -166,9 +166,9 @@ pub struct Detail {
     pub doing: Option<String>,
     /// From the begin of the episode.
     pub offset_ms: f64,
-    /// How long it was seen; exact for spans, to a period of the sampler for processes.
+    /// How long it was seen; to a period of the sampler for processes, exact for the others.
     pub duration_ms: f64,
-    /// `process` or `span`.
+    /// `process` or `span`, as it was seen of another runtime; `runtime` if the built-in one told it.
     pub source: String,
 }
 
@@ -298,6 +298,39 @@ pub struct Pull {
     pub backend: Option<String>,
     /// Kind of caller.
     pub client: String,
+    /// How far the built-in runtime is with it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub progress: Option<Progress>,
+}
+
+/// How far a pull of the built-in runtime is.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Progress {
+    /// The image, spelt out.
+    pub image: String,
+    /// Bytes of layers that are here.
+    pub bytes: u64,
+    /// Bytes of all layers; 0 until they are known.
+    pub of_bytes: u64,
+    /// How long nothing has come.
+    pub idle_ms: f64,
+    /// Its layers, from the bottom up.
+    pub layers: Vec<Layer>,
+}
+
+/// A layer that is being pulled.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Layer {
+    /// The digest of its unpacked content.
+    pub digest: String,
+    /// `waiting`, `fetching`, `unpacking`, `done` or `failed`.
+    pub phase: String,
+    /// Bytes that are here.
+    pub bytes: u64,
+    /// Bytes of all of it.
+    pub of_bytes: u64,
+    /// Bytes it has unpacked to.
+    pub unpacked_bytes: u64,
 }
 
 /// The answer with status 404 for a pod of which nothing is remembered.

@@ -1,7 +1,10 @@
 //! Metrics that parts outside the request path keep up to date: each part gets its own small handle at start.
 
+mod runtime;
+
 use std::time::Duration;
 
+pub use self::runtime::RuntimeWork;
 use super::catalogue;
 use super::family::{Counters, Gauges, Histograms};
 use super::registry::{BackendLabels, Registry, RegistryError};

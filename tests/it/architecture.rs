@@ -84,7 +84,10 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
         &["identity", "telemetry", "wire", "http2", "cri"],
     ),
     // The built-in backend, and the small process that stays with each of its pods.
-    ("runtime", &["streaming", "shim", "wire", "cri"]),
+    (
+        "runtime",
+        &["streaming", "shim", "telemetry", "wire", "cri"],
+    ),
     ("shim", &[]),
     // Exec, attach and port-forward: knows nothing of what runs behind it.
     ("streaming", &["telemetry", "config", "cri"]),

@@ -6,7 +6,9 @@
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use opentelemetry::trace::{Link, SpanContext, SpanId, SpanKind, Status, TraceFlags, TraceState};
+use opentelemetry::trace::{
+    Link, SpanContext, SpanId, SpanKind, Status, TraceFlags, TraceId, TraceState,
+};
 use opentelemetry::{InstrumentationScope, KeyValue, StringValue, Value};
 use opentelemetry_sdk::trace::{SpanData, SpanEvents, SpanLinks};
 use opentelemetry_semantic_conventions::attribute as key;
@@ -15,6 +17,7 @@ use super::log::cut;
 use crate::config::Config;
 use crate::cri::call::{Place, Subject};
 use crate::cri::outcome::{Code, code_name, is_server_fault};
+use crate::cri::phases::{PhaseOutcome, PhaseRecord, Phases, Worker};
 use crate::cri::{Call, Method, Outcome, trace};
 use crate::telemetry::otlp::{self, SpanSink};
 
@@ -57,7 +60,28 @@ impl Spans {
             self.sink
                 .export(self.client(call, outcome, place, common.clone(), (began, took)));
         }
+        if let Some(phases) = call.phases.get() {
+            self.export_phases(phases, place);
+        }
         self.sink.export(self.server(call, outcome, place, common))
+    }
+
+    /// Exports what the built-in runtime did for a call: what has ended now, and the rest when it ends.
+    fn export_phases(&self, phases: &Phases, place: &Place<'_>) {
+        let steps = Steps {
+            trace_id: place.trace_id,
+            state: place.state.cloned().unwrap_or(TraceState::NONE),
+            scope: self.scope.clone(),
+        };
+        let (late, sink) = (steps.clone(), self.sink.clone());
+        let late = Box::new(move |record: &PhaseRecord| {
+            let _counted_if_lost = sink.export(late.span(record));
+        });
+        for record in phases.close(Some(late)) {
+            if record.ended.is_some() {
+                self.sink.export(steps.span(&record));
+            }
+        }
     }
 
     fn server(
@@ -144,6 +168,58 @@ impl Spans {
     }
 }
 
+/// Builds the spans of the built-in runtime's steps.
+#[derive(Clone)]
+struct Steps {
+    trace_id: TraceId,
+    state: TraceState,
+    scope: InstrumentationScope,
+}
+
+impl Steps {
+    fn span(&self, record: &PhaseRecord) -> SpanData {
+        let phase = record.phase;
+        let mut attributes = Vec::new();
+        if let Some(name) = &record.name {
+            let key = match phase.worker() {
+                Worker::Cni => "cri.cni.plugin",
+                Worker::Oci => key::CONTAINER_RUNTIME_NAME,
+                _ => "cri.image.layer",
+            };
+            attributes.push(text(key, name));
+        }
+        let mut status = Status::Unset;
+        let outcome = record.ended.map(|(_, outcome)| outcome);
+        if let Some(outcome) = outcome.filter(|outcome| *outcome != PhaseOutcome::Ok) {
+            attributes.push(KeyValue::new(key::ERROR_TYPE, outcome.name()));
+            // What went wrong in words is in the span of the call.
+            status = Status::error("");
+        }
+        let flags = TraceFlags::SAMPLED;
+        SpanData {
+            span_context: SpanContext::new(
+                self.trace_id,
+                record.span,
+                flags,
+                false,
+                self.state.clone(),
+            ),
+            parent_span_id: record.parent,
+            parent_span_is_remote: false,
+            span_kind: SpanKind::Internal,
+            name: phase.name().into(),
+            start_time: record.began,
+            end_time: record.began + record.took(),
+            attributes,
+            dropped_attributes_count: 0,
+            events: SpanEvents::default(),
+            links: SpanLinks::default(),
+            status,
+            instrumentation_scope: self.scope.clone(),
+        }
+    }
+}
+
 /// An exported span is a sampled one, whoever decided it and when.
 fn context(place: &Place<'_>, span: SpanId) -> SpanContext {
     let state = place.state.cloned().unwrap_or(TraceState::NONE);
@@ -182,7 +258,11 @@ fn attributes(call: &Call, outcome: &Outcome) -> Vec<KeyValue> {
         ));
     }
     out.push(KeyValue::new(STATUS_CODE, code_name(outcome.code)));
-    out.push(KeyValue::new("cri.mode", "proxy"));
+    let mode = match call.phases.get() {
+        Some(_) => "runtime",
+        None => "proxy",
+    };
+    out.push(KeyValue::new("cri.mode", mode));
     if let Some(route) = call.route.get() {
         out.push(text("cri.backend", &route.backend));
     }

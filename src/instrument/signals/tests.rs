@@ -176,6 +176,7 @@ fn populated() -> Registry {
         .expect("runtime");
     crate::story::metrics::populate(&registry);
     crate::streaming::metrics::populate(&registry);
+    crate::runtime::metrics::populate(&registry);
     process::register(&registry, config, vec![runtime.handle().clone()]).expect("once");
     registry
 }

@@ -1,18 +1,19 @@
 //! One verb over the plugins of one network.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use serde_json::{Map, Value};
-use tracing::Instrument as _;
 
 use super::capabilities::runtime_config;
 use super::conf::{Network, Plugin};
 use super::error::{Error, Verb};
-use super::exec::{PluginRun, Run};
+use super::exec::Run;
 use super::pod::Attachment;
 use super::result::CniResult;
 use super::settings::Settings;
 use super::version::Version;
+use crate::cri::phases::RuntimePhase;
+use crate::runtime::observe::traceparent;
 
 /// A network, and for which attachment of it.
 pub(super) struct Chain<'a> {
@@ -104,41 +105,26 @@ impl Chain<'_> {
         result: Option<&CniResult>,
         valid: Option<&Value>,
     ) -> Result<Vec<u8>, Error> {
-        let span = tracing::info_span!(
-            "cni.plugin",
-            plugin = plugin.kind,
-            verb = verb.name(),
-            network = self.network.name,
-            ok = tracing::field::Empty,
-            duration_ms = tracing::field::Empty,
-        );
-        let trace = self
-            .settings
-            .traceparent
-            .and_then(|traceparent| traceparent(&span));
-        let started = Instant::now();
-        let run = Run {
-            plugin: &plugin.kind,
-            verb,
-            bin_dirs: &self.settings.bin_dirs,
-            env: self.env(verb, trace),
-            stdin: self.config(plugin, result, valid),
-            deadline: self.deadline,
+        let phase = match verb {
+            Verb::Add => RuntimePhase::CniAdd,
+            Verb::Del => RuntimePhase::CniDel,
+            Verb::Check => RuntimePhase::CniCheck,
+            Verb::Status => RuntimePhase::CniStatus,
+            Verb::Gc => RuntimePhase::CniGc,
         };
-        let outcome = run.output().instrument(span.clone()).await;
-        let took = started.elapsed();
-        span.record("ok", outcome.is_ok());
-        span.record("duration_ms", millis(took));
-        if let Some(observe) = &self.settings.observe {
-            observe(&PluginRun {
-                network: &self.network.name,
+        let work = async {
+            let run = Run {
                 plugin: &plugin.kind,
                 verb,
-                took,
-                ok: outcome.is_ok(),
-            });
-        }
-        outcome
+                bin_dirs: &self.settings.bin_dirs,
+                env: self.env(verb, traceparent()),
+                stdin: self.config(plugin, result, valid),
+                deadline: self.deadline,
+            };
+            run.output().await
+        };
+        let watch = &self.settings.watch;
+        watch.step(phase, Some(&plugin.kind), work).await
     }
 
     fn env(&self, verb: Verb, trace: Option<String>) -> Vec<(&'static str, String)> {
@@ -193,8 +179,4 @@ impl Chain<'_> {
         }
         Value::Object(conf).to_string().into_bytes()
     }
-}
-
-fn millis(took: Duration) -> f64 {
-    took.as_secs_f64() * 1e3
 }

@@ -23,21 +23,6 @@ const MAX_WORDS: usize = 512;
 /// How long its pipes are read on after it has ended: a process it left behind may hold them open.
 const DRAIN: Duration = Duration::from_millis(500);
 
-/// A plugin has ended, one way or another.
-#[derive(Debug)]
-pub struct PluginRun<'a> {
-    /// Network.
-    pub network: &'a str,
-    /// Type of the plugin.
-    pub plugin: &'a str,
-    /// What it was to do.
-    pub verb: Verb,
-    /// How long it took.
-    pub took: Duration,
-    /// Whether it succeeded.
-    pub ok: bool,
-}
-
 /// One run of a plugin.
 pub(super) struct Run<'a> {
     pub(super) plugin: &'a str,

@@ -21,9 +21,8 @@ pub use self::capabilities::{Bandwidth, Capabilities, Dns, IpRange, PortMapping,
 pub use self::conf::{Network, Plugin};
 pub use self::discover::{Loaded, Problem};
 pub use self::error::{Error, PluginError, Verb};
-pub use self::exec::PluginRun;
 pub use self::network::Cni;
 pub use self::pod::{Attached, Attachment, Interface, Pod};
 pub use self::result::{Address, CniResult, Preference};
-pub use self::settings::{Loopback, Observe, Settings};
+pub use self::settings::{Loopback, Settings};
 pub use self::version::Version;

@@ -2,11 +2,10 @@
 
 use std::fmt;
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::time::Duration;
 
-use super::exec::PluginRun;
 use super::result::Preference;
+use crate::runtime::observe::Watch;
 
 /// Who sets `lo` up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -17,9 +16,6 @@ pub enum Loopback {
     /// The plugin `loopback`.
     Plugin,
 }
-
-/// Is told of each plugin that has ended.
-pub type Observe = Arc<dyn Fn(&PluginRun<'_>) + Send + Sync>;
 
 /// How networks are attached.
 #[derive(Clone)]
@@ -44,10 +40,8 @@ pub struct Settings {
     pub del_timeout: Duration,
     /// For all plugins of any other verb.
     pub query_timeout: Duration,
-    /// Told when a plugin has ended: it must not block.
-    pub observe: Option<Observe>,
-    /// Writes the W3C trace context of a span, for `TRACEPARENT`.
-    pub traceparent: Option<fn(&tracing::Span) -> Option<String>>,
+    /// Measures what plugins do.
+    pub watch: Watch,
 }
 
 impl Default for Settings {
@@ -64,8 +58,7 @@ impl Default for Settings {
             add_timeout: Duration::from_secs(180),
             del_timeout: Duration::from_secs(60),
             query_timeout: Duration::from_secs(10),
-            observe: None,
-            traceparent: None,
+            watch: Watch::default(),
         }
     }
 }

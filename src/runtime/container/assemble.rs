@@ -7,6 +7,7 @@ use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use crate::cri::phases::RuntimePhase;
 use crate::runtime::Runtime;
 use crate::runtime::error::{Error, Result};
 use crate::runtime::image;
@@ -40,30 +41,50 @@ pub(super) struct Assembly {
 impl Assembly {
     /// Mounts the root, makes the volumes, and writes the bundle. On failure the caller removes the directory.
     pub(super) fn assemble(&self, dir: &Path, record: &ContainerRecord) -> Result<ResolvedUser> {
-        let root = Rootfs::new(dir).mount(&MountRequest {
-            layers: self.layers.clone(),
-            read_only: false,
-            label: self.file_label(record),
-            ids: self.ids()?,
-        })?;
-        let image_mounts = self.mount_volumes(dir, record)?;
-        let id_mapped = self.mount_mapped(dir, record)?;
+        let watch = &self.runtime.watch;
+        let (root, image_mounts, id_mapped) =
+            watch.blocking_step(RuntimePhase::RootfsMount, || {
+                let root = Rootfs::new(dir).mount(&MountRequest {
+                    layers: self.layers.clone(),
+                    read_only: false,
+                    label: self.file_label(record),
+                    ids: self.ids()?,
+                })?;
+                let image_mounts = self.mount_volumes(dir, record)?;
+                Ok::<_, Error>((root, image_mounts, self.mount_mapped(dir, record)?))
+            })?;
         reached(Step::ContainerRootfs);
-        let sandbox = SandboxFacts {
+        let mounts = SandboxFacts {
             image_mounts,
             id_mapped,
-            image_volumes: self.own_volumes(dir, &root, record)?,
             mount_label: self.file_label(record),
             ..self.sandbox_facts()
         };
-        let built = self.specification(record, &root, &sandbox)?;
+        let write = || self.write_bundle(dir, record, &root, mounts);
+        let user = watch.blocking_step(RuntimePhase::Spec, write)?;
+        reached(Step::ContainerBundle);
+        Ok(user)
+    }
+
+    /// The specification, and what has to be there for it.
+    fn write_bundle(
+        &self,
+        dir: &Path,
+        record: &ContainerRecord,
+        root: &Path,
+        sandbox: SandboxFacts,
+    ) -> Result<ResolvedUser> {
+        let sandbox = SandboxFacts {
+            image_volumes: self.own_volumes(dir, root, record)?,
+            ..sandbox
+        };
+        let built = self.specification(record, root, &sandbox)?;
         for action in &built.actions {
             act(action)?;
         }
         let text = serde_json::to_vec(&built.spec)
             .map_err(|error| Error::Internal(format!("specification: {error}")))?;
         write_private(&dir.join(SPEC), &text)?;
-        reached(Step::ContainerBundle);
         Ok(built.user)
     }
 

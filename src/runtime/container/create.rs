@@ -2,15 +2,14 @@
 
 use std::sync::Arc;
 
-use tracing::Instrument as _;
-
 use super::super::sandbox::teardown::blocking;
 use super::assemble::Assembly;
 use crate::cri::v1::{self, ContainerEventType, CreateContainerRequest};
 use crate::runtime::attempts::fingerprint;
 use crate::runtime::caller::Caller;
-use crate::runtime::error::{Error, Result, What};
+use crate::runtime::error::{Error, Result, What, shown};
 use crate::runtime::image::{Image, Layers};
+use crate::runtime::observe::carried;
 use crate::runtime::rootfs::Rootfs;
 use crate::runtime::steps::{Step, reached};
 use crate::runtime::store::record::{VERSION, container_name};
@@ -40,10 +39,8 @@ impl Runtime {
             found.is_ok_and(|container| container.record().state == ContainerState::Created)
         };
         let print = fingerprint(&(&sandbox.id, &request.config));
-        let work = Arc::clone(self).make_container(sandbox, request, name.clone());
-        self.attempts
-            .run(&name, print, caller, made, work.in_current_span())
-            .await
+        let work = carried(Arc::clone(self).make_container(sandbox, request, name.clone()));
+        self.attempts.run(&name, print, caller, made, work).await
     }
 
     async fn make_container(
@@ -112,7 +109,6 @@ impl Runtime {
             target: self.target_of(&record)?,
         };
         let id = record.id.clone();
-        let span = tracing::info_span!("container.assemble");
         let made = blocking(move || {
             disk::make_dir(&dir)?;
             let made = (|| {
@@ -127,13 +123,13 @@ impl Runtime {
                 Ok(()) => Ok((dir, record)),
                 Err(error) => {
                     if let Err(left) = super::remove::remove_dir(&dir) {
-                        tracing::warn!(event = "runtime.undo", container.id = %id, error = %left, "a container that failed is not all gone");
+                        tracing::warn!(event = "runtime.undo", container.id = %id, error = %shown(&left), "a container that failed is not all gone");
                     }
                     Err(error)
                 }
             }
         });
-        let (dir, record) = made.instrument(span).await?;
+        let (dir, record) = made.await?;
         let mut all = vec![layers];
         all.extend(held.drain(..).map(|(_, layers)| layers));
         Ok(Container::new(dir, record, all))

@@ -9,6 +9,7 @@ use tokio::time::{sleep, timeout};
 use super::super::sandbox::teardown::blocking;
 use super::assemble::write_private;
 use super::update::read_spec;
+use crate::cri::phases::RuntimePhase;
 use crate::cri::v1::{ExecSyncRequest, ExecSyncResponse};
 use crate::runtime::caller::Caller;
 use crate::runtime::error::{Error, Result};
@@ -103,7 +104,7 @@ impl Runtime {
         };
         // Before it runs: its end may be told at once.
         let events = shim.events();
-        let exec = Exec {
+        let exec = || Exec {
             target: target.clone(),
             process: path.display().to_string(),
             stdio: Stdio {
@@ -115,7 +116,11 @@ impl Runtime {
             },
             runtime: handler.call(),
         };
-        let begun = shim.exec(exec).await;
+        let beginning = async { shim.exec(exec()).await };
+        let watch = &self.watch;
+        let begun = watch
+            .step(RuntimePhase::OciExec, Some(handler.program()), beginning)
+            .await;
         reached(Step::ExecBegun);
         // Read by now. One that cannot be removed goes with the container.
         let _left = std::fs::remove_file(&path);

@@ -3,9 +3,10 @@
 use std::sync::Arc;
 
 use super::super::sandbox::teardown::blocking;
+use crate::cri::phases::RuntimePhase;
 use crate::cri::v1::ContainerEventType;
 use crate::runtime::Runtime;
-use crate::runtime::error::Result;
+use crate::runtime::error::{Result, shown};
 use crate::runtime::handler::Handler;
 use crate::runtime::process::{self, Verb};
 use crate::runtime::rootfs::Rootfs;
@@ -25,14 +26,14 @@ impl Runtime {
             return;
         }
         reached(Step::ContainerEnded);
-        self.tell_container(ContainerEventType::ContainerStoppedEvent, container);
-        // Whoever starts it has the turn until it is known whether that worked.
+        // Whoever starts it has the turn until it is known whether that worked, and until that is told.
         let _turn = container.turn.lock().await;
+        self.tell_container(ContainerEventType::ContainerStoppedEvent, container);
         if let Ok(handler) = self.handlers.get(&container.record().handler) {
             self.forget_process(container, handler).await;
         }
         if let Err(error) = self.unmount(container).await {
-            tracing::warn!(event = "runtime.unmount", container.id = %container.id, %error, "the root of a container that ended stays mounted");
+            tracing::warn!(event = "runtime.unmount", container.id = %container.id, error = %shown(&error), "the root of a container that ended stays mounted");
         }
         container.settle();
     }
@@ -45,7 +46,7 @@ impl Runtime {
         handler: &Handler,
     ) {
         if let Err(error) = self.delete_process(container, handler).await {
-            tracing::warn!(event = "runtime.delete", container.id = %container.id, %error, "the OCI runtime keeps a container that ended");
+            tracing::warn!(event = "runtime.delete", container.id = %container.id, error = %shown(&error), "the OCI runtime keeps a container that ended");
         }
     }
 
@@ -60,20 +61,26 @@ impl Runtime {
     ) -> Result<()> {
         let sandbox = self.store.sandboxes.get(&container.record().sandbox);
         let shim = sandbox.ok().and_then(|sandbox| sandbox.shim());
-        let verb = Verb {
-            id: container.id.clone(),
-            runtime: process::Runtime {
-                args: vec!["--force".to_owned()],
-                ..handler.call()
-            },
+        let deleting = async {
+            let verb = Verb {
+                id: container.id.clone(),
+                runtime: process::Runtime {
+                    args: vec!["--force".to_owned()],
+                    ..handler.call()
+                },
+            };
+            let by_shim = match shim {
+                Some(shim) => shim.delete(verb).await.is_ok(),
+                None => false,
+            };
+            match by_shim {
+                true => Ok(()),
+                false => handler.oci.delete(&container.id, true).await,
+            }
         };
-        let by_shim = match shim {
-            Some(shim) => shim.delete(verb).await.is_ok(),
-            None => false,
-        };
-        if !by_shim {
-            handler.oci.delete(&container.id, true).await?;
-        }
+        self.watch
+            .step(RuntimePhase::OciDelete, Some(handler.program()), deleting)
+            .await?;
         container.forget();
         reached(Step::ContainerDeleted);
         Ok(())
@@ -82,7 +89,10 @@ impl Runtime {
     /// Unmounts the root of a container, and lets its layers go.
     pub(in crate::runtime) async fn unmount(&self, container: &Arc<Container>) -> Result<()> {
         let dir = container.dir().to_owned();
-        blocking(move || Ok(Rootfs::new(dir).unmount()?)).await?;
+        let work = blocking(move || Ok(Rootfs::new(dir).unmount()?));
+        self.watch
+            .step(RuntimePhase::RootfsUnmount, None, work)
+            .await?;
         container.release_layers();
         reached(Step::ContainerUnmounted);
         Ok(())

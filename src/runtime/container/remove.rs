@@ -4,6 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::super::sandbox::teardown::blocking;
+use crate::cri::phases::RuntimePhase;
 use crate::cri::v1::ContainerEventType;
 use crate::runtime::Runtime;
 use crate::runtime::error::Result;
@@ -37,7 +38,10 @@ impl Runtime {
             self.delete_process(&container, handler).await?;
         }
         let dir = container.dir().to_owned();
-        blocking(move || remove_dir(&dir)).await?;
+        let work = blocking(move || remove_dir(&dir));
+        self.watch
+            .step(RuntimePhase::ContainerRemove, None, work)
+            .await?;
         container.release_layers();
         self.forget_usage(&container.id);
         reached(Step::ContainerRemoved);

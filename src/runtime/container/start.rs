@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
-use tracing::Instrument as _;
-
 use super::super::sandbox::teardown::blocking;
+use crate::cri::phases::RuntimePhase;
 use crate::cri::v1::ContainerEventType;
-use crate::runtime::error::{Error, Result};
+use crate::runtime::error::{Error, Result, shown};
 use crate::runtime::handler::Handler;
+use crate::runtime::observe::carried;
 use crate::runtime::process::{Create, Shim, Stdio, Verb};
 use crate::runtime::steps::{Step, reached};
 use crate::runtime::store::{Container, ContainerState, Exit, Sandbox};
@@ -27,7 +27,7 @@ impl Runtime {
         let runtime = Arc::clone(self);
         // A task of its own: it is started, or has failed and says so, whoever waits.
         let work = async move { runtime.start(&container).await };
-        tokio::spawn(work.in_current_span()).await?
+        tokio::spawn(carried(work)).await?
     }
 
     async fn start(self: &Arc<Self>, container: &Arc<Container>) -> Result<()> {
@@ -66,7 +66,7 @@ impl Runtime {
                 self.forget_process(container, &handler).await;
                 if told {
                     if let Err(error) = self.unmount(container).await {
-                        tracing::warn!(event = "runtime.unmount", container.id = %container.id, %error, "the root of a container that was not started stays mounted");
+                        tracing::warn!(event = "runtime.unmount", container.id = %container.id, error = %shown(&error), "the root of a container that was not started stays mounted");
                     }
                     container.settle();
                     self.tell_container(ContainerEventType::ContainerStoppedEvent, container);
@@ -86,30 +86,35 @@ impl Runtime {
         let record = container.record();
         let log = record.log.clone();
         blocking(move || super::log::make_dir(&log)).await?;
-        let create = Create {
-            id: container.id.clone(),
-            bundle: container.dir().display().to_string(),
-            stdio: Stdio {
-                tty: record.config.tty,
-                stdin: record.config.stdin,
-                stdin_once: record.config.stdin_once,
-                hold: false,
-                log: record.log.display().to_string(),
-                max_line: self.settings.max_log_line,
-            },
-            runtime: handler.call_create(),
+        let creating = async {
+            let create = Create {
+                id: container.id.clone(),
+                bundle: container.dir().display().to_string(),
+                stdio: Stdio {
+                    tty: record.config.tty,
+                    stdin: record.config.stdin,
+                    stdin_once: record.config.stdin_once,
+                    hold: false,
+                    log: record.log.display().to_string(),
+                    max_line: self.settings.max_log_line,
+                },
+                runtime: handler.call_create(),
+            };
+            shim.create(create).await
         };
-        let pid = shim
-            .create(create)
-            .instrument(tracing::info_span!("oci.create"))
+        let pid = self
+            .watch
+            .step(RuntimePhase::OciCreate, Some(handler.program()), creating)
             .await?;
         // Before it runs: its end may be told at once.
         container.update(|record| record.pid = pid)?;
         reached(Step::ContainerMade);
+        // Before it runs: it may have ended when this is known.
+        let started_at = id::now();
         self.start_process(container, &shim, handler).await?;
         reached(Step::ContainerStarted);
         container.update(|record| {
-            record.started_at = id::now();
+            record.started_at = started_at;
             // It may have ended already.
             if record.state == ContainerState::Starting {
                 record.state = ContainerState::Running;
@@ -124,11 +129,16 @@ impl Runtime {
         shim: &Shim,
         handler: &Handler,
     ) -> Result<()> {
-        let verb = Verb {
-            id: container.id.clone(),
-            runtime: handler.call(),
+        let starting = async {
+            let verb = Verb {
+                id: container.id.clone(),
+                runtime: handler.call(),
+            };
+            shim.start(verb).await
         };
-        let span = tracing::info_span!("oci.start");
-        Ok(shim.start(verb).instrument(span).await?)
+        let watch = &self.watch;
+        Ok(watch
+            .step(RuntimePhase::OciStart, Some(handler.program()), starting)
+            .await?)
     }
 }

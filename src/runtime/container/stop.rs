@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use tokio::time::timeout;
 
+use crate::cri::phases::RuntimePhase;
 use crate::runtime::Runtime;
 use crate::runtime::error::{Error, Result};
 use crate::runtime::process::{self, Kill, Target};
@@ -38,7 +39,9 @@ impl Runtime {
                 self.signal(&container, record.stop_signal).await?;
                 reached(Step::ContainerSignalled);
             }
-            if timeout(grace, container.exited()).await.is_ok() {
+            let exited = timeout(grace, container.exited());
+            let waited = self.watch.step(RuntimePhase::GraceWait, None, exited);
+            if waited.await.is_ok() {
                 return settled(&container).await;
             }
         }
@@ -56,7 +59,10 @@ impl Runtime {
             return Ok(());
         }
         self.signal(container, SIGKILL).await?;
-        settled(container).await
+        let watch = &self.watch;
+        watch
+            .step(RuntimePhase::KillWait, None, settled(container))
+            .await
     }
 
     /// Sends a signal to the first process of a container. One that has ended meanwhile is fine.

@@ -7,6 +7,7 @@ use oci_spec::runtime::Spec;
 
 use super::super::sandbox::teardown::blocking;
 use super::assemble::{SPEC, write_private};
+use crate::cri::phases::RuntimePhase;
 use crate::cri::v1::{LinuxContainerResources, UpdateContainerResourcesRequest};
 use crate::runtime::Runtime;
 use crate::runtime::error::{Error, Result};
@@ -45,7 +46,10 @@ impl Runtime {
         spec.set_linux(Some(linux));
         if state == ContainerState::Running {
             let handler = self.handlers.get(&container.record().handler)?;
-            handler.oci.update(&container.id, &after).await?;
+            let updating = handler.oci.update(&container.id, &after);
+            self.watch
+                .step(RuntimePhase::OciUpdate, Some(handler.program()), updating)
+                .await?;
         }
         write_spec(&container, spec).await?;
         container.update(|record| merge(&mut record.resources, asked))?;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use tokio::sync::broadcast::error::RecvError;
 
-use crate::runtime::error::Result;
+use crate::runtime::error::{Result, shown};
 use crate::runtime::process::{self, Event, Fate, Shim, account};
 use crate::runtime::store::{Container, ContainerState, Exit, Sandbox, SandboxState};
 use crate::runtime::{Runtime, id};
@@ -77,7 +77,7 @@ impl Runtime {
         sandbox.set_shim(None);
         tracing::warn!(event = "runtime.shim", sandbox.id = %id, "the shim of a pod died");
         if let Err(error) = self.account_for(&sandbox).await {
-            tracing::warn!(event = "runtime.shim", sandbox.id = %id, %error, "cannot account for the containers of a shim that died");
+            tracing::warn!(event = "runtime.shim", sandbox.id = %id, error = %shown(&error), "cannot account for the containers of a shim that died");
         }
         // Its init was the shim's, and is nobody's now: no container can join it.
         let record = sandbox.record();
@@ -85,7 +85,7 @@ impl Runtime {
             && record.pid_namespace != 0
             && let Err(error) = sandbox.update(|record| record.state = SandboxState::Stopped)
         {
-            tracing::warn!(event = "runtime.shim", sandbox.id = %id, %error, "a pod without its PID namespace stays ready");
+            tracing::warn!(event = "runtime.shim", sandbox.id = %id, error = %shown(&error), "a pod without its PID namespace stays ready");
         }
     }
 
@@ -111,7 +111,7 @@ impl Runtime {
                 }) => (judge(*code, *signal, *oom_kills), nanoseconds(*at)),
                 Some(Fate::Abandoned { .. }) => {
                     if let Err(error) = self.kill_abandoned(&container).await {
-                        tracing::warn!(event = "runtime.shim", container.id = %container.id, %error, "a container without a shim still runs");
+                        tracing::warn!(event = "runtime.shim", container.id = %container.id, error = %shown(&error), "a container without a shim still runs");
                     }
                     (unknown("its shim died, and it was ended"), id::now())
                 }

@@ -14,10 +14,13 @@ use tonic::Code;
 use tonic::codegen::Service as _;
 
 use super::Service;
+use crate::cri::Call;
+use crate::cri::phases::Phases;
 use crate::cri::v1::image_service_server::ImageServiceServer;
 use crate::cri::v1::runtime_service_server::RuntimeServiceServer;
 use crate::runtime::Runtime;
 use crate::runtime::caller::Caller;
+use crate::runtime::observe::serve;
 use crate::wire::status::Status;
 use crate::wire::{Answering, Backend, Body, BoxError, Request};
 
@@ -58,6 +61,11 @@ impl Backend for Builtin {
         let deadline = timeout_of(request.headers()).map(|left| Instant::now() + left);
         let caller = Caller::new(deadline, gone);
         request.extensions_mut().insert(caller.clone());
+        // From here on the runtime tells itself what it does for the call.
+        let phases = request.extensions().get::<Arc<Call>>().map(|call| {
+            let phases = || Arc::new(Phases::new(call.place().as_ref()));
+            Arc::clone(call.phases.get_or_init(phases))
+        });
         let (mut runtime, mut images) = (self.runtime.clone(), self.images.clone());
         let threads = self.threads.clone();
         Box::pin(async move {
@@ -69,14 +77,14 @@ impl Backend for Builtin {
                 .path()
                 .starts_with("/runtime.v1.ImageService/");
             // A task of its own: to drop the answer does not drop the work.
-            let work = threads.spawn(async move {
+            let work = threads.spawn(serve(phases, async move {
                 let response = if is_image {
                     images.call(request).await
                 } else {
                     runtime.call(request).await
                 };
                 response.unwrap_or_else(|never| match never {})
-            });
+            }));
             let answer = tokio::select! {
                 biased;
                 done = work => done,

@@ -298,12 +298,16 @@ impl RuntimeService for Service {
         _: Request<GetEventsRequest>,
     ) -> Answer<Self::GetContainerEventsStream> {
         let events = self.runtime.events().listen();
-        let stream = unfold(Some(events), |events| async {
-            let mut events = events?;
+        let watch = self.runtime.measured().clone();
+        let stream = unfold(Some((events, watch)), |events| async {
+            let (mut events, watch) = events?;
             match events.recv().await {
-                Ok(event) => Some((Ok(event), Some(events))),
+                Ok(event) => Some((Ok(event), Some((events, watch)))),
                 // The listener lists everything anew and listens again.
                 Err(RecvError::Lagged(lost)) => {
+                    if let Some(metrics) = watch.metrics() {
+                        metrics.events_dropped(lost);
+                    }
                     let text = format!("{lost} events were lost: the listener was too slow");
                     Some((Err(Status::data_loss(text)), None))
                 }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::platform::Platform;
+use crate::runtime::observe::Watch;
 
 /// Settings of the image store. [`ImagesConfig::new`] has the defaults.
 #[derive(Clone, Debug)]
@@ -28,6 +29,8 @@ pub struct ImagesConfig {
     pub keep_unused: Duration,
     /// Called where a crash would leave something half made; for tests that crash there.
     pub on_step: StepHook,
+    /// Measures what is done.
+    pub watch: Watch,
 }
 
 impl ImagesConfig {
@@ -47,6 +50,7 @@ impl ImagesConfig {
             patience: Patience::default(),
             keep_unused: Duration::from_secs(3600),
             on_step: StepHook::default(),
+            watch: Watch::default(),
         }
     }
 }

@@ -264,6 +264,24 @@ impl Images {
         })
     }
 
+    /// How many images are here.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.store.images().len()
+    }
+
+    /// Whether none is.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Bytes of all unpacked layers.
+    #[must_use]
+    pub fn layer_bytes(&self) -> u64 {
+        self.store.layer_bytes()
+    }
+
     /// Pulls and imports in flight.
     #[must_use]
     pub fn pulls(&self) -> Vec<PullView> {

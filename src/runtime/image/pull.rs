@@ -4,7 +4,6 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use futures_util::future::try_join_all;
-use tracing::Instrument;
 
 use super::config::Step;
 use super::credentials::Auth;
@@ -18,6 +17,8 @@ use super::progress::{PullGuard, PullPhase};
 use super::registry::{Fetched, Session};
 use super::store::{Held, NewImage, Record};
 use super::{ImageId, Images};
+use crate::cri::phases::{PhaseOutcome, RuntimePhase};
+use crate::runtime::observe::Watch;
 
 /// What is known of an image before its layers.
 struct Resolved {
@@ -44,8 +45,19 @@ impl Images {
         deadline: Option<Instant>,
     ) -> Result<ImageId> {
         let name = Name::parse(reference)?;
-        let span = tracing::info_span!("image.pull", image = %name);
-        let pull = self.pull_named(&name, auth).instrument(span);
+        let counted = Counted::begin(&self.config.watch);
+        let ended = self.pull_until(&name, auth, deadline).await;
+        counted.end(ended.is_ok());
+        ended
+    }
+
+    async fn pull_until(
+        &self,
+        name: &Name,
+        auth: Option<Auth>,
+        deadline: Option<Instant>,
+    ) -> Result<ImageId> {
+        let pull = self.pull_named(name, auth);
         let Some(deadline) = deadline else {
             return pull.await;
         };
@@ -60,8 +72,10 @@ impl Images {
     async fn pull_named(&self, name: &Name, auth: Option<Auth>) -> Result<ImageId> {
         let progress = self.pulls.begin(name.to_string());
         let session = Arc::new(self.registries.session(name, auth.as_ref())?);
-        let span = tracing::info_span!("image.resolve");
-        let resolved = self.resolve_remote(&session, name).instrument(span).await?;
+        let watch = &self.config.watch;
+        let resolving = self.resolve_remote(&session, name);
+        let resolved = watch.step(RuntimePhase::ImageResolve, None, resolving);
+        let resolved = resolved.await?;
         self.config.on_step.reached(Step::Resolved);
         let Resolved {
             manifest,
@@ -132,14 +146,24 @@ impl Images {
             .collect();
         progress.layers(wanted.iter().map(super::layer::Wanted::progress).collect());
         let all = layers.iter().zip(wanted);
-        try_join_all(all.map(|((id, source), wanted)| self.layers.get(id, source, wanted))).await?;
+        let watch = &self.config.watch;
+        try_join_all(all.map(|((id, source), wanted)| async move {
+            if matches!(wanted, super::layer::Wanted::Here(_)) {
+                return Ok(());
+            }
+            let name = short(id);
+            let getting = self.layers.get(id, source, wanted);
+            watch
+                .step(RuntimePhase::ImageLayer, Some(&name), getting)
+                .await
+        }))
+        .await?;
         Ok((held, ids))
     }
 
     /// Writes the record. From here on it goes on to its end even if nobody waits.
     pub(super) async fn record(&self, mut new: NewImage, held: Held) -> Result<ImageId> {
         let store = Arc::clone(&self.store);
-        let span = tracing::info_span!("image.record");
         let work = blocking(move || {
             let id = new.record.id.clone();
             let based = super::rebase::rebase(&store, &held)?;
@@ -148,7 +172,47 @@ impl Images {
             store.commit(new)?;
             Ok(id)
         });
-        work.instrument(span).await
+        let watch = &self.config.watch;
+        watch.step(RuntimePhase::ImageRecord, None, work).await
+    }
+}
+
+/// A layer as people call it: the beginning of its digest.
+pub(super) fn short(layer: &Digest) -> String {
+    const SHOWN: usize = "sha256:".len() + 12;
+    layer.as_str().chars().take(SHOWN).collect()
+}
+
+/// A pull in the metrics, also if it is dropped.
+struct Counted {
+    watch: Watch,
+    outcome: PhaseOutcome,
+}
+
+impl Counted {
+    fn begin(watch: &Watch) -> Self {
+        if let Some(metrics) = watch.metrics() {
+            metrics.pull_begins();
+        }
+        Self {
+            watch: watch.clone(),
+            outcome: PhaseOutcome::Cancelled,
+        }
+    }
+
+    fn end(mut self, well: bool) {
+        self.outcome = match well {
+            true => PhaseOutcome::Ok,
+            false => PhaseOutcome::Error,
+        };
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        if let Some(metrics) = self.watch.metrics() {
+            metrics.pull_ended(self.outcome);
+        }
     }
 }
 

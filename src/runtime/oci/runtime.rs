@@ -2,20 +2,18 @@
 //!
 //! The daemon makes no container itself: [`OciRuntime::create_command`] says what is to be run, and the pod's shim runs it,
 //! because the container must be its child. Everything else is a call of this module: bounded in time and output, with
-//! errors told apart, a span per call, and `TRACEPARENT` for the runtime.
+//! errors told apart, and `TRACEPARENT` for the runtime.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use oci_spec::runtime::LinuxResources;
-use opentelemetry::trace::TraceContextExt as _;
 use serde::Deserialize;
-use tracing::Instrument as _;
-use tracing_opentelemetry::OpenTelemetrySpanExt as _;
 
 use super::error::OciError;
 use super::exec::{self, Fault, Finished};
+use crate::runtime::observe::traceparent;
 
 /// How long a verb may take before it is killed.
 const LIMIT: Duration = Duration::from_secs(60);
@@ -158,11 +156,7 @@ impl OciRuntime {
     /// Creates a container here, without a shim: its streams are closed. For tools and tests.
     pub async fn create(&self, id: &str, create: &Create) -> Result<(), OciError> {
         let argv = self.create_command(id, create);
-        let span = tracing::info_span!("oci.create", container.id = id);
-        let done = self
-            .run("create", &argv[1..], None)
-            .instrument(span)
-            .await?;
+        let done = self.run("create", &argv[1..], None).await?;
         if done.status.success() {
             return Ok(());
         }
@@ -171,34 +165,29 @@ impl OciRuntime {
 
     /// Starts a created container.
     pub async fn start(&self, id: &str) -> Result<(), OciError> {
-        let span = tracing::info_span!("oci.start", container.id = id);
-        self.verb("start", id, &["start", id], None)
-            .instrument(span)
-            .await?;
+        self.verb("start", id, &["start", id], None).await?;
         Ok(())
     }
 
     /// Sends a signal, to the first process or with `all` to every one.
     pub async fn kill(&self, id: &str, signal: i32, all: bool) -> Result<(), OciError> {
-        let span = tracing::info_span!("oci.kill", container.id = id, signal);
         let number = signal.to_string();
         let mut verb = vec!["kill"];
         if all {
             verb.push("--all");
         }
         verb.extend([id, &number]);
-        self.verb("kill", id, &verb, None).instrument(span).await?;
+        self.verb("kill", id, &verb, None).await?;
         Ok(())
     }
 
     /// Deletes a container. With `force` a running one is killed, and one that is not there is no error.
     pub async fn delete(&self, id: &str, force: bool) -> Result<(), OciError> {
-        let span = tracing::info_span!("oci.delete", container.id = id);
         let verb: &[&str] = match force {
             true => &["delete", "--force", id],
             false => &["delete", id],
         };
-        match self.verb("delete", id, verb, None).instrument(span).await {
+        match self.verb("delete", id, verb, None).await {
             Err(OciError::NotFound { .. }) if force => Ok(()),
             other => other.map(drop),
         }
@@ -206,17 +195,12 @@ impl OciRuntime {
 
     /// The state of a container.
     pub async fn state(&self, id: &str) -> Result<State, OciError> {
-        let span = tracing::debug_span!("oci.state", container.id = id);
-        let done = self
-            .verb("state", id, &["state", id], None)
-            .instrument(span)
-            .await?;
+        let done = self.verb("state", id, &["state", id], None).await?;
         answer("state", &done.stdout)
     }
 
     /// Changes the resources of a running or created container. Device rules are left out: they do not change.
     pub async fn update(&self, id: &str, resources: &LinuxResources) -> Result<(), OciError> {
-        let span = tracing::info_span!("oci.update", container.id = id);
         let mut resources = resources.clone();
         resources.set_devices(None);
         let json = serde_json::to_vec(&resources).map_err(|error| OciError::Answer {
@@ -224,17 +208,14 @@ impl OciRuntime {
             reason: error.to_string(),
         })?;
         let verb = ["update", "--resources", "-", id];
-        self.verb("update", id, &verb, Some(&json))
-            .instrument(span)
-            .await?;
+        self.verb("update", id, &verb, Some(&json)).await?;
         Ok(())
     }
 
     /// What the runtime can, as it says itself; [`OciError::Unsupported`] from one that has no such verb.
     pub async fn features(&self) -> Result<serde_json::Value, OciError> {
-        let span = tracing::debug_span!("oci.features");
         let argv = self.argv(None, &["features"]);
-        let done = self.run("features", &argv, None).instrument(span).await?;
+        let done = self.run("features", &argv, None).await?;
         if !done.status.success() {
             return Err(OciError::Unsupported {
                 verb: "features",
@@ -246,11 +227,7 @@ impl OciRuntime {
 
     /// The name and versions of the runtime.
     pub async fn version(&self) -> Result<Version, OciError> {
-        let span = tracing::debug_span!("oci.version");
-        let done = self
-            .run("version", &["--version".into()], None)
-            .instrument(span)
-            .await?;
+        let done = self.run("version", &["--version".into()], None).await?;
         let text = String::from_utf8_lossy(&done.stdout);
         let mut version = Version::default();
         for line in text.lines() {
@@ -301,7 +278,9 @@ impl OciRuntime {
         argv: &[OsString],
         stdin: Option<&[u8]>,
     ) -> Result<Finished, OciError> {
-        exec::run(&self.path, argv, &trace_environment(), stdin, self.limit)
+        let trace = traceparent().map(|trace| ("TRACEPARENT".to_owned(), trace));
+        let environment: Vec<_> = trace.into_iter().collect();
+        exec::run(&self.path, argv, &environment, stdin, self.limit)
             .await
             .map_err(|fault| match fault {
                 Fault::Start(source) => OciError::Start {
@@ -374,23 +353,6 @@ pub fn error_of_log(text: &[u8]) -> String {
         message.truncate(end);
     }
     message
-}
-
-/// `TRACEPARENT` of the current span, for the environment of a program; nothing when it is not part of a trace.
-pub fn trace_environment() -> Vec<(String, String)> {
-    let context = tracing::Span::current().context();
-    let span = context.span();
-    let span = span.span_context();
-    if !span.is_valid() {
-        return Vec::new();
-    }
-    let parent = format!(
-        "00-{}-{}-{:02x}",
-        span.trace_id(),
-        span.span_id(),
-        span.trace_flags().to_u8()
-    );
-    vec![("TRACEPARENT".to_owned(), parent)]
 }
 
 fn answer<T: serde::de::DeserializeOwned>(verb: &'static str, json: &[u8]) -> Result<T, OciError> {

@@ -76,7 +76,6 @@ impl Shim {
     ///
     /// # Errors
     /// [`Error::Launch`], [`Error::Gone`], [`Error::Silent`].
-    #[tracing::instrument(name = "shim.launch", skip_all, err(level = "debug"))]
     pub async fn launch(launch: &Launch) -> Result<Self, Error> {
         let failed = |message: String| Error::Launch {
             program: launch.program.clone(),

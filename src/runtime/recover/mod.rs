@@ -27,7 +27,7 @@ use tokio::task::JoinSet;
 use self::pod::Pod;
 use self::records::{Entry, Found};
 use super::Runtime;
-use super::error::Result;
+use super::error::{Result, shown};
 use super::sandbox::teardown::blocking;
 use super::store::{Container, ContainerState, Sandbox, SandboxState};
 
@@ -65,7 +65,7 @@ impl Runtime {
 
     pub(super) fn problem(&self, what: &'static str, path: &Path, reason: impl ToString) {
         let reason = reason.to_string();
-        tracing::warn!(event = "runtime.recover", what, path = %path.display(), reason, "not taken up again");
+        tracing::warn!(event = "runtime.recover", what, path = %path.display(), reason = %shown(&reason), "not taken up again");
         let mut all = self.problems.0.lock();
         let all = all.as_mut().unwrap_or_else(|poisoned| poisoned.get_mut());
         if all.len() < MAX_PROBLEMS {

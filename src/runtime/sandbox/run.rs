@@ -2,17 +2,17 @@
 
 use std::sync::Arc;
 
-use tracing::Instrument as _;
-
 use super::files;
 use super::namespaces;
 use super::teardown::{blocking, private_dir};
+use crate::cri::phases::RuntimePhase;
 use crate::cri::v1::{ContainerEventType, NamespaceMode, RunPodSandboxRequest};
 use crate::runtime::attempts::fingerprint;
 use crate::runtime::caller::Caller;
 use crate::runtime::cni::Attached;
-use crate::runtime::error::{Error, Result};
+use crate::runtime::error::{Error, Result, shown};
 use crate::runtime::handler::Handler;
+use crate::runtime::observe::carried;
 use crate::runtime::selinux::Lease;
 use crate::runtime::steps::{Step, reached};
 use crate::runtime::store::record::{VERSION, sandbox_name};
@@ -38,15 +38,13 @@ impl Runtime {
             return Err(Error::invalid("the sandbox config has no name and uid"));
         }
         let name = sandbox_name(metadata);
-        let work = Arc::clone(self).make_sandbox(request.clone());
+        let work = carried(Arc::clone(self).make_sandbox(request.clone()));
         let ready = |id: &str| {
             let found = self.store.sandboxes.get(id);
             found.is_ok_and(|sandbox| sandbox.ready().is_ok())
         };
         let print = fingerprint(&(&request.config, &request.runtime_handler));
-        self.attempts
-            .run(&name, print, caller, ready, work.in_current_span())
-            .await
+        self.attempts.run(&name, print, caller, ready, work).await
     }
 
     async fn make_sandbox(self: Arc<Self>, request: RunPodSandboxRequest) -> Result<String> {
@@ -85,7 +83,7 @@ impl Runtime {
             Err(error) => {
                 if let Err(left) = self.undo_sandbox(&sandbox).await {
                     // It stays visible, so that the kubelet removes it, and its name with it.
-                    tracing::warn!(event = "runtime.undo", sandbox.id = %id, error = %left, "a sandbox that failed is not all gone");
+                    tracing::warn!(event = "runtime.undo", sandbox.id = %id, error = %shown(&left), "a sandbox that failed is not all gone");
                     if sandbox
                         .update(|record| record.state = SandboxState::Stopped)
                         .is_ok()
@@ -139,7 +137,7 @@ impl Runtime {
             record.clone(),
             hostname.to_owned(),
         );
-        blocking(move || {
+        let work = blocking(move || {
             // Root of the pod, who may change its files.
             let owner = match namespaces::mappings(&record)? {
                 Some(mappings) => mappings.host(0, 0),
@@ -156,8 +154,9 @@ impl Runtime {
             }
             reached(Step::SandboxFiles);
             Ok(())
-        })
-        .await
+        });
+        let watch = &self.watch;
+        watch.step(RuntimePhase::SandboxFiles, None, work).await
     }
 
     async fn make_network(
@@ -167,18 +166,19 @@ impl Runtime {
         handler: &Handler,
     ) -> Result<Option<Attached>> {
         let request = namespaces::request(record, hostname, &self.settings.node.policy)?;
-        self.pins
-            .make(&record.id, request)
-            .instrument(tracing::info_span!("sandbox.namespaces"))
+        let making = self.pins.make(&record.id, request);
+        self.watch
+            .step(RuntimePhase::Namespaces, None, making)
             .await?;
         reached(Step::SandboxNamespaces);
         if record.host_network() {
             return Ok(None);
         }
-        let attached = handler
-            .cni
-            .add(&self.pod_of(record)?)
-            .instrument(tracing::info_span!("sandbox.network"))
+        let pod = self.pod_of(record)?;
+        let adding = handler.cni.add(&pod);
+        let attached = self
+            .watch
+            .step(RuntimePhase::NetworkAttach, None, adding)
             .await?;
         reached(Step::SandboxNetwork);
         Ok(Some(attached))

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use super::teardown::blocking;
+use crate::cri::phases::RuntimePhase;
 use crate::runtime::Runtime;
 use crate::runtime::error::Result;
 use crate::runtime::process::{Launch, Shim};
@@ -18,7 +19,10 @@ impl Runtime {
             dir: self.settings.paths.pod(id),
             cgroups: blocking(move || Ok(runtime.shim_cgroups())).await?,
         };
-        let shim = Shim::launch(&launch).await?;
+        let launching = Shim::launch(&launch);
+        let watch = &self.watch;
+        let shim = watch.step(RuntimePhase::ShimLaunch, None, launching);
+        let shim = shim.await?;
         reached(Step::SandboxShim);
         Ok(shim)
     }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use crate::cri::v1::ContainerEventType;
 use crate::runtime::Runtime;
 use crate::runtime::error::Result;
+use crate::runtime::observe::carried;
 use crate::runtime::steps::{Step, reached};
 use crate::runtime::store::{Sandbox, SandboxState};
 
@@ -45,7 +46,9 @@ impl Runtime {
         let mut ends = tokio::task::JoinSet::new();
         for container in self.store.containers_of(sandbox) {
             let runtime = Arc::clone(self);
-            ends.spawn(async move { runtime.end_container(&container).await });
+            ends.spawn(carried(
+                async move { runtime.end_container(&container).await },
+            ));
         }
         let mut result = Ok(());
         while let Some(end) = ends.join_next().await {

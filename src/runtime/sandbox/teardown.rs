@@ -3,7 +3,9 @@
 
 use std::path::Path;
 
+use crate::cri::phases::RuntimePhase;
 use crate::runtime::error::{Error, Result};
+use crate::runtime::observe::carried_over;
 use crate::runtime::process::{self, Shim};
 use crate::runtime::steps::{Step, reached};
 use crate::runtime::store::{Sandbox, SandboxRecord, disk};
@@ -14,16 +16,28 @@ impl Runtime {
     pub(in crate::runtime) async fn free_network(&self, record: &SandboxRecord) -> Result<()> {
         if !record.host_network() {
             let handler = self.handlers.get(&record.handler)?;
-            handler.cni.del(&self.pod_of(record)?).await?;
+            let pod = self.pod_of(record)?;
+            let watch = &self.watch;
+            watch
+                .step(RuntimePhase::NetworkDetach, None, handler.cni.del(&pod))
+                .await?;
         }
         reached(Step::SandboxDetached);
-        self.pins.remove(&record.id).await?;
+        let freeing = self.pins.remove(&record.id);
+        self.watch
+            .step(RuntimePhase::NamespacesRemove, None, freeing)
+            .await?;
         reached(Step::SandboxUnpinned);
         Ok(())
     }
 
     /// Ends its shim. Containers must have ended: one that has not loses its log.
     pub(in crate::runtime) async fn end_shim(&self, id: &str) -> Result<()> {
+        let ending = self.end_shim_of(id);
+        self.watch.step(RuntimePhase::ShimEnd, None, ending).await
+    }
+
+    async fn end_shim_of(&self, id: &str) -> Result<()> {
         let dir = self.settings.paths.pod(id);
         match Shim::connect(&dir).await {
             Ok(shim) => match shim.shutdown(true).await {
@@ -42,12 +56,14 @@ impl Runtime {
     pub(in crate::runtime) async fn remove_files(&self, id: &str) -> Result<()> {
         let paths = self.settings.paths.clone();
         let id = id.to_owned();
-        blocking(move || {
+        let work = blocking(move || {
             rootfs::unmount(&paths.shm(&id))?;
             disk::remove(&paths.pod(&id))?;
             disk::remove(&paths.sandbox(&id))
-        })
-        .await?;
+        });
+        self.watch
+            .step(RuntimePhase::SandboxRemove, None, work)
+            .await?;
         reached(Step::SandboxRemoved);
         Ok(())
     }
@@ -66,8 +82,7 @@ impl Runtime {
 pub(in crate::runtime) async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> Result<T> + Send + 'static,
 ) -> Result<T> {
-    let span = tracing::Span::current();
-    tokio::task::spawn_blocking(move || span.in_scope(work)).await?
+    tokio::task::spawn_blocking(carried_over(work)).await?
 }
 
 /// Makes a directory for root only.

@@ -26,6 +26,20 @@ pub enum SandboxState {
     Stopped,
 }
 
+impl SandboxState {
+    /// Every value.
+    pub const ALL: [Self; 3] = [Self::Making, Self::Ready, Self::Stopped];
+
+    /// In a word.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Making => "making",
+            Self::Ready => "ready",
+            Self::Stopped => "stopped",
+        }
+    }
+}
+
 /// What is known of a sandbox.
 #[derive(Clone, Default, Serialize, Deserialize)]
 pub struct SandboxRecord {
@@ -86,6 +100,28 @@ pub enum ContainerState {
     Running,
     /// Its process has ended, or could not be started.
     Exited,
+}
+
+impl ContainerState {
+    /// Every value.
+    pub const ALL: [Self; 5] = [
+        Self::Making,
+        Self::Created,
+        Self::Starting,
+        Self::Running,
+        Self::Exited,
+    ];
+
+    /// In a metric; a sentence has its name.
+    pub const fn label(self) -> &'static str {
+        match self {
+            Self::Making => "making",
+            Self::Created => "created",
+            Self::Starting => "starting",
+            Self::Running => "running",
+            Self::Exited => "exited",
+        }
+    }
 }
 
 /// How a container ended.

@@ -91,8 +91,17 @@ fn pull(episode: &Episode, ms: f64) -> String {
         return format!("image pull: {share}");
     };
     let image = longest.image.as_deref().unwrap_or("an image");
+    let layer = work::longest("runtime", &work::calls_of(episode, "PullImage"));
+    let layer = layer.filter(|worker| worker.own && worker.ms >= 0.5 * ms);
     match images.len() {
-        0 | 1 => format!("image pull: {share} pulling {image}"),
+        0 | 1 => match layer {
+            Some(step) => format!(
+                "image pull: {share} pulling {image}, {} of it {}",
+                time(step.ms),
+                step.name
+            ),
+            None => format!("image pull: {share} pulling {image}"),
+        },
         n => format!(
             "image pull: {share} pulling {n} images, {} of it {image}",
             time(longest.duration_ms)

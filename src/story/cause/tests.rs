@@ -376,3 +376,39 @@ fn long_errors_are_cut() {
     let text = says([pod.run(0, 100).fails(Code::Internal, &error)], 1000);
     assert!(text.len() < 400 && text.contains(" ... ("), "{text}");
 }
+
+#[test]
+fn what_the_built_in_runtime_tells_is_named() {
+    let pod = pod("web");
+    let layer = "the fetch of layer sha256:0a1b2c3d4e5f";
+    let pull = pod
+        .pull("a:1", 300, 9000)
+        .told(Work::Runtime, layer, 100, 8100);
+    let calls = chain([pod.run(0, 300), pull], up(&pod, 9300));
+    assert_eq!(
+        says(calls, 60_000),
+        "image pull: 9.0 s of 9.5 s pulling a:1, 8.0 s of it the fetch of layer sha256:0a1b2c3d4e5f"
+    );
+    let shim = pod
+        .run(0, 5000)
+        .told(Work::Runtime, "the launch of the shim", 0, 4900);
+    let calls = chain([shim], up(&pod, 5000));
+    assert_eq!(
+        says(calls, 60_000),
+        "4.9 s of 5.2 s in the launch of the shim, during RunPodSandbox"
+    );
+    let running = pod.run(0, 4000).under_way(Some(240_000));
+    let running = running.told(Work::Cni, "bridge", 100, 3500).told(
+        Work::Runtime,
+        "freeing namespaces",
+        3500,
+        4000,
+    );
+    let mut book = book([]);
+    book.apply(running);
+    let now = of_pod(&episodes(&book, 4000), at(4000));
+    assert_eq!(
+        now,
+        "RunPodSandbox has taken 4 s of its 4 m; now in freeing namespaces"
+    );
+}

@@ -3,10 +3,15 @@
 use super::words::time;
 use crate::story::view::{Call, Detail, Episode};
 
+/// The source of what the built-in runtime tells itself.
+const OWN: &str = "runtime";
+
 /// The one who worked longest of a kind, over several calls.
 #[derive(Debug)]
 pub(super) struct Worker<'a> {
     pub(super) name: &'a str,
+    /// Whether it is a step of the built-in runtime, named in words.
+    pub(super) own: bool,
     pub(super) doing: Option<&'a str>,
     /// For how long, in milliseconds; what went on at the same time counts once.
     pub(super) ms: f64,
@@ -38,6 +43,7 @@ pub(super) fn longest<'a>(
         let doing = doing.max_by(by_length);
         Some(Worker {
             name,
+            own: own().any(|(_, detail)| detail.source == OWN),
             doing: doing.and_then(|(_, detail)| detail.doing.as_deref()),
             ms,
             call,
@@ -68,6 +74,7 @@ impl Worker<'_> {
             ("cni", Some(doing)) => format!("the CNI plugin {} (running {doing})", self.name),
             ("oci", None) => format!("the OCI runtime {}", self.name),
             ("oci", Some(doing)) => format!("the OCI runtime {} {doing}", self.name),
+            _ if self.own => self.name.to_owned(),
             _ => format!("the runtime's {}", self.name),
         }
     }
@@ -90,19 +97,27 @@ pub(super) fn most<'a>(calls: &(impl Iterator<Item = &'a Call> + Clone)) -> Opti
 /// How long ago something may have been seen last to count as of now, in milliseconds: the sampler looks every so often.
 const NOW: f64 = 2_000.0;
 
+/// The same for what is known exactly.
+const JUST_NOW: f64 = 5.0;
+
 /// What works for a call in flight at this moment.
 pub(super) fn at_work(call: &Call) -> Option<String> {
     let now = call.offset_ms + call.duration_ms;
     KINDS.iter().find_map(|what| {
         let mut details = call.details.iter().rev();
         let detail = details.find(|d| {
-            d.what == *what && *what != "runtime" && d.offset_ms + d.duration_ms >= now - NOW
+            let since = now - (d.offset_ms + d.duration_ms);
+            match d.source == OWN {
+                true => d.what == *what && since <= JUST_NOW,
+                false => d.what == *what && *what != "runtime" && since <= NOW,
+            }
         })?;
         let own = std::iter::once(call);
         let worker = longest(what, &own)?;
         let name = &detail.name;
         let worker = Worker {
             name,
+            own: detail.source == OWN,
             doing: detail.doing.as_deref(),
             ..worker
         };

@@ -86,6 +86,8 @@ struct SeenLine<'a> {
     doing: Option<Text<'a>>,
     began: u64,
     ended: u64,
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    own: bool,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -250,6 +252,7 @@ impl<'a> SeenLine<'a> {
             doing: text(&seen.doing),
             began: seen.began,
             ended: seen.ended,
+            own: seen.own,
         }
     }
 
@@ -264,6 +267,7 @@ impl<'a> SeenLine<'a> {
             doing: shared(self.doing.as_ref()),
             began: self.began,
             ended: self.ended,
+            own: self.own,
         })
     }
 }

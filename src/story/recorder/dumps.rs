@@ -198,7 +198,7 @@ impl Dumps {
     pub fn collect(&self, reason: &str, detail: Option<String>, filter: &Filter) -> Dump {
         let rows = (self.parts.in_flight)().into_iter().map(|call| {
             let mut row = Row::in_flight(&call);
-            row.doing = doing(&self.parts.sightings, call.seq);
+            row.doing = doing(&self.parts.sightings, &call);
             row
         });
         let about = About {

@@ -28,7 +28,8 @@ pub(super) struct Target {
 impl Target {
     /// `None` for calls that no process is started for: runtimes pull images themselves.
     pub(super) fn of(call: &Call, now: Duration) -> Option<Self> {
-        if !works(call.method) {
+        // The built-in runtime tells itself, and more exactly.
+        if !works(call.method) || call.phases.get().is_some() {
             return None;
         }
         let subject = call.subject.get()?;

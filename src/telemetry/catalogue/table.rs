@@ -5,6 +5,7 @@ use crate::cri::call::{Client, ExitReason, RouteReason};
 use crate::cri::episode;
 use crate::cri::method::Method;
 use crate::cri::outcome::{CODES, Ending, code_name};
+use crate::cri::phases::{PhaseOutcome, RuntimePhase};
 
 /// The names of all values of an enum, in the order of its `ALL`.
 macro_rules! names {
@@ -26,6 +27,10 @@ static REASON_NAMES: [&str; RouteReason::ALL.len()] = names!(RouteReason::ALL, R
 static EPISODE_NAMES: [&str; episode::Kind::ALL.len()] =
     names!(episode::Kind::ALL, episode::Kind::name);
 static EXIT_NAMES: [&str; ExitReason::ALL.len()] = names!(ExitReason::ALL, ExitReason::name);
+static RUNTIME_PHASE_NAMES: [&str; RuntimePhase::ALL.len()] =
+    names!(RuntimePhase::ALL, RuntimePhase::name);
+static PHASE_OUTCOME_NAMES: [&str; PhaseOutcome::ALL.len()] =
+    names!(PhaseOutcome::ALL, PhaseOutcome::name);
 static CODE_NAMES: [&str; CODES.len()] = names!(CODES, code_name);
 
 const fn fixed(name: &'static str, values: &'static [&'static str]) -> Label {
@@ -131,6 +136,48 @@ const SIZE_BUCKETS: &[f64] = &[
     4096.0, 65536.0, 262144.0, 1048576.0, 4194304.0, 8388608.0, 12582912.0, 16777216.0,
 ];
 
+/// Steps of the built-in runtime, which mostly take milliseconds; few, since there are many of these series.
+const STEP_BUCKETS: &[f64] = &[
+    0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0, 5.0, 30.0, 120.0,
+];
+
+const STEP_OUTCOME: Label = fixed("outcome", &PHASE_OUTCOME_NAMES);
+
+/// The `plugin` of CNI plugins that are not in [`PLUGINS`].
+pub const OTHER_PLUGINS: &str = "other";
+
+/// Types of CNI plugins that have series of their own: those of the CNI project, and networks that many clusters have. Files
+/// in the configuration directory name others, and may do so at any time.
+pub const PLUGINS: &[&str] = &[
+    "bridge",
+    "ptp",
+    "ipvlan",
+    "macvlan",
+    "vlan",
+    "host-device",
+    "loopback",
+    "portmap",
+    "bandwidth",
+    "firewall",
+    "tuning",
+    "sbr",
+    "vrf",
+    "flannel",
+    "calico",
+    "cilium-cni",
+    "multus",
+    "antrea",
+    "kube-ovn",
+    "aws-cni",
+    "azure-vnet",
+    "istio-cni",
+    "linkerd-cni",
+    OTHER_PLUGINS,
+];
+
+/// What plugins are told to do, as the steps of the runtime are called.
+pub const PLUGIN_VERBS: &[&str] = &["cni_add", "cni_del", "cni_check", "cni_status", "cni_gc"];
+
 macro_rules! catalogue {
     ($($id:ident = $metric:expr;)*) => {
         $(#[doc = concat!("`", stringify!($id), "`: see [`CATALOGUE`].")] pub static $id: Metric = $metric;)*
@@ -221,6 +268,32 @@ catalogue! {
         "Spans of the runtime that were received: part of a call, part of none that is known, or lost.");
     RECEIVER_PASSED_ON = Metric::counter("receiver_passed_on_total", &[],
         "Spans of the runtime that were passed on and that the collector took.");
+
+    RUNTIME_PHASE = Metric::histogram("runtime_phase_duration_seconds", Unit::Seconds, &[fixed("phase", &RUNTIME_PHASE_NAMES), STEP_OUTCOME], STEP_BUCKETS,
+        "Steps of the built-in runtime's work; some are parts of others.");
+    RUNTIME_CNI_PLUGIN = Metric::histogram("runtime_cni_plugin_duration_seconds", Unit::Seconds,
+        &[fixed("plugin", PLUGINS), fixed("verb", PLUGIN_VERBS), STEP_OUTCOME], STEP_BUCKETS,
+        "CNI plugins of the built-in runtime by their type, as far as it is well known.");
+    RUNTIME_IMAGE_PULLS = Metric::counter("runtime_image_pulls_total", &[STEP_OUTCOME],
+        "Pulls of the built-in runtime that ended.");
+    RUNTIME_IMAGE_PULLS_IN_PROGRESS = Metric::gauge("runtime_image_pulls_in_progress", Unit::Count, &[],
+        "Pulls of the built-in runtime that go on.");
+    RUNTIME_IMAGE_PULL_BYTES = Metric::counter("runtime_image_pull_bytes_total", &[],
+        "Bytes of layers that came from registries, those of pulls that failed included.");
+    RUNTIME_IMAGES = Metric::gauge("runtime_images", Unit::Count, &[],
+        "Images in the built-in runtime's store.");
+    RUNTIME_IMAGE_BYTES = Metric::gauge("runtime_image_bytes", Unit::Bytes, &[],
+        "Bytes of its unpacked layers; one that several images share counts once.");
+    RUNTIME_SANDBOXES = Metric::gauge("runtime_sandboxes", Unit::Count, &[fixed("state", &["making", "ready", "stopped"])],
+        "Sandboxes of the built-in runtime.");
+    RUNTIME_CONTAINERS = Metric::gauge("runtime_containers", Unit::Count, &[fixed("state", &["making", "created", "starting", "running", "exited"])],
+        "Containers of the built-in runtime.");
+    RUNTIME_SHIMS = Metric::gauge("runtime_shims", Unit::Count, &[],
+        "Shims that the built-in runtime is connected to.");
+    RUNTIME_EVENTS_DROPPED = Metric::counter("runtime_events_dropped_total", &[],
+        "Events of containers that a listener was too slow for.");
+    RUNTIME_RECOVERY_PROBLEMS = Metric::gauge("runtime_recovery_problems", Unit::Count, &[],
+        "Things an earlier run left that the built-in runtime could neither use nor take away when it started.");
 
     TELEMETRY_SPANS = Metric::counter("telemetry_spans_total", &[fixed("decision", &["exported", "failed", "dropped"])],
         "Finished spans by what became of them: taken by the collector, refused or unreachable, never sent.");

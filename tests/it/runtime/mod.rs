@@ -5,6 +5,7 @@ mod crash;
 mod image;
 mod namespaces;
 mod node;
+mod observed;
 mod oci;
 mod process;
 mod rootfs;

@@ -9,6 +9,7 @@ use opentelemetry_sdk::trace::SpanData;
 use super::*;
 use crate::config::MethodSampling;
 use crate::cri::episode::Ids;
+use crate::cri::phases::{PhaseOutcome, Phases, RuntimePhase};
 use crate::telemetry::otlp::testing::{Behaviour, Exported, sink};
 use crate::telemetry::sampling::testing::sampling;
 
@@ -321,4 +322,47 @@ async fn sampling_can_be_changed_and_is_off_without_a_sink() {
     })
     .await;
     assert!(spans.is_empty());
+}
+
+/// The steps of the built-in runtime are told with their call or not at all, whatever was decided when it began.
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn the_steps_of_a_call_share_its_fate() {
+    let spans = exported(|signals| {
+        signals.set_sampling(&sampling(0.0, 0.0));
+        for elapsed in [Duration::from_millis(1), Duration::from_secs(3600)] {
+            let mut call = full(Method::StopContainer);
+            call.trace = signals.trace(&HeaderMap::new(), Method::StopContainer);
+            call.backend_begins();
+            let place = call.place().expect("traced");
+            let phases = Arc::new(Phases::new(Some(&place)));
+            assert!(call.phases.set(Arc::clone(&phases)).is_ok());
+            let told = phases.traceparent(phases.root()).expect("traced");
+            assert!(told.ends_with("-00"), "nobody is told to sample: {told}");
+            let wait = phases.begin(RuntimePhase::GraceWait, None, phases.root());
+            phases.end(wait, PhaseOutcome::Error);
+            let plugin = Some("bridge".into());
+            let late = phases.begin(RuntimePhase::CniDel, plugin, wait.span);
+            signals.end(&call, &outcome(Ending::Ok, Code::Ok, elapsed));
+            phases.end(late, PhaseOutcome::Ok);
+        }
+    })
+    .await;
+    let names: Vec<_> = spans.iter().map(|span| &*span.name).collect();
+    let call = "runtime.v1.RuntimeService/StopContainer";
+    assert_eq!(names, [call, "grace_wait", call, "cni_del"]);
+    let [client, wait, server, late] = &spans[..] else {
+        panic!("four");
+    };
+    assert_eq!(wait.parent_span_id, client.span_context.span_id());
+    assert_eq!(late.parent_span_id, wait.span_context.span_id());
+    assert!(matches!(wait.status, Status::Error { .. }));
+    assert_eq!(late.status, Status::Unset);
+    for span in [wait, late] {
+        assert_eq!(span.span_context.trace_id(), server.span_context.trace_id());
+        assert_eq!(span.span_kind, SpanKind::Internal);
+    }
+    let plugin = attribute(late, "cri.cni.plugin").map(|value| value.to_string());
+    assert_eq!(plugin.as_deref(), Some("bridge"));
+    let mode = attribute(server, "cri.mode").map(|value| value.to_string());
+    assert_eq!(mode.as_deref(), Some("runtime"));
 }

@@ -11,6 +11,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use serde::{Deserialize, Serialize};
 
 use super::{ImageId, Imported};
+use crate::runtime::error::shown;
 use crate::runtime::image::Images;
 use crate::runtime::image::error::{At as _, Error, Result};
 use crate::runtime::image::layer::blocking;
@@ -111,7 +112,7 @@ impl ImportFolder {
                         folder.imported.push((path.clone(), imported));
                     }
                     Err(error) => {
-                        tracing::warn!(event = "image.import", archive = key, %error, "an archive cannot be imported");
+                        tracing::warn!(event = "image.import", archive = key, error = %shown(&error), "an archive cannot be imported");
                         self.failed.insert(path.clone(), archive.clone());
                         folder.failed.push((path.clone(), error));
                     }

@@ -11,7 +11,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use tokio::sync::{Semaphore, mpsc};
 use tokio_util::sync::CancellationToken;
-use tracing::Instrument;
 
 use self::flight::{Ending, Flights, Joined, Waiter, ended};
 use self::spool::{Spool, SpoolReader};
@@ -20,9 +19,13 @@ use super::digest::Digest;
 use super::error::{At as _, Error, Result};
 use super::manifest::Descriptor;
 use super::progress::{LayerPhase, LayerProgress};
+use super::pull::short;
 use super::registry::Session;
 use super::store::{Disk, LayerRecord, Store};
 use super::unpack::{Job, unpack};
+use crate::cri::phases::RuntimePhase;
+use crate::runtime::error::shown;
+use crate::runtime::observe::{carried, carried_over};
 
 /// Chunks between the network and the thread that writes.
 const CHUNKS: usize = 64;
@@ -91,7 +94,6 @@ impl Layers {
                 progress: Arc::clone(&progress),
                 cancel,
             };
-            let span = tracing::info_span!("image.layer", layer = %layer, bytes = size);
             let source = source.clone();
             // Another flight may have ended between the two questions.
             let here = self.store.layer(layer).is_some();
@@ -102,7 +104,7 @@ impl Layers {
                     flight.run(source).await
                 }
             };
-            (progress, task.instrument(span))
+            (progress, carried(task))
         });
         match joined {
             Joined::Waiter(waiter) => Wanted::Flying(waiter),
@@ -176,7 +178,12 @@ impl Flight {
             Source::Registry(session, descriptor) => flight.fetch(&session, &descriptor).await,
             Source::Archive(part) => {
                 let own = Arc::clone(&flight);
-                blocking(move || own.unpack_part(&part)).await
+                let name = short(&own.layer);
+                let unpacking = blocking(move || own.unpack_part(&part));
+                let watch = &flight.layers.config.watch;
+                watch
+                    .step(RuntimePhase::LayerUnpack, Some(&name), unpacking)
+                    .await
             }
         };
         match &result {
@@ -203,7 +210,7 @@ impl Flight {
         let (kept, result) = self.fetch_once(session, descriptor, &path).await;
         match result {
             Err(error) if kept > 0 && is_about_content(&error) => {
-                tracing::warn!(layer = %self.layer, %error, "the kept beginning may be wrong: starting over");
+                tracing::warn!(layer = %self.layer, error = %shown(&error), "the kept beginning may be wrong: starting over");
                 self.progress.start_over();
                 self.fetch_once(session, descriptor, &path).await.1
             }
@@ -241,18 +248,23 @@ impl Flight {
             let (own, spool) = (Arc::clone(self), Arc::clone(&spool));
             blocking(move || own.unpack(SpoolReader::new(&spool), &spool.consumed))
         };
-        let mut unpacker = Box::pin(tokio::spawn(unpacker.in_current_span()));
+        let mut unpacker = Box::pin(tokio::spawn(unpacker));
         let writer = tokio::spawn(writer);
         let on_step = &self.layers.config.on_step;
+        let watch = &self.layers.config.watch;
         let download = session.blob(descriptor, kept, |chunk| {
             self.progress.fetched(chunk.len() as u64);
+            if let Some(metrics) = watch.metrics() {
+                metrics.pulled(chunk.len() as u64);
+            }
             on_step.reached(Step::LayerFetching);
             let sender = sender.clone();
             async move { sender.send(chunk).await.is_ok() }
         });
         let mut unpacked = None;
+        let name = short(&self.layer);
         let fetched = tokio::select! {
-            fetched = download => fetched,
+            fetched = watch.step(RuntimePhase::LayerFetch, Some(&name), download) => fetched,
             () = self.cancel.cancelled() => Err(self.cancelled()),
             // Before all is here: it has failed.
             ended = &mut unpacker => {
@@ -269,12 +281,15 @@ impl Flight {
         drop(sender);
         let _ = writer.await;
         let unpacked = match unpacked {
-            Some(ended) => ended,
-            None => unpacker.await,
+            Some(ended) => ended_well(ended),
+            None => {
+                let unpacking = async { ended_well(unpacker.await) };
+                watch
+                    .step(RuntimePhase::LayerUnpack, Some(&name), unpacking)
+                    .await
+            }
         };
         drop(guard);
-        let unpacked =
-            unpacked.unwrap_or_else(|_| Err(Error::internal("unpacking has ended early")));
         // The cause, not that the reader heard of it.
         let result = match (unpacked, spool.failure()) {
             (Err(own), Some(failure))
@@ -321,7 +336,6 @@ impl Flight {
 
     /// Unpacks it in a folder of its own, and gives it its name. Blocks.
     fn unpack(&self, input: impl Read, consumed: &AtomicU64) -> Result<()> {
-        let _span = tracing::info_span!("image.unpack", layer = %self.layer).entered();
         let staging = self.disk().staging()?;
         let result = self.unpack_in(&staging, input, consumed);
         // On success only what was replaced while unpacking is left of it, or the whole if another was faster.
@@ -348,6 +362,10 @@ impl Flight {
         self.disk().remove(named)?;
         placed
     }
+}
+
+fn ended_well(unpacked: std::result::Result<Result<()>, tokio::task::JoinError>) -> Result<()> {
+    unpacked.unwrap_or_else(|_| Err(Error::internal("unpacking has ended early")))
 }
 
 /// Whether other bytes could have helped.
@@ -414,7 +432,6 @@ impl Read for PartReader<'_> {
 pub(super) async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> Result<T> + Send + 'static,
 ) -> Result<T> {
-    let span = tracing::Span::current();
-    let ended = tokio::task::spawn_blocking(move || span.in_scope(work)).await;
+    let ended = tokio::task::spawn_blocking(carried_over(work)).await;
     ended.unwrap_or_else(|_| Err(Error::internal("a blocking task has ended early")))
 }

@@ -9,6 +9,7 @@ use tokio::time::Instant;
 
 use super::request::{Ask, Chunks, Failure, Tried, pause};
 use super::{Host, Session};
+use crate::runtime::error::shown;
 use crate::runtime::image::error::Result;
 use crate::runtime::image::manifest::Descriptor;
 
@@ -71,7 +72,7 @@ impl Host {
             let Some(retry) = retry else {
                 return Err(failure);
             };
-            tracing::debug!(error = %failure.error, position = target.position, "going on with a layer");
+            tracing::debug!(error = %shown(&failure.error), position = target.position, "going on with a layer");
             pause(&self.patience, tries, retry).await;
             tries += 1;
         }

@@ -27,6 +27,7 @@ use super::digest::Digest;
 use super::error::{Error, Result};
 use super::manifest::{ACCEPT, Descriptor, MAX_MANIFEST};
 use super::name::Name;
+use crate::runtime::error::shown;
 
 /// All registries.
 #[derive(Debug)]
@@ -228,7 +229,7 @@ impl Session {
 impl Host {
     fn failed(&self, failure: Failure) -> Error {
         let host = &self.endpoint.host;
-        tracing::debug!(%host, error = %failure.error, "a registry host failed");
+        tracing::debug!(%host, error = %shown(&failure.error), "a registry host failed");
         if matches!(failure.error, Error::RegistryUnavailable { .. }) {
             self.is_down.store(true, Ordering::Relaxed);
         }

@@ -12,6 +12,7 @@ use serde::Deserialize;
 
 use super::Host;
 use super::challenge::Challenge;
+use crate::runtime::error::shown;
 use crate::runtime::image::config::Patience;
 use crate::runtime::image::error::Error;
 
@@ -349,7 +350,7 @@ where
                 retry: Some(retry),
                 error,
             }) if tries < retries => {
-                tracing::debug!(%error, tries, "trying again");
+                tracing::debug!(error = %shown(&error), tries, "trying again");
                 pause(patience, tries, retry).await;
                 tries += 1;
             }

@@ -228,6 +228,12 @@ impl Store {
         Ok(true)
     }
 
+    /// Bytes of all layers.
+    pub(super) fn layer_bytes(&self) -> u64 {
+        let index = lock(&self.index);
+        index.layers.values().map(|layer| layer.record.bytes).sum()
+    }
+
     /// Bytes and inodes of all layers, contents and beginnings of layers.
     pub(super) fn usage(&self) -> Result<(u64, u64)> {
         let index = lock(&self.index);

@@ -3,7 +3,6 @@
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use criscope::runtime::cni::{Cni, Pod, Settings};
@@ -16,7 +15,6 @@ pub(super) const RESULT: &str = r#"{"cniVersion":"1.0.0","interfaces":[{"name":"
 pub(super) struct Fake {
     pub(super) dir: TempDir,
     pub(super) settings: Settings,
-    pub(super) runs: Arc<Mutex<Vec<String>>>,
 }
 
 impl Fake {
@@ -25,8 +23,6 @@ impl Fake {
         for name in ["bin", "net.d", "cache"] {
             fs::create_dir(dir.path().join(name)).expect("dir");
         }
-        let runs = Arc::new(Mutex::new(Vec::new()));
-        let told = Arc::clone(&runs);
         let settings = Settings {
             conf_dir: dir.path().join("net.d"),
             bin_dirs: vec!["/no/such/dir".into(), dir.path().join("bin")],
@@ -34,20 +30,9 @@ impl Fake {
             add_timeout: Duration::from_secs(20),
             del_timeout: Duration::from_secs(20),
             query_timeout: Duration::from_secs(20),
-            observe: Some(Arc::new(move |run| {
-                let how = if run.ok { "ok" } else { "failed" };
-                told.lock()
-                    .expect("lock")
-                    .push(format!("{} {} {how}", run.plugin, run.verb));
-            })),
-            traceparent: Some(|_| Some("00-aa-bb-01".to_owned())),
             ..Settings::default()
         };
-        Self {
-            dir,
-            settings,
-            runs,
-        }
+        Self { dir, settings }
     }
 
     pub(super) fn cni(&self) -> Cni {

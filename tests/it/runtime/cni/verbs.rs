@@ -2,8 +2,13 @@
 
 use std::fs;
 
+use criscope::cri::call::Place;
+use criscope::cri::phases::{PhaseOutcome, Phases};
 use criscope::runtime::cni::{Attachment, Bandwidth, Error, Loopback, PortMapping, Protocol};
+use criscope::runtime::observe::serve;
+use opentelemetry::trace::{SpanId, TraceId};
 use serde_json::{Value, json};
+use std::sync::Arc;
 
 use super::fake::{Fake, RESULT, pod};
 
@@ -35,7 +40,18 @@ async fn a_chain_runs_forward_and_back_with_all_it_must_be_told() {
         .annotations
         .insert("a".to_owned(), "b".to_owned());
     let cni = fake.cni();
-    let attached = cni.add(&pod).await.expect("add");
+    let phases = Arc::new(Phases::new(Some(&Place {
+        trace_id: TraceId::from(7u128),
+        parent: SpanId::from(1u64),
+        parent_is_remote: false,
+        server: SpanId::from(2u64),
+        client: SpanId::from(3u64),
+        state: None,
+        link: None,
+        sampled: true,
+    })));
+    let adding = serve(Some(Arc::clone(&phases)), cni.add(&pod));
+    let attached = adding.await.expect("add");
     assert_eq!(attached.ip, Some("10.1.2.3".parse().expect("ip")));
     let first = fake.told("first", "ADD");
     assert_eq!(
@@ -61,7 +77,6 @@ async fn a_chain_runs_forward_and_back_with_all_it_must_be_told() {
         "CNI_CONTAINERID=c1",
         "CNI_IFNAME=eth0",
         "CNI_NETNS=/proc/self/ns/net",
-        "TRACEPARENT=00-aa-bb-01",
         &path,
         "CNI_ARGS=IgnoreUnknown=1;K8S_POD_NAMESPACE=ns;K8S_POD_NAME=web;K8S_POD_INFRA_CONTAINER_ID=c1;K8S_POD_UID=u-1",
     ] {
@@ -76,7 +91,8 @@ async fn a_chain_runs_forward_and_back_with_all_it_must_be_told() {
     fs::remove_file(fake.dir.path().join("net.d/net.conflist")).expect("remove");
     pod.netns = None;
     pod.capabilities = Default::default();
-    cni.del(&pod).await.expect("del");
+    let deleting = serve(Some(Arc::clone(&phases)), cni.del(&pod));
+    deleting.await.expect("del");
     assert_eq!(
         fake.told("second", "DEL")["runtimeConfig"],
         second["runtimeConfig"]
@@ -101,9 +117,23 @@ async fn a_chain_runs_forward_and_back_with_all_it_must_be_told() {
         "first DEL",
     ];
     assert_eq!(fake.log(), order);
-    assert_eq!(
-        *fake.runs.lock().expect("lock"),
-        order.map(|run| format!("{run} ok"))
+    let steps = phases.read();
+    let told: Vec<_> = steps
+        .iter()
+        .map(|step| {
+            let verb = step.phase.name().trim_start_matches("cni_").to_uppercase();
+            let good = step.ended.is_some_and(|(_, how)| how == PhaseOutcome::Ok);
+            assert!(good, "{verb}");
+            format!("{} {verb}", step.name.as_deref().unwrap_or_default())
+        })
+        .collect();
+    let called = order.into_iter().filter(|run| !run.ends_with("CHECK"));
+    assert_eq!(told, called.collect::<Vec<_>>());
+    let traceparent = phases.traceparent(steps[1].span).expect("traces are on");
+    let line = format!("TRACEPARENT={traceparent}");
+    assert!(
+        env.lines().any(|there| there == line),
+        "{line} is not in\n{env}"
     );
 }
 

@@ -7,10 +7,10 @@ mod hostile;
 mod layers;
 mod loaded;
 mod login;
-mod make;
+pub(super) mod make;
 mod pulls;
 mod real;
-mod registry;
+pub(super) mod registry;
 mod tokens;
 
 use std::path::{Path, PathBuf};

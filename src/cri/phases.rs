@@ -1,0 +1,368 @@
+//! What the built-in runtime does for a call, step by step: written where it happens, read by whoever tells of the call.
+//!
+//! A backend that is another process is seen from outside, by what its processes do and by spans that it may report. The
+//! built-in runtime tells itself: each step has its name, its time and how it ended.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant, SystemTime};
+
+use opentelemetry::trace::{SpanId, TraceId};
+use opentelemetry_sdk::trace::{IdGenerator, RandomIdGenerator};
+
+use super::trace::Place;
+
+/// Most steps that are remembered of one call. A pull of an image with a hundred layers is still whole.
+const MOST: usize = 320;
+
+macro_rules! phases {
+    ($($(#[$doc:meta])* $phase:ident = $name:literal, $words:literal;)*) => {
+        /// A step of the runtime's work. A metric label.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        #[repr(u8)]
+        pub enum RuntimePhase {$($(#[$doc])* $phase),*}
+
+        impl RuntimePhase {
+            /// Every value.
+            pub const ALL: [Self; [$($name),*].len()] = [$(Self::$phase),*];
+
+            /// The label value, and the name of its span.
+            pub const fn name(self) -> &'static str {
+                match self {$(Self::$phase => $name),*}
+            }
+
+            /// The same in a sentence: `9.5 s in the fetch of layer sha256:0a1b`.
+            pub const fn words(self) -> &'static str {
+                match self {$(Self::$phase => $words),*}
+            }
+        }
+    };
+}
+
+phases! {
+    /// Files of a sandbox and its shared memory.
+    SandboxFiles = "sandbox_files", "the files of the sandbox";
+    /// Namespaces, and what is set in them.
+    Namespaces = "namespaces", "making namespaces";
+    /// The network of a sandbox: all its plugins.
+    NetworkAttach = "network_attach", "attaching the network";
+    /// The same backwards.
+    NetworkDetach = "network_detach", "detaching the network";
+    /// A plugin's ADD.
+    CniAdd = "cni_add", "CNI ADD";
+    /// A plugin's DEL.
+    CniDel = "cni_del", "CNI DEL";
+    /// A plugin's CHECK.
+    CniCheck = "cni_check", "CNI CHECK";
+    /// A plugin's STATUS.
+    CniStatus = "cni_status", "CNI STATUS";
+    /// A plugin's GC.
+    CniGc = "cni_gc", "CNI GC";
+    /// The process beside a pod is started.
+    ShimLaunch = "shim_launch", "the launch of the shim";
+    /// It is ended.
+    ShimEnd = "shim_end", "the end of the shim";
+    /// Namespaces are given back.
+    NamespacesRemove = "namespaces_remove", "freeing namespaces";
+    /// Directories of a sandbox are removed.
+    SandboxRemove = "sandbox_remove", "removing the sandbox's files";
+    /// The root of a container is mounted.
+    RootfsMount = "rootfs_mount", "the mount of the root file system";
+    /// The OCI specification is made and written.
+    Spec = "spec", "the OCI specification";
+    /// The OCI runtime's create.
+    OciCreate = "oci_create", "create";
+    /// The OCI runtime's start.
+    OciStart = "oci_start", "start";
+    /// The OCI runtime's exec.
+    OciExec = "oci_exec", "exec";
+    /// The OCI runtime's update.
+    OciUpdate = "oci_update", "update";
+    /// The OCI runtime's delete.
+    OciDelete = "oci_delete", "delete";
+    /// A container was asked to end.
+    GraceWait = "grace_wait", "the container's grace period";
+    /// A container was killed.
+    KillWait = "kill_wait", "waiting for a killed container";
+    /// The root of a container is unmounted.
+    RootfsUnmount = "rootfs_unmount", "the unmount of the root file system";
+    /// The directory of a container is removed.
+    ContainerRemove = "container_remove", "removing the container's files";
+    /// Manifest and configuration of an image.
+    ImageResolve = "image_resolve", "resolving the image";
+    /// A layer, however it comes: also one that another pull fetches.
+    ImageLayer = "image_layer", "layer";
+    /// A layer on its way from the registry; it is unpacked meanwhile.
+    LayerFetch = "layer_fetch", "the fetch of layer";
+    /// What of its unpacking is left when all of it is here.
+    LayerUnpack = "layer_unpack", "the unpacking of layer";
+    /// An image is written down.
+    ImageRecord = "image_record", "recording the image";
+}
+
+/// Whose work a step is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Worker {
+    /// A CNI plugin.
+    Cni,
+    /// The OCI runtime.
+    Oci,
+    /// The runtime itself.
+    Own,
+    /// Steps that are told one by one.
+    Several,
+}
+
+impl RuntimePhase {
+    /// Whose work it is.
+    pub const fn worker(self) -> Worker {
+        match self {
+            Self::CniAdd | Self::CniDel | Self::CniCheck | Self::CniStatus | Self::CniGc => {
+                Worker::Cni
+            }
+            Self::OciCreate
+            | Self::OciStart
+            | Self::OciExec
+            | Self::OciUpdate
+            | Self::OciDelete => Worker::Oci,
+            Self::NetworkAttach | Self::NetworkDetach | Self::ImageLayer => Worker::Several,
+            _ => Worker::Own,
+        }
+    }
+}
+
+/// How a step ended. A metric label.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum PhaseOutcome {
+    /// It did what it was to do.
+    Ok,
+    /// It did not.
+    Error,
+    /// Nobody waited for it any more.
+    Cancelled,
+}
+
+impl PhaseOutcome {
+    /// Every value.
+    pub const ALL: [Self; 3] = [Self::Ok, Self::Error, Self::Cancelled];
+
+    /// The label value.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Ok => "ok",
+            Self::Error => "error",
+            Self::Cancelled => "cancelled",
+        }
+    }
+}
+
+/// A step.
+#[derive(Clone, Debug)]
+pub struct PhaseRecord {
+    /// What.
+    pub phase: RuntimePhase,
+    /// Whose: the type of a CNI plugin, the name of the OCI runtime, the digest of a layer.
+    pub name: Option<Arc<str>>,
+    /// Its span.
+    pub span: SpanId,
+    /// The step it is a part of; the call's own span if it is none.
+    pub parent: SpanId,
+    /// When it began.
+    pub began: SystemTime,
+    /// How long it took and how it ended; `None` while it goes on.
+    pub ended: Option<(Duration, PhaseOutcome)>,
+    clock: Instant,
+}
+
+impl PhaseRecord {
+    /// How long it took, or has taken.
+    pub fn took(&self) -> Duration {
+        self.ended
+            .map_or_else(|| self.clock.elapsed(), |(took, _)| took)
+    }
+}
+
+/// Told of steps that end when their call has ended already.
+pub type Late = Box<dyn Fn(&PhaseRecord) + Send + Sync>;
+
+/// Where the steps of a call stand in a trace.
+#[derive(Clone, Copy, Debug)]
+struct Traced {
+    trace_id: TraceId,
+    sampled: bool,
+}
+
+/// The steps of one call.
+#[derive(Debug)]
+pub struct Phases {
+    traced: Option<Traced>,
+    root: SpanId,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    all: Vec<PhaseRecord>,
+    late: Option<Late>,
+}
+
+impl std::fmt::Debug for State {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_list().entries(&self.all).finish()
+    }
+}
+
+/// A step that goes on.
+#[derive(Clone, Copy, Debug)]
+pub struct Begun {
+    /// Where it stands; `None` if there was no room for it.
+    at: Option<usize>,
+    /// Its span.
+    pub span: SpanId,
+}
+
+impl Phases {
+    /// Of a call whose spans stand there; `None` if there are none.
+    pub fn new(place: Option<&Place<'_>>) -> Self {
+        Self {
+            traced: place.map(|place| Traced {
+                trace_id: place.trace_id,
+                sampled: place.sampled,
+            }),
+            root: place.map_or(SpanId::INVALID, |place| place.client),
+            state: Mutex::default(),
+        }
+    }
+
+    /// The call's own span of the backend, below which its steps are.
+    pub fn root(&self) -> SpanId {
+        self.root
+    }
+
+    /// A step begins.
+    pub fn begin(&self, phase: RuntimePhase, name: Option<Arc<str>>, parent: SpanId) -> Begun {
+        let span = RandomIdGenerator::default().new_span_id();
+        let mut state = self.state();
+        let at = (state.all.len() < MOST).then_some(state.all.len());
+        if at.is_some() {
+            state.all.push(PhaseRecord {
+                phase,
+                name,
+                span,
+                parent,
+                began: SystemTime::now(),
+                ended: None,
+                clock: Instant::now(),
+            });
+        }
+        Begun { at, span }
+    }
+
+    /// It ends.
+    pub fn end(&self, begun: Begun, outcome: PhaseOutcome) {
+        let mut state = self.state();
+        let State { all, late } = &mut *state;
+        let Some(record) = begun.at.and_then(|at| all.get_mut(at)) else {
+            return;
+        };
+        record.ended = Some((record.clock.elapsed(), outcome));
+        if let Some(late) = late {
+            late(record);
+        }
+    }
+
+    /// All steps so far, in the order in which they began.
+    pub fn read(&self) -> Vec<PhaseRecord> {
+        self.state().all.clone()
+    }
+
+    /// The same when the call has ended. `late` is told of those that end after it.
+    pub fn close(&self, late: Option<Late>) -> Vec<PhaseRecord> {
+        let mut state = self.state();
+        state.late = late;
+        state.all.clone()
+    }
+
+    /// The W3C trace context of a step, for a process that it starts; `None` when traces are off.
+    pub fn traceparent(&self, span: SpanId) -> Option<String> {
+        let traced = self.traced?;
+        let flags = u8::from(traced.sampled);
+        Some(format!("00-{}-{span}-{flags:02x}", traced.trace_id))
+    }
+
+    /// What goes on now, in a few words: `CNI plugin bridge`. Of several the one that began last.
+    pub fn doing(&self) -> Option<String> {
+        let state = self.state();
+        let going =
+            state.all.iter().rev().find(|record| {
+                record.ended.is_none() && record.phase.worker() != Worker::Several
+            })?;
+        let name = going.name.as_deref().unwrap_or_default();
+        let words = going.phase.words();
+        Some(match going.phase.worker() {
+            Worker::Cni => format!("cni plugin {name}"),
+            Worker::Oci => format!("oci runtime {name} ({words})"),
+            _ => format!("{words} {name}").trim_end().to_owned(),
+        })
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use super::*;
+
+    #[test]
+    fn what_began_last_is_what_goes_on() {
+        let phases = Phases::new(None);
+        assert_eq!(
+            (phases.doing(), phases.traceparent(phases.root())),
+            (None, None)
+        );
+        let attach = phases.begin(RuntimePhase::NetworkAttach, None, phases.root());
+        assert_eq!(phases.doing(), None, "its plugins are told");
+        let bridge = phases.begin(RuntimePhase::CniAdd, Some("bridge".into()), attach.span);
+        assert_eq!(phases.doing().as_deref(), Some("cni plugin bridge"));
+        let shim = phases.begin(RuntimePhase::ShimLaunch, None, phases.root());
+        assert_eq!(phases.doing().as_deref(), Some("the launch of the shim"));
+        phases.end(shim, PhaseOutcome::Ok);
+        assert_eq!(phases.doing().as_deref(), Some("cni plugin bridge"));
+        phases.end(bridge, PhaseOutcome::Error);
+        let all = phases.read();
+        assert_eq!(all[1].parent, all[0].span);
+        assert_eq!(all[1].ended.map(|(_, how)| how), Some(PhaseOutcome::Error));
+        assert_eq!(all[0].ended, None);
+    }
+
+    #[test]
+    fn what_ends_late_is_told_once() {
+        let phases = Phases::new(None);
+        let early = phases.begin(RuntimePhase::Spec, None, phases.root());
+        let late = phases.begin(RuntimePhase::OciCreate, None, phases.root());
+        phases.end(early, PhaseOutcome::Ok);
+        let told = Arc::new(AtomicUsize::new(0));
+        let count = Arc::clone(&told);
+        let closed = phases.close(Some(Box::new(move |record| {
+            assert_eq!(record.phase, RuntimePhase::OciCreate);
+            count.fetch_add(1, Ordering::Relaxed);
+        })));
+        assert_eq!(closed.iter().filter(|r| r.ended.is_some()).count(), 1);
+        phases.end(late, PhaseOutcome::Ok);
+        assert_eq!(told.load(Ordering::Relaxed), 1);
+    }
+
+    #[test]
+    fn there_is_an_end_to_what_is_remembered() {
+        let phases = Phases::new(None);
+        for _ in 0..2 * MOST {
+            let begun = phases.begin(RuntimePhase::LayerFetch, None, phases.root());
+            phases.end(begun, PhaseOutcome::Ok);
+        }
+        assert_eq!(phases.read().len(), MOST);
+    }
+}

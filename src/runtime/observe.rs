@@ -1,0 +1,213 @@
+//! Telling what is done: every step of the runtime's work goes through here, into its metrics, and into the record of the
+//! call it is done for.
+//!
+//! Which call that is goes with the work, also into tasks and threads of its own ([`carried`], [`carried_over`]). Work that
+//! no call asked for, such as what follows from the end of a container, is measured all the same.
+
+use std::future::Future;
+use std::sync::{Arc, OnceLock};
+use std::time::Instant;
+
+use opentelemetry::trace::SpanId;
+
+use crate::cri::phases::{Begun, PhaseOutcome, Phases, RuntimePhase, Worker};
+use crate::telemetry::handles::RuntimeWork;
+
+tokio::task_local! {
+    static CURRENT: Option<Current>;
+}
+
+/// For which call, and within which of its steps.
+#[derive(Clone, Debug)]
+struct Current {
+    phases: Arc<Phases>,
+    span: SpanId,
+}
+
+fn current() -> Option<Current> {
+    CURRENT.try_with(Clone::clone).ok().flatten()
+}
+
+/// Work for a call.
+pub fn serve<F: Future>(phases: Option<Arc<Phases>>, work: F) -> impl Future<Output = F::Output> {
+    let current = phases.map(|phases| Current {
+        span: phases.root(),
+        phases,
+    });
+    CURRENT.scope(current, work)
+}
+
+/// Work that becomes a task of its own, and is done for the same call.
+pub fn carried<F: Future>(work: F) -> impl Future<Output = F::Output> {
+    CURRENT.scope(current(), work)
+}
+
+/// The same for work that goes to a thread which may wait.
+pub fn carried_over<T>(work: impl FnOnce() -> T) -> impl FnOnce() -> T {
+    let current = current();
+    move || CURRENT.sync_scope(current, work)
+}
+
+/// The W3C trace context for processes started here, as `TRACEPARENT` has it; `None` when traces are off.
+pub fn traceparent() -> Option<String> {
+    let current = current()?;
+    current.phases.traceparent(current.span)
+}
+
+/// Measures steps. Cheap to clone; all clones are one.
+#[derive(Clone, Debug, Default)]
+pub struct Watch(Arc<OnceLock<RuntimeWork>>);
+
+impl Watch {
+    /// From now on in these metrics too. The first ones stay.
+    pub fn measure(&self, metrics: RuntimeWork) {
+        let _again = self.0.set(metrics);
+    }
+
+    /// The metrics, if there are any.
+    pub fn metrics(&self) -> Option<&RuntimeWork> {
+        self.0.get()
+    }
+
+    /// A step, from here to its end, or to where it is dropped. `name` says whose it is: see
+    /// [`PhaseRecord::name`](crate::cri::phases::PhaseRecord::name).
+    pub async fn step<T, E>(
+        &self,
+        phase: RuntimePhase,
+        name: Option<&str>,
+        work: impl Future<Output = Result<T, E>>,
+    ) -> Result<T, E> {
+        let step = self.begin(phase, name);
+        let result = CURRENT.scope(step.within(), work).await;
+        step.end(result.is_ok());
+        result
+    }
+
+    /// The same for work that blocks.
+    pub fn blocking_step<T, E>(
+        &self,
+        phase: RuntimePhase,
+        work: impl FnOnce() -> Result<T, E>,
+    ) -> Result<T, E> {
+        let step = self.begin(phase, None);
+        let result = CURRENT.sync_scope(step.within(), work);
+        step.end(result.is_ok());
+        result
+    }
+
+    fn begin(&self, phase: RuntimePhase, name: Option<&str>) -> Step {
+        let name: Option<Arc<str>> = name.map(Arc::from);
+        let within = current();
+        Step {
+            watch: self.clone(),
+            phase,
+            began: Instant::now(),
+            place: within.map(|within| {
+                let begun = within.phases.begin(phase, name.clone(), within.span);
+                (within.phases, begun)
+            }),
+            name,
+            outcome: PhaseOutcome::Cancelled,
+        }
+    }
+}
+
+/// A step that goes on. It ends when it is dropped.
+#[derive(Debug)]
+struct Step {
+    watch: Watch,
+    phase: RuntimePhase,
+    name: Option<Arc<str>>,
+    began: Instant,
+    place: Option<(Arc<Phases>, Begun)>,
+    outcome: PhaseOutcome,
+}
+
+impl Step {
+    fn within(&self) -> Option<Current> {
+        let (phases, begun) = self.place.as_ref()?;
+        Some(Current {
+            phases: Arc::clone(phases),
+            span: begun.span,
+        })
+    }
+
+    fn end(mut self, well: bool) {
+        self.outcome = match well {
+            true => PhaseOutcome::Ok,
+            false => PhaseOutcome::Error,
+        };
+    }
+}
+
+impl Drop for Step {
+    fn drop(&mut self) {
+        let took = self.began.elapsed();
+        if let Some((phases, begun)) = &self.place {
+            phases.end(*begun, self.outcome);
+        }
+        if let Some(metrics) = self.watch.metrics() {
+            metrics.ended(self.phase, self.outcome, took);
+            if let (Worker::Cni, Some(plugin)) = (self.phase.worker(), &self.name) {
+                metrics.plugin_ended(plugin, self.phase, self.outcome, took);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::convert::Infallible;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn steps_are_parts_of_each_other_also_on_other_tasks_and_threads() {
+        let phases = Arc::new(Phases::new(None));
+        let watch = Watch::default();
+        let inner = watch.clone();
+        serve(Some(Arc::clone(&phases)), async {
+            let made = watch.step(RuntimePhase::NetworkAttach, None, async {
+                let one = carried(async move {
+                    let plugin = async { Err::<(), _>("no address") };
+                    let failed = inner.step(RuntimePhase::CniAdd, Some("bridge"), plugin);
+                    assert!(failed.await.is_err());
+                    inner
+                });
+                let inner = tokio::spawn(one).await.expect("the task ends");
+                let two = carried_over(move || {
+                    let good = || Ok::<_, Infallible>(());
+                    inner.blocking_step(RuntimePhase::Spec, good)
+                });
+                tokio::task::spawn_blocking(two).await.expect("it ends")
+            });
+            made.await.expect("it is good");
+        })
+        .await;
+        let all = phases.read();
+        let [attach, plugin, spec] = &all[..] else {
+            panic!("three steps");
+        };
+        assert_eq!(attach.parent, phases.root());
+        assert_eq!((plugin.parent, spec.parent), (attach.span, attach.span));
+        assert_eq!(plugin.name.as_deref(), Some("bridge"));
+        let how = |record: &crate::cri::phases::PhaseRecord| record.ended.map(|(_, how)| how);
+        assert_eq!(how(plugin), Some(PhaseOutcome::Error));
+        assert_eq!(
+            (how(attach), how(spec)),
+            (Some(PhaseOutcome::Ok), Some(PhaseOutcome::Ok))
+        );
+    }
+
+    #[tokio::test]
+    async fn what_is_dropped_was_cancelled() {
+        let phases = Arc::new(Phases::new(None));
+        let watch = Watch::default();
+        let endless = std::future::pending::<Result<(), Infallible>>();
+        let step = watch.step(RuntimePhase::GraceWait, None, endless);
+        let serving = serve(Some(Arc::clone(&phases)), step);
+        let _late = tokio::time::timeout(std::time::Duration::from_millis(1), serving).await;
+        let ended = phases.read()[0].ended.map(|(_, how)| how);
+        assert_eq!(ended, Some(PhaseOutcome::Cancelled));
+    }
+}

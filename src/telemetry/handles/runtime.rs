@@ -1,0 +1,130 @@
+//! For the built-in runtime.
+
+use std::time::Duration;
+
+use crate::cri::phases::{PhaseOutcome, RuntimePhase};
+use crate::telemetry::catalogue::{self, OTHER_PLUGINS, PLUGINS};
+use crate::telemetry::family::{Counters, Gauges, Histograms};
+use crate::telemetry::registry::{Registry, RegistryError};
+
+/// What the built-in runtime does, and what goes wrong in it.
+#[derive(Debug)]
+pub struct RuntimeWork {
+    phases: Histograms<2>,
+    plugins: Histograms<3>,
+    pulls: Counters<1>,
+    pulling: Gauges<0>,
+    pulled_bytes: Counters<0>,
+    events_dropped: Counters<0>,
+}
+
+impl RuntimeWork {
+    /// Registers the metrics. Those without a label of what was done are there from the start.
+    ///
+    /// # Errors
+    /// If they are registered already.
+    pub fn new(registry: &Registry) -> Result<Self, RegistryError> {
+        let work = Self {
+            phases: registry.histograms(&catalogue::RUNTIME_PHASE)?,
+            plugins: registry.histograms(&catalogue::RUNTIME_CNI_PLUGIN)?,
+            pulls: registry.counters(&catalogue::RUNTIME_IMAGE_PULLS)?,
+            pulling: registry.gauges(&catalogue::RUNTIME_IMAGE_PULLS_IN_PROGRESS)?,
+            pulled_bytes: registry.counters(&catalogue::RUNTIME_IMAGE_PULL_BYTES)?,
+            events_dropped: registry.counters(&catalogue::RUNTIME_EVENTS_DROPPED)?,
+        };
+        let _ = work.pulling.at([]);
+        work.pulled(0);
+        work.events_dropped(0);
+        for outcome in PhaseOutcome::ALL {
+            let _ = work.pulls.at([outcome as usize]);
+        }
+        Ok(work)
+    }
+
+    /// A step has ended.
+    pub fn ended(&self, phase: RuntimePhase, outcome: PhaseOutcome, took: Duration) {
+        let at = [phase as usize, outcome as usize];
+        self.phases.observe(at, took.as_secs_f64(), None);
+    }
+
+    /// A CNI plugin of this type has ended; `verb` is one of the steps of plugins.
+    pub fn plugin_ended(
+        &self,
+        plugin: &str,
+        verb: RuntimePhase,
+        outcome: PhaseOutcome,
+        took: Duration,
+    ) {
+        let verbs = catalogue::PLUGIN_VERBS;
+        let Some(verb) = verbs.iter().position(|name| *name == verb.name()) else {
+            return;
+        };
+        let plugin = PLUGINS.iter().position(|name| *name == plugin);
+        let plugin = plugin.or_else(|| PLUGINS.iter().position(|name| *name == OTHER_PLUGINS));
+        let at = [plugin.unwrap_or_default(), verb, outcome as usize];
+        self.plugins.observe(at, took.as_secs_f64(), None);
+    }
+
+    /// A pull begins.
+    pub fn pull_begins(&self) {
+        if let Some(pulling) = self.pulling.at([]) {
+            pulling.inc();
+        }
+    }
+
+    /// A pull has ended.
+    pub fn pull_ended(&self, outcome: PhaseOutcome) {
+        if let (Some(pulling), Some(pulls)) =
+            (self.pulling.at([]), self.pulls.at([outcome as usize]))
+        {
+            pulling.dec();
+            pulls.inc();
+        }
+    }
+
+    /// Bytes of a layer came from a registry.
+    pub fn pulled(&self, bytes: u64) {
+        if let Some(pulled) = self.pulled_bytes.at([]) {
+            pulled.inc_by(bytes);
+        }
+    }
+
+    /// A listener was too slow for so many events.
+    pub fn events_dropped(&self, n: u64) {
+        if let Some(dropped) = self.events_dropped.at([]) {
+            dropped.inc_by(n);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn plugins_that_nobody_knows_are_counted_together() {
+        let registry = Registry::new(prometheus::Registry::new(), []);
+        let work = RuntimeWork::new(&registry).expect("registers");
+        let took = Duration::from_millis(30);
+        for plugin in ["bridge", "our-own", "another"] {
+            work.plugin_ended(plugin, RuntimePhase::CniAdd, PhaseOutcome::Ok, took);
+        }
+        work.plugin_ended("bridge", RuntimePhase::Spec, PhaseOutcome::Ok, took);
+        work.ended(RuntimePhase::OciCreate, PhaseOutcome::Error, took);
+        work.pull_begins();
+        work.pull_ended(PhaseOutcome::Cancelled);
+        let text = String::from_utf8(registry.encode().expect("encodes")).expect("utf-8");
+        let plugin = "criscope_runtime_cni_plugin_duration_seconds_count";
+        for line in [
+            &format!("{plugin}{{outcome=\"ok\",plugin=\"bridge\",verb=\"cni_add\"}} 1"),
+            &format!("{plugin}{{outcome=\"ok\",plugin=\"other\",verb=\"cni_add\"}} 2"),
+            "criscope_runtime_phase_duration_seconds_count{outcome=\"error\",phase=\"oci_create\"} 1",
+            "criscope_runtime_image_pulls_total{outcome=\"cancelled\"} 1",
+            "criscope_runtime_image_pulls_in_progress 0",
+            "criscope_runtime_events_dropped_total 0",
+        ] {
+            assert!(text.lines().any(|l| l == line), "{line} is not in\n{text}");
+        }
+        assert_eq!(text.matches(plugin).count(), 2, "{text}");
+    }
+}
