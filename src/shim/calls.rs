@@ -315,6 +315,8 @@ impl Shim {
             return Ok(Some(Answer::Pid(self.pid_namespace)));
         }
         let (words, child) = pipe(true).map_err(system)?;
+        let (held, stdin) = pipe(false).map_err(system)?;
+        self.pid_namespace_held = Some(held);
         let argv = [
             "/proc/self/exe".to_owned(),
             "pid-namespace".to_owned(),
@@ -324,7 +326,7 @@ impl Shim {
             timeout_ms: 10_000,
             ..Runtime::default()
         };
-        let child = [Child::null(), child.into(), Child::null()];
+        let child = [stdin.into(), child.into(), Child::null()];
         self.begin(
             asked,
             Purpose::PidNamespace,

@@ -2,14 +2,15 @@
 
 use std::fs::File;
 use std::io::{self, Read as _};
+use std::os::fd::AsFd as _;
 use std::process::exit;
 
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sched::{CloneFlags, setns, unshare};
 use nix::sys::signal::{SigSet, Signal};
+use nix::sys::signalfd::{SfdFlags, SignalFd};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
-use nix::unistd::{
-    ForkResult, Gid, Uid, dup2_stderr, dup2_stdin, dup2_stdout, setgid, setgroups, setuid,
-};
+use nix::unistd::{ForkResult, Gid, Uid, dup2_stderr, dup2_stdout, setgid, setgroups, setuid};
 
 /// Makes a PID namespace, starts its init and writes the init's pid to stdout. A process of its own, since whoever
 /// unshares has all later children in the namespace.
@@ -35,21 +36,37 @@ pub(super) fn make(users: &str) -> io::Result<()> {
     }
 }
 
-/// The init itself. It ends on SIGTERM, and all processes of the namespace with it.
+/// The init itself. It ends on SIGTERM and when its stdin does, whose other end the shim holds: with the shim, also one
+/// that is killed. All processes of the namespace end with it.
 fn init() -> io::Result<()> {
     let nothing = File::options().read(true).write(true).open("/dev/null")?;
-    dup2_stdin(&nothing)?;
     dup2_stdout(&nothing)?;
     dup2_stderr(&nothing)?;
     let mut signals = SigSet::empty();
     signals.add(Signal::SIGCHLD);
     signals.add(Signal::SIGTERM);
     signals.thread_block()?;
+    let signals = SignalFd::with_flags(&signals, SfdFlags::SFD_NONBLOCK | SfdFlags::SFD_CLOEXEC)?;
+    let shim = io::stdin();
     loop {
         while matches!(waitpid(None, Some(WaitPidFlag::WNOHANG)), Ok(status) if status != WaitStatus::StillAlive)
         {
         }
-        if signals.wait()? == Signal::SIGTERM {
+        let mut fds = [
+            PollFd::new(signals.as_fd(), PollFlags::POLLIN),
+            PollFd::new(shim.as_fd(), PollFlags::POLLIN),
+        ];
+        match poll(&mut fds, PollTimeout::NONE) {
+            Ok(_) | Err(nix::errno::Errno::EINTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+        let shim_gone = fds[1].any().unwrap_or(true);
+        while let Some(signal) = signals.read_signal()? {
+            if signal.ssi_signo == Signal::SIGTERM as u32 {
+                return Ok(());
+            }
+        }
+        if shim_gone {
             return Ok(());
         }
     }

@@ -2,7 +2,7 @@
 
 use std::fs::{self, File};
 use std::io;
-use std::os::fd::AsFd as _;
+use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::net::UnixListener;
 use std::path::PathBuf;
@@ -54,6 +54,8 @@ pub(super) struct Shim {
     /// Exits of processes that are not known yet.
     pub(super) early: Vec<(u32, WaitStatus, u64)>,
     pub(super) pid_namespace: u32,
+    /// The init of the namespace ends when this is closed.
+    pub(super) pid_namespace_held: Option<OwnedFd>,
     pub(super) next: u64,
     pub(super) done: bool,
     /// Room to build lines in.
@@ -94,6 +96,7 @@ pub(super) fn serve(dir: PathBuf, listener: &UnixListener, lock: File) -> io::Re
         jobs: Vec::new(),
         early: Vec::new(),
         pid_namespace: 0,
+        pid_namespace_held: None,
         next: 1,
         done: false,
         room: Vec::new(),
