@@ -19,6 +19,12 @@ pub fn new_id() -> Result<String> {
     Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
 }
 
+/// Whether this can be one of ours.
+pub fn is_id(text: &str) -> bool {
+    let digit = |byte: u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte);
+    text.len() == 64 && text.bytes().all(digit)
+}
+
 /// Nanoseconds since 1970.
 pub fn now() -> i64 {
     let since = SystemTime::now()

@@ -54,10 +54,8 @@ impl Runtime {
                     take_back(&container)
                 }
             };
-            match done {
-                Ok(record) if record.state == ContainerState::Running => container.offer_start(),
-                Ok(_) => {}
-                Err(error) => self.problem("container", container.dir(), error),
+            if let Err(error) = done {
+                self.problem("container", container.dir(), error);
             }
         }
         Ok(())
@@ -82,7 +80,8 @@ impl Runtime {
         for container in self.in_state(sandbox, ContainerState::Running) {
             let process = find(state, &container.id);
             match process.map(|process| process.exit.as_ref()) {
-                Some(None) => {}
+                // The answer to whoever started it may have been lost.
+                Some(None) => container.offer_start(),
                 Some(Some(exit)) => {
                     let at = watch::nanoseconds(exit.at);
                     self.finish(&container, watch::verdict(exit), at).await;

@@ -9,6 +9,7 @@
 //! 4. Only what lies below our own directories, or is written down there, is ever taken away.
 //! 5. One object that cannot be taken up is reported, taken away and its record put aside; it harms no other.
 
+mod begun;
 mod containers;
 mod offers;
 mod orphans;

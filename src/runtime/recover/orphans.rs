@@ -14,7 +14,7 @@ use crate::runtime::process::Shim;
 use crate::runtime::sandbox::teardown::blocking;
 use crate::runtime::store::disk;
 use crate::runtime::sys::namespace::{self, Kind};
-use crate::runtime::{Runtime, container};
+use crate::runtime::{Runtime, container, id};
 
 /// How long what is killed may take to end.
 const DYING: Duration = Duration::from_secs(10);
@@ -27,7 +27,8 @@ pub(super) struct Orphans {
 }
 
 impl Runtime {
-    /// Everything below our directories that has no record.
+    /// Everything below our directories that has no record. What has no name of ours is not ours: an OCI runtime keeps
+    /// other things beside its containers.
     pub(super) async fn orphans(&self, known: &Known) -> Orphans {
         let mut orphans = Orphans::default();
         let paths = &self.settings.paths;
@@ -39,10 +40,12 @@ impl Runtime {
         for root in self.own_oci_roots() {
             orphans.containers.extend(self.names(&root));
         }
-        orphans.pods.retain(|id| !known.pods.contains(id));
+        orphans
+            .pods
+            .retain(|id| id::is_id(id) && !known.pods.contains(id));
         orphans
             .containers
-            .retain(|id| !known.containers.contains(id));
+            .retain(|id| id::is_id(id) && !known.containers.contains(id));
         orphans
     }
 
@@ -106,6 +109,7 @@ impl Runtime {
     }
 
     async fn try_clear_pod(&self, id: &str) -> Result<()> {
+        self.let_end(id).await?;
         if let Ok(shim) = Shim::connect(&self.settings.paths.pod(id)).await {
             for process in shim.state().await?.processes {
                 if process.target.exec.is_empty() {

@@ -38,9 +38,11 @@ impl Runtime {
 
     /// It never was, for all that anybody knows. What cannot be taken away stays visible, so that somebody removes it.
     async fn undo_half_made(&self, sandbox: &Arc<Sandbox>, name: Option<Reservation>) {
-        let Err(error) = self.undo_sandbox(sandbox).await else {
-            return;
+        let undone = match self.let_end(&sandbox.id).await {
+            Ok(()) => self.undo_sandbox(sandbox).await,
+            Err(error) => Err(error),
         };
+        let Err(error) = undone else { return };
         self.problem("pod sandbox", sandbox.dir(), error);
         match sandbox.update(|record| record.state = SandboxState::Stopped) {
             Ok(_) => {

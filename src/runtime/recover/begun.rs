@@ -1,0 +1,80 @@
+//! What the last daemon began and did not see end: plugins and shims that were just being started. A kill of the daemon
+//! does not end them, and what they make after their pod was cleared nobody would find.
+
+use std::fs;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
+use crate::runtime::Runtime;
+use crate::runtime::error::Result;
+use crate::runtime::process::{self, Shim};
+use crate::runtime::sandbox::teardown::blocking;
+
+/// How long a plugin may go on before it is killed, and a shim until it listens.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+const PAUSE: Duration = Duration::from_millis(20);
+
+impl Runtime {
+    /// Waits until nothing makes anything for a pod any more.
+    pub(super) async fn let_end(&self, id: &str) -> Result<()> {
+        let dir = self.settings.paths.pod(id);
+        let variable = format!("CNI_CONTAINERID={id}");
+        let until = Instant::now() + PATIENCE;
+        loop {
+            let (variable, own) = (variable.clone(), dir.clone());
+            let late = Instant::now() > until;
+            let left = blocking(move || Ok(plugins(&variable, late) + shims(&own, late))).await?;
+            let listens = matches!(
+                Shim::connect(&dir).await,
+                Ok(_) | Err(process::Error::Silent { .. })
+            );
+            // One that listens is ended like any other.
+            if late || left == 0 || (listens && left == 1) {
+                return Ok(());
+            }
+            tokio::time::sleep(PAUSE).await;
+        }
+    }
+}
+
+/// The plugins of a pod, told by their environment.
+fn plugins(variable: &str, end: bool) -> usize {
+    let mine = |process: &Path| {
+        let environment = fs::read(process.join("environ")).unwrap_or_default();
+        let mut all = environment.split(|byte| *byte == 0);
+        all.any(|one| one == variable.as_bytes())
+    };
+    ended(mine, end)
+}
+
+/// The shim of a directory, told by its arguments.
+fn shims(dir: &Path, end: bool) -> usize {
+    use std::os::unix::ffi::OsStrExt as _;
+    let mine = |process: &Path| {
+        let arguments = fs::read(process.join("cmdline")).unwrap_or_default();
+        let mut all = arguments.split(|byte| *byte == 0);
+        let is_shim = all
+            .next()
+            .is_some_and(|program| program.ends_with(b"criscope-shim"));
+        is_shim && all.next() == Some(dir.as_os_str().as_bytes())
+    };
+    ended(mine, end)
+}
+
+/// How many processes there are of this kind; with `end` they are killed.
+fn ended(mine: impl Fn(&Path) -> bool, end: bool) -> usize {
+    let all = fs::read_dir("/proc").into_iter().flatten().flatten();
+    let pids = all.filter_map(|entry| {
+        let pid = entry.file_name().to_str()?.parse().ok()?;
+        mine(&entry.path()).then_some(Pid::from_raw(pid))
+    });
+    let pids: Vec<_> = pids.collect();
+    for pid in pids.iter().filter(|_| end) {
+        let _ended_meanwhile = kill(*pid, Signal::SIGKILL);
+    }
+    pids.len()
+}
