@@ -1,6 +1,7 @@
 //! The parts of the built-in runtime, with the real tools they drive.
 
 mod cni;
+mod crash;
 mod image;
 mod namespaces;
 mod node;

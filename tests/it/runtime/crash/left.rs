@@ -1,0 +1,203 @@
+//! What is left of pods on a node, and taking it away when a test has failed.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use nix::mount::{MntFlags, umount2};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
+use super::node::{Node, Witness};
+use crate::harness::packages::program;
+
+/// Nothing but what the witness has is there.
+pub(super) async fn nothing_but(node: &Node, witness: &Witness, when: &str) {
+    check(
+        node,
+        &[&witness.life.sandbox, &witness.life.container],
+        when,
+    )
+    .await;
+}
+
+/// Nothing is there.
+pub(super) async fn nothing(node: &Node, when: &str) {
+    check(node, &[], when).await;
+}
+
+/// A link goes some milliseconds after its namespace, when the kernel has time for it: it is waited for that.
+async fn check(node: &Node, ids: &[&str], when: &str) {
+    let end = std::time::Instant::now() + std::time::Duration::from_secs(10);
+    loop {
+        let found = find(node, ids);
+        if found.is_empty() {
+            return;
+        }
+        assert!(std::time::Instant::now() < end, "{when}: left: {found:#?}");
+        tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+    }
+}
+
+fn find(node: &Node, ids: &[&str]) -> Vec<String> {
+    let pods = ids.len() / 2;
+    let ours = |text: &str| ids.iter().any(|id| text.contains(id));
+    let mut found = Vec::new();
+    let mounts = mounts(node)
+        .into_iter()
+        .map(|mount| format!("mount {mount}"));
+    found.extend(mounts.filter(|mount| !ours(mount)));
+    let cgroups = cgroups(node).into_iter().filter(|path| {
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        name.len() == 64 && !ours(&name)
+    });
+    found.extend(cgroups.map(|path| format!("cgroup {}", path.display())));
+    let processes = processes(node).into_iter();
+    let processes = processes.filter(|(_, what)| !ours(what));
+    found.extend(processes.map(|(pid, what)| format!("process {pid}: {what}")));
+    for dir in [
+        "root/sandboxes",
+        "root/containers",
+        "root/broken",
+        "root/cni/results",
+        "root/images/tmp",
+        "state/pods",
+        "state/ns",
+        "state/oci/runc",
+    ] {
+        let entries = names(&node.path(dir))
+            .into_iter()
+            .filter(|name| !ours(name));
+        found.extend(entries.map(|name| format!("file {dir}/{name}")));
+    }
+    let leases = names(&node.path("ipam").join(&node.name));
+    let leases: Vec<_> = leases
+        .into_iter()
+        .filter(|name| name.starts_with("10."))
+        .collect();
+    if leases.len() != pods {
+        found.push(format!("addresses {leases:?} for {pods} pods"));
+    }
+    let links = links(node);
+    if links.len() > pods {
+        found.push(format!("links {links:?} for {pods} pods"));
+    }
+    found.extend(rules(node));
+    found
+}
+
+fn names(dir: &Path) -> Vec<String> {
+    let entries = fs::read_dir(dir).into_iter().flatten().flatten();
+    entries
+        .map(|entry| entry.file_name().to_string_lossy().into_owned())
+        .collect()
+}
+
+/// In the order they were made.
+fn mounts(node: &Node) -> Vec<String> {
+    let dir = node.path("");
+    let all = fs::read_to_string("/proc/self/mounts").expect("mounts");
+    let points = all.lines().filter_map(|line| line.split(' ').nth(1));
+    let below = points.filter(|point| Path::new(point).starts_with(&dir));
+    below.map(str::to_owned).collect()
+}
+
+/// Shims, plugins and runtimes by their arguments and environment, what they run by its cgroup. Each with its cgroup,
+/// which names its container.
+pub(super) fn processes(node: &Node) -> Vec<(i32, String)> {
+    let dir = node.path("").display().to_string();
+    let mut found = Vec::new();
+    for entry in fs::read_dir("/proc").expect("proc").flatten() {
+        let Some(pid) = entry.file_name().to_str().and_then(|n| n.parse().ok()) else {
+            continue;
+        };
+        // It may end meanwhile.
+        let read = |file: &str| {
+            let bytes = fs::read(entry.path().join(file)).unwrap_or_default();
+            String::from_utf8_lossy(&bytes).replace('\0', " ")
+        };
+        let (arguments, cgroup) = (read("cmdline"), read("cgroup"));
+        let inside = cgroup.contains(&format!("{}/", node.cgroup()));
+        let tools = read("environ").contains(&format!("CNI_NETNS={dir}"));
+        if (arguments.contains(&dir) || inside || tools) && !arguments.is_empty() {
+            found.push((pid, format!("{arguments} in {}", cgroup.replace('\n', " "))));
+        }
+    }
+    found
+}
+
+/// Each before those in it.
+fn cgroups(node: &Node) -> Vec<PathBuf> {
+    fn below(dir: &Path, found: &mut Vec<PathBuf>) {
+        found.push(dir.to_owned());
+        for entry in fs::read_dir(dir).into_iter().flatten().flatten() {
+            if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+                below(&entry.path(), found);
+            }
+        }
+    }
+    let mut found = Vec::new();
+    let top = Path::new("/sys/fs/cgroup");
+    let hierarchies = fs::read_dir(top).into_iter().flatten().flatten();
+    let tops: BTreeSet<_> = hierarchies
+        .filter_map(|entry| fs::canonicalize(entry.path()).ok())
+        .chain([top.to_owned()])
+        .collect();
+    for dir in tops.iter().map(|top| top.join(&node.name)) {
+        if dir.is_dir() {
+            below(&dir, &mut found);
+        }
+    }
+    found
+}
+
+/// The node's ends of what pods are plugged in with.
+fn links(node: &Node) -> Vec<String> {
+    let output = node
+        .inside(&program("ip", "iproute2"))
+        .args(["-o", "link", "show", "type", "veth"])
+        .output();
+    let text = String::from_utf8(output.expect("ip").stdout).expect("text");
+    text.lines().map(str::to_owned).collect()
+}
+
+/// Rules that carry the network's name, as those of portmap do.
+fn rules(node: &Node) -> Vec<String> {
+    let output = node.inside(&program("iptables-save", "iptables")).output();
+    let text = String::from_utf8(output.expect("iptables-save").stdout).expect("text");
+    let ours = text.lines().filter(|line| line.contains(&node.name));
+    ours.map(|line| format!("rule {line}")).collect()
+}
+
+/// Ends and unmounts everything of a node, as the end of the machine does.
+pub(super) fn power_off(node: &Node) {
+    for _ in 0..500 {
+        let processes = processes(node);
+        if processes.is_empty() {
+            break;
+        }
+        for (pid, _) in processes {
+            let _ = kill(Pid::from_raw(pid), Signal::SIGKILL);
+        }
+        std::thread::sleep(std::time::Duration::from_millis(10));
+    }
+    for mount in mounts(node).iter().rev() {
+        let _ = umount2(mount.as_str(), MntFlags::MNT_DETACH);
+    }
+    // The deepest first. One of a process that is just ending goes with the next try.
+    for _ in 0..100 {
+        let mut left = false;
+        for cgroup in cgroups(node).iter().rev() {
+            left |= fs::remove_dir(cgroup).is_err();
+        }
+        if !left {
+            break;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(10));
+    }
+}
+
+/// Takes away what is left, the node's own cgroups included.
+pub(super) fn remove(node: &Node) {
+    power_off(node);
+}

@@ -1,0 +1,193 @@
+//! The life of a pod with one container, verb by verb.
+
+use criscope::cri::v1;
+use tonic::Status;
+
+use super::node::{Node, image_spec};
+
+/// What is asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Verb {
+    Run,
+    Create,
+    Start,
+    Exec,
+    StopContainer,
+    RemoveContainer,
+    StopPod,
+    RemovePod,
+}
+
+/// A pod and what has become of it.
+#[derive(Clone)]
+pub(super) struct Life {
+    pub(super) pod: v1::PodSandboxConfig,
+    pub(super) config: v1::ContainerConfig,
+    pub(super) sandbox: String,
+    pub(super) container: String,
+}
+
+impl Life {
+    /// One whose container ends with code 3 when it is asked to. With `shared`, its processes see each other.
+    pub(super) fn new(node: &Node, name: &str, shared: bool) -> Self {
+        let pid = match shared {
+            true => v1::NamespaceMode::Pod,
+            false => v1::NamespaceMode::Container,
+        };
+        let options = v1::NamespaceOption {
+            pid: pid as i32,
+            ..Default::default()
+        };
+        let pod = v1::PodSandboxConfig {
+            metadata: Some(v1::PodSandboxMetadata {
+                name: name.to_owned(),
+                uid: format!("uid-{name}"),
+                namespace: "crash".to_owned(),
+                attempt: 0,
+            }),
+            hostname: name.to_owned(),
+            log_directory: node.path("logs").display().to_string(),
+            labels: (0..8)
+                .map(|n| (format!("label{n}"), n.to_string()))
+                .collect(),
+            port_mappings: match name {
+                "witness" => Vec::new(),
+                _ => vec![v1::PortMapping {
+                    container_port: 80,
+                    host_port: 8080,
+                    ..Default::default()
+                }],
+            },
+            linux: Some(v1::LinuxPodSandboxConfig {
+                cgroup_parent: format!("{}/{name}", node.cgroup()),
+                security_context: Some(v1::LinuxSandboxSecurityContext {
+                    namespace_options: Some(options.clone()),
+                    ..Default::default()
+                }),
+                ..Default::default()
+            }),
+            ..Default::default()
+        };
+        let config = v1::ContainerConfig {
+            metadata: Some(v1::ContainerMetadata {
+                name: "app".to_owned(),
+                attempt: 0,
+            }),
+            image: Some(image_spec()),
+            command: vec!["/bin/sh".into(), "-c".into()],
+            args: vec!["trap 'exit 3' TERM; echo up; sleep 1000 & wait".to_owned()],
+            log_path: format!("{name}.log"),
+            linux: Some(v1::LinuxContainerConfig {
+                security_context: Some(v1::LinuxContainerSecurityContext {
+                    namespace_options: Some(options),
+                    ..Default::default()
+                }),
+                ..Default::default()
+            }),
+            ..Default::default()
+        };
+        Self {
+            pod,
+            config,
+            sandbox: String::new(),
+            container: String::new(),
+        }
+    }
+
+    /// Its container does this.
+    pub(super) fn doing(mut self, script: &str) -> Self {
+        self.config.args = vec![script.to_owned()];
+        self
+    }
+
+    /// Its container writes a line now and then.
+    pub(super) fn writing(self) -> Self {
+        self.doing("while :; do echo here; sleep 0.05; done")
+    }
+
+    /// Its next container, which does this.
+    pub(super) fn next(&mut self, script: &str) {
+        self.config.args = vec![script.to_owned()];
+        if let Some(metadata) = &mut self.config.metadata {
+            metadata.attempt += 1;
+        }
+    }
+
+    pub(super) async fn ask(&mut self, node: &Node, verb: Verb) -> Result<(), Status> {
+        let mut client = node.client();
+        match verb {
+            Verb::Run => {
+                let request = v1::RunPodSandboxRequest {
+                    config: Some(self.pod.clone()),
+                    runtime_handler: String::new(),
+                };
+                let answer = client.run_pod_sandbox(request).await?;
+                self.sandbox = answer.into_inner().pod_sandbox_id;
+            }
+            Verb::Create => {
+                let request = v1::CreateContainerRequest {
+                    pod_sandbox_id: self.sandbox.clone(),
+                    config: Some(self.config.clone()),
+                    sandbox_config: Some(self.pod.clone()),
+                };
+                let answer = client.create_container(request).await?;
+                self.container = answer.into_inner().container_id;
+            }
+            Verb::Start => {
+                let request = v1::StartContainerRequest {
+                    container_id: self.container.clone(),
+                };
+                client.start_container(request).await?;
+            }
+            Verb::Exec => {
+                let request = v1::ExecSyncRequest {
+                    container_id: self.container.clone(),
+                    cmd: ["sh", "-c", "echo hi; sleep 0.1"].map(str::to_owned).into(),
+                    timeout: 20,
+                };
+                let answer = client.exec_sync(request).await?.into_inner();
+                assert_eq!((answer.exit_code, &answer.stdout[..]), (0, &b"hi\n"[..]));
+            }
+            Verb::StopContainer => {
+                let request = v1::StopContainerRequest {
+                    container_id: self.container.clone(),
+                    timeout: 20,
+                };
+                client.stop_container(request).await?;
+                let status = node.container(&self.container).await;
+                let (status, _) = status.ok_or_else(|| Status::unavailable("no status"))?;
+                assert_eq!((status.exit_code, &status.reason[..]), (3, "Error"));
+                assert!(status.finished_at >= status.started_at && status.started_at > 0);
+            }
+            Verb::RemoveContainer => {
+                let request = v1::RemoveContainerRequest {
+                    container_id: self.container.clone(),
+                };
+                client.remove_container(request).await?;
+            }
+            Verb::StopPod => {
+                let request = v1::StopPodSandboxRequest {
+                    pod_sandbox_id: self.sandbox.clone(),
+                };
+                client.stop_pod_sandbox(request).await?;
+            }
+            Verb::RemovePod => {
+                let request = v1::RemovePodSandboxRequest {
+                    pod_sandbox_id: self.sandbox.clone(),
+                };
+                client.remove_pod_sandbox(request).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The state of the sandbox; none if there is none.
+    pub(super) async fn sandbox_state(&self, node: &Node) -> Option<i32> {
+        let request = v1::PodSandboxStatusRequest {
+            pod_sandbox_id: self.sandbox.clone(),
+            verbose: false,
+        };
+        let answer = node.client().pod_sandbox_status(request).await.ok()?;
+        Some(answer.into_inner().status?.state)
+    }
+}

@@ -1,0 +1,322 @@
+//! A node of our own: directories, network namespace, cgroup, daemon.
+
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use criscope::client;
+use criscope::cri::v1;
+use criscope::cri::v1::runtime_service_client::RuntimeServiceClient;
+use criscope::runtime::image::{Images, ImagesConfig};
+use criscope::runtime::sys::namespace::{Kind, Pins, Request};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use serde_json::Value;
+use tempfile::TempDir;
+use tonic::transport::Channel;
+
+use super::left;
+use crate::harness::image;
+use crate::harness::packages::{file, need_root, program};
+use crate::harness::{PATIENCE, until};
+
+pub(super) const IMAGE: &str = "registry.example/criscope/busybox:1";
+
+/// See the module documentation. Dropping it removes everything.
+pub(super) struct Node {
+    dir: TempDir,
+    pub(super) name: String,
+    child: Option<Child>,
+    client: Option<RuntimeServiceClient<Channel>>,
+}
+
+impl Drop for Node {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            let log = fs::read_to_string(self.dir.path().join("log")).unwrap_or_default();
+            let lines: Vec<_> = log.lines().rev().take(60).collect();
+            for line in lines.iter().rev() {
+                eprintln!("{}: {line}", self.name);
+            }
+        }
+        self.kill();
+        left::remove(self);
+        let pins = self.dir.path().join("net");
+        let thread = std::thread::spawn(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread().build();
+            runtime.map(|runtime| runtime.block_on(Pins::new(pins).remove("node")))
+        });
+        let _ = thread.join();
+    }
+}
+
+impl Node {
+    pub(super) async fn new() -> Self {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        need_root();
+        for plugin in ["bridge", "host-local", "portmap"] {
+            file(
+                &format!("/usr/lib/cni/{plugin}"),
+                "containernetworking-plugins",
+            );
+        }
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let dir = tempfile::tempdir().expect("dir");
+        let pins = Pins::new(dir.path().join("net"));
+        let kinds = Request {
+            kinds: vec![Kind::Net],
+            ..Request::default()
+        };
+        pins.make("node", kinds).await.expect("network namespace");
+        let node = Self {
+            dir,
+            name: format!("crash{}x{number}", std::process::id()),
+            child: None,
+            client: None,
+        };
+        node.configure();
+        let images = Images::open(ImagesConfig::new(node.path("root/images"))).await;
+        let archive = node.path("busybox.tar");
+        image::write(&archive, IMAGE);
+        let imported = images.expect("images").import(&archive).await;
+        imported.expect("the image");
+        node
+    }
+
+    /// Below it lies all that the daemon makes.
+    pub(super) fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join("node").join(name)
+    }
+
+    pub(super) fn cgroup(&self) -> String {
+        format!("/{}", self.name)
+    }
+
+    fn configure(&self) {
+        for dir in ["cni", "logs", "root"] {
+            fs::create_dir_all(self.path(dir)).expect("dir");
+        }
+        let network = serde_json::json!({
+            "cniVersion": "1.0.0",
+            "name": self.name,
+            "plugins": [
+                {"type": "bridge", "bridge": "crash0", "isGateway": true, "ipMasq": false,
+                 "ipam": {"type": "host-local", "dataDir": self.path("ipam"),
+                          "ranges": [[{"subnet": "10.77.0.0/16"}]]}},
+                {"type": "portmap", "capabilities": {"portMappings": true}},
+            ],
+        });
+        fs::write(self.path("cni/10-crash.conflist"), network.to_string()).expect("network");
+        let config = format!(
+            r#"[server]
+listen = "unix://{socket}"
+[admin]
+listen = "off"
+[backends.builtin]
+kind = "builtin"
+[runtime]
+root = "{root}"
+state = "{state}"
+shim = "{shim}"
+cgroup_driver = "cgroupfs"
+restrict_oom_score_adj = true
+[runtime.handlers.runc]
+path = "{runc}"
+[runtime.cni]
+conf_dir = "{cni}"
+cache_dir = "{cache}"
+bin_dirs = ["/usr/lib/cni"]
+[runtime.images]
+certs_dirs = []
+"#,
+            socket = self.socket().display(),
+            root = self.path("root").display(),
+            state = self.path("state").display(),
+            shim = env!("CARGO_BIN_EXE_criscope-shim"),
+            runc = program("runc", "runc").display(),
+            cni = self.path("cni").display(),
+            cache = self.path("root/cni").display(),
+        );
+        fs::write(self.dir.path().join("config.toml"), config).expect("config");
+    }
+
+    fn socket(&self) -> PathBuf {
+        self.dir.path().join("criscope.sock")
+    }
+
+    /// A program in the node's network.
+    pub(super) fn inside(&self, program: &Path) -> Command {
+        let mut command = Command::new("nsenter");
+        let net = self.dir.path().join("net/node/net");
+        command
+            .arg(format!("--net={}", net.display()))
+            .arg("--")
+            .arg(program);
+        command
+    }
+
+    /// Starts the daemon, which ends at this step, and waits until it answers.
+    pub(super) async fn start(&mut self, step: Option<&str>) {
+        let log = File::options()
+            .create(true)
+            .append(true)
+            .open(self.dir.path().join("log"))
+            .expect("log");
+        let mut command = self.inside(Path::new(env!("CARGO_BIN_EXE_criscope")));
+        for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("OTEL_")) {
+            command.env_remove(name);
+        }
+        command
+            .args(["serve", "--config"])
+            .arg(self.dir.path().join("config.toml"))
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(log);
+        if let Some(step) = step {
+            command.env("CRISCOPE_CRASH_AT", step);
+        }
+        self.child = Some(command.spawn().expect("start"));
+        let socket = self.socket();
+        let client = until("criscope", || async {
+            let channel = client::connect(&socket, Duration::from_secs(1))
+                .await
+                .ok()?;
+            let mut client = client::runtime(channel.clone());
+            client.version(v1::VersionRequest::default()).await.ok()?;
+            let request = v1::ImageStatusRequest {
+                image: Some(image_spec()),
+                verbose: false,
+            };
+            let image = client::images(channel).image_status(request).await.ok()?;
+            image.into_inner().image.map(|_| client)
+        });
+        self.client = Some(client.await);
+    }
+
+    pub(super) async fn restart(&mut self, step: Option<&str>) {
+        self.kill();
+        self.start(step).await;
+    }
+
+    /// `kill -9`. What it runs goes on.
+    pub(super) fn kill(&mut self) {
+        self.client = None;
+        if let Some(mut child) = self.child.take() {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+
+    /// Waits until it has ended by itself.
+    pub(super) async fn died(&mut self, what: &str) {
+        use std::os::unix::process::ExitStatusExt as _;
+        let mut child = self.child.take().expect("started");
+        let end = std::time::Instant::now() + PATIENCE;
+        let status = loop {
+            if let Some(status) = child.try_wait().expect("wait") {
+                break status;
+            }
+            if std::time::Instant::now() > end {
+                let _ = child.kill();
+                panic!("it did not end at {what}");
+            }
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        };
+        assert_eq!(status.signal(), Some(9), "{what}");
+        self.client = None;
+    }
+
+    /// Of the daemon.
+    pub(super) fn pid(&self) -> u32 {
+        self.child.as_ref().expect("started").id()
+    }
+
+    pub(super) fn client(&self) -> RuntimeServiceClient<Channel> {
+        self.client.clone().expect("started")
+    }
+
+    /// The status of a container, and its pid.
+    pub(super) async fn container(&self, id: &str) -> Option<(v1::ContainerStatus, u32)> {
+        let request = v1::ContainerStatusRequest {
+            container_id: id.to_owned(),
+            verbose: true,
+        };
+        let answer = self
+            .client()
+            .container_status(request)
+            .await
+            .ok()?
+            .into_inner();
+        let info: Value = serde_json::from_str(answer.info.get("info")?).ok()?;
+        let pid = info["pid"].as_u64()?.try_into().ok()?;
+        Some((answer.status?, pid))
+    }
+
+    /// Ends a process that was started here.
+    pub(super) fn end(pid: u32) {
+        kill(Pid::from_raw(pid.cast_signed()), Signal::SIGKILL).expect("kill");
+    }
+}
+
+pub(super) fn image_spec() -> v1::ImageSpec {
+    v1::ImageSpec {
+        image: IMAGE.to_owned(),
+        ..Default::default()
+    }
+}
+
+/// A container that runs all the time and must not notice.
+pub(super) struct Witness {
+    pub(super) life: super::Life,
+    pid: u32,
+    begun: u64,
+    log: PathBuf,
+}
+
+impl Witness {
+    pub(super) async fn new(node: &mut Node) -> Self {
+        use super::Verb;
+        let mut life = super::Life::new(node, "witness", false).writing();
+        for verb in [Verb::Run, Verb::Create, Verb::Start] {
+            life.ask(node, verb).await.expect("the witness");
+        }
+        let (_, pid) = node.container(&life.container).await.expect("its status");
+        let begun = criscope::shim::record::start_time(pid).expect("it runs");
+        let log = node.path("logs").join("witness.log");
+        Self {
+            life,
+            pid,
+            begun,
+            log,
+        }
+    }
+
+    /// The same process, still writing, seen as before.
+    pub(super) async fn is_well(&self, node: &mut Node, when: &str) {
+        let begun = criscope::shim::record::start_time(self.pid);
+        assert_eq!(begun, Some(self.begun), "{when}: its process");
+        let (status, pid) = node
+            .container(&self.life.container)
+            .await
+            .expect("its status");
+        assert_eq!(pid, self.pid, "{when}");
+        assert_eq!(
+            status.state,
+            v1::ContainerState::ContainerRunning as i32,
+            "{when}"
+        );
+        let length = || fs::metadata(&self.log).map_or(0, |found| found.len());
+        let before = length();
+        until("a line of the witness", || async {
+            (length() > before).then_some(())
+        })
+        .await;
+    }
+
+    pub(super) async fn end(mut self, node: &Node) {
+        let done = self.life.ask(node, super::Verb::RemovePod).await;
+        done.expect("the witness goes");
+    }
+}
