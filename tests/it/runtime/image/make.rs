@@ -9,31 +9,31 @@ use serde_json::{Value, json};
 use tar::{Builder, EntryType, Header};
 
 /// A layer on the way: an archive that takes everything, also what no layer should have.
-pub(super) struct Layer(Vec<u8>);
+pub(in crate::runtime) struct Layer(Vec<u8>);
 
-pub(super) fn layer() -> Layer {
+pub(in crate::runtime) fn layer() -> Layer {
     Layer(Vec::new())
 }
 
 impl Layer {
-    pub(super) fn dir(self, path: &str, mode: u32) -> Self {
+    pub(in crate::runtime) fn dir(self, path: &str, mode: u32) -> Self {
         self.entry(path, EntryType::Directory, b"", |h| h.set_mode(mode))
     }
 
-    pub(super) fn file(self, path: &str, data: &[u8]) -> Self {
+    pub(in crate::runtime) fn file(self, path: &str, data: &[u8]) -> Self {
         self.entry(path, EntryType::Regular, data, |_| {})
     }
 
-    pub(super) fn link(self, path: &str, target: &str) -> Self {
+    pub(in crate::runtime) fn link(self, path: &str, target: &str) -> Self {
         self.entry(path, EntryType::Symlink, b"", |h| set_link(h, target))
     }
 
-    pub(super) fn hard_link(self, path: &str, target: &str) -> Self {
+    pub(in crate::runtime) fn hard_link(self, path: &str, target: &str) -> Self {
         self.entry(path, EntryType::Link, b"", |h| set_link(h, target))
     }
 
     /// An entry as it is wanted, with a name that no library would write.
-    pub(super) fn entry(
+    pub(in crate::runtime) fn entry(
         mut self,
         path: &str,
         kind: EntryType,
@@ -57,7 +57,7 @@ impl Layer {
     }
 
     /// What stands in front of the next entry.
-    pub(super) fn pax(mut self, pairs: &[(&str, &[u8])]) -> Self {
+    pub(in crate::runtime) fn pax(mut self, pairs: &[(&str, &[u8])]) -> Self {
         let mut tar = Builder::new(Vec::new());
         tar.append_pax_extensions(pairs.iter().map(|(key, value)| (*key, *value)))
             .expect("pax");
@@ -68,7 +68,7 @@ impl Layer {
         self
     }
 
-    pub(super) fn end(mut self) -> Vec<u8> {
+    pub(in crate::runtime) fn end(mut self) -> Vec<u8> {
         self.0.extend([0; 1024]);
         self.0
     }
@@ -78,14 +78,14 @@ fn set_link(header: &mut Header, target: &str) {
     header.set_link_name_literal(target).expect("a link");
 }
 
-pub(super) fn gzip(bytes: &[u8]) -> Vec<u8> {
+pub(in crate::runtime) fn gzip(bytes: &[u8]) -> Vec<u8> {
     let mut encoder = GzEncoder::new(Vec::new(), Compression::fast());
     encoder.write_all(bytes).expect("gzip");
     encoder.finish().expect("gzip")
 }
 
 /// Bytes that do not compress, the same for each seed.
-pub(super) fn noise(seed: u32, length: usize) -> Vec<u8> {
+pub(in crate::runtime) fn noise(seed: u32, length: usize) -> Vec<u8> {
     let mut state = seed.wrapping_mul(2_654_435_761).max(1);
     let next = || {
         state ^= state << 13;
@@ -98,24 +98,24 @@ pub(super) fn noise(seed: u32, length: usize) -> Vec<u8> {
 
 /// An image as a registry has it.
 #[derive(Clone)]
-pub(super) struct Image {
-    pub(super) manifest: Vec<u8>,
-    pub(super) media_type: &'static str,
-    pub(super) config: Vec<u8>,
+pub(in crate::runtime) struct Image {
+    pub(in crate::runtime) manifest: Vec<u8>,
+    pub(in crate::runtime) media_type: &'static str,
+    pub(in crate::runtime) config: Vec<u8>,
     /// As they are fetched.
-    pub(super) layers: Vec<Vec<u8>>,
+    pub(in crate::runtime) layers: Vec<Vec<u8>>,
 }
 
-pub(super) const OCI: &str = "application/vnd.oci.image.manifest.v1+json";
-pub(super) const INDEX: &str = "application/vnd.oci.image.index.v1+json";
+pub(in crate::runtime) const OCI: &str = "application/vnd.oci.image.manifest.v1+json";
+pub(in crate::runtime) const INDEX: &str = "application/vnd.oci.image.index.v1+json";
 
 /// An image of layers, each as it is fetched and as it is unpacked.
-pub(super) fn image(layers: &[(Vec<u8>, Vec<u8>)]) -> Image {
+pub(in crate::runtime) fn image(layers: &[(Vec<u8>, Vec<u8>)]) -> Image {
     image_for(architecture(), layers)
 }
 
 /// All layers compressed with gzip.
-pub(super) fn gzipped(layers: &[Vec<u8>]) -> Image {
+pub(in crate::runtime) fn gzipped(layers: &[Vec<u8>]) -> Image {
     let layers: Vec<_> = layers
         .iter()
         .map(|layer| (gzip(layer), layer.clone()))
@@ -123,7 +123,7 @@ pub(super) fn gzipped(layers: &[Vec<u8>]) -> Image {
     image(&layers)
 }
 
-pub(super) fn architecture() -> &'static str {
+pub(in crate::runtime) fn architecture() -> &'static str {
     match std::env::consts::ARCH {
         "x86_64" => "amd64",
         "aarch64" => "arm64",
@@ -131,7 +131,7 @@ pub(super) fn architecture() -> &'static str {
     }
 }
 
-pub(super) fn image_for(architecture: &str, layers: &[(Vec<u8>, Vec<u8>)]) -> Image {
+pub(in crate::runtime) fn image_for(architecture: &str, layers: &[(Vec<u8>, Vec<u8>)]) -> Image {
     let diff_ids: Vec<_> = layers.iter().map(|(_, plain)| Digest::of(plain)).collect();
     let config = json!({
         "architecture": architecture,
@@ -159,18 +159,18 @@ pub(super) fn image_for(architecture: &str, layers: &[(Vec<u8>, Vec<u8>)]) -> Im
     }
 }
 
-pub(super) fn descriptor(media_type: &str, bytes: &[u8]) -> Value {
+pub(in crate::runtime) fn descriptor(media_type: &str, bytes: &[u8]) -> Value {
     json!({"mediaType": media_type, "digest": Digest::of(bytes), "size": bytes.len()})
 }
 
 impl Image {
-    pub(super) fn id(&self) -> Digest {
+    pub(in crate::runtime) fn id(&self) -> Digest {
         Digest::of(&self.config)
     }
 }
 
 /// What `docker save` would write. Layers as they are in the archive.
-pub(super) fn docker_archive(name: &str, image: &Image) -> Vec<u8> {
+pub(in crate::runtime) fn docker_archive(name: &str, image: &Image) -> Vec<u8> {
     let names: Vec<_> = (0..image.layers.len())
         .map(|n| format!("{n}/layer.tar"))
         .collect();
@@ -185,6 +185,6 @@ pub(super) fn docker_archive(name: &str, image: &Image) -> Vec<u8> {
         .end()
 }
 
-pub(super) fn digest(bytes: &[u8]) -> Digest {
+pub(in crate::runtime) fn digest(bytes: &[u8]) -> Digest {
     Digest::of(bytes)
 }

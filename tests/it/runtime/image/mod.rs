@@ -6,10 +6,10 @@ mod crash;
 mod hostile;
 mod layers;
 mod login;
-mod make;
+pub(super) mod make;
 mod pulls;
 mod real;
-mod registry;
+pub(super) mod registry;
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;

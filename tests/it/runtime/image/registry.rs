@@ -18,16 +18,16 @@ use super::make::Image;
 
 /// What a registry is asked.
 #[derive(Clone, Debug)]
-pub(super) struct Asked {
-    pub(super) path: String,
-    pub(super) query: String,
-    pub(super) headers: HeaderMap,
+pub(in crate::runtime) struct Asked {
+    pub(in crate::runtime) path: String,
+    pub(in crate::runtime) query: String,
+    pub(in crate::runtime) headers: HeaderMap,
     /// How often this path was asked before.
-    pub(super) before: usize,
+    pub(in crate::runtime) before: usize,
 }
 
 /// Answers in place of the registry, if it wants to.
-pub(super) type Hook = dyn Fn(&Asked) -> Option<Response> + Send + Sync;
+pub(in crate::runtime) type Hook = dyn Fn(&Asked) -> Option<Response> + Send + Sync;
 
 #[derive(Default)]
 struct Content {
@@ -38,8 +38,8 @@ struct Content {
 }
 
 /// See the module. It ends when it is dropped.
-pub(super) struct Registry {
-    pub(super) address: SocketAddr,
+pub(in crate::runtime) struct Registry {
+    pub(in crate::runtime) address: SocketAddr,
     content: Arc<Content>,
     task: JoinHandle<()>,
 }
@@ -51,8 +51,12 @@ impl Drop for Registry {
 }
 
 impl Registry {
-    pub(super) async fn start() -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+    pub(in crate::runtime) async fn start() -> Self {
+        Self::on(TcpListener::bind("127.0.0.1:0").await.expect("a port"))
+    }
+
+    /// On a socket that may be of another network namespace.
+    pub(in crate::runtime) fn on(listener: TcpListener) -> Self {
         let address = listener.local_addr().expect("an address");
         let content = Arc::new(Content::default());
         let service = axum::Router::new()
@@ -69,11 +73,11 @@ impl Registry {
     }
 
     /// The full name of an image here.
-    pub(super) fn name(&self, rest: &str) -> String {
+    pub(in crate::runtime) fn name(&self, rest: &str) -> String {
         format!("{}/{rest}", self.address)
     }
 
-    pub(super) fn put(&self, path: &str, media_type: &str, bytes: &[u8]) {
+    pub(in crate::runtime) fn put(&self, path: &str, media_type: &str, bytes: &[u8]) {
         let file = (media_type.to_owned(), Bytes::copy_from_slice(bytes));
         self.content
             .files
@@ -83,7 +87,7 @@ impl Registry {
     }
 
     /// Pushes an image, and returns its full name.
-    pub(super) fn push(&self, repository: &str, tag: &str, image: &Image) -> String {
+    pub(in crate::runtime) fn push(&self, repository: &str, tag: &str, image: &Image) -> String {
         for blob in image.layers.iter().chain([&image.config]) {
             self.put(
                 &format!("{repository}/blobs/{}", Digest::of(blob)),
@@ -95,7 +99,13 @@ impl Registry {
         self.name(&format!("{repository}:{tag}"))
     }
 
-    pub(super) fn put_manifest(&self, repository: &str, tag: &str, media_type: &str, bytes: &[u8]) {
+    pub(in crate::runtime) fn put_manifest(
+        &self,
+        repository: &str,
+        tag: &str,
+        media_type: &str,
+        bytes: &[u8],
+    ) {
         for version in [tag, Digest::of(bytes).as_str()] {
             self.put(
                 &format!("{repository}/manifests/{version}"),
@@ -106,16 +116,19 @@ impl Registry {
     }
 
     /// From now on the hook is asked first.
-    pub(super) fn hook(&self, hook: impl Fn(&Asked) -> Option<Response> + Send + Sync + 'static) {
+    pub(in crate::runtime) fn hook(
+        &self,
+        hook: impl Fn(&Asked) -> Option<Response> + Send + Sync + 'static,
+    ) {
         *self.content.hook.lock().expect("hook") = Some(Arc::new(hook));
     }
 
-    pub(super) fn behave(&self) {
+    pub(in crate::runtime) fn behave(&self) {
         *self.content.hook.lock().expect("hook") = None;
     }
 
     /// All that it was asked for paths with this in them.
-    pub(super) fn asked(&self, part: &str) -> Vec<Asked> {
+    pub(in crate::runtime) fn asked(&self, part: &str) -> Vec<Asked> {
         let log = self.content.log.lock().expect("log");
         log.iter()
             .filter(|asked| asked.path.contains(part))
@@ -123,7 +136,7 @@ impl Registry {
             .collect()
     }
 
-    pub(super) fn forget(&self) {
+    pub(in crate::runtime) fn forget(&self) {
         self.content.log.lock().expect("log").clear();
     }
 }
@@ -180,14 +193,14 @@ fn file(asked: &Asked, media_type: &str, bytes: &Bytes) -> Response {
         .expect("an answer")
 }
 
-pub(super) fn status(code: u16, body: &str) -> Response {
+pub(in crate::runtime) fn status(code: u16, body: &str) -> Response {
     let status = StatusCode::from_u16(code).expect("a status");
     let answer = Response::builder().status(status);
     answer.body(Body::from(body.to_owned())).expect("an answer")
 }
 
 /// So many bytes of it, and then the connection is cut.
-pub(super) fn cut(bytes: &[u8], after: usize) -> Response {
+pub(in crate::runtime) fn cut(bytes: &[u8], after: usize) -> Response {
     let part = Bytes::copy_from_slice(&bytes[..after]);
     let body = stream::iter([Ok(part), Err(std::io::Error::other("cut"))]);
     let answer = Response::builder().header(header::CONTENT_LENGTH, bytes.len());
@@ -195,7 +208,7 @@ pub(super) fn cut(bytes: &[u8], after: usize) -> Response {
 }
 
 /// So many bytes of it, and then nothing more for ever.
-pub(super) fn stall(bytes: &[u8], after: usize) -> Response {
+pub(in crate::runtime) fn stall(bytes: &[u8], after: usize) -> Response {
     use futures_util::StreamExt as _;
     let part = Bytes::copy_from_slice(&bytes[..after]);
     let body = stream::iter([Ok::<_, std::io::Error>(part)]).chain(stream::pending());
@@ -204,7 +217,7 @@ pub(super) fn stall(bytes: &[u8], after: usize) -> Response {
 }
 
 /// Zeros without end.
-pub(super) fn endless() -> Response {
+pub(in crate::runtime) fn endless() -> Response {
     let zeros = stream::repeat_with(|| Ok::<_, std::io::Error>(Bytes::from_static(&[0; 4096])));
     Response::new(Body::from_stream(zeros))
 }
