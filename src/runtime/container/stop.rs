@@ -76,7 +76,7 @@ impl Runtime {
             signal,
             all: false,
         };
-        let sent = match sandbox.shim() {
+        let sent = match self.live_shim(&sandbox).await? {
             Some(shim) => shim.kill(kill).await,
             // It is being accounted for, which ends what still runs.
             None => return Ok(()),

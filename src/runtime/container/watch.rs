@@ -6,7 +6,7 @@ use tokio::sync::broadcast::error::RecvError;
 
 use crate::runtime::error::{Result, shown};
 use crate::runtime::process::{self, Event, Fate, Shim, account};
-use crate::runtime::store::{Container, ContainerState, Exit, Sandbox, SandboxState};
+use crate::runtime::store::{Container, Exit, Sandbox, SandboxState};
 use crate::runtime::{Runtime, id};
 
 /// SIGKILL, which is what the kernel sends for want of memory.
@@ -71,7 +71,7 @@ impl Runtime {
             return;
         };
         let Some(lost) = sandbox.shim() else { return };
-        if lost.state().await.is_ok() {
+        if !lost.is_gone() {
             return;
         }
         sandbox.set_shim(None);
@@ -98,8 +98,8 @@ impl Runtime {
         // After a reboot there is no directory, and nothing in it.
         let fates = account(&dir).unwrap_or_default();
         for container in self.store.containers_of(&sandbox.id) {
-            let state = container.record().state;
-            if !matches!(state, ContainerState::Running | ContainerState::Starting) {
+            // One that is being started is seen to by who starts it.
+            if !container.is_running() {
                 continue;
             }
             let (exit, at) = match fates.get(&container.id) {
@@ -133,17 +133,39 @@ impl Runtime {
         self: &Arc<Self>,
         sandbox: &Arc<Sandbox>,
     ) -> Result<Shim> {
-        if let Some(shim) = sandbox.shim() {
+        if let Some(shim) = self.live_shim(sandbox).await? {
             return Ok(shim);
         }
-        // There may be one that did not answer before.
-        let shim = match Shim::connect(&self.settings.paths.pod(&sandbox.id)).await {
-            Err(process::Error::Gone { .. }) => self.launch_shim(&sandbox.id).await?,
-            found => found?,
-        };
+        let shim = self.launch_shim(&sandbox.id).await?;
         sandbox.set_shim(Some(shim.clone()));
         self.watch(sandbox, &shim);
         Ok(shim)
+    }
+
+    /// The shim of a pod, if there is one; also one that did not answer when it was asked last.
+    ///
+    /// # Errors
+    /// It does not answer now.
+    pub(in crate::runtime) async fn live_shim(
+        self: &Arc<Self>,
+        sandbox: &Arc<Sandbox>,
+    ) -> Result<Option<Shim>> {
+        match sandbox.shim() {
+            Some(shim) if !shim.is_gone() => return Ok(Some(shim)),
+            // Before there is another one, which would know nothing of its containers.
+            Some(_) => self.shim_left(&sandbox.id).await,
+            None => {}
+        }
+        match Shim::connect(&self.settings.paths.pod(&sandbox.id)).await {
+            Ok(shim) => {
+                sandbox.set_shim(Some(shim.clone()));
+                self.watch(sandbox, &shim);
+                self.catch_up(&sandbox.id).await;
+                Ok(Some(shim))
+            }
+            Err(process::Error::Gone { .. }) => Ok(None),
+            Err(error) => Err(error.into()),
+        }
     }
 }
 

@@ -159,6 +159,11 @@ impl Shim {
         }
     }
 
+    /// Whether the connection has ended.
+    pub fn is_gone(&self) -> bool {
+        self.inner.events.strong_count() == 0
+    }
+
     /// Everything the shim knows.
     ///
     /// # Errors

@@ -61,16 +61,20 @@ impl Runtime {
         Ok(())
     }
 
-    /// Containers that were being started when their shim died, and that the OCI runtime had not made.
-    pub(super) async fn take_back_unmade(self: &Arc<Self>, sandbox: &Sandbox) {
+    /// Containers that were being started when their shim died: those that the OCI runtime had not made are created again,
+    /// the others are accounted for like those that ran.
+    pub(super) async fn settle_starts_alone(self: &Arc<Self>, sandbox: &Sandbox) {
         let dir = self.settings.paths.pod(&sandbox.id);
         let fates = account(&dir).unwrap_or_default();
         for container in self.in_state(sandbox, ContainerState::Starting) {
-            if !fates.contains_key(&container.id) {
+            let done = if fates.contains_key(&container.id) {
+                container.update(|record| record.state = ContainerState::Running)
+            } else {
                 self.forget(&container).await;
-                if let Err(error) = take_back(&container) {
-                    self.problem("container", container.dir(), error);
-                }
+                take_back(&container)
+            };
+            if let Err(error) = done {
+                self.problem("container", container.dir(), error);
             }
         }
     }

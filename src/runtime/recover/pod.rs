@@ -138,7 +138,7 @@ impl Runtime {
     /// Its shim died while nobody looked.
     async fn without_shim(self: &Arc<Self>, sandbox: &Arc<Sandbox>) {
         sandbox.set_shim(None);
-        self.take_back_unmade(sandbox).await;
+        self.settle_starts_alone(sandbox).await;
         if let Err(error) = self.account_for(sandbox).await {
             self.problem("pod sandbox", sandbox.dir(), error);
         }

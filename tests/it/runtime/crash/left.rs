@@ -39,7 +39,8 @@ async fn check(node: &Node, ids: &[&str], when: &str) {
     }
 }
 
-fn find(node: &Node, ids: &[&str]) -> Vec<String> {
+/// All that is there and not of these.
+pub(super) fn find(node: &Node, ids: &[&str]) -> Vec<String> {
     let pods = ids.len() / 2;
     let ours = |text: &str| ids.iter().any(|id| text.contains(id));
     let mut found = Vec::new();

@@ -5,6 +5,7 @@
 mod left;
 mod life;
 mod node;
+mod pulls;
 mod random;
 mod stories;
 

@@ -8,9 +8,10 @@ use std::time::Duration;
 
 use criscope::client;
 use criscope::cri::v1;
+use criscope::cri::v1::image_service_client::ImageServiceClient;
 use criscope::cri::v1::runtime_service_client::RuntimeServiceClient;
 use criscope::runtime::image::{Images, ImagesConfig};
-use criscope::runtime::sys::namespace::{Kind, Pins, Request};
+use criscope::runtime::sys::namespace::{self, Kind, Pins, Request};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::Value;
@@ -29,7 +30,7 @@ pub(super) struct Node {
     dir: TempDir,
     pub(super) name: String,
     child: Option<Child>,
-    client: Option<RuntimeServiceClient<Channel>>,
+    channel: Option<Channel>,
 }
 
 impl Drop for Node {
@@ -74,7 +75,7 @@ impl Node {
             dir,
             name: format!("crash{}x{number}", std::process::id()),
             child: None,
-            client: None,
+            channel: None,
         };
         node.configure();
         let images = Images::open(ImagesConfig::new(node.path("root/images"))).await;
@@ -130,6 +131,7 @@ cache_dir = "{cache}"
 bin_dirs = ["/usr/lib/cni"]
 [runtime.images]
 certs_dirs = []
+keep_unused = "0s"
 "#,
             socket = self.socket().display(),
             root = self.path("root").display(),
@@ -144,6 +146,17 @@ certs_dirs = []
 
     fn socket(&self) -> PathBuf {
         self.dir.path().join("criscope.sock")
+    }
+
+    /// A port of the node's own loopback.
+    pub(super) async fn listen(&self) -> tokio::net::TcpListener {
+        let pins = Pins::new(self.dir.path().join("net"));
+        let namespace = pins.open("node", Kind::Net).expect("its namespace");
+        let bind = || std::net::TcpListener::bind("127.0.0.1:0");
+        let bound = namespace::run_in(namespace, Kind::Net, bind).await;
+        let listener = bound.expect("a thread").expect("a port");
+        listener.set_nonblocking(true).expect("a socket");
+        tokio::net::TcpListener::from_std(listener).expect("a socket")
     }
 
     /// A program in the node's network.
@@ -179,7 +192,7 @@ certs_dirs = []
         }
         self.child = Some(command.spawn().expect("start"));
         let socket = self.socket();
-        let client = until("criscope", || async {
+        let channel = until("criscope", || async {
             let channel = client::connect(&socket, Duration::from_secs(1))
                 .await
                 .ok()?;
@@ -189,10 +202,11 @@ certs_dirs = []
                 image: Some(image_spec()),
                 verbose: false,
             };
-            let image = client::images(channel).image_status(request).await.ok()?;
-            image.into_inner().image.map(|_| client)
+            let mut images = client::images(channel.clone());
+            let image = images.image_status(request).await.ok()?;
+            image.into_inner().image.map(|_| channel)
         });
-        self.client = Some(client.await);
+        self.channel = Some(channel.await);
     }
 
     pub(super) async fn restart(&mut self, step: Option<&str>) {
@@ -202,7 +216,7 @@ certs_dirs = []
 
     /// `kill -9`. What it runs goes on.
     pub(super) fn kill(&mut self) {
-        self.client = None;
+        self.channel = None;
         if let Some(mut child) = self.child.take() {
             let _ = child.kill();
             let _ = child.wait();
@@ -225,7 +239,7 @@ certs_dirs = []
             tokio::time::sleep(Duration::from_millis(5)).await;
         };
         assert_eq!(status.signal(), Some(9), "{what}");
-        self.client = None;
+        self.channel = None;
     }
 
     /// Of the daemon.
@@ -234,7 +248,11 @@ certs_dirs = []
     }
 
     pub(super) fn client(&self) -> RuntimeServiceClient<Channel> {
-        self.client.clone().expect("started")
+        client::runtime(self.channel.clone().expect("started"))
+    }
+
+    pub(super) fn images(&self) -> ImageServiceClient<Channel> {
+        client::images(self.channel.clone().expect("started"))
     }
 
     /// The status of a container, and its pid.

@@ -25,6 +25,37 @@ async fn removed(node: &Node, mut life: Life) {
     }
 }
 
+/// What the other tests count on: whatever a pod has is seen.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_pod_leaves_is_found() {
+    let mut node = Node::new().await;
+    node.start(None).await;
+    let life = made(&node, Life::new(&node, "seen", true)).await;
+    let found = left::find(&node, &[]).join("\n");
+    for kind in [
+        "mount ",
+        "cgroup ",
+        "process ",
+        "addresses ",
+        "links ",
+        "rule ",
+    ] {
+        assert!(found.contains(kind), "no {kind}in\n{found}");
+    }
+    for dir in [
+        "sandboxes",
+        "containers",
+        "results",
+        "pods",
+        "ns",
+        "oci/runc",
+    ] {
+        assert!(found.contains(&format!("{dir}/")), "no {dir} in\n{found}");
+    }
+    removed(&node, life).await;
+    left::nothing(&node, "the end").await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_container_ends_while_nobody_looks() {
     let mut node = Node::new().await;

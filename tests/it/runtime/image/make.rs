@@ -24,11 +24,11 @@ impl Layer {
         self.entry(path, EntryType::Regular, data, |_| {})
     }
 
-    pub(super) fn link(self, path: &str, target: &str) -> Self {
+    pub(in crate::runtime) fn link(self, path: &str, target: &str) -> Self {
         self.entry(path, EntryType::Symlink, b"", |h| set_link(h, target))
     }
 
-    pub(super) fn hard_link(self, path: &str, target: &str) -> Self {
+    pub(in crate::runtime) fn hard_link(self, path: &str, target: &str) -> Self {
         self.entry(path, EntryType::Link, b"", |h| set_link(h, target))
     }
 
@@ -57,7 +57,7 @@ impl Layer {
     }
 
     /// What stands in front of the next entry.
-    pub(super) fn pax(mut self, pairs: &[(&str, &[u8])]) -> Self {
+    pub(in crate::runtime) fn pax(mut self, pairs: &[(&str, &[u8])]) -> Self {
         let mut tar = Builder::new(Vec::new());
         tar.append_pax_extensions(pairs.iter().map(|(key, value)| (*key, *value)))
             .expect("pax");
@@ -78,7 +78,7 @@ fn set_link(header: &mut Header, target: &str) {
     header.set_link_name_literal(target).expect("a link");
 }
 
-pub(super) fn gzip(bytes: &[u8]) -> Vec<u8> {
+pub(in crate::runtime) fn gzip(bytes: &[u8]) -> Vec<u8> {
     let mut encoder = GzEncoder::new(Vec::new(), Compression::fast());
     encoder.write_all(bytes).expect("gzip");
     encoder.finish().expect("gzip")
@@ -106,8 +106,8 @@ pub(in crate::runtime) struct Image {
     pub(in crate::runtime) layers: Vec<Vec<u8>>,
 }
 
-pub(super) const OCI: &str = "application/vnd.oci.image.manifest.v1+json";
-pub(super) const INDEX: &str = "application/vnd.oci.image.index.v1+json";
+pub(in crate::runtime) const OCI: &str = "application/vnd.oci.image.manifest.v1+json";
+pub(in crate::runtime) const INDEX: &str = "application/vnd.oci.image.index.v1+json";
 
 /// An image of layers, each as it is fetched and as it is unpacked.
 pub(in crate::runtime) fn image(layers: &[(Vec<u8>, Vec<u8>)]) -> Image {
@@ -123,7 +123,7 @@ pub(in crate::runtime) fn gzipped(layers: &[Vec<u8>]) -> Image {
     image(&layers)
 }
 
-pub(super) fn architecture() -> &'static str {
+pub(in crate::runtime) fn architecture() -> &'static str {
     match std::env::consts::ARCH {
         "x86_64" => "amd64",
         "aarch64" => "arm64",
@@ -159,18 +159,18 @@ pub(in crate::runtime) fn image_for(architecture: &str, layers: &[(Vec<u8>, Vec<
     }
 }
 
-pub(super) fn descriptor(media_type: &str, bytes: &[u8]) -> Value {
+pub(in crate::runtime) fn descriptor(media_type: &str, bytes: &[u8]) -> Value {
     json!({"mediaType": media_type, "digest": Digest::of(bytes), "size": bytes.len()})
 }
 
 impl Image {
-    pub(super) fn id(&self) -> Digest {
+    pub(in crate::runtime) fn id(&self) -> Digest {
         Digest::of(&self.config)
     }
 }
 
 /// What `docker save` would write. Layers as they are in the archive.
-pub(super) fn docker_archive(name: &str, image: &Image) -> Vec<u8> {
+pub(in crate::runtime) fn docker_archive(name: &str, image: &Image) -> Vec<u8> {
     let names: Vec<_> = (0..image.layers.len())
         .map(|n| format!("{n}/layer.tar"))
         .collect();

@@ -53,7 +53,11 @@ impl Drop for Registry {
 
 impl Registry {
     pub(in crate::runtime) async fn start() -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        Self::on(TcpListener::bind("127.0.0.1:0").await.expect("a port"))
+    }
+
+    /// On a socket that may be of another network namespace.
+    pub(in crate::runtime) fn on(listener: TcpListener) -> Self {
         let address = listener.local_addr().expect("an address");
         let content = Arc::new(Content::default());
         let service = axum::Router::new()

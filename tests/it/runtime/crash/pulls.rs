@@ -1,0 +1,100 @@
+//! The daemon ends at every step of a pull and of the removal of an image.
+
+use std::collections::BTreeSet;
+use std::fs;
+
+use criscope::cri::v1;
+use criscope::runtime::image::Step;
+use tonic::Status;
+
+use super::node::{Node, Witness};
+use crate::harness::until;
+use crate::runtime::image::make::{gzipped, layer, noise};
+use crate::runtime::image::registry::Registry;
+
+#[derive(Clone, Copy, Debug)]
+enum Verb {
+    Pull,
+    Remove,
+}
+
+async fn ask(node: &Node, verb: Verb, name: &str) -> Result<(), Status> {
+    let image = Some(v1::ImageSpec {
+        image: name.to_owned(),
+        ..Default::default()
+    });
+    let mut images = node.images();
+    match verb {
+        Verb::Pull => {
+            let request = v1::PullImageRequest {
+                image: image.clone(),
+                ..Default::default()
+            };
+            images.pull_image(request).await?;
+            let request = v1::ImageStatusRequest {
+                image,
+                verbose: false,
+            };
+            let status = images.image_status(request).await?.into_inner();
+            assert!(status.image.is_some(), "what was pulled is there");
+        }
+        Verb::Remove => {
+            images
+                .remove_image(v1::RemoveImageRequest { image })
+                .await?;
+        }
+    }
+    Ok(())
+}
+
+/// Everything in the image store.
+fn stored(node: &Node) -> BTreeSet<String> {
+    let mut all = BTreeSet::new();
+    for dir in ["images", "content", "layers", "partial", "tmp"] {
+        let entries = fs::read_dir(node.path("root/images").join(dir));
+        for entry in entries.expect("the store").flatten() {
+            all.insert(format!("{dir}/{}", entry.file_name().to_string_lossy()));
+        }
+    }
+    all
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn while_an_image_is_pulled_and_removed() {
+    let mut node = Node::new().await;
+    let registry = Registry::on(node.listen().await);
+    let built = gzipped(&[
+        layer().file("f", &noise(1, 300_000)).end(),
+        layer().file("g", b"x").end(),
+    ]);
+    let name = registry.push("a", "1", &built);
+    node.start(None).await;
+    let witness = Witness::new(&mut node).await;
+    let before = stored(&node);
+    // The last one is also come by when a daemon that has just started collects: it would not start at all.
+    for step in Step::ALL
+        .into_iter()
+        .filter(|step| **step != Step::GarbageNamed)
+    {
+        node.restart(Some(&format!("image.{step:?}"))).await;
+        let mut crashed = false;
+        for verb in [Verb::Pull, Verb::Remove] {
+            let Err(status) = ask(&node, verb, &name).await else {
+                continue;
+            };
+            assert!(!crashed, "{step:?}: {verb:?} twice: {status:?}");
+            node.died(&format!("{step:?}: {verb:?}: {status:?}")).await;
+            crashed = true;
+            node.start(None).await;
+            witness.is_well(&mut node, &format!("{step:?}")).await;
+            let again = ask(&node, verb, &name).await;
+            again.unwrap_or_else(|status| panic!("{step:?}: {verb:?} again: {status:?}"));
+        }
+        assert!(crashed, "{step:?} was never reached");
+        until(&format!("{step:?}: a store as it was before"), || async {
+            (stored(&node) == before).then_some(())
+        })
+        .await;
+    }
+    witness.end(&node).await;
+}
