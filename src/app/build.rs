@@ -64,7 +64,7 @@ pub(super) fn build(
     sink: Option<SpanSink>,
     accounts: &Arc<Accounts>,
     runtimes: [&Handle; 2],
-    builtin: Option<CriService>,
+    builtin: Option<&CriService>,
 ) -> Result<Built, Error> {
     let registry = registry(config);
     let hash = ConfigHash::default();
@@ -104,7 +104,7 @@ pub(super) fn build(
         .filter_map(|backend| {
             let upstream = match backend.endpoint() {
                 Some(endpoint) => Upstream::new(&backend.name, endpoint.to_owned()),
-                None => Upstream::local(&backend.name, builtin.clone()?),
+                None => Upstream::local(&backend.name, builtin?.clone()),
             };
             Some(Arc::new(upstream))
         })

@@ -85,8 +85,8 @@ impl Builtin {
     }
 
     /// What answers its calls.
-    pub(super) fn service(&self) -> CriService {
-        self.service.clone()
+    pub(super) fn service(&self) -> &CriService {
+        &self.service
     }
 
     /// Shows what it does and has in metrics.
@@ -151,7 +151,7 @@ pub(super) async fn open(config: &config::Runtime) -> Result<Arc<Runtime>, Built
             facts = Some(node);
         }
     }
-    let node = facts.ok_or_else(|| ProgramError::NoRuntime)?;
+    let node = facts.ok_or(ProgramError::NoRuntime)?;
     let settings = settings(config, shim, programs.default, handlers, node);
     Ok(Runtime::open(settings).await?)
 }

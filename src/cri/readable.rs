@@ -40,15 +40,15 @@ mod tests {
             envs: vec![value(b"words"), value(b"\xff\x00not text"), value(b"")],
             ..ContainerConfig::default()
         };
-        let json = serde_json::to_string(&config).unwrap();
+        let json = serde_json::to_string(&config).expect("valid");
         assert!(json.contains(r#""value":"words""#), "{json}");
-        let read: ContainerConfig = serde_json::from_str(&json).unwrap();
+        let read: ContainerConfig = serde_json::from_str(&json).expect("valid");
         assert!(read == config);
     }
 
     #[test]
     fn a_record_of_an_older_version_lacks_fields() {
-        let read: ContainerConfig = serde_json::from_str(r#"{"log_path":"a"}"#).unwrap();
+        let read: ContainerConfig = serde_json::from_str(r#"{"log_path":"a"}"#).expect("valid");
         assert_eq!(read.log_path, "a");
     }
 }

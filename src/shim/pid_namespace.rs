@@ -3,7 +3,6 @@
 use std::fs::File;
 use std::io::{self, Read as _};
 use std::os::fd::AsFd as _;
-use std::process::exit;
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sched::{CloneFlags, setns, unshare};
@@ -32,7 +31,7 @@ pub(super) fn make(users: &str) -> io::Result<()> {
             println!("{child}");
             Ok(())
         }
-        ForkResult::Child => exit(i32::from(init().is_err())),
+        ForkResult::Child => init(),
     }
 }
 

@@ -267,10 +267,10 @@ mod tests {
             ..Default::default()
         };
         let none = config(v1::Signal::RuntimeDefault);
-        assert_eq!(stop_signal(&none, "").unwrap(), 15);
-        assert_eq!(stop_signal(&none, "SIGINT").unwrap(), 2);
+        assert_eq!(stop_signal(&none, "").expect("valid"), 15);
+        assert_eq!(stop_signal(&none, "SIGINT").expect("valid"), 2);
         assert_eq!(
-            stop_signal(&config(v1::Signal::Sigusr1), "SIGINT").unwrap(),
+            stop_signal(&config(v1::Signal::Sigusr1), "SIGINT").expect("valid"),
             10
         );
     }

@@ -86,17 +86,20 @@ mod tests {
 
     #[test]
     fn a_pod_without_a_word_on_dns_has_the_nodes() {
-        let dir = tempfile::tempdir().unwrap();
-        write(dir.path(), &PodSandboxConfig::default(), "pod", (0, 0)).unwrap();
-        let read = |name: &str| fs::read(dir.path().join(name)).unwrap();
+        let dir = tempfile::tempdir().expect("valid");
+        write(dir.path(), &PodSandboxConfig::default(), "pod", (0, 0)).expect("valid");
+        let read = |name: &str| fs::read(dir.path().join(name)).expect("valid");
         assert_eq!(read("hostname"), b"pod\n");
-        assert_eq!(read("resolv.conf"), host_file("/etc/resolv.conf").unwrap());
+        assert_eq!(
+            read("resolv.conf"),
+            host_file("/etc/resolv.conf").expect("valid")
+        );
         let empty = PodSandboxConfig {
             dns_config: Some(DnsConfig::default()),
             ..PodSandboxConfig::default()
         };
-        write(dir.path(), &empty, "pod", (7, 8)).unwrap();
-        let owner = fs::metadata(dir.path().join("hosts")).unwrap();
+        write(dir.path(), &empty, "pod", (7, 8)).expect("valid");
+        let owner = fs::metadata(dir.path().join("hosts")).expect("valid");
         assert_eq!((owner.uid(), owner.gid()), (7, 8));
         assert_eq!(read("resolv.conf"), b"");
     }

@@ -90,15 +90,15 @@ mod tests {
     #[test]
     fn a_record_is_replaced_as_a_whole_and_for_root_only() {
         use std::os::unix::fs::PermissionsExt as _;
-        let dir = tempfile::tempdir().unwrap();
+        let dir = tempfile::tempdir().expect("valid");
         for text in ["first", "second"] {
-            write(dir.path(), &text).unwrap();
-            assert_eq!(read::<String>(dir.path()).unwrap(), text);
+            write(dir.path(), &text).expect("valid");
+            assert_eq!(read::<String>(dir.path()).expect("valid"), text);
         }
-        let entries: Vec<_> = fs::read_dir(dir.path()).unwrap().collect();
+        let entries: Vec<_> = fs::read_dir(dir.path()).expect("valid").collect();
         assert_eq!(entries.len(), 1, "no draft stays");
         let mode = fs::metadata(dir.path().join(RECORD))
-            .unwrap()
+            .expect("valid")
             .permissions()
             .mode();
         assert_eq!(mode & 0o777, 0o600);
@@ -106,9 +106,9 @@ mod tests {
 
     #[test]
     fn a_damaged_record_is_named() {
-        let dir = tempfile::tempdir().unwrap();
-        fs::write(dir.path().join(RECORD), "{").unwrap();
-        let error = read::<String>(dir.path()).unwrap_err().to_string();
+        let dir = tempfile::tempdir().expect("valid");
+        fs::write(dir.path().join(RECORD), "{").expect("valid");
+        let error = read::<String>(dir.path()).expect_err("refused").to_string();
         assert!(error.contains("record.json"), "{error}");
     }
 }

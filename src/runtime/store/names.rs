@@ -83,12 +83,12 @@ mod tests {
     #[test]
     fn a_name_is_free_after_a_failure_and_taken_after_success() {
         let names = Names::new(What::Sandbox);
-        let first = names.reserve("a", "1").unwrap();
-        let error = names.reserve("a", "2").unwrap_err();
+        let first = names.reserve("a", "1").expect("valid");
+        let error = names.reserve("a", "2").expect_err("refused");
         assert_eq!(error.code(), tonic::Code::AlreadyExists);
         assert!(error.to_string().contains('1'), "names the owner: {error}");
         drop(first);
-        names.reserve("a", "2").unwrap().keep();
+        names.reserve("a", "2").expect("valid").keep();
         assert!(names.reserve("a", "3").is_err());
         names.release("a", "3");
         assert!(names.reserve("a", "3").is_err(), "not another's to free");

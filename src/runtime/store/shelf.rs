@@ -88,15 +88,15 @@ mod tests {
             shelf.insert(id, Arc::new(id));
         }
         let found = |id| shelf.get(id).map(|found| *found);
-        assert_eq!(found("aa1").unwrap(), "aa1");
-        assert_eq!(found("bc").unwrap(), "bc");
-        assert_eq!(found("b").unwrap(), "b", "a whole id wins");
+        assert_eq!(found("aa1").expect("valid"), "aa1");
+        assert_eq!(found("bc").expect("valid"), "bc");
+        assert_eq!(found("b").expect("valid"), "b", "a whole id wins");
         assert!(matches!(found("aa"), Err(Error::Ambiguous { .. })));
         for none in ["", "c", "aa11"] {
-            assert!(found(none).unwrap_err().is_not_found(), "{none}");
-            assert!(shelf.find(none).unwrap().is_none());
+            assert!(found(none).expect_err("refused").is_not_found(), "{none}");
+            assert!(shelf.find(none).expect("valid").is_none());
         }
         shelf.remove("b");
-        assert_eq!(found("b").unwrap(), "bc");
+        assert_eq!(found("b").expect("valid"), "bc");
     }
 }

@@ -108,11 +108,6 @@ impl Daemon {
         self.env.push((name.to_owned(), value.to_owned()));
     }
 
-    /// Without additions to its environment from the next start on.
-    pub(crate) fn clear_env(&mut self) {
-        self.env.clear();
-    }
-
     /// Starts it, and waits until it is ready.
     pub(crate) async fn start(&mut self) {
         let proxy = self.spawn();
@@ -133,17 +128,6 @@ impl Daemon {
     /// Kills it as `kill -9` does. Its pods go on.
     pub(crate) fn kill(&mut self) {
         drop(self.proxy.take());
-    }
-
-    /// Kills it and starts it again.
-    pub(crate) async fn restart(&mut self) {
-        self.kill();
-        self.start().await;
-    }
-
-    /// The program.
-    pub(crate) fn proxy(&self) -> &Proxy {
-        self.proxy.as_ref().expect("started")
     }
 
     /// What everything of it is called.

@@ -129,7 +129,7 @@ async fn files_that_are_not_right_are_named() {
             key: key.clone(),
         });
         let bound = Server::bind(&settings, Arc::new(Fake::default()), vec![]).await;
-        let error = bound.err().expect("refused");
+        let error = bound.expect_err("refused");
         assert!(matches!(
             error,
             BindError::Pem { .. } | BindError::Tls { .. }

@@ -72,10 +72,7 @@ async fn while_an_image_is_pulled_and_removed() {
     let witness = Witness::new(&mut node).await;
     let before = stored(&node);
     // The last one is also come by when a daemon that has just started collects: it would not start at all.
-    for step in Step::ALL
-        .into_iter()
-        .filter(|step| **step != Step::GarbageNamed)
-    {
+    for step in Step::ALL.iter().filter(|step| **step != Step::GarbageNamed) {
         node.restart(Some(&format!("image.{step:?}"))).await;
         let mut crashed = false;
         for verb in [Verb::Pull, Verb::Remove] {

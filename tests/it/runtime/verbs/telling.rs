@@ -99,13 +99,16 @@ async fn lists_and_their_filters() {
             &runs,
         ),
     ] {
-        assert_eq!(containers(&kubelet, filter).await, [expected.clone()]);
+        assert_eq!(
+            containers(&kubelet, filter).await,
+            std::slice::from_ref(expected)
+        );
     }
     let labelled = v1::PodSandboxFilter {
         label_selector: app("a"),
         ..Default::default()
     };
-    assert_eq!(pods(&kubelet, labelled).await, [a.id.clone()]);
+    assert_eq!(pods(&kubelet, labelled).await, std::slice::from_ref(&a.id));
     let ready = v1::PodSandboxStateValue {
         state: v1::PodSandboxState::SandboxNotready.into(),
     };
