@@ -55,7 +55,7 @@ impl Runtime {
                 }
             };
             if let Err(error) = done {
-                self.problem("container", container.dir(), error);
+                self.problem("container", container.dir(), &error);
             }
         }
         Ok(())
@@ -74,7 +74,7 @@ impl Runtime {
                 take_back(&container)
             };
             if let Err(error) = done {
-                self.problem("container", container.dir(), error);
+                self.problem("container", container.dir(), &error);
             }
         }
     }
@@ -116,7 +116,7 @@ impl Runtime {
                 self.forget(&container).await;
             }
             if let Err(error) = self.unmount(&container).await {
-                self.problem("mount", container.dir(), error);
+                self.problem("mount", container.dir(), &error);
             }
             container.settle();
         }
@@ -135,7 +135,7 @@ impl Runtime {
             Err(error) => Err(error),
         };
         if let Err(error) = done {
-            self.problem("container", container.dir(), error);
+            self.problem("container", container.dir(), &error);
         }
     }
 }

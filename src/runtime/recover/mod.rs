@@ -63,7 +63,12 @@ impl Runtime {
         all.unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    pub(super) fn problem(&self, what: &'static str, path: &Path, reason: impl ToString) {
+    pub(super) fn problem(
+        &self,
+        what: &'static str,
+        path: &Path,
+        reason: &(impl ToString + ?Sized),
+    ) {
         let reason = reason.to_string();
         tracing::warn!(event = "runtime.recover", what, path = %path.display(), reason = %shown(&reason), "not taken up again");
         let mut all = self.problems.0.lock();
@@ -113,13 +118,13 @@ impl Runtime {
         let all = async {
             while let Some(done) = work.join_next().await {
                 if let Err(error) = done {
-                    self.problem("object", self.settings.paths.root(), error);
+                    self.problem("object", self.settings.paths.root(), &error);
                 }
             }
         };
         if tokio::time::timeout(PATIENCE, all).await.is_err() {
             let still = format!("{} objects take longer than {PATIENCE:?}", work.len());
-            self.problem("start", self.settings.paths.root(), still);
+            self.problem("start", self.settings.paths.root(), &still);
             work.detach_all();
         }
         Ok(())
@@ -133,7 +138,7 @@ impl Runtime {
                 continue;
             };
             let reserved = self.store.sandbox_names.reserve(&record.name(), &entry.id);
-            let name = reserved.map_err(|error| self.problem("pod sandbox", &entry.dir, error));
+            let name = reserved.map_err(|error| self.problem("pod sandbox", &entry.dir, &error));
             let making = record.state == SandboxState::Making;
             let sandbox = Arc::new(Sandbox::new(entry.dir, record));
             let mut name = name.ok();
@@ -156,7 +161,7 @@ impl Runtime {
                 let name = record.name(&sandbox.record());
                 match self.store.container_names.reserve(&name, &entry.id) {
                     Ok(name) => name.keep(),
-                    Err(error) => self.problem("container", &entry.dir, error),
+                    Err(error) => self.problem("container", &entry.dir, &error),
                 }
             }
             let mut layers = Vec::new();
@@ -166,7 +171,7 @@ impl Runtime {
                 for ids in all {
                     match self.images.hold(ids.iter().cloned()) {
                         Ok(held) => layers.push(held),
-                        Err(error) => self.problem("container", &entry.dir, error),
+                        Err(error) => self.problem("container", &entry.dir, &error),
                     }
                 }
             }
@@ -187,9 +192,9 @@ impl Runtime {
             Ok(record) => Some(record),
             Err(unusable) => {
                 if let records::Unusable::Damaged(reason) = unusable {
-                    self.problem(what, dir, reason);
+                    self.problem(what, dir, &reason);
                     let aside = records::put_aside(&self.settings.paths, dir);
-                    let _reported = aside.map_err(|error| self.problem(what, dir, error));
+                    let _reported = aside.map_err(|error| self.problem(what, dir, &error));
                 }
                 None
             }

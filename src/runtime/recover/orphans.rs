@@ -50,7 +50,7 @@ impl Runtime {
     }
 
     fn names(&self, dir: &Path) -> Vec<String> {
-        let found = disk::list(dir).map_err(|error| self.problem("directory", dir, error));
+        let found = disk::list(dir).map_err(|error| self.problem("directory", dir, &error));
         let found = found.unwrap_or_default().into_iter();
         found.map(|(name, _)| name).collect()
     }
@@ -63,7 +63,7 @@ impl Runtime {
         let ours = self.settings.paths.namespaces();
         let attached = handler.cni.attached_below(&ours).await;
         let cache = &self.settings.cni.cache_dir;
-        let reported = attached.map_err(|error| self.problem("network", cache, error));
+        let reported = attached.map_err(|error| self.problem("network", cache, &error));
         reported.unwrap_or_default()
     }
 
@@ -85,7 +85,7 @@ impl Runtime {
                 && self.own_oci_roots().contains(&handler.oci.root)
                 && let Err(error) = handler.oci.delete(id, true).await
             {
-                self.problem("container", &dir, error);
+                self.problem("container", &dir, &error);
             }
         }
         let (own, driver) = (dir.clone(), self.settings.node.cgroup_driver);
@@ -96,7 +96,7 @@ impl Runtime {
             cgroup
         });
         if let Err(error) = done.await {
-            self.problem("container", &dir, error);
+            self.problem("container", &dir, &error);
         }
     }
 
@@ -104,7 +104,7 @@ impl Runtime {
     pub(super) async fn clear_pod(&self, id: &str) {
         tracing::info!(event = "runtime.orphan", sandbox.id = %id, "a pod without a record is taken away");
         if let Err(error) = self.try_clear_pod(id).await {
-            self.problem("pod sandbox", &self.settings.paths.sandbox(id), error);
+            self.problem("pod sandbox", &self.settings.paths.sandbox(id), &error);
         }
     }
 

@@ -43,14 +43,14 @@ impl Runtime {
             Err(error) => Err(error),
         };
         let Err(error) = undone else { return };
-        self.problem("pod sandbox", sandbox.dir(), error);
+        self.problem("pod sandbox", sandbox.dir(), &error);
         match sandbox.update(|record| record.state = SandboxState::Stopped) {
             Ok(_) => {
                 name.into_iter().for_each(Reservation::keep);
                 let shown = Arc::clone(sandbox);
                 self.store.sandboxes.insert(&sandbox.id, shown);
             }
-            Err(error) => self.problem("pod sandbox", sandbox.dir(), error),
+            Err(error) => self.problem("pod sandbox", sandbox.dir(), &error),
         }
     }
 
@@ -66,7 +66,7 @@ impl Runtime {
         if sandbox.record().state == SandboxState::Ready
             && let Err(error) = sandbox.update(|record| record.state = SandboxState::Stopped)
         {
-            self.problem("pod sandbox", sandbox.dir(), error);
+            self.problem("pod sandbox", sandbox.dir(), &error);
         }
     }
 
@@ -82,7 +82,7 @@ impl Runtime {
             // It is there and has the containers: whoever needs it next tries again.
             Err(error) => {
                 sandbox.set_shim(None);
-                self.problem("shim", &dir, error);
+                self.problem("shim", &dir, &error);
             }
         }
     }
@@ -130,7 +130,7 @@ impl Runtime {
             };
             match done {
                 Ok(()) | Err(Error::NotFound(_)) => {}
-                Err(error) => self.problem("process", shim.dir(), error),
+                Err(error) => self.problem("process", shim.dir(), &error),
             }
         }
     }
@@ -140,7 +140,7 @@ impl Runtime {
         sandbox.set_shim(None);
         self.settle_starts_alone(sandbox).await;
         if let Err(error) = self.account_for(sandbox).await {
-            self.problem("pod sandbox", sandbox.dir(), error);
+            self.problem("pod sandbox", sandbox.dir(), &error);
         }
         if sandbox.record().pid_namespace != 0 {
             self.lost(sandbox);
