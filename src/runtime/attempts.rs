@@ -160,9 +160,9 @@ mod tests {
         let caller = Caller::default();
         let there = |_: &str| true;
         let first = attempts.run("n", 1, &caller, there, work()).await;
-        assert_eq!(first.expect("valid"), "made");
+        assert_eq!(first.expect("done"), "made");
         let second = attempts.run("n", 1, &caller, there, work()).await;
-        assert_eq!(second.expect("valid"), "new");
+        assert_eq!(second.expect("done"), "new");
     }
 
     fn impatient() -> Caller {
@@ -193,12 +193,12 @@ mod tests {
         let third = attempts
             .run("n", 1, &Caller::default(), there, work())
             .await;
-        assert_eq!(third.expect("valid"), "id0");
+        assert_eq!(third.expect("done"), "id0");
         let fourth = attempts
             .run("n", 1, &Caller::default(), there, work())
             .await;
         assert_eq!(
-            fourth.expect("valid"),
+            fourth.expect("done"),
             "id1",
             "it was taken: the work decides"
         );
@@ -217,11 +217,11 @@ mod tests {
             .await;
         sleep(Duration::from_secs(10)).await;
         let gone = attempts.run("n", 1, &patient, |_| false, work("b"));
-        assert_eq!(gone.await.expect("valid"), "b");
+        assert_eq!(gone.await.expect("done"), "b");
         let _late = attempts
             .run("n", 1, &impatient(), |_| true, work("c"))
             .await;
         let other = attempts.run("n", 2, &patient, |_| true, work("d"));
-        assert_eq!(other.await.expect("valid"), "d");
+        assert_eq!(other.await.expect("done"), "d");
     }
 }
