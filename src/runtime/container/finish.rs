@@ -21,13 +21,13 @@ impl Runtime {
         exit: Exit,
         at: i64,
     ) {
+        // Whoever starts it has the turn until it is known whether that worked, and told: no end is told before.
+        let _turn = container.turn.lock().await;
         if !container.ended(exit, at) {
             return;
         }
         reached(Step::ContainerEnded);
         self.tell_container(ContainerEventType::ContainerStoppedEvent, container);
-        // Whoever starts it has the turn until it is known whether that worked.
-        let _turn = container.turn.lock().await;
         if let Ok(handler) = self.handlers.get(&container.record().handler) {
             self.forget_process(container, handler).await;
         }
