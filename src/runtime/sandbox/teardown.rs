@@ -12,14 +12,21 @@ use crate::runtime::{Runtime, rootfs};
 impl Runtime {
     /// Detaches it from its networks, on the plugins' own deadline, and frees its namespaces.
     pub(in crate::runtime) async fn free_network(&self, record: &SandboxRecord) -> Result<()> {
-        if !record.host_network() {
-            let handler = self.handlers.get(&record.handler)?;
-            handler.cni.del(&self.pod_of(record)?).await?;
-        }
+        let (detached, loosened) = tokio::join!(self.detach(record), self.pins.loosen(&record.id));
+        detached?;
         reached(Step::SandboxDetached);
+        loosened?;
         self.pins.remove(&record.id).await?;
         reached(Step::SandboxUnpinned);
         Ok(())
+    }
+
+    async fn detach(&self, record: &SandboxRecord) -> Result<()> {
+        if record.host_network() {
+            return Ok(());
+        }
+        let handler = self.handlers.get(&record.handler)?;
+        Ok(handler.cni.del(&self.pod_of(record)?).await?)
     }
 
     /// Ends its shim. Containers must have ended: one that has not loses its log.
