@@ -73,7 +73,7 @@ impl Bare {
     pub(crate) async fn prepare(&self, id: &str, cgroup: &str) -> Result<Prepared> {
         let failed = |what: String| Error::Setup(format!("preparing {id}: {what}"));
         let request = Request {
-            kinds: vec![Kind::Net],
+            kinds: vec![Kind::Net, Kind::Ipc, Kind::Uts],
             ..Request::default()
         };
         let made = self.pins.make(id, request).await;
@@ -91,12 +91,13 @@ impl Bare {
         spec["linux"]["cgroupsPath"] = json!(format!("{cgroup}/{id}"));
         let namespaces = spec["linux"]["namespaces"].as_array_mut();
         for namespace in namespaces.into_iter().flatten() {
-            if let Some(entry) = namespace.as_object_mut() {
-                entry.remove("path");
-            }
-            if namespace["type"] == "network" {
-                namespace["path"] = json!(netns);
-            }
+            let kind = match namespace["type"].as_str() {
+                Some("network") => Kind::Net,
+                Some("ipc") => Kind::Ipc,
+                Some("uts") => Kind::Uts,
+                _ => continue,
+            };
+            namespace["path"] = json!(self.pins.path(id, kind));
         }
         let file = bundle.join("config.json");
         fs::write(&file, spec.to_string()).during(|| format!("writing {}", file.display()))?;

@@ -48,21 +48,33 @@ impl Drop for Group {
 impl Run<'_> {
     /// Its standard output, if it succeeded.
     pub(super) async fn output(self) -> Result<Vec<u8>, Error> {
-        let program = self.find().await?;
+        let candidates: Vec<_> = self
+            .bin_dirs
+            .iter()
+            .map(|dir| dir.join(self.plugin))
+            .collect();
         let started = Instant::now();
         let Self {
             plugin,
             verb,
+            bin_dirs,
             deadline,
             env,
             stdin,
-            ..
         } = self;
         let run = |source| Error::Run {
             plugin: plugin.to_owned(),
             source,
         };
-        let mut group = start(program, env).await.map_err(run)?;
+        let mut group = match start(candidates, env).await.map_err(run)? {
+            Some(group) => group,
+            None => {
+                return Err(Error::PluginMissing {
+                    plugin: plugin.to_owned(),
+                    dirs: bin_dirs.to_vec(),
+                });
+            }
+        };
         match timeout_at(deadline.into(), converse(&mut group.0, &stdin)).await {
             Ok(Ok(done)) => done.judge(plugin, verb),
             Ok(Err(source)) => Err(run(source)),
@@ -76,27 +88,19 @@ impl Run<'_> {
             }
         }
     }
-
-    async fn find(&self) -> Result<PathBuf, Error> {
-        let candidates: Vec<_> = self
-            .bin_dirs
-            .iter()
-            .map(|dir| dir.join(self.plugin))
-            .collect();
-        // A few stat calls; the disk can make them slow, and a thread waits for nothing else.
-        let found =
-            tokio::task::spawn_blocking(move || candidates.into_iter().find(|path| path.is_file()))
-                .await;
-        found.ok().flatten().ok_or_else(|| Error::PluginMissing {
-            plugin: self.plugin.to_owned(),
-            dirs: self.bin_dirs.to_vec(),
-        })
-    }
 }
 
-/// Starting a process holds up the thread that does it until the program is loaded: it is not the one of the calls.
-async fn start(program: PathBuf, env: Vec<(&'static str, String)>) -> io::Result<Group> {
-    tokio::task::spawn_blocking(move || spawn(&program, env))
+/// Starts the first of these programs that is there. That holds up the thread that does it until the program is loaded,
+/// and the disk can make looking for it slow: it is not the thread of the calls.
+async fn start(
+    candidates: Vec<PathBuf>,
+    env: Vec<(&'static str, String)>,
+) -> io::Result<Option<Group>> {
+    let work = move || {
+        let program = candidates.into_iter().find(|path| path.is_file());
+        program.map(|program| spawn(&program, env)).transpose()
+    };
+    tokio::task::spawn_blocking(work)
         .await
         .map_err(io::Error::other)?
 }

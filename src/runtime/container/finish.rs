@@ -22,12 +22,12 @@ impl Runtime {
         exit: Exit,
         at: i64,
     ) {
+        // Whoever starts it has the turn until it is known whether that worked, and told: no end is told before.
+        let _turn = container.turn.lock().await;
         if !container.ended(exit, at) {
             return;
         }
         reached(Step::ContainerEnded);
-        // Whoever starts it has the turn until it is known whether that worked, and until that is told.
-        let _turn = container.turn.lock().await;
         self.tell_container(ContainerEventType::ContainerStoppedEvent, container);
         if let Ok(handler) = self.handlers.get(&container.record().handler) {
             self.forget_process(container, handler).await;

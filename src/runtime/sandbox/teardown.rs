@@ -14,21 +14,32 @@ use crate::runtime::{Runtime, rootfs};
 impl Runtime {
     /// Detaches it from its networks, on the plugins' own deadline, and frees its namespaces.
     pub(in crate::runtime) async fn free_network(&self, record: &SandboxRecord) -> Result<()> {
-        if !record.host_network() {
-            let handler = self.handlers.get(&record.handler)?;
-            let pod = self.pod_of(record)?;
-            let watch = &self.watch;
-            watch
-                .step(RuntimePhase::NetworkDetach, None, handler.cni.del(&pod))
-                .await?;
-        }
+        let (detached, loosened) = tokio::join!(self.detach(record), self.pins.loosen(&record.id));
+        detached?;
         reached(Step::SandboxDetached);
-        let freeing = self.pins.remove(&record.id);
-        self.watch
-            .step(RuntimePhase::NamespacesRemove, None, freeing)
-            .await?;
+        loosened?;
+        self.unpin(record).await?;
         reached(Step::SandboxUnpinned);
         Ok(())
+    }
+
+    async fn detach(&self, record: &SandboxRecord) -> Result<()> {
+        if record.host_network() {
+            return Ok(());
+        }
+        let handler = self.handlers.get(&record.handler)?;
+        let pod = self.pod_of(record)?;
+        let deleting = handler.cni.del(&pod);
+        let step = self.watch.step(RuntimePhase::NetworkDetach, None, deleting);
+        Ok(step.await?)
+    }
+
+    async fn unpin(&self, record: &SandboxRecord) -> Result<()> {
+        let freeing = self.pins.remove(&record.id);
+        let step = self
+            .watch
+            .step(RuntimePhase::NamespacesRemove, None, freeing);
+        Ok(step.await?)
     }
 
     /// Ends its shim. Containers must have ended: one that has not loses its log.

@@ -207,6 +207,20 @@ impl Pins {
         run("remove-namespace", move || remove(&dir)).await?
     }
 
+    /// Unpins all but the network namespace, and what that belongs to: the part of [`Self::remove`] that can be done while
+    /// the pod is detached. The kernel waits for its other processors at each.
+    ///
+    /// # Errors
+    /// As [`Self::remove`].
+    pub async fn loosen(&self, id: &str) -> Result<(), Error> {
+        let dir = self.pod(id)?;
+        let work = move || {
+            let outcomes = [Kind::Ipc, Kind::Uts].map(|kind| unpin(&dir.join(kind.name())));
+            outcomes.into_iter().collect()
+        };
+        run("loosen-namespace", work).await?
+    }
+
     /// The counters of the interfaces in a pod's network namespace.
     ///
     /// # Errors
