@@ -98,7 +98,10 @@ impl Stories {
             now_unix_us: now,
             namespace: namespace.to_owned(),
             name: name.to_owned(),
-            headline: cause::of_pod(&episodes, now),
+            headline: match episodes.is_empty() {
+                true => "no start, restart or stop of this pod was seen".to_owned(),
+                false => cause::of_pod(&episodes, now),
+            },
             episodes,
             sessions,
         })
