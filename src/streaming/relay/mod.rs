@@ -244,3 +244,6 @@ impl RelayListener {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;
