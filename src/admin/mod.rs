@@ -34,6 +34,7 @@ pub mod routes;
 pub mod rpcz;
 pub mod runtimes;
 pub mod scrape;
+mod sessions;
 pub mod settings;
 mod starts;
 mod story;

@@ -3,8 +3,8 @@
 use std::fmt::Write as _;
 
 use super::page::Escaped;
-use super::starts;
 use super::waterfall::{self, Scale};
+use super::{sessions, starts};
 use crate::story::units;
 use crate::story::view::{Call, Detail, Episode, Exit, PodStory};
 
@@ -14,6 +14,7 @@ pub(super) fn html(story: &PodStory) -> String {
     for (number, episode) in story.episodes.iter().enumerate().rev() {
         write_episode(&mut html, story, number, episode);
     }
+    sessions::write(&mut html, &story.sessions, story.now_unix_us);
     html
 }
 

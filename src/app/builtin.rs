@@ -21,7 +21,7 @@ use crate::runtime::paths::Paths;
 use crate::runtime::streams::Sessions;
 use crate::runtime::{self, HandlerSettings, Runtime, Settings, grpc};
 use crate::story::view::{Layer, Progress};
-use crate::streaming::{AuditLog, Observer, Server, SessionMetrics};
+use crate::streaming::{Observer, Server};
 use crate::telemetry::registry::{Registry, RegistryError};
 use crate::wire::CriService;
 
@@ -104,13 +104,9 @@ impl Builtin {
     pub(super) fn stream(
         &self,
         settings: &Streaming,
-        metrics: Arc<SessionMetrics>,
+        observers: Vec<Arc<dyn Observer>>,
         stop: CancellationToken,
     ) -> Result<(), Error> {
-        let audit = AuditLog {
-            commands: settings.audit_commands,
-        };
-        let observers: Vec<Arc<dyn Observer>> = vec![metrics, Arc::new(audit)];
         let bound = Server::bind(settings, Sessions::of(&self.runtime), observers);
         let (server, listener) = self.threads.block_on(bound)?;
         self.runtime.serve_streams(server);

@@ -8,6 +8,7 @@ mod build;
 mod builtin;
 pub mod load;
 mod recording;
+mod sessions;
 mod sight;
 
 use std::io;
@@ -22,6 +23,7 @@ use tokio_util::sync::CancellationToken;
 
 use self::build::{Built, build};
 use self::builtin::Builtin;
+use self::sessions::Relaying;
 use crate::admin;
 use crate::config::{Config, Loaded};
 use crate::cri::call::Peer;
@@ -32,12 +34,11 @@ use crate::stack;
 use crate::story::receiver;
 use crate::story::recorder::Dumps;
 use crate::story::recorder::dumps::Reason;
-use crate::streaming::{self, SessionMetrics};
+use crate::streaming::{self, Relay};
 use crate::telemetry::Accounts;
 use crate::telemetry::logging::{self, LogError};
 use crate::telemetry::otlp::Otlp;
 use crate::telemetry::registry::RegistryError;
-use crate::upstream::Upstream;
 use crate::watchdog;
 
 /// How long the last spans may take to leave.
@@ -126,7 +127,7 @@ pub fn serve(loaded: Loaded) -> Result<(), Error> {
     let sink = otlp.as_ref().map(Otlp::sink);
     let mut parts = build(
         &config,
-        sink,
+        sink.clone(),
         &accounts,
         [main.handle(), side.handle()],
         builtin.as_ref().map(Builtin::service),
@@ -136,10 +137,12 @@ pub fn serve(loaded: Loaded) -> Result<(), Error> {
         parts.pulling = Some(builtin.pulls());
     }
     let stop = CancellationToken::new();
-    let sessions = Arc::new(SessionMetrics::register(&parts.registry)?);
+    let observers = sessions::observers(&parts, &config.streaming, &accounts, sink)?;
     if let Some(builtin) = &builtin {
-        builtin.stream(&config.streaming, Arc::clone(&sessions), stop.clone())?;
+        builtin.stream(&config.streaming, observers.clone(), stop.clone())?;
     }
+    let relaying = Relaying::start(&parts, &config.streaming, observers, stop.clone())?;
+    let relay = relaying.as_ref().map(Relaying::relay).cloned();
     parts.start_background(&side, &stop);
     let told = CancellationToken::new();
     let keeper = parts.keeper.take().map(|k| side.spawn(k.run(told.clone())));
@@ -168,10 +171,13 @@ pub fn serve(loaded: Loaded) -> Result<(), Error> {
     ));
     let last_dump = recording::on_panic(&parts.dumps);
 
-    let result = main.block_on(carry(&config, socket, &parts, stop.clone()));
+    let result = main.block_on(carry(&config, socket, &parts, relay, stop.clone()));
 
     // Last words: the calls that have ended are still to be told.
     stop.cancel();
+    if let Some(relaying) = relaying {
+        relaying.stop();
+    }
     told.cancel();
     if let Some(keeper) = keeper {
         let _ = side.block_on(async { timeout(LAST_STORIES, keeper).await });
@@ -194,6 +200,7 @@ async fn carry(
     config: &Config,
     socket: Socket,
     built: &Built,
+    relay: Option<Relay>,
     stop: CancellationToken,
 ) -> Result<(), Error> {
     tokio::spawn(Arc::clone(&built.heartbeat).run());
@@ -211,7 +218,10 @@ async fn carry(
     let parts = built.connection_parts(config.server.max_message_bytes);
     let (table, upstreams) = (Arc::clone(&built.table), built.upstreams.clone());
     let make = move |peer: Arc<Peer>| {
-        let backends = upstreams.iter().map(Upstream::service).collect();
+        let backends = upstreams
+            .iter()
+            .map(|upstream| sessions::service(upstream, relay.as_ref()))
+            .collect();
         let router = Router::new(Arc::clone(&table), backends);
         stack::stack(&parts, peer, router)
     };

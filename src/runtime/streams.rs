@@ -15,7 +15,7 @@ use super::error::{Error, Result};
 use super::process::{self, Attached, Input, Kill, Output, Resize, Shim};
 use super::store::Container;
 use super::sys::namespace::{Kind, run, run_in};
-use crate::cri::v1;
+use crate::cri::{Call, v1};
 use crate::streaming::{Attach, Exec, Server, Streams, Target, TargetError};
 
 /// What is read of a client at a time.
@@ -41,33 +41,41 @@ impl Runtime {
     ///
     /// # Errors
     /// The container does not run, or the request makes no sense.
-    pub fn exec(&self, mut request: v1::ExecRequest) -> Result<String> {
+    pub fn exec(&self, mut request: v1::ExecRequest, call: Option<Arc<Call>>) -> Result<String> {
         let container = self.store.containers.get(&request.container_id)?;
         container.running()?;
         request.container_id.clone_from(&container.id);
-        url(self.server()?.exec(request))
+        url(self.server()?.exec(request, call))
     }
 
     /// Where a client is served that attaches.
     ///
     /// # Errors
     /// The container does not run, or the request makes no sense.
-    pub fn attach(&self, mut request: v1::AttachRequest) -> Result<String> {
+    pub fn attach(
+        &self,
+        mut request: v1::AttachRequest,
+        call: Option<Arc<Call>>,
+    ) -> Result<String> {
         let container = self.store.containers.get(&request.container_id)?;
         container.running()?;
         request.container_id.clone_from(&container.id);
-        url(self.server()?.attach(request))
+        url(self.server()?.attach(request, call))
     }
 
     /// Where a client is served that forwards ports.
     ///
     /// # Errors
     /// The pod is not ready, or the request makes no sense.
-    pub fn port_forward(&self, mut request: v1::PortForwardRequest) -> Result<String> {
+    pub fn port_forward(
+        &self,
+        mut request: v1::PortForwardRequest,
+        call: Option<Arc<Call>>,
+    ) -> Result<String> {
         let sandbox = self.store.sandboxes.get(&request.pod_sandbox_id)?;
         sandbox.ready()?;
         request.pod_sandbox_id.clone_from(&sandbox.id);
-        url(self.server()?.port_forward(request))
+        url(self.server()?.port_forward(request, call))
     }
 
     fn server(&self) -> Result<&Server> {

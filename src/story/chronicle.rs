@@ -8,6 +8,7 @@ use tokio::sync::mpsc::{Receiver, Sender, channel};
 
 use super::Record;
 use super::recorder::Recorder;
+use super::sessions::Session;
 use crate::cri::episode::is_told;
 use crate::cri::{Call, Method, Outcome};
 use crate::telemetry::Accounts;
@@ -24,6 +25,8 @@ pub enum Event {
     /// Spans that the runtime reported below calls of ours: [`MOST_SPANS`] at most. They may come before their call has
     /// ended, and for some seconds after.
     Spans(Vec<RuntimeSpan>),
+    /// A session of exec, attach or port-forward has ended.
+    Session(Box<Session>),
 }
 
 /// Most spans in one event.

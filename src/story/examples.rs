@@ -328,6 +328,7 @@ pub(crate) fn story(episode: Episode) -> PodStory {
         name: episode.name.clone(),
         headline: episode.headline.clone(),
         episodes: vec![episode],
+        sessions: Vec::new(),
     }
 }
 

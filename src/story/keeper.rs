@@ -141,6 +141,7 @@ impl Keeper {
                 let mut book = self.parts.stories.book();
                 return spans.into_iter().for_each(|span| book.hang(span));
             }
+            Event::Session(session) => return self.parts.stories.sessions().add(*session),
         };
         if is_told(record.method) {
             self.call(&record);

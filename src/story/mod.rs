@@ -28,6 +28,7 @@ pub mod recorder;
 pub mod sampler;
 #[cfg(test)]
 mod script;
+pub mod sessions;
 mod show;
 pub mod stories;
 mod summary;

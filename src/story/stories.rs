@@ -7,6 +7,7 @@ use std::time::SystemTime;
 use super::book::{Book, Limits, Tale};
 use super::cause;
 use super::sampler::Sightings;
+use super::sessions::Sessions;
 use super::told::{self, Told, micros, span};
 use super::view::{self, PodStory, Recent};
 use crate::config;
@@ -20,6 +21,7 @@ use crate::cri::episode::{Kind, is_told};
 pub struct Stories {
     pub(super) book: Mutex<Book>,
     sightings: Arc<Sightings>,
+    sessions: Mutex<Sessions>,
 }
 
 impl Stories {
@@ -33,11 +35,16 @@ impl Stories {
         Self {
             book: Mutex::new(Book::new(limits)),
             sightings,
+            sessions: Mutex::default(),
         }
     }
 
     pub(super) fn book(&self) -> MutexGuard<'_, Book> {
         self.book.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn sessions(&self) -> MutexGuard<'_, Sessions> {
+        self.sessions.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(super) fn sightings(&self) -> &Sightings {
@@ -82,7 +89,8 @@ impl Stories {
                 .map(|tale| tale.view(now))
                 .collect()
         };
-        if episodes.is_empty() {
+        let sessions = self.sessions().of_pod(is_meant);
+        if episodes.is_empty() && sessions.is_empty() {
             return None;
         }
         episodes.sort_by_key(|episode| episode.began_unix_us);
@@ -90,8 +98,12 @@ impl Stories {
             now_unix_us: now,
             namespace: namespace.to_owned(),
             name: name.to_owned(),
-            headline: cause::of_pod(&episodes, now),
+            headline: match episodes.is_empty() {
+                true => "no start, restart or stop of this pod was seen".to_owned(),
+                false => cause::of_pod(&episodes, now),
+            },
             episodes,
+            sessions,
         })
     }
 

@@ -1,5 +1,7 @@
 //! The audit trail: one line in the log for each session, at its end.
 
+use std::time::Duration;
+
 use super::observe::{Observer, SessionEnd};
 
 /// Writes the line. Commands are shown as the name of their program and the number of arguments, since arguments may
@@ -12,7 +14,9 @@ pub struct AuditLog {
 
 impl Observer for AuditLog {
     fn ended(&self, end: &SessionEnd<'_>) {
-        let program = end.command.first().map(|path| basename(path));
+        let program = end.program();
+        let subject = end.call.and_then(|call| call.subject.get());
+        let pod = subject.and_then(|subject| subject.pod.as_deref());
         let command = self.commands.then(|| shown(end.command));
         tracing::info!(
             event = "stream.session",
@@ -20,7 +24,7 @@ impl Observer for AuditLog {
             id = end.id,
             transport = end.transport.name(),
             protocol = end.protocol,
-            duration_ms = u64::try_from(end.duration.as_millis()).unwrap_or(u64::MAX),
+            duration_ms = millis(end.duration),
             bytes_in = end.bytes_in,
             bytes_out = end.bytes_out,
             outcome = end.outcome.name(),
@@ -29,15 +33,19 @@ impl Observer for AuditLog {
             program,
             arguments = program.map(|_| end.command.len() - 1),
             command = command.filter(|_| program.is_some()),
+            client = end.call.map(|call| call.peer.client.name()),
+            client_comm = end.call.and_then(|call| call.peer.comm.as_deref()),
+            namespace = pod.map(|pod| &*pod.namespace),
+            pod = pod.map(|pod| &*pod.name),
+            upgrade_ms = end.relayed.map(|relayed| millis(relayed.upgrade)),
+            first_to_close = end.relayed.map(|relayed| relayed.first_to_close()),
             "session ended"
         );
     }
 }
 
-fn basename(path: &str) -> &str {
-    path.rsplit('/')
-        .find(|part| !part.is_empty())
-        .unwrap_or(path)
+fn millis(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }
 
 /// As a list, so that one can tell where an argument ends.
@@ -49,7 +57,6 @@ fn shown(argv: &[String]) -> String {
 mod tests {
     use std::io::{self, Write};
     use std::sync::{Arc, Mutex};
-    use std::time::Duration;
 
     use super::super::observe::{Kind, Outcome, Transport};
     use super::*;
@@ -90,6 +97,8 @@ mod tests {
                 exit_code: Some(3),
                 connections: 0,
                 command: &command,
+                call: None,
+                relayed: None,
             });
         });
         let bytes = written.0.lock().expect("no panic").clone();
@@ -138,10 +147,15 @@ mod tests {
 
     #[test]
     fn a_program_is_named_without_its_path() {
-        assert_eq!(basename("/usr/bin/env"), "env");
-        assert_eq!(basename("env"), "env");
-        assert_eq!(basename("/usr/bin/"), "bin");
-        assert_eq!(basename("/"), "/");
-        assert_eq!(basename(""), "");
+        for (path, name) in [
+            ("/usr/bin/env", "env"),
+            ("env", "env"),
+            ("/usr/bin/", "bin"),
+            ("/", "/"),
+            ("", ""),
+        ] {
+            let said = line(AuditLog { commands: false }, &[path]);
+            assert_eq!(said["program"], name, "{path:?}");
+        }
     }
 }

@@ -27,17 +27,17 @@ use super::server::Shared;
 use super::upgrade::negotiate;
 
 /// How long a client may take for the head of its request, and before that for TLS.
-const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
+pub(super) const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
 /// Largest head of a request, in bytes.
 const MAX_HEAD: usize = 64 << 10;
 /// Connections beyond the sessions: those whose request is being read.
-const MORE_CONNECTIONS: usize = 64;
+pub(super) const MORE_CONNECTIONS: usize = 64;
 /// How often old tokens are looked for.
-const SWEEP: Duration = Duration::from_secs(10);
+pub(super) const SWEEP: Duration = Duration::from_secs(10);
 /// How long sessions may take to end when the server stops.
-const STOP_TIMEOUT: Duration = Duration::from_secs(10);
+pub(super) const STOP_TIMEOUT: Duration = Duration::from_secs(10);
 /// What is waited after a connection could not be accepted, which mostly means that there are too many open files.
-const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+pub(super) const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// Silence after which a peer is asked whether it is still there, and how it is then asked. A peer that is gone is noticed
 /// after two minutes if nothing was on its way to it, otherwise when TCP gives up (a quarter of an hour). There is no
@@ -137,7 +137,7 @@ impl Listener {
 }
 
 /// Small writes are not put off, and a peer that vanishes is noticed.
-fn tune(tcp: &TcpStream) -> rustix::io::Result<()> {
+pub(super) fn tune(tcp: &TcpStream) -> rustix::io::Result<()> {
     sockopt::set_tcp_nodelay(tcp, true)?;
     sockopt::set_tcp_keepidle(tcp, KEEPALIVE_IDLE)?;
     sockopt::set_tcp_keepintvl(tcp, KEEPALIVE_INTERVAL)?;
@@ -197,7 +197,7 @@ impl Serving {
         let Some(wanted) = self.shared.take(request.uri().path()) else {
             return refusal(StatusCode::NOT_FOUND, "no such session");
         };
-        let answer = negotiate(wanted.kind(), request.method(), request.headers());
+        let answer = negotiate(wanted.request.kind(), request.method(), request.headers());
         let Some(chosen) = answer.chosen else {
             let mut response = refusal(answer.status, answer.why);
             response.headers_mut().extend(answer.headers);

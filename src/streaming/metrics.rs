@@ -102,6 +102,8 @@ pub(crate) fn populate(registry: &Registry) {
                     exit_code: None,
                     connections: 1,
                     command: &[],
+                    call: None,
+                    relayed: None,
                 });
             }
         }

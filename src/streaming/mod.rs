@@ -15,6 +15,9 @@
 //!                     target: what runs commands and connects to ports
 //! ```
 //!
+//! That is the server, for the built-in runtime. The sessions of an upstream are not served here: [`relay`] leads them
+//! through this program, and observes them alike.
+//!
 //! # Rules
 //!
 //! - The token is the credential: 128 random bits, for one use, for a minute, for one kind of session. All that a session
@@ -43,6 +46,7 @@ mod listener;
 pub(crate) mod metrics;
 mod observe;
 mod pipe;
+pub(crate) mod relay;
 mod remote;
 mod request;
 mod run;
@@ -52,6 +56,7 @@ pub mod spdy;
 mod target;
 mod tls;
 mod token;
+mod trace;
 mod upgrade;
 pub mod websocket;
 
@@ -59,6 +64,10 @@ pub use self::audit::AuditLog;
 pub use self::error::{BindError, Invalid, UrlError};
 pub use self::listener::Listener;
 pub use self::metrics::SessionMetrics;
-pub use self::observe::{Direction, Kind, Observer, Outcome, SessionEnd, TokenOutcome, Transport};
+pub use self::observe::{
+    Direction, Kind, Observer, Outcome, Relayed, SessionEnd, TokenOutcome, Transport,
+};
+pub use self::relay::{Relay, RelayListener, RelayMetrics};
 pub use self::server::Server;
 pub use self::target::{Attach, Exec, Input, Output, Size, Streams, Target, TargetError};
+pub use self::trace::SessionSpans;

@@ -4,6 +4,8 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::cri::Call;
+
 /// An enum of label values, with their names.
 macro_rules! named {
     ($(#[$doc:meta])* $name:ident { $($(#[$value_doc:meta])* $value:ident = $text:literal,)* }) => {
@@ -107,7 +109,7 @@ pub struct SessionEnd<'a> {
     pub protocol: &'static str,
     /// How long it lasted, from the first byte of the request.
     pub duration: Duration,
-    /// Bytes from the client to the container or pod, without what the protocols add.
+    /// Bytes from the client to the container or pod, without what the protocols add; with it if it is relayed.
     pub bytes_in: u64,
     /// Bytes to the client, likewise.
     pub bytes_out: u64,
@@ -119,6 +121,28 @@ pub struct SessionEnd<'a> {
     pub connections: u64,
     /// The command and its arguments, which may hold secrets.
     pub command: &'a [String],
+    /// The call that asked for it.
+    pub call: Option<&'a Call>,
+    /// What is known of it if it was served by an upstream.
+    pub relayed: Option<Relayed>,
+}
+
+/// What is known only of a session that was led through this program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Relayed {
+    /// Time from dialling the upstream to its answer.
+    pub upgrade: Duration,
+    /// Whether it was the client that closed first.
+    pub client_first: bool,
+}
+
+impl SessionEnd<'_> {
+    /// The program of the command, without its path and arguments.
+    pub fn program(&self) -> Option<&str> {
+        let path = self.command.first()?;
+        let mut parts = path.rsplit('/');
+        Some(parts.find(|part| !part.is_empty()).unwrap_or(path))
+    }
 }
 
 impl fmt::Debug for SessionEnd<'_> {
@@ -128,6 +152,16 @@ impl fmt::Debug for SessionEnd<'_> {
             .field("id", &self.id)
             .field("outcome", &self.outcome)
             .finish_non_exhaustive()
+    }
+}
+
+impl Relayed {
+    /// Who closed first, in one word.
+    pub(super) fn first_to_close(self) -> &'static str {
+        match self.client_first {
+            true => "client",
+            false => "upstream",
+        }
     }
 }
 

@@ -202,17 +202,17 @@ mod tests {
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
     use super::super::observe::{Kind, Observers, Transport};
-    use super::super::request::Request;
-    use super::super::session::Session;
+    use super::super::session::{About, Session};
     use super::*;
 
     fn meter() -> Arc<Meter> {
-        let request = Request::Forward {
-            sandbox: "s".into(),
-            ports: vec![],
+        let about = About {
+            kind: Kind::PortForward,
+            id: "s".into(),
+            command: vec![],
+            call: None,
         };
-        assert_eq!(request.kind(), Kind::PortForward);
-        Session::begin(&request, Transport::Spdy, "p", &Observers(Arc::new([]))).meter()
+        Session::begin(about, Transport::Spdy, "p", &Observers(Arc::new([]))).meter()
     }
 
     #[tokio::test]

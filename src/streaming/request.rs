@@ -1,8 +1,10 @@
 //! What a caller may ask for. The parameters of a session come from the CRI request alone, never from its URL.
 
+use std::sync::Arc;
+
 use super::observe::Kind;
 use super::target::{Attach, Exec};
-use crate::cri::v1;
+use crate::cri::{Call, v1};
 
 /// What is wrong with a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -54,10 +56,16 @@ pub(super) enum Command {
     Attach(Attach),
 }
 
-/// What a token stands for.
+/// What is to be served.
 pub(super) enum Request {
     Remote(Command, Wanted),
     Forward { sandbox: String, ports: Vec<u16> },
+}
+
+/// What a token stands for, and the call that asked for it.
+pub(super) struct Asked {
+    pub(super) request: Request,
+    pub(super) call: Option<Arc<Call>>,
 }
 
 impl Request {

@@ -12,9 +12,9 @@ use tokio_util::sync::CancellationToken;
 
 use super::context::{Context, LINGER};
 use super::observe::Outcome;
-use super::request::Request;
+use super::request::{Asked, Request};
 use super::server::Shared;
-use super::session::{Activity, Ended, Session, Watched};
+use super::session::{About, Activity, Ended, Session, Watched};
 use super::upgrade::{Known, Protocol};
 use super::{forward, remote};
 
@@ -23,7 +23,7 @@ const UPGRADE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// What a session begins with.
 pub(super) struct Start {
-    request: Request,
+    asked: Asked,
     name: &'static str,
     protocol: Protocol,
 }
@@ -33,8 +33,10 @@ impl Start {
     ///
     /// # Errors
     /// With what the client is told.
-    pub(super) fn new(request: Request, (name, protocol): Known) -> Result<Self, &'static str> {
-        if let (Request::Forward { ports, .. }, Protocol::Channels { .. }) = (&request, protocol) {
+    pub(super) fn new(asked: Asked, (name, protocol): Known) -> Result<Self, &'static str> {
+        if let (Request::Forward { ports, .. }, Protocol::Channels { .. }) =
+            (&asked.request, protocol)
+        {
             match ports.len() {
                 0 => return Err("the request names no port"),
                 1..=forward::MAX_PORTS => {}
@@ -42,7 +44,7 @@ impl Start {
             }
         }
         Ok(Self {
-            request,
+            asked,
             name,
             protocol,
         })
@@ -58,7 +60,12 @@ pub(super) async fn session(
     stop: CancellationToken,
 ) {
     let transport = start.protocol.transport();
-    let session = Session::begin(&start.request, transport, start.name, &shared.observers);
+    let session = Session::begin(
+        About::of(&start.asked),
+        transport,
+        start.name,
+        &shared.observers,
+    );
     let Ok(Ok(upgraded)) = timeout(UPGRADE_TIMEOUT, upgrade).await else {
         return session.end(Outcome::ClientGone.into());
     };
@@ -90,7 +97,7 @@ async fn serve<T>(context: &Context, start: Start, io: T) -> Ended
 where
     T: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
-    match (start.request, start.protocol) {
+    match (start.asked.request, start.protocol) {
         (Request::Remote(command, wanted), Protocol::Channels { version, base64 }) => {
             remote::serve_websocket(context, io, (command, wanted), (version, base64)).await
         }

@@ -11,12 +11,12 @@ use tokio_rustls::TlsAcceptor;
 use super::error::{BindError, UrlError};
 use super::listener::Listener;
 use super::observe::{Observer, Observers, TokenOutcome};
-use super::request::Request;
+use super::request::{Asked, Request};
 use super::target::Target;
 use super::tls;
 use super::token::{NoToken, NotTaken, Tokens};
 use crate::config::Streaming;
-use crate::cri::v1;
+use crate::cri::{Call, v1};
 
 /// How long a token may be used. The kubelet uses it at once.
 const TOKEN_LIFETIME: Duration = Duration::from_secs(60);
@@ -39,7 +39,7 @@ impl std::fmt::Debug for Server {
 pub(super) struct Shared {
     pub(super) target: Arc<dyn Target>,
     pub(super) observers: Observers,
-    tokens: Tokens<Request>,
+    tokens: Tokens<Asked>,
     base_url: String,
     pub(super) idle_timeout: Duration,
     pub(super) creation_timeout: Duration,
@@ -86,28 +86,40 @@ impl Server {
         Ok((Self(shared), listener))
     }
 
-    /// A URL for running a command. It can be used once, within a minute.
+    /// A URL for running a command, asked for by this call. It can be used once, within a minute.
     ///
     /// # Errors
     /// If the request makes no sense, or too many were made.
-    pub fn exec(&self, request: v1::ExecRequest) -> Result<String, UrlError> {
-        self.0.issue(Request::exec(request)?)
+    pub fn exec(
+        &self,
+        request: v1::ExecRequest,
+        call: Option<Arc<Call>>,
+    ) -> Result<String, UrlError> {
+        self.0.issue(Request::exec(request)?, call)
     }
 
     /// A URL for connecting to a container.
     ///
     /// # Errors
     /// As [`Server::exec`].
-    pub fn attach(&self, request: v1::AttachRequest) -> Result<String, UrlError> {
-        self.0.issue(Request::attach(request)?)
+    pub fn attach(
+        &self,
+        request: v1::AttachRequest,
+        call: Option<Arc<Call>>,
+    ) -> Result<String, UrlError> {
+        self.0.issue(Request::attach(request)?, call)
     }
 
     /// A URL for connecting to ports of a pod.
     ///
     /// # Errors
     /// As [`Server::exec`].
-    pub fn port_forward(&self, request: v1::PortForwardRequest) -> Result<String, UrlError> {
-        self.0.issue(Request::port_forward(request)?)
+    pub fn port_forward(
+        &self,
+        request: v1::PortForwardRequest,
+        call: Option<Arc<Call>>,
+    ) -> Result<String, UrlError> {
+        self.0.issue(Request::port_forward(request)?, call)
     }
 }
 
@@ -139,10 +151,10 @@ impl Shared {
         self.observers.each(|observer| observer.token(outcome, n));
     }
 
-    fn issue(&self, request: Request) -> Result<String, UrlError> {
+    fn issue(&self, request: Request, call: Option<Arc<Call>>) -> Result<String, UrlError> {
         self.sweep();
         let kind = request.kind();
-        match self.tokens.issue(request) {
+        match self.tokens.issue(Asked { request, call }) {
             Ok(token) => {
                 self.token(TokenOutcome::Issued, 1);
                 Ok(format!("{}/{}/{token}", self.base_url, kind.name()))
@@ -156,12 +168,12 @@ impl Shared {
     }
 
     /// Uses up the token of a path; `None` if there is nothing behind it.
-    pub(super) fn take(&self, path: &str) -> Option<Request> {
+    pub(super) fn take(&self, path: &str) -> Option<Asked> {
         let (kind, token) = path.strip_prefix('/')?.split_once('/')?;
         let outcome = match self.tokens.take(token) {
-            Ok(request) if request.kind().name() == kind => {
+            Ok(asked) if asked.request.kind().name() == kind => {
                 self.token(TokenOutcome::Used, 1);
-                return Some(request);
+                return Some(asked);
             }
             Ok(_) | Err(NotTaken::Unknown) => TokenOutcome::Refused,
             Err(NotTaken::Expired) => TokenOutcome::Expired,

@@ -11,14 +11,37 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::observe::{Direction, Kind, Observers, Outcome, SessionEnd, Transport};
-use super::request::Request;
+use super::observe::{Direction, Kind, Observers, Outcome, Relayed, SessionEnd, Transport};
+use super::request::Asked;
+use crate::cri::Call;
 
 /// How a session came to its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Ended {
     pub(super) outcome: Outcome,
     pub(super) exit_code: Option<i32>,
+    pub(super) relayed: Option<Relayed>,
+}
+
+/// Whom a session is about, what it runs, and who asked for it.
+pub(super) struct About {
+    pub(super) kind: Kind,
+    /// Id of the container or sandbox.
+    pub(super) id: String,
+    /// The command and its arguments.
+    pub(super) command: Vec<String>,
+    pub(super) call: Option<Arc<Call>>,
+}
+
+impl About {
+    pub(super) fn of(asked: &Asked) -> Self {
+        Self {
+            kind: asked.request.kind(),
+            id: asked.request.id().to_owned(),
+            command: asked.request.argv().to_vec(),
+            call: asked.call.clone(),
+        }
+    }
 }
 
 impl From<Outcome> for Ended {
@@ -26,6 +49,7 @@ impl From<Outcome> for Ended {
         Self {
             outcome,
             exit_code: None,
+            relayed: None,
         }
     }
 }
@@ -62,9 +86,7 @@ impl Meter {
 
 /// A session, counted until it is dropped.
 pub(super) struct Session {
-    kind: Kind,
-    id: String,
-    command: Vec<String>,
+    about: About,
     transport: Transport,
     protocol: &'static str,
     began: Instant,
@@ -74,17 +96,15 @@ pub(super) struct Session {
 
 impl Session {
     pub(super) fn begin(
-        request: &Request,
+        about: About,
         transport: Transport,
         protocol: &'static str,
         observers: &Observers,
     ) -> Self {
-        let kind = request.kind();
+        let kind = about.kind;
         observers.each(|observer| observer.began(kind, transport));
         Self {
-            kind,
-            id: request.id().to_owned(),
-            command: request.argv().to_vec(),
+            about,
             transport,
             protocol,
             began: Instant::now(),
@@ -112,8 +132,8 @@ impl Session {
 impl Drop for Session {
     fn drop(&mut self) {
         let end = SessionEnd {
-            kind: self.kind,
-            id: &self.id,
+            kind: self.about.kind,
+            id: &self.about.id,
             transport: self.transport,
             protocol: self.protocol,
             duration: self.began.elapsed(),
@@ -122,7 +142,9 @@ impl Drop for Session {
             outcome: self.ended.outcome,
             exit_code: self.ended.exit_code,
             connections: self.meter.connections.load(Ordering::Relaxed),
-            command: &self.command,
+            command: &self.about.command,
+            call: self.about.call.as_deref(),
+            relayed: self.ended.relayed,
         };
         self.meter.observers.each(|observer| observer.ended(&end));
     }

@@ -73,6 +73,27 @@ const WEBSOCKET_FORWARD: &[Known] = &[
 /// What a WebSocket without a list of protocols speaks, by the name that metrics and logs show.
 const WEBSOCKET_PLAIN: Known = ("none", channels(1, false));
 
+/// A protocol of the lists above, by what an upstream chose; `None` for one that is not in them.
+pub(super) fn known_name(
+    kind: Kind,
+    transport: Transport,
+    chosen: Option<&str>,
+) -> Option<&'static str> {
+    let known = match (transport, kind) {
+        (Transport::Spdy, Kind::PortForward) => SPDY_FORWARD,
+        (Transport::Spdy, _) => SPDY_REMOTE,
+        (Transport::WebSocket, Kind::PortForward) => WEBSOCKET_FORWARD,
+        (Transport::WebSocket, _) => WEBSOCKET_REMOTE,
+    };
+    match chosen {
+        None => Some(WEBSOCKET_PLAIN.0),
+        Some(chosen) => known
+            .iter()
+            .map(|(name, _)| *name)
+            .find(|name| *name == chosen),
+    }
+}
+
 /// The answer to a request, and what is spoken after it if it is yes.
 #[derive(Debug)]
 pub(super) struct Answer {

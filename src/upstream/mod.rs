@@ -66,6 +66,11 @@ impl Upstream {
         }
     }
 
+    /// Whether it is in this process.
+    pub fn is_local(&self) -> bool {
+        matches!(self.link, Link::Local(_))
+    }
+
     /// Its name in the configuration.
     pub fn name(&self) -> &Arc<str> {
         &self.name

@@ -90,7 +90,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     ),
     ("shim", &[]),
     // Exec, attach and port-forward: knows nothing of what runs behind it.
-    ("streaming", &["telemetry", "config", "cri"]),
+    ("streaming", &["telemetry", "wire", "config", "cri"]),
     // The canary: a caller of any CRI socket, with typed messages of its own.
     ("smoke", &["client", "cri"]),
     ("client", &["cri"]),

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use super::{Ink, Paper, image, pad, pod};
+use super::{Ink, Paper, image, pad, pod, sessions};
 use crate::smoke::waterfall::Look;
 use crate::story::units;
 use crate::story::view::{Call, Detail, Episode, PodStory, State};
@@ -62,6 +62,7 @@ pub(crate) fn story(story: &PodStory, all: bool, look: Look) -> String {
         write_episode(&mut text, story, episode, paper);
     }
     others(&mut text, story, &shown, paper);
+    sessions::write(&mut text, story, all, paper);
     text
 }
 

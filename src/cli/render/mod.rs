@@ -4,6 +4,7 @@
 pub(super) mod calls;
 pub(super) mod explain;
 pub(super) mod pods;
+mod sessions;
 
 #[cfg(test)]
 mod tests;

@@ -61,7 +61,7 @@ table! {
         kind: Count { least: 1, most: 100_000 },
         default: Is(|| 1000),
         reload: Reload::Restart,
-        help: "Sessions at a time; a further one is refused with 503. One takes at most a few MiB of memory, whatever its client does.",
+        help: "Sessions at a time; a further one is refused with 503, and one of an upstream is not led through criscope. One takes at most a few MiB of memory, whatever its client does.",
     };
     STREAMING_AUDIT_COMMANDS: Switch, Is<bool> = Key {
         section: "streaming",
@@ -77,6 +77,6 @@ table! {
         kind: Switch,
         default: Is(|| true),
         reload: Reload::Restart,
-        help: "Whether the sessions of an upstream are led through criscope, so that they are seen. Their bytes pass untouched; with any doubt the upstream's own URL is passed on.",
+        help: "Whether the sessions of an upstream are led through criscope, so that they are seen: the URL in the answers of Exec, Attach and PortForward is then one of criscope, on a port of 127.0.0.1 that the system chooses. The bytes of a session pass untouched, and sessions end when criscope does. With any doubt the upstream's own URL is passed on; so is one of TLS, or not on loopback.",
     };
 }

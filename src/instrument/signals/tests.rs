@@ -177,6 +177,7 @@ fn populated() -> Registry {
     crate::story::metrics::populate(&registry);
     crate::streaming::metrics::populate(&registry);
     crate::runtime::metrics::populate(&registry);
+    crate::streaming::relay::metrics::populate(&registry);
     process::register(&registry, config, vec![runtime.handle().clone()]).expect("once");
     registry
 }

@@ -11,6 +11,7 @@ use tonic::{Request, Response, Status};
 pub use self::backend::Builtin;
 use super::caller::Caller;
 use super::{Error, Runtime};
+use crate::cri::Call;
 
 /// The services' one state.
 #[derive(Clone, Debug)]
@@ -30,6 +31,11 @@ type Ready<T> = futures_util::stream::Iter<std::vec::IntoIter<Result<T, Status>>
 fn open<T>(request: Request<T>) -> (T, Caller) {
     let caller = request.extensions().get::<Caller>().cloned();
     (request.into_inner(), caller.unwrap_or_default())
+}
+
+/// The record of a call, if it came by the path of calls.
+fn asked_by<T>(request: &Request<T>) -> Option<Arc<Call>> {
+    request.extensions().get::<Arc<Call>>().cloned()
 }
 
 fn answer<T>(result: Result<T, Error>) -> Answer<T> {

@@ -8,7 +8,7 @@ use futures_util::stream::unfold;
 use tokio::sync::broadcast::error::RecvError;
 use tonic::{Request, Response, Status, async_trait};
 
-use super::{Answer, Ready, Service, answer, in_chunks, open};
+use super::{Answer, Ready, Service, answer, asked_by, in_chunks, open};
 use crate::cri::v1::runtime_service_server::RuntimeService;
 use crate::cri::v1::*;
 
@@ -171,25 +171,23 @@ impl RuntimeService for Service {
     }
 
     async fn exec(&self, request: Request<ExecRequest>) -> Answer<ExecResponse> {
-        let (request, _) = open(request);
-        answer(self.runtime.exec(request).map(|url| ExecResponse { url }))
+        let call = asked_by(&request);
+        let url = self.runtime.exec(request.into_inner(), call);
+        answer(url.map(|url| ExecResponse { url }))
     }
 
     async fn attach(&self, request: Request<AttachRequest>) -> Answer<AttachResponse> {
-        let (request, _) = open(request);
-        answer(
-            self.runtime
-                .attach(request)
-                .map(|url| AttachResponse { url }),
-        )
+        let call = asked_by(&request);
+        let url = self.runtime.attach(request.into_inner(), call);
+        answer(url.map(|url| AttachResponse { url }))
     }
 
     async fn port_forward(
         &self,
         request: Request<PortForwardRequest>,
     ) -> Answer<PortForwardResponse> {
-        let (request, _) = open(request);
-        let url = self.runtime.port_forward(request);
+        let call = asked_by(&request);
+        let url = self.runtime.port_forward(request.into_inner(), call);
         answer(url.map(|url| PortForwardResponse { url }))
     }
 

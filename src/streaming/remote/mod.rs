@@ -77,6 +77,7 @@ async fn run(context: &Context, command: Command, version: u8, wire: Wire) -> En
     };
     let ended = match &end {
         End::Code(code) => Ended {
+            relayed: None,
             outcome: Outcome::Done,
             exit_code: is_exec.then_some(*code),
         },

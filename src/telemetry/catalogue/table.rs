@@ -129,7 +129,7 @@ const OVERHEAD_BUCKETS: &[f64] = &[
 ];
 /// Sessions of exec, attach and port-forward: from a probe to a working day.
 const SESSION_BUCKETS: &[f64] = &[0.05, 0.25, 1.0, 5.0, 30.0, 300.0, 1800.0, 7200.0, 28800.0];
-/// A look at the processes of a small node, and of a very large one.
+/// A look at the processes of a small node, and of a very large one; the answer of a neighbour on loopback.
 const LOOK_BUCKETS: &[f64] = &[0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1];
 /// Up to the kubelet's limit of a message, 16 MiB; finer before it, so that an alert can tell near from far.
 const SIZE_BUCKETS: &[f64] = &[
@@ -250,11 +250,18 @@ catalogue! {
     STREAM_SESSION_DURATION = Metric::histogram("stream_session_duration_seconds", Unit::Seconds, &[STREAM_KIND], SESSION_BUCKETS,
         "Time from the request for a session to its end.");
     STREAM_BYTES = Metric::new(Kind::Counter, "stream_bytes_total", Unit::Bytes, &[STREAM_KIND, fixed("direction", &["in", "out"])],
-        "Bytes that sessions carried to containers and pods (in) and from them (out), without what the protocols add.");
+        "Bytes that sessions carried to containers and pods (in) and from them (out); without what the protocols add, or with it if an upstream serves the session.");
     STREAM_CONNECTIONS = Metric::counter("stream_connections_total", &[],
-        "Connections into pods that ended sessions of port-forward have asked for.");
+        "Connections into pods that ended sessions of port-forward have asked for; not counted where an upstream serves the session.");
     STREAM_TOKENS = Metric::counter("stream_tokens_total", &[fixed("result", &["issued", "used", "expired", "refused", "full"])],
         "Tokens of URLs of sessions: given out, used, too old, asked for and not there, not given out because too many are.");
+
+    STREAM_URLS = Metric::counter("stream_urls_total", &[fixed("result", &["led", "tls", "remote", "odd", "unread", "full", "closed"])],
+        "URLs of sessions that upstreams gave: led through this program, or passed on as they were, because they are of TLS, not on loopback, or not understood, because request or answer were not read, because too many sessions are open or about to be, or because there is nobody to lead them.");
+    STREAM_UPSTREAM_ANSWERS = Metric::counter("stream_upstream_answers_total", &[fixed("status", &["101", "2xx", "3xx", "4xx", "5xx", "other", "none"])],
+        "Answers of upstreams to the requests for sessions that were led through this program, by HTTP status; none if the upstream could not be reached or hung up.");
+    STREAM_UPSTREAM_UPGRADE = Metric::histogram("stream_upstream_upgrade_seconds", Unit::Seconds, &[], LOOK_BUCKETS,
+        "Time from dialling the upstream to its 101.");
 
     SAMPLER_ENABLED = Metric::gauge("sampler_enabled", Unit::Flag, &[],
         "Whether processes are looked at while calls take long; 0 if that is turned off or not possible.");

@@ -6,6 +6,7 @@ mod explained;
 mod load;
 mod pod;
 mod registry;
+mod sessions;
 mod slow;
 
 use nix::sys::signal::Signal;

@@ -167,7 +167,7 @@ async fn use_container(clients: &mut Clients, container: &str, log: &Path) {
         .expect("reopen");
 }
 
-async fn unmake(clients: &mut Clients, sandbox: &str, container: &str) {
+pub(super) async fn unmake(clients: &mut Clients, sandbox: &str, container: &str) {
     let request = v1::StopContainerRequest {
         container_id: container.into(),
         timeout: 0,

@@ -32,22 +32,31 @@ pub(super) enum Wire {
     WebSocket(WebSocket<TcpStream>, bool),
 }
 
-pub(super) struct Client {
+pub(crate) struct Client {
     pub(super) wire: Wire,
     protocol: String,
 }
 
+/// Connects with a URL of port-forward.
+pub(crate) async fn forwarding(url: &str) -> Spdy<TcpStream> {
+    let mut tcp = connect(url).await;
+    let head = spdy_head(parts(url).1, &["portforward.k8s.io"]);
+    let answer = ask(&mut tcp, &head).await;
+    assert_eq!(answer.status, 101, "{answer:?}");
+    Spdy::new(tcp)
+}
+
 /// What a command said, and what became of it.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Said {
-    pub(super) out: Vec<u8>,
-    pub(super) err: Vec<u8>,
-    pub(super) error: String,
+pub(crate) struct Said {
+    pub(crate) out: Vec<u8>,
+    pub(crate) err: Vec<u8>,
+    pub(crate) error: String,
 }
 
 impl Client {
     /// Connects with a URL; `streams` has the letters of those that are opened.
-    pub(super) async fn connect(url: &str, way: (&str, &str), streams: &str) -> Self {
+    pub(crate) async fn connect(url: &str, way: (&str, &str), streams: &str) -> Self {
         let mut tcp = connect(url).await;
         let (transport, protocol) = way;
         let (_, path) = parts(url);
@@ -95,7 +104,7 @@ impl Client {
         matches!(self.wire, Wire::Spdy(..)) || self.protocol.starts_with("v5")
     }
 
-    pub(super) async fn send(&mut self, channel: u8, data: &[u8]) {
+    pub(crate) async fn send(&mut self, channel: u8, data: &[u8]) {
         match &mut self.wire {
             Wire::Spdy(spdy, ids) => {
                 let id = ids[usize::from(channel)].expect("open");
@@ -131,7 +140,7 @@ impl Client {
     }
 
     /// Everything until the proper end of the session.
-    pub(super) async fn finish(self) -> Said {
+    pub(crate) async fn finish(self) -> Said {
         match self.wire {
             Wire::Spdy(spdy, ids) => {
                 let mut data = [const { Vec::new() }; 5];

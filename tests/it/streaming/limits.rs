@@ -101,7 +101,10 @@ async fn the_thousand_and_first_token_is_refused() {
         pod_sandbox_id: "pod".into(),
         port: vec![],
     };
-    let error = fixture.server.port_forward(request()).expect_err("full");
+    let error = fixture
+        .server
+        .port_forward(request(), None)
+        .expect_err("full");
     assert_eq!(
         (error, error.code()),
         (UrlError::Full, Code::ResourceExhausted)
@@ -115,7 +118,7 @@ async fn the_thousand_and_first_token_is_refused() {
         .copied();
     assert_eq!(last, Some(TokenOutcome::Full));
     let empty = v1::ExecRequest::default();
-    let error = fixture.server.exec(empty).expect_err("invalid");
+    let error = fixture.server.exec(empty, None).expect_err("invalid");
     assert_eq!(error.code(), Code::InvalidArgument);
     fixture.stop().await;
 }

@@ -2,14 +2,15 @@
 //! container.
 
 mod bulk;
-mod client;
+pub(crate) mod client;
 mod forward;
 mod hostile;
 mod http;
 mod limits;
+mod relay;
 mod remote;
 mod server;
-mod spdy;
+pub(crate) mod spdy;
 mod target;
 mod tls;
 mod websocket;

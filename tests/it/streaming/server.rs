@@ -124,7 +124,7 @@ impl Fixture {
             stderr: streams.contains('e'),
             tty: streams.contains('t'),
         };
-        self.server.exec(request).expect("a URL")
+        self.server.exec(request, None).expect("a URL")
     }
 
     pub(super) fn attach(&self, container: &str) -> String {
@@ -135,7 +135,7 @@ impl Fixture {
             stderr: true,
             tty: false,
         };
-        self.server.attach(request).expect("a URL")
+        self.server.attach(request, None).expect("a URL")
     }
 
     pub(super) fn forward(&self, pod: &str, port: &[u16]) -> String {
@@ -143,7 +143,7 @@ impl Fixture {
             pod_sandbox_id: pod.into(),
             port: port.iter().map(|&port| port.into()).collect(),
         };
-        self.server.port_forward(request).expect("a URL")
+        self.server.port_forward(request, None).expect("a URL")
     }
 
     /// Waits until so many sessions have ended; gives them.

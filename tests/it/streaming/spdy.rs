@@ -12,9 +12,9 @@ use super::http::soon;
 
 /// What came on a stream.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Got {
+pub(crate) struct Got {
     pub(super) replied: bool,
-    pub(super) data: Vec<u8>,
+    pub(crate) data: Vec<u8>,
     pub(super) fin: bool,
     pub(super) reset: bool,
 }
@@ -55,7 +55,7 @@ impl Inbox {
     }
 }
 
-pub(super) struct Spdy<T> {
+pub(crate) struct Spdy<T> {
     write: WriteHalf<T>,
     /// Kept by a client that does not read.
     read: Option<ReadHalf<T>>,
@@ -94,7 +94,7 @@ impl<T: AsyncRead + AsyncWrite + Send + 'static> Spdy<T> {
     }
 
     /// Opens a stream, without waiting for the answer.
-    pub(super) async fn open(&mut self, headers: &[(&str, &str)]) -> u32 {
+    pub(crate) async fn open(&mut self, headers: &[(&str, &str)]) -> u32 {
         let id = self.next;
         self.next += 2;
         let mut plain = u32::try_from(headers.len())
@@ -152,7 +152,7 @@ impl<T: AsyncRead + AsyncWrite + Send + 'static> Spdy<T> {
     }
 
     /// Waits for something to hold of a stream.
-    pub(super) async fn wait<R>(&self, id: u32, look: impl Fn(&Got) -> Option<R>) -> R {
+    pub(crate) async fn wait<R>(&self, id: u32, look: impl Fn(&Got) -> Option<R>) -> R {
         let what = format!("something on stream {id}");
         let look = |state: &mut State| look(state.streams.get(&id)?);
         self.inbox.wait(&what, look).await

@@ -1,0 +1,169 @@
+//! Sessions of exec, attach and port-forward: who observes them, whoever serves them, and the relay in front of
+//! upstreams.
+
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use tokio::runtime::{Builder, Runtime};
+use tokio::sync::mpsc::Sender;
+use tokio_util::sync::CancellationToken;
+
+use super::Error;
+use super::build::Built;
+use crate::config::Streaming;
+use crate::cri::call::Subject;
+use crate::identity::Index;
+use crate::story::{Event, sessions};
+use crate::streaming::{
+    AuditLog, Kind, Observer, Relay, RelayMetrics, SessionEnd, SessionMetrics, SessionSpans,
+};
+use crate::telemetry::Accounts;
+use crate::telemetry::accounts::Loss;
+use crate::telemetry::otlp::SpanSink;
+use crate::telemetry::registry::RegistryError;
+use crate::upstream::Upstream;
+use crate::wire::CriService;
+
+/// How long sessions may take to end with the process.
+const LAST_SESSIONS: Duration = Duration::from_secs(5);
+
+/// All who want to know of sessions.
+pub(super) fn observers(
+    built: &Built,
+    settings: &Streaming,
+    accounts: &Arc<Accounts>,
+    sink: Option<SpanSink>,
+) -> Result<Vec<Arc<dyn Observer>>, RegistryError> {
+    let mut all: Vec<Arc<dyn Observer>> = vec![
+        Arc::new(SessionMetrics::register(&built.registry)?),
+        Arc::new(AuditLog {
+            commands: settings.audit_commands,
+        }),
+        Arc::new(Teller {
+            feed: built.feed.clone(),
+            index: Arc::clone(&built.index),
+            accounts: Arc::clone(accounts),
+        }),
+    ];
+    if let Some(sink) = sink {
+        all.push(Arc::new(SessionSpans::new(sink)));
+    }
+    Ok(all)
+}
+
+/// Tells the story of the pod.
+struct Teller {
+    feed: Sender<Event>,
+    index: Arc<Index>,
+    accounts: Arc<Accounts>,
+}
+
+impl Observer for Teller {
+    fn ended(&self, end: &SessionEnd<'_>) {
+        let subject = self.subject(end);
+        // A session of nobody who is known is part of no story.
+        let Some(pod) = subject.pod else { return };
+        let session = sessions::Session {
+            pod,
+            container: subject.container,
+            kind: end.kind.name(),
+            carrier: (end.transport.name(), end.protocol),
+            client: end.call.map(|call| call.peer.client),
+            program: end.program().map(str::to_owned),
+            began: SystemTime::now() - end.duration,
+            elapsed: end.duration,
+            bytes: (end.bytes_in, end.bytes_out),
+            outcome: end.outcome.name(),
+            exit_code: end.exit_code,
+        };
+        if self
+            .feed
+            .try_send(Event::Session(Box::new(session)))
+            .is_err()
+        {
+            self.accounts.lost(Loss::StoryQueueFull, 1);
+        }
+    }
+}
+
+impl Teller {
+    /// Whom it was about: as the call knew it, or as it is known by now.
+    fn subject(&self, end: &SessionEnd<'_>) -> Subject {
+        let known = end.call.and_then(|call| call.subject.get());
+        if let Some(known) = known.filter(|subject| subject.pod.is_some()) {
+            return known.clone();
+        }
+        let id = Some(end.id.into());
+        let mut subject = match end.kind {
+            Kind::Exec | Kind::Attach => Subject {
+                container_id: id,
+                ..Subject::default()
+            },
+            Kind::PortForward => Subject {
+                sandbox_id: id,
+                ..Subject::default()
+            },
+        };
+        self.index.complete(&mut subject);
+        subject
+    }
+}
+
+/// The relay, on a thread of its own: what a session carries must hold up neither calls nor what tells of them.
+pub(super) struct Relaying {
+    thread: Runtime,
+    relay: Relay,
+}
+
+impl Relaying {
+    /// Begins to relay until `stop`, if the settings want it and there is an upstream. Without it sessions are not seen,
+    /// which is no reason not to start.
+    pub(super) fn start(
+        built: &Built,
+        settings: &Streaming,
+        observers: Vec<Arc<dyn Observer>>,
+        stop: CancellationToken,
+    ) -> Result<Option<Self>, Error> {
+        let wanted = built.upstreams.iter().any(|upstream| !upstream.is_local());
+        if !(settings.observe && wanted) {
+            return Ok(None);
+        }
+        let metrics = RelayMetrics::register(&built.registry)?;
+        let thread = Builder::new_multi_thread()
+            .worker_threads(1)
+            .thread_name("sessions")
+            .enable_all()
+            .build()
+            .map_err(Error::Start)?;
+        let bound = Relay::bind(settings.max_sessions, metrics, observers);
+        match thread.block_on(bound) {
+            Ok((relay, listener)) => {
+                tracing::debug!(event = "stream.relay", address = %listener.address(), "sessions of upstreams are seen");
+                thread.spawn(listener.serve(stop));
+                Ok(Some(Self { thread, relay }))
+            }
+            Err(error) => {
+                tracing::warn!(event = "stream.relay", %error, "sessions of upstreams are not seen");
+                Ok(None)
+            }
+        }
+    }
+
+    /// What leads sessions.
+    pub(super) fn relay(&self) -> &Relay {
+        &self.relay
+    }
+
+    /// Ends it.
+    pub(super) fn stop(self) {
+        self.thread.shutdown_timeout(LAST_SESSIONS);
+    }
+}
+
+/// A runtime as a new connection of a caller sees it, its sessions led through this program if it is not part of it.
+pub(super) fn service(upstream: &Arc<Upstream>, relay: Option<&Relay>) -> CriService {
+    match relay.filter(|_| !upstream.is_local()) {
+        Some(relay) => relay.before(upstream.service()),
+        None => upstream.service(),
+    }
+}

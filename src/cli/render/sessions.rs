@@ -1,0 +1,89 @@
+//! Sessions of exec, attach and port-forward below the story of a pod.
+
+use std::fmt::Write as _;
+
+use super::{Ink, Paper};
+use crate::story::units;
+use crate::story::view::{PodStory, Session};
+
+/// How many are shown when not all are asked for.
+const SHOWN: usize = 3;
+
+/// A line for each; of all, or of the last.
+pub(super) fn write(text: &mut String, story: &PodStory, all: bool, paper: Paper) {
+    if story.sessions.is_empty() {
+        return;
+    }
+    text.push('\n');
+    let limit = if all { usize::MAX } else { SHOWN };
+    for session in story.sessions.iter().rev().take(limit) {
+        for line in paper.wrapped(&line(session, story.now_unix_us), paper.width()) {
+            let _ = writeln!(text, "{}", paper.ink(Ink::Dim, &line));
+        }
+    }
+    let more = story.sessions.len().saturating_sub(limit);
+    if more > 0 {
+        let line = format!("and {more} more sessions");
+        let _ = writeln!(text, "{}", paper.ink(Ink::Dim, &line));
+    }
+}
+
+fn line(session: &Session, now: u64) -> String {
+    let mut line = session.kind.clone();
+    if let Some(program) = &session.program {
+        let _ = write!(line, " {program}");
+    }
+    if let Some(container) = &session.container {
+        let _ = write!(line, " in container {container}");
+    }
+    if let Some(client) = &session.client {
+        let _ = write!(line, " for {client}");
+    }
+    let _ = write!(
+        line,
+        ", begun {}, {}: {}",
+        units::since(now, session.began_unix_us),
+        units::duration(session.duration_ms),
+        session.outcome.replace('_', " ")
+    );
+    if let Some(code) = session.exit_code {
+        let _ = write!(line, ", exit code {code}");
+    }
+    let _ = write!(
+        line,
+        ", {} bytes in, {} out",
+        session.bytes_in, session.bytes_out
+    );
+    line
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_session_is_one_sentence() {
+        let session = Session {
+            kind: "exec".into(),
+            container: Some("app".into()),
+            program: Some("sh".into()),
+            client: Some("kubelet".into()),
+            duration_ms: 1500.0,
+            bytes_in: 7,
+            bytes_out: 9,
+            outcome: "client_gone".into(),
+            exit_code: Some(3),
+            began_unix_us: 1_000_000,
+            ..Session::default()
+        };
+        let said = line(&session, 11_000_000);
+        assert!(
+            said.starts_with("exec sh in container app for kubelet, begun "),
+            "{said}"
+        );
+        assert!(
+            said.ends_with(": client gone, exit code 3, 7 bytes in, 9 out"),
+            "{said}"
+        );
+    }
+}

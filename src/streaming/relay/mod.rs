@@ -1,0 +1,249 @@
+//! The sessions of an upstream, led through this program so that they are seen.
+//!
+//! ```text
+//!   Exec, Attach, PortForward --> upstream --> answer with its URL
+//!                                                 | lead, answer, url: our URL in its place, or, with any doubt, the answer
+//!                                                 v                    as it came
+//!   client --> listener --> connection: head, token --> dial --> the same head, with the upstream's path
+//!                                                                  | copy: bytes both ways, as they are
+//!                                                                  ' watch: how it ended, as far as that can be read
+//! ```
+//!
+//! # Rules
+//!
+//! - To see must never cost a session: whatever is not understood is passed on, counted, and left alone.
+//! - The upstream gets the client's bytes and the client the upstream's. Only the path of the request is changed, since it
+//!   holds the token; nothing is added, and nothing is tried again, since the upstream's token is spent by the first try.
+//! - Sessions end with this program. Those that have not begun by then are served by nobody: their URL is ours.
+//! - Only plain URLs on loopback are led: TLS would have to be ended here, with a certificate that the kubelet trusts.
+
+mod answer;
+mod connection;
+mod copy;
+mod head;
+mod lead;
+pub(crate) mod metrics;
+mod url;
+mod watch;
+
+use std::fmt;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use tokio::net::TcpListener;
+use tokio::sync::Semaphore;
+use tokio::time::timeout;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use self::lead::Led;
+pub use self::metrics::RelayMetrics;
+use self::metrics::Verdict;
+use self::url::Upstream;
+use super::error::BindError;
+use super::listener::{ACCEPT_PAUSE, MORE_CONNECTIONS, STOP_TIMEOUT, SWEEP};
+use super::observe::{Observer, Observers, TokenOutcome};
+use super::session::About;
+use super::token::{NoToken, NotTaken, Tokens};
+use crate::wire::CriService;
+
+/// How long a token may be used: shorter than an upstream's minute, which begins before ours.
+const TOKEN_LIFETIME: Duration = Duration::from_secs(55);
+/// Tokens that may wait to be used.
+const MAX_TOKENS: usize = 1000;
+
+/// A session that was asked for and has not begun.
+struct Waiting {
+    upstream: Upstream,
+    about: About,
+}
+
+struct Shared {
+    tokens: Tokens<Waiting>,
+    places: Arc<Semaphore>,
+    max_sessions: usize,
+    observers: Observers,
+    metrics: RelayMetrics,
+    address: SocketAddr,
+    closed: AtomicBool,
+}
+
+/// Gives URLs of ours for those of upstreams. Cheap to clone.
+#[derive(Clone)]
+pub struct Relay(Arc<Shared>);
+
+impl fmt::Debug for Relay {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Relay")
+            .field("address", &self.0.address)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Relay {
+    /// Listens on a port of IPv4 loopback that the system chooses. Nothing is served until [`RelayListener::serve`].
+    ///
+    /// # Errors
+    /// If there is no such port.
+    pub async fn bind(
+        max_sessions: usize,
+        metrics: RelayMetrics,
+        observers: Vec<Arc<dyn Observer>>,
+    ) -> Result<(Self, RelayListener), BindError> {
+        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+        let failed = |source| BindError::Listen { address, source };
+        let tcp = TcpListener::bind(address).await.map_err(failed)?;
+        let address = tcp.local_addr().map_err(failed)?;
+        let shared = Arc::new(Shared {
+            tokens: Tokens::new(MAX_TOKENS, TOKEN_LIFETIME),
+            places: Arc::new(Semaphore::new(max_sessions)),
+            max_sessions,
+            observers: Observers(observers.into()),
+            metrics,
+            address,
+            closed: AtomicBool::new(false),
+        });
+        let listener = RelayListener {
+            tcp,
+            shared: Arc::clone(&shared),
+        };
+        Ok((Self(shared), listener))
+    }
+
+    /// A backend whose sessions are led through this program.
+    pub fn before(&self, upstream: CriService) -> CriService {
+        CriService::new(Led::new(upstream, self.clone()))
+    }
+
+    fn verdict(&self, verdict: Verdict) {
+        self.0.metrics.url(verdict);
+    }
+
+    /// A URL of ours.
+    fn issue(&self, waiting: Waiting) -> Result<String, Verdict> {
+        let shared = &self.0;
+        if shared.closed.load(Ordering::Relaxed) {
+            return Err(Verdict::Closed);
+        }
+        shared.sweep();
+        // The upstream has room for more sessions, maybe.
+        if shared.places.available_permits() == 0 {
+            return Err(Verdict::Full);
+        }
+        let kind = waiting.about.kind;
+        match shared.tokens.issue(waiting) {
+            Ok(token) => {
+                shared.token(TokenOutcome::Issued, 1);
+                Ok(format!("http://{}/{}/{token}", shared.address, kind.name()))
+            }
+            Err(NoToken::Full) => {
+                shared.token(TokenOutcome::Full, 1);
+                Err(Verdict::Full)
+            }
+            Err(NoToken::Random) => Err(Verdict::Closed),
+        }
+    }
+}
+
+impl Shared {
+    fn token(&self, outcome: TokenOutcome, n: u64) {
+        self.observers.each(|observer| observer.token(outcome, n));
+    }
+
+    /// Uses up the token of a path; `None` if there is nothing behind it.
+    fn take(&self, path: &str) -> Option<Waiting> {
+        let (kind, token) = path.strip_prefix('/')?.split_once('/')?;
+        let outcome = match self.tokens.take(token) {
+            Ok(waiting) if waiting.about.kind.name() == kind => {
+                self.token(TokenOutcome::Used, 1);
+                return Some(waiting);
+            }
+            Ok(_) | Err(NotTaken::Unknown) => TokenOutcome::Refused,
+            Err(NotTaken::Expired) => TokenOutcome::Expired,
+        };
+        self.token(outcome, 1);
+        None
+    }
+
+    fn sweep(&self) {
+        let expired = self.tokens.sweep();
+        if expired > 0 {
+            self.token(TokenOutcome::Expired, expired as u64);
+        }
+    }
+}
+
+/// The socket of a relay.
+pub struct RelayListener {
+    tcp: TcpListener,
+    shared: Arc<Shared>,
+}
+
+impl fmt::Debug for RelayListener {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RelayListener")
+            .field("address", &self.shared.address)
+            .finish_non_exhaustive()
+    }
+}
+
+/// From when on no URL is given out, whatever ends the listener.
+struct Closing(Arc<Shared>);
+
+impl Drop for Closing {
+    fn drop(&mut self) {
+        self.0.closed.store(true, Ordering::Relaxed);
+    }
+}
+
+impl RelayListener {
+    /// The address with its real port.
+    pub fn address(&self) -> SocketAddr {
+        self.shared.address
+    }
+
+    /// Serves until `stop` fires; then every session is ended.
+    pub async fn serve(self, stop: CancellationToken) {
+        let shared = self.shared;
+        let closing = Closing(Arc::clone(&shared));
+        let connections = Arc::new(Semaphore::new(shared.max_sessions + MORE_CONNECTIONS));
+        let tasks = TaskTracker::new();
+        let mut sweep = tokio::time::interval(SWEEP);
+        loop {
+            // Clients beyond the limit wait in the queue of the socket.
+            let accept = async {
+                let place = Arc::clone(&connections).acquire_owned().await;
+                (place, self.tcp.accept().await)
+            };
+            tokio::select! {
+                () = stop.cancelled() => break,
+                _ = sweep.tick() => shared.sweep(),
+                (place, accepted) = accept => match accepted {
+                    Ok((client, _)) => {
+                        let (shared, stop) = (Arc::clone(&shared), stop.clone());
+                        tasks.spawn(async move {
+                            connection::serve(&shared, client, &stop).await;
+                            drop(place);
+                        });
+                    }
+                    Err(error) => {
+                        tracing::warn!(event = "stream.accept", %error, "connection not accepted");
+                        tokio::time::sleep(ACCEPT_PAUSE).await;
+                    }
+                },
+            }
+        }
+        drop(closing);
+        drop(self.tcp);
+        tasks.close();
+        if timeout(STOP_TIMEOUT, tasks.wait()).await.is_err() {
+            let left = tasks.len();
+            tracing::warn!(event = "stream.stop", left, "sessions did not end in time");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

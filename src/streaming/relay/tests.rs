@@ -1,0 +1,87 @@
+//! When there is a URL of ours, and for how long.
+
+use std::sync::Mutex;
+
+use super::super::observe::Kind;
+use super::*;
+use crate::telemetry::registry::Registry;
+
+#[derive(Default)]
+struct Seen(Mutex<Vec<TokenOutcome>>);
+
+impl Observer for Seen {
+    fn token(&self, outcome: TokenOutcome, n: u64) {
+        for _ in 0..n {
+            self.0.lock().expect("no panic").push(outcome);
+        }
+    }
+}
+
+fn waiting(kind: Kind) -> Waiting {
+    Waiting {
+        upstream: url::parse("http://127.0.0.1:1/exec/T").expect("plain"),
+        about: About {
+            kind,
+            id: "c".into(),
+            command: vec![],
+            call: None,
+        },
+    }
+}
+
+async fn relay(max_sessions: usize) -> (Relay, RelayListener, Arc<Seen>) {
+    let registry = Registry::new(prometheus::Registry::new(), []);
+    let metrics = RelayMetrics::register(&registry).expect("once");
+    let seen = Arc::<Seen>::default();
+    let (relay, listener) = Relay::bind(max_sessions, metrics, vec![seen.clone()])
+        .await
+        .expect("bound");
+    (relay, listener, seen)
+}
+
+/// The path of a URL.
+fn path(url: &str) -> String {
+    url.splitn(4, '/')
+        .last()
+        .map(|path| format!("/{path}"))
+        .expect("a path")
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_url_expires_before_that_of_the_upstream() {
+    let (relay, _listener, seen) = relay(10).await;
+    let first = path(&relay.issue(waiting(Kind::Exec)).expect("a URL"));
+    let second = path(&relay.issue(waiting(Kind::Attach)).expect("a URL"));
+    tokio::time::advance(Duration::from_secs(54)).await;
+    assert!(relay.0.take(&first).is_some());
+    tokio::time::advance(Duration::from_secs(1)).await;
+    assert!(relay.0.take(&second).is_none());
+    assert!(relay.0.take(&first).is_none(), "used");
+    let (issued, used) = (TokenOutcome::Issued, TokenOutcome::Used);
+    let (expired, refused) = (TokenOutcome::Expired, TokenOutcome::Refused);
+    let seen = seen.0.lock().expect("no panic").clone();
+    assert_eq!(seen, [issued, issued, used, expired, refused]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn too_many_are_left_to_the_upstream() {
+    let (relay, _listener, _) = self::relay(1).await;
+    let place = relay.0.places.try_acquire().expect("a place");
+    assert_eq!(relay.issue(waiting(Kind::Exec)), Err(Verdict::Full));
+    drop(place);
+    for _ in 0..MAX_TOKENS {
+        relay.issue(waiting(Kind::Exec)).expect("room");
+    }
+    assert_eq!(relay.issue(waiting(Kind::Exec)), Err(Verdict::Full));
+}
+
+#[tokio::test]
+async fn without_a_listener_there_is_no_url() {
+    let (relay, listener, _) = self::relay(1).await;
+    let stop = CancellationToken::new();
+    let serving = tokio::spawn(listener.serve(stop.clone()));
+    assert!(relay.issue(waiting(Kind::Exec)).is_ok());
+    stop.cancel();
+    serving.await.expect("no panic");
+    assert_eq!(relay.issue(waiting(Kind::Exec)), Err(Verdict::Closed));
+}

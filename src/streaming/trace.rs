@@ -1,0 +1,102 @@
+//! Sessions as spans: each below the call that asked for it, if that call's own spans are exported.
+
+use std::time::SystemTime;
+
+use opentelemetry::trace::{SpanContext, SpanKind, Status, TraceFlags, TraceState};
+use opentelemetry::{InstrumentationScope, KeyValue};
+use opentelemetry_sdk::trace::{IdGenerator, RandomIdGenerator, SpanData, SpanEvents, SpanLinks};
+use opentelemetry_semantic_conventions::attribute as key;
+
+use super::observe::{Kind, Observer, Outcome, SessionEnd};
+use crate::telemetry::otlp::{self, SpanSink};
+
+/// Exports a span at the end of each session.
+#[derive(Debug)]
+pub struct SessionSpans {
+    sink: SpanSink,
+    scope: InstrumentationScope,
+}
+
+impl SessionSpans {
+    /// Exports to `sink`.
+    pub fn new(sink: SpanSink) -> Self {
+        Self {
+            sink,
+            scope: otlp::scope(),
+        }
+    }
+}
+
+impl Observer for SessionSpans {
+    fn ended(&self, end: &SessionEnd<'_>) {
+        let Some(call) = end.call.filter(|call| call.is_kept()) else {
+            return;
+        };
+        let Some(place) = call.place() else { return };
+        let end_time = SystemTime::now();
+        let span = RandomIdGenerator::default().new_span_id();
+        self.sink.export(SpanData {
+            span_context: SpanContext::new(
+                place.trace_id,
+                span,
+                TraceFlags::SAMPLED,
+                false,
+                place.state.cloned().unwrap_or(TraceState::NONE),
+            ),
+            parent_span_id: place.server,
+            parent_span_is_remote: false,
+            span_kind: SpanKind::Internal,
+            name: name(end.kind).into(),
+            start_time: end_time - end.duration,
+            end_time,
+            attributes: describe(end),
+            dropped_attributes_count: 0,
+            events: SpanEvents::default(),
+            links: SpanLinks::default(),
+            status: match end.outcome {
+                Outcome::Failed | Outcome::NoStreams | Outcome::Protocol => {
+                    Status::error(end.outcome.name())
+                }
+                _ => Status::Unset,
+            },
+            instrumentation_scope: self.scope.clone(),
+        });
+    }
+}
+
+fn name(kind: Kind) -> &'static str {
+    match kind {
+        Kind::Exec => "cri.stream.exec",
+        Kind::Attach => "cri.stream.attach",
+        Kind::PortForward => "cri.stream.portforward",
+    }
+}
+
+/// Identity, sizes and the end; neither the command nor anything it said.
+fn describe(end: &SessionEnd<'_>) -> Vec<KeyValue> {
+    let bytes = |n: u64| i64::try_from(n).unwrap_or(i64::MAX);
+    let mut out = vec![
+        KeyValue::new("stream.transport", end.transport.name()),
+        KeyValue::new("stream.protocol", end.protocol),
+        KeyValue::new("stream.outcome", end.outcome.name()),
+        KeyValue::new("stream.bytes.in", bytes(end.bytes_in)),
+        KeyValue::new("stream.bytes.out", bytes(end.bytes_out)),
+    ];
+    if let Some(code) = end.exit_code {
+        out.push(KeyValue::new(key::PROCESS_EXIT_CODE, i64::from(code)));
+    }
+    let subject = end.call.and_then(|call| call.subject.get());
+    if let Some(pod) = subject.and_then(|s| s.pod.as_ref()) {
+        let names = [
+            (key::K8S_NAMESPACE_NAME, &pod.namespace),
+            (key::K8S_POD_NAME, &pod.name),
+            (key::K8S_POD_UID, &pod.uid),
+        ];
+        out.extend(names.map(|(key, value)| KeyValue::new(key, value.to_string())));
+    }
+    if let Some(container) = subject.and_then(|s| s.container.as_ref()) {
+        let name = container.name.to_string();
+        out.push(KeyValue::new(key::K8S_CONTAINER_NAME, name));
+    }
+    out
+}

@@ -1,0 +1,373 @@
+//! The sessions of an upstream, led through the program itself: every byte is compared on both sides.
+
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex};
+
+use bytes::Bytes;
+use criscope::cri::v1;
+use nix::sys::signal::Signal;
+use prost::Message as _;
+use serde_json::Value;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::task::JoinHandle;
+
+use super::http::{connect, parts};
+use crate::harness::client::Call;
+use crate::harness::fake::{Fake, lock};
+use crate::harness::proxy::{Proxy, Start};
+use crate::harness::script;
+use crate::harness::{encode, message, message_with, soon, until};
+
+/// What no line may show.
+const SECRET: &str = "kwyjibozq";
+
+/// The container of the pod `shop/web`.
+const CONTAINER: &str = "c0ffee";
+
+/// An answer to an upgrade, with more in it than need be.
+const SWITCHING: &str = "HTTP/1.1 101 Switching Protocols\r\nUpgrade: SPDY/3.1\r\nX-odd:   kept \r\nConnection: Upgrade\r\n\
+     X-Stream-Protocol-Version: v4.channel.k8s.io\r\n\r\n";
+
+/// A streaming server that keeps what it was sent.
+struct Upstream {
+    address: SocketAddr,
+    heads: Arc<Mutex<Vec<String>>>,
+    serving: JoinHandle<()>,
+}
+
+impl Drop for Upstream {
+    fn drop(&mut self) {
+        self.serving.abort();
+    }
+}
+
+impl Upstream {
+    /// Answers with these bytes, then sends back what it gets until that ends.
+    async fn that_says(answer: &'static str) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("bound");
+        let address = listener.local_addr().expect("address");
+        let heads = Arc::<Mutex<Vec<String>>>::default();
+        let kept = Arc::clone(&heads);
+        let serving = tokio::spawn(async move {
+            loop {
+                let (tcp, _) = listener.accept().await.expect("accepted");
+                tokio::spawn(echo(tcp, answer, Arc::clone(&kept)));
+            }
+        });
+        Self {
+            address,
+            heads,
+            serving,
+        }
+    }
+
+    fn url(&self) -> String {
+        format!("http://{}/exec/T0ken?x=%20y", self.address)
+    }
+}
+
+async fn echo(mut tcp: TcpStream, answer: &str, heads: Arc<Mutex<Vec<String>>>) {
+    let mut head = Vec::new();
+    while !head.ends_with(b"\r\n\r\n") {
+        let Ok(byte) = tcp.read_u8().await else {
+            return;
+        };
+        head.push(byte);
+    }
+    lock(&heads).push(String::from_utf8(head).expect("text"));
+    // Whoever has heard enough hangs up.
+    let _ = tcp.write_all(answer.as_bytes()).await;
+    let (mut read, mut write) = tcp.split();
+    let _ = tokio::io::copy(&mut read, &mut write).await;
+    let _ = write.shutdown().await;
+}
+
+/// The program before a runtime that gives this URL, with a field that nobody knows on either side of it.
+async fn before(config: &str, url: &str) -> (Fake, Proxy) {
+    let fake = Fake::new();
+    fake.node().add_pod("web", "5a4db0", CONTAINER);
+    fake.always(script::ok(&[message(&answer(url))]));
+    let start = Start::new().upstream(fake.path());
+    let proxy = start.config(config).ready().await;
+    proxy
+        .wait_scrape("the index", |s| {
+            s.metric("criscope_identity_entries").sum() == 2.0
+        })
+        .await;
+    (fake, proxy)
+}
+
+fn answer(url: &str) -> Vec<u8> {
+    let url = v1::ExecResponse { url: url.into() }.encode_to_vec();
+    [&[0x10, 0x81, 0x00][..], &url, &[0x1a, 2, b'h', b'i']].concat()
+}
+
+fn exec() -> Bytes {
+    encode(&v1::ExecRequest {
+        container_id: CONTAINER.into(),
+        cmd: vec!["/bin/sh".into(), SECRET.into()],
+        stdin: true,
+        stdout: true,
+        ..Default::default()
+    })
+}
+
+/// Asks for a session; gives the URL that comes.
+async fn url_of(proxy: &Proxy) -> String {
+    let client = proxy.client().await;
+    let got = client.call(Call::runtime("Exec", exec())).await;
+    assert_eq!(got.code(), 0, "{}", got.text());
+    let answer = v1::ExecResponse::decode(&got.data[5..]).expect("a message");
+    answer.url
+}
+
+fn head(path: &str) -> String {
+    format!(
+        "POST {path} HTTP/1.1\r\nHost: node:10250\r\nX-Stream-Protocol-Version: v5.channel.k8s.io\r\nuser-agent:  odd \r\n\
+         X-Stream-Protocol-Version: v4.channel.k8s.io\r\nConnection: Upgrade\r\nUpgrade: SPDY/3.1\r\n\r\n"
+    )
+}
+
+/// Sends all of this and ends its half; gives all that comes.
+async fn talk(url: &str, bytes: &str) -> String {
+    let mut tcp = connect(url).await;
+    tcp.write_all(bytes.as_bytes()).await.expect("sent");
+    tcp.shutdown().await.expect("ended");
+    let mut all = Vec::new();
+    // Whoever refuses a large head may break the connection off.
+    let _ = soon("all of the answer", tcp.read_to_end(&mut all)).await;
+    String::from_utf8(all).expect("text")
+}
+
+async fn wait_counter(proxy: &Proxy, name: &str, label: (&str, &str), n: f64) {
+    proxy
+        .wait_scrape(&format!("{name} {label:?}"), |s| {
+            s.metric(name).with(label.0, label.1).sum() == n
+        })
+        .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_session_is_seen_and_no_byte_of_it_is_touched() {
+    let upstream = Upstream::that_says(SWITCHING).await;
+    let (_fake, proxy) = before("", &upstream.url()).await;
+    let client = proxy.client().await;
+    let got = client.call(Call::runtime("Exec", exec())).await;
+    let ours = v1::ExecResponse::decode(&got.data[5..])
+        .expect("a message")
+        .url;
+    assert_ne!(ours, upstream.url());
+    assert!(ours.starts_with("http://127.0.0.1:"), "{ours}");
+    assert_eq!(got.data[5..], answer(&ours), "all else is as it was");
+
+    let (_, path) = parts(&ours);
+    let sent = "\u{0}bytes, and more".repeat(10_000);
+    let came = talk(&ours, &(head(path) + &sent)).await;
+    assert!(came == format!("{SWITCHING}{sent}"), "the answer differs");
+    assert_eq!(*lock(&upstream.heads), [head("/exec/T0ken?x=%20y")]);
+
+    let line = proxy.wait_event("stream.session").await;
+    let (total, len) = (sent.len(), Value::from(sent.len()));
+    for (field, value) in [
+        ("kind", Value::from("exec")),
+        ("id", CONTAINER.into()),
+        ("transport", "spdy".into()),
+        ("protocol", "v4.channel.k8s.io".into()),
+        ("program", "sh".into()),
+        ("arguments", 1.into()),
+        ("pod", "web".into()),
+        ("bytes_in", len.clone()),
+        ("bytes_out", len),
+        ("first_to_close", "client".into()),
+    ] {
+        assert_eq!(line[field], value, "{field}: {line}");
+    }
+    wait_counter(&proxy, "criscope_stream_urls_total", ("result", "led"), 1.0).await;
+    let ended = "criscope_stream_sessions_ended_total";
+    wait_counter(&proxy, ended, ("kind", "exec"), 1.0).await;
+    let scrape = proxy.scrape().await;
+    let bytes = scrape.metric("criscope_stream_bytes_total").sum();
+    assert_eq!(bytes, 2.0 * total as f64);
+    let answers = scrape.metric("criscope_stream_upstream_answers_total");
+    assert_eq!(answers.with("status", "101").sum(), 1.0);
+    assert_eq!(scrape.metric("criscope_stream_sessions").sum(), 0.0);
+
+    // The pod was there before us: its sessions are all that is known.
+    let story = until("the story", || async {
+        let (status, text) = proxy.get("/debug/pods/shop/web?format=json").await;
+        (status == 200).then_some(text)
+    })
+    .await;
+    let story: Value = serde_json::from_str(&story).expect("json");
+    assert_eq!(story["sessions"][0]["program"], "sh", "{story}");
+    assert_eq!(story["sessions"][0]["container"], "app");
+    let (status, page) = proxy.get("/debug/pods/shop/web").await;
+    assert!(status == 200 && page.contains("exec sh"), "{page}");
+    assert!(!page.contains(SECRET) && !story.to_string().contains(SECRET));
+
+    // A token is for one use, also with the wrong words around it.
+    assert!(talk(&ours, &head(path)).await.starts_with("HTTP/1.1 404"));
+    let log = proxy.stop().await.join("\n");
+    let token = path.rsplit('/').next().expect("a token");
+    for secret in [SECRET, "T0ken", token] {
+        assert!(!log.contains(secret), "{secret}: {log}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_not_understood_is_passed_on_as_it_is() {
+    let (fake, proxy) = before("", "").await;
+    let good = answer("http://127.0.0.1:1/exec/T0ken");
+    let long = answer(&format!("http://127.0.0.1:1/{}", "x".repeat(20_000)));
+    let two = [&good[..], &good].concat();
+    let url = |url: &str| message(&answer(url));
+    let cases = [
+        (vec![url("https://127.0.0.1:1/exec/T")], "tls"),
+        (vec![url("http://192.0.2.1:1/exec/T")], "remote"),
+        (vec![url("http://localhost:1/exec/T")], "odd"),
+        (vec![url("/exec/T")], "odd"),
+        (vec![url("http://127.0.0.1:1/exec/T\r\nX: y")], "odd"),
+        (vec![message(&good[..9])], "unread"),
+        (vec![message(&two)], "unread"),
+        (vec![message(&long)], "unread"),
+        (vec![message_with(1, &good)], "unread"),
+        (vec![message(&good), message(&good)], "unread"),
+        (vec![message(b"")], "unread"),
+    ];
+    let client = proxy.client().await;
+    let mut counts = std::collections::BTreeMap::<_, f64>::new();
+    for (messages, why) in cases {
+        fake.always(script::ok(&messages));
+        let got = client.call(Call::runtime("Exec", exec())).await;
+        assert!(got.data == messages.concat(), "{why}: the answer differs");
+        assert_eq!(got.code(), 0);
+        *counts.entry(why).or_default() += 1.0;
+    }
+    // Neither a request that cannot be read, nor an error, makes a session.
+    fake.always(script::ok(&[message(&good)]));
+    let got = client.call(Call::runtime("Exec", message(&[0xff]))).await;
+    assert_eq!(got.data, message(&good));
+    *counts.entry("unread").or_default() += 1.0;
+    fake.always(script::error(5, "no such container"));
+    let got = client.call(Call::runtime("Exec", exec())).await;
+    assert_eq!((got.code(), got.head_only), (5, true));
+    for (why, n) in counts {
+        wait_counter(&proxy, "criscope_stream_urls_total", ("result", why), n).await;
+    }
+    wait_counter(&proxy, "criscope_stream_urls_total", ("result", "led"), 0.0).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn turned_off_it_touches_nothing() {
+    let (_fake, proxy) = before(
+        "[streaming]\nobserve = false\n",
+        "http://127.0.0.1:1/exec/T",
+    )
+    .await;
+    assert_eq!(url_of(&proxy).await, "http://127.0.0.1:1/exec/T");
+    let scrape = proxy.scrape().await;
+    assert!(scrape.metric("criscope_stream_urls_total").is_empty());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_refusal_is_passed_on_and_is_no_session() {
+    // The connection stays open, as that of a server does that takes more requests.
+    const NO: &str = "HTTP/1.1 403 Forbidden\r\nContent-Length: 7\r\nX-odd:  kept\r\n\r\nbut why";
+    let upstream = Upstream::that_says(NO).await;
+    let (fake, proxy) = before("", &upstream.url()).await;
+    let url = url_of(&proxy).await;
+    let mut tcp = connect(&url).await;
+    let head = head(parts(&url).1);
+    tcp.write_all(head.as_bytes()).await.expect("sent");
+    let mut all = String::new();
+    soon("the refusal", tcp.read_to_string(&mut all))
+        .await
+        .expect("whole");
+    assert_eq!(all, NO);
+    let refused = proxy.wait_event("stream.refused").await;
+    assert_eq!(refused["status"], 403, "{refused}");
+
+    // Nobody is there any more.
+    drop(upstream);
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("bound");
+    let address = listener.local_addr().expect("address");
+    drop(listener);
+    let gone = format!("http://{address}/exec/T0ken");
+    fake.always(script::ok(&[message(&answer(&gone))]));
+    let url = url_of(&proxy).await;
+    let mut tcp = connect(&url).await;
+    let head = self::head(parts(&url).1);
+    tcp.write_all(head.as_bytes()).await.expect("sent");
+    let mut all = String::new();
+    soon("a refusal", tcp.read_to_string(&mut all))
+        .await
+        .expect("whole");
+    assert!(all.starts_with("HTTP/1.1 502"), "{all}");
+    let scrape = proxy.scrape().await;
+    let answers = |status| {
+        let answers = scrape.metric("criscope_stream_upstream_answers_total");
+        answers.with("status", status).sum()
+    };
+    assert_eq!((answers("4xx"), answers("none")), (1.0, 1.0));
+    let ended = scrape.metric("criscope_stream_sessions_ended_total").sum();
+    assert_eq!(ended, 0.0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn requests_that_make_no_sense_reach_no_upstream() {
+    let upstream = Upstream::that_says(SWITCHING).await;
+    let (_fake, proxy) = before("", &upstream.url()).await;
+    let url = url_of(&proxy).await;
+    let path = parts(&url).1;
+    let large = format!("X: {}\r\n", "y".repeat(70_000));
+    let large = head(path).replacen("Host", &format!("{large}Host"), 1);
+    for (request, status) in [
+        (head("/exec/unknown"), "404"),
+        (head("/"), "404"),
+        ("nonsense\r\n\r\n".to_owned(), "400"),
+        (head(path).replacen("HTTP/1.1", "HTTP/1.0", 1), "400"),
+    ] {
+        let came = talk(&url, &request).await;
+        assert!(came.starts_with(&format!("HTTP/1.1 {status}")), "{came}");
+    }
+    // The answer may be lost when not all of the request was read.
+    let came = talk(&url, &large).await;
+    assert!(
+        came.is_empty() || came.starts_with("HTTP/1.1 431"),
+        "{came}"
+    );
+    assert!(lock(&upstream.heads).is_empty());
+    // A token that is used for another kind of session is used up.
+    let other = path.replacen("/exec/", "/attach/", 1);
+    assert!(talk(&url, &head(&other)).await.starts_with("HTTP/1.1 404"));
+    assert!(talk(&url, &head(path)).await.starts_with("HTTP/1.1 404"));
+    assert!(lock(&upstream.heads).is_empty());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn sessions_end_with_the_program() {
+    let upstream = Upstream::that_says(SWITCHING).await;
+    let (_fake, proxy) = before("", &upstream.url()).await;
+    let url = url_of(&proxy).await;
+    let mut tcp = connect(&url).await;
+    let head = head(parts(&url).1);
+    tcp.write_all(head.as_bytes()).await.expect("sent");
+    let mut came = vec![0; SWITCHING.len()];
+    soon("the answer", tcp.read_exact(&mut came))
+        .await
+        .expect("whole");
+    assert_eq!(came, SWITCHING.as_bytes());
+    proxy.signal(Signal::SIGTERM);
+    // In good order or not: it is over.
+    let _ = soon("the end", tcp.read_u8())
+        .await
+        .expect_err("nothing more");
+    let (_, log) = proxy.ended().await;
+    let ends = log
+        .iter()
+        .filter_map(|l| serde_json::from_str::<Value>(l).ok());
+    let ends: Vec<_> = ends.filter(|l| l["event"] == "stream.session").collect();
+    assert_eq!(ends.len(), 1, "{log:?}");
+    assert_eq!(ends[0]["outcome"], "shutdown");
+}
