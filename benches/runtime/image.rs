@@ -74,7 +74,7 @@ impl Image {
         let address = address.during(|| "serving the image".to_owned())?;
         let registry = Router::new()
             .fallback(serve)
-            .with_state(content(tar.into()));
+            .with_state(content(&tar.into()));
         tokio::spawn(async move { axum::serve(listener, registry).await });
         let certs = folder.join("certs.d");
         let hosts = certs.join(address.to_string()).join("hosts.toml");
@@ -93,7 +93,7 @@ impl Image {
 }
 
 /// The registry: both repositories hold the same.
-fn content(layer: Bytes) -> Content {
+fn content(layer: &Bytes) -> Content {
     let architecture = match std::env::consts::ARCH {
         "x86_64" => "amd64",
         "aarch64" => "arm64",
@@ -103,7 +103,7 @@ fn content(layer: Bytes) -> Content {
         "architecture": architecture,
         "os": "linux",
         "config": {"Entrypoint": COMMAND, "Env": ["PATH=/bin"]},
-        "rootfs": {"type": "layers", "diff_ids": [digest(&layer)]},
+        "rootfs": {"type": "layers", "diff_ids": [digest(layer)]},
         "history": [{"created_by": "benchmark"}],
     });
     let config = Bytes::from(config.to_string());
@@ -112,7 +112,7 @@ fn content(layer: Bytes) -> Content {
         "schemaVersion": 2,
         "mediaType": MANIFEST,
         "config": part(CONFIG, &config),
-        "layers": [part(LAYER, &layer)],
+        "layers": [part(LAYER, layer)],
     });
     let manifest = Bytes::from(manifest.to_string());
     let mut content = HashMap::from([("/v2/".to_owned(), ("application/json", Bytes::from("{}")))]);
@@ -121,7 +121,7 @@ fn content(layer: Bytes) -> Content {
             let path = format!("/v2/{repository}/manifests/{tag}");
             content.insert(path, (MANIFEST, manifest.clone()));
         }
-        for blob in [&config, &layer] {
+        for blob in [&config, layer] {
             let path = format!("/v2/{repository}/blobs/{}", digest(blob));
             content.insert(path, ("application/octet-stream", blob.clone()));
         }

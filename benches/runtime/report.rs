@@ -93,7 +93,7 @@ impl Results {
             }
             cells
         });
-        table([head].into_iter().chain(rows).collect())
+        table(&[head].into_iter().chain(rows).collect::<Vec<_>>())
     }
 
     /// Many pods.
@@ -124,12 +124,8 @@ impl Results {
                 memory.unwrap_or_else(|| "-".to_owned()),
             ]
         });
-        table(
-            [head.map(str::to_owned).into()]
-                .into_iter()
-                .chain(rows)
-                .collect(),
-        )
+        let rows = [head.map(str::to_owned).into()].into_iter().chain(rows);
+        table(&rows.collect::<Vec<_>>())
     }
 }
 
@@ -143,7 +139,7 @@ fn quartiles(spread: &Spread) -> String {
 }
 
 /// Markdown, with columns of even width.
-fn table(rows: Vec<Vec<String>>) -> String {
+fn table(rows: &[Vec<String>]) -> String {
     let columns = rows.first().map_or(0, Vec::len);
     let width = |column: usize| rows.iter().map(|row| row[column].len()).max();
     let widths: Vec<usize> = (0..columns).filter_map(width).collect();

@@ -81,14 +81,11 @@ impl Run<'_> {
             plugin: plugin.to_owned(),
             source,
         };
-        let mut group = match start(candidates, env).await.map_err(run)? {
-            Some(group) => group,
-            None => {
-                return Err(Error::PluginMissing {
-                    plugin: plugin.to_owned(),
-                    dirs: bin_dirs.to_vec(),
-                });
-            }
+        let Some(mut group) = start(candidates, env).await.map_err(run)? else {
+            return Err(Error::PluginMissing {
+                plugin: plugin.to_owned(),
+                dirs: bin_dirs.to_vec(),
+            });
         };
         match timeout_at(deadline.into(), converse(&mut group.0, &stdin)).await {
             Ok(Ok(done)) => done.judge(plugin, verb),
