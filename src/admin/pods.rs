@@ -8,6 +8,7 @@ use serde::Deserialize;
 
 use super::page::{Escaped, Page, framed, page_at};
 use super::{Sources, links, nav, near, starts, story};
+use crate::story::stories::NO_EPISODE;
 use crate::story::view::{Episode, PodStory, Recent, State as Stand, Unknown};
 
 /// Episodes of a list, unless another number is asked for.
@@ -176,7 +177,7 @@ pub async fn one(
     if let (Some(story), Some(uid)) = (&mut found, asked(which.uid.as_ref())) {
         of_uid(story, uid);
     }
-    let found = found.filter(|story| !story.episodes.is_empty());
+    let found = found.filter(|story| !(story.episodes.is_empty() && story.sessions.is_empty()));
     let json = which.format.as_deref() == Some("json");
     match found {
         Some(story) if json => Json(story).into_response(),
@@ -195,6 +196,10 @@ pub async fn one(
 /// Leaves the pod with this uid, and its own sentence.
 fn of_uid(story: &mut PodStory, uid: &str) {
     story.episodes.retain(|episode| episode.uid == uid);
+    story.sessions.retain(|session| session.uid == uid);
+    if story.episodes.is_empty() {
+        story.headline = NO_EPISODE.to_owned();
+    }
     let told = |episode: &Episode| episode.headline == story.headline;
     if let Some(newest) = story.episodes.last()
         && !story.episodes.iter().any(told)

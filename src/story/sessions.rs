@@ -45,6 +45,7 @@ impl Session {
     fn view(&self) -> view::Session {
         view::Session {
             kind: self.kind.to_owned(),
+            uid: self.pod.uid.to_string(),
             container: self.container.as_deref().map(|c| c.name.to_string()),
             program: self.program.clone(),
             client: self.client.map(|client| client.name().to_owned()),

@@ -15,6 +15,9 @@ use crate::cri::Call;
 use crate::cri::call::PodIdentity;
 use crate::cri::episode::{Kind, is_told};
 
+/// The headline of a pod of which only sessions were seen.
+pub const NO_EPISODE: &str = "no start, restart or stop of this pod was seen";
+
 /// The episodes that are remembered. Shared by the keeper, who writes, and the pages, who read; both live on the side
 /// thread.
 #[derive(Debug)]
@@ -99,7 +102,7 @@ impl Stories {
             namespace: namespace.to_owned(),
             name: name.to_owned(),
             headline: match episodes.is_empty() {
-                true => "no start, restart or stop of this pod was seen".to_owned(),
+                true => NO_EPISODE.to_owned(),
                 false => cause::of_pod(&episodes, now),
             },
             episodes,

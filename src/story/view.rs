@@ -197,6 +197,8 @@ pub struct Exit {
 pub struct Session {
     /// `exec`, `attach` or `portforward`.
     pub kind: String,
+    /// Pod uid.
+    pub uid: String,
     /// The container of exec and attach.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub container: Option<String>,

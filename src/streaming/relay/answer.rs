@@ -51,16 +51,23 @@ impl Answer {
         self.frames.back()?.as_ref().ok()?.trailers_ref()
     }
 
-    /// Whether it says that there is a session.
-    pub(super) fn is_good(&self) -> bool {
+    fn status(&self) -> Option<Code> {
         let status = self.trailers().and_then(frame::status);
-        matches!(status, Some((Code::Ok, _)))
+        Some(status.or_else(|| frame::status(&self.head.headers))?.0)
+    }
+
+    /// Whether it says that there is no session.
+    pub(super) fn is_error(&self) -> bool {
+        self.status().is_some_and(|code| code != Code::Ok)
     }
 
     /// The message, if the answer is good and has one that can be read and changed.
     pub(super) fn message(&self) -> Option<Bytes> {
         // With a length in the head, the message cannot have another one.
-        if !self.is_good() || self.head.headers.contains_key(CONTENT_LENGTH) {
+        if self.trailers().is_none()
+            || self.status() != Some(Code::Ok)
+            || self.head.headers.contains_key(CONTENT_LENGTH)
+        {
             return None;
         }
         let mut all = Vec::new();

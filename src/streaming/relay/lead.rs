@@ -59,7 +59,7 @@ async fn lead(
     let ours = match bytes.as_deref().and_then(Message::split) {
         Some(message) => issue(relay, &message, kind, call).map(|url| (message, url)),
         // There is no session when the answer is an error.
-        None if !answer.is_good() => return Ok(answer.untouched()),
+        None if answer.is_error() => return Ok(answer.untouched()),
         None => Err(Verdict::Unread),
     };
     match ours {

@@ -48,10 +48,10 @@ pub(crate) async fn forwarding(url: &str) -> Spdy<TcpStream> {
 
 /// What a command said, and what became of it.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Said {
-    pub(crate) out: Vec<u8>,
-    pub(crate) err: Vec<u8>,
-    pub(crate) error: String,
+pub(super) struct Said {
+    pub(super) out: Vec<u8>,
+    pub(super) err: Vec<u8>,
+    pub(super) error: String,
 }
 
 impl Client {
@@ -123,7 +123,7 @@ impl Client {
     }
 
     /// Waits until the output is so long; gives it.
-    pub(super) async fn output(&self, length: usize) -> Vec<u8> {
+    pub(crate) async fn output(&self, length: usize) -> Vec<u8> {
         match &self.wire {
             Wire::Spdy(spdy, ids) => {
                 let look =
@@ -140,7 +140,7 @@ impl Client {
     }
 
     /// Everything until the proper end of the session.
-    pub(crate) async fn finish(self) -> Said {
+    pub(super) async fn finish(self) -> Said {
         match self.wire {
             Wire::Spdy(spdy, ids) => {
                 let mut data = [const { Vec::new() }; 5];
