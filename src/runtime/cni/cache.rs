@@ -104,7 +104,8 @@ impl Cache {
         }
     }
 
-    /// The entries of one container, or of all, by name.
+    /// The entries of one container, or of all, by name. What a daemon that was killed had begun to write for this one goes:
+    /// its verbs come one after the other, so nobody writes it now.
     pub(super) fn find(&self, container: Option<&str>) -> Result<Vec<Entry>, Error> {
         let listing = match fs::read_dir(&self.dir) {
             Ok(listing) => listing,
@@ -116,10 +117,14 @@ impl Cache {
         for file in listing {
             let file = file.map_err(|error| Error::cache("read", &self.dir, error))?;
             let name = file.file_name();
-            let Some(name) = name.to_str().filter(|name| !name.starts_with('.')) else {
-                continue;
-            };
+            let Some(name) = name.to_str() else { continue };
             if within.as_ref().is_some_and(|within| !name.contains(within)) {
+                continue;
+            }
+            if name.starts_with('.') {
+                if within.is_some() && name.ends_with(".tmp") {
+                    let _gone = fs::remove_file(file.path());
+                }
                 continue;
             }
             match read(&file.path()) {
@@ -228,6 +233,22 @@ mod tests {
     const LIBCNI: &str = r#"{"kind":"cniCacheV1","containerId":"c1","config":"eyJuYW1lIjoiYSJ9","ifName":"eth0",
         "networkName":"a","netns":"/run/netns/x","cniArgs":[["K8S_POD_NAME","p"],["IgnoreUnknown","1"]],
         "capabilityArgs":{"dns":{}},"result":{"cniVersion":"1.0.0"}}"#;
+
+    #[test]
+    fn what_a_kill_left_half_written_goes_with_its_pod() {
+        let dir = tempfile::tempdir().expect("dir");
+        let cache = Cache::new(dir.path());
+        let draft = |name: &str| dir.path().join("results").join(name);
+        fs::create_dir_all(dir.path().join("results")).expect("directory");
+        for name in [".a-c1-eth0.tmp", ".a-c2-eth0.tmp"] {
+            fs::write(draft(name), "{").expect("draft");
+        }
+        cache.find(None).expect("find");
+        assert!(draft(".a-c1-eth0.tmp").exists(), "somebody may write it");
+        cache.find(Some("c1")).expect("find");
+        assert!(!draft(".a-c1-eth0.tmp").exists());
+        assert!(draft(".a-c2-eth0.tmp").exists(), "another's");
+    }
 
     #[test]
     fn entries_of_libcni_are_read_and_written() {
