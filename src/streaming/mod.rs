@@ -15,7 +15,7 @@
 //!                     target: what runs commands and connects to ports
 //! ```
 //!
-//! That is the server, for the built-in runtime. The sessions of an upstream are not served here: [`relay`] leads them
+//! That is the server, for the built-in runtime. The sessions of an upstream are not served here: `relay` leads them
 //! through this program, and observes them alike.
 //!
 //! # Rules
