@@ -50,9 +50,14 @@ impl Drop for Daemon {
         *alive -= 1;
         // One that has none yet may be about to use it.
         if *alive == 0 {
-            remove_empty_cgroup(SHIMS);
+            remove_shims();
         }
     }
+}
+
+/// Removes the cgroup of all shims, unless there is one in it: a daemon that is killed leaves it.
+pub(crate) fn remove_shims() {
+    remove_empty_cgroup(SHIMS);
 }
 
 /// One that has something in it stays.

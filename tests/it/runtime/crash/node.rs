@@ -19,6 +19,7 @@ use tempfile::TempDir;
 use tonic::transport::Channel;
 
 use super::left;
+use crate::harness::daemon::remove_shims;
 use crate::harness::image;
 use crate::harness::packages::{file, need_root, program};
 use crate::harness::{PATIENCE, until};
@@ -50,6 +51,7 @@ impl Drop for Node {
             runtime.map(|runtime| runtime.block_on(Pins::new(pins).remove("node")))
         });
         let _ = thread.join();
+        remove_shims();
     }
 }
 
