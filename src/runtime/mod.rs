@@ -59,7 +59,6 @@ use self::node::cgroup::Hierarchies;
 use self::observe::Watch;
 pub use self::recover::Problem;
 use self::recover::Problems;
-use self::sandbox::teardown::private_dir;
 pub use self::settings::{HandlerSettings, Settings};
 use self::stats::{DiskUsage, Rates};
 use self::store::Store;
@@ -100,7 +99,7 @@ impl Runtime {
             paths.namespaces(),
             paths.cni(),
         ] {
-            private_dir(&dir)?;
+            store::disk::make_dir(&dir)?;
         }
         let watch = Watch::default();
         let mut images = settings.images.clone();

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::files;
 use super::namespaces;
-use super::teardown::{blocking, private_dir};
+use super::teardown::blocking;
 use crate::cri::phases::RuntimePhase;
 use crate::cri::v1::{ContainerEventType, NamespaceMode, RunPodSandboxRequest};
 use crate::runtime::attempts::fingerprint;
@@ -101,7 +101,7 @@ impl Runtime {
     async fn fill(self: &Arc<Self>, sandbox: &Arc<Sandbox>, handler: &Handler) -> Result<()> {
         let record = sandbox.record();
         let hostname = files::hostname(&record.config, record.host_network());
-        private_dir(&self.settings.paths.pod(&sandbox.id))?;
+        disk::make_dir(&self.settings.paths.pod(&sandbox.id))?;
         let files = self.write_files(&record, &hostname);
         let network = self.make_network(&record, &hostname, handler);
         let shim = self.launch_shim(&sandbox.id);

@@ -1,10 +1,8 @@
 //! Taking away what a sandbox has, part by part. Every part is done as often as it is asked for, whatever is there: after a
 //! failure, after a crash, after a reboot.
 
-use std::path::Path;
-
 use crate::cri::phases::RuntimePhase;
-use crate::runtime::error::{Error, Result};
+use crate::runtime::error::Result;
 use crate::runtime::observe::carried_over;
 use crate::runtime::process::{self, Shim};
 use crate::runtime::steps::{Step, reached};
@@ -94,14 +92,4 @@ pub(in crate::runtime) async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> Result<T> + Send + 'static,
 ) -> Result<T> {
     tokio::task::spawn_blocking(carried_over(work)).await?
-}
-
-/// Makes a directory for root only.
-pub(in crate::runtime) fn private_dir(dir: &Path) -> Result<()> {
-    use std::os::unix::fs::DirBuilderExt as _;
-    std::fs::DirBuilder::new()
-        .recursive(true)
-        .mode(0o711)
-        .create(dir)
-        .map_err(|e| Error::io("make", dir, e))
 }
