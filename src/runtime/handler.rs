@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use super::cni::{self, Cni};
 use super::error::{Error, Result};
-use super::oci::OciRuntime;
 use super::oci::spec::HandlerOptions;
+use super::oci::{Filters, OciRuntime};
 use super::process;
 use super::settings::HandlerSettings;
 
@@ -26,6 +26,8 @@ pub struct Handler {
     pub recursive_read_only: bool,
     /// It can do user namespaces.
     pub user_namespaces: bool,
+    /// What its runtime compiled already, if it takes that.
+    pub filters: Option<Filters>,
     create: Vec<String>,
 }
 
@@ -59,6 +61,7 @@ impl Handlers {
                 cni: networks,
                 recursive_read_only: handler.recursive_read_only,
                 user_namespaces: handler.user_namespaces,
+                filters: handler.takes_filters.then(Filters::default),
                 create,
             };
             (handler.name, Arc::new(made))

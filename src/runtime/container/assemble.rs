@@ -78,7 +78,10 @@ impl Assembly {
             image_volumes: self.own_volumes(dir, root, record)?,
             ..sandbox
         };
-        let built = self.specification(record, root, &sandbox)?;
+        let mut built = self.specification(record, root, &sandbox)?;
+        if let Some(filters) = &self.runtime.handlers.get(&record.handler)?.filters {
+            filters.fill(&mut built.spec);
+        }
         for action in &built.actions {
             act(action)?;
         }

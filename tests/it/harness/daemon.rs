@@ -37,6 +37,8 @@ pub(crate) struct Daemon {
     subnet: String,
     proxy: Option<Proxy>,
     env: Vec<(String, String)>,
+    /// More of the configuration.
+    more: String,
 }
 
 impl Drop for Daemon {
@@ -98,6 +100,7 @@ impl Daemon {
             subnet: format!("10.{}.{}", 150 + number % 50, pid % 256),
             proxy: None,
             env: Vec::new(),
+            more: String::new(),
         };
         for dir in [daemon.root().join("cni"), daemon.root().join("bin")] {
             fs::create_dir_all(dir).expect("root");
@@ -111,6 +114,11 @@ impl Daemon {
     /// With this in its environment from the next start on.
     pub(crate) fn env(&mut self, name: &str, value: &str) {
         self.env.push((name.to_owned(), value.to_owned()));
+    }
+
+    /// With these tables in its configuration from the next start on.
+    pub(crate) fn configure(&mut self, tables: &str) {
+        self.more.push_str(tables);
     }
 
     /// Starts it, and waits until it is ready.
@@ -221,8 +229,9 @@ bin_dirs = ["{root}/bin", "{PLUGINS}"]
 cache_dir = "{root}/cache"
 [telemetry.log]
 level = "debug"
-"#,
+{more}"#,
             runc = runc.display(),
+            more = self.more,
         )
     }
 
