@@ -2,6 +2,7 @@
 //! imported. Needs root and the Debian packages runc, containernetworking-plugins, iptables and busybox-static.
 
 mod containers;
+mod ends;
 mod exec;
 mod hang_up;
 mod pods;

@@ -1,0 +1,31 @@
+//! Ends and signals that are not of every day.
+
+use criscope::cri::v1;
+
+use crate::harness::daemon::Daemon;
+use crate::harness::kubelet::{Kubelet, idle, shell};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn real_time_signals_stop_containers_and_end_processes() {
+    let daemon = Daemon::new().await;
+    let kubelet = Kubelet::of(&daemon).await;
+    let pod = kubelet.plain_pod("real-time").await;
+
+    // What systemd in a container wants.
+    let script = "trap 'exit 9' 37; echo up; while :; do sleep 0.02; done";
+    let mut config = shell("init", script);
+    config.set_stop_signal(v1::Signal::Sigrtminplus3);
+    let init = kubelet.launch(&pod, config).await;
+    kubelet.logged(&init, "up").await;
+    kubelet.stop(&init, 30).await;
+    assert_eq!(kubelet.status(&init).await.exit_code, 9);
+
+    // 128 + n, and the shim goes on to notice other ends.
+    let main = kubelet.launch(&pod, idle("main")).await;
+    assert_eq!(kubelet.exec(&main, "kill -37 $$").await.code, 165);
+    assert_eq!(kubelet.exec(&main, "exit 3").await.code, 3);
+    kubelet.stop(&main, 0).await;
+    assert_eq!(kubelet.status(&main).await.exit_code, 137);
+    kubelet.end(&pod).await;
+    daemon.assert_clean();
+}
