@@ -29,3 +29,30 @@ async fn real_time_signals_stop_containers_and_end_processes() {
     kubelet.end(&pod).await;
     daemon.assert_clean();
 }
+
+/// The kubelet's own tests have such a container: its shell tells how its child ended.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_container_whose_child_had_no_memory_says_so() {
+    let daemon = Daemon::new().await;
+    let kubelet = Kubelet::of(&daemon).await;
+    let pod = kubelet.plain_pod("hungry").await;
+    let child = "sh -c 'x=0123456789abcdef; while :; do x=$x$x; done'";
+    for (name, then, code, reason) in [
+        ("tells", "exit $?", 137, "OOMKilled"),
+        ("fails", "exit 1", 1, "OOMKilled"),
+        ("recovers", "exit 0", 0, "Completed"),
+    ] {
+        let mut config = shell(name, &format!("{child}; {then}"));
+        let resources = config.linux.as_mut().and_then(|l| l.resources.as_mut());
+        resources.expect("resources").memory_limit_in_bytes = 24 << 20;
+        let id = kubelet.launch(&pod, config).await;
+        let status = kubelet.ended(&id).await;
+        assert_eq!(
+            (status.exit_code, status.reason.as_str()),
+            (code, reason),
+            "{name}"
+        );
+    }
+    kubelet.end(&pod).await;
+    daemon.assert_clean();
+}
