@@ -2,7 +2,7 @@
 
 use criscope::cri::v1;
 
-use crate::harness::daemon::Daemon;
+use crate::harness::daemon::{Daemon, IMAGE};
 use crate::harness::kubelet::{Kubelet, idle, shell};
 
 #[tokio::test(flavor = "multi_thread")]
@@ -53,6 +53,35 @@ async fn a_container_whose_child_had_no_memory_says_so() {
             "{name}"
         );
     }
+    kubelet.end(&pod).await;
+    daemon.assert_clean();
+}
+
+/// The kubelet makes containers by the id of the image, and shows what the status calls it to users.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_container_made_by_an_images_id_has_the_images_name() {
+    let daemon = Daemon::new().await;
+    let kubelet = Kubelet::of(&daemon).await;
+    let pod = kubelet.plain_pod("named").await;
+    let request = v1::ImageStatusRequest {
+        image: Some(v1::ImageSpec {
+            image: IMAGE.to_owned(),
+            ..Default::default()
+        }),
+        verbose: false,
+    };
+    let image = kubelet.images.clone().image_status(request).await;
+    let image = image.expect("ImageStatus").into_inner().image;
+    let mut config = idle("main");
+    config.image = Some(v1::ImageSpec {
+        image: image.expect("the image").id,
+        user_specified_image: IMAGE.to_owned(),
+        ..Default::default()
+    });
+    let id = kubelet.launch(&pod, config).await;
+    let status = kubelet.status(&id).await;
+    assert_eq!(status.image.expect("an image").image, IMAGE);
+    assert!(status.image_id.contains("sha256:"), "{}", status.image_id);
     kubelet.end(&pod).await;
     daemon.assert_clean();
 }
