@@ -228,6 +228,31 @@ async fn statistics_are_not_zero() {
         interface.map(|interface| interface.name.as_str()),
         Some("eth0")
     );
+    // As `crictl stats` and `crictl statsp` ask.
+    let filter = v1::ContainerStatsFilter {
+        id: id[..12].to_owned(),
+        ..Default::default()
+    };
+    let request = v1::ListContainerStatsRequest {
+        filter: Some(filter),
+    };
+    let found = kubelet.runtime.clone().list_container_stats(request).await;
+    let found = found.expect("ListContainerStats").into_inner().stats;
+    assert_eq!(found.len(), 1, "the beginning of an id is enough");
+    let filter = v1::PodSandboxStatsFilter {
+        id: pod.id[..12].to_owned(),
+        ..Default::default()
+    };
+    let request = v1::ListPodSandboxStatsRequest {
+        filter: Some(filter),
+    };
+    let found = kubelet
+        .runtime
+        .clone()
+        .list_pod_sandbox_stats(request)
+        .await;
+    let found = found.expect("ListPodSandboxStats").into_inner().stats;
+    assert_eq!(found.len(), 1, "the beginning of an id is enough");
     let fs = kubelet
         .images
         .clone()
