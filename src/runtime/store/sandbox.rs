@@ -48,6 +48,21 @@ impl Sandbox {
         self.record.change(change, |_| ())
     }
 
+    /// The same for what is true whether it can be written or not. To stop a pod frees a disk that is full, so that must not
+    /// need room; after a restart what was not written is done once more.
+    pub fn note(&self, change: impl FnOnce(&mut SandboxRecord)) {
+        let noted = self.record.note(
+            |record| {
+                change(record);
+                true
+            },
+            |_| (),
+        );
+        if let Some(Err(error)) = noted {
+            tracing::warn!(event = "runtime.record", sandbox.id = %self.id, %error, "how far a pod is stopped is only in memory");
+        }
+    }
+
     /// Whether it can have containers.
     ///
     /// # Errors

@@ -4,6 +4,7 @@
 mod containers;
 mod ends;
 mod exec;
+mod full_disk;
 mod hang_up;
 mod pods;
 mod restart;
