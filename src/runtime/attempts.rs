@@ -102,9 +102,15 @@ impl Attempts {
                 outcome: outcome.clone(),
             },
         );
+        let (tries, name, own) = (self.clone(), name.to_owned(), outcome.clone());
         tokio::spawn(async move {
             let result = work.await;
+            let failed = result.is_err();
             tell.send_replace(Some(result));
+            // Who waits is told; nobody else wants it, and a caller that has gone does not forget it.
+            if failed {
+                tries.forget_this(&name, &own);
+            }
         });
         outcome
     }
@@ -123,6 +129,16 @@ impl Attempts {
         if tries
             .get(name)
             .is_some_and(|earlier| earlier.outcome.borrow().is_some())
+        {
+            tries.remove(name);
+        }
+    }
+
+    fn forget_this(&self, name: &str, outcome: &watch::Receiver<Outcome>) {
+        let mut tries = self.tries();
+        if tries
+            .get(name)
+            .is_some_and(|earlier| earlier.outcome.same_channel(outcome))
         {
             tries.remove(name);
         }
@@ -202,6 +218,20 @@ mod tests {
             "id1",
             "it was taken: the work decides"
         );
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_failure_that_nobody_waits_for_is_forgotten() {
+        let attempts = Attempts::default();
+        let work = async {
+            sleep(Duration::from_secs(5)).await;
+            Err(Error::invalid("no"))
+        };
+        let late = attempts.run("n", 1, &impatient(), |_| true, work).await;
+        assert!(matches!(late, Err(Error::Deadline(_))));
+        assert_eq!(attempts.tries().len(), 1, "it goes on");
+        sleep(Duration::from_secs(10)).await;
+        assert_eq!(attempts.tries().len(), 0);
     }
 
     #[tokio::test(start_paused = true)]

@@ -244,18 +244,13 @@ impl Runtime {
         let cgroup = self.cgroup_of(record)?;
         let usage = cgroup::read(&cgroup).ok()?;
         let metadata = record.config.metadata.as_ref()?;
-        let image = record
-            .config
-            .image
-            .as_ref()
-            .map_or("", |image| &image.image);
         let measured = self.disks.get(&record.id);
         let root = self.settings.paths.container(&record.id);
         Some(metrics::container_metrics(&metrics::Container {
             identity: Identity {
                 container: &metadata.name,
                 id: &record.id,
-                image,
+                image: &record.image_name,
                 ..pod
             },
             usage: &usage,

@@ -24,6 +24,7 @@ mod reaper;
 pub mod record;
 mod requests;
 mod server;
+mod signal;
 mod spawn;
 mod streams;
 mod user_namespace;

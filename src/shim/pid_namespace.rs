@@ -8,7 +8,6 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sched::{CloneFlags, setns, unshare};
 use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
-use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::{ForkResult, Gid, Uid, dup2_stderr, dup2_stdout, setgid, setgroups, setuid};
 
 /// Makes a PID namespace, starts its init and writes the init's pid to stdout. A process of its own, since whoever
@@ -48,9 +47,7 @@ fn init() -> io::Result<()> {
     let signals = SignalFd::with_flags(&signals, SfdFlags::SFD_NONBLOCK | SfdFlags::SFD_CLOEXEC)?;
     let shim = io::stdin();
     loop {
-        while matches!(waitpid(None, Some(WaitPidFlag::WNOHANG)), Ok(status) if status != WaitStatus::StillAlive)
-        {
-        }
+        while super::signal::reaped().is_some() {}
         let mut fds = [
             PollFd::new(signals.as_fd(), PollFlags::POLLIN),
             PollFd::new(shim.as_fd(), PollFlags::POLLIN),

@@ -1,12 +1,11 @@
 //! Ends of processes: reaped, recorded, told.
 
-use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
-use nix::unistd::Pid;
+use rustix::process::WaitStatus;
 
 use super::process::Process;
 use super::protocol::{Event, Exit};
 use super::server::Shim;
-use super::{clock, record};
+use super::{clock, record, signal};
 
 /// Exits kept whose process is not known yet (it ended before the runtime's call that made it).
 const MAX_EARLY: usize = 256;
@@ -16,17 +15,11 @@ const LAST_PIECES: usize = 128;
 
 impl Shim {
     pub(super) fn reap(&mut self) {
-        while let Ok(status) = waitpid(None, Some(WaitPidFlag::WNOHANG)) {
-            let Some(pid) = status.pid().map(|pid| pid.as_raw() as u32) else {
-                return;
-            };
+        while let Some((pid, status)) = signal::reaped() {
             let at = clock::now();
             if let Some(job) = self.jobs.iter().position(|job| job.pid == pid) {
                 let job = self.jobs.remove(job);
-                self.finish(
-                    job,
-                    status == WaitStatus::Exited(Pid::from_raw(pid as i32), 0),
-                );
+                self.finish(job, status.exit_status() == Some(0));
                 if self.jobs.is_empty() {
                     self.early = Vec::new();
                 }
@@ -63,10 +56,9 @@ impl Shim {
                 }
             }
         }
-        let (code, signal) = match status {
-            WaitStatus::Signaled(_, signal, _) => (128 + signal as i32, signal as i32),
-            WaitStatus::Exited(_, code) => (code, 0),
-            _ => (255, 0),
+        let (code, signal) = match (status.terminating_signal(), status.exit_status()) {
+            (Some(signal), _) => (128 + signal, signal),
+            (None, code) => (code.unwrap_or(255), 0),
         };
         let mut event = None;
         self.with(number, |process| {

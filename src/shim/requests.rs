@@ -14,6 +14,7 @@ use super::protocol::{
     Resize, Runtime, SYSTEM, State, Target, Verb,
 };
 use super::server::Shim;
+use super::signal;
 
 /// Ended execs that nobody has asked to forget.
 const MAX_ENDED_EXECS: usize = 64;
@@ -209,11 +210,13 @@ impl Shim {
             return Err(failure(NOT_FOUND, "the process has ended"));
         }
         // A child that was not reaped: its pid is nobody else's.
-        let signal = nix::sys::signal::Signal::try_from(request.signal)
-            .map_err(|e| failure(PRECONDITION, e.to_string()))?;
-        kill(Pid::from_raw(process.pid as i32), signal)
-            .map_err(|e| failure(SYSTEM, e.to_string()))?;
-        done()
+        match signal::send(process.pid, request.signal) {
+            Err(error) if error.kind() == io::ErrorKind::InvalidInput => {
+                Err(failure(PRECONDITION, error.to_string()))
+            }
+            Err(error) => Err(system(error)),
+            Ok(()) => done(),
+        }
     }
 
     fn attach(&mut self, (connection, number): (u64, u64), attach: &Attach) -> Result {

@@ -13,8 +13,8 @@ use nix::sys::prctl::set_child_subreaper;
 use nix::sys::signal::{SigSet, Signal, kill};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
-use nix::sys::wait::WaitStatus;
 use nix::unistd::{Pid, geteuid};
+use rustix::process::WaitStatus;
 
 use super::connection::Connection;
 use super::job::Job;

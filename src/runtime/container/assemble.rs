@@ -118,7 +118,11 @@ impl Assembly {
             working_dir: self.image.working_dir.clone(),
         };
         let users = rootfs::user_database(root)?;
-        let cdi = spec::cdi::Registry::read(&settings.cdi_dirs);
+        let cdi = match record.config.cdi_devices.is_empty() {
+            true => spec::cdi::Registry::default(),
+            // Those of now: what is plugged in or installed is told by its files.
+            false => spec::cdi::Registry::read(&settings.cdi_dirs),
+        };
         Ok(build(&spec::Request {
             id: &record.id,
             pod: &self.sandbox.config,

@@ -8,7 +8,7 @@ use crate::cri::v1::{self, ContainerEventType, CreateContainerRequest};
 use crate::runtime::attempts::fingerprint;
 use crate::runtime::caller::Caller;
 use crate::runtime::error::{Error, Result, What, shown};
-use crate::runtime::image::{Image, Layers};
+use crate::runtime::image::{Image, Layers, Name};
 use crate::runtime::observe::carried;
 use crate::runtime::rootfs::Rootfs;
 use crate::runtime::steps::{Step, reached};
@@ -64,6 +64,7 @@ impl Runtime {
             state: ContainerState::Making,
             image_id: image.id.to_string(),
             image_ref: reference(&image),
+            image_name: name_of(&image, config.image.as_ref()),
             layers: layers.ids().to_vec(),
             handler: sandbox.record().handler.clone(),
             created_at: id::now(),
@@ -150,6 +151,21 @@ impl Runtime {
 pub(super) fn reference(image: &Image) -> String {
     let digest = image.digests.first().cloned();
     digest.unwrap_or_else(|| image.id.to_string())
+}
+
+/// The image by the name that the user gave it, else by any it has, else as the request has it.
+fn name_of(image: &Image, asked: Option<&v1::ImageSpec>) -> String {
+    let names = || image.tags.iter().chain(&image.digests);
+    let given = |text: &String| {
+        let name = Name::parse(text).ok()?.to_string();
+        names().find(|one| **one == name)
+    };
+    let found = asked.and_then(|asked| {
+        let user = given(&asked.user_specified_image);
+        user.or_else(|| given(&asked.image))
+    });
+    let found = found.or_else(|| names().next()).cloned();
+    found.unwrap_or_else(|| asked.map_or_else(String::new, |asked| asked.image.clone()))
 }
 
 /// `log_directory/log_path`; empty if either is.

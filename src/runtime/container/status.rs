@@ -48,7 +48,7 @@ impl Runtime {
             started_at: record.started_at,
             finished_at: record.finished_at,
             exit_code: exit.code,
-            image: record.config.image.clone(),
+            image: Some(image(&record)),
             image_ref: record.image_ref.clone(),
             reason: exit.reason,
             message: exit.message,
@@ -71,6 +71,15 @@ impl Runtime {
             stop_signal: signal_of(&record) as i32,
         }
     }
+}
+
+/// The image as it was asked for, by a name that says something to users: the kubelet shows it to them.
+fn image(record: &ContainerRecord) -> v1::ImageSpec {
+    let mut image = record.config.image.clone().unwrap_or_default();
+    if !record.image_name.is_empty() {
+        image.image.clone_from(&record.image_name);
+    }
+    image
 }
 
 /// Mounts as they were asked for, those of images with the id of the image.

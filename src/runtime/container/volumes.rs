@@ -1,6 +1,6 @@
 //! Images mounted as volumes, and the container whose processes another one sees.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
 
 use super::assemble::Assembly;
@@ -118,17 +118,22 @@ impl Assembly {
     }
 }
 
-/// Each mount of an image once: a container path can hold one thing.
+/// Each mount of an image, but of those at one path only the last, which hides the others.
 fn image_mounts(config: &ContainerConfig) -> impl Iterator<Item = (&Mount, &ImageSpec)> {
-    let mut seen = HashSet::new();
-    let with_image = config.mounts.iter().filter_map(|mount| {
+    let last: HashMap<_, _> = config
+        .mounts
+        .iter()
+        .enumerate()
+        .map(|(number, mount)| (&mount.container_path, number))
+        .collect();
+    let mounts = config.mounts.iter().enumerate();
+    mounts.filter_map(move |(number, mount)| {
         let image = mount
             .image
             .as_ref()
             .filter(|image| !image.image.is_empty())?;
-        Some((mount, image))
-    });
-    with_image.filter(move |(mount, _)| seen.insert(mount.container_path.clone()))
+        (last[&mount.container_path] == number).then_some((mount, image))
+    })
 }
 
 /// The part of an image that is mounted: all of it, or a path inside, which cannot lead out.

@@ -9,9 +9,6 @@ use crate::runtime::process::{self, Event, Fate, Shim, account};
 use crate::runtime::store::{Container, Exit, Sandbox, SandboxState};
 use crate::runtime::{Runtime, id};
 
-/// SIGKILL, which is what the kernel sends for want of memory.
-const SIGKILL: i32 = 9;
-
 /// What is said of an end that nobody saw, as containerd does.
 const UNKNOWN: i32 = 255;
 
@@ -105,10 +102,10 @@ impl Runtime {
             let (exit, at) = match fates.get(&container.id) {
                 Some(Fate::Ended {
                     code,
-                    signal,
                     oom_kills,
                     at,
-                }) => (judge(*code, *signal, *oom_kills), nanoseconds(*at)),
+                    ..
+                }) => (judge(*code, *oom_kills), nanoseconds(*at)),
                 Some(Fate::Abandoned { .. }) => {
                     if let Err(error) = self.kill_abandoned(&container).await {
                         tracing::warn!(event = "runtime.shim", container.id = %container.id, error = %shown(&error), "a container without a shim still runs");
@@ -171,13 +168,15 @@ impl Runtime {
 
 /// How a container ended, by what its shim saw.
 pub(in crate::runtime) fn verdict(exit: &process::Exit) -> Exit {
-    judge(exit.code, exit.signal, exit.oom_kills)
+    judge(exit.code, exit.oom_kills)
 }
 
-fn judge(code: i32, signal: i32, oom_kills: u64) -> Exit {
+/// The process that was killed for want of memory need not be the first one: a shell tells how its child ended (137), a
+/// supervisor fails in its own way. As in containerd and CRI-O all of these are `OOMKilled`, but what ended well is not.
+fn judge(code: i32, oom_kills: u64) -> Exit {
     let reason = match code {
-        _ if signal == SIGKILL && oom_kills > 0 => "OOMKilled",
         0 => "Completed",
+        _ if oom_kills > 0 => "OOMKilled",
         _ => "Error",
     };
     Exit {
@@ -207,20 +206,17 @@ mod tests {
 
     #[test]
     fn an_end_has_the_reason_the_kubelet_knows() {
-        for (code, signal, kills, reason) in [
-            (0, 0, 0, "Completed"),
-            (1, 0, 0, "Error"),
-            (137, 9, 0, "Error"),
-            (137, 9, 1, "OOMKilled"),
+        for (code, kills, reason) in [
+            (0, 0, "Completed"),
+            (1, 0, "Error"),
+            (137, 0, "Error"),
+            (137, 1, "OOMKilled"),
+            (1, 1, "OOMKilled"),
             // A child was killed, and the first process went on and ended well.
-            (0, 0, 1, "Completed"),
-            (143, 15, 0, "Error"),
+            (0, 1, "Completed"),
+            (143, 0, "Error"),
         ] {
-            assert_eq!(
-                judge(code, signal, kills).reason,
-                reason,
-                "{code} {signal} {kills}"
-            );
+            assert_eq!(judge(code, kills).reason, reason, "{code} {kills}");
         }
     }
 }

@@ -2,7 +2,6 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::time::Duration;
 
 use bytes::Bytes;
 use http::Uri;
@@ -22,7 +21,7 @@ use crate::runtime::Runtime;
 use crate::runtime::caller::Caller;
 use crate::runtime::observe::serve;
 use crate::wire::status::Status;
-use crate::wire::{Answering, Backend, Body, BoxError, Request};
+use crate::wire::{Answering, Backend, Body, BoxError, Request, frame};
 
 /// The built-in runtime as a backend. Cheap to clone.
 #[derive(Clone)]
@@ -58,7 +57,7 @@ impl Backend for Builtin {
     fn answer(&self, mut request: Request) -> Answering {
         let gone = CancellationToken::new();
         let waits = gone.clone().drop_guard();
-        let deadline = timeout_of(request.headers()).map(|left| Instant::now() + left);
+        let deadline = frame::timeout(request.headers()).map(|left| Instant::now() + left);
         let caller = Caller::new(deadline, gone);
         request.extensions_mut().insert(caller.clone());
         // From here on the runtime tells itself what it does for the call.
@@ -119,20 +118,4 @@ async fn whole(request: Request) -> Result<http::Request<http_body_util::Full<By
         head,
         http_body_util::Full::new(bytes),
     ))
-}
-
-/// What `grpc-timeout` says (gRPC over HTTP/2, "Requests").
-fn timeout_of(headers: &http::HeaderMap) -> Option<Duration> {
-    let text = headers.get("grpc-timeout")?.to_str().ok()?;
-    let (number, unit) = text.split_at_checked(text.len().checked_sub(1)?)?;
-    let number: u64 = number.parse().ok()?;
-    Some(match unit {
-        "H" => Duration::from_secs(number.saturating_mul(3600)),
-        "M" => Duration::from_secs(number.saturating_mul(60)),
-        "S" => Duration::from_secs(number),
-        "m" => Duration::from_millis(number),
-        "u" => Duration::from_micros(number),
-        "n" => Duration::from_nanos(number),
-        _ => return None,
-    })
 }

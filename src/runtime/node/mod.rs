@@ -12,9 +12,7 @@ use oci_spec::runtime::Capability;
 use self::cgroup::Hierarchies;
 use self::files::Files;
 use super::oci::runtime::Version;
-use super::oci::spec::{
-    CgroupDriver, CgroupVersion, Host as _, Machine, NodeFacts, Policy, containerd_capabilities,
-};
+use super::oci::spec::{CgroupDriver, CgroupVersion, NodeFacts, Policy, containerd_capabilities};
 
 pub use self::apparmor::DEFAULT_PROFILE;
 
@@ -91,12 +89,6 @@ pub fn detect(options: &NodeOptions) -> Result<NodeFacts, NodeError> {
         other => Some(other?),
     };
     let mut facts = facts(options, &files, hierarchies.as_ref())?;
-    facts.host_devices = Machine
-        .devices("/dev".as_ref())
-        .map_err(|error| NodeError::File {
-            path: "/dev",
-            reason: error.to_string(),
-        })?;
     if facts.apparmor {
         facts.apparmor_default = apparmor::usable(&files, options.apparmor_profile.as_deref());
     }
@@ -137,7 +129,6 @@ fn facts(
             files,
             options.restrict_oom_score_adj || !own.may_lower_oom_score_adj(),
         )?,
-        host_devices: Vec::new(),
         pids_limit: if usable.is_some() {
             options.pids_limit
         } else {

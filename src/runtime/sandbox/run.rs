@@ -67,8 +67,12 @@ impl Runtime {
         let id = record.id.clone();
         let name = self.store.sandbox_names.reserve(&record.name(), &id)?;
         let dir = self.settings.paths.sandbox(&id);
-        disk::make_dir(&dir)?;
-        disk::write(&dir, &record)?;
+        let recorded = disk::make_dir(&dir).and_then(|()| disk::write(&dir, &record));
+        if let Err(error) = recorded {
+            // On a full disk it may be there, with nothing in it.
+            let _as_an_orphan_at_the_next_start = disk::remove(&dir);
+            return Err(error);
+        }
         reached(Step::SandboxRecorded);
         let sandbox = Arc::new(Sandbox::new(dir, record));
         match self.fill(&sandbox, &handler).await {

@@ -30,14 +30,12 @@ impl Runtime {
         self.kill_all(&sandbox.id).await?;
         reached(Step::SandboxKilled);
         // From here on nothing may be started in it, also if the rest fails.
-        let was = sandbox.record().state;
-        sandbox.update(|record| record.state = SandboxState::Stopped)?;
+        sandbox.note(|record| record.state = SandboxState::Stopped);
         self.free_network(&sandbox.record()).await?;
-        sandbox.update(|record| record.network_freed = true)?;
+        sandbox.note(|record| record.network_freed = true);
         reached(Step::SandboxStopped);
-        if was != SandboxState::Stopped {
-            self.tell_sandbox(ContainerEventType::ContainerStoppedEvent, sandbox);
-        }
+        // Once: who comes later finds its network freed.
+        self.tell_sandbox(ContainerEventType::ContainerStoppedEvent, sandbox);
         Ok(())
     }
 

@@ -1,6 +1,6 @@
 //! Which containers and pods a list of statistics is asked for. All that is said must hold; what is not said holds.
 //!
-//! Ids are compared whole: a caller that was given the beginning of one puts the whole one into the filter first.
+//! The beginning of an id stands for all that begin so, as in the other lists: people type no more.
 
 use std::collections::HashMap;
 
@@ -30,7 +30,7 @@ pub fn wants_pod(
 }
 
 fn is(asked: &str, id: &str) -> bool {
-    asked.is_empty() || asked == id
+    id.starts_with(asked)
 }
 
 fn has(labels: &HashMap<String, String>, selector: &HashMap<String, String>) -> bool {
@@ -57,6 +57,7 @@ mod tests {
         for (id, pod, selector, wanted) in [
             ("", "", map(&[]), true),
             ("c", "", map(&[]), true),
+            ("c0", "", map(&[]), true),
             ("d", "", map(&[]), false),
             ("c", "p", map(&[("app", "web")]), true),
             ("c", "q", map(&[]), false),
@@ -69,7 +70,7 @@ mod tests {
                 label_selector: selector.clone(),
             };
             assert_eq!(
-                wants_container(Some(&filter), "c", "p", &labels),
+                wants_container(Some(&filter), "c0", "p", &labels),
                 wanted,
                 "{id} {pod}"
             );

@@ -2,11 +2,11 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio::sync::watch;
 
-use super::disk;
+use super::kept::Kept;
 use super::record::{ContainerRecord, ContainerState, Exit};
 use crate::runtime::error::{Error, Result};
 use crate::runtime::image::Layers;
@@ -18,8 +18,7 @@ pub struct Container {
     pub id: String,
     /// Start, update and remove have it one after the other. Stop does not need it while it waits.
     pub turn: tokio::sync::Mutex<()>,
-    dir: PathBuf,
-    record: RwLock<Arc<ContainerRecord>>,
+    record: Kept<ContainerRecord>,
     state: watch::Sender<ContainerState>,
     settled: watch::Sender<bool>,
     asked: AtomicBool,
@@ -35,25 +34,24 @@ impl Container {
         Self {
             id: record.id.clone(),
             turn: tokio::sync::Mutex::default(),
-            dir,
             state: watch::Sender::new(record.state),
             settled: watch::Sender::new(record.state == ContainerState::Exited),
             asked: AtomicBool::new(false),
             untold: AtomicBool::new(false),
             forgotten: AtomicBool::new(false),
-            record: RwLock::new(Arc::new(record)),
+            record: Kept::new(dir, record),
             layers: Mutex::new(layers),
         }
     }
 
     /// Where its record, bundle and root are.
     pub fn dir(&self) -> &Path {
-        &self.dir
+        self.record.dir()
     }
 
     /// What is known of it now.
     pub fn record(&self) -> Arc<ContainerRecord> {
-        Arc::clone(&self.record.read().unwrap_or_else(PoisonError::into_inner))
+        self.record.get()
     }
 
     /// Changes what is known of it, on disk first.
@@ -64,45 +62,35 @@ impl Container {
         &self,
         change: impl FnOnce(&mut ContainerRecord),
     ) -> Result<Arc<ContainerRecord>> {
-        let mut record = self.record.write().unwrap_or_else(PoisonError::into_inner);
-        let mut next = ContainerRecord::clone(&record);
-        change(&mut next);
-        disk::write(&self.dir, &next)?;
-        Ok(self.replace(&mut record, next))
+        self.record.change(change, |now| self.tell(now.state))
     }
 
     /// Takes note of its end, once: the first that says so is believed. Whether this was the first.
     ///
     /// That the record could not be written changes nothing about the end: it is in memory, and in the shim's own record.
     pub fn ended(&self, exit: Exit, at: i64) -> bool {
-        let mut record = self.record.write().unwrap_or_else(PoisonError::into_inner);
-        if record.state == ContainerState::Exited {
-            return false;
-        }
-        let mut next = ContainerRecord::clone(&record);
-        next.state = ContainerState::Exited;
-        next.finished_at = at;
-        next.exit = Some(exit);
-        if let Err(error) = disk::write(&self.dir, &next) {
+        let end = |record: &mut ContainerRecord| {
+            if record.state == ContainerState::Exited {
+                return false;
+            }
+            record.state = ContainerState::Exited;
+            record.finished_at = at;
+            record.exit = Some(exit);
+            true
+        };
+        let noted = self.record.note(end, |now| self.tell(now.state));
+        if let Some(Err(error)) = &noted {
             tracing::warn!(event = "runtime.record", container.id = %self.id, %error, "an exit is only in memory");
         }
-        self.replace(&mut record, next);
-        true
+        noted.is_some()
     }
 
-    fn replace(
-        &self,
-        record: &mut Arc<ContainerRecord>,
-        next: ContainerRecord,
-    ) -> Arc<ContainerRecord> {
-        let state = next.state;
-        *record = Arc::new(next);
+    fn tell(&self, state: ContainerState) {
         self.state.send_if_modified(|now| {
             let changed = *now != state;
             *now = state;
             changed
         });
-        Arc::clone(record)
     }
 
     /// Whether its process runs.

@@ -2,6 +2,7 @@
 
 mod container;
 pub mod disk;
+mod kept;
 mod names;
 pub mod record;
 mod sandbox;

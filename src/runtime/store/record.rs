@@ -153,6 +153,9 @@ pub struct ContainerRecord {
     pub image_id: String,
     /// The image by a name with a digest where it has one, else its id.
     pub image_ref: String,
+    /// The image by the name that users know: the kubelet makes containers by its id. Empty in older records.
+    #[serde(default)]
+    pub image_name: String,
     /// The image's layers, from the bottom up.
     pub layers: Vec<Digest>,
     /// The handler that serves it.

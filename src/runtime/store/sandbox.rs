@@ -1,9 +1,9 @@
 //! A sandbox in memory: its record, its shim, and whose turn it is.
 
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, PoisonError};
 
-use super::disk;
+use super::kept::Kept;
 use super::record::{SandboxRecord, SandboxState};
 use crate::runtime::error::{Error, Result};
 use crate::runtime::process::Shim;
@@ -15,9 +15,7 @@ pub struct Sandbox {
     pub id: String,
     /// Stop, remove and the like have it alone; creating and starting a container share it.
     pub turn: tokio::sync::RwLock<()>,
-    /// Its record and files.
-    dir: PathBuf,
-    record: RwLock<Arc<SandboxRecord>>,
+    record: Kept<SandboxRecord>,
     shim: Mutex<Option<Shim>>,
 }
 
@@ -27,20 +25,19 @@ impl Sandbox {
         Self {
             id: record.id.clone(),
             turn: tokio::sync::RwLock::default(),
-            dir,
-            record: RwLock::new(Arc::new(record)),
+            record: Kept::new(dir, record),
             shim: Mutex::default(),
         }
     }
 
     /// Where its record and its files are: below the root, which outlives a reboot.
     pub fn dir(&self) -> &Path {
-        &self.dir
+        self.record.dir()
     }
 
     /// What is known of it now.
     pub fn record(&self) -> Arc<SandboxRecord> {
-        Arc::clone(&self.record.read().unwrap_or_else(PoisonError::into_inner))
+        self.record.get()
     }
 
     /// Changes what is known of it, on disk first.
@@ -48,13 +45,22 @@ impl Sandbox {
     /// # Errors
     /// It cannot be written; then nothing has changed.
     pub fn update(&self, change: impl FnOnce(&mut SandboxRecord)) -> Result<Arc<SandboxRecord>> {
-        // The lock is held while writing: the last change on disk is the last one here.
-        let mut record = self.record.write().unwrap_or_else(PoisonError::into_inner);
-        let mut next = SandboxRecord::clone(&record);
-        change(&mut next);
-        disk::write(&self.dir, &next)?;
-        *record = Arc::new(next);
-        Ok(Arc::clone(&record))
+        self.record.change(change, |_| ())
+    }
+
+    /// The same for what is true whether it can be written or not. To stop a pod frees a disk that is full, so that must not
+    /// need room; after a restart what was not written is done once more.
+    pub fn note(&self, change: impl FnOnce(&mut SandboxRecord)) {
+        let noted = self.record.note(
+            |record| {
+                change(record);
+                true
+            },
+            |_| (),
+        );
+        if let Some(Err(error)) = noted {
+            tracing::warn!(event = "runtime.record", sandbox.id = %self.id, %error, "how far a pod is stopped is only in memory");
+        }
     }
 
     /// Whether it can have containers.

@@ -135,7 +135,6 @@ pub(super) fn facts() -> NodeFacts {
         default_capabilities: containerd_capabilities(),
         all_capabilities: Vec::new(),
         oom_score_adj_floor: Some(own.trim().parse().expect("there")),
-        host_devices: Vec::new(),
         pids_limit: 0,
         policy: Policy::default(),
     }

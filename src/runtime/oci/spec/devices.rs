@@ -52,8 +52,14 @@ pub(super) fn devices(request: &Request<'_>) -> Result<Devices, SpecError> {
     let mut nodes: BTreeMap<PathBuf, LinuxDevice> = BTreeMap::new();
     let mut rules = vec![rule(false, None, (None, None), "rwm")];
     if host_devices {
-        for node in &request.node.host_devices {
-            nodes.insert(node.path.clone(), linux_device(node, node.path.clone()));
+        // As they are now: disks and the like come and go.
+        let dev = Path::new("/dev");
+        let found = request.host.devices(dev);
+        for node in found.map_err(|source| SpecError::Io {
+            path: dev.to_owned(),
+            source,
+        })? {
+            nodes.insert(node.path.clone(), linux_device(&node, node.path.clone()));
         }
     }
     if host_devices || (privileged && handler.privileged_without_host_devices_all_allowed) {

@@ -102,8 +102,6 @@ pub struct NodeFacts {
     pub all_capabilities: Vec<Capability>,
     /// No `oom_score_adj` below this one, the daemon's own: set where the node forbids to go lower.
     pub oom_score_adj_floor: Option<i32>,
-    /// The nodes of the host's `/dev`, for privileged containers.
-    pub host_devices: Vec<DeviceNode>,
     /// The most processes of a container, 0 for no limit of ours.
     pub pids_limit: i64,
     /// What the configuration says of all pods.

@@ -42,18 +42,19 @@ pub(super) fn mount(destination: &str, typ: &str, source: &Path, options: &[&str
 }
 
 /// All mounts, parents before children. What the request mounts takes the place of a default at the same path, and a mount at
-/// `/dev` of everything below it.
+/// `/dev` of everything below it. Of two at one path the later one stays: the kubelet appends its own, such as that of the
+/// termination message, to those of the pod, and containerd takes both.
 pub(super) fn mounts(request: &Request<'_>) -> Result<Mounts, SpecError> {
     let mut all = Mounts::default();
     let mut taken = HashSet::new();
-    for asked in &request.container.mounts {
-        let mount = user_mount(request, asked, &mut all)?;
-        if !taken.insert(mount.destination().clone()) {
-            return Err(SpecError::Invalid(format!(
-                "two mounts at {}",
-                mount.destination().display()
-            )));
+    let mut asked = Vec::new();
+    for mount in request.container.mounts.iter().rev() {
+        if taken.insert(clean(&mount.container_path)?) {
+            asked.push(mount);
         }
+    }
+    for asked in asked.into_iter().rev() {
+        let mount = user_mount(request, asked, &mut all)?;
         all.list.push(mount);
     }
     let own_dev = taken.contains(Path::new("/dev"));

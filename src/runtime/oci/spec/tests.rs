@@ -18,7 +18,7 @@ use crate::cri::v1::{
     PodSandboxConfig, PodSandboxMetadata,
 };
 
-/// A machine of a few paths: `/data` is there, `/link` leads to it, `/dev/fuse` is a device.
+/// A machine of a few paths: `/data` is there, `/link` leads to it, `/dev/fuse` is a device, and so is `/dev/kvm`.
 struct Fake(BTreeMap<&'static str, &'static str>);
 
 impl Host for Fake {
@@ -39,6 +39,7 @@ impl Host for Fake {
     fn devices(&self, path: &Path) -> io::Result<Vec<DeviceNode>> {
         Ok(match path.to_str() {
             Some("/dev/fuse") => vec![node("/dev/fuse", 10, 229)],
+            Some("/dev") => vec![node("/dev/kvm", 10, 232)],
             _ => Vec::new(),
         })
     }
@@ -175,7 +176,6 @@ fn facts() -> NodeFacts {
         default_capabilities: containerd_capabilities(),
         all_capabilities: all,
         oom_score_adj_floor: None,
-        host_devices: vec![node("/dev/kvm", 10, 232)],
         pids_limit: 0,
         policy: Policy::default(),
     }

@@ -124,3 +124,20 @@ async fn a_caller_that_hangs_up_never_leaves_a_half_made_pod() {
     kubelet.end(&again).await;
     daemon.assert_clean();
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_deadline_beyond_all_time_is_none() {
+    let daemon = Daemon::new().await;
+    let kubelet = Kubelet::of(&daemon).await;
+    for timeout in [
+        "18446744073709551615H",
+        "18446744073709551615S",
+        "99999999H",
+    ] {
+        let mut request = tonic::Request::new(v1::VersionRequest::default());
+        let value = timeout.parse().expect("a value");
+        request.metadata_mut().insert("grpc-timeout", value);
+        let answer = kubelet.runtime.clone().version(request).await;
+        assert!(answer.is_ok(), "{timeout}: {:?}", answer.err());
+    }
+}

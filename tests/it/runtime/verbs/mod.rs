@@ -2,7 +2,9 @@
 //! imported. Needs root and the Debian packages runc, containernetworking-plugins, iptables and busybox-static.
 
 mod containers;
+mod ends;
 mod exec;
+mod full_disk;
 mod hang_up;
 mod pods;
 mod restart;

@@ -1,6 +1,10 @@
 //! What a container may not do, and who it is.
 
+use std::fs;
+use std::path::{Path, PathBuf};
+
 use criscope::cri::v1;
+use nix::sys::stat::{Mode, SFlag, makedev, mknod};
 
 use crate::harness::daemon::Daemon;
 use crate::harness::kubelet::{Kubelet, idle, security};
@@ -42,6 +46,40 @@ async fn users_and_groups() {
     let refused = kubelet.try_create(&pod, config).await;
     let error = refused.expect_err("there is no such user");
     assert!(error.message().contains("not-there"), "{error}");
+    kubelet.end(&pod).await;
+    daemon.assert_clean();
+}
+
+/// A device of the node that goes with the test.
+struct Node(PathBuf);
+
+impl Drop for Node {
+    fn drop(&mut self) {
+        let _ = fs::remove_file(&self.0);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_privileged_container_has_the_devices_that_the_node_has_now() {
+    let daemon = Daemon::new().await;
+    let kubelet = Kubelet::of(&daemon).await;
+    let mut config = kubelet.pod_config("privileged");
+    let linux = config.linux.get_or_insert_default();
+    let context = linux.security_context.get_or_insert_default();
+    context.privileged = true;
+    let pod = kubelet.run(config).await;
+    // Plugged in while the daemon runs; the numbers are those of /dev/zero.
+    let node = Node(Path::new("/dev").join(daemon.name()));
+    let mode = Mode::from_bits_truncate(0o600);
+    mknod(&node.0, SFlag::S_IFCHR, mode, makedev(1, 5)).expect("a device");
+    let mut config = idle("main");
+    security(&mut config).privileged = true;
+    let id = kubelet.launch(&pod, config).await;
+    let read = format!(
+        "dd if={} bs=8 count=1 2>/dev/null | busybox wc -c",
+        node.0.display()
+    );
+    assert_eq!(kubelet.says(&id, &read).await, "8");
     kubelet.end(&pod).await;
     daemon.assert_clean();
 }

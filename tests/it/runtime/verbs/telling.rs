@@ -183,6 +183,49 @@ async fn events_of_a_pods_life() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn the_end_of_a_pod_is_told_once_also_if_its_network_had_to_be_freed_twice() {
+    let daemon = Daemon::new().await;
+    let gate = daemon.root().join("gate");
+    let script = format!(
+        r#"#!/bin/sh
+if [ "$CNI_COMMAND" = DEL ] && [ ! -e '{gate}' ]; then
+    echo '{{"cniVersion": "1.0.0", "code": 100, "msg": "not yet"}}'; exit 1
+fi
+exec /usr/lib/cni/bridge
+"#,
+        gate = gate.display()
+    );
+    daemon.add_program("gated-bridge", &script);
+    let network = daemon.bridge("");
+    daemon.set_network(&network.replacen(r#""bridge""#, r#""gated-bridge""#, 1));
+    let kubelet = Kubelet::of(&daemon).await;
+    let pod = kubelet.plain_pod("twice").await;
+    let watched = kubelet
+        .runtime
+        .clone()
+        .get_container_events(v1::GetEventsRequest {})
+        .await;
+    let mut events = watched.expect("GetContainerEvents").into_inner();
+    let stop = v1::StopPodSandboxRequest {
+        pod_sandbox_id: pod.id.clone(),
+    };
+    let stopped = kubelet.runtime.clone().stop_pod_sandbox(stop).await;
+    let error = stopped.err().expect("the plugin refuses");
+    assert!(error.message().contains("not yet"), "{error}");
+    std::fs::write(gate, "").expect("gate");
+    kubelet.end(&pod).await;
+    for expected in [
+        v1::ContainerEventType::ContainerStoppedEvent,
+        v1::ContainerEventType::ContainerDeletedEvent,
+    ] {
+        let event = next(&mut events).await;
+        assert!(event.container_event_type() == expected);
+        assert_eq!(event.container_id, pod.id);
+    }
+    daemon.assert_clean();
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn statistics_are_not_zero() {
     let daemon = Daemon::new().await;
     let kubelet = Kubelet::of(&daemon).await;
@@ -228,6 +271,31 @@ async fn statistics_are_not_zero() {
         interface.map(|interface| interface.name.as_str()),
         Some("eth0")
     );
+    // As `crictl stats` and `crictl statsp` ask.
+    let filter = v1::ContainerStatsFilter {
+        id: id[..12].to_owned(),
+        ..Default::default()
+    };
+    let request = v1::ListContainerStatsRequest {
+        filter: Some(filter),
+    };
+    let found = kubelet.runtime.clone().list_container_stats(request).await;
+    let found = found.expect("ListContainerStats").into_inner().stats;
+    assert_eq!(found.len(), 1, "the beginning of an id is enough");
+    let filter = v1::PodSandboxStatsFilter {
+        id: pod.id[..12].to_owned(),
+        ..Default::default()
+    };
+    let request = v1::ListPodSandboxStatsRequest {
+        filter: Some(filter),
+    };
+    let found = kubelet
+        .runtime
+        .clone()
+        .list_pod_sandbox_stats(request)
+        .await;
+    let found = found.expect("ListPodSandboxStats").into_inner().stats;
+    assert_eq!(found.len(), 1, "the beginning of an id is enough");
     let fs = kubelet
         .images
         .clone()

@@ -1,0 +1,87 @@
+//! Ends and signals that are not of every day.
+
+use criscope::cri::v1;
+
+use crate::harness::daemon::{Daemon, IMAGE};
+use crate::harness::kubelet::{Kubelet, idle, shell};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn real_time_signals_stop_containers_and_end_processes() {
+    let daemon = Daemon::new().await;
+    let kubelet = Kubelet::of(&daemon).await;
+    let pod = kubelet.plain_pod("real-time").await;
+
+    // What systemd in a container wants.
+    let script = "trap 'exit 9' 37; echo up; while :; do sleep 0.02; done";
+    let mut config = shell("init", script);
+    config.set_stop_signal(v1::Signal::Sigrtminplus3);
+    let init = kubelet.launch(&pod, config).await;
+    kubelet.logged(&init, "up").await;
+    kubelet.stop(&init, 30).await;
+    assert_eq!(kubelet.status(&init).await.exit_code, 9);
+
+    // 128 + n, and the shim goes on to notice other ends.
+    let main = kubelet.launch(&pod, idle("main")).await;
+    assert_eq!(kubelet.exec(&main, "kill -37 $$").await.code, 165);
+    assert_eq!(kubelet.exec(&main, "exit 3").await.code, 3);
+    kubelet.stop(&main, 0).await;
+    assert_eq!(kubelet.status(&main).await.exit_code, 137);
+    kubelet.end(&pod).await;
+    daemon.assert_clean();
+}
+
+/// The kubelet's own tests have such a container: its shell tells how its child ended.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_container_whose_child_had_no_memory_says_so() {
+    let daemon = Daemon::new().await;
+    let kubelet = Kubelet::of(&daemon).await;
+    let pod = kubelet.plain_pod("hungry").await;
+    let child = "sh -c 'x=0123456789abcdef; while :; do x=$x$x; done'";
+    for (name, then, code, reason) in [
+        ("tells", "exit $?", 137, "OOMKilled"),
+        ("fails", "exit 1", 1, "OOMKilled"),
+        ("recovers", "exit 0", 0, "Completed"),
+    ] {
+        let mut config = shell(name, &format!("{child}; {then}"));
+        let resources = config.linux.as_mut().and_then(|l| l.resources.as_mut());
+        resources.expect("resources").memory_limit_in_bytes = 24 << 20;
+        let id = kubelet.launch(&pod, config).await;
+        let status = kubelet.ended(&id).await;
+        assert_eq!(
+            (status.exit_code, status.reason.as_str()),
+            (code, reason),
+            "{name}"
+        );
+    }
+    kubelet.end(&pod).await;
+    daemon.assert_clean();
+}
+
+/// The kubelet makes containers by the id of the image, and shows what the status calls it to users.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_container_made_by_an_images_id_has_the_images_name() {
+    let daemon = Daemon::new().await;
+    let kubelet = Kubelet::of(&daemon).await;
+    let pod = kubelet.plain_pod("named").await;
+    let request = v1::ImageStatusRequest {
+        image: Some(v1::ImageSpec {
+            image: IMAGE.to_owned(),
+            ..Default::default()
+        }),
+        verbose: false,
+    };
+    let image = kubelet.images.clone().image_status(request).await;
+    let image = image.expect("ImageStatus").into_inner().image;
+    let mut config = idle("main");
+    config.image = Some(v1::ImageSpec {
+        image: image.expect("the image").id,
+        user_specified_image: IMAGE.to_owned(),
+        ..Default::default()
+    });
+    let id = kubelet.launch(&pod, config).await;
+    let status = kubelet.status(&id).await;
+    assert_eq!(status.image.expect("an image").image, IMAGE);
+    assert!(status.image_id.contains("sha256:"), "{}", status.image_id);
+    kubelet.end(&pod).await;
+    daemon.assert_clean();
+}
