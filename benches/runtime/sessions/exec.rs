@@ -80,10 +80,18 @@ impl Said<'_> {
 
 fn pass(mut input: impl Input, mut output: impl Output, payload: &Payload) -> io::Result<Duration> {
     input.send(HELLO)?;
-    match output.next()? {
-        Said::Output(HELLO) => {}
-        Said::Output(_) => return Err(io::Error::other("the command says something else")),
-        Said::Status { bytes, .. } => return Err(bad(bytes)),
+    loop {
+        match output.next()? {
+            Said::Output(HELLO) => break,
+            // What a server of WebSockets begins each channel with.
+            Said::Output([])
+            | Said::Status {
+                bytes: [],
+                is_last: false,
+            } => {}
+            Said::Output(_) => return Err(io::Error::other("the command says something else")),
+            Said::Status { bytes, .. } => return Err(bad(bytes)),
+        }
     }
     let begin = Instant::now();
     let (sent, received) = thread::scope(|scope| {
@@ -195,9 +203,10 @@ impl Output for websocket::Receiver {
                 bytes,
                 is_last: false,
             },
-            Some((channel, _)) => {
+            Some((channel, bytes)) if !bytes.is_empty() => {
                 return Err(io::Error::other(format!("bytes on channel {channel}")));
             }
+            Some(_) => Said::Output(&[]),
             None => Said::END,
         })
     }

@@ -61,7 +61,13 @@ pub(super) fn pass(
 ) -> io::Result<Duration> {
     let port = listener.local_addr()?.port().to_string();
     let mut spdy = Spdy::new(upgrade::spdy(url, "portforward.k8s.io")?)?;
-    let headers = |kind| [("streamtype", kind), ("port", port.as_str()), ("requestid", "0")];
+    let headers = |kind| {
+        [
+            ("streamtype", kind),
+            ("port", port.as_str()),
+            ("requestid", "0"),
+        ]
+    };
     let errors = spdy.open(&headers("error"))?;
     spdy.sender.data(errors, &[], true)?;
     let data = spdy.open(&headers("data"))?;
