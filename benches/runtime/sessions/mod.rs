@@ -106,7 +106,7 @@ pub(crate) async fn run<'a>(
     daemons: impl Iterator<Item = (&'static str, &'a mut Daemon)>,
     rounds: usize,
 ) -> Result<Sessions> {
-    let payload = Arc::new(Payload::make());
+    let payload = Arc::new(Payload::make()?);
     let mut stands = Vec::new();
     for (side, daemon) in daemons {
         stands.push(Stand::new(side, daemon).await?);

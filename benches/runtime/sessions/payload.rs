@@ -1,9 +1,12 @@
 //! What is sent, and whether it is what arrives.
 
-use std::io;
+use std::fs::File;
+use std::io::{self, Read as _};
 
-use rand::rngs::StdRng;
-use rand::{RngCore as _, SeedableRng as _};
+use crate::error::{IoContext, Result};
+
+/// Where the kernel gives out random bytes.
+const RANDOM: &str = "/dev/urandom";
 
 /// Length of what is sent, in bytes.
 pub(crate) const LENGTH: usize = 100_000_000;
@@ -11,14 +14,20 @@ pub(crate) const LENGTH: usize = 100_000_000;
 /// What a client writes at once: the copy buffer of kubectl and crictl.
 pub(super) const PIECE: usize = 32 << 10;
 
-/// Pseudo-random bytes: nothing in them comes twice, so that nothing can be lost, doubled or exchanged unseen.
+/// Random bytes: nothing in them comes twice, so that nothing can be lost, doubled or exchanged unseen.
 pub(super) struct Payload(Vec<u8>);
 
 impl Payload {
-    pub(super) fn make() -> Self {
+    /// Others in each run.
+    ///
+    /// # Errors
+    /// When the kernel has none.
+    pub(super) fn make() -> Result<Self> {
         let mut bytes = vec![0; LENGTH];
-        StdRng::seed_from_u64(1).fill_bytes(&mut bytes);
-        Self(bytes)
+        File::open(RANDOM)
+            .and_then(|mut random| random.read_exact(&mut bytes))
+            .during(|| format!("reading {RANDOM}"))?;
+        Ok(Self(bytes))
     }
 
     pub(super) fn all(&self) -> &[u8] {
