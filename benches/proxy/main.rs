@@ -23,6 +23,7 @@ mod memory;
 mod message;
 mod otlp;
 mod paths;
+mod peak;
 mod process;
 mod report;
 mod resident;

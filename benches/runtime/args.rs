@@ -8,7 +8,7 @@ use clap::Parser;
 #[derive(Debug, Parser)]
 #[command(name = "runtime", bin_name = "cargo bench --bench runtime --")]
 pub(crate) struct Args {
-    /// Take about a minute and a half instead of five: fewer rounds, 40 pods instead of 100
+    /// Take less than two minutes instead of six: fewer rounds, 40 pods instead of 100
     #[arg(long)]
     quick: bool,
     /// The binary to measure [default: the one that cargo built for this run]
@@ -17,12 +17,15 @@ pub(crate) struct Args {
     /// The shim to measure [default: the one that cargo built for this run]
     #[arg(long, value_name = "PATH")]
     shim: Option<PathBuf>,
-    /// Rounds of one pod after the other
+    /// Rounds of one pod after the other, and of sessions
     #[arg(long, value_name = "N")]
     rounds: Option<usize>,
-    /// Leave out the pods that come ten at a time, and memory
+    /// Pods one after the other only: none that come ten at a time, no memory, no sessions
     #[arg(long, conflicts_with_all = ["check", "write_docs"])]
     pub(crate) one_by_one: bool,
+    /// Sessions only: exec and port-forward
+    #[arg(long, conflicts_with_all = ["one_by_one", "check", "write_docs"])]
+    pub(crate) sessions_only: bool,
     /// Leave out containerd, and with it all that is compared with it
     #[arg(long, conflicts_with_all = ["check", "write_docs"])]
     pub(crate) without_containerd: bool,
@@ -58,6 +61,7 @@ impl Args {
         let plan = if self.quick { Plan::QUICK } else { Plan::FULL };
         Plan {
             rounds: self.rounds.unwrap_or(plan.rounds),
+            sessions: self.rounds.unwrap_or(plan.sessions),
             ..plan
         }
     }
@@ -74,6 +78,8 @@ pub(crate) struct Plan {
     pub(crate) crowd: usize,
     /// Pods that run while memory is read.
     pub(crate) held: usize,
+    /// Rounds of sessions.
+    pub(crate) sessions: usize,
 }
 
 impl Plan {
@@ -82,11 +88,13 @@ impl Plan {
         crowds: 2,
         crowd: 100,
         held: 50,
+        sessions: 9,
     };
     const QUICK: Self = Self {
         rounds: 9,
         crowds: 1,
         crowd: 40,
         held: 20,
+        sessions: 3,
     };
 }

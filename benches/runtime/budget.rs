@@ -6,6 +6,7 @@ use serde::Serialize;
 
 use crate::report::{CONTAINERD, CRUN, RUNC, Results};
 use crate::rounds::{Group, Row};
+use crate::sessions::Kind;
 
 /// A limit, and what was measured.
 #[derive(Debug, Serialize)]
@@ -107,5 +108,18 @@ pub(crate) fn judge(results: &Results) -> Vec<Budget> {
         Limit::AtMost(0.5),
         " MB",
     );
+    let sessions = &results.sessions;
+    for rate in sessions.rates.iter().filter(|rate| rate.side == RUNC) {
+        // There is nothing to compare a WebSocket with.
+        if rate.kind != Kind::ExecWebSocket {
+            let what = format!("rate of {}, of containerd's", rate.kind.name());
+            let of = rate.of.map(|of| of.median);
+            add(what, of, Limit::AtLeast(0.9), "x");
+        }
+    }
+    let ours = sessions.peaks.iter().find(|peak| peak.side == RUNC);
+    let peak = ours.map(|peak| peak.peak as f64 / 1e6);
+    let what = "peak memory of the daemon during sessions".to_owned();
+    add(what, peak, Limit::AtMost(40.0), " MB");
     all
 }

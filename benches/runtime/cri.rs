@@ -216,6 +216,46 @@ impl Cri {
         })
     }
 
+    /// Exec of a command with its input and output. Gives the URL of its session.
+    #[allow(clippy::missing_errors_doc)]
+    pub(crate) async fn exec(&mut self, container_id: &str, command: &[&str]) -> Result<String> {
+        let request = v1::ExecRequest {
+            container_id: container_id.to_owned(),
+            cmd: command.iter().map(|&word| word.to_owned()).collect(),
+            stdin: true,
+            stdout: true,
+            ..Default::default()
+        };
+        let answer = self.client.exec(request).await;
+        Ok(answer.map_err(failed("Exec"))?.into_inner().url)
+    }
+
+    /// PortForward. Gives the URL of its session.
+    #[allow(clippy::missing_errors_doc)]
+    pub(crate) async fn port_forward(&mut self, pod: &Pod) -> Result<String> {
+        let request = v1::PortForwardRequest {
+            pod_sandbox_id: pod.id.clone(),
+            port: Vec::new(),
+        };
+        let answer = self.client.port_forward(request).await;
+        Ok(answer.map_err(failed("PortForward"))?.into_inner().url)
+    }
+
+    /// The process of a container, of which both runtimes tell in a verbose ContainerStatus.
+    #[allow(clippy::missing_errors_doc)]
+    pub(crate) async fn pid(&mut self, container_id: &str) -> Result<u64> {
+        let request = v1::ContainerStatusRequest {
+            container_id: container_id.to_owned(),
+            verbose: true,
+        };
+        let answer = self.client.container_status(request).await;
+        let answer = answer.map_err(failed("ContainerStatus"))?.into_inner();
+        let info = answer.info.get("info").map_or("", String::as_str);
+        let info: serde_json::Value = serde_json::from_str(info).unwrap_or_default();
+        let none = || Error::Setup(format!("no pid of container {container_id}"));
+        info["pid"].as_u64().ok_or_else(none)
+    }
+
     fn spec(&self) -> v1::ImageSpec {
         v1::ImageSpec {
             image: self.image.clone(),

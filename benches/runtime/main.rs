@@ -1,14 +1,14 @@
 //! What the built-in runtime costs, side by side with containerd and with the bare OCI runtime and CNI plugins, in one run.
 //!
 //! ```text
-//! cargo bench --bench runtime               about five minutes
-//! cargo bench --bench runtime -- --quick    about one and a half
+//! cargo bench --bench runtime               about six minutes
+//! cargo bench --bench runtime -- --quick    less than two
 //! cargo bench --bench runtime -- --help     the rest
 //! ```
 //!
 //! `docs/PERFORMANCE.md` says what is measured and how. In reading order: [`args`] (how much), [`ground`], [`image`] and
-//! [`network`] (what pods stand on), [`bare`] and [`daemons`] (who makes them), [`cri`] (the calls), [`rounds`], [`crowd`] and
-//! [`held`] (what is measured), [`budget`] and [`report`] (what comes of it). It needs root.
+//! [`network`] (what pods stand on), [`bare`] and [`daemons`] (who makes them), [`cri`] (the calls), [`rounds`], [`crowd`],
+//! [`held`] and [`sessions`] (what is measured), [`budget`] and [`report`] (what comes of it). It needs root.
 
 mod args;
 mod bare;
@@ -22,9 +22,12 @@ mod image;
 mod network;
 mod report;
 mod rounds;
+mod sessions;
 
 #[path = "../proxy/error.rs"]
 mod error;
+#[path = "../proxy/peak.rs"]
+mod peak;
 #[path = "../proxy/process.rs"]
 mod process;
 #[path = "../proxy/stats.rs"]
@@ -133,7 +136,7 @@ async fn run(args: &Args, ground: &mut Ground) -> Result<bool> {
         RUNC,
         Daemon::criscope(&ours, programs, ("runc", &runc), false).await?,
     )];
-    if let Some(crun) = &crun {
+    if let Some(crun) = crun.as_ref().filter(|_| !args.sessions_only) {
         let room = room("crun", &of_crun);
         let daemon = Daemon::criscope(&room, programs, ("crun", crun), true).await?;
         daemons.push((CRUN, daemon));
@@ -142,20 +145,35 @@ async fn run(args: &Args, ground: &mut Ground) -> Result<bool> {
         let daemon = Daemon::containerd(&room("ctrd", &of_containerd), &runc).await?;
         daemons.push((CONTAINERD, daemon));
     }
-    let spec = template(&mut daemons[0].1, &ours, &ground.disk).await?;
-    let folder = ground.run.join("bare");
-    let bare = Bare::new(runc.clone(), of_bare, image.layer.clone(), folder, spec);
     let plan = args.plan();
-    let facts = facts(&plan, &daemons, &runc, crun.as_deref());
-    let results = measure(
-        args,
-        &plan,
-        Arc::new(bare),
-        daemons,
-        &ground.cgroup(),
-        facts,
-    )
-    .await?;
+    let mut results = Results {
+        facts: facts(args, &plan, &daemons, &runc, crun.as_deref()),
+        ..Results::default()
+    };
+    if !args.sessions_only {
+        let spec = template(&mut daemons[0].1, &ours, &ground.disk).await?;
+        let folder = ground.run.join("bare");
+        let bare = Bare::new(runc, of_bare, image.layer.clone(), folder, spec);
+        let cgroup = ground.cgroup();
+        measure_pods(
+            args,
+            &plan,
+            &Arc::new(bare),
+            &mut daemons,
+            &cgroup,
+            &mut results,
+        )
+        .await?;
+    }
+    if !args.one_by_one {
+        say("sessions");
+        let with_runc = daemons.iter_mut().filter(|(name, _)| *name != CRUN);
+        let with_runc = with_runc.map(|(name, daemon)| (*name, daemon));
+        results.sessions = sessions::run(with_runc, plan.sessions).await?;
+    }
+    for (_, daemon) in &mut daemons {
+        daemon.process.check()?;
+    }
     println!("\n{}", results.markdown());
     if let Some(file) = &args.json {
         results.write_json(file)?;
@@ -166,29 +184,23 @@ async fn run(args: &Args, ground: &mut Ground) -> Result<bool> {
     Ok(results.within_budget())
 }
 
-async fn measure(
+async fn measure_pods(
     args: &Args,
     plan: &Plan,
-    bare: Arc<Bare>,
-    mut daemons: Vec<(&'static str, Daemon)>,
+    bare: &Arc<Bare>,
+    daemons: &mut [(&'static str, Daemon)],
     cgroup: &str,
-    facts: Vec<(&'static str, String)>,
-) -> Result<Results> {
-    let mut results = Results {
-        facts,
-        rows: Vec::new(),
-        crowds: Vec::new(),
-        held: Vec::new(),
-    };
+    results: &mut Results,
+) -> Result<()> {
     let side = |(name, daemon): &(&'static str, Daemon)| Side {
         name,
         cri: daemon.cri.clone(),
     };
     let mut sides: Vec<Side> = daemons.iter().map(side).collect();
     say("one pod after the other");
-    results.rows = rounds::run(&bare, &mut sides, cgroup, plan.rounds).await?;
+    results.rows = rounds::run(bare, &mut sides, cgroup, plan.rounds).await?;
     if args.one_by_one {
-        return Ok(results);
+        return Ok(());
     }
     for (name, daemon) in daemons.iter_mut().filter(|(name, _)| *name != CRUN) {
         say(&format!("memory of {} pods, {name}", plan.held));
@@ -196,11 +208,8 @@ async fn measure(
         results.held.push(held);
     }
     say(&format!("{} pods, ten at a time", plan.crowd));
-    results.crowds = crowd::run(&bare, &sides, cgroup, plan.crowds, plan.crowd).await?;
-    for (_, daemon) in &mut daemons {
-        daemon.process.check()?;
-    }
-    Ok(results)
+    results.crowds = crowd::run(bare, &sides, cgroup, plan.crowds, plan.crowd).await?;
+    Ok(())
 }
 
 /// The specification that criscope makes for a container of the image, with what belongs to the pod exchanged for things
@@ -232,6 +241,7 @@ async fn template(daemon: &mut Daemon, room: &Room<'_>, folder: &Path) -> Result
 }
 
 fn facts(
+    args: &Args,
     plan: &Plan,
     daemons: &[(&'static str, Daemon)],
     runc: &Path,
@@ -253,10 +263,14 @@ fn facts(
         ),
         (
             "rounds",
-            format!(
-                "{} of one pod after the other; {} of {} pods, ten at a time; {} pods for memory",
-                plan.rounds, plan.crowds, plan.crowd, plan.held
-            ),
+            if args.sessions_only {
+                format!("{} of sessions", plan.sessions)
+            } else {
+                format!(
+                    "{} of one pod after the other; {} of {} pods, ten at a time; {} pods for memory; {} of sessions",
+                    plan.rounds, plan.crowds, plan.crowd, plan.held, plan.sessions
+                )
+            },
         ),
     ];
     facts.extend(

@@ -10,6 +10,7 @@ use crate::crowd::Crowd;
 use crate::error::{Error, IoContext, Result};
 use crate::held::Held;
 use crate::rounds::Row;
+use crate::sessions::{Kind, LENGTH, Sessions};
 use crate::stats::Spread;
 
 const BEGIN: &str = "<!-- results of the runtime: written by the benchmark -->\n";
@@ -23,12 +24,13 @@ pub(crate) const RUNC: &str = "criscope, runc";
 pub(crate) const CRUN: &str = "criscope, crun";
 
 /// Everything that was measured.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Default, Serialize)]
 pub(crate) struct Results {
     pub(crate) facts: Vec<(&'static str, String)>,
     pub(crate) rows: Vec<Row>,
     pub(crate) crowds: Vec<Crowd>,
     pub(crate) held: Vec<Held>,
+    pub(crate) sessions: Sessions,
 }
 
 impl Results {
@@ -41,6 +43,7 @@ impl Results {
         let parts = [
             self.calls(),
             self.many(),
+            self.sessions(),
             verdicts.collect(),
             facts.collect(),
         ];
@@ -80,6 +83,9 @@ impl Results {
 
     /// One pod after the other.
     fn calls(&self) -> String {
+        if self.rows.is_empty() {
+            return String::new();
+        }
         let mut head = vec!["ms, median (quartiles)".to_owned(), "bare calls".to_owned()];
         for cell in self.rows.iter().take(1).flat_map(|row| &row.sides) {
             head.push(cell.side.to_owned());
@@ -121,12 +127,65 @@ impl Results {
                 crowd.side.to_owned(),
                 format!("{:.1}", crowd.seconds.median),
                 format!("{:.2}", crowd.factor.median),
-                memory.unwrap_or_else(|| "-".to_owned()),
+                memory.unwrap_or_else(none),
             ]
         });
         let head = [head.map(str::to_owned).into()];
         table(&head.into_iter().chain(rows).collect::<Vec<_>>())
     }
+
+    /// What passes through sessions.
+    fn sessions(&self) -> String {
+        let Sessions { rates, peaks } = &self.sessions;
+        if peaks.is_empty() {
+            return String::new();
+        }
+        let mut head = vec![format!(
+            "{} MB, MB/s, median (quartiles)",
+            LENGTH / 1_000_000
+        )];
+        for peak in peaks {
+            head.push(peak.side.to_owned());
+        }
+        head.push(format!("of {CONTAINERD}'s"));
+        let mut rows = vec![head];
+        for kind in Kind::ALL {
+            let found = |side| {
+                rates
+                    .iter()
+                    .find(|rate| (rate.kind, rate.side) == (kind, side))
+            };
+            let mut cells = vec![kind.name().to_owned()];
+            for peak in peaks {
+                let rate = found(peak.side).map(|rate| whole_quartiles(&rate.rate));
+                cells.push(rate.unwrap_or_else(none));
+            }
+            let of = found(RUNC).and_then(|rate| rate.of);
+            cells.push(of.map_or_else(none, |of| {
+                let Spread { low, median, high } = of;
+                format!("{median:.2} ({low:.2} to {high:.2})")
+            }));
+            rows.push(cells);
+        }
+        let mut cells = vec!["peak memory of the daemon, MB (before)".to_owned()];
+        for peak in peaks {
+            let [most, before] = [peak.peak, peak.before].map(|bytes| bytes as f64 / 1e6);
+            cells.push(format!("{most:.1} ({before:.1})"));
+        }
+        cells.push(none());
+        rows.push(cells);
+        table(&rows)
+    }
+}
+
+/// In a cell that says nothing.
+fn none() -> String {
+    "-".to_owned()
+}
+
+fn whole_quartiles(spread: &Spread) -> String {
+    let Spread { low, median, high } = spread;
+    format!("{median:.0} ({low:.0} to {high:.0})")
 }
 
 fn median(spread: &Spread) -> String {

@@ -1,0 +1,210 @@
+//! What passes through exec and port-forward: how fast, and what the daemon holds meanwhile. In each round each side has its
+//! turn with each kind of session, so that what is compared is compared within a round.
+
+mod exec;
+mod forward;
+mod payload;
+mod spdy;
+mod upgrade;
+mod websocket;
+
+use std::io;
+use std::net::TcpListener;
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde::Serialize;
+use tokio::task::spawn_blocking;
+
+pub(crate) use self::payload::LENGTH;
+use self::payload::Payload;
+use crate::cri::{Cri, Pod};
+use crate::daemons::Daemon;
+use crate::error::{Error, IoContext, Result};
+use crate::report::CONTAINERD;
+use crate::stats::Spread;
+
+/// The kinds of sessions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Kind {
+    /// Through the standard streams of `cat`.
+    Exec,
+    /// The same over WebSocket, which not every containerd speaks.
+    ExecWebSocket,
+    /// From the client to a port.
+    Up,
+    /// From a port to the client.
+    Down,
+}
+
+impl Kind {
+    /// All of them.
+    pub(crate) const ALL: [Self; 4] = [Self::Exec, Self::ExecWebSocket, Self::Up, Self::Down];
+
+    /// What it is called in the report.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Exec => "exec of cat, in and out, SPDY",
+            Self::ExecWebSocket => "exec of cat, in and out, WebSocket",
+            Self::Up => "port-forward, up, SPDY",
+            Self::Down => "port-forward, down, SPDY",
+        }
+    }
+
+    /// Whether a side speaks it: Debian's containerd knows no WebSocket for commands that read.
+    fn is_spoken_by(self, side: &str) -> bool {
+        self != Self::ExecWebSocket || side != CONTAINERD
+    }
+}
+
+/// What was measured.
+#[derive(Debug, Default, Serialize)]
+pub(crate) struct Sessions {
+    pub(crate) rates: Vec<Rate>,
+    pub(crate) peaks: Vec<Peak>,
+}
+
+/// How fast one kind of session was on one side.
+#[derive(Debug, Serialize)]
+pub(crate) struct Rate {
+    pub(crate) kind: Kind,
+    pub(crate) side: &'static str,
+    /// MB/s.
+    pub(crate) rate: Spread,
+    /// Of containerd's rate in the same round.
+    pub(crate) of: Option<Spread>,
+}
+
+/// Resident memory of a daemon, in bytes.
+#[derive(Debug, Serialize)]
+pub(crate) struct Peak {
+    pub(crate) side: &'static str,
+    /// Before the first session.
+    pub(crate) before: u64,
+    /// The largest during all of them.
+    pub(crate) peak: u64,
+}
+
+/// A side and its pod.
+struct Stand<'a> {
+    side: &'static str,
+    daemon: &'a mut Daemon,
+    pod: Pod,
+    container: String,
+    listener: Arc<TcpListener>,
+    before: u64,
+    /// MB/s of each kind, in the order of the rounds.
+    rates: [Vec<f64>; Kind::ALL.len()],
+}
+
+/// Rounds of sessions, after one that is not counted.
+///
+/// # Errors
+/// When a session fails, or a byte arrives that was not sent.
+pub(crate) async fn run<'a>(
+    daemons: impl Iterator<Item = (&'static str, &'a mut Daemon)>,
+    rounds: usize,
+) -> Result<Sessions> {
+    let payload = Arc::new(Payload::make()?);
+    let mut stands = Vec::new();
+    for (side, daemon) in daemons {
+        stands.push(Stand::new(side, daemon).await?);
+    }
+    for number in 0..=rounds {
+        for kind in Kind::ALL {
+            // Neither side always comes after the same one.
+            let turn = number % stands.len().max(1);
+            stands.rotate_left(turn);
+            for stand in &mut stands {
+                if kind.is_spoken_by(stand.side) {
+                    let rate = stand.session(kind, &payload).await?;
+                    if number > 0 {
+                        stand.rates[kind as usize].push(rate);
+                    }
+                }
+            }
+            stands.rotate_right(turn);
+        }
+    }
+    let mut peaks = Vec::new();
+    for stand in &stands {
+        peaks.push(Peak {
+            side: stand.side,
+            before: stand.before,
+            peak: stand.daemon.process.peak_rss()?,
+        });
+    }
+    let rates = Kind::ALL.iter().flat_map(|kind| rates(*kind, &stands));
+    let rates = rates.collect();
+    for stand in stands {
+        stand.daemon.cri.end(stand.pod).await?;
+    }
+    Ok(Sessions { rates, peaks })
+}
+
+fn rates(kind: Kind, stands: &[Stand<'_>]) -> Vec<Rate> {
+    let of = |stand: &Stand<'_>| stand.rates[kind as usize].clone();
+    let theirs = stands.iter().find(|stand| stand.side == CONTAINERD);
+    let theirs = theirs.map(of).filter(|rates| !rates.is_empty());
+    let spoken = stands.iter().filter(|stand| !of(stand).is_empty());
+    let rate = |stand: &Stand<'_>| Rate {
+        kind,
+        side: stand.side,
+        rate: Spread::of(of(stand)),
+        of: theirs.as_ref().map(|theirs| {
+            let both = of(stand).into_iter().zip(theirs);
+            Spread::of(both.map(|(own, theirs)| own / theirs))
+        }),
+    };
+    spoken.map(rate).collect()
+}
+
+impl<'a> Stand<'a> {
+    async fn new(side: &'static str, daemon: &'a mut Daemon) -> Result<Self> {
+        let pod = daemon.cri.run("sessions").await?;
+        let container = daemon.cri.start(&pod, "main").await?;
+        let pid = daemon.cri.pid(&container).await?;
+        let listener = Arc::new(forward::listen(pid).await?);
+        daemon.process.reset_peak()?;
+        Ok(Self {
+            side,
+            before: daemon.process.peak_rss()?,
+            daemon,
+            pod,
+            container,
+            listener,
+            rates: Default::default(),
+        })
+    }
+
+    /// One session. Gives MB/s.
+    async fn session(&mut self, kind: Kind, payload: &Arc<Payload>) -> Result<f64> {
+        let url = self.url(kind).await?;
+        let (payload, listener) = (Arc::clone(payload), Arc::clone(&self.listener));
+        let took = spawn_blocking(move || pass(kind, &url, &listener, &payload)).await;
+        let took = took.map_err(|error| Error::Setup(format!("a session: {error}")))?;
+        let took = took.during(|| format!("{}, {}", self.side, kind.name()))?;
+        Ok(LENGTH as f64 / 1e6 / took.as_secs_f64())
+    }
+
+    async fn url(&mut self, kind: Kind) -> Result<String> {
+        let cri: &mut Cri = &mut self.daemon.cri;
+        match kind {
+            Kind::Exec | Kind::ExecWebSocket => cri.exec(&self.container, &CAT).await,
+            Kind::Up | Kind::Down => cri.port_forward(&self.pod).await,
+        }
+    }
+}
+
+/// Says what it hears.
+const CAT: [&str; 2] = ["/bin/busybox", "cat"];
+
+fn pass(kind: Kind, url: &str, listener: &TcpListener, payload: &Payload) -> io::Result<Duration> {
+    match kind {
+        Kind::Exec => exec::over_spdy(url, payload),
+        Kind::ExecWebSocket => exec::over_websocket(url, payload),
+        Kind::Up => forward::pass(url, listener, forward::Way::Up, payload),
+        Kind::Down => forward::pass(url, listener, forward::Way::Down, payload),
+    }
+}
