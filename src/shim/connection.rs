@@ -29,6 +29,8 @@ pub(super) struct Connection {
     pub(super) greeted: bool,
     pub(super) gone: bool,
     input: Vec<u8>,
+    /// How much of the input was given out as frames.
+    taken: usize,
     output: Vec<u8>,
     /// Since when a full buffer has not moved.
     pub(super) stuck: Option<Instant>,
@@ -43,6 +45,7 @@ impl Connection {
             greeted: false,
             gone: false,
             input: Vec::new(),
+            taken: 0,
             output: Vec::new(),
             stuck: None,
         }
@@ -103,18 +106,18 @@ impl Connection {
 
     /// The next whole frame without its length.
     pub(super) fn frame(&mut self) -> Result<Option<Vec<u8>>, Malformed> {
-        let Some(len) = protocol::frame_len(&self.input)? else {
-            return Ok(None);
-        };
-        if self.input.len() < len {
-            return Ok(None);
+        let rest = &self.input[self.taken..];
+        if let Some(len) = protocol::frame_len(rest)?
+            && let Some(frame) = rest.get(4..len)
+        {
+            self.taken += len;
+            return Ok(Some(frame.to_vec()));
         }
-        let rest = self.input.split_off(len);
-        let mut frame = std::mem::replace(&mut self.input, rest);
-        if self.input.is_empty() {
-            self.input = Vec::new();
+        // Once for all frames of a read. What is left has no more room than it needs.
+        if self.taken > 0 {
+            self.input = self.input.split_off(self.taken);
+            self.taken = 0;
         }
-        frame.drain(..4);
-        Ok(Some(frame))
+        Ok(None)
     }
 }

@@ -102,29 +102,50 @@ impl Streams {
     }
 
     pub(super) fn write(&mut self, data: &[u8]) {
-        if self.input.is_some() && !self.ending {
-            self.waiting.extend_from_slice(data);
-            self.flush();
+        if self.input.is_none() || self.ending {
+            return;
         }
+        // Past the buffer as long as the process keeps up.
+        let written = match self.waiting.is_empty() {
+            true => self.write_now(data),
+            false => 0,
+        };
+        self.waiting.extend_from_slice(&data[written..]);
+        self.flush();
     }
 
     pub(super) fn flush(&mut self) {
-        let Some(mut input) = self.input.as_ref() else {
-            return self.waiting.clear();
-        };
-        while !self.waiting.is_empty() {
-            match input.write(&self.waiting) {
-                Ok(n) => drop(self.waiting.drain(..n)),
-                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
-                Err(e) if e.kind() == io::ErrorKind::WouldBlock => return,
-                // Nobody reads any more.
-                Err(_) => return self.drop_input(),
-            }
+        let waiting = std::mem::take(&mut self.waiting);
+        let written = self.write_now(&waiting);
+        if self.input.is_none() {
+            return;
         }
-        self.waiting = Vec::new();
-        if self.ending {
+        if written < waiting.len() {
+            self.waiting = waiting;
+            self.waiting.drain(..written);
+        } else if self.ending {
             self.drop_input();
         }
+    }
+
+    /// What the process takes at once. If nobody reads any more the input is gone.
+    fn write_now(&mut self, data: &[u8]) -> usize {
+        let Some(mut input) = self.input.as_ref() else {
+            return 0;
+        };
+        let mut written = 0;
+        while written < data.len() {
+            match input.write(&data[written..]) {
+                Ok(n) => written += n,
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => break,
+                Err(_) => {
+                    self.drop_input();
+                    break;
+                }
+            }
+        }
+        written
     }
 
     /// Ends the input when all of it is written. That of a terminal has no end.

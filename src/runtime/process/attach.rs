@@ -3,6 +3,7 @@
 use std::io;
 use std::path::PathBuf;
 
+use bytes::{Buf as _, Bytes};
 use tokio::io::AsyncWriteExt as _;
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::time::timeout;
@@ -12,6 +13,9 @@ use super::error::Error;
 use super::frames::Frames;
 use crate::shim::protocol::{self, Attach, Incoming, MAX_CHUNK, Request, stream};
 
+/// What is read at a time, in bytes: some pieces, of which each wakes somebody up.
+const ROOM: usize = 64 << 10;
+
 /// For the shim to answer.
 const PATIENCE: std::time::Duration = std::time::Duration::from_secs(10);
 
@@ -19,9 +23,9 @@ const PATIENCE: std::time::Duration = std::time::Duration::from_secs(10);
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Output {
     /// Standard output, or the terminal.
-    Stdout(Vec<u8>),
+    Stdout(Bytes),
     /// Standard error.
-    Stderr(Vec<u8>),
+    Stderr(Bytes),
 }
 
 /// The output of a process. Dropped with its [`Input`], it is detached.
@@ -44,7 +48,7 @@ impl Shim {
     pub async fn attach(&self, attach: Attach) -> Result<(Attached, Input), Error> {
         let dir: PathBuf = self.dir().to_owned();
         let (read, mut write) = connect(&dir).await?.into_split();
-        let mut frames = Frames::new(read);
+        let mut frames = Frames::new(read, ROOM);
         let mut request = Vec::new();
         protocol::encode_request(1, &Request::Attach(attach), &mut request);
         let exchange = async {
@@ -74,9 +78,11 @@ impl Attached {
     pub async fn next(&mut self) -> Option<Output> {
         loop {
             let mut frame = self.frames.next().await?;
-            match *frame.first()? {
-                stream::STDOUT => return Some(Output::Stdout(frame.split_off(1))),
-                stream::STDERR => return Some(Output::Stderr(frame.split_off(1))),
+            let kind = *frame.first()?;
+            frame.advance(1);
+            match kind {
+                stream::STDOUT => return Some(Output::Stdout(frame)),
+                stream::STDERR => return Some(Output::Stderr(frame)),
                 _ => {}
             }
         }

@@ -46,6 +46,9 @@ pub struct Launch {
     pub cgroups: Vec<PathBuf>,
 }
 
+/// What is read of a shim at a time, in bytes: it says little, and there is one for each pod.
+const ROOM: usize = 4 << 10;
+
 type Waiting = Arc<Mutex<Option<HashMap<u64, oneshot::Sender<Answer>>>>>;
 
 /// The shim of a pod. Cheap to clone; the connection ends with the last one. A call that is dropped goes on in the shim,
@@ -123,8 +126,12 @@ impl Shim {
         let waiting: Waiting = Arc::new(Mutex::new(Some(HashMap::new())));
         let (events, _) = broadcast::channel(EVENTS);
         let weak = events.downgrade();
-        let reader =
-            tokio::spawn(listen(Frames::new(read), Arc::clone(&waiting), events)).abort_handle();
+        let reader = tokio::spawn(listen(
+            Frames::new(read, ROOM),
+            Arc::clone(&waiting),
+            events,
+        ))
+        .abort_handle();
         let inner = Inner {
             dir: dir.to_owned(),
             requests,

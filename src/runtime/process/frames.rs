@@ -1,5 +1,6 @@
 //! Frames from a socket.
 
+use bytes::{Buf as _, Bytes, BytesMut};
 use tokio::io::AsyncReadExt as _;
 
 use crate::shim::protocol::{self, MAX_FRAME};
@@ -8,30 +9,33 @@ use crate::shim::protocol::{self, MAX_FRAME};
 #[derive(Debug)]
 pub(super) struct Frames<R> {
     from: R,
-    bytes: Vec<u8>,
+    bytes: BytesMut,
+    /// Room for a read, in bytes.
+    room: usize,
 }
 
 impl<R: tokio::io::AsyncRead + Unpin> Frames<R> {
-    pub(super) fn new(from: R) -> Self {
+    /// Reads this much at a time: little for a connection that is there as long as its pod and says little.
+    pub(super) fn new(from: R, room: usize) -> Self {
         Self {
             from,
-            bytes: Vec::new(),
+            bytes: BytesMut::new(),
+            room,
         }
     }
 
     /// The next one without its length; `None` at the end, and after a length that cannot be.
-    pub(super) async fn next(&mut self) -> Option<Vec<u8>> {
+    pub(super) async fn next(&mut self) -> Option<Bytes> {
         loop {
             if let Some(len) = protocol::frame_len(&self.bytes).ok()?
                 && self.bytes.len() >= len
             {
-                let rest = self.bytes.split_off(len);
-                let mut frame = std::mem::replace(&mut self.bytes, rest);
-                frame.drain(..4);
+                let mut frame = self.bytes.split_to(len).freeze();
+                frame.advance(4);
                 return Some(frame);
             }
-            debug_assert!(self.bytes.len() <= MAX_FRAME + 4 + (64 << 10));
-            self.bytes.reserve(4096);
+            debug_assert!(self.bytes.len() <= MAX_FRAME + 4 + self.room);
+            self.bytes.reserve(self.room);
             if self.from.read_buf(&mut self.bytes).await.ok()? == 0 {
                 return None;
             }
