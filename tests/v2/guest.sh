@@ -13,6 +13,8 @@ export HOME=/root CRISCOPE_BUSYBOX=/usr/bin/busybox RUST_BACKTRACE=0
 
 mount -t sysfs -o nosuid,nodev,noexec sysfs /sys
 mount -t cgroup2 -o nosuid,nodev,noexec,nsdelegate,memory_recursiveprot cgroup2 /sys/fs/cgroup
+# As systemd does it: what is made below may use them all.
+sed 's/^/+/; s/ / +/g' /sys/fs/cgroup/cgroup.controllers > /sys/fs/cgroup/cgroup.subtree_control
 mkdir -p /dev/pts /dev/shm /root /var/tmp
 mount -t devpts -o gid=5,mode=620,ptmxmode=666 devpts /dev/pts
 mount -t tmpfs -o mode=1777 tmpfs /dev/shm
@@ -25,7 +27,8 @@ ln -sf /proc/self/fd/2 /dev/stderr
 mkdir -p /run/lock
 hostname v2
 ip link set lo up
-modprobe overlay
+# Most are loaded when they are asked for; two at once that ask for the same one would be in each other's way.
+modprobe -a overlay veth bridge nft_compat nft_chain_nat xt_comment xt_mark xt_nat xt_MASQUERADE xt_multiport xt_addrtype
 read -r up _ < /proc/uptime
 echo "criscope-v2: up after $up s, controllers: $(cat /sys/fs/cgroup/cgroup.controllers)"
 

@@ -198,6 +198,7 @@ cleanup() {
 main() {
     [ "$(uname -m)" = x86_64 ] || not_checked "this machine is $(uname -m), and the virtual one x86_64"
     have qemu-system-x86_64 || not_checked "this machine has no qemu-system-x86_64"
+    have mkfs.ext4 || die "mkfs.ext4 is missing: apt-get install e2fsprogs"
     if [ ! -x "$BUSYBOX" ] || ldd "$BUSYBOX" > /dev/null 2>&1; then
         die "$BUSYBOX is no static busybox; run the step packages of tests/run.sh"
     fi
