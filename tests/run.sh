@@ -12,9 +12,9 @@ set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 # cron, sudo and su leave the sbin directories out for some users; runc and iptables live there
 PATH=$PATH:/usr/local/sbin:/usr/sbin:/sbin
-SCRIPTS=(.ci/run tests/*.sh deploy/*.sh)
+SCRIPTS=(.ci/run tests/*.sh tests/v2/*.sh deploy/*.sh)
 
-STEPS=(packages fmt clippy scripts units test docs deny quickstart leaks)
+STEPS=(packages fmt clippy scripts units test v2 docs deny quickstart leaks)
 declare -A ABOUT=(
     [packages]="Debian packages that the tests use; installs those that are missing"
     [fmt]="cargo fmt --check"
@@ -22,6 +22,7 @@ declare -A ABOUT=(
     [scripts]="shellcheck"
     [units]="systemd-analyze verify"
     [test]="unit, integration and documentation tests"
+    [v2]="tests of the built-in runtime with cgroup v2 alone, in a virtual machine"
     [docs]="rustdoc; warnings are errors"
     [deny]="cargo deny check"
     [quickstart]="deploy/quickstart.sh both ways: a release build, and a real pod by it, and through it"
@@ -65,6 +66,8 @@ PACKAGES=(
     "openssl=have openssl"
     "shellcheck=have shellcheck"
     "gcc=have cc"
+    "e2fsprogs=have mkfs.ext4"
+    "qemu-system-x86=[ $(uname -m) != x86_64 ] || have qemu-system-x86_64"
 )
 
 missing() {
@@ -168,6 +171,12 @@ step_test() {
         # built by the user, run by root
         env "CARGO_TARGET_${host}_RUNNER=$(root_command)" cargo test --locked
     fi
+}
+
+step_v2() {
+    CRISCOPE_BUSYBOX=$(static_busybox) || die "there is no static busybox; run the step packages"
+    export CRISCOPE_BUSYBOX
+    tests/v2/run.sh
 }
 
 step_deny() {

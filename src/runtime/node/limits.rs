@@ -8,7 +8,7 @@ use super::files::Files;
 use crate::runtime::oci::spec::CgroupVersion;
 
 /// Whether the kernel accounts swap per cgroup (`swapaccount=`).
-pub(super) fn swap_accounting(all: &Hierarchies) -> bool {
+pub(super) fn swap_accounting(all: &Hierarchies, files: &Files) -> bool {
     match all.version() {
         CgroupVersion::V1 => all
             .at("".as_ref())
@@ -31,7 +31,9 @@ pub(super) fn swap_accounting(all: &Hierarchies) -> bool {
                     .flatten()
                     .flatten()
                     .find_map(|entry| told(&entry.path()))
-                    .unwrap_or(false)
+                    // Nobody uses the controller yet, as on a node without systemd. Then the kernel has the files
+                    // where it was built with swap at all.
+                    .unwrap_or_else(|| all.has("memory") && files.exists("proc/swaps"))
             })
         }
     }
@@ -73,7 +75,29 @@ mod tests {
                 dir.path().display()
             );
             let all = Hierarchies::parse(line.as_bytes()).expect("mounted");
-            assert_eq!(swap_accounting(&all), swap);
+            assert_eq!(swap_accounting(&all, &Files::new(dir.path())), swap);
+        }
+    }
+
+    #[test]
+    fn with_version_2_and_no_cgroup_that_has_the_controller_the_kernel_tells() {
+        for (controllers, swaps, expected) in [
+            ("cpu memory\n", true, true),
+            ("cpu memory\n", false, false),
+            ("cpu\n", true, false),
+        ] {
+            let dir = tempfile::tempdir().expect("dir");
+            fs::write(dir.path().join("cgroup.controllers"), controllers).expect("write");
+            fs::create_dir_all(dir.path().join("proc")).expect("dir");
+            if swaps {
+                fs::write(dir.path().join("proc/swaps"), "Filename\n").expect("write");
+            }
+            let line = format!(
+                "30 23 0:26 / {} rw - cgroup2 cgroup2 rw\n",
+                dir.path().display()
+            );
+            let all = Hierarchies::parse(line.as_bytes()).expect("mounted");
+            assert_eq!(swap_accounting(&all, &Files::new(dir.path())), expected);
         }
     }
 
@@ -85,8 +109,9 @@ mod tests {
             dir.path().display()
         );
         let all = Hierarchies::parse(line.as_bytes()).expect("mounted");
-        assert!(!swap_accounting(&all));
+        let files = Files::new(dir.path());
+        assert!(!swap_accounting(&all, &files));
         fs::write(dir.path().join("memory.memsw.limit_in_bytes"), "1\n").expect("write");
-        assert!(swap_accounting(&all));
+        assert!(swap_accounting(&all, &files));
     }
 }

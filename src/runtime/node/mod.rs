@@ -107,7 +107,7 @@ fn facts(
     Ok(NodeFacts {
         cgroup_version: hierarchies.map_or(CgroupVersion::V2, Hierarchies::version),
         cgroup_driver: driver(options, files)?,
-        swap_accounting: usable.is_some_and(limits::swap_accounting),
+        swap_accounting: usable.is_some_and(|all| limits::swap_accounting(all, files)),
         hugetlb: usable.is_some_and(|all| all.has("hugetlb")),
         kernel,
         arch: std::env::consts::ARCH,

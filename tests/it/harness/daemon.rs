@@ -57,6 +57,13 @@ impl Drop for Daemon {
     }
 }
 
+/// runc, or the one that the environment names: `tests/v2/run.sh` runs the same tests with crun.
+fn oci_runtime() -> PathBuf {
+    let name = std::env::var("CRISCOPE_TEST_RUNTIME");
+    let name = name.as_deref().unwrap_or("runc");
+    program(name, name)
+}
+
 /// Removes the cgroup of all shims, unless there is one in it: a daemon that is killed leaves it.
 pub(crate) fn remove_shims() {
     remove_empty_cgroup(SHIMS);
@@ -83,7 +90,7 @@ impl Daemon {
     pub(crate) async fn prepared() -> Self {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         need_root();
-        program("runc", "runc");
+        oci_runtime();
         program("iptables", "iptables");
         for plugin in ["bridge", "host-local", "portmap"] {
             file(
@@ -210,7 +217,7 @@ impl Daemon {
     fn config(&self) -> String {
         let (root, state) = (self.root(), self.state());
         let (root, state) = (root.display(), state.display());
-        let runc = program("runc", "runc");
+        let runc = oci_runtime();
         format!(
             r#"
 [runtime]
@@ -221,6 +228,7 @@ disable_apparmor = true
 restrict_oom_score_adj = true
 stats_collect_period = "1s"
 [runtime.handlers.runc]
+path = "{runc}"
 [runtime.handlers.second]
 path = "{runc}"
 [runtime.cni]

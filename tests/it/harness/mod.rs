@@ -24,8 +24,9 @@ use std::time::{Duration, Instant};
 use bytes::{BufMut, Bytes, BytesMut};
 use http::{HeaderMap, HeaderName, HeaderValue};
 
-/// How long a condition may take to come true. Long, because nothing is learnt from a slow machine.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
+/// How long a condition may take to come true. Long, because nothing is learnt from a slow machine, and an emulated one is
+/// slower by far (`tests/v2/run.sh`).
+pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
 
 /// Asks again and again until there is an answer.
 pub(crate) async fn until<T, F>(what: &str, mut ask: impl FnMut() -> F) -> T

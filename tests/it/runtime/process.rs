@@ -14,7 +14,7 @@ use nix::unistd::Pid;
 use serde_json::json;
 use tokio::time::{sleep, timeout};
 
-const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A pod's directory with its shim. Dropped, everything in it is ended.
 struct Pod {

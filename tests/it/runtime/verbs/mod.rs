@@ -1,6 +1,7 @@
 //! The built-in runtime from outside: the real program over its CRI socket, with runc, a CNI bridge and an image that was
 //! imported. Needs root and the Debian packages runc, containernetworking-plugins, iptables and busybox-static.
 
+mod cgroups;
 mod containers;
 mod ends;
 mod exec;

@@ -1,0 +1,217 @@
+//! Where pods and containers are in the cgroups, what the kernel is told there, and what is read back: the same with both
+//! versions. `tests/v2/run.sh` runs these on a machine that has version 2 alone.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use criscope::cri::v1;
+use criscope::runtime::node::cgroup::{Cgroup, Hierarchies};
+use criscope::runtime::oci::spec::CgroupVersion;
+use tonic::Code;
+
+use crate::harness::daemon::Daemon;
+use crate::harness::kubelet::{Kubelet, Pod, idle, shell};
+use crate::harness::until;
+
+/// The cgroup of a pod, made as a kubelet does before it asks for the pod: with all controllers for what will be in it.
+struct Parent {
+    path: String,
+    all: Hierarchies,
+    cgroup: Cgroup,
+}
+
+impl Parent {
+    fn new(daemon: &Daemon, name: &str) -> Self {
+        let path = format!("{}/{name}", daemon.cgroup());
+        let all = Hierarchies::detect().expect("mounted");
+        let cgroup = all.make(path.as_ref()).expect("made");
+        if all.version() == CgroupVersion::V2 {
+            let root = all.at("/".as_ref()).expect("the root");
+            let root = root.dir("").expect("there").to_owned();
+            let top = root.join(daemon.name());
+            for dir in [root, top.clone(), top.join(name)] {
+                let offered = fs::read_to_string(dir.join("cgroup.controllers")).expect("read");
+                for controller in offered.split_whitespace() {
+                    let file = dir.join("cgroup.subtree_control");
+                    fs::write(file, format!("+{controller}")).expect(controller);
+                }
+            }
+        }
+        Self { path, all, cgroup }
+    }
+
+    fn container(&self, id: &str) -> Cgroup {
+        let path = Path::new(&self.path).join(id);
+        self.all.at(&path).expect("below")
+    }
+
+    /// The kubelet's, not ours.
+    fn remove(self) {
+        let removed = self.cgroup.remove(Duration::from_secs(10));
+        removed.expect("nothing is left in it");
+    }
+}
+
+/// The value in the file of version 2 or of version 1, whichever there is.
+fn value(cgroup: &Cgroup, controller: &str, v2: &str, v1: &str) -> String {
+    let name = match cgroup.version() {
+        CgroupVersion::V2 => v2,
+        CgroupVersion::V1 => v1,
+    };
+    let file: PathBuf = cgroup.dir(controller).expect("mounted").join(name);
+    let text = fs::read_to_string(&file).unwrap_or_else(|e| panic!("{}: {e}", file.display()));
+    text.trim().to_owned()
+}
+
+fn limit(config: &mut v1::ContainerConfig) -> &mut v1::LinuxContainerResources {
+    let linux = config.linux.get_or_insert_default();
+    linux.resources.get_or_insert_default()
+}
+
+async fn pod_in(kubelet: &Kubelet, parent: &Parent, name: &str) -> Pod {
+    let mut config = kubelet.pod_config(name);
+    config.linux.as_mut().expect("Linux").cgroup_parent = parent.path.clone();
+    kubelet.run(config).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_asked_for_is_what_the_kernel_is_told() {
+    let daemon = Daemon::new().await;
+    let parent = Parent::new(&daemon, "pod1");
+    let kubelet = Kubelet::of(&daemon).await;
+    let pod = pod_in(&kubelet, &parent, "limits").await;
+    // 8 MiB in a variable.
+    let script = "trap 'exit 0' TERM; x=0123456789abcdef; for i in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19; do \
+                  x=$x$x; done; echo up; sleep 1000000 & wait";
+    let mut config = shell("main", script);
+    *limit(&mut config) = v1::LinuxContainerResources {
+        memory_limit_in_bytes: 96 << 20,
+        cpu_shares: 512,
+        cpu_period: 100_000,
+        cpu_quota: 50_000,
+        ..Default::default()
+    };
+    let id = kubelet.launch(&pod, config).await;
+    let cgroup = parent.container(&id);
+    let memory = |cgroup: &Cgroup| value(cgroup, "memory", "memory.max", "memory.limit_in_bytes");
+    let quota = |cgroup: &Cgroup| {
+        let text = value(cgroup, "cpu", "cpu.max", "cpu.cfs_quota_us");
+        text.split(' ').next().map(str::to_owned)
+    };
+    assert_eq!(memory(&cgroup), (96 << 20).to_string());
+    assert_eq!(quota(&cgroup).as_deref(), Some("50000"));
+    let share = value(&cgroup, "cpu", "cpu.weight", "cpu.shares");
+    let share: u64 = share.parse().expect("a number");
+    match cgroup.version() {
+        // Less than the usual 100; how much less depends on the age of the OCI runtime.
+        CgroupVersion::V2 => assert!((1..100).contains(&share), "{share}"),
+        CgroupVersion::V1 => assert_eq!(share, 512),
+    }
+    if cgroup.version() == CgroupVersion::V2 {
+        let swap = value(&cgroup, "memory", "memory.swap.max", "");
+        assert_eq!(swap, "0", "memory and swap together have the limit");
+    }
+
+    kubelet.logged(&id, "up").await;
+    // Of the container and, by its own cgroup, of the pod.
+    until("what the container and the pod use", || async {
+        let request = v1::PodSandboxStatsRequest {
+            pod_sandbox_id: pod.id.clone(),
+        };
+        let stats = kubelet.runtime.clone().pod_sandbox_stats(request).await;
+        let stats = stats.expect("PodSandboxStats").into_inner().stats?;
+        let linux = stats.linux?;
+        let whole = linux.memory?.working_set_bytes?.value;
+        let part = linux.containers[0].memory.as_ref()?;
+        let (set, rss) = (part.working_set_bytes.as_ref()?, part.rss_bytes.as_ref()?);
+        let left = part.available_bytes.as_ref()?.value;
+        let busy = linux.cpu?.usage_core_nano_seconds?.value > 0;
+        let both = linux.process?.process_count?.value == 2;
+        let held = set.value >= 8 << 20 && rss.value >= 8 << 20 && whole >= set.value;
+        let limited = left > 0 && left < 96 << 20;
+        (held && limited && busy && both).then_some(())
+    })
+    .await;
+
+    let update = v1::UpdateContainerResourcesRequest {
+        container_id: id.clone(),
+        linux: Some(v1::LinuxContainerResources {
+            memory_limit_in_bytes: 128 << 20,
+            cpu_quota: 20_000,
+            ..Default::default()
+        }),
+        ..Default::default()
+    };
+    let updated = kubelet
+        .runtime
+        .clone()
+        .update_container_resources(update)
+        .await;
+    updated.expect("UpdateContainerResources");
+    assert_eq!(memory(&cgroup), (128 << 20).to_string());
+    assert_eq!(quota(&cgroup).as_deref(), Some("20000"));
+
+    kubelet.end(&pod).await;
+    parent.remove();
+    daemon.assert_clean();
+}
+
+/// A kubelet asks for it since 1.28: the kernel ends the container as a whole, not the one process that ate most.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_container_is_killed_as_a_whole_where_the_kernel_can() {
+    let daemon = Daemon::new().await;
+    let parent = Parent::new(&daemon, "pod1");
+    let kubelet = Kubelet::of(&daemon).await;
+    let pod = pod_in(&kubelet, &parent, "hungry").await;
+    let eater = "(x=0123456789abcdef; while :; do x=$x$x; done); echo outlived; sleep 1000000";
+    let mut config = shell("main", eater);
+    let group = ("memory.oom.group".to_owned(), "1".to_owned());
+    *limit(&mut config) = v1::LinuxContainerResources {
+        memory_limit_in_bytes: 24 << 20,
+        unified: [group].into(),
+        ..Default::default()
+    };
+    if parent.cgroup.version() == CgroupVersion::V1 {
+        let refused = kubelet.try_create(&pod, config).await.expect_err("refused");
+        assert_eq!(refused.code(), Code::FailedPrecondition, "{refused}");
+    } else {
+        let id = kubelet.launch(&pod, config).await;
+        let status = kubelet.ended(&id).await;
+        assert_eq!(
+            (status.exit_code, status.reason.as_str()),
+            (137, "OOMKilled")
+        );
+        assert!(kubelet.log(&id).await.is_empty());
+    }
+    kubelet.end(&pod).await;
+    parent.remove();
+    daemon.assert_clean();
+}
+
+/// With cgroup v2 a container sees its own cgroup as the root of all, and cannot write there.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_container_sees_only_its_own() {
+    let daemon = Daemon::new().await;
+    let kubelet = Kubelet::of(&daemon).await;
+    let pod = kubelet.plain_pod("inside").await;
+    let mut config = idle("main");
+    limit(&mut config).memory_limit_in_bytes = 64 << 20;
+    let id = kubelet.launch(&pod, config).await;
+    let all = Hierarchies::detect().expect("mounted");
+    if all.version() == CgroupVersion::V2 {
+        let own = kubelet.says(&id, "cat /proc/self/cgroup").await;
+        assert_eq!(own, "0::/");
+        let max = kubelet.says(&id, "cat /sys/fs/cgroup/memory.max").await;
+        assert_eq!(max, (64 << 20).to_string());
+    } else {
+        let path = "/sys/fs/cgroup/memory/memory.limit_in_bytes";
+        let max = kubelet.says(&id, &format!("cat {path}")).await;
+        assert_eq!(max, (64 << 20).to_string());
+    }
+    let write =
+        "echo 1 > $(ls /sys/fs/cgroup/cgroup.procs /sys/fs/cgroup/memory/cgroup.procs 2>/dev/null)";
+    assert_ne!(kubelet.exec(&id, write).await.code, 0, "it is read-only");
+    kubelet.end(&pod).await;
+    daemon.assert_clean();
+}
