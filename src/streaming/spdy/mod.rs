@@ -73,6 +73,8 @@ use tokio::io::{AsyncRead, AsyncWrite};
 pub use self::driver::Driver;
 pub use self::error::{Counters, End, Malformed, Reason};
 #[cfg(any(test, fuzzing))]
+pub(super) use self::fuzz::Wire;
+#[cfg(any(test, fuzzing))]
 pub use self::fuzz::fuzz;
 pub use self::headers::Headers;
 pub use self::reader::Reader;
