@@ -180,10 +180,7 @@ impl Runtime {
         let outputs = drain(output, streams.stdout, streams.stderr);
         // As long as the command runs: one that has closed its outputs may still read.
         let inputs = async {
-            tokio::join!(
-                line.feed(streams.stdin, input),
-                line.resize(streams.resize)
-            );
+            tokio::join!(line.feed(streams.stdin, input), line.resize(streams.resize));
         };
         tokio::pin!(outputs, inputs);
         let mut all = false;
