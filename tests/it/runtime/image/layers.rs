@@ -203,15 +203,15 @@ async fn bombs_and_nonsense() {
     let error = refused(|config| config.limits.max_entries = 40, many).await;
     assert!(matches!(error, Error::TooLarge { .. }), "{error}");
     // One entry can make many folders that no entry is about. They count, and so does the memory for their paths.
-    let deep = |name: &str, parts: usize| format!("{name}/{}f", "1234567/".repeat(parts));
     let few = layer()
-        .file(&deep("a", 25), b"")
-        .file(&deep("b", 25), b"")
+        .file(&format!("a/{}f", "d/".repeat(25)), b"")
+        .file(&format!("b/{}f", "d/".repeat(25)), b"")
         .file("c", b"");
     let error = refused(|config| config.limits.max_entries = 40, few).await;
     assert!(matches!(error, Error::TooLarge { .. }), "{error}");
     let few = (0..20).fold(layer(), |layer, n| {
-        layer.file(&deep(&n.to_string(), 490), b"")
+        let path = format!("{n}/{}f", "1234567/".repeat(490));
+        layer.pax(&[("path", path.as_bytes())]).file("f", b"")
     });
     let error = refused(|_| {}, few).await;
     assert!(error.to_string().contains("no entry makes"), "{error}");
