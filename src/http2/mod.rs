@@ -27,6 +27,8 @@ mod control;
 mod core;
 mod error;
 mod frame;
+#[cfg(any(test, fuzzing))]
+mod fuzz;
 mod head;
 mod hpack;
 mod incoming;
@@ -39,6 +41,8 @@ mod stream;
 mod tests;
 
 pub use error::{Error, Reason};
+#[cfg(any(test, fuzzing))]
+pub use fuzz::fuzz;
 pub use incoming::{Incoming, Outgoing};
 
 /// Any error of a service or a body.

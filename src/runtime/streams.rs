@@ -9,6 +9,7 @@ use futures_util::future::BoxFuture;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
+use tokio_util::sync::CancellationToken;
 
 use super::Runtime;
 use super::error::{Error, Result};
@@ -160,8 +161,8 @@ impl Runtime {
         let attach = process::Attach {
             target: running.target.clone(),
             stdin,
-            stdout: true,
-            stderr: !exec.tty,
+            stdout: streams.stdout.is_some(),
+            stderr: streams.stderr.is_some(),
         };
         let (output, input) = match running.shim.attach(attach).await {
             Ok(both) => both,
@@ -175,14 +176,19 @@ impl Runtime {
             target: running.target.clone(),
             tty: exec.tty,
         };
-        let gone = streams.gone.clone();
-        let session = line.carry(streams, output, input);
-        tokio::pin!(session);
+        let gone = streams.gone;
+        let outputs = drain(output, streams.stdout, streams.stderr);
+        // As long as the command runs: one that has closed its outputs may still read.
+        let inputs = async {
+            tokio::join!(line.feed(streams.stdin, input), line.resize(streams.resize));
+        };
+        tokio::pin!(outputs, inputs);
         let mut all = false;
         let exit = loop {
             tokio::select! {
                 exit = running.exit() => break exit?,
-                () = &mut session, if !all => all = true,
+                () = &mut outputs, if !all => all = true,
+                () = &mut inputs => {}
                 () = gone.cancelled() => {
                     line.hang_up().await;
                     return Err(Error::Cancelled("the client has gone".to_owned()));
@@ -191,8 +197,14 @@ impl Runtime {
         };
         // What it wrote last is still on its way; a child of it may hold the streams open for ever.
         if !all {
-            let drain = self.settings.drain_exec.unwrap_or(Duration::MAX);
-            let _held_open = timeout(drain, session).await;
+            let limit = self.settings.drain_exec.unwrap_or(Duration::MAX);
+            let rest = async {
+                tokio::select! {
+                    () = &mut outputs => {}
+                    () = &mut inputs => {}
+                }
+            };
+            let _held_open = wanted(timeout(limit, rest), &gone).await;
         }
         running.forget().await;
         Ok(exit.code)
@@ -218,11 +230,20 @@ impl Runtime {
         let (output, input) = shim.attach(attach).await?;
         let tty = record.config.tty;
         let line = Line { shim, target, tty };
-        let gone = streams.gone.clone();
+        let has_output = streams.stdout.is_some() || streams.stderr.is_some();
+        let fed = async {
+            line.feed(streams.stdin, input).await;
+            // A client that has ended its input still reads.
+            if has_output {
+                std::future::pending().await
+            }
+        };
         tokio::select! {
-            () = line.carry(streams, output, input) => {}
+            () = drain(output, streams.stdout, streams.stderr), if has_output => {}
+            () = fed => {}
+            () = line.resize(streams.resize) => {}
             () = ended(&container) => {}
-            () = gone.cancelled() => {}
+            () = streams.gone.cancelled() => {}
         }
         Ok(())
     }
@@ -268,6 +289,37 @@ fn connect(port: u16) -> io::Result<std::net::TcpStream> {
     Ok(stream)
 }
 
+/// Carries what a process writes, until it has closed what the client wants of it.
+async fn drain(
+    mut output: Attached,
+    mut stdout: Option<crate::streaming::Output>,
+    mut stderr: Option<crate::streaming::Output>,
+) {
+    let mut open = [stdout.is_some(), stderr.is_some()];
+    while open != [false; 2] {
+        let (at, to, piece) = match output.next().await {
+            Some(Output::Stdout(piece)) => (0, &mut stdout, piece),
+            Some(Output::Stderr(piece)) => (1, &mut stderr, piece),
+            None => return,
+        };
+        open[at] &= !piece.is_empty();
+        if let Some(out) = to
+            && out.write_all(&piece).await.is_err()
+        {
+            // The client has gone: what is left is read and thrown away, so that the process does not stall.
+            *to = None;
+        }
+    }
+}
+
+/// Waits for something that nobody needs once the client has gone.
+async fn wanted<T>(work: impl Future<Output = T>, gone: &CancellationToken) -> Option<T> {
+    tokio::select! {
+        result = work => Some(result),
+        () = gone.cancelled() => None,
+    }
+}
+
 /// A client's way to a process.
 struct Line {
     shim: Shim,
@@ -276,61 +328,27 @@ struct Line {
 }
 
 impl Line {
-    /// Carries bytes both ways until the process has closed its outputs. A client that has ended its input still reads.
-    async fn carry(&self, streams: Streams, mut output: Attached, input: Input) {
-        let Streams {
-            stdin,
-            mut stdout,
-            mut stderr,
-            resize,
-            ..
-        } = streams;
-        let drain = async {
-            let mut open = [stdout.is_some(), stderr.is_some()];
-            while open != [false; 2] {
-                let (at, to, piece) = match output.next().await {
-                    Some(Output::Stdout(piece)) => (0, &mut stdout, piece),
-                    Some(Output::Stderr(piece)) => (1, &mut stderr, piece),
-                    None => return,
-                };
-                open[at] &= !piece.is_empty();
-                if let Some(out) = to
-                    && out.write_all(&piece).await.is_err()
-                {
-                    // The client has gone: what is left is read and thrown away, so that the process does not stall.
-                    *to = None;
-                }
-            }
-        };
-        tokio::select! {
-            () = drain => {}
-            () = self.feed(stdin, input) => {}
-            () = self.resize(resize) => {}
-        }
-    }
-
-    /// Hands the client's input to the process. Never ends by itself: the output decides.
+    /// Hands the client's input to the process, until there is no more.
     async fn feed(&self, stdin: Option<crate::streaming::Input>, mut input: Input) {
-        if let Some(mut stdin) = stdin {
-            let mut piece = vec![0; PIECE];
-            loop {
-                match stdin.read(&mut piece).await {
-                    Ok(read @ 1..) => {
-                        if input.write(&piece[..read]).await.is_err() {
-                            break;
-                        }
-                    }
-                    _ => {
-                        // Of a container it ends only if it was made so; the shim knows.
-                        let _gone = input.end().await;
+        let Some(mut stdin) = stdin else { return };
+        let mut piece = vec![0; PIECE];
+        loop {
+            match stdin.read(&mut piece).await {
+                Ok(read @ 1..) => {
+                    if input.write(&piece[..read]).await.is_err() {
                         break;
                     }
                 }
+                _ => {
+                    // Of a container it ends only if it was made so; the shim knows.
+                    let _gone = input.end().await;
+                    break;
+                }
             }
         }
-        std::future::pending().await
     }
 
+    /// Sets the sizes that the client sends. Never ends.
     async fn resize(&self, mut sizes: tokio::sync::mpsc::Receiver<crate::streaming::Size>) {
         while let Some(size) = sizes.recv().await {
             let resize = Resize {
@@ -357,5 +375,19 @@ impl Line {
             all: false,
         };
         let _ended = self.shim.kill(kill).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn nothing_is_waited_for_that_a_client_wanted_who_has_gone() {
+        let gone = CancellationToken::new();
+        assert_eq!(wanted(async { 1 }, &gone).await, Some(1));
+        gone.cancel();
+        let held_open = timeout(Duration::MAX, std::future::pending::<()>());
+        assert!(wanted(held_open, &gone).await.is_none());
     }
 }

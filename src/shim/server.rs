@@ -220,6 +220,15 @@ impl Shim {
         !process.held && !self.connections.iter().any(full)
     }
 
+    /// Since when a client holds up what it must not. What is run for a client waits for it for as long as it likes, as
+    /// behind a pipe: if it were cut, its output would be, too, and nobody would know.
+    fn stuck_since(&self, connection: &Connection) -> Option<Instant> {
+        let number = connection.attached.map(|attached| attached.process);
+        let mut execs = self.processes.iter().filter(|process| !process.is_init());
+        let is_exec = execs.any(|process| Some(process.number) == number);
+        connection.stuck.filter(|_| !is_exec)
+    }
+
     fn timeout(&self) -> Option<Duration> {
         let jobs = self
             .jobs
@@ -229,7 +238,7 @@ impl Shim {
         let stuck = self
             .connections
             .iter()
-            .filter_map(|c| c.stuck.map(|since| since + STUCK));
+            .filter_map(|c| Some(self.stuck_since(c)? + STUCK));
         let next = jobs.chain(stuck).min()?;
         Some(next.saturating_duration_since(Instant::now()))
     }
@@ -335,8 +344,10 @@ impl Shim {
             job.timed_out = true;
             let _ = kill(Pid::from_raw(job.pid as i32), Signal::SIGKILL);
         }
-        for connection in &mut self.connections {
-            connection.gone |= connection.stuck.is_some_and(|since| since + STUCK <= now);
+        let stuck = |c: &Connection| self.stuck_since(c).is_some_and(|t| t + STUCK <= now);
+        let stuck: Vec<bool> = self.connections.iter().map(stuck).collect();
+        for (connection, stuck) in self.connections.iter_mut().zip(stuck) {
+            connection.gone |= stuck;
         }
         while let Some(at) = self.connections.iter().position(|c| c.gone) {
             let connection = self.connections.swap_remove(at);

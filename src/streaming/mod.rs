@@ -42,6 +42,8 @@ mod channels;
 mod context;
 mod error;
 mod forward;
+#[cfg(any(test, fuzzing))]
+mod fuzz;
 mod listener;
 pub(crate) mod metrics;
 mod observe;
@@ -62,6 +64,8 @@ pub mod websocket;
 
 pub use self::audit::AuditLog;
 pub use self::error::{BindError, Invalid, UrlError};
+#[cfg(any(test, fuzzing))]
+pub use self::fuzz::fuzz;
 pub use self::listener::Listener;
 pub use self::metrics::SessionMetrics;
 pub use self::observe::{

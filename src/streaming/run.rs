@@ -93,7 +93,7 @@ pub(super) async fn session(
     session.end(outcome.into());
 }
 
-async fn serve<T>(context: &Context, start: Start, io: T) -> Ended
+pub(super) async fn serve<T>(context: &Context, start: Start, io: T) -> Ended
 where
     T: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {

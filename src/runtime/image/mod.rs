@@ -16,6 +16,8 @@ mod credentials;
 mod digest;
 mod docker_config;
 mod error;
+#[cfg(any(test, fuzzing))]
+mod fuzz;
 mod image_config;
 mod import;
 mod layer;
@@ -42,6 +44,8 @@ pub use self::config::{ImagesConfig, Limits, Patience, Step, StepHook};
 pub use self::credentials::{Auth, AuthFields, Credentials};
 pub use self::digest::{Digest, NotADigest};
 pub use self::error::{Error, Result};
+#[cfg(any(test, fuzzing))]
+pub use self::fuzz::fuzz;
 pub use self::image_config::ImageConfig;
 pub use self::import::{FolderImport, ImportFolder, Imported};
 pub use self::name::Name;

@@ -73,8 +73,8 @@ impl Shim {
 }
 
 impl Attached {
-    /// The next piece; `None` when the process was removed, the shim has gone, or this client was too slow for more
-    /// than ten seconds. Dropping the future loses nothing.
+    /// The next piece; `None` when the process was removed, the shim has gone, or this client took nothing of a container's
+    /// output for ten seconds. What is run by an exec waits for its client instead. Dropping the future loses nothing.
     pub async fn next(&mut self) -> Option<Output> {
         loop {
             let mut frame = self.frames.next().await?;

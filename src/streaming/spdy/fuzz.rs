@@ -35,12 +35,7 @@ async fn carry(bytes: &[u8]) -> End {
         ..Limits::session(Duration::from_secs(3600))
     };
     let sent = Arc::new(Mutex::new(Vec::new()));
-    let wire = Wire {
-        bytes: bytes.to_vec(),
-        at: 0,
-        piece: 1 + bytes.first().map_or(0, |b| usize::from(*b) * 16),
-        sent: sent.clone(),
-    };
+    let wire = Wire::new(bytes, &sent);
     let (mut streams, driver) = Connection::server(wire, limits);
     let handle = streams.handle();
     let mut tasks = JoinSet::new();
@@ -112,12 +107,23 @@ fn check(sent: &[u8]) {
     assert_eq!(last, frame::GOAWAY);
 }
 
-/// A connection in memory.
-struct Wire {
+/// A connection in memory whose peer sends bytes, in pieces of the size that the first byte says, and closes.
+pub(in crate::streaming) struct Wire {
     bytes: Vec<u8>,
     at: usize,
     piece: usize,
     sent: Arc<Mutex<Vec<u8>>>,
+}
+
+impl Wire {
+    pub(in crate::streaming) fn new(bytes: &[u8], sent: &Arc<Mutex<Vec<u8>>>) -> Self {
+        Self {
+            bytes: bytes.to_vec(),
+            at: 0,
+            piece: 1 + bytes.first().map_or(0, |b| usize::from(*b) * 16),
+            sent: Arc::clone(sent),
+        }
+    }
 }
 
 impl AsyncRead for Wire {

@@ -32,6 +32,14 @@ impl Headers {
         self.0.len()
     }
 
+    /// What they take, in bytes.
+    pub(super) fn room(&self) -> usize {
+        let pair = |(name, value): &(String, String)| {
+            size_of::<(String, String)>() + name.len() + value.len()
+        };
+        self.0.iter().map(pair).sum()
+    }
+
     /// Whether there are none.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
@@ -125,7 +133,8 @@ impl Inflater {
             if out.len() > MAX_INFLATED {
                 return Err(Malformed::HeadersTooLarge(MAX_INFLATED));
             }
-            out.reserve(out.len());
+            // One byte of room behind the most that is allowed shows whether there is more.
+            out.reserve_exact(out.len().min(MAX_INFLATED + 1 - out.len()));
         }
     }
 }

@@ -38,7 +38,8 @@
 //! # What is lenient and what is not
 //!
 //! Data frames may have any length, they pass in pieces. Control frames may have 64 KiB, and a header block 256 KiB and
-//! 1000 headers once it is inflated; those of real clients stay below 1 KiB. Every block is inflated in order, also of
+//! 1000 headers once it is inflated; those of real clients stay below 1 KiB. A stream whose headers take more than
+//! 4 KiB is refused: they are kept until somebody takes it. Every block is inflated in order, also of
 //! streams that are refused: there is one compression context. SETTINGS, WINDOW_UPDATE and unknown types are skipped,
 //! RST_STREAM and data of streams that are over are ignored. A [`Malformed`] frame ends the connection.
 //!
@@ -71,6 +72,8 @@ use tokio::io::{AsyncRead, AsyncWrite};
 
 pub use self::driver::Driver;
 pub use self::error::{Counters, End, Malformed, Reason};
+#[cfg(any(test, fuzzing))]
+pub(super) use self::fuzz::Wire;
 #[cfg(any(test, fuzzing))]
 pub use self::fuzz::fuzz;
 pub use self::headers::Headers;

@@ -9,6 +9,10 @@ use super::headers::Headers;
 use super::input::{Event, Input};
 use super::slot::{Received, Slot};
 
+/// Most that the headers of a stream may take, in bytes. They are kept as long as nobody has taken the stream, and a few
+/// bytes on the wire can be inflated to a thousand times as many.
+const MAX_KEPT: usize = 4 * 1024;
+
 impl Core {
     /// Takes in everything that was read.
     pub(super) fn receive(&mut self, input: &mut Input) -> Result<(), Malformed> {
@@ -81,7 +85,8 @@ impl Core {
 
     fn syn_stream(&mut self, id: u32, flags: u8, headers: Headers) {
         let is_in_order = id % 2 == 1 && id > self.last_id;
-        if !is_in_order || !self.takes_streams() {
+        let is_small = headers.room() <= MAX_KEPT;
+        if !is_in_order || !is_small || !self.takes_streams() {
             self.counters.streams_refused += 1;
             let status = if is_in_order {
                 Status::Refused

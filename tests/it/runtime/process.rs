@@ -477,6 +477,38 @@ async fn execs_and_signals() {
 }
 
 #[tokio::test]
+async fn an_exec_waits_for_its_client() {
+    let pod = Pod::new().await;
+    pod.create("a", "sleep 1000", Stdio::default()).await;
+    pod.shim.start(pod.verb("a")).await.expect("start");
+    let script = process("dd if=/dev/zero bs=1048576 count=4 2>/dev/null", false);
+    fs::write(pod.path("exec.json"), script.to_string()).expect("process");
+    let exec = Exec {
+        target: target("a", "e"),
+        process: pod.text("exec.json"),
+        stdio: Stdio {
+            hold: true,
+            ..Stdio::default()
+        },
+        runtime: pod.runtime(),
+    };
+    pod.shim.exec(exec).await.expect("exec");
+    let (mut attached, _input) = pod.shim.attach(everything("a", "e")).await.expect("attach");
+    // Longer than a container waits for somebody who only looks on.
+    sleep(Duration::from_secs(12)).await;
+    assert_eq!(read(&mut attached, "").await.0.len(), 4 << 20);
+    let kill = Kill {
+        target: target("a", ""),
+        signal: 9,
+        all: true,
+    };
+    let mut events = pod.shim.events();
+    pod.shim.kill(kill).await.expect("kill");
+    exit(&mut events, "a", "").await;
+    pod.end(&["a"]).await;
+}
+
+#[tokio::test]
 async fn killed_for_want_of_memory() {
     let pod = Pod::new().await;
     let mut events = pod.shim.events();

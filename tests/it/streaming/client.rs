@@ -48,10 +48,10 @@ pub(crate) async fn forwarding(url: &str) -> Spdy<TcpStream> {
 
 /// What a command said, and what became of it.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Said {
-    pub(super) out: Vec<u8>,
-    pub(super) err: Vec<u8>,
-    pub(super) error: String,
+pub(crate) struct Said {
+    pub(crate) out: Vec<u8>,
+    pub(crate) err: Vec<u8>,
+    pub(crate) error: String,
 }
 
 impl Client {
@@ -115,7 +115,7 @@ impl Client {
         }
     }
 
-    pub(super) async fn end_input(&mut self) {
+    pub(crate) async fn end_input(&mut self) {
         match &mut self.wire {
             Wire::Spdy(spdy, ids) => spdy.send(ids[0].expect("open"), b"", true).await,
             Wire::WebSocket(socket, _) => socket.send(255, &[0]).await,
@@ -140,7 +140,7 @@ impl Client {
     }
 
     /// Everything until the proper end of the session.
-    pub(super) async fn finish(self) -> Said {
+    pub(crate) async fn finish(self) -> Said {
         match self.wire {
             Wire::Spdy(spdy, ids) => {
                 let mut data = [const { Vec::new() }; 5];

@@ -29,7 +29,7 @@ impl Challenge {
 }
 
 /// A header may hold several challenges, and commas stand both between them and between their parameters.
-fn parse(header: &str) -> Vec<Challenge> {
+pub(super) fn parse(header: &str) -> Vec<Challenge> {
     let mut found = Vec::new();
     let mut rest = header.trim();
     while !rest.is_empty() {

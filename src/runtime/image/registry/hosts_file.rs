@@ -116,7 +116,7 @@ fn certificates(dir: &Path) -> Result<TlsEntry> {
 
 type Parsed<T> = std::result::Result<T, String>;
 
-fn parse(text: &str, dir: &Path) -> Parsed<Vec<HostEntry>> {
+pub(super) fn parse(text: &str, dir: &Path) -> Parsed<Vec<HostEntry>> {
     let mut file: Table = text
         .parse()
         .map_err(|e: toml::de::Error| e.message().to_owned())?;

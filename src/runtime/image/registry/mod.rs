@@ -29,6 +29,18 @@ use super::manifest::{ACCEPT, Descriptor, MAX_MANIFEST};
 use super::name::Name;
 use crate::runtime::error::shown;
 
+/// Reads `hosts.toml`, for the fuzzer.
+#[cfg(any(test, fuzzing))]
+pub(super) fn read_hosts_file(text: &str, dir: &std::path::Path) {
+    let _ = hosts_file::parse(text, dir);
+}
+
+/// Reads a challenge, for the fuzzer.
+#[cfg(any(test, fuzzing))]
+pub(super) fn read_challenge(header: &str) {
+    let _ = challenge::parse(header);
+}
+
 /// All registries.
 #[derive(Debug)]
 pub(super) struct Registries {

@@ -119,7 +119,8 @@ impl Host {
             let response = self.follow(url, ask, authorization).await?;
             match response.status() {
                 StatusCode::OK | StatusCode::PARTIAL_CONTENT => return Ok(response),
-                StatusCode::UNAUTHORIZED => {
+                // Only from the host itself: where it leads must not learn what we show to it.
+                StatusCode::UNAUTHORIZED if response.url().origin() == url.origin() => {
                     let challenge = Challenge::of(response.headers());
                     self.authorizer
                         .renew(&self.endpoint, used, challenge)

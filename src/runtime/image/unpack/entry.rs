@@ -49,7 +49,7 @@ impl Entry {
 }
 
 /// The parts of a path, relative to the root. A path that goes up is an attack or a mistake; neither is repaired.
-pub(super) fn parts(path: &[u8]) -> io::Result<Vec<&[u8]>> {
+pub(in crate::runtime::image) fn parts(path: &[u8]) -> io::Result<Vec<&[u8]>> {
     if path.len() > MAX_PATH {
         return Err(bad("its path is longer than 4095 bytes"));
     }

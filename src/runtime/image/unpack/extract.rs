@@ -80,6 +80,7 @@ impl<'a> Extractor<'a> {
                 Err(error) => return Err(error.into()),
             }
         }
+        self.usage.inodes += std::mem::take(&mut self.tree.made);
         let implied = std::mem::take(&mut self.tree.implied);
         self.usage.implied = implied.into_iter().filter_map(text).collect();
         Ok(self.usage)
@@ -87,7 +88,8 @@ impl<'a> Extractor<'a> {
 
     fn count(&mut self, entry: &Entry) -> io::Result<()> {
         let limits = self.job.limits;
-        self.usage.inodes += 1;
+        let implied = std::mem::take(&mut self.tree.made);
+        self.usage.inodes += 1 + implied;
         if self.usage.inodes > limits.max_entries {
             let what = format!("layer {}", self.job.diff_id);
             let reason = format!("more than {} entries", limits.max_entries);
@@ -97,7 +99,7 @@ impl<'a> Extractor<'a> {
             self.usage.bytes += entry.size.div_ceil(BLOCK).saturating_mul(BLOCK);
         }
         // An entry costs about a block of its own.
-        self.space(BLOCK)
+        self.space(BLOCK * (1 + implied))
     }
 
     /// Whether there will be enough left on the disk after so many bytes more.
@@ -166,7 +168,7 @@ impl<'a> Extractor<'a> {
         if is_dir {
             // Made for what is in it, and explained only now.
             let path = parts.join(&b'/');
-            self.tree.implied.retain(|implied| *implied != path);
+            self.tree.implied.remove(&path);
         } else {
             let opaque = there.as_ref().is_some_and(is_whiteout);
             self.tree.make_dir(parent, name, there.as_ref(), opaque)?;

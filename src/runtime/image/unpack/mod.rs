@@ -22,6 +22,8 @@ use super::digest::Digest;
 use super::error::{Error, Result};
 
 pub(super) use self::decompress::decompress;
+#[cfg(any(test, fuzzing))]
+pub(super) use self::entry::parts;
 pub(super) use self::entry::{Entry, Kind};
 pub(super) use self::tar::TarReader;
 

@@ -88,7 +88,7 @@ fn time(value: &[u8]) -> Option<(i64, u32)> {
         .collect();
     let nanos: u32 = digits.parse().ok()?;
     if seconds.starts_with('-') && nanos > 0 {
-        return Some((whole - 1, 1_000_000_000 - nanos));
+        return Some((whole.checked_sub(1)?, 1_000_000_000 - nanos));
     }
     Some((whole, nanos))
 }
@@ -138,6 +138,7 @@ mod tests {
             assert!(Pax::parse(wrong).is_err(), "{wrong:?}");
         }
         assert!(Pax::parse(&line("size", b"-1")).is_err());
+        assert!(Pax::parse(&line("mtime", b"-9223372036854775808.5")).is_err());
         assert!(Pax::parse(&line("GNU.sparse.major", b"1")).is_err());
     }
 }

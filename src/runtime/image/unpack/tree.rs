@@ -3,7 +3,7 @@
 //! The kernel resolves every path below the root (`openat2` with `RESOLVE_IN_ROOT`): a link in the layer leads to a
 //! place in the layer, whatever it says. The last part of a path is never followed. Nobody else writes there meanwhile.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::fs;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -24,6 +24,8 @@ pub(super) const OPAQUE: &str = "trusted.overlay.opaque";
 const MAX_LINKS: usize = 40;
 /// No image has folders nested deeper, and removing them again must stay possible.
 const MAX_DEPTH: usize = 512;
+/// Bytes of the paths of folders that no entry makes: they are kept in memory, and in the record of the layer.
+const MAX_IMPLIED: usize = 16 << 20;
 
 const DIR: OFlags = OFlags::RDONLY
     .union(OFlags::DIRECTORY)
@@ -39,7 +41,11 @@ pub(super) struct Tree {
     /// Entries of one folder mostly follow one another.
     last: Option<(Vec<u8>, Rc<OwnedFd>)>,
     /// Folders that no entry had made before something was put into them.
-    pub(super) implied: Vec<Vec<u8>>,
+    pub(super) implied: BTreeSet<Vec<u8>>,
+    /// Bytes of their paths, together.
+    implied_bytes: usize,
+    /// Of those, how many were not counted yet.
+    pub(super) made: u64,
 }
 
 impl Tree {
@@ -55,7 +61,9 @@ impl Tree {
             aside: staging.to_owned(),
             replaced: 0,
             last: None,
-            implied: Vec::new(),
+            implied: BTreeSet::new(),
+            implied_bytes: 0,
+            made: 0,
         })
     }
 
@@ -133,13 +141,13 @@ impl Tree {
                 Some(stat) if is_whiteout(&stat) => {
                     self.make_dir(&parent, &part, Some(&stat), true)?;
                     real.push(part);
-                    self.implied.push(real.join(&b'/'));
+                    self.imply(&real)?;
                 }
                 Some(_) => return Err(Errno::NOTDIR.into()),
                 None => {
                     self.make_dir(&parent, &part, None, false)?;
                     real.push(part);
-                    self.implied.push(real.join(&b'/'));
+                    self.imply(&real)?;
                 }
             }
             if real.len() > MAX_DEPTH {
@@ -147,6 +155,21 @@ impl Tree {
             }
         }
         self.real(&real)
+    }
+
+    /// Notes a folder that no entry has made. One entry can make as many as a path has parts.
+    fn imply(&mut self, real: &[Vec<u8>]) -> io::Result<()> {
+        let path = real.join(&b'/');
+        self.made += 1;
+        self.implied_bytes += path.len();
+        if self.implied_bytes > MAX_IMPLIED {
+            let most = MAX_IMPLIED >> 20;
+            return Err(bad(format!(
+                "folders that no entry makes, with more than {most} MiB of paths"
+            )));
+        }
+        self.implied.insert(path);
+        Ok(())
     }
 
     /// Makes a folder in place of what is there. One in place of a whiteout is opaque: what it hid stays hidden.

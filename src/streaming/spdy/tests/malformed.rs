@@ -116,9 +116,14 @@ fn header_blocks() {
         let bytes = syn_stream(1, 0, &Deflater::new().bytes(plain));
         assert_eq!(reason(&bytes), *wanted, "{plain:?}");
     }
-    let bomb = Deflater::new().bytes(&vec![0; 1 << 20]);
     let wanted = Malformed::HeadersTooLarge(headers::MAX_INFLATED);
-    assert_eq!(reason(&syn_stream(1, 0, &bomb)), wanted);
+    for size in [headers::MAX_INFLATED + 1, 1 << 20] {
+        let bomb = Deflater::new().bytes(&vec![0; size]);
+        assert_eq!(reason(&syn_stream(1, 0, &bomb)), wanted, "{size}");
+    }
+    // That is not too large, but the rest of it is nonsense.
+    let most = Deflater::new().bytes(&vec![0; headers::MAX_INFLATED]);
+    assert_eq!(reason(&syn_stream(1, 0, &most)), Malformed::HeaderLengths);
 }
 
 fn headers_of(count: u32) -> Vec<u8> {
@@ -133,10 +138,15 @@ fn headers_of(count: u32) -> Vec<u8> {
 
 #[test]
 fn as_many_headers_as_allowed() {
-    let block = Deflater::new().bytes(&headers_of(1000));
-    let end = fuzz(&syn_stream(1, 0, &block));
+    let mut deflater = Deflater::new();
+    let many = syn_stream(1, 0, &deflater.bytes(&headers_of(1000)));
+    let long = "x".repeat(5000);
+    let long = syn_stream(3, 0, &deflater.block(&[("port", &long)]));
+    let few = syn_stream(5, 0, &deflater.block(&[("port", "80")]));
+    // They can be read, but nobody keeps so much for a stream; the next one is as good as ever.
+    let end = fuzz(&[many, long, few].concat());
     assert!(matches!(end.reason, Reason::ClientGone), "{end:?}");
-    assert_eq!(end.counters.streams, 1);
+    assert_eq!((end.counters.streams_refused, end.counters.streams), (2, 1));
 }
 
 #[tokio::test]

@@ -243,6 +243,19 @@ async fn redirects_see_no_credentials() {
         .expect_err("broken")
         .to_string();
     assert!(!error.contains("secret"), "{error}");
+    // Nor can it ask who we are: what we show is for the registry.
+    other.hook(move |_| {
+        let mut response = status(401, "");
+        let challenge = format!("Bearer realm=\"http://{to}/token\"");
+        response
+            .headers_mut()
+            .insert("www-authenticate", challenge.parse().expect("a header"));
+        Some(response)
+    });
+    let error = store.images.pull(&name, Some(auth.clone()), None).await;
+    let error = error.expect_err("refused");
+    assert!(matches!(error, Error::Unauthenticated { .. }), "{error}");
+    assert!(other.asked("/token").is_empty());
     let back = registry.address;
     registry.hook(move |asked| {
         let mut response = status(302, "");

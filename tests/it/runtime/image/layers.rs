@@ -202,6 +202,19 @@ async fn bombs_and_nonsense() {
     let many = (0..50).fold(layer(), |layer, n| layer.file(&n.to_string(), b""));
     let error = refused(|config| config.limits.max_entries = 40, many).await;
     assert!(matches!(error, Error::TooLarge { .. }), "{error}");
+    // One entry can make many folders that no entry is about. They count, and so does the memory for their paths.
+    let few = layer()
+        .file(&format!("a/{}f", "d/".repeat(25)), b"")
+        .file(&format!("b/{}f", "d/".repeat(25)), b"")
+        .file("c", b"");
+    let error = refused(|config| config.limits.max_entries = 40, few).await;
+    assert!(matches!(error, Error::TooLarge { .. }), "{error}");
+    let few = (0..20).fold(layer(), |layer, n| {
+        let path = format!("{n}/{}f", "1234567/".repeat(490));
+        layer.pax(&[("path", path.as_bytes())]).file("f", b"")
+    });
+    let error = refused(|_| {}, few).await;
+    assert!(error.to_string().contains("no entry makes"), "{error}");
     let error = refused(
         |_| {},
         layer().pax(&[("GNU.sparse.major", b"1")]).file("f", b""),

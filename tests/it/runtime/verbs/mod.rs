@@ -10,5 +10,6 @@ mod hang_up;
 mod pods;
 mod restart;
 mod security;
+mod sessions;
 mod sharing;
 mod telling;

@@ -1,0 +1,92 @@
+//! Any bytes as what comes from registries, archives and files of settings.
+
+use std::io::{Read as _, sink};
+use std::path::Path;
+
+use super::image_config::Parsed;
+use super::manifest::Manifest;
+use super::name::Name;
+use super::{registry, unpack};
+
+/// Reads the bytes behind the first one as what it says.
+///
+/// # Panics
+///
+/// If a reference that was read is not the same when it is written and read again, or a part of a path leads up.
+pub fn fuzz(bytes: &[u8]) {
+    let Some((kind, bytes)) = bytes.split_first() else {
+        return;
+    };
+    let text = String::from_utf8_lossy(bytes);
+    match kind % 6 {
+        0 => {
+            if let Ok(name) = Name::parse(&text) {
+                let again = Name::parse(&name.to_string());
+                assert_eq!(again.as_ref().ok(), Some(&name), "{text:?}");
+            }
+        }
+        1 => registry::read_hosts_file(&text, Path::new("/certs")),
+        2 => registry::read_challenge(&text),
+        3 => {
+            let (kind, rest) = text.split_once('\n').unwrap_or(("", &text));
+            let _ = Manifest::parse(rest.as_bytes(), kind);
+        }
+        4 => {
+            let _ = Parsed::read(bytes);
+        }
+        _ => archive(bytes),
+    }
+}
+
+fn archive(bytes: &[u8]) {
+    let mut tar = unpack::TarReader::new(bytes);
+    while let Ok(Some(entry)) = tar.next_entry() {
+        for path in [&entry.path, &entry.link] {
+            if let Ok(parts) = unpack::parts(path) {
+                assert!(
+                    parts.iter().all(|part| {
+                        !matches!(*part, b"" | b"." | b"..") && !part.contains(&b'/')
+                    })
+                );
+            }
+        }
+        if entry.position.is_multiple_of(1024) {
+            let _ = std::io::copy(&mut tar.by_ref().take(entry.size), &mut sink());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rand::rngs::StdRng;
+    use rand::{Rng as _, SeedableRng as _};
+
+    use super::fuzz;
+
+    #[test]
+    fn what_is_damaged_is_refused_and_nothing_else_happens() {
+        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/fuzz/corpus/image");
+        let mut paths: Vec<_> = std::fs::read_dir(folder)
+            .expect(folder)
+            .map(|entry| entry.expect("an entry").path())
+            .collect();
+        paths.sort();
+        assert!(paths.len() >= 6, "{paths:?}");
+        let mut rng = StdRng::seed_from_u64(5);
+        for path in paths {
+            let seed = std::fs::read(path).expect("a seed");
+            fuzz(&seed);
+            for _ in 0..200 {
+                let mut bytes = seed.clone();
+                for _ in 0..rng.random_range(1..4) {
+                    let at = rng.random_range(0..bytes.len().max(1));
+                    if let Some(byte) = bytes.get_mut(at) {
+                        *byte = rng.random();
+                    }
+                }
+                bytes.truncate(rng.random_range(0..=bytes.len()));
+                fuzz(&bytes);
+            }
+        }
+    }
+}

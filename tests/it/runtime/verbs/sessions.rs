@@ -1,0 +1,60 @@
+//! Exec through the streaming server.
+
+use criscope::cri::v1;
+
+use crate::harness::daemon::Daemon;
+use crate::harness::kubelet::{Kubelet, idle};
+use crate::harness::until;
+use crate::streaming::client::Client;
+
+const WAY: (&str, &str) = ("spdy", "v4.channel.k8s.io");
+
+/// Where a script is run, with its input and, if it is to have any, its outputs.
+async fn url(kubelet: &Kubelet, container: &str, script: &str, outputs: bool) -> String {
+    let request = v1::ExecRequest {
+        container_id: container.to_owned(),
+        cmd: ["/bin/sh", "-c", script].map(str::to_owned).to_vec(),
+        stdin: true,
+        stdout: outputs,
+        stderr: outputs,
+        tty: false,
+    };
+    let answer = kubelet.runtime.clone().exec(request).await;
+    answer.expect("Exec").into_inner().url
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn input_is_carried_as_long_as_the_command_runs() {
+    let daemon = Daemon::new().await;
+    let kubelet = Kubelet::of(&daemon).await;
+    let pod = kubelet.plain_pod("sessions").await;
+    let container = kubelet.launch(&pod, idle("main")).await;
+
+    // To a command that has closed its outputs.
+    let script = "exec >/dev/null 2>&1; touch /closed; cat > /first; exit 3";
+    let at = url(&kubelet, &container, script, true).await;
+    let mut client = Client::connect(&at, WAY, "ioe").await;
+    until("the end of the outputs", || async {
+        let closed = kubelet.exec(&container, "test -e /closed").await;
+        (closed.code == 0).then_some(())
+    })
+    .await;
+    client.send(0, b"hello").await;
+    client.end_input().await;
+    let said = client.finish().await;
+    assert!(said.error.contains("exit code 3"), "{}", said.error);
+    assert_eq!(kubelet.says(&container, "cat /first").await, "hello");
+
+    // From a client that wants no output.
+    let script = "cat > /second; echo unseen; exit 4";
+    let at = url(&kubelet, &container, script, false).await;
+    let mut client = Client::connect(&at, WAY, "i").await;
+    client.send(0, b"hello").await;
+    client.end_input().await;
+    let said = client.finish().await;
+    assert!(said.error.contains("exit code 4"), "{}", said.error);
+    assert_eq!(kubelet.says(&container, "cat /second").await, "hello");
+
+    kubelet.end(&pod).await;
+    daemon.assert_clean();
+}
