@@ -8,7 +8,7 @@ use std::time::Duration;
 use futures_util::future::BoxFuture;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
-use tokio::time::timeout;
+use tokio_util::sync::CancellationToken;
 
 use super::Runtime;
 use super::error::{Error, Result};
@@ -23,6 +23,9 @@ const PIECE: usize = 16 << 10;
 
 /// How long a port may take to accept: it is on this machine.
 const CONNECT: Duration = Duration::from_secs(10);
+
+/// In what parts the time is counted that output may stay open for.
+const DRAIN_PART: Duration = Duration::from_millis(100);
 
 /// What a terminal's programs are sent when nobody is left to look.
 const SIGHUP: i32 = 1;
@@ -149,7 +152,8 @@ impl From<Error> for TargetError {
 
 impl Runtime {
     /// Runs a command for a client, until it ends. If the client goes first, its terminal is hung up; a command without one runs
-    /// on, as it does with other runtimes: it sees the end of its input, and that nobody reads what it writes.
+    /// on, as it does with other runtimes: it sees the end of its input, and SIGPIPE when it writes, because the shim
+    /// closes its output with the last who is attached.
     async fn run_exec(self: &Arc<Self>, exec: Exec, streams: Streams) -> Result<i32> {
         let container = self.store.containers.get(&exec.container)?;
         container.running()?;
@@ -174,28 +178,34 @@ impl Runtime {
             shim: running.shim.clone(),
             target: running.target.clone(),
             tty: exec.tty,
+            ended: CancellationToken::new(),
+            drain: self.settings.drain_exec,
         };
         let gone = streams.gone.clone();
         let session = line.carry(streams, output, input);
         tokio::pin!(session);
-        let mut all = false;
-        let exit = loop {
+        let (mut all, mut code) = (false, None);
+        let result = loop {
+            if let (Some(code), true) = (code, all) {
+                break Ok(code);
+            }
             tokio::select! {
-                exit = running.exit() => break exit?,
+                exit = running.exit(), if code.is_none() => match exit {
+                    Ok(exit) => {
+                        code = Some(exit.code);
+                        line.ended.cancel();
+                    }
+                    Err(error) => break Err(error),
+                },
                 () = &mut session, if !all => all = true,
                 () = gone.cancelled() => {
                     line.hang_up().await;
-                    return Err(Error::Cancelled("the client has gone".to_owned()));
+                    break Err(Error::Cancelled("the client has gone".to_owned()));
                 }
             }
         };
-        // What it wrote last is still on its way; a child of it may hold the streams open for ever.
-        if !all {
-            let drain = self.settings.drain_exec.unwrap_or(Duration::MAX);
-            let _held_open = timeout(drain, session).await;
-        }
         running.forget().await;
-        Ok(exit.code)
+        result
     }
 
     /// Connects a client to the streams of a container, until either of them goes.
@@ -217,7 +227,13 @@ impl Runtime {
         };
         let (output, input) = shim.attach(attach).await?;
         let tty = record.config.tty;
-        let line = Line { shim, target, tty };
+        let line = Line {
+            shim,
+            target,
+            tty,
+            ended: CancellationToken::new(),
+            drain: None,
+        };
         let gone = streams.gone.clone();
         tokio::select! {
             () = line.carry(streams, output, input) => {}
@@ -273,6 +289,10 @@ struct Line {
     shim: Shim,
     target: process::Target,
     tty: bool,
+    /// The process has.
+    ended: CancellationToken,
+    /// How long is waited for its output after that: a child of it may hold it open for ever.
+    drain: Option<Duration>,
 }
 
 impl Line {
@@ -287,8 +307,13 @@ impl Line {
         } = streams;
         let drain = async {
             let mut open = [stdout.is_some(), stderr.is_some()];
+            let mut patience = self.drain;
             while open != [false; 2] {
-                let (at, to, piece) = match output.next().await {
+                let next = tokio::select! {
+                    next = output.next() => next,
+                    () = self.given_up(&mut patience) => None,
+                };
+                let (at, to, piece) = match next {
                     Some(Output::Stdout(piece)) => (0, &mut stdout, piece),
                     Some(Output::Stderr(piece)) => (1, &mut stderr, piece),
                     None => return,
@@ -306,6 +331,20 @@ impl Line {
             () = drain => {}
             () = self.feed(stdin, input) => {}
             () = self.resize(resize) => {}
+        }
+    }
+
+    /// When the process has ended and nothing came for what is left of the patience. The time that a slow client takes for
+    /// what came does not count.
+    async fn given_up(&self, patience: &mut Option<Duration>) {
+        self.ended.cancelled().await;
+        let Some(patience) = patience else {
+            return std::future::pending().await;
+        };
+        while !patience.is_zero() {
+            let part = DRAIN_PART.min(*patience);
+            tokio::time::sleep(part).await;
+            *patience -= part;
         }
     }
 

@@ -27,6 +27,8 @@ pub(super) struct Connection {
     pub(super) attached: Option<Attached>,
     /// A hello was exchanged.
     pub(super) greeted: bool,
+    /// It may take as long as it likes: nobody but its own process waits for it.
+    pub(super) patient: bool,
     pub(super) gone: bool,
     input: Vec<u8>,
     output: Vec<u8>,
@@ -41,6 +43,7 @@ impl Connection {
             stream,
             attached: None,
             greeted: false,
+            patient: false,
             gone: false,
             input: Vec::new(),
             output: Vec::new(),
@@ -80,7 +83,7 @@ impl Connection {
         if self.output.is_empty() {
             self.output = Vec::new();
         }
-        if !self.is_full() {
+        if !self.is_full() || self.patient {
             self.stuck = None;
         } else if done > 0 || self.stuck.is_none() {
             self.stuck = Some(Instant::now());

@@ -3,7 +3,6 @@
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
 
-use super::process::Process;
 use super::protocol::{Event, Exit};
 use super::server::Shim;
 use super::{clock, record};
@@ -55,11 +54,9 @@ impl Shim {
         };
         let number = process.number;
         for which in 0..2 {
-            if !process_held(&self.processes, number) {
-                for _ in 0..LAST_PIECES {
-                    if !self.pump(number, which) {
-                        break;
-                    }
+            for _ in 0..LAST_PIECES {
+                if !self.may_pump_last(number, which) || !self.pump(number, which) {
+                    break;
                 }
             }
         }
@@ -96,8 +93,3 @@ impl Shim {
     }
 }
 
-fn process_held(processes: &[Process], number: u64) -> bool {
-    processes
-        .iter()
-        .any(|process| process.number == number && process.held)
-}

@@ -22,7 +22,8 @@ use super::process::Process;
 use super::protocol::{self, Event, MAX_CHUNK, Oom};
 use super::{LOCK, SOCKET};
 
-/// A full client that takes nothing for so long is cut, or it would hold up the process.
+/// A full client that takes nothing for so long is cut, or it would hold up a container. One of an exec is not: what it is
+/// slow to read it still wants whole, and only its own command waits.
 const STUCK: Duration = Duration::from_secs(10);
 
 /// Connections at once. More wait in the kernel.
@@ -218,6 +219,16 @@ impl Shim {
                     .is_some_and(|a| a.process == process.number && a.out[which])
         };
         !process.held && !self.connections.iter().any(full)
+    }
+
+    /// The same at the end of a process: the log of a container is to be whole before its end is told, whoever else reads it.
+    pub(super) fn may_pump_last(&self, number: u64, which: usize) -> bool {
+        let mut all = self.processes.iter();
+        let process = all.find(|process| process.number == number);
+        process.is_some_and(|process| match process.is_init() {
+            true => !process.held,
+            false => self.may_pump(process, which),
+        })
     }
 
     fn timeout(&self) -> Option<Duration> {

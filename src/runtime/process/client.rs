@@ -227,7 +227,7 @@ impl Shim {
         self.done(Request::CloseStdin(target), PATIENCE).await
     }
 
-    /// Forgets an exec that has ended.
+    /// Forgets an exec, when it has ended.
     #[allow(clippy::missing_errors_doc)]
     pub async fn forget(&self, target: Target) -> Result<(), Error> {
         self.done(Request::Forget(target), PATIENCE).await

@@ -119,7 +119,13 @@ impl Runtime {
                         signal: SIGKILL,
                         all: false,
                     };
-                    shim.kill(kill).await
+                    match shim.kill(kill).await {
+                        // Ended meanwhile.
+                        Ok(()) | Err(Error::NotFound(_)) => {
+                            shim.forget(process.target.clone()).await
+                        }
+                        failed => failed,
+                    }
                 } else {
                     shim.forget(process.target.clone()).await
                 }

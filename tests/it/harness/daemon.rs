@@ -135,6 +135,11 @@ impl Daemon {
         drop(self.proxy.take());
     }
 
+    /// The program, which runs.
+    pub(crate) fn program(&self) -> &Proxy {
+        self.proxy.as_ref().expect("it was started")
+    }
+
     /// What everything of it is called.
     pub(crate) fn name(&self) -> &str {
         &self.name

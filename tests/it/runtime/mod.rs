@@ -9,6 +9,7 @@ mod observed;
 mod oci;
 mod process;
 mod rootfs;
+mod sessions;
 mod stats;
 mod user_namespaces;
 mod verbs;

@@ -477,6 +477,62 @@ async fn execs_and_signals() {
 }
 
 #[tokio::test]
+async fn execs_that_end_together_are_kept_until_they_are_forgotten() {
+    const MANY: usize = 80;
+    let pod = Pod::new().await;
+    let mut events = pod.shim.events();
+    pod.create("a", "sleep 1000", Stdio::default()).await;
+    pod.shim.start(pod.verb("a")).await.expect("start");
+    let script = "until [ -e /end ]; do sleep 0.1; done; echo kept";
+    let exec = pod.path("exec.json");
+    fs::write(&exec, process(script, false).to_string()).expect("process");
+    for number in 0..MANY {
+        let exec = Exec {
+            target: target("a", &number.to_string()),
+            process: pod.text("exec.json"),
+            stdio: Stdio {
+                hold: true,
+                ..Stdio::default()
+            },
+            runtime: pod.runtime(),
+        };
+        pod.shim.exec(exec).await.expect("exec");
+    }
+    // Asked for while it runs, done when it has ended.
+    pod.shim.forget(target("a", "0")).await.expect("forget");
+    let known = || async { pod.shim.state().await.expect("state").processes.len() };
+    assert_eq!(known().await, MANY + 1);
+    fs::write(pod.path("a/rootfs/end"), "").expect("end");
+    let mut left = MANY;
+    while left > 0 {
+        let event = timeout(PATIENCE, events.recv()).await.expect("an end");
+        left -= usize::from(matches!(event, Ok(Event::Exit(_))));
+    }
+    assert_eq!(known().await, MANY);
+    for number in 1..MANY {
+        let name = number.to_string();
+        let (mut attached, _input) = pod
+            .shim
+            .attach(everything("a", &name))
+            .await
+            .expect("what was kept");
+        assert_eq!(read(&mut attached, "").await.0, "kept\n");
+        pod.shim.forget(target("a", &name)).await.expect("forget");
+    }
+    assert_eq!(known().await, 1);
+    pod.shim
+        .kill(Kill {
+            target: target("a", ""),
+            signal: 9,
+            all: true,
+        })
+        .await
+        .expect("kill");
+    exit(&mut events, "a", "").await;
+    pod.end(&["a"]).await;
+}
+
+#[tokio::test]
 async fn killed_for_want_of_memory() {
     let pod = Pod::new().await;
     let mut events = pod.shim.events();
