@@ -279,7 +279,10 @@ impl Shim {
 
     /// Drops ended execs: those that were to be forgotten, and the oldest of those whose daemon died before it could ask.
     pub(super) fn forget_old(&mut self) {
-        let mut ended = self.processes.iter().filter(|p| !p.is_init() && p.exit.is_some());
+        let mut ended = self
+            .processes
+            .iter()
+            .filter(|p| !p.is_init() && p.exit.is_some());
         if ended.clone().next().is_none() {
             return;
         }

@@ -26,8 +26,9 @@ use super::{LOCK, SOCKET};
 /// slow to read it still wants whole, and only its own command waits.
 const STUCK: Duration = Duration::from_secs(10);
 
-/// Connections at once. More wait in the kernel.
-const MAX_CONNECTIONS: usize = 256;
+/// Connections at once: all sessions that there may be (`streaming.max_sessions`, 1000 by default) can be of one pod. More
+/// wait in the kernel.
+const MAX_CONNECTIONS: usize = 1024;
 
 /// Whether a shim has this directory, told by a lock that ends with its process.
 pub(super) fn lock() -> io::Result<File> {

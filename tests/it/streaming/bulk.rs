@@ -2,8 +2,8 @@
 
 use tokio::io::{AsyncRead, AsyncWrite};
 
-use super::client::{Client, Wire};
 use super::client::open;
+use super::client::{Client, Wire};
 use super::forward::{direct, echo, tunnelled};
 use super::server::Fixture;
 use super::spdy::Spdy;
