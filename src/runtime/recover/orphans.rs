@@ -110,8 +110,11 @@ impl Runtime {
 
     async fn try_clear_pod(&self, id: &str) -> Result<()> {
         self.let_end(id).await?;
-        if let Ok(shim) = Shim::connect(&self.settings.paths.pod(id)).await {
-            for process in shim.state().await?.processes {
+        // One that does not answer is ended as it is; what it had is cleared by its own id.
+        if let Ok(shim) = Shim::connect(&self.settings.paths.pod(id)).await
+            && let Ok(state) = shim.state().await
+        {
+            for process in state.processes {
                 if process.target.exec.is_empty() {
                     shim.delete(forced(&process.target.container)).await?;
                 }

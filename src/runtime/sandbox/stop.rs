@@ -10,7 +10,8 @@ use crate::runtime::steps::{Step, reached};
 use crate::runtime::store::{Sandbox, SandboxState};
 
 impl Runtime {
-    /// Ends all containers of a sandbox and gives back its network. One that does not exist, or is stopped, is fine.
+    /// Ends all containers of a sandbox and gives back its network. One that does not exist, or is stopped, is fine. A shim
+    /// that does not answer for ten seconds is killed first.
     ///
     /// # Errors
     /// What could not be taken away; the next call tries again.
@@ -23,14 +24,15 @@ impl Runtime {
     }
 
     /// The caller has the sandbox to itself.
-    pub(super) async fn stop(self: &Arc<Self>, sandbox: &Sandbox) -> Result<()> {
+    pub(super) async fn stop(self: &Arc<Self>, sandbox: &Arc<Sandbox>) -> Result<()> {
         if sandbox.record().network_freed {
             return Ok(());
         }
+        let was = sandbox.record().state;
+        self.end_hanging_shim(sandbox).await?;
         self.kill_all(&sandbox.id).await?;
         reached(Step::SandboxKilled);
         // From here on nothing may be started in it, also if the rest fails.
-        let was = sandbox.record().state;
         sandbox.update(|record| record.state = SandboxState::Stopped)?;
         self.free_network(&sandbox.record()).await?;
         sandbox.update(|record| record.network_freed = true)?;

@@ -3,6 +3,7 @@
 
 mod containers;
 mod exec;
+mod hang;
 mod hang_up;
 mod pods;
 mod restart;
