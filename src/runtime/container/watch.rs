@@ -132,7 +132,7 @@ impl Runtime {
     }
 
     async fn kill_abandoned(&self, container: &Container) -> Result<()> {
-        let handler = self.handlers.get(&container.record().handler)?;
+        let handler = self.handler_of(container);
         Ok(handler.oci.delete(&container.id, true).await?)
     }
 

@@ -25,7 +25,7 @@ impl Runtime {
         if record.host_network() {
             return Ok(());
         }
-        let handler = self.handlers.get(&record.handler)?;
+        let handler = self.handler_of_pod(record);
         let pod = self.pod_of(record)?;
         let deleting = handler.cni.del(&pod);
         let step = self.watch.step(RuntimePhase::NetworkDetach, None, deleting);

@@ -37,6 +37,8 @@ pub(crate) struct Daemon {
     subnet: String,
     proxy: Option<Proxy>,
     env: Vec<(String, String)>,
+    /// Whether it has a second runtime handler.
+    second: bool,
 }
 
 impl Drop for Daemon {
@@ -98,6 +100,7 @@ impl Daemon {
             subnet: format!("10.{}.{}", 150 + number % 50, pid % 256),
             proxy: None,
             env: Vec::new(),
+            second: true,
         };
         for dir in [daemon.root().join("cni"), daemon.root().join("bin")] {
             fs::create_dir_all(dir).expect("root");
@@ -111,6 +114,11 @@ impl Daemon {
     /// With this in its environment from the next start on.
     pub(crate) fn env(&mut self, name: &str, value: &str) {
         self.env.push((name.to_owned(), value.to_owned()));
+    }
+
+    /// Without its second runtime handler from the next start on.
+    pub(crate) fn without_second(&mut self) {
+        self.second = false;
     }
 
     /// Starts it, and waits until it is ready.
@@ -208,6 +216,10 @@ impl Daemon {
         let (root, state) = (self.root(), self.state());
         let (root, state) = (root.display(), state.display());
         let runc = program("runc", "runc");
+        let second = match self.second {
+            true => format!("[runtime.handlers.second]\npath = \"{}\"", runc.display()),
+            false => String::new(),
+        };
         format!(
             r#"
 [runtime]
@@ -218,16 +230,14 @@ disable_apparmor = true
 restrict_oom_score_adj = true
 stats_collect_period = "1s"
 [runtime.handlers.runc]
-[runtime.handlers.second]
-path = "{runc}"
+{second}
 [runtime.cni]
 conf_dir = "{root}/cni"
 bin_dirs = ["{root}/bin", "{PLUGINS}"]
 cache_dir = "{root}/cache"
 [telemetry.log]
 level = "debug"
-"#,
-            runc = runc.display(),
+"#
         )
     }
 
@@ -255,7 +265,14 @@ level = "debug"
         for dir in ["root/sandboxes", "root/containers", "root/cni"].map(|d| self.root().join(d)) {
             left.extend(names(&dir));
         }
-        for dir in ["state/pods", "state/ns", "state/oci/runc"].map(|d| self.state().join(d)) {
+        for dir in [
+            "state/pods",
+            "state/ns",
+            "state/oci/runc",
+            "state/oci/second",
+        ]
+        .map(|d| self.state().join(d))
+        {
             left.extend(names(&dir));
         }
         let addresses = names(&self.root().join("ipam").join(&self.name));

@@ -3,6 +3,7 @@
 
 mod containers;
 mod exec;
+mod handlers;
 mod hang;
 mod hang_up;
 mod pods;
