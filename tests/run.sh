@@ -48,6 +48,7 @@ cni_plugins() { [ -x /usr/lib/cni/bridge ] || [ -x /opt/cni/bin/bridge ] || [ -x
 PACKAGES=(
     "containerd=have containerd"
     "runc=have runc"
+    "crun=have crun"
     "containernetworking-plugins=cni_plugins"
     "docker-registry=have docker-registry"
     "skopeo=have skopeo"

@@ -129,8 +129,22 @@ impl Ground {
             remove_cgroup(&top.join(&self.name));
         }
         if self.hugetlb {
+            self.remove_hugetlb();
             let _ = fs::remove_dir(Path::new(CGROUPS).join("hugetlb"));
         }
+    }
+
+    /// What crun left in the controller that only mount namespaces of the runs had: it stays in the kernel otherwise, with
+    /// no mount that shows it.
+    fn remove_hugetlb(&self) {
+        let script = "mount -t cgroup -o hugetlb cgroup \"$1\" && \
+                      find \"$1/$2\" -depth -type d -exec rmdir {} +";
+        let place = Path::new(CGROUPS).join("hugetlb");
+        let _ = Command::new("unshare")
+            .args(["--mount", "sh", "-c", script, "sh"])
+            .args([place.as_os_str(), self.name.as_ref()])
+            .stderr(Stdio::null())
+            .status();
     }
 
     /// Bridges, and the rules and chains that plugins made for pods and could not take away.

@@ -163,34 +163,41 @@ pub(super) fn in_flight(pulls: &[Pull]) -> String {
     match pulls.is_empty() {
         true => "<p class=\"none\">No image is being pulled.</p>".to_owned(),
         false => {
-            let heads = ["Image", "For", "Since", "Here"];
+            let heads = ["Image", "For", "Since"];
             table("Images being pulled", &heads, pulls, |html, pull| {
-                let here = pull.progress.as_ref().map(here).unwrap_or_default();
-                write!(html, "{}<td class=\"msg\">{here}</td></tr>", subject(pull))
+                write!(html, "{}</tr>", subject(pull))
             })
         }
     }
 }
 
-/// How far a pull is, layer by layer.
+/// How far a pull is, layer by layer. It stands below the image's name, so that it fits into a narrow card.
 fn here(progress: &Progress) -> String {
     if progress.layers.is_empty() {
-        return "resolving".to_owned();
+        return "<br><span class=\"sub\">resolving</span>".to_owned();
     }
     let mut html = format!(
-        "{} of {}",
+        "<progress value=\"{}\" max=\"{}\" aria-hidden=\"true\"></progress>{} of {}",
+        progress.bytes,
+        progress.of_bytes.max(1),
         units::bytes(progress.bytes),
         units::bytes(progress.of_bytes)
     );
     for layer in progress.layers.iter().filter(|layer| layer.phase != "done") {
         let digest: String = layer.digest.chars().take(SHOWN).collect();
+        let how_far = match layer.phase.as_str() {
+            "unpacking" => format!("{} so far", units::bytes(layer.unpacked_bytes)),
+            _ => format!(
+                "{} of {}",
+                units::bytes(layer.bytes),
+                units::bytes(layer.of_bytes)
+            ),
+        };
         let _ = write!(
             html,
-            "<br><span class=\"sub\">{} {}: {} of {}</span>",
+            "<br><span class=\"sub\">{} {}: {how_far}</span>",
             Escaped(&digest),
             Escaped(&layer.phase),
-            units::bytes(layer.bytes),
-            units::bytes(layer.of_bytes)
         );
     }
     html
@@ -249,8 +256,9 @@ fn subject(pull: &Pull) -> String {
         "" => "<span class=\"muted\">not known</span>".to_owned(),
         image => Escaped(image).to_string(),
     };
+    let here = pull.progress.as_ref().map(here).unwrap_or_default();
     format!(
-        "<tr><th scope=\"row\" class=\"name\">{image}</th><td class=\"name\">{pod}</td><td class=\"n\">{}</td>",
+        "<tr><th scope=\"row\" class=\"name\">{image}{here}</th><td class=\"name\">{pod}</td><td class=\"n\">{}</td>",
         units::duration(pull.duration_ms)
     )
 }
@@ -271,6 +279,7 @@ mod tests {
     use super::*;
     use crate::cri::call::Subject;
     use crate::cri::outcome::{Ending, Outcome, Source};
+    use crate::story::view::Layer;
 
     fn call() -> Call {
         let call = Call::example(Method::PullImage);
@@ -314,6 +323,42 @@ mod tests {
         assert!(html.contains("✗ NOT_FOUND"), "{html}");
         assert!(html.contains("no such &lt;image&gt;") && html.contains("1.50 s"));
         assert!(!html.contains("<img"));
+    }
+
+    #[test]
+    fn a_pull_shows_how_far_each_layer_is() {
+        let layer = |digest: &str, phase: &str| Layer {
+            digest: format!("sha256:{digest}"),
+            phase: phase.to_owned(),
+            bytes: 1 << 20,
+            of_bytes: 4 << 20,
+            unpacked_bytes: 3 << 20,
+        };
+        let progress = Progress {
+            image: "docker.io/library/web:latest".to_owned(),
+            bytes: 3 << 20,
+            of_bytes: 12 << 20,
+            layers: vec![
+                layer("a", "fetching"),
+                layer("b", "unpacking"),
+                layer("c", "done"),
+            ],
+            ..Progress::default()
+        };
+        let pull = Pull {
+            image: "web".to_owned(),
+            ..Pull::default()
+        };
+        let html = in_flight(&with_progress(vec![pull], vec![progress]));
+        for text in [
+            "value=\"3145728\" max=\"12582912\"",
+            "3.0 MiB of 12.0 MiB",
+            "sha256:a fetching: 1.0 MiB of 4.0 MiB",
+            "sha256:b unpacking: 3.0 MiB so far",
+        ] {
+            assert!(html.contains(text), "{text}: {html}");
+        }
+        assert!(!html.contains("sha256:c"), "{html}");
     }
 
     #[test]

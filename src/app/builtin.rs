@@ -16,7 +16,7 @@ use crate::runtime::cni;
 use crate::runtime::image::{ImagesConfig, LayerPhase, Limits, Patience, Platform, PullView};
 use crate::runtime::node::{self, NodeError, NodeOptions};
 use crate::runtime::oci::spec::{CgroupDriver, NodeFacts};
-use crate::runtime::oci::{OciRuntime, runtime::Version};
+use crate::runtime::oci::{Filters, OciRuntime, runtime::Version};
 use crate::runtime::paths::Paths;
 use crate::runtime::streams::Sessions;
 use crate::runtime::{self, HandlerSettings, Runtime, Settings, grpc};
@@ -134,13 +134,16 @@ pub(super) async fn open(config: &config::Runtime) -> Result<Arc<Runtime>, Built
     let mut facts = None;
     for (handler, program) in &programs.handlers {
         let mut oci = knobs::oci_runtime(config, handler, program);
-        let node = look(config, &oci).await?;
+        let version = oci.version().await.ok();
+        let takes_filters = version.as_ref().is_some_and(Filters::taken_by);
+        let node = look(config, &oci, version).await?;
         oci.systemd_cgroup = handler
             .systemd_cgroup
             .unwrap_or(node.cgroup_driver == CgroupDriver::Systemd);
         handlers.push(HandlerSettings {
             recursive_read_only: node.recursive_read_only,
             user_namespaces: node.kernel >= USER_NAMESPACES,
+            takes_filters,
             ..knobs::handler(config, handler, oci)
         });
         if handler.name == programs.default {
@@ -153,9 +156,12 @@ pub(super) async fn open(config: &config::Runtime) -> Result<Arc<Runtime>, Built
 }
 
 /// The node as this OCI runtime can use it.
-async fn look(config: &config::Runtime, oci: &OciRuntime) -> Result<NodeFacts, BuiltinError> {
+async fn look(
+    config: &config::Runtime,
+    oci: &OciRuntime,
+    version: Option<Version>,
+) -> Result<NodeFacts, BuiltinError> {
     let features = oci.features().await.ok();
-    let version: Option<Version> = oci.version().await.ok();
     let options = NodeOptions {
         runtime_features: features,
         runtime_version: version,

@@ -11,14 +11,14 @@ use std::sync::Arc;
 use super::Runtime;
 use super::cni::{self, Cni};
 use super::error::{Error, Result};
-use super::oci::OciRuntime;
 use super::oci::spec::{CgroupDriver, HandlerOptions};
+use super::oci::{Filters, OciRuntime};
 use super::process;
 use super::settings::HandlerSettings;
 use super::store::{Container, SandboxRecord};
 
 /// A runtime handler.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct Handler {
     /// Its name.
     pub name: String,
@@ -32,6 +32,8 @@ pub struct Handler {
     pub recursive_read_only: bool,
     /// It can do user namespaces.
     pub user_namespaces: bool,
+    /// What its runtime compiled already, if it takes that.
+    pub filters: Option<Filters>,
     create: Vec<String>,
 }
 
@@ -67,6 +69,7 @@ impl Handlers {
                 cni: networks,
                 recursive_read_only: handler.recursive_read_only,
                 user_namespaces: handler.user_namespaces,
+                filters: handler.takes_filters.then(Filters::default),
                 create,
             };
             (handler.name, Arc::new(made))
@@ -101,8 +104,15 @@ impl Handlers {
         };
         let handler = match now {
             Some(now) => Handler {
+                name: now.name.clone(),
                 oci,
-                ..Handler::clone(now)
+                options: now.options.clone(),
+                cni: now.cni.clone(),
+                recursive_read_only: now.recursive_read_only,
+                user_namespaces: now.user_namespaces,
+                // Of another program they are of no use.
+                filters: None,
+                create: now.create.clone(),
             },
             // Nothing is made with it any more.
             None => Handler {
@@ -112,6 +122,7 @@ impl Handlers {
                 cni: self.cni.clone(),
                 recursive_read_only: false,
                 user_namespaces: false,
+                filters: None,
                 create: Vec::new(),
             },
         };
@@ -226,6 +237,7 @@ mod tests {
             cni: None,
             recursive_read_only: false,
             user_namespaces: false,
+            takes_filters: false,
         };
         Handlers::new("one", vec![settings], cni::Settings::default())
     }

@@ -66,4 +66,6 @@ pub struct HandlerSettings {
     pub recursive_read_only: bool,
     /// Its runtime and the kernel can do user namespaces.
     pub user_namespaces: bool,
+    /// Its runtime takes seccomp filters that it compiled before; see [`super::oci::Filters`].
+    pub takes_filters: bool,
 }

@@ -93,6 +93,7 @@ pub(super) fn handler(
         cni: own_networks.then(networks),
         recursive_read_only: false,
         user_namespaces: false,
+        takes_filters: false,
     }
 }
 

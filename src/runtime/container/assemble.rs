@@ -78,7 +78,11 @@ impl Assembly {
             image_volumes: self.own_volumes(dir, root, record)?,
             ..sandbox
         };
-        let built = self.specification(record, root, &sandbox)?;
+        let mut built = self.specification(record, root, &sandbox)?;
+        // Of the runtime that will make it, which may not be the one that is configured now.
+        if let Some(filters) = &self.runtime.handler_of_pod(&self.sandbox).filters {
+            filters.fill(&mut built.spec);
+        }
         for action in &built.actions {
             act(action)?;
         }

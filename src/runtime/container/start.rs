@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use super::super::sandbox::teardown::blocking;
+use super::assemble::SPEC;
 use crate::cri::phases::RuntimePhase;
 use crate::cri::v1::ContainerEventType;
 use crate::runtime::error::{Error, Result, shown};
@@ -82,7 +83,7 @@ impl Runtime {
         self: &Arc<Self>,
         container: &Arc<Container>,
         sandbox: &Arc<Sandbox>,
-        handler: &Handler,
+        handler: &Arc<Handler>,
     ) -> Result<()> {
         let shim = self.shim_of(sandbox).await?;
         let record = container.record();
@@ -115,6 +116,7 @@ impl Runtime {
         let started_at = id::now();
         self.start_process(container, &shim, handler).await?;
         reached(Step::ContainerStarted);
+        learn_filter(handler, container);
         container.update(|record| {
             record.started_at = started_at;
             // It may have ended already.
@@ -143,4 +145,18 @@ impl Runtime {
             .step(RuntimePhase::OciStart, Some(handler.program()), starting)
             .await?)
     }
+}
+
+/// Keeps what the runtime compiled for this container. Nobody waits for it: it serves the next one.
+fn learn_filter(handler: &Arc<Handler>, container: &Arc<Container>) {
+    if handler.filters.is_none() {
+        return;
+    }
+    let (handler, container) = (Arc::clone(handler), Arc::clone(container));
+    tokio::task::spawn_blocking(move || {
+        let state = handler.oci.root.join(&container.id);
+        if let Some(filters) = &handler.filters {
+            filters.learn(&container.dir().join(SPEC), &state);
+        }
+    });
 }

@@ -39,6 +39,8 @@ pub(crate) struct Daemon {
     env: Vec<(String, String)>,
     /// Whether it has a second runtime handler.
     second: bool,
+    /// More of the configuration.
+    more: String,
 }
 
 impl Drop for Daemon {
@@ -101,6 +103,7 @@ impl Daemon {
             proxy: None,
             env: Vec::new(),
             second: true,
+            more: String::new(),
         };
         for dir in [daemon.root().join("cni"), daemon.root().join("bin")] {
             fs::create_dir_all(dir).expect("root");
@@ -119,6 +122,11 @@ impl Daemon {
     /// Without its second runtime handler from the next start on.
     pub(crate) fn without_second(&mut self) {
         self.second = false;
+    }
+
+    /// With these tables in its configuration from the next start on.
+    pub(crate) fn configure(&mut self, tables: &str) {
+        self.more.push_str(tables);
     }
 
     /// Starts it, and waits until it is ready.
@@ -237,7 +245,8 @@ bin_dirs = ["{root}/bin", "{PLUGINS}"]
 cache_dir = "{root}/cache"
 [telemetry.log]
 level = "debug"
-"#
+{more}"#,
+            more = self.more,
         )
     }
 

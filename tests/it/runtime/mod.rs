@@ -2,6 +2,7 @@
 
 mod cni;
 mod crash;
+mod crun;
 mod image;
 mod namespaces;
 mod node;

@@ -1,0 +1,185 @@
+//! Seccomp filters that the OCI runtime compiled once, and takes back as they are.
+//!
+//! Compiling a profile takes two thirds of a `create`, and nearly all containers of a node have the same few profiles.
+//! crun keeps what it compiled beside the state of the container, as `seccomp.bpf`, for later processes of it, and takes the
+//! same bytes from the annotation `run.oci.seccomp_bpf_data` (crun(1)). Its own cache of them needs a library that some
+//! distributions, Debian among them, build it without. runc has no such thing.
+//!
+//! Nothing of it outlives the daemon: a filter belongs to the kernel, the library and the runtime that it was compiled with.
+
+use std::collections::HashMap;
+use std::fs::{self, File};
+use std::io::Read as _;
+use std::path::Path;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use oci_spec::runtime::{LinuxSeccomp, Spec};
+use sha2::{Digest as _, Sha256};
+
+use super::runtime::Version;
+
+/// Where crun takes a compiled filter, in base64.
+const ANNOTATION: &str = "run.oci.seccomp_bpf_data";
+/// Where crun keeps it, below the state of a container.
+const COMPILED: &str = "seccomp.bpf";
+/// The most filters that are kept. A node has one profile, as a rule with some variants by capabilities.
+const MOST: usize = 64;
+/// Size of an instruction (`struct sock_filter`), in bytes.
+const INSTRUCTION: usize = 8;
+/// The most instructions that the kernel takes (`BPF_MAXINSNS`).
+const MOST_INSTRUCTIONS: usize = 4096;
+
+/// SHA-256 of a profile.
+type Profile = [u8; 32];
+
+/// Compiled filters, by profile.
+#[derive(Debug, Default)]
+pub struct Filters {
+    known: Mutex<HashMap<Profile, String>>,
+}
+
+impl Filters {
+    /// Whether this runtime takes them.
+    pub fn taken_by(version: &Version) -> bool {
+        version.name == "crun"
+    }
+
+    /// Adds the compiled filter to a specification with a profile, if it is known. What somebody has put there stays.
+    pub fn fill(&self, spec: &mut Spec) {
+        let Some(profile) = profile(spec) else {
+            return;
+        };
+        let Some(filter) = self.known().get(&profile).cloned() else {
+            return;
+        };
+        let mut annotations = spec.annotations().clone().unwrap_or_default();
+        annotations.entry(ANNOTATION.to_owned()).or_insert(filter);
+        spec.set_annotations(Some(annotations));
+    }
+
+    /// Keeps the filter that was compiled for a created container. `spec` is its specification, `state` the directory that
+    /// the runtime keeps of it. What is not there, or is no filter, is left out: the next one will be compiled again.
+    pub fn learn(&self, spec: &Path, state: &Path) {
+        if self.known().len() >= MOST {
+            return;
+        }
+        let Some(profile) = read(spec).as_ref().and_then(profile) else {
+            return;
+        };
+        if let Some(filter) = compiled(&state.join(COMPILED)) {
+            let filter = STANDARD.encode(filter);
+            self.known().entry(profile).or_insert(filter);
+        }
+    }
+
+    fn known(&self) -> MutexGuard<'_, HashMap<Profile, String>> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What the filter of a specification is kept by: none if it has no profile, if its filter is told already, or if somebody
+/// listens to it, which is more than a filter.
+fn profile(spec: &Spec) -> Option<Profile> {
+    let told = |annotations: &HashMap<String, String>| annotations.contains_key(ANNOTATION);
+    if spec.annotations().as_ref().is_some_and(told) {
+        return None;
+    }
+    let seccomp: &LinuxSeccomp = spec.linux().as_ref()?.seccomp().as_ref()?;
+    if seccomp.listener_path().is_some() {
+        return None;
+    }
+    let text = serde_json::to_vec(seccomp).ok()?;
+    Some(Sha256::digest(text).into())
+}
+
+/// A specification, unless its filter is told.
+fn read(spec: &Path) -> Option<Spec> {
+    let text = fs::read_to_string(spec).ok()?;
+    // A look that is cheaper than to parse it, and nearly always enough.
+    let told = text.contains(ANNOTATION);
+    (!told).then(|| serde_json::from_str(&text).ok()).flatten()
+}
+
+/// A filter as the kernel takes it: whole instructions, at least one.
+fn compiled(path: &Path) -> Option<Vec<u8>> {
+    let most = INSTRUCTION * MOST_INSTRUCTIONS;
+    let mut filter = Vec::new();
+    let file = File::open(path).ok()?;
+    file.take(most as u64 + 1).read_to_end(&mut filter).ok()?;
+    let whole = !filter.is_empty() && filter.len() <= most && filter.len() % INSTRUCTION == 0;
+    whole.then_some(filter)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A specification with this profile, and where it was written.
+    fn spec(dir: &Path, seccomp: &str) -> Spec {
+        let text = format!(r#"{{"ociVersion": "1.0.2", "linux": {{"seccomp": {seccomp}}}}}"#);
+        fs::write(dir.join("config.json"), &text).expect("write");
+        serde_json::from_str(&text).expect("specification")
+    }
+
+    fn annotation(spec: &Spec) -> Option<&str> {
+        let annotations = spec.annotations().as_ref()?;
+        annotations.get(ANNOTATION).map(String::as_str)
+    }
+
+    const ALLOW: &str = r#"{"defaultAction": "SCMP_ACT_ALLOW"}"#;
+    const ERRNO: &str = r#"{"defaultAction": "SCMP_ACT_ERRNO"}"#;
+    const LISTENED: &str = r#"{"defaultAction": "SCMP_ACT_NOTIFY", "listenerPath": "/run/x"}"#;
+
+    #[test]
+    fn what_was_compiled_for_a_profile_goes_to_the_next_container_with_it_and_to_no_other() {
+        let dir = tempfile::tempdir().expect("dir");
+        let path = dir.path().join("config.json");
+        let filters = Filters::default();
+        let mut first = spec(dir.path(), ALLOW);
+        filters.fill(&mut first);
+        assert_eq!(annotation(&first), None, "nothing is known yet");
+        fs::write(dir.path().join(COMPILED), [6; 16]).expect("filter");
+        filters.learn(&path, dir.path());
+
+        let mut same = spec(dir.path(), ALLOW);
+        filters.fill(&mut same);
+        assert_eq!(annotation(&same), Some(&*STANDARD.encode([6; 16])));
+        let mut other = spec(dir.path(), ERRNO);
+        filters.fill(&mut other);
+        assert_eq!(annotation(&other), None);
+        let mut own = spec(dir.path(), ALLOW);
+        own.set_annotations(Some([(ANNOTATION.to_owned(), "AA".to_owned())].into()));
+        filters.fill(&mut own);
+        assert_eq!(annotation(&own), Some("AA"), "what is there stays");
+    }
+
+    #[test]
+    fn what_is_no_filter_or_more_than_a_filter_is_not_kept() {
+        for (seccomp, filter) in [
+            (ALLOW, vec![]),
+            (ALLOW, vec![6; 15]),
+            (ALLOW, vec![6; INSTRUCTION * (MOST_INSTRUCTIONS + 1)]),
+            (LISTENED, vec![6; 16]),
+        ] {
+            let dir = tempfile::tempdir().expect("dir");
+            let mut next = spec(dir.path(), seccomp);
+            fs::write(dir.path().join(COMPILED), filter).expect("filter");
+            let filters = Filters::default();
+            filters.learn(&dir.path().join("config.json"), dir.path());
+            filters.fill(&mut next);
+            assert_eq!(annotation(&next), None, "{seccomp}");
+        }
+    }
+
+    #[test]
+    fn only_crun_takes_compiled_filters() {
+        let version = |name: &str| Version {
+            name: name.to_owned(),
+            ..Version::default()
+        };
+        assert!(Filters::taken_by(&version("crun")));
+        assert!(!Filters::taken_by(&version("runc")));
+    }
+}

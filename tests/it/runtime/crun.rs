@@ -1,0 +1,144 @@
+//! crun as the OCI runtime, and that it need not compile a seccomp profile twice.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use criscope::cri::v1;
+use criscope::cri::v1::security_profile::ProfileType;
+
+use crate::harness::daemon::Daemon;
+use crate::harness::kubelet::{Kubelet, idle, security, shell};
+use crate::harness::packages::program;
+use crate::harness::until;
+
+/// Where crun takes a compiled filter (crun(1)).
+const ANNOTATION: &str = "run.oci.seccomp_bpf_data";
+
+/// On cgroups of version 1 crun wants the controller `hugetlb`, which is not mounted everywhere. The place to mount it at is
+/// for all; the mount is seen by one call of crun only. What crun leaves there, the parent of the pods' cgroups, goes
+/// with the last of them.
+struct Hugetlb(Option<PathBuf>);
+
+impl Hugetlb {
+    fn new() -> Self {
+        let top = Path::new("/sys/fs/cgroup");
+        let place = top.join("hugetlb");
+        let there = [top.join("cgroup.controllers"), place.join("cgroup.procs")];
+        if there.iter().any(|file| file.exists()) {
+            return Self(None);
+        }
+        fs::create_dir_all(&place).expect("a place for hugetlb");
+        Self(Some(place))
+    }
+
+    /// crun, as it can be called here.
+    fn crun(&self, daemon: &Daemon) -> PathBuf {
+        let crun = program("crun", "crun");
+        let crun = crun.display();
+        let script = match &self.0 {
+            None => format!("#!/bin/sh\nexec {crun} \"$@\"\n"),
+            Some(place) => format!(
+                "#!/bin/sh\n\
+                 [ \"$OWN\" ] || OWN=1 exec unshare --mount \"$0\" \"$@\"\n\
+                 mount -t cgroup -o hugetlb cgroup {place} || exit 1\n\
+                 {crun} \"$@\"; code=$?\n\
+                 find {place}/{name} -depth -type d -exec rmdir {{}} + 2> /dev/null\n\
+                 exit $code\n",
+                place = place.display(),
+                name = daemon.name(),
+            ),
+        };
+        daemon.add_program("crun", &script)
+    }
+}
+
+impl Drop for Hugetlb {
+    fn drop(&mut self) {
+        self.0.take().into_iter().for_each(|place| {
+            let _ = fs::remove_dir(place);
+        });
+    }
+}
+
+fn with_seccomp(name: &str, kind: ProfileType) -> v1::ContainerConfig {
+    let mut config = idle(name);
+    security(&mut config).seccomp = Some(v1::SecurityProfile {
+        profile_type: kind.into(),
+        localhost_ref: String::new(),
+    });
+    config
+}
+
+/// The compiled filter that a container was created with.
+fn told(daemon: &Daemon, id: &str) -> Option<String> {
+    let bundle = daemon.root().join("root/containers").join(id);
+    let spec = fs::read(bundle.join("config.json")).expect("specification");
+    let spec: serde_json::Value = serde_json::from_slice(&spec).expect("specification");
+    let annotation = spec["annotations"].get(ANNOTATION)?.as_str();
+    Some(annotation.expect("text").to_owned())
+}
+
+/// The filter that crun has of it.
+fn kept(daemon: &Daemon, id: &str) -> Vec<u8> {
+    let state = daemon.state().join("state/oci/crun").join(id);
+    fs::read(state.join("seccomp.bpf")).expect("a filter")
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_life_with_crun_in_which_a_profile_is_compiled_once() {
+    let hugetlb = Hugetlb::new();
+    let mut daemon = Daemon::prepared().await;
+    let crun = hugetlb.crun(&daemon);
+    daemon.configure(&format!(
+        "[runtime.handlers.crun]\npath = \"{}\"\n",
+        crun.display()
+    ));
+    daemon.start().await;
+    let kubelet = Kubelet::of(&daemon).await;
+    let pod = kubelet.try_run(kubelet.pod_config("crun"), "crun").await;
+    let pod = pod.expect("RunPodSandbox");
+
+    let first = kubelet
+        .launch(&pod, with_seccomp("first", ProfileType::RuntimeDefault))
+        .await;
+    assert_eq!(told(&daemon, &first), None);
+    let filter = kept(&daemon, &first);
+    // It is learned behind the back of the call that started the first one.
+    let number = std::cell::Cell::new(0);
+    let next = until("a filter that is told", || async {
+        number.set(number.get() + 1);
+        let name = format!("next-{}", number.get());
+        let config = with_seccomp(&name, ProfileType::RuntimeDefault);
+        let id = kubelet.launch(&pod, config).await;
+        told(&daemon, &id).map(|told| (id, told))
+    });
+    let (next, told_filter) = next.await;
+    assert_eq!(told_filter, STANDARD.encode(&filter));
+    assert_eq!(kept(&daemon, &next), filter);
+    let seccomp = "grep '^Seccomp:' /proc/self/status";
+    for id in [&first, &next] {
+        assert_eq!(kubelet.says(id, seccomp).await, "Seccomp:\t2");
+        let refused = kubelet.exec(id, "unshare -U true").await;
+        assert!(refused.err.contains("not permitted"), "{}", refused.err);
+    }
+
+    let open = with_seccomp("open", ProfileType::Unconfined);
+    let open = kubelet.launch(&pod, open).await;
+    assert_eq!(told(&daemon, &open), None);
+    assert_eq!(kubelet.says(&open, seccomp).await, "Seccomp:\t0");
+
+    let ended = kubelet.launch(&pod, shell("ended", "exit 3")).await;
+    assert_eq!(kubelet.ended(&ended).await.exit_code, 3);
+    kubelet.stop(&next, 5).await;
+    assert_eq!(kubelet.status(&next).await.exit_code, 0);
+    kubelet.end(&pod).await;
+    daemon.assert_clean();
+    assert!(
+        fs::read_dir(daemon.state().join("state/oci/crun"))
+            .expect("state")
+            .next()
+            .is_none()
+    );
+}
