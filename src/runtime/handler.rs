@@ -1,15 +1,21 @@
 //! Runtime handlers: which OCI runtime and which networks serve a pod.
+//!
+//! A pod keeps the OCI runtime that it was made with: [`Handlers::of`]. One whose handler was removed from the
+//! configuration can be looked at, stopped and removed; new pods and containers of it are refused by [`Handlers::get`].
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
+use std::path::Path;
 use std::sync::Arc;
 
+use super::Runtime;
 use super::cni::{self, Cni};
 use super::error::{Error, Result};
-use super::oci::spec::HandlerOptions;
+use super::oci::spec::{CgroupDriver, HandlerOptions};
 use super::oci::{Filters, OciRuntime};
 use super::process;
 use super::settings::HandlerSettings;
+use super::store::{Container, SandboxRecord};
 
 /// A runtime handler.
 #[derive(Debug)]
@@ -36,6 +42,8 @@ pub struct Handler {
 pub struct Handlers {
     default: String,
     by_name: BTreeMap<String, Arc<Handler>>,
+    /// The networks of a handler that has none of its own.
+    cni: Cni,
 }
 
 impl Handlers {
@@ -69,7 +77,56 @@ impl Handlers {
         Self {
             default: default.to_owned(),
             by_name: by_name.collect(),
+            cni: shared,
         }
+    }
+
+    /// The handler of a pod that is there already. It calls the OCI runtime as it did when the pod was made, `then`, even if
+    /// it is configured in another way now, or not at all. `usual` makes one for a handler of which nothing is known
+    /// but its name.
+    fn of(
+        &self,
+        name: &str,
+        then: Option<&OciRuntime>,
+        usual: impl FnOnce() -> OciRuntime,
+    ) -> Arc<Handler> {
+        let now = self.by_name.get(name);
+        let oci = match (then, now) {
+            (None, Some(now)) => return Arc::clone(now),
+            (Some(then), Some(now)) if *then == now.oci => return Arc::clone(now),
+            // Its program may have moved: whatever it is by now, it has to do.
+            (Some(then), Some(now)) if !then.path.exists() => OciRuntime {
+                path: now.oci.path.clone(),
+                ..then.clone()
+            },
+            (Some(then), _) => then.clone(),
+            (None, None) => usual(),
+        };
+        let handler = match now {
+            Some(now) => Handler {
+                name: now.name.clone(),
+                oci,
+                options: now.options.clone(),
+                cni: now.cni.clone(),
+                recursive_read_only: now.recursive_read_only,
+                user_namespaces: now.user_namespaces,
+                // Of another program they are of no use.
+                filters: None,
+                create: now.create.clone(),
+            },
+            // Nothing is made with it any more.
+            None => Handler {
+                name: name.to_owned(),
+                oci,
+                options: HandlerOptions::default(),
+                cni: self.cni.clone(),
+                recursive_read_only: false,
+                user_namespaces: false,
+                filters: None,
+                create: Vec::new(),
+            },
+        };
+        Arc::new(handler)
     }
 
     /// The handler of this name; the empty name is the default one.
@@ -99,6 +156,30 @@ impl Handlers {
             .into_iter()
             .chain(named)
             .collect()
+    }
+}
+
+impl Runtime {
+    /// The handler of a pod that is there already: with the OCI runtime that it was made with.
+    pub(in crate::runtime) fn handler_of_pod(&self, record: &SandboxRecord) -> Arc<Handler> {
+        self.handler_then(&record.handler, record.oci.as_ref())
+    }
+
+    /// The same of a container.
+    pub(in crate::runtime) fn handler_of(&self, container: &Container) -> Arc<Handler> {
+        let record = container.record();
+        match self.store.sandboxes.get(&record.sandbox) {
+            Ok(sandbox) => self.handler_of_pod(&sandbox.record()),
+            Err(_) => self.handler_then(&record.handler, None),
+        }
+    }
+
+    fn handler_then(&self, name: &str, then: Option<&OciRuntime>) -> Arc<Handler> {
+        let usual = || OciRuntime {
+            systemd_cgroup: self.settings.node.cgroup_driver == CgroupDriver::Systemd,
+            ..OciRuntime::new(Path::new(name), self.settings.paths.oci(name))
+        };
+        self.handlers.of(name, then, usual)
     }
 }
 
@@ -139,5 +220,48 @@ impl Handler {
             args: self.create.clone(),
             ..self.call()
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn handlers(path: &str) -> Handlers {
+        let settings = HandlerSettings {
+            name: "one".to_owned(),
+            oci: OciRuntime::new(path, "/run/now"),
+            options: HandlerOptions::default(),
+            no_pivot: true,
+            no_new_keyring: false,
+            cni: None,
+            recursive_read_only: false,
+            user_namespaces: false,
+            takes_filters: false,
+        };
+        Handlers::new("one", vec![settings], cni::Settings::default())
+    }
+
+    #[test]
+    fn a_pod_keeps_the_runtime_that_it_was_made_with() {
+        let handlers = handlers("/bin/sh");
+        let usual = || OciRuntime::new("name", "/run/usual");
+        let of = |name: &str, then: Option<&OciRuntime>| {
+            let handler = handlers.of(name, then, usual);
+            (handler.oci.path.clone(), handler.oci.root.clone())
+        };
+        let is = |path: &str, root: &str| (path.into(), root.into());
+        let then = OciRuntime::new("/bin/true", "/run/then");
+        let moved = OciRuntime::new("/no/such/program", "/run/then");
+        // Of a record of an older version nothing is known.
+        assert_eq!(of("one", None), is("/bin/sh", "/run/now"));
+        assert_eq!(of("one", Some(&then)), is("/bin/true", "/run/then"));
+        assert_eq!(of("one", Some(&moved)), is("/bin/sh", "/run/then"));
+        assert_eq!(of("gone", Some(&then)), is("/bin/true", "/run/then"));
+        assert_eq!(of("gone", None), is("name", "/run/usual"));
+        // What is made is made as it is configured now.
+        let made = handlers.of("one", Some(&then), usual).call_create();
+        assert_eq!(made.args, ["--no-pivot"]);
+        assert!(handlers.get("gone").is_err());
     }
 }

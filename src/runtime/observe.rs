@@ -11,7 +11,7 @@ use std::time::Instant;
 use opentelemetry::trace::SpanId;
 
 use crate::cri::phases::{Begun, PhaseOutcome, Phases, RuntimePhase, Worker};
-use crate::telemetry::handles::RuntimeWork;
+use crate::telemetry::handles::{RuntimeWork, ShimEnd};
 
 tokio::task_local! {
     static CURRENT: Option<Current>;
@@ -67,6 +67,13 @@ impl Watch {
     /// The metrics, if there are any.
     pub fn metrics(&self) -> Option<&RuntimeWork> {
         self.0.get()
+    }
+
+    /// A shim ended before its pod.
+    pub fn shim_lost(&self, how: ShimEnd) {
+        if let Some(metrics) = self.metrics() {
+            metrics.shim_lost(how);
+        }
     }
 
     /// A step, from here to its end, or to where it is dropped. `name` says whose it is: see

@@ -8,7 +8,6 @@ use std::time::Duration;
 use futures_util::future::BoxFuture;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
-use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
 use super::Runtime;
@@ -24,6 +23,9 @@ const PIECE: usize = 16 << 10;
 
 /// How long a port may take to accept: it is on this machine.
 const CONNECT: Duration = Duration::from_secs(10);
+
+/// In what parts the time is counted that output may stay open for.
+const DRAIN_PART: Duration = Duration::from_millis(100);
 
 /// What a terminal's programs are sent when nobody is left to look.
 const SIGHUP: i32 = 1;
@@ -150,7 +152,8 @@ impl From<Error> for TargetError {
 
 impl Runtime {
     /// Runs a command for a client, until it ends. If the client goes first, its terminal is hung up; a command without one runs
-    /// on, as it does with other runtimes: it sees the end of its input, and that nobody reads what it writes.
+    /// on, as it does with other runtimes: it sees the end of its input, and SIGPIPE when it writes, because the shim
+    /// closes its output with the last who is attached.
     async fn run_exec(self: &Arc<Self>, exec: Exec, streams: Streams) -> Result<i32> {
         let container = self.store.containers.get(&exec.container)?;
         container.running()?;
@@ -175,39 +178,39 @@ impl Runtime {
             shim: running.shim.clone(),
             target: running.target.clone(),
             tty: exec.tty,
+            ended: CancellationToken::new(),
+            drain: self.settings.drain_exec,
         };
         let gone = streams.gone;
-        let outputs = drain(output, streams.stdout, streams.stderr);
+        let outputs = line.drain(output, streams.stdout, streams.stderr);
         // As long as the command runs: one that has closed its outputs may still read.
         let inputs = async {
             tokio::join!(line.feed(streams.stdin, input), line.resize(streams.resize));
         };
         tokio::pin!(outputs, inputs);
-        let mut all = false;
-        let exit = loop {
+        let (mut all, mut code) = (false, None);
+        let result = loop {
+            if let (Some(code), true) = (code, all) {
+                break Ok(code);
+            }
             tokio::select! {
-                exit = running.exit() => break exit?,
+                exit = running.exit(), if code.is_none() => match exit {
+                    Ok(exit) => {
+                        code = Some(exit.code);
+                        line.ended.cancel();
+                    }
+                    Err(error) => break Err(error),
+                },
                 () = &mut outputs, if !all => all = true,
                 () = &mut inputs => {}
                 () = gone.cancelled() => {
                     line.hang_up().await;
-                    return Err(Error::Cancelled("the client has gone".to_owned()));
+                    break Err(Error::Cancelled("the client has gone".to_owned()));
                 }
             }
         };
-        // What it wrote last is still on its way; a child of it may hold the streams open for ever.
-        if !all {
-            let limit = self.settings.drain_exec.unwrap_or(Duration::MAX);
-            let rest = async {
-                tokio::select! {
-                    () = &mut outputs => {}
-                    () = &mut inputs => {}
-                }
-            };
-            let _held_open = wanted(timeout(limit, rest), &gone).await;
-        }
         running.forget().await;
-        Ok(exit.code)
+        result
     }
 
     /// Connects a client to the streams of a container, until either of them goes.
@@ -229,7 +232,13 @@ impl Runtime {
         };
         let (output, input) = shim.attach(attach).await?;
         let tty = record.config.tty;
-        let line = Line { shim, target, tty };
+        let line = Line {
+            shim,
+            target,
+            tty,
+            ended: CancellationToken::new(),
+            drain: None,
+        };
         let has_output = streams.stdout.is_some() || streams.stderr.is_some();
         let fed = async {
             line.feed(streams.stdin, input).await;
@@ -239,7 +248,7 @@ impl Runtime {
             }
         };
         tokio::select! {
-            () = drain(output, streams.stdout, streams.stderr), if has_output => {}
+            () = line.drain(output, streams.stdout, streams.stderr), if has_output => {}
             () = fed => {}
             () = line.resize(streams.resize) => {}
             () = ended(&container) => {}
@@ -289,45 +298,61 @@ fn connect(port: u16) -> io::Result<std::net::TcpStream> {
     Ok(stream)
 }
 
-/// Carries what a process writes, until it has closed what the client wants of it.
-async fn drain(
-    mut output: Attached,
-    mut stdout: Option<crate::streaming::Output>,
-    mut stderr: Option<crate::streaming::Output>,
-) {
-    let mut open = [stdout.is_some(), stderr.is_some()];
-    while open != [false; 2] {
-        let (at, to, piece) = match output.next().await {
-            Some(Output::Stdout(piece)) => (0, &mut stdout, piece),
-            Some(Output::Stderr(piece)) => (1, &mut stderr, piece),
-            None => return,
-        };
-        open[at] &= !piece.is_empty();
-        if let Some(out) = to
-            && out.write_all(&piece).await.is_err()
-        {
-            // The client has gone: what is left is read and thrown away, so that the process does not stall.
-            *to = None;
-        }
-    }
-}
-
-/// Waits for something that nobody needs once the client has gone.
-async fn wanted<T>(work: impl Future<Output = T>, gone: &CancellationToken) -> Option<T> {
-    tokio::select! {
-        result = work => Some(result),
-        () = gone.cancelled() => None,
-    }
-}
-
 /// A client's way to a process.
 struct Line {
     shim: Shim,
     target: process::Target,
     tty: bool,
+    /// The process has.
+    ended: CancellationToken,
+    /// How long is waited for its output after that: a child of it may hold it open for ever.
+    drain: Option<Duration>,
 }
 
 impl Line {
+    /// Carries what a process writes, until it has closed what the client wants of it.
+    async fn drain(
+        &self,
+        mut output: Attached,
+        mut stdout: Option<crate::streaming::Output>,
+        mut stderr: Option<crate::streaming::Output>,
+    ) {
+        let mut open = [stdout.is_some(), stderr.is_some()];
+        let mut patience = self.drain;
+        while open != [false; 2] {
+            let next = tokio::select! {
+                next = output.next() => next,
+                () = self.given_up(&mut patience) => None,
+            };
+            let (at, to, piece) = match next {
+                Some(Output::Stdout(piece)) => (0, &mut stdout, piece),
+                Some(Output::Stderr(piece)) => (1, &mut stderr, piece),
+                None => return,
+            };
+            open[at] &= !piece.is_empty();
+            if let Some(out) = to
+                && out.write_all(&piece).await.is_err()
+            {
+                // The client has gone: what is left is read and thrown away, so that the process does not stall.
+                *to = None;
+            }
+        }
+    }
+
+    /// When the process has ended and nothing came for what is left of the patience. The time that a slow client takes for
+    /// what came does not count.
+    async fn given_up(&self, patience: &mut Option<Duration>) {
+        self.ended.cancelled().await;
+        let Some(patience) = patience else {
+            return std::future::pending().await;
+        };
+        while !patience.is_zero() {
+            let part = DRAIN_PART.min(*patience);
+            tokio::time::sleep(part).await;
+            *patience -= part;
+        }
+    }
+
     /// Hands the client's input to the process, until there is no more.
     async fn feed(&self, stdin: Option<crate::streaming::Input>, mut input: Input) {
         let Some(mut stdin) = stdin else { return };
@@ -375,19 +400,5 @@ impl Line {
             all: false,
         };
         let _ended = self.shim.kill(kill).await;
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[tokio::test]
-    async fn nothing_is_waited_for_that_a_client_wanted_who_has_gone() {
-        let gone = CancellationToken::new();
-        assert_eq!(wanted(async { 1 }, &gone).await, Some(1));
-        gone.cancel();
-        let held_open = timeout(Duration::MAX, std::future::pending::<()>());
-        assert!(wanted(held_open, &gone).await.is_none());
     }
 }

@@ -91,6 +91,8 @@ impl Shim {
             oom: None,
             held,
             attached: 0,
+            owner: asked.0,
+            forgotten: false,
         };
         process.open_log().map_err(system)?;
         let mut argv = runtime.argv.clone();

@@ -27,6 +27,8 @@ pub(super) struct Connection {
     pub(super) attached: Option<Attached>,
     /// A hello was exchanged.
     pub(super) greeted: bool,
+    /// It may take as long as it likes: nobody but its own process waits for it.
+    pub(super) patient: bool,
     pub(super) gone: bool,
     input: Vec<u8>,
     /// How much of the input was given out as frames.
@@ -43,6 +45,7 @@ impl Connection {
             stream,
             attached: None,
             greeted: false,
+            patient: false,
             gone: false,
             input: Vec::new(),
             taken: 0,
@@ -83,7 +86,7 @@ impl Connection {
         if self.output.is_empty() {
             self.output = Vec::new();
         }
-        if !self.is_full() {
+        if !self.is_full() || self.patient {
             self.stuck = None;
         } else if done > 0 || self.stuck.is_none() {
             self.stuck = Some(Instant::now());

@@ -24,6 +24,10 @@ pub(super) struct Process {
     /// Output is left in the pipe until somebody attaches.
     pub(super) held: bool,
     pub(super) attached: u32,
+    /// The connection that asked for it.
+    pub(super) owner: u64,
+    /// Nobody wants to know how it ends.
+    pub(super) forgotten: bool,
 }
 
 impl Process {

@@ -2,7 +2,6 @@
 
 use rustix::process::WaitStatus;
 
-use super::process::Process;
 use super::protocol::{Event, Exit};
 use super::server::Shim;
 use super::{clock, record, signal};
@@ -48,11 +47,9 @@ impl Shim {
         };
         let number = process.number;
         for which in 0..2 {
-            if !process_held(&self.processes, number) {
-                for _ in 0..LAST_PIECES {
-                    if !self.pump(number, which) {
-                        break;
-                    }
+            for _ in 0..LAST_PIECES {
+                if !self.may_pump_last(number, which) || !self.pump(number, which) {
+                    break;
                 }
             }
         }
@@ -86,10 +83,4 @@ impl Shim {
             self.tell(&event);
         }
     }
-}
-
-fn process_held(processes: &[Process], number: u64) -> bool {
-    processes
-        .iter()
-        .any(|process| process.number == number && process.held)
 }

@@ -16,7 +16,7 @@ use super::protocol::{
 use super::server::Shim;
 use super::signal;
 
-/// Ended execs that nobody has asked to forget.
+/// Ended execs of daemons that are gone.
 const MAX_ENDED_EXECS: usize = 64;
 
 pub(super) type Result<T = Option<Answer>> = std::result::Result<T, Failure>;
@@ -94,10 +94,16 @@ impl Shim {
         }
     }
 
-    /// An attached client has gone.
+    /// An attached client has gone. A container does not mind; a command was run for its clients, and after the last of them
+    /// its output has no reader.
     pub(super) fn left(&mut self, attached: Attached) {
-        self.with(attached.process, |process| process.attached -= 1);
         self.input(attached, &[protocol::stream::STDIN]);
+        self.with(attached.process, |process| {
+            process.attached -= 1;
+            if process.attached == 0 && !process.is_init() {
+                process.streams.abandon();
+            }
+        });
     }
 
     fn request(&mut self, connection: u64, number: u64, request: Request) -> Result {
@@ -223,6 +229,7 @@ impl Shim {
         let process = self.find(&attach.target)?;
         process.attached += 1;
         process.held = false;
+        let patient = !process.is_init();
         let ended = [0, 1].map(|which| process.streams.out[which].is_none());
         let out = [attach.stdout, attach.stderr];
         let attached = Attached {
@@ -233,6 +240,7 @@ impl Shim {
         self.answer(connection, number, &Answer::Done(Empty {}));
         if let Some(connection) = self.connections.iter_mut().find(|c| c.number == connection) {
             connection.attached = Some(attached);
+            connection.patient = patient;
             for (which, kind) in [protocol::stream::STDOUT, protocol::stream::STDERR]
                 .into_iter()
                 .enumerate()
@@ -264,27 +272,32 @@ impl Shim {
 
     fn forget(&mut self, target: &Target) -> Result {
         let process = self.find(target)?;
-        if process.is_init() || process.exit.is_none() {
-            return Err(failure(
-                PRECONDITION,
-                "only an exec that has ended can be forgotten",
-            ));
+        if process.is_init() {
+            return Err(failure(PRECONDITION, "only an exec can be forgotten"));
         }
-        self.drop_processes(|process| process.target == *target);
+        // One that still runs goes when it has ended.
+        process.forgotten = true;
         done()
     }
 
-    /// Ended execs whose daemon died before it could ask: the oldest are forgotten.
+    /// Drops ended execs: those that were to be forgotten, and the oldest of those whose daemon died before it could ask.
     pub(super) fn forget_old(&mut self) {
-        let ended = |process: &&Process| !process.is_init() && process.exit.is_some();
-        let numbers: Vec<_> = self
+        let mut ended = self
             .processes
             .iter()
-            .filter(ended)
-            .map(|process| process.number)
-            .collect();
-        if let Some(many) = numbers.len().checked_sub(MAX_ENDED_EXECS) {
-            self.drop_processes(|process| numbers[..many].contains(&process.number));
+            .filter(|p| !p.is_init() && p.exit.is_some());
+        if ended.clone().next().is_none() {
+            return;
+        }
+        let there = |number| self.connections.iter().any(|c| c.number == number);
+        let orphan = |p: &&Process| !p.forgotten && p.attached == 0 && !there(p.owner);
+        let orphans: Vec<_> = ended.clone().filter(orphan).map(|p| p.number).collect();
+        let many = orphans.len().saturating_sub(MAX_ENDED_EXECS);
+        if many > 0 || ended.any(|p| p.forgotten) {
+            self.drop_processes(|process| {
+                let forgotten = process.forgotten && process.exit.is_some();
+                forgotten || orphans[..many].contains(&process.number)
+            });
         }
     }
 }

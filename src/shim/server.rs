@@ -22,11 +22,13 @@ use super::process::Process;
 use super::protocol::{self, Event, MAX_CHUNK, Oom};
 use super::{LOCK, SOCKET};
 
-/// A full client that takes nothing for so long is cut, or it would hold up the process.
+/// A full client that takes nothing for so long is cut, or it would hold up a container. One of an exec is not: what it is
+/// slow to read it still wants whole, and only its own command waits.
 const STUCK: Duration = Duration::from_secs(10);
 
-/// Connections at once. More wait in the kernel.
-const MAX_CONNECTIONS: usize = 256;
+/// Connections at once: all sessions that there may be (`streaming.max_sessions`, 1000 by default) can be of one pod. More
+/// wait in the kernel.
+const MAX_CONNECTIONS: usize = 1024;
 
 /// Whether a shim has this directory, told by a lock that ends with its process.
 pub(super) fn lock() -> io::Result<File> {
@@ -220,13 +222,14 @@ impl Shim {
         !process.held && !self.connections.iter().any(full)
     }
 
-    /// Since when a client holds up what it must not. What is run for a client waits for it for as long as it likes, as
-    /// behind a pipe: if it were cut, its output would be, too, and nobody would know.
-    fn stuck_since(&self, connection: &Connection) -> Option<Instant> {
-        let number = connection.attached.map(|attached| attached.process);
-        let mut execs = self.processes.iter().filter(|process| !process.is_init());
-        let is_exec = execs.any(|process| Some(process.number) == number);
-        connection.stuck.filter(|_| !is_exec)
+    /// The same at the end of a process: the log of a container is to be whole before its end is told, whoever else reads it.
+    pub(super) fn may_pump_last(&self, number: u64, which: usize) -> bool {
+        let mut all = self.processes.iter();
+        let process = all.find(|process| process.number == number);
+        process.is_some_and(|process| match process.is_init() {
+            true => !process.held,
+            false => self.may_pump(process, which),
+        })
     }
 
     fn timeout(&self) -> Option<Duration> {
@@ -238,7 +241,7 @@ impl Shim {
         let stuck = self
             .connections
             .iter()
-            .filter_map(|c| Some(self.stuck_since(c)? + STUCK));
+            .filter_map(|c| c.stuck.map(|since| since + STUCK));
         let next = jobs.chain(stuck).min()?;
         Some(next.saturating_duration_since(Instant::now()))
     }
@@ -344,10 +347,8 @@ impl Shim {
             job.timed_out = true;
             let _ = kill(Pid::from_raw(job.pid as i32), Signal::SIGKILL);
         }
-        let stuck = |c: &Connection| self.stuck_since(c).is_some_and(|t| t + STUCK <= now);
-        let stuck: Vec<bool> = self.connections.iter().map(stuck).collect();
-        for (connection, stuck) in self.connections.iter_mut().zip(stuck) {
-            connection.gone |= stuck;
+        for connection in &mut self.connections {
+            connection.gone |= connection.stuck.is_some_and(|since| since + STUCK <= now);
         }
         while let Some(at) = self.connections.iter().position(|c| c.gone) {
             let connection = self.connections.swap_remove(at);

@@ -156,6 +156,14 @@ impl Streams {
         }
     }
 
+    /// Nobody is there any more: who writes is told so by SIGPIPE, and a terminal is hung up.
+    pub(super) fn abandon(&mut self) {
+        self.out = [None, None];
+        if self.spec.tty {
+            self.drop_input();
+        }
+    }
+
     pub(super) fn drop_input(&mut self) {
         self.input = None;
         self.waiting = Vec::new();

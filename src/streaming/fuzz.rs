@@ -162,10 +162,9 @@ impl Target for Fake {
                     if let Some(stdin) = &mut streams.stdin {
                         let _ = stdin.read_to_end(&mut input).await;
                     }
-                    for output in [&mut streams.stdout, &mut streams.stderr] {
-                        if let Some(output) = output {
-                            let _ = output.write_all(&input).await;
-                        }
+                    let outputs = [&mut streams.stdout, &mut streams.stderr];
+                    for output in outputs.into_iter().flatten() {
+                        let _ = output.write_all(&input).await;
                     }
                     Ok(0)
                 }

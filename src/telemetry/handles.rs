@@ -4,7 +4,7 @@ mod runtime;
 
 use std::time::Duration;
 
-pub use self::runtime::RuntimeWork;
+pub use self::runtime::{RuntimeWork, ShimEnd};
 use super::catalogue;
 use super::family::{Counters, Gauges, Histograms};
 use super::registry::{BackendLabels, Registry, RegistryError};

@@ -79,7 +79,8 @@ impl Assembly {
             ..sandbox
         };
         let mut built = self.specification(record, root, &sandbox)?;
-        if let Some(filters) = &self.runtime.handlers.get(&record.handler)?.filters {
+        // Of the runtime that will make it, which may not be the one that is configured now.
+        if let Some(filters) = &self.runtime.handler_of_pod(&self.sandbox).filters {
             filters.fill(&mut built.spec);
         }
         for action in &built.actions {

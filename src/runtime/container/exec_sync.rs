@@ -86,7 +86,7 @@ impl Runtime {
         stdin: bool,
     ) -> Result<Running> {
         let record = container.record();
-        let handler = self.handlers.get(&record.handler)?;
+        let handler = self.handler_of(container);
         let sandbox = self.store.sandboxes.get(&record.sandbox)?;
         let shim = self.shim_of(&sandbox).await?;
         let process = exec_process(&read_spec(container).await?, command, tty)

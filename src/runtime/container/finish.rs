@@ -29,9 +29,8 @@ impl Runtime {
         }
         reached(Step::ContainerEnded);
         self.tell_container(ContainerEventType::ContainerStoppedEvent, container);
-        if let Ok(handler) = self.handlers.get(&container.record().handler) {
-            self.forget_process(container, handler).await;
-        }
+        let handler = self.handler_of(container);
+        self.forget_process(container, &handler).await;
         if let Err(error) = self.unmount(container).await {
             tracing::warn!(event = "runtime.unmount", container.id = %container.id, error = %shown(&error), "the root of a container that ended stays mounted");
         }

@@ -34,8 +34,8 @@ impl Runtime {
         }
         let record = container.record();
         if record.pid != 0 && !container.is_forgotten() {
-            let handler = self.handlers.get(&record.handler)?;
-            self.delete_process(&container, handler).await?;
+            let handler = self.handler_of(&container);
+            self.delete_process(&container, &handler).await?;
         }
         let dir = container.dir().to_owned();
         let work = blocking(move || remove_dir(&dir));

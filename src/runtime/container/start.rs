@@ -48,7 +48,9 @@ impl Runtime {
             )));
         }
         sandbox.ready()?;
-        let handler = Arc::clone(self.handlers.get(&record.handler)?);
+        // Nothing new of a handler that is not configured any more.
+        self.handlers.get(&record.handler)?;
+        let handler = self.handler_of(container);
         container.update(|record| record.state = ContainerState::Starting)?;
         reached(Step::ContainerStarting);
         match self.launch(container, &sandbox, &handler).await {

@@ -45,7 +45,7 @@ impl Runtime {
         linux.set_resources(Some(after.clone()));
         spec.set_linux(Some(linux));
         if state == ContainerState::Running {
-            let handler = self.handlers.get(&container.record().handler)?;
+            let handler = self.handler_of(&container);
             let updating = handler.oci.update(&container.id, &after);
             self.watch
                 .step(RuntimePhase::OciUpdate, Some(handler.program()), updating)

@@ -8,6 +8,7 @@ use crate::runtime::error::{Result, shown};
 use crate::runtime::process::{self, Event, Fate, Shim, account};
 use crate::runtime::store::{Container, Exit, Sandbox, SandboxState};
 use crate::runtime::{Runtime, id};
+use crate::telemetry::handles::ShimEnd;
 
 /// What is said of an end that nobody saw, as containerd does.
 const UNKNOWN: i32 = 255;
@@ -73,7 +74,14 @@ impl Runtime {
         }
         sandbox.set_shim(None);
         tracing::warn!(event = "runtime.shim", sandbox.id = %id, "the shim of a pod died");
-        if let Err(error) = self.account_for(&sandbox).await {
+        self.watch.shim_lost(ShimEnd::Died);
+        self.shim_lost(&sandbox).await;
+    }
+
+    /// What follows from the end of a shim that nobody wanted.
+    pub(in crate::runtime) async fn shim_lost(self: &Arc<Self>, sandbox: &Sandbox) {
+        let id = &sandbox.id;
+        if let Err(error) = self.account_for(sandbox).await {
             tracing::warn!(event = "runtime.shim", sandbox.id = %id, error = %shown(&error), "cannot account for the containers of a shim that died");
         }
         // Its init was the shim's, and is nobody's now: no container can join it.
@@ -121,7 +129,7 @@ impl Runtime {
     }
 
     async fn kill_abandoned(&self, container: &Container) -> Result<()> {
-        let handler = self.handlers.get(&container.record().handler)?;
+        let handler = self.handler_of(container);
         Ok(handler.oci.delete(&container.id, true).await?)
     }
 

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use oci_spec::runtime::LinuxResources;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 use super::error::OciError;
 use super::exec::{self, Fault, Finished};
@@ -22,8 +22,8 @@ const LOG_LIMIT: u64 = 64 << 10;
 /// The most bytes of a message that are kept.
 const MESSAGE_LIMIT: usize = 1024;
 
-/// One OCI runtime: a program and how it is called.
-#[derive(Debug, Clone)]
+/// One OCI runtime: a program and how it is called. A sandbox's record keeps that of its handler.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OciRuntime {
     /// The program.
     pub path: PathBuf,

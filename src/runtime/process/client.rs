@@ -206,7 +206,13 @@ impl Shim {
     /// Sends a signal.
     #[allow(clippy::missing_errors_doc)]
     pub async fn kill(&self, kill: Kill) -> Result<(), Error> {
-        self.done(Request::Kill(kill), runtime_time(30_000)).await
+        // Without `all` it is a system call of the shim's own.
+        let time = if kill.all {
+            runtime_time(30_000)
+        } else {
+            PATIENCE
+        };
+        self.done(Request::Kill(kill), time).await
     }
 
     /// Removes a container, and forgets it with its execs.
@@ -234,7 +240,7 @@ impl Shim {
         self.done(Request::CloseStdin(target), PATIENCE).await
     }
 
-    /// Forgets an exec that has ended.
+    /// Forgets an exec, when it has ended.
     #[allow(clippy::missing_errors_doc)]
     pub async fn forget(&self, target: Target) -> Result<(), Error> {
         self.done(Request::Forget(target), PATIENCE).await

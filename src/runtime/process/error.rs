@@ -31,6 +31,14 @@ pub enum Error {
         /// How long was waited.
         after: Duration,
     },
+    /// It was killed, because it did not answer, and is still there: the kernel is at work for it.
+    #[error("the shim of {} was killed and has not ended within {after:?}", dir.display())]
+    Undying {
+        /// The pod's directory.
+        dir: PathBuf,
+        /// How long was waited.
+        after: Duration,
+    },
     /// It speaks another language.
     #[error("the shim of {} sent a malformed frame", dir.display())]
     Malformed {
@@ -60,7 +68,9 @@ impl Error {
         match self {
             Self::Precondition(_) => tonic::Code::FailedPrecondition,
             Self::NotFound(_) => tonic::Code::NotFound,
-            Self::Timeout(_) | Self::Silent { .. } => tonic::Code::DeadlineExceeded,
+            Self::Timeout(_) | Self::Silent { .. } | Self::Undying { .. } => {
+                tonic::Code::DeadlineExceeded
+            }
             Self::Gone { .. } => tonic::Code::Unavailable,
             Self::Launch { .. } | Self::Malformed { .. } | Self::Runtime(_) | Self::System(_) => {
                 tonic::Code::Internal

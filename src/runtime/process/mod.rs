@@ -6,12 +6,15 @@
 mod account;
 mod attach;
 mod client;
+mod end;
 mod error;
 mod frames;
 
 pub use self::account::{Fate, account};
 pub use self::attach::{Attached, Input, Output};
 pub use self::client::{Launch, Shim};
+pub use self::end::end;
+pub(in crate::runtime) use self::end::is_called_for;
 pub use self::error::Error;
 pub use crate::shim::protocol::{
     Attach, Create, Event, Exec, Exit, Kill, Oom, Process, Resize, Runtime, State, Stdio, Target,

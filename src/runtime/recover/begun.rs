@@ -53,16 +53,7 @@ fn plugins(variable: &str, end: bool) -> usize {
 
 /// The shim of a directory, told by its arguments.
 fn shims(dir: &Path, end: bool) -> usize {
-    use std::os::unix::ffi::OsStrExt as _;
-    let mine = |process: &Path| {
-        let arguments = fs::read(process.join("cmdline")).unwrap_or_default();
-        let mut all = arguments.split(|byte| *byte == 0);
-        let is_shim = all
-            .next()
-            .is_some_and(|program| program.ends_with(b"criscope-shim"));
-        is_shim && all.next() == Some(dir.as_os_str().as_bytes())
-    };
-    ended(mine, end)
+    ended(|process| process::is_called_for(process, dir), end)
 }
 
 /// How many processes there are of this kind; with `end` they are killed.

@@ -108,11 +108,7 @@ impl Runtime {
             let by_shim = known
                 .as_ref()
                 .is_some_and(|state| find(state, &container.id).is_some());
-            if by_shim
-                || self
-                    .oci_state_of(&container)
-                    .is_some_and(|dir| dir.exists())
-            {
+            if by_shim || self.oci_state_of(&container).exists() {
                 self.forget(&container).await;
             }
             if let Err(error) = self.unmount(&container).await {
@@ -123,18 +119,13 @@ impl Runtime {
     }
 
     /// Where the OCI runtime keeps what it knows of a container.
-    fn oci_state_of(&self, container: &Container) -> Option<std::path::PathBuf> {
-        let handler = self.handlers.get(&container.record().handler).ok()?;
-        Some(handler.oci.root.join(&container.id))
+    fn oci_state_of(&self, container: &Container) -> std::path::PathBuf {
+        self.handler_of(container).oci.root.join(&container.id)
     }
 
     async fn forget(&self, container: &Container) {
-        let record = container.record();
-        let done = match self.handlers.get(&record.handler) {
-            Ok(handler) => self.delete_process(container, handler).await,
-            Err(error) => Err(error),
-        };
-        if let Err(error) = done {
+        let handler = self.handler_of(container);
+        if let Err(error) = self.delete_process(container, &handler).await {
             self.problem("container", container.dir(), &error);
         }
     }

@@ -1,7 +1,7 @@
 //! What is there without a record: taken away if it is ours.
 
 use std::collections::BTreeSet;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 
 use super::Known;
@@ -9,6 +9,7 @@ use super::pod::forced;
 use crate::runtime::cni::Pod;
 use crate::runtime::error::{Error, Result};
 use crate::runtime::node::cgroup::Hierarchies;
+use crate::runtime::oci::OciRuntime;
 use crate::runtime::oci::spec::CgroupDriver;
 use crate::runtime::process::Shim;
 use crate::runtime::sandbox::teardown::blocking;
@@ -37,8 +38,8 @@ impl Runtime {
         }
         orphans.pods.extend(self.attached().await);
         orphans.containers.extend(self.names(&paths.containers()));
-        for root in self.own_oci_roots() {
-            orphans.containers.extend(self.names(&root));
+        for oci in self.own_oci_runtimes() {
+            orphans.containers.extend(self.names(&oci.root));
         }
         orphans
             .pods
@@ -67,12 +68,16 @@ impl Runtime {
         reported.unwrap_or_default()
     }
 
-    /// Where OCI runtimes keep what they know, but places that others may use too.
-    fn own_oci_roots(&self) -> BTreeSet<PathBuf> {
+    /// The OCI runtimes of the configuration and of all pods, but those that keep what they know where others may too.
+    fn own_oci_runtimes(&self) -> Vec<OciRuntime> {
         let handlers = self.handlers.list().into_iter();
-        let roots = handlers.map(|(_, handler)| handler.oci.root.clone());
-        roots
-            .filter(|root| root.starts_with(self.settings.paths.state()))
+        let now = handlers.map(|(_, handler)| handler.oci.clone());
+        let pods = self.store.sandboxes.all().into_iter();
+        let then = pods.map(|pod| self.handler_of_pod(&pod.record()).oci.clone());
+        let mut roots = BTreeSet::new();
+        now.chain(then)
+            .filter(|oci| oci.root.starts_with(self.settings.paths.state()))
+            .filter(|oci| roots.insert(oci.root.clone()))
             .collect()
     }
 
@@ -80,10 +85,9 @@ impl Runtime {
     pub(super) async fn clear_container(&self, id: &str) {
         let dir = self.settings.paths.container(id);
         tracing::info!(event = "runtime.orphan", container.id = %id, "a container without a record is taken away");
-        for (_, handler) in self.handlers.list() {
-            if handler.oci.root.join(id).exists()
-                && self.own_oci_roots().contains(&handler.oci.root)
-                && let Err(error) = handler.oci.delete(id, true).await
+        for oci in self.own_oci_runtimes() {
+            if oci.root.join(id).exists()
+                && let Err(error) = oci.delete(id, true).await
             {
                 self.problem("container", &dir, &error);
             }
@@ -110,8 +114,11 @@ impl Runtime {
 
     async fn try_clear_pod(&self, id: &str) -> Result<()> {
         self.let_end(id).await?;
-        if let Ok(shim) = Shim::connect(&self.settings.paths.pod(id)).await {
-            for process in shim.state().await?.processes {
+        // One that does not answer is ended as it is; what it had is cleared by its own id.
+        if let Ok(shim) = Shim::connect(&self.settings.paths.pod(id)).await
+            && let Ok(state) = shim.state().await
+        {
+            for process in state.processes {
                 if process.target.exec.is_empty() {
                     shim.delete(forced(&process.target.container)).await?;
                 }

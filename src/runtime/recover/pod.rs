@@ -26,6 +26,9 @@ impl Runtime {
         if record.state == SandboxState::Making {
             return self.undo_half_made(&sandbox, name).await;
         }
+        if self.handlers.get(&record.handler).is_err() {
+            tracing::warn!(event = "runtime.handler", sandbox.id = %sandbox.id, handler = %record.handler, "the runtime handler of a pod is not configured any more: it runs on, and can only be stopped and removed");
+        }
         if record.boot == self.boot {
             self.find_shim(&sandbox).await;
             self.check_namespaces(&sandbox);
@@ -119,7 +122,13 @@ impl Runtime {
                         signal: SIGKILL,
                         all: false,
                     };
-                    shim.kill(kill).await
+                    match shim.kill(kill).await {
+                        // Ended meanwhile.
+                        Ok(()) | Err(Error::NotFound(_)) => {
+                            shim.forget(process.target.clone()).await
+                        }
+                        failed => failed,
+                    }
                 } else {
                     shim.forget(process.target.clone()).await
                 }

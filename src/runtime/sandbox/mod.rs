@@ -2,6 +2,7 @@
 //! its own, unless its containers share their processes.
 
 mod files;
+mod hang;
 mod list;
 pub(super) mod namespaces;
 mod network;

@@ -56,6 +56,7 @@ impl Runtime {
             config: request.config.unwrap_or_default(),
             asked_handler: request.runtime_handler,
             handler: handler.name.clone(),
+            oci: Some(handler.oci.clone()),
             created_at: id::now(),
             boot: self.boot.clone(),
             ..SandboxRecord::default()

@@ -10,7 +10,8 @@ use crate::runtime::steps::{Step, reached};
 use crate::runtime::store::{Sandbox, SandboxState};
 
 impl Runtime {
-    /// Ends all containers of a sandbox and gives back its network. One that does not exist, or is stopped, is fine.
+    /// Ends all containers of a sandbox and gives back its network. One that does not exist, or is stopped, is fine. A shim
+    /// that does not answer for ten seconds is killed first.
     ///
     /// # Errors
     /// What could not be taken away; the next call tries again.
@@ -23,10 +24,11 @@ impl Runtime {
     }
 
     /// The caller has the sandbox to itself.
-    pub(super) async fn stop(self: &Arc<Self>, sandbox: &Sandbox) -> Result<()> {
+    pub(super) async fn stop(self: &Arc<Self>, sandbox: &Arc<Sandbox>) -> Result<()> {
         if sandbox.record().network_freed {
             return Ok(());
         }
+        self.end_hanging_shim(sandbox).await?;
         self.kill_all(&sandbox.id).await?;
         reached(Step::SandboxKilled);
         // From here on nothing may be started in it, also if the rest fails.

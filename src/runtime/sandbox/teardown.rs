@@ -25,7 +25,7 @@ impl Runtime {
         if record.host_network() {
             return Ok(());
         }
-        let handler = self.handlers.get(&record.handler)?;
+        let handler = self.handler_of_pod(record);
         let pod = self.pod_of(record)?;
         let deleting = handler.cni.del(&pod);
         let step = self.watch.step(RuntimePhase::NetworkDetach, None, deleting);
@@ -48,13 +48,14 @@ impl Runtime {
 
     async fn end_shim_of(&self, id: &str) -> Result<()> {
         let dir = self.settings.paths.pod(id);
-        match Shim::connect(&dir).await {
-            Ok(shim) => match shim.shutdown(true).await {
-                // It may close the connection before the answer is through.
-                Ok(()) | Err(process::Error::Gone { .. }) => {}
-                Err(error) => return Err(error.into()),
-            },
-            Err(process::Error::Gone { .. }) => {}
+        let ended = match Shim::connect(&dir).await {
+            Ok(shim) => shim.shutdown(true).await,
+            Err(error) => Err(error),
+        };
+        match ended {
+            // It may close the connection before the answer is through.
+            Ok(()) | Err(process::Error::Gone { .. }) => {}
+            Err(process::Error::Silent { .. }) => self.kill_shim(id).await?,
             Err(error) => return Err(error.into()),
         }
         reached(Step::SandboxShimGone);

@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::cri::v1;
 use crate::runtime::image::Digest;
+use crate::runtime::oci::OciRuntime;
 
 /// Version of both records. A higher one may only add fields; a record of another version is not used.
 pub const VERSION: u32 = 1;
@@ -55,6 +56,10 @@ pub struct SandboxRecord {
     pub asked_handler: String,
     /// The handler that serves it.
     pub handler: String,
+    /// How that handler called its OCI runtime when the sandbox was made: what it made then is found, and ended, in the
+    /// same way, whatever the configuration says by now. None in records of older versions.
+    #[serde(default)]
+    pub oci: Option<OciRuntime>,
     /// Nanoseconds since 1970.
     pub created_at: i64,
     /// In which life of the machine (`/proc/sys/kernel/random/boot_id`): in another nothing of it runs.

@@ -190,7 +190,7 @@ kinds! {
         9 CloseStdin(Target),
         /// Remove a container with the runtime's `delete`, and forget it.
         10 Delete(Verb),
-        /// Forget an exec that has ended.
+        /// Forget an exec, when it has ended.
         11 Forget(Target),
         /// See [`Shutdown`].
         12 Shutdown(Shutdown),

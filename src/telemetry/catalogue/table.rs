@@ -297,6 +297,8 @@ catalogue! {
         "Containers of the built-in runtime.");
     RUNTIME_SHIMS = Metric::gauge("runtime_shims", Unit::Count, &[],
         "Shims that the built-in runtime is connected to.");
+    RUNTIME_SHIMS_LOST = Metric::counter("runtime_shims_lost_total", &[fixed("how", &["died", "killed"])],
+        "Shims that ended before their pod, and its containers with them: by themselves, or killed because they did not answer.");
     RUNTIME_EVENTS_DROPPED = Metric::counter("runtime_events_dropped_total", &[],
         "Events of containers that a listener was too slow for.");
     RUNTIME_RECOVERY_PROBLEMS = Metric::gauge("runtime_recovery_problems", Unit::Count, &[],

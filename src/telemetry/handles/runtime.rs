@@ -16,6 +16,16 @@ pub struct RuntimeWork {
     pulling: Gauges<0>,
     pulled_bytes: Counters<0>,
     events_dropped: Counters<0>,
+    shims_lost: Counters<1>,
+}
+
+/// How a shim ended before its pod, in the order of the catalogue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ShimEnd {
+    /// By itself.
+    Died,
+    /// It did not answer.
+    Killed,
 }
 
 impl RuntimeWork {
@@ -31,7 +41,11 @@ impl RuntimeWork {
             pulling: registry.gauges(&catalogue::RUNTIME_IMAGE_PULLS_IN_PROGRESS)?,
             pulled_bytes: registry.counters(&catalogue::RUNTIME_IMAGE_PULL_BYTES)?,
             events_dropped: registry.counters(&catalogue::RUNTIME_EVENTS_DROPPED)?,
+            shims_lost: registry.counters(&catalogue::RUNTIME_SHIMS_LOST)?,
         };
+        for how in 0..2 {
+            let _ = work.shims_lost.at([how]);
+        }
         let _ = work.pulling.at([]);
         work.pulled(0);
         work.events_dropped(0);
@@ -39,6 +53,13 @@ impl RuntimeWork {
             let _ = work.pulls.at([outcome as usize]);
         }
         Ok(work)
+    }
+
+    /// A shim ended before its pod.
+    pub fn shim_lost(&self, how: ShimEnd) {
+        if let Some(lost) = self.shims_lost.at([how as usize]) {
+            lost.inc();
+        }
     }
 
     /// A step has ended.

@@ -37,6 +37,8 @@ pub(crate) struct Daemon {
     subnet: String,
     proxy: Option<Proxy>,
     env: Vec<(String, String)>,
+    /// Whether it has a second runtime handler.
+    second: bool,
     /// More of the configuration.
     more: String,
 }
@@ -107,6 +109,7 @@ impl Daemon {
             subnet: format!("10.{}.{}", 150 + number % 50, pid % 256),
             proxy: None,
             env: Vec::new(),
+            second: true,
             more: String::new(),
         };
         for dir in [daemon.root().join("cni"), daemon.root().join("bin")] {
@@ -121,6 +124,11 @@ impl Daemon {
     /// With this in its environment from the next start on.
     pub(crate) fn env(&mut self, name: &str, value: &str) {
         self.env.push((name.to_owned(), value.to_owned()));
+    }
+
+    /// Without its second runtime handler from the next start on.
+    pub(crate) fn without_second(&mut self) {
+        self.second = false;
     }
 
     /// With these tables in its configuration from the next start on.
@@ -148,6 +156,11 @@ impl Daemon {
     /// Kills it as `kill -9` does. Its pods go on.
     pub(crate) fn kill(&mut self) {
         drop(self.proxy.take());
+    }
+
+    /// The program, which runs.
+    pub(crate) fn program(&self) -> &Proxy {
+        self.proxy.as_ref().expect("it was started")
     }
 
     /// What everything of it is called.
@@ -218,6 +231,11 @@ impl Daemon {
         let (root, state) = (self.root(), self.state());
         let (root, state) = (root.display(), state.display());
         let runc = oci_runtime();
+        let runc = runc.display();
+        let second = match self.second {
+            true => format!("[runtime.handlers.second]\npath = \"{runc}\""),
+            false => String::new(),
+        };
         format!(
             r#"
 [runtime]
@@ -229,8 +247,7 @@ restrict_oom_score_adj = true
 stats_collect_period = "1s"
 [runtime.handlers.runc]
 path = "{runc}"
-[runtime.handlers.second]
-path = "{runc}"
+{second}
 [runtime.cni]
 conf_dir = "{root}/cni"
 bin_dirs = ["{root}/bin", "{PLUGINS}"]
@@ -238,7 +255,6 @@ cache_dir = "{root}/cache"
 [telemetry.log]
 level = "debug"
 {more}"#,
-            runc = runc.display(),
             more = self.more,
         )
     }
@@ -267,7 +283,14 @@ level = "debug"
         for dir in ["root/sandboxes", "root/containers", "root/cni"].map(|d| self.root().join(d)) {
             left.extend(names(&dir));
         }
-        for dir in ["state/pods", "state/ns", "state/oci/runc"].map(|d| self.state().join(d)) {
+        for dir in [
+            "state/pods",
+            "state/ns",
+            "state/oci/runc",
+            "state/oci/second",
+        ]
+        .map(|d| self.state().join(d))
+        {
             left.extend(names(&dir));
         }
         let addresses = names(&self.root().join("ipam").join(&self.name));

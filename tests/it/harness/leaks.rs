@@ -77,7 +77,8 @@ fn mounts(name: &str) -> Vec<String> {
     ours.map(str::to_owned).collect()
 }
 
-fn processes(name: &str) -> Vec<(i32, String)> {
+/// Shims of a daemon, and all that runs in its pods: pid and arguments.
+pub(crate) fn processes(name: &str) -> Vec<(i32, String)> {
     let mut found = Vec::new();
     let own = i32::try_from(std::process::id()).expect("pid");
     for entry in fs::read_dir("/proc").expect("proc").flatten() {

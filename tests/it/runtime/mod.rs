@@ -10,6 +10,7 @@ mod observed;
 mod oci;
 mod process;
 mod rootfs;
+mod sessions;
 mod stats;
 mod user_namespaces;
 mod verbs;

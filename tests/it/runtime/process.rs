@@ -477,33 +477,57 @@ async fn execs_and_signals() {
 }
 
 #[tokio::test]
-async fn an_exec_waits_for_its_client() {
+async fn execs_that_end_together_are_kept_until_they_are_forgotten() {
+    const MANY: usize = 80;
     let pod = Pod::new().await;
+    let mut events = pod.shim.events();
     pod.create("a", "sleep 1000", Stdio::default()).await;
     pod.shim.start(pod.verb("a")).await.expect("start");
-    let script = process("dd if=/dev/zero bs=1048576 count=4 2>/dev/null", false);
-    fs::write(pod.path("exec.json"), script.to_string()).expect("process");
-    let exec = Exec {
-        target: target("a", "e"),
-        process: pod.text("exec.json"),
-        stdio: Stdio {
-            hold: true,
-            ..Stdio::default()
-        },
-        runtime: pod.runtime(),
-    };
-    pod.shim.exec(exec).await.expect("exec");
-    let (mut attached, _input) = pod.shim.attach(everything("a", "e")).await.expect("attach");
-    // Longer than a container waits for somebody who only looks on.
-    sleep(Duration::from_secs(12)).await;
-    assert_eq!(read(&mut attached, "").await.0.len(), 4 << 20);
-    let kill = Kill {
-        target: target("a", ""),
-        signal: 9,
-        all: true,
-    };
-    let mut events = pod.shim.events();
-    pod.shim.kill(kill).await.expect("kill");
+    let script = "until [ -e /end ]; do sleep 0.1; done; echo kept";
+    let exec = pod.path("exec.json");
+    fs::write(&exec, process(script, false).to_string()).expect("process");
+    for number in 0..MANY {
+        let exec = Exec {
+            target: target("a", &number.to_string()),
+            process: pod.text("exec.json"),
+            stdio: Stdio {
+                hold: true,
+                ..Stdio::default()
+            },
+            runtime: pod.runtime(),
+        };
+        pod.shim.exec(exec).await.expect("exec");
+    }
+    // Asked for while it runs, done when it has ended.
+    pod.shim.forget(target("a", "0")).await.expect("forget");
+    let known = || async { pod.shim.state().await.expect("state").processes.len() };
+    assert_eq!(known().await, MANY + 1);
+    fs::write(pod.path("a/rootfs/end"), "").expect("end");
+    let mut left = MANY;
+    while left > 0 {
+        let event = timeout(PATIENCE, events.recv()).await.expect("an end");
+        left -= usize::from(matches!(event, Ok(Event::Exit(_))));
+    }
+    assert_eq!(known().await, MANY);
+    for number in 1..MANY {
+        let name = number.to_string();
+        let (mut attached, _input) = pod
+            .shim
+            .attach(everything("a", &name))
+            .await
+            .expect("what was kept");
+        assert_eq!(read(&mut attached, "").await.0, "kept\n");
+        pod.shim.forget(target("a", &name)).await.expect("forget");
+    }
+    assert_eq!(known().await, 1);
+    pod.shim
+        .kill(Kill {
+            target: target("a", ""),
+            signal: 9,
+            all: true,
+        })
+        .await
+        .expect("kill");
     exit(&mut events, "a", "").await;
     pod.end(&["a"]).await;
 }

@@ -2,8 +2,9 @@
 
 use tokio::io::{AsyncRead, AsyncWrite};
 
+use super::client::open;
 use super::client::{Client, Wire};
-use super::forward::{direct, echo, open, tunnelled};
+use super::forward::{direct, echo, tunnelled};
 use super::server::Fixture;
 use super::spdy::Spdy;
 
@@ -96,7 +97,7 @@ async fn a_client_that_reads_late_still_gets_everything() {
         ("websocket", "v5.channel.k8s.io"),
     ] {
         let url = fixture.exec(&["flood", "9000000"], "o");
-        let client = super::limits::lazy(&url, way).await;
+        let client = super::client::lazy(&url, way).await;
         super::limits::stalled(&fixture).await;
         let mut client = client;
         match &mut client.wire {

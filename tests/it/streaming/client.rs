@@ -46,6 +46,43 @@ pub(crate) async fn forwarding(url: &str) -> Spdy<TcpStream> {
     Spdy::new(tcp)
 }
 
+/// Opens a connection to a port: the streams of errors and of data.
+pub(crate) async fn open<T>(spdy: &mut Spdy<T>, request: u32, port: u16) -> (u32, u32)
+where
+    T: tokio::io::AsyncRead + tokio::io::AsyncWrite + Send + 'static,
+{
+    let (request, port) = (request.to_string(), port.to_string());
+    let mut ids = Vec::new();
+    for kind in ["error", "data"] {
+        let headers = [
+            ("streamtype", kind),
+            ("port", &port),
+            ("requestid", &request),
+        ];
+        ids.push(spdy.open(&headers).await);
+    }
+    // Clients only read the first.
+    spdy.send(ids[0], b"", true).await;
+    (ids[0], ids[1])
+}
+
+/// A client of a command with output only, which does not read it yet.
+pub(crate) async fn lazy(url: &str, way: (&str, &str)) -> Client {
+    let mut tcp = connect(url).await;
+    let (_, path) = parts(url);
+    let wire = if way.0 == "spdy" {
+        ask(&mut tcp, &spdy_head(path, &[way.1])).await;
+        let mut spdy = Spdy::that_does_not_read(tcp);
+        let error = spdy.open(&[("streamtype", "error")]).await;
+        let out = spdy.open(&[("streamtype", "stdout")]).await;
+        Wire::Spdy(spdy, [None, Some(out), None, Some(error), None])
+    } else {
+        ask(&mut tcp, &websocket_head(path, way.1)).await;
+        Wire::WebSocket(WebSocket::that_does_not_read(tcp), false)
+    };
+    Client::from_wire(wire, way.1)
+}
+
 /// What a command said, and what became of it.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Said {
@@ -119,6 +156,14 @@ impl Client {
         match &mut self.wire {
             Wire::Spdy(spdy, ids) => spdy.send(ids[0].expect("open"), b"", true).await,
             Wire::WebSocket(socket, _) => socket.send(255, &[0]).await,
+        }
+    }
+
+    /// Has one that is [`lazy`] read from now on.
+    pub(crate) fn begin_to_read(&mut self) {
+        match &mut self.wire {
+            Wire::Spdy(spdy, _) => spdy.begin_to_read(),
+            Wire::WebSocket(socket, _) => socket.begin_to_read(),
         }
     }
 

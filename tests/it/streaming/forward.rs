@@ -4,6 +4,7 @@ use criscope::streaming::{Kind, Outcome, Transport};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
 use tokio::net::{TcpListener, TcpStream};
 
+use super::client::open;
 use super::http::{ask, connect, parts, soon, spdy_head, websocket_head};
 use super::server::Fixture;
 use super::spdy::{Got, Spdy};
@@ -25,26 +26,6 @@ pub(super) async fn tunnelled(url: &str) -> Spdy<DuplexStream> {
     let answer = ask(&mut tcp, &websocket_head(parts(url).1, TUNNEL)).await;
     assert_eq!(answer.status, 101, "{answer:?}");
     Spdy::new(tunnel(tcp))
-}
-
-/// Opens a connection to a port: the streams of errors and of data.
-pub(super) async fn open<T>(spdy: &mut Spdy<T>, request: u32, port: u16) -> (u32, u32)
-where
-    T: tokio::io::AsyncRead + tokio::io::AsyncWrite + Send + 'static,
-{
-    let (request, port) = (request.to_string(), port.to_string());
-    let mut ids = Vec::new();
-    for kind in ["error", "data"] {
-        let headers = [
-            ("streamtype", kind),
-            ("port", &port),
-            ("requestid", &request),
-        ];
-        ids.push(spdy.open(&headers).await);
-    }
-    // Clients only read the first.
-    spdy.send(ids[0], b"", true).await;
-    (ids[0], ids[1])
 }
 
 /// A listener that sends back what it gets until its end, then a last word.

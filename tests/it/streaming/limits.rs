@@ -10,28 +10,10 @@ use tokio::net::TcpStream;
 use tokio::task::JoinSet;
 use tonic::Code;
 
-use super::client::{Client, WAYS, Wire};
+use super::client::{Client, WAYS, Wire, lazy};
 use super::http::{ask, connect, parts, soon, spdy_head, until, websocket_head};
 use super::server::{Fixture, settings};
 use super::spdy::Spdy;
-use super::websocket::WebSocket;
-
-/// A client of a command with output only, which does not read it yet.
-pub(super) async fn lazy(url: &str, way: (&str, &str)) -> Client {
-    let mut tcp = connect(url).await;
-    let (_, path) = parts(url);
-    let wire = if way.0 == "spdy" {
-        ask(&mut tcp, &spdy_head(path, &[way.1])).await;
-        let mut spdy = Spdy::that_does_not_read(tcp);
-        let error = spdy.open(&[("streamtype", "error")]).await;
-        let out = spdy.open(&[("streamtype", "stdout")]).await;
-        Wire::Spdy(spdy, [None, Some(out), None, Some(error), None])
-    } else {
-        ask(&mut tcp, &websocket_head(path, way.1)).await;
-        Wire::WebSocket(WebSocket::that_does_not_read(tcp), false)
-    };
-    Client::from_wire(wire, way.1)
-}
 
 /// Waits until commands write no more, because nobody reads.
 pub(super) async fn stalled(fixture: &Fixture) -> usize {

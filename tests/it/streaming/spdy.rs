@@ -125,7 +125,7 @@ impl<T: AsyncRead + AsyncWrite + Send + 'static> Spdy<T> {
     }
 
     /// Sends data; `fin` if it is the last.
-    pub(super) async fn send(&mut self, id: u32, data: &[u8], fin: bool) {
+    pub(crate) async fn send(&mut self, id: u32, data: &[u8], fin: bool) {
         let mut frame = id.to_be_bytes().to_vec();
         let length = u32::try_from(data.len()).expect("short");
         frame.extend((u32::from(fin) << 24 | length).to_be_bytes());
@@ -159,7 +159,7 @@ impl<T: AsyncRead + AsyncWrite + Send + 'static> Spdy<T> {
     }
 
     /// All that comes on a stream until its end.
-    pub(super) async fn end(&self, id: u32) -> Got {
+    pub(crate) async fn end(&self, id: u32) -> Got {
         self.wait(id, |got| (got.fin || got.reset).then(|| got.clone()))
             .await
     }

@@ -6,6 +6,8 @@ mod containers;
 mod ends;
 mod exec;
 mod full_disk;
+mod handlers;
+mod hang;
 mod hang_up;
 mod pods;
 mod restart;

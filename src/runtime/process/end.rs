@@ -1,0 +1,112 @@
+//! Ends a shim that does not answer.
+
+use std::fs::{self, Metadata};
+use std::io;
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::Path;
+use std::time::Duration;
+
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use rustix::io::Errno;
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+
+use super::error::Error;
+
+/// How long a shim may take to end once it is killed: it may be writing a log to a slow disk.
+const DYING: Duration = Duration::from_secs(10);
+
+/// Kills the shim of a pod's directory, and waits for its end. That there is none is fine.
+///
+/// It is told by its arguments and by the directory it is in, which no process in a container can have, and held by a
+/// descriptor meanwhile, so that it is never another process that took its pid.
+///
+/// # Errors
+/// [`Error::Undying`] if it is still there after ten seconds, [`Error::System`].
+pub async fn end(dir: &Path) -> Result<(), Error> {
+    let own = dir.to_owned();
+    let ended = tokio::task::spawn_blocking(move || {
+        let shims = find(&own)?;
+        for shim in &shims {
+            match pidfd_send_signal(shim, Signal::KILL) {
+                // Ended meanwhile.
+                Ok(()) | Err(Errno::SRCH) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        for shim in &shims {
+            if !has_ended(shim)? {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    });
+    let ended = ended.await.map_err(io::Error::other);
+    match ended.flatten() {
+        Ok(true) => Ok(()),
+        Ok(false) => Err(Error::Undying {
+            dir: dir.to_owned(),
+            after: DYING,
+        }),
+        Err(error) => Err(Error::System(format!("{}: {error}", dir.display()))),
+    }
+}
+
+/// Whether a process, by its directory in `/proc`, has the arguments of the shim of a pod's directory.
+pub(in crate::runtime) fn is_called_for(process: &Path, dir: &Path) -> bool {
+    let arguments = fs::read(process.join("cmdline")).unwrap_or_default();
+    let mut all = arguments.split(|byte| *byte == 0);
+    let is_shim = all
+        .next()
+        .is_some_and(|program| program.ends_with(b"criscope-shim"));
+    is_shim && all.next() == Some(dir.as_os_str().as_bytes())
+}
+
+fn find(dir: &Path) -> io::Result<Vec<OwnedFd>> {
+    let place = match fs::metadata(dir) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        place => place?,
+    };
+    let mut found = Vec::new();
+    for entry in fs::read_dir("/proc")? {
+        let entry = entry?;
+        let pid = entry
+            .file_name()
+            .to_str()
+            .and_then(|name| name.parse().ok());
+        let process = entry.path();
+        let Some(pid) = pid
+            .and_then(Pid::from_raw)
+            .filter(|_| is_called_for(&process, dir))
+        else {
+            continue;
+        };
+        let held = match pidfd_open(pid, PidfdFlags::empty()) {
+            Err(Errno::SRCH) => continue,
+            held => held?,
+        };
+        // Asked again of the one that is held: the pid may have been another's before.
+        if is_called_for(&process, dir) && is_in(&process, &place) {
+            found.push(held);
+        }
+    }
+    Ok(found)
+}
+
+fn is_in(process: &Path, place: &Metadata) -> bool {
+    fs::metadata(process.join("cwd"))
+        .is_ok_and(|cwd| (cwd.dev(), cwd.ino()) == (place.dev(), place.ino()))
+}
+
+fn has_ended(process: &OwnedFd) -> io::Result<bool> {
+    let mut fds = [PollFd::new(process.as_fd(), PollFlags::POLLIN)];
+    let time = PollTimeout::try_from(DYING).unwrap_or(PollTimeout::MAX);
+    loop {
+        match poll(&mut fds, time) {
+            Ok(ready) => return Ok(ready > 0),
+            Err(nix::errno::Errno::EINTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+}

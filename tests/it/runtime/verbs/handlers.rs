@@ -1,0 +1,102 @@
+//! Runtime handlers that were removed from the configuration: what they made can be looked at, stopped and removed.
+
+use std::fs;
+use std::os::unix::fs::symlink;
+
+use criscope::cri::v1;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use tonic::Code;
+
+use crate::harness::daemon::Daemon;
+use crate::harness::kubelet::{Kubelet, Pod, idle};
+use crate::harness::leaks;
+use crate::harness::packages::program;
+
+const HANDLER: &str = "second";
+
+async fn pod(kubelet: &Kubelet, name: &str) -> (Pod, String) {
+    let pod = kubelet.try_run(kubelet.pod_config(name), HANDLER).await;
+    let pod = pod.expect("RunPodSandbox");
+    let container = kubelet.launch(&pod, idle("main")).await;
+    (pod, container)
+}
+
+/// Kills the shim of a pod: what runs is found by the OCI runtime only.
+fn lose(daemon: &Daemon, pod: &Pod) {
+    let all = leaks::processes(daemon.name());
+    let shim = all
+        .iter()
+        .find(|(_, what)| what.contains("criscope-shim") && what.contains(&pod.id));
+    kill(Pid::from_raw(shim.expect("a shim").0), Signal::SIGKILL).expect("kill");
+}
+
+/// Makes the record of a pod what an older version wrote, which kept nothing of its handler but the name.
+fn age(daemon: &Daemon, pod: &Pod) {
+    let path = daemon
+        .root()
+        .join("root/sandboxes")
+        .join(&pod.id)
+        .join("record.json");
+    let text = fs::read(&path).expect("a record");
+    let mut record: serde_json::Value = serde_json::from_slice(&text).expect("json");
+    let kept = record.as_object_mut().expect("a table").remove("oci");
+    assert_eq!(
+        kept.expect("its runtime")["path"],
+        program("runc", "runc").to_str().expect("text")
+    );
+    fs::write(&path, record.to_string()).expect("write");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pod_outlives_its_handler_and_can_be_removed() {
+    let mut daemon = Daemon::new().await;
+    // What the oldest is to be found by: its handler's name.
+    let bin = daemon.root().join("bin");
+    symlink(program("runc", "runc"), bin.join(HANDLER)).expect("link");
+    let path = std::env::var("PATH").expect("a path");
+    daemon.env("PATH", &format!("{path}:{}", bin.display()));
+    let kubelet = Kubelet::of(&daemon).await;
+    let (kept, main) = pod(&kubelet, "kept").await;
+    let created = kubelet
+        .try_create(&kept, idle("late"))
+        .await
+        .expect("CreateContainer");
+    let (lost, _) = pod(&kubelet, "lost").await;
+    let (old, _) = pod(&kubelet, "old").await;
+    daemon.kill();
+    for pod in [&lost, &old] {
+        lose(&daemon, pod);
+    }
+    age(&daemon, &old);
+    daemon.without_second();
+    daemon.start().await;
+
+    let kubelet = Kubelet::of(&daemon).await;
+    let list = v1::ListPodSandboxRequest::default();
+    let list = kubelet.runtime.clone().list_pod_sandbox(list).await;
+    let list = list.expect("ListPodSandbox").into_inner().items;
+    assert_eq!(list.len(), 3);
+    assert!(list.iter().all(|pod| pod.runtime_handler == HANDLER));
+    let ready = v1::PodSandboxState::SandboxReady;
+    assert!(kubelet.pod_status(&kept).await.state() == ready);
+    assert_eq!(kubelet.says(&main, "echo on").await, "on");
+    // But nothing new of it.
+    let refused = [
+        kubelet
+            .try_run(kubelet.pod_config("new"), HANDLER)
+            .await
+            .err(),
+        kubelet.try_create(&kept, idle("new")).await.err(),
+        kubelet.start(&created).await.err(),
+    ];
+    for error in refused {
+        let error = error.expect("its handler is not there");
+        assert_eq!(error.code(), Code::InvalidArgument);
+        assert!(error.message().contains("\"second\""), "{error}");
+    }
+    for pod in [&kept, &lost, &old] {
+        kubelet.end(pod).await;
+    }
+    daemon.assert_clean();
+}
