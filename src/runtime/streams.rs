@@ -167,7 +167,8 @@ impl Runtime {
             stdout: streams.stdout.is_some(),
             stderr: streams.stderr.is_some(),
         };
-        let (output, input) = match running.shim.attach(attach).await {
+        // The shim closes the command's output with the last who is attached: both stay until it has ended.
+        let (mut output, mut input) = match running.shim.attach(attach).await {
             Ok(both) => both,
             Err(error) => {
                 running.kill().await;
@@ -182,10 +183,13 @@ impl Runtime {
             drain: self.settings.drain_exec,
         };
         let gone = streams.gone;
-        let outputs = line.drain(output, streams.stdout, streams.stderr);
+        let outputs = line.drain(&mut output, streams.stdout, streams.stderr);
         // As long as the command runs: one that has closed its outputs may still read.
         let inputs = async {
-            tokio::join!(line.feed(streams.stdin, input), line.resize(streams.resize));
+            tokio::join!(
+                line.feed(streams.stdin, &mut input),
+                line.resize(streams.resize)
+            );
         };
         tokio::pin!(outputs, inputs);
         let (mut all, mut code) = (false, None);
@@ -230,7 +234,7 @@ impl Runtime {
             stdout: streams.stdout.is_some(),
             stderr: streams.stderr.is_some(),
         };
-        let (output, input) = shim.attach(attach).await?;
+        let (mut output, mut input) = shim.attach(attach).await?;
         let tty = record.config.tty;
         let line = Line {
             shim,
@@ -241,14 +245,14 @@ impl Runtime {
         };
         let has_output = streams.stdout.is_some() || streams.stderr.is_some();
         let fed = async {
-            line.feed(streams.stdin, input).await;
+            line.feed(streams.stdin, &mut input).await;
             // A client that has ended its input still reads.
             if has_output {
                 std::future::pending().await
             }
         };
         tokio::select! {
-            () = line.drain(output, streams.stdout, streams.stderr), if has_output => {}
+            () = line.drain(&mut output, streams.stdout, streams.stderr), if has_output => {}
             () = fed => {}
             () = line.resize(streams.resize) => {}
             () = ended(&container) => {}
@@ -313,7 +317,7 @@ impl Line {
     /// Carries what a process writes, until it has closed what the client wants of it.
     async fn drain(
         &self,
-        mut output: Attached,
+        output: &mut Attached,
         mut stdout: Option<crate::streaming::Output>,
         mut stderr: Option<crate::streaming::Output>,
     ) {
@@ -354,7 +358,7 @@ impl Line {
     }
 
     /// Hands the client's input to the process, until there is no more.
-    async fn feed(&self, stdin: Option<crate::streaming::Input>, mut input: Input) {
+    async fn feed(&self, stdin: Option<crate::streaming::Input>, input: &mut Input) {
         let Some(mut stdin) = stdin else { return };
         let mut piece = vec![0; PIECE];
         loop {

@@ -26,6 +26,9 @@ use super::{LOCK, SOCKET};
 /// slow to read it still wants whole, and only its own command waits.
 const STUCK: Duration = Duration::from_secs(10);
 
+/// Before a connection is accepted again when there are no more descriptors.
+const FULL_PAUSE: Duration = Duration::from_millis(10);
+
 /// Connections at once: all sessions that there may be (`streaming.max_sessions`, 1000 by default) can be of one pod. More
 /// wait in the kernel.
 const MAX_CONNECTIONS: usize = 1024;
@@ -247,8 +250,18 @@ impl Shim {
     }
 
     fn accept(&mut self, listener: &UnixListener) {
-        let Ok((stream, _)) = listener.accept() else {
-            return;
+        let stream = match listener.accept() {
+            Ok((stream, _)) => stream,
+            Err(error) => {
+                // The one who waits goes on waiting: without a pause the loop would spin until a descriptor is free.
+                if matches!(
+                    error.raw_os_error(),
+                    Some(nix::libc::EMFILE | nix::libc::ENFILE)
+                ) {
+                    std::thread::sleep(FULL_PAUSE);
+                }
+                return;
+            }
         };
         let same_user = getsockopt(&stream, PeerCredentials)
             .is_ok_and(|peer| peer.uid() == geteuid().as_raw() || peer.uid() == 0);

@@ -36,7 +36,9 @@ impl Runtime {
         }
         if !grace.is_zero() {
             if container.ask_once() {
-                self.signal(&container, record.stop_signal).await?;
+                let asked = self.signal(&container, record.stop_signal).await;
+                // Who tries again must not wait out the grace of one that was never asked.
+                asked.inspect_err(|_| container.not_asked())?;
                 reached(Step::ContainerSignalled);
             }
             let exited = timeout(grace, container.exited());

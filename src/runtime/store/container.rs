@@ -134,6 +134,11 @@ impl Container {
         !self.asked.swap(true, Ordering::Relaxed)
     }
 
+    /// It could not be asked.
+    pub fn not_asked(&self) {
+        self.asked.store(false, Ordering::Relaxed);
+    }
+
     /// It was started by a daemon that may have ended before it said so.
     pub fn offer_start(&self) {
         self.untold.store(true, Ordering::Relaxed);

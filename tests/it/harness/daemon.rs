@@ -6,6 +6,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
 
 use criscope::runtime::image::{Images, ImagesConfig};
 
@@ -25,6 +26,9 @@ const PLUGINS: &str = "/usr/lib/cni";
 
 /// The cgroup of all shims of a machine.
 const SHIMS: &str = "criscope-shims";
+
+/// How long a shim may take to end once it has said that it does.
+const DYING: Duration = Duration::from_secs(5);
 
 /// How many there are in this process.
 static ALIVE: Mutex<usize> = Mutex::new(0);
@@ -278,7 +282,16 @@ level = "debug"
                 || line.starts_with("directory ")
                 || line.starts_with("cgroup ") && line.ends_with(&self.cgroup())
         };
-        let mut left = leaks::find(&self.name);
+        let end = Instant::now() + DYING;
+        let mut left = loop {
+            let left = leaks::find(&self.name);
+            // A shim that has said goodbye is still a process for a moment.
+            let is_ending = left.iter().any(|line| line.starts_with("process "));
+            if !is_ending || Instant::now() > end {
+                break left;
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        };
         left.retain(|line| !kept(line));
         for dir in ["root/sandboxes", "root/containers", "root/cni"].map(|d| self.root().join(d)) {
             left.extend(names(&dir));
