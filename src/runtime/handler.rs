@@ -1,6 +1,6 @@
 //! Runtime handlers: which OCI runtime and which networks serve a pod.
 //!
-//! A pod keeps the OCI runtime that it was made with: [`Handlers::of`]. One whose handler was removed from the
+//! A pod keeps the OCI runtime that it was made with: by its record. One whose handler was removed from the
 //! configuration can be looked at, stopped and removed; new pods and containers of it are refused by [`Handlers::get`].
 
 use std::collections::BTreeMap;

@@ -175,9 +175,22 @@ impl Target for Fake {
                     }
                     Ok(7)
                 }
-                // Waits for the client to go.
+                // Waits for the client to go. It reads meanwhile: behind input that nobody takes the end of a client is not
+                // seen, and only the idle timeout, which is not part of this, ends such a session.
                 "2" => {
-                    streams.gone.cancelled().await;
+                    let mut gone = std::pin::pin!(streams.gone.cancelled());
+                    let mut room = [0; 4096];
+                    while let Some(stdin) = &mut streams.stdin {
+                        tokio::select! {
+                            () = &mut gone => break,
+                            read = stdin.read(&mut room) => {
+                                if !matches!(read, Ok(1..)) {
+                                    break;
+                                }
+                            }
+                        }
+                    }
+                    gone.await;
                     while streams.resize.recv().await.is_some() {}
                     Ok(1)
                 }
