@@ -5,6 +5,7 @@ use tokio::time::sleep;
 use tokio_util::task::AbortOnDropHandle;
 
 use super::context::{Context, LINGER};
+use super::heartbeat;
 use super::spdy::{Connection, End, Handle, Limits, Reason, Streams};
 
 /// The connection of one session.
@@ -22,8 +23,16 @@ impl Carrier {
         // However slowly the client reads, it gets everything; see [`Carrier::close`].
         limits.linger = context.idle_timeout;
         let (streams, driver) = Connection::server(io, limits);
+        let handle = driver.handle();
+        let heartbeats = heartbeat::of_spdy(handle.clone(), context.activity.clone());
+        let driver = async move {
+            tokio::select! {
+                end = driver => end,
+                never = heartbeats => match never {},
+            }
+        };
         let carrier = Self {
-            handle: driver.handle(),
+            handle,
             driver: AbortOnDropHandle::new(tokio::spawn(driver)),
         };
         (streams, carrier)

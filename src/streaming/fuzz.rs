@@ -175,8 +175,8 @@ impl Target for Fake {
                     }
                     Ok(7)
                 }
-                // Waits for the client to go. It reads meanwhile: behind input that nobody takes the end of a client is not
-                // seen, and only the idle timeout, which is not part of this, ends such a session.
+                // Waits for the client to go. It reads meanwhile: behind input that nobody takes the end of a client shows
+                // only when a heartbeat breaks the connection, and this one never breaks.
                 "2" => {
                     let mut gone = std::pin::pin!(streams.gone.cancelled());
                     let mut room = [0; 4096];

@@ -27,8 +27,9 @@
 //!   `streaming.max_sessions`.
 //! - What was written is sent, however slowly the client reads, then the ends of the streams, then the result. The client
 //!   is given time to hang up, because a connection that is closed too early takes with it what it still carries.
-//! - A client that goes ends its session, not the command: the command sees the end of its input and broken outputs, and
-//!   [`Streams::gone`] fires, but whether it is then killed is for the [`Target`] to decide.
+//! - A client that goes ends its session, also while nobody takes its input (`heartbeat`), not the command: the command
+//!   sees the end of its input and broken outputs, and [`Streams::gone`] fires, but whether it is then killed is for the
+//!   [`Target`] to decide.
 //!
 //! # Protocols
 //!
@@ -44,6 +45,7 @@ mod error;
 mod forward;
 #[cfg(any(test, fuzzing))]
 mod fuzz;
+mod heartbeat;
 mod listener;
 pub(crate) mod metrics;
 mod observe;

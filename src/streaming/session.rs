@@ -3,7 +3,7 @@
 use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
@@ -156,6 +156,8 @@ pub(super) struct Activity {
     start: Instant,
     /// Milliseconds after `start`.
     last: Arc<AtomicU64>,
+    /// The next write is a heartbeat.
+    heartbeat: Arc<AtomicBool>,
     shut: CancellationToken,
 }
 
@@ -164,6 +166,7 @@ impl Activity {
         Self {
             start: Instant::now(),
             last: Arc::default(),
+            heartbeat: Arc::default(),
             shut: CancellationToken::new(),
         }
     }
@@ -171,6 +174,19 @@ impl Activity {
     /// Returns when everything was sent, and our half of the connection was shut.
     pub(super) async fn shut(&self) {
         self.shut.cancelled().await;
+    }
+
+    /// What is written next is a heartbeat of ours, and does not count: with it nothing would ever be silent.
+    pub(super) fn expect_heartbeat(&self) {
+        self.heartbeat.store(true, Ordering::Relaxed);
+    }
+
+    fn note_written(&self) {
+        let is_heartbeat =
+            self.heartbeat.load(Ordering::Relaxed) && self.heartbeat.swap(false, Ordering::Relaxed);
+        if !is_heartbeat {
+            self.note();
+        }
     }
 
     fn note(&self) {
@@ -191,7 +207,7 @@ impl Activity {
     }
 }
 
-/// A connection whose activity is noted: any byte counts, pings too.
+/// A connection whose activity is noted: any byte counts, the client's pings too, but not our heartbeats.
 pub(super) struct Watched<T> {
     inner: T,
     activity: Activity,
@@ -225,7 +241,7 @@ impl<T: AsyncWrite + Unpin> AsyncWrite for Watched<T> {
         buf: &[u8],
     ) -> Poll<io::Result<usize>> {
         let n = ready!(Pin::new(&mut self.inner).poll_write(cx, buf))?;
-        self.activity.note();
+        self.activity.note_written();
         Poll::Ready(Ok(n))
     }
 
@@ -235,7 +251,7 @@ impl<T: AsyncWrite + Unpin> AsyncWrite for Watched<T> {
         bufs: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         let n = ready!(Pin::new(&mut self.inner).poll_write_vectored(cx, bufs))?;
-        self.activity.note();
+        self.activity.note_written();
         Poll::Ready(Ok(n))
     }
 

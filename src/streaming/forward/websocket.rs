@@ -14,10 +14,11 @@ use super::copy::{HALF_OPEN, copy};
 use super::dial;
 use crate::streaming::channels::{ChannelWriter, Demux, Encoding, Incoming};
 use crate::streaming::context::{Context, LINGER};
+use crate::streaming::heartbeat::Pulse;
 use crate::streaming::observe::Outcome;
 use crate::streaming::pipe::{Pipe, pipe};
 use crate::streaming::session::Ended;
-use crate::streaming::websocket::{self, Control, Event, Frames, Reader};
+use crate::streaming::websocket::{self, Event, Frames, Reader};
 
 /// Ports of one session: there are two channels for each, and their number is a byte.
 pub(in crate::streaming) const MAX_PORTS: usize = 127;
@@ -63,12 +64,11 @@ where
         forwards.spawn(forward.run(input));
     }
     drop(frames);
-    let reading = run(
-        Reader::new(read),
-        Demux::new(encoding),
-        inputs,
-        control.clone(),
-    );
+    let pulse = Pulse {
+        control: control.clone(),
+        activity: context.activity.clone(),
+    };
+    let reading = run(Reader::new(read), Demux::new(encoding), inputs, pulse);
     let mut reading = AbortOnDropHandle::new(tokio::spawn(reading));
     let ended = tokio::select! {
         // In this order: a client that broke the protocol was told so, and with that writing ends, too.
@@ -97,8 +97,9 @@ async fn run<R: AsyncRead + Unpin>(
     mut reader: Reader<R>,
     mut demux: Demux,
     mut inputs: Vec<Option<mpsc::Sender<Bytes>>>,
-    control: Control,
+    pulse: Pulse,
 ) -> Outcome {
+    let control = &pulse.control;
     loop {
         let incoming = match reader.next().await {
             Ok(Some(Event::Ping(content))) => {
@@ -118,7 +119,7 @@ async fn run<R: AsyncRead + Unpin>(
                 if let Some(input) = input
                     && channel % 2 == 0
                     && let Some(sender) = input
-                    && sender.send(bytes).await.is_err()
+                    && pulse.during(sender.send(bytes)).await.is_err()
                 {
                     *input = None;
                 }

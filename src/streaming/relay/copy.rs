@@ -1,12 +1,15 @@
 //! Bytes both ways, as they are.
 
+use std::future::pending;
 use std::io;
+
 use std::pin::pin;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, Interest};
 use tokio::net::TcpStream;
+use tokio::net::tcp::{ReadHalf, WriteHalf};
 
 use super::super::observe::Direction;
 use super::super::session::Meter;
@@ -60,14 +63,17 @@ pub(super) async fn both(
         client_read,
         upstream_write,
         |_| (),
-        |n| note(Direction::In, n)
+        |n| note(Direction::In, n),
+        Some(&moved),
     ));
     let mut outward = pin!(pump(
         upstream_read,
         client_write,
         // Before it is sent: what the client does then is an answer to it.
         |bytes| watch.see(bytes),
-        |n| note(Direction::Out, n)
+        |n| note(Direction::Out, n),
+        // What it has said before it broke is still to be had, however slowly the client reads.
+        None,
     ));
     tokio::select! {
         end = &mut inward => match end {
@@ -108,11 +114,27 @@ async fn silence(moved: &AtomicU64, rest: impl Future<Output = End>) {
     }
 }
 
-async fn pump<R, W>(mut from: R, mut to: W, mut see: impl FnMut(&[u8]), sent: impl Fn(usize)) -> End
-where
-    R: AsyncRead + Unpin,
-    W: AsyncWrite + Unpin,
-{
+/// Returns when the connection is broken, which is seen also while nobody reads it, and then nothing moves.
+async fn given_up(from: &ReadHalf<'_>, moved: Option<&AtomicU64>) {
+    if let Some(moved) = moved
+        && from.ready(Interest::ERROR).await.is_ok()
+    {
+        silence(moved, pending()).await;
+    } else {
+        // It is seen when it is read.
+        pending().await
+    }
+}
+
+/// Copies one direction. `see` is shown what is to be sent, and `sent` is told of it afterwards. With what has `moved`, a
+/// receiver that takes nothing is given up some time after the sender has broken off.
+async fn pump(
+    mut from: ReadHalf<'_>,
+    mut to: WriteHalf<'_>,
+    mut see: impl FnMut(&[u8]),
+    sent: impl Fn(usize),
+    moved: Option<&AtomicU64>,
+) -> End {
     let mut buffer = vec![0; BUFFER];
     loop {
         let n = match from.read(&mut buffer).await {
@@ -122,10 +144,14 @@ where
             Err(_) => return End::Read,
         };
         see(&buffer[..n]);
-        if to.write_all(&buffer[..n]).await.is_err() {
-            return End::Write;
+        tokio::select! {
+            biased;
+            written = to.write_all(&buffer[..n]) => match written {
+                Ok(()) => sent(n),
+                Err(_) => return End::Write,
+            },
+            () = given_up(&from, moved) => return End::Read,
         }
-        sent(n);
     }
     // Whoever has gone already need not be told.
     let _ = to.shutdown().await;

@@ -13,12 +13,13 @@ use super::resize::Sizes;
 use super::{Wire, run};
 use crate::streaming::channels::{ChannelWriter, Demux, Encoding, Incoming};
 use crate::streaming::context::{Context, LINGER};
+use crate::streaming::heartbeat::Pulse;
 use crate::streaming::observe::Outcome;
 use crate::streaming::pipe::{pipe, sizes};
 use crate::streaming::request::{Command, Wanted};
 use crate::streaming::session::Ended;
 use crate::streaming::target::{Input, Output, Size};
-use crate::streaming::websocket::{self, Control, Event, Reader};
+use crate::streaming::websocket::{self, Event, Reader};
 
 const STDIN: u8 = 0;
 const STDOUT: u8 = 1;
@@ -75,7 +76,10 @@ where
         stdin,
         sizes: Sizes::default(),
         newest: wanted.tty.then_some(newest),
-        control: control.clone(),
+        pulse: Pulse {
+            control: control.clone(),
+            activity: context.activity.clone(),
+        },
     };
     let refusal = control.clone();
     let reading = tokio::spawn(async move {
@@ -127,14 +131,14 @@ struct Reading {
     stdin: Option<mpsc::Sender<Bytes>>,
     sizes: Sizes,
     newest: Option<watch::Sender<Option<Size>>>,
-    control: Control,
+    pulse: Pulse,
 }
 
 impl Reading {
     async fn run<R: AsyncRead + Unpin>(mut self, mut reader: Reader<R>) -> io::Result<()> {
         while let Some(event) = reader.next().await? {
             match event {
-                Event::Ping(content) => self.control.pong(content),
+                Event::Ping(content) => self.pulse.control.pong(content),
                 Event::Pong => {}
                 Event::Close => break,
                 Event::Data { bytes, last, .. } => {
@@ -152,7 +156,7 @@ impl Reading {
             Incoming::Data(STDIN, bytes) => {
                 // Nobody reads it any more: it is thrown away from now on.
                 if let Some(stdin) = &self.stdin
-                    && stdin.send(bytes).await.is_err()
+                    && self.pulse.during(stdin.send(bytes)).await.is_err()
                 {
                     self.stdin = None;
                 }

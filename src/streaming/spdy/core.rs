@@ -8,13 +8,16 @@ use bytes::BytesMut;
 
 use super::Limits;
 use super::error::{Counters, Malformed, Reason};
-use super::frame::Status;
+use super::frame::{self, Status};
 use super::headers::{Deflater, Headers, Inflater};
 use super::slot::{Last, Received, Slot};
 
 /// Answers to the peer's frames that may wait to be sent, in bytes. With more, the connection is not read: whoever
 /// asks for so much does not read the answers.
 const MAX_REPLIES: usize = 64 * 1024;
+
+/// Number of a PING that no peer has sent: odd ones are the peer's, and they count from 1.
+const HEARTBEAT: u32 = u32::MAX;
 
 /// The core behind its lock.
 #[derive(Debug)]
@@ -46,6 +49,10 @@ pub(super) struct Core {
     pub(super) row: VecDeque<u32>,
     /// Control frames that leave before any data.
     pub(super) replies: Vec<u8>,
+    /// Bytes of heartbeats among what is to be sent.
+    heartbeats: usize,
+    /// Who waits until too much is unread.
+    watcher: Option<Waker>,
     /// The peer opens no more streams.
     pub(super) has_gone_away: bool,
     /// Why the end has begun.
@@ -67,6 +74,8 @@ impl Core {
             acceptor: None,
             row: VecDeque::new(),
             replies: Vec::new(),
+            heartbeats: 0,
+            watcher: None,
             has_gone_away: false,
             closing: None,
             is_ended: false,
@@ -98,6 +107,42 @@ impl Core {
     /// Whether the peer may say more.
     pub(super) fn may_read(&self) -> bool {
         !self.is_full() && self.replies.len() < MAX_REPLIES
+    }
+
+    /// Ready when too much waits to be read.
+    pub(super) fn poll_full(&mut self, cx: &Context<'_>) -> Poll<()> {
+        if self.is_full() {
+            return Poll::Ready(());
+        }
+        self.watcher = Some(cx.waker().clone());
+        Poll::Pending
+    }
+
+    /// More is unread.
+    pub(super) fn wake_watcher(&mut self) {
+        if self.is_full()
+            && let Some(watcher) = self.watcher.take()
+        {
+            watcher.wake();
+        }
+    }
+
+    /// Queues a PING's answer that says nothing, unless something is to be sent anyway.
+    pub(super) fn heartbeat(&mut self) {
+        if self.is_ended || self.is_closing() || !self.replies.is_empty() {
+            return;
+        }
+        frame::ping(&mut self.replies, HEARTBEAT);
+        self.heartbeats += self.replies.len();
+        self.wake_driver();
+    }
+
+    /// So much was sent. Gives whether there was more in it than heartbeats.
+    pub(super) fn sent(&mut self, n: usize) -> bool {
+        self.counters.bytes_out += n as u64;
+        let heartbeats = self.heartbeats.min(n);
+        self.heartbeats -= heartbeats;
+        n > heartbeats
     }
 
     pub(super) fn is_closing(&self) -> bool {

@@ -117,8 +117,7 @@ impl Driver {
             return Ok(false);
         };
         let n = result.map_err(Reason::of)?;
-        if n > 0 {
-            self.shared.lock().counters.bytes_out += n as u64;
+        if self.shared.lock().sent(n) {
             self.moved_at = Some(Instant::now());
         }
         Ok(true)

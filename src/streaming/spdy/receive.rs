@@ -40,6 +40,7 @@ impl Core {
                     self.counters.unread += len;
                     let peak = &mut self.counters.unread_peak;
                     *peak = self.counters.unread.max(*peak);
+                    self.wake_watcher();
                 }
             }
             Some(_) => self.counters.data_discarded += len as u64,

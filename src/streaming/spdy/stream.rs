@@ -78,6 +78,22 @@ impl Handle {
         self.0.lock().close(Reason::Closed);
     }
 
+    /// Whether so much waits to be read that the connection is not read.
+    pub fn is_held_back(&self) -> bool {
+        self.0.lock().is_full()
+    }
+
+    /// Returns when [`is_held_back`](Handle::is_held_back) is true. One task at a time may wait for it.
+    pub async fn held_back(&self) {
+        poll_fn(|cx| self.0.lock().poll_full(cx)).await;
+    }
+
+    /// Sends the answer to a PING that the peer never sent, which it ignores (SPDY/3 section 2.6.5). It is not counted
+    /// against idleness. A peer that is not there any more breaks the connection by it.
+    pub fn heartbeat(&self) {
+        self.0.lock().heartbeat();
+    }
+
     /// What the connection did so far.
     pub fn counters(&self) -> Counters {
         self.0.lock().counters

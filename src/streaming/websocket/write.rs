@@ -40,6 +40,12 @@ impl Control {
         self.0.1.notify_one();
     }
 
+    /// Sends a pong that nobody asked for, unless one is to be sent anyway.
+    pub(in crate::streaming) fn heartbeat(&self) {
+        self.pending().pong.get_or_insert_default();
+        self.0.1.notify_one();
+    }
+
     /// Closes because of an error, not waiting for data.
     pub(in crate::streaming) fn fail(&self, code: u16) {
         self.pending().close = Some(code);

@@ -7,6 +7,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use criscope::cri::v1;
+use nix::sys::signal::{self, Signal};
+use nix::unistd::Pid;
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
@@ -344,5 +346,47 @@ async fn a_client_that_vanishes_leaves_nothing() {
         node.is_quiet().await;
     }
     kubelet_says_hello(&node).await;
+    node.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_client_that_vanishes_behind_input_that_nobody_takes_leaves_nothing() {
+    // Neither the container nor the commands read a byte.
+    let mut config = idle("main");
+    config.stdin = true;
+    let node = Node::with(config).await;
+    let mut clients = JoinSet::new();
+    let mut count = 0;
+    for way in WAYS {
+        let sleeps = (node.exec("echo up; sleep 54321", "io").await, "io");
+        let shows = (node.exec("echo up; sleep 54321", "iot").await, "iot");
+        let attached = (node.attach("io").await, "io");
+        for (url, streams) in [sleeps, shows, attached] {
+            count += 1;
+            clients.spawn(async move {
+                let mut client = Client::connect(&url, way, streams).await;
+                client.fill().await;
+                client
+            });
+        }
+    }
+    let clients = clients.join_all().await;
+    assert_eq!(node.open().await, f64::from(count));
+    drop(clients);
+    node.nobody_is_left().await;
+    kubelet_says_hello(&node).await;
+    // A terminal was hung up; without one a command runs on, and sees no more than the end of its input.
+    until("only those without a terminal to run", || async {
+        let all = node.processes();
+        let left = all.iter().filter(|what| what.ends_with("sleep 54321"));
+        (left.count() == WAYS.len()).then_some(())
+    })
+    .await;
+    for (pid, what) in leaks::processes(node.daemon.name()) {
+        if what.trim().ends_with("sleep 54321") {
+            signal::kill(Pid::from_raw(pid), Signal::SIGKILL).expect("killed");
+        }
+    }
+    node.is_quiet().await;
     node.end().await;
 }

@@ -1,6 +1,9 @@
 //! A client of exec and attach, the same for every protocol.
 
+use std::time::Duration;
+
 use tokio::net::TcpStream;
+use tokio::time::timeout;
 
 use super::http::{ask, connect, parts, spdy_head, websocket_head};
 use super::spdy::Spdy;
@@ -24,6 +27,9 @@ pub(super) const WAYS: &[(&str, &str)] = &[
 /// The names of streams, in the order of the channels.
 const STREAMS: [&str; 5] = ["stdin", "stdout", "stderr", "error", "resize"];
 const LETTERS: [char; 5] = ['i', 'o', 'e', 'x', 't'];
+
+/// With nothing sent for so long, nobody takes it.
+pub(super) const QUIET: Duration = Duration::from_millis(500);
 
 pub(super) enum Wire {
     /// The ids of the streams, by channel.
@@ -149,6 +155,16 @@ impl Client {
             }
             Wire::WebSocket(socket, true) => socket.send_text(channel, data).await,
             Wire::WebSocket(socket, false) => socket.send(channel, data).await,
+        }
+    }
+
+    /// Sends input until nobody takes it, which is in the middle of a message.
+    pub(crate) async fn fill(&mut self) {
+        let piece = [b'x'; 30_000];
+        let mut sent = 0;
+        while timeout(QUIET, self.send(0, &piece)).await.is_ok() {
+            sent += piece.len();
+            assert!(sent < 64 << 20, "{sent} bytes are taken by nobody");
         }
     }
 

@@ -4,6 +4,7 @@
 mod bulk;
 pub(crate) mod client;
 mod forward;
+mod held_back;
 mod hostile;
 mod http;
 mod limits;

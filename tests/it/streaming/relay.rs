@@ -11,7 +11,9 @@ use serde_json::Value;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinHandle;
+use tokio::time::timeout;
 
+use super::client::QUIET;
 use super::http::{connect, parts};
 use crate::harness::client::Call;
 use crate::harness::fake::{Fake, lock};
@@ -343,6 +345,44 @@ async fn requests_that_make_no_sense_reach_no_upstream() {
     assert!(talk(&url, &head(&other)).await.starts_with("HTTP/1.1 404"));
     assert!(talk(&url, &head(path)).await.starts_with("HTTP/1.1 404"));
     assert!(lock(&upstream.heads).is_empty());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_client_that_breaks_off_is_missed_though_the_upstream_reads_nothing() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("bound");
+    let address = listener.local_addr().expect("address");
+    let (_fake, proxy) = before("", &format!("http://{address}/exec/T0ken")).await;
+    let url = url_of(&proxy).await;
+    let mut tcp = connect(&url).await;
+    tcp.write_all(head(parts(&url).1).as_bytes())
+        .await
+        .expect("sent");
+    let (mut upstream, _) = listener.accept().await.expect("accepted");
+    upstream
+        .write_all(SWITCHING.as_bytes())
+        .await
+        .expect("answered");
+    let mut came = vec![0; SWITCHING.len()];
+    soon("the answer", tcp.read_exact(&mut came))
+        .await
+        .expect("whole");
+    let piece = [b'x'; 30_000];
+    while timeout(QUIET, tcp.write_all(&piece)).await.is_ok() {}
+    tcp.set_zero_linger().expect("a socket");
+    drop(tcp);
+    let line = proxy.wait_event("stream.session").await;
+    assert_eq!(line["outcome"], "client_gone", "{line}");
+    // Nobody keeps the other half open.
+    let mut rest = Vec::new();
+    let _ = soon("the end", upstream.read_to_end(&mut rest)).await;
+    assert_eq!(
+        proxy
+            .scrape()
+            .await
+            .metric("criscope_stream_sessions")
+            .sum(),
+        0.0
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]

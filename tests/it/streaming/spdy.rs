@@ -146,6 +146,11 @@ impl<T: AsyncRead + AsyncWrite + Send + 'static> Spdy<T> {
         self.raw(&frame).await;
     }
 
+    /// The answers to pings so far.
+    pub(super) fn pings(&self) -> Vec<u32> {
+        self.inbox.0.0.lock().expect("no panic").pings.clone()
+    }
+
     pub(super) async fn pinged(&self, id: u32) {
         let look = |state: &mut State| state.pings.contains(&id).then_some(());
         self.inbox.wait("an answer to a ping", look).await;

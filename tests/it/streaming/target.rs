@@ -3,6 +3,7 @@
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 use criscope::streaming::{Attach, Exec, Streams, Target, TargetError};
 use futures_util::future::BoxFuture;
@@ -34,6 +35,13 @@ impl Fake {
             // Its input to its output.
             "cat" => {
                 let (mut stdin, mut stdout) = both(&mut streams);
+                tokio::io::copy(&mut stdin, &mut stdout).await?;
+            }
+            // The same, after so many milliseconds in which it reads nothing.
+            "late" => {
+                let (mut stdin, mut stdout) = both(&mut streams);
+                stdout.write_all(b"begun").await?;
+                tokio::time::sleep(Duration::from_millis(u64::try_from(number).unwrap_or(0))).await;
                 tokio::io::copy(&mut stdin, &mut stdout).await?;
             }
             // Says something on both outputs and does not wait for input.

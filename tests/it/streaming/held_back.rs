@@ -1,0 +1,153 @@
+//! Clients whose input nobody takes: the connection is not read, and still they are known to be there, or not.
+
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use criscope::streaming::{Kind, Outcome};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpListener;
+use tokio::task::JoinSet;
+use tokio::time::timeout;
+
+use super::client::{Client, QUIET, WAYS, Wire, open};
+use super::forward::{direct, tunnelled};
+use super::http::{ask, connect, parts, until, websocket_head};
+use super::server::{Fixture, settings};
+use super::spdy::Spdy;
+use super::websocket::WebSocket;
+
+/// SPDY, WebSocket, and WebSocket in base64.
+const SOME: [(&str, &str); 3] = [WAYS[3], WAYS[10], WAYS[9]];
+
+/// The number of a PING that no client sends.
+const UNASKED: u32 = u32::MAX;
+
+/// Longer than a client is held back before it hears from us.
+const A_WHILE: Duration = Duration::from_secs(7);
+
+/// Takes connections and reads nothing.
+async fn deaf() -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("bound");
+    let port = listener.local_addr().expect("bound").port();
+    tokio::spawn(async move {
+        let mut held = Vec::new();
+        while let Ok((tcp, _)) = listener.accept().await {
+            held.push(tcp);
+        }
+    });
+    port
+}
+
+/// Sends to a port until nobody takes it.
+async fn fill<T>(spdy: &mut Spdy<T>, port: u16)
+where
+    T: AsyncRead + AsyncWrite + Send + 'static,
+{
+    let (_, data) = open(spdy, 0, port).await;
+    let piece = [b'x'; 30_000];
+    while timeout(QUIET, spdy.send(data, &piece, false)).await.is_ok() {}
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_client_that_goes_is_missed_though_nobody_reads() {
+    let fixture = Fixture::start().await;
+    let mut clients = JoinSet::new();
+    for way in SOME {
+        let url = fixture.exec(&["wait"], "io");
+        clients.spawn(async move {
+            let mut client = Client::connect(&url, way, "io").await;
+            client.fill().await;
+        });
+    }
+    clients.join_all().await;
+    let ends = fixture.ends(SOME.len()).await;
+    for end in ends {
+        assert_eq!(end.outcome, Outcome::ClientGone, "{end:?}");
+    }
+    let gone = || fixture.seen.gone.load(Ordering::SeqCst);
+    until("the commands are told", || gone() == SOME.len()).await;
+    fixture.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn one_that_forwards_ports_is_missed_too() {
+    let fixture = Fixture::start().await;
+    let port = deaf().await;
+    let mut clients = JoinSet::new();
+    let url = fixture.forward("pod", &[]);
+    clients.spawn(async move { fill(&mut direct(&url).await, port).await });
+    let url = fixture.forward("pod", &[]);
+    clients.spawn(async move { fill(&mut tunnelled(&url).await, port).await });
+    let url = fixture.forward("pod", &[port]);
+    clients.spawn(async move {
+        let mut tcp = connect(&url).await;
+        ask(
+            &mut tcp,
+            &websocket_head(parts(&url).1, "v4.channel.k8s.io"),
+        )
+        .await;
+        let mut socket = WebSocket::new(tcp);
+        let piece = [b'x'; 30_000];
+        while timeout(QUIET, socket.send(0, &piece)).await.is_ok() {}
+    });
+    clients.join_all().await;
+    for end in fixture.ends(3).await {
+        assert_eq!(end.kind, Kind::PortForward);
+        // Over SPDY it is always the client who ends it.
+        let is_over = matches!(end.outcome, Outcome::Done | Outcome::ClientGone);
+        assert!(is_over, "{end:?}");
+    }
+    fixture.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn one_that_stays_hears_from_us_and_loses_nothing() {
+    let fixture = Fixture::start().await;
+    // Long enough also if it takes the client a while to be held back.
+    let late = (2 * A_WHILE).as_millis().to_string();
+    let mut clients = JoinSet::new();
+    for way in [WAYS[3], WAYS[10]] {
+        let url = fixture.exec(&["late", &late], "io");
+        clients.spawn(async move {
+            let mut client = Client::connect(&url, way, "io").await;
+            let text: Vec<u8> = (0..12_u32 << 20).flat_map(u32::to_be_bytes).collect();
+            for piece in text.chunks(30_000) {
+                client.send(0, piece).await;
+            }
+            match &client.wire {
+                Wire::Spdy(spdy, _) => assert!(spdy.pings().starts_with(&[UNASKED])),
+                Wire::WebSocket(socket, _) => assert!(socket.pongs().starts_with(&[vec![]])),
+            }
+            client.end_input().await;
+            let said = client.finish().await;
+            assert!(said.out == [b"begun", &text[..]].concat(), "{way:?}");
+        });
+    }
+    clients.join_all().await;
+    for end in fixture.ends(2).await {
+        assert_eq!(end.outcome, Outcome::Done, "{end:?}");
+    }
+    fixture.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_it_hears_does_not_keep_a_silent_session() {
+    let mut settings = settings();
+    settings.idle_timeout = A_WHILE;
+    let fixture = Fixture::with(settings).await;
+    let mut clients = JoinSet::new();
+    for way in SOME {
+        let url = fixture.exec(&["wait"], "io");
+        clients.spawn(async move {
+            let mut client = Client::connect(&url, way, "io").await;
+            client.fill().await;
+            client
+        });
+    }
+    let clients = clients.join_all().await;
+    for end in fixture.ends(SOME.len()).await {
+        assert_eq!(end.outcome, Outcome::Idle, "{end:?}");
+    }
+    drop(clients);
+    fixture.stop().await;
+}
