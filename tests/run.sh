@@ -84,14 +84,41 @@ static_busybox() {
     return 1
 }
 
+# Unpacks packages into a directory of our own, and installs nothing.
+unpack() {
+    local dir=$TOOLS/$1 package
+    shift
+    rm -rf "$dir"
+    mkdir -p "$dir"
+    (cd "$dir" && apt-get download -qq -o APT::Sandbox::User="$(id -un)" "$@")
+    for package in "$dir"/*.deb; do dpkg-deb -x "$package" "$dir"; done
+    rm "$dir"/*.deb
+}
+
 # Debian's busybox and busybox-static replace each other. The machine's own stays; the static one is only unpacked.
 unpack_busybox() {
     note "busybox is dynamically linked: unpacking busybox-static into $TOOLS"
-    rm -rf "$TOOLS/busybox"
-    mkdir -p "$TOOLS/busybox"
-    (cd "$TOOLS/busybox" && apt-get download -qq -o APT::Sandbox::User="$(id -un)" busybox-static && dpkg-deb -x ./*.deb .)
+    unpack busybox busybox-static
     install -D -t "$TOOLS/bin" "$(find "$TOOLS/busybox" -name busybox -type f -perm -u+x)"
 }
+
+# Parts of another qemu, say from backports, and Debian's exclude each other. The machine's own stays; ours runs from where it
+# is unpacked, with the libraries that are missing.
+unpack_qemu() {
+    local dir=$TOOLS/qemu packages
+    note "qemu-system-x86 cannot be installed beside what is there: unpacking it into $TOOLS"
+    mapfile -t packages < <(apt-get install -s --no-install-recommends qemu-system-x86 | awk '$1 == "Inst" { print $2 }')
+    unpack qemu "${packages[@]}"
+    mkdir -p "$TOOLS/bin"
+    cat > "$TOOLS/bin/qemu-system-x86_64" <<EOF
+#!/bin/sh
+LD_LIBRARY_PATH='$dir/usr/lib/x86_64-linux-gnu:$dir/lib/x86_64-linux-gnu' exec '$dir/usr/bin/qemu-system-x86_64' "\$@"
+EOF
+    chmod +x "$TOOLS/bin/qemu-system-x86_64"
+}
+
+is_wanted() { [[ " ${wanted[*]} " == *" $1 "* ]]; }
+can_install() { apt-get install -s --no-install-recommends --no-remove "$1" > /dev/null 2>&1; }
 
 # Debian starts a service as soon as its package is installed; of prometheus, docker-registry, nginx and containerd we
 # want the programs only, on ports and sockets of our own. policy-rc.d is Debian's way to say so (invoke-rc.d(8)): 101
@@ -117,8 +144,11 @@ step_packages() {
         as_root env DEBIAN_FRONTEND=noninteractive apt-get update -qq
         if have busybox && ! static_busybox > /dev/null; then
             unpack_busybox
-            mapfile -t wanted < <(missing)
         fi
+        if is_wanted qemu-system-x86 && ! can_install qemu-system-x86; then
+            unpack_qemu
+        fi
+        mapfile -t wanted < <(missing)
         [ "${#wanted[@]}" -eq 0 ] || install_packages "${wanted[@]}"
         mapfile -t wanted < <(missing)
         [ "${#wanted[@]}" -eq 0 ] || die "still missing after the installation: ${wanted[*]}"
@@ -256,6 +286,7 @@ main() {
     # Where things of these runs lie: under target/, so that a clean checkout is one again after "cargo clean".
     TOOLS=${CARGO_TARGET_DIR:-$PWD/target}/test-tools
     mkdir -p "$TOOLS"
+    PATH=$PATH:$TOOLS/bin
     WORK=$(mktemp -d "$TOOLS/run.XXXXXX")
     trap 'rm -rf "$WORK"' EXIT
     export CRISCOPE_TEST_RUN=${WORK##*/}

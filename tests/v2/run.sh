@@ -16,6 +16,8 @@ set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 PATH=$PATH:/usr/local/sbin:/usr/sbin:/sbin
 TARGET=${CARGO_TARGET_DIR:-$PWD/target}
+# what tests/run.sh could not install it has unpacked there
+PATH=$PATH:$TARGET/test-tools/bin
 KERNELS=$TARGET/test-tools/v2-kernel
 BUSYBOX=${CRISCOPE_BUSYBOX:-/bin/busybox}
 PATIENCE=${CRISCOPE_V2_PATIENCE:-600}
