@@ -175,6 +175,9 @@ fn holds(message: &[u8], hex: &str) -> bool {
 /// A word of the trade, or several in `CamelCase`.
 fn is_known(piece: &str) -> bool {
     let lower = piece.to_ascii_lowercase();
+    if words::is_known(piece) {
+        return true;
+    }
     if !piece.bytes().all(|b| b.is_ascii_alphabetic()) {
         return words::is_known(&lower);
     }
@@ -255,5 +258,7 @@ impl Shown {
     }
 }
 
+#[cfg(test)]
+mod own_words;
 #[cfg(test)]
 mod tests;

@@ -18,7 +18,7 @@ use super::protocol::{
 };
 use super::requests::{Result, failure, system};
 use super::server::Shim;
-use super::spawn::{last_words, pipe, spawn};
+use super::spawn::{SELF, last_words, pipe, spawn};
 use super::streams::Streams;
 use super::{clock, pid_namespace, record};
 
@@ -319,11 +319,7 @@ impl Shim {
         let (words, child) = pipe(true).map_err(system)?;
         let (held, stdin) = pipe(false).map_err(system)?;
         self.pid_namespace_held = Some(held);
-        let argv = [
-            "/proc/self/exe".to_owned(),
-            "pid-namespace".to_owned(),
-            users,
-        ];
+        let argv = [SELF.to_owned(), "pid-namespace".to_owned(), users];
         let runtime = Runtime {
             timeout_ms: 10_000,
             ..Runtime::default()

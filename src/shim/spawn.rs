@@ -10,6 +10,12 @@ use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::sys::signal::SigSet;
 use nix::unistd::{ForkResult, pipe2};
 
+/// This program, also when its file has been replaced by another version.
+pub(super) const SELF: &str = "/proc/self/exe";
+
+/// Its name for whoever lists processes, such as those of a pod that shares its PID namespace.
+const NAME: &str = "criscope-shim";
+
 /// Forks. The lock and the socket stay open on both sides.
 #[allow(unsafe_code)]
 pub(super) fn fork() -> io::Result<ForkResult> {
@@ -24,6 +30,9 @@ pub(super) fn spawn(argv: &[String], env: &[String], stdio: [Stdio; 3]) -> io::R
     let (program, args) = argv.split_first().ok_or(io::ErrorKind::InvalidInput)?;
     let [stdin, stdout, stderr] = stdio;
     let mut command = Command::new(program);
+    if program == SELF {
+        command.arg0(NAME);
+    }
     command
         .args(args)
         .stdin(stdin)

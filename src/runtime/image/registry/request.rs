@@ -65,9 +65,9 @@ impl Failure {
     pub(super) fn of_status(response: &Response, host: &str, said: &str) -> Self {
         let status = response.status();
         let reason = if said.is_empty() {
-            status.to_string()
+            format!("HTTP {status}")
         } else {
-            format!("{status}: {said}")
+            format!("HTTP {status}: {said}")
         };
         let host = host.to_owned();
         match status {

@@ -119,7 +119,7 @@ fn checked_access(access: &str) -> Result<&str, SpecError> {
     }
     if access.chars().any(|letter| !"rwm".contains(letter)) {
         return Err(SpecError::Invalid(format!(
-            "device permissions {access} are not of r, w, m"
+            "device permissions {access} are none of rwm"
         )));
     }
     Ok(access)
