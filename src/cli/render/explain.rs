@@ -58,6 +58,7 @@ pub(crate) fn story(story: &PodStory, all: bool, look: Look) -> String {
                 "{}",
                 paper.ink(Ink::Bold, &paper.text(&episode.headline))
             );
+            text.push('\n');
         }
         write_episode(&mut text, story, episode, paper);
     }
