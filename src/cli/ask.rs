@@ -26,7 +26,8 @@ const PLAIN: &AsciiSet = &NON_ALPHANUMERIC
 /// The address of the admin endpoint.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub(super) struct AdminArgs {
-    /// Address of the running criscope's admin endpoint [default: admin.listen of the configuration]
+    /// Address of the running criscope's admin endpoint [default: admin.listen of the configuration, or
+    /// 127.0.0.1:9478]
     #[arg(long, value_name = "ADDR", env = "CRISCOPE_ADMIN", value_parser = address)]
     admin: Option<String>,
     /// Configuration file that the running criscope has, to find its address [default: /etc/criscope/criscope.toml if it
