@@ -163,7 +163,17 @@ pub fn app(sources: Sources, debug: bool) -> Router {
     } else {
         app = app.route("/", get(live::bare));
     }
-    app.layer(map_response(page::secure)).with_state(sources)
+    app.fallback(no_page)
+        .layer(map_response(page::secure))
+        .with_state(sources)
+}
+
+/// Whoever mistypes an address gets a word, not an empty window.
+async fn no_page() -> (StatusCode, &'static str) {
+    (
+        StatusCode::NOT_FOUND,
+        "there is no such page; / leads to those that there are\n",
+    )
 }
 
 async fn log_level(State(sources): State<Sources>) -> String {

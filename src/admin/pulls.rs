@@ -227,7 +227,7 @@ fn table(
     row: impl Fn(&mut String, &Pull) -> std::fmt::Result,
 ) -> String {
     let mut html = format!(
-        "<div class=\"wide\" tabindex=\"0\" role=\"region\" aria-label=\"{caption}\"><table>\
+        "<div class=\"wide\" tabindex=\"0\" role=\"region\" aria-label=\"{caption}\"><table class=\"flow\">\
          <caption class=\"vh\">{caption}</caption><thead><tr>"
     );
     for head in heads {

@@ -30,16 +30,34 @@ fn html(table: &RpcTable) -> String {
          <a href=\"/debug/tracez\">Samples of calls</a></p>\n",
     );
     type Part = fn(&RpcRow) -> &Window;
-    let parts: [(&str, Part); 3] = [
-        ("The last minute", |row| &row.minute),
-        ("The last hour", |row| &row.hour),
-        ("Since the start", |row| &row.all),
+    let parts: [(&str, f64, Part); 3] = [
+        ("The last minute", 60.0, |row| &row.minute),
+        ("The last hour", 3600.0, |row| &row.hour),
+        ("Since the start", f64::INFINITY, |row| &row.all),
     ];
-    for (title, part) in parts {
+    for (title, whole, part) in parts {
+        let seconds = table.methods.iter().map(|row| part(row).seconds);
+        let title = title_of(title, whole, seconds.fold(0.0, f64::max));
         // Writing to a String does not fail.
-        let _ = write_part(&mut html, title, table, part);
+        let _ = write_part(&mut html, &title, table, part);
     }
     html
+}
+
+/// The title of a window of `whole` seconds, and how long it is if that is less.
+fn title_of(title: &str, whole: f64, seconds: f64) -> String {
+    if seconds > whole * 0.9 {
+        return title.to_owned();
+    }
+    let since = if whole.is_finite() {
+        " since the start"
+    } else {
+        ""
+    };
+    format!(
+        "{title} <small class=\"muted\">{}{since}</small>",
+        time(seconds * 1e3)
+    )
 }
 
 fn write_part(
@@ -48,16 +66,13 @@ fn write_part(
     table: &RpcTable,
     part: fn(&RpcRow) -> &Window,
 ) -> std::fmt::Result {
-    let seconds = table.methods.iter().map(|row| part(row).seconds);
-    let seconds = seconds.fold(0.0, f64::max);
-    write!(
-        html,
-        "<h2>{title}</h2>\n<p>{} in fact.</p>\n<table><thead><tr><th scope=\"col\">method</th><th scope=\"col\" class=\"n\">calls</th>\
+    html.push_str(&format!("<h2>{title}</h2>\n"));
+    html.push_str(
+        "<table><thead><tr><th scope=\"col\">method</th><th scope=\"col\" class=\"n\">calls</th>\
          <th scope=\"col\" class=\"n\">a second</th><th scope=\"col\" class=\"n\">errors</th><th scope=\"col\" class=\"n\">cancelled</th>\
          <th scope=\"col\" class=\"n\">p50</th><th scope=\"col\" class=\"n\">p95</th><th scope=\"col\" class=\"n\">p99</th><th scope=\"col\" class=\"n\">in flight</th>\
          <th scope=\"col\" class=\"n\">stuck</th><th scope=\"col\" class=\"n\">oldest</th></tr></thead><tbody>\n",
-        time(seconds * 1e3)
-    )?;
+    );
     for row in &table.methods {
         let window = part(row);
         writeln!(
@@ -81,4 +96,22 @@ fn write_part(
     }
     html.push_str("</tbody></table>\n");
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_window_that_is_not_full_says_how_long_it_is() {
+        assert_eq!(title_of("The last hour", 3600.0, 3599.0), "The last hour");
+        assert_eq!(
+            title_of("The last hour", 3600.0, 240.0),
+            "The last hour <small class=\"muted\">4 min since the start</small>"
+        );
+        assert_eq!(
+            title_of("Since the start", f64::INFINITY, 240.0),
+            "Since the start <small class=\"muted\">4 min</small>"
+        );
+    }
 }

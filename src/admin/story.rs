@@ -210,16 +210,18 @@ fn error(call: &Call) -> String {
 
 fn write_detail(html: &mut String, detail: &Detail, scale: Scale) {
     let (class, kind) = match detail.what.as_str() {
-        "cni" => ("network", "CNI plugin"),
-        "oci" => ("create", "OCI runtime"),
-        _ => ("other", "runtime"),
+        "cni" => ("network", "CNI plugin "),
+        "oci" => ("create", "OCI runtime "),
+        // The built-in runtime says in words what it does; a name of a span of another one needs to be told whose it is.
+        _ if detail.source == "runtime" => ("other", ""),
+        _ => ("other", "runtime "),
     };
     let doing = detail
         .doing
         .as_ref()
         .map(|doing| format!(": {doing}"))
         .unwrap_or_default();
-    let what = format!("{kind} {}{doing}", detail.name);
+    let what = format!("{kind}{}{doing}", detail.name);
     let words = format!("{what}, took {}", units::duration(detail.duration_ms));
     let _ = write!(
         html,

@@ -9,7 +9,7 @@ use axum::response::{IntoResponse, Response};
 use serde::Deserialize;
 
 use super::Sources;
-use super::figures::{ago, count, time};
+use super::figures::{ago, bound, count, time};
 use super::page::{Escaped, page_at};
 use crate::cri::Method;
 use crate::story::recorder::row::Row;
@@ -59,7 +59,7 @@ fn html(samples: &Samples) -> String {
         let _ = write!(
             html,
             "<th scope=\"col\" class=\"n\">from {}</th>",
-            time(from as f64 / 1e3)
+            bound(from)
         );
     }
     html.push_str("<th scope=\"col\" class=\"n\">failed</th></tr></thead><tbody>\n");
@@ -107,19 +107,23 @@ fn write_samples(html: &mut String, of: &MethodSamples, now: u64) -> std::fmt::R
 }
 
 /// The head of a table of calls.
-pub(super) const CALLS_HEAD: &str = "<table><thead><tr><th scope=\"col\" class=\"n\">call</th><th scope=\"col\">method</th><th scope=\"col\">pod</th>\
-    <th scope=\"col\">container</th><th scope=\"col\" class=\"n\">took</th><th scope=\"col\" class=\"n\">of it backend</th><th scope=\"col\">outcome</th><th scope=\"col\">began</th>\
+pub(super) const CALLS_HEAD: &str = "<table class=\"flow\"><thead><tr><th scope=\"col\" class=\"n\">call</th><th scope=\"col\">method</th><th scope=\"col\">pod</th>\
+    <th scope=\"col\">container</th><th scope=\"col\" class=\"n\">took</th><th scope=\"col\" class=\"n\">in backend</th><th scope=\"col\">outcome</th><th scope=\"col\">began</th>\
     <th scope=\"col\">error</th></tr></thead><tbody>\n";
 
 /// A row of such a table.
 pub(super) fn write_call(html: &mut String, row: &Row, now: u64) -> std::fmt::Result {
     let whom = row.pod_path().or_else(|| row.image.clone());
-    let stuck = row.stuck.map(|n| format!(" (stuck: {n} %)"));
-    let outcome = row.code.as_deref().unwrap_or(&row.outcome);
+    let stuck = row.stuck.map(|n| format!(" (stuck: {n}\u{a0}%)"));
+    // A code is written as gRPC has it, an outcome for people.
+    let outcome = match row.code.as_deref() {
+        Some(code) => code.to_owned(),
+        None => row.outcome.replace('_', " "),
+    };
     writeln!(
         html,
-        "<tr><td class=\"n\">{}</td><td>{}</td><td>{}</td><td>{}</td><td class=\"n\">{}</td><td class=\"n\">{}</td>\
-         <td{}>{}{}</td><td>{}</td><td>{}</td></tr>",
+        "<tr><td class=\"n\">{}</td><td>{}</td><td>{}</td><td>{}</td><td class=\"n\">{}</td><td class=\"n opt\">{}</td>\
+         <td{}>{}{}</td><td class=\"nw\">{}</td><td class=\"msg\">{}</td></tr>",
         row.seq,
         row.method,
         Escaped(whom.unwrap_or_default()),
@@ -136,4 +140,33 @@ pub(super) fn write_call(html: &mut String, row: &Row, now: u64) -> std::fmt::Re
         ago(now, row.began_unix_us),
         Escaped(row.error.as_deref().unwrap_or_default()),
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::page::STYLE;
+    use super::*;
+
+    /// On a narrow screen what went wrong must not stand beyond the edge.
+    #[test]
+    fn rows_of_calls_flow_where_it_is_narrow() {
+        let row = Row {
+            error: Some("no <network>".to_owned()),
+            outcome: "in_flight".to_owned(),
+            ..Row::default()
+        };
+        let mut html = CALLS_HEAD.to_owned();
+        write_call(&mut html, &row, 0).expect("written");
+        assert!(html.contains("<table class=\"flow\">"), "{html}");
+        assert!(
+            html.contains("<td class=\"msg\">no &lt;network&gt;</td>"),
+            "{html}"
+        );
+        assert!(html.contains(">in flight</td>"), "{html}");
+        let narrow = STYLE
+            .split("max-width:700px")
+            .nth(1)
+            .expect("a narrow part");
+        assert!(narrow.contains(".flow .msg{flex-basis:100%}"));
+    }
 }

@@ -11,6 +11,7 @@ mod recording;
 mod sessions;
 mod sight;
 
+use std::error::Error as StdError;
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
@@ -77,6 +78,31 @@ pub enum Error {
     /// The listener broke.
     #[error("cannot serve: {0}")]
     Serve(#[source] io::Error),
+}
+
+impl Error {
+    /// What to do about it, where that is known.
+    pub fn hint(&self) -> Option<&'static str> {
+        match (self, self.kernel()?) {
+            (_, io::ErrorKind::PermissionDenied) => Some("run criscope as root"),
+            (Self::Admin(_), io::ErrorKind::AddrInUse) => Some(
+                "another program, or another criscope, has it: choose with --admin or admin.listen, or turn it \"off\"",
+            ),
+            _ => None,
+        }
+    }
+
+    /// What the kernel said, if it was the kernel that refused.
+    fn kernel(&self) -> Option<io::ErrorKind> {
+        let mut cause: Option<&(dyn StdError + 'static)> = Some(self);
+        while let Some(error) = cause {
+            if let Some(error) = error.downcast_ref::<io::Error>() {
+                return Some(error.kind());
+            }
+            cause = error.source();
+        }
+        None
+    }
 }
 
 /// Serves until SIGTERM or SIGINT.
@@ -283,5 +309,32 @@ fn raise_descriptor_limit() {
     });
     if let Err(error) = raised {
         tracing::warn!(%error, "cannot raise the limit of open files");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_kernel_refused_has_a_hint() {
+        let refused = || io::Error::from(io::ErrorKind::PermissionDenied);
+        let socket = listener::Error::Io {
+            action: "bind",
+            path: "/run/a.sock".into(),
+            source: refused(),
+        };
+        for error in [Error::Socket(socket), Error::Serve(refused())] {
+            assert_eq!(error.hint(), Some("run criscope as root"), "{error}");
+        }
+        let taken = std::net::TcpListener::bind("127.0.0.1:0").expect("bound");
+        let address = taken.local_addr().expect("bound");
+        let error = Error::Admin(admin::bind(address).expect_err("taken"));
+        assert!(
+            error.hint().is_some_and(|hint| hint.contains("--admin")),
+            "{error}"
+        );
+        let odd = Error::Serve(io::Error::from(io::ErrorKind::OutOfMemory));
+        assert_eq!(odd.hint(), None);
     }
 }

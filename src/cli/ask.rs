@@ -9,8 +9,8 @@ use http::StatusCode;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::de::DeserializeOwned;
 
-use super::Failure;
 use super::http::{AskError, get};
+use super::{Failure, USUAL_FILE};
 use crate::config::{Config, ConfigErrors, Overrides};
 
 /// Where it is if nothing else is said.
@@ -26,10 +26,12 @@ const PLAIN: &AsciiSet = &NON_ALPHANUMERIC
 /// The address of the admin endpoint.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub(super) struct AdminArgs {
-    /// Address of the running criscope's admin endpoint [default: admin.listen of --config, or 127.0.0.1:9478]
-    #[arg(long, value_name = "ADDR", env = "CRISCOPE_ADMIN")]
+    /// Address of the running criscope's admin endpoint [default: admin.listen of the configuration, or
+    /// 127.0.0.1:9478]
+    #[arg(long, value_name = "ADDR", env = "CRISCOPE_ADMIN", value_parser = address)]
     admin: Option<String>,
-    /// Configuration file that the running criscope has, to find its address
+    /// Configuration file that the running criscope has, to find its address [default: /etc/criscope/criscope.toml if it
+    /// is there]
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
 }
@@ -41,14 +43,32 @@ impl AdminArgs {
     /// If the configuration is wrong, or has no endpoint.
     pub(super) fn endpoint(&self) -> Result<Endpoint, Failure> {
         let address = match (&self.admin, &self.config) {
-            (Some(address), _) if !address.is_empty() => {
-                let address = address.strip_prefix("http://").unwrap_or(address);
-                address.trim_end_matches('/').to_owned()
-            }
+            (Some(address), _) if !address.is_empty() => address.clone(),
             (_, Some(file)) => configured(file)??,
-            _ => USUAL.to_owned(),
+            _ => usual(Path::new(USUAL_FILE)),
         };
         Ok(Endpoint { address })
+    }
+}
+
+/// The value of `--admin` without what a URL has around it. An empty one, which the environment may have, is none.
+fn address(text: &str) -> Result<String, String> {
+    let address = text.strip_prefix("http://").unwrap_or(text);
+    let address = address.trim_end_matches('/');
+    let is_one = address.rsplit_once(':').is_some_and(|(host, port)| {
+        !host.is_empty() && !host.contains('/') && port.parse::<u16>().is_ok()
+    });
+    match is_one || text.is_empty() {
+        true => Ok(address.to_owned()),
+        false => Err(format!("it is HOST:PORT, such as {USUAL}")),
+    }
+}
+
+/// That of the node's usual configuration. One that cannot be read here, or is wrong, is for others to report.
+fn usual(file: &Path) -> String {
+    match file.exists().then(|| configured(file)) {
+        Some(Ok(Ok(address))) => address,
+        _ => USUAL.to_owned(),
     }
 }
 
@@ -172,7 +192,7 @@ pub(super) fn print_json(bytes: &[u8]) -> io::Result<()> {
 mod tests {
     use super::*;
 
-    fn address(args: &AdminArgs) -> String {
+    fn found(args: &AdminArgs) -> String {
         args.endpoint().expect("an endpoint").address
     }
 
@@ -192,14 +212,38 @@ mod tests {
 
     #[test]
     fn the_address_is_found() {
-        let mut args = AdminArgs::default();
-        assert_eq!(address(&args), USUAL);
-        args.admin = Some("http://localhost:1234/".to_owned());
-        assert_eq!(address(&args), "localhost:1234");
+        assert_eq!(found(&AdminArgs::default()), USUAL);
         let (_dir, mut args) = config("[admin]\nlisten = \"127.0.0.1:7777\"\n");
-        assert_eq!(address(&args), "127.0.0.1:7777");
+        assert_eq!(found(&args), "127.0.0.1:7777");
+        let file = args.config.clone().expect("a file");
+        assert_eq!(usual(&file), "127.0.0.1:7777");
+        assert_eq!(usual(Path::new("/no/such/file")), USUAL);
+        args.admin = Some(String::new());
+        assert_eq!(found(&args), "127.0.0.1:7777", "an empty one is none");
         args.admin = Some("10.0.0.1:1".to_owned());
-        assert_eq!(address(&args), "10.0.0.1:1", "the flag wins");
+        assert_eq!(found(&args), "10.0.0.1:1", "the flag wins");
+    }
+
+    #[test]
+    fn an_address_is_a_host_and_a_port() {
+        for (text, address_of) in [
+            ("http://localhost:1234/", "localhost:1234"),
+            ("127.0.0.1:9478", "127.0.0.1:9478"),
+            ("[::1]:9478", "[::1]:9478"),
+            ("", ""),
+        ] {
+            assert_eq!(address(text).as_deref(), Ok(address_of));
+        }
+        for bad in [
+            "localhost",
+            "a:b",
+            ":9478",
+            "https://a:1",
+            "a:1/debug",
+            "a:70000",
+        ] {
+            assert!(address(bad).is_err(), "{bad}");
+        }
     }
 
     #[test]

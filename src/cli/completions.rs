@@ -8,8 +8,12 @@ use clap_complete::Shell;
 use super::{Cli, Failure};
 
 /// Print a completion script, to be put where the shell looks for them
+///
+/// bash: criscope completions bash > /etc/bash_completion.d/criscope. zsh: a file _criscope in a directory of $fpath. fish:
+/// /etc/fish/completions/criscope.fish.
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
+    /// The shell
     shell: Shell,
 }
 

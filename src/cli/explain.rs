@@ -47,7 +47,7 @@ pub enum Error {
     #[error("{0:?} is no pod: write NAMESPACE/POD, or POD with -n NAMESPACE")]
     NoPod(String),
     /// Two namespaces.
-    #[error("the pod is said to be in {0:?} and in {1:?}")]
+    #[error("the pod is said to be in {0:?} (-n) and in {1:?}: leave one away")]
     Namespaces(String, String),
     /// Nothing is remembered of it.
     #[error("{}", what(.0))]
@@ -55,6 +55,11 @@ pub enum Error {
 }
 
 impl Error {
+    /// Whether the arguments are to blame.
+    pub(super) const fn is_usage(&self) -> bool {
+        matches!(self, Self::NoPod(_) | Self::Namespaces(..))
+    }
+
     /// What may have been meant.
     pub(super) fn hint(&self) -> Option<String> {
         match self {

@@ -47,7 +47,7 @@ pub enum AskError {
         cause: String,
     },
     /// There is no such page.
-    #[error("{address} has no {path}")]
+    #[error("{address} has no {}", path.split('?').next().unwrap_or_default())]
     NoPage {
         /// The address.
         address: String,
@@ -88,9 +88,9 @@ impl AskError {
             Self::Broken { .. } | Self::Json { .. } => {
                 Some("is it criscope that listens there, and of the same version?")
             }
-            Self::NoPage { .. } => {
-                Some("admin.debug is false in its configuration, or it is an older version")
-            }
+            Self::NoPage { .. } => Some(
+                "admin.debug is false in its configuration, it is an older version, or no criscope",
+            ),
             Self::Status { .. } => None,
         }
     }

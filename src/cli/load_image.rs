@@ -6,7 +6,7 @@ use std::io::{self, IsTerminal as _, Read, Seek as _, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
-use super::{ConfigArgs, Failure, output};
+use super::{ConfigArgs, Failure, USUAL_FILE, output};
 use crate::app::load::{Loader, LoaderError};
 use crate::cri::visible::visible;
 
@@ -15,8 +15,9 @@ const BUFFER: usize = 256 << 10;
 /// Take images from archives into the store of the built-in runtime
 ///
 /// Archives are those of the OCI (`skopeo copy ... oci-archive:FILE`) or of docker (`docker save`), also compressed with
-/// gzip or zstd. A running criscope takes them in; otherwise this command does. The exit code is 1 if one of them cannot
-/// be taken in; the others are all the same.
+/// gzip or zstd. A running criscope takes them in; otherwise this command does. Where its store is the configuration says,
+/// so it must be the same: without --config, /etc/criscope/criscope.toml is used if it is there. Prints the names and the id
+/// of each image. Exits with 1 if an archive cannot be taken in; the others are all the same.
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
     #[command(flatten)]
@@ -27,7 +28,8 @@ pub(super) struct Args {
 }
 
 pub(super) fn run(args: &Args) -> Result<(), Failure> {
-    let loaded = args.config.load()?;
+    // Without it images would go, without a word, into another store than that of the criscope that runs.
+    let loaded = args.config.or_usual(Path::new(USUAL_FILE)).load()?;
     let loader = Loader::new(&loaded.config)?;
     let mut failed = false;
     for archive in &args.archives {

@@ -18,7 +18,7 @@ mod smoke;
 
 use std::ffi::OsString;
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
@@ -30,6 +30,21 @@ use crate::cri::visible::visible;
 /// Bad flags or a bad configuration: `EX_USAGE` of sysexits(3).
 const EX_USAGE: u8 = 64;
 
+/// Where the units in `deploy/systemd` read the configuration.
+const USUAL_FILE: &str = "/etc/criscope/criscope.toml";
+
+/// Below the list of commands.
+const FIRST_STEPS: &str = "\
+First steps:
+  criscope doctor                  what is missing on this node
+  criscope serve                   be the container runtime, over runc or crun and CNI plugins
+  criscope serve --upstream unix:///run/containerd/containerd.sock
+                                   or stand in front of another one
+  criscope smoke                   run a pod through it
+  criscope explain NAMESPACE/POD   why that pod was slow, or is not up
+
+Exit codes: 0 all is well, 1 something is not, 64 wrong arguments or configuration";
+
 /// The version of this program.
 pub const VERSION: &str = env!("CARGO_PKG_VERSION");
 
@@ -39,6 +54,7 @@ pub const COMMIT: Option<&str> = option_env!("CRISCOPE_COMMIT");
 /// A container runtime for the kubelet, or what stands in front of one, that shows what goes on.
 #[derive(Debug, Parser)]
 #[command(name = "criscope", version = env!("CRISCOPE_VERSION"), subcommand_required = true, arg_required_else_help = true)]
+#[command(after_help = FIRST_STEPS, max_term_width = 100)]
 struct Cli {
     #[command(subcommand)]
     command: Command,
@@ -139,9 +155,17 @@ impl Failure {
                 output::error(visible(&self.to_string()));
                 let hint = error.hint().map(|hint| visible(&hint));
                 hint.into_iter().for_each(output::hint);
+                match error.is_usage() {
+                    true => ExitCode::from(EX_USAGE),
+                    false => ExitCode::FAILURE,
+                }
+            }
+            Self::Serve(error) => {
+                output::error(self);
+                error.hint().into_iter().for_each(output::hint);
                 ExitCode::FAILURE
             }
-            Self::Serve(_) | Self::Smoke(_) | Self::Load(_) | Self::Io(_) => {
+            Self::Smoke(_) | Self::Load(_) | Self::Io(_) => {
                 output::error(self);
                 ExitCode::FAILURE
             }
@@ -167,6 +191,15 @@ struct ConfigArgs {
 }
 
 impl ConfigArgs {
+    /// The same, with the configuration of the node's own criscope if nothing else is said and it is there.
+    fn or_usual(&self, usual: &Path) -> Self {
+        let mut args = self.clone();
+        if args.config.is_none() && args.upstream.is_none() && usual.exists() {
+            args.config = Some(usual.to_owned());
+        }
+        args
+    }
+
     fn load(&self) -> Result<Loaded, ConfigErrors> {
         let overrides = Overrides {
             listen: self.listen.clone(),
@@ -204,11 +237,38 @@ mod tests {
         assert_eq!(code(&["no-such-command"]), usage);
         assert_eq!(code(&["serve", "--upstream", "here"]), usage);
         assert_eq!(code(&["check-config", "/no/such/file"]), usage);
+        assert_eq!(code(&["explain", "a/b/c"]), usage);
+        assert_eq!(code(&["explain", "a/b", "-n", "c"]), usage);
+        assert_eq!(code(&["pods", "--admin", "localhost"]), usage);
+        assert_eq!(code(&["pods", "--slowest", "0"]), usage);
+        assert_eq!(code(&["smoke", "--endpoint", "http://x"]), usage);
+        assert_eq!(code(&["smoke", "--timeout", "0s"]), usage);
         let success = format!("{:?}", ExitCode::SUCCESS);
         assert_eq!(code(&["--version"]), success);
         assert_eq!(code(&["help", "serve"]), success);
         let pipe = Failure::Io(io::Error::from(io::ErrorKind::BrokenPipe));
         assert_eq!(format!("{:?}", pipe.report()), success);
+    }
+
+    #[test]
+    fn the_help_says_where_to_begin() {
+        let help = failure(&["--help"]).to_string();
+        for command in ["doctor", "serve", "smoke", "explain"] {
+            assert!(help.contains(&format!("\n  criscope {command} ")), "{help}");
+        }
+    }
+
+    #[test]
+    fn the_usual_file_counts_if_nothing_else_is_said() {
+        let here = tempfile::NamedTempFile::new().expect("a file");
+        let usual = |args: &ConfigArgs| args.or_usual(here.path()).config;
+        let mut args = ConfigArgs::default();
+        assert_eq!(usual(&args).as_deref(), Some(here.path()));
+        assert_eq!(args.or_usual(Path::new("/no/such/file")).config, None);
+        args.upstream = Some("unix:///a".to_owned());
+        assert_eq!(usual(&args), None);
+        args.config = Some("/b".into());
+        assert_eq!(usual(&args), Some("/b".into()));
     }
 
     #[test]

@@ -19,8 +19,9 @@ pub(super) struct Args {
     #[command(flatten)]
     admin: AdminArgs,
     /// Only so many
-    #[arg(long, value_name = "N", default_value_t = 20)]
-    slowest: usize,
+    #[arg(long, value_name = "N", default_value_t = 20, allow_negative_numbers = true,
+        value_parser = clap::value_parser!(u32).range(1..))]
+    slowest: u32,
     /// Only those of this namespace
     #[arg(long, short, value_name = "NS")]
     namespace: Option<String>,

@@ -10,7 +10,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 
 use super::output::{colour, look};
-use crate::client::{self, ClientError};
+use crate::client;
 use crate::smoke::timeline::{Progress, Step};
 use crate::smoke::waterfall::{self, Look};
 use crate::smoke::{self, Options, Report};
@@ -18,20 +18,21 @@ use crate::smoke::{self, Options, Report};
 /// Columns where there is no terminal to ask.
 const COLUMNS: usize = 100;
 
-/// Run one pod through a CRI socket and show what each step took.
+/// Run one pod through a CRI socket and show what each step took
 ///
 /// Works with any CRI v1 runtime and needs no network: the image is assembled from this machine's static busybox and
 /// served to the runtime from a small registry inside this command. Everything made is removed again, also after a
-/// failure or Ctrl-C. Exit code 0 if every step succeeded, 1 otherwise.
+/// failure or Ctrl-C. Exits with 1 if a step fails.
 #[derive(Clone, Debug, clap::Args)]
 pub(super) struct Args {
     /// The CRI socket
     #[arg(
         long,
         value_name = "URI",
-        default_value = "unix:///run/criscope/criscope.sock"
+        default_value = "unix:///run/criscope/criscope.sock",
+        value_parser = socket
     )]
-    endpoint: String,
+    endpoint: PathBuf,
     /// Use this image (with sh, echo and sleep in it) instead of the built-in one
     #[arg(long, value_name = "REF")]
     image: Option<String>,
@@ -67,9 +68,6 @@ pub(super) struct Args {
 /// Why the command ends with exit code 1.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// `--endpoint` cannot be used.
-    #[error(transparent)]
-    Endpoint(#[from] ClientError),
     /// The command could not begin.
     #[error("cannot start: {0}")]
     Start(#[source] io::Error),
@@ -106,7 +104,7 @@ pub(super) fn run(args: Args) -> Result<(), Error> {
 
 fn options(args: Args) -> Result<Options, Error> {
     Ok(Options {
-        socket: client::socket_path(&args.endpoint)?,
+        socket: args.endpoint,
         run: smoke::new_run_id().map_err(Error::Start)?,
         image: args.image,
         busybox: args.busybox,
@@ -149,6 +147,14 @@ fn interrupts() -> io::Result<mpsc::Receiver<&'static str>> {
     }
     Ok(receiver)
 }
+
+/// The path of `--endpoint`.
+fn socket(text: &str) -> Result<PathBuf, String> {
+    client::socket_path(text).map_err(|error| error.to_string())
+}
+
+/// How times are written.
+const WRITE: &str = "write 500ms, 60s, 2m or 1h";
 
 /// A line per step on stderr, so that stdout has the result only.
 struct Lines {
@@ -209,7 +215,7 @@ fn remains(report: &Report) -> String {
     text
 }
 
-/// A whole number with `ms`, `s` or `m`.
+/// A whole number with `ms`, `s`, `m` or `h`, as in the configuration; more than nothing.
 pub(super) fn duration(text: &str) -> Result<Duration, String> {
     let split = text
         .find(|c: char| !c.is_ascii_digit())
@@ -217,14 +223,17 @@ pub(super) fn duration(text: &str) -> Result<Duration, String> {
     let (number, unit) = text.split_at(split);
     let number: u64 = number
         .parse()
-        .map_err(|_| format!("{text:?} is not a time: write 500ms, 60s or 2m"))?;
-    match unit {
-        "ms" => Ok(Duration::from_millis(number)),
-        "s" => Ok(Duration::from_secs(number)),
-        "m" => Ok(Duration::from_secs(number.saturating_mul(60))),
-        _ => Err(format!(
-            "{text:?} has no unit that is known: write 500ms, 60s or 2m"
-        )),
+        .map_err(|_| format!("{text:?} is not a time: {WRITE}"))?;
+    let time = match unit {
+        "ms" => Duration::from_millis(number),
+        "s" => Duration::from_secs(number),
+        "m" => Duration::from_secs(number.saturating_mul(60)),
+        "h" => Duration::from_secs(number.saturating_mul(3600)),
+        _ => return Err(format!("{text:?} has no unit that is known: {WRITE}")),
+    };
+    match time.is_zero() {
+        true => Err(format!("{text:?} is no time at all: {WRITE}")),
+        false => Ok(time),
     }
 }
 
@@ -237,7 +246,17 @@ mod tests {
         assert_eq!(duration("500ms"), Ok(Duration::from_millis(500)));
         assert_eq!(duration("60s"), Ok(Duration::from_secs(60)));
         assert_eq!(duration("2m"), Ok(Duration::from_secs(120)));
-        for bad in ["", "5", "s", "-1s", "1h", "1.5s", "99999999999999999999s"] {
+        assert_eq!(duration("1h"), Ok(Duration::from_secs(3600)));
+        for bad in [
+            "",
+            "5",
+            "s",
+            "-1s",
+            "1d",
+            "1.5s",
+            "99999999999999999999s",
+            "0s",
+        ] {
             assert!(duration(bad).is_err(), "{bad}");
         }
     }

@@ -12,8 +12,10 @@ const INTRO: &str = "\
 
 <!-- Made from src/config/schema by `UPDATE_DOCS=1 cargo test --lib config`; do not edit. -->
 
-criscope reads one TOML file, given with `--config`. There is no default file. With no file at all it is the built-in
+criscope reads one TOML file, given with `--config`. `serve` has no default file: with none at all it is the built-in
 runtime, and with `--upstream unix:///run/containerd/containerd.sock` alone a pure proxy; every key below has its default.
+Commands that are about the criscope of the node (`doctor`, `load-image`, `pods`, `explain`, `calls`) take
+`/etc/criscope/criscope.toml`, where the units have theirs, if it is there and nothing else is said.
 Who comes from containerd or CRI-O finds their keys in [MIGRATION.md](MIGRATION.md).
 
 `criscope check-config FILE` (`-` is standard input) reports everything that is wrong at once, each with its line and
@@ -56,7 +58,7 @@ What other files say needs no SIGHUP at all:
 | `hosts.toml` and certificates in `runtime.images.certs_dirs` | for each pull |
 | credentials in `runtime.images.docker_config` | for each pull |
 | CDI devices in `runtime.cdi_spec_dirs` | for each container that asks for one |
-| archives in `runtime.images.import_dir` | when criscope starts |
+| archives in `runtime.images.import_dir` | when criscope starts, and when they appear or change |
 ";
 
 /// The reference of every key, as Markdown.

@@ -107,7 +107,7 @@ impl Socket {
         // with the wrong permissions, and a stale socket is replaced without a moment of no socket.
         let draft = draft_path(path);
         let _ = fs::remove_file(&draft);
-        let listener = UnixListener::bind(&draft).map_err(io_error("bind", &draft))?;
+        let listener = UnixListener::bind(&draft).map_err(io_error("bind", path))?;
         let placed = place(&draft, server);
         if placed.is_err() {
             let _ = fs::remove_file(&draft);
@@ -249,6 +249,18 @@ mod tests {
         let _second = Socket::bind(&settings).expect("stale");
         drop(cleanup);
         UnixStream::connect(&settings.listen).expect("the second one's socket is still there");
+    }
+
+    #[test]
+    fn an_error_names_the_socket_that_was_asked_for() {
+        // No user may make a socket there, root neither.
+        let settings = server("/proc/self/cri.sock".into());
+        let error = Socket::bind(&settings).expect_err("no socket there");
+        let text = error.to_string();
+        assert!(
+            text.starts_with("/proc/self/cri.sock: cannot bind: "),
+            "{text}"
+        );
     }
 
     #[test]

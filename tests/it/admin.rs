@@ -120,7 +120,9 @@ async fn readiness_tells_of_the_runtime() {
     assert_eq!(proxy.get("/readyz").await, (200, "ok\n".to_owned()));
     assert_eq!(proxy.get("/livez").await, (200, "ok\n".to_owned()));
     assert_eq!(proxy.get("/").await.0, 200);
-    assert_eq!(proxy.get("/nothing").await.0, 404);
+    let (status, text) = proxy.get("/nothing").await;
+    assert_eq!(status, 404);
+    assert!(text.contains("no such page"), "{text}");
     assert_eq!(proxy.http("POST", "/metrics", "").await.0, 405);
 
     fake.stop();

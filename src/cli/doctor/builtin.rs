@@ -5,6 +5,7 @@ use std::ffi::OsStr;
 use std::fs;
 use std::path::Path;
 
+use nix::unistd::geteuid;
 use serde_json::Value;
 
 use super::super::output::Finding;
@@ -19,9 +20,18 @@ pub(super) fn check(runtime: &Runtime) -> Vec<Finding> {
     let search = env::var_os("PATH").unwrap_or_default();
     let own = env::current_exe().unwrap_or_default();
     let mut findings = handlers(runtime, &search);
+    findings.extend(privilege(geteuid().is_root()));
     findings.push(shim(runtime, &own, &search));
     findings.extend(networks(&runtime.cni));
     findings
+}
+
+/// It mounts, makes namespaces and cgroups.
+fn privilege(is_root: bool) -> Option<Finding> {
+    (!is_root).then(|| {
+        Finding::warn(TOPIC, "it needs root, and this is another user")
+            .hint("run criscope as root, or by the systemd unit; the doctor too, to see everything")
+    })
 }
 
 fn handlers(runtime: &Runtime, search: &OsStr) -> Vec<Finding> {
@@ -193,6 +203,13 @@ mod tests {
         // What cannot be read is passed over, as the runtime does, and said.
         fs::write(dir.path().join("net.d/10-a.conflist"), "{").expect("written");
         assert_eq!(levels(&runtime.cni), [Level::Warn, Level::Ok]);
+    }
+
+    #[test]
+    fn who_is_not_root_is_told() {
+        assert_eq!(privilege(true), None);
+        let finding = privilege(false).expect("a finding");
+        assert_eq!(finding.level, Level::Warn);
     }
 
     fn levels(cni: &Cni) -> Vec<Level> {

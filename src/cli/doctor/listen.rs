@@ -21,17 +21,20 @@ pub(super) async fn check(path: &Path, node: &Node) -> (Vec<Finding>, Option<i32
 fn directory(path: &Path) -> Finding {
     let directory = path.parent().unwrap_or(Path::new("/"));
     let shown = directory.display();
-    if !directory.exists() {
-        return Finding::warn(TOPIC, format!("the directory {shown} does not exist"))
-            .hint(format!("mkdir -p {shown}, or let the systemd unit make it"));
+    // What `serve` would make the missing ones in.
+    let mut above = directory.ancestors();
+    let there = above.find(|it| it.exists()).unwrap_or(Path::new("/"));
+    if !there.is_dir() {
+        return Finding::fail(TOPIC, format!("{} is not a directory", there.display()));
     }
-    if !directory.is_dir() {
-        return Finding::fail(TOPIC, format!("{shown} is not a directory"));
-    }
-    match eaccess(directory, AccessFlags::W_OK | AccessFlags::X_OK) {
-        Ok(()) => Finding::ok(TOPIC, format!("{shown} is writable")),
-        Err(errno) => Finding::fail(TOPIC, format!("{shown} is not writable: {}", errno.desc()))
-            .hint("run criscope as root, or set server.listen to another directory"),
+    match eaccess(there, AccessFlags::W_OK | AccessFlags::X_OK) {
+        Ok(()) if there == directory => Finding::ok(TOPIC, format!("{shown} is writable")),
+        Ok(()) => Finding::ok(TOPIC, format!("{shown} does not exist yet; serve makes it")),
+        Err(errno) => {
+            let text = format!("{} is not writable: {}", there.display(), errno.desc());
+            Finding::fail(TOPIC, text)
+                .hint("run criscope as root, or set server.listen to another directory")
+        }
     }
 }
 

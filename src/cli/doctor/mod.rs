@@ -22,12 +22,9 @@ use std::time::Duration;
 use serde::Serialize;
 
 use super::output::{Finding, Level};
-use super::{ConfigArgs, Failure};
+use super::{ConfigArgs, Failure, USUAL_FILE};
 use crate::config::{Config, ConfigErrors};
 use process::Node;
-
-/// Where the unit in `deploy/systemd` reads its configuration.
-const USUAL_FILE: &str = "/etc/criscope/criscope.toml";
 
 /// Sockets of the usual runtimes.
 const USUAL_SOCKETS: [&str; 4] = [
@@ -160,11 +157,7 @@ fn upstreams(config: &Config) -> impl Iterator<Item = (&str, &Path)> {
 
 /// The configuration that `serve` would have, or what is wrong with it.
 fn configuration(args: &ConfigArgs, usual: &Path) -> Result<(Config, Finding), Vec<Finding>> {
-    let mut args = args.clone();
-    if args.config.is_none() && args.upstream.is_none() && usual.exists() {
-        args.config = Some(usual.to_owned());
-    }
-    match args.load() {
+    match args.or_usual(usual).load() {
         Ok(loaded) => {
             let finding = match loaded.path {
                 Some(path) => Finding::ok("config", path.display().to_string()),

@@ -74,8 +74,18 @@ async fn the_listen_path_in_every_state() {
     let file = (Level::Fail, format!("{shown} is there and is not a socket"));
     assert_eq!(listen(&path).await, [writable, file]);
 
-    let nowhere = dir.path().join("no/where.sock");
-    assert_eq!(listen(&nowhere).await[0].0, Level::Warn);
+    // As `serve` does it: missing directories are made.
+    let nowhere = dir.path().join("no/where/a.sock");
+    let made = format!(
+        "{} does not exist yet; serve makes it",
+        dir.path().join("no/where").display()
+    );
+    assert_eq!(listen(&nowhere).await[0], (Level::Ok, made));
+    let below_a_file = listen(&path.join("a.sock")).await;
+    assert_eq!(
+        below_a_file[0],
+        (Level::Fail, format!("{shown} is not a directory"))
+    );
 }
 
 #[tokio::test]

@@ -58,6 +58,7 @@ pub(crate) fn story(story: &PodStory, all: bool, look: Look) -> String {
                 "{}",
                 paper.ink(Ink::Bold, &paper.text(&episode.headline))
             );
+            text.push('\n');
         }
         write_episode(&mut text, story, episode, paper);
     }
@@ -300,9 +301,11 @@ fn ink_of(method: &str) -> Ink {
 
 fn detail(detail: &Detail) -> Line {
     let (ink, kind) = match detail.what.as_str() {
-        "cni" => (Ink::Yellow, "CNI"),
-        "oci" => (Ink::Cyan, "OCI"),
-        _ => (Ink::Dim, "in"),
+        "cni" => (Ink::Yellow, "CNI "),
+        "oci" => (Ink::Cyan, "OCI "),
+        // The built-in runtime says in words what it does.
+        _ if detail.source == "runtime" => (Ink::Dim, ""),
+        _ => (Ink::Dim, "in "),
     };
     let doing = detail
         .doing
@@ -313,7 +316,7 @@ fn detail(detail: &Detail) -> Line {
         at: detail.offset_ms,
         took: detail.duration_ms,
         ink,
-        name: format!("  {kind} {}{doing}", detail.name),
+        name: format!("  {kind}{}{doing}", detail.name),
         about: String::new(),
         detail: true,
         error: None,

@@ -76,6 +76,16 @@ fn the_episode_that_matters_is_shown_and_the_others_are_named() {
     );
     let all = explain::story(&story, true, look(80, true));
     assert!(all.contains("NOT_FOUND") && all.contains("calico") && !all.contains("--all"));
+    let other = PodStory {
+        headline: "it keeps ending".to_owned(),
+        ..examples::story(examples::failed_image())
+    };
+    let text = explain::story(&other, false, look(80, true));
+    let headline = &other.episodes[0].headline;
+    assert!(
+        text.starts_with(&format!("it keeps ending\n\n{headline}\n\npod ")),
+        "each headline stands alone: {text}"
+    );
     let none = PodStory::default();
     assert_eq!(explain::story(&none, false, look(80, true)), "\n");
 }
