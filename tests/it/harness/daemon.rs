@@ -249,6 +249,7 @@ cgroup_driver = "cgroupfs"
 disable_apparmor = true
 restrict_oom_score_adj = true
 stats_collect_period = "1s"
+cdi_spec_dirs = ["{root}/cdi"]
 [runtime.handlers.runc]
 path = "{runc}"
 {second}

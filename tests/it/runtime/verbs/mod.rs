@@ -3,6 +3,7 @@
 
 mod cgroups;
 mod containers;
+mod devices;
 mod ends;
 mod exec;
 mod full_disk;
