@@ -16,3 +16,4 @@ mod security;
 mod sessions;
 mod sharing;
 mod telling;
+mod updates;
