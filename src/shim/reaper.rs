@@ -28,10 +28,11 @@ impl Shim {
                 .any(|process| process.pid == pid && process.exit.is_none())
             {
                 self.ended(pid, status, at);
+            } else if self.pid_namespace == pid {
+                // Also while a call is under way: nobody else can have had this pid until now.
+                self.pid_namespace = 0;
             } else if !self.jobs.is_empty() && self.early.len() < MAX_EARLY {
                 self.early.push((pid, status, at));
-            } else if self.pid_namespace == pid {
-                self.pid_namespace = 0;
             }
         }
     }

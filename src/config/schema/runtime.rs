@@ -194,7 +194,7 @@ table! {
         kind: List { of: DirPath, words: PATHS },
         default: Is(|| vec!["/etc/cdi".into(), "/var/run/cdi".into()]),
         reload: Reload::Restart,
-        help: "Where devices of the Container Device Interface are described; the last that knows a device wins. Read for each container that asks for one. `[]` turns CDI off.",
+        help: "Where devices of the Container Device Interface are described, in `.json` and `.yaml` files; the last that knows a device wins. Read for each container that asks for one. `[]` turns CDI off.",
     };
     DRAIN_EXEC_SYNC: Span, Is<Duration> = Key {
         section: "runtime",

@@ -248,13 +248,17 @@ fn relabel(path: &Path, label: &str) -> Result<()> {
 /// Writes a file for root only: a specification holds the environment.
 pub(super) fn write_private(path: &Path, content: &[u8]) -> Result<()> {
     let draft = path.with_extension("new");
-    let written: io::Result<()> = OpenOptions::new()
+    let written = write_new(&draft, content).and_then(|()| fs::rename(&draft, path));
+    written.map_err(|e| Error::io("write", path, e))
+}
+
+/// Writes what has no name yet that others know, for root only.
+pub(super) fn write_new(draft: &Path, content: &[u8]) -> io::Result<()> {
+    OpenOptions::new()
         .write(true)
         .create(true)
         .truncate(true)
         .mode(0o600)
-        .open(&draft)
+        .open(draft)
         .and_then(|mut file| file.write_all(content))
-        .and_then(|()| fs::rename(&draft, path));
-    written.map_err(|e| Error::io("write", path, e))
 }

@@ -3,6 +3,7 @@
 
 mod assemble;
 mod create;
+mod draft;
 mod exec_sync;
 mod finish;
 mod list;

@@ -3,23 +3,27 @@
 use std::fs;
 use std::sync::Arc;
 
-use oci_spec::runtime::Spec;
+use oci_spec::runtime::{LinuxResources, Spec};
 
 use super::super::sandbox::teardown::blocking;
-use super::assemble::{SPEC, write_private};
+use super::assemble::SPEC;
+use super::draft::Drafts;
 use crate::cri::phases::RuntimePhase;
 use crate::cri::v1::{LinuxContainerResources, UpdateContainerResourcesRequest};
 use crate::runtime::Runtime;
-use crate::runtime::error::{Error, Result};
-use crate::runtime::oci::spec::updated_resources;
+use crate::runtime::error::{Error, Result, shown};
+use crate::runtime::oci::spec::{reverted_resources, updated_resources};
 use crate::runtime::store::{Container, ContainerState};
 
 impl Runtime {
     /// Changes the resources of a container that is created or runs; what the request does not say stays. On failure
     /// everything is as before.
     ///
+    /// The order is such that a daemon that is killed meanwhile has not written the change into the record unless the kernel
+    /// and the bundle have it: who asks sees the old values and asks again.
+    ///
     /// # Errors
-    /// It has ended, or the OCI runtime refuses.
+    /// It has ended, the OCI runtime refuses, or there is no room to write it down.
     pub async fn update_container_resources(
         self: &Arc<Self>,
         request: UpdateContainerResourcesRequest,
@@ -37,22 +41,49 @@ impl Runtime {
                 state.name()
             )));
         }
-        let mut spec = read_spec(&container).await?;
-        let linux = spec.linux().clone().unwrap_or_default();
+        let old = read_spec(&container).await?;
+        let mut linux = old.linux().clone().unwrap_or_default();
         let before = linux.resources().clone().unwrap_or_default();
         let after = updated_resources(&before, &asked, &self.settings.node)?;
-        let mut linux = linux;
         linux.set_resources(Some(after.clone()));
-        spec.set_linux(Some(linux));
-        if state == ContainerState::Running {
-            let handler = self.handler_of(&container);
-            let updating = handler.oci.update(&container.id, &after);
-            self.watch
-                .step(RuntimePhase::OciUpdate, Some(handler.program()), updating)
-                .await?;
+        let mut new = old.clone();
+        new.set_linux(Some(linux));
+        let path = container.dir().join(SPEC);
+        // What needs most room comes before anything that would have to be taken back.
+        let drafts = blocking(move || Drafts::write(path, &old, &new)).await?;
+        // One that is only created is given its limits with its start.
+        let told = match state {
+            ContainerState::Running => self.set_resources(&container, &after).await,
+            _ => Ok(()),
+        };
+        let kept = Arc::clone(&container);
+        let changed = match told {
+            Ok(()) => {
+                let note = move || {
+                    drafts.place()?;
+                    let noted = kept.update(|record| merge(&mut record.resources, asked));
+                    noted.map(drop).inspect_err(|_| drafts.put_back())
+                };
+                blocking(note).await
+            }
+            // An OCI runtime may have set a part of it.
+            Err(error) => Err(error),
+        };
+        if changed.is_err() && state == ContainerState::Running {
+            let back = reverted_resources(&before, &after);
+            if let Err(error) = self.set_resources(&container, &back).await {
+                tracing::warn!(event = "runtime.update", container.id = %container.id, error = %shown(&error), "resources could not be put back after a failed update");
+            }
         }
-        write_spec(&container, spec).await?;
-        container.update(|record| merge(&mut record.resources, asked))?;
+        changed
+    }
+
+    async fn set_resources(&self, container: &Container, to: &LinuxResources) -> Result<()> {
+        let handler = self.handler_of(container);
+        let setting = handler.oci.update(&container.id, to);
+        self.watch
+            .step(RuntimePhase::OciUpdate, Some(handler.program()), setting)
+            .await?;
         Ok(())
     }
 }
@@ -97,15 +128,6 @@ pub(in crate::runtime) async fn read_spec(container: &Arc<Container>) -> Result<
     blocking(move || {
         let text = fs::read(&path).map_err(|e| Error::io("read", &path, e))?;
         serde_json::from_slice(&text).map_err(|e| Error::io("read", &path, e))
-    })
-    .await
-}
-
-async fn write_spec(container: &Arc<Container>, spec: Spec) -> Result<()> {
-    let path = container.dir().join(SPEC);
-    blocking(move || {
-        let text = serde_json::to_vec(&spec).map_err(|e| Error::io("write", &path, e))?;
-        write_private(&path, &text)
     })
     .await
 }

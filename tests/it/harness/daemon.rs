@@ -64,7 +64,7 @@ impl Drop for Daemon {
 }
 
 /// runc, or the one that the environment names: `tests/v2/run.sh` runs the same tests with crun.
-fn oci_runtime() -> PathBuf {
+pub(crate) fn oci_runtime() -> PathBuf {
     let name = std::env::var("CRISCOPE_TEST_RUNTIME");
     let name = name.as_deref().unwrap_or("runc");
     program(name, name)
@@ -249,6 +249,7 @@ cgroup_driver = "cgroupfs"
 disable_apparmor = true
 restrict_oom_score_adj = true
 stats_collect_period = "1s"
+cdi_spec_dirs = ["{root}/cdi"]
 [runtime.handlers.runc]
 path = "{runc}"
 {second}

@@ -1,7 +1,7 @@
 //! criscope-shim with the real runc: needs root, runc and a static busybox. What it leaves behind is an error.
 
 use std::fs;
-use std::os::unix::fs::symlink;
+use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -646,4 +646,48 @@ async fn a_pid_namespace_has_an_init_that_goes_with_the_shim() {
     assert_ne!(of(&init.to_string()), of("self"));
     pod.end(&[]).await;
     until(|| has_ended(init)).await;
+}
+
+#[tokio::test]
+async fn the_end_of_the_init_is_seen_while_a_call_is_under_way() {
+    let pod = Pod::new().await;
+    let init = pod.shim.pid_namespace(None).await.expect("namespace");
+    let (called, go, program) = (pod.path("called"), pod.path("go"), pod.path("slow"));
+    let wait = format!(
+        "#!/bin/sh\n: > {}\nuntil [ -e {} ]; do sleep 0.02; done\nexit 1\n",
+        called.display(),
+        go.display()
+    );
+    fs::write(&program, wait).expect("program");
+    fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).expect("mode");
+    let create = Create {
+        id: "a".into(),
+        bundle: pod.text("none"),
+        runtime: Runtime {
+            argv: vec![pod.text("slow")],
+            ..pod.runtime()
+        },
+        ..Create::default()
+    };
+    let shim = pod.shim.clone();
+    let creating = tokio::spawn(async move { shim.create(create).await });
+    until(|| called.exists()).await;
+    kill(Pid::from_raw(init as i32), Signal::SIGKILL).expect("kill");
+    let seen = async {
+        while pod.shim.state().await.expect("state").pid_namespace != 0 {
+            sleep(Duration::from_millis(20)).await;
+        }
+    };
+    let seen = timeout(Duration::from_secs(10), seen).await;
+    assert!(!creating.is_finished(), "the call is still under way");
+    fs::write(&go, "").expect("go");
+    creating
+        .await
+        .expect("a task")
+        .expect_err("it makes nothing");
+    seen.expect("the end of the init is not seen");
+    // The next one is another.
+    let next = pod.shim.pid_namespace(None).await.expect("namespace");
+    assert!(!has_ended(next));
+    pod.end(&[]).await;
 }

@@ -6,12 +6,11 @@ use std::time::Duration;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use reqwest::header::{AUTHORIZATION, CONTENT_TYPE, HeaderValue};
-use reqwest::{StatusCode, Url};
+use reqwest::{Client, StatusCode, Url};
 use serde::Deserialize;
 use tokio::sync::Mutex;
 
 use super::challenge::Challenge;
-use super::endpoint::Endpoint;
 use super::request::{Failure, read_body, send};
 use crate::runtime::image::credentials::Credentials;
 use crate::runtime::image::docker_config;
@@ -43,6 +42,29 @@ struct State {
 impl std::fmt::Debug for State {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("State").finish_non_exhaustive()
+    }
+}
+
+/// Who wants to know who asks.
+#[derive(Debug)]
+pub(super) struct Place<'a> {
+    pub(super) client: &'a Client,
+    /// Host and port, for errors.
+    pub(super) host: String,
+    /// Whether it is reached without TLS: then its token service may be, too.
+    pub(super) is_plain: bool,
+}
+
+impl<'a> Place<'a> {
+    /// Of an address, of which no more is told than the host: the rest may be as good as a password.
+    pub(super) fn of(url: &Url, client: &'a Client) -> Self {
+        let mut host = url.host_str().unwrap_or_default().to_owned();
+        host.extend(url.port().map(|port| format!(":{port}")));
+        Self {
+            client,
+            host,
+            is_plain: url.scheme() == "http",
+        }
     }
 }
 
@@ -78,6 +100,19 @@ impl Authorizer {
         }
     }
 
+    /// One without credentials, for the same repository.
+    pub(super) fn nobody(&self) -> Self {
+        Self {
+            given: None,
+            docker_config: None,
+            registry: String::new(),
+            scope: self.scope.clone(),
+            helper_patience: self.helper_patience,
+            stall: self.stall,
+            state: Mutex::default(),
+        }
+    }
+
     /// What to send now, and which one that is.
     pub(super) async fn current(&self) -> (u64, Option<HeaderValue>) {
         let state = self.state.lock().await;
@@ -87,7 +122,7 @@ impl Authorizer {
     /// After a 401: gets something new to show, unless somebody has since `used`.
     pub(super) async fn renew(
         &self,
-        endpoint: &Endpoint,
+        place: &Place<'_>,
         used: u64,
         challenge: Option<Challenge>,
     ) -> std::result::Result<(), Failure> {
@@ -95,7 +130,7 @@ impl Authorizer {
         if state.generation != used {
             return Ok(());
         }
-        let refused = |reason: &str| unauthenticated(&endpoint.host, reason);
+        let refused = |reason: &str| unauthenticated(&place.host, reason);
         let challenge = challenge.ok_or_else(|| refused("it does not say how to log in"))?;
         let credentials = self.credentials(&mut state).await?;
         let header = match (&challenge, &credentials) {
@@ -123,7 +158,7 @@ impl Authorizer {
                     service,
                     scope,
                 };
-                let token = self.token(endpoint, &request, credentials.as_ref()).await?;
+                let token = self.token(place, &request, credentials.as_ref()).await?;
                 bearer(&token)
             }
         };
@@ -156,24 +191,23 @@ impl Authorizer {
     /// Asks a token service (distribution: "Token Authentication Specification", and its OAuth2 form).
     async fn token(
         &self,
-        endpoint: &Endpoint,
+        place: &Place<'_>,
         request: &TokenRequest<'_>,
         credentials: Option<&Credentials>,
     ) -> std::result::Result<String, Failure> {
         let bad = |reason: &str| Error::BadAnswer {
-            host: endpoint.host.clone(),
+            host: place.host.clone(),
             reason: reason.to_owned(),
         };
         let url = Url::parse(request.realm)
             .map_err(|_| bad("the address of its token service is none"))?;
-        let is_safe =
-            url.scheme() == "https" || (url.scheme() == "http" && endpoint.base.scheme() == "http");
+        let is_safe = url.scheme() == "https" || (url.scheme() == "http" && place.is_plain);
         if !is_safe {
             return Err(bad("its token service is not reached by https").into());
         }
         let host = url.host_str().unwrap_or_default().to_owned();
-        let http = request.http(endpoint, url, credentials)?;
-        let response = send(&endpoint.client, http, &host, self.stall).await?;
+        let http = request.http(place, url, credentials)?;
+        let response = send(place.client, http, &host, self.stall).await?;
         let status = response.status();
         if status.is_client_error()
             && !matches!(
@@ -205,11 +239,11 @@ struct TokenRequest<'a> {
 impl TokenRequest<'_> {
     fn http(
         &self,
-        endpoint: &Endpoint,
+        place: &Place<'_>,
         mut url: Url,
         credentials: Option<&Credentials>,
     ) -> std::result::Result<reqwest::Request, Failure> {
-        let unusable = || unauthenticated(&endpoint.host, "the credentials cannot be sent");
+        let unusable = || unauthenticated(&place.host, "the credentials cannot be sent");
         let built = match credentials {
             Some(Credentials::IdentityToken(token)) => {
                 let body = form(&[
@@ -219,7 +253,7 @@ impl TokenRequest<'_> {
                     ("client_id", "criscope"),
                     ("refresh_token", token),
                 ]);
-                let post = endpoint.client.post(url);
+                let post = place.client.post(url);
                 post.header(CONTENT_TYPE, "application/x-www-form-urlencoded")
                     .body(body)
             }
@@ -232,7 +266,7 @@ impl TokenRequest<'_> {
                     query.append_pair("scope", scope);
                 }
                 drop(query);
-                let get = endpoint.client.get(url);
+                let get = place.client.get(url);
                 match other {
                     Some(Credentials::Basic { username, password }) => get.header(
                         AUTHORIZATION,

@@ -7,7 +7,8 @@ use reqwest::header::CONTENT_RANGE;
 use reqwest::{Response, StatusCode, Url};
 use tokio::time::Instant;
 
-use super::request::{Ask, Chunks, Failure, Tried, pause};
+use super::ask::Ask;
+use super::request::{Chunks, Failure, Tried, pause};
 use super::{Host, Session};
 use crate::runtime::error::shown;
 use crate::runtime::image::error::Result;

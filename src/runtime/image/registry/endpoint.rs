@@ -12,6 +12,7 @@ use reqwest::redirect::Policy;
 use reqwest::tls::{Certificate, Identity};
 use reqwest::{Client, Url};
 
+use super::auth::Place;
 use super::hosts_file::{Capabilities, HostEntry, TlsEntry, look_up};
 use crate::runtime::image::error::{At as _, Error, Result};
 use crate::runtime::image::progress::lock;
@@ -31,6 +32,17 @@ pub(super) struct Endpoint {
     pub(super) capabilities: Capabilities,
     /// Whether it stands in for the registry, and must be told for which.
     pub(super) is_mirror: bool,
+}
+
+impl Endpoint {
+    /// Who it is when it wants to know who asks.
+    pub(super) fn place(&self) -> Place<'_> {
+        Place {
+            client: &self.client,
+            host: self.host.clone(),
+            is_plain: self.base.scheme() == "http",
+        }
+    }
 }
 
 /// Makes endpoints, and keeps clients with their connections.

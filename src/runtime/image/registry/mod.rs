@@ -4,6 +4,7 @@
 //! client certificates, headers or `override_path`, manifests of any size are read into memory, statuses and
 //! `Retry-After` are not told, and it needs a second version of the digest crates.
 
+mod ask;
 mod auth;
 mod blob;
 mod challenge;
@@ -18,9 +19,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use reqwest::Url;
 use reqwest::header::CONTENT_TYPE;
 
+use self::ask::{Ask, Others};
 use self::auth::{Authorizer, Identity};
 use self::endpoint::{Endpoint, Endpoints};
-use self::request::{Ask, Failure, Tried, persist, read_body};
+use self::request::{Failure, Tried, persist, read_body};
 use super::config::{ImagesConfig, Patience};
 use super::credentials::{Auth, host_of};
 use super::digest::Digest;
@@ -61,6 +63,8 @@ pub(super) struct Session {
 struct Host {
     endpoint: Endpoint,
     authorizer: Authorizer,
+    /// Those to whom it leads.
+    others: Others,
     patience: Patience,
     retries: u32,
     /// It did not answer: others are asked first from now on.
@@ -100,6 +104,7 @@ impl Registries {
             Host {
                 endpoint,
                 authorizer: Authorizer::new(identity),
+                others: Others::default(),
                 patience: self.patience,
                 // While there is another to ask, nobody waits long for this one.
                 retries: if index < last {

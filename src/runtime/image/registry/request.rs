@@ -1,24 +1,17 @@
-//! One request to one host: redirects, what each status means, and when it is worth another try.
+//! Requests: how one is sent, what each status means, and when it is worth another try.
 
 use std::future::Future;
 use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
-use reqwest::header::{
-    ACCEPT, AUTHORIZATION, HeaderMap, HeaderValue, LOCATION, RANGE, RETRY_AFTER,
-};
-use reqwest::{Client, Method, Request, Response, StatusCode, Url};
+use reqwest::header::RETRY_AFTER;
+use reqwest::{Client, Request, Response, StatusCode};
 use serde::Deserialize;
 
-use super::Host;
-use super::challenge::Challenge;
 use crate::runtime::error::shown;
 use crate::runtime::image::config::Patience;
 use crate::runtime::image::error::Error;
 
-const MAX_REDIRECTS: usize = 5;
-/// New things to show to one request: a first token, and one in place of one that has just expired.
-const MAX_RENEWALS: usize = 2;
 /// Of the body of a refusal.
 const MAX_REFUSAL: u64 = 8 << 10;
 /// Less than so many bytes within [`Patience::stall`] is no progress.
@@ -100,94 +93,6 @@ impl Failure {
             error: Error::RegistryUnavailable { host, reason },
             retry: Some(Retry { after }),
         }
-    }
-}
-
-/// What is asked for.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Ask<'a> {
-    pub(super) accept: Option<&'a str>,
-    /// The first byte that is wanted.
-    pub(super) from: u64,
-}
-
-impl Host {
-    /// Asks once, and again if the host wants to know who asks.
-    pub(super) async fn ask(&self, url: &Url, ask: Ask<'_>) -> Tried<Response> {
-        for _ in 0..=MAX_RENEWALS {
-            let (used, authorization) = self.authorizer.current().await;
-            let response = self.follow(url, ask, authorization).await?;
-            match response.status() {
-                StatusCode::OK | StatusCode::PARTIAL_CONTENT => return Ok(response),
-                // Only from the host itself: where it leads must not learn what we show to it.
-                StatusCode::UNAUTHORIZED if response.url().origin() == url.origin() => {
-                    let challenge = Challenge::of(response.headers());
-                    self.authorizer
-                        .renew(&self.endpoint, used, challenge)
-                        .await?;
-                }
-                _ => {
-                    let host = &self.endpoint.host;
-                    let status_only = Failure::of_status(&response, host, "");
-                    if status_only.retry.is_some() {
-                        return Err(status_only);
-                    }
-                    let (parts, said) = refusal(response, host, self.patience.stall).await;
-                    return Err(Failure::of_status(&parts, host, &said));
-                }
-            }
-        }
-        let host = self.endpoint.host.clone();
-        let reason = "the credentials were refused".to_owned();
-        Err(Error::Unauthenticated { host, reason }.into())
-    }
-
-    /// Follows redirects. What is ours goes only to the host that it is for.
-    async fn follow(
-        &self,
-        url: &Url,
-        ask: Ask<'_>,
-        authorization: Option<HeaderValue>,
-    ) -> Tried<Response> {
-        let host = &self.endpoint.host;
-        let mut target = url.clone();
-        for _ in 0..=MAX_REDIRECTS {
-            let mut headers = HeaderMap::new();
-            if target.origin() == url.origin() {
-                headers.clone_from(&self.endpoint.headers);
-                headers.extend(authorization.clone().map(|value| (AUTHORIZATION, value)));
-            }
-            if let Some(accept) = ask.accept {
-                let accept =
-                    HeaderValue::try_from(accept).map_err(|_| Failure::bad(host, "accept"))?;
-                headers.insert(ACCEPT, accept);
-            }
-            if ask.from > 0 {
-                let range = HeaderValue::try_from(format!("bytes={}-", ask.from));
-                headers.insert(RANGE, range.map_err(|_| Failure::bad(host, "range"))?);
-            }
-            let mut request = Request::new(Method::GET, target.clone());
-            *request.headers_mut() = headers;
-            let response = send(&self.endpoint.client, request, host, self.patience.stall).await?;
-            if !response.status().is_redirection() {
-                return Ok(response);
-            }
-            let location = response
-                .headers()
-                .get(LOCATION)
-                .and_then(|l| l.to_str().ok());
-            let next = location.and_then(|location| target.join(location).ok());
-            let next = next.ok_or_else(|| Failure::bad(host, "a redirect to nowhere"))?;
-            let is_worse = target.scheme() == "https" && next.scheme() != "https";
-            if is_worse || !matches!(next.scheme(), "http" | "https") {
-                return Err(Failure::bad(host, "a redirect away from https"));
-            }
-            target = next;
-        }
-        Err(Failure::bad(
-            host,
-            format!("more than {MAX_REDIRECTS} redirects"),
-        ))
     }
 }
 
@@ -312,7 +217,7 @@ struct RefusalEntry {
 }
 
 /// What the host says about a refusal (OCI distribution, "Error Codes"), cut and on one line.
-async fn refusal(response: Response, host: &str, stall: Duration) -> (Response, String) {
+pub(super) async fn refusal(response: Response, host: &str, stall: Duration) -> (Response, String) {
     let status = response.status();
     let body = read_body(response, MAX_REFUSAL, host, stall)
         .await

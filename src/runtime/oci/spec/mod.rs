@@ -40,6 +40,8 @@ pub use mounts::{Propagation, propagation_of};
 pub use namespaces::user_mappings;
 pub use policy::{HugePages, Policy, UnsetSeccomp};
 pub use process::exec_process;
-pub use resources::{container_resources, restricted_oom_score_adj, updated_resources};
+pub use resources::{
+    container_resources, restricted_oom_score_adj, reverted_resources, updated_resources,
+};
 pub use sysctl::sandbox_sysctls;
 pub use user::{ResolvedUser, UserDatabase, resolve_user};

@@ -50,6 +50,34 @@ pub fn updated_resources(
     Ok(to)
 }
 
+/// What puts `before` back once `after` was set. A limit that only `after` has becomes what the kernel has by itself; CPU sets,
+/// huge pages and keys of cgroup v2 have no such value, and stay where `before` has none.
+pub fn reverted_resources(before: &LinuxResources, after: &LinuxResources) -> LinuxResources {
+    const UNLIMITED: i64 = -1;
+    let mut to = before.clone();
+    if let Some(after) = after.memory() {
+        let mut memory = to.memory().unwrap_or_default();
+        let limit = memory.limit().or(after.limit().map(|_| UNLIMITED));
+        let swap = memory.swap().or(after.swap().map(|_| UNLIMITED));
+        memory.set_limit(limit).set_swap(swap);
+        to.set_memory(Some(memory));
+    }
+    if let Some(after) = after.cpu() {
+        let mut cpu = to.cpu().clone().unwrap_or_default();
+        let quota = cpu.quota().or(after.quota().map(|_| UNLIMITED));
+        let period = cpu.period().or(after.period().map(|_| 100_000));
+        let shares = cpu.shares().or(after.shares().map(|_| 1024));
+        cpu.set_quota(quota).set_period(period).set_shares(shares);
+        to.set_cpu(Some(cpu));
+    }
+    if to.pids().is_none() && after.pids().is_some() {
+        let mut pids = LinuxPids::default();
+        pids.set_limit(UNLIMITED);
+        to.set_pids(Some(pids));
+    }
+    to
+}
+
 /// Whether limits of huge pages are set.
 fn limits_huge_pages(node: &NodeFacts) -> Result<bool, SpecError> {
     match node.policy.huge_pages {

@@ -99,6 +99,108 @@ async fn a_registry_token_is_shown_as_it_is() {
     assert!(!error.to_string().contains("not-mine"));
 }
 
+/// Wants `me:secret`, and leads to another for blobs.
+fn leads(registry: &Registry, to: &Registry) {
+    let to = to.address;
+    registry.hook(move |asked| {
+        let given = asked.headers.get("authorization");
+        if given.is_none_or(|given| given != "Basic bWU6c2VjcmV0") {
+            return Some(with(status(401, ""), "www-authenticate", "Basic"));
+        }
+        let there = format!("http://{to}{}?signature=s", asked.path);
+        let is_blob = asked.path.contains("/blobs/");
+        is_blob.then(|| with(status(307, ""), "location", &there))
+    });
+}
+
+/// As containerd does: where a registry leads is asked for a token that anybody may have, and never sees what is for the
+/// registry.
+#[tokio::test]
+async fn where_a_registry_leads_may_want_a_token_of_its_own() {
+    let (store, registry, other) = (
+        Store::new().await,
+        Registry::start().await,
+        Registry::start().await,
+    );
+    let built = small();
+    let name = registry.push("a", "1", &built);
+    other.push("a", "1", &built);
+    leads(&registry, &other);
+    let realm = format!("http://{}/token", other.address);
+    other.hook(move |asked| {
+        if asked.path == "/token" {
+            let is_anybody = asked.query == "service=cdn&scope=blobs%3Aa%3Apull";
+            return Some(match is_anybody {
+                true => status(200, &format!("{{\"token\": \"t{}\"}}", asked.before)),
+                false => status(401, ""),
+            });
+        }
+        let challenge = format!("Bearer realm=\"{realm}\",service=\"cdn\",scope=\"blobs:a:pull\"");
+        let given = asked.headers.get("authorization");
+        // The second one is the good one: the first has expired on the way.
+        (given.is_none_or(|given| given != "Bearer t1"))
+            .then(|| with(status(401, ""), "www-authenticate", &challenge))
+    });
+    let auth = || Some(Auth::basic("me", "secret"));
+    store
+        .images
+        .pull(&name, auth(), None)
+        .await
+        .expect("a pull with both");
+    // The token is kept for the second blob.
+    assert_eq!(other.asked("/token").len(), 2);
+    let shown = |to: &Registry, start: &str| {
+        let mut given = to.asked("").into_iter().filter_map(|asked| {
+            let given = asked.headers.get("authorization")?;
+            Some(given.to_str().expect("text").to_owned())
+        });
+        given.any(|given| given.starts_with(start))
+    };
+    assert!(!shown(&other, "Basic") && shown(&other, "Bearer t1"));
+    assert!(!shown(&registry, "Bearer") && shown(&registry, "Basic"));
+}
+
+#[tokio::test]
+async fn where_a_registry_leads_gets_no_password() {
+    let (store, registry, other) = (
+        Store::new().await,
+        Registry::start().await,
+        Registry::start().await,
+    );
+    let name = registry.push("a", "1", &small());
+    leads(&registry, &other);
+    // Neither by asking for one, nor from the file that knows those of others, nor by a token that is never good.
+    let config =
+        serde_json::json!({"auths": {other.address.to_string(): {"auth": "bWU6c2VjcmV0"}}});
+    let path = store.dir.path().join("config.json");
+    std::fs::write(path, config.to_string()).expect("write");
+    let realm = format!("http://{}/token", other.address);
+    for challenge in ["Basic".to_owned(), format!("Bearer realm=\"{realm}\"")] {
+        other.forget();
+        other.hook(move |asked| {
+            Some(match asked.path.as_str() {
+                "/token" => status(200, &format!("{{\"token\": \"t{}\"}}", asked.before)),
+                _ => with(status(401, ""), "www-authenticate", &challenge),
+            })
+        });
+        let auth = Some(Auth::basic("me", "secret"));
+        let error = store.images.pull(&name, auth, None).await;
+        let error = error.expect_err("refused");
+        assert!(matches!(error, Error::Unauthenticated { .. }), "{error}");
+        let text = error.to_string();
+        assert!(
+            text.contains(&other.address.to_string()) && !text.contains("signature"),
+            "{text}"
+        );
+        let asked = other.asked("");
+        assert!((1..20).contains(&asked.len()), "{}", asked.len());
+        let given = asked.iter().filter_map(|a| a.headers.get("authorization"));
+        for given in given {
+            assert!(given.to_str().expect("text").starts_with("Bearer t"));
+        }
+    }
+}
+
 #[tokio::test]
 async fn a_registry_that_asks_for_time_is_given_it() {
     let store = Store::with(|config| config.patience.max_backoff = Duration::from_secs(20)).await;

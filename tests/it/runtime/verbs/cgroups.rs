@@ -15,14 +15,14 @@ use crate::harness::kubelet::{Kubelet, Pod, idle, shell};
 use crate::harness::until;
 
 /// The cgroup of a pod, made as a kubelet does before it asks for the pod: with all controllers for what will be in it.
-struct Parent {
+pub(super) struct Parent {
     path: String,
     all: Hierarchies,
     cgroup: Cgroup,
 }
 
 impl Parent {
-    fn new(daemon: &Daemon, name: &str) -> Self {
+    pub(super) fn new(daemon: &Daemon, name: &str) -> Self {
         let path = format!("{}/{name}", daemon.cgroup());
         let all = Hierarchies::detect().expect("mounted");
         let cgroup = all.make(path.as_ref()).expect("made");
@@ -41,20 +41,24 @@ impl Parent {
         Self { path, all, cgroup }
     }
 
-    fn container(&self, id: &str) -> Cgroup {
+    pub(super) fn path(&self) -> &str {
+        &self.path
+    }
+
+    pub(super) fn container(&self, id: &str) -> Cgroup {
         let path = Path::new(&self.path).join(id);
         self.all.at(&path).expect("below")
     }
 
     /// The kubelet's, not ours.
-    fn remove(self) {
+    pub(super) fn remove(self) {
         let removed = self.cgroup.remove(Duration::from_secs(10));
         removed.expect("nothing is left in it");
     }
 }
 
 /// The value in the file of version 2 or of version 1, whichever there is.
-fn value(cgroup: &Cgroup, controller: &str, v2: &str, v1: &str) -> String {
+pub(super) fn value(cgroup: &Cgroup, controller: &str, v2: &str, v1: &str) -> String {
     let name = match cgroup.version() {
         CgroupVersion::V2 => v2,
         CgroupVersion::V1 => v1,
@@ -64,12 +68,12 @@ fn value(cgroup: &Cgroup, controller: &str, v2: &str, v1: &str) -> String {
     text.trim().to_owned()
 }
 
-fn limit(config: &mut v1::ContainerConfig) -> &mut v1::LinuxContainerResources {
+pub(super) fn limit(config: &mut v1::ContainerConfig) -> &mut v1::LinuxContainerResources {
     let linux = config.linux.get_or_insert_default();
     linux.resources.get_or_insert_default()
 }
 
-async fn pod_in(kubelet: &Kubelet, parent: &Parent, name: &str) -> Pod {
+pub(super) async fn pod_in(kubelet: &Kubelet, parent: &Parent, name: &str) -> Pod {
     let mut config = kubelet.pod_config(name);
     config.linux.as_mut().expect("Linux").cgroup_parent = parent.path.clone();
     kubelet.run(config).await

@@ -11,7 +11,7 @@ use crate::harness::daemon::Daemon;
 use crate::harness::kubelet::{Kubelet, idle};
 
 /// A small disk of its own.
-struct Disk(PathBuf);
+pub(super) struct Disk(PathBuf);
 
 impl Drop for Disk {
     fn drop(&mut self) {
@@ -20,7 +20,7 @@ impl Drop for Disk {
 }
 
 impl Disk {
-    fn at(path: &Path) -> Self {
+    pub(super) fn at(path: &Path) -> Self {
         fs::create_dir_all(path).expect("dir");
         let options = Some("size=2m,mode=711");
         mount(
@@ -35,12 +35,12 @@ impl Disk {
     }
 
     /// Takes all the room there is.
-    fn fill(&self) {
+    pub(super) fn fill(&self) {
         let error = fs::write(self.0.join("full"), vec![0; 4 << 20]).expect_err("no room");
         assert_eq!(error.kind(), std::io::ErrorKind::StorageFull);
     }
 
-    fn free(&self) {
+    pub(super) fn free(&self) {
         fs::remove_file(self.0.join("full")).expect("full");
     }
 }

@@ -3,6 +3,7 @@
 
 mod cgroups;
 mod containers;
+mod devices;
 mod ends;
 mod exec;
 mod full_disk;
@@ -15,3 +16,4 @@ mod security;
 mod sessions;
 mod sharing;
 mod telling;
+mod updates;

@@ -178,6 +178,36 @@ fn an_update_keeps_what_it_does_not_say() {
 }
 
 #[test]
+fn an_update_that_is_taken_back_leaves_no_limit_of_its_own() {
+    let mut node = facts();
+    node.swap_accounting = true;
+    let limits = |asked: &mut LinuxContainerResources| {
+        asked.cpu_shares = 512;
+        asked.cpu_quota = 1000;
+        asked.cpu_period = 2000;
+        asked.memory_limit_in_bytes = 100;
+    };
+    let none = resources(&node, |_| ()).expect("there");
+    let all = resources(&node, limits).expect("there");
+    let back = reverted_resources(&none, &all);
+    let (cpu, memory) = (back.cpu().clone().expect("there"), back.memory());
+    let memory = memory.expect("there");
+    assert_eq!((memory.limit(), memory.swap()), (Some(-1), Some(-1)));
+    assert_eq!(
+        (cpu.quota(), cpu.period(), cpu.shares()),
+        (Some(-1), Some(100_000), Some(1024))
+    );
+    // What was there, and nothing that nobody has said.
+    let more = LinuxContainerResources {
+        memory_limit_in_bytes: 200,
+        ..Default::default()
+    };
+    let more = updated_resources(&all, &more, &node).expect("there");
+    assert_eq!(reverted_resources(&all, &more), all);
+    assert_eq!(reverted_resources(&none, &none), none);
+}
+
+#[test]
 fn huge_pages_are_left_out_without_their_controller_and_unified_needs_v2() {
     let huge = |asked: &mut LinuxContainerResources| {
         asked.hugepage_limits.push(HugepageLimit {

@@ -1,145 +1,22 @@
-//! Container Device Interface: devices that vendors describe in JSON files, by qualified name `vendor/class=device`.
+//! Container Device Interface: devices that vendors describe in files, by qualified name `vendor/class=device`.
 //!
-//! The edits that are carried out: environment, device nodes, mounts, hooks, additional groups. Files in YAML are not read.
+//! The edits that are carried out: environment, device nodes, mounts, hooks, additional groups.
 
-use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+mod files;
 
 use oci_spec::runtime::{Hook, Hooks, Mount, Spec};
-use serde::Deserialize;
 
+use self::files::{CdiHook, Edits, Node};
+pub use self::files::{DIRECTORIES, Registry};
 use super::build::Request;
 use super::devices;
 use super::error::SpecError;
-
-/// Where CDI files are, the later before the earlier.
-pub const DIRECTORIES: [&str; 2] = ["/etc/cdi", "/var/run/cdi"];
-/// The most bytes of one file.
-const FILE_LIMIT: u64 = 4 << 20;
-
-#[derive(Deserialize)]
-struct File {
-    kind: String,
-    #[serde(default)]
-    devices: Vec<NamedDevice>,
-    #[serde(default, rename = "containerEdits")]
-    edits: Edits,
-}
-
-#[derive(Deserialize)]
-struct NamedDevice {
-    name: String,
-    #[serde(default, rename = "containerEdits")]
-    edits: Edits,
-}
-
-#[derive(Deserialize, Default, Clone)]
-#[serde(rename_all = "camelCase", default)]
-struct Edits {
-    env: Vec<String>,
-    device_nodes: Vec<Node>,
-    mounts: Vec<CdiMount>,
-    hooks: Vec<CdiHook>,
-    additional_gids: Vec<u32>,
-}
-
-#[derive(Deserialize, Clone)]
-#[serde(rename_all = "camelCase")]
-struct Node {
-    path: PathBuf,
-    host_path: Option<PathBuf>,
-    permissions: Option<String>,
-    file_mode: Option<u32>,
-    uid: Option<u32>,
-    gid: Option<u32>,
-}
-
-#[derive(Deserialize, Clone)]
-#[serde(rename_all = "camelCase")]
-struct CdiMount {
-    host_path: PathBuf,
-    container_path: PathBuf,
-    #[serde(rename = "type")]
-    typ: Option<String>,
-    #[serde(default)]
-    options: Vec<String>,
-}
-
-#[derive(Deserialize, Clone)]
-#[serde(rename_all = "camelCase")]
-struct CdiHook {
-    hook_name: String,
-    path: PathBuf,
-    args: Option<Vec<String>>,
-    env: Option<Vec<String>>,
-    timeout: Option<i64>,
-}
-
-/// The devices the node knows.
-#[derive(Default)]
-pub struct Registry {
-    devices: BTreeMap<String, (Edits, Edits)>,
-    /// Files that could not be read, with the reason: the rest still counts.
-    pub broken: Vec<(PathBuf, String)>,
-}
-
-impl std::fmt::Debug for Registry {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Registry")
-            .field("devices", &self.devices.keys())
-            .field("broken", &self.broken)
-            .finish()
-    }
-}
-
-impl Registry {
-    /// Reads all `.json` files of the directories, in lexical order; a device of a later directory wins. A directory that is not there
-    /// is empty.
-    pub fn read<P: AsRef<Path>>(directories: &[P]) -> Self {
-        let mut registry = Self::default();
-        for directory in directories {
-            let Ok(entries) = std::fs::read_dir(directory) else {
-                continue;
-            };
-            let paths = entries.filter_map(|entry| Some(entry.ok()?.path()));
-            let mut paths: Vec<PathBuf> = paths
-                .filter(|path| path.extension().is_some_and(|end| end == "json"))
-                .collect();
-            paths.sort();
-            for path in paths {
-                if let Err(reason) = registry.add(&path) {
-                    registry.broken.push((path, reason));
-                }
-            }
-        }
-        registry
-    }
-
-    fn add(&mut self, path: &Path) -> Result<(), String> {
-        use std::io::Read as _;
-        let file = std::fs::File::open(path).map_err(|error| error.to_string())?;
-        let file: File = serde_json::from_reader(std::io::BufReader::new(file.take(FILE_LIMIT)))
-            .map_err(|error| error.to_string())?;
-        for device in file.devices {
-            let name = format!("{}={}", file.kind, device.name);
-            self.devices
-                .insert(name, (file.edits.clone(), device.edits));
-        }
-        Ok(())
-    }
-}
 
 /// Puts the CDI devices of a request into its specification.
 pub(super) fn apply(request: &Request<'_>, spec: &mut Spec) -> Result<(), SpecError> {
     let mut kinds = std::collections::HashSet::new();
     for device in &request.container.cdi_devices {
-        let found = request.cdi.devices.get(&device.name);
-        let (common, own) = found.ok_or_else(|| {
-            SpecError::NotFound(format!(
-                "CDI device {} is not known to this node",
-                device.name
-            ))
-        })?;
+        let (common, own) = request.cdi.device(&device.name)?;
         // What all devices of a file share is done once.
         if kinds.insert(device.name.split('=').next().unwrap_or("")) {
             edit(request, spec, common)?;

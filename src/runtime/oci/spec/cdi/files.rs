@@ -1,0 +1,325 @@
+//! The files that describe devices: `.json` and `.yaml`, as the reference implementation
+//! (`tags.cncf.io/container-device-interface`) reads them. It reads no `.yml` either.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::fs;
+use std::io::Read as _;
+use std::path::{Path, PathBuf};
+
+use serde::Deserialize;
+
+use super::super::error::SpecError;
+
+/// Where CDI files are, the later before the earlier.
+pub const DIRECTORIES: [&str; 2] = ["/etc/cdi", "/var/run/cdi"];
+/// The most bytes of one file, and of what the aliases of a YAML file repeat.
+const FILE_LIMIT: usize = 4 << 20;
+/// So many files that could not be read are named where a device is missing.
+const TOLD: usize = 3;
+
+#[derive(Deserialize)]
+struct File {
+    kind: String,
+    #[serde(default)]
+    devices: Vec<NamedDevice>,
+    #[serde(default, rename = "containerEdits")]
+    edits: Edits,
+}
+
+#[derive(Deserialize)]
+struct NamedDevice {
+    name: String,
+    #[serde(default, rename = "containerEdits")]
+    edits: Edits,
+}
+
+#[derive(Deserialize, Default, Clone)]
+#[serde(rename_all = "camelCase", default)]
+pub(super) struct Edits {
+    pub(super) env: Vec<String>,
+    pub(super) device_nodes: Vec<Node>,
+    pub(super) mounts: Vec<CdiMount>,
+    pub(super) hooks: Vec<CdiHook>,
+    pub(super) additional_gids: Vec<u32>,
+}
+
+#[derive(Deserialize, Clone)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Node {
+    pub(super) path: PathBuf,
+    pub(super) host_path: Option<PathBuf>,
+    pub(super) permissions: Option<String>,
+    pub(super) file_mode: Option<u32>,
+    pub(super) uid: Option<u32>,
+    pub(super) gid: Option<u32>,
+}
+
+#[derive(Deserialize, Clone)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct CdiMount {
+    pub(super) host_path: PathBuf,
+    pub(super) container_path: PathBuf,
+    #[serde(rename = "type")]
+    pub(super) typ: Option<String>,
+    #[serde(default)]
+    pub(super) options: Vec<String>,
+}
+
+#[derive(Deserialize, Clone)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct CdiHook {
+    pub(super) hook_name: String,
+    pub(super) path: PathBuf,
+    pub(super) args: Option<Vec<String>>,
+    pub(super) env: Option<Vec<String>>,
+    pub(super) timeout: Option<i64>,
+}
+
+/// How a file is written, told by the end of its name.
+#[derive(Clone, Copy)]
+enum Format {
+    Json,
+    Yaml,
+}
+
+impl Format {
+    fn of(path: &Path) -> Option<Self> {
+        match path.extension()?.to_str()? {
+            "json" => Some(Self::Json),
+            "yaml" => Some(Self::Yaml),
+            _ => None,
+        }
+    }
+
+    fn parse(self, text: &str) -> Result<File, String> {
+        match self {
+            Self::Json => serde_json::from_str(text).map_err(|error| error.to_string()),
+            Self::Yaml => {
+                serde_saphyr::from_str_with_options(text, options()).map_err(|e| e.to_string())
+            }
+        }
+    }
+}
+
+/// What the reference implementation takes, and no more memory than an honest file needs.
+fn options() -> serde_saphyr::Options {
+    serde_saphyr::options! {
+        budget: serde_saphyr::budget! {
+            max_documents: 1,
+            // What an alias repeats counts each time.
+            max_total_scalar_bytes: FILE_LIMIT,
+        },
+        // `fileMode: 0660`.
+        legacy_octal_numbers: true,
+        // On one line.
+        with_snippet: false,
+    }
+}
+
+/// The devices the node knows.
+#[derive(Default)]
+pub struct Registry {
+    devices: BTreeMap<String, (Edits, Edits)>,
+    /// Files that could not be read, with the reason: the rest still counts.
+    pub broken: Vec<(PathBuf, String)>,
+}
+
+impl std::fmt::Debug for Registry {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Registry")
+            .field("devices", &self.devices.keys())
+            .field("broken", &self.broken)
+            .finish()
+    }
+}
+
+impl Registry {
+    /// Reads all `.json` and `.yaml` files of the directories, in lexical order; a device of a later directory wins. A directory that
+    /// is not there is empty.
+    pub fn read<P: AsRef<Path>>(directories: &[P]) -> Self {
+        let mut registry = Self::default();
+        for directory in directories {
+            let Ok(entries) = fs::read_dir(directory) else {
+                continue;
+            };
+            let paths = entries.filter_map(|entry| Some(entry.ok()?.path()));
+            let mut files: Vec<_> = paths
+                .filter_map(|path| Some((Format::of(&path)?, path)))
+                .collect();
+            files.sort_by(|(_, one), (_, other)| one.cmp(other));
+            for (format, path) in files {
+                if let Err(reason) = registry.add(&path, format) {
+                    registry.broken.push((path, reason));
+                }
+            }
+        }
+        registry
+    }
+
+    fn add(&mut self, path: &Path, format: Format) -> Result<(), String> {
+        let file = format.parse(&text(path)?)?;
+        for device in file.devices {
+            let name = format!("{}={}", file.kind, device.name);
+            self.devices
+                .insert(name, (file.edits.clone(), device.edits));
+        }
+        Ok(())
+    }
+
+    /// What a device asks for: the edits all of its file share, and its own. The error names files that could not be read: the device
+    /// may be in one of them.
+    pub(super) fn device(&self, name: &str) -> Result<&(Edits, Edits), SpecError> {
+        self.devices.get(name).ok_or_else(|| {
+            let mut text = format!("CDI device {name} is not known to this node");
+            for (path, reason) in self.broken.iter().take(TOLD) {
+                let _ = write!(text, "; {} was not read: {reason}", path.display());
+            }
+            if let Some(more @ 1..) = self.broken.len().checked_sub(TOLD) {
+                let _ = write!(text, "; nor were {more} more files");
+            }
+            SpecError::NotFound(text)
+        })
+    }
+}
+
+/// The text of a file. Half of a YAML file may be one too, so one that is too long is none.
+fn text(path: &Path) -> Result<String, String> {
+    let file = fs::File::open(path).map_err(|error| error.to_string())?;
+    let mut text = String::new();
+    let mut most = file.take(FILE_LIMIT as u64 + 1);
+    most.read_to_string(&mut text)
+        .map_err(|error| error.to_string())?;
+    match text.len() {
+        0..=FILE_LIMIT => Ok(text),
+        _ => Err(format!("more than {FILE_LIMIT} bytes")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(files: &[(&str, &str)]) -> Registry {
+        let folder = tempfile::tempdir().expect("there");
+        for (name, text) in files {
+            fs::write(folder.path().join(name), text).expect("written");
+        }
+        Registry::read(&[folder.path()])
+    }
+
+    /// As `nvidia-ctk cdi generate` writes them: a document mark, block style, quoted names.
+    const VENDOR: &str = "---
+cdiVersion: 0.5.0
+kind: v.com/gpu
+# of all
+containerEdits:
+  env:
+  - COMMON=1
+  hooks:
+  - hookName: createContainer
+    path: /bin/hook
+    args: [hook, --flag]
+    timeout: 5
+  mounts:
+  - containerPath: /lib/v.so
+    hostPath: /opt/v.so
+    options: [ro, nosuid, bind]
+devices:
+- name: \"0\"
+  containerEdits:
+    deviceNodes:
+    - {path: /dev/v0, fileMode: 0660, permissions: rw}
+    additionalGids: [44]
+- name: 1
+  containerEdits: {}
+";
+
+    #[test]
+    fn yaml_says_the_same_as_json() {
+        let registry = read(&[("v.yaml", VENDOR)]);
+        assert!(registry.broken.is_empty(), "{registry:?}");
+        let names: Vec<_> = registry.devices.keys().collect();
+        assert_eq!(names, ["v.com/gpu=0", "v.com/gpu=1"]);
+        let (common, own) = registry.device("v.com/gpu=0").expect("there");
+        assert_eq!(common.env, ["COMMON=1"]);
+        let hook = &common.hooks[0];
+        assert_eq!(
+            (hook.hook_name.as_str(), hook.timeout),
+            ("createContainer", Some(5))
+        );
+        assert_eq!(common.mounts[0].options, ["ro", "nosuid", "bind"]);
+        let node = &own.device_nodes[0];
+        assert_eq!(node.file_mode, Some(0o660));
+        assert_eq!(node.permissions.as_deref(), Some("rw"));
+        assert_eq!(own.additional_gids, [44]);
+        // JSON is YAML, but not the other way round.
+        let json = r#"{"kind": "v.com/net", "devices": [{"name": "a"}]}"#;
+        let registry = read(&[
+            ("a.json", json),
+            ("b.yaml", &json.replace("net", "nic")),
+            ("c.json", VENDOR),
+        ]);
+        let names: Vec<_> = registry.devices.keys().collect();
+        assert_eq!(names, ["v.com/net=a", "v.com/nic=a"]);
+        assert_eq!(registry.broken.len(), 1);
+    }
+
+    #[test]
+    fn other_names_are_not_read() {
+        let registry = read(&[("v.yml", VENDOR), ("yaml", VENDOR), ("v.yaml.bak", VENDOR)]);
+        assert!(registry.devices.is_empty() && registry.broken.is_empty());
+    }
+
+    #[test]
+    fn a_broken_file_takes_only_its_own_devices() {
+        let other = VENDOR.replace("v.com", "w.com");
+        let broken = [
+            ("a.yaml", "kind: [".to_owned()),
+            ("b.yaml", "- no\n- table\n".to_owned()),
+            ("c.yaml", VENDOR.replace("- COMMON=1", "- {a: b}")),
+            ("d.yaml", format!("{VENDOR}{}", "#".repeat(FILE_LIMIT))),
+            ("e.yaml", format!("{VENDOR}---\nkind: more/than=one\n")),
+            ("f.yaml", String::new()),
+        ];
+        let mut files: Vec<_> = broken.iter().map(|(n, t)| (*n, t.as_str())).collect();
+        files.push(("v.yaml", &other));
+        let registry = read(&files);
+        assert!(registry.device("w.com/gpu=0").is_ok());
+        let names = registry.broken.iter().map(|(path, _)| path.file_name());
+        let expected = broken.iter().map(|(name, _)| Some(name.as_ref()));
+        assert!(names.eq(expected), "{registry:?}");
+        let missing = registry.device("v.com/gpu=0").map(drop);
+        let missing = missing.expect_err("missing").to_string();
+        assert!(missing.contains("a.yaml was not read: "), "{missing}");
+        assert!(missing.ends_with("; nor were 3 more files"), "{missing}");
+        assert!(!missing.contains('\n'), "{missing}");
+    }
+
+    #[test]
+    fn aliases_repeat_what_a_file_may_hold_and_no_more() {
+        let few = VENDOR.replace("- name: 1\n  containerEdits: {}", "- &a {name: b}")
+            + "- <<: *a\n  name: c\n";
+        let registry = read(&[("v.yaml", &few)]);
+        assert!(registry.device("v.com/gpu=c").is_ok(), "{registry:?}");
+
+        let mut laughs = "a0: &a0 [ha, ha]\n".to_owned();
+        for level in 1..40 {
+            let below = level - 1;
+            let _ = writeln!(laughs, "a{level}: &a{level} [*a{below}, *a{below}]");
+        }
+        // One long text again and again, in what is kept.
+        let long = "x".repeat(1 << 20);
+        let again = "    - *a\n".repeat(50);
+        let quadratic = format!("  containerEdits:\n    env:\n    - &a {long}\n{again}");
+        for bomb in [
+            format!("{laughs}kind: v.com/gpu\ndevices: [{{name: *a39}}]\n"),
+            format!("kind: v.com/gpu\ndevices:\n- name: a\n{quadratic}"),
+        ] {
+            let registry = read(&[("v.yaml", &bomb)]);
+            assert_eq!(registry.broken.len(), 1);
+            let reason = &registry.broken[0].1;
+            assert!(reason.len() < 500, "{reason}");
+        }
+    }
+}

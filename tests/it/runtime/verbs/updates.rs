@@ -1,0 +1,204 @@
+//! UpdateContainerResources that fail half-way: cgroup, bundle and record go on saying the same.
+
+use std::fs;
+use std::path::PathBuf;
+
+use criscope::cri::v1;
+use criscope::runtime::node::cgroup::Cgroup;
+use tonic::{Code, Status};
+
+use super::cgroups::{Parent, limit, pod_in, value};
+use super::full_disk::Disk;
+use crate::harness::daemon::{Daemon, oci_runtime};
+use crate::harness::kubelet::{Kubelet, idle};
+
+const FIRST: i64 = 96 << 20;
+const SECOND: i64 = 128 << 20;
+
+/// What is said of the memory limit and the quota of a container, everywhere: by the kernel, the bundle and the record.
+#[derive(Debug, PartialEq, Eq)]
+struct Said {
+    kernel: (String, String),
+    bundle: serde_json::Value,
+    record: serde_json::Value,
+    status: serde_json::Value,
+}
+
+struct Updated<'a> {
+    kubelet: &'a Kubelet,
+    id: String,
+    dir: PathBuf,
+    cgroup: Cgroup,
+}
+
+impl Updated<'_> {
+    async fn update(&self, change: v1::LinuxContainerResources) -> Result<(), Status> {
+        let request = v1::UpdateContainerResourcesRequest {
+            container_id: self.id.clone(),
+            linux: Some(change),
+            ..Default::default()
+        };
+        let mut runtime = self.kubelet.runtime.clone();
+        runtime.update_container_resources(request).await?;
+        Ok(())
+    }
+
+    async fn said(&self) -> Said {
+        let read = |name: &str| {
+            let text = fs::read(self.dir.join(name)).expect(name);
+            serde_json::from_slice::<serde_json::Value>(&text).expect(name)
+        };
+        let memory = value(
+            &self.cgroup,
+            "memory",
+            "memory.max",
+            "memory.limit_in_bytes",
+        );
+        let quota = value(&self.cgroup, "cpu", "cpu.max", "cpu.cfs_quota_us");
+        let status = self.kubelet.status(&self.id).await;
+        Said {
+            kernel: (memory, quota),
+            bundle: read("config.json")["linux"]["resources"].clone(),
+            record: read("record.json")["resources"].clone(),
+            status: serde_json::to_value(status.resources.and_then(|r| r.linux)).expect("json"),
+        }
+    }
+
+    /// No draft of the bundle or the record is left.
+    fn assert_tidy(&self) {
+        let names = fs::read_dir(&self.dir).expect("a folder");
+        let names = names.map(|e| e.expect("a name").file_name().into_string().expect("text"));
+        let drafts: Vec<_> = names
+            .filter(|n| n.starts_with("config.") && n != "config.json" || n.starts_with(".record"))
+            .collect();
+        assert_eq!(drafts, [""; 0]);
+    }
+}
+
+fn memory(bytes: i64) -> v1::LinuxContainerResources {
+    v1::LinuxContainerResources {
+        memory_limit_in_bytes: bytes,
+        ..Default::default()
+    }
+}
+
+/// One with a limit of memory, and none of CPU.
+async fn container<'a>(
+    daemon: &Daemon,
+    kubelet: &'a Kubelet,
+    parent: &Parent,
+    pod: &crate::harness::kubelet::Pod,
+) -> Updated<'a> {
+    let mut config = idle("main");
+    *limit(&mut config) = memory(FIRST);
+    let id = kubelet.launch(pod, config).await;
+    Updated {
+        kubelet,
+        dir: daemon.root().join("root/containers").join(&id),
+        cgroup: parent.container(&id),
+        id,
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_update_that_cannot_be_written_down_changes_nothing() {
+    let mut daemon = Daemon::prepared().await;
+    let disk = Disk::at(&daemon.root().join("root/containers"));
+    daemon.start().await;
+    let parent = Parent::new(&daemon, "pod1");
+    let kubelet = Kubelet::of(&daemon).await;
+    let pod = pod_in(&kubelet, &parent, "full").await;
+    let container = container(&daemon, &kubelet, &parent, &pod).await;
+    let before = container.said().await;
+    assert_eq!(before.kernel.0, FIRST.to_string());
+
+    disk.fill();
+    let error = container.update(memory(SECOND)).await;
+    let error = error.expect_err("there is no room");
+    assert_eq!(error.code(), Code::ResourceExhausted, "{error}");
+    assert_eq!(container.said().await, before);
+    container.assert_tidy();
+    disk.free();
+
+    // The bundle can be written, the record cannot: it is no file.
+    let (record, aside) = (
+        container.dir.join("record.json"),
+        container.dir.join("aside"),
+    );
+    fs::rename(&record, &aside).expect("aside");
+    fs::create_dir_all(record.join("full")).expect("in its place");
+    let mut both = memory(SECOND);
+    both.cpu_quota = 20_000;
+    both.cpu_period = 100_000;
+    let error = container.update(both.clone()).await;
+    error.expect_err("the record cannot be written");
+    fs::remove_dir_all(&record).expect("away");
+    fs::rename(&aside, &record).expect("back");
+    assert_eq!(container.said().await, before);
+    container.assert_tidy();
+
+    container
+        .update(both)
+        .await
+        .expect("UpdateContainerResources");
+    let after = container.said().await;
+    assert_eq!(after.kernel.0, SECOND.to_string());
+    assert_eq!(after.bundle["memory"]["limit"], SECOND);
+    assert_eq!(after.bundle["cpu"]["quota"], 20_000);
+    container.assert_tidy();
+    kubelet.end(&pod).await;
+    parent.remove();
+    drop(disk);
+    daemon.assert_clean();
+}
+
+/// crun does not take back what it has set when the next of it fails.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_update_that_the_oci_runtime_fails_changes_nothing() {
+    let mut daemon = Daemon::prepared().await;
+    let fails = daemon.root().join("fails");
+    let script = format!(
+        "#!/bin/sh\nupdate=no\nfor word; do [ \"$word\" = update ] && update=yes; done\n\
+         if [ $update = yes ] && rm {fails} 2>/dev/null; then {runc} \"$@\" && echo not this time >&2; exit 1; fi\n\
+         exec {runc} \"$@\"\n",
+        fails = fails.display(),
+        runc = oci_runtime().display(),
+    );
+    let program = daemon.add_program("half-way", &script);
+    daemon.configure(&format!(
+        "[runtime.handlers.second]\npath = \"{}\"\n",
+        program.display()
+    ));
+    daemon.without_second();
+    daemon.start().await;
+    let parent = Parent::new(&daemon, "pod1");
+    let kubelet = Kubelet::of(&daemon).await;
+    let mut config = kubelet.pod_config("fails");
+    config.linux.as_mut().expect("Linux").cgroup_parent = parent.path().to_owned();
+    let pod = kubelet
+        .try_run(config, "second")
+        .await
+        .expect("RunPodSandbox");
+    let container = container(&daemon, &kubelet, &parent, &pod).await;
+    let before = container.said().await;
+
+    fs::write(&fails, "").expect("from now on");
+    let mut both = memory(SECOND);
+    both.cpu_quota = 20_000;
+    both.cpu_period = 100_000;
+    let error = container.update(both.clone()).await;
+    let error = error.expect_err("the OCI runtime fails");
+    assert!(error.message().contains("not this time"), "{error}");
+    assert!(!fails.exists(), "it was called");
+    assert_eq!(container.said().await, before);
+    container.assert_tidy();
+
+    container
+        .update(both)
+        .await
+        .expect("UpdateContainerResources");
+    assert_eq!(container.said().await.kernel.0, SECOND.to_string());
+    kubelet.end(&pod).await;
+    parent.remove();
+    daemon.assert_clean();
+}
