@@ -92,8 +92,8 @@ fn text_can_be_read() {
 #[test]
 fn bars_and_outlines_can_be_seen() {
     let phases = [
-        "sandbox", "network", "pull", "create", "start", "cstop", "sstop", "cremove", "sremove",
-        "outside", "other",
+        "sandbox", "network", "pull", "create", "start", "init", "cstop", "sstop", "cremove",
+        "sremove", "outside", "other",
     ];
     check("a bar in", &phases, &["surface", "bg"], 3.0);
     check("texture", &["hatch"], &phases, 3.0);

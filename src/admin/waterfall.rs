@@ -8,12 +8,13 @@ use crate::story::units;
 use crate::story::view::{Episode, Phase};
 
 /// Name, class and word of each phase. The class says how it is painted in `style.css`.
-const PHASES: [(&str, &str, &str); 10] = [
+const PHASES: [(&str, &str, &str); 11] = [
     ("sandbox", "sandbox", "sandbox"),
     ("network", "network", "network"),
     ("image_pull", "pull", "image pull"),
     ("container_create", "create", "create"),
     ("container_start", "start", "start"),
+    ("init_container", "init", "init container"),
     ("container_stop", "cstop", "stop container"),
     ("sandbox_stop", "sstop", "stop sandbox"),
     ("container_remove", "cremove", "remove container"),
@@ -22,12 +23,13 @@ const PHASES: [(&str, &str, &str); 10] = [
 ];
 
 /// Those of a start, for the legend of a list.
-pub(super) const OF_STARTS: [&str; 6] = [
+pub(super) const OF_STARTS: [&str; 7] = [
     "sandbox",
     "network",
     "image_pull",
     "container_create",
     "container_start",
+    "init_container",
     "outside_cri",
 ];
 

@@ -16,12 +16,13 @@ use crate::telemetry::family::{Counters, Histograms};
 use crate::telemetry::registry::{Registry, RegistryError};
 
 /// The phases of a start, as the catalogue lists them.
-const START_PHASES: [Phase; 6] = [
+const START_PHASES: [Phase; 7] = [
     Phase::Sandbox,
     Phase::Network,
     Phase::ImagePull,
     Phase::ContainerCreate,
     Phase::ContainerStart,
+    Phase::InitContainer,
     Phase::OutsideCri,
 ];
 /// The calls of a start, likewise.

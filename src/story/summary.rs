@@ -27,6 +27,7 @@ macro_rules! line {
             image_pull_ms = phase($episode, "image_pull"),
             container_create_ms = phase($episode, "container_create"),
             container_start_ms = phase($episode, "container_start"),
+            init_container_ms = phase($episode, "init_container"),
             container_stop_ms = phase($episode, "container_stop"),
             sandbox_stop_ms = phase($episode, "sandbox_stop"),
             container_remove_ms = phase($episode, "container_remove"),

@@ -18,6 +18,8 @@ pub enum Phase {
     ContainerCreate,
     /// StartContainer.
     ContainerStart,
+    /// No call was in flight, and a container ran to its end before the pod went on: an init container.
+    InitContainer,
     /// StopContainer: mostly the container's grace period.
     ContainerStop,
     /// StopPodSandbox, without what was seen of the network.
@@ -32,12 +34,13 @@ pub enum Phase {
 
 impl Phase {
     /// Every value, in the order in which they are shown.
-    pub const ALL: [Phase; 10] = [
+    pub const ALL: [Phase; 11] = [
         Phase::Sandbox,
         Phase::Network,
         Phase::ImagePull,
         Phase::ContainerCreate,
         Phase::ContainerStart,
+        Phase::InitContainer,
         Phase::ContainerStop,
         Phase::SandboxStop,
         Phase::ContainerRemove,
@@ -53,6 +56,7 @@ impl Phase {
             Self::ImagePull => "image_pull",
             Self::ContainerCreate => "container_create",
             Self::ContainerStart => "container_start",
+            Self::InitContainer => "init_container",
             Self::ContainerStop => "container_stop",
             Self::SandboxStop => "sandbox_stop",
             Self::ContainerRemove => "container_remove",
@@ -88,8 +92,8 @@ pub(super) struct Interval {
     pub(super) phase: Phase,
 }
 
-/// Divides the time from `from` to `to` among phases. At each instant the network goes before the call it serves; of
-/// several calls the one counts that began first.
+/// Divides the time from `from` to `to` among phases. At each instant the network goes before the call it serves, and a
+/// call before a container that runs; of several calls the one counts that began first.
 pub(super) fn divide(from: u64, to: u64, intervals: &[Interval]) -> Shares {
     let mut shares = Shares::default();
     let mut edges = edges(from, to, intervals);
@@ -110,7 +114,7 @@ pub(super) fn divide(from: u64, to: u64, intervals: &[Interval]) -> Shares {
 }
 
 /// What orders the intervals of one instant: the smallest counts.
-type Rank = (bool, u64, usize, Phase);
+type Rank = (u8, u64, usize, Phase);
 
 fn current(active: &BTreeSet<Rank>) -> Phase {
     active
@@ -123,12 +127,12 @@ fn edges(from: u64, to: u64, intervals: &[Interval]) -> Vec<(u64, bool, Rank)> {
     for (i, interval) in intervals.iter().enumerate() {
         let (begin, end) = (interval.begin.max(from), interval.end.min(to));
         if begin < end {
-            let rank = (
-                interval.phase != Phase::Network,
-                interval.begin,
-                i,
-                interval.phase,
-            );
+            let order = match interval.phase {
+                Phase::Network => 0,
+                Phase::InitContainer => 2,
+                _ => 1,
+            };
+            let rank = (order, interval.begin, i, interval.phase);
             edges.push((begin, true, rank));
             edges.push((end, false, rank));
         }

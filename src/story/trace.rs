@@ -7,6 +7,7 @@
 //! │       ├─ cni.plugin/calico                                seen while it ran; cri.inferred
 //! │       └─ oci.runc                                         "
 //! ├─ outside_cri                                              50 ms or more in which no call was in flight
+//! ├─ init_container                                           the same, while a container did its work that others wait for
 //! └─ cri.call/StartContainer                                  stands for a call in the kubelet's own trace; links to it
 //! ```
 //!
@@ -145,7 +146,12 @@ impl Spans<'_> {
         for call in &self.episode.calls {
             if call.offset_ms - covered >= GAP {
                 let times = (covered, call.offset_ms - covered);
-                gaps.push(self.span(self.ids.trace_id, self.ids.root, "outside_cri", times));
+                let init = self.episode.waited_for(covered, call);
+                let name = init.map_or("outside_cri", |_| "init_container");
+                let mut gap = self.span(self.ids.trace_id, self.ids.root, name, times);
+                let container = init.map(|exit| text(key::K8S_CONTAINER_NAME, &exit.container));
+                gap.attributes.extend(container);
+                gaps.push(gap);
             }
             covered = covered.max(call.offset_ms + call.duration_ms);
         }

@@ -100,11 +100,29 @@ pub struct Episode {
     pub exits: Vec<Exit>,
 }
 
+impl Episode {
+    /// The container that the call waited for, behind a gap that begins at `from` ms: one that ran for at least half of
+    /// the gap, did its work, and ended in it. An init container, that is.
+    pub(super) fn waited_for(&self, from: f64, call: &Call) -> Option<&Exit> {
+        let end = |exit: &Exit| exit.at_unix_us.saturating_sub(self.began_unix_us) as f64 / 1000.0;
+        self.exits
+            .iter()
+            .filter(|exit| exit.code == 0)
+            .find(|exit| {
+                let end = end(exit);
+                let is_within = end > from && end <= call.offset_ms;
+                let ran = end - from.max(end - exit.ran_ms);
+                let is_other = call.container.as_deref() != Some(&exit.container);
+                is_within && is_other && ran >= (call.offset_ms - from) / 2.0
+            })
+    }
+}
+
 /// A part of an episode's duration.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Phase {
-    /// `sandbox`, `network`, `image_pull`, `container_create`, `container_start`, `container_stop`, `sandbox_stop`,
-    /// `container_remove`, `sandbox_remove` or `outside_cri`.
+    /// `sandbox`, `network`, `image_pull`, `container_create`, `container_start`, `init_container`, `container_stop`,
+    /// `sandbox_stop`, `container_remove`, `sandbox_remove` or `outside_cri`.
     pub phase: String,
     /// How long.
     pub ms: f64,

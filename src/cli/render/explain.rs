@@ -133,6 +133,9 @@ fn calls(n: u32) -> String {
 
 fn what(episode: &Episode) -> String {
     match (episode.kind.as_str(), &episode.container) {
+        ("restart", Some(container)) if episode.attempt == 0 => {
+            format!("first start of container {container}")
+        }
         ("restart", Some(container)) => {
             format!("restart {} of container {container}", episode.attempt)
         }

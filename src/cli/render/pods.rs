@@ -14,12 +14,13 @@ const BAR: usize = 24;
 const NAME: usize = 48;
 
 /// Phase, letter, word and colour, as they stand in a bar.
-const PHASES: [(&str, char, &str, Ink); 6] = [
+const PHASES: [(&str, char, &str, Ink); 7] = [
     ("sandbox", 's', "sandbox", Ink::Blue),
     ("network", 'N', "network", Ink::Yellow),
     ("image_pull", 'P', "image pull", Ink::Magenta),
     ("container_create", 'c', "create", Ink::Cyan),
     ("container_start", 't', "start", Ink::Green),
+    ("init_container", 'i', "init container", Ink::Yellow),
     ("outside_cri", '.', "outside CRI", Ink::Dim),
 ];
 

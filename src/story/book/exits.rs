@@ -4,7 +4,7 @@ use std::collections::{HashSet, VecDeque};
 use std::hash::{DefaultHasher, Hash, Hasher};
 
 use crate::cri::call::{ContainerExit, ContainerIdentity, ExitReason};
-use crate::story::told::millis;
+use crate::story::told::{Told, millis};
 use crate::story::view;
 
 /// How many ends are known by name. A node has some hundred containers, and the kubelet removes the dead.
@@ -44,6 +44,16 @@ impl Ended {
             },
             at,
         }
+    }
+
+    /// Whether it is of the container that the call is about.
+    pub(super) fn is_of(&self, call: &Told) -> bool {
+        call.container_name() == Some(&*self.container)
+    }
+
+    /// Whether it had done what it was to do.
+    pub(super) fn is_good(&self) -> bool {
+        self.code == 0
     }
 
     /// As it is shown.

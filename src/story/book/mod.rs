@@ -96,6 +96,7 @@ impl Book {
             tale.add(pull);
         }
         self.claim_kill(number, &call);
+        self.count_wait(number, &pod, &call);
         let in_restart = self
             .tales
             .get(&number)
@@ -176,6 +177,27 @@ impl Book {
         self.pods.entry(pod.uid.clone()).or_default().push(number);
         self.open.insert(number);
         number
+    }
+
+    /// What is created for the first time in a pod whose start was over may have waited for an init container that ran for
+    /// long. Its time counts from where that began to run.
+    fn count_wait(&mut self, number: u64, pod: &PodIdentity, call: &Told) {
+        let is_first = call.container.as_ref().is_some_and(|c| c.attempt == 0);
+        let is_late = |t: &&Tale| t.kind == Kind::Restart && t.exits.is_empty();
+        let tale = self.tales.get(&number).filter(is_late);
+        let Some(tale) = tale.filter(|_| is_first && call.method == Method::CreateContainer) else {
+            return;
+        };
+        let before = |t: &&Tale| t.kind != Kind::Stop && t.number < number;
+        let before = self.of_pod(pod).find(before);
+        let done = before.and_then(|before| Some((before.last_done(tale.began)?, before.ended)));
+        let Some((exit, since)) = done.filter(|(exit, _)| !exit.is_of(call)) else {
+            return;
+        };
+        let exit = exit.clone();
+        if let Some(tale) = self.tales.get_mut(&number) {
+            tale.wait_for(exit, since);
+        }
     }
 
     /// The oldest closed episode makes room, else the oldest.
@@ -284,14 +306,7 @@ impl Book {
         if !self.exits.note(&pod.uid, container_id, &exit) {
             return false;
         }
-        let started = |tale: &&Tale| {
-            tale.calls.iter().any(|c| {
-                c.method == Method::StartContainer
-                    && c.container
-                        .as_deref()
-                        .is_some_and(|c| c.name == exit.container && c.attempt == exit.attempt)
-            })
-        };
+        let started = |tale: &&Tale| tale.has_started(&exit.container, exit.attempt);
         let up = || self.of_pod(pod).filter(|t| t.kind != Kind::Stop);
         let number = up().find(started).or_else(|| up().next()).map(|t| t.number);
         if let Some(tale) = number.and_then(|n| self.tales.get_mut(&n)) {

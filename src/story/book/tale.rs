@@ -300,6 +300,44 @@ impl Tale {
         }
     }
 
+    /// Containers that had done their work before the pod went on. That is what init containers do; nothing in the CRI
+    /// says which they are.
+    fn waited_for(&self) -> impl Iterator<Item = &Ended> {
+        let followed = |exit: &&Ended| {
+            let creates = |c: &&Told| c.method == Method::CreateContainer && c.began >= exit.at;
+            let mut creates = self.calls.iter().filter(creates);
+            creates.any(|c| !exit.is_of(c) && c.container.as_ref().is_some_and(|c| c.attempt == 0))
+        };
+        let exits = self.exits.iter().filter(|exit| exit.is_good());
+        exits
+            .filter(move |_| self.kind != Kind::Stop)
+            .filter(followed)
+    }
+
+    /// Whether a container of this name and number was started in it.
+    pub(super) fn has_started(&self, name: &str, attempt: u32) -> bool {
+        self.calls.iter().any(|c| {
+            let container = c.container.as_deref();
+            c.method == Method::StartContainer
+                && container.is_some_and(|c| *c.name == *name && c.attempt == attempt)
+        })
+    }
+
+    /// The container that was started last, if it had done its work by then.
+    pub(super) fn last_done(&self, by: u64) -> Option<&Ended> {
+        let mut starts = self.calls.iter().rev();
+        let last = starts.find(|c| c.method == Method::StartContainer)?;
+        let name = last.container_name()?;
+        let mut exits = self.exits.iter().rev();
+        exits.find(|exit| *exit.container == *name && exit.is_good() && exit.at <= by)
+    }
+
+    /// It waited for this container, from then on.
+    pub(super) fn wait_for(&mut self, exit: Ended, since: u64) {
+        self.began = self.began.min(since);
+        self.note_exit(exit);
+    }
+
     /// Time per phase.
     pub(in crate::story) fn shares(&self) -> Shares {
         let mut intervals = Vec::with_capacity(self.calls.len());
@@ -314,6 +352,11 @@ impl Tale {
                 phase: Phase::Network,
             }));
         }
+        intervals.extend(self.waited_for().map(|exit| Interval {
+            begin: exit.at.saturating_sub(exit.ran),
+            end: exit.at,
+            phase: Phase::InitContainer,
+        }));
         let mut shares = timeline::divide(self.began, self.ended, &intervals);
         timeline::add_forgotten(&mut shares, &self.forgotten);
         shares

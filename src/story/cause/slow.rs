@@ -22,6 +22,7 @@ pub(super) fn sentence(episode: &Episode) -> String {
         "network" => network(episode, longest.ms),
         "image_pull" => pull(episode, longest.ms),
         "outside_cri" => outside(episode, longest.ms),
+        "init_container" => init(episode, longest.ms),
         "container_stop" => stop(episode, longest.ms),
         "sandbox" => within(episode, "RunPodSandbox", longest.ms),
         "container_create" => within(episode, "CreateContainer", longest.ms),
@@ -158,6 +159,26 @@ fn stop(episode: &Episode, ms: f64) -> String {
 }
 
 /// The kubelet's own time.
+fn init(episode: &Episode, ms: f64) -> String {
+    let share = share(ms, episode);
+    let mut end = 0.0_f64;
+    let mut waited = Vec::new();
+    for call in &episode.calls {
+        waited.extend(episode.waited_for(end, call));
+        end = end.max(call.offset_ms + call.duration_ms);
+    }
+    let longest = waited.iter().max_by(|a, b| a.ran_ms.total_cmp(&b.ran_ms));
+    match (longest, waited.len()) {
+        (None, _) => format!("init containers: {share}"),
+        (Some(only), 1) => format!("init container {} ran for {share}", only.container),
+        (Some(longest), n) => format!(
+            "{n} init containers ran for {share}, {} of it {}",
+            time(longest.ran_ms),
+            longest.container
+        ),
+    }
+}
+
 fn outside(episode: &Episode, ms: f64) -> String {
     let mut text = format!("kubelet: {} passed between CRI calls", share(ms, episode));
     let (mut end, mut widest) = (0.0_f64, None::<(f64, &Call)>);

@@ -72,6 +72,7 @@ const START_PHASE: Label = fixed(
         "image_pull",
         "container_create",
         "container_start",
+        "init_container",
         "outside_cri",
     ],
 );
