@@ -16,7 +16,7 @@ pub(super) fn bound(us: u64) -> String {
         0 => "0".to_owned(),
         us if us < 1_000 => format!("{us} us"),
         us if us < 1_000_000 => format!("{} ms", us / 1_000),
-        us if us < 60_000_000 => format!("{} s", us / 1_000_000),
+        us if us % 60_000_000 > 0 => format!("{} s", us / 1_000_000),
         us => format!("{} min", us / 60_000_000),
     }
 }
@@ -50,8 +50,8 @@ mod tests {
             shown,
             ["0 us", "85 us", "12.3 ms", "999.9 ms", "4.56 s", "12 min"]
         );
-        let shown = [0, 10, 1_000, 100_000, 10_000_000, 120_000_000].map(bound);
-        assert_eq!(shown, ["0", "10 us", "1 ms", "100 ms", "10 s", "2 min"]);
+        let shown = [0, 10, 1_000, 100_000, 100_000_000, 120_000_000].map(bound);
+        assert_eq!(shown, ["0", "10 us", "1 ms", "100 ms", "100 s", "2 min"]);
         assert_eq!(ago(5_000_000, 3_000_000), "2.00 s ago");
     }
 }

@@ -7,6 +7,9 @@ use crate::smoke::waterfall::Look;
 use crate::story::units;
 use crate::story::view::{Call, Detail, Episode, PodStory, State};
 
+/// Episodes that are named, of those that are not shown.
+const NAMED: usize = 3;
+
 /// Columns of a time.
 const TIME: usize = 8;
 
@@ -362,7 +365,7 @@ fn others(text: &mut String, story: &PodStory, shown: &[&Episode], paper: Paper)
         .iter()
         .rev()
         .filter(|it| !shown.iter().any(|shown| std::ptr::eq(*it, *shown)))
-        .take(3)
+        .take(NAMED)
         .map(|it| {
             let since = units::since(story.now_unix_us, it.began_unix_us);
             format!("{} ({}, {since})", what(it), word(it.state))
@@ -372,7 +375,10 @@ fn others(text: &mut String, story: &PodStory, shown: &[&Episode], paper: Paper)
         "{more} more {}: {}{}. --all shows them.",
         if more == 1 { "episode" } else { "episodes" },
         words.join(", "),
-        if more > 3 { ", ..." } else { "" }
+        match more.saturating_sub(NAMED) {
+            0 => String::new(),
+            unnamed => format!(", and {unnamed} before"),
+        }
     );
     text.push('\n');
     for line in paper.wrapped(&line, paper.width()) {

@@ -76,6 +76,13 @@ fn the_episode_that_matters_is_shown_and_the_others_are_named() {
     );
     let all = explain::story(&story, true, look(80, true));
     assert!(all.contains("NOT_FOUND") && all.contains("calico") && !all.contains("--all"));
+    let many = PodStory {
+        episodes: vec![examples::failed_image(); 6],
+        ..examples::story(examples::failed_image())
+    };
+    let text = explain::story(&many, false, look(200, true));
+    assert!(text.contains("5 more episodes: "), "{text}");
+    assert!(text.contains("), and 2 before. --all shows"), "{text}");
     let other = PodStory {
         headline: "it keeps ending".to_owned(),
         ..examples::story(examples::failed_image())
