@@ -394,8 +394,21 @@ async fn spans_are_not_passed_in_a_circle() {
     let proxy = Start::new()
         .upstream(fake.path())
         .config(&config)
+        .env("OTEL_BSP_SCHEDULE_DELAY", "50")
         .ready()
         .await;
     proxy.wait_event("receiver.loop").await;
+    let all = |scrape: &Scrape| scrape.metric("criscope_receiver_spans_total").sum();
+    // Its own spans come back to it. If it passed them on, those of one call would do so before those of the next.
+    for _ in 0..5 {
+        let before = all(&proxy.scrape().await);
+        told(&proxy, &fake).await;
+        proxy
+            .wait_scrape("its own spans", |scrape| all(scrape) > before)
+            .await;
+    }
+    let passed = proxy.scrape().await;
+    let passed = passed.metric("criscope_receiver_passed_on_total").sum();
+    assert_eq!(passed, 0.0);
     proxy.stop().await;
 }

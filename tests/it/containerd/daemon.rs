@@ -7,18 +7,19 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use crate::harness::image;
+use crate::harness::leaks::Traces;
 use crate::harness::packages::{file, need_root, program};
 use crate::harness::until;
-use crate::harness::{image, leaks};
 
 /// The only image there is; sandboxes use it, too.
 pub(super) const IMAGE: &str = "registry.example/criscope/busybox:1";
 
 /// See the module documentation. Dropping it removes everything.
 pub(super) struct Containerd {
-    /// In everything that is made: directories, bridge, network, cgroup.
-    name: String,
     child: Option<Child>,
+    /// Its name is in everything that is made: directories, bridge, network, cgroup.
+    traces: Traces,
 }
 
 impl Drop for Containerd {
@@ -31,9 +32,6 @@ impl Drop for Containerd {
             }
         }
         self.kill();
-        leaks::remove(&self.name);
-        let _ = fs::remove_dir_all(self.root());
-        let _ = fs::remove_dir_all(self.state());
     }
 }
 
@@ -54,7 +52,10 @@ impl Containerd {
         need_root();
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let name = format!("cit{}x{number}", std::process::id());
-        let mut containerd = Self { name, child: None };
+        let mut containerd = Self {
+            child: None,
+            traces: Traces::of(&name),
+        };
         containerd.configure(number);
         edit(&containerd);
         containerd.start().await;
@@ -63,15 +64,15 @@ impl Containerd {
     }
 
     pub(super) fn name(&self) -> &str {
-        &self.name
+        self.traces.name()
     }
 
     pub(super) fn root(&self) -> PathBuf {
-        Path::new("/tmp").join(&self.name)
+        Path::new("/tmp").join(self.name())
     }
 
     fn state(&self) -> PathBuf {
-        Path::new("/run").join(&self.name)
+        Path::new("/run").join(self.name())
     }
 
     pub(super) fn socket(&self) -> PathBuf {
@@ -80,7 +81,7 @@ impl Containerd {
 
     /// The parent cgroup for pods.
     pub(super) fn cgroup(&self) -> String {
-        format!("/{}", self.name)
+        format!("/{}", self.name())
     }
 
     fn configure(&self, number: u32) {
@@ -91,7 +92,7 @@ impl Containerd {
             );
         }
         program("runc", "runc");
-        let (root, state, name) = (self.root(), self.state(), &self.name);
+        let (root, state, name) = (self.root(), self.state(), self.name());
         fs::create_dir_all(root.join("cni")).expect("root");
         fs::create_dir_all(&state).expect("state");
         let subnet = format!("10.{}.{}.0/24", 200 + number % 50, std::process::id() % 256);

@@ -4,16 +4,15 @@
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use criscope::runtime::image::{Images, ImagesConfig};
 
-use super::fake::lock;
+use super::image;
+use super::leaks::{self, Traces};
 use super::packages::{file, need_root, program};
 use super::proxy::{Proxy, Start};
-use super::{image, leaks};
 
 /// The only image there is; it has volumes of its own.
 pub(crate) const IMAGE: &str = "registry.example/criscope/busybox:1";
@@ -24,22 +23,16 @@ pub(crate) const VOLUME: &str = "/volume";
 /// Where CNI plugins are.
 const PLUGINS: &str = "/usr/lib/cni";
 
-/// The cgroup of all shims of a machine.
-const SHIMS: &str = "criscope-shims";
-
 /// How long a shim may take to end once it has said that it does.
 const DYING: Duration = Duration::from_secs(5);
 
-/// How many there are in this process.
-static ALIVE: Mutex<usize> = Mutex::new(0);
-
 /// See the module documentation. Dropping it kills all of it and removes every trace.
 pub(crate) struct Daemon {
-    /// In everything that is made: directories, bridge, network, cgroup.
-    name: String,
-    /// The third part of its addresses: 10.x.y.0/24.
+    /// The first three parts of its pods' addresses.
     subnet: String,
     proxy: Option<Proxy>,
+    /// Its name is in everything that is made: directories, bridge, network, cgroup.
+    traces: Traces,
     env: Vec<(String, String)>,
     /// Whether it has a second runtime handler.
     second: bool,
@@ -47,41 +40,11 @@ pub(crate) struct Daemon {
     more: String,
 }
 
-impl Drop for Daemon {
-    fn drop(&mut self) {
-        drop(self.proxy.take());
-        leaks::remove(&self.name);
-        let _ = fs::remove_dir_all(self.root());
-        let _ = fs::remove_dir_all(self.state());
-        remove_empty_cgroup(&self.name);
-        let mut alive = lock(&ALIVE);
-        *alive -= 1;
-        // One that has none yet may be about to use it.
-        if *alive == 0 {
-            remove_shims();
-        }
-    }
-}
-
 /// runc, or the one that the environment names: `tests/v2/run.sh` runs the same tests with crun.
 pub(crate) fn oci_runtime() -> PathBuf {
     let name = std::env::var("CRISCOPE_TEST_RUNTIME");
     let name = name.as_deref().unwrap_or("runc");
     program(name, name)
-}
-
-/// Removes the cgroup of all shims, unless there is one in it: a daemon that is killed leaves it.
-pub(crate) fn remove_shims() {
-    remove_empty_cgroup(SHIMS);
-}
-
-/// One that has something in it stays.
-fn remove_empty_cgroup(name: &str) {
-    let top = Path::new("/sys/fs/cgroup");
-    let hierarchies = fs::read_dir(top).into_iter().flatten().flatten();
-    for dir in hierarchies.map(|e| e.path()).chain([top.to_owned()]) {
-        let _ = fs::remove_dir(dir.join(name));
-    }
 }
 
 impl Daemon {
@@ -105,13 +68,12 @@ impl Daemon {
             );
         }
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
-        *lock(&ALIVE) += 1;
         let pid = std::process::id();
         let daemon = Self {
-            // An interface's name has 15 letters at most.
-            name: format!("crt{}x{number}", pid % 10_000_000),
             subnet: format!("10.{}.{}", 150 + number % 50, pid % 256),
             proxy: None,
+            // An interface's name has 15 letters at most.
+            traces: Traces::of(&format!("crt{}x{number}", pid % 10_000_000)),
             env: Vec::new(),
             second: true,
             more: String::new(),
@@ -169,17 +131,17 @@ impl Daemon {
 
     /// What everything of it is called.
     pub(crate) fn name(&self) -> &str {
-        &self.name
+        self.traces.name()
     }
 
     /// What survives a reboot, besides configuration and logs of pods.
     pub(crate) fn root(&self) -> PathBuf {
-        Path::new("/tmp").join(&self.name)
+        Path::new("/tmp").join(self.name())
     }
 
     /// What does not.
     pub(crate) fn state(&self) -> PathBuf {
-        Path::new("/run").join(&self.name)
+        Path::new("/run").join(self.name())
     }
 
     /// The CRI socket.
@@ -189,7 +151,7 @@ impl Daemon {
 
     /// The parent cgroup for pods.
     pub(crate) fn cgroup(&self) -> String {
-        format!("/{}", self.name)
+        format!("/{}", self.name())
     }
 
     /// The first three parts of its pods' addresses.
@@ -201,7 +163,7 @@ impl Daemon {
     pub(crate) fn set_network(&self, plugins: &str) {
         let network = format!(
             r#"{{"cniVersion": "1.0.0", "name": "{}", "plugins": [{plugins}]}}"#,
-            self.name
+            self.name()
         );
         let path = self.root().join("cni/10-test.conflist");
         // As a whole or not at all: it may be read meanwhile.
@@ -217,7 +179,7 @@ impl Daemon {
                 "ipam": {{"type": "host-local", "ranges": [[{{"subnet": "{}.0/24"}}]],
                           "routes": [{{"dst": "0.0.0.0/0"}}], "dataDir": "{}/ipam"}}}},
               {{"type": "portmap", "capabilities": {{"portMappings": true}}}}"#,
-            self.name,
+            self.name(),
             self.subnet,
             self.root().display(),
         )
@@ -279,13 +241,13 @@ level = "debug"
     /// Everything it made is gone, but what is made for good: the bridge, and the parent cgroup.
     pub(crate) fn assert_clean(&self) {
         let kept = |line: &String| {
-            *line == format!("link {}", self.name)
+            *line == format!("link {}", self.name())
                 || line.starts_with("directory ")
                 || line.starts_with("cgroup ") && line.ends_with(&self.cgroup())
         };
         let end = Instant::now() + DYING;
         let mut left = loop {
-            let left = leaks::find(&self.name);
+            let left = leaks::find(self.name());
             // A shim that has said goodbye is still a process for a moment.
             let is_ending = left.iter().any(|line| line.starts_with("process "));
             if !is_ending || Instant::now() > end {
@@ -307,7 +269,7 @@ level = "debug"
         {
             left.extend(names(&dir));
         }
-        let addresses = names(&self.root().join("ipam").join(&self.name));
+        let addresses = names(&self.root().join("ipam").join(self.name()));
         left.extend(addresses.into_iter().filter(|name| name.starts_with("10.")));
         assert_eq!(left, [""; 0]);
     }

@@ -1,14 +1,58 @@
 //! What a runtime of ours has left behind on the machine: everything carries its name.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::Mutex;
+use std::time::Duration;
 
 use nix::mount::{MntFlags, umount2};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
+use crate::harness::fake::lock;
 use crate::harness::packages::program;
+
+/// The cgroup of all shims of a machine.
+const SHIMS: &str = "criscope-shims";
+
+/// How many runtimes of ours there are in this process.
+static ALIVE: Mutex<usize> = Mutex::new(0);
+
+/// All that carries a name. Dropping it takes everything away, also when the test fails; what makes more of it has to be
+/// dead by then, so it comes before this one in its struct.
+pub(crate) struct Traces {
+    name: String,
+}
+
+impl Traces {
+    pub(crate) fn of(name: &str) -> Self {
+        *lock(&ALIVE) += 1;
+        Self {
+            name: name.to_owned(),
+        }
+    }
+
+    pub(crate) fn name(&self) -> &str {
+        &self.name
+    }
+}
+
+impl Drop for Traces {
+    fn drop(&mut self) {
+        remove(&self.name);
+        let mut alive = lock(&ALIVE);
+        *alive -= 1;
+        // A daemon that is killed leaves the cgroup of all shims; one that has no shim yet may be about to use it. If
+        // there is a shim of somebody else's in it, it stays.
+        if *alive == 0 {
+            for dir in tops(SHIMS) {
+                let _ = fs::remove_dir(dir);
+            }
+        }
+    }
+}
 
 /// Mounts, processes, cgroups, links, network state and rules with this name. Empty when all is clean.
 pub(crate) fn find(name: &str) -> Vec<String> {
@@ -30,35 +74,26 @@ pub(crate) fn find(name: &str) -> Vec<String> {
             .map(|f| format!("file {}", f.display())),
     );
     found.extend(rules(name));
-    for dir in ["/tmp", "/run"] {
-        let dir = Path::new(dir).join(name);
-        if dir.exists() {
-            found.push(format!("directory {}", dir.display()));
-        }
-    }
+    found.extend(
+        directories(name)
+            .iter()
+            .map(|d| format!("directory {}", d.display())),
+    );
     found
 }
 
-/// Removes what a test that failed has left; one that went well leaves nothing here to do but the parent cgroup and the
-/// bridge, which are ours.
-pub(crate) fn remove(name: &str) {
+fn directories(name: &str) -> Vec<PathBuf> {
+    let all = ["/tmp", "/run"].map(|dir| Path::new(dir).join(name));
+    all.into_iter().filter(|dir| dir.exists()).collect()
+}
+
+/// Removes what a test that failed has left; one that went well leaves nothing here to do but its directories, the parent
+/// cgroup and the bridge, which are ours.
+fn remove(name: &str) {
     // Shims are told apart by the socket in their arguments, what they run by its cgroup.
-    for (pid, _) in processes(name) {
-        let _ = kill(Pid::from_raw(pid), Signal::SIGKILL);
-    }
-    for _ in 0..200 {
-        if processes(name).is_empty() {
-            break;
-        }
-        std::thread::sleep(std::time::Duration::from_millis(10));
-    }
-    for mount in mounts(name).iter().rev() {
-        let _ = umount2(mount.as_str(), MntFlags::MNT_DETACH);
-    }
-    // The deepest first.
-    for cgroup in cgroups(name).iter().rev() {
-        let _ = fs::remove_dir(cgroup);
-    }
+    end(|| processes(name));
+    unmount(&mounts(name));
+    remove_cgroups(name);
     for link in links(name) {
         let _ = Command::new(program("ip", "iproute2"))
             .args(["link", "delete", &link])
@@ -67,10 +102,48 @@ pub(crate) fn remove(name: &str) {
     for file in network_state(name) {
         let _ = fs::remove_file(file);
     }
+    for dir in directories(name) {
+        let _ = fs::remove_dir_all(dir);
+    }
+}
+
+/// Kills these, and waits until there are none. Shims do not mind SIGTERM.
+pub(crate) fn end(processes: impl Fn() -> Vec<(i32, String)>) {
+    for _ in 0..500 {
+        let left = processes();
+        if left.is_empty() {
+            break;
+        }
+        for (pid, _) in left {
+            let _ = kill(Pid::from_raw(pid), Signal::SIGKILL);
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+/// Unmounts these, which are in the order they were made.
+pub(crate) fn unmount(mounts: &[String]) {
+    for mount in mounts.iter().rev() {
+        let _ = umount2(mount.as_str(), MntFlags::MNT_DETACH);
+    }
+}
+
+/// Removes those with this name. One of a process that is just ending goes with the next try.
+pub(crate) fn remove_cgroups(name: &str) {
+    for _ in 0..100 {
+        // The deepest first.
+        for cgroup in cgroups(name).iter().rev() {
+            let _ = fs::remove_dir(cgroup);
+        }
+        if cgroups(name).is_empty() {
+            break;
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
 }
 
 /// In the order they were made.
-fn mounts(name: &str) -> Vec<String> {
+pub(crate) fn mounts(name: &str) -> Vec<String> {
     let all = fs::read_to_string("/proc/self/mounts").expect("mounts");
     let points = all.lines().filter_map(|line| line.split(' ').nth(1));
     let ours = points.filter(|point| point.split('/').any(|part| part == name));
@@ -101,24 +174,30 @@ pub(crate) fn processes(name: &str) -> Vec<(i32, String)> {
     found
 }
 
+/// Where a cgroup with this name is or would be, once in each hierarchy: some have several names.
+fn tops(name: &str) -> Vec<PathBuf> {
+    let top = Path::new("/sys/fs/cgroup");
+    let hierarchies = fs::read_dir(top).into_iter().flatten().flatten();
+    let tops: BTreeSet<_> = hierarchies
+        .filter_map(|entry| fs::canonicalize(entry.path()).ok())
+        .chain([top.to_owned()])
+        .collect();
+    tops.into_iter().map(|top| top.join(name)).collect()
+}
+
 /// Each before those in it.
-fn cgroups(name: &str) -> Vec<PathBuf> {
+pub(crate) fn cgroups(name: &str) -> Vec<PathBuf> {
     fn below(dir: &Path, found: &mut Vec<PathBuf>) {
         found.push(dir.to_owned());
         for entry in fs::read_dir(dir).into_iter().flatten().flatten() {
-            if entry.file_type().is_ok_and(|t| t.is_dir()) {
+            if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
                 below(&entry.path(), found);
             }
         }
     }
     let mut found = Vec::new();
-    let top = Path::new("/sys/fs/cgroup");
-    let controllers = fs::read_dir(top).into_iter().flatten().flatten();
-    let tops = controllers
-        .map(|entry| entry.path())
-        .chain([top.to_owned()]);
-    for dir in tops.map(|top| top.join(name)).filter(|dir| dir.is_dir()) {
-        below(&dir, &mut found);
+    for dir in tops(name).iter().filter(|dir| dir.is_dir()) {
+        below(dir, &mut found);
     }
     found
 }

@@ -2,9 +2,10 @@
 
 use std::fs;
 use std::path::Path;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::Scratch;
+use crate::harness::until;
 use criscope::runtime::sys::namespace::{Error, Kind, Pins, Request, State, run_in};
 use criscope::runtime::sys::sysctl::Sysctl;
 
@@ -161,14 +162,10 @@ async fn fifty_at_once_come_and_go() {
         pins.remove(&id).await.expect("remove");
     }
     assert_eq!(mounts_below(dir.path()), 0);
-    let until = Instant::now() + Duration::from_secs(5);
-    while namespaces() > before && Instant::now() < until {
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
-    assert!(
-        namespaces() <= before,
-        "threads of ours still sit in namespaces"
-    );
+    until("no thread of ours in a namespace", || async {
+        (namespaces() <= before).then_some(())
+    })
+    .await;
 }
 
 /// Network namespaces our threads are in.
@@ -187,12 +184,11 @@ async fn a_caller_that_goes_away_leaves_nothing_a_remove_does_not_take() {
     for wait in [0_u64, 50, 200, 1000] {
         let made = tokio::time::timeout(Duration::from_micros(wait), pins.make("a", all()));
         let _ = made.await;
-        // The thread ends its work: it is given the time.
-        let until = Instant::now() + Duration::from_secs(2);
-        while pins.state("a", Kind::Uts).expect("state") != State::Pinned && Instant::now() < until
-        {
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
+        // What was begun is ended, whether or not somebody waits for it.
+        until("what was begun", || async {
+            (pins.state("a", Kind::Uts).expect("state") == State::Pinned).then_some(())
+        })
+        .await;
         pins.remove("a").await.expect("remove");
         assert_eq!(mounts_below(dir.path()), 0);
     }

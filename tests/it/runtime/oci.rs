@@ -4,8 +4,9 @@ use std::collections::HashSet;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use crate::harness::until;
 use criscope::cri::v1;
 use criscope::runtime::oci::runtime::{Exec, error_of_log};
 use criscope::runtime::oci::spec::{
@@ -175,11 +176,11 @@ async fn runc_takes_a_specification_through_its_whole_life() {
     runtime.update(id, &resources).await.expect("there");
 
     runtime.kill(id, 9, false).await.expect("there");
-    let deadline = Instant::now() + Duration::from_secs(10);
-    while runtime.state(id).await.expect("there").status != "stopped" {
-        assert!(Instant::now() < deadline, "it does not stop");
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
+    until("the end of the container", || async {
+        let state = runtime.state(id).await.expect("there");
+        (state.status == "stopped").then_some(())
+    })
+    .await;
     let dead = runtime.kill(id, 15, false).await.expect_err("refused");
     assert!(matches!(dead, OciError::NotRunning { .. }), "{dead:?}");
     runtime.delete(id, false).await.expect("there");
@@ -285,11 +286,10 @@ fn running(word: &str) -> HashSet<String> {
 }
 
 async fn none_left(word: &str) {
-    let deadline = Instant::now() + Duration::from_secs(5);
-    while !running(word).is_empty() {
-        assert!(Instant::now() < deadline, "{word} still runs");
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
+    until(&format!("the end of {word}"), || async {
+        running(word).is_empty().then_some(())
+    })
+    .await;
 }
 
 #[tokio::test]
@@ -305,8 +305,14 @@ async fn a_runtime_that_hangs_is_killed_with_its_children() {
     none_left("71.25").await;
 
     let runtime = script(folder.path(), "sleep 72.25 & sleep 72.25");
-    let call = tokio::time::timeout(Duration::from_millis(300), runtime.start("c"));
-    assert!(call.await.is_err(), "the caller went away");
+    // The caller goes away when both run, and not before.
+    let both = until("the runtime and its child", || async {
+        (running("sleep\x0072.25").len() == 2).then_some(())
+    });
+    tokio::select! {
+        ended = runtime.start("c") => panic!("it hangs: {ended:?}"),
+        () = both => {}
+    }
     none_left("72.25").await;
 }
 
@@ -319,17 +325,15 @@ async fn output_is_bounded_and_a_child_that_holds_the_streams_does_not_stall() {
     );
     let error = flood.start("c").await.expect_err("refused").to_string();
     assert!(error.len() < 1200, "{} bytes", error.len());
-    let holder = script(folder.path(), "sleep 3.125 & exit 0");
-    let begun = Instant::now();
+    // It runs for longer than any call may take: a call that waited for it would not end well.
+    let word = format!("7200.{}", std::process::id());
+    let holder = script(folder.path(), &format!("sleep {word} & exit 0"));
     holder.start("c").await.expect("there");
-    assert!(
-        begun.elapsed() < Duration::from_secs(2),
-        "{:?}",
-        begun.elapsed()
-    );
-    assert!(
-        !running("3.125").is_empty(),
-        "a call that ended well kills nothing"
-    );
-    none_left("3.125").await;
+    let left = running(&word);
+    assert_eq!(left.len(), 1, "a call that ended well kills nothing");
+    for pid in left {
+        let pid = nix::unistd::Pid::from_raw(pid.parse().expect("a pid"));
+        nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGKILL).expect("kill");
+    }
+    none_left(&word).await;
 }

@@ -6,10 +6,11 @@ use std::fs;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, chown};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::Scratch;
 use super::oci::{facts, words};
+use crate::harness::until;
 use criscope::cri::v1;
 use criscope::runtime::oci::spec::{
     self, HandlerOptions, ImageConfig, Machine, Request as Wanted, SandboxFacts, UserDatabase,
@@ -77,11 +78,10 @@ fn helpers() -> usize {
 }
 
 async fn no_helper_left() {
-    let until = Instant::now() + Duration::from_secs(10);
-    while helpers() > 0 {
-        assert!(Instant::now() < until, "a helper still runs");
-        tokio::time::sleep(Duration::from_millis(10)).await;
-    }
+    until("the end of every helper", || async {
+        (helpers() == 0).then_some(())
+    })
+    .await;
 }
 
 /// What a shell says that is root in the namespaces of a pod.
@@ -219,11 +219,10 @@ async fn callers_that_go_away_and_many_at_once_leave_nothing() {
     }
     for pod in 8..12 {
         let id = format!("p{pod}");
-        let until = Instant::now() + Duration::from_secs(10);
-        while pins.state(&id, Kind::User).expect("state") != State::Pinned {
-            assert!(Instant::now() < until, "{id} was begun and is not ended");
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
+        until(&format!("{id}, which was begun"), || async {
+            (pins.state(&id, Kind::User).expect("state") == State::Pinned).then_some(())
+        })
+        .await;
     }
     no_helper_left().await;
     for id in pins.list().expect("list") {
@@ -354,11 +353,10 @@ async fn a_container_is_root_among_its_own_and_nobody_on_the_node() {
                   ./busybox chown 7:8 /data/x; ./busybox hostname >> /told; ./busybox mkdir /done; \
                   exec ./busybox sleep 60";
     let running = start(&dir, &pins, &root, &shm, &hosts, volumes, script).await;
-    let until = Instant::now() + Duration::from_secs(10);
-    while !root.join("done").exists() {
-        assert!(Instant::now() < until, "the container does not get there");
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
+    until("the end of the script", || async {
+        root.join("done").exists().then_some(())
+    })
+    .await;
     let told = fs::read_to_string(root.join("told")).expect("told");
     assert_eq!(
         told.split_whitespace().collect::<Vec<_>>(),

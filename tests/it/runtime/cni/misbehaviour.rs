@@ -7,6 +7,7 @@ use criscope::runtime::cni::{Error, Verb};
 use tonic::Code;
 
 use super::fake::{Fake, pod, runs};
+use crate::harness::until;
 
 /// What an ADD says when its only plugin does this, after which nothing may be left.
 async fn add(arms: &str) -> Error {
@@ -133,16 +134,24 @@ async fn a_caller_that_goes_away_leaves_what_a_del_takes() {
     );
     fake.plugin("x", &arms)
         .list("a.conflist", "1.0.0", r#"{"type":"x"}"#);
-    let _ = tokio::time::timeout(Duration::from_millis(700), fake.cni().add(&pod("c1")))
-        .await
-        .expect_err("hangs");
+    let cni = fake.cni();
+    let pod = pod("c1");
+    // It goes when the plugin has come as far as it does.
+    let begun = until("the plugin", || async {
+        let pid = fs::read_to_string(bin.join("self")).ok()?;
+        pid.ends_with('\n').then_some(())
+    });
+    tokio::select! {
+        ended = cni.add(&pod) => panic!("it hangs: {ended:?}"),
+        () = begun => {}
+    }
     gone(&fake).await;
     assert_eq!(
         fake.cached(),
         ["a-c1-eth0"],
         "it is known that something was begun"
     );
-    fake.cni().del(&pod("c1")).await.expect("del");
+    cni.del(&pod).await.expect("del");
     assert!(fake.cached().is_empty());
     assert_eq!(fake.log(), ["x ADD", "x DEL"]);
 }
@@ -150,11 +159,8 @@ async fn a_caller_that_goes_away_leaves_what_a_del_takes() {
 async fn gone(fake: &Fake) {
     for name in ["self", "child"] {
         let pid = fs::read_to_string(fake.bin().join(name)).expect("it started");
-        let until = Instant::now() + Duration::from_secs(5);
-        while runs(&pid) && Instant::now() < until {
-            tokio::time::sleep(Duration::from_millis(10)).await;
-        }
-        assert!(!runs(&pid), "{name} still runs");
+        let ended = || async { (!runs(&pid)).then_some(()) };
+        until(&format!("the end of {name}"), ended).await;
     }
 }
 

@@ -1,14 +1,10 @@
 //! What is left of pods on a node, and taking it away when a test has failed.
 
-use std::collections::BTreeSet;
 use std::fs;
-use std::path::{Path, PathBuf};
-
-use nix::mount::{MntFlags, umount2};
-use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
+use std::path::Path;
 
 use super::node::{Node, Witness};
+use crate::harness::leaks;
 use crate::harness::packages::program;
 
 /// Nothing but what the witness has is there.
@@ -44,11 +40,11 @@ pub(super) fn find(node: &Node, ids: &[&str]) -> Vec<String> {
     let pods = ids.len() / 2;
     let ours = |text: &str| ids.iter().any(|id| text.contains(id));
     let mut found = Vec::new();
-    let mounts = mounts(node)
+    let mounts = leaks::mounts(node.name())
         .into_iter()
         .map(|mount| format!("mount {mount}"));
     found.extend(mounts.filter(|mount| !ours(mount)));
-    let cgroups = cgroups(node).into_iter().filter(|path| {
+    let cgroups = leaks::cgroups(node.name()).into_iter().filter(|path| {
         let name = path.file_name().unwrap_or_default().to_string_lossy();
         name.len() == 64 && !ours(&name)
     });
@@ -71,7 +67,7 @@ pub(super) fn find(node: &Node, ids: &[&str]) -> Vec<String> {
             .filter(|name| !ours(name));
         found.extend(entries.map(|name| format!("file {dir}/{name}")));
     }
-    let leases = names(&node.path("ipam").join(&node.name));
+    let leases = names(&node.path("ipam").join(node.name()));
     let leases: Vec<_> = leases
         .into_iter()
         .filter(|name| name.starts_with("10."))
@@ -92,15 +88,6 @@ fn names(dir: &Path) -> Vec<String> {
     entries
         .map(|entry| entry.file_name().to_string_lossy().into_owned())
         .collect()
-}
-
-/// In the order they were made.
-fn mounts(node: &Node) -> Vec<String> {
-    let dir = node.path("");
-    let all = fs::read_to_string("/proc/self/mounts").expect("mounts");
-    let points = all.lines().filter_map(|line| line.split(' ').nth(1));
-    let below = points.filter(|point| Path::new(point).starts_with(&dir));
-    below.map(str::to_owned).collect()
 }
 
 /// Shims, plugins and runtimes by their arguments and environment, what they run by its cgroup. Each with its cgroup,
@@ -127,31 +114,6 @@ pub(super) fn processes(node: &Node) -> Vec<(i32, String)> {
     found
 }
 
-/// Each before those in it.
-fn cgroups(node: &Node) -> Vec<PathBuf> {
-    fn below(dir: &Path, found: &mut Vec<PathBuf>) {
-        found.push(dir.to_owned());
-        for entry in fs::read_dir(dir).into_iter().flatten().flatten() {
-            if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
-                below(&entry.path(), found);
-            }
-        }
-    }
-    let mut found = Vec::new();
-    let top = Path::new("/sys/fs/cgroup");
-    let hierarchies = fs::read_dir(top).into_iter().flatten().flatten();
-    let tops: BTreeSet<_> = hierarchies
-        .filter_map(|entry| fs::canonicalize(entry.path()).ok())
-        .chain([top.to_owned()])
-        .collect();
-    for dir in tops.iter().map(|top| top.join(&node.name)) {
-        if dir.is_dir() {
-            below(&dir, &mut found);
-        }
-    }
-    found
-}
-
 /// The node's ends of what pods are plugged in with.
 fn links(node: &Node) -> Vec<String> {
     let output = node
@@ -166,39 +128,13 @@ fn links(node: &Node) -> Vec<String> {
 fn rules(node: &Node) -> Vec<String> {
     let output = node.inside(&program("iptables-save", "iptables")).output();
     let text = String::from_utf8(output.expect("iptables-save").stdout).expect("text");
-    let ours = text.lines().filter(|line| line.contains(&node.name));
+    let ours = text.lines().filter(|line| line.contains(node.name()));
     ours.map(|line| format!("rule {line}")).collect()
 }
 
 /// Ends and unmounts everything of a node, as the end of the machine does.
 pub(super) fn power_off(node: &Node) {
-    for _ in 0..500 {
-        let processes = processes(node);
-        if processes.is_empty() {
-            break;
-        }
-        for (pid, _) in processes {
-            let _ = kill(Pid::from_raw(pid), Signal::SIGKILL);
-        }
-        std::thread::sleep(std::time::Duration::from_millis(10));
-    }
-    for mount in mounts(node).iter().rev() {
-        let _ = umount2(mount.as_str(), MntFlags::MNT_DETACH);
-    }
-    // The deepest first. One of a process that is just ending goes with the next try.
-    for _ in 0..100 {
-        let mut left = false;
-        for cgroup in cgroups(node).iter().rev() {
-            left |= fs::remove_dir(cgroup).is_err();
-        }
-        if !left {
-            break;
-        }
-        std::thread::sleep(std::time::Duration::from_millis(10));
-    }
-}
-
-/// Takes away what is left, the node's own cgroups included.
-pub(super) fn remove(node: &Node) {
-    power_off(node);
+    leaks::end(|| processes(node));
+    leaks::unmount(&leaks::mounts(node.name()));
+    leaks::remove_cgroups(node.name());
 }

@@ -19,8 +19,8 @@ use tempfile::TempDir;
 use tonic::transport::Channel;
 
 use super::left;
-use crate::harness::daemon::remove_shims;
 use crate::harness::image;
+use crate::harness::leaks::Traces;
 use crate::harness::packages::{file, need_root, program};
 use crate::harness::{PATIENCE, until};
 
@@ -29,9 +29,9 @@ pub(super) const IMAGE: &str = "registry.example/criscope/busybox:1";
 /// See the module documentation. Dropping it removes everything.
 pub(super) struct Node {
     dir: TempDir,
-    pub(super) name: String,
     child: Option<Child>,
     channel: Option<Channel>,
+    traces: Traces,
 }
 
 impl Drop for Node {
@@ -40,18 +40,17 @@ impl Drop for Node {
             let log = fs::read_to_string(self.dir.path().join("log")).unwrap_or_default();
             let lines: Vec<_> = log.lines().rev().take(60).collect();
             for line in lines.iter().rev() {
-                eprintln!("{}: {line}", self.name);
+                eprintln!("{}: {line}", self.name());
             }
         }
         self.kill();
-        left::remove(self);
+        left::power_off(self);
         let pins = self.dir.path().join("net");
         let thread = std::thread::spawn(move || {
             let runtime = tokio::runtime::Builder::new_current_thread().build();
             runtime.map(|runtime| runtime.block_on(Pins::new(pins).remove("node")))
         });
         let _ = thread.join();
-        remove_shims();
     }
 }
 
@@ -75,9 +74,9 @@ impl Node {
         pins.make("node", kinds).await.expect("network namespace");
         let node = Self {
             dir,
-            name: format!("crash{}x{number}", std::process::id()),
             child: None,
             channel: None,
+            traces: Traces::of(&format!("crash{}x{number}", std::process::id())),
         };
         node.configure();
         let images = Images::open(ImagesConfig::new(node.path("root/images"))).await;
@@ -88,13 +87,18 @@ impl Node {
         node
     }
 
+    /// In everything that is made.
+    pub(super) fn name(&self) -> &str {
+        self.traces.name()
+    }
+
     /// Below it lies all that the daemon makes.
     pub(super) fn path(&self, name: &str) -> PathBuf {
-        self.dir.path().join("node").join(name)
+        self.dir.path().join(self.name()).join(name)
     }
 
     pub(super) fn cgroup(&self) -> String {
-        format!("/{}", self.name)
+        format!("/{}", self.name())
     }
 
     fn configure(&self) {
@@ -103,7 +107,7 @@ impl Node {
         }
         let network = serde_json::json!({
             "cniVersion": "1.0.0",
-            "name": self.name,
+            "name": self.name(),
             "plugins": [
                 {"type": "bridge", "bridge": "crash0", "isGateway": true, "ipMasq": false,
                  "ipam": {"type": "host-local", "dataDir": self.path("ipam"),

@@ -1,0 +1,193 @@
+//! A daemon whose only CNI plugin is a script, and a caller of it.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
+
+use criscope::cri::v1;
+use criscope::story::view::PodStory;
+use prost::Message;
+
+use crate::harness::client::{Call, Client};
+use crate::harness::collector::Collector;
+use crate::harness::leaks::Traces;
+use crate::harness::proxy::{Proxy, Start};
+use crate::harness::{encode, until};
+use crate::runtime::Scratch;
+use crate::runtime::image::make::{self, Image};
+
+/// The only pod.
+const POD: &str = "web";
+
+/// Dropping it kills the daemon, then its shims and what they run, and removes their cgroups: also when the test fails.
+pub(super) struct Node {
+    pub(super) proxy: Proxy,
+    /// Its name is that of the directory, and of the parent cgroup of all pods.
+    pub(super) traces: Traces,
+    pub(super) scratch: Scratch,
+}
+
+impl Node {
+    /// With a plugin that says this for ADD.
+    pub(super) async fn start(collector: &Collector, add: &str) -> Self {
+        let scratch = Scratch::new();
+        let dir = scratch.path();
+        let name = dir.file_name().and_then(|name| name.to_str());
+        let traces = Traces::of(name.expect("a name"));
+        for name in ["bin", "net.d", "cni"] {
+            fs::create_dir(dir.join(name)).expect("dir");
+        }
+        let conf = r#"{"cniVersion":"1.0.0","name":"net","plugins":[{"type":"dawdler"}]}"#;
+        fs::write(dir.join("net.d/net.conflist"), conf).expect("write");
+        plugin(dir, add);
+        let path = |name: &str| dir.join(name).display().to_string();
+        let config = format!(
+            "[backends.main]\nkind = \"builtin\"\n\
+             [runtime]\nroot = {:?}\nstate = {:?}\nshim = {:?}\n\
+             [runtime.cni]\nconf_dir = {:?}\nbin_dirs = [{:?}]\ncache_dir = {:?}\n\
+             [telemetry.otlp]\nendpoint = {:?}\n\
+             [story]\nstate_dir = {:?}\n",
+            path("root"),
+            path("state"),
+            env!("CARGO_BIN_EXE_criscope-shim"),
+            path("net.d"),
+            path("bin"),
+            path("cni"),
+            collector.endpoint(),
+            path("story"),
+        );
+        let start = Start::new()
+            .config(&config)
+            .env("OTEL_BSP_SCHEDULE_DELAY", "50");
+        Self {
+            proxy: start.ready().await,
+            traces,
+            scratch,
+        }
+    }
+
+    pub(super) async fn client(&self) -> Client {
+        self.proxy.client().await
+    }
+
+    /// Waits for a story of the pod that satisfies.
+    pub(super) async fn story(&self, what: &str, good: impl Fn(&PodStory) -> bool) -> PodStory {
+        let path = format!("/debug/pods/ns/{POD}?format=json");
+        until(what, || async {
+            let (_, text) = self.proxy.get(&path).await;
+            serde_json::from_str(&text).ok().filter(&good)
+        })
+        .await
+    }
+
+    fn pod(&self) -> v1::PodSandboxConfig {
+        v1::PodSandboxConfig {
+            metadata: Some(v1::PodSandboxMetadata {
+                name: POD.to_owned(),
+                uid: format!("uid-{POD}"),
+                namespace: "ns".to_owned(),
+                attempt: 0,
+            }),
+            linux: Some(v1::LinuxPodSandboxConfig {
+                cgroup_parent: format!("/{}", self.traces.name()),
+                ..Default::default()
+            }),
+            ..Default::default()
+        }
+    }
+
+    /// What RunPodSandbox is asked with.
+    pub(super) fn run_call(&self) -> Call {
+        let request = v1::RunPodSandboxRequest {
+            config: Some(self.pod()),
+            ..Default::default()
+        };
+        Call::runtime("RunPodSandbox", encode(&request))
+    }
+
+    pub(super) async fn run(&self, client: &Client) -> String {
+        let made: v1::RunPodSandboxResponse = good(client, self.run_call()).await;
+        made.pod_sandbox_id
+    }
+
+    pub(super) fn pull_call(&self, image: &str) -> Call {
+        let request = v1::PullImageRequest {
+            image: Some(v1::ImageSpec {
+                image: image.to_owned(),
+                ..Default::default()
+            }),
+            sandbox_config: Some(self.pod()),
+            ..Default::default()
+        };
+        Call::image("PullImage", encode(&request))
+    }
+
+    /// Creates and starts a container that sleeps.
+    pub(super) async fn start_container(&self, client: &Client, sandbox: &str, image: &str) {
+        let request = v1::CreateContainerRequest {
+            pod_sandbox_id: sandbox.to_owned(),
+            config: Some(v1::ContainerConfig {
+                metadata: Some(v1::ContainerMetadata {
+                    name: "app".to_owned(),
+                    attempt: 0,
+                }),
+                image: Some(v1::ImageSpec {
+                    image: image.to_owned(),
+                    ..Default::default()
+                }),
+                command: ["/bin/busybox", "sleep", "600"].map(str::to_owned).into(),
+                ..Default::default()
+            }),
+            sandbox_config: Some(self.pod()),
+        };
+        let call = Call::runtime("CreateContainer", encode(&request));
+        let made: v1::CreateContainerResponse = good(client, call).await;
+        let request = v1::StartContainerRequest {
+            container_id: made.container_id,
+        };
+        let call = Call::runtime("StartContainer", encode(&request));
+        let _: v1::StartContainerResponse = good(client, call).await;
+    }
+
+    pub(super) async fn remove(&self, client: &Client, sandbox: &str) {
+        let request = v1::StopPodSandboxRequest {
+            pod_sandbox_id: sandbox.to_owned(),
+        };
+        let call = Call::runtime("StopPodSandbox", encode(&request));
+        let _: v1::StopPodSandboxResponse = good(client, call).await;
+        let request = v1::RemovePodSandboxRequest {
+            pod_sandbox_id: sandbox.to_owned(),
+        };
+        let call = Call::runtime("RemovePodSandbox", encode(&request));
+        let _: v1::RemovePodSandboxResponse = good(client, call).await;
+    }
+}
+
+fn plugin(dir: &Path, add: &str) {
+    let script = format!(
+        "#!/bin/sh\ncat >/dev/null\nenv >{}/env.$CNI_COMMAND\n[ \"$CNI_COMMAND\" = ADD ] || exit 0\n{add}\n",
+        dir.display()
+    );
+    let path = dir.join("bin/dawdler");
+    fs::write(&path, script).expect("write");
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).expect("mode");
+}
+
+async fn good<M: Message + Default>(client: &Client, call: Call) -> M {
+    let got = client.call(call).await;
+    assert_eq!(got.code(), 0, "{}", got.text());
+    M::decode(&got.data[5..]).expect("a message")
+}
+
+/// Busybox in one layer, and something that cannot be made smaller in another.
+pub(super) fn image() -> Image {
+    let busybox = fs::read("/bin/busybox").expect("busybox-static is installed");
+    let program = make::layer().dir("bin", 0o755).entry(
+        "bin/busybox",
+        tar::EntryType::Regular,
+        &busybox,
+        |header| header.set_mode(0o755),
+    );
+    let noise = make::layer().file("noise", &make::noise(7, 200_000));
+    make::gzipped(&[program.end(), noise.end()])
+}

@@ -1,0 +1,138 @@
+//! Commands in a container that runs.
+
+use std::fs;
+
+use criscope::runtime::process::{Event, Exec, Kill, Stdio};
+
+use super::pod::{Pod, everything, exit, process, read, target};
+use crate::harness::soon;
+
+#[tokio::test]
+async fn execs_and_signals() {
+    let pod = Pod::new().await;
+    let mut events = pod.shim.events();
+    pod.create("a", "sleep 1000", Stdio::default()).await;
+    pod.shim.start(pod.verb("a")).await.expect("start");
+    fs::write(
+        pod.path("exec.json"),
+        process("cat; echo err >&2; exit 9", false).to_string(),
+    )
+    .expect("process");
+    let stdio = Stdio {
+        hold: true,
+        stdin: true,
+        ..Stdio::default()
+    };
+    let exec = |name: &str| Exec {
+        target: target("a", name),
+        process: pod.text("exec.json"),
+        stdio: stdio.clone(),
+        runtime: pod.runtime(),
+    };
+    pod.shim.exec(exec("e1")).await.expect("exec");
+    let (mut attached, mut input) = pod
+        .shim
+        .attach(everything("a", "e1"))
+        .await
+        .expect("attach");
+    input.write(b"hello").await.expect("input");
+    input.end().await.expect("end");
+    assert_eq!(
+        read(&mut attached, "").await,
+        ("hello".to_owned(), "err\n".to_owned())
+    );
+    assert_eq!(exit(&mut events, "a", "e1").await.code, 9);
+    pod.shim.forget(target("a", "e1")).await.expect("forget");
+
+    pod.shim.exec(exec("e2")).await.expect("exec");
+    pod.shim
+        .kill(Kill {
+            target: target("a", "e2"),
+            signal: 9,
+            all: false,
+        })
+        .await
+        .expect("kill");
+    assert_eq!(exit(&mut events, "a", "e2").await.code, 137);
+    // What ends before anybody attaches is kept for who does.
+    fs::write(
+        pod.path("exec.json"),
+        process("echo kept", false).to_string(),
+    )
+    .expect("process");
+    pod.shim.exec(exec("e3")).await.expect("exec");
+    exit(&mut events, "a", "e3").await;
+    let (mut attached, _input) = pod
+        .shim
+        .attach(everything("a", "e3"))
+        .await
+        .expect("attach");
+    assert_eq!(read(&mut attached, "").await.0, "kept\n");
+
+    pod.shim
+        .kill(Kill {
+            target: target("a", ""),
+            signal: 9,
+            all: true,
+        })
+        .await
+        .expect("kill");
+    assert_eq!(exit(&mut events, "a", "").await.code, 137);
+    pod.end(&["a"]).await;
+}
+
+#[tokio::test]
+async fn execs_that_end_together_are_kept_until_they_are_forgotten() {
+    const MANY: usize = 80;
+    let pod = Pod::new().await;
+    let mut events = pod.shim.events();
+    pod.create("a", "sleep 1000", Stdio::default()).await;
+    pod.shim.start(pod.verb("a")).await.expect("start");
+    let script = "until [ -e /end ]; do sleep 0.1; done; echo kept";
+    let exec = pod.path("exec.json");
+    fs::write(&exec, process(script, false).to_string()).expect("process");
+    for number in 0..MANY {
+        let exec = Exec {
+            target: target("a", &number.to_string()),
+            process: pod.text("exec.json"),
+            stdio: Stdio {
+                hold: true,
+                ..Stdio::default()
+            },
+            runtime: pod.runtime(),
+        };
+        pod.shim.exec(exec).await.expect("exec");
+    }
+    // Asked for while it runs, done when it has ended.
+    pod.shim.forget(target("a", "0")).await.expect("forget");
+    let known = || async { pod.shim.state().await.expect("state").processes.len() };
+    assert_eq!(known().await, MANY + 1);
+    fs::write(pod.path("a/rootfs/end"), "").expect("end");
+    let mut left = MANY;
+    while left > 0 {
+        let event = soon("an end", events.recv()).await;
+        left -= usize::from(matches!(event, Ok(Event::Exit(_))));
+    }
+    assert_eq!(known().await, MANY);
+    for number in 1..MANY {
+        let name = number.to_string();
+        let (mut attached, _input) = pod
+            .shim
+            .attach(everything("a", &name))
+            .await
+            .expect("what was kept");
+        assert_eq!(read(&mut attached, "").await.0, "kept\n");
+        pod.shim.forget(target("a", &name)).await.expect("forget");
+    }
+    assert_eq!(known().await, 1);
+    pod.shim
+        .kill(Kill {
+            target: target("a", ""),
+            signal: 9,
+            all: true,
+        })
+        .await
+        .expect("kill");
+    exit(&mut events, "a", "").await;
+    pod.end(&["a"]).await;
+}

@@ -1,0 +1,168 @@
+//! criscope-shim with the real runc: needs root, runc and a static busybox. What it leaves behind is an error.
+
+mod execs;
+mod pod;
+mod restart;
+mod streams;
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+use std::time::Duration;
+
+use criscope::runtime::process::{Create, Error, Fate, Runtime, Stdio, account};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use tokio::time::{sleep, timeout};
+
+use self::pod::{Pod, everything, exit, has_ended, read, target, until};
+
+#[tokio::test]
+async fn exit_codes_and_logs() {
+    let pod = Pod::new().await;
+    let ended = pod.run("a", "echo out; echo err >&2; head -c 20000 /dev/zero | tr '\\0' x; echo; printf tail; exit 7").await;
+    assert_eq!((ended.code, ended.signal, ended.oom_kills), (7, 0, 0));
+    // What has ended is logged in full before its end is told.
+    let log = pod.log("a");
+    assert!(log.contains(&"stderr F err".to_owned()), "{log:?}");
+    let out: Vec<_> = log
+        .iter()
+        .filter_map(|line| line.strip_prefix("stdout "))
+        .collect();
+    assert_eq!(out.first(), Some(&"F out"));
+    assert_eq!(out.last(), Some(&"P tail"));
+    let state = pod.shim.state().await.expect("state");
+    assert_eq!(state.processes[0].exit, Some(ended.clone()));
+    let fates = account(&pod.path("state")).expect("fates");
+    assert_eq!(
+        fates["a"],
+        Fate::Ended {
+            code: 7,
+            signal: 0,
+            oom_kills: 0,
+            at: ended.at
+        }
+    );
+    assert!(matches!(
+        pod.shim.start(pod.verb("b")).await,
+        Err(Error::NotFound(_))
+    ));
+    pod.end(&["a"]).await;
+}
+
+#[tokio::test]
+async fn a_failed_create_says_why_and_leaves_nothing() {
+    let pod = Pod::new().await;
+    let create = Create {
+        id: "a".into(),
+        bundle: pod.text("none"),
+        runtime: pod.runtime(),
+        ..Create::default()
+    };
+    match pod.shim.create(create).await {
+        Err(Error::Runtime(words)) => assert!(words.contains("none"), "{words}"),
+        other => panic!("{other:?}"),
+    }
+    assert!(pod.shim.state().await.expect("state").processes.is_empty());
+    pod.end(&[]).await;
+}
+
+#[tokio::test]
+async fn killed_for_want_of_memory() {
+    let pod = Pod::new().await;
+    let mut events = pod.shim.events();
+    let bundle = pod.bundle("a", "x=a; while :; do x=$x$x; done", false, Some(16 << 20));
+    let create = Create {
+        id: "a".into(),
+        bundle,
+        runtime: pod.runtime(),
+        ..Create::default()
+    };
+    pod.shim.create(create).await.expect("create");
+    pod.shim.start(pod.verb("a")).await.expect("start");
+    let ended = exit(&mut events, "a", "").await;
+    assert_eq!((ended.code, ended.oom_kills), (137, 1));
+    pod.end(&["a"]).await;
+}
+
+#[tokio::test]
+async fn logs_are_reopened() {
+    let pod = Pod::new().await;
+    let mut events = pod.shim.events();
+    let stdio = Stdio {
+        log: pod.text("a.log"),
+        stdin: true,
+        stdin_once: true,
+        ..Stdio::default()
+    };
+    pod.create("a", "cat", stdio).await;
+    pod.shim.start(pod.verb("a")).await.expect("start");
+    let (mut attached, mut input) = pod.shim.attach(everything("a", "")).await.expect("attach");
+    input.write(b"one\n").await.expect("input");
+    read(&mut attached, "one").await;
+    fs::rename(pod.path("a.log"), pod.path("old.log")).expect("rename");
+    pod.shim.reopen_log(target("a", "")).await.expect("reopen");
+    input.write(b"two\n").await.expect("input");
+    read(&mut attached, "two").await;
+    input.end().await.expect("end");
+    exit(&mut events, "a", "").await;
+    assert_eq!(
+        (pod.log("old"), pod.log("a")),
+        (vec!["stdout F one".into()], vec!["stdout F two".into()])
+    );
+    pod.end(&["a"]).await;
+}
+
+#[tokio::test]
+async fn a_pid_namespace_has_an_init_that_goes_with_the_shim() {
+    let pod = Pod::new().await;
+    let init = pod.shim.pid_namespace(None).await.expect("namespace");
+    assert_eq!(pod.shim.pid_namespace(None).await.expect("namespace"), init);
+    let of = |pid: &str| fs::read_link(format!("/proc/{pid}/ns/pid")).expect("link");
+    assert_ne!(of(&init.to_string()), of("self"));
+    pod.end(&[]).await;
+    until(|| has_ended(init)).await;
+}
+
+#[tokio::test]
+async fn the_end_of_the_init_is_seen_while_a_call_is_under_way() {
+    let pod = Pod::new().await;
+    let init = pod.shim.pid_namespace(None).await.expect("namespace");
+    let (called, go, program) = (pod.path("called"), pod.path("go"), pod.path("slow"));
+    let wait = format!(
+        "#!/bin/sh\n: > {}\nuntil [ -e {} ]; do sleep 0.02; done\nexit 1\n",
+        called.display(),
+        go.display()
+    );
+    fs::write(&program, wait).expect("program");
+    fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).expect("mode");
+    let create = Create {
+        id: "a".into(),
+        bundle: pod.text("none"),
+        runtime: Runtime {
+            argv: vec![pod.text("slow")],
+            ..pod.runtime()
+        },
+        ..Create::default()
+    };
+    let shim = pod.shim.clone();
+    let creating = tokio::spawn(async move { shim.create(create).await });
+    until(|| called.exists()).await;
+    kill(Pid::from_raw(init as i32), Signal::SIGKILL).expect("kill");
+    let seen = async {
+        while pod.shim.state().await.expect("state").pid_namespace != 0 {
+            sleep(Duration::from_millis(20)).await;
+        }
+    };
+    let seen = timeout(Duration::from_secs(10), seen).await;
+    assert!(!creating.is_finished(), "the call is still under way");
+    fs::write(&go, "").expect("go");
+    creating
+        .await
+        .expect("a task")
+        .expect_err("it makes nothing");
+    seen.expect("the end of the init is not seen");
+    // The next one is another.
+    let next = pod.shim.pid_namespace(None).await.expect("namespace");
+    assert!(!has_ended(next));
+    pod.end(&[]).await;
+}

@@ -1,0 +1,66 @@
+//! A daemon that goes and comes back, and a shim that goes.
+
+use std::fs;
+
+use criscope::runtime::process::{Error, Fate, Stdio, account};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
+use super::pod::{Pod, until};
+use crate::harness::soon;
+
+#[tokio::test]
+async fn a_restarted_daemon_finds_what_happened_meanwhile() {
+    let pod = Pod::new().await;
+    let stdio = Stdio {
+        log: pod.text("a.log"),
+        ..Stdio::default()
+    };
+    let script = "echo before; until [ -e /end ]; do sleep 0.1; done; echo after; exit 5";
+    pod.create("a", script, stdio).await;
+    pod.shim.start(pod.verb("a")).await.expect("start");
+    let ground = pod.leave();
+    let other = ground.launch().await;
+    assert!(
+        matches!(other, Err(Error::Launch { .. })),
+        "two shims: {other:?}"
+    );
+    let fate = || account(&ground.path("state")).expect("fates")["a"].clone();
+    assert!(matches!(fate(), Fate::Abandoned { .. }), "{:?}", fate());
+    fs::write(ground.path("a/rootfs/end"), "").expect("end");
+    until(|| matches!(fate(), Fate::Ended { .. })).await;
+    let pod = ground.connect().await;
+    let found = pod.shim.state().await.expect("state");
+    assert_eq!(
+        found.processes[0].exit.as_ref().map(|exit| exit.code),
+        Some(5)
+    );
+    assert_eq!(pod.log("a"), ["stdout F before", "stdout F after"]);
+    pod.end(&["a"]).await;
+}
+
+#[tokio::test]
+async fn a_killed_shim_is_noticed_and_accounted_for() {
+    let pod = Pod::new().await;
+    assert_eq!(pod.run("a", "exit 4").await.code, 4);
+    let pid = pod.create("b", "sleep 1000", Stdio::default()).await;
+    pod.shim.start(pod.verb("b")).await.expect("start");
+    let mut events = pod.shim.events();
+    kill(Pid::from_raw(pod.shim_pid() as i32), Signal::SIGKILL).expect("kill");
+    soon("the end of events", async {
+        while events.recv().await.is_ok() {}
+    })
+    .await;
+    assert!(matches!(pod.shim.state().await, Err(Error::Gone { .. })));
+    let fates = account(&pod.path("state")).expect("fates");
+    assert!(
+        matches!(fates["a"], Fate::Ended { code: 4, .. }),
+        "{fates:?}"
+    );
+    assert!(
+        matches!(fates["b"], Fate::Abandoned { pid: p, .. } if p == pid),
+        "{fates:?}"
+    );
+    kill(Pid::from_raw(pid as i32), Signal::SIGKILL).expect("kill");
+    until(|| account(&pod.path("state")).expect("fates")["b"] == Fate::Unknown).await;
+}
