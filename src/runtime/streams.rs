@@ -27,6 +27,9 @@ const CONNECT: Duration = Duration::from_secs(10);
 /// In what parts the time is counted that output may stay open for.
 const DRAIN_PART: Duration = Duration::from_millis(100);
 
+/// How long a container's output is waited for once everything of it was forgotten, and the shim's end of it with it.
+const LAST_WORDS: Duration = Duration::from_secs(1);
+
 /// What a terminal's programs are sent when nobody is left to look.
 const SIGHUP: i32 = 1;
 
@@ -217,7 +220,8 @@ impl Runtime {
         result
     }
 
-    /// Connects a client to the streams of a container, until either of them goes.
+    /// Connects a client to the streams of a container, until either of them goes. What the container has written last is
+    /// carried to its end, however slowly the client reads: it holds up nobody any more.
     async fn run_attach(self: &Arc<Self>, id: &str, streams: Streams) -> Result<()> {
         let container = self.store.containers.get(id)?;
         container.running()?;
@@ -241,7 +245,7 @@ impl Runtime {
             target,
             tty,
             ended: CancellationToken::new(),
-            drain: None,
+            drain: Some(LAST_WORDS),
         };
         let has_output = streams.stdout.is_some() || streams.stderr.is_some();
         let fed = async {
@@ -251,11 +255,19 @@ impl Runtime {
                 std::future::pending().await
             }
         };
+        let over = async {
+            ended(&container).await;
+            line.ended.cancel();
+            // With the container the shim has let go of its streams, so that what is still to be read has an end.
+            if has_output {
+                std::future::pending().await
+            }
+        };
         tokio::select! {
             () = line.drain(&mut output, streams.stdout, streams.stderr), if has_output => {}
             () = fed => {}
             () = line.resize(streams.resize) => {}
-            () = ended(&container) => {}
+            () = over => {}
             () = streams.gone.cancelled() => {}
         }
         Ok(())
@@ -285,7 +297,7 @@ impl Runtime {
     }
 }
 
-/// When a container has ended and what it wrote has had time to arrive.
+/// When a container has ended and the OCI runtime and its shim have forgotten it.
 async fn ended(container: &Container) {
     container.exited().await;
     container.is_settled().await;

@@ -309,6 +309,11 @@ impl Shim {
         };
         let id = process.target.container.clone();
         record::remove(&id);
+        let all = self.processes.iter();
+        let all = all.filter(|process| process.target.container == id);
+        for number in all.map(|process| process.number).collect::<Vec<_>>() {
+            self.pump_rest(number);
+        }
         self.drop_processes(|process| process.target.container == id);
     }
 

@@ -4,6 +4,8 @@ use std::io::{self, Read as _, Write as _};
 use std::os::unix::net::UnixStream;
 use std::time::Instant;
 
+use rustix::net::sockopt::set_socket_send_buffer_size_force;
+
 use super::protocol::{self, Malformed};
 
 /// Output that waits for an attached client, in bytes, before its process is no longer read.
@@ -11,6 +13,9 @@ const FULL: usize = 64 << 10;
 
 /// Output that may wait for anyone.
 const MAX_WAITING: usize = 2 * protocol::MAX_FRAME;
+
+/// Room in the kernel for the last output of a process, in bytes: more than waits here and in its pipes.
+const LAST_ROOM: usize = 2 * MAX_WAITING;
 
 /// The streams of a process that a connection carries.
 #[derive(Clone, Copy, Debug)]
@@ -91,6 +96,14 @@ impl Connection {
         } else if done > 0 || self.stuck.is_none() {
             self.stuck = Some(Instant::now());
         }
+    }
+
+    /// Leaves what waits, and what is still to come, to the kernel, which keeps it for a client that is slow to read, also when
+    /// this end is closed.
+    pub(super) fn make_room(&mut self) {
+        // Who may not have so much gets what fits.
+        let _refused = set_socket_send_buffer_size_force(&self.stream, LAST_ROOM);
+        self.flush();
     }
 
     /// Reads once.

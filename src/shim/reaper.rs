@@ -2,6 +2,7 @@
 
 use rustix::process::WaitStatus;
 
+use super::process::Process;
 use super::protocol::{Event, Exit};
 use super::server::Shim;
 use super::{clock, record, signal};
@@ -47,12 +48,11 @@ impl Shim {
             return;
         };
         let number = process.number;
-        for which in 0..2 {
-            for _ in 0..LAST_PIECES {
-                if !self.may_pump_last(number, which) || !self.pump(number, which) {
-                    break;
-                }
-            }
+        if process.is_init() {
+            // Its log is to be whole before its end is told, whoever else reads it.
+            self.pump_rest(number);
+        } else {
+            self.pump_last(number, Self::may_pump);
         }
         let (code, signal) = match (status.terminating_signal(), status.exit_status()) {
             (Some(signal), _) => (128 + signal, signal),
@@ -82,6 +82,30 @@ impl Shim {
         });
         if let Some(event) = event {
             self.tell(&event);
+        }
+    }
+
+    /// Reads what a process that has ended left behind, and has room for it whatever those attached have not read yet: they
+    /// can take their time, there is nobody any more whom they would hold up.
+    pub(super) fn pump_rest(&mut self, number: u64) {
+        for connection in &mut self.connections {
+            if connection.attached.is_some_and(|a| a.process == number) {
+                connection.make_room();
+            }
+        }
+        self.pump_last(number, |_, process, _| !process.held);
+    }
+
+    fn pump_last(&mut self, number: u64, may: impl Fn(&Self, &Process, usize) -> bool) {
+        for which in 0..2 {
+            for _ in 0..LAST_PIECES {
+                let mut all = self.processes.iter();
+                let process = all.find(|process| process.number == number);
+                let may = process.is_some_and(|process| may(self, process, which));
+                if !may || !self.pump(number, which) {
+                    break;
+                }
+            }
         }
     }
 }

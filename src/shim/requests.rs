@@ -149,6 +149,10 @@ impl Shim {
                 // Before the answer: who has it may make a new shim.
                 let _ = fs::remove_file(super::SOCKET);
                 self.done = true;
+                // The end waits for nobody who is slow to read.
+                for connection in self.connections.iter_mut().filter(|c| c.attached.is_some()) {
+                    connection.make_room();
+                }
                 done()
             }
             Request::PidNamespace(wanted) => self.make_pid_namespace(asked, wanted.users),

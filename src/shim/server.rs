@@ -216,23 +216,13 @@ impl Shim {
         process.is_none_or(|process| process.streams.has_room())
     }
 
-    fn may_pump(&self, process: &Process, which: usize) -> bool {
+    pub(super) fn may_pump(&self, process: &Process, which: usize) -> bool {
         let full = |c: &Connection| {
             c.is_full()
                 && c.attached
                     .is_some_and(|a| a.process == process.number && a.out[which])
         };
         !process.held && !self.connections.iter().any(full)
-    }
-
-    /// The same at the end of a process: the log of a container is to be whole before its end is told, whoever else reads it.
-    pub(super) fn may_pump_last(&self, number: u64, which: usize) -> bool {
-        let mut all = self.processes.iter();
-        let process = all.find(|process| process.number == number);
-        process.is_some_and(|process| match process.is_init() {
-            true => !process.held,
-            false => self.may_pump(process, which),
-        })
     }
 
     fn timeout(&self) -> Option<Duration> {

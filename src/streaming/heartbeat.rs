@@ -23,6 +23,9 @@ use super::websocket::Control;
 /// How long a client is held back before each. Those of clients themselves come as often.
 pub(super) const INTERVAL: Duration = Duration::from_secs(5);
 
+/// How often it is looked meanwhile whether it is still held back.
+const LOOKS: u32 = 5;
+
 /// For the connection of a WebSocket.
 pub(super) struct Pulse {
     pub(super) control: Control,
@@ -49,11 +52,22 @@ impl Pulse {
 pub(super) async fn of_spdy(handle: Handle, activity: Activity) -> Infallible {
     loop {
         handle.held_back().await;
-        sleep(INTERVAL).await;
-        // It may have been read meanwhile.
-        if handle.is_held_back() {
+        if is_not_read(&handle).await {
             activity.expect_heartbeat();
             handle.heartbeat();
         }
     }
+}
+
+/// Whether nothing is read of a connection for the whole interval. One whose reader is only slow is held back most of the
+/// time, but not for long: its end is seen when it is read.
+async fn is_not_read(handle: &Handle) -> bool {
+    let before = handle.counters().bytes_in;
+    for _ in 0..LOOKS {
+        sleep(INTERVAL / LOOKS).await;
+        if !handle.is_held_back() || handle.counters().bytes_in != before {
+            return false;
+        }
+    }
+    true
 }

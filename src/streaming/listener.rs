@@ -111,7 +111,7 @@ impl Listener {
             };
             tokio::select! {
                 () = serving.stop.cancelled() => break,
-                _ = sweep.tick() => serving.shared.sweep(),
+                _ = sweep.tick() => serving.shared.tokens.sweep(),
                 (place, accepted) = accept => match accepted {
                     Ok((tcp, _)) => {
                         let connection = serving.clone().connection(tcp);
@@ -194,7 +194,7 @@ impl Serving {
         let Ok(place) = Arc::clone(&self.shared.places).try_acquire_owned() else {
             return refusal(StatusCode::SERVICE_UNAVAILABLE, "too many sessions");
         };
-        let Some(wanted) = self.shared.take(request.uri().path()) else {
+        let Some(wanted) = self.shared.tokens.take(request.uri().path()) else {
             return refusal(StatusCode::NOT_FOUND, "no such session");
         };
         let answer = negotiate(wanted.request.kind(), request.method(), request.headers());

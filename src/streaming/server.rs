@@ -10,11 +10,11 @@ use tokio_rustls::TlsAcceptor;
 
 use super::error::{BindError, UrlError};
 use super::listener::Listener;
-use super::observe::{Observer, Observers, TokenOutcome};
+use super::observe::{Observer, Observers};
 use super::request::{Asked, Request};
 use super::target::Target;
 use super::tls;
-use super::token::{NoToken, NotTaken, Tokens};
+use super::token::{NoToken, Tokens};
 use crate::config::Streaming;
 use crate::cri::{Call, v1};
 
@@ -39,7 +39,7 @@ impl std::fmt::Debug for Server {
 pub(super) struct Shared {
     pub(super) target: Arc<dyn Target>,
     pub(super) observers: Observers,
-    tokens: Tokens<Asked>,
+    pub(super) tokens: Tokens<Asked>,
     base_url: String,
     pub(super) idle_timeout: Duration,
     pub(super) creation_timeout: Duration,
@@ -72,10 +72,12 @@ impl Server {
             Some(url) => url.trim_end_matches('/').to_owned(),
             None => url_of(address, tls.is_some()),
         };
+        let observers = Observers(observers.into());
+        let kind = |asked: &Asked| asked.request.kind();
         let shared = Arc::new(Shared {
             target,
-            observers: Observers(observers.into()),
-            tokens: Tokens::new(MAX_TOKENS, TOKEN_LIFETIME),
+            tokens: Tokens::new(MAX_TOKENS, TOKEN_LIFETIME, kind, observers.clone()),
+            observers,
             base_url,
             idle_timeout: settings.idle_timeout,
             creation_timeout: settings.creation_timeout,
@@ -147,46 +149,11 @@ fn url_of(address: SocketAddr, tls: bool) -> String {
 }
 
 impl Shared {
-    fn token(&self, outcome: TokenOutcome, n: u64) {
-        self.observers.each(|observer| observer.token(outcome, n));
-    }
-
     fn issue(&self, request: Request, call: Option<Arc<Call>>) -> Result<String, UrlError> {
-        self.sweep();
-        let kind = request.kind();
         match self.tokens.issue(Asked { request, call }) {
-            Ok(token) => {
-                self.token(TokenOutcome::Issued, 1);
-                Ok(format!("{}/{}/{token}", self.base_url, kind.name()))
-            }
-            Err(NoToken::Full) => {
-                self.token(TokenOutcome::Full, 1);
-                Err(UrlError::Full)
-            }
+            Ok(path) => Ok(format!("{}{path}", self.base_url)),
+            Err(NoToken::Full) => Err(UrlError::Full),
             Err(NoToken::Random) => Err(UrlError::Random),
-        }
-    }
-
-    /// Uses up the token of a path; `None` if there is nothing behind it.
-    pub(super) fn take(&self, path: &str) -> Option<Asked> {
-        let (kind, token) = path.strip_prefix('/')?.split_once('/')?;
-        let outcome = match self.tokens.take(token) {
-            Ok(asked) if asked.request.kind().name() == kind => {
-                self.token(TokenOutcome::Used, 1);
-                return Some(asked);
-            }
-            Ok(_) | Err(NotTaken::Unknown) => TokenOutcome::Refused,
-            Err(NotTaken::Expired) => TokenOutcome::Expired,
-        };
-        self.token(outcome, 1);
-        None
-    }
-
-    /// Forgets what nobody has used in time.
-    pub(super) fn sweep(&self) {
-        let expired = self.tokens.sweep();
-        if expired > 0 {
-            self.token(TokenOutcome::Expired, expired as u64);
         }
     }
 }

@@ -1,17 +1,22 @@
 //! Copies between a client's stream and a connection into a pod, each direction for itself.
 
+use std::io;
+use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpStream;
+use tokio::net::tcp::OwnedWriteHalf;
+use tokio_util::sync::CancellationToken;
 
 use crate::streaming::observe::Direction;
 use crate::streaming::session::Meter;
 
 /// How long one direction may be silent once the other has ended. Long enough for somebody who sends a request, ends his
 /// side and waits for the answer; the reference servers wait one second, and lose it.
-pub(super) const HALF_OPEN: Duration = Duration::from_secs(60);
+const HALF_OPEN: Duration = Duration::from_secs(60);
 
 /// Bytes that are read at once.
 const BUFFER: usize = 32 << 10;
@@ -26,30 +31,47 @@ enum Over {
     WriteFailed,
 }
 
-/// Copies both ways until both have ended, one failed, or one has ended and the other was silent for `half_open`. Each
-/// end is passed on as one: `shutdown` of the other side's writer.
+/// Copies both ways until both have ended, one broke off, or one has ended and the other was silent for [`HALF_OPEN`]. Each
+/// end is passed on as one: `shutdown` of the other side's writer. What breaks off is no end: the pod sees a reset, or it
+/// would take half of something for the whole. `broke_off` tells, of a client from whom nothing more will come, whether he
+/// had said so.
+///
+/// Once the client has `gone`, only what it had sent is waited for.
 pub(super) async fn copy<R, W>(
-    mut client_read: R,
-    mut client_write: W,
+    (mut client_read, mut client_write): (R, W),
     pod: TcpStream,
     meter: &Meter,
-    half_open: Duration,
+    broke_off: impl Fn(&R) -> bool,
+    gone: &CancellationToken,
 ) where
     R: AsyncRead + Unpin,
     W: AsyncWrite + Unpin,
 {
-    let (mut pod_read, mut pod_write) = pod.into_split();
+    let (mut pod_read, pod_write) = pod.into_split();
     let moved = &AtomicU64::new(0);
     // Each owns its halves: what the client still sends after its direction is over is then thrown away by whoever reads
     // the connection, and holds up no other stream.
     let inward = async move {
-        let over = pump(&mut client_read, &mut pod_write, |n| {
+        let mut inlet = Inlet::new(pod_write);
+        let over = pump(&mut client_read, &mut inlet, |n| {
             moved.fetch_add(1, Ordering::Relaxed);
             meter.count(Direction::In, n);
         })
         .await;
-        let _ = pod_write.shutdown().await;
-        over
+        match over {
+            Over::End if broke_off(&client_read) => {
+                inlet.tear();
+                Over::ReadFailed
+            }
+            Over::ReadFailed => {
+                inlet.tear();
+                Over::ReadFailed
+            }
+            Over::End | Over::WriteFailed => {
+                let _ = inlet.shutdown().await;
+                over
+            }
+        }
     };
     let outward = async move {
         let over = pump(&mut pod_read, &mut client_write, |n| {
@@ -64,7 +86,7 @@ pub(super) async fn copy<R, W>(
     let silent = async {
         loop {
             let before = moved.load(Ordering::Relaxed);
-            tokio::time::sleep(half_open).await;
+            tokio::time::sleep(HALF_OPEN).await;
             if moved.load(Ordering::Relaxed) == before {
                 return;
             }
@@ -78,11 +100,13 @@ pub(super) async fn copy<R, W>(
             Over::End | Over::WriteFailed => tokio::select! {
                 _ = outward => {}
                 () = silent => {}
+                () = gone.cancelled() => {}
             },
         },
         over = &mut outward => match over {
-            Over::WriteFailed | Over::ReadFailed => {}
-            Over::End => tokio::select! {
+            Over::ReadFailed => {}
+            // A client that takes no more has sent what it has sent.
+            Over::End | Over::WriteFailed => tokio::select! {
                 _ = inward => {}
                 () = silent => {}
             },
@@ -106,5 +130,137 @@ where
             return Over::WriteFailed;
         }
         moved(n);
+    }
+}
+
+/// The way into the pod. Dropped, it ends with a FIN, like the connections of a process that has ended; but if something
+/// that the client has sent does not arrive, the whole connection ends with a reset (RFC 9293 section 3.5.2).
+struct Inlet {
+    half: Option<OwnedWriteHalf>,
+    /// What was handed in last was not all taken.
+    is_torn: bool,
+}
+
+impl Inlet {
+    fn new(half: OwnedWriteHalf) -> Self {
+        Self {
+            half: Some(half),
+            is_torn: false,
+        }
+    }
+
+    /// There should have been more.
+    fn tear(mut self) {
+        self.is_torn = true;
+    }
+
+    fn with<T>(
+        &mut self,
+        act: impl FnOnce(Pin<&mut OwnedWriteHalf>) -> Poll<io::Result<T>>,
+    ) -> Poll<io::Result<T>> {
+        match &mut self.half {
+            Some(half) => act(Pin::new(half)),
+            None => Poll::Ready(Err(io::ErrorKind::BrokenPipe.into())),
+        }
+    }
+}
+
+impl Drop for Inlet {
+    fn drop(&mut self) {
+        if let Some(half) = self.half.take_if(|_| self.is_torn) {
+            // It fails only for one that has ended anyway.
+            let _ended = half.as_ref().set_zero_linger();
+            // With the last half it is closed; to drop this one would send a FIN before.
+            half.forget();
+        }
+    }
+}
+
+impl AsyncWrite for Inlet {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        let written = self.with(|half| half.poll_write(cx, buf));
+        self.is_torn = match written {
+            Poll::Pending => true,
+            Poll::Ready(Ok(n)) => n < buf.len(),
+            // By the pod itself.
+            Poll::Ready(Err(_)) => false,
+        };
+        written
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.with(|half| half.poll_flush(cx))
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.with(|half| half.poll_shutdown(cx))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use tokio::net::TcpListener;
+
+    use super::*;
+    use crate::streaming::observe::{Kind, Observers, Transport};
+    use crate::streaming::session::{About, Session};
+
+    /// A stream of which we have thrown away something.
+    struct Stalled;
+
+    impl AsyncRead for Stalled {
+        fn poll_read(
+            self: Pin<&mut Self>,
+            _: &mut Context<'_>,
+            _: &mut tokio::io::ReadBuf<'_>,
+        ) -> Poll<io::Result<()>> {
+            Poll::Ready(Err(io::ErrorKind::TimedOut.into()))
+        }
+    }
+
+    /// What the pod sees of an upload.
+    async fn sees(upload: impl AsyncRead + Unpin, broke_off: bool) -> (Vec<u8>, io::Result<usize>) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("bound");
+        let address = listener.local_addr().expect("bound");
+        let pod = TcpStream::connect(address).await.expect("connected");
+        let (mut inside, _) = listener.accept().await.expect("accepted");
+        let about = About {
+            kind: Kind::PortForward,
+            id: "s".into(),
+            command: vec![],
+            call: None,
+        };
+        let session = Session::begin(about, Transport::Spdy, "p", &Observers(Arc::new([])));
+        let client = (upload, tokio::io::sink());
+        let meter = session.meter();
+        let gone = CancellationToken::new();
+        let work = async {
+            let mut text = Vec::new();
+            let end = inside.read_to_end(&mut text).await;
+            drop(inside);
+            (text, end)
+        };
+        let copied = copy(client, pod, &meter, |_| broke_off, &gone);
+        tokio::join!(work, copied).0
+    }
+
+    #[tokio::test]
+    async fn only_an_end_that_was_said_is_an_end() {
+        let (text, end) = sees(&b"all"[..], false).await;
+        assert_eq!((&text[..], end.expect("the end")), (&b"all"[..], 3));
+        for (text, end) in [
+            sees(&b"all"[..], true).await,
+            sees((&b"all"[..]).chain(Stalled), false).await,
+        ] {
+            assert_eq!(text, b"all");
+            let error = end.expect_err("half of it");
+            assert_eq!(error.kind(), io::ErrorKind::ConnectionReset);
+        }
     }
 }

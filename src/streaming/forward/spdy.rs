@@ -5,15 +5,16 @@ use std::sync::Arc;
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
 use tokio::task::JoinSet;
 use tokio::time::{interval, timeout};
+use tokio_util::sync::CancellationToken;
 
-use super::copy::{HALF_OPEN, copy};
+use super::copy::copy;
 use super::dial;
 use super::pairs::{Half, Key, Paired, Pairs};
 use crate::streaming::carrier::Carrier;
 use crate::streaming::context::{Context, LINGER};
 use crate::streaming::observe::Outcome;
 use crate::streaming::session::Ended;
-use crate::streaming::spdy::{Limits, Reason, Stream};
+use crate::streaming::spdy::{Limits, Reader, Reason, Stream};
 
 /// How often it is looked for streams whose other half did not come, in parts of the time they have.
 const LOOKS: u32 = 10;
@@ -34,6 +35,7 @@ where
     let sandbox: Arc<str> = sandbox.into();
     let mut pairs = Pairs::new();
     let mut forwards = JoinSet::new();
+    let gone = CancellationToken::new();
     let mut looks = interval(context.creation_timeout / LOOKS);
     loop {
         tokio::select! {
@@ -41,7 +43,8 @@ where
                 let Some(stream) = stream else { break };
                 if let Some((error, data)) = take(&mut pairs, stream) {
                     let (context, sandbox) = (context.clone(), Arc::clone(&sandbox));
-                    forwards.spawn(forward(context, sandbox, error, data));
+                    let gone = gone.clone();
+                    forwards.spawn(async move { forward(&context, &sandbox, error, data, &gone).await });
                 }
             }
             Some(_) = forwards.join_next() => {}
@@ -60,6 +63,7 @@ where
             }
         }
     }
+    gone.cancel();
     // What came from the client before it went is still on its way into the pod.
     let rest = async { while forwards.join_next().await.is_some() {} };
     let _ = timeout(LINGER, rest).await;
@@ -93,12 +97,18 @@ fn take(pairs: &mut Pairs<Opened>, stream: Stream) -> Option<(Opened, Opened)> {
 }
 
 /// Carries one connection. The client waits for the end of both streams.
-async fn forward(context: Context, sandbox: Arc<str>, error: Opened, data: Opened) {
-    match dial(&context, &sandbox, data.port).await {
+async fn forward(
+    context: &Context,
+    sandbox: &str,
+    error: Opened,
+    data: Opened,
+    gone: &CancellationToken,
+) {
+    match dial(context, sandbox, data.port).await {
         Ok(pod) => {
             let (_, mut errors) = error.stream.split();
-            let (reader, writer) = data.stream.split();
-            copy(reader, writer, pod, &context.meter, HALF_OPEN).await;
+            let halves = data.stream.split();
+            copy(halves, pod, &context.meter, Reader::is_lost, gone).await;
             let _ = errors.shutdown().await;
         }
         Err(message) => complain(error.stream, message).await,

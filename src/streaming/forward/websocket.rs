@@ -2,15 +2,17 @@
 //! one connection for each port.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use bytes::Bytes;
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout, timeout_at};
+use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
-use super::copy::{HALF_OPEN, copy};
+use super::copy::copy;
 use super::dial;
 use crate::streaming::channels::{ChannelWriter, Demux, Encoding, Incoming};
 use crate::streaming::context::{Context, LINGER};
@@ -49,6 +51,7 @@ where
     let sandbox: Arc<str> = sandbox.into();
     let mut forwards = JoinSet::new();
     let mut inputs = Vec::new();
+    let (lost, gone) = (Arc::new(AtomicBool::new(false)), CancellationToken::new());
     for (i, port) in ports.into_iter().take(MAX_PORTS).enumerate() {
         let (sender, input) = pipe();
         inputs.push(Some(sender));
@@ -60,6 +63,8 @@ where
             channel: u8::try_from(2 * i).unwrap_or(u8::MAX),
             frames: frames.clone(),
             encoding,
+            lost: Arc::clone(&lost),
+            gone: gone.clone(),
         };
         forwards.spawn(forward.run(input));
     }
@@ -68,19 +73,36 @@ where
         control: control.clone(),
         activity: context.activity.clone(),
     };
-    let reading = run(Reader::new(read), Demux::new(encoding), inputs, pulse);
-    let mut reading = AbortOnDropHandle::new(tokio::spawn(reading));
+    let input = Input {
+        demux: Demux::new(encoding),
+        forwards: inputs,
+        lost: Arc::clone(&lost),
+        pulse,
+    };
+    let mut reading = AbortOnDropHandle::new(tokio::spawn(input.run(Reader::new(read))));
     let ended = tokio::select! {
         // In this order: a client that broke the protocol was told so, and with that writing ends, too.
         biased;
         outcome = &mut reading => {
-            // Nobody is there any more to send to.
-            forwards.shutdown().await;
+            gone.cancel();
+            finish(forwards, Instant::now() + LINGER).await;
             let _ = timeout(LINGER, writing).await;
             return outcome.unwrap_or(Outcome::Failed).into();
         }
         () = async { while forwards.join_next().await.is_some() {} } => Outcome::Done,
-        _ = &mut writing => return Outcome::ClientGone.into(),
+        _ = &mut writing => {
+            // How it ended may stand behind what was not read yet.
+            let end = Instant::now() + LINGER;
+            let outcome = timeout_at(end, &mut reading).await;
+            lost.fetch_or(outcome.is_err(), Ordering::Relaxed);
+            drop(reading);
+            gone.cancel();
+            finish(forwards, end).await;
+            return match outcome {
+                Ok(Ok(outcome)) => outcome.into(),
+                _ => Outcome::ClientGone.into(),
+            };
+        }
         () = context.stop.cancelled() => {
             control.fail(GOING_AWAY);
             let _ = timeout(LINGER, writing).await;
@@ -92,44 +114,65 @@ where
     ended.into()
 }
 
-/// Reads the client's messages until it has closed.
-async fn run<R: AsyncRead + Unpin>(
-    mut reader: Reader<R>,
-    mut demux: Demux,
-    mut inputs: Vec<Option<mpsc::Sender<Bytes>>>,
+/// What the client has sent is still on its way into the pod; nobody is there any more to send to.
+async fn finish(mut forwards: JoinSet<()>, end: Instant) {
+    let rest = async { while forwards.join_next().await.is_some() {} };
+    let _ = timeout_at(end, rest).await;
+    forwards.shutdown().await;
+}
+
+/// What the client sends.
+struct Input {
+    demux: Demux,
+    /// Where it goes, until that takes no more.
+    forwards: Vec<Option<mpsc::Sender<Bytes>>>,
+    /// Set if the connection ends without the client's close: then nothing has ended, it broke off.
+    lost: Arc<AtomicBool>,
     pulse: Pulse,
-) -> Outcome {
-    let control = &pulse.control;
-    loop {
-        let incoming = match reader.next().await {
-            Ok(Some(Event::Ping(content))) => {
-                control.pong(content);
-                continue;
-            }
-            Ok(Some(Event::Pong)) => continue,
-            Ok(Some(Event::Data { bytes, last, .. })) => demux.feed(bytes, last),
-            Ok(Some(Event::Close)) => return Outcome::Done,
-            Ok(None) => return Outcome::ClientGone,
-            Err(error) => Err(error),
-        };
-        match incoming {
-            Ok(Some(Incoming::Data(channel, bytes))) => {
-                // Channels of errors are odd, and only we write to them.
-                let input = inputs.get_mut(usize::from(channel / 2));
-                if let Some(input) = input
-                    && channel % 2 == 0
-                    && let Some(sender) = input
-                    && pulse.during(sender.send(bytes)).await.is_err()
-                {
-                    *input = None;
+}
+
+impl Input {
+    /// Reads the client's messages until it has closed. Only then do the inputs of the ports end.
+    async fn run<R: AsyncRead + Unpin>(mut self, mut reader: Reader<R>) -> Outcome {
+        let outcome = self.read(&mut reader).await;
+        self.lost
+            .fetch_or(outcome == Outcome::ClientGone, Ordering::Relaxed);
+        outcome
+    }
+
+    async fn read<R: AsyncRead + Unpin>(&mut self, reader: &mut Reader<R>) -> Outcome {
+        let control = &self.pulse.control;
+        loop {
+            let incoming = match reader.next().await {
+                Ok(Some(Event::Ping(content))) => {
+                    control.pong(content);
+                    continue;
                 }
+                Ok(Some(Event::Pong)) => continue,
+                Ok(Some(Event::Data { bytes, last, .. })) => self.demux.feed(bytes, last),
+                Ok(Some(Event::Close)) => return Outcome::Done,
+                Ok(None) => return Outcome::ClientGone,
+                Err(error) => Err(error),
+            };
+            match incoming {
+                Ok(Some(Incoming::Data(channel, bytes))) => {
+                    // Channels of errors are odd, and only we write to them.
+                    let input = self.forwards.get_mut(usize::from(channel / 2));
+                    if let Some(input) = input
+                        && channel % 2 == 0
+                        && let Some(sender) = input
+                        && self.pulse.during(sender.send(bytes)).await.is_err()
+                    {
+                        *input = None;
+                    }
+                }
+                Ok(_) => {}
+                Err(error) if error.kind() == std::io::ErrorKind::InvalidData => {
+                    control.fail(PROTOCOL_ERROR);
+                    return Outcome::Protocol;
+                }
+                Err(_) => return Outcome::ClientGone,
             }
-            Ok(_) => {}
-            Err(error) if error.kind() == std::io::ErrorKind::InvalidData => {
-                control.fail(PROTOCOL_ERROR);
-                return Outcome::Protocol;
-            }
-            Err(_) => return Outcome::ClientGone,
         }
     }
 }
@@ -142,6 +185,10 @@ struct Forward {
     channel: u8,
     frames: Frames,
     encoding: Encoding,
+    /// The client broke off; known before its input ends.
+    lost: Arc<AtomicBool>,
+    /// Nobody is there any more to send to.
+    gone: CancellationToken,
 }
 
 impl Forward {
@@ -154,7 +201,11 @@ impl Forward {
             return;
         }
         match dial(&self.context, &self.sandbox, self.port).await {
-            Ok(pod) => copy(input, data, pod, &self.context.meter, HALF_OPEN).await,
+            Ok(pod) => {
+                let broke_off = |_: &Pipe| self.lost.load(Ordering::Relaxed);
+                let halves = (input, data);
+                copy(halves, pod, &self.context.meter, broke_off, &self.gone).await;
+            }
             Err(message) => {
                 // If the client has gone, nobody needs to know.
                 let _ = error.write_all(message.as_bytes()).await;

@@ -51,7 +51,7 @@ pub(super) async fn serve(shared: &Shared, mut client: TcpStream, stop: &Cancell
         Some((path, query)) => (path, Some(query)),
         None => (target, None),
     };
-    let Some(Waiting { upstream, about }) = shared.take(path) else {
+    let Some(Waiting { upstream, about }) = shared.tokens.take(path) else {
         return refuse(client, "404 Not Found").await;
     };
     let mut target = upstream.target;

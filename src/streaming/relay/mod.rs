@@ -44,9 +44,9 @@ use self::metrics::Verdict;
 use self::url::Upstream;
 use super::error::BindError;
 use super::listener::{ACCEPT_PAUSE, MORE_CONNECTIONS, STOP_TIMEOUT, SWEEP};
-use super::observe::{Observer, Observers, TokenOutcome};
+use super::observe::{Observer, Observers};
 use super::session::About;
-use super::token::{NoToken, NotTaken, Tokens};
+use super::token::{NoToken, Tokens};
 use crate::wire::CriService;
 
 /// How long a token may be used: shorter than an upstream's minute, which begins before ours.
@@ -96,11 +96,13 @@ impl Relay {
         let failed = |source| BindError::Listen { address, source };
         let tcp = TcpListener::bind(address).await.map_err(failed)?;
         let address = tcp.local_addr().map_err(failed)?;
+        let observers = Observers(observers.into());
+        let kind = |waiting: &Waiting| waiting.about.kind;
         let shared = Arc::new(Shared {
-            tokens: Tokens::new(MAX_TOKENS, TOKEN_LIFETIME),
+            tokens: Tokens::new(MAX_TOKENS, TOKEN_LIFETIME, kind, observers.clone()),
             places: Arc::new(Semaphore::new(max_sessions)),
             max_sessions,
-            observers: Observers(observers.into()),
+            observers,
             metrics,
             address,
             closed: AtomicBool::new(false),
@@ -127,50 +129,14 @@ impl Relay {
         if shared.closed.load(Ordering::Relaxed) {
             return Err(Verdict::Closed);
         }
-        shared.sweep();
         // The upstream has room for more sessions, maybe.
         if shared.places.available_permits() == 0 {
             return Err(Verdict::Full);
         }
-        let kind = waiting.about.kind;
         match shared.tokens.issue(waiting) {
-            Ok(token) => {
-                shared.token(TokenOutcome::Issued, 1);
-                Ok(format!("http://{}/{}/{token}", shared.address, kind.name()))
-            }
-            Err(NoToken::Full) => {
-                shared.token(TokenOutcome::Full, 1);
-                Err(Verdict::Full)
-            }
+            Ok(path) => Ok(format!("http://{}{path}", shared.address)),
+            Err(NoToken::Full) => Err(Verdict::Full),
             Err(NoToken::Random) => Err(Verdict::Closed),
-        }
-    }
-}
-
-impl Shared {
-    fn token(&self, outcome: TokenOutcome, n: u64) {
-        self.observers.each(|observer| observer.token(outcome, n));
-    }
-
-    /// Uses up the token of a path; `None` if there is nothing behind it.
-    fn take(&self, path: &str) -> Option<Waiting> {
-        let (kind, token) = path.strip_prefix('/')?.split_once('/')?;
-        let outcome = match self.tokens.take(token) {
-            Ok(waiting) if waiting.about.kind.name() == kind => {
-                self.token(TokenOutcome::Used, 1);
-                return Some(waiting);
-            }
-            Ok(_) | Err(NotTaken::Unknown) => TokenOutcome::Refused,
-            Err(NotTaken::Expired) => TokenOutcome::Expired,
-        };
-        self.token(outcome, 1);
-        None
-    }
-
-    fn sweep(&self) {
-        let expired = self.tokens.sweep();
-        if expired > 0 {
-            self.token(TokenOutcome::Expired, expired as u64);
         }
     }
 }
@@ -219,7 +185,7 @@ impl RelayListener {
             };
             tokio::select! {
                 () = stop.cancelled() => break,
-                _ = sweep.tick() => shared.sweep(),
+                _ = sweep.tick() => shared.tokens.sweep(),
                 (place, accepted) = accept => match accepted {
                     Ok((client, _)) => {
                         let (shared, stop) = (Arc::clone(&shared), stop.clone());

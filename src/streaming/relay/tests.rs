@@ -2,7 +2,7 @@
 
 use std::sync::Mutex;
 
-use super::super::observe::Kind;
+use super::super::observe::{Kind, TokenOutcome};
 use super::*;
 use crate::telemetry::registry::Registry;
 
@@ -53,10 +53,10 @@ async fn a_url_expires_before_that_of_the_upstream() {
     let first = path(&relay.issue(waiting(Kind::Exec)).expect("a URL"));
     let second = path(&relay.issue(waiting(Kind::Attach)).expect("a URL"));
     tokio::time::advance(Duration::from_secs(54)).await;
-    assert!(relay.0.take(&first).is_some());
+    assert!(relay.0.tokens.take(&first).is_some());
     tokio::time::advance(Duration::from_secs(1)).await;
-    assert!(relay.0.take(&second).is_none());
-    assert!(relay.0.take(&first).is_none(), "used");
+    assert!(relay.0.tokens.take(&second).is_none());
+    assert!(relay.0.tokens.take(&first).is_none(), "used");
     let (issued, used) = (TokenOutcome::Issued, TokenOutcome::Used);
     let (expired, refused) = (TokenOutcome::Expired, TokenOutcome::Refused);
     let seen = seen.0.lock().expect("no panic").clone();

@@ -158,6 +158,9 @@ impl Core {
         if self.is_ended || self.closing.is_some() {
             return;
         }
+        if matches!(reason, Reason::ClientGone) {
+            self.lose();
+        }
         self.closing = Some(reason);
         let ids: Vec<_> = self.slots.keys().copied().collect();
         for id in ids {
@@ -176,6 +179,15 @@ impl Core {
         self.replies = Vec::new();
         self.driver = None;
         self.closing.take()
+    }
+
+    /// The connection ended without the peer's doing. One that has said GOAWAY was done with its streams.
+    pub(super) fn lose(&mut self) {
+        if !self.has_gone_away {
+            for slot in self.slots.values_mut() {
+                slot.end_incoming(Received::Lost);
+            }
+        }
     }
 
     /// Nothing comes any more, and nobody can write any more.

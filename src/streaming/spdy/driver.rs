@@ -107,6 +107,15 @@ impl Driver {
         Ok(true)
     }
 
+    /// Reads what has come before the connection broke: how the peer ended its streams may stand there.
+    fn read_rest(&mut self, cx: &mut Context<'_>) {
+        for _ in 0..TURNS {
+            if self.shared.lock().is_closing() || !matches!(self.read(cx), Ok(true)) {
+                return;
+            }
+        }
+    }
+
     /// Writes once. Gives whether anything happened.
     fn write(&mut self, cx: &mut Context<'_>) -> Result<bool, Reason> {
         self.shared.lock().fill(&mut self.output);
@@ -201,6 +210,9 @@ impl Driver {
 
     fn finish(&mut self, reason: Reason) -> Poll<End> {
         let mut core = self.shared.lock();
+        if matches!(reason, Reason::ClientGone | Reason::Io(_)) {
+            core.lose();
+        }
         Poll::Ready(End {
             reason: core.end().unwrap_or(reason),
             is_flushed: matches!(self.stage, Stage::Draining | Stage::Done),
@@ -234,7 +246,11 @@ impl Future for Driver {
             let read = this.read(cx);
             let write = this.write(cx);
             let has_moved = match (read, write) {
-                (Err(reason), _) | (_, Err(reason)) => return this.finish(reason),
+                (Err(reason), _) => return this.finish(reason),
+                (_, Err(reason)) => {
+                    this.read_rest(cx);
+                    return this.finish(reason);
+                }
                 (Ok(read), Ok(write)) => read || write,
             };
             if this.stage == Stage::Done {

@@ -12,7 +12,7 @@ use super::core::Shared;
 use super::slot::Received;
 
 /// What the peer sends on a stream. It ends with the stream, however that ends, and with the connection; what came
-/// before can be read first. Only a stream that was reset here because nobody read it fails, with
+/// before can be read first, and [`is_lost`](Reader::is_lost) then tells whether it was the peer who ended it. Only a stream that was reset here because nobody read it fails, with
 /// [`TimedOut`](io::ErrorKind::TimedOut). Dropped, what still comes is drained.
 #[derive(Debug)]
 pub struct Reader {
@@ -30,6 +30,14 @@ impl Reader {
             current: BytesMut::new(),
         }
     }
+
+    /// Whether the connection was lost before the peer had ended its half, reset the stream or said GOAWAY: what was read to
+    /// its end may be the half of what was to come.
+    pub fn is_lost(&self) -> bool {
+        let core = self.shared.lock();
+        let slot = core.slots.get(&self.id);
+        slot.is_some_and(|slot| slot.received == Some(Received::Lost))
+    }
 }
 
 impl AsyncBufRead for Reader {
@@ -41,7 +49,7 @@ impl AsyncBufRead for Reader {
                 this.current = piece;
             } else if let Some(slot) = core.slots.get_mut(&this.id) {
                 match slot.received {
-                    Some(Received::All) => {}
+                    Some(Received::All | Received::Lost) => {}
                     Some(Received::Stalled) => {
                         let what = "the stream was not read for too long and held back others";
                         return Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, what)));

@@ -16,8 +16,10 @@ const SMALL_ROOM: usize = 4 * 1024;
 /// How the peer's half ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Received {
-    /// By the peer or with the connection.
+    /// By the peer or by us, with the stream or the whole connection.
     All,
+    /// With the connection, of which the peer had not said that it would end.
+    Lost,
     /// By us, because it held back the others.
     Stalled,
 }

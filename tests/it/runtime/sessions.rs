@@ -390,3 +390,46 @@ async fn a_client_that_vanishes_behind_input_that_nobody_takes_leaves_nothing() 
     node.is_quiet().await;
     node.end().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_slow_client_gets_all_that_its_container_wrote_before_it_ended() {
+    // It writes until nobody takes more, and has ended when its clients begin to read.
+    let line = "all of it".repeat(100);
+    let script = format!(
+        "until [ -e /go ]; do sleep 0.1; done; /bin/busybox yes {line:?} & sleep 3; kill -9 $!"
+    );
+    let node = Node::with(shell("main", &script)).await;
+    let mut clients = Vec::new();
+    for way in WAYS {
+        clients.push(lazy(&node.attach("o").await, way).await);
+    }
+    until("all to be attached", || async {
+        (node.open().await == clients.len() as f64).then_some(())
+    })
+    .await;
+    node.kubelet.says(&node.container, "touch /go").await;
+    let status = node.kubelet.ended(&node.container).await;
+    tokio::time::sleep(PAUSE).await;
+    let log = fs::read_to_string(&status.log_path).expect("log");
+    let mut logged = String::new();
+    for line in log.lines() {
+        // A time, a stream, whether it is a whole line (F), and text.
+        let parts: Vec<_> = line.splitn(4, ' ').collect();
+        logged.push_str(parts[3]);
+        logged.push_str(if parts[2] == "F" { "\n" } else { "" });
+    }
+    for mut client in clients {
+        client.begin_to_read();
+        let said = client.finish().await;
+        assert_eq!(said.error, r#"{"status":"Success"}"#);
+        assert!(said.out.len() > 1 << 20, "{} bytes", said.out.len());
+        assert!(
+            said.out == logged.as_bytes(),
+            "{} bytes of {}",
+            said.out.len(),
+            logged.len()
+        );
+    }
+    node.nobody_is_left().await;
+    node.end().await;
+}

@@ -1,7 +1,7 @@
 //! Clients whose input nobody takes: the connection is not read, and still they are known to be there, or not.
 
 use std::sync::atomic::Ordering;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use criscope::streaming::{Kind, Outcome};
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -127,6 +127,34 @@ async fn one_that_stays_hears_from_us_and_loses_nothing() {
     for end in fixture.ends(2).await {
         assert_eq!(end.outcome, Outcome::Done, "{end:?}");
     }
+    fixture.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn one_whose_input_is_taken_slowly_hears_nothing() {
+    let fixture = Fixture::start().await;
+    let mut clients = JoinSet::new();
+    for way in [WAYS[3], WAYS[10]] {
+        let url = fixture.exec(&["sip", "10"], "io");
+        clients.spawn(async move {
+            let mut client = Client::connect(&url, way, "io").await;
+            let (since, mut sent) = (Instant::now(), 0);
+            while since.elapsed() < 2 * A_WHILE {
+                client.send(0, &[b'x'; 30_000]).await;
+                sent += 30_000;
+            }
+            match &client.wire {
+                Wire::Spdy(spdy, _) => assert!(spdy.pings().is_empty(), "{way:?}"),
+                Wire::WebSocket(socket, _) => assert!(socket.pongs().is_empty(), "{way:?}"),
+            }
+            // More than what waits anywhere: it was held back.
+            assert!(sent > 2 << 20, "{sent} bytes");
+            client.end_input().await;
+            let said = client.finish().await;
+            assert_eq!(said.out, sent.to_string().as_bytes());
+        });
+    }
+    clients.join_all().await;
     fixture.stop().await;
 }
 

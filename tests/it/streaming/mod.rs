@@ -1,6 +1,7 @@
 //! Exec, attach and port-forward with real connections, by clients written here, in front of a target that needs no
 //! container.
 
+mod broken_off;
 mod bulk;
 pub(crate) mod client;
 mod forward;

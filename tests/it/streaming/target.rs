@@ -44,6 +44,17 @@ impl Fake {
                 tokio::time::sleep(Duration::from_millis(u64::try_from(number).unwrap_or(0))).await;
                 tokio::io::copy(&mut stdin, &mut stdout).await?;
             }
+            // Its input, a little at a time and so many milliseconds between; it gives the length.
+            "sip" => {
+                let (mut stdin, mut stdout) = both(&mut streams);
+                let (mut all, mut buffer) = (0, vec![0; 16 << 10]);
+                while let n @ 1.. = stdin.read(&mut buffer).await? {
+                    all += n;
+                    tokio::time::sleep(Duration::from_millis(u64::try_from(number).unwrap_or(0)))
+                        .await;
+                }
+                stdout.write_all(all.to_string().as_bytes()).await?;
+            }
             // Says something on both outputs and does not wait for input.
             "say" => {
                 if let Some(out) = &mut streams.stdout {

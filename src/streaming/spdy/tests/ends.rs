@@ -6,7 +6,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::time::Instant;
 
 use super::super::{Limits, Reason};
-use super::peer::{Frame, data};
+use super::peer::{Deflater, Frame, data, syn_stream};
 use super::{HOUR, connect, end, pattern, session, soon};
 
 #[tokio::test(start_paused = true)]
@@ -57,6 +57,7 @@ async fn the_peer_goes_away() {
     let mut input = String::new();
     reader.read_to_string(&mut input).await.expect("the input");
     assert_eq!(input, "input");
+    assert!(reader.is_lost());
     writer.write_all(b"x").await.expect_err("gone");
     assert!(streams.next().await.is_none());
 }
@@ -160,4 +161,66 @@ async fn a_connection_that_fails() {
     let end = driver.await;
     assert_eq!(end.reason.to_string(), "connection failed: on fire");
     assert!(streams.next().await.is_none());
+}
+
+#[tokio::test]
+async fn only_what_the_peer_did_not_end_is_lost() {
+    let (mut peer, mut streams, driver) = session();
+    let mut readers = Vec::new();
+    let mut ids = Vec::new();
+    let mut writers = Vec::new();
+    for kind in ["ended", "reset", "open"] {
+        ids.push(peer.open(kind).await);
+        let (reader, writer) = streams.next().await.expect("a stream").split();
+        readers.push(reader);
+        writers.push(writer);
+    }
+    peer.fin(ids[0]).await;
+    peer.reset(ids[1]).await;
+    drop(peer);
+    end(driver).await;
+    let lost: Vec<_> = readers.iter().map(super::super::Reader::is_lost).collect();
+    assert_eq!(lost, [false, false, true]);
+
+    // One that has said goodbye, and one that we hang up on.
+    for says_goodbye in [true, false] {
+        let (mut peer, mut streams, driver) = session();
+        peer.open("open").await;
+        let (reader, _writer) = streams.next().await.expect("a stream").split();
+        match says_goodbye {
+            true => peer.go_away().await,
+            false => streams.handle().close(),
+        }
+        drop(peer);
+        end(driver).await;
+        assert!(!reader.is_lost(), "{says_goodbye}");
+    }
+}
+
+#[tokio::test]
+async fn what_came_before_a_write_failed_is_read() {
+    /// Gives one piece at a time, then the end.
+    struct Pieces(std::collections::VecDeque<Vec<u8>>);
+    impl tokio::io::AsyncRead for Pieces {
+        fn poll_read(
+            mut self: std::pin::Pin<&mut Self>,
+            _: &mut std::task::Context<'_>,
+            buf: &mut tokio::io::ReadBuf<'_>,
+        ) -> std::task::Poll<std::io::Result<()>> {
+            buf.put_slice(&self.0.pop_front().unwrap_or_default());
+            std::task::Poll::Ready(Ok(()))
+        }
+    }
+    let (near, far) = tokio::io::duplex(1);
+    drop(near);
+    let opening = syn_stream(1, 0, &Deflater::new().block(&[]));
+    let pieces = [opening, data(1, 0, b"in"), data(1, 1, b"put")];
+    let io = tokio::io::join(Pieces(pieces.into()), far);
+    let (mut streams, driver) = super::Connection::server(io, Limits::session(HOUR));
+    let end = driver.await;
+    assert!(matches!(end.reason, Reason::ClientGone), "{end:?}");
+    let (mut reader, _writer) = streams.next().await.expect("a stream").split();
+    let mut input = String::new();
+    reader.read_to_string(&mut input).await.expect("the input");
+    assert_eq!((input.as_str(), reader.is_lost()), ("input", false));
 }

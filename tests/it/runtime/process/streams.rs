@@ -1,8 +1,12 @@
 //! What goes in and out of containers, with and without a terminal.
 
-use criscope::runtime::process::{Attach, Resize, Stdio};
+use std::fs;
+use std::time::Duration;
 
-use super::pod::{Pod, everything, exit, read, target};
+use criscope::runtime::process::{Attach, Exec, Kill, Resize, Stdio};
+use tokio::time::sleep;
+
+use super::pod::{Pod, everything, exit, process, read, target};
 
 #[tokio::test]
 async fn two_attach_and_stdin_ends_once() {
@@ -77,4 +81,61 @@ async fn a_terminal() {
         pod.log("a")
     );
     pod.end(&["a"]).await;
+}
+
+/// Writes as long as somebody takes it, in pieces that go whole or not at all, and counts them in a file.
+fn endless(count: &str) -> String {
+    format!(
+        "while dd if=/dev/zero bs={PIECE} count=1 2>/dev/null; do printf x >> /{count}; done; sleep 1000"
+    )
+}
+
+const PIECE: usize = 4096;
+
+#[tokio::test]
+async fn the_last_output_waits_for_a_slow_reader_though_nothing_else_is_left() {
+    let pod = Pod::new().await;
+    let mut events = pod.shim.events();
+    pod.create("a", &endless("a"), Stdio::default()).await;
+    let mut attached = vec![pod.shim.attach(everything("a", "")).await.expect("attach")];
+    pod.shim.start(pod.verb("a")).await.expect("start");
+    fs::write(
+        pod.path("exec.json"),
+        process(&endless("e"), false).to_string(),
+    )
+    .expect("process");
+    let exec = Exec {
+        target: target("a", "e"),
+        process: pod.text("exec.json"),
+        stdio: Stdio {
+            hold: true,
+            ..Stdio::default()
+        },
+        runtime: pod.runtime(),
+    };
+    pod.shim.exec(exec).await.expect("exec");
+    attached.push(pod.shim.attach(everything("a", "e")).await.expect("attach"));
+    let root = pod.path("a/rootfs");
+    let written = |name: &str| fs::metadata(root.join(name)).map_or(0, |file| file.len());
+    // Until nobody takes more.
+    let mut before = (0, 0);
+    while before.0 == 0 || before.1 == 0 || before != (written("a"), written("e")) {
+        before = (written("a"), written("e"));
+        sleep(Duration::from_millis(500)).await;
+    }
+    let all = Kill {
+        target: target("a", ""),
+        signal: 9,
+        all: true,
+    };
+    pod.shim.kill(all).await.expect("kill");
+    exit(&mut events, "a", "").await;
+    let written = ["a", "e"].map(|name| usize::try_from(written(name)).expect("few"));
+    pod.end(&["a"]).await;
+    for ((mut output, _input), count) in attached.into_iter().zip(written) {
+        let got = read(&mut output, "").await.0.len();
+        // The last piece may have gone without being counted.
+        let whole = [count * PIECE, (count + 1) * PIECE];
+        assert!(whole.contains(&got), "{got} bytes of {count} pieces");
+    }
 }
