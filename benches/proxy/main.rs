@@ -24,6 +24,7 @@ mod message;
 mod otlp;
 mod paths;
 mod peak;
+mod place;
 mod process;
 mod report;
 mod resident;

@@ -28,6 +28,8 @@ mod sessions;
 mod error;
 #[path = "../proxy/peak.rs"]
 mod peak;
+#[path = "../proxy/place.rs"]
+mod place;
 #[path = "../proxy/process.rs"]
 mod process;
 #[path = "../proxy/stats.rs"]

@@ -1,20 +1,23 @@
 //! The results as tables, as JSON, and in the documentation.
 
-use std::fs;
 use std::path::Path;
 
 use serde::Serialize;
 
 use crate::budget::{Budget, judge};
 use crate::crowd::Crowd;
-use crate::error::{Error, IoContext, Result};
+use crate::error::Result;
 use crate::held::Held;
+use crate::place;
 use crate::rounds::Row;
 use crate::sessions::{Kind, LENGTH, Sessions};
 use crate::stats::Spread;
 
-const BEGIN: &str = "<!-- results of the runtime: written by the benchmark -->\n";
-const END: &str = "<!-- end of the results of the runtime -->\n";
+/// What the report stands between in the documentation.
+const MARKERS: [&str; 2] = [
+    "<!-- results of the runtime: written by the benchmark -->\n",
+    "<!-- end of the results of the runtime -->\n",
+];
 
 /// The names of the sides.
 pub(crate) const CONTAINERD: &str = "containerd, runc";
@@ -61,8 +64,7 @@ impl Results {
     /// # Errors
     /// When it cannot be written.
     pub(crate) fn write_json(&self, file: &Path) -> Result<()> {
-        let whole = serde_json::json!({ "results": self, "budgets": judge(self) });
-        fs::write(file, format!("{whole:#}\n")).during(|| format!("writing {}", file.display()))
+        place::write_json(file, self, &judge(self))
     }
 
     /// Puts the report between the markers in `file`.
@@ -70,15 +72,7 @@ impl Results {
     /// # Errors
     /// When the file or its markers are not there, or it cannot be written.
     pub(crate) fn write_docs(&self, file: &Path) -> Result<()> {
-        let text = fs::read_to_string(file).during(|| format!("reading {}", file.display()))?;
-        let parts = text
-            .split_once(BEGIN)
-            .and_then(|(head, rest)| Some((head, rest.split_once(END)?.1)));
-        let Some((head, tail)) = parts else {
-            return Err(Error::Setup(format!("{} has no markers", file.display())));
-        };
-        let text = format!("{head}{BEGIN}\n{}\n{END}{tail}", self.markdown());
-        fs::write(file, text).during(|| format!("writing {}", file.display()))
+        place::write_between(MARKERS, &self.markdown(), file)
     }
 
     /// One pod after the other.
