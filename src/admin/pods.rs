@@ -307,6 +307,25 @@ mod tests {
     }
 
     #[test]
+    fn a_container_that_others_wait_for_stands_among_the_calls() {
+        let html = pod_page(&examples::story(examples::slow_init())).into_html();
+        let row = html
+            .find("<strong>init container</strong> migrate")
+            .expect("a row");
+        let started = html
+            .find("<strong>StartContainer</strong> migrate")
+            .expect("a call");
+        let created = html
+            .find("<strong>CreateContainer</strong> postgres")
+            .expect("a call");
+        assert!(started < row && row < created);
+        assert!(
+            html.contains("init container <strong>6.50 s</strong> 80 %"),
+            "{html}"
+        );
+    }
+
+    #[test]
     fn hostile_names_stay_text_on_every_page() {
         let recent = examples::recent();
         let filter = Filter {

@@ -6,7 +6,7 @@ use super::page::Escaped;
 use super::waterfall::{self, Scale};
 use super::{sessions, starts};
 use crate::story::units;
-use crate::story::view::{Call, Detail, Episode, Exit, PodStory};
+use crate::story::view::{Call, Detail, Episode, Exit, PodStory, Wait};
 
 /// Everything below the heading: the newest episode first.
 pub(super) fn html(story: &PodStory) -> String {
@@ -125,7 +125,11 @@ fn calls(html: &mut String, episode: &Episode, scale: Scale) {
          <span class=\"n\">Took</span><span class=\"track-cell\">{}</span><span class=\"what\">Call</span></li>",
         scale.axis()
     );
-    for call in &episode.calls {
+    let waits = episode.waits();
+    for (n, call) in episode.calls.iter().enumerate() {
+        for wait in waits.iter().filter(|wait| wait.before == n) {
+            write_wait(html, wait, scale);
+        }
         write_call(html, call, scale);
     }
     html.push_str("</ol>");
@@ -136,6 +140,20 @@ fn calls(html: &mut String, episode: &Episode, scale: Scale) {
             episode.calls_forgotten
         );
     }
+}
+
+/// A container that the next call waited for.
+fn write_wait(html: &mut String, wait: &Wait<'_>, scale: Scale) {
+    let (class, word) = waterfall::look("init_container");
+    let took = units::duration(wait.duration_ms);
+    let words = format!("{word} {}, ran for {took}", wait.container);
+    let _ = write!(
+        html,
+        "<li>{}<span class=\"what\"><strong>{}</strong> {}</span></li>",
+        times(wait.offset_ms, wait.duration_ms, class, scale, &words),
+        Escaped(word),
+        Escaped(wait.container)
+    );
 }
 
 fn write_call(html: &mut String, call: &Call, scale: Scale) {

@@ -107,6 +107,41 @@ pub(crate) fn slow_cni() -> Episode {
     }
 }
 
+/// 6.5 of 8.1 seconds in an init container.
+pub(crate) fn slow_init() -> Episode {
+    let start = start(
+        "shop-db-0",
+        200,
+        8100.0,
+        "init container migrate ran for 6.5 s of 8.1 s",
+    );
+    Episode {
+        phases: phases(&[
+            ("sandbox", 170.0),
+            ("container_create", 60.0),
+            ("container_start", 240.0),
+            ("init_container", 6500.0),
+            ("outside_cri", 1130.0),
+        ]),
+        calls: vec![
+            call(31, "RunPodSandbox", 0.0, 170.0),
+            container(call(32, "CreateContainer", 200.0, 30.0), "migrate"),
+            container(call(33, "StartContainer", 240.0, 120.0), "migrate"),
+            container(call(34, "CreateContainer", 7900.0, 30.0), "postgres"),
+            container(call(35, "StartContainer", 7980.0, 120.0), "postgres"),
+        ],
+        exits: vec![Exit {
+            container: "migrate".to_owned(),
+            attempt: 0,
+            code: 0,
+            reason: "completed".to_owned(),
+            ran_ms: 6520.0,
+            at_unix_us: start.began_unix_us + 6_860_000,
+        }],
+        ..start
+    }
+}
+
 /// 41 of 42 seconds pulling.
 pub(crate) fn slow_pull() -> Episode {
     Episode {
@@ -303,6 +338,7 @@ pub(crate) fn all() -> Vec<Episode> {
         slow_cni(),
         in_flight(),
         slow_pull(),
+        slow_init(),
         retries(),
     ]
 }

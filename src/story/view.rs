@@ -100,7 +100,40 @@ pub struct Episode {
     pub exits: Vec<Exit>,
 }
 
+/// A container that had to do its work before a call was made.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Wait<'a> {
+    /// The place of the call among those of the episode.
+    pub(crate) before: usize,
+    /// From when on nothing else went on, in milliseconds from the beginning of the episode.
+    pub(crate) offset_ms: f64,
+    /// How long.
+    pub(crate) duration_ms: f64,
+    /// Which container.
+    pub(crate) container: &'a str,
+}
+
 impl Episode {
+    /// The containers that calls waited for, in order.
+    pub(crate) fn waits(&self) -> Vec<Wait<'_>> {
+        let mut end = 0.0_f64;
+        let mut waits = Vec::new();
+        for (before, call) in self.calls.iter().enumerate() {
+            if let Some(exit) = self.waited_for(end, call) {
+                let done = exit.at_unix_us.saturating_sub(self.began_unix_us) as f64 / 1000.0;
+                let offset_ms = end.max(done - exit.ran_ms);
+                waits.push(Wait {
+                    before,
+                    offset_ms,
+                    duration_ms: done - offset_ms,
+                    container: &exit.container,
+                });
+            }
+            end = end.max(call.offset_ms + call.duration_ms);
+        }
+        waits
+    }
+
     /// The container that the call waited for, behind a gap that begins at `from` ms: one that ran for at least half of
     /// the gap, did its work, and ended in it. An init container, that is.
     pub(super) fn waited_for(&self, from: f64, call: &Call) -> Option<&Exit> {

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use super::{Ink, Paper, image, pad, pod, sessions};
 use crate::smoke::waterfall::Look;
 use crate::story::units;
-use crate::story::view::{Call, Detail, Episode, PodStory, State};
+use crate::story::view::{Call, Detail, Episode, PodStory, State, Wait};
 
 /// Episodes that are named, of those that are not shown.
 const NAMED: usize = 3;
@@ -184,7 +184,12 @@ fn phases(text: &mut String, episode: &Episode, paper: Paper) {
 }
 
 fn waterfall(text: &mut String, episode: &Episode, paper: Paper) {
-    let lines: Vec<_> = episode.calls.iter().flat_map(lines).collect();
+    let waits = episode.waits();
+    let before = |n| waits.iter().filter(move |wait| wait.before == n).map(wait);
+    let calls_and_waits = episode.calls.iter().enumerate();
+    let lines: Vec<_> = calls_and_waits
+        .flat_map(|(n, call)| before(n).chain(lines(call)))
+        .collect();
     if lines.is_empty() {
         return;
     }
@@ -242,6 +247,19 @@ fn waterfall(text: &mut String, episode: &Episode, paper: Paper) {
             "and {} more that are forgotten",
             calls(episode.calls_forgotten)
         );
+    }
+}
+
+/// The line of a container that a call waited for.
+fn wait(wait: &Wait<'_>) -> Line {
+    Line {
+        at: wait.offset_ms,
+        took: wait.duration_ms,
+        ink: Ink::Yellow,
+        name: "init container".to_owned(),
+        about: wait.container.to_owned(),
+        detail: false,
+        error: None,
     }
 }
 

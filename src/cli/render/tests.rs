@@ -40,6 +40,7 @@ fn stories_look_like_this() {
     let cases = [
         ("slow-cni", examples::slow_cni()),
         ("slow-pull", examples::slow_pull()),
+        ("slow-init", examples::slow_init()),
         ("failed-image", examples::failed_image()),
         ("crash-loop", examples::crash_loop()),
         ("retries", examples::retries()),

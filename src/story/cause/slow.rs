@@ -161,19 +161,16 @@ fn stop(episode: &Episode, ms: f64) -> String {
 /// The kubelet's own time.
 fn init(episode: &Episode, ms: f64) -> String {
     let share = share(ms, episode);
-    let mut end = 0.0_f64;
-    let mut waited = Vec::new();
-    for call in &episode.calls {
-        waited.extend(episode.waited_for(end, call));
-        end = end.max(call.offset_ms + call.duration_ms);
-    }
-    let longest = waited.iter().max_by(|a, b| a.ran_ms.total_cmp(&b.ran_ms));
-    match (longest, waited.len()) {
+    let waits = episode.waits();
+    let longest = waits
+        .iter()
+        .max_by(|a, b| a.duration_ms.total_cmp(&b.duration_ms));
+    match (longest, waits.len()) {
         (None, _) => format!("init containers: {share}"),
         (Some(only), 1) => format!("init container {} ran for {share}", only.container),
         (Some(longest), n) => format!(
             "{n} init containers ran for {share}, {} of it {}",
-            time(longest.ran_ms),
+            time(longest.duration_ms),
             longest.container
         ),
     }

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 
 use super::*;
+use crate::story::view::Exit;
 use crate::telemetry::otlp::testing::{Behaviour, Exported, sink};
 use crate::telemetry::sampling::testing::sampling;
 
@@ -108,6 +109,26 @@ fn since_begin(span: &SpanData) -> (u128, u128) {
     let began = UNIX_EPOCH + Duration::from_secs(1000);
     let ms = |at: SystemTime| at.duration_since(began).expect("later").as_millis();
     (ms(span.start_time), ms(span.end_time))
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn time_that_an_init_container_took_is_a_span_of_its_name() {
+    let mut episode = start(&spans(Caller::Plain, true));
+    episode.exits = vec![Exit {
+        container: "migrate".into(),
+        ran_ms: 46.0,
+        at_unix_us: episode.began_unix_us + 497_000,
+        ..Exit::default()
+    }];
+    let told = told(&episode, 1.0).await;
+    let [_, gap] = &told[..] else {
+        panic!("{told:#?}")
+    };
+    assert_eq!(
+        (&*gap.name, since_begin(gap)),
+        ("init_container", (449, 499))
+    );
+    assert_eq!(attributes(gap)["k8s.container.name"], "migrate");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
