@@ -153,7 +153,8 @@ fn deadline(row: &Running) -> String {
     format!("{shown}{}", gauge(share, &words))
 }
 
-fn short(id: &str) -> &str {
+/// The begin of an id, which is enough to know it by.
+pub(super) fn short(id: &str) -> &str {
     &id[..id.floor_char_boundary(13)]
 }
 

@@ -10,7 +10,7 @@ use super::pods;
 use super::runtimes::Standing;
 use crate::story::examples::{self, NOW};
 use crate::story::tables::RpcTable;
-use crate::story::view::{Episode, Pull, Running};
+use crate::story::view::{Episode, OpenSession, Pull, Running, Session};
 
 fn running(method: &str, pod: &str, age_s: u64, deadline_s: u64, stuck: u32) -> Running {
     Running {
@@ -26,6 +26,25 @@ fn running(method: &str, pod: &str, age_s: u64, deadline_s: u64, stuck: u32) -> 
         namespace: Some("shop".to_owned()),
         pod: Some(pod.to_owned()),
         ..Running::default()
+    }
+}
+
+fn session(kind: &str, program: Option<&str>, pod: Option<&str>) -> OpenSession {
+    OpenSession {
+        id: "8f3a1c5e77d04b9a".to_owned(),
+        namespace: pod.map(|_| "shop".to_owned()),
+        pod: pod.map(str::to_owned),
+        session: Session {
+            kind: kind.to_owned(),
+            program: program.map(str::to_owned),
+            container: program.map(|_| "app".to_owned()),
+            client: Some("kubelet".to_owned()),
+            outcome: Session::OPEN.to_owned(),
+            duration_ms: 754_000.0,
+            bytes_in: 912,
+            bytes_out: 48_300,
+            ..Session::default()
+        },
     }
 }
 
@@ -71,6 +90,10 @@ fn busy() -> Live {
             running("RunPodSandbox", "stuck-1", 130, 240, 50),
             pull,
             running("CreateContainer", "web-7d4b9c6f5-x2x9k", 1, 120, 0),
+        ],
+        sessions: vec![
+            session("exec", Some("sh"), Some("web-7d4b9c6f5-x2x9k")),
+            session("portforward", None, None),
         ],
         starts: examples::all(),
         pulls: vec![Pull {

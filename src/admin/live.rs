@@ -11,10 +11,10 @@ use super::backends;
 use super::calls::{self, Format};
 use super::page::{Escaped, Page, framed, lone};
 use super::runtimes::{self, Standing};
-use super::{Sources, methods, nav, pulls, starts};
+use super::{Sources, methods, nav, pulls, sessions, starts};
 use crate::story::tables::{RpcTable, rpc_table};
 use crate::story::units;
-use crate::story::view::{Episode, Pull, Running, State as Stand};
+use crate::story::view::{Episode, OpenSession, Pull, Running, State as Stand};
 
 /// Starts that are shown.
 const STARTS: usize = 40;
@@ -34,6 +34,8 @@ pub(super) struct Live {
     pub(super) backends: Vec<Standing>,
     /// Calls in flight, the oldest first.
     pub(super) calls: Vec<Running>,
+    /// Sessions of exec, attach and port-forward that are open, the oldest first.
+    pub(super) sessions: Vec<OpenSession>,
     /// Rates, errors and latencies by method.
     pub(super) methods: RpcTable,
     /// The newest starts and restarts, without their calls.
@@ -71,6 +73,7 @@ fn live(sources: &Sources) -> Live {
         uptime_ms: sources.started.elapsed().as_secs_f64() * 1e3,
         backends: runtimes::standings(sources),
         calls: calls::rows(sources),
+        sessions: sources.stories.open_sessions(),
         methods: rpc_table(&sources.rates, &sources.in_flight.calls()),
         starts: recent.episodes,
         pulls: pulls::pulls(sources).in_flight,
@@ -88,12 +91,13 @@ pub(super) fn html(live: &Live) -> Page {
         Escaped(&live.host)
     );
     let body = format!(
-        "{}<div class=\"cols\"><div class=\"stack\">{}{}</div><div class=\"stack\">{}{}</div></div>",
+        "{}<div class=\"cols\"><div class=\"stack\">{}{}</div><div class=\"stack\">{}{}{}</div></div>",
         facts(live),
         in_flight(live),
         recent_starts(live),
         by_method(live),
-        images(live)
+        images(live),
+        open_sessions(live)
     );
     framed(&nav::html("/"), &live.host, &heading, &body)
 }
@@ -169,5 +173,18 @@ fn images(live: &Live) -> String {
         "Images being pulled",
         "<a href=\"/debug/images/pulls\">and those before</a>",
         &pulls::in_flight(&live.pulls),
+    )
+}
+
+fn open_sessions(live: &Live) -> String {
+    let note = match live.sessions.len() {
+        0 => "exec, attach and port-forward".to_owned(),
+        n => format!("{n}, the oldest first"),
+    };
+    card(
+        "sessions",
+        "Open sessions",
+        &note,
+        &sessions::open(&live.sessions),
     )
 }

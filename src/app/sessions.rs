@@ -2,7 +2,7 @@
 //! upstreams.
 
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::mpsc::Sender;
@@ -11,11 +11,13 @@ use tokio_util::sync::CancellationToken;
 use super::Error;
 use super::build::Built;
 use crate::config::Streaming;
+use crate::cri::Call;
 use crate::cri::call::Subject;
 use crate::identity::Index;
 use crate::story::{Event, sessions};
 use crate::streaming::{
-    AuditLog, Kind, Observer, Relay, RelayMetrics, SessionEnd, SessionMetrics, SessionSpans,
+    AuditLog, Kind, Observer, Relay, RelayMetrics, SessionBegin, SessionEnd, SessionMetrics,
+    SessionSpans,
 };
 use crate::telemetry::Accounts;
 use crate::telemetry::accounts::Loss;
@@ -59,42 +61,63 @@ struct Teller {
 }
 
 impl Observer for Teller {
+    fn began(&self, begin: &SessionBegin<'_>) {
+        let subject = self.subject(begin.kind, begin.id, begin.call);
+        let carried = Arc::clone(begin.carried);
+        self.tell(Event::SessionBegan(Box::new(sessions::Open {
+            number: begin.number,
+            id: begin.id.to_owned(),
+            pod: subject.pod,
+            asked: sessions::Asked {
+                container: subject.container,
+                kind: begin.kind.name(),
+                carrier: (begin.transport.name(), begin.protocol),
+                client: begin.call.map(|call| call.peer.client),
+                program: begin.program().map(str::to_owned),
+                began: SystemTime::now(),
+            },
+            since: Instant::now(),
+            carried: sessions::Carried::new(move || carried.so_far()),
+        })));
+    }
+
     fn ended(&self, end: &SessionEnd<'_>) {
-        let subject = self.subject(end);
-        // A session of nobody who is known is part of no story.
-        let Some(pod) = subject.pod else { return };
-        let session = sessions::Session {
+        let subject = self.subject(end.kind, end.id, end.call);
+        // A session of nobody who is known is part of no story, but it was open.
+        let session = subject.pod.map(|pod| sessions::Session {
             pod,
-            container: subject.container,
-            kind: end.kind.name(),
-            carrier: (end.transport.name(), end.protocol),
-            client: end.call.map(|call| call.peer.client),
-            program: end.program().map(str::to_owned),
-            began: SystemTime::now() - end.duration,
+            asked: sessions::Asked {
+                container: subject.container,
+                kind: end.kind.name(),
+                carrier: (end.transport.name(), end.protocol),
+                client: end.call.map(|call| call.peer.client),
+                program: end.program().map(str::to_owned),
+                began: SystemTime::now() - end.duration,
+            },
             elapsed: end.duration,
             bytes: (end.bytes_in, end.bytes_out),
             outcome: end.outcome.name(),
             exit_code: end.exit_code,
-        };
-        if self
-            .feed
-            .try_send(Event::Session(Box::new(session)))
-            .is_err()
-        {
-            self.accounts.lost(Loss::StoryQueueFull, 1);
-        }
+        });
+        self.tell(Event::SessionEnded(end.number, session.map(Box::new)));
     }
 }
 
 impl Teller {
-    /// Whom it was about: as the call knew it, or as it is known by now.
-    fn subject(&self, end: &SessionEnd<'_>) -> Subject {
-        let known = end.call.and_then(|call| call.subject.get());
+    fn tell(&self, event: Event) {
+        if self.feed.try_send(event).is_err() {
+            self.accounts.lost(Loss::StoryQueueFull, 1);
+        }
+    }
+
+    /// Whom it is about: as the call knew it, or as it is known by now.
+    fn subject(&self, kind: Kind, id: &str, call: Option<&Call>) -> Subject {
+        let known = call.and_then(|call| call.subject.get());
         if let Some(known) = known.filter(|subject| subject.pod.is_some()) {
             return known.clone();
         }
-        let id = Some(end.id.into());
-        let mut subject = match end.kind {
+        let id = Some(id.into());
+        let mut subject = match kind {
             Kind::Exec | Kind::Attach => Subject {
                 container_id: id,
                 ..Subject::default()

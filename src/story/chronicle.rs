@@ -8,7 +8,7 @@ use tokio::sync::mpsc::{Receiver, Sender, channel};
 
 use super::Record;
 use super::recorder::Recorder;
-use super::sessions::Session;
+use super::sessions::{Open, Session};
 use crate::cri::episode::is_told;
 use crate::cri::{Call, Method, Outcome};
 use crate::telemetry::Accounts;
@@ -25,8 +25,10 @@ pub enum Event {
     /// Spans that the runtime reported below calls of ours: [`MOST_SPANS`] at most. They may come before their call has
     /// ended, and for some seconds after.
     Spans(Vec<RuntimeSpan>),
-    /// A session of exec, attach or port-forward has ended.
-    Session(Box<Session>),
+    /// A session of exec, attach or port-forward begins.
+    SessionBegan(Box<Open>),
+    /// The session of this number has ended. What it was is told if its pod is known.
+    SessionEnded(u64, Option<Box<Session>>),
 }
 
 /// Most spans in one event.

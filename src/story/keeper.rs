@@ -141,7 +141,11 @@ impl Keeper {
                 let mut book = self.parts.stories.book();
                 return spans.into_iter().for_each(|span| book.hang(span));
             }
-            Event::Session(session) => return self.parts.stories.sessions().add(*session),
+            Event::SessionBegan(open) => return self.parts.stories.sessions().begin(*open),
+            Event::SessionEnded(number, session) => {
+                let session = session.map(|session| *session);
+                return self.parts.stories.sessions().end(number, session);
+            }
         };
         if is_told(record.method) {
             self.call(&record);

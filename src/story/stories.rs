@@ -9,7 +9,7 @@ use super::cause;
 use super::sampler::Sightings;
 use super::sessions::Sessions;
 use super::told::{self, Told, micros, span};
-use super::view::{self, PodStory, Recent};
+use super::view::{self, OpenSession, PodStory, Recent};
 use crate::config;
 use crate::cri::Call;
 use crate::cri::call::PodIdentity;
@@ -108,6 +108,11 @@ impl Stories {
             episodes,
             sessions,
         })
+    }
+
+    /// Sessions of exec, attach and port-forward that are open, the oldest first.
+    pub fn open_sessions(&self) -> Vec<OpenSession> {
+        self.sessions().open()
     }
 
     /// The calls in flight that make episodes.

@@ -3,8 +3,11 @@
 //!
 //! Times of day are microseconds since 1970-01-01 UTC; durations and offsets are milliseconds, with fractions.
 
+mod sessions;
+
 use serde::{Deserialize, Serialize};
 
+pub use self::sessions::{OpenSession, Session};
 use super::record::SpanIds;
 
 /// `/debug/pods?format=json`: recent episodes of all pods, the newest first, without their calls.
@@ -31,7 +34,7 @@ pub struct PodStory {
     pub headline: String,
     /// The episodes, with their calls. Pods that were made anew under the same name have another uid.
     pub episodes: Vec<Episode>,
-    /// Sessions of exec, attach and port-forward that have ended, the oldest first.
+    /// Sessions of exec, attach and port-forward: those that have ended, the oldest first, then likewise those that are open.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub sessions: Vec<Session>,
 }
@@ -241,41 +244,6 @@ pub struct Exit {
     pub ran_ms: f64,
     /// When it ended, in microseconds since 1970.
     pub at_unix_us: u64,
-}
-
-/// A session of exec, attach or port-forward that has ended.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Session {
-    /// `exec`, `attach` or `portforward`.
-    pub kind: String,
-    /// Pod uid.
-    pub uid: String,
-    /// The container of exec and attach.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub container: Option<String>,
-    /// The program of exec, without its path and arguments.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub program: Option<String>,
-    /// Kind of caller that asked for it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub client: Option<String>,
-    /// `spdy` or `websocket`.
-    pub transport: String,
-    /// The protocol that was spoken.
-    pub protocol: String,
-    /// When it began, in microseconds since 1970.
-    pub began_unix_us: u64,
-    /// How long it lasted.
-    pub duration_ms: f64,
-    /// Bytes to the container or pod; with what the protocols add if an upstream served it.
-    pub bytes_in: u64,
-    /// Bytes from it, likewise.
-    pub bytes_out: u64,
-    /// `done`, `client_gone`, `failed`, `no_streams`, `protocol`, `idle` or `shutdown`.
-    pub outcome: String,
-    /// What the program returned, if that is known.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub exit_code: Option<i32>,
 }
 
 /// A call in flight: `/debug/calls?format=json` is an array of these, the oldest first.

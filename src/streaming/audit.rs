@@ -86,6 +86,7 @@ mod tests {
         let command: Vec<_> = command.iter().map(|&word| word.to_owned()).collect();
         tracing::subscriber::with_default(subscriber, || {
             log.ended(&SessionEnd {
+                number: 1,
                 kind: Kind::Exec,
                 id: "abc",
                 transport: Transport::Spdy,

@@ -1,6 +1,8 @@
 //! Sessions as metrics.
 
-use super::observe::{Direction, Kind, Observer, SessionEnd, TokenOutcome, Transport};
+use super::observe::{
+    Direction, Kind, Observer, SessionBegin, SessionEnd, TokenOutcome, Transport,
+};
 use crate::telemetry::catalogue;
 use crate::telemetry::family::{Counters, Gauges, Histograms};
 use crate::telemetry::registry::{Registry, RegistryError};
@@ -51,8 +53,9 @@ impl Observer for SessionMetrics {
         }
     }
 
-    fn began(&self, kind: Kind, transport: Transport) {
-        if let Some(open) = self.open.at([kind as usize, transport as usize]) {
+    fn began(&self, begin: &SessionBegin<'_>) {
+        let (kind, transport) = (begin.kind as usize, begin.transport as usize);
+        if let Some(open) = self.open.at([kind, transport]) {
             open.inc();
         }
     }
@@ -89,8 +92,18 @@ pub(crate) fn populate(registry: &Registry) {
         metrics.bytes(kind, Direction::Out, 1);
         for transport in Transport::ALL.iter().copied() {
             for outcome in Outcome::ALL.iter().copied() {
-                metrics.began(kind, transport);
+                metrics.began(&SessionBegin {
+                    number: 1,
+                    kind,
+                    id: "id",
+                    transport,
+                    protocol: "v4.channel.k8s.io",
+                    command: &[],
+                    call: None,
+                    carried: &std::sync::Arc::default(),
+                });
                 metrics.ended(&SessionEnd {
+                    number: 1,
                     kind,
                     id: "id",
                     transport,

@@ -71,7 +71,8 @@ pub use self::fuzz::fuzz;
 pub use self::listener::Listener;
 pub use self::metrics::SessionMetrics;
 pub use self::observe::{
-    Direction, Kind, Observer, Outcome, Relayed, SessionEnd, TokenOutcome, Transport,
+    Carried, Direction, Kind, Observer, Outcome, Relayed, SessionBegin, SessionEnd, TokenOutcome,
+    Transport,
 };
 pub use self::relay::{Relay, RelayListener, RelayMetrics};
 pub use self::server::Server;

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use crate::cri::Call;
@@ -97,8 +98,55 @@ named! {
     }
 }
 
+/// A session that begins. It has no `Debug` that shows the command.
+pub struct SessionBegin<'a> {
+    /// Its number, which its end has too. No other session of this process has it.
+    pub number: u64,
+    /// What it is.
+    pub kind: Kind,
+    /// Id of its container, or sandbox for port-forward.
+    pub id: &'a str,
+    /// What carries it.
+    pub transport: Transport,
+    /// The protocol that was agreed on.
+    pub protocol: &'static str,
+    /// The command and its arguments, which may hold secrets.
+    pub command: &'a [String],
+    /// The call that asked for it.
+    pub call: Option<&'a Call>,
+    /// What it will carry, for those who want to look while it is open.
+    pub carried: &'a Arc<Carried>,
+}
+
+/// What a session has carried so far, and whether it is over. To look at it costs the session nothing.
+#[derive(Debug, Default)]
+pub struct Carried {
+    pub(super) bytes_in: AtomicU64,
+    pub(super) bytes_out: AtomicU64,
+    over: AtomicBool,
+}
+
+impl Carried {
+    /// Bytes to the container or pod, and from it, as [`SessionEnd`] counts them; `None` once the session is over.
+    pub fn so_far(&self) -> Option<(u64, u64)> {
+        let is_over = self.over.load(Ordering::Relaxed);
+        (!is_over).then(|| self.bytes())
+    }
+
+    pub(super) fn bytes(&self) -> (u64, u64) {
+        let read = |total: &AtomicU64| total.load(Ordering::Relaxed);
+        (read(&self.bytes_in), read(&self.bytes_out))
+    }
+
+    pub(super) fn end(&self) {
+        self.over.store(true, Ordering::Relaxed);
+    }
+}
+
 /// A session that has ended. It has no `Debug` that shows the command.
 pub struct SessionEnd<'a> {
+    /// Its number, which its begin had too.
+    pub number: u64,
     /// What it was.
     pub kind: Kind,
     /// Id of its container, or sandbox for port-forward.
@@ -136,18 +184,41 @@ pub struct Relayed {
     pub client_first: bool,
 }
 
+/// The program of a command, without its path and arguments.
+fn program(command: &[String]) -> Option<&str> {
+    let path = command.first()?;
+    let mut parts = path.rsplit('/');
+    Some(parts.find(|part| !part.is_empty()).unwrap_or(path))
+}
+
+impl SessionBegin<'_> {
+    /// The program of the command, without its path and arguments.
+    pub fn program(&self) -> Option<&str> {
+        program(self.command)
+    }
+}
+
+impl fmt::Debug for SessionBegin<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SessionBegin")
+            .field("number", &self.number)
+            .field("kind", &self.kind)
+            .field("id", &self.id)
+            .finish_non_exhaustive()
+    }
+}
+
 impl SessionEnd<'_> {
     /// The program of the command, without its path and arguments.
     pub fn program(&self) -> Option<&str> {
-        let path = self.command.first()?;
-        let mut parts = path.rsplit('/');
-        Some(parts.find(|part| !part.is_empty()).unwrap_or(path))
+        program(self.command)
     }
 }
 
 impl fmt::Debug for SessionEnd<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("SessionEnd")
+            .field("number", &self.number)
             .field("kind", &self.kind)
             .field("id", &self.id)
             .field("outcome", &self.outcome)
@@ -170,8 +241,8 @@ pub trait Observer: Send + Sync + 'static {
     /// `n` tokens came to this.
     fn token(&self, _outcome: TokenOutcome, _n: u64) {}
 
-    /// A session begins. Each is followed by one [`Observer::ended`].
-    fn began(&self, _kind: Kind, _transport: Transport) {}
+    /// A session begins. Each is followed by one [`Observer::ended`] of the same number.
+    fn began(&self, _begin: &SessionBegin<'_>) {}
 
     /// A session carried `n` more bytes.
     fn bytes(&self, _kind: Kind, _direction: Direction, _n: u64) {}

@@ -11,9 +11,14 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::observe::{Direction, Kind, Observers, Outcome, Relayed, SessionEnd, Transport};
+use super::observe::{
+    Carried, Direction, Kind, Observers, Outcome, Relayed, SessionBegin, SessionEnd, Transport,
+};
 use super::request::Asked;
 use crate::cri::Call;
+
+/// The number of the next session, whoever serves it.
+static NEXT: AtomicU64 = AtomicU64::new(1);
 
 /// How a session came to its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,8 +62,7 @@ impl From<Outcome> for Ended {
 /// What a session carries.
 pub(super) struct Meter {
     kind: Kind,
-    bytes_in: AtomicU64,
-    bytes_out: AtomicU64,
+    carried: Arc<Carried>,
     connections: AtomicU64,
     observers: Observers,
 }
@@ -70,8 +74,8 @@ impl Meter {
         }
         let n = n as u64;
         let total = match direction {
-            Direction::In => &self.bytes_in,
-            Direction::Out => &self.bytes_out,
+            Direction::In => &self.carried.bytes_in,
+            Direction::Out => &self.carried.bytes_out,
         };
         total.fetch_add(n, Ordering::Relaxed);
         self.observers
@@ -86,6 +90,7 @@ impl Meter {
 
 /// A session, counted until it is dropped.
 pub(super) struct Session {
+    number: u64,
     about: About,
     transport: Transport,
     protocol: &'static str,
@@ -101,17 +106,29 @@ impl Session {
         protocol: &'static str,
         observers: &Observers,
     ) -> Self {
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let carried = Arc::<Carried>::default();
+        let begin = SessionBegin {
+            number,
+            kind: about.kind,
+            id: &about.id,
+            transport,
+            protocol,
+            command: &about.command,
+            call: about.call.as_deref(),
+            carried: &carried,
+        };
+        observers.each(|observer| observer.began(&begin));
         let kind = about.kind;
-        observers.each(|observer| observer.began(kind, transport));
         Self {
+            number,
             about,
             transport,
             protocol,
             began: Instant::now(),
             meter: Arc::new(Meter {
                 kind,
-                bytes_in: AtomicU64::new(0),
-                bytes_out: AtomicU64::new(0),
+                carried,
                 connections: AtomicU64::new(0),
                 observers: observers.clone(),
             }),
@@ -131,14 +148,18 @@ impl Session {
 
 impl Drop for Session {
     fn drop(&mut self) {
+        // Before anyone is told, so that nobody sees it open and ended at once.
+        self.meter.carried.end();
+        let (bytes_in, bytes_out) = self.meter.carried.bytes();
         let end = SessionEnd {
+            number: self.number,
             kind: self.about.kind,
             id: &self.about.id,
             transport: self.transport,
             protocol: self.protocol,
             duration: self.began.elapsed(),
-            bytes_in: self.meter.bytes_in.load(Ordering::Relaxed),
-            bytes_out: self.meter.bytes_out.load(Ordering::Relaxed),
+            bytes_in,
+            bytes_out,
             outcome: self.ended.outcome,
             exit_code: self.ended.exit_code,
             connections: self.meter.connections.load(Ordering::Relaxed),

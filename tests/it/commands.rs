@@ -37,7 +37,7 @@ async fn output(proxy: &Proxy, args: &[&str]) -> Output {
 }
 
 /// What it prints; it has to end well.
-async fn printed(proxy: &Proxy, args: &[&str]) -> String {
+pub(crate) async fn printed(proxy: &Proxy, args: &[&str]) -> String {
     let output = output(proxy, args).await;
     let errors = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(output.status.success(), "{args:?}: {errors}");

@@ -9,7 +9,7 @@ use crate::story::view::{PodStory, Session};
 /// How many are shown when not all are asked for.
 const SHOWN: usize = 3;
 
-/// A line for each; of all, or of the last.
+/// A line for each, the open ones first; of all, or of the last.
 pub(super) fn write(text: &mut String, story: &PodStory, all: bool, paper: Paper) {
     if story.sessions.is_empty() {
         return;
@@ -39,13 +39,16 @@ fn line(session: &Session, now: u64) -> String {
     if let Some(client) = &session.client {
         let _ = write!(line, " for {client}");
     }
-    let _ = write!(
-        line,
-        ", begun {}, {}: {}",
-        units::since(now, session.began_unix_us),
-        units::duration(session.duration_ms),
-        session.outcome.replace('_', " ")
-    );
+    let begun = units::since(now, session.began_unix_us);
+    let took = units::duration(session.duration_ms);
+    let _ = match session.is_open() {
+        true => write!(line, ", begun {begun}, open, {took} so far"),
+        false => write!(
+            line,
+            ", begun {begun}, {took}: {}",
+            session.outcome.replace('_', " ")
+        ),
+    };
     if let Some(code) = session.exit_code {
         let _ = write!(line, ", exit code {code}");
     }
@@ -83,6 +86,17 @@ mod tests {
         );
         assert!(
             said.ends_with(": client gone, exit code 3, 7 bytes in, 9 out"),
+            "{said}"
+        );
+        let open = Session {
+            outcome: Session::OPEN.into(),
+            exit_code: None,
+            duration_ms: 120_000.0,
+            ..session
+        };
+        let said = line(&open, 121_000_000);
+        assert!(
+            said.ends_with(", begun 2 min ago, open, 2m 00s so far, 7 bytes in, 9 out"),
             "{said}"
         );
     }

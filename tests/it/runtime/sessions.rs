@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use criscope::cri::v1;
 use nix::sys::signal::{self, Signal};
 use nix::unistd::Pid;
+use serde_json::Value;
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
@@ -143,9 +144,17 @@ impl Node {
         scrape.metric("criscope_stream_sessions").sum()
     }
 
+    /// Sessions of our pod that are open, as the front page tells.
+    async fn told(&self) -> usize {
+        let (_, text) = self.daemon.program().get("/?format=json").await;
+        let live: Value = serde_json::from_str(&text).expect("json");
+        let told = live["sessions"].as_array().expect("a list").iter();
+        told.filter(|it| it["pod"] == "sessions").count()
+    }
+
     async fn nobody_is_left(&self) {
         until("the end of all sessions", || async {
-            (self.open().await == 0.0).then_some(())
+            (self.open().await == 0.0 && self.told().await == 0).then_some(())
         })
         .await;
     }
@@ -220,6 +229,10 @@ async fn two_hundred_sessions_at_once_do_not_mix() {
         forwards.push((number, spdy, data));
     }
     assert_eq!(node.open().await, (EXECS + FORWARDS) as f64);
+    until("all of them to be told", || async {
+        (node.told().await == EXECS + FORWARDS).then_some(())
+    })
+    .await;
     kubelet_says_hello(&node).await;
 
     // They all talk, and end, at the same time.

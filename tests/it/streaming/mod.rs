@@ -9,6 +9,7 @@ mod held_back;
 mod hostile;
 mod http;
 mod limits;
+mod open;
 mod relay;
 mod remote;
 mod server;

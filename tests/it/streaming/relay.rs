@@ -22,17 +22,17 @@ use crate::harness::script;
 use crate::harness::{encode, message, message_with, soon, until};
 
 /// What no line may show.
-const SECRET: &str = "kwyjibozq";
+pub(super) const SECRET: &str = "kwyjibozq";
 
 /// The container of the pod `shop/web`.
-const CONTAINER: &str = "c0ffee";
+pub(super) const CONTAINER: &str = "c0ffee";
 
 /// An answer to an upgrade, with more in it than need be.
-const SWITCHING: &str = "HTTP/1.1 101 Switching Protocols\r\nUpgrade: SPDY/3.1\r\nX-odd:   kept \r\nConnection: Upgrade\r\n\
+pub(super) const SWITCHING: &str = "HTTP/1.1 101 Switching Protocols\r\nUpgrade: SPDY/3.1\r\nX-odd:   kept \r\nConnection: Upgrade\r\n\
      X-Stream-Protocol-Version: v4.channel.k8s.io\r\n\r\n";
 
 /// A streaming server that keeps what it was sent.
-struct Upstream {
+pub(super) struct Upstream {
     address: SocketAddr,
     heads: Arc<Mutex<Vec<String>>>,
     serving: JoinHandle<()>,
@@ -46,7 +46,7 @@ impl Drop for Upstream {
 
 impl Upstream {
     /// Answers with these bytes, then sends back what it gets until that ends.
-    async fn that_says(answer: &'static str) -> Self {
+    pub(super) async fn that_says(answer: &'static str) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("bound");
         let address = listener.local_addr().expect("address");
         let heads = Arc::<Mutex<Vec<String>>>::default();
@@ -64,7 +64,7 @@ impl Upstream {
         }
     }
 
-    fn url(&self) -> String {
+    pub(super) fn url(&self) -> String {
         format!("http://{}/exec/T0ken?x=%20y", self.address)
     }
 }
@@ -86,7 +86,7 @@ async fn echo(mut tcp: TcpStream, answer: &str, heads: Arc<Mutex<Vec<String>>>) 
 }
 
 /// The program before a runtime that gives this URL, with a field that nobody knows on either side of it.
-async fn before(config: &str, url: &str) -> (Fake, Proxy) {
+pub(super) async fn before(config: &str, url: &str) -> (Fake, Proxy) {
     let fake = Fake::new();
     fake.node().add_pod("web", "5a4db0", CONTAINER);
     fake.always(script::ok(&[message(&answer(url))]));
@@ -106,8 +106,12 @@ fn answer(url: &str) -> Vec<u8> {
 }
 
 fn exec() -> Bytes {
+    exec_in(CONTAINER)
+}
+
+fn exec_in(container: &str) -> Bytes {
     encode(&v1::ExecRequest {
-        container_id: CONTAINER.into(),
+        container_id: container.into(),
         cmd: vec!["/bin/sh".into(), SECRET.into()],
         stdin: true,
         stdout: true,
@@ -117,14 +121,19 @@ fn exec() -> Bytes {
 
 /// Asks for a session; gives the URL that comes.
 async fn url_of(proxy: &Proxy) -> String {
+    url_in(proxy, CONTAINER).await
+}
+
+/// Asks for a session in this container; gives the URL that comes.
+pub(super) async fn url_in(proxy: &Proxy, container: &str) -> String {
     let client = proxy.client().await;
-    let got = client.call(Call::runtime("Exec", exec())).await;
+    let got = client.call(Call::runtime("Exec", exec_in(container))).await;
     assert_eq!(got.code(), 0, "{}", got.text());
     let answer = v1::ExecResponse::decode(&got.data[5..]).expect("a message");
     answer.url
 }
 
-fn head(path: &str) -> String {
+pub(super) fn head(path: &str) -> String {
     format!(
         "POST {path} HTTP/1.1\r\nHost: node:10250\r\nX-Stream-Protocol-Version: v5.channel.k8s.io\r\nuser-agent:  odd \r\n\
          X-Stream-Protocol-Version: v4.channel.k8s.io\r\nConnection: Upgrade\r\nUpgrade: SPDY/3.1\r\n\r\n"

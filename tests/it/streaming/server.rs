@@ -1,5 +1,6 @@
 //! A server for one test, and what was seen of its sessions.
 
+use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -7,7 +8,8 @@ use std::time::Duration;
 use criscope::config::Streaming;
 use criscope::cri::v1;
 use criscope::streaming::{
-    Direction, Kind, Observer, Outcome, Server, SessionEnd, TokenOutcome, Transport,
+    Carried, Direction, Kind, Observer, Outcome, Server, SessionBegin, SessionEnd, TokenOutcome,
+    Transport,
 };
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
@@ -33,6 +35,8 @@ pub(super) struct Watch {
     pub(super) ends: Mutex<Vec<End>>,
     pub(super) tokens: Mutex<Vec<TokenOutcome>>,
     bytes: Mutex<(u64, u64)>,
+    /// Those that have begun and not ended, by number, with what they carry.
+    open: Mutex<BTreeMap<u64, Arc<Carried>>>,
     begun: Mutex<usize>,
 }
 
@@ -43,7 +47,11 @@ impl Observer for Watch {
         }
     }
 
-    fn began(&self, _: Kind, _: Transport) {
+    fn began(&self, begin: &SessionBegin<'_>) {
+        assert_eq!(begin.carried.so_far(), Some((0, 0)));
+        let carried = Arc::clone(begin.carried);
+        let mut open = self.open.lock().expect("no panic");
+        assert!(open.insert(begin.number, carried).is_none());
         *self.begun.lock().expect("no panic") += 1;
     }
 
@@ -56,6 +64,8 @@ impl Observer for Watch {
     }
 
     fn ended(&self, end: &SessionEnd<'_>) {
+        let begun = self.open.lock().expect("no panic").remove(&end.number);
+        assert_eq!(begun.expect("its begin").so_far(), None);
         self.ends.lock().expect("no panic").push(End {
             kind: end.kind,
             id: end.id.to_owned(),
@@ -172,6 +182,7 @@ impl Fixture {
         .await;
         let ends = self.watch.ends.lock().expect("no panic").clone();
         assert_eq!(*self.watch.begun.lock().expect("no panic"), ends.len());
+        assert!(self.watch.open.lock().expect("no panic").is_empty());
         let sum = ends.iter().fold((0, 0), |sum, end| {
             (sum.0 + end.bytes.0, sum.1 + end.bytes.1)
         });

@@ -1,0 +1,64 @@
+//! Sessions as they are shown, in the story of their pod and on the front page.
+
+use serde::{Deserialize, Serialize};
+
+/// A session of exec, attach or port-forward, open or ended.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Session {
+    /// `exec`, `attach` or `portforward`.
+    pub kind: String,
+    /// Pod uid; empty if the pod of an open session is not known.
+    pub uid: String,
+    /// The container of exec and attach.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub container: Option<String>,
+    /// The program of exec, without its path and arguments.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub program: Option<String>,
+    /// Kind of caller that asked for it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub client: Option<String>,
+    /// `spdy` or `websocket`.
+    pub transport: String,
+    /// The protocol that was spoken.
+    pub protocol: String,
+    /// When it began, in microseconds since 1970.
+    pub began_unix_us: u64,
+    /// How long it lasted, or has lasted so far.
+    pub duration_ms: f64,
+    /// Bytes to the container or pod; with what the protocols add if an upstream served it.
+    pub bytes_in: u64,
+    /// Bytes from it, likewise.
+    pub bytes_out: u64,
+    /// `done`, `client_gone`, `failed`, `no_streams`, `protocol`, `idle` or `shutdown`; `open` if it has not ended.
+    pub outcome: String,
+    /// What the program returned, if that is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub exit_code: Option<i32>,
+}
+
+impl Session {
+    /// The outcome of a session that has none yet.
+    pub const OPEN: &str = "open";
+
+    /// Whether it has not ended.
+    pub fn is_open(&self) -> bool {
+        self.outcome == Self::OPEN
+    }
+}
+
+/// A session that is open, among those of all pods.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct OpenSession {
+    /// Id of its container, or sandbox for port-forward.
+    pub id: String,
+    /// Kubernetes namespace, if the pod is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub namespace: Option<String>,
+    /// Pod name, likewise.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pod: Option<String>,
+    /// What else is known of it.
+    #[serde(flatten)]
+    pub session: Session,
+}
