@@ -1,6 +1,7 @@
 //! Stories as they happen on a node, and the sentence each must begin with. They go through the same book as real calls.
 
 mod failures;
+mod init;
 
 use super::*;
 use crate::cri::call::ExitReason;
@@ -266,88 +267,6 @@ fn a_kubelet_that_takes_its_time() {
     assert_eq!(
         says([pod.run(0, 1000)], 46_000),
         "kubelet: no call for 45 s since RunPodSandbox ended: it waits for something outside the CRI"
-    );
-}
-
-/// A container that ended at this time, in milliseconds.
-fn done(container: &str, ran: u64, ended: u64) -> Ended {
-    Ended {
-        container: container.into(),
-        attempt: 0,
-        code: 0,
-        reason: ExitReason::Completed,
-        ran: ran * 1000,
-        at: at(ended),
-    }
-}
-
-/// As [`says`], of a pod with init containers that end at these times after the calls before them.
-fn says_with(parts: Vec<(Vec<Told>, Option<Ended>)>, pod: &Pod, now: u64) -> String {
-    let mut book = book([]);
-    for (calls, exit) in parts {
-        for call in calls {
-            book.tick(call.began, &[]);
-            book.apply(call);
-        }
-        if let Some(exit) = exit {
-            let id = format!("id of {}", exit.container);
-            book.note_exit(&pod.0, Some(&id), exit);
-        }
-    }
-    book.tick(at(now), &[]);
-    of_pod(&episodes(&book, now), at(now))
-}
-
-#[test]
-fn an_init_container_that_takes_its_time() {
-    let pod = pod("web");
-    let init = |name: &str, from| {
-        [
-            pod.create((name, 0), from, 100),
-            pod.start((name, 0), from + 100, 100),
-        ]
-    };
-    let begun = chain([pod.run(0, 800)], init("migrate", 900));
-    // In one start.
-    let parts = vec![
-        (begun.clone(), Some(done("migrate", 6000, 7100))),
-        (up(&pod, 7900).into(), None),
-    ];
-    assert_eq!(
-        says_with(parts, &pod, 60_000),
-        "init container migrate ran for 6.0 s of 8.1 s"
-    );
-    let parts = vec![
-        (begun.clone(), Some(done("migrate", 2000, 3100))),
-        (init("wait", 3200).into(), Some(done("wait", 5000, 8400))),
-        (up(&pod, 8800).into(), None),
-    ];
-    assert_eq!(
-        says_with(parts, &pod, 60_000),
-        "2 init containers ran for 7.0 s of 9.0 s, 5.0 s of it wait"
-    );
-    // So long that the start was taken for over.
-    let parts = vec![
-        (begun.clone(), Some(done("migrate", 40_000, 41_100))),
-        (up(&pod, 41_300).into(), None),
-    ];
-    assert_eq!(
-        says_with(parts, &pod, 90_000),
-        "init container migrate ran for 40.0 s of 40.4 s"
-    );
-    // A container that does its work again and again is waited for by nobody.
-    let again = [
-        pod.pull("app:1", 41_200, 50),
-        pod.create(("migrate", 1), 41_300, 100),
-        pod.start(("migrate", 1), 41_400, 100),
-    ];
-    let parts = vec![
-        (begun, Some(done("migrate", 40_000, 41_100))),
-        (again.into(), None),
-    ];
-    assert_eq!(
-        says_with(parts, &pod, 90_000),
-        "up after 1.1 s, nothing slow"
     );
 }
 

@@ -57,7 +57,8 @@ where
                 }
             }
             () = context.stop.cancelled() => {
-                forwards.abort_all();
+                // What they still count must be counted before the session's end.
+                forwards.shutdown().await;
                 carrier.close(context).await;
                 return Outcome::Shutdown.into();
             }
@@ -67,6 +68,7 @@ where
     // What came from the client before it went is still on its way into the pod.
     let rest = async { while forwards.join_next().await.is_some() {} };
     let _ = timeout(LINGER, rest).await;
+    forwards.shutdown().await;
     outcome(&carrier.reason().await).into()
 }
 

@@ -106,6 +106,7 @@ where
         () = context.stop.cancelled() => {
             control.fail(GOING_AWAY);
             let _ = timeout(LINGER, writing).await;
+            forwards.shutdown().await;
             return Outcome::Shutdown.into();
         }
     };
