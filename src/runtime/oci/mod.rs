@@ -4,9 +4,11 @@
 mod error;
 mod exec;
 mod filters;
+mod reason;
 pub mod runtime;
 pub mod spec;
 
 pub use error::OciError;
 pub use filters::Filters;
+pub use reason::reason;
 pub use runtime::{Create, OciRuntime, State};

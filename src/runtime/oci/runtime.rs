@@ -13,14 +13,13 @@ use serde::{Deserialize, Serialize};
 
 use super::error::OciError;
 use super::exec::{self, Fault, Finished};
+use super::reason::reason;
 use crate::runtime::observe::traceparent;
 
 /// How long a verb may take before it is killed.
 const LIMIT: Duration = Duration::from_secs(60);
 /// The most of a log file that is read for an error.
 const LOG_LIMIT: u64 = 64 << 10;
-/// The most bytes of a message that are kept.
-const MESSAGE_LIMIT: usize = 1024;
 
 /// One OCI runtime: a program and how it is called. A sandbox's record keeps that of its handler.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -44,7 +43,7 @@ pub struct Create {
     pub bundle: PathBuf,
     /// Where the runtime writes the pid of the first process.
     pub pid_file: PathBuf,
-    /// Where it writes its log, as JSON lines; see [`error_of_log`].
+    /// Where it writes its log, as JSON lines; see [`reason()`].
     pub log: PathBuf,
     /// The socket it sends the terminal to, when the specification wants one.
     pub console_socket: Option<PathBuf>,
@@ -261,7 +260,7 @@ impl OciRuntime {
         match done.status.success() {
             true => Ok(done),
             false => {
-                let message = error_of_log(&done.stderr);
+                let message = reason(&done.stderr);
                 Err(OciError::classify(
                     verb,
                     id,
@@ -315,44 +314,11 @@ pub fn failure_of(
     }
     text.push(b'\n');
     text.extend_from_slice(stderr);
-    OciError::classify(verb, id, status.to_owned(), error_of_log(&text))
+    OciError::classify(verb, id, status.to_owned(), reason(&text))
 }
 
 fn failure(verb: &'static str, id: &str, done: &Finished, log: &Path) -> OciError {
     failure_of(verb, id, &done.status.to_string(), log, &done.stderr)
-}
-
-/// The last error of a runtime's log (JSON lines with `level` and `msg`), else its last words; one line, 1 KiB at most.
-pub fn error_of_log(text: &[u8]) -> String {
-    #[derive(Deserialize)]
-    struct Line {
-        level: String,
-        msg: String,
-    }
-    let text = String::from_utf8_lossy(text);
-    let mut error = None;
-    let mut words = None;
-    for line in text.lines().map(str::trim).filter(|line| !line.is_empty()) {
-        match serde_json::from_str::<Line>(line) {
-            Ok(line) if ["error", "fatal", "panic"].contains(&line.level.as_str()) => {
-                error = Some(line.msg);
-            }
-            Ok(_) => {}
-            Err(_) => words = Some(line.to_owned()),
-        }
-    }
-    let message = error
-        .or(words)
-        .unwrap_or_else(|| "it said nothing".to_owned());
-    let mut message = message.replace(['\n', '\r'], " ");
-    if message.len() > MESSAGE_LIMIT {
-        let mut end = MESSAGE_LIMIT;
-        while !message.is_char_boundary(end) {
-            end -= 1;
-        }
-        message.truncate(end);
-    }
-    message
 }
 
 fn answer<T: serde::de::DeserializeOwned>(verb: &'static str, json: &[u8]) -> Result<T, OciError> {

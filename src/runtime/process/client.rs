@@ -19,6 +19,7 @@ use tokio::time::timeout;
 use super::error::Error;
 use super::frames::Frames;
 use crate::runtime::environment;
+use crate::runtime::oci::reason;
 use crate::shim::SOCKET;
 use crate::shim::protocol::{
     self, Answer, Create, Empty, Event, Exec, Hello, Incoming, Kill, Request, Resize, Shutdown,
@@ -339,8 +340,8 @@ pub(super) fn accepted(answer: Answer) -> Result<Answer, Error> {
     Err(match failure.kind {
         protocol::PRECONDITION => Error::Precondition(failure.message),
         protocol::NOT_FOUND => Error::NotFound(failure.message),
-        protocol::RUNTIME => Error::Runtime(failure.message),
-        protocol::TIMEOUT => Error::Timeout(failure.message),
+        protocol::RUNTIME => Error::Runtime(reason(failure.message.as_bytes())),
+        protocol::TIMEOUT => Error::Timeout(reason(failure.message.as_bytes())),
         _ => Error::System(failure.message),
     })
 }

@@ -51,7 +51,7 @@ pub enum Error {
     /// No such process, or it has ended.
     #[error("{0}")]
     NotFound(String),
-    /// The OCI runtime failed; the end of what it wrote.
+    /// The OCI runtime failed: why, as it says itself.
     #[error("OCI runtime: {0}")]
     Runtime(String),
     /// The OCI runtime took too long and was killed.

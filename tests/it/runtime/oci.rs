@@ -8,7 +8,8 @@ use std::time::Duration;
 
 use crate::harness::until;
 use criscope::cri::v1;
-use criscope::runtime::oci::runtime::{Exec, error_of_log};
+use criscope::runtime::oci::reason;
+use criscope::runtime::oci::runtime::Exec;
 use criscope::runtime::oci::spec::{
     self, CgroupDriver, CgroupVersion, HandlerOptions, ImageConfig, Machine, NodeFacts, Policy,
     Request, SandboxFacts, UserDatabase, containerd_capabilities,
@@ -223,7 +224,7 @@ async fn a_process_is_executed_with_the_rights_of_its_container() {
         .stderr(null());
     let status = command.status().await.expect("there");
     let log = fs::read(bundle.path("exec-log")).unwrap_or_default();
-    assert!(status.success(), "{}", error_of_log(&log));
+    assert!(status.success(), "{}", reason(&log));
     let pid = fs::read_to_string(bundle.path("exec-pid")).expect("there");
     let status = fs::read_to_string(format!("/proc/{}/status", pid.trim())).expect("there");
     assert!(status.contains("CapBnd:\t00000000a80425fb"), "{status}");

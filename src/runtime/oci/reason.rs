@@ -1,0 +1,130 @@
+//! Why an OCI runtime failed, out of what it wrote. Runc writes lines of logrus, as text or as JSON, with warnings before the
+//! error; crun plain lines.
+
+use serde::Deserialize;
+
+/// The most bytes of a message that are kept.
+const LIMIT: usize = 1024;
+
+/// One line of logrus.
+#[derive(Debug, Default, Deserialize)]
+struct Line {
+    level: String,
+    msg: String,
+}
+
+/// What failed, as the runtime says it: the message of its last error (lines with `level` and `msg`), else its last plain
+/// line, else its last message that is no warning, else its last warning. One line, 1 KiB at most.
+pub fn reason(text: &[u8]) -> String {
+    let text = String::from_utf8_lossy(text);
+    let (mut error, mut words, mut other, mut warning) = (None, None, None, None);
+    for line in text.lines().map(str::trim).filter(|line| !line.is_empty()) {
+        match understood(line) {
+            None if is_panic(words) => {}
+            None => words = Some(line),
+            Some(Line { level, msg }) => match &*level {
+                "error" | "fatal" | "panic" => error = Some(msg),
+                "warning" => warning = Some(msg),
+                _ => other = Some(msg),
+            },
+        }
+    }
+    let message = error
+        .or_else(|| words.map(str::to_owned))
+        .or(other)
+        .or(warning)
+        .unwrap_or_else(|| "it said nothing".to_owned());
+    let mut message = message.replace(['\n', '\r'], " ");
+    message.truncate(message.floor_char_boundary(LIMIT));
+    message
+}
+
+/// Whether a plain line is the first of a trace of the stack, which says more than the last.
+fn is_panic(words: Option<&str>) -> bool {
+    words.is_some_and(|it| it.starts_with("panic: ") || it.starts_with("fatal error: "))
+}
+
+fn understood(line: &str) -> Option<Line> {
+    match line.starts_with('{') {
+        true => serde_json::from_str(line).ok(),
+        false => fields(line),
+    }
+}
+
+/// A line of `key=value`, where values with blanks are quoted; `None` if it is anything else.
+fn fields(mut rest: &str) -> Option<Line> {
+    let (mut level, mut msg) = (None, None);
+    while !rest.is_empty() {
+        let (key, after) = rest.split_once('=')?;
+        if key.is_empty() || key.contains([' ', '"']) {
+            return None;
+        }
+        let (value, after) = match after.strip_prefix('"') {
+            Some(quoted) => unquoted(quoted)?,
+            None => match after.split_once(' ') {
+                Some((value, after)) => (value.to_owned(), after),
+                None => (after.to_owned(), ""),
+            },
+        };
+        match key {
+            "level" => level = Some(value),
+            "msg" => msg = Some(value),
+            _ => {}
+        }
+        rest = after.trim_start();
+    }
+    Some(Line {
+        level: level?,
+        msg: msg?,
+    })
+}
+
+/// Text up to its closing quote, with Go's escapes (`%q`) undone, and what follows.
+fn unquoted(text: &str) -> Option<(String, &str)> {
+    let mut value = String::new();
+    let mut chars = text.chars();
+    loop {
+        match chars.next()? {
+            '"' => return Some((value, chars.as_str())),
+            '\\' => {
+                let digits = match chars.next()? {
+                    'x' => 2,
+                    'u' => 4,
+                    'U' => 8,
+                    'n' => {
+                        value.push('\n');
+                        continue;
+                    }
+                    'r' => {
+                        value.push('\r');
+                        continue;
+                    }
+                    't' => {
+                        value.push('\t');
+                        continue;
+                    }
+                    // Controls that nobody wants to read.
+                    'a' | 'b' | 'f' | 'v' => {
+                        value.push(' ');
+                        continue;
+                    }
+                    other => {
+                        value.push(other);
+                        continue;
+                    }
+                };
+                let (number, rest) = chars.as_str().split_at_checked(digits)?;
+                let number = u32::from_str_radix(number, 16).ok()?;
+                // One byte above 127 was no text.
+                let is_text = digits > 2 || number < 128;
+                let char = char::from_u32(number).filter(|_| is_text);
+                value.push(char.unwrap_or(char::REPLACEMENT_CHARACTER));
+                chars = rest.chars();
+            }
+            other => value.push(other),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;
