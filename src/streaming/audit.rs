@@ -37,7 +37,7 @@ impl Observer for AuditLog {
             client_comm = end.call.and_then(|call| call.peer.comm.as_deref()),
             namespace = pod.map(|pod| &*pod.namespace),
             pod = pod.map(|pod| &*pod.name),
-            upgrade_ms = end.relayed.map(|relayed| millis(relayed.upgrade)),
+            upgrade_ms = end.relayed.and_then(|relayed| relayed.upgrade).map(millis),
             first_to_close = end.relayed.map(|relayed| relayed.first_to_close()),
             "session ended"
         );

@@ -49,6 +49,8 @@ named! {
         Spdy = "spdy",
         /// WebSocket, also if there is SPDY inside.
         WebSocket = "websocket",
+        /// One of them under TLS that ends elsewhere, so that it cannot be told which.
+        Tls = "tls",
     }
 }
 
@@ -108,7 +110,7 @@ pub struct SessionBegin<'a> {
     pub id: &'a str,
     /// What carries it.
     pub transport: Transport,
-    /// The protocol that was agreed on.
+    /// The protocol that was agreed on, or why it is not known.
     pub protocol: &'static str,
     /// The command and its arguments, which may hold secrets.
     pub command: &'a [String],
@@ -178,8 +180,8 @@ pub struct SessionEnd<'a> {
 /// What is known only of a session that was led through this program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Relayed {
-    /// Time from dialling the upstream to its answer.
-    pub upgrade: Duration,
+    /// Time from dialling the upstream to its answer, where that can be read.
+    pub upgrade: Option<Duration>,
     /// Whether it was the client that closed first.
     pub client_first: bool,
 }

@@ -29,6 +29,7 @@ pub(super) struct Ended {
 }
 
 /// Whom a session is about, what it runs, and who asked for it.
+#[derive(Clone)]
 pub(super) struct About {
     pub(super) kind: Kind,
     /// Id of the container or sandbox.
@@ -80,6 +81,11 @@ impl Meter {
         total.fetch_add(n, Ordering::Relaxed);
         self.observers
             .each(|observer| observer.bytes(self.kind, direction, n));
+    }
+
+    /// Bytes to the container or pod, and from it, so far.
+    pub(super) fn bytes(&self) -> (u64, u64) {
+        self.carried.bytes()
     }
 
     /// A connection is forwarded.

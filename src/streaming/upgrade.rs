@@ -84,6 +84,8 @@ pub(super) fn known_name(
         (Transport::Spdy, _) => SPDY_REMOTE,
         (Transport::WebSocket, Kind::PortForward) => WEBSOCKET_FORWARD,
         (Transport::WebSocket, _) => WEBSOCKET_REMOTE,
+        // Nobody has read what was chosen.
+        (Transport::Tls, _) => return None,
     };
     match chosen {
         None => Some(WEBSOCKET_PLAIN.0),

@@ -77,6 +77,6 @@ table! {
         kind: Switch,
         default: Is(|| true),
         reload: Reload::Restart,
-        help: "Whether the sessions of an upstream are led through criscope, so that they are seen: the URL in the answers of Exec, Attach and PortForward is then one of criscope, on a port of 127.0.0.1 that the system chooses. The bytes of a session pass untouched, and sessions end when criscope does. With any doubt the upstream's own URL is passed on; so is one of TLS, or not on loopback.",
+        help: "Whether the sessions of an upstream are led through criscope, so that they are seen: the URL in the answers of Exec, Attach and PortForward is then one of criscope, on a port of 127.0.0.1 that the system chooses. The bytes of a session pass untouched, and sessions end when criscope does. TLS is not ended here: the URL then has the upstream's own address with another port, for this session alone, and transport, protocol and exit code are not seen. With any doubt the upstream's own URL is passed on; so is one that is not on loopback.",
     };
 }

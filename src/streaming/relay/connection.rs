@@ -1,5 +1,6 @@
 //! One connection of a client: its request, the upstream's answer, and what follows.
 
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWriteExt as _};
@@ -10,7 +11,7 @@ use tokio_util::sync::CancellationToken;
 use super::copy::{First, both};
 use super::head::{Head, NoHead};
 use super::metrics::Said;
-use super::watch::Watch;
+use super::watch::{Farewell, Watch};
 use super::{Shared, Waiting};
 use crate::streaming::listener::{HEAD_TIMEOUT, tune};
 use crate::streaming::observe::{Direction, Kind, Outcome, Relayed, Transport};
@@ -98,15 +99,17 @@ pub(super) async fn serve(shared: &Shared, mut client: TcpStream, stop: &Cancell
 /// What the upstream has said: its head, or what it said in place of one.
 type Answer = Result<Head, Vec<u8>>;
 
-/// Sends the request on; `None` if there is no answer at all.
-async fn ask(
-    address: std::net::SocketAddr,
-    request: &Head,
-    target: &str,
-) -> Option<(TcpStream, Answer)> {
+/// A connection to an upstream; `None` if there is nobody.
+pub(super) async fn dial(address: SocketAddr) -> Option<TcpStream> {
     let dialled = timeout(DIAL_TIMEOUT, TcpStream::connect(address)).await;
-    let mut upstream = dialled.ok()?.ok()?;
+    let upstream = dialled.ok()?.ok()?;
     let _ = tune(&upstream);
+    Some(upstream)
+}
+
+/// Sends the request on; `None` if there is no answer at all.
+async fn ask(address: SocketAddr, request: &Head, target: &str) -> Option<(TcpStream, Answer)> {
+    let mut upstream = dial(address).await?;
     upstream.write_all(&request.aimed_at(target)).await.ok()?;
     // However long it takes: nobody waits less for it than without us.
     let answer = match Head::read(&mut upstream).await {
@@ -126,7 +129,7 @@ async fn gone(client: &TcpStream) {
     }
 }
 
-fn told(about: &About, status: Option<u16>) {
+pub(super) fn told(about: &About, status: Option<u16>) {
     tracing::warn!(
         event = "stream.refused",
         kind = about.kind.name(),
@@ -231,23 +234,32 @@ impl Switched {
             first = copied => first,
             () = stop.cancelled() => return session.end(Outcome::Shutdown.into()),
         };
-        let farewell = watch.farewell(kind);
-        let outcome = match first {
-            _ if farewell.failed => Outcome::Failed,
-            _ if farewell.said => Outcome::Done,
-            First::Upstream => Outcome::Done,
-            // Whoever forwards ports ends that when there is no more to forward.
-            First::Client if kind == Kind::PortForward => Outcome::Done,
-            First::Client | First::ClientBroke => Outcome::ClientGone,
-            First::UpstreamBroke => Outcome::Failed,
-        };
-        session.end(Ended {
-            outcome,
-            exit_code: farewell.exit_code,
-            relayed: Some(Relayed {
-                upgrade: self.upgrade,
-                client_first: matches!(first, First::Client | First::ClientBroke),
-            }),
-        });
+        session.end(ended(first, watch.farewell(kind), kind, Some(self.upgrade)));
+    }
+}
+
+/// The end of a session, from who closed first and what was said before.
+pub(super) fn ended(
+    first: First,
+    farewell: Farewell,
+    kind: Kind,
+    upgrade: Option<Duration>,
+) -> Ended {
+    let outcome = match first {
+        _ if farewell.failed => Outcome::Failed,
+        _ if farewell.said => Outcome::Done,
+        First::Upstream => Outcome::Done,
+        // Whoever forwards ports ends that when there is no more to forward.
+        First::Client if kind == Kind::PortForward => Outcome::Done,
+        First::Client | First::ClientBroke => Outcome::ClientGone,
+        First::UpstreamBroke => Outcome::Failed,
+    };
+    Ended {
+        outcome,
+        exit_code: farewell.exit_code,
+        relayed: Some(Relayed {
+            upgrade,
+            client_first: matches!(first, First::Client | First::ClientBroke),
+        }),
     }
 }

@@ -11,8 +11,6 @@ use crate::telemetry::registry::{Registry, RegistryError};
 pub(super) enum Verdict {
     /// The session is led through this program.
     Led,
-    /// It is an `https` one.
-    Tls,
     /// It is not on loopback.
     Remote,
     /// It is not understood.
@@ -26,9 +24,8 @@ pub(super) enum Verdict {
 }
 
 impl Verdict {
-    const ALL: [Self; 7] = [
+    const ALL: [Self; 6] = [
         Self::Led,
-        Self::Tls,
         Self::Remote,
         Self::Odd,
         Self::Unread,

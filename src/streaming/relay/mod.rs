@@ -7,6 +7,7 @@
 //!   client --> listener --> connection: head, token --> dial --> the same head, with the upstream's path
 //!                                                                  | copy: bytes both ways, as they are
 //!                                                                  ' watch: how it ended, as far as that can be read
+//!   client with TLS --> tls: a port of its own --------> dial --> copy
 //! ```
 //!
 //! # Rules
@@ -15,7 +16,8 @@
 //! - The upstream gets the client's bytes and the client the upstream's. Only the path of the request is changed, since it
 //!   holds the token; nothing is added, and nothing is tried again, since the upstream's token is spent by the first try.
 //! - Sessions end with this program. Those that have not begun by then are served by nobody: their URL is ours.
-//! - Only plain URLs on loopback are led: TLS would have to be ended here, with a certificate that the kubelet trusts.
+//! - TLS is not ended here, which would take a certificate that the kubelet trusts: it passes through unread.
+//! - Only URLs with an address on loopback are led.
 
 mod answer;
 mod connection;
@@ -23,6 +25,7 @@ mod copy;
 mod head;
 mod lead;
 pub(crate) mod metrics;
+mod tls;
 mod url;
 mod watch;
 
@@ -33,7 +36,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use tokio::net::TcpListener;
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, mpsc};
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -41,6 +44,7 @@ use tokio_util::task::TaskTracker;
 use self::lead::Led;
 pub use self::metrics::RelayMetrics;
 use self::metrics::Verdict;
+use self::tls::{Port, Ports};
 use self::url::Upstream;
 use super::error::BindError;
 use super::listener::{ACCEPT_PAUSE, MORE_CONNECTIONS, STOP_TIMEOUT, SWEEP};
@@ -62,6 +66,7 @@ struct Waiting {
 
 struct Shared {
     tokens: Tokens<Waiting>,
+    ports: Ports,
     places: Arc<Semaphore>,
     max_sessions: usize,
     observers: Observers,
@@ -97,9 +102,11 @@ impl Relay {
         let tcp = TcpListener::bind(address).await.map_err(failed)?;
         let address = tcp.local_addr().map_err(failed)?;
         let observers = Observers(observers.into());
+        let (ports, opened) = Ports::new(observers.clone());
         let kind = |waiting: &Waiting| waiting.about.kind;
         let shared = Arc::new(Shared {
             tokens: Tokens::new(MAX_TOKENS, TOKEN_LIFETIME, kind, observers.clone()),
+            ports,
             places: Arc::new(Semaphore::new(max_sessions)),
             max_sessions,
             observers,
@@ -109,6 +116,7 @@ impl Relay {
         });
         let listener = RelayListener {
             tcp,
+            opened,
             shared: Arc::clone(&shared),
         };
         Ok((Self(shared), listener))
@@ -133,6 +141,9 @@ impl Relay {
         if shared.places.available_permits() == 0 {
             return Err(Verdict::Full);
         }
+        if waiting.upstream.tls {
+            return shared.ports.open(waiting);
+        }
         match shared.tokens.issue(waiting) {
             Ok(path) => Ok(format!("http://{}{path}", shared.address)),
             Err(NoToken::Full) => Err(Verdict::Full),
@@ -144,6 +155,8 @@ impl Relay {
 /// The socket of a relay.
 pub struct RelayListener {
     tcp: TcpListener,
+    /// The ports for sessions with TLS.
+    opened: mpsc::Receiver<Port>,
     shared: Arc<Shared>,
 }
 
@@ -171,7 +184,7 @@ impl RelayListener {
     }
 
     /// Serves until `stop` fires; then every session is ended.
-    pub async fn serve(self, stop: CancellationToken) {
+    pub async fn serve(mut self, stop: CancellationToken) {
         let shared = self.shared;
         let closing = Closing(Arc::clone(&shared));
         let connections = Arc::new(Semaphore::new(shared.max_sessions + MORE_CONNECTIONS));
@@ -186,6 +199,10 @@ impl RelayListener {
             tokio::select! {
                 () = stop.cancelled() => break,
                 _ = sweep.tick() => shared.tokens.sweep(),
+                Some(port) = self.opened.recv() => {
+                    let (shared, stop) = (Arc::clone(&shared), stop.clone());
+                    tasks.spawn(async move { port.serve(&shared, &stop).await });
+                }
                 (place, accepted) = accept => match accepted {
                     Ok((client, _)) => {
                         let (shared, stop) = (Arc::clone(&shared), stop.clone());
@@ -202,7 +219,7 @@ impl RelayListener {
             }
         }
         drop(closing);
-        drop(self.tcp);
+        drop((self.tcp, self.opened));
         tasks.close();
         if timeout(STOP_TIMEOUT, tasks.wait()).await.is_err() {
             let left = tasks.len();

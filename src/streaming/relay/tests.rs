@@ -18,8 +18,12 @@ impl Observer for Seen {
 }
 
 fn waiting(kind: Kind) -> Waiting {
+    at("http://127.0.0.1:1/exec/T", kind)
+}
+
+fn at(url: &str, kind: Kind) -> Waiting {
     Waiting {
-        upstream: url::parse("http://127.0.0.1:1/exec/T").expect("plain"),
+        upstream: url::parse(url).expect("understood"),
         about: About {
             kind,
             id: "c".into(),
@@ -84,4 +88,28 @@ async fn without_a_listener_there_is_no_url() {
     stop.cancel();
     serving.await.expect("no panic");
     assert_eq!(relay.issue(waiting(Kind::Exec)), Err(Verdict::Closed));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_port_closes_with_its_time() {
+    let (relay, listener, seen) = relay(10).await;
+    let serving = tokio::spawn(listener.serve(CancellationToken::new()));
+    let tls = || at("https://127.0.0.1:1/exec/T", Kind::Exec);
+    let url = relay.issue(tls()).expect("a URL");
+    let address = url.split('/').nth(2).expect("an address").to_owned();
+    tokio::time::sleep(Duration::from_secs(54)).await;
+    let client = tokio::net::TcpStream::connect(&address).await;
+    client.expect("somebody listens");
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    let client = tokio::net::TcpStream::connect(&address).await;
+    client.expect_err("nobody listens");
+    // Its place is free again.
+    for _ in 0..tls::MAX_PORTS {
+        relay.issue(tls()).expect("room");
+    }
+    assert_eq!(relay.issue(tls()), Err(Verdict::Full));
+    let seen = seen.0.lock().expect("no panic").clone();
+    assert_eq!(seen[..2], [TokenOutcome::Issued, TokenOutcome::Expired]);
+    assert_eq!(seen.last(), Some(&TokenOutcome::Full));
+    serving.abort();
 }

@@ -18,10 +18,12 @@ pub(super) struct Upstream {
     pub(super) address: SocketAddr,
     /// Path and query, as they came. They hold the upstream's token, so they are never printed.
     pub(super) target: String,
+    /// Whether it is under TLS.
+    pub(super) tls: bool,
 }
 
-/// Reads a URL. Only a plain one on loopback is understood: with TLS the certificate is the upstream's business, and
-/// what is not on loopback may be reached by clients that do not reach us.
+/// Reads a URL. Only one with an address on loopback is understood: what is elsewhere may be reached by clients that do not
+/// reach us.
 ///
 /// # Errors
 /// Why it is passed on as it is.
@@ -29,11 +31,10 @@ pub(super) fn parse(url: &str) -> Result<Upstream, Verdict> {
     if url.len() > MAX_URL {
         return Err(Verdict::Odd);
     }
-    let Some(rest) = url.strip_prefix("http://") else {
-        return Err(match url.starts_with("https://") {
-            true => Verdict::Tls,
-            false => Verdict::Odd,
-        });
+    let (tls, rest) = match url.split_once("://") {
+        Some(("http", rest)) => (false, rest),
+        Some(("https", rest)) => (true, rest),
+        _ => return Err(Verdict::Odd),
     };
     let (authority, target) = rest.split_at(rest.find('/').ok_or(Verdict::Odd)?);
     // It becomes part of the head of a request.
@@ -51,6 +52,7 @@ pub(super) fn parse(url: &str) -> Result<Upstream, Verdict> {
     Ok(Upstream {
         address,
         target: target.to_owned(),
+        tls,
     })
 }
 
@@ -117,14 +119,20 @@ mod tests {
     use crate::cri::v1;
 
     #[test]
-    fn only_a_plain_url_on_loopback_is_understood() {
+    fn only_a_url_with_an_address_on_loopback_is_understood() {
         let url = parse("http://127.0.0.1:4321/exec/abc?x=%20y").expect("plain");
         assert_eq!(url.address, "127.0.0.1:4321".parse().expect("an address"));
         assert_eq!(url.target, "/exec/abc?x=%20y");
+        assert!(!url.tls);
         let url = parse("http://[::1]:1/attach/abc").expect("plain");
         assert_eq!(url.address, "[::1]:1".parse().expect("an address"));
+        let url = parse("https://127.0.0.1:2/exec/abc").expect("with TLS");
+        assert_eq!(url.address, "127.0.0.1:2".parse().expect("an address"));
+        assert!(url.tls && url.target == "/exec/abc");
         for (url, why) in [
-            ("https://127.0.0.1:1/exec/a", Verdict::Tls),
+            ("https://10.0.0.1:1/exec/a", Verdict::Remote),
+            ("https://localhost:1/exec/a", Verdict::Odd),
+            ("https://127.0.0.1/exec/a", Verdict::Odd),
             ("http://10.0.0.1:1/exec/a", Verdict::Remote),
             ("http://0.0.0.0:1/exec/a", Verdict::Remote),
             ("http://localhost:1/exec/a", Verdict::Odd),
@@ -141,6 +149,7 @@ mod tests {
             ("unix:///run/x.sock", Verdict::Odd),
             ("/exec/a", Verdict::Odd),
             ("//127.0.0.1:1/exec/a", Verdict::Odd),
+            ("://127.0.0.1:1/exec/a", Verdict::Odd),
             ("", Verdict::Odd),
         ] {
             assert_eq!(parse(url), Err(why), "{url}");

@@ -66,7 +66,7 @@ impl Watch {
     pub(super) fn new(kind: Kind, transport: Transport) -> Self {
         let has_result = matches!(kind, Kind::Exec | Kind::Attach);
         Self {
-            transport: has_result.then_some(transport),
+            transport: Some(transport).filter(|t| has_result && *t != Transport::Tls),
             head: Vec::new(),
             left: 0,
             payload: Payload::Skip,
@@ -94,6 +94,8 @@ impl Watch {
             match transport {
                 Transport::Spdy => self.spdy(),
                 Transport::WebSocket => self.websocket(),
+                // There is nothing to be seen.
+                Transport::Tls => return,
             }
         }
     }

@@ -90,7 +90,7 @@ const START_CALL: Label = fixed(
 /// What a session of exec, attach or port-forward is, in the order of `streaming`.
 const STREAM_KIND: Label = fixed("kind", &["exec", "attach", "portforward"]);
 /// What carries it.
-const STREAM_TRANSPORT: Label = fixed("transport", &["spdy", "websocket"]);
+const STREAM_TRANSPORT: Label = fixed("transport", &["spdy", "websocket", "tls"]);
 /// How it ended.
 const STREAM_OUTCOME: Label = fixed(
     "outcome",
@@ -251,16 +251,16 @@ catalogue! {
     STREAM_SESSION_DURATION = Metric::histogram("stream_session_duration_seconds", Unit::Seconds, &[STREAM_KIND], SESSION_BUCKETS,
         "Time from the request for a session to its end.");
     STREAM_BYTES = Metric::new(Kind::Counter, "stream_bytes_total", Unit::Bytes, &[STREAM_KIND, fixed("direction", &["in", "out"])],
-        "Bytes that sessions carried to containers and pods (in) and from them (out); without what the protocols add, or with it if an upstream serves the session.");
+        "Bytes that sessions carried to containers and pods (in) and from them (out); without what the protocols add, or with it, TLS included, if an upstream serves the session.");
     STREAM_CONNECTIONS = Metric::counter("stream_connections_total", &[],
         "Connections into pods that ended sessions of port-forward have asked for; not counted where an upstream serves the session.");
     STREAM_TOKENS = Metric::counter("stream_tokens_total", &[fixed("result", &["issued", "used", "expired", "refused", "full"])],
         "Tokens of URLs of sessions: given out, used, too old, asked for and not there, not given out because too many are.");
 
-    STREAM_URLS = Metric::counter("stream_urls_total", &[fixed("result", &["led", "tls", "remote", "odd", "unread", "full", "closed"])],
-        "URLs of sessions that upstreams gave: led through this program, or passed on as they were, because they are of TLS, not on loopback, or not understood, because request or answer were not read, because too many sessions are open or about to be, or because there is nobody to lead them.");
+    STREAM_URLS = Metric::counter("stream_urls_total", &[fixed("result", &["led", "remote", "odd", "unread", "full", "closed"])],
+        "URLs of sessions that upstreams gave: led through this program, or passed on as they were, because they are not on loopback, or not understood, because request or answer were not read, because too many sessions are open or about to be, or because there is nobody to lead them.");
     STREAM_UPSTREAM_ANSWERS = Metric::counter("stream_upstream_answers_total", &[fixed("status", &["101", "2xx", "3xx", "4xx", "5xx", "other", "none"])],
-        "Answers of upstreams to the requests for sessions that were led through this program, by HTTP status; none if the upstream could not be reached or hung up.");
+        "Answers of upstreams to the requests for sessions that were led through this program, by HTTP status, which cannot be read under TLS; none if the upstream could not be reached or hung up.");
     STREAM_UPSTREAM_UPGRADE = Metric::histogram("stream_upstream_upgrade_seconds", Unit::Seconds, &[], LOOK_BUCKETS,
         "Time from dialling the upstream to its 101.");
 

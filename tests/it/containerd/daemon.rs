@@ -7,6 +7,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use criscope::config::StreamingTls;
+
 use crate::harness::image;
 use crate::harness::leaks::Traces;
 use crate::harness::packages::{file, need_root, program};
@@ -45,6 +47,23 @@ impl Containerd {
     /// Each sleeps first for as many seconds as its file `slow-bridge.delay` or `runc.delay` in the root says.
     pub(super) async fn with_slow_parts() -> Self {
         Self::with(Self::slow_parts).await
+    }
+
+    /// Starts one whose streaming server has a certificate.
+    pub(super) async fn with_tls(files: &StreamingTls) -> Self {
+        Self::with(|containerd| {
+            let tls = format!(
+                r#"stream_server_port = "0"
+  enable_tls_streaming = true
+  [plugins."io.containerd.grpc.v1.cri".x509_key_pair_streaming]
+    tls_cert_file = "{}"
+    tls_key_file = "{}""#,
+                files.cert.display(),
+                files.key.display()
+            );
+            containerd.edit("config.toml", "stream_server_port = \"0\"", &tls);
+        })
+        .await
     }
 
     async fn with(edit: impl FnOnce(&Self)) -> Self {
@@ -162,25 +181,27 @@ disabled_plugins = ["io.containerd.snapshotter.v1.btrfs", "io.containerd.snapsho
             let mode = fs::Permissions::from_mode(0o755);
             fs::set_permissions(bin.join(name), mode).expect("mode");
         }
-        let replace = |file: &str, from: &str, to: &str| {
-            let path = root.join(file);
-            let text = fs::read_to_string(&path).expect("read");
-            assert!(text.contains(from), "{from}");
-            fs::write(&path, text.replace(from, to)).expect("write");
-        };
         let bin = bin.display();
-        replace(
+        self.edit(
             "cni/10-test.conflist",
             "\"type\": \"bridge\"",
             "\"type\": \"slow-bridge\"",
         );
-        replace(
+        self.edit(
             "config.toml",
             "bin_dir = \"/usr/lib/cni\"",
             &format!("bin_dir = \"{bin}\""),
         );
         let runc = format!("SystemdCgroup = false\n        BinaryName = \"{bin}/runc\"");
-        replace("config.toml", "SystemdCgroup = false", &runc);
+        self.edit("config.toml", "SystemdCgroup = false", &runc);
+    }
+
+    /// Writes something else in a file of the root.
+    fn edit(&self, file: &str, from: &str, to: &str) {
+        let path = self.root().join(file);
+        let text = fs::read_to_string(&path).expect("read");
+        assert!(text.contains(from), "{from}");
+        fs::write(&path, text.replace(from, to)).expect("write");
     }
 
     /// Starts it (again) and waits until it answers.

@@ -6,7 +6,9 @@ use criscope::cri::v1::{AttachRequest, ExecRequest, PortForwardRequest};
 use super::daemon::Containerd;
 use super::pod::{Clients, make, sandbox_config, unmake};
 use super::{before, end};
-use crate::streaming::client::Client;
+use crate::streaming::client::{Client, forwarding, upgraded};
+use crate::streaming::spdy::Spdy;
+use crate::streaming::tls::{certificate, connect_with_tls};
 
 /// The ways that this containerd serves.
 const WAYS: [(&str, &str); 2] = [
@@ -71,7 +73,8 @@ async fn sessions_of_containerd_are_seen() {
         port: vec![],
     };
     let answer = clients.runtime.port_forward(request).await;
-    forward(&answer.expect("port-forward").into_inner().url).await;
+    let url = answer.expect("port-forward").into_inner().url;
+    refused(forwarding(&url).await).await;
     let line = proxy
         .wait_line("the end of port-forward", |line| {
             line["kind"] == "portforward"
@@ -96,9 +99,66 @@ async fn sessions_of_containerd_are_seen() {
     end(containerd);
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn sessions_of_a_containerd_with_tls_are_seen() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let files = certificate(dir.path());
+    let containerd = Containerd::with_tls(&files).await;
+    let proxy = before(&containerd).await;
+    let mut clients = Clients::of(&proxy.socket()).await;
+    let config = sandbox_config(&containerd);
+    let (sandbox, container) = make(&mut clients, &config).await;
+
+    let url = exec(&mut clients, &container, "read x; echo got $x; exit 7").await;
+    assert!(url.starts_with("https://127.0.0.1:"), "{url}");
+    let tls = connect_with_tls(&url, &files.cert).await;
+    let mut spdy = upgraded(tls, &url, "v4.channel.k8s.io").await;
+    let mut streams = Vec::new();
+    for kind in ["error", "stdin", "stdout", "stderr"] {
+        streams.push(spdy.open(&[("streamtype", kind)]).await);
+    }
+    spdy.send(streams[1], b"this\n", true).await;
+    assert_eq!(spdy.end(streams[2]).await.data, b"got this\n");
+    let result = spdy.end(streams[0]).await.data;
+    let result = String::from_utf8(result).expect("text");
+    assert!(result.contains("NonZeroExitCode"), "{result}");
+    let line = proxy.wait_event("stream.session").await;
+    for (field, value) in [
+        ("transport", "tls"),
+        ("outcome", "done"),
+        ("first_to_close", "upstream"),
+        ("pod", "web"),
+        ("program", "sh"),
+    ] {
+        assert_eq!(line[field], value, "{field}: {line}");
+    }
+    drop(spdy);
+
+    let request = PortForwardRequest {
+        pod_sandbox_id: sandbox.clone(),
+        port: vec![],
+    };
+    let answer = clients.runtime.port_forward(request).await;
+    let url = answer.expect("port-forward").into_inner().url;
+    let tls = connect_with_tls(&url, &files.cert).await;
+    refused(upgraded(tls, &url, "portforward.k8s.io").await).await;
+    let line = proxy
+        .wait_line("the end of port-forward", |line| {
+            line["kind"] == "portforward"
+        })
+        .await;
+    assert_eq!(line["outcome"], "done", "{line}");
+
+    unmake(&mut clients, &sandbox, &container).await;
+    proxy.stop().await;
+    end(containerd);
+}
+
 /// Nothing listens on the port, which the pod itself says: it was reached.
-async fn forward(url: &str) {
-    let mut spdy = crate::streaming::client::forwarding(url).await;
+async fn refused<T>(mut spdy: Spdy<T>)
+where
+    T: tokio::io::AsyncRead + tokio::io::AsyncWrite + Send + 'static,
+{
     let port = [("port", "9"), ("requestid", "0")];
     let headers = |kind| [("streamtype", kind), port[0], port[1]];
     let error = spdy.open(&headers("error")).await;

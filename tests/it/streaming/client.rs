@@ -45,11 +45,17 @@ pub(crate) struct Client {
 
 /// Connects with a URL of port-forward.
 pub(crate) async fn forwarding(url: &str) -> Spdy<TcpStream> {
-    let mut tcp = connect(url).await;
-    let head = spdy_head(parts(url).1, &["portforward.k8s.io"]);
-    let answer = ask(&mut tcp, &head).await;
+    upgraded(connect(url).await, url, "portforward.k8s.io").await
+}
+
+/// Asks for SPDY on a connection.
+pub(crate) async fn upgraded<T>(mut io: T, url: &str, protocol: &str) -> Spdy<T>
+where
+    T: tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin + Send + 'static,
+{
+    let answer = ask(&mut io, &spdy_head(parts(url).1, &[protocol])).await;
     assert_eq!(answer.status, 101, "{answer:?}");
-    Spdy::new(tcp)
+    Spdy::new(io)
 }
 
 /// Opens a connection to a port: the streams of errors and of data.

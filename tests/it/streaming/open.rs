@@ -5,7 +5,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
 use super::http::{connect, parts, soon};
-use super::relay::{CONTAINER, SECRET, SWITCHING, Upstream, before, head, url_in};
+use super::upstream::{CONTAINER, SECRET, SWITCHING, Upstream, before, head, url_in};
 use crate::commands::printed;
 use crate::harness::proxy::Proxy;
 use crate::harness::until;

@@ -1,144 +1,21 @@
 //! The sessions of an upstream, led through the program itself: every byte is compared on both sides.
 
-use std::net::SocketAddr;
-use std::sync::{Arc, Mutex};
-
-use bytes::Bytes;
 use criscope::cri::v1;
 use nix::sys::signal::Signal;
 use prost::Message as _;
 use serde_json::Value;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::net::{TcpListener, TcpStream};
-use tokio::task::JoinHandle;
+use tokio::net::TcpListener;
 use tokio::time::timeout;
 
 use super::client::QUIET;
 use super::http::{connect, parts};
+use super::upstream::{CONTAINER, SECRET, SWITCHING, Upstream, answer, before, exec, head, url_of};
 use crate::harness::client::Call;
-use crate::harness::fake::{Fake, lock};
-use crate::harness::proxy::{Proxy, Start};
+use crate::harness::fake::lock;
+use crate::harness::proxy::Proxy;
 use crate::harness::script;
-use crate::harness::{encode, message, message_with, soon, until};
-
-/// What no line may show.
-pub(super) const SECRET: &str = "kwyjibozq";
-
-/// The container of the pod `shop/web`.
-pub(super) const CONTAINER: &str = "c0ffee";
-
-/// An answer to an upgrade, with more in it than need be.
-pub(super) const SWITCHING: &str = "HTTP/1.1 101 Switching Protocols\r\nUpgrade: SPDY/3.1\r\nX-odd:   kept \r\nConnection: Upgrade\r\n\
-     X-Stream-Protocol-Version: v4.channel.k8s.io\r\n\r\n";
-
-/// A streaming server that keeps what it was sent.
-pub(super) struct Upstream {
-    address: SocketAddr,
-    heads: Arc<Mutex<Vec<String>>>,
-    serving: JoinHandle<()>,
-}
-
-impl Drop for Upstream {
-    fn drop(&mut self) {
-        self.serving.abort();
-    }
-}
-
-impl Upstream {
-    /// Answers with these bytes, then sends back what it gets until that ends.
-    pub(super) async fn that_says(answer: &'static str) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").await.expect("bound");
-        let address = listener.local_addr().expect("address");
-        let heads = Arc::<Mutex<Vec<String>>>::default();
-        let kept = Arc::clone(&heads);
-        let serving = tokio::spawn(async move {
-            loop {
-                let (tcp, _) = listener.accept().await.expect("accepted");
-                tokio::spawn(echo(tcp, answer, Arc::clone(&kept)));
-            }
-        });
-        Self {
-            address,
-            heads,
-            serving,
-        }
-    }
-
-    pub(super) fn url(&self) -> String {
-        format!("http://{}/exec/T0ken?x=%20y", self.address)
-    }
-}
-
-async fn echo(mut tcp: TcpStream, answer: &str, heads: Arc<Mutex<Vec<String>>>) {
-    let mut head = Vec::new();
-    while !head.ends_with(b"\r\n\r\n") {
-        let Ok(byte) = tcp.read_u8().await else {
-            return;
-        };
-        head.push(byte);
-    }
-    lock(&heads).push(String::from_utf8(head).expect("text"));
-    // Whoever has heard enough hangs up.
-    let _ = tcp.write_all(answer.as_bytes()).await;
-    let (mut read, mut write) = tcp.split();
-    let _ = tokio::io::copy(&mut read, &mut write).await;
-    let _ = write.shutdown().await;
-}
-
-/// The program before a runtime that gives this URL, with a field that nobody knows on either side of it.
-pub(super) async fn before(config: &str, url: &str) -> (Fake, Proxy) {
-    let fake = Fake::new();
-    fake.node().add_pod("web", "5a4db0", CONTAINER);
-    fake.always(script::ok(&[message(&answer(url))]));
-    let start = Start::new().upstream(fake.path());
-    let proxy = start.config(config).ready().await;
-    proxy
-        .wait_scrape("the index", |s| {
-            s.metric("criscope_identity_entries").sum() == 2.0
-        })
-        .await;
-    (fake, proxy)
-}
-
-fn answer(url: &str) -> Vec<u8> {
-    let url = v1::ExecResponse { url: url.into() }.encode_to_vec();
-    [&[0x10, 0x81, 0x00][..], &url, &[0x1a, 2, b'h', b'i']].concat()
-}
-
-fn exec() -> Bytes {
-    exec_in(CONTAINER)
-}
-
-fn exec_in(container: &str) -> Bytes {
-    encode(&v1::ExecRequest {
-        container_id: container.into(),
-        cmd: vec!["/bin/sh".into(), SECRET.into()],
-        stdin: true,
-        stdout: true,
-        ..Default::default()
-    })
-}
-
-/// Asks for a session; gives the URL that comes.
-async fn url_of(proxy: &Proxy) -> String {
-    url_in(proxy, CONTAINER).await
-}
-
-/// Asks for a session in this container; gives the URL that comes.
-pub(super) async fn url_in(proxy: &Proxy, container: &str) -> String {
-    let client = proxy.client().await;
-    let got = client.call(Call::runtime("Exec", exec_in(container))).await;
-    assert_eq!(got.code(), 0, "{}", got.text());
-    let answer = v1::ExecResponse::decode(&got.data[5..]).expect("a message");
-    answer.url
-}
-
-pub(super) fn head(path: &str) -> String {
-    format!(
-        "POST {path} HTTP/1.1\r\nHost: node:10250\r\nX-Stream-Protocol-Version: v5.channel.k8s.io\r\nuser-agent:  odd \r\n\
-         X-Stream-Protocol-Version: v4.channel.k8s.io\r\nConnection: Upgrade\r\nUpgrade: SPDY/3.1\r\n\r\n"
-    )
-}
+use crate::harness::{message, message_with, soon, until};
 
 /// Sends all of this and ends its half; gives all that comes.
 async fn talk(url: &str, bytes: &str) -> String {
@@ -234,7 +111,8 @@ async fn what_is_not_understood_is_passed_on_as_it_is() {
     let two = [&good[..], &good].concat();
     let url = |url: &str| message(&answer(url));
     let cases = [
-        (vec![url("https://127.0.0.1:1/exec/T")], "tls"),
+        (vec![url("https://192.0.2.1:1/exec/T")], "remote"),
+        (vec![url("https://localhost:1/exec/T")], "odd"),
         (vec![url("http://192.0.2.1:1/exec/T")], "remote"),
         (vec![url("http://localhost:1/exec/T")], "odd"),
         (vec![url("/exec/T")], "odd"),

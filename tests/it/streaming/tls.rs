@@ -1,7 +1,7 @@
 //! TLS, with a certificate made by openssl.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
 
@@ -10,14 +10,17 @@ use criscope::streaming::{BindError, Server};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::{ClientConfig, RootCertStore};
+use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
 
 use super::http::{ask, connect, parts, websocket_head};
 use super::server::{Fixture, settings};
 use super::target::Fake;
 use super::websocket::WebSocket;
 
-fn certificate(dir: &Path) -> StreamingTls {
+/// A certificate for 127.0.0.1 in a file of its own, and its key.
+pub(crate) fn certificate(dir: &Path) -> StreamingTls {
     let files = StreamingTls {
         cert: dir.join("cert.pem"),
         key: dir.join("key.pem"),
@@ -48,8 +51,8 @@ fn certificate(dir: &Path) -> StreamingTls {
     files
 }
 
-/// A client that trusts this certificate, and would rather speak HTTP/2.
-fn connector(cert: &PathBuf) -> TlsConnector {
+/// A client that trusts this certificate, and would speak these protocols.
+pub(super) fn connector(cert: &Path, protocols: &[&str]) -> TlsConnector {
     let mut roots = RootCertStore::empty();
     for cert in CertificateDer::pem_file_iter(cert).expect("PEM") {
         roots.add(cert.expect("a certificate")).expect("added");
@@ -60,8 +63,22 @@ fn connector(cert: &PathBuf) -> TlsConnector {
         .expect("versions")
         .with_root_certificates(roots)
         .with_no_client_auth();
-    config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+    config.alpn_protocols = protocols.iter().map(|p| p.as_bytes().to_vec()).collect();
     TlsConnector::from(Arc::new(config))
+}
+
+/// Connects to a server that has this certificate.
+pub(crate) async fn connect_with_tls(url: &str, cert: &Path) -> TlsStream<TcpStream> {
+    connect_for(url, cert, &["http/1.1"]).await
+}
+
+async fn connect_for(url: &str, cert: &Path, protocols: &[&str]) -> TlsStream<TcpStream> {
+    let name = ServerName::try_from("127.0.0.1").expect("a name");
+    let tcp = connect(url).await;
+    connector(cert, protocols)
+        .connect(name, tcp)
+        .await
+        .expect("TLS")
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -73,12 +90,8 @@ async fn a_session_over_tls() {
     let fixture = Fixture::with(settings).await;
     let url = fixture.exec(&["say", "secretly"], "o");
     assert!(url.starts_with("https://127.0.0.1:"), "{url}");
-    let name = ServerName::try_from("127.0.0.1").expect("a name");
-    let tcp = connect(&url).await;
-    let mut tls = connector(&files.cert)
-        .connect(name, tcp)
-        .await
-        .expect("TLS");
+    // It would rather speak HTTP/2.
+    let mut tls = connect_for(&url, &files.cert, &["h2", "http/1.1"]).await;
     assert_eq!(tls.get_ref().1.alpn_protocol(), Some(&b"http/1.1"[..]));
     let answer = ask(
         &mut tls,
