@@ -9,6 +9,7 @@ use std::time::Instant;
 use tonic::transport::Channel;
 use tonic::{Code, Response, Status};
 
+use super::cgroup::Parent;
 use super::cri::Cri;
 use super::hint::Surroundings;
 use super::image::{self, SMOKE};
@@ -28,6 +29,8 @@ pub(super) struct Made {
     pub(super) channel: Option<Channel>,
     pub(super) runtime: Option<RuntimeInfo>,
     pub(super) log_dir: Option<PathBuf>,
+    /// The runtime makes it with the sandbox.
+    pub(super) cgroup: Parent,
     pub(super) registry: Option<Registry>,
     /// The image of our own registry, from the moment its pull is asked for.
     pub(super) own_image: Option<String>,
@@ -68,7 +71,8 @@ pub(super) async fn run(
     let status = steps::status(&cri, host_network);
     timeline.step("Status", &around, status).await?;
     let parent = steps::cgroup_parent(&cri, options);
-    let parent = timeline.step("RuntimeConfig", &around, parent).await?;
+    let (parent, systemd) = timeline.step("RuntimeConfig", &around, parent).await?;
+    made.cgroup = Parent::before(&parent, systemd);
 
     let (logs, reference) = timeline
         .step("prepare", &around, prepare(options, made))

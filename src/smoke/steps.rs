@@ -71,10 +71,11 @@ fn condition(conditions: &[RuntimeCondition], name: &str) -> std::result::Result
     }
 }
 
-/// The parent cgroup to ask for: that of the options, or one that fits the runtime's cgroup driver.
+/// The parent cgroup to ask for: that of the options, or one that fits the runtime's cgroup driver; and whether
+/// that is systemd.
 ///
 /// containerd with the systemd driver refuses a pod without a slice, where the kubelet would name one.
-pub(super) async fn cgroup_parent(cri: &Cri, options: &Options) -> Result<String> {
+pub(super) async fn cgroup_parent(cri: &Cri, options: &Options) -> Result<(String, bool)> {
     let request = cri.request(RuntimeConfigRequest {});
     let (systemd, word) = match cri.runtime().runtime_config(request).await {
         Ok(answer) => {
@@ -102,7 +103,7 @@ pub(super) async fn cgroup_parent(cri: &Cri, options: &Options) -> Result<String
         None if systemd => SYSTEMD_PARENT.to_owned(),
         None => String::new(),
     };
-    Ok((parent, format!("cgroup driver {driver}{word}")))
+    Ok(((parent, systemd), format!("cgroup driver {driver}{word}")))
 }
 
 /// Reads `SystemdCgroup` of a runtime handler out of the configuration that containerd shows in a verbose Status.
