@@ -22,6 +22,7 @@ use crate::cri::v1::{
     RemoveImageRequest, RemovePodSandboxRequest, RunPodSandboxRequest, StartContainerRequest,
     StopContainerRequest, StopPodSandboxRequest,
 };
+use crate::units;
 
 /// What a run made and has not removed yet. It outlives a run that breaks off, so that the rest can be removed.
 #[derive(Debug, Default)]
@@ -147,7 +148,7 @@ async fn prepare(
         )
     })?;
     let reference = registry.reference(SMOKE);
-    let size = steps::bytes(busybox.bytes.len() as u64);
+    let size = units::bytes(busybox.bytes.len() as u64);
     let word = format!("{reference} from {} ({size})", busybox.path.display());
     made.registry = Some(registry);
     Ok(((logs, reference), word))

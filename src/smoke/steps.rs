@@ -15,6 +15,7 @@ use crate::cri::v1::{
     ImageStatusRequest, PodSandboxState, PodSandboxStatusRequest, RuntimeCondition,
     RuntimeConfigRequest, StatusRequest, VersionRequest,
 };
+use crate::units;
 
 /// What a step gives, and a word on it for people.
 type Result<T> = std::result::Result<(T, String), StepError>;
@@ -131,7 +132,7 @@ pub(super) async fn image_status(cri: &Cri, reference: &str) -> Result<Option<St
     let answer = cri.images().image_status(request).await?.into_inner();
     Ok(match answer.image {
         Some(image) => {
-            let word = format!("{reference} is there, {}", bytes(image.size));
+            let word = format!("{reference} is there, {}", units::bytes(image.size));
             (Some(image.id), word)
         }
         None => (None, format!("{reference} is not there yet")),
@@ -228,11 +229,6 @@ pub(super) async fn sandbox_status(cri: &Cri, sandbox: &str, host_network: bool)
         (false, true) => Err(StepError::check("the sandbox has no address")),
         (false, false) => Ok(((), format!("ready, {ip}"))),
     }
-}
-
-/// A size in bytes, for people.
-pub(super) fn bytes(size: u64) -> String {
-    format!("{:.1} MiB", size as f64 / f64::from(1 << 20))
 }
 
 #[cfg(test)]

@@ -3,8 +3,8 @@
 use super::{Ink, Paper, image, pad, pod};
 use crate::smoke::waterfall::Look;
 use crate::story::tables::{RpcRow, RpcTable};
-use crate::story::units;
 use crate::story::view::Running;
+use crate::units;
 
 /// The least columns for a method's name, and the most.
 const METHOD: (usize, usize) = (14, 25);
