@@ -39,7 +39,7 @@
 //! be read), [`story`] (why was this pod slow?) and [`watchdog`] (whether the path turns). [`config`] and [`cli`] are the way in, [`app`] puts everything
 //! together, and [`reload`] changes it while it runs. [`runtime`] is the built-in backend, which the router calls
 //! like [`upstream`], [`shim`] the small process beside each of its pods, [`streaming`] the server of exec, attach and port-forward. [`smoke`] is a caller like the kubelet, with a [`client`] of its
-//! own. `docs/ARCHITECTURE.md` tells the rest.
+//! own. [`units`] says how long, how much and when, the same wherever a person reads it. `docs/ARCHITECTURE.md` tells the rest.
 
 pub mod admin;
 pub mod app;
@@ -62,6 +62,7 @@ pub mod stack;
 pub mod story;
 pub mod streaming;
 pub mod telemetry;
+pub mod units;
 pub mod upstream;
 pub mod watchdog;
 pub mod wire;

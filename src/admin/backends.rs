@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use super::page::Escaped;
 use super::runtimes::Standing;
-use crate::story::units;
+use crate::units;
 
 /// One entry per runtime, for the facts at the top of a page.
 pub(super) fn html(backends: &[Standing]) -> String {

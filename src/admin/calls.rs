@@ -13,8 +13,8 @@ use super::links;
 use super::page::{Escaped, page_at};
 use super::waterfall::gauge;
 use crate::cri::Call;
-use crate::story::units;
 use crate::story::view::Running;
+use crate::units;
 
 /// `?format=json`
 #[derive(Debug, Deserialize)]

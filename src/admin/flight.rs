@@ -15,7 +15,7 @@ use super::page::{Escaped, page_at};
 use super::tracez::{CALLS_HEAD, NO_SUCH_METHOD, method_of, write_call};
 use crate::story::recorder::dump::{Dump, Filter};
 use crate::story::recorder::row::Row;
-use crate::story::units;
+use crate::units;
 
 /// Most calls on the page.
 const SHOWN: usize = 100;

@@ -13,8 +13,8 @@ use super::page::{Escaped, Page, framed, lone};
 use super::runtimes::{self, Standing};
 use super::{Sources, methods, nav, pulls, sessions, starts};
 use crate::story::tables::{RpcTable, rpc_table};
-use crate::story::units;
 use crate::story::view::{Episode, OpenSession, Pull, Running, State as Stand};
+use crate::units;
 
 /// Starts that are shown.
 const STARTS: usize = 40;

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use super::page::Escaped;
 use crate::story::tables::{RpcRow, RpcTable};
-use crate::story::units;
+use crate::units;
 
 /// Methods that are shown.
 const MOST: usize = 12;

@@ -14,8 +14,9 @@ use super::{Sources, links};
 use crate::cri::call::PodIdentity;
 use crate::cri::outcome::code_name;
 use crate::cri::{Call, Method};
+use crate::story::Record;
 use crate::story::view::{Progress, Pull, Pulls};
-use crate::story::{Record, units};
+use crate::units;
 
 /// Characters that are shown of a digest.
 const SHOWN: usize = "sha256:".len() + 12;

@@ -8,9 +8,10 @@ use axum::response::{IntoResponse, Response};
 
 use super::Sources;
 use super::calls::Format;
-use super::figures::{count, time, time_if};
+use super::figures::count;
 use super::page::page_at;
 use crate::story::tables::{RpcRow, RpcTable, Window, rpc_table};
+use crate::units;
 
 /// `/debug/rpcz`
 pub async fn page(State(sources): State<Sources>, Query(format): Query<Format>) -> Response {
@@ -56,7 +57,7 @@ fn title_of(title: &str, whole: f64, seconds: f64) -> String {
     };
     format!(
         "{title} <small class=\"muted\">{}{since}</small>",
-        time(seconds * 1e3)
+        units::duration(seconds * 1e3)
     )
 }
 
@@ -73,6 +74,7 @@ fn write_part(
          <th scope=\"col\" class=\"n\">p50</th><th scope=\"col\" class=\"n\">p95</th><th scope=\"col\" class=\"n\">p99</th><th scope=\"col\" class=\"n\">in flight</th>\
          <th scope=\"col\" class=\"n\">stuck</th><th scope=\"col\" class=\"n\">oldest</th></tr></thead><tbody>\n",
     );
+    let time = |ms: Option<f64>| ms.map(units::duration).unwrap_or_default();
     for row in &table.methods {
         let window = part(row);
         writeln!(
@@ -86,12 +88,12 @@ fn write_part(
             window.rate(),
             count(window.errors),
             count(window.cancelled),
-            time_if(window.p50_ms),
-            time_if(window.p95_ms),
-            time_if(window.p99_ms),
+            time(window.p50_ms),
+            time(window.p95_ms),
+            time(window.p99_ms),
             count(row.in_flight),
             count(row.stuck),
-            time_if(row.oldest_ms),
+            time(row.oldest_ms),
         )?;
     }
     html.push_str("</tbody></table>\n");
@@ -107,11 +109,11 @@ mod tests {
         assert_eq!(title_of("The last hour", 3600.0, 3599.0), "The last hour");
         assert_eq!(
             title_of("The last hour", 3600.0, 240.0),
-            "The last hour <small class=\"muted\">4 min since the start</small>"
+            "The last hour <small class=\"muted\">4m 00s since the start</small>"
         );
         assert_eq!(
             title_of("Since the start", f64::INFINITY, 240.0),
-            "Since the start <small class=\"muted\">4 min</small>"
+            "Since the start <small class=\"muted\">4m 00s</small>"
         );
     }
 }

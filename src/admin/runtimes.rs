@@ -9,8 +9,9 @@ use serde::Serialize;
 
 use super::Sources;
 use super::calls::Format;
-use super::figures::{count, time};
+use super::figures::count;
 use super::page::{Escaped, page_at};
+use crate::units;
 use crate::upstream::Upstream;
 
 /// A backend.
@@ -109,7 +110,9 @@ fn html(states: &[Standing]) -> String {
 }
 
 fn write_row(html: &mut String, state: &Standing) -> std::fmt::Result {
-    let since = state.since_ms.map(|ms| format!(" for {}", time(ms)));
+    let since = state
+        .since_ms
+        .map(|ms| format!(" for {}", units::duration(ms)));
     let runtime = state.runtime.as_ref();
     let runtime = runtime.map(|(name, version)| format!("{name} {version}, {}", state.api));
     write!(
@@ -132,7 +135,9 @@ fn write_row(html: &mut String, state: &Standing) -> std::fmt::Result {
             Escaped(&condition.reason)
         )?;
     }
-    let last = state.last_status_ms.map(|ms| format!("{} ago", time(ms)));
+    let last = state
+        .last_status_ms
+        .map(|ms| units::since((ms * 1e3) as u64, 0));
     writeln!(
         html,
         "</td><td class=\"n\">{}</td><td class=\"n\">{}</td><td class=\"n\">{}</td></tr>",

@@ -4,8 +4,8 @@ use std::fmt::Write as _;
 
 use super::page::Escaped;
 use super::{calls, links};
-use crate::story::units;
 use crate::story::view::{OpenSession, Session};
+use crate::units;
 
 /// Open sessions that are shown on the front page.
 const SHOWN: usize = 40;

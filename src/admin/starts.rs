@@ -5,8 +5,8 @@ use std::fmt::Write as _;
 use super::links;
 use super::page::Escaped;
 use super::waterfall::{self, Scale};
-use crate::story::units;
 use crate::story::view::{Episode, State};
+use crate::units;
 
 /// The rows under a legend and an axis.
 pub(super) fn rows(episodes: &[&Episode], now: u64) -> String {

@@ -5,8 +5,8 @@ use std::fmt::Write as _;
 use super::page::Escaped;
 use super::waterfall::{self, Scale};
 use super::{sessions, starts};
-use crate::story::units;
 use crate::story::view::{Call, Detail, Episode, Exit, PodStory, Wait};
+use crate::units;
 
 /// Everything below the heading: the newest episode first.
 pub(super) fn html(story: &PodStory) -> String {

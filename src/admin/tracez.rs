@@ -9,11 +9,12 @@ use axum::response::{IntoResponse, Response};
 use serde::Deserialize;
 
 use super::Sources;
-use super::figures::{ago, bound, count, time};
+use super::figures::count;
 use super::page::{Escaped, page_at};
 use crate::cri::Method;
 use crate::story::recorder::row::Row;
 use crate::story::tables::{BUCKETS_US, Bucket, MethodSamples, Samples, samples};
+use crate::units;
 
 /// What is asked for.
 #[derive(Debug, Default, Deserialize)]
@@ -59,7 +60,7 @@ fn html(samples: &Samples) -> String {
         let _ = write!(
             html,
             "<th scope=\"col\" class=\"n\">from {}</th>",
-            bound(from)
+            units::duration(from as f64 / 1e3)
         );
     }
     html.push_str("<th scope=\"col\" class=\"n\">failed</th></tr></thead><tbody>\n");
@@ -128,8 +129,8 @@ pub(super) fn write_call(html: &mut String, row: &Row, now: u64) -> std::fmt::Re
         row.method,
         Escaped(whom.unwrap_or_default()),
         Escaped(row.container.as_deref().unwrap_or_default()),
-        time(row.duration_ms),
-        row.backend_ms.map(time).unwrap_or_default(),
+        units::duration(row.duration_ms),
+        row.backend_ms.map(units::duration).unwrap_or_default(),
         if row.outcome == "ok" {
             ""
         } else {
@@ -137,7 +138,7 @@ pub(super) fn write_call(html: &mut String, row: &Row, now: u64) -> std::fmt::Re
         },
         outcome,
         stuck.unwrap_or_default(),
-        ago(now, row.began_unix_us),
+        units::since(now, row.began_unix_us),
         Escaped(row.error.as_deref().unwrap_or_default()),
     )
 }

@@ -4,8 +4,8 @@
 use std::fmt::Write as _;
 
 use super::page::Escaped;
-use crate::story::units;
 use crate::story::view::{Episode, Phase};
+use crate::units;
 
 /// Name, class and word of each phase. The class says how it is painted in `style.css`.
 const PHASES: [(&str, &str, &str); 11] = [

@@ -3,6 +3,7 @@
 use std::io::{self, IsTerminal, Write};
 use std::time::Duration;
 
+use serde::Deserialize;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::time::{MissedTickBehavior, interval};
 
@@ -10,12 +11,11 @@ use super::Failure;
 use super::ask::{AdminArgs, Endpoint, block_on, print_json};
 use super::http::AskError;
 use super::output;
-use super::render::calls::screen;
+use super::render::calls::{Now, screen};
 use super::screen::Screen;
 use super::smoke::duration;
 use crate::cri::visible::visible;
-use crate::story::tables::RpcTable;
-use crate::story::view::Running;
+use crate::story::view::OpenSession;
 
 /// Columns where there is no terminal to ask.
 const COLUMNS: usize = 120;
@@ -25,9 +25,17 @@ const SHORTEST: Duration = Duration::from_millis(100);
 
 const CALLS: &str = "/debug/calls?format=json";
 const METHODS: &str = "/debug/rpcz?format=json";
+const LIVE: &str = "/?format=json";
 
-/// Show calls in flight and rates per method, like top
+/// Of the front page, what no other page has.
+#[derive(Debug, Deserialize)]
+struct Live {
+    sessions: Vec<OpenSession>,
+}
+
+/// Show calls in flight, open sessions and rates per method, like top
 ///
+/// Sessions are those of kubectl exec, attach and port-forward. Their calls have ended: they only fetch the session's URL.
 /// Reads from the running criscope. On a terminal it goes on until Ctrl-C; otherwise it prints once.
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
@@ -39,7 +47,7 @@ pub(super) struct Args {
     /// Time between two looks (500ms, 1s)
     #[arg(long, value_name = "TIME", default_value = "1s", value_parser = duration)]
     interval: Duration,
-    /// Print the JSON of /debug/calls, once
+    /// Print the JSON of /debug/calls, once; that of sessions is at /?format=json
     #[arg(long)]
     json: bool,
 }
@@ -62,10 +70,13 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
 
 /// One look, as text of at most so many lines.
 async fn look(endpoint: &Endpoint, height: Option<usize>) -> Result<String, AskError> {
-    let calls: Vec<Running> = endpoint.json(CALLS).await?;
-    let table: RpcTable = endpoint.json(METHODS).await?;
+    let now = Now {
+        calls: endpoint.json(CALLS).await?,
+        methods: endpoint.json(METHODS).await?,
+        sessions: endpoint.json::<Live>(LIVE).await?.sessions,
+    };
     let look = output::look(COLUMNS);
-    Ok(screen(endpoint.address(), &calls, &table, look, height))
+    Ok(screen(endpoint.address(), &now, look, height))
 }
 
 /// Draws until somebody has seen enough. A criscope that goes away meanwhile is waited for.

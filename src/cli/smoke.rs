@@ -14,6 +14,7 @@ use crate::client;
 use crate::smoke::timeline::{Progress, Step};
 use crate::smoke::waterfall::{self, Look};
 use crate::smoke::{self, Options, Report};
+use crate::units;
 
 /// Columns where there is no terminal to ask.
 const COLUMNS: usize = 100;
@@ -192,7 +193,7 @@ fn text(report: &Report, look: Look) -> String {
         None => format!(
             "ok: {} steps in {}\n",
             report.steps.len(),
-            waterfall::time(Duration::from_secs_f64(report.total_ms / 1e3))
+            units::duration(report.total_ms)
         ),
         Some(step) => format!("failed: {}\n", step.name),
     };

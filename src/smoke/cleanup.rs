@@ -162,6 +162,7 @@ impl Made {
             what: format!("directory {}", logs.display()),
             remove: format!("rm -r {}", logs.display()),
         }));
+        left.extend(self.cgroup.left());
         left
     }
 }

@@ -9,6 +9,7 @@ use std::time::Instant;
 use tonic::transport::Channel;
 use tonic::{Code, Response, Status};
 
+use super::cgroup::Parent;
 use super::cri::Cri;
 use super::hint::Surroundings;
 use super::image::{self, SMOKE};
@@ -21,6 +22,7 @@ use crate::cri::v1::{
     RemoveImageRequest, RemovePodSandboxRequest, RunPodSandboxRequest, StartContainerRequest,
     StopContainerRequest, StopPodSandboxRequest,
 };
+use crate::units;
 
 /// What a run made and has not removed yet. It outlives a run that breaks off, so that the rest can be removed.
 #[derive(Debug, Default)]
@@ -28,6 +30,8 @@ pub(super) struct Made {
     pub(super) channel: Option<Channel>,
     pub(super) runtime: Option<RuntimeInfo>,
     pub(super) log_dir: Option<PathBuf>,
+    /// The runtime makes it with the sandbox.
+    pub(super) cgroup: Parent,
     pub(super) registry: Option<Registry>,
     /// The image of our own registry, from the moment its pull is asked for.
     pub(super) own_image: Option<String>,
@@ -68,7 +72,8 @@ pub(super) async fn run(
     let status = steps::status(&cri, host_network);
     timeline.step("Status", &around, status).await?;
     let parent = steps::cgroup_parent(&cri, options);
-    let parent = timeline.step("RuntimeConfig", &around, parent).await?;
+    let (parent, systemd) = timeline.step("RuntimeConfig", &around, parent).await?;
+    made.cgroup = Parent::before(&parent, systemd);
 
     let (logs, reference) = timeline
         .step("prepare", &around, prepare(options, made))
@@ -143,7 +148,7 @@ async fn prepare(
         )
     })?;
     let reference = registry.reference(SMOKE);
-    let size = steps::bytes(busybox.bytes.len() as u64);
+    let size = units::bytes(busybox.bytes.len() as u64);
     let word = format!("{reference} from {} ({size})", busybox.path.display());
     made.registry = Some(registry);
     Ok(((logs, reference), word))

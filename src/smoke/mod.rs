@@ -7,6 +7,7 @@
 //! [`run`] does it and gives a [`Report`]; [`timeline`] holds what happened, [`waterfall`] draws it.
 
 pub mod busybox;
+mod cgroup;
 mod cleanup;
 mod cri;
 mod flow;
@@ -70,7 +71,7 @@ pub struct Options {
     pub registry_listen: SocketAddr,
     /// Parent of the pod's log directory; it must be the same directory to the runtime.
     pub log_dir: PathBuf,
-    /// The pod's parent cgroup, if not one that fits the runtime's cgroup driver.
+    /// The pod's parent cgroup, if not one that fits the runtime's cgroup driver. One that was not there goes with the pod.
     pub cgroup_parent: Option<String>,
     /// For all steps together.
     pub timeout: Duration,
@@ -227,6 +228,9 @@ fn finish(options: &Options, mut made: Made, steps: Vec<Step>) -> Report {
         && fs::remove_dir_all(&logs).is_err()
     {
         made.log_dir = Some(logs);
+    }
+    if !in_use {
+        made.cgroup.remove();
     }
     let total = steps.iter().map(|step| step.start + step.took).max();
     Report {

@@ -15,6 +15,7 @@ use crate::cri::v1::{
     ImageStatusRequest, PodSandboxState, PodSandboxStatusRequest, RuntimeCondition,
     RuntimeConfigRequest, StatusRequest, VersionRequest,
 };
+use crate::units;
 
 /// What a step gives, and a word on it for people.
 type Result<T> = std::result::Result<(T, String), StepError>;
@@ -71,10 +72,11 @@ fn condition(conditions: &[RuntimeCondition], name: &str) -> std::result::Result
     }
 }
 
-/// The parent cgroup to ask for: that of the options, or one that fits the runtime's cgroup driver.
+/// The parent cgroup to ask for: that of the options, or one that fits the runtime's cgroup driver; and whether
+/// that is systemd.
 ///
 /// containerd with the systemd driver refuses a pod without a slice, where the kubelet would name one.
-pub(super) async fn cgroup_parent(cri: &Cri, options: &Options) -> Result<String> {
+pub(super) async fn cgroup_parent(cri: &Cri, options: &Options) -> Result<(String, bool)> {
     let request = cri.request(RuntimeConfigRequest {});
     let (systemd, word) = match cri.runtime().runtime_config(request).await {
         Ok(answer) => {
@@ -102,7 +104,7 @@ pub(super) async fn cgroup_parent(cri: &Cri, options: &Options) -> Result<String
         None if systemd => SYSTEMD_PARENT.to_owned(),
         None => String::new(),
     };
-    Ok((parent, format!("cgroup driver {driver}{word}")))
+    Ok(((parent, systemd), format!("cgroup driver {driver}{word}")))
 }
 
 /// Reads `SystemdCgroup` of a runtime handler out of the configuration that containerd shows in a verbose Status.
@@ -130,7 +132,7 @@ pub(super) async fn image_status(cri: &Cri, reference: &str) -> Result<Option<St
     let answer = cri.images().image_status(request).await?.into_inner();
     Ok(match answer.image {
         Some(image) => {
-            let word = format!("{reference} is there, {}", bytes(image.size));
+            let word = format!("{reference} is there, {}", units::bytes(image.size));
             (Some(image.id), word)
         }
         None => (None, format!("{reference} is not there yet")),
@@ -227,11 +229,6 @@ pub(super) async fn sandbox_status(cri: &Cri, sandbox: &str, host_network: bool)
         (false, true) => Err(StepError::check("the sandbox has no address")),
         (false, false) => Ok(((), format!("ready, {ip}"))),
     }
-}
-
-/// A size in bytes, for people.
-pub(super) fn bytes(size: u64) -> String {
-    format!("{:.1} MiB", size as f64 / f64::from(1 << 20))
 }
 
 #[cfg(test)]

@@ -3,8 +3,9 @@
 use std::fmt::Write as _;
 use std::time::Duration;
 
-use super::timeline::{Ended, Step};
+use super::timeline::{Ended, Step, millis};
 use crate::cri::visible::visible;
+use crate::units;
 
 /// How it is drawn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -83,6 +84,11 @@ fn line(text: &mut String, look: Look, colour: &str, content: &str) {
     }
 }
 
+/// As it is written.
+fn time(length: Duration) -> String {
+    units::duration(millis(length))
+}
+
 /// A bar from a start, for a length, in `room` columns that stand for `total`: whole cells where it covers at least one, a
 /// thin mark otherwise.
 pub fn bar(
@@ -106,18 +112,6 @@ pub fn bar(
         bar.push(thin);
     }
     bar
-}
-
-/// A duration in at most eight characters: `0.42 ms`, `183.2 ms`, `12.34 s`.
-pub fn time(duration: Duration) -> String {
-    let millis = duration.as_secs_f64() * 1e3;
-    if millis < 9.995 {
-        format!("{millis:.2} ms")
-    } else if millis < 999.95 {
-        format!("{millis:.1} ms")
-    } else {
-        format!("{:.2} s", millis / 1e3)
-    }
 }
 
 /// One line for a step that has just ended, without the newline, and its hint below if it has one.
@@ -191,11 +185,11 @@ mod tests {
             unicode: true,
         };
         let want = "\
-step               start      took  0                               200.0 ms
+step               start      took  0                                 200 ms
 Version          0.00 ms   1.20 ms  ▏
-RunPodSandbox    1.20 ms  118.8 ms  ████████████████████████
-StartContainer  120.0 ms   60.0 ms                          ████████████
-ExecSync        180.0 ms   20.0 ms                                      ████ failed
+RunPodSandbox    1.20 ms    119 ms  ████████████████████████
+StartContainer    120 ms   60.0 ms                          ████████████
+ExecSync          180 ms   20.0 ms                                      ████ failed
 ";
         assert_eq!(render(&steps(), look), want);
     }
@@ -208,11 +202,11 @@ ExecSync        180.0 ms   20.0 ms                                      ██�
             unicode: false,
         };
         let want = "\
-step               start      took  0               200.0 ms
+step               start      took  0                 200 ms
 Version          0.00 ms   1.20 ms  |
-RunPodSandbox    1.20 ms  118.8 ms  ##############
-StartContainer  120.0 ms   60.0 ms                ########
-ExecSync        180.0 ms   20.0 ms                        ## failed
+RunPodSandbox    1.20 ms    119 ms  ##############
+StartContainer    120 ms   60.0 ms                ########
+ExecSync          180 ms   20.0 ms                        ## failed
 ";
         assert_eq!(render(&steps(), look), want);
     }
@@ -261,7 +255,7 @@ ExecSync        180.0 ms   20.0 ms                        ## failed
         );
         assert_eq!(
             progress(&step("Version", 0, 12_345_000, false), false),
-            "  FAIL  Version              12.35 s  no\n        hint: try again"
+            "  FAIL  Version               12.3 s  no\n        hint: try again"
         );
     }
 }

@@ -113,7 +113,7 @@ pub(crate) fn slow_init() -> Episode {
         "shop-db-0",
         200,
         8100.0,
-        "init container migrate ran for 6.5 s of 8.1 s",
+        "init container migrate ran for 6.50 s of 8.10 s",
     );
     Episode {
         phases: phases(&[

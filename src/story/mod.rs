@@ -37,7 +37,6 @@ pub mod tell;
 pub mod timeline;
 mod told;
 pub mod trace;
-pub mod units;
 pub mod view;
 
 pub use self::chronicle::{Chronicle, Event, RuntimeSpan};

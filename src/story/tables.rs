@@ -12,8 +12,8 @@ use super::Record;
 use super::rates::{Rates, Within};
 use super::recorder::Recorder;
 use super::recorder::row::{Row, millis};
-use super::units::unix_us;
 use crate::cri::{Call, Method};
+use crate::units::unix_us;
 
 /// `/debug/rpcz?format=json`: rates of every method that was called.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]

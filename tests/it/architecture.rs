@@ -18,7 +18,10 @@ use self::source::{File, Place, crate_root, source_files};
 const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("main", &["cli"]),
     // The way in.
-    ("cli", &["app", "smoke", "client", "story", "config", "cri"]),
+    (
+        "cli",
+        &["app", "smoke", "client", "story", "config", "cri", "units"],
+    ),
     // Puts everything together; nobody calls it but cli.
     (
         "app",
@@ -53,6 +56,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
             "telemetry",
             "config",
             "cri",
+            "units",
         ],
     ),
     // The layers of the path in one list. The listener is given what it makes of them, and knows none.
@@ -92,12 +96,12 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     // Exec, attach and port-forward: knows nothing of what runs behind it.
     ("streaming", &["telemetry", "wire", "config", "cri"]),
     // The canary: a caller of any CRI socket, with typed messages of its own.
-    ("smoke", &["client", "cri"]),
+    ("smoke", &["client", "cri", "units"]),
     ("client", &["cri"]),
     // What stands beside the path, and the leaves.
     ("watchdog", &[]),
     // What is made of calls that have ended; admin and cli show it.
-    ("story", &["telemetry", "wire", "config", "cri"]),
+    ("story", &["telemetry", "wire", "config", "cri", "units"]),
     ("identity", &["cri"]),
     ("telemetry", &["config", "cri"]),
     ("wire", &["http2", "cri"]),
@@ -105,6 +109,8 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("http2", &[]),
     ("config", &["cri"]),
     ("cri", &[]),
+    // How durations, sizes and times are said.
+    ("units", &[]),
 ];
 
 /// Lines of a file under `src`, tests included.
@@ -235,6 +241,29 @@ fn unsafe_stands_only_where_it_is_listed_and_explained() {
         found, UNSAFE,
         "files with `unsafe` (left) and those listed (right)"
     );
+}
+
+/// What took how long is said by `src/units.rs`. Limits, which are round, are as they were set.
+#[test]
+fn durations_are_written_in_one_form() {
+    let units = ["ms", "s", "us", "min", "m", "h"];
+    let is_one = |rest: &str| {
+        let word: String = rest.chars().take_while(char::is_ascii_alphabetic).collect();
+        units.contains(&word.as_str())
+    };
+    // A number with digits after the point, and its unit.
+    let has_one = |text: &str| {
+        (0..=3).any(|digits| {
+            let number = format!(".{digits}}} ");
+            text.split(&number).skip(1).any(is_one)
+        })
+    };
+    let found: Vec<_> = source_files()
+        .into_iter()
+        .filter(|file| has_one(&file.text))
+        .map(|file| file.path)
+        .collect();
+    assert_eq!(found, ["src/units.rs"]);
 }
 
 /// Whether the comment lines directly above hold a `SAFETY:`.

@@ -1,29 +1,49 @@
-//! Calls in flight and rates per method, as a screen.
+//! Calls in flight, open sessions and rates per method, as a screen.
 
 use super::{Ink, Paper, image, pad, pod};
 use crate::smoke::waterfall::Look;
 use crate::story::tables::{RpcRow, RpcTable};
-use crate::story::units;
-use crate::story::view::Running;
+use crate::story::view::{OpenSession, Running};
+use crate::units;
 
 /// The least columns for a method's name, and the most.
 const METHOD: (usize, usize) = (14, 25);
-/// Columns of a deadline.
+/// Columns of a deadline, or of the bytes of a session.
 const DEADLINE: usize = 22;
+/// Columns of a phase, or of who asked for a session.
+const PHASE: usize = 10;
+
+/// What goes on.
+#[derive(Debug, Default)]
+pub(crate) struct Now {
+    /// Calls in flight, the oldest first.
+    pub(crate) calls: Vec<Running>,
+    /// Sessions that are open, the oldest first.
+    pub(crate) sessions: Vec<OpenSession>,
+    /// The rates.
+    pub(crate) methods: RpcTable,
+}
 
 /// The screen: at most `height` lines, if that is given.
-pub(crate) fn screen(
-    address: &str,
-    calls: &[Running],
-    table: &RpcTable,
-    look: Look,
-    height: Option<usize>,
-) -> String {
+pub(crate) fn screen(address: &str, now: &Now, look: Look, height: Option<usize>) -> String {
     let paper = Paper::new(look);
-    let mut lines = vec![summary(address, calls, table, paper), String::new()];
-    in_flight(&mut lines, calls, height, paper);
+    let mut lines = vec![summary(address, now, paper), String::new()];
+    // One width for both tables, so that their columns stand below each other.
+    let methods_of = now.calls.iter().map(|row| row.method.clone());
+    let name = names(methods_of.chain(now.sessions.iter().map(what)));
+    let fixed = name + 2 + 8 + 2 + DEADLINE + 2 + PHASE + 2;
+    let columns = (name, paper.width().saturating_sub(fixed).max(16));
+    // The oldest first, and room for the rates below them.
+    let most = |part: usize, least| height.map_or(usize::MAX, |height| (height / part).max(least));
+    if now.sessions.is_empty() {
+        in_flight(&mut lines, &now.calls, columns, most(2, 4), paper);
+    } else {
+        in_flight(&mut lines, &now.calls, columns, most(3, 4), paper);
+        lines.push(String::new());
+        open(&mut lines, &now.sessions, columns, most(6, 2), paper);
+    }
     lines.push(String::new());
-    methods(&mut lines, table, paper);
+    methods(&mut lines, &now.methods, paper);
     if let Some(height) = height {
         lines.truncate(height.max(1));
     }
@@ -32,42 +52,100 @@ pub(crate) fn screen(
     text
 }
 
-fn summary(address: &str, calls: &[Running], table: &RpcTable, paper: Paper) -> String {
-    let rates = table.methods.iter().map(|row| row.minute.rate());
+fn summary(address: &str, now: &Now, paper: Paper) -> String {
+    let rates = now.methods.methods.iter().map(|row| row.minute.rate());
     // Not sum(): that of nothing is -0.
     let rate = rates.fold(0.0, |a, b| a + b);
-    let stuck = calls.iter().filter(|row| row.stuck_percent > 0).count();
+    let stuck = now.calls.iter().filter(|row| row.stuck_percent > 0).count();
     let stuck = match stuck {
         0 => String::new(),
         n => paper.ink(Ink::Yellow, &format!(", {n} stuck")),
     };
+    let sessions = match now.sessions.len() {
+        0 => String::new(),
+        1 => ", 1 session".to_owned(),
+        n => format!(", {n} sessions"),
+    };
     format!(
-        "{}  {} in flight{stuck}, {rate:.1} calls/s",
+        "{}  {} in flight{stuck}{sessions}, {rate:.1} calls/s",
         paper.ink(Ink::Bold, &format!("criscope {}", paper.text(address))),
-        calls.len()
+        now.calls.len()
     )
 }
 
-fn in_flight(lines: &mut Vec<String>, calls: &[Running], height: Option<usize>, paper: Paper) {
+fn in_flight(
+    lines: &mut Vec<String>,
+    calls: &[Running],
+    (name, subject): (usize, usize),
+    most: usize,
+    paper: Paper,
+) {
     if calls.is_empty() {
         lines.push("No call is in flight.".to_owned());
         return;
     }
-    let name = names(calls.iter().map(|row| row.method.as_str()));
-    let fixed = name + 2 + 8 + 2 + DEADLINE + 2 + 10 + 2;
-    let subject = paper.width().saturating_sub(fixed).max(16);
     let head = format!(
-        "{:<name$}  {:>8}  {:<DEADLINE$}  {:<10}  POD, CONTAINER OR IMAGE",
+        "{:<name$}  {:>8}  {:<DEADLINE$}  {:<PHASE$}  POD, CONTAINER OR IMAGE",
         "CALL", "AGE", "DEADLINE", "PHASE"
     );
     lines.push(paper.ink(Ink::Dim, &paper.cut(&head, paper.width())));
-    // The oldest first, and room for the rates below them.
-    let most = height.map_or(usize::MAX, |height| (height / 2).max(4));
     for row in calls.iter().take(most) {
         lines.push(call(row, (name, subject), paper));
     }
-    if calls.len() > most {
-        lines.push(paper.ink(Ink::Dim, &format!("and {} more", calls.len() - most)));
+    more(lines, calls.len(), most, paper);
+}
+
+/// How many of the rows have no room.
+fn more(lines: &mut Vec<String>, rows: usize, most: usize, paper: Paper) {
+    if rows > most {
+        lines.push(paper.ink(Ink::Dim, &format!("and {} more", rows - most)));
+    }
+}
+
+fn open(
+    lines: &mut Vec<String>,
+    sessions: &[OpenSession],
+    (name, subject): (usize, usize),
+    most: usize,
+    paper: Paper,
+) {
+    let head = format!(
+        "{:<name$}  {:>8}  {:<DEADLINE$}  {:<PHASE$}  POD, CONTAINER",
+        "SESSION", "OPEN FOR", "BYTES IN, OUT", "ASKED BY"
+    );
+    lines.push(paper.ink(Ink::Dim, &paper.cut(&head, paper.width())));
+    for row in sessions.iter().take(most) {
+        lines.push(session(row, (name, subject), paper));
+    }
+    more(lines, sessions.len(), most, paper);
+}
+
+fn session(row: &OpenSession, (name, about): (usize, usize), paper: Paper) -> String {
+    let session = &row.session;
+    let bytes = [session.bytes_in, session.bytes_out].map(units::bytes);
+    let client = session.client.as_deref().unwrap_or_default();
+    let pod = match (&row.namespace, &row.pod) {
+        (Some(namespace), Some(name)) => pod(namespace, name),
+        _ => row.id.chars().take(13).collect(),
+    };
+    let container = session.container.as_deref().unwrap_or_default();
+    let line = format!(
+        "{}  {:>8}  {}  {}  {}",
+        pad(&paper.cut(&what(row), name), name),
+        units::duration(session.duration_ms),
+        pad(&paper.cut(&bytes.join(", "), DEADLINE), DEADLINE),
+        pad(&paper.cut(client, PHASE), PHASE),
+        paper.cut(format!("{pod} {container}").trim_end(), about)
+    );
+    line.trim_end().to_owned()
+}
+
+/// `exec sh`, `portforward`.
+fn what(row: &OpenSession) -> String {
+    let session = &row.session;
+    match &session.program {
+        Some(program) => format!("{} {program}", session.kind),
+        None => session.kind.clone(),
     }
 }
 
@@ -88,7 +166,7 @@ fn call(row: &Running, (name, about): (usize, usize), paper: Paper) -> String {
         pad(&paper.cut(&row.method, name), name),
         units::duration(row.age_ms as f64),
         pad(&paper.cut(&deadline, DEADLINE), DEADLINE),
-        pad(&paper.cut(&row.phase, 10), 10),
+        pad(&paper.cut(&row.phase, PHASE), PHASE),
         paper.cut(&subject(row), about)
     );
     match row.stuck_percent {
@@ -98,7 +176,7 @@ fn call(row: &Running, (name, about): (usize, usize), paper: Paper) -> String {
 }
 
 /// Columns for the longest of these names.
-fn names<'a>(names: impl Iterator<Item = &'a str>) -> usize {
+fn names(names: impl Iterator<Item = String>) -> usize {
     let longest = names.map(|name| name.chars().count()).max();
     longest.unwrap_or_default().clamp(METHOD.0, METHOD.1)
 }
@@ -129,7 +207,7 @@ fn methods(lines: &mut Vec<String>, table: &RpcTable, paper: Paper) {
         return;
     }
     rows.sort_by_key(|row| std::cmp::Reverse(row.minute.calls));
-    let name = names(rows.iter().map(|row| row.method.as_str()));
+    let name = names(rows.iter().map(|row| row.method.clone()));
     let head = format!(
         "{:<name$}  {:>8}  {:>8}  {:>8}  {:>8}",
         "LAST MINUTE", "CALLS/S", "ERRORS", "P50", "P99"

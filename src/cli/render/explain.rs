@@ -4,8 +4,8 @@ use std::fmt::Write as _;
 
 use super::{Ink, Paper, image, pad, pod, sessions};
 use crate::smoke::waterfall::Look;
-use crate::story::units;
 use crate::story::view::{Call, Detail, Episode, PodStory, State, Wait};
+use crate::units;
 
 /// Episodes that are named, of those that are not shown.
 const NAMED: usize = 3;

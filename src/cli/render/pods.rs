@@ -4,8 +4,8 @@ use std::fmt::Write as _;
 
 use super::{Ink, Paper, pad, pod};
 use crate::smoke::waterfall::Look;
-use crate::story::units;
 use crate::story::view::{Episode, Recent, State};
+use crate::units;
 
 /// Columns of the bar.
 const BAR: usize = 24;

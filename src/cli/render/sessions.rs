@@ -3,8 +3,8 @@
 use std::fmt::Write as _;
 
 use super::{Ink, Paper};
-use crate::story::units;
 use crate::story::view::{PodStory, Session};
+use crate::units;
 
 /// How many are shown when not all are asked for.
 const SHOWN: usize = 3;

@@ -3,11 +3,12 @@
 
 use std::path::Path;
 
+use super::calls::Now;
 use super::{calls, explain, pods};
 use crate::smoke::waterfall::Look;
 use crate::story::examples;
 use crate::story::tables::{RpcRow, RpcTable, Window};
-use crate::story::view::{Episode, PodStory, Recent, Running};
+use crate::story::view::{Episode, OpenSession, PodStory, Recent, Running, Session};
 
 fn look(width: usize, unicode: bool) -> Look {
     Look {
@@ -168,25 +169,65 @@ fn table() -> RpcTable {
     }
 }
 
+fn sessions() -> Vec<OpenSession> {
+    let exec = OpenSession {
+        id: "0123456789abcdef0123".to_owned(),
+        namespace: Some("shop".to_owned()),
+        pod: Some("web-1".to_owned()),
+        session: Session {
+            kind: "exec".to_owned(),
+            program: Some("sh".to_owned()),
+            container: Some("app".to_owned()),
+            client: Some("kubelet".to_owned()),
+            duration_ms: 754_000.0,
+            bytes_in: 211,
+            bytes_out: 33_000_000,
+            outcome: Session::OPEN.to_owned(),
+            ..Session::default()
+        },
+    };
+    let mut forward = OpenSession {
+        namespace: None,
+        pod: None,
+        ..exec.clone()
+    };
+    forward.session.kind = "portforward".to_owned();
+    forward.session.duration_ms = 2_100.0;
+    (forward.session.program, forward.session.container) = (None, None);
+    vec![exec, forward]
+}
+
+fn now() -> Now {
+    Now {
+        calls: running(),
+        sessions: sessions(),
+        methods: table(),
+    }
+}
+
 #[test]
 fn the_screen_of_calls_looks_like_this() {
     for (width, unicode) in [(80, false), (140, true)] {
-        let text = calls::screen(
-            "127.0.0.1:9478",
-            &running(),
-            &table(),
-            look(width, unicode),
-            None,
-        );
+        let text = calls::screen("127.0.0.1:9478", &now(), look(width, unicode), None);
+        assert!(widest(&text) <= width, "at {width}:\n{text}");
         picture(&format!("calls-{width}.txt"), &text);
     }
-    let none = calls::screen("a", &[], &RpcTable::default(), look(80, true), None);
+    let none = calls::screen("a", &Now::default(), look(80, true), None);
     assert!(none.contains("0 in flight, 0.0 calls/s"), "{none}");
     assert!(none.contains("No call is in flight.") && none.contains("No call has ended yet."));
-    let many: Vec<_> = running().into_iter().cycle().take(100).collect();
-    let short = calls::screen("a", &many, &table(), look(80, true), Some(20));
+    assert!(!none.contains("SESSION") && !none.contains("session"));
+    let many = Now {
+        calls: running().into_iter().cycle().take(100).collect(),
+        sessions: sessions().into_iter().cycle().take(100).collect(),
+        methods: table(),
+    };
+    let short = calls::screen("a", &many, look(80, true), Some(22));
     assert!(
-        short.lines().count() <= 20 && short.contains("and 90 more"),
+        short.lines().count() <= 22 && short.contains("and 93 more"),
+        "{short}"
+    );
+    assert!(
+        short.contains("and 97 more") && short.contains(", 100 sessions,"),
         "{short}"
     );
     assert!(
@@ -206,13 +247,22 @@ fn hostile_names_stay_text() {
     let mut call = running().remove(0);
     call.pod = Some("\u{1b}[2J\u{202e}\r\nweb".to_owned());
     call.method = "\u{9b}31m".to_owned();
+    let mut session = sessions().remove(0);
+    session.pod.clone_from(&call.pod);
+    session.session.program.clone_from(&call.pod);
+    session.session.client = Some("\u{1b}[2J".to_owned());
+    let now = Now {
+        calls: vec![call],
+        sessions: vec![session],
+        methods: table(),
+    };
     for unicode in [false, true] {
         let look = look(80, unicode);
         for text in [
             explain::story(&story, false, look),
             pods::table(&recent, look, true),
             pods::table(&recent, look, false),
-            calls::screen("\u{1b}c", std::slice::from_ref(&call), &table(), look, None),
+            calls::screen("\u{1b}c", &now, look, None),
         ] {
             let bad = |c: char| {
                 (c.is_control() && c != '\n')

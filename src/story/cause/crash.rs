@@ -1,7 +1,7 @@
 //! Containers that come up and end again and again.
 
-use super::words::{about, time};
 use crate::story::view::{Episode, Exit};
+use crate::units::duration;
 
 /// How long after its last end a container that is up again counts as one that keeps ending, in microseconds: twice the
 /// kubelet's longest back-off.
@@ -67,7 +67,7 @@ fn of_container(episodes: &[&Episode], name: &str, now: u64) -> Option<(String, 
         0 | 1 => text += &format!(", {} restarts", last.attempt),
         n => {
             let window = ended.saturating_sub(began) as f64 / 1000.0;
-            text += &format!(", {n} starts in {}", about(window));
+            text += &format!(", {n} starts in {}", duration(window));
         }
     }
     Some((text, last.at_unix_us))
@@ -75,7 +75,7 @@ fn of_container(episodes: &[&Episode], name: &str, now: u64) -> Option<(String, 
 
 /// How a container ended.
 pub(super) fn how(exit: &Exit, keeps: bool) -> String {
-    let ran = time(exit.ran_ms);
+    let ran = duration(exit.ran_ms);
     match (&*exit.reason, keeps) {
         ("oom_killed", true) => {
             format!(

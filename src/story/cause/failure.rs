@@ -1,8 +1,9 @@
 //! What failed, and whether it still does.
 
-use super::words::{about, caller, subject, time, times};
+use super::words::{caller, subject, times};
 use super::work;
 use crate::story::view::{Call, Episode};
+use crate::units;
 
 /// Longest error text in a headline, in bytes.
 const MESSAGE: usize = 300;
@@ -108,7 +109,7 @@ impl<'a> Tries<'a> {
             "{} passed the {}'s deadline of {}",
             subject(first),
             caller(first),
-            about(deadline)
+            units::duration(deadline)
         );
         if late > 1 {
             text += &format!(" {}", times(late));
@@ -135,7 +136,7 @@ impl<'a> Tries<'a> {
             subject(self.last),
             caller(self.last),
             times(self.failed.len()),
-            time(longest),
+            units::duration(longest),
             self.work()
         )
     }
@@ -148,11 +149,11 @@ impl<'a> Tries<'a> {
             return format!("{lead}: {said} ({} failed first)", plural(tries));
         }
         let ended = self.last.offset_ms + self.last.duration_ms;
-        let ago = now.saturating_sub(self.episode.began_unix_us) as f64 / 1000.0 - ended;
-        let ago = about(ago.max(0.0));
+        let ended = self.episode.began_unix_us + (ended * 1000.0) as u64;
+        let since = units::since(now, ended);
         match tries {
-            1 => format!("{lead}: {said} ({ago} ago)"),
-            n => format!("{lead}: {said} ({n} tries, the last {ago} ago)"),
+            1 => format!("{lead}: {said} ({since})"),
+            n => format!("{lead}: {said} ({n} tries, the last {since})"),
         }
     }
 }

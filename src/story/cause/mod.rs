@@ -9,8 +9,9 @@ mod tests;
 mod words;
 mod work;
 
-use self::words::{about, subject, time};
+use self::words::subject;
 use super::view::{Call, Episode, State};
+use crate::units::duration;
 
 /// A call in flight is worth the headline after this, in milliseconds.
 const WORTH: f64 = 1_000.0;
@@ -30,7 +31,7 @@ pub(super) fn headline(episode: &Episode, now: u64) -> String {
         return text;
     }
     if episode.state == State::Failed && episode.kind == "start" {
-        let took = time(episode.duration_ms);
+        let took = duration(episode.duration_ms);
         return format!("no container was started: the pod was stopped, or given up, after {took}");
     }
     if let Some(call) = failure::worst(episode) {
@@ -49,9 +50,9 @@ fn longest_in_flight(episode: &Episode) -> Option<&Call> {
 
 /// A call in flight that takes long.
 fn waits(episode: &Episode, call: &Call) -> String {
-    let mut text = format!("{} has taken {}", subject(call), about(call.duration_ms));
+    let mut text = format!("{} has taken {}", subject(call), duration(call.duration_ms));
     if let Some(deadline) = call.deadline_ms {
-        text += &format!(" of its {}", about(deadline));
+        text += &format!(" of its {}", duration(deadline));
     }
     let done = match work::at_work(call) {
         Some(work) => Some(format!("now in {work}")),
@@ -78,7 +79,7 @@ fn silence(episode: &Episode, now: u64) -> Option<String> {
     (silence >= SILENCE && longest_in_flight(episode).is_none()).then(|| {
         format!(
             "kubelet: no call for {} since {} ended: it waits for something outside the CRI",
-            about(silence),
+            duration(silence),
             subject(last)
         )
     })
@@ -87,7 +88,7 @@ fn silence(episode: &Episode, now: u64) -> Option<String> {
 /// Something failed and then went well.
 fn made_good(episode: &Episode, call: &Call, now: u64) -> String {
     let failed = failure::sentence(episode, call, now, true);
-    let took = time(episode.duration_ms);
+    let took = duration(episode.duration_ms);
     match &*episode.kind {
         "stop" => format!("{failed}; gone after {took}"),
         _ => format!("{failed}; up after {took}"),

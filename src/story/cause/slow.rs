@@ -1,8 +1,9 @@
 //! Where the time went in an episode in which nothing is broken.
 
-use super::words::{subject, time, times};
+use super::words::{subject, times};
 use super::work::{self, Worker};
 use crate::story::view::{Call, Episode};
+use crate::units::duration;
 
 /// What takes less than this is not slow, in milliseconds.
 const QUICK: f64 = 2_000.0;
@@ -35,7 +36,7 @@ pub(super) fn sentence(episode: &Episode) -> String {
 
 /// What there is to say of an episode that was not slow.
 fn quick(episode: &Episode) -> String {
-    let took = time(episode.duration_ms);
+    let took = duration(episode.duration_ms);
     let container = episode.container.as_deref().unwrap_or("the container");
     let started = work::calls_of(episode, "StartContainer").any(|c| c.outcome == "ok");
     match &*episode.kind {
@@ -57,9 +58,9 @@ fn only_stopped(episode: &Episode) -> Option<&str> {
     last.container.as_deref()
 }
 
-/// `9.5 s of 9.9 s`
+/// `9.50 s of 9.90 s`
 fn share(ms: f64, episode: &Episode) -> String {
-    format!("{} of {}", time(ms), time(episode.duration_ms))
+    format!("{} of {}", duration(ms), duration(episode.duration_ms))
 }
 
 fn network(episode: &Episode, ms: f64) -> String {
@@ -77,7 +78,7 @@ fn network(episode: &Episode, ms: f64) -> String {
     format!(
         "network: {} in CNI plugins, most of it ({}) in {}, during {during}",
         share(ms, episode),
-        time(worker.ms),
+        duration(worker.ms),
         worker.name
     )
 }
@@ -98,14 +99,14 @@ fn pull(episode: &Episode, ms: f64) -> String {
         0 | 1 => match layer {
             Some(step) => format!(
                 "image pull: {share} pulling {image}, {} of it {}",
-                time(step.ms),
+                duration(step.ms),
                 step.name
             ),
             None => format!("image pull: {share} pulling {image}"),
         },
         n => format!(
             "image pull: {share} pulling {n} images, {} of it {image}",
-            time(longest.duration_ms)
+            duration(longest.duration_ms)
         ),
     }
 }
@@ -135,7 +136,7 @@ fn within(episode: &Episode, method: &str, ms: f64) -> String {
         _ => format!(
             " (called {}, the longest took {})",
             times(n),
-            time(longest.duration_ms)
+            duration(longest.duration_ms)
         ),
     };
     let seen = calls.clone().any(|c| !c.details.is_empty());
@@ -170,7 +171,7 @@ fn init(episode: &Episode, ms: f64) -> String {
         (Some(only), 1) => format!("init container {} ran for {share}", only.container),
         (Some(longest), n) => format!(
             "{n} init containers ran for {share}, {} of it {}",
-            time(longest.duration_ms),
+            duration(longest.duration_ms),
             longest.container
         ),
     }
@@ -195,8 +196,8 @@ fn outside(episode: &Episode, ms: f64) -> String {
         let before = subject(call);
         text += &match most {
             "all of it" => format!(", before {before}"),
-            _ if gap >= 0.5 * ms => format!(", {most} ({}) before {before}", time(gap)),
-            _ => format!(", the longest gap ({}) before {before}", time(gap)),
+            _ if gap >= 0.5 * ms => format!(", {most} ({}) before {before}", duration(gap)),
+            _ => format!(", the longest gap ({}) before {before}", duration(gap)),
         };
     }
     text

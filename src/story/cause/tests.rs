@@ -51,7 +51,7 @@ fn chain<const N: usize, const M: usize>(a: [Told; N], b: [Told; M]) -> Vec<Told
 fn a_start_without_trouble() {
     let pod = pod("web");
     let calls = chain([pod.run(0, 900)], up(&pod, 1000));
-    assert_eq!(says(calls, 60_000), "up after 1.2 s, nothing slow");
+    assert_eq!(says(calls, 60_000), "up after 1.20 s, nothing slow");
 }
 
 #[test]
@@ -59,7 +59,7 @@ fn a_pod_that_goes_quickly_hides_nothing_of_its_start() {
     let pod = pod("web");
     let mut calls = chain([pod.run(0, 9000)], up(&pod, 9000));
     calls.extend([pod.stop(30_000, 300)]);
-    let first = "9.0 s of 9.2 s in RunPodSandbox";
+    let first = "9.00 s of 9.20 s in RunPodSandbox";
     assert_eq!(says(calls.clone(), 31_000), first);
     assert_eq!(says(calls, 90_000), first);
 
@@ -80,7 +80,7 @@ fn a_slow_network_plugin() {
     let calls = chain([run], up(&pod, 9700));
     assert_eq!(
         says(calls, 60_000),
-        "network: 9.5 s of 9.9 s in the CNI plugin calico (running iptables), during RunPodSandbox"
+        "network: 9.50 s of 9.90 s in the CNI plugin calico (running iptables), during RunPodSandbox"
     );
 }
 
@@ -93,7 +93,7 @@ fn several_plugins() {
         .seen(Work::Cni, "portmap", "", 5000, 9000);
     assert_eq!(
         says(chain([run], up(&pod, 9000)), 60_000),
-        "network: 9.0 s of 9.2 s in CNI plugins, most of it (5.0 s) in bridge, during RunPodSandbox"
+        "network: 9.00 s of 9.20 s in CNI plugins, most of it (5.00 s) in bridge, during RunPodSandbox"
     );
 }
 
@@ -126,7 +126,7 @@ fn several_images() {
     );
     assert_eq!(
         says(calls, 60_000),
-        "image pull: 9.0 s of 9.3 s pulling 2 images, 6.0 s of it a:1"
+        "image pull: 9.00 s of 9.30 s pulling 2 images, 6.00 s of it a:1"
     );
 }
 
@@ -153,7 +153,7 @@ fn a_container_that_keeps_ending() {
     book.tick(at(140_000), &[]);
     assert_eq!(
         of_pod(&episodes(&book, 140_000), at(140_000)),
-        "container app keeps ending: exit code 1 after 0.2 s, 5 starts in 2 m"
+        "container app keeps ending: exit code 1 after 200 ms, 5 starts in 2m 00s"
     );
     // An hour later it is still down; had it come up again, that would be over.
     let says = |book: &Book| of_pod(&episodes(book, 3_600_000), at(3_600_000));
@@ -185,7 +185,7 @@ fn a_container_that_takes_too_much_memory() {
             let one = headline(&episodes(&book, 4000)[0], at(4000));
             assert!(
                 one.starts_with(
-                    "container app was killed for lack of memory after 3.0 s (exit code 137)"
+                    "container app was killed for lack of memory after 3.00 s (exit code 137)"
                 ),
                 "{one}"
             );
@@ -193,7 +193,7 @@ fn a_container_that_takes_too_much_memory() {
     }
     assert_eq!(
         of_pod(&episodes(&book, 15_000), at(15_000)),
-        "container app keeps being killed for lack of memory: exit code 137 after 3.0 s, 2 starts in 14 s"
+        "container app keeps being killed for lack of memory: exit code 137 after 3.00 s, 2 starts in 13.9 s"
     );
 }
 
@@ -213,7 +213,7 @@ fn a_container_that_did_its_work_is_no_crash() {
     book.tick(at(60_000), &[]);
     assert_eq!(
         of_pod(&episodes(&book, 60_000), at(60_000)),
-        "up after 0.3 s, nothing slow"
+        "up after 300 ms, nothing slow"
     );
 }
 
@@ -226,7 +226,7 @@ fn a_slow_oci_runtime() {
     let calls = [pod.run(0, 100), create, pod.start(("app", 0), 9600, 300)];
     assert_eq!(
         says(calls, 60_000),
-        "9.1 s of 9.9 s in the OCI runtime runc create, during CreateContainer of app"
+        "9.10 s of 9.90 s in the OCI runtime runc create, during CreateContainer of app"
     );
 }
 
@@ -237,17 +237,17 @@ fn a_slow_runtime() {
     let calls = |create| [pod.run(0, 100), create, pod.start(("app", 0), 9600, 400)];
     assert_eq!(
         says(calls(create.clone()), 60_000),
-        "9.5 s of 10.0 s in CreateContainer of app"
+        "9.50 s of 10.0 s in CreateContainer of app"
     );
     let seen = create.clone().seen(Work::Oci, "runc", "create", 0, 100);
     assert_eq!(
         says(calls(seen), 60_000),
-        "9.5 s of 10.0 s in CreateContainer of app, in the runtime itself"
+        "9.50 s of 10.0 s in CreateContainer of app, in the runtime itself"
     );
     let span = create.seen(Work::Runtime, "unpack", "", 0, 9000);
     assert_eq!(
         says(calls(span), 60_000),
-        "9.0 s of 10.0 s in the runtime's unpack, during CreateContainer of app"
+        "9.00 s of 10.0 s in the runtime's unpack, during CreateContainer of app"
     );
 }
 
@@ -262,11 +262,11 @@ fn a_kubelet_that_takes_its_time() {
     ];
     assert_eq!(
         says(calls, 60_000),
-        "kubelet: 8.0 s of 10.0 s passed between CRI calls, most of it (6.0 s) before CreateContainer of app"
+        "kubelet: 8.00 s of 10.0 s passed between CRI calls, most of it (6.00 s) before CreateContainer of app"
     );
     assert_eq!(
         says([pod.run(0, 1000)], 46_000),
-        "kubelet: no call for 45 s since RunPodSandbox ended: it waits for something outside the CRI"
+        "kubelet: no call for 45.0 s since RunPodSandbox ended: it waits for something outside the CRI"
     );
 }
 
@@ -277,16 +277,16 @@ fn a_call_in_flight() {
     let seen = run.clone().seen(Work::Cni, "calico", "", 100, 30_900);
     assert_eq!(
         says([seen], 31_000),
-        "RunPodSandbox has taken 31 s of its 4 m; now in the CNI plugin calico"
+        "RunPodSandbox has taken 31.0 s of its 4m 00s; now in the CNI plugin calico"
     );
     assert_eq!(
         says([run], 31_000),
-        "RunPodSandbox has taken 31 s of its 4 m"
+        "RunPodSandbox has taken 31.0 s of its 4m 00s"
     );
     let pull = pod.pull("app:1", 200, 5000).under_way(None);
     assert_eq!(
         says([pod.run(0, 100).late(), pod.run(110, 50), pull], 5200),
-        "PullImage of app:1 has taken 5 s; 1 call failed before"
+        "PullImage of app:1 has taken 5.00 s; 1 call failed before"
     );
     let done = pod
         .run(0, 20_000)
@@ -294,7 +294,7 @@ fn a_call_in_flight() {
         .seen(Work::Cni, "calico", "", 100, 2100);
     assert_eq!(
         says([done], 20_000),
-        "RunPodSandbox has taken 20 s; so far 2.0 s in the CNI plugin calico"
+        "RunPodSandbox has taken 20.0 s; so far 2.00 s in the CNI plugin calico"
     );
 }
 
@@ -306,7 +306,7 @@ fn a_sandbox_that_was_stopped_too_soon() {
             &episodes(&book([pod.run(0, 1000), pod.stop(2000, 100)]), 3000)[0],
             at(3000)
         ),
-        "no container was started: the pod was stopped, or given up, after 1.0 s"
+        "no container was started: the pod was stopped, or given up, after 1.00 s"
     );
 }
 
@@ -332,11 +332,11 @@ fn stops() {
     );
     assert_eq!(
         says([pod.kill(("app", 0), 0, 500)], 60_000),
-        "container app stopped after 0.5 s; the pod stays"
+        "container app stopped after 500 ms; the pod stays"
     );
     assert_eq!(
         says([pod.stop(0, 500)], 60_000),
-        "gone after 0.5 s, nothing slow"
+        "gone after 500 ms, nothing slow"
     );
 }
 
@@ -367,7 +367,7 @@ fn the_newest_pod_of_a_name_counts() {
         new.create(("app", 0), 50_100, 10),
         new.start(("app", 0), 50_200, 10),
     ];
-    assert_eq!(says(calls, 70_000), "up after 0.2 s, nothing slow");
+    assert_eq!(says(calls, 70_000), "up after 210 ms, nothing slow");
 }
 
 #[test]
@@ -388,7 +388,7 @@ fn what_the_built_in_runtime_tells_is_named() {
     let calls = chain([pod.run(0, 300), pull], up(&pod, 9300));
     assert_eq!(
         says(calls, 60_000),
-        "image pull: 9.0 s of 9.5 s pulling a:1, 8.0 s of it the fetch of layer sha256:0a1b2c3d4e5f"
+        "image pull: 9.00 s of 9.50 s pulling a:1, 8.00 s of it the fetch of layer sha256:0a1b2c3d4e5f"
     );
     let shim = pod
         .run(0, 5000)
@@ -396,7 +396,7 @@ fn what_the_built_in_runtime_tells_is_named() {
     let calls = chain([shim], up(&pod, 5000));
     assert_eq!(
         says(calls, 60_000),
-        "4.9 s of 5.2 s in the launch of the shim, during RunPodSandbox"
+        "4.90 s of 5.20 s in the launch of the shim, during RunPodSandbox"
     );
     let running = pod.run(0, 4000).under_way(Some(240_000));
     let running = running.told(Work::Cni, "bridge", 100, 3500).told(
@@ -410,6 +410,6 @@ fn what_the_built_in_runtime_tells_is_named() {
     let now = of_pod(&episodes(&book, 4000), at(4000));
     assert_eq!(
         now,
-        "RunPodSandbox has taken 4 s of its 4 m; now in freeing namespaces"
+        "RunPodSandbox has taken 4.00 s of its 4m 00s; now in freeing namespaces"
     );
 }

@@ -1,7 +1,7 @@
 //! Who worked for a call, as far as it was seen.
 
-use super::words::time;
 use crate::story::view::{Call, Detail, Episode};
+use crate::units::duration;
 
 /// The source of what the built-in runtime tells itself.
 const OWN: &str = "runtime";
@@ -83,7 +83,7 @@ impl Worker<'_> {
 /// The kinds of work, those first that say most.
 const KINDS: [&str; 3] = ["cni", "oci", "runtime"];
 
-/// `9.5 s in the CNI plugin slow`, for the kind of work that took longest in these calls.
+/// `9.50 s in the CNI plugin slow`, for the kind of work that took longest in these calls.
 pub(super) fn most<'a>(calls: &(impl Iterator<Item = &'a Call> + Clone)) -> Option<String> {
     let workers = KINDS
         .iter()
@@ -91,7 +91,11 @@ pub(super) fn most<'a>(calls: &(impl Iterator<Item = &'a Call> + Clone)) -> Opti
     // Of two that took the same time the first says more.
     let most = workers.reduce(|a, b| if b.1.ms > a.1.ms { b } else { a });
     let (what, worker) = most?;
-    Some(format!("{} in {}", time(worker.ms), worker.phrase(what)))
+    Some(format!(
+        "{} in {}",
+        duration(worker.ms),
+        worker.phrase(what)
+    ))
 }
 
 /// How long ago something may have been seen last to count as of now, in milliseconds: the sampler looks every so often.

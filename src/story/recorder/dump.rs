@@ -10,7 +10,7 @@ use super::Memory;
 use super::row::Row;
 use super::select::{Available, LeftOut, Selected, json_len};
 use crate::cri::Method;
-use crate::story::units::unix_us;
+use crate::units::unix_us;
 
 /// What every JSON dump says it is.
 pub const FORMAT: &str = "criscope-dump/1";

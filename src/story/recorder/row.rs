@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use crate::cri::call::{Call, PodIdentity};
 use crate::cri::outcome::code_name;
 use crate::story::Record;
-use crate::story::units::unix_us;
+use crate::units::unix_us;
 
 /// One call. What is not known is left out.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use crate::story::units::civil;
+use crate::units::civil;
 
 const DAY: u64 = 86_400;
 

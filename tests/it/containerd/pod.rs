@@ -1,7 +1,7 @@
 //! A whole life of a pod through criscope, and what is told about it.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
@@ -334,25 +334,29 @@ async fn an_error_of_runc_tells_what_and_hides_the_command() {
     end(containerd);
 }
 
-/// The built-in canary, as a user runs it.
+/// The built-in canary, as a user runs it: with a parent cgroup and without. What came into being for it is gone.
 #[tokio::test(flavor = "multi_thread")]
 async fn smoke_goes_through() {
     let containerd = Containerd::new().await;
     let proxy = before(&containerd).await;
-    let mut smoke = Command::new(env!("CARGO_BIN_EXE_criscope"));
-    smoke.arg("smoke").arg("--json");
-    smoke
-        .arg("--endpoint")
-        .arg(format!("unix://{}", proxy.socket().display()));
-    smoke.arg("--cgroup-parent").arg(containerd.cgroup());
-    let ended = tokio::task::spawn_blocking(move || smoke.output()).await;
-    let output = ended.expect("joined").expect("start");
-    let said = [output.stdout, output.stderr].concat();
-    assert!(
-        output.status.success(),
-        "{}",
-        String::from_utf8_lossy(&said)
-    );
+    let named = ["--cgroup-parent".to_owned(), containerd.cgroup()];
+    // Where containerd puts what no parent is named for.
+    let usual = leaks::cgroups("k8s.io");
+    for args in [&named[..], &[]] {
+        let mut smoke = Command::new(env!("CARGO_BIN_EXE_criscope"));
+        smoke
+            .arg("smoke")
+            .arg("--endpoint")
+            .arg(format!("unix://{}", proxy.socket().display()))
+            .args(args);
+        let ended = tokio::task::spawn_blocking(move || smoke.output()).await;
+        let output = ended.expect("joined").expect("start");
+        let said = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
+        assert!(output.status.success(), "{said}");
+        assert!(!said.contains("left behind"), "{said}");
+        assert_eq!(leaks::cgroups(containerd.name()), Vec::<PathBuf>::new());
+        assert_eq!(leaks::cgroups("k8s.io"), usual);
+    }
     proxy.stop().await;
     end(containerd);
 }

@@ -11,6 +11,7 @@ mod oci;
 mod process;
 mod rootfs;
 mod sessions;
+mod smoke;
 mod stats;
 mod user_namespaces;
 mod verbs;

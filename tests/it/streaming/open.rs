@@ -100,7 +100,17 @@ async fn an_open_session_is_told_until_it_has_ended() {
         said.contains(", open, ") && said.contains(" so far, 5 bytes in, 5 out"),
         "{said}"
     );
-    for text in [format!("{story:?}{live:?}"), page, front, said] {
+    let screen = printed(&proxy, &["calls"]).await;
+    assert!(screen.contains(", 2 sessions,"), "{screen}");
+    let told = |wanted: &[&str]| {
+        let has = |line: &str| wanted.iter().all(|word| line.contains(word));
+        screen.lines().any(has)
+    };
+    assert!(
+        told(&["exec sh", "5 B, 5 B", "shop/web app"]) && told(&["exec sh", "dec0de0011223"]),
+        "{screen}"
+    );
+    for text in [format!("{story:?}{live:?}"), page, front, said, screen] {
         assert!(!text.contains(SECRET), "{text}");
     }
 
@@ -121,5 +131,7 @@ async fn an_open_session_is_told_until_it_has_ended() {
 
     close(stranger).await;
     sessions(&proxy, "/?format=json", <[Value]>::is_empty).await;
+    let screen = printed(&proxy, &["calls"]).await;
+    assert!(!screen.contains("SESSION"), "{screen}");
     sessions(&proxy, STORY, |all| all.len() == 1).await;
 }

@@ -25,7 +25,7 @@ fn an_image_that_is_not_there() {
     let calls = [pod.run(0, 100), pull(1000)];
     assert_eq!(
         says(calls, 1_802_000),
-        "image registry.x/app:1 cannot be pulled: NOT_FOUND image not found (30 m ago)"
+        "image registry.x/app:1 cannot be pulled: NOT_FOUND image not found (30 min ago)"
     );
 }
 
@@ -62,7 +62,7 @@ fn a_deadline_that_passes() {
     ];
     assert_eq!(
         says(calls, 60_000),
-        "RunPodSandbox passed the kubelet's deadline of 2 s twice; 11.5 s in the CNI plugin slow"
+        "RunPodSandbox passed the kubelet's deadline of 2.00 s twice; 11.5 s in the CNI plugin slow"
     );
 }
 
@@ -77,8 +77,8 @@ fn a_retry_that_is_refused() {
         .seen(Work::Cni, "slow", "", 100, 240_000);
     assert_eq!(
         says([late, refused(250_000), refused(260_000)], 270_000),
-        "RunPodSandbox passed the kubelet's deadline of 4 m, and 2 more tries were refused while the first went on \
-         (name is reserved); 4 m in the CNI plugin slow"
+        "RunPodSandbox passed the kubelet's deadline of 4m 00s, and 2 more tries were refused while the first went on \
+         (name is reserved); 4m 00s in the CNI plugin slow"
     );
     assert_eq!(
         says([refused(0)], 1000),
@@ -130,6 +130,6 @@ fn a_container_that_cannot_start() {
     ];
     assert_eq!(
         says(calls, 17_000),
-        "container app cannot be started: UNKNOWN exec: no such file or directory (2 tries, the last 2 s ago)"
+        "container app cannot be started: UNKNOWN exec: no such file or directory (2 tries, the last 1 s ago)"
     );
 }

@@ -48,7 +48,7 @@ fn an_init_container_that_takes_its_time() {
     ];
     assert_eq!(
         says_with(parts, &pod, 60_000),
-        "init container migrate ran for 6.0 s of 8.1 s"
+        "init container migrate ran for 6.00 s of 8.10 s"
     );
     let parts = vec![
         (begun.clone(), Some(done("migrate", 2000, 3100))),
@@ -57,7 +57,7 @@ fn an_init_container_that_takes_its_time() {
     ];
     assert_eq!(
         says_with(parts, &pod, 60_000),
-        "2 init containers ran for 7.0 s of 9.0 s, 5.0 s of it wait"
+        "2 init containers ran for 7.00 s of 9.00 s, 5.00 s of it wait"
     );
     // So long that the start was taken for over.
     let parts = vec![
@@ -80,6 +80,6 @@ fn an_init_container_that_takes_its_time() {
     ];
     assert_eq!(
         says_with(parts, &pod, 90_000),
-        "up after 1.1 s, nothing slow"
+        "up after 1.10 s, nothing slow"
     );
 }

@@ -1,4 +1,5 @@
-//! Durations and times of day as people read them, the same in the terminal, on the pages and in sentences.
+//! Durations, sizes and times of day as people read them, the same in the terminal, on the pages and in sentences. What
+//! programs read (JSON, metrics, the numbers of log lines and spans) has the unit in its name and is a number.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -94,7 +95,7 @@ pub fn rfc3339(unix_us: u64) -> String {
 
 /// The date of a day counted from 1970-01-01, in the Gregorian calendar (Howard Hinnant, "chrono-Compatible Low-Level
 /// Date Algorithms", `civil_from_days`).
-pub(super) fn civil(days: u64) -> (u64, u64, u64) {
+pub(crate) fn civil(days: u64) -> (u64, u64, u64) {
     let z = days + 719_468;
     let (era, of_era) = (z / 146_097, z % 146_097);
     let year = (of_era - of_era / 1460 + of_era / 36_524 - of_era / 146_096) / 365;

@@ -1,0 +1,253 @@
+//! The pod's parent cgroup: a runtime makes it if it is not there, and leaves it, as it leaves a kubelet's. So what came
+//! into being by the run is removed by the run.
+//!
+//! Only an empty cgroup can be removed: the kernel refuses any other (cgroups(7)). A slice is systemd's, and is only named:
+//! to stop it would end whatever came into it meanwhile.
+
+use std::fs;
+use std::path::{Component, Path, PathBuf};
+
+use super::Left;
+
+/// Where containerd puts the pods that no parent was named for, with the driver cgroupfs: its namespace.
+const CONTAINERD: &str = "/k8s.io";
+
+/// What was not there before the run.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Parent {
+    /// As the runtime is told, or will choose.
+    name: String,
+    /// Whether the runtime has systemd make cgroups.
+    systemd: bool,
+    /// Directories of all hierarchies, each before those in it.
+    missing: Vec<PathBuf>,
+}
+
+impl Parent {
+    /// Looks at the hierarchies that this process sees.
+    pub(super) fn before(name: &str, systemd: bool) -> Self {
+        let mounts = fs::read_to_string("/proc/self/mounts").unwrap_or_default();
+        Self::among(&mounts, name, systemd)
+    }
+
+    /// By the text of a `/proc/PID/mounts` (fstab(5)).
+    fn among(mounts: &str, name: &str, systemd: bool) -> Self {
+        let name = if name.is_empty() { CONTAINERD } else { name };
+        let points: Vec<_> = mounts.lines().filter_map(hierarchy).collect();
+        // One that cannot be looked at is not ours.
+        let is_missing = |dir: &PathBuf| dir.try_exists().is_ok_and(|there| !there);
+        let levels = match systemd {
+            false => levels(name),
+            // A slice is one thing, whichever hierarchies systemd has it in so far.
+            true => slices(name)
+                .into_iter()
+                .filter(|slice| points.iter().all(|point| is_missing(&point.join(slice))))
+                .collect(),
+        };
+        let all = points
+            .iter()
+            .flat_map(|point| levels.iter().map(|level| point.join(level)));
+        Self {
+            name: name.to_owned(),
+            systemd,
+            missing: all.filter(is_missing).collect(),
+        }
+    }
+
+    /// Removes those that are empty, and forgets slices that are not.
+    pub(super) fn remove(&mut self) {
+        if !self.systemd {
+            for dir in self.missing.iter().rev() {
+                // What is left is told.
+                let _ = fs::remove_dir(dir);
+            }
+        } else if self.there().any(|dir| self.in_use(dir)) {
+            self.missing.clear();
+        }
+    }
+
+    /// What is there now, and was not before.
+    pub(super) fn left(&self) -> Option<Left> {
+        let top = self.there().next()?;
+        if self.systemd {
+            let slice = top.file_name().unwrap_or_default().display();
+            return Some(Left {
+                what: format!("slice {slice}"),
+                remove: format!("systemctl stop {slice}"),
+            });
+        }
+        let dirs: Vec<_> = self
+            .there()
+            .rev()
+            .map(|dir| dir.display().to_string())
+            .collect();
+        Some(Left {
+            what: format!("cgroup {}", self.name),
+            remove: format!("rmdir {}", dirs.join(" ")),
+        })
+    }
+
+    /// Whether there is a process in it, or below it what the run did not ask for.
+    fn in_use(&self, dir: &Path) -> bool {
+        let processes = fs::read(dir.join("cgroup.procs"));
+        let mut below = fs::read_dir(dir).into_iter().flatten().flatten();
+        processes.is_ok_and(|pids| !pids.is_empty())
+            || below.any(|entry| {
+                entry.file_type().is_ok_and(|kind| kind.is_dir())
+                    && !self.missing.contains(&entry.path())
+            })
+    }
+
+    fn there(&self) -> impl DoubleEndedIterator<Item = &Path> {
+        let dirs = self.missing.iter().map(PathBuf::as_path);
+        dirs.filter(|dir| dir.exists())
+    }
+}
+
+/// The mount point, if a cgroup hierarchy of either version is mounted there. No point of one has a blank in it.
+fn hierarchy(line: &str) -> Option<&Path> {
+    let mut words = line.split(' ').skip(1);
+    let point = words.next()?;
+    matches!(words.next()?, "cgroup" | "cgroup2").then(|| Path::new(point))
+}
+
+/// `a`, `a/b` for `/a/b`; nothing for a path that leads upwards.
+fn levels(path: &str) -> Vec<PathBuf> {
+    let mut levels = Vec::new();
+    let mut level = PathBuf::new();
+    for part in Path::new(path).components() {
+        match part {
+            Component::Normal(name) => {
+                level.push(name);
+                levels.push(level.clone());
+            }
+            Component::RootDir | Component::CurDir => {}
+            Component::ParentDir | Component::Prefix(_) => return Vec::new(),
+        }
+    }
+    levels
+}
+
+/// `a.slice`, `a.slice/a-b.slice` for `a-b.slice` (systemd.slice(5)); nothing for what is no slice.
+fn slices(parent: &str) -> Vec<PathBuf> {
+    let last = parent.trim_end_matches('/').rsplit('/').next();
+    let Some(name) = last.and_then(|last| last.strip_suffix(".slice")) else {
+        return Vec::new();
+    };
+    if name.split('-').any(str::is_empty) {
+        return Vec::new();
+    }
+    let ends = name.match_indices('-').map(|(at, _)| at);
+    let mut level = PathBuf::new();
+    let mut slices = Vec::new();
+    for end in ends.chain([name.len()]) {
+        level.push(format!("{}.slice", &name[..end]));
+        slices.push(level.clone());
+    }
+    slices
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Two directories for hierarchies, and the table of mounts that says so.
+    fn hierarchies() -> (tempfile::TempDir, [PathBuf; 2], String) {
+        let dir = tempfile::tempdir().expect("a directory");
+        let [one, two] = ["memory", "unified"].map(|name| dir.path().join(name));
+        for point in [&one, &two] {
+            fs::create_dir(point).expect("mkdir");
+        }
+        let mounts = format!(
+            "proc /proc proc rw 0 0\ncgroup {} cgroup rw,memory 0 0\ncgroup2 {} cgroup2 rw 0 0\ntmpfs {}/x tmpfs rw 0 0\n",
+            one.display(),
+            two.display(),
+            dir.path().display()
+        );
+        (dir, [one, two], mounts)
+    }
+
+    fn make(points: &[PathBuf], path: &str) {
+        for point in points {
+            fs::create_dir_all(point.join(path)).expect("mkdir");
+        }
+    }
+
+    #[test]
+    fn what_was_not_there_is_removed_in_every_hierarchy_and_nothing_else() {
+        let (_dir, points, mounts) = hierarchies();
+        make(&points, "kubepods");
+        make(&points[..1], "kubepods/there");
+        let mut parent = Parent::among(&mounts, "/kubepods/there/new", false);
+        make(&points, "kubepods/there/new");
+        assert!(parent.left().is_some(), "as long as it is there");
+        parent.remove();
+        assert_eq!(parent.left(), None);
+        assert!(points[0].join("kubepods/there").exists());
+        assert!(!points[0].join("kubepods/there/new").exists());
+        assert!(points[1].join("kubepods").exists());
+        assert!(!points[1].join("kubepods/there").exists());
+    }
+
+    #[test]
+    fn one_that_is_in_use_stays_and_is_named() {
+        let (_dir, points, mounts) = hierarchies();
+        let mut parent = Parent::among(&mounts, "/a/b", false);
+        make(&points, "a/b");
+        make(&points[1..], "a/b/pod");
+        parent.remove();
+        assert!(!points[0].join("a").exists());
+        let there = points[1].join("a");
+        let left = parent.left().expect("left");
+        assert_eq!(left.what, "cgroup /a/b");
+        let there = there.display();
+        assert_eq!(left.remove, format!("rmdir {there}/b {there}"));
+    }
+
+    #[test]
+    fn without_a_parent_it_is_where_containerd_puts_pods() {
+        let (_dir, points, mounts) = hierarchies();
+        let mut parent = Parent::among(&mounts, "", false);
+        make(&points, "k8s.io");
+        parent.remove();
+        assert!(points.iter().all(|point| !point.join("k8s.io").exists()));
+    }
+
+    #[test]
+    fn a_slice_is_named_and_left_to_systemd() {
+        let (_dir, points, mounts) = hierarchies();
+        let look = || Parent::among(&mounts, "/x/a-b.slice", true);
+        let (mut used, mut empty) = (look(), look());
+        make(&points, "a.slice/a-b.slice");
+        empty.remove();
+        let left = empty.left().expect("left");
+        assert_eq!(left.what, "slice a.slice");
+        assert_eq!(left.remove, "systemctl stop a.slice");
+        make(&points[..1], "a.slice/other.scope");
+        used.remove();
+        assert_eq!(used.left(), None, "somebody else is in it");
+        assert!(points[0].join("a.slice/a-b.slice").exists());
+        // There before.
+        assert_eq!(look().left(), None);
+    }
+
+    #[test]
+    fn a_slice_that_comes_into_one_more_hierarchy_was_there_before() {
+        let (_dir, points, mounts) = hierarchies();
+        make(&points[..1], "system.slice");
+        let mut parent = Parent::among(&mounts, "system.slice", true);
+        make(&points, "system.slice");
+        parent.remove();
+        assert_eq!(parent.left(), None);
+    }
+
+    #[test]
+    fn paths_that_name_no_cgroup_are_left_alone() {
+        for path in ["/a/../b", "..", "/"] {
+            assert_eq!(levels(path), Vec::<PathBuf>::new(), "{path}");
+        }
+        for slice in ["/a/b", "a--b.slice", "-.slice", ".slice", ""] {
+            assert_eq!(slices(slice), Vec::<PathBuf>::new(), "{slice}");
+        }
+    }
+}

@@ -1,0 +1,43 @@
+//! The canary against the built-in runtime: the parent cgroup of its pod is as it was before.
+
+use std::path::PathBuf;
+use std::process::Command;
+
+use criscope::runtime::node::cgroup::Hierarchies;
+
+use crate::harness::daemon::Daemon;
+use crate::harness::leaks;
+
+/// Runs it, and gives all it said.
+async fn smoke(daemon: &Daemon, parent: &str) -> String {
+    let mut smoke = Command::new(env!("CARGO_BIN_EXE_criscope"));
+    smoke
+        .arg("smoke")
+        .arg("--endpoint")
+        .arg(format!("unix://{}", daemon.socket().display()))
+        .arg("--cgroup-parent")
+        .arg(parent);
+    let ended = tokio::task::spawn_blocking(move || smoke.output()).await;
+    let output = ended.expect("joined").expect("start");
+    let said = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
+    assert!(output.status.success(), "{said}");
+    said
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_parent_that_was_not_there_is_gone_and_one_that_was_stays() {
+    let daemon = Daemon::new().await;
+    let all = Hierarchies::detect().expect("mounted");
+    let deep = format!("{}/below", daemon.cgroup());
+
+    let said = smoke(&daemon, &deep).await;
+    assert!(!said.contains("left behind"), "{said}");
+    assert_eq!(leaks::cgroups(daemon.name()), Vec::<PathBuf>::new());
+
+    all.make(daemon.cgroup().as_ref()).expect("made");
+    let there = leaks::cgroups(daemon.name());
+    let said = smoke(&daemon, &deep).await;
+    assert!(!said.contains("left behind"), "{said}");
+    assert_eq!(leaks::cgroups(daemon.name()), there);
+    daemon.assert_clean();
+}
