@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::runtime::Builder;
+use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 use crate::admin;
@@ -100,18 +101,17 @@ impl Builtin {
         admin::Pulling::new(move || images.pulls().iter().map(shown).collect())
     }
 
-    /// Serves exec, attach and port-forward, until `stop`.
+    /// Serves exec, attach and port-forward, until `stop`; then until the sessions have ended.
     pub(super) fn stream(
         &self,
         settings: &Streaming,
         observers: Vec<Arc<dyn Observer>>,
         stop: CancellationToken,
-    ) -> Result<(), Error> {
+    ) -> Result<JoinHandle<()>, Error> {
         let bound = Server::bind(settings, Sessions::of(&self.runtime), observers);
         let (server, listener) = self.threads.block_on(bound)?;
         self.runtime.serve_streams(server);
-        self.threads.spawn(listener.serve(stop));
-        Ok(())
+        Ok(self.threads.spawn(listener.serve(stop)))
     }
 
     /// Ends it. Pods go on; what is half done is taken up or undone by the next start.

@@ -164,10 +164,12 @@ pub fn serve(loaded: Loaded) -> Result<(), Error> {
     }
     let stop = CancellationToken::new();
     let observers = sessions::observers(&parts, &config.streaming, &accounts, sink)?;
+    let mut serving = Vec::new();
     if let Some(builtin) = &builtin {
-        builtin.stream(&config.streaming, observers.clone(), stop.clone())?;
+        serving.push(builtin.stream(&config.streaming, observers.clone(), stop.clone())?);
     }
-    let relaying = Relaying::start(&parts, &config.streaming, observers, stop.clone())?;
+    let mut relaying = Relaying::start(&parts, &config.streaming, observers, stop.clone())?;
+    serving.extend(relaying.as_mut().and_then(Relaying::serving));
     let relay = relaying.as_ref().map(Relaying::relay).cloned();
     parts.start_background(&side, &stop);
     let told = CancellationToken::new();
@@ -199,8 +201,9 @@ pub fn serve(loaded: Loaded) -> Result<(), Error> {
 
     let result = main.block_on(carry(&config, socket, &parts, relay, stop.clone()));
 
-    // Last words: the calls that have ended are still to be told.
+    // Last words: the calls and sessions that have ended are still to be told.
     stop.cancel();
+    side.block_on(sessions::last_words(serving));
     if let Some(relaying) = relaying {
         relaying.stop();
     }

@@ -4,8 +4,11 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
+use futures_util::future::join_all;
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::mpsc::Sender;
+use tokio::task::JoinHandle;
+use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
 use super::Error;
@@ -26,8 +29,13 @@ use crate::telemetry::registry::RegistryError;
 use crate::upstream::Upstream;
 use crate::wire::CriService;
 
-/// How long sessions may take to end with the process.
-const LAST_SESSIONS: Duration = Duration::from_secs(5);
+/// How long sessions may take to end with the process: a little longer than a session itself gives its client to hang up.
+const LAST_SESSIONS: Duration = Duration::from_secs(6);
+
+/// Waits until what serves sessions is done with them, each of which tells of its end.
+pub(super) async fn last_words(serving: impl IntoIterator<Item = JoinHandle<()>>) {
+    let _ = timeout(LAST_SESSIONS, join_all(serving)).await;
+}
 
 /// All who want to know of sessions.
 pub(super) fn observers(
@@ -136,6 +144,7 @@ impl Teller {
 pub(super) struct Relaying {
     thread: Runtime,
     relay: Relay,
+    serving: Option<JoinHandle<()>>,
 }
 
 impl Relaying {
@@ -162,8 +171,12 @@ impl Relaying {
         match thread.block_on(bound) {
             Ok((relay, listener)) => {
                 tracing::debug!(event = "stream.relay", address = %listener.address(), "sessions of upstreams are seen");
-                thread.spawn(listener.serve(stop));
-                Ok(Some(Self { thread, relay }))
+                let serving = Some(thread.spawn(listener.serve(stop)));
+                Ok(Some(Self {
+                    thread,
+                    relay,
+                    serving,
+                }))
             }
             Err(error) => {
                 tracing::warn!(event = "stream.relay", %error, "sessions of upstreams are not seen");
@@ -177,9 +190,14 @@ impl Relaying {
         &self.relay
     }
 
+    /// What serves it, until its sessions have ended. There is one.
+    pub(super) fn serving(&mut self) -> Option<JoinHandle<()>> {
+        self.serving.take()
+    }
+
     /// Ends it.
     pub(super) fn stop(self) {
-        self.thread.shutdown_timeout(LAST_SESSIONS);
+        self.thread.shutdown_background();
     }
 }
 

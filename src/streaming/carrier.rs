@@ -22,6 +22,8 @@ impl Carrier {
     {
         // However slowly the client reads, it gets everything; see [`Carrier::close`].
         limits.linger = context.idle_timeout;
+        // It is the session that says goodbye to a silent client; the connection must not come before it.
+        limits.idle = limits.idle.saturating_add(2 * LINGER);
         let (streams, driver) = Connection::server(io, limits);
         let handle = driver.handle();
         let heartbeats = heartbeat::of_spdy(handle.clone(), context.activity.clone());

@@ -4,14 +4,55 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::OwnedSemaphorePermit;
-use tokio_util::sync::CancellationToken;
+use tokio::sync::watch;
 
+use super::observe::Outcome;
 use super::session::{Activity, Meter};
 use super::target::Target;
 
 /// How long a client that has all it will get may take to hang up. It must have the time: a connection that is closed
 /// while bytes of the client are on their way is reset, and what we sent last may be lost with it.
 pub(super) const LINGER: Duration = Duration::from_secs(5);
+
+/// When a session is to end from our side, and why.
+#[derive(Clone)]
+pub(super) struct Stop(watch::Receiver<Option<Ending>>);
+
+/// Why a session ends from our side.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Ending {
+    /// Nothing was sent either way for too long.
+    Idle,
+    /// This process stops.
+    Shutdown,
+}
+
+impl Stop {
+    pub(super) fn new() -> (watch::Sender<Option<Ending>>, Self) {
+        let (sender, receiver) = watch::channel(None);
+        (sender, Self(receiver))
+    }
+
+    /// Returns when the session is to end.
+    pub(super) async fn fired(&self) -> Ending {
+        let mut ending = self.0.clone();
+        let ending = ending.wait_for(Option::is_some).await;
+        // Whoever could say it has gone: nobody waits for this session any more.
+        ending
+            .ok()
+            .and_then(|ending| *ending)
+            .unwrap_or(Ending::Shutdown)
+    }
+}
+
+impl From<Ending> for Outcome {
+    fn from(ending: Ending) -> Self {
+        match ending {
+            Ending::Idle => Self::Idle,
+            Ending::Shutdown => Self::Shutdown,
+        }
+    }
+}
 
 /// What every session is given.
 #[derive(Clone)]
@@ -21,8 +62,8 @@ pub(super) struct Context {
     pub(super) activity: Activity,
     /// How long a client may take to open its streams.
     pub(super) creation_timeout: Duration,
-    /// Fires when the session is to end from our side.
-    pub(super) stop: CancellationToken,
+    /// When the session is to end from our side.
+    pub(super) stop: Stop,
     /// Silence after which it is.
     pub(super) idle_timeout: Duration,
     /// A place among the sessions: held by whatever is at work for this one, also when the client is gone.

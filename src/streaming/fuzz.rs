@@ -8,9 +8,8 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
-use tokio_util::sync::CancellationToken;
 
-use super::context::Context;
+use super::context::{Context, Stop};
 use super::observe::{Observers, Outcome};
 use super::request::{Asked, Command, Request, Wanted};
 use super::run::{Start, serve};
@@ -69,12 +68,13 @@ async fn session(protocol: u8, wanted: u8, bytes: &[u8]) -> Outcome {
         &Observers(Arc::new([])),
     );
     let activity = Activity::new();
+    let (_nobody_stops_it, stop) = Stop::new();
     let context = Context {
         target: Arc::new(Fake),
         meter: session.meter(),
         activity: activity.clone(),
         creation_timeout: SOON,
-        stop: CancellationToken::new(),
+        stop,
         idle_timeout: 10 * SOON,
         place: Arc::new(place),
     };

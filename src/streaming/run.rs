@@ -10,7 +10,7 @@ use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
-use super::context::{Context, LINGER};
+use super::context::{Context, Ending, LINGER, Stop};
 use super::observe::Outcome;
 use super::request::{Asked, Request};
 use super::server::Shared;
@@ -70,27 +70,28 @@ pub(super) async fn session(
         return session.end(Outcome::ClientGone.into());
     };
     let activity = Activity::new();
+    let (ending, is_ending) = Stop::new();
     let context = Context {
         target: Arc::clone(&shared.target),
         meter: session.meter(),
         activity: activity.clone(),
         creation_timeout: shared.creation_timeout,
         idle_timeout: shared.idle_timeout,
-        stop: CancellationToken::new(),
+        stop: is_ending,
         place: Arc::new(place),
     };
     let io = Watched::new(TokioIo::new(upgraded), activity.clone());
     let work = serve(&context, start, io);
     tokio::pin!(work);
-    let outcome = tokio::select! {
+    let why = tokio::select! {
         ended = &mut work => return session.end(ended),
-        () = activity.silent_for(shared.idle_timeout) => Outcome::Idle,
-        () = stop.cancelled() => Outcome::Shutdown,
+        () = activity.silent_for(shared.idle_timeout) => Ending::Idle,
+        () = stop.cancelled() => Ending::Shutdown,
     };
-    context.stop.cancel();
+    ending.send_replace(Some(why));
     // Time to say goodbye to the client, if it listens.
     let _ = timeout(LINGER, work).await;
-    session.end(outcome.into());
+    session.end(Outcome::from(why).into());
 }
 
 pub(super) async fn serve<T>(context: &Context, start: Start, io: T) -> Ended

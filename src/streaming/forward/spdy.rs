@@ -56,11 +56,11 @@ where
                     }
                 }
             }
-            () = context.stop.cancelled() => {
+            ending = context.stop.fired() => {
                 // What they still count must be counted before the session's end.
                 forwards.shutdown().await;
                 carrier.close(context).await;
-                return Outcome::Shutdown.into();
+                return Outcome::from(ending).into();
             }
         }
     }

@@ -103,11 +103,11 @@ where
                 _ => Outcome::ClientGone.into(),
             };
         }
-        () = context.stop.cancelled() => {
+        ending = context.stop.fired() => {
             control.fail(GOING_AWAY);
             let _ = timeout(LINGER, writing).await;
             forwards.shutdown().await;
-            return Outcome::Shutdown.into();
+            return Outcome::from(ending).into();
         }
     };
     let _ = writing.await;

@@ -44,17 +44,18 @@ pub(super) async fn serve(shared: &Shared, mut client: TcpStream, stop: &Cancell
     let Some(target) = request.target() else {
         return refuse(client, "400 Bad Request").await;
     };
-    // Before the token, so that it can be used again.
-    let Ok(_place) = shared.places.try_acquire() else {
-        return refuse(client, "503 Service Unavailable").await;
-    };
     let (path, query) = match target.split_once('?') {
         Some((path, query)) => (path, Some(query)),
         None => (target, None),
     };
-    let Some(Waiting { upstream, about }) = shared.tokens.take(path) else {
+    let Some(waiting) = shared.tokens.take(path) else {
         return refuse(client, "404 Not Found").await;
     };
+    let Waiting {
+        upstream,
+        about,
+        place: _place,
+    } = waiting;
     let mut target = upstream.target;
     if let Some(query) = query {
         target.push(if target.contains('?') { '&' } else { '?' });

@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use prost::Message as _;
 
+use super::Relay;
 use super::answer::Answer;
 use super::metrics::Verdict;
 use super::url::{self, Message};
-use super::{Relay, Waiting};
 use crate::cri::{Call, Method, v1};
 use crate::streaming::observe::Kind;
 use crate::streaming::session::About;
@@ -83,7 +83,7 @@ fn issue(
 ) -> Result<String, Verdict> {
     let upstream = url::parse(message.url)?;
     let about = about(kind, call).ok_or(Verdict::Unread)?;
-    relay.issue(Waiting { upstream, about })
+    relay.issue(upstream, about)
 }
 
 /// Whom the session is about, and what it is to run.

@@ -36,7 +36,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use tokio::net::TcpListener;
-use tokio::sync::{Semaphore, mpsc};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -62,6 +62,8 @@ const MAX_TOKENS: usize = 1000;
 struct Waiting {
     upstream: Upstream,
     about: About,
+    /// Its place among the sessions, from now on: a client that has our URL cannot go back to the upstream's.
+    place: Arc<OwnedSemaphorePermit>,
 }
 
 struct Shared {
@@ -132,15 +134,20 @@ impl Relay {
     }
 
     /// A URL of ours.
-    fn issue(&self, waiting: Waiting) -> Result<String, Verdict> {
+    fn issue(&self, upstream: Upstream, about: About) -> Result<String, Verdict> {
         let shared = &self.0;
         if shared.closed.load(Ordering::Relaxed) {
             return Err(Verdict::Closed);
         }
+        // Those that nobody has come for give their places back.
+        shared.tokens.sweep();
         // The upstream has room for more sessions, maybe.
-        if shared.places.available_permits() == 0 {
-            return Err(Verdict::Full);
-        }
+        let place = Arc::clone(&shared.places).try_acquire_owned();
+        let waiting = Waiting {
+            upstream,
+            about,
+            place: Arc::new(place.map_err(|_| Verdict::Full)?),
+        };
         if waiting.upstream.tls {
             return shared.ports.open(waiting);
         }

@@ -17,20 +17,18 @@ impl Observer for Seen {
     }
 }
 
-fn waiting(kind: Kind) -> Waiting {
-    at("http://127.0.0.1:1/exec/T", kind)
+fn issue(relay: &Relay, kind: Kind) -> Result<String, Verdict> {
+    issue_for(relay, "http://127.0.0.1:1/exec/T", kind)
 }
 
-fn at(url: &str, kind: Kind) -> Waiting {
-    Waiting {
-        upstream: url::parse(url).expect("understood"),
-        about: About {
-            kind,
-            id: "c".into(),
-            command: vec![],
-            call: None,
-        },
-    }
+fn issue_for(relay: &Relay, url: &str, kind: Kind) -> Result<String, Verdict> {
+    let about = About {
+        kind,
+        id: "c".into(),
+        command: vec![],
+        call: None,
+    };
+    relay.issue(url::parse(url).expect("understood"), about)
 }
 
 async fn relay(max_sessions: usize) -> (Relay, RelayListener, Arc<Seen>) {
@@ -54,8 +52,8 @@ fn path(url: &str) -> String {
 #[tokio::test(start_paused = true)]
 async fn a_url_expires_before_that_of_the_upstream() {
     let (relay, _listener, seen) = relay(10).await;
-    let first = path(&relay.issue(waiting(Kind::Exec)).expect("a URL"));
-    let second = path(&relay.issue(waiting(Kind::Attach)).expect("a URL"));
+    let first = path(&issue(&relay, Kind::Exec).expect("a URL"));
+    let second = path(&issue(&relay, Kind::Attach).expect("a URL"));
     tokio::time::advance(Duration::from_secs(54)).await;
     assert!(relay.0.tokens.take(&first).is_some());
     tokio::time::advance(Duration::from_secs(1)).await;
@@ -69,14 +67,22 @@ async fn a_url_expires_before_that_of_the_upstream() {
 
 #[tokio::test(start_paused = true)]
 async fn too_many_are_left_to_the_upstream() {
-    let (relay, _listener, _) = self::relay(1).await;
-    let place = relay.0.places.try_acquire().expect("a place");
-    assert_eq!(relay.issue(waiting(Kind::Exec)), Err(Verdict::Full));
-    drop(place);
+    let (one, _listener, _) = self::relay(1).await;
+    let first = issue(&one, Kind::Exec).expect("room");
+    // Whoever has our URL has a place, though nobody has come yet.
+    assert_eq!(issue(&one, Kind::Exec), Err(Verdict::Full));
+    let waiting = one.0.tokens.take(&path(&first)).expect("it waits");
+    assert_eq!(issue(&one, Kind::Exec), Err(Verdict::Full));
+    drop(waiting);
+    issue(&one, Kind::Exec).expect("room again");
+    tokio::time::advance(TOKEN_LIFETIME).await;
+    issue(&one, Kind::Exec).expect("the first is too old");
+
+    let (many, _listener, _) = self::relay(2 * MAX_TOKENS).await;
     for _ in 0..MAX_TOKENS {
-        relay.issue(waiting(Kind::Exec)).expect("room");
+        issue(&many, Kind::Exec).expect("room");
     }
-    assert_eq!(relay.issue(waiting(Kind::Exec)), Err(Verdict::Full));
+    assert_eq!(issue(&many, Kind::Exec), Err(Verdict::Full));
 }
 
 #[tokio::test]
@@ -84,18 +90,18 @@ async fn without_a_listener_there_is_no_url() {
     let (relay, listener, _) = self::relay(1).await;
     let stop = CancellationToken::new();
     let serving = tokio::spawn(listener.serve(stop.clone()));
-    assert!(relay.issue(waiting(Kind::Exec)).is_ok());
+    assert!(issue(&relay, Kind::Exec).is_ok());
     stop.cancel();
     serving.await.expect("no panic");
-    assert_eq!(relay.issue(waiting(Kind::Exec)), Err(Verdict::Closed));
+    assert_eq!(issue(&relay, Kind::Exec), Err(Verdict::Closed));
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_port_closes_with_its_time() {
-    let (relay, listener, seen) = relay(10).await;
+    let (relay, listener, seen) = relay(2 * tls::MAX_PORTS).await;
     let serving = tokio::spawn(listener.serve(CancellationToken::new()));
-    let tls = || at("https://127.0.0.1:1/exec/T", Kind::Exec);
-    let url = relay.issue(tls()).expect("a URL");
+    let tls = |relay: &Relay| issue_for(relay, "https://127.0.0.1:1/exec/T", Kind::Exec);
+    let url = tls(&relay).expect("a URL");
     let address = url.split('/').nth(2).expect("an address").to_owned();
     tokio::time::sleep(Duration::from_secs(54)).await;
     let client = tokio::net::TcpStream::connect(&address).await;
@@ -105,9 +111,9 @@ async fn a_port_closes_with_its_time() {
     client.expect_err("nobody listens");
     // Its place is free again.
     for _ in 0..tls::MAX_PORTS {
-        relay.issue(tls()).expect("room");
+        tls(&relay).expect("room");
     }
-    assert_eq!(relay.issue(tls()), Err(Verdict::Full));
+    assert_eq!(tls(&relay), Err(Verdict::Full));
     let seen = seen.0.lock().expect("no panic").clone();
     assert_eq!(seen[..2], [TokenOutcome::Issued, TokenOutcome::Expired]);
     assert_eq!(seen.last(), Some(&TokenOutcome::Full));

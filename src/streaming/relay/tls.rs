@@ -117,6 +117,7 @@ impl Port {
                     };
                     let upstream = self.waiting.upstream.address;
                     let about = self.waiting.about.clone();
+                    let place = Arc::clone(&self.waiting.place);
                     let (shared, used, stop) = (Arc::clone(shared), Arc::clone(&used), stop.clone());
                     connections.spawn(async move {
                         if is_tls(&client, &stop).await {
@@ -125,11 +126,12 @@ impl Port {
                             }
                             session(&shared, client, upstream, about, &stop).await;
                         }
+                        drop(place);
                     });
                 }
             }
         }
-        // The sessions need neither the port nor its place.
+        // The sessions do not need the port.
         drop(self);
         while connections.join_next().await.is_some() {}
         if !used.load(Ordering::Relaxed) {
@@ -159,10 +161,6 @@ async fn session(
 ) {
     // A connection that is gone already is noticed soon enough.
     let _ = tune(&client);
-    // The client cannot be told why.
-    let Ok(_place) = shared.places.try_acquire() else {
-        return;
-    };
     let dialled = Instant::now();
     let upstream = tokio::select! {
         upstream = dial(upstream) => upstream,

@@ -68,7 +68,11 @@ async fn run(context: &Context, command: Command, version: u8, wire: Wire) -> En
         biased;
         // First, because a command that sees the client go may end at once.
         () = wire.gone.cancelled() => return Outcome::ClientGone.into(),
-        () = context.stop.cancelled() => return Outcome::Shutdown.into(),
+        ending = context.stop.fired() => {
+            // Without a word from us, clients take the end of the connection for a success.
+            tell(wire.error, &End::Cut(ending), version).await;
+            return Outcome::from(ending).into();
+        }
         result = work => match result {
             Ok(Ok(code)) => End::Code(code),
             Ok(Err(error)) => End::Failed(error),
@@ -82,13 +86,18 @@ async fn run(context: &Context, command: Command, version: u8, wire: Wire) -> En
             exit_code: is_exec.then_some(*code),
         },
         End::Failed(_) => Outcome::Failed.into(),
+        End::Cut(ending) => Outcome::from(*ending).into(),
     };
     for output in [stdout, stderr].into_iter().flatten() {
         // A client that has gone by now changes nothing about how the command ended.
         let _ = output.finish().await;
     }
-    let mut error = wire.error;
+    tell(wire.error, &end, version).await;
+    ended
+}
+
+/// Says how it ended, to a client that is there.
+async fn tell(mut error: Output, end: &End, version: u8) {
     let _ = error.write_all(&end.message_for(version)).await;
     let _ = error.shutdown().await;
-    ended
 }

@@ -35,9 +35,9 @@ where
     let opening = Opening::new(wanted, version).all(&mut streams);
     let opened = tokio::select! {
         opened = timeout(context.creation_timeout, opening) => opened,
-        () = context.stop.cancelled() => {
+        ending = context.stop.fired() => {
             carrier.close(context).await;
-            return Outcome::Shutdown.into();
+            return Outcome::from(ending).into();
         }
     };
     let opened = match opened {

@@ -3,6 +3,7 @@
 
 use serde::Serialize;
 
+use crate::streaming::context::Ending;
 use crate::streaming::target::TargetError;
 
 /// What became of a command, or of the connection to a container.
@@ -12,6 +13,8 @@ pub(super) enum End {
     Code(i32),
     /// It could not be run or reached.
     Failed(TargetError),
+    /// We ended the session; what was run may still run.
+    Cut(Ending),
 }
 
 #[derive(Serialize)]
@@ -49,6 +52,15 @@ impl End {
             Self::Failed(error) => Some(format!(
                 "Internal error occurred: error executing command in container: {error}"
             )),
+            Self::Cut(ending) => {
+                let why = match ending {
+                    Ending::Idle => "nothing was sent either way for too long",
+                    Ending::Shutdown => "criscope is being stopped",
+                };
+                Some(format!(
+                    "Internal error occurred: the session was ended: {why}"
+                ))
+            }
         }
     }
 
@@ -68,7 +80,7 @@ impl End {
                 let details = Details { causes: [cause] };
                 ("Failure", "NonZeroExitCode", Some(details), None)
             }
-            Self::Failed(_) => ("Failure", "InternalError", None, Some(500)),
+            Self::Failed(_) | Self::Cut(_) => ("Failure", "InternalError", None, Some(500)),
         };
         let status = Status {
             status,
@@ -108,6 +120,16 @@ mod tests {
                 r#"{{"status":"Failure","message":"{message}","reason":"NonZeroExitCode","details":{{"causes":[{{"reason":"ExitCode","message":"137"}}]}}}}"#
             )
         );
+    }
+
+    #[test]
+    fn a_session_that_we_ended_is_no_success() {
+        let end = End::Cut(Ending::Idle);
+        let message = "Internal error occurred: the session was ended: nothing was sent either way for too long";
+        assert_eq!(text(&end, 1), message);
+        let status = text(&end, 4);
+        assert!(status.starts_with(r#"{"status":"Failure""#), "{status}");
+        assert!(status.contains(message), "{status}");
     }
 
     #[test]

@@ -102,8 +102,9 @@ where
             Outcome::ClientGone.into()
         }
     };
-    if ended.outcome == Outcome::Shutdown {
-        control.fail(GOING_AWAY);
+    if matches!(ended.outcome, Outcome::Shutdown | Outcome::Idle) {
+        // Behind the word that says why.
+        control.end_with(GOING_AWAY);
         let _ = timeout(LINGER, writing).await;
         return ended;
     }

@@ -23,6 +23,8 @@ struct Pending {
     pong: Option<Bytes>,
     /// The code of the close frame.
     close: Option<u16>,
+    /// The code of the close frame behind the data, if it is not 1000.
+    last: Option<u16>,
 }
 
 /// What goes before the data, for those who read.
@@ -50,6 +52,11 @@ impl Control {
     pub(in crate::streaming) fn fail(&self, code: u16) {
         self.pending().close = Some(code);
         self.0.1.notify_one();
+    }
+
+    /// Closes with this code, in place of 1000, once everything is written.
+    pub(in crate::streaming) fn end_with(&self, code: u16) {
+        self.pending().last = Some(code);
     }
 }
 
@@ -108,7 +115,7 @@ async fn write<W: AsyncWrite + Unpin>(
         };
         match next {
             Some(next) => io.write_all(&next).await?,
-            None => break 1000,
+            None => break control.pending().last.unwrap_or(1000),
         }
     };
     io.write_all(&frame(opcode::CLOSE, &code.to_be_bytes(), b""))
@@ -160,6 +167,20 @@ mod tests {
         assert_eq!(all[51..53], [0x8a, 4]);
         assert_eq!(all[53..57], 99_999_u32.to_be_bytes());
         assert_eq!(all.len(), 51 + 6 + 3 * 52 + 4);
+        task.await.expect("no panic").expect("written");
+    }
+
+    #[tokio::test]
+    async fn the_last_word_has_a_code() {
+        let (near, mut far) = tokio::io::duplex(64);
+        let (frames, control, writing) = start(near);
+        let task = tokio::spawn(writing);
+        control.end_with(1001);
+        frames.send(binary(b"3", b"why")).await.expect("open");
+        drop(frames);
+        let mut all = Vec::new();
+        far.read_to_end(&mut all).await.expect("read");
+        assert_eq!(all, b"\x82\x043why\x88\x02\x03\xe9");
         task.await.expect("no panic").expect("written");
     }
 

@@ -206,6 +206,26 @@ impl Client {
         }
     }
 
+    /// The result of a session that the server has ended.
+    pub(crate) async fn cut(self) -> String {
+        let result = match self.wire {
+            Wire::Spdy(spdy, ids) => {
+                let got = spdy.end(ids[3].expect("open")).await;
+                assert!(got.fin, "the result was not ended");
+                spdy.goodbye().await;
+                got.data
+            }
+            Wire::WebSocket(socket, is_base64) => {
+                assert_eq!(socket.closed().await, 1001);
+                let look = |state: &super::websocket::State| Some(state.channels[3].clone());
+                let result = socket.wait("the result", look).await;
+                assert!(!is_base64, "it is not decoded");
+                result
+            }
+        };
+        String::from_utf8(result).expect("text")
+    }
+
     /// Everything until the proper end of the session.
     pub(crate) async fn finish(self) -> Said {
         match self.wire {

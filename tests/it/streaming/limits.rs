@@ -10,7 +10,7 @@ use tokio::net::TcpStream;
 use tokio::task::JoinSet;
 use tonic::Code;
 
-use super::client::{Client, WAYS, Wire, lazy};
+use super::client::{Client, WAYS, lazy};
 use super::http::{ask, connect, parts, soon, spdy_head, until, websocket_head};
 use super::server::{Fixture, settings};
 use super::spdy::Spdy;
@@ -265,10 +265,11 @@ async fn silence_ends_a_session() {
         let url = fixture.exec(&["wait"], "o");
         let client = Client::connect(&url, way, "o").await;
         assert_eq!(client.output(5).await, b"begun");
-        match client.wire {
-            Wire::Spdy(spdy, _) => spdy.goodbye().await,
-            Wire::WebSocket(socket, _) => assert_eq!(socket.closed().await, 1001),
-        }
+        let said = client.cut().await;
+        assert!(
+            said.contains("Failure") && said.contains("too long"),
+            "{said}"
+        );
         assert_eq!(fixture.ends(i + 1).await[i].outcome, Outcome::Idle);
     }
     let gone = || fixture.seen.gone.load(Ordering::SeqCst);
@@ -280,23 +281,28 @@ async fn silence_ends_a_session() {
 async fn a_stop_says_goodbye_to_everybody() {
     let fixture = Fixture::start().await;
     let mut clients = Vec::new();
-    for way in [WAYS[3], WAYS[10]] {
+    for way in [WAYS[0], WAYS[3], WAYS[4], WAYS[6], WAYS[10]] {
         let url = fixture.exec(&["wait"], "o");
         let client = Client::connect(&url, way, "o").await;
         assert_eq!(client.output(5).await, b"begun");
         clients.push(client);
     }
+    // One that has not opened its streams.
+    let url = fixture.exec(&["wait"], "o");
+    let late = super::client::upgraded(connect(&url).await, &url, "v4.channel.k8s.io").await;
     let forward = super::forward::direct(&fixture.forward("pod", &[])).await;
     fixture.stop.cancel();
     for client in clients {
-        match client.wire {
-            Wire::Spdy(spdy, _) => spdy.goodbye().await,
-            Wire::WebSocket(socket, _) => assert_eq!(socket.closed().await, 1001),
-        }
+        // Whoever hears nothing takes it for a success.
+        let is_failure = !client.has_status();
+        let said = client.cut().await;
+        assert!(is_failure || said.contains("Failure"), "{said}");
+        assert!(said.contains("criscope is being stopped"), "{said}");
     }
+    late.goodbye().await;
     forward.goodbye().await;
-    drop(forward);
-    let ends = fixture.ends(3).await;
+    drop((late, forward));
+    let ends = fixture.ends(7).await;
     assert!(
         ends.iter().all(|end| end.outcome == Outcome::Shutdown),
         "{ends:?}"

@@ -1,6 +1,7 @@
 //! Exec through the streaming server.
 
 use criscope::cri::v1;
+use nix::sys::signal::Signal;
 
 use crate::harness::daemon::Daemon;
 use crate::harness::kubelet::{Kubelet, idle};
@@ -55,6 +56,42 @@ async fn input_is_carried_as_long_as_the_command_runs() {
     assert!(said.error.contains("exit code 4"), "{}", said.error);
     assert_eq!(kubelet.says(&container, "cat /second").await, "hello");
 
+    kubelet.end(&pod).await;
+    daemon.assert_clean();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stop_of_the_daemon_is_said_to_clients_and_told() {
+    let mut daemon = Daemon::new().await;
+    let kubelet = Kubelet::of(&daemon).await;
+    let pod = kubelet.plain_pod("stopped").await;
+    let container = kubelet.launch(&pod, idle("main")).await;
+    let ways = [WAY, ("websocket", "v5.channel.k8s.io")];
+    let mut clients = Vec::new();
+    for way in ways {
+        let at = url(&kubelet, &container, "echo begun; exec sleep 1000", true).await;
+        let client = Client::connect(&at, way, "ioe").await;
+        assert_eq!(client.output(6).await, b"begun\n");
+        clients.push(client);
+    }
+    daemon.program().signal(Signal::SIGTERM);
+    for client in clients {
+        let said = client.cut().await;
+        assert!(said.contains("criscope is being stopped"), "{said}");
+    }
+    daemon.program().wait_event("stopped").await;
+    let told = daemon.program().events();
+    for (transport, _) in ways {
+        let end = told
+            .iter()
+            .find(|line| line["event"] == "stream.session" && line["transport"] == transport);
+        let end = end.unwrap_or_else(|| panic!("{transport}: nothing is told: {told:?}"));
+        assert_eq!(end["outcome"], "shutdown", "{end}");
+    }
+
+    daemon.kill();
+    daemon.start().await;
+    let kubelet = Kubelet::of(&daemon).await;
     kubelet.end(&pod).await;
     daemon.assert_clean();
 }
