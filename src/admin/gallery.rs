@@ -5,8 +5,8 @@ use std::path::PathBuf;
 
 use super::live::{self, Live};
 use super::methods::tests::row;
-use super::page::{SCRIPT, STYLE};
-use super::pods;
+use super::page::{Page, SCRIPT, STYLE};
+use super::pods::{self, Filter};
 use super::runtimes::Standing;
 use crate::story::examples::{self, NOW};
 use crate::story::tables::RpcTable;
@@ -96,6 +96,7 @@ fn busy() -> Live {
             session("portforward", None, None),
         ],
         starts: examples::all(),
+        crash_loops: 1,
         pulls: vec![Pull {
             image: "registry.example.com/ml/model-server:2026-01".to_owned(),
             namespace: Some("shop".to_owned()),
@@ -133,6 +134,17 @@ fn many() -> Live {
     }
 }
 
+/// A list with two restarts of one crash loop.
+fn list() -> Page {
+    let mut recent = examples::recent();
+    recent.episodes.push(Episode {
+        attempt: 2,
+        began_unix_us: NOW - 62_000_000,
+        ..examples::crash_loop()
+    });
+    pods::list_page(&recent, &Filter::default(), recent.episodes.len())
+}
+
 #[test]
 fn pages_are_whole_with_nothing_with_some_and_with_many() {
     let dir = std::env::var_os("CRISCOPE_GALLERY").map(PathBuf::from);
@@ -144,6 +156,7 @@ fn pages_are_whole_with_nothing_with_some_and_with_many() {
         ("busy".to_owned(), live::html(&busy()).into_html()),
         ("many".to_owned(), live::html(&many()).into_html()),
         ("down".to_owned(), live::html(&down).into_html()),
+        ("pods".to_owned(), list().into_html()),
     ];
     for (n, episode) in examples::all().into_iter().enumerate() {
         let page = pods::pod_page(&examples::story(episode)).into_html();

@@ -13,7 +13,7 @@ use super::page::{Escaped, Page, framed, lone};
 use super::runtimes::{self, Standing};
 use super::{Sources, methods, nav, pulls, sessions, starts};
 use crate::story::tables::{RpcTable, rpc_table};
-use crate::story::view::{Episode, OpenSession, Pull, Running, State as Stand};
+use crate::story::view::{Episode, OpenSession, Pull, Running, State as Stand, crash_loops};
 use crate::units;
 
 /// Starts that are shown.
@@ -40,6 +40,8 @@ pub(super) struct Live {
     pub(super) methods: RpcTable,
     /// The newest starts and restarts, without their calls.
     pub(super) starts: Vec<Episode>,
+    /// Crash loops, also those of which no restart is among these.
+    pub(super) crash_loops: usize,
     /// Images that are being pulled.
     pub(super) pulls: Vec<Pull>,
 }
@@ -65,6 +67,8 @@ pub async fn bare(State(sources): State<Sources>) -> Page {
 fn live(sources: &Sources) -> Live {
     let mut recent = sources.stories.recent(&sources.in_flight.calls());
     recent.episodes.retain(|episode| episode.kind != "stop");
+    let crash_loops = crash_loops(&recent.episodes);
+    let crash_loops = crash_loops.iter().flatten().count();
     recent.episodes.truncate(STARTS);
     Live {
         now_unix_us: units::unix_us(SystemTime::now()),
@@ -76,6 +80,7 @@ fn live(sources: &Sources) -> Live {
         sessions: sources.stories.open_sessions(),
         methods: rpc_table(&sources.rates, &sources.in_flight.calls()),
         starts: recent.episodes,
+        crash_loops,
         pulls: pulls::pulls(sources).in_flight,
     }
 }
@@ -149,10 +154,19 @@ fn recent_starts(live: &Live) -> String {
         .iter()
         .filter(|episode| episode.state == Stand::Failed)
         .count();
-    let note = match failed {
-        0 => "the newest first".to_owned(),
-        n => format!("the newest first; <span class=\"bad\">{n} failed</span>"),
-    };
+    let mut note = "the newest first".to_owned();
+    if failed > 0 {
+        note.push_str(&format!("; <span class=\"bad\">{failed} failed</span>"));
+    }
+    if live.crash_loops > 0 {
+        let loops = match live.crash_loops {
+            1 => "1 crash loop".to_owned(),
+            n => format!("{n} crash loops"),
+        };
+        note.push_str(&format!(
+            "; <a class=\"warn\" href=\"/debug/pods?state=crash_loop\">{loops}</a>"
+        ));
+    }
     let more = "<p class=\"sub\"><a href=\"/debug/pods?sort=slowest\">All that are known, the slowest first</a></p>";
     let rows = starts::rows(&episodes, live.now_unix_us);
     card("starts", "Pod starts", &note, &format!("{rows}{more}"))

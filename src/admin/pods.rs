@@ -8,8 +8,7 @@ use serde::Deserialize;
 
 use super::page::{Escaped, Page, framed, page_at};
 use super::{Sources, links, nav, near, starts, story};
-use crate::story::stories::NO_EPISODE;
-use crate::story::view::{Episode, PodStory, Recent, State as Stand, Unknown};
+use crate::story::view::{Episode, PodStory, Recent, State as Stand, Unknown, crash_loops};
 
 /// Episodes of a list, unless another number is asked for.
 const LIMIT: usize = 200;
@@ -20,12 +19,12 @@ pub struct Filter {
     format: Option<String>,
     /// `start`, `restart`, `stop`, or several with commas.
     kind: Option<String>,
-    /// `open`, `ok`, `failed`, or several with commas.
+    /// `open`, `ok`, `failed`, `crash_loop`, or several with commas.
     state: Option<String>,
     namespace: Option<String>,
-    /// Anything but `false`: only those in which a call failed.
+    /// Anything but `false`: only those in which a call failed, or of a crash loop.
     failed: Option<String>,
-    /// `slowest`; the newest first otherwise.
+    /// `slowest`, after one of each crash loop; the newest first otherwise.
     sort: Option<String>,
     /// How many at most.
     limit: Option<usize>,
@@ -40,8 +39,9 @@ fn listed(list: Option<&str>, word: &str) -> bool {
     list.is_none_or(|list| list.split(',').any(|entry| entry == word))
 }
 
-fn word(state: Stand) -> &'static str {
-    match state {
+fn word(episode: &Episode) -> &'static str {
+    match episode.state {
+        _ if episode.is_undone() => "crash_loop",
         Stand::Open => "open",
         Stand::Ok => "ok",
         Stand::Failed => "failed",
@@ -52,9 +52,12 @@ impl Filter {
     fn lets_pass(&self, episode: &Episode) -> bool {
         let failed = asked(self.failed.as_ref()).is_some_and(|it| it != "false");
         listed(asked(self.kind.as_ref()), &episode.kind)
-            && listed(asked(self.state.as_ref()), word(episode.state))
+            && listed(asked(self.state.as_ref()), word(episode))
             && asked(self.namespace.as_ref()).is_none_or(|it| it == episode.namespace)
-            && (!failed || episode.failures > 0 || episode.state == Stand::Failed)
+            && (!failed
+                || episode.failures > 0
+                || episode.state == Stand::Failed
+                || episode.crash_loop.is_some())
     }
 
     fn is_slowest(&self) -> bool {
@@ -65,12 +68,22 @@ impl Filter {
     fn apply(&self, recent: &mut Recent) {
         recent.episodes.retain(|episode| self.lets_pass(episode));
         if self.is_slowest() {
-            recent
-                .episodes
-                .sort_by(|a, b| b.duration_ms.total_cmp(&a.duration_ms));
+            slowest_first(&mut recent.episodes);
         }
         recent.episodes.truncate(self.limit.unwrap_or(LIMIT));
     }
+}
+
+/// Restarts of a crash loop are quick, and yet what is worst: the newest of each stands before the slowest.
+fn slowest_first(episodes: &mut Vec<Episode>) {
+    let loops = crash_loops(&*episodes);
+    let leads: Vec<_> = loops.iter().map(Option::is_some).collect();
+    let mut order: Vec<_> = leads.into_iter().zip(std::mem::take(episodes)).collect();
+    order.sort_by(|(lead, a), (other, b)| {
+        let slower = b.duration_ms.total_cmp(&a.duration_ms);
+        other.cmp(lead).then(slower)
+    });
+    episodes.extend(order.into_iter().map(|(_, episode)| episode));
 }
 
 /// `/debug/pods`
@@ -84,7 +97,8 @@ pub async fn list(State(sources): State<Sources>, Query(filter): Query<Filter>) 
     }
 }
 
-fn list_page(recent: &Recent, filter: &Filter, known: usize) -> Page {
+/// The page of the list, of so many episodes that are known.
+pub(super) fn list_page(recent: &Recent, filter: &Filter, known: usize) -> Page {
     let episodes: Vec<_> = recent.episodes.iter().collect();
     let rows = match episodes.is_empty() {
         true if known == 0 => {
@@ -146,6 +160,7 @@ fn form(filter: &Filter) -> String {
                 ("", "all"),
                 ("ok", "ok"),
                 ("failed", "failed"),
+                ("crash_loop", "crash loop"),
                 ("open", "open")
             ]
         ),
@@ -175,7 +190,7 @@ pub async fn one(
     let calls = sources.in_flight.calls();
     let mut found = sources.stories.of_pod(&namespace, &name, &calls);
     if let (Some(story), Some(uid)) = (&mut found, asked(which.uid.as_ref())) {
-        of_uid(story, uid);
+        story.keep(uid);
     }
     let found = found.filter(|story| !(story.episodes.is_empty() && story.sessions.is_empty()));
     let json = which.format.as_deref() == Some("json");
@@ -190,21 +205,6 @@ pub async fn one(
                 false => unknown_page(&unknown).into_response(),
             }
         }
-    }
-}
-
-/// Leaves the pod with this uid, and its own sentence.
-fn of_uid(story: &mut PodStory, uid: &str) {
-    story.episodes.retain(|episode| episode.uid == uid);
-    story.sessions.retain(|session| session.uid == uid);
-    if story.episodes.is_empty() {
-        story.headline = NO_EPISODE.to_owned();
-    }
-    let told = |episode: &Episode| episode.headline == story.headline;
-    if let Some(newest) = story.episodes.last()
-        && !story.episodes.iter().any(told)
-    {
-        story.headline.clone_from(&newest.headline);
     }
 }
 
@@ -242,115 +242,4 @@ fn unknown_page(unknown: &Unknown) -> Page {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::story::examples;
-
-    fn names(filter: &Filter) -> Vec<String> {
-        let mut recent = examples::recent();
-        filter.apply(&mut recent);
-        recent.episodes.into_iter().map(|it| it.name).collect()
-    }
-
-    #[test]
-    fn filters_and_order() {
-        let all = names(&Filter::default());
-        assert_eq!(all.len(), examples::all().len());
-        let some = |text: &str| Some(text.to_owned());
-        let slowest = names(&Filter {
-            sort: some("slowest"),
-            limit: Some(2),
-            ..Filter::default()
-        });
-        assert_eq!(slowest, ["db-0", "stuck-1"]);
-        let restarts = names(&Filter {
-            kind: some("restart"),
-            ..Filter::default()
-        });
-        assert_eq!(restarts, ["leaky-0"]);
-        let both = names(&Filter {
-            kind: some("start,restart"),
-            state: some("failed,open"),
-            namespace: some("shop"),
-            ..Filter::default()
-        });
-        assert_eq!(both, ["typo-5c9f", "stuck-1"]);
-        let failed = names(&Filter {
-            failed: some("true"),
-            namespace: some(""),
-            ..Filter::default()
-        });
-        assert_eq!(failed.len(), 3, "two failed, one recovered: {failed:?}");
-    }
-
-    #[test]
-    fn pods_that_had_the_same_name_are_told_apart_by_uid() {
-        let mut story = examples::story(examples::failed_image());
-        let other = Episode {
-            uid: "other".to_owned(),
-            ..examples::slow_cni()
-        };
-        story.episodes.push(other.clone());
-        let mut first = story.clone();
-        of_uid(&mut first, &story.episodes[0].uid);
-        assert_eq!(
-            (first.episodes.len(), &first.headline),
-            (1, &story.headline)
-        );
-        of_uid(&mut story, "other");
-        assert_eq!(
-            (story.episodes.len(), &story.headline),
-            (1, &other.headline)
-        );
-        of_uid(&mut story, "none");
-        assert!(story.episodes.is_empty());
-    }
-
-    #[test]
-    fn a_container_that_others_wait_for_stands_among_the_calls() {
-        let html = pod_page(&examples::story(examples::slow_init())).into_html();
-        let row = html
-            .find("<strong>init container</strong> migrate")
-            .expect("a row");
-        let started = html
-            .find("<strong>StartContainer</strong> migrate")
-            .expect("a call");
-        let created = html
-            .find("<strong>CreateContainer</strong> postgres")
-            .expect("a call");
-        assert!(started < row && row < created);
-        assert!(
-            html.contains("init container <strong>6.50 s</strong> 80 %"),
-            "{html}"
-        );
-    }
-
-    #[test]
-    fn hostile_names_stay_text_on_every_page() {
-        let recent = examples::recent();
-        let filter = Filter {
-            namespace: Some("\"><script>".to_owned()),
-            ..Filter::default()
-        };
-        let unknown = near::unknown("<b>", "\"><script>", &recent.episodes);
-        for html in [
-            list_page(&recent, &filter, 9).into_html(),
-            pod_page(&examples::story(examples::hostile())).into_html(),
-            unknown_page(&unknown).into_html(),
-        ] {
-            // One script, ours; no markup of theirs; nothing invisible.
-            assert_eq!(html.matches("<script").count(), 1, "{html}");
-            assert!(!html.contains("<img") && !html.contains("<b>"), "{html}");
-            assert!(!html.contains(['\u{202e}', '\u{200b}', '\u{1b}', '\u{7}']));
-        }
-    }
-
-    #[test]
-    fn a_list_says_when_there_is_nothing() {
-        let none = Recent::default();
-        let html = list_page(&none, &Filter::default(), 0).into_html();
-        assert!(html.contains("No pod has been started"), "{html}");
-        let html = list_page(&none, &Filter::default(), 7).into_html();
-        assert!(html.contains("None of the 7 episodes"), "{html}");
-    }
-}
+mod tests;

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use super::links;
 use super::page::Escaped;
 use super::waterfall::{self, Scale};
-use crate::story::view::{Episode, State};
+use crate::story::view::{Episode, State, crash_loops};
 use crate::units;
 
 /// The rows under a legend and an axis.
@@ -18,8 +18,9 @@ pub(super) fn rows(episodes: &[&Episode], now: u64) -> String {
          <span>State</span><span class=\"track-cell\">{}</span></li>",
         scale.axis()
     );
-    for episode in episodes {
-        row(&mut html, episode, scale, now);
+    let loops = crash_loops(episodes.iter().copied());
+    for (episode, crash_loop) in episodes.iter().zip(loops) {
+        row(&mut html, episode, crash_loop, scale, now);
     }
     html.push_str("</ol>");
     html
@@ -36,20 +37,23 @@ fn legend(episodes: &[&Episode]) -> String {
     waterfall::legend(phases)
 }
 
-fn row(html: &mut String, episode: &Episode, scale: Scale, now: u64) {
-    let failed = if episode.state == State::Failed {
-        " class=\"failed\""
-    } else {
-        ""
+fn row(html: &mut String, episode: &Episode, crash_loop: Option<&str>, scale: Scale, now: u64) {
+    let class = match episode.state {
+        State::Failed => " class=\"failed\"",
+        _ if episode.is_undone() => " class=\"loops\"",
+        State::Ok | State::Open => "",
     };
+    let crash_loop = crash_loop.map_or_else(String::new, |text| {
+        format!("<span class=\"warn\">{}</span>; ", Escaped(text))
+    });
     let _ = write!(
         html,
-        "<li{failed}><span class=\"pod\">{}{}</span><span class=\"took\">{}</span><span class=\"state\">{}</span>\
-         <span class=\"track-cell\">{}</span><span class=\"why\">{}{}</span></li>",
+        "<li{class}><span class=\"pod\">{}{}</span><span class=\"took\">{}</span><span class=\"state\">{}</span>\
+         <span class=\"track-cell\">{}</span><span class=\"why\">{crash_loop}{}{}</span></li>",
         links::pod(&episode.namespace, &episode.name),
         what(episode),
         units::duration(episode.duration_ms),
-        state(episode.state),
+        state(episode),
         waterfall::stacked(episode, scale),
         Escaped(&episode.headline),
         since(episode, now),
@@ -70,8 +74,9 @@ fn what(episode: &Episode) -> String {
 }
 
 /// How it stands: a sign, a word and a colour.
-pub(super) fn state(state: State) -> &'static str {
-    match state {
+pub(super) fn state(episode: &Episode) -> &'static str {
+    match episode.state {
+        _ if episode.is_undone() => "<span class=\"warn\">↻ crash loop</span>",
         State::Ok => "<span class=\"good\">✓ ok</span>",
         State::Failed => "<span class=\"bad\">✗ failed</span>",
         State::Open => "<span class=\"open\">… open</span>",

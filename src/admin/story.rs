@@ -5,32 +5,43 @@ use std::fmt::Write as _;
 use super::page::Escaped;
 use super::waterfall::{self, Scale};
 use super::{sessions, starts};
-use crate::story::view::{Call, Detail, Episode, Exit, PodStory, Wait};
+use crate::story::view::{Call, Detail, Episode, Exit, PodStory, Wait, crash_loops};
 use crate::units;
 
 /// Everything below the heading: the newest episode first.
 pub(super) fn html(story: &PodStory) -> String {
     let mut html = format!("<p class=\"lead\">{}</p>", Escaped(&story.headline));
-    for (number, episode) in story.episodes.iter().enumerate().rev() {
-        write_episode(&mut html, story, number, episode);
+    let newest_first = || story.episodes.iter().enumerate().rev();
+    let loops = crash_loops(newest_first().map(|(_, episode)| episode));
+    for ((number, episode), crash_loop) in newest_first().zip(loops) {
+        write_episode(&mut html, story, number, episode, crash_loop);
     }
     sessions::write(&mut html, &story.sessions, story.now_unix_us);
     html
 }
 
-fn write_episode(html: &mut String, story: &PodStory, number: usize, episode: &Episode) {
+fn write_episode(
+    html: &mut String,
+    story: &PodStory,
+    number: usize,
+    episode: &Episode,
+    crash_loop: Option<&str>,
+) {
     let now = story.now_unix_us;
     let scale = Scale::to(episode.duration_ms);
     let _ = write!(
         html,
         "<section class=\"card\" aria-labelledby=\"e{number}\"><header><h2 id=\"e{number}\">{} {}</h2><p>{}</p></header>",
         title(episode),
-        starts::state(episode.state),
+        starts::state(episode),
         when(episode, now),
     );
-    // The page begins with the headline of one of them.
-    if episode.headline != story.headline {
-        let _ = write!(html, "<p class=\"lead\">{}</p>", Escaped(&episode.headline));
+    // The page begins with one of these.
+    let told = [crash_loop, Some(&*episode.headline)];
+    for text in told.into_iter().flatten() {
+        if text != story.headline {
+            let _ = write!(html, "<p class=\"lead\">{}</p>", Escaped(text));
+        }
     }
     facts(html, episode);
     phases(html, episode, scale);

@@ -13,6 +13,8 @@ const COLUMNS: usize = 80;
 
 /// Show recent starts and restarts, the slowest first
 ///
+/// Before these stands the newest restart of each crash loop.
+///
 /// Reads from the running criscope.
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
@@ -25,7 +27,7 @@ pub(super) struct Args {
     /// Only those of this namespace
     #[arg(long, short, value_name = "NS")]
     namespace: Option<String>,
-    /// Only those that failed, or in which a call failed
+    /// Only those that failed, in which a call failed, or whose container keeps ending
     #[arg(long)]
     failed: bool,
     /// Print the JSON of /debug/pods

@@ -230,12 +230,16 @@ pub(crate) fn crash_loop() -> Episode {
             container(call(41, "CreateContainer", 0.0, 90.0), "app"),
             container(call(42, "StartContainer", 90.0, 110.0), "app"),
         ],
-        exits: vec![exit(2, 60), exit(3, 8)],
+        exits: vec![exit(3, 8)],
+        crash_loop: Some(
+            "container app keeps being killed for lack of memory: exit code 137 after 2.1 s, 4 starts in 92 s"
+                .to_owned(),
+        ),
         ..start(
             "leaky-0",
             10,
             200.0,
-            "container app keeps ending: out of memory 2.10 s after its start (exit code 137), 3 restarts",
+            "container app was killed for lack of memory after 2.1 s (exit code 137); up after 0.2 s, nothing slow",
         )
     }
 }
@@ -362,7 +366,10 @@ pub(crate) fn story(episode: Episode) -> PodStory {
         now_unix_us: NOW,
         namespace: episode.namespace.clone(),
         name: episode.name.clone(),
-        headline: episode.headline.clone(),
+        headline: episode
+            .crash_loop
+            .clone()
+            .unwrap_or_else(|| episode.headline.clone()),
         episodes: vec![episode],
         sessions: Vec::new(),
     }

@@ -223,7 +223,7 @@ impl Keeper {
             let Some(tale) = book.get(number) else {
                 return self.parts.accounts.lost(Loss::EpisodesFull, 1);
             };
-            let episode = tale.view(now);
+            let episode = book.view(tale, now);
             let tell = self.parts.tell.as_ref();
             let kept = tell.filter(|tell| tell.keeps(&episode, &tale.ids()));
             self.metrics.closed(tale, kept.map(|_| tale.ids().trace_id));

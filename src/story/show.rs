@@ -1,13 +1,36 @@
 //! An episode as it is shown.
 
-use super::book::Tale;
+use super::book::{Book, Tale};
 use super::cause;
 use super::timeline::Phase;
 use super::told::millis;
 use super::view;
+use crate::cri::episode::Kind;
+
+/// Most episodes of a pod that are looked at when one of them is over: one that restarts all the time must not cost more
+/// each time.
+const LOOKED_AT: usize = 64;
+
+impl Book {
+    /// An episode with its calls, as one of the newest of its pod; `now` in microseconds since 1970.
+    pub(super) fn view(&self, tale: &Tale, now: u64) -> view::Episode {
+        let mut episode = tale.view(now);
+        let own = || self.of_pod(&tale.pod).take(LOOKED_AT);
+        let ends: usize = own().map(|tale| tale.exits.len()).sum();
+        // Most pods never come near a crash loop.
+        if tale.kind != Kind::Stop && ends >= 2 {
+            let others = own().filter(|other| other.number != tale.number);
+            let mut all: Vec<_> = others.map(|tale| tale.view(now)).collect();
+            all.push(episode.clone());
+            cause::mark_crash_loops(&mut all, now);
+            episode.crash_loop = all.pop().and_then(|episode| episode.crash_loop);
+        }
+        episode
+    }
+}
 
 impl Tale {
-    /// With its calls; `now` in microseconds since 1970.
+    /// With its calls, but alone; `now` in microseconds since 1970.
     pub(super) fn view(&self, now: u64) -> view::Episode {
         let shares = self.shares();
         let phases = Phase::ALL.into_iter().filter_map(|phase| {
@@ -31,6 +54,7 @@ impl Tale {
             began_unix_us: self.began,
             duration_ms: millis(self.ended.saturating_sub(self.began)),
             headline: String::new(),
+            crash_loop: None,
             phases: phases.collect(),
             retries: self.retries,
             failures: self.failures,

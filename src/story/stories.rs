@@ -16,7 +16,7 @@ use crate::cri::call::PodIdentity;
 use crate::cri::episode::{Kind, is_told};
 
 /// The headline of a pod of which only sessions were seen.
-pub const NO_EPISODE: &str = "no start, restart or stop of this pod was seen";
+const NO_EPISODE: &str = "no start, restart or stop of this pod was seen";
 
 /// The episodes that are remembered. Shared by the keeper, who writes, and the pages, who read; both live on the side
 /// thread.
@@ -57,15 +57,7 @@ impl Stories {
     /// Recent episodes, the newest first, without their calls. Calls in flight count to the episodes they belong to.
     pub fn recent(&self, in_flight: &[Arc<Call>]) -> Recent {
         let now = micros(SystemTime::now());
-        let calls = self.told(in_flight);
-        let book = self.book();
-        let touched = touched(&book, calls);
-        let mut episodes: Vec<_> = book
-            .tales()
-            .filter(|tale| !touched.iter().any(|(pod, _)| is_same(pod, &tale.pod)))
-            .chain(touched.iter().flat_map(|(_, book)| book.tales()))
-            .map(|tale| tale.view(now))
-            .collect();
+        let mut episodes = self.episodes(in_flight, now, |_| true);
         episodes.sort_by_key(|episode| std::cmp::Reverse(episode.began_unix_us));
         for episode in &mut episodes {
             episode.calls = Vec::new();
@@ -73,7 +65,7 @@ impl Stories {
         Recent {
             now_unix_us: now,
             episodes,
-            forgotten: book.forgotten(),
+            forgotten: self.book().forgotten(),
         }
     }
 
@@ -81,17 +73,7 @@ impl Stories {
     pub fn of_pod(&self, namespace: &str, name: &str, in_flight: &[Arc<Call>]) -> Option<PodStory> {
         let now = micros(SystemTime::now());
         let is_meant = |pod: &PodIdentity| *pod.namespace == *namespace && *pod.name == *name;
-        let calls = self.told(in_flight);
-        let mut episodes: Vec<view::Episode> = {
-            let book = self.book();
-            let touched = touched(&book, calls);
-            book.tales()
-                .filter(|tale| !touched.iter().any(|(pod, _)| is_same(pod, &tale.pod)))
-                .chain(touched.iter().flat_map(|(_, book)| book.tales()))
-                .filter(|tale| is_meant(&tale.pod))
-                .map(|tale| tale.view(now))
-                .collect()
-        };
+        let mut episodes = self.episodes(in_flight, now, is_meant);
         let sessions = self.sessions().of_pod(is_meant);
         if episodes.is_empty() && sessions.is_empty() {
             return None;
@@ -101,13 +83,32 @@ impl Stories {
             now_unix_us: now,
             namespace: namespace.to_owned(),
             name: name.to_owned(),
-            headline: match episodes.is_empty() {
-                true => NO_EPISODE.to_owned(),
-                false => cause::of_pod(&episodes, now),
-            },
+            headline: headline(&episodes, now),
             episodes,
             sessions,
         })
+    }
+
+    /// The episodes of the pods that are meant, as they are shown, and with what is in flight.
+    fn episodes(
+        &self,
+        in_flight: &[Arc<Call>],
+        now: u64,
+        is_meant: impl Fn(&PodIdentity) -> bool,
+    ) -> Vec<view::Episode> {
+        let calls = self.told(in_flight);
+        let mut episodes: Vec<_> = {
+            let book = self.book();
+            let touched = touched(&book, calls);
+            book.tales()
+                .filter(|tale| !touched.iter().any(|(pod, _)| is_same(pod, &tale.pod)))
+                .chain(touched.iter().flat_map(|(_, book)| book.tales()))
+                .filter(|tale| is_meant(&tale.pod))
+                .map(|tale| tale.view(now))
+                .collect()
+        };
+        cause::mark_crash_loops(&mut episodes, now);
+        episodes
     }
 
     /// Sessions of exec, attach and port-forward that are open, the oldest first.
@@ -146,6 +147,22 @@ impl Stories {
         let book = self.book();
         let starts = book.open_tales().filter(|tale| tale.kind == Kind::Start);
         starts.map(|tale| now.saturating_sub(tale.began)).max()
+    }
+}
+
+fn headline(episodes: &[view::Episode], now: u64) -> String {
+    match episodes.is_empty() {
+        true => NO_EPISODE.to_owned(),
+        false => cause::of_pod(episodes, now),
+    }
+}
+
+impl PodStory {
+    /// Leaves the pod with this uid, of several that had the name, and the sentence on it.
+    pub fn keep(&mut self, uid: &str) {
+        self.episodes.retain(|episode| episode.uid == uid);
+        self.sessions.retain(|session| session.uid == uid);
+        self.headline = headline(&self.episodes, self.now_unix_us);
     }
 }
 

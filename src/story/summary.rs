@@ -37,6 +37,7 @@ macro_rules! line {
             calls = $episode.calls.len() as u64 + u64::from($episode.calls_forgotten),
             retries = $episode.retries,
             failures = $episode.failures,
+            crash_loop = $episode.crash_loop.as_deref(),
             "{}",
             $episode.headline
         )
@@ -54,6 +55,7 @@ pub(super) fn write(tale: &Tale, episode: &Episode) {
     };
     match episode.state {
         State::Failed => line!(WARN, event, episode),
+        State::Ok | State::Open if episode.crash_loop.is_some() => line!(WARN, event, episode),
         State::Ok | State::Open => line!(INFO, event, episode),
     }
 }

@@ -3,10 +3,12 @@
 //!
 //! Times of day are microseconds since 1970-01-01 UTC; durations and offsets are milliseconds, with fractions.
 
+mod loops;
 mod sessions;
 
 use serde::{Deserialize, Serialize};
 
+pub(crate) use self::loops::crash_loops;
 pub use self::sessions::{OpenSession, Session};
 use super::record::SpanIds;
 
@@ -84,6 +86,10 @@ pub struct Episode {
     pub duration_ms: f64,
     /// Where the time went and what went wrong, in one sentence.
     pub headline: String,
+    /// A container that it started keeps ending, though nobody asks it to: the sentence on that. Absent once the pod is
+    /// stopped.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub crash_loop: Option<String>,
     /// Parts of the duration; they add up to it.
     pub phases: Vec<Phase>,
     /// Calls made again after they had failed.

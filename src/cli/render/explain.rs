@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use super::{Ink, Paper, image, pad, pod, sessions};
 use crate::smoke::waterfall::Look;
-use crate::story::view::{Call, Detail, Episode, PodStory, State, Wait};
+use crate::story::view::{Call, Detail, Episode, PodStory, State, Wait, crash_loops};
 use crate::units;
 
 /// Episodes that are named, of those that are not shown.
@@ -49,19 +49,16 @@ pub(crate) fn story(story: &PodStory, all: bool, look: Look) -> String {
         true => story.episodes.iter().collect(),
         false => matters(story).into_iter().collect(),
     };
+    let loops = crash_loops(shown.iter().copied());
     let mut text = String::new();
     let headline = &story.headline;
     // One line, however long: the first is what scripts and people take.
     let _ = writeln!(text, "{}", paper.ink(Ink::Bold, &paper.text(headline)));
-    for episode in &shown {
+    for (episode, crash_loop) in shown.iter().zip(loops) {
         text.push('\n');
-        if episode.headline != *headline {
-            let _ = writeln!(
-                text,
-                "{}",
-                paper.ink(Ink::Bold, &paper.text(&episode.headline))
-            );
-            text.push('\n');
+        let told = [crash_loop, Some(&*episode.headline)];
+        for line in told.into_iter().flatten().filter(|it| it != headline) {
+            let _ = writeln!(text, "{}\n", paper.ink(Ink::Bold, &paper.text(line)));
         }
         write_episode(&mut text, story, episode, paper);
     }
@@ -75,7 +72,7 @@ fn matters(story: &PodStory) -> Option<&Episode> {
     let mut newest_first = story.episodes.iter().rev();
     newest_first
         .clone()
-        .find(|episode| episode.headline == story.headline)
+        .find(|episode| episode.says(&story.headline))
         .or_else(|| newest_first.next())
 }
 
@@ -88,7 +85,8 @@ fn write_episode(text: &mut String, story: &PodStory, episode: &Episode, paper: 
 
 /// Which pod, what, when, and the ids by which it is found elsewhere.
 fn about(text: &mut String, story: &PodStory, episode: &Episode, paper: Paper) {
-    let mut how = vec![what(episode), word(episode.state).to_owned()];
+    let (ink_of_state, word) = word(episode);
+    let mut how = vec![what(episode), word.to_owned()];
     if episode.failures > 0 {
         how.push(format!("{} failed", calls(episode.failures)));
     }
@@ -101,7 +99,7 @@ fn about(text: &mut String, story: &PodStory, episode: &Episode, paper: Paper) {
         let ink = if head == "pod" {
             Ink::Bold
         } else {
-            ink_of_state(episode.state)
+            ink_of_state
         };
         let head = paper.ink(Ink::Dim, &pad(head, TIME));
         let _ = writeln!(text, "{head}{}", paper.ink(ink, &line));
@@ -144,14 +142,6 @@ fn what(episode: &Episode) -> String {
         }
         ("start", _) if episode.attempt > 0 => format!("start, sandbox {}", episode.attempt),
         (kind, _) => kind.to_owned(),
-    }
-}
-
-fn ink_of_state(state: State) -> Ink {
-    match state {
-        State::Ok => Ink::Green,
-        State::Failed => Ink::Red,
-        State::Open => Ink::Blue,
     }
 }
 
@@ -386,7 +376,7 @@ fn others(text: &mut String, story: &PodStory, shown: &[&Episode], paper: Paper)
         .take(NAMED)
         .map(|it| {
             let since = units::since(story.now_unix_us, it.began_unix_us);
-            format!("{} ({}, {since})", what(it), word(it.state))
+            format!("{} ({}, {since})", what(it), word(it).1)
         })
         .collect();
     let line = format!(
@@ -404,10 +394,12 @@ fn others(text: &mut String, story: &PodStory, shown: &[&Episode], paper: Paper)
     }
 }
 
-fn word(state: State) -> &'static str {
-    match state {
-        State::Ok => "ok",
-        State::Failed => "failed",
-        State::Open => "not over",
+/// How it stands.
+fn word(episode: &Episode) -> (Ink, &'static str) {
+    match episode.state {
+        _ if episode.is_undone() => (Ink::Yellow, "crash loop"),
+        State::Ok => (Ink::Green, "ok"),
+        State::Failed => (Ink::Red, "failed"),
+        State::Open => (Ink::Blue, "not over"),
     }
 }

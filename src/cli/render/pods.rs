@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use super::{Ink, Paper, pad, pod};
 use crate::smoke::waterfall::Look;
-use crate::story::view::{Episode, Recent, State};
+use crate::story::view::{Episode, Recent, State, crash_loops};
 use crate::units;
 
 /// Columns of the bar.
@@ -34,7 +34,9 @@ pub(crate) fn table(recent: &Recent, look: Look, terminal: bool) -> String {
         .collect();
     let widest = names.iter().map(|it| it.chars().count()).max().unwrap_or(0);
     let widest = if terminal { widest.min(NAME) } else { widest }.max(4);
-    let has_bar = terminal && paper.width() >= widest + BAR + 45;
+    let states = recent.episodes.iter().map(|it| word(it).1.len());
+    let states = states.fold(6, usize::max);
+    let has_bar = terminal && paper.width() >= widest + states + BAR + 39;
 
     let mut text = String::new();
     let bar_head = if has_bar {
@@ -43,13 +45,15 @@ pub(crate) fn table(recent: &Recent, look: Look, terminal: bool) -> String {
         String::new()
     };
     let head = format!(
-        "{}  STATE   {:>8}  {bar_head}{:<6}  WHERE THE TIME WENT",
+        "{}  {}  {:>8}  {bar_head}{:<6}  WHERE THE TIME WENT",
         pad("POD", widest),
+        pad("STATE", states),
         "TOOK",
         "AGE"
     );
     let _ = writeln!(text, "{}", paper.ink(Ink::Dim, &head));
-    for (episode, name) in recent.episodes.iter().zip(&names) {
+    let loops = crash_loops(&recent.episodes);
+    for ((episode, name), crash_loop) in recent.episodes.iter().zip(&names).zip(loops) {
         let name = if terminal {
             paper.cut(name, widest)
         } else {
@@ -59,19 +63,22 @@ pub(crate) fn table(recent: &Recent, look: Look, terminal: bool) -> String {
             true => format!("{}  ", phases(episode, paper)),
             false => String::new(),
         };
-        let used = widest + 30 + if has_bar { BAR + 2 } else { 0 };
-        let headline = match terminal {
-            true => paper.cut(
-                &episode.headline,
-                paper.width().saturating_sub(used).max(20),
-            ),
-            false => paper.text(&episode.headline),
+        let used = widest + states + 24 + if has_bar { BAR + 2 } else { 0 };
+        let room = paper.width().saturating_sub(used).max(20);
+        let why = match crash_loop {
+            Some(crash_loop) => format!("{crash_loop}; {}", episode.headline),
+            None => episode.headline.clone(),
         };
+        let why = match terminal {
+            true => paper.cut(&why, room),
+            false => paper.text(&why),
+        };
+        let (ink, word) = word(episode);
         let _ = writeln!(
             text,
-            "{}  {}  {:>8}  {bar}{:<6}  {headline}",
+            "{}  {}  {:>8}  {bar}{:<6}  {why}",
             pad(&name, widest),
-            state(episode.state, paper),
+            paper.ink(ink, &pad(word, states)),
             units::duration(episode.duration_ms),
             units::ago(recent.now_unix_us, episode.began_unix_us),
         );
@@ -93,13 +100,14 @@ fn name(episode: &Episode) -> String {
     }
 }
 
-fn state(state: State, paper: Paper) -> String {
-    let (ink, word) = match state {
-        State::Ok => (Ink::Green, "ok    "),
+/// How it stands.
+fn word(episode: &Episode) -> (Ink, &'static str) {
+    match episode.state {
+        _ if episode.is_undone() => (Ink::Yellow, "crash loop"),
+        State::Ok => (Ink::Green, "ok"),
         State::Failed => (Ink::Red, "failed"),
-        State::Open => (Ink::Blue, "open  "),
-    };
-    paper.ink(ink, word)
+        State::Open => (Ink::Blue, "open"),
+    }
 }
 
 /// The phases one after the other, a letter for each cell. The whole bar is the whole start: how long that was stands

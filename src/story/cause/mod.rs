@@ -9,6 +9,7 @@ mod tests;
 mod words;
 mod work;
 
+pub(super) use self::crash::mark as mark_crash_loops;
 use self::words::subject;
 use super::view::{Call, Episode, State};
 use crate::units::duration;

@@ -1,10 +1,10 @@
 //! Stories as they happen on a node, and the sentence each must begin with. They go through the same book as real calls.
 
+mod crash;
 mod failures;
 mod init;
 
 use super::*;
-use crate::cri::call::ExitReason;
 use crate::cri::outcome::Code;
 use crate::story::book::{Book, Ended, Limits};
 use crate::story::sampler::Work;
@@ -26,7 +26,9 @@ fn book(calls: impl IntoIterator<Item = Told>) -> Book {
 }
 
 fn episodes(book: &Book, now: u64) -> Vec<Episode> {
-    book.tales().map(|tale| tale.view(at(now))).collect()
+    let mut episodes: Vec<_> = book.tales().map(|tale| tale.view(at(now))).collect();
+    mark_crash_loops(&mut episodes, at(now));
+    episodes
 }
 
 /// The headline of the pod at this time, after time has passed.
@@ -127,93 +129,6 @@ fn several_images() {
     assert_eq!(
         says(calls, 60_000),
         "image pull: 9.00 s of 9.30 s pulling 2 images, 6.00 s of it a:1"
-    );
-}
-
-#[test]
-fn a_container_that_keeps_ending() {
-    let pod = pod("web");
-    let mut calls = chain([pod.run(0, 100)], up(&pod, 100));
-    for (attempt, from) in [(1, 1_000), (2, 20_000), (3, 60_000), (4, 120_100)] {
-        calls.push(pod.create(("app", attempt), from, 100));
-        calls.push(pod.start(("app", attempt), from + 100, 100));
-    }
-    let mut book = book(calls);
-    for (attempt, ended) in [(0, 500), (1, 1400), (2, 20_400), (3, 60_400), (4, 120_500)] {
-        let exit = Ended {
-            container: "app".into(),
-            attempt,
-            code: 1,
-            reason: ExitReason::Error,
-            ran: 200_000,
-            at: at(ended),
-        };
-        book.note_exit(&pod.0, None, exit);
-    }
-    book.tick(at(140_000), &[]);
-    assert_eq!(
-        of_pod(&episodes(&book, 140_000), at(140_000)),
-        "container app keeps ending: exit code 1 after 200 ms, 5 starts in 2m 00s"
-    );
-    // An hour later it is still down; had it come up again, that would be over.
-    let says = |book: &Book| of_pod(&episodes(book, 3_600_000), at(3_600_000));
-    assert!(says(&book).contains("keeps ending"));
-    book.apply(pod.create(("app", 5), 200_000, 100));
-    book.apply(pod.start(("app", 5), 200_100, 100));
-    book.tick(at(3_600_000), &[]);
-    assert!(!says(&book).contains("keeps ending"), "{}", says(&book));
-}
-
-#[test]
-fn a_container_that_takes_too_much_memory() {
-    let pod = pod("web");
-    let mut calls = chain([pod.run(0, 100)], up(&pod, 100));
-    calls.push(pod.create(("app", 1), 11_000, 100));
-    calls.push(pod.start(("app", 1), 11_100, 100));
-    let mut book = book(calls);
-    for (attempt, ended) in [(0, 3300), (1, 14_200)] {
-        let exit = Ended {
-            container: "app".into(),
-            attempt,
-            code: 137,
-            reason: ExitReason::OomKilled,
-            ran: 3_000_000,
-            at: at(ended),
-        };
-        book.note_exit(&pod.0, None, exit);
-        if attempt == 0 {
-            let one = headline(&episodes(&book, 4000)[0], at(4000));
-            assert!(
-                one.starts_with(
-                    "container app was killed for lack of memory after 3.00 s (exit code 137)"
-                ),
-                "{one}"
-            );
-        }
-    }
-    assert_eq!(
-        of_pod(&episodes(&book, 15_000), at(15_000)),
-        "container app keeps being killed for lack of memory: exit code 137 after 3.00 s, 2 starts in 13.9 s"
-    );
-}
-
-#[test]
-fn a_container_that_did_its_work_is_no_crash() {
-    let pod = pod("job");
-    let mut book = book(chain([pod.run(0, 100)], up(&pod, 100)));
-    let exit = Ended {
-        container: "app".into(),
-        attempt: 0,
-        code: 0,
-        reason: ExitReason::Completed,
-        ran: 1_000_000,
-        at: at(1300),
-    };
-    book.note_exit(&pod.0, None, exit);
-    book.tick(at(60_000), &[]);
-    assert_eq!(
-        of_pod(&episodes(&book, 60_000), at(60_000)),
-        "up after 300 ms, nothing slow"
     );
 }
 

@@ -174,6 +174,48 @@ fn ends_of_containers_are_known_again() {
 }
 
 #[test]
+fn a_crash_loop_is_known_again() {
+    let (state, pod) = (state(MAX_BYTES), pod("a"));
+    let (mut before, mut calls) = (book(), vec![pod.run(0, 100)]);
+    for n in 0..3 {
+        let from = 200 + u64::from(n) * 20_000;
+        calls.push(pod.create(("app", n), from, 100));
+        calls.push(pod.start(("app", n), from + 100, 100));
+    }
+    // This end was asked for.
+    calls.push(pod.kill(("app", 2), 50_000, 100));
+    for call in &calls {
+        before.apply(call.clone());
+    }
+    let exit = |attempt, ended| Ended {
+        container: "app".into(),
+        attempt,
+        code: 1,
+        reason: ExitReason::Error,
+        ran: 100_000,
+        at: at(ended),
+    };
+    let exits = [exit(0, 500), exit(1, 20_500), exit(2, 50_050)];
+    let mut all = lines(&calls);
+    for exit in &exits {
+        before.note_exit(&pod.0, None, exit.clone());
+        all.push(Line::exit(&pod.0, None, exit));
+    }
+    state.write(&all);
+    let (after, _) = state.replay();
+    let shown = |book: &Book| {
+        let tales = book.tales().map(|tale| book.view(tale, at(60_000)));
+        let told = tales.map(|it| (it.kind, it.headline, it.crash_loop));
+        told.collect::<Vec<_>>()
+    };
+    let (before, after) = (shown(&before), shown(&after));
+    assert_eq!(before, after);
+    let text = "container app keeps ending: exit code 1 after 100 ms, 3 starts in 40.0 s";
+    let marks: Vec<_> = after.iter().map(|(_, _, mark)| mark.as_deref()).collect();
+    assert_eq!(marks, [Some(text), Some(text), Some(text), None]);
+}
+
+#[test]
 fn damage_costs_the_damaged_lines_only() {
     let state = state(MAX_BYTES);
     state.write(&lines(&calls()));

@@ -260,6 +260,43 @@ async fn ends_of_containers_count_once_if_they_are_of_our_time() {
     assert_eq!((exits.len(), exits[0].ran_ms), (1, 200.0));
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_list_says_of_a_crash_loop_what_the_story_of_the_pod_says() {
+    let keeper = keeper(None);
+    keeper.start("web");
+    let stop = Arc::new(call(Method::StopContainer, "web", 1));
+    let now = SystemTime::now() + Duration::from_millis(150);
+    keeper.end(&status("web", 0, now, ExitReason::Error), Ending::Ok);
+    for method in [Method::CreateContainer, Method::StartContainer] {
+        keeper.end(&call(method, "web", 1), Ending::Ok);
+    }
+    keeper.end(&status("web", 1, now, ExitReason::Error), Ending::Ok);
+    sleep(Duration::from_secs(30)).await;
+    let story = keeper.stories.of_pod("shop", "web", &[]).expect("told");
+    assert!(
+        story.headline.contains("keeps ending"),
+        "{}",
+        story.headline
+    );
+    let recent = keeper.stories.recent(&[]);
+    for episode in recent.episodes.iter().chain(&story.episodes) {
+        assert_eq!(episode.state, State::Ok);
+        assert_eq!(episode.crash_loop.as_ref(), Some(&story.headline));
+    }
+    assert_eq!(
+        keeper.heard()[1].crash_loop.as_ref(),
+        Some(&story.headline),
+        "so does the log"
+    );
+    // Asked for by its uid it has the same.
+    let mut one = story.clone();
+    one.keep("uid-web");
+    assert_eq!(one, story);
+    // What is being stopped may end.
+    let recent = keeper.stories.recent(&[stop]);
+    assert!(recent.episodes.iter().all(|it| it.crash_loop.is_none()));
+}
+
 #[tokio::test]
 async fn a_restart_of_ours_repeats_nothing() {
     let dir = tempfile::tempdir().expect("dir");

@@ -14,6 +14,7 @@ use tonic::{Code, Request, Status};
 use super::daemon::{Containerd, IMAGE};
 use super::registry::Registry;
 use super::{before, end};
+use crate::commands::printed;
 use crate::harness::proxy::Proxy;
 use crate::harness::until;
 
@@ -113,6 +114,15 @@ impl Kubelet {
             (status.state == v1::ContainerState::ContainerExited as i32).then_some(status.exit_code)
         })
         .await
+    }
+
+    /// As the kubelet does when a probe has failed.
+    async fn stop(&mut self, container: &str) {
+        let request = v1::StopContainerRequest {
+            container_id: container.into(),
+            timeout: 0,
+        };
+        self.runtime.stop_container(request).await.expect("stop");
     }
 
     /// Waits for the image that was imported; containerd hears of it by an event.
@@ -271,6 +281,40 @@ async fn a_container_that_keeps_ending_is_named() {
     }
     let said = explain(&proxy, "web").await;
     assert_first(&said, &["app", "keeps ending", "exit code 3", "4 starts"]);
+    // The list says the same.
+    let table = printed(&proxy, &["pods"]).await;
+    let row = table.lines().nth(1).unwrap_or_default();
+    let sentence = said.lines().next().unwrap_or_default();
+    assert!(
+        row.starts_with("shop/web (app #3)") && row.contains(sentence),
+        "{table}"
+    );
+    let story = printed(&proxy, &["pods", "--json"]).await;
+    assert_eq!(story.matches("\"crash_loop\"").count(), 4, "{story}");
+    kubelet.remove(&sandbox).await;
+    proxy.stop().await;
+    end(containerd);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_container_that_is_stopped_does_not_crash() {
+    let containerd = Containerd::new().await;
+    let proxy = before(&containerd).await;
+    let mut kubelet = Kubelet::on(&proxy, &containerd, "web").await;
+    kubelet.imported().await;
+    let sandbox = kubelet.sandbox(PATIENCE).await.expect("sandbox");
+    for attempt in 0..3 {
+        let container = kubelet
+            .start(&sandbox, IMAGE, attempt, "exec sleep 1000")
+            .await;
+        kubelet.stop(&container).await;
+        assert_eq!(kubelet.exit_code(&container).await, 137);
+    }
+    let said = explain(&proxy, "web").await;
+    assert!(!said.contains("keeps"), "{said}");
+    let story = printed(&proxy, &["explain", "shop/web", "--json"]).await;
+    assert_eq!(story.matches("\"exits\"").count(), 3, "{story}");
+    assert!(!story.contains("crash_loop"), "{story}");
     kubelet.remove(&sandbox).await;
     proxy.stop().await;
     end(containerd);

@@ -264,8 +264,11 @@ impl Proxy {
     pub(crate) async fn wait_balanced(&self, entered: usize) -> Scrape {
         let scrape = self
             .wait_scrape("the end of every call", |scrape| {
+                // A scrape is no snapshot: a call may end between two of its metrics.
+                let counts = ["criscope_rpc_total", "criscope_rpc_duration_seconds_count"];
+                let has_all = |name| scrape.metric(name).sum() >= entered as f64;
                 scrape.metric("criscope_rpc_in_flight").sum() == 0.0
-                    && scrape.metric("criscope_rpc_total").sum() >= entered as f64
+                    && counts.into_iter().all(has_all)
             })
             .await;
         let total = scrape.metric("criscope_rpc_total").sum();

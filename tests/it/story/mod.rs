@@ -1,5 +1,6 @@
 //! The story of a pod, told by the real program from the calls of a caller.
 
+mod loops;
 mod pod;
 mod restart;
 mod stress;

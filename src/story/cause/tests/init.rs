@@ -1,6 +1,7 @@
 //! Starts that wait for containers of their own.
 
 use super::*;
+use crate::cri::call::ExitReason;
 
 /// A container that ended at this time, in milliseconds.
 fn done(container: &str, ran: u64, ended: u64) -> Ended {

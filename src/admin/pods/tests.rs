@@ -1,0 +1,167 @@
+//! Which episodes a list shows, in which order, and what it says of them.
+
+use super::*;
+use crate::story::examples;
+
+fn names(filter: &Filter) -> Vec<String> {
+    let mut recent = examples::recent();
+    filter.apply(&mut recent);
+    recent.episodes.into_iter().map(|it| it.name).collect()
+}
+
+#[test]
+fn filters_and_order() {
+    let all = names(&Filter::default());
+    assert_eq!(all.len(), examples::all().len());
+    let some = |text: &str| Some(text.to_owned());
+    let slowest = names(&Filter {
+        sort: some("slowest"),
+        limit: Some(3),
+        ..Filter::default()
+    });
+    assert_eq!(slowest, ["leaky-0", "db-0", "stuck-1"]);
+    let restarts = names(&Filter {
+        kind: some("restart"),
+        ..Filter::default()
+    });
+    assert_eq!(restarts, ["leaky-0"]);
+    let both = names(&Filter {
+        kind: some("start,restart"),
+        state: some("failed,open"),
+        namespace: some("shop"),
+        ..Filter::default()
+    });
+    assert_eq!(both, ["typo-5c9f", "stuck-1"]);
+    let failed = names(&Filter {
+        failed: some("true"),
+        namespace: some(""),
+        ..Filter::default()
+    });
+    assert_eq!(
+        failed.len(),
+        4,
+        "two failed, one recovered, one keeps ending: {failed:?}"
+    );
+}
+
+#[test]
+fn crash_loops_are_trouble_and_come_before_what_was_slow() {
+    let of_state = |state: &str| {
+        names(&Filter {
+            state: Some(state.to_owned()),
+            ..Filter::default()
+        })
+    };
+    assert_eq!(of_state("crash_loop"), ["leaky-0"]);
+    assert!(!of_state("ok").contains(&"leaky-0".to_owned()));
+    let failed = names(&Filter {
+        failed: Some("true".to_owned()),
+        ..Filter::default()
+    });
+    assert!(failed.contains(&"leaky-0".to_owned()));
+    // The newest of each loop; what came before it has its place by its time.
+    let older = Episode {
+        attempt: 2,
+        duration_ms: 100.0,
+        ..examples::crash_loop()
+    };
+    let mut episodes = vec![examples::crash_loop(), examples::slow_cni(), older];
+    slowest_first(&mut episodes);
+    let order: Vec<_> = episodes.iter().map(|it| (&*it.name, it.attempt)).collect();
+    let slow = &*examples::slow_cni().name;
+    assert_eq!(order, [("leaky-0", 3), (slow, 0), ("leaky-0", 2)]);
+}
+
+#[test]
+fn a_list_tells_a_crash_loop_once_and_marks_all_of_it() {
+    let mut recent = examples::recent();
+    let older = Episode {
+        attempt: 2,
+        ..examples::crash_loop()
+    };
+    recent.episodes.push(older);
+    let html = list_page(&recent, &Filter::default(), 9).into_html();
+    let sentence = examples::crash_loop().crash_loop.expect("a loop");
+    let told = format!("<span class=\"warn\">{sentence}</span>; container app was killed");
+    assert_eq!(html.matches(&told).count(), 1, "{html}");
+    assert_eq!(html.matches(&sentence).count(), 1);
+    assert_eq!(
+        html.matches("<span class=\"warn\">↻ crash loop</span>")
+            .count(),
+        2
+    );
+    let page = pod_page(&examples::story(examples::crash_loop())).into_html();
+    assert_eq!(page.matches(&sentence).count(), 1, "{page}");
+    assert!(page.contains("↻ crash loop") && !page.contains("✓ ok"));
+}
+
+#[test]
+fn pods_that_had_the_same_name_are_told_apart_by_uid() {
+    let mut story = examples::story(examples::failed_image());
+    let other = Episode {
+        uid: "other".to_owned(),
+        ..examples::slow_cni()
+    };
+    story.episodes.push(other.clone());
+    let mut first = story.clone();
+    first.keep(&story.episodes[0].uid);
+    assert_eq!(
+        (first.episodes.len(), &first.headline),
+        (1, &story.headline)
+    );
+    story.keep("other");
+    assert_eq!(
+        (story.episodes.len(), &story.headline),
+        (1, &other.headline)
+    );
+    story.keep("none");
+    assert!(story.episodes.is_empty());
+}
+
+#[test]
+fn a_container_that_others_wait_for_stands_among_the_calls() {
+    let html = pod_page(&examples::story(examples::slow_init())).into_html();
+    let row = html
+        .find("<strong>init container</strong> migrate")
+        .expect("a row");
+    let started = html
+        .find("<strong>StartContainer</strong> migrate")
+        .expect("a call");
+    let created = html
+        .find("<strong>CreateContainer</strong> postgres")
+        .expect("a call");
+    assert!(started < row && row < created);
+    assert!(
+        html.contains("init container <strong>6.50 s</strong> 80 %"),
+        "{html}"
+    );
+}
+
+#[test]
+fn hostile_names_stay_text_on_every_page() {
+    let recent = examples::recent();
+    let filter = Filter {
+        namespace: Some("\"><script>".to_owned()),
+        ..Filter::default()
+    };
+    let unknown = near::unknown("<b>", "\"><script>", &recent.episodes);
+    for html in [
+        list_page(&recent, &filter, 9).into_html(),
+        pod_page(&examples::story(examples::hostile())).into_html(),
+        unknown_page(&unknown).into_html(),
+    ] {
+        // One script, ours; no markup of theirs; nothing invisible.
+        assert_eq!(html.matches("<script").count(), 1, "{html}");
+        assert!(!html.contains("<img") && !html.contains("<b>"), "{html}");
+        assert!(!html.contains(['\u{202e}', '\u{200b}', '\u{1b}', '\u{7}']));
+    }
+}
+
+#[test]
+fn a_list_says_when_there_is_nothing() {
+    let none = Recent::default();
+    let html = list_page(&none, &Filter::default(), 0).into_html();
+    assert!(html.contains("No pod has been started"), "{html}");
+    let html = list_page(&none, &Filter::default(), 7).into_html();
+    assert!(html.contains("None of the 7 episodes"), "{html}");
+}
