@@ -3,6 +3,7 @@
 use criscope::cri::v1;
 use nix::sys::signal::Signal;
 
+use crate::harness::collector::{Collector, Manner, attribute};
 use crate::harness::daemon::Daemon;
 use crate::harness::kubelet::{Kubelet, idle};
 use crate::harness::until;
@@ -62,32 +63,41 @@ async fn input_is_carried_as_long_as_the_command_runs() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_stop_of_the_daemon_is_said_to_clients_and_told() {
-    let mut daemon = Daemon::new().await;
+    let collector = Collector::new(Manner::Takes).await;
+    let mut daemon = Daemon::prepared().await;
+    let endpoint = collector.endpoint();
+    daemon.configure(&format!("[telemetry.otlp]\nendpoint = {endpoint:?}\n"));
+    daemon.start().await;
     let kubelet = Kubelet::of(&daemon).await;
     let pod = kubelet.plain_pod("stopped").await;
     let container = kubelet.launch(&pod, idle("main")).await;
-    let ways = [WAY, ("websocket", "v5.channel.k8s.io")];
     let mut clients = Vec::new();
-    for way in ways {
+    for way in [WAY, ("websocket", "v5.channel.k8s.io"), WAY] {
         let at = url(&kubelet, &container, "echo begun; exec sleep 1000", true).await;
         let client = Client::connect(&at, way, "ioe").await;
         assert_eq!(client.output(6).await, b"begun\n");
         clients.push(client);
     }
+    // One does not hang up, whatever it hears.
+    let deaf = clients.pop();
     daemon.program().signal(Signal::SIGTERM);
     for client in clients {
         let said = client.cut().await;
         assert!(said.contains("criscope is being stopped"), "{said}");
     }
     daemon.program().wait_event("stopped").await;
-    let told = daemon.program().events();
-    for (transport, _) in ways {
-        let end = told
-            .iter()
-            .find(|line| line["event"] == "stream.session" && line["transport"] == transport);
-        let end = end.unwrap_or_else(|| panic!("{transport}: nothing is told: {told:?}"));
-        assert_eq!(end["outcome"], "shutdown", "{end}");
-    }
+    let log = daemon.program().events();
+    let ends = log.iter().filter(|line| line["event"] == "stream.session");
+    let ends: Vec<_> = ends.map(|line| &line["outcome"]).collect();
+    assert_eq!(ends, ["shutdown"; 3], "{log:?}");
+    let spans = collector.spans();
+    let ends = spans.iter().filter(|span| span.name == "cri.stream.exec");
+    let ends: Vec<_> = ends
+        .map(|span| attribute(&span.attributes, "stream.outcome"))
+        .collect();
+    let told = Some("shutdown".to_owned());
+    assert_eq!(ends, vec![told; 3]);
+    drop(deaf);
 
     daemon.kill();
     daemon.start().await;
