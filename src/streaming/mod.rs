@@ -74,6 +74,8 @@ pub use self::observe::{
     Carried, Direction, Kind, Observer, Outcome, Relayed, SessionBegin, SessionEnd, TokenOutcome,
     Transport,
 };
+#[cfg(any(test, fuzzing))]
+pub use self::relay::fuzz as fuzz_relay;
 pub use self::relay::{Relay, RelayListener, RelayMetrics};
 pub use self::server::Server;
 pub use self::target::{Attach, Exec, Input, Output, Size, Streams, Target, TargetError};

@@ -22,6 +22,8 @@
 mod answer;
 mod connection;
 mod copy;
+#[cfg(any(test, fuzzing))]
+mod fuzz;
 mod head;
 mod lead;
 pub(crate) mod metrics;
@@ -41,6 +43,8 @@ use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+#[cfg(any(test, fuzzing))]
+pub use self::fuzz::fuzz;
 use self::lead::Led;
 pub use self::metrics::RelayMetrics;
 use self::metrics::Verdict;

@@ -202,6 +202,12 @@ impl Watch {
         }
     }
 
+    /// Bytes that are kept.
+    #[cfg(any(test, fuzzing))]
+    pub(super) fn holds(&self) -> usize {
+        self.head.len() + self.result.len()
+    }
+
     /// What was said at the end of a session of this kind.
     pub(super) fn farewell(&self, kind: Kind) -> Farewell {
         let said = self.ended;
