@@ -11,8 +11,9 @@ use futures_util::future::BoxFuture;
 use tokio::net::TcpStream;
 use tokio_util::sync::CancellationToken;
 
-use self::line::Line;
+use self::line::{Drained, Line};
 use super::Runtime;
+use super::container::watch::UNSEEN;
 use super::error::{Error, Result};
 use super::process;
 use super::store::Container;
@@ -179,6 +180,7 @@ impl Runtime {
             drain: self.settings.drain_exec,
         };
         let gone = streams.gone;
+        // However it ends: the shim tells of the end of the command, or has gone.
         let outputs = line.drain(&mut output, streams.stdout, streams.stderr);
         // As long as the command runs: one that has closed its outputs may still read.
         let inputs = async {
@@ -201,7 +203,7 @@ impl Runtime {
                     }
                     Err(error) => break Err(error),
                 },
-                () = &mut outputs, if !all => all = true,
+                _ = &mut outputs, if !all => all = true,
                 () = &mut inputs => {}
                 () = gone.cancelled() => {
                     line.hang_up().await;
@@ -256,12 +258,16 @@ impl Runtime {
                 std::future::pending().await
             }
         };
-        tokio::select! {
-            () = line.drain(&mut output, streams.stdout, streams.stderr), if has_output => {}
-            () = fed => {}
-            () = line.resize(streams.resize) => {}
-            () = over => {}
-            () = streams.gone.cancelled() => {}
+        let drained = tokio::select! {
+            drained = line.drain(&mut output, streams.stdout, streams.stderr), if has_output => drained,
+            () = fed => Drained::Whole,
+            () = line.resize(streams.resize) => Drained::Whole,
+            () = over => Drained::Whole,
+            () = streams.gone.cancelled() => Drained::Whole,
+        };
+        // Whoever clears up after a container that has ended lets go of its clients, when there is nothing more of it.
+        if drained == Drained::Cut && !was_seen_to_end(&container) {
+            return Err(line.cut().await);
         }
         Ok(())
     }
@@ -288,6 +294,15 @@ impl Runtime {
         let stream = connected.map_err(|error| TargetError::Failed(error.to_string()))??;
         Ok(TcpStream::from_std(stream)?)
     }
+}
+
+/// Whether a container has ended before the eyes of its shim, which then has sent all of its output.
+fn was_seen_to_end(container: &Container) -> bool {
+    let record = container.record();
+    record
+        .exit
+        .as_ref()
+        .is_some_and(|exit| exit.reason != UNSEEN)
 }
 
 /// When a container has ended and the OCI runtime and its shim have forgotten it.

@@ -12,7 +12,7 @@ use super::update::read_spec;
 use crate::cri::phases::RuntimePhase;
 use crate::cri::v1::{ExecSyncRequest, ExecSyncResponse};
 use crate::runtime::caller::Caller;
-use crate::runtime::error::{Error, Result};
+use crate::runtime::error::{Error, Result, shim_gone};
 use crate::runtime::oci::spec::exec_process;
 use crate::runtime::process::{
     Attach, Attached, Event, Exec, Exit, Kill, Output, Shim, Stdio, Target,
@@ -151,7 +151,7 @@ impl Running {
                     }
                 }
                 Err(broadcast::error::RecvError::Closed) => {
-                    return Err(Error::Unavailable("the pod's shim has gone".to_owned()));
+                    return Err(shim_gone());
                 }
             }
         }

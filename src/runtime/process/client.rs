@@ -144,14 +144,19 @@ impl Shim {
         let shim = Self {
             inner: Arc::new(inner),
         };
-        shim.done(
-            Request::Hello(Hello {
-                version: protocol::VERSION,
-            }),
-            PATIENCE,
-        )
-        .await?;
+        shim.greet().await?;
         Ok(shim)
+    }
+
+    /// Says hello. That it is answered also later shows that the shim is there.
+    ///
+    /// # Errors
+    /// See [`Error`], as for all that follow.
+    pub async fn greet(&self) -> Result<(), Error> {
+        let hello = Hello {
+            version: protocol::VERSION,
+        };
+        self.done(Request::Hello(hello), PATIENCE).await
     }
 
     /// The pod's directory.
@@ -173,9 +178,7 @@ impl Shim {
     }
 
     /// Everything the shim knows.
-    ///
-    /// # Errors
-    /// See [`Error`], as for all that follow.
+    #[allow(clippy::missing_errors_doc)]
     pub async fn state(&self) -> Result<State, Error> {
         match self.call(Request::State(Empty {}), PATIENCE).await? {
             Answer::State(state) => Ok(state),

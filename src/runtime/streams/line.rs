@@ -5,7 +5,9 @@ use std::time::Duration;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio_util::sync::CancellationToken;
 
-use crate::runtime::process::{Attached, Input, Kill, Output, Resize, Shim, Target};
+use crate::runtime::error::{Error, shim_gone};
+use crate::runtime::process::{self, Attached, Input, Kill, Output, Resize, Shim, Target};
+use crate::shim::STUCK;
 use crate::streaming;
 
 /// What is read of a client at a time.
@@ -16,6 +18,15 @@ const DRAIN_PART: Duration = Duration::from_millis(100);
 
 /// What a terminal's programs are sent when nobody is left to look.
 const SIGHUP: i32 = 1;
+
+/// How the output of a process came to an end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Drained {
+    /// With the process, or because it closed what the client wants of it.
+    Whole,
+    /// The shim let go of the client, or has gone.
+    Cut,
+}
 
 /// A client's way to a process.
 pub(super) struct Line {
@@ -35,18 +46,18 @@ impl Line {
         output: &mut Attached,
         mut stdout: Option<streaming::Output>,
         mut stderr: Option<streaming::Output>,
-    ) {
+    ) -> Drained {
         let mut open = [stdout.is_some(), stderr.is_some()];
         let mut patience = self.drain;
         while open != [false; 2] {
             let next = tokio::select! {
                 next = output.next() => next,
-                () = self.given_up(&mut patience) => None,
+                () = self.given_up(&mut patience) => return Drained::Whole,
             };
             let (at, to, piece) = match next {
                 Some(Output::Stdout(piece)) => (0, &mut stdout, piece),
                 Some(Output::Stderr(piece)) => (1, &mut stderr, piece),
-                None => return,
+                None => return Drained::Cut,
             };
             open[at] &= !piece.is_empty();
             if let Some(out) = to
@@ -55,6 +66,16 @@ impl Line {
                 // The client has gone: what is left is read and thrown away, so that the process does not stall.
                 *to = None;
             }
+        }
+        Drained::Whole
+    }
+
+    /// Why the shim let go of the client of a process that still runs.
+    pub(super) async fn cut(&self) -> Error {
+        match self.shim.greet().await {
+            Ok(()) => Error::Exhausted(format!("the output was not taken for {STUCK:?}")),
+            Err(process::Error::Gone { .. }) => shim_gone(),
+            Err(error) => error.into(),
         }
     }
 

@@ -2,6 +2,7 @@
 //! nothing of them stays.
 
 mod gone;
+mod lost;
 mod many;
 mod node;
 mod slow;

@@ -60,11 +60,12 @@ impl Node {
         answer.expect("Exec").into_inner().url
     }
 
+    /// The URL of the container itself, with letters as for a script.
     pub(super) async fn attach(&self, streams: &str) -> String {
         let request = v1::AttachRequest {
             container_id: self.container.clone(),
             stdin: streams.contains('i'),
-            tty: false,
+            tty: streams.contains('t'),
             stdout: streams.contains('o'),
             stderr: streams.contains('e'),
         };
@@ -92,10 +93,19 @@ impl Node {
         inside
     }
 
-    fn shim(&self) -> i32 {
+    pub(super) fn shim(&self) -> i32 {
         let all = leaks::processes(self.daemon.name());
         let shim = all.iter().find(|(_, what)| what.contains("criscope-shim"));
         shim.expect("a shim").0
+    }
+
+    /// Waits until the log tells of a session of this kind with this outcome.
+    pub(super) async fn logged(&self, kind: &str, outcome: &str) {
+        let is_it = |line: &Value| {
+            line["event"] == "stream.session" && line["kind"] == kind && line["outcome"] == outcome
+        };
+        let what = format!("{kind}: {outcome}");
+        self.daemon.program().wait_line(&what, is_it).await;
     }
 
     /// Open files of the daemon and the shim.
