@@ -169,6 +169,7 @@ impl Runtime {
             Ok(both) => both,
             Err(error) => {
                 running.kill().await;
+                running.forget().await;
                 return Err(error.into());
             }
         };

@@ -1,4 +1,6 @@
-//! Shims that die.
+//! Shims that die, or cannot be reached.
+
+use std::fs;
 
 use nix::sys::signal::{self, Signal};
 use nix::unistd::Pid;
@@ -35,5 +37,22 @@ async fn whoever_loses_the_shim_is_told_so() {
     }
     node.nobody_is_left().await;
     node.kubelet.ended(&node.container).await;
+    node.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_command_whose_streams_cannot_be_reached_leaves_nothing() {
+    let node = Node::with(idle("main")).await;
+    let socket = node.pod_dir().join("shim.sock");
+    let aside = node.pod_dir().join("aside");
+    for way in WAYS {
+        // The daemon's own connection is there already.
+        fs::rename(&socket, &aside).expect("away");
+        let url = node.exec("sleep 54321", "io").await;
+        let said = Client::connect(&url, way, "io").await.finish().await;
+        fs::rename(&aside, &socket).expect("back");
+        assert!(said.error.contains("no connection"), "{}", said.error);
+    }
+    node.is_quiet().await;
     node.end().await;
 }

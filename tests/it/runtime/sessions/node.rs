@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::path::PathBuf;
 
 use criscope::cri::v1;
 use serde_json::Value;
@@ -97,6 +98,11 @@ impl Node {
         let all = leaks::processes(self.daemon.name());
         let shim = all.iter().find(|(_, what)| what.contains("criscope-shim"));
         shim.expect("a shim").0
+    }
+
+    /// The directory of the pod, where its shim has its socket.
+    pub(super) fn pod_dir(&self) -> PathBuf {
+        self.daemon.state().join("state/pods").join(&self.pod.id)
     }
 
     /// Waits until the log tells of a session of this kind with this outcome.
