@@ -16,6 +16,7 @@ use tokio::process::Command;
 use tokio::sync::{broadcast, mpsc, oneshot};
 use tokio::time::timeout;
 
+use super::endings::{Ending, Endings};
 use super::error::Error;
 use super::frames::Frames;
 use crate::runtime::environment;
@@ -66,6 +67,7 @@ struct Inner {
     waiting: Waiting,
     next: AtomicU64,
     events: broadcast::WeakSender<Event>,
+    endings: Endings,
     reader: tokio::task::AbortHandle,
 }
 
@@ -127,10 +129,12 @@ impl Shim {
         let waiting: Waiting = Arc::new(Mutex::new(Some(HashMap::new())));
         let (events, _) = broadcast::channel(EVENTS);
         let weak = events.downgrade();
+        let endings = Endings::new();
         let reader = tokio::spawn(listen(
             Frames::new(read, ROOM),
             Arc::clone(&waiting),
             events,
+            endings.clone(),
         ))
         .abort_handle();
         let inner = Inner {
@@ -139,6 +143,7 @@ impl Shim {
             waiting,
             next: AtomicU64::new(1),
             events: weak,
+            endings,
             reader,
         };
         let shim = Self {
@@ -170,6 +175,12 @@ impl Shim {
             Some(events) => events.subscribe(),
             None => broadcast::channel(1).1,
         }
+    }
+
+    /// The end of an exec that is about to be run: it may be told before the call that runs it returns. One
+    /// asks for each.
+    pub fn ending(&self, exec: Target) -> Ending {
+        self.inner.endings.of(exec)
     }
 
     /// Whether the connection has ended.
@@ -377,6 +388,7 @@ async fn listen<R: tokio::io::AsyncRead + Unpin>(
     mut frames: Frames<R>,
     waiting: Waiting,
     events: broadcast::Sender<Event>,
+    endings: Endings,
 ) {
     while let Some(frame) = frames.next().await {
         match protocol::decode_incoming(&frame) {
@@ -388,6 +400,9 @@ async fn listen<R: tokio::io::AsyncRead + Unpin>(
             }
             Ok(Incoming::Event(Event::Hello(_))) => {}
             Ok(Incoming::Event(event)) => {
+                if let Event::Exit(exit) = &event {
+                    endings.tell(exit);
+                }
                 let _ = events.send(event);
             }
             // Of a newer shim.
@@ -396,4 +411,5 @@ async fn listen<R: tokio::io::AsyncRead + Unpin>(
     }
     // Those who wait see their sender dropped.
     lock(&waiting).take();
+    endings.close();
 }
