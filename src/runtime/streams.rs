@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 use tokio::net::TcpStream;
+use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
 use self::line::{Drained, Line};
@@ -26,6 +27,9 @@ const CONNECT: Duration = Duration::from_secs(10);
 
 /// How long a container's output is waited for once everything of it was forgotten, and the shim's end of it with it.
 const LAST_WORDS: Duration = Duration::from_secs(1);
+
+/// How long a container's output still goes to a client that attached and has ended its input: the answer to the last of it.
+const ANSWER: Duration = Duration::from_secs(1);
 
 /// Where clients are served, once there is a server.
 pub(super) type Slot = OnceLock<Server>;
@@ -218,6 +222,10 @@ impl Runtime {
 
     /// Connects a client to the streams of a container, until either of them goes. What the container has written last is
     /// carried to its end, however slowly the client reads: it holds up nobody any more.
+    ///
+    /// To a client that has ended its input the session ends too, unless that ended the container's input: so it is with
+    /// containerd (`ContainerIO.Attach`), and who pipes a line into a container wants to come back. The input of a terminal
+    /// has no end, and one that the container does not take is no input.
     async fn run_attach(self: &Arc<Self>, id: &str, streams: Streams) -> Result<()> {
         let container = self.store.containers.get(id)?;
         container.running()?;
@@ -228,9 +236,10 @@ impl Runtime {
             container: container.id.clone(),
             exec: String::new(),
         };
+        let takes_input = streams.stdin.is_some() && record.config.stdin;
         let attach = process::Attach {
             target: target.clone(),
-            stdin: streams.stdin.is_some() && record.config.stdin,
+            stdin: takes_input,
             stdout: streams.stdout.is_some(),
             stderr: streams.stderr.is_some(),
         };
@@ -244,10 +253,17 @@ impl Runtime {
             drain: Some(LAST_WORDS),
         };
         let has_output = streams.stdout.is_some() || streams.stderr.is_some();
+        let stays = !takes_input || record.config.stdin_once && !tty;
         let fed = async {
-            line.feed(streams.stdin, &mut input).await;
-            // A client that has ended its input still reads.
+            let all = line.feed(streams.stdin, &mut input).await;
             if has_output {
+                if stays {
+                    return std::future::pending().await;
+                }
+                sleep(ANSWER).await;
+            }
+            // If not all was taken, the client is cut and not the one who left.
+            if !all || input.leave().await.is_err() {
                 std::future::pending().await
             }
         };
@@ -259,9 +275,27 @@ impl Runtime {
                 std::future::pending().await
             }
         };
+        let outputs = async {
+            if has_output {
+                let (stdout, stderr) = (streams.stdout, streams.stderr);
+                return line.drain(&mut output, stdout, stderr).await;
+            }
+            while output.next().await.is_some() {}
+            Drained::Cut
+        };
+        tokio::pin!(outputs);
+        let carried = async {
+            tokio::select! {
+                drained = &mut outputs => drained,
+                () = fed => {
+                    // The shim lets go now because it was asked to.
+                    outputs.await;
+                    Drained::Whole
+                }
+            }
+        };
         let drained = tokio::select! {
-            drained = line.drain(&mut output, streams.stdout, streams.stderr), if has_output => drained,
-            () = fed => Drained::Whole,
+            drained = carried => drained,
             () = line.resize(streams.resize) => Drained::Whole,
             () = over => Drained::Whole,
             () = streams.gone.cancelled() => Drained::Whole,

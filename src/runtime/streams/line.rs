@@ -93,24 +93,17 @@ impl Line {
         }
     }
 
-    /// Hands the client's input to the process, until there is no more.
-    pub(super) async fn feed(&self, stdin: Option<streaming::Input>, input: &mut Input) {
-        let Some(mut stdin) = stdin else { return };
+    /// Hands the client's input to the process, until there is no more. Whether all of it was sent.
+    pub(super) async fn feed(&self, stdin: Option<streaming::Input>, input: &mut Input) -> bool {
+        let Some(mut stdin) = stdin else { return true };
         let mut piece = vec![0; PIECE];
-        loop {
-            match stdin.read(&mut piece).await {
-                Ok(read @ 1..) => {
-                    if input.write(&piece[..read]).await.is_err() {
-                        break;
-                    }
-                }
-                _ => {
-                    // Of a container it ends only if it was made so; the shim knows.
-                    let _gone = input.end().await;
-                    break;
-                }
+        while let Ok(read @ 1..) = stdin.read(&mut piece).await {
+            if input.write(&piece[..read]).await.is_err() {
+                return false;
             }
         }
+        // Of a container it ends only if it was made so; the shim knows.
+        input.end().await.is_ok()
     }
 
     /// Sets the sizes that the client sends. Never ends.
