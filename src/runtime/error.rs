@@ -130,6 +130,11 @@ pub(in crate::runtime) fn shown(error: &impl fmt::Display) -> Box<str> {
     redact::error_text(&error.to_string(), None, None, None)
 }
 
+/// Who works on a process is told that nobody is left who knows of it.
+pub(in crate::runtime) fn shim_gone() -> Error {
+    Error::Unavailable("the pod's shim has gone".to_owned())
+}
+
 impl Error {
     /// An object that is not there.
     pub fn not_found(what: What, id: impl Into<String>) -> Self {

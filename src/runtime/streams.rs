@@ -1,37 +1,35 @@
 //! Exec, Attach and PortForward: what the streaming server's sessions do in a pod.
 
+mod line;
+
 use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
+use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
+use self::line::{Drained, Line};
 use super::Runtime;
+use super::container::watch::UNSEEN;
 use super::error::{Error, Result};
-use super::process::{self, Attached, Input, Kill, Output, Resize, Shim};
+use super::process;
 use super::store::Container;
 use super::sys::namespace::{Kind, run, run_in};
 use crate::cri::{Call, v1};
 use crate::streaming::{Attach, Exec, Server, Streams, Target, TargetError};
 
-/// What is read of a client at a time.
-const PIECE: usize = 16 << 10;
-
 /// How long a port may take to accept: it is on this machine.
 const CONNECT: Duration = Duration::from_secs(10);
-
-/// In what parts the time is counted that output may stay open for.
-const DRAIN_PART: Duration = Duration::from_millis(100);
 
 /// How long a container's output is waited for once everything of it was forgotten, and the shim's end of it with it.
 const LAST_WORDS: Duration = Duration::from_secs(1);
 
-/// What a terminal's programs are sent when nobody is left to look.
-const SIGHUP: i32 = 1;
+/// How long a container's output still goes to a client that attached and has ended its input: the answer to the last of it.
+const ANSWER: Duration = Duration::from_secs(1);
 
 /// Where clients are served, once there is a server.
 pub(super) type Slot = OnceLock<Server>;
@@ -175,6 +173,7 @@ impl Runtime {
             Ok(both) => both,
             Err(error) => {
                 running.kill().await;
+                running.forget().await;
                 return Err(error.into());
             }
         };
@@ -186,6 +185,7 @@ impl Runtime {
             drain: self.settings.drain_exec,
         };
         let gone = streams.gone;
+        // However it ends: the shim tells of the end of the command, or has gone.
         let outputs = line.drain(&mut output, streams.stdout, streams.stderr);
         // As long as the command runs: one that has closed its outputs may still read.
         let inputs = async {
@@ -208,7 +208,7 @@ impl Runtime {
                     }
                     Err(error) => break Err(error),
                 },
-                () = &mut outputs, if !all => all = true,
+                _ = &mut outputs, if !all => all = true,
                 () = &mut inputs => {}
                 () = gone.cancelled() => {
                     line.hang_up().await;
@@ -222,6 +222,10 @@ impl Runtime {
 
     /// Connects a client to the streams of a container, until either of them goes. What the container has written last is
     /// carried to its end, however slowly the client reads: it holds up nobody any more.
+    ///
+    /// To a client that has ended its input the session ends too, unless that ended the container's input: so it is with
+    /// containerd (`ContainerIO.Attach`), and who pipes a line into a container wants to come back. The input of a terminal
+    /// has no end, and one that the container does not take is no input.
     async fn run_attach(self: &Arc<Self>, id: &str, streams: Streams) -> Result<()> {
         let container = self.store.containers.get(id)?;
         container.running()?;
@@ -232,9 +236,10 @@ impl Runtime {
             container: container.id.clone(),
             exec: String::new(),
         };
+        let takes_input = streams.stdin.is_some() && record.config.stdin;
         let attach = process::Attach {
             target: target.clone(),
-            stdin: streams.stdin.is_some() && record.config.stdin,
+            stdin: takes_input,
             stdout: streams.stdout.is_some(),
             stderr: streams.stderr.is_some(),
         };
@@ -248,10 +253,17 @@ impl Runtime {
             drain: Some(LAST_WORDS),
         };
         let has_output = streams.stdout.is_some() || streams.stderr.is_some();
+        let stays = !takes_input || record.config.stdin_once && !tty;
         let fed = async {
-            line.feed(streams.stdin, &mut input).await;
-            // A client that has ended its input still reads.
+            let all = line.feed(streams.stdin, &mut input).await;
             if has_output {
+                if stays {
+                    return std::future::pending().await;
+                }
+                sleep(ANSWER).await;
+            }
+            // If not all was taken, the client is cut and not the one who left.
+            if !all || input.leave().await.is_err() {
                 std::future::pending().await
             }
         };
@@ -263,12 +275,34 @@ impl Runtime {
                 std::future::pending().await
             }
         };
-        tokio::select! {
-            () = line.drain(&mut output, streams.stdout, streams.stderr), if has_output => {}
-            () = fed => {}
-            () = line.resize(streams.resize) => {}
-            () = over => {}
-            () = streams.gone.cancelled() => {}
+        let outputs = async {
+            if has_output {
+                let (stdout, stderr) = (streams.stdout, streams.stderr);
+                return line.drain(&mut output, stdout, stderr).await;
+            }
+            while output.next().await.is_some() {}
+            Drained::Cut
+        };
+        tokio::pin!(outputs);
+        let carried = async {
+            tokio::select! {
+                drained = &mut outputs => drained,
+                () = fed => {
+                    // The shim lets go now because it was asked to.
+                    outputs.await;
+                    Drained::Whole
+                }
+            }
+        };
+        let drained = tokio::select! {
+            drained = carried => drained,
+            () = line.resize(streams.resize) => Drained::Whole,
+            () = over => Drained::Whole,
+            () = streams.gone.cancelled() => Drained::Whole,
+        };
+        // Whoever clears up after a container that has ended lets go of its clients, when there is nothing more of it.
+        if drained == Drained::Cut && !was_seen_to_end(&container) {
+            return Err(line.cut().await);
         }
         Ok(())
     }
@@ -297,6 +331,15 @@ impl Runtime {
     }
 }
 
+/// Whether a container has ended before the eyes of its shim, which then has sent all of its output.
+fn was_seen_to_end(container: &Container) -> bool {
+    let record = container.record();
+    record
+        .exit
+        .as_ref()
+        .is_some_and(|exit| exit.reason != UNSEEN)
+}
+
 /// When a container has ended and the OCI runtime and its shim have forgotten it.
 async fn ended(container: &Container) {
     container.exited().await;
@@ -312,109 +355,4 @@ fn connect(port: u16) -> io::Result<std::net::TcpStream> {
         .or_else(|error| std::net::TcpStream::connect_timeout(&v6, CONNECT).map_err(|_| error))?;
     stream.set_nonblocking(true)?;
     Ok(stream)
-}
-
-/// A client's way to a process.
-struct Line {
-    shim: Shim,
-    target: process::Target,
-    tty: bool,
-    /// The process has.
-    ended: CancellationToken,
-    /// How long is waited for its output after that: a child of it may hold it open for ever.
-    drain: Option<Duration>,
-}
-
-impl Line {
-    /// Carries what a process writes, until it has closed what the client wants of it.
-    async fn drain(
-        &self,
-        output: &mut Attached,
-        mut stdout: Option<crate::streaming::Output>,
-        mut stderr: Option<crate::streaming::Output>,
-    ) {
-        let mut open = [stdout.is_some(), stderr.is_some()];
-        let mut patience = self.drain;
-        while open != [false; 2] {
-            let next = tokio::select! {
-                next = output.next() => next,
-                () = self.given_up(&mut patience) => None,
-            };
-            let (at, to, piece) = match next {
-                Some(Output::Stdout(piece)) => (0, &mut stdout, piece),
-                Some(Output::Stderr(piece)) => (1, &mut stderr, piece),
-                None => return,
-            };
-            open[at] &= !piece.is_empty();
-            if let Some(out) = to
-                && out.write_all(&piece).await.is_err()
-            {
-                // The client has gone: what is left is read and thrown away, so that the process does not stall.
-                *to = None;
-            }
-        }
-    }
-
-    /// When the process has ended and nothing came for what is left of the patience. The time that a slow client takes for
-    /// what came does not count.
-    async fn given_up(&self, patience: &mut Option<Duration>) {
-        self.ended.cancelled().await;
-        let Some(patience) = patience else {
-            return std::future::pending().await;
-        };
-        while !patience.is_zero() {
-            let part = DRAIN_PART.min(*patience);
-            tokio::time::sleep(part).await;
-            *patience -= part;
-        }
-    }
-
-    /// Hands the client's input to the process, until there is no more.
-    async fn feed(&self, stdin: Option<crate::streaming::Input>, input: &mut Input) {
-        let Some(mut stdin) = stdin else { return };
-        let mut piece = vec![0; PIECE];
-        loop {
-            match stdin.read(&mut piece).await {
-                Ok(read @ 1..) => {
-                    if input.write(&piece[..read]).await.is_err() {
-                        break;
-                    }
-                }
-                _ => {
-                    // Of a container it ends only if it was made so; the shim knows.
-                    let _gone = input.end().await;
-                    break;
-                }
-            }
-        }
-    }
-
-    /// Sets the sizes that the client sends. Never ends.
-    async fn resize(&self, mut sizes: tokio::sync::mpsc::Receiver<crate::streaming::Size>) {
-        while let Some(size) = sizes.recv().await {
-            let resize = Resize {
-                target: self.target.clone(),
-                width: size.width,
-                height: size.height,
-            };
-            if self.tty {
-                // One that has ended meanwhile needs no size.
-                let _ended = self.shim.resize(resize).await;
-            }
-        }
-        std::future::pending().await
-    }
-
-    /// Nobody looks at the terminal any more.
-    async fn hang_up(&self) {
-        if !self.tty {
-            return;
-        }
-        let kill = Kill {
-            target: self.target.clone(),
-            signal: SIGHUP,
-            all: false,
-        };
-        let _ended = self.shim.kill(kill).await;
-    }
 }

@@ -33,6 +33,7 @@ use std::env;
 use std::fs;
 use std::io;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use nix::unistd::{ForkResult, setsid};
 
@@ -40,6 +41,10 @@ pub use self::log::DEFAULT_MAX_LINE;
 
 /// Name of the socket in the pod's directory.
 pub const SOCKET: &str = "shim.sock";
+
+/// A full client that takes nothing for so long is cut, or it would hold up a container. One of an exec is not: what it is
+/// slow to read it still wants whole, and only its own command waits.
+pub const STUCK: Duration = Duration::from_secs(10);
 
 /// Name of the file that is locked as long as the shim lives.
 pub const LOCK: &str = "shim.lock";

@@ -20,11 +20,7 @@ use super::connection::Connection;
 use super::job::Job;
 use super::process::Process;
 use super::protocol::{self, Event, MAX_CHUNK, Oom};
-use super::{LOCK, SOCKET};
-
-/// A full client that takes nothing for so long is cut, or it would hold up a container. One of an exec is not: what it is
-/// slow to read it still wants whole, and only its own command waits.
-const STUCK: Duration = Duration::from_secs(10);
+use super::{LOCK, SOCKET, STUCK};
 
 /// Before a connection is accepted again when there are no more descriptors.
 const FULL_PAUSE: Duration = Duration::from_millis(10);

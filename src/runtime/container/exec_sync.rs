@@ -3,7 +3,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::broadcast;
 use tokio::time::{sleep, timeout};
 
 use super::super::sandbox::teardown::blocking;
@@ -12,10 +11,10 @@ use super::update::read_spec;
 use crate::cri::phases::RuntimePhase;
 use crate::cri::v1::{ExecSyncRequest, ExecSyncResponse};
 use crate::runtime::caller::Caller;
-use crate::runtime::error::{Error, Result};
+use crate::runtime::error::{Error, Result, shim_gone};
 use crate::runtime::oci::spec::exec_process;
 use crate::runtime::process::{
-    Attach, Attached, Event, Exec, Exit, Kill, Output, Shim, Stdio, Target,
+    Attach, Attached, Ending, Exec, Exit, Kill, Output, Shim, Stdio, Target,
 };
 use crate::runtime::steps::{Step, reached};
 use crate::runtime::store::Container;
@@ -30,7 +29,7 @@ const SIGKILL: i32 = 9;
 pub(in crate::runtime) struct Running {
     pub(in crate::runtime) shim: Shim,
     pub(in crate::runtime) target: Target,
-    pub(in crate::runtime) events: broadcast::Receiver<Event>,
+    pub(in crate::runtime) ending: Ending,
 }
 
 impl Runtime {
@@ -102,8 +101,7 @@ impl Runtime {
             container: container.id.clone(),
             exec: name,
         };
-        // Before it runs: its end may be told at once.
-        let events = shim.events();
+        let ending = shim.ending(target.clone());
         let exec = || Exec {
             target: target.clone(),
             process: path.display().to_string(),
@@ -128,33 +126,15 @@ impl Runtime {
         Ok(Running {
             shim,
             target,
-            events,
+            ending,
         })
     }
 }
 
 impl Running {
-    /// How it ended, when it has.
+    /// How it ended, when it has; once. Dropping the future loses nothing.
     pub(in crate::runtime) async fn exit(&mut self) -> Result<Exit> {
-        loop {
-            match self.events.recv().await {
-                Ok(Event::Exit(exit)) if exit.target == self.target => return Ok(exit),
-                Ok(_) => {}
-                Err(broadcast::error::RecvError::Lagged(_)) => {
-                    let state = self.shim.state().await?;
-                    let mut ended = state
-                        .processes
-                        .into_iter()
-                        .filter_map(|process| process.exit);
-                    if let Some(exit) = ended.find(|exit| exit.target == self.target) {
-                        return Ok(exit);
-                    }
-                }
-                Err(broadcast::error::RecvError::Closed) => {
-                    return Err(Error::Unavailable("the pod's shim has gone".to_owned()));
-                }
-            }
-        }
+        self.ending.told().await.ok_or_else(shim_gone)
     }
 
     /// Kills it. That it has ended meanwhile is fine, and nothing else can be done about it.

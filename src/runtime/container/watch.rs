@@ -13,6 +13,9 @@ use crate::telemetry::handles::ShimEnd;
 /// What is said of an end that nobody saw, as containerd does.
 const UNKNOWN: i32 = 255;
 
+/// The reason of such an end.
+pub(in crate::runtime) const UNSEEN: &str = "Unknown";
+
 impl Runtime {
     /// Takes note of everything that ends in a pod from now on, until its shim goes.
     pub(in crate::runtime) fn watch(self: &Arc<Self>, sandbox: &Arc<Sandbox>, shim: &Shim) {
@@ -198,7 +201,7 @@ fn judge(code: i32, oom_kills: u64) -> Exit {
 pub(in crate::runtime) fn unknown(why: impl Into<String>) -> Exit {
     Exit {
         code: UNKNOWN,
-        reason: "Unknown".to_owned(),
+        reason: UNSEEN.to_owned(),
         message: why.into(),
     }
 }

@@ -73,8 +73,8 @@ impl Shim {
 }
 
 impl Attached {
-    /// The next piece; `None` when the process was removed, the shim has gone, or this client took nothing of a container's
-    /// output for ten seconds. What is run by an exec waits for its client instead. Dropping the future loses nothing.
+    /// The next piece; `None` when the process was removed, the shim has gone, the client has left ([`Input::leave`]), or it took
+    /// nothing of a container's output for ten seconds. What is run by an exec waits for its client instead. Dropping the future loses nothing.
     pub async fn next(&mut self) -> Option<Output> {
         loop {
             let mut frame = self.frames.next().await?;
@@ -102,6 +102,14 @@ impl Input {
             self.write.write_all(&bytes).await?;
         }
         Ok(())
+    }
+
+    /// Says that this client wants no more. The shim lets go of it, which ends its output, once the input before this is taken.
+    ///
+    /// # Errors
+    /// The connection has ended.
+    pub async fn leave(&mut self) -> io::Result<()> {
+        self.write.shutdown().await
     }
 
     /// Ends the input; output goes on. Of a container it ends only with `stdin_once`, of an exec always.

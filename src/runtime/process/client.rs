@@ -16,6 +16,7 @@ use tokio::process::Command;
 use tokio::sync::{broadcast, mpsc, oneshot};
 use tokio::time::timeout;
 
+use super::endings::{Ending, Endings};
 use super::error::Error;
 use super::frames::Frames;
 use crate::runtime::environment;
@@ -66,6 +67,7 @@ struct Inner {
     waiting: Waiting,
     next: AtomicU64,
     events: broadcast::WeakSender<Event>,
+    endings: Endings,
     reader: tokio::task::AbortHandle,
 }
 
@@ -127,10 +129,12 @@ impl Shim {
         let waiting: Waiting = Arc::new(Mutex::new(Some(HashMap::new())));
         let (events, _) = broadcast::channel(EVENTS);
         let weak = events.downgrade();
+        let endings = Endings::new();
         let reader = tokio::spawn(listen(
             Frames::new(read, ROOM),
             Arc::clone(&waiting),
             events,
+            endings.clone(),
         ))
         .abort_handle();
         let inner = Inner {
@@ -139,19 +143,25 @@ impl Shim {
             waiting,
             next: AtomicU64::new(1),
             events: weak,
+            endings,
             reader,
         };
         let shim = Self {
             inner: Arc::new(inner),
         };
-        shim.done(
-            Request::Hello(Hello {
-                version: protocol::VERSION,
-            }),
-            PATIENCE,
-        )
-        .await?;
+        shim.greet().await?;
         Ok(shim)
+    }
+
+    /// Says hello. That it is answered also later shows that the shim is there.
+    ///
+    /// # Errors
+    /// See [`Error`], as for all that follow.
+    pub async fn greet(&self) -> Result<(), Error> {
+        let hello = Hello {
+            version: protocol::VERSION,
+        };
+        self.done(Request::Hello(hello), PATIENCE).await
     }
 
     /// The pod's directory.
@@ -167,15 +177,19 @@ impl Shim {
         }
     }
 
+    /// The end of an exec that is about to be run: it may be told before the call that runs it returns. One
+    /// asks for each.
+    pub fn ending(&self, exec: Target) -> Ending {
+        self.inner.endings.of(exec)
+    }
+
     /// Whether the connection has ended.
     pub fn is_gone(&self) -> bool {
         self.inner.events.strong_count() == 0
     }
 
     /// Everything the shim knows.
-    ///
-    /// # Errors
-    /// See [`Error`], as for all that follow.
+    #[allow(clippy::missing_errors_doc)]
     pub async fn state(&self) -> Result<State, Error> {
         match self.call(Request::State(Empty {}), PATIENCE).await? {
             Answer::State(state) => Ok(state),
@@ -374,6 +388,7 @@ async fn listen<R: tokio::io::AsyncRead + Unpin>(
     mut frames: Frames<R>,
     waiting: Waiting,
     events: broadcast::Sender<Event>,
+    endings: Endings,
 ) {
     while let Some(frame) = frames.next().await {
         match protocol::decode_incoming(&frame) {
@@ -385,6 +400,9 @@ async fn listen<R: tokio::io::AsyncRead + Unpin>(
             }
             Ok(Incoming::Event(Event::Hello(_))) => {}
             Ok(Incoming::Event(event)) => {
+                if let Event::Exit(exit) = &event {
+                    endings.tell(exit);
+                }
                 let _ = events.send(event);
             }
             // Of a newer shim.
@@ -393,4 +411,5 @@ async fn listen<R: tokio::io::AsyncRead + Unpin>(
     }
     // Those who wait see their sender dropped.
     lock(&waiting).take();
+    endings.close();
 }

@@ -7,6 +7,7 @@ mod account;
 mod attach;
 mod client;
 mod end;
+mod endings;
 mod error;
 mod frames;
 
@@ -15,6 +16,7 @@ pub use self::attach::{Attached, Input, Output};
 pub use self::client::{Launch, Shim};
 pub use self::end::end;
 pub(in crate::runtime) use self::end::is_called_for;
+pub use self::endings::Ending;
 pub use self::error::Error;
 pub use crate::shim::protocol::{
     Attach, Create, Event, Exec, Exit, Kill, Oom, Process, Resize, Runtime, State, Stdio, Target,

@@ -226,6 +226,24 @@ impl Client {
         String::from_utf8(result).expect("text")
     }
 
+    /// Waits until the output has this text; gives what there is.
+    pub(crate) async fn shows(&self, text: &str) -> String {
+        let look = |data: &[u8]| {
+            let all = String::from_utf8_lossy(data);
+            all.contains(text).then(|| all.into_owned())
+        };
+        match &self.wire {
+            Wire::Spdy(spdy, ids) => {
+                let look = |got: &super::spdy::Got| look(&got.data);
+                spdy.wait(ids[1].expect("open"), look).await
+            }
+            Wire::WebSocket(socket, _) => {
+                let look = |state: &super::websocket::State| look(&state.channels[1]);
+                socket.wait("output", look).await
+            }
+        }
+    }
+
     /// Everything until the proper end of the session.
     pub(crate) async fn finish(self) -> Said {
         match self.wire {

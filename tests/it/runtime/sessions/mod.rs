@@ -1,7 +1,9 @@
 //! Exec, attach and port-forward into real containers, by clients that are many, lazy, or gone: what they may cost, and that
 //! nothing of them stays.
 
+mod attach;
 mod gone;
+mod lost;
 mod many;
 mod node;
 mod slow;

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::path::PathBuf;
 
 use criscope::cri::v1;
 use serde_json::Value;
@@ -60,11 +61,12 @@ impl Node {
         answer.expect("Exec").into_inner().url
     }
 
+    /// The URL of the container itself, with letters as for a script.
     pub(super) async fn attach(&self, streams: &str) -> String {
         let request = v1::AttachRequest {
             container_id: self.container.clone(),
             stdin: streams.contains('i'),
-            tty: false,
+            tty: streams.contains('t'),
             stdout: streams.contains('o'),
             stderr: streams.contains('e'),
         };
@@ -92,10 +94,24 @@ impl Node {
         inside
     }
 
-    fn shim(&self) -> i32 {
+    pub(super) fn shim(&self) -> i32 {
         let all = leaks::processes(self.daemon.name());
         let shim = all.iter().find(|(_, what)| what.contains("criscope-shim"));
         shim.expect("a shim").0
+    }
+
+    /// The directory of the pod, where its shim has its socket.
+    pub(super) fn pod_dir(&self) -> PathBuf {
+        self.daemon.state().join("state/pods").join(&self.pod.id)
+    }
+
+    /// Waits until the log tells of a session of this kind with this outcome.
+    pub(super) async fn logged(&self, kind: &str, outcome: &str) {
+        let is_it = |line: &Value| {
+            line["event"] == "stream.session" && line["kind"] == kind && line["outcome"] == outcome
+        };
+        let what = format!("{kind}: {outcome}");
+        self.daemon.program().wait_line(&what, is_it).await;
     }
 
     /// Open files of the daemon and the shim.

@@ -101,3 +101,41 @@ async fn a_slow_client_gets_all_that_its_container_wrote_before_it_ended() {
     node.nobody_is_left().await;
     node.end().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_client_of_attach_that_is_cut_is_told_so() {
+    // More than lies anywhere between the container and a client that does not read.
+    const LENGTH: usize = 48 << 20;
+    let script = format!(
+        "until [ -e /go ]; do sleep 0.1; done; \
+         /bin/busybox dd if=/dev/zero bs=65536 count={} 2>/dev/null; touch /done; \
+         trap 'exit 0' TERM; sleep 1000000 & wait",
+        LENGTH >> 16
+    );
+    let node = Node::with(shell("main", &script)).await;
+    let mut clients = Vec::new();
+    for way in WAYS {
+        clients.push(lazy(&node.attach("o").await, way).await);
+    }
+    until("all to be attached", || async {
+        (node.open().await == clients.len() as f64).then_some(())
+    })
+    .await;
+    node.kubelet.says(&node.container, "touch /go").await;
+    // Nobody holds up the container any more.
+    until("all of it to be written", || async {
+        let done = node.kubelet.exec(&node.container, "[ -e /done ]").await;
+        (done.code == 0).then_some(())
+    })
+    .await;
+    for mut client in clients {
+        client.begin_to_read();
+        let said = client.finish().await;
+        assert!(said.out.len() < LENGTH, "{} bytes", said.out.len());
+        assert!(said.error.contains("Failure"), "{}", said.error);
+        assert!(said.error.contains("not taken"), "{}", said.error);
+    }
+    node.logged("attach", "failed").await;
+    node.nobody_is_left().await;
+    node.end().await;
+}

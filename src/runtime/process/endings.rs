@@ -1,0 +1,149 @@
+//! Ends of execs, each kept for the one who waits for it.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tokio::sync::oneshot;
+
+use crate::shim::protocol::{Exit, Target};
+
+/// Who waits for which end; nobody any more once the shim has gone.
+type Awaited = Option<HashMap<Target, oneshot::Sender<Exit>>>;
+
+/// All who wait for the end of an exec. To tell one never waits and forgets nothing, however many there are.
+#[derive(Clone, Debug)]
+pub(super) struct Endings(Arc<Mutex<Awaited>>);
+
+impl Endings {
+    pub(super) fn new() -> Self {
+        Self(Arc::new(Mutex::new(Some(HashMap::new()))))
+    }
+
+    /// Waits for the end of an exec that nobody else waits for.
+    pub(super) fn of(&self, target: Target) -> Ending {
+        let (tell, told) = oneshot::channel();
+        if let Some(awaited) = &mut *self.lock() {
+            awaited.insert(target.clone(), tell);
+        }
+        Ending {
+            endings: self.clone(),
+            target,
+            told,
+        }
+    }
+
+    pub(super) fn tell(&self, exit: &Exit) {
+        let mut awaited = self.lock();
+        let tell = awaited.as_mut();
+        if let Some(tell) = tell.and_then(|awaited| awaited.remove(&exit.target)) {
+            // Whoever waited may have gone just now.
+            let _gone = tell.send(exit.clone());
+        }
+    }
+
+    /// There is no shim any more: nobody will be told anything.
+    pub(super) fn close(&self) {
+        self.lock().take();
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Awaited> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The end of one exec, told once.
+#[derive(Debug)]
+pub struct Ending {
+    endings: Endings,
+    target: Target,
+    told: oneshot::Receiver<Exit>,
+}
+
+impl Ending {
+    /// Waits for it; `None` if the shim goes first. Dropping the future loses nothing; what was told is not told again.
+    pub async fn told(&mut self) -> Option<Exit> {
+        (&mut self.told).await.ok()
+    }
+}
+
+impl Drop for Ending {
+    fn drop(&mut self) {
+        if let Some(awaited) = &mut *self.endings.lock() {
+            awaited.remove(&self.target);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use tokio::io::AsyncWriteExt as _;
+    use tokio::net::UnixListener;
+    use tokio::time::timeout;
+
+    use super::*;
+    use crate::runtime::process::Shim;
+    use crate::runtime::process::frames::Frames;
+    use crate::shim::SOCKET;
+    use crate::shim::protocol::{self, Answer, Empty, Event, Request};
+
+    fn target(exec: &str) -> Target {
+        Target {
+            container: "c".to_owned(),
+            exec: exec.to_owned(),
+        }
+    }
+
+    /// Plays a shim that tells of these ends when it is to forget something, and leaves when it is to end.
+    async fn play(listener: UnixListener, ends: Vec<Exit>) {
+        let (mut read, mut write) = listener
+            .accept()
+            .await
+            .expect("a connection")
+            .0
+            .into_split();
+        let mut frames = Frames::new(&mut read, 512);
+        while let Some(frame) = frames.next().await {
+            let (number, request) = protocol::decode_request(&frame).expect("a request");
+            let mut out = Vec::new();
+            match request {
+                Request::Forget(_) => {
+                    for exit in &ends {
+                        protocol::encode_event(&Event::Exit(exit.clone()), &mut out);
+                    }
+                }
+                Request::Shutdown(_) => return,
+                _ => {}
+            }
+            protocol::encode_answer(number, &Answer::Done(Empty {}), &mut out);
+            write.write_all(&out).await.expect("written");
+        }
+    }
+
+    #[tokio::test]
+    async fn an_end_is_known_however_many_others_there_were() {
+        let exit = |exec: &str, code| Exit {
+            target: target(exec),
+            code,
+            ..Exit::default()
+        };
+        let dir = tempfile::tempdir().expect("dir");
+        let listener = UnixListener::bind(dir.path().join(SOCKET)).expect("bind");
+        let mut ends = vec![exit("ours", 7)];
+        ends.extend((0..1000).map(|number| exit(&number.to_string(), 0)));
+        tokio::spawn(play(listener, ends));
+        let shim = Shim::connect(dir.path()).await.expect("connect");
+        let mut ours = shim.ending(target("ours"));
+        let mut running = shim.ending(target("running"));
+        // Whoever waits looks at other things meanwhile.
+        let early = timeout(Duration::ZERO, ours.told()).await;
+        assert!(early.is_err(), "{early:?}");
+        shim.forget(target("any")).await.expect("answered");
+        let late = timeout(Duration::from_secs(10), ours.told()).await;
+        assert_eq!(late.expect("told").map(|exit| exit.code), Some(7));
+        let _gone = shim.shutdown(false).await;
+        assert_eq!(running.told().await, None);
+        assert_eq!(shim.ending(target("new")).told().await, None);
+    }
+}
