@@ -1,0 +1,164 @@
+//! A pod with a container, its sessions, and what is left of them.
+
+use std::collections::BTreeMap;
+use std::fs;
+
+use criscope::cri::v1;
+use serde_json::Value;
+
+use super::{WAYS, kubelet_says_hello};
+use crate::harness::daemon::Daemon;
+use crate::harness::kubelet::{Kubelet, Pod};
+use crate::harness::{leaks, until};
+use crate::streaming::client::Client;
+
+/// A pod with one container, and what it costs without any session.
+pub(super) struct Node {
+    pub(super) daemon: Daemon,
+    pub(super) kubelet: Kubelet,
+    pod: Pod,
+    pub(super) container: String,
+    quiet: BTreeMap<&'static str, usize>,
+    idle: Vec<String>,
+}
+
+impl Node {
+    pub(super) async fn with(config: v1::ContainerConfig) -> Self {
+        let daemon = Daemon::new().await;
+        let kubelet = Kubelet::of(&daemon).await;
+        let pod = kubelet.plain_pod("sessions").await;
+        let container = kubelet.launch(&pod, config).await;
+        let mut node = Self {
+            daemon,
+            kubelet,
+            pod,
+            container,
+            quiet: BTreeMap::new(),
+            idle: Vec::new(),
+        };
+        // What is made once, for the first of its kind.
+        kubelet_says_hello(&node).await;
+        let client = Client::connect(&node.exec("true", "oe").await, WAYS[0], "oe").await;
+        client.finish().await;
+        node.nobody_is_left().await;
+        node.idle = node.processes();
+        node.quiet = node.descriptors();
+        node
+    }
+
+    /// The URL of a script, with the streams of these letters, and a terminal for `t`.
+    pub(super) async fn exec(&self, script: &str, streams: &str) -> String {
+        let request = v1::ExecRequest {
+            container_id: self.container.clone(),
+            cmd: ["/bin/sh", "-c", script].map(str::to_owned).to_vec(),
+            tty: streams.contains('t'),
+            stdin: streams.contains('i'),
+            stdout: streams.contains('o'),
+            stderr: streams.contains('e'),
+        };
+        let answer = self.kubelet.runtime.clone().exec(request).await;
+        answer.expect("Exec").into_inner().url
+    }
+
+    pub(super) async fn attach(&self, streams: &str) -> String {
+        let request = v1::AttachRequest {
+            container_id: self.container.clone(),
+            stdin: streams.contains('i'),
+            tty: false,
+            stdout: streams.contains('o'),
+            stderr: streams.contains('e'),
+        };
+        let answer = self.kubelet.runtime.clone().attach(request).await;
+        answer.expect("Attach").into_inner().url
+    }
+
+    pub(super) async fn forward(&self) -> String {
+        let request = v1::PortForwardRequest {
+            pod_sandbox_id: self.pod.id.clone(),
+            port: vec![],
+        };
+        let answer = self.kubelet.runtime.clone().port_forward(request).await;
+        answer.expect("PortForward").into_inner().url
+    }
+
+    /// What runs in the container, besides what runs there always: the arguments, in order.
+    pub(super) fn processes(&self) -> Vec<String> {
+        let all = leaks::processes(self.daemon.name()).into_iter();
+        let inside = all.map(|(_, what)| what.trim().to_owned());
+        let mut inside: Vec<_> = inside
+            .filter(|what| !what.contains("criscope-shim"))
+            .collect();
+        inside.sort();
+        inside
+    }
+
+    fn shim(&self) -> i32 {
+        let all = leaks::processes(self.daemon.name());
+        let shim = all.iter().find(|(_, what)| what.contains("criscope-shim"));
+        shim.expect("a shim").0
+    }
+
+    /// Open files of the daemon and the shim.
+    fn descriptors(&self) -> BTreeMap<&'static str, usize> {
+        let count = |pid: i32| {
+            let open = fs::read_dir(format!("/proc/{pid}/fd")).expect("descriptors");
+            open.count()
+        };
+        let daemon = self.daemon.program().pid().as_raw();
+        BTreeMap::from([("daemon", count(daemon)), ("shim", count(self.shim()))])
+    }
+
+    /// Memory of the daemon and the shim, in bytes.
+    pub(super) fn memory(&self) -> usize {
+        let resident = |pid: i32| {
+            let status = fs::read_to_string(format!("/proc/{pid}/status")).expect("status");
+            let line = status.lines().find(|line| line.starts_with("VmRSS:"));
+            let line = line.expect("resident memory");
+            let number = line.split_whitespace().nth(1).expect("a number");
+            number.parse::<usize>().expect("a number") << 10
+        };
+        resident(self.daemon.program().pid().as_raw()) + resident(self.shim())
+    }
+
+    /// Sessions that are open, as the metrics say.
+    pub(super) async fn open(&self) -> f64 {
+        let scrape = self.daemon.program().scrape().await;
+        scrape.metric("criscope_stream_sessions").sum()
+    }
+
+    /// Sessions of our pod that are open, as the front page tells.
+    pub(super) async fn told(&self) -> usize {
+        let (_, text) = self.daemon.program().get("/?format=json").await;
+        let live: Value = serde_json::from_str(&text).expect("json");
+        let told = live["sessions"].as_array().expect("a list").iter();
+        told.filter(|it| it["pod"] == "sessions").count()
+    }
+
+    pub(super) async fn nobody_is_left(&self) {
+        until("the end of all sessions", || async {
+            (self.open().await == 0.0 && self.told().await == 0).then_some(())
+        })
+        .await;
+    }
+
+    /// Nothing of any session is left: no process, no descriptor, no session that counts as open.
+    pub(super) async fn is_quiet(&self) {
+        self.nobody_is_left().await;
+        let what = format!("only {:?} to run", self.idle);
+        until(&what, || async {
+            (self.processes() == self.idle).then_some(())
+        })
+        .await;
+        until(&format!("descriptors as in {:?}", self.quiet), || async {
+            let now = self.descriptors();
+            let back = now.iter().all(|(of, count)| *count <= self.quiet[of]);
+            back.then_some(())
+        })
+        .await;
+    }
+
+    pub(super) async fn end(self) {
+        self.kubelet.end(&self.pod).await;
+        self.daemon.assert_clean();
+    }
+}

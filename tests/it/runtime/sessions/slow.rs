@@ -1,0 +1,103 @@
+//! Clients that do not read, or not yet.
+
+use std::fs;
+use std::time::{Duration, Instant};
+
+use super::node::Node;
+use super::{WAYS, kubelet_says_hello};
+use crate::harness::kubelet::{idle, shell};
+use crate::harness::until;
+use crate::streaming::client::{Client, lazy};
+
+/// What a client may leave lying about, at the most: a few MiB, whatever it does.
+const EACH: usize = 4 << 20;
+
+/// Longer than the shim waits for somebody who attaches and does not read.
+const PAUSE: Duration = Duration::from_secs(12);
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_client_that_stops_reading_loses_nothing_and_costs_little() {
+    const LENGTH: usize = 48 << 20;
+    let node = Node::with(idle("main")).await;
+    let before = node.memory();
+    let mut clients = Vec::new();
+    for way in WAYS.into_iter().cycle().take(6) {
+        let script = format!(
+            "/bin/busybox dd if=/dev/zero bs=65536 count={} 2>/dev/null; exit 7",
+            LENGTH >> 16
+        );
+        clients.push(lazy(&node.exec(&script, "o").await, way).await);
+    }
+    until("the commands to run", || async {
+        let all = node.processes();
+        let run = all
+            .iter()
+            .filter(|what| what.starts_with("/bin/busybox dd"));
+        (run.count() == clients.len()).then_some(())
+    })
+    .await;
+    // Meanwhile everybody else goes on.
+    let since = Instant::now();
+    while since.elapsed() < PAUSE {
+        kubelet_says_hello(&node).await;
+        let url = node.exec("cat", "io").await;
+        let mut other = Client::connect(&url, WAYS[0], "io").await;
+        other.send(0, b"to and fro").await;
+        assert_eq!(other.output(10).await, b"to and fro");
+        other.end_input().await;
+        other.finish().await;
+        let more = node.memory().saturating_sub(before);
+        assert!(more < clients.len() * EACH, "{more} bytes more");
+    }
+    for mut client in clients {
+        client.begin_to_read();
+        let said = client.finish().await;
+        assert_eq!(said.out.len(), LENGTH);
+        assert!(said.error.contains("\"7\""), "{}", said.error);
+    }
+    node.is_quiet().await;
+    node.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_slow_client_gets_all_that_its_container_wrote_before_it_ended() {
+    // It writes until nobody takes more, and has ended when its clients begin to read.
+    let line = "all of it".repeat(100);
+    let script = format!(
+        "until [ -e /go ]; do sleep 0.1; done; /bin/busybox yes {line:?} & sleep 3; kill -9 $!"
+    );
+    let node = Node::with(shell("main", &script)).await;
+    let mut clients = Vec::new();
+    for way in WAYS {
+        clients.push(lazy(&node.attach("o").await, way).await);
+    }
+    until("all to be attached", || async {
+        (node.open().await == clients.len() as f64).then_some(())
+    })
+    .await;
+    node.kubelet.says(&node.container, "touch /go").await;
+    let status = node.kubelet.ended(&node.container).await;
+    tokio::time::sleep(PAUSE).await;
+    let log = fs::read_to_string(&status.log_path).expect("log");
+    let mut logged = String::new();
+    for line in log.lines() {
+        // A time, a stream, whether it is a whole line (F), and text.
+        let parts: Vec<_> = line.splitn(4, ' ').collect();
+        logged.push_str(parts[3]);
+        logged.push_str(if parts[2] == "F" { "\n" } else { "" });
+    }
+    for mut client in clients {
+        client.begin_to_read();
+        let said = client.finish().await;
+        assert_eq!(said.error, r#"{"status":"Success"}"#);
+        assert!(said.out.len() > 1 << 20, "{} bytes", said.out.len());
+        assert!(
+            said.out == logged.as_bytes(),
+            "{} bytes of {}",
+            said.out.len(),
+            logged.len()
+        );
+    }
+    node.nobody_is_left().await;
+    node.end().await;
+}
