@@ -1,7 +1,5 @@
-//! Exec, Attach and PortForward: what the streaming server's sessions do in a pod.
+//! Exec, Attach and PortForward: what the streaming server's sessions do in a pod. Connections are made in `dial`.
 
-use std::io;
-use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
@@ -14,15 +12,11 @@ use super::Runtime;
 use super::error::{Error, Result};
 use super::process::{self, Attached, Input, Kill, Output, Resize, Shim};
 use super::store::Container;
-use super::sys::namespace::{Kind, run, run_in};
 use crate::cri::{Call, v1};
 use crate::streaming::{Attach, Exec, Server, Streams, Target, TargetError};
 
 /// What is read of a client at a time.
 const PIECE: usize = 16 << 10;
-
-/// How long a port may take to accept: it is on this machine.
-const CONNECT: Duration = Duration::from_secs(10);
 
 /// In what parts the time is counted that output may stay open for.
 const DRAIN_PART: Duration = Duration::from_millis(100);
@@ -272,46 +266,12 @@ impl Runtime {
         }
         Ok(())
     }
-
-    /// Connects to a port of a pod, from inside its network.
-    async fn dial(
-        self: &Arc<Self>,
-        sandbox: &str,
-        port: u16,
-    ) -> std::result::Result<TcpStream, TargetError> {
-        let sandbox = self
-            .store
-            .sandboxes
-            .get(sandbox)
-            .map_err(TargetError::from)?;
-        sandbox.ready().map_err(TargetError::from)?;
-        let connected = if sandbox.record().host_network() {
-            run("dial", move || connect(port)).await
-        } else {
-            let namespace = self.pins.open(&sandbox.id, Kind::Net);
-            let namespace = namespace.map_err(|error| TargetError::Failed(error.to_string()))?;
-            run_in(namespace, Kind::Net, move || connect(port)).await
-        };
-        let stream = connected.map_err(|error| TargetError::Failed(error.to_string()))??;
-        Ok(TcpStream::from_std(stream)?)
-    }
 }
 
 /// When a container has ended and the OCI runtime and its shim have forgotten it.
 async fn ended(container: &Container) {
     container.exited().await;
     container.is_settled().await;
-}
-
-/// On a thread in the pod's network: a socket stays in the namespace it was made in.
-fn connect(port: u16) -> io::Result<std::net::TcpStream> {
-    let v4 = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
-    let v6 = SocketAddr::from((Ipv6Addr::LOCALHOST, port));
-    let stream = std::net::TcpStream::connect_timeout(&v4, CONNECT)
-        // What is said of the first is what people expect to read.
-        .or_else(|error| std::net::TcpStream::connect_timeout(&v6, CONNECT).map_err(|_| error))?;
-    stream.set_nonblocking(true)?;
-    Ok(stream)
 }
 
 /// A client's way to a process.

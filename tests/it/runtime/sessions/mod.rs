@@ -1,6 +1,7 @@
 //! Exec, attach and port-forward into real containers, by clients that are many, lazy, or gone: what they may cost, and that
 //! nothing of them stays.
 
+mod forward;
 mod gone;
 mod many;
 mod node;
