@@ -2,7 +2,7 @@
 
 use std::io;
 use std::pin::Pin;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -31,6 +31,30 @@ enum Over {
     WriteFailed,
 }
 
+/// What one direction does.
+#[derive(Default)]
+struct Way {
+    /// How often something arrived.
+    moved: AtomicU64,
+    /// It waits for its receiver, not for its sender.
+    is_writing: AtomicBool,
+}
+
+impl Way {
+    /// Returns when the sender has said nothing for [`HALF_OPEN`]. The time that a receiver takes is not his silence: how
+    /// long that may be is for the idle time of the session to say.
+    async fn silent(&self) {
+        loop {
+            let before = self.moved.load(Ordering::Relaxed);
+            tokio::time::sleep(HALF_OPEN).await;
+            let has_moved = self.moved.load(Ordering::Relaxed) != before;
+            if !has_moved && !self.is_writing.load(Ordering::Relaxed) {
+                return;
+            }
+        }
+    }
+}
+
 /// Copies both ways until both have ended, one broke off, or one has ended and the other was silent for [`HALF_OPEN`]. Each
 /// end is passed on as one: `shutdown` of the other side's writer. What breaks off is no end: the pod sees a reset, or it
 /// would take half of something for the whole. `broke_off` tells, of a client from whom nothing more will come, whether he
@@ -48,16 +72,13 @@ pub(super) async fn copy<R, W>(
     W: AsyncWrite + Unpin,
 {
     let (mut pod_read, pod_write) = pod.into_split();
-    let moved = &AtomicU64::new(0);
+    let (there, back) = (&Way::default(), &Way::default());
     // Each owns its halves: what the client still sends after its direction is over is then thrown away by whoever reads
     // the connection, and holds up no other stream.
     let inward = async move {
         let mut inlet = Inlet::new(pod_write);
-        let over = pump(&mut client_read, &mut inlet, |n| {
-            moved.fetch_add(1, Ordering::Relaxed);
-            meter.count(Direction::In, n);
-        })
-        .await;
+        let count = |n| meter.count(Direction::In, n);
+        let over = pump(&mut client_read, &mut inlet, there, count).await;
         match over {
             Over::End if broke_off(&client_read) => {
                 inlet.tear();
@@ -74,24 +95,12 @@ pub(super) async fn copy<R, W>(
         }
     };
     let outward = async move {
-        let over = pump(&mut pod_read, &mut client_write, |n| {
-            moved.fetch_add(1, Ordering::Relaxed);
-            meter.count(Direction::Out, n);
-        })
-        .await;
+        let count = |n| meter.count(Direction::Out, n);
+        let over = pump(&mut pod_read, &mut client_write, back, count).await;
         let _ = client_write.shutdown().await;
         over
     };
     tokio::pin!(inward, outward);
-    let silent = async {
-        loop {
-            let before = moved.load(Ordering::Relaxed);
-            tokio::time::sleep(HALF_OPEN).await;
-            if moved.load(Ordering::Relaxed) == before {
-                return;
-            }
-        }
-    };
     tokio::select! {
         over = &mut inward => match over {
             // The client has gone, and nobody is there for what may come.
@@ -99,7 +108,7 @@ pub(super) async fn copy<R, W>(
             // The pod may have ended its side of reading and still send.
             Over::End | Over::WriteFailed => tokio::select! {
                 _ = outward => {}
-                () = silent => {}
+                () = back.silent() => {}
                 () = gone.cancelled() => {}
             },
         },
@@ -108,13 +117,13 @@ pub(super) async fn copy<R, W>(
             // A client that takes no more has sent what it has sent.
             Over::End | Over::WriteFailed => tokio::select! {
                 _ = inward => {}
-                () = silent => {}
+                () = there.silent() => {}
             },
         },
     }
 }
 
-async fn pump<R, W>(from: &mut R, to: &mut W, mut moved: impl FnMut(usize)) -> Over
+async fn pump<R, W>(from: &mut R, to: &mut W, way: &Way, moved: impl Fn(usize)) -> Over
 where
     R: AsyncRead + Unpin,
     W: AsyncWrite + Unpin,
@@ -126,9 +135,12 @@ where
             Ok(n) => n,
             Err(_) => return Over::ReadFailed,
         };
+        way.is_writing.store(true, Ordering::Relaxed);
         if to.write_all(&buffer[..n]).await.is_err() {
             return Over::WriteFailed;
         }
+        way.is_writing.store(false, Ordering::Relaxed);
+        way.moved.fetch_add(1, Ordering::Relaxed);
         moved(n);
     }
 }
@@ -224,22 +236,29 @@ mod tests {
         }
     }
 
-    /// What the pod sees of an upload.
-    async fn sees(upload: impl AsyncRead + Unpin, broke_off: bool) -> (Vec<u8>, io::Result<usize>) {
-        let listener = TcpListener::bind("127.0.0.1:0").await.expect("bound");
-        let address = listener.local_addr().expect("bound");
-        let pod = TcpStream::connect(address).await.expect("connected");
-        let (mut inside, _) = listener.accept().await.expect("accepted");
+    fn meter() -> Arc<Meter> {
         let about = About {
             kind: Kind::PortForward,
             id: "s".into(),
             command: vec![],
             call: None,
         };
-        let session = Session::begin(about, Transport::Spdy, "p", &Observers(Arc::new([])));
+        Session::begin(about, Transport::Spdy, "p", &Observers(Arc::new([]))).meter()
+    }
+
+    /// A connection into a pod, and its end there.
+    async fn connection() -> (TcpStream, TcpStream) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("bound");
+        let address = listener.local_addr().expect("bound");
+        let pod = TcpStream::connect(address).await.expect("connected");
+        (pod, listener.accept().await.expect("accepted").0)
+    }
+
+    /// What the pod sees of an upload.
+    async fn sees(upload: impl AsyncRead + Unpin, broke_off: bool) -> (Vec<u8>, io::Result<usize>) {
+        let (pod, mut inside) = connection().await;
         let client = (upload, tokio::io::sink());
-        let meter = session.meter();
-        let gone = CancellationToken::new();
+        let (meter, gone) = (meter(), CancellationToken::new());
         let work = async {
             let mut text = Vec::new();
             let end = inside.read_to_end(&mut text).await;
@@ -262,5 +281,42 @@ mod tests {
             let error = end.expect_err("half of it");
             assert_eq!(error.kind(), io::ErrorKind::ConnectionReset);
         }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_client_that_ended_its_half_may_read_as_slowly_as_it_likes() {
+        const LENGTH: usize = 100_000;
+        let (pod, mut inside) = connection().await;
+        let (output, mut client) = tokio::io::duplex(1000);
+        let (meter, gone) = (meter(), CancellationToken::new());
+        let says = async {
+            inside.write_all(&[b'x'; LENGTH]).await.expect("written");
+            inside.shutdown().await.expect("shut");
+        };
+        let reads = async {
+            let mut all = Vec::new();
+            for _ in 0..3 {
+                tokio::time::sleep(HALF_OPEN * 3).await;
+                let mut some = [0; 5000];
+                client.read_exact(&mut some).await.expect("more");
+                all.extend(some);
+            }
+            tokio::time::sleep(HALF_OPEN * 3).await;
+            client.read_to_end(&mut all).await.expect("the rest");
+            all.len()
+        };
+        let halves = (tokio::io::empty(), output);
+        let copied = copy(halves, pod, &meter, |_| false, &gone);
+        assert_eq!(tokio::join!(says, reads, copied).1, LENGTH);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_pod_that_says_nothing_is_not_waited_for_for_ever() {
+        let (pod, _inside) = connection().await;
+        let (meter, gone) = (meter(), CancellationToken::new());
+        let began = tokio::time::Instant::now();
+        let halves = (tokio::io::empty(), tokio::io::sink());
+        copy(halves, pod, &meter, |_| false, &gone).await;
+        assert_eq!(began.elapsed(), HALF_OPEN);
     }
 }
