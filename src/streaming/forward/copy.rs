@@ -26,9 +26,19 @@ enum Over {
     /// The sender had no more.
     End,
     /// The sender broke off.
-    ReadFailed,
+    ReadFailed(io::Error),
     /// The receiver takes no more.
-    WriteFailed,
+    WriteFailed(io::Error),
+}
+
+impl Over {
+    /// An error if the sender broke off.
+    fn into_result(self) -> io::Result<()> {
+        match self {
+            Self::ReadFailed(error) => Err(error),
+            Self::End | Self::WriteFailed(_) => Ok(()),
+        }
+    }
 }
 
 /// What one direction does.
@@ -56,23 +66,29 @@ impl Way {
 }
 
 /// Copies both ways until both have ended, one broke off, or one has ended and the other was silent for [`HALF_OPEN`]. Each
-/// end is passed on as one: `shutdown` of the other side's writer. What breaks off is no end: the pod sees a reset, or it
-/// would take half of something for the whole. `broke_off` tells, of a client from whom nothing more will come, whether he
-/// had said so.
+/// end is passed on as one: `shutdown` of the other side's writer. What breaks off is no end, or half of something would be
+/// taken for the whole: the pod sees a reset, and the client's writer is dropped without a shutdown. `broke_off` tells, of
+/// a client from whom nothing more will come, whether he had said so.
 ///
 /// Once the client has `gone`, only what it had sent is waited for.
+///
+/// # Errors
+/// If the pod broke off.
 pub(super) async fn copy<R, W>(
     (mut client_read, mut client_write): (R, W),
     pod: TcpStream,
     meter: &Meter,
     broke_off: impl Fn(&R) -> bool,
     gone: &CancellationToken,
-) where
+) -> io::Result<()>
+where
     R: AsyncRead + Unpin,
     W: AsyncWrite + Unpin,
 {
     let (mut pod_read, pod_write) = pod.into_split();
     let (there, back) = (&Way::default(), &Way::default());
+    // A reset is told to whoever asks first, and to the reader it then looks like an end.
+    let was_reset = &AtomicBool::new(false);
     // Each owns its halves: what the client still sends after its direction is over is then thrown away by whoever reads
     // the connection, and holds up no other stream.
     let inward = async move {
@@ -82,13 +98,19 @@ pub(super) async fn copy<R, W>(
         match over {
             Over::End if broke_off(&client_read) => {
                 inlet.tear();
-                Over::ReadFailed
+                Over::ReadFailed(io::ErrorKind::ConnectionAborted.into())
             }
-            Over::ReadFailed => {
+            Over::ReadFailed(error) => {
                 inlet.tear();
-                Over::ReadFailed
+                Over::ReadFailed(error)
             }
-            Over::End | Over::WriteFailed => {
+            Over::End => {
+                let _ = inlet.shutdown().await;
+                over
+            }
+            Over::WriteFailed(ref error) => {
+                let is_reset = error.kind() == io::ErrorKind::ConnectionReset;
+                was_reset.store(is_reset, Ordering::Relaxed);
                 let _ = inlet.shutdown().await;
                 over
             }
@@ -96,30 +118,38 @@ pub(super) async fn copy<R, W>(
     };
     let outward = async move {
         let count = |n| meter.count(Direction::Out, n);
-        let over = pump(&mut pod_read, &mut client_write, back, count).await;
-        let _ = client_write.shutdown().await;
-        over
+        match pump(&mut pod_read, &mut client_write, back, count).await {
+            Over::End if was_reset.load(Ordering::Relaxed) => {
+                Over::ReadFailed(io::ErrorKind::ConnectionReset.into())
+            }
+            Over::ReadFailed(error) => Over::ReadFailed(error),
+            over => {
+                let _ = client_write.shutdown().await;
+                over
+            }
+        }
     };
     tokio::pin!(inward, outward);
     tokio::select! {
         over = &mut inward => match over {
             // The client has gone, and nobody is there for what may come.
-            Over::ReadFailed => {}
+            Over::ReadFailed(_) => Ok(()),
             // The pod may have ended its side of reading and still send.
-            Over::End | Over::WriteFailed => tokio::select! {
-                _ = outward => {}
-                () = back.silent() => {}
-                () = gone.cancelled() => {}
+            Over::End | Over::WriteFailed(_) => tokio::select! {
+                over = outward => over.into_result(),
+                () = back.silent() => Ok(()),
+                () = gone.cancelled() => Ok(()),
             },
         },
-        over = &mut outward => match over {
-            Over::ReadFailed => {}
+        over = &mut outward => {
+            over.into_result()?;
             // A client that takes no more has sent what it has sent.
-            Over::End | Over::WriteFailed => tokio::select! {
+            tokio::select! {
                 _ = inward => {}
                 () = there.silent() => {}
-            },
-        },
+            }
+            Ok(())
+        }
     }
 }
 
@@ -133,11 +163,11 @@ where
         let n = match from.read(&mut buffer).await {
             Ok(0) => return Over::End,
             Ok(n) => n,
-            Err(_) => return Over::ReadFailed,
+            Err(error) => return Over::ReadFailed(error),
         };
         way.is_writing.store(true, Ordering::Relaxed);
-        if to.write_all(&buffer[..n]).await.is_err() {
-            return Over::WriteFailed;
+        if let Err(error) = to.write_all(&buffer[..n]).await {
+            return Over::WriteFailed(error);
         }
         way.is_writing.store(false, Ordering::Relaxed);
         way.moved.fetch_add(1, Ordering::Relaxed);
@@ -316,7 +346,23 @@ mod tests {
         let (meter, gone) = (meter(), CancellationToken::new());
         let began = tokio::time::Instant::now();
         let halves = (tokio::io::empty(), tokio::io::sink());
-        copy(halves, pod, &meter, |_| false, &gone).await;
+        let copied = copy(halves, pod, &meter, |_| false, &gone).await;
+        copied.expect("not broken off");
         assert_eq!(began.elapsed(), HALF_OPEN);
+    }
+
+    #[tokio::test]
+    async fn a_reset_that_the_upload_hears_of_first_is_no_end_of_the_answer() {
+        // Which direction looks first is left to chance.
+        for _ in 0..20 {
+            let (pod, inside) = connection().await;
+            inside.set_zero_linger().expect("set");
+            drop(inside);
+            let halves = (&b"more"[..], tokio::io::sink());
+            let (meter, gone) = (meter(), CancellationToken::new());
+            let error = copy(halves, pod, &meter, |_| false, &gone).await;
+            let error = error.expect_err("broken off");
+            assert_eq!(error.kind(), io::ErrorKind::ConnectionReset);
+        }
     }
 }

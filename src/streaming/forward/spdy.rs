@@ -110,7 +110,9 @@ async fn forward(
         Ok(pod) => {
             let (_, mut errors) = error.stream.split();
             let halves = data.stream.split();
-            copy(halves, pod, &context.meter, Reader::is_lost, gone).await;
+            // That the pod broke off is said by a reset of the data alone: at a word on this stream clients of Kubernetes
+            // end all connections of the session (kubernetes/kubernetes#111825).
+            let _ = copy(halves, pod, &context.meter, Reader::is_lost, gone).await;
             let _ = errors.shutdown().await;
         }
         Err(message) => complain(error.stream, message).await,

@@ -233,6 +233,69 @@ async fn the_pod_may_end_its_side_first() {
     fixture.stop().await;
 }
 
+/// Is told a byte, says half of something, and breaks off.
+async fn breaks_off() -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("bound");
+    let port = listener.local_addr().expect("bound").port();
+    tokio::spawn(async move {
+        while let Ok((mut tcp, _)) = listener.accept().await {
+            tcp.read_u8().await.expect("a byte");
+            tcp.write_all(b"half of").await.expect("written");
+            tcp.set_zero_linger().expect("set");
+        }
+    });
+    port
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_answer_that_breaks_off_has_no_end() {
+    let fixture = Fixture::start().await;
+    let (port, well) = (breaks_off().await, echo("127.0.0.1:0").await);
+    let mut spdy = direct(&fixture.forward("pod", &[])).await;
+    let (error, data) = open(&mut spdy, 0, port).await;
+    spdy.send(data, b"x", false).await;
+    let got = spdy.end(data).await;
+    assert!(got.reset && !got.fin, "{got:?}");
+    assert_eq!(got.data, b"half of");
+    // A word here, and clients of Kubernetes end all of their connections.
+    let error = spdy.end(error).await;
+    assert!(error.fin && error.data.is_empty(), "{error:?}");
+    there_and_back(&mut spdy, 1, well).await;
+    drop(spdy);
+    let mut spdy = tunnelled(&fixture.forward("pod", &[])).await;
+    let (_, data) = open(&mut spdy, 0, port).await;
+    spdy.send(data, b"x", true).await;
+    let got = spdy.end(data).await;
+    assert!(got.reset && !got.fin, "{got:?}");
+    fixture.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_answer_that_breaks_off_is_said_on_a_channel() {
+    let fixture = Fixture::start().await;
+    let ports = [breaks_off().await, echo("127.0.0.1:0").await];
+    let url = fixture.forward("pod", &ports);
+    let mut tcp = connect(&url).await;
+    ask(
+        &mut tcp,
+        &websocket_head(parts(&url).1, "v4.channel.k8s.io"),
+    )
+    .await;
+    let mut socket = WebSocket::new(tcp);
+    socket.send(0, b"x").await;
+    let look = |state: &super::websocket::State| {
+        let got = &state.channels[1];
+        (got.len() > 2).then(|| String::from_utf8_lossy(&got[2..]).into_owned())
+    };
+    let said = socket.wait("an error", look).await;
+    assert!(
+        said.starts_with(&format!("error forwarding port {} to pod pod", ports[0])),
+        "{said}"
+    );
+    assert!(said.contains("reset"), "{said}");
+    fixture.stop().await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn old_clients_have_two_channels_for_each_port() {
     let fixture = Fixture::start().await;
