@@ -267,6 +267,7 @@ async fn an_answer_that_breaks_off_has_no_end() {
     spdy.send(data, b"x", true).await;
     let got = spdy.end(data).await;
     assert!(got.reset && !got.fin, "{got:?}");
+    drop(spdy);
     fixture.stop().await;
 }
 
@@ -293,6 +294,38 @@ async fn an_answer_that_breaks_off_is_said_on_a_channel() {
         "{said}"
     );
     assert!(said.contains("reset"), "{said}");
+    drop(socket);
+    fixture.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_second_stream_of_a_kind_is_told() {
+    let fixture = Fixture::start().await;
+    let port = echo("127.0.0.1:0").await.to_string();
+    let mut spdy = direct(&fixture.forward("pod", &[])).await;
+    let headers = |kind| [("streamtype", kind), ("port", &*port), ("requestid", "7")];
+    let first = spdy.open(&headers("error")).await;
+    let second = spdy.open(&headers("error")).await;
+    assert!(spdy.end(second).await.reset);
+    let said = |got: &Got| (!got.data.is_empty()).then(|| got.data.clone());
+    let said = String::from_utf8(spdy.wait(first, said).await).expect("text");
+    assert_eq!(
+        said,
+        "error processing stream for request 7: error stream already assigned"
+    );
+    // The first one is still good for what it was opened for.
+    let data = spdy.open(&headers("data")).await;
+    spdy.send(data, b"hello", true).await;
+    assert_eq!(spdy.end(data).await.data, b"hellobye");
+    assert!(spdy.end(first).await.fin);
+    // Of the other kind there is nothing yet that it could be said on.
+    let first = spdy.open(&headers("data")).await;
+    let second = spdy.open(&headers("data")).await;
+    assert!(spdy.end(second).await.reset);
+    spdy.open(&headers("error")).await;
+    spdy.send(first, b"hello", true).await;
+    assert_eq!(spdy.end(first).await.data, b"hellobye");
+    drop(spdy);
     fixture.stop().await;
 }
 
