@@ -18,6 +18,7 @@ pub mod attempts;
 pub mod caller;
 pub mod cni;
 mod container;
+mod dial;
 mod environment;
 mod error;
 pub mod events;

@@ -1,9 +1,7 @@
-//! Exec, Attach and PortForward: what the streaming server's sessions do in a pod.
+//! Exec, Attach and PortForward: what the streaming server's sessions do in a pod. Connections are made in `dial`.
 
 mod line;
 
-use std::io;
-use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
@@ -18,12 +16,8 @@ use super::container::watch::UNSEEN;
 use super::error::{Error, Result};
 use super::process;
 use super::store::Container;
-use super::sys::namespace::{Kind, run, run_in};
 use crate::cri::{Call, v1};
 use crate::streaming::{Attach, Exec, Server, Streams, Target, TargetError};
-
-/// How long a port may take to accept: it is on this machine.
-const CONNECT: Duration = Duration::from_secs(10);
 
 /// How long a container's output is waited for once everything of it was forgotten, and the shim's end of it with it.
 const LAST_WORDS: Duration = Duration::from_secs(1);
@@ -306,29 +300,6 @@ impl Runtime {
         }
         Ok(())
     }
-
-    /// Connects to a port of a pod, from inside its network.
-    async fn dial(
-        self: &Arc<Self>,
-        sandbox: &str,
-        port: u16,
-    ) -> std::result::Result<TcpStream, TargetError> {
-        let sandbox = self
-            .store
-            .sandboxes
-            .get(sandbox)
-            .map_err(TargetError::from)?;
-        sandbox.ready().map_err(TargetError::from)?;
-        let connected = if sandbox.record().host_network() {
-            run("dial", move || connect(port)).await
-        } else {
-            let namespace = self.pins.open(&sandbox.id, Kind::Net);
-            let namespace = namespace.map_err(|error| TargetError::Failed(error.to_string()))?;
-            run_in(namespace, Kind::Net, move || connect(port)).await
-        };
-        let stream = connected.map_err(|error| TargetError::Failed(error.to_string()))??;
-        Ok(TcpStream::from_std(stream)?)
-    }
 }
 
 /// Whether a container has ended before the eyes of its shim, which then has sent all of its output.
@@ -344,15 +315,4 @@ fn was_seen_to_end(container: &Container) -> bool {
 async fn ended(container: &Container) {
     container.exited().await;
     container.is_settled().await;
-}
-
-/// On a thread in the pod's network: a socket stays in the namespace it was made in.
-fn connect(port: u16) -> io::Result<std::net::TcpStream> {
-    let v4 = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
-    let v6 = SocketAddr::from((Ipv6Addr::LOCALHOST, port));
-    let stream = std::net::TcpStream::connect_timeout(&v4, CONNECT)
-        // What is said of the first is what people expect to read.
-        .or_else(|error| std::net::TcpStream::connect_timeout(&v6, CONNECT).map_err(|_| error))?;
-    stream.set_nonblocking(true)?;
-    Ok(stream)
 }

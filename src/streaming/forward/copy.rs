@@ -2,7 +2,7 @@
 
 use std::io;
 use std::pin::Pin;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -26,95 +26,134 @@ enum Over {
     /// The sender had no more.
     End,
     /// The sender broke off.
-    ReadFailed,
+    ReadFailed(io::Error),
     /// The receiver takes no more.
-    WriteFailed,
+    WriteFailed(io::Error),
+}
+
+impl Over {
+    /// An error if the sender broke off.
+    fn into_result(self) -> io::Result<()> {
+        match self {
+            Self::ReadFailed(error) => Err(error),
+            Self::End | Self::WriteFailed(_) => Ok(()),
+        }
+    }
+}
+
+/// What one direction does.
+#[derive(Default)]
+struct Way {
+    /// How often something arrived.
+    moved: AtomicU64,
+    /// It waits for its receiver, not for its sender.
+    is_writing: AtomicBool,
+}
+
+impl Way {
+    /// Returns when the sender has said nothing for [`HALF_OPEN`]. The time that a receiver takes is not his silence: how
+    /// long that may be is for the idle time of the session to say.
+    async fn silent(&self) {
+        loop {
+            let before = self.moved.load(Ordering::Relaxed);
+            tokio::time::sleep(HALF_OPEN).await;
+            let has_moved = self.moved.load(Ordering::Relaxed) != before;
+            if !has_moved && !self.is_writing.load(Ordering::Relaxed) {
+                return;
+            }
+        }
+    }
 }
 
 /// Copies both ways until both have ended, one broke off, or one has ended and the other was silent for [`HALF_OPEN`]. Each
-/// end is passed on as one: `shutdown` of the other side's writer. What breaks off is no end: the pod sees a reset, or it
-/// would take half of something for the whole. `broke_off` tells, of a client from whom nothing more will come, whether he
-/// had said so.
+/// end is passed on as one: `shutdown` of the other side's writer. What breaks off is no end, or half of something would be
+/// taken for the whole: the pod sees a reset, and the client's writer is dropped without a shutdown. `broke_off` tells, of
+/// a client from whom nothing more will come, whether he had said so.
 ///
 /// Once the client has `gone`, only what it had sent is waited for.
+///
+/// # Errors
+/// If the pod broke off.
 pub(super) async fn copy<R, W>(
     (mut client_read, mut client_write): (R, W),
     pod: TcpStream,
     meter: &Meter,
     broke_off: impl Fn(&R) -> bool,
     gone: &CancellationToken,
-) where
+) -> io::Result<()>
+where
     R: AsyncRead + Unpin,
     W: AsyncWrite + Unpin,
 {
     let (mut pod_read, pod_write) = pod.into_split();
-    let moved = &AtomicU64::new(0);
+    let (there, back) = (&Way::default(), &Way::default());
+    // A reset is told to whoever asks first, and to the reader it then looks like an end.
+    let was_reset = &AtomicBool::new(false);
     // Each owns its halves: what the client still sends after its direction is over is then thrown away by whoever reads
     // the connection, and holds up no other stream.
     let inward = async move {
         let mut inlet = Inlet::new(pod_write);
-        let over = pump(&mut client_read, &mut inlet, |n| {
-            moved.fetch_add(1, Ordering::Relaxed);
-            meter.count(Direction::In, n);
-        })
-        .await;
+        let count = |n| meter.count(Direction::In, n);
+        let over = pump(&mut client_read, &mut inlet, there, count).await;
         match over {
             Over::End if broke_off(&client_read) => {
                 inlet.tear();
-                Over::ReadFailed
+                Over::ReadFailed(io::ErrorKind::ConnectionAborted.into())
             }
-            Over::ReadFailed => {
+            Over::ReadFailed(error) => {
                 inlet.tear();
-                Over::ReadFailed
+                Over::ReadFailed(error)
             }
-            Over::End | Over::WriteFailed => {
+            Over::End => {
+                let _ = inlet.shutdown().await;
+                over
+            }
+            Over::WriteFailed(ref error) => {
+                let is_reset = error.kind() == io::ErrorKind::ConnectionReset;
+                was_reset.store(is_reset, Ordering::Relaxed);
                 let _ = inlet.shutdown().await;
                 over
             }
         }
     };
     let outward = async move {
-        let over = pump(&mut pod_read, &mut client_write, |n| {
-            moved.fetch_add(1, Ordering::Relaxed);
-            meter.count(Direction::Out, n);
-        })
-        .await;
-        let _ = client_write.shutdown().await;
-        over
-    };
-    tokio::pin!(inward, outward);
-    let silent = async {
-        loop {
-            let before = moved.load(Ordering::Relaxed);
-            tokio::time::sleep(HALF_OPEN).await;
-            if moved.load(Ordering::Relaxed) == before {
-                return;
+        let count = |n| meter.count(Direction::Out, n);
+        match pump(&mut pod_read, &mut client_write, back, count).await {
+            Over::End if was_reset.load(Ordering::Relaxed) => {
+                Over::ReadFailed(io::ErrorKind::ConnectionReset.into())
+            }
+            Over::ReadFailed(error) => Over::ReadFailed(error),
+            over => {
+                let _ = client_write.shutdown().await;
+                over
             }
         }
     };
+    tokio::pin!(inward, outward);
     tokio::select! {
         over = &mut inward => match over {
             // The client has gone, and nobody is there for what may come.
-            Over::ReadFailed => {}
+            Over::ReadFailed(_) => Ok(()),
             // The pod may have ended its side of reading and still send.
-            Over::End | Over::WriteFailed => tokio::select! {
-                _ = outward => {}
-                () = silent => {}
-                () = gone.cancelled() => {}
+            Over::End | Over::WriteFailed(_) => tokio::select! {
+                over = outward => over.into_result(),
+                () = back.silent() => Ok(()),
+                () = gone.cancelled() => Ok(()),
             },
         },
-        over = &mut outward => match over {
-            Over::ReadFailed => {}
+        over = &mut outward => {
+            over.into_result()?;
             // A client that takes no more has sent what it has sent.
-            Over::End | Over::WriteFailed => tokio::select! {
+            tokio::select! {
                 _ = inward => {}
-                () = silent => {}
-            },
-        },
+                () = there.silent() => {}
+            }
+            Ok(())
+        }
     }
 }
 
-async fn pump<R, W>(from: &mut R, to: &mut W, mut moved: impl FnMut(usize)) -> Over
+async fn pump<R, W>(from: &mut R, to: &mut W, way: &Way, moved: impl Fn(usize)) -> Over
 where
     R: AsyncRead + Unpin,
     W: AsyncWrite + Unpin,
@@ -124,11 +163,14 @@ where
         let n = match from.read(&mut buffer).await {
             Ok(0) => return Over::End,
             Ok(n) => n,
-            Err(_) => return Over::ReadFailed,
+            Err(error) => return Over::ReadFailed(error),
         };
-        if to.write_all(&buffer[..n]).await.is_err() {
-            return Over::WriteFailed;
+        way.is_writing.store(true, Ordering::Relaxed);
+        if let Err(error) = to.write_all(&buffer[..n]).await {
+            return Over::WriteFailed(error);
         }
+        way.is_writing.store(false, Ordering::Relaxed);
+        way.moved.fetch_add(1, Ordering::Relaxed);
         moved(n);
     }
 }
@@ -224,22 +266,29 @@ mod tests {
         }
     }
 
-    /// What the pod sees of an upload.
-    async fn sees(upload: impl AsyncRead + Unpin, broke_off: bool) -> (Vec<u8>, io::Result<usize>) {
-        let listener = TcpListener::bind("127.0.0.1:0").await.expect("bound");
-        let address = listener.local_addr().expect("bound");
-        let pod = TcpStream::connect(address).await.expect("connected");
-        let (mut inside, _) = listener.accept().await.expect("accepted");
+    fn meter() -> Arc<Meter> {
         let about = About {
             kind: Kind::PortForward,
             id: "s".into(),
             command: vec![],
             call: None,
         };
-        let session = Session::begin(about, Transport::Spdy, "p", &Observers(Arc::new([])));
+        Session::begin(about, Transport::Spdy, "p", &Observers(Arc::new([]))).meter()
+    }
+
+    /// A connection into a pod, and its end there.
+    async fn connection() -> (TcpStream, TcpStream) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("bound");
+        let address = listener.local_addr().expect("bound");
+        let pod = TcpStream::connect(address).await.expect("connected");
+        (pod, listener.accept().await.expect("accepted").0)
+    }
+
+    /// What the pod sees of an upload.
+    async fn sees(upload: impl AsyncRead + Unpin, broke_off: bool) -> (Vec<u8>, io::Result<usize>) {
+        let (pod, mut inside) = connection().await;
         let client = (upload, tokio::io::sink());
-        let meter = session.meter();
-        let gone = CancellationToken::new();
+        let (meter, gone) = (meter(), CancellationToken::new());
         let work = async {
             let mut text = Vec::new();
             let end = inside.read_to_end(&mut text).await;
@@ -260,6 +309,59 @@ mod tests {
         ] {
             assert_eq!(text, b"all");
             let error = end.expect_err("half of it");
+            assert_eq!(error.kind(), io::ErrorKind::ConnectionReset);
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_client_that_ended_its_half_may_read_as_slowly_as_it_likes() {
+        const LENGTH: usize = 100_000;
+        let (pod, mut inside) = connection().await;
+        let (output, mut client) = tokio::io::duplex(1000);
+        let (meter, gone) = (meter(), CancellationToken::new());
+        let says = async {
+            inside.write_all(&[b'x'; LENGTH]).await.expect("written");
+            inside.shutdown().await.expect("shut");
+        };
+        let reads = async {
+            let mut all = Vec::new();
+            for _ in 0..3 {
+                tokio::time::sleep(HALF_OPEN * 3).await;
+                let mut some = [0; 5000];
+                client.read_exact(&mut some).await.expect("more");
+                all.extend(some);
+            }
+            tokio::time::sleep(HALF_OPEN * 3).await;
+            client.read_to_end(&mut all).await.expect("the rest");
+            all.len()
+        };
+        let halves = (tokio::io::empty(), output);
+        let copied = copy(halves, pod, &meter, |_| false, &gone);
+        assert_eq!(tokio::join!(says, reads, copied).1, LENGTH);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_pod_that_says_nothing_is_not_waited_for_for_ever() {
+        let (pod, _inside) = connection().await;
+        let (meter, gone) = (meter(), CancellationToken::new());
+        let began = tokio::time::Instant::now();
+        let halves = (tokio::io::empty(), tokio::io::sink());
+        let copied = copy(halves, pod, &meter, |_| false, &gone).await;
+        copied.expect("not broken off");
+        assert_eq!(began.elapsed(), HALF_OPEN);
+    }
+
+    #[tokio::test]
+    async fn a_reset_that_the_upload_hears_of_first_is_no_end_of_the_answer() {
+        // Which direction looks first is left to chance.
+        for _ in 0..20 {
+            let (pod, inside) = connection().await;
+            inside.set_zero_linger().expect("set");
+            drop(inside);
+            let halves = (&b"more"[..], tokio::io::sink());
+            let (meter, gone) = (meter(), CancellationToken::new());
+            let error = copy(halves, pod, &meter, |_| false, &gone).await;
+            let error = error.expect_err("broken off");
             assert_eq!(error.kind(), io::ErrorKind::ConnectionReset);
         }
     }

@@ -25,8 +25,11 @@ async fn dial(context: &Context, sandbox: &str, port: u16) -> Result<TcpStream, 
             let _ = pod.set_nodelay(true);
             Ok(pod)
         }
-        Err(error) => Err(format!(
-            "error forwarding port {port} to pod {sandbox}, uid : {error}"
-        )),
+        Err(error) => Err(failed(sandbox, port, &error)),
     }
+}
+
+/// What a client is told of a connection, in the words of the reference server.
+fn failed(sandbox: &str, port: u16, error: &dyn std::error::Error) -> String {
+    format!("error forwarding port {port} to pod {sandbox}, uid : {error}")
 }

@@ -1,6 +1,7 @@
 //! Which two streams belong together: the one that carries a connection, and the one that says what is wrong with it.
 
 use std::collections::HashMap;
+use std::fmt;
 use std::time::Duration;
 
 use tokio::time::Instant;
@@ -45,6 +46,15 @@ impl Key {
     }
 }
 
+impl fmt::Display for Key {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Request(id) => f.write_str(id),
+            Self::Stream(id) => id.fmt(f),
+        }
+    }
+}
+
 /// A stream that waits.
 struct Waiting<S> {
     half: Half,
@@ -59,7 +69,9 @@ pub(super) enum Paired<S> {
     Waits,
     /// Both are there.
     Both { error: S, data: S },
-    /// The stream is given back: there is one of its kind, or too many wait.
+    /// The stream is given back: there is one of its kind, which waits on.
+    Double(S, Key),
+    /// The stream is given back: too many wait.
     Refused(S),
 }
 
@@ -78,8 +90,8 @@ impl<S> Pairs<S> {
     pub(super) fn put(&mut self, key: Key, half: Half, stream: S) -> Paired<S> {
         match self.waiting.remove(&key) {
             Some(first) if first.half == half => {
-                self.waiting.insert(key, first);
-                Paired::Refused(stream)
+                self.waiting.insert(key.clone(), first);
+                Paired::Double(stream, key)
             }
             Some(first) if half == Half::Data => Paired::Both {
                 error: first.stream,
@@ -103,6 +115,12 @@ impl<S> Pairs<S> {
         }
     }
 
+    /// The stream of errors of a pair that waits for its data.
+    pub(super) fn errors(&mut self, key: &Key) -> Option<&mut S> {
+        let waiting = self.waiting.get_mut(key)?;
+        (waiting.half == Half::Error).then_some(&mut waiting.stream)
+    }
+
     /// Those that have waited for so long.
     pub(super) fn overdue(&mut self, limit: Duration) -> Vec<(Half, S)> {
         let now = Instant::now();
@@ -123,7 +141,10 @@ mod tests {
         let key = |id| Key::of(Some(id), Half::Data, 0);
         assert_eq!(pairs.put(key("1"), Half::Error, 'e'), Paired::Waits);
         assert_eq!(pairs.put(key("2"), Half::Data, 'D'), Paired::Waits);
-        assert_eq!(pairs.put(key("1"), Half::Error, 'x'), Paired::Refused('x'));
+        let double = Paired::Double('x', key("1"));
+        assert_eq!(pairs.put(key("1"), Half::Error, 'x'), double);
+        assert_eq!(pairs.errors(&key("1")), Some(&mut 'e'));
+        assert_eq!(pairs.errors(&key("2")), None);
         assert_eq!(
             pairs.put(key("1"), Half::Data, 'd'),
             Paired::Both {

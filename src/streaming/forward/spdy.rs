@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use futures_util::FutureExt as _;
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
 use tokio::task::JoinSet;
 use tokio::time::{interval, timeout};
@@ -94,6 +95,18 @@ fn take(pairs: &mut Pairs<Opened>, stream: Stream) -> Option<(Opened, Opened)> {
     let key = Key::of(headers.get("requestid"), half, stream.id);
     match pairs.put(key, half, Opened { port, stream }) {
         Paired::Both { error, data } => Some((error, data)),
+        Paired::Double(_, key) => {
+            // For two streams of data there is none yet.
+            if let Some(first) = pairs.errors(&key) {
+                let message = format!(
+                    "error processing stream for request {key}: error stream already assigned"
+                );
+                let errors = first.stream.writer();
+                // Who does this and does not read what is said of it has nobody wait for him.
+                let _ = errors.write_all(message.as_bytes()).now_or_never();
+            }
+            None
+        }
         Paired::Waits | Paired::Refused(_) => None,
     }
 }
@@ -110,7 +123,9 @@ async fn forward(
         Ok(pod) => {
             let (_, mut errors) = error.stream.split();
             let halves = data.stream.split();
-            copy(halves, pod, &context.meter, Reader::is_lost, gone).await;
+            // That the pod broke off is said by a reset of the data alone: at a word on this stream clients of Kubernetes
+            // end all connections of the session (kubernetes/kubernetes#111825).
+            let _ = copy(halves, pod, &context.meter, Reader::is_lost, gone).await;
             let _ = errors.shutdown().await;
         }
         Err(message) => complain(error.stream, message).await,

@@ -13,7 +13,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
 use super::copy::copy;
-use super::dial;
+use super::{dial, failed};
 use crate::streaming::channels::{ChannelWriter, Demux, Encoding, Incoming};
 use crate::streaming::context::{Context, LINGER};
 use crate::streaming::heartbeat::Pulse;
@@ -201,16 +201,19 @@ impl Forward {
         if data.write_all(&port).await.is_err() || error.write_all(&port).await.is_err() {
             return;
         }
-        match dial(&self.context, &self.sandbox, self.port).await {
+        let ended = match dial(&self.context, &self.sandbox, self.port).await {
             Ok(pod) => {
                 let broke_off = |_: &Pipe| self.lost.load(Ordering::Relaxed);
                 let halves = (input, data);
-                copy(halves, pod, &self.context.meter, broke_off, &self.gone).await;
+                let copied = copy(halves, pod, &self.context.meter, broke_off, &self.gone).await;
+                // A channel has no end of its own that could tell.
+                copied.map_err(|error| failed(&self.sandbox, self.port, &error))
             }
-            Err(message) => {
-                // If the client has gone, nobody needs to know.
-                let _ = error.write_all(message.as_bytes()).await;
-            }
+            Err(message) => Err(message),
+        };
+        if let Err(message) = ended {
+            // If the client has gone, nobody needs to know.
+            let _ = error.write_all(message.as_bytes()).await;
         }
     }
 }

@@ -54,6 +54,11 @@ pub struct Stream {
 }
 
 impl Stream {
+    /// Our half, to say something before both are taken.
+    pub fn writer(&mut self) -> &mut Writer {
+        &mut self.writer
+    }
+
     /// The two halves. They end on their own, and each must be ended: a [`Writer`] that is dropped without
     /// [`shutdown`](tokio::io::AsyncWriteExt::shutdown) resets the stream both ways. Who only reads a stream shuts its
     /// writer down first.

@@ -233,6 +233,102 @@ async fn the_pod_may_end_its_side_first() {
     fixture.stop().await;
 }
 
+/// Is told a byte, says half of something, and breaks off.
+async fn breaks_off() -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("bound");
+    let port = listener.local_addr().expect("bound").port();
+    tokio::spawn(async move {
+        while let Ok((mut tcp, _)) = listener.accept().await {
+            tcp.read_u8().await.expect("a byte");
+            tcp.write_all(b"half of").await.expect("written");
+            tcp.set_zero_linger().expect("set");
+        }
+    });
+    port
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_answer_that_breaks_off_has_no_end() {
+    let fixture = Fixture::start().await;
+    let (port, well) = (breaks_off().await, echo("127.0.0.1:0").await);
+    let mut spdy = direct(&fixture.forward("pod", &[])).await;
+    let (error, data) = open(&mut spdy, 0, port).await;
+    spdy.send(data, b"x", false).await;
+    let got = spdy.end(data).await;
+    assert!(got.reset && !got.fin, "{got:?}");
+    assert_eq!(got.data, b"half of");
+    // A word here, and clients of Kubernetes end all of their connections.
+    let error = spdy.end(error).await;
+    assert!(error.fin && error.data.is_empty(), "{error:?}");
+    there_and_back(&mut spdy, 1, well).await;
+    drop(spdy);
+    let mut spdy = tunnelled(&fixture.forward("pod", &[])).await;
+    let (_, data) = open(&mut spdy, 0, port).await;
+    spdy.send(data, b"x", true).await;
+    let got = spdy.end(data).await;
+    assert!(got.reset && !got.fin, "{got:?}");
+    drop(spdy);
+    fixture.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_answer_that_breaks_off_is_said_on_a_channel() {
+    let fixture = Fixture::start().await;
+    let ports = [breaks_off().await, echo("127.0.0.1:0").await];
+    let url = fixture.forward("pod", &ports);
+    let mut tcp = connect(&url).await;
+    ask(
+        &mut tcp,
+        &websocket_head(parts(&url).1, "v4.channel.k8s.io"),
+    )
+    .await;
+    let mut socket = WebSocket::new(tcp);
+    socket.send(0, b"x").await;
+    let look = |state: &super::websocket::State| {
+        let got = &state.channels[1];
+        (got.len() > 2).then(|| String::from_utf8_lossy(&got[2..]).into_owned())
+    };
+    let said = socket.wait("an error", look).await;
+    assert!(
+        said.starts_with(&format!("error forwarding port {} to pod pod", ports[0])),
+        "{said}"
+    );
+    assert!(said.contains("reset"), "{said}");
+    drop(socket);
+    fixture.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_second_stream_of_a_kind_is_told() {
+    let fixture = Fixture::start().await;
+    let port = echo("127.0.0.1:0").await.to_string();
+    let mut spdy = direct(&fixture.forward("pod", &[])).await;
+    let headers = |kind| [("streamtype", kind), ("port", &*port), ("requestid", "7")];
+    let first = spdy.open(&headers("error")).await;
+    let second = spdy.open(&headers("error")).await;
+    assert!(spdy.end(second).await.reset);
+    let said = |got: &Got| (!got.data.is_empty()).then(|| got.data.clone());
+    let said = String::from_utf8(spdy.wait(first, said).await).expect("text");
+    assert_eq!(
+        said,
+        "error processing stream for request 7: error stream already assigned"
+    );
+    // The first one is still good for what it was opened for.
+    let data = spdy.open(&headers("data")).await;
+    spdy.send(data, b"hello", true).await;
+    assert_eq!(spdy.end(data).await.data, b"hellobye");
+    assert!(spdy.end(first).await.fin);
+    // Of the other kind there is nothing yet that it could be said on.
+    let first = spdy.open(&headers("data")).await;
+    let second = spdy.open(&headers("data")).await;
+    assert!(spdy.end(second).await.reset);
+    spdy.open(&headers("error")).await;
+    spdy.send(first, b"hello", true).await;
+    assert_eq!(spdy.end(first).await.data, b"hellobye");
+    drop(spdy);
+    fixture.stop().await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn old_clients_have_two_channels_for_each_port() {
     let fixture = Fixture::start().await;

@@ -2,6 +2,7 @@
 //! nothing of them stays.
 
 mod attach;
+mod forward;
 mod gone;
 mod lost;
 mod many;

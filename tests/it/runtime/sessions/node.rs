@@ -17,7 +17,7 @@ use crate::streaming::client::Client;
 pub(super) struct Node {
     pub(super) daemon: Daemon,
     pub(super) kubelet: Kubelet,
-    pod: Pod,
+    pub(super) pod: Pod,
     pub(super) container: String,
     quiet: BTreeMap<&'static str, usize>,
     idle: Vec<String>,

@@ -1,0 +1,57 @@
+//! Connections to the ports of a pod, from inside its network.
+//!
+//! A socket stays in the network namespace it was made in. So a thread goes there only to make it, and has ended a moment
+//! later; who takes long to accept is waited for like anything else, and no longer than somebody wants the connection.
+
+use std::io;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::time::Duration;
+
+use tokio::net::{TcpSocket, TcpStream};
+use tokio::time::timeout;
+
+use super::Runtime;
+use super::store::Sandbox;
+use super::sys::namespace::{Error, Kind, run_in};
+use crate::streaming::TargetError;
+
+/// How long a port may take to accept: it is on this machine.
+const CONNECT: Duration = Duration::from_secs(10);
+
+type Result<T> = std::result::Result<T, TargetError>;
+
+impl Runtime {
+    /// Connects to a port on a pod's loopback: IPv4 first, then IPv6.
+    ///
+    /// # Errors
+    /// If the pod is not ready, or neither accepts.
+    pub(super) async fn dial(&self, sandbox: &str, port: u16) -> Result<TcpStream> {
+        let sandbox = self.store.sandboxes.get(sandbox)?;
+        sandbox.ready()?;
+        let four = self.connect(&sandbox, (Ipv4Addr::LOCALHOST, port).into());
+        let error = match four.await {
+            Ok(stream) => return Ok(stream),
+            Err(error) => error,
+        };
+        let six = self.connect(&sandbox, (Ipv6Addr::LOCALHOST, port).into());
+        // What is said of the first is what people expect to read.
+        six.await.map_err(|_| error)
+    }
+
+    async fn connect(&self, sandbox: &Sandbox, to: SocketAddr) -> Result<TcpStream> {
+        let make = move || match to {
+            SocketAddr::V4(_) => TcpSocket::new_v4(),
+            SocketAddr::V6(_) => TcpSocket::new_v6(),
+        };
+        let socket = if sandbox.record().host_network() {
+            make()
+        } else {
+            let failed = |error: Error| TargetError::Failed(error.to_string());
+            let namespace = self.pins.open(&sandbox.id, Kind::Net).map_err(failed)?;
+            run_in(namespace, Kind::Net, make).await.map_err(failed)?
+        };
+        let connected = timeout(CONNECT, socket?.connect(to)).await;
+        let slow = |_| io::Error::new(io::ErrorKind::TimedOut, "connection timed out");
+        Ok(connected.map_err(slow)??)
+    }
+}
