@@ -15,7 +15,7 @@ use super::websocket::{Frames, binary, text};
 /// The channel that closes another, from version 5 on.
 const CLOSE: u8 = 255;
 /// Bytes of one message. Clients have buffers of 32 KiB and one byte.
-const MAX_MESSAGE: usize = 32 << 10;
+pub(super) const MAX_MESSAGE: usize = 32 << 10;
 
 /// How messages are written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -7,7 +7,7 @@ use std::task::{Context, Poll, Waker, ready};
 
 use bytes::{Buf, Bytes};
 use futures_util::future::poll_fn;
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::io::{AsyncBufRead, AsyncRead, AsyncWrite, ReadBuf};
 use tokio::sync::{mpsc, watch};
 
 use super::observe::Direction;
@@ -34,21 +34,37 @@ pub(super) struct Pipe {
     rest: Bytes,
 }
 
+impl AsyncBufRead for Pipe {
+    fn poll_fill_buf(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<&[u8]>> {
+        let this = self.get_mut();
+        while this.rest.is_empty() {
+            match ready!(this.pieces.poll_recv(cx)) {
+                Some(piece) => this.rest = piece,
+                None => break,
+            }
+        }
+        Poll::Ready(Ok(&this.rest))
+    }
+
+    fn consume(mut self: Pin<&mut Self>, n: usize) {
+        self.rest.advance(n);
+        if self.rest.is_empty() {
+            // The memory of the whole read behind it.
+            self.rest = Bytes::new();
+        }
+    }
+}
+
 impl AsyncRead for Pipe {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        while self.rest.is_empty() {
-            match ready!(self.pieces.poll_recv(cx)) {
-                Some(piece) => self.rest = piece,
-                None => return Poll::Ready(Ok(())),
-            }
-        }
-        let n = self.rest.len().min(buf.remaining());
-        buf.put_slice(&self.rest[..n]);
-        self.rest.advance(n);
+        let there = ready!(self.as_mut().poll_fill_buf(cx))?;
+        let n = there.len().min(buf.remaining());
+        buf.put_slice(&there[..n]);
+        self.consume(n);
         Poll::Ready(Ok(()))
     }
 }

@@ -1,16 +1,19 @@
 //! Copies between a client's stream and a connection into a pod, each direction for itself.
 
+use std::future::poll_fn;
 use std::io;
-use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::task::{Context, Poll};
 use std::time::Duration;
 
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use futures_util::FutureExt as _;
+use tokio::io::{AsyncBufRead, AsyncBufReadExt, AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
-use tokio::net::tcp::OwnedWriteHalf;
+use tokio::net::tcp::OwnedReadHalf;
+use tokio::task::consume_budget;
 use tokio_util::sync::CancellationToken;
 
+use super::inlet::Inlet;
+use super::outlet::Outlet;
 use crate::streaming::observe::Direction;
 use crate::streaming::session::Meter;
 
@@ -18,7 +21,7 @@ use crate::streaming::session::Meter;
 /// side and waits for the answer; the reference servers wait one second, and lose it.
 const HALF_OPEN: Duration = Duration::from_secs(60);
 
-/// Bytes that are read at once.
+/// Bytes that are read of a pod at once.
 const BUFFER: usize = 32 << 10;
 
 /// How a direction came to its end.
@@ -51,6 +54,13 @@ struct Way {
 }
 
 impl Way {
+    /// So much arrived.
+    fn count(&self, n: usize, moved: impl Fn(usize)) {
+        self.is_writing.store(false, Ordering::Relaxed);
+        self.moved.fetch_add(1, Ordering::Relaxed);
+        moved(n);
+    }
+
     /// Returns when the sender has said nothing for [`HALF_OPEN`]. The time that a receiver takes is not his silence: how
     /// long that may be is for the idle time of the session to say.
     async fn silent(&self) {
@@ -82,8 +92,8 @@ pub(super) async fn copy<R, W>(
     gone: &CancellationToken,
 ) -> io::Result<()>
 where
-    R: AsyncRead + Unpin,
-    W: AsyncWrite + Unpin,
+    R: AsyncBufRead + Unpin,
+    W: Outlet,
 {
     let (mut pod_read, pod_write) = pod.into_split();
     let (there, back) = (&Way::default(), &Way::default());
@@ -94,7 +104,7 @@ where
     let inward = async move {
         let mut inlet = Inlet::new(pod_write);
         let count = |n| meter.count(Direction::In, n);
-        let over = pump(&mut client_read, &mut inlet, there, count).await;
+        let over = upload(&mut client_read, &mut inlet, there, count).await;
         match over {
             Over::End if broke_off(&client_read) => {
                 inlet.tear();
@@ -118,7 +128,7 @@ where
     };
     let outward = async move {
         let count = |n| meter.count(Direction::Out, n);
-        match pump(&mut pod_read, &mut client_write, back, count).await {
+        match download(&mut pod_read, &mut client_write, back, count).await {
             Over::End if was_reset.load(Ordering::Relaxed) => {
                 Over::ReadFailed(io::ErrorKind::ConnectionReset.into())
             }
@@ -153,216 +163,60 @@ where
     }
 }
 
-async fn pump<R, W>(from: &mut R, to: &mut W, way: &Way, moved: impl Fn(usize)) -> Over
+/// Nothing of what the client sent is held here: what the pod does not take is counted where it lies.
+async fn upload<R>(from: &mut R, to: &mut Inlet, way: &Way, moved: impl Fn(usize)) -> Over
 where
-    R: AsyncRead + Unpin,
-    W: AsyncWrite + Unpin,
+    R: AsyncBufRead + Unpin,
 {
-    let mut buffer = vec![0; BUFFER];
     loop {
-        let n = match from.read(&mut buffer).await {
-            Ok(0) => return Over::End,
-            Ok(n) => n,
+        let piece = match from.fill_buf().await {
+            Ok([]) => return Over::End,
+            Ok(piece) => piece,
             Err(error) => return Over::ReadFailed(error),
         };
         way.is_writing.store(true, Ordering::Relaxed);
-        if let Err(error) = to.write_all(&buffer[..n]).await {
+        let n = match to.write(piece).await {
+            Ok(0) => return Over::WriteFailed(io::ErrorKind::WriteZero.into()),
+            Ok(n) => n,
+            Err(error) => return Over::WriteFailed(error),
+        };
+        from.consume(n);
+        way.count(n, &moved);
+    }
+}
+
+/// Nothing of what the pod says is held here before it has come and there is room for it.
+async fn download<W>(from: &mut OwnedReadHalf, to: &mut W, way: &Way, moved: impl Fn(usize)) -> Over
+where
+    W: Outlet,
+{
+    loop {
+        if let Err(error) = from.readable().await {
+            return Over::ReadFailed(error);
+        }
+        way.is_writing.store(true, Ordering::Relaxed);
+        let room = match poll_fn(|cx| to.poll_room(cx)).await {
+            Ok(room) => room,
+            Err(error) => return Over::WriteFailed(error),
+        };
+        let mut piece = Vec::with_capacity(room.min(BUFFER));
+        match from.read_buf(&mut piece).now_or_never() {
+            Some(Ok(0)) => return Over::End,
+            Some(Ok(_)) => {}
+            Some(Err(error)) => return Over::ReadFailed(error),
+            // Nothing has come after all, or it is the turn of other tasks.
+            None => {
+                way.is_writing.store(false, Ordering::Relaxed);
+                consume_budget().await;
+                continue;
+            }
+        }
+        if let Err(error) = to.write_all(&piece).await {
             return Over::WriteFailed(error);
         }
-        way.is_writing.store(false, Ordering::Relaxed);
-        way.moved.fetch_add(1, Ordering::Relaxed);
-        moved(n);
-    }
-}
-
-/// The way into the pod. Dropped, it ends with a FIN, like the connections of a process that has ended; but if something
-/// that the client has sent does not arrive, the whole connection ends with a reset (RFC 9293 section 3.5.2).
-struct Inlet {
-    half: Option<OwnedWriteHalf>,
-    /// What was handed in last was not all taken.
-    is_torn: bool,
-}
-
-impl Inlet {
-    fn new(half: OwnedWriteHalf) -> Self {
-        Self {
-            half: Some(half),
-            is_torn: false,
-        }
-    }
-
-    /// There should have been more.
-    fn tear(mut self) {
-        self.is_torn = true;
-    }
-
-    fn with<T>(
-        &mut self,
-        act: impl FnOnce(Pin<&mut OwnedWriteHalf>) -> Poll<io::Result<T>>,
-    ) -> Poll<io::Result<T>> {
-        match &mut self.half {
-            Some(half) => act(Pin::new(half)),
-            None => Poll::Ready(Err(io::ErrorKind::BrokenPipe.into())),
-        }
-    }
-}
-
-impl Drop for Inlet {
-    fn drop(&mut self) {
-        if let Some(half) = self.half.take_if(|_| self.is_torn) {
-            // It fails only for one that has ended anyway.
-            let _ended = half.as_ref().set_zero_linger();
-            // With the last half it is closed; to drop this one would send a FIN before.
-            half.forget();
-        }
-    }
-}
-
-impl AsyncWrite for Inlet {
-    fn poll_write(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        buf: &[u8],
-    ) -> Poll<io::Result<usize>> {
-        let written = self.with(|half| half.poll_write(cx, buf));
-        self.is_torn = match written {
-            Poll::Pending => true,
-            Poll::Ready(Ok(n)) => n < buf.len(),
-            // By the pod itself.
-            Poll::Ready(Err(_)) => false,
-        };
-        written
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.with(|half| half.poll_flush(cx))
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.with(|half| half.poll_shutdown(cx))
+        way.count(piece.len(), &moved);
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use std::sync::Arc;
-
-    use tokio::net::TcpListener;
-
-    use super::*;
-    use crate::streaming::observe::{Kind, Observers, Transport};
-    use crate::streaming::session::{About, Session};
-
-    /// A stream of which we have thrown away something.
-    struct Stalled;
-
-    impl AsyncRead for Stalled {
-        fn poll_read(
-            self: Pin<&mut Self>,
-            _: &mut Context<'_>,
-            _: &mut tokio::io::ReadBuf<'_>,
-        ) -> Poll<io::Result<()>> {
-            Poll::Ready(Err(io::ErrorKind::TimedOut.into()))
-        }
-    }
-
-    fn meter() -> Arc<Meter> {
-        let about = About {
-            kind: Kind::PortForward,
-            id: "s".into(),
-            command: vec![],
-            call: None,
-        };
-        Session::begin(about, Transport::Spdy, "p", &Observers(Arc::new([]))).meter()
-    }
-
-    /// A connection into a pod, and its end there.
-    async fn connection() -> (TcpStream, TcpStream) {
-        let listener = TcpListener::bind("127.0.0.1:0").await.expect("bound");
-        let address = listener.local_addr().expect("bound");
-        let pod = TcpStream::connect(address).await.expect("connected");
-        (pod, listener.accept().await.expect("accepted").0)
-    }
-
-    /// What the pod sees of an upload.
-    async fn sees(upload: impl AsyncRead + Unpin, broke_off: bool) -> (Vec<u8>, io::Result<usize>) {
-        let (pod, mut inside) = connection().await;
-        let client = (upload, tokio::io::sink());
-        let (meter, gone) = (meter(), CancellationToken::new());
-        let work = async {
-            let mut text = Vec::new();
-            let end = inside.read_to_end(&mut text).await;
-            drop(inside);
-            (text, end)
-        };
-        let copied = copy(client, pod, &meter, |_| broke_off, &gone);
-        tokio::join!(work, copied).0
-    }
-
-    #[tokio::test]
-    async fn only_an_end_that_was_said_is_an_end() {
-        let (text, end) = sees(&b"all"[..], false).await;
-        assert_eq!((&text[..], end.expect("the end")), (&b"all"[..], 3));
-        for (text, end) in [
-            sees(&b"all"[..], true).await,
-            sees((&b"all"[..]).chain(Stalled), false).await,
-        ] {
-            assert_eq!(text, b"all");
-            let error = end.expect_err("half of it");
-            assert_eq!(error.kind(), io::ErrorKind::ConnectionReset);
-        }
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_client_that_ended_its_half_may_read_as_slowly_as_it_likes() {
-        const LENGTH: usize = 100_000;
-        let (pod, mut inside) = connection().await;
-        let (output, mut client) = tokio::io::duplex(1000);
-        let (meter, gone) = (meter(), CancellationToken::new());
-        let says = async {
-            inside.write_all(&[b'x'; LENGTH]).await.expect("written");
-            inside.shutdown().await.expect("shut");
-        };
-        let reads = async {
-            let mut all = Vec::new();
-            for _ in 0..3 {
-                tokio::time::sleep(HALF_OPEN * 3).await;
-                let mut some = [0; 5000];
-                client.read_exact(&mut some).await.expect("more");
-                all.extend(some);
-            }
-            tokio::time::sleep(HALF_OPEN * 3).await;
-            client.read_to_end(&mut all).await.expect("the rest");
-            all.len()
-        };
-        let halves = (tokio::io::empty(), output);
-        let copied = copy(halves, pod, &meter, |_| false, &gone);
-        assert_eq!(tokio::join!(says, reads, copied).1, LENGTH);
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_pod_that_says_nothing_is_not_waited_for_for_ever() {
-        let (pod, _inside) = connection().await;
-        let (meter, gone) = (meter(), CancellationToken::new());
-        let began = tokio::time::Instant::now();
-        let halves = (tokio::io::empty(), tokio::io::sink());
-        let copied = copy(halves, pod, &meter, |_| false, &gone).await;
-        copied.expect("not broken off");
-        assert_eq!(began.elapsed(), HALF_OPEN);
-    }
-
-    #[tokio::test]
-    async fn a_reset_that_the_upload_hears_of_first_is_no_end_of_the_answer() {
-        // Which direction looks first is left to chance.
-        for _ in 0..20 {
-            let (pod, inside) = connection().await;
-            inside.set_zero_linger().expect("set");
-            drop(inside);
-            let halves = (&b"more"[..], tokio::io::sink());
-            let (meter, gone) = (meter(), CancellationToken::new());
-            let error = copy(halves, pod, &meter, |_| false, &gone).await;
-            let error = error.expect_err("broken off");
-            assert_eq!(error.kind(), io::ErrorKind::ConnectionReset);
-        }
-    }
-}
+mod tests;

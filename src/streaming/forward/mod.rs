@@ -1,6 +1,8 @@
 //! Port-forward: TCP connections into a pod, many of them over one connection of the client.
 
 mod copy;
+mod inlet;
+mod outlet;
 mod pairs;
 mod spdy;
 mod tunnel;

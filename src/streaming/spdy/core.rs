@@ -47,6 +47,8 @@ pub(super) struct Core {
     acceptor: Option<Waker>,
     /// Streams with something to send, in turn.
     pub(super) row: VecDeque<u32>,
+    /// Streams that wait for room to send something; see `room`.
+    pub(super) line: VecDeque<u32>,
     /// Control frames that leave before any data.
     pub(super) replies: Vec<u8>,
     /// Bytes of heartbeats among what is to be sent.
@@ -73,6 +75,7 @@ impl Core {
             opened: Some(VecDeque::new()),
             acceptor: None,
             row: VecDeque::new(),
+            line: VecDeque::new(),
             replies: Vec::new(),
             heartbeats: 0,
             watcher: None,
@@ -174,7 +177,10 @@ impl Core {
     pub(super) fn end(&mut self) -> Option<Reason> {
         self.is_ended = true;
         self.end_halves();
-        self.slots.values_mut().for_each(Slot::end_outgoing);
+        for slot in self.slots.values_mut() {
+            self.counters.unsent -= slot.end_outgoing();
+        }
+        self.line.clear();
         self.row.clear();
         self.replies = Vec::new();
         self.driver = None;
@@ -207,11 +213,9 @@ impl Core {
         };
         slot.received = Some(Received::Stalled);
         slot.wake_reader();
-        slot.end_outgoing();
-        let dropped = slot.drop_incoming();
-        self.counters.unread -= dropped;
-        self.counters.data_discarded += dropped as u64;
+        self.drop_incoming(id);
         self.counters.streams_stalled += 1;
+        self.end_outgoing(id);
         self.reply_reset(id, Status::Cancel);
         self.forget(id);
     }
@@ -278,30 +282,43 @@ impl Core {
 
     /// The next piece of a stream's data; nothing if there is none yet.
     pub(super) fn take(&mut self, id: u32) -> Option<BytesMut> {
-        let piece = self.slots.get_mut(&id)?.take()?;
+        self.slots.get_mut(&id)?.take()
+    }
+
+    /// The reader has done with the piece that it took.
+    pub(super) fn let_go(&mut self, id: u32) {
+        if let Some(slot) = self.slots.get_mut(&id) {
+            let len = slot.let_go();
+            self.less_unread(len);
+        }
+    }
+
+    fn less_unread(&mut self, len: usize) {
         let was_full = self.is_full();
-        self.counters.unread -= piece.len();
+        self.counters.unread -= len;
         if was_full && !self.is_full() {
             self.wake_driver();
         }
-        Some(piece)
+    }
+
+    /// Drops what nobody will read of a stream.
+    fn drop_incoming(&mut self, id: u32) {
+        if let Some(slot) = self.slots.get_mut(&id) {
+            let taken = slot.let_go();
+            let dropped = slot.drop_incoming();
+            self.counters.data_discarded += dropped as u64;
+            self.less_unread(taken + dropped);
+        }
     }
 
     /// Nobody reads this stream any more: what comes is drained.
     pub(super) fn drop_reader(&mut self, id: u32) {
-        let was_full = self.is_full();
-        let Some(slot) = self.slots.get_mut(&id) else {
-            return;
-        };
-        slot.has_reader = false;
-        slot.reader = None;
-        let dropped = slot.drop_incoming();
-        self.counters.unread -= dropped;
-        self.counters.data_discarded += dropped as u64;
-        if was_full && !self.is_full() {
-            self.wake_driver();
+        if let Some(slot) = self.slots.get_mut(&id) {
+            slot.has_reader = false;
+            slot.reader = None;
+            self.drop_incoming(id);
+            self.forget(id);
         }
-        self.forget(id);
     }
 
     // === the writers' side
@@ -347,6 +364,7 @@ impl Core {
         if let Some(slot) = self.slots.get_mut(&id) {
             slot.has_writer = false;
             slot.writer = None;
+            self.leave(id);
             self.finish(id, Last::Reset(Status::Cancel));
             self.forget(id);
         }

@@ -125,4 +125,6 @@ pub struct Counters {
     pub unread: usize,
     /// The most they ever were.
     pub unread_peak: usize,
+    /// Bytes that wait to be sent, now.
+    pub unsent: usize,
 }

@@ -32,6 +32,7 @@ async fn carry(bytes: &[u8]) -> End {
         streams: 8,
         unread: 4096,
         unsent: 4096,
+        unsent_all: 8192,
         ..Limits::session(Duration::from_secs(3600))
     };
     let sent = Arc::new(Mutex::new(Vec::new()));
@@ -52,6 +53,7 @@ async fn carry(bytes: &[u8]) -> End {
     }
     let left = handle.counters().unread;
     assert_eq!(left, 0, "unread bytes of streams that nobody holds");
+    assert_eq!(handle.counters().unsent, 0, "bytes that will not be sent");
     assert!(end.counters.unread_peak <= limits.unread + ROOM);
     assert!(end.is_flushed, "{end:?}");
     let sent = sent.lock().unwrap_or_else(PoisonError::into_inner);

@@ -19,16 +19,18 @@
 //! The strategy:
 //!
 //! 1. The connection is read on, whoever reads his stream or not, until [`Limits::unread`] bytes wait. Up to there
-//!    a stream that nobody reads is in nobody's way: PINGs are answered, other streams flow.
+//!    a stream that nobody reads is in nobody's way: PINGs are answered, other streams flow. A piece that a [`Reader`] has
+//!    in hand counts until it has done with all of it.
 //! 2. Then the connection is not read until somebody takes something; the peer feels it.
 //! 3. If that lasts for [`Limits::stall`], the stream with the most unread bytes is reset, its data is dropped, its
 //!    [`Reader`] gets [`TimedOut`](std::io::ErrorKind::TimedOut) (not an end of file, which would look complete), and
 //!    the others go on. So one stream holds back the others for that long at most.
 //!
 //! Data of a stream whose [`Reader`] was dropped is taken off the connection and counted, so a process that is gone
-//! holds back nobody. In the other direction each stream has room for [`Limits::unsent`] bytes; a [`Writer`] without
-//! room waits. Frames of the streams leave in turn, answers to the peer's frames before all of them: a PING is
-//! answered behind at most the 128 KiB that are already on their way.
+//! holds back nobody. In the other direction each stream has room for [`Limits::unsent`] bytes, and all of them for
+//! [`Limits::unsent_all`]; a [`Writer`] without room waits, for the second in line. Frames of the streams leave in turn,
+//! answers to the peer's frames before all of them: a PING is answered behind at most the 128 KiB that are already on their
+//! way.
 //!
 //! Unread data is kept in the pieces in which it was read, small ones are copied together; with the worst mixture of
 //! pieces that is four times [`Limits::unread`]. A read is at most 64 KiB, what is on its way to the peer at most 128 KiB of
@@ -59,6 +61,7 @@ mod input;
 mod output;
 mod reader;
 mod receive;
+mod room;
 mod send;
 mod slot;
 mod stream;
@@ -86,10 +89,12 @@ pub use self::writer::Writer;
 pub struct Limits {
     /// Streams at a time: those that are not over, or of which a half is still held. More are refused.
     pub streams: usize,
-    /// Bytes of all streams that nobody has read yet. One read, of at most 64 KiB, may go beyond.
+    /// Bytes of all streams that nobody has done with yet. One read, of at most 64 KiB, may go beyond.
     pub unread: usize,
     /// Bytes per stream that wait to be sent.
     pub unsent: usize,
+    /// Bytes of all streams that wait to be sent.
+    pub unsent_all: usize,
     /// The connection ends after this long without a byte either way.
     pub idle: Duration,
     /// How long unread bytes may hold back the connection before the stream that has the most of them is reset.
@@ -106,6 +111,7 @@ impl Limits {
             streams: 16,
             unread: 1 << 20,
             unsent: 64 << 10,
+            unsent_all: 1 << 20,
             idle,
             stall: idle,
             linger: Duration::from_secs(10),
@@ -117,6 +123,7 @@ impl Limits {
         Self {
             streams: 1024,
             unread: 4 << 20,
+            unsent_all: 4 << 20,
             stall: Duration::from_secs(60),
             ..Self::session(idle)
         }

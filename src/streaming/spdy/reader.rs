@@ -66,9 +66,10 @@ impl AsyncBufRead for Reader {
 
     fn consume(mut self: Pin<&mut Self>, len: usize) {
         self.current.advance(len);
-        if self.current.is_empty() {
+        if len > 0 && self.current.is_empty() {
             // The memory of the whole read behind it.
             self.current = BytesMut::new();
+            self.shared.lock().let_go(self.id);
         }
     }
 }

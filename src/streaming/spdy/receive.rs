@@ -120,10 +120,8 @@ impl Core {
 
     /// The peer knows this stream no more. What it sent before can still be read.
     fn abort(&mut self, id: u32) {
-        if let Some(slot) = self.slots.get_mut(&id) {
-            slot.end_outgoing();
-            self.end_incoming(id);
-        }
+        self.end_outgoing(id);
+        self.end_incoming(id);
     }
 
     pub(super) fn reply_reset(&mut self, id: u32, status: Status) {

@@ -38,6 +38,7 @@ impl Core {
         if slot.is_sent {
             return;
         }
+        let mut sent = 0;
         if let Some((mut bytes, is_all)) = slot.next_frame() {
             let len = bytes.len() - HEAD;
             let is_last = is_all && slot.last == Some(Last::Fin);
@@ -47,6 +48,7 @@ impl Core {
             self.counters.data_out += len as u64;
             slot.is_sent = is_last;
             slot.wake_writer();
+            sent = len;
         } else if let Some(last) = slot.last {
             let mut bytes = Vec::new();
             match last {
@@ -64,5 +66,6 @@ impl Core {
             slot.is_in_row = true;
             self.row.push_back(id);
         }
+        self.free(sent);
     }
 }

@@ -6,6 +6,7 @@ use std::task::Waker;
 use bytes::BytesMut;
 
 use super::frame::{HEAD, MAX_DATA, Status};
+use super::room::Turn;
 
 /// Pieces below this are copied together, in bytes: a larger one keeps the whole read alive that it is a piece of.
 const COPY: usize = 16 * 1024;
@@ -35,7 +36,10 @@ pub(super) enum Last {
 pub(super) struct Slot {
     /// From the peer, not read yet.
     incoming: VecDeque<BytesMut>,
+    /// Bytes in it, and in the piece that the reader has.
     pub(super) unread: usize,
+    /// Bytes of the piece that the reader has: it is kept as a whole, however much of it was read.
+    taken: usize,
     pub(super) received: Option<Received>,
     pub(super) has_reader: bool,
     pub(super) reader: Option<Waker>,
@@ -49,6 +53,7 @@ pub(super) struct Slot {
     pub(super) is_sent: bool,
     pub(super) has_writer: bool,
     pub(super) writer: Option<Waker>,
+    pub(super) turn: Turn,
     /// It stands in the row of those that have something to send.
     pub(super) is_in_row: bool,
 }
@@ -95,8 +100,15 @@ impl Slot {
     /// Takes the next piece for the reader.
     pub(super) fn take(&mut self) -> Option<BytesMut> {
         let piece = self.incoming.pop_front()?;
-        self.unread -= piece.len();
+        self.taken = piece.len();
         Some(piece)
+    }
+
+    /// The piece that was taken is not kept any more. Gives its length.
+    pub(super) fn let_go(&mut self) -> usize {
+        let taken = std::mem::take(&mut self.taken);
+        self.unread -= taken;
+        taken
     }
 
     /// Drops what nobody will read. Gives how much it was.
@@ -142,12 +154,12 @@ impl Slot {
         !self.outgoing.is_empty()
     }
 
-    /// Drops what will not be sent; our half is over.
-    pub(super) fn end_outgoing(&mut self) {
+    /// Drops what will not be sent; our half is over. Gives how much it was.
+    pub(super) fn end_outgoing(&mut self) -> usize {
         self.outgoing = VecDeque::new();
-        self.unsent = 0;
         self.is_sent = true;
         self.wake_writer();
+        std::mem::take(&mut self.unsent)
     }
 
     pub(super) fn wake_reader(&mut self) {

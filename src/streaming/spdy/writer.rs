@@ -3,7 +3,7 @@
 use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 
 use tokio::io::AsyncWrite;
 
@@ -25,6 +25,14 @@ impl Writer {
         Self { shared, id }
     }
 
+    /// How many bytes are taken at once, when it is worth it: half of [`Limits::unsent`](super::Limits::unsent) or more. Who
+    /// waits for this before it reads holds nothing meanwhile.
+    pub fn poll_room(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
+        let mut core = self.shared.lock();
+        let least = core.limits.unsent / 2;
+        core.poll_room(self.id, least, cx)
+    }
+
     /// Ends both halves of the stream behind what was written (RST_STREAM with CANCEL), also after a shutdown.
     pub fn reset(self) {
         self.shared.lock().reset(self.id);
@@ -38,19 +46,12 @@ impl AsyncWrite for Writer {
         buf: &[u8],
     ) -> Poll<io::Result<usize>> {
         let mut core = self.shared.lock();
-        let most = core.limits.unsent;
-        let Some(slot) = core.writable(self.id) else {
-            return Poll::Ready(Err(io::ErrorKind::BrokenPipe.into()));
-        };
-        let len = buf.len().min(most.saturating_sub(slot.unsent));
-        if len == 0 && !buf.is_empty() {
-            slot.writer = Some(cx.waker().clone());
-            return Poll::Pending;
+        if buf.is_empty() && core.writable(self.id).is_some() {
+            return Poll::Ready(Ok(0));
         }
-        if len > 0 {
-            slot.send(&buf[..len]);
-            core.queue(self.id);
-        }
+        let room = ready!(core.poll_room(self.id, 1, cx))?;
+        let len = buf.len().min(room);
+        core.send(self.id, &buf[..len]);
         Poll::Ready(Ok(len))
     }
 

@@ -48,6 +48,15 @@ pub(crate) async fn forwarding(url: &str) -> Spdy<TcpStream> {
     upgraded(connect(url).await, url, "portforward.k8s.io").await
 }
 
+/// The same by a client that does not read yet.
+pub(crate) async fn forwarding_lazily(url: &str) -> Spdy<TcpStream> {
+    let mut tcp = connect(url).await;
+    let head = spdy_head(parts(url).1, &["portforward.k8s.io"]);
+    let answer = ask(&mut tcp, &head).await;
+    assert_eq!(answer.status, 101, "{answer:?}");
+    Spdy::that_does_not_read(tcp)
+}
+
 /// Asks for SPDY on a connection.
 pub(crate) async fn upgraded<T>(mut io: T, url: &str, protocol: &str) -> Spdy<T>
 where

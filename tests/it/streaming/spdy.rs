@@ -84,7 +84,7 @@ impl<T: AsyncRead + AsyncWrite + Send + 'static> Spdy<T> {
         }
     }
 
-    pub(super) fn begin_to_read(&mut self) {
+    pub(crate) fn begin_to_read(&mut self) {
         let read = self.read.take().expect("not yet");
         let inbox = self.inbox.clone();
         self.reading = Some(tokio::spawn(async move {

@@ -2,6 +2,7 @@
 
 mod bulk;
 mod codec;
+mod crowd;
 mod ends;
 mod malformed;
 mod peer;

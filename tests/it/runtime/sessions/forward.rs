@@ -5,14 +5,15 @@ use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::{Duration, Instant};
 
 use criscope::cri::v1;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 
 use super::node::Node;
 use super::{ECHO, kubelet_says_hello};
 use crate::harness::daemon::Daemon;
 use crate::harness::kubelet::{Kubelet, Pod, idle, shell};
-use crate::harness::until;
-use crate::streaming::client::{forwarding, open};
+use crate::harness::{soon, until};
+use crate::streaming::client::{forwarding, forwarding_lazily, open};
 use crate::streaming::spdy::{Got, Spdy};
 
 /// Connections of one client.
@@ -160,6 +161,79 @@ async fn connections_that_nobody_takes_hold_no_threads_and_end_with_their_client
     .await;
     assert!(since.elapsed() < SOON, "{:?}", since.elapsed());
     drop(listeners);
+    node.is_quiet().await;
+    node.end().await;
+}
+
+/// Bytes that the kernel keeps for sockets in the network of a pod.
+fn kept(daemon: &Daemon, pod: &Pod) -> usize {
+    let table = in_network_of(daemon, pod, || {
+        fs::read_to_string("/proc/thread-self/net/tcp")
+    });
+    let table = table.expect("a table");
+    let lines = table.lines().skip(1);
+    // To be sent and received, in hexadecimal.
+    let queues = lines.flat_map(|line| line.split_whitespace().nth(4).expect("queues").split(':'));
+    let lengths = queues.map(|length| usize::from_str_radix(length, 16).expect("a length"));
+    lengths.sum()
+}
+
+/// What connections may cost of which the client reads nothing, all together: what waits to be sent, and a little for each.
+const COST: usize = 16 << 20;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn connections_of_a_client_that_reads_nothing_cost_little() {
+    const CONNECTIONS: usize = 500;
+    let node = Node::with(idle("main")).await;
+    let socket = bound(&node.daemon, &node.pod, (Ipv4Addr::LOCALHOST, 0));
+    // What the kernel keeps is not what is looked for.
+    socket.set_send_buffer_size(32 << 10).expect("set");
+    let listener = socket.listen(1024).expect("listens");
+    let port = listener.local_addr().expect("bound").port();
+    let (accepted, mut all) = tokio::sync::mpsc::channel(CONNECTIONS);
+    tokio::spawn(async move {
+        while let Ok((mut tcp, _)) = listener.accept().await {
+            let accepted = accepted.clone();
+            tokio::spawn(async move {
+                if tcp.write_all(&[b'x'; 256 << 10]).await.is_ok() {
+                    accepted.send(()).await.expect("awaited");
+                }
+                // Until it is over.
+                let _ = tcp.read(&mut [0; 1]).await;
+            });
+        }
+    });
+    let before = node.memory();
+    let mut spdy = forwarding_lazily(&node.forward().await).await;
+    let mut data = Vec::new();
+    for request in 0..CONNECTIONS {
+        data.push(open(&mut spdy, request as u32, port).await.1);
+    }
+    // Until nothing moves any more.
+    let (mut before_that, mut most) = (0, 0);
+    soon("what the kernel keeps to stay the same", async {
+        loop {
+            let kept = kept(&node.daemon, &node.pod);
+            most = most.max(node.memory().saturating_sub(before));
+            if kept > CONNECTIONS << 14 && kept == before_that {
+                return;
+            }
+            before_that = kept;
+            tokio::time::sleep(Duration::from_secs(1)).await;
+        }
+    })
+    .await;
+    assert!(most < COST, "{most} bytes more");
+    // It was in nobody's way, and all of it arrives.
+    spdy.begin_to_read();
+    for id in data {
+        let whole = |got: &Got| (got.data.len() == 256 << 10).then_some(());
+        spdy.wait(id, whole).await;
+    }
+    for _ in 0..CONNECTIONS {
+        all.recv().await.expect("a whole answer");
+    }
+    drop(spdy);
     node.is_quiet().await;
     node.end().await;
 }
