@@ -2,11 +2,13 @@
 //! nothing of them stays.
 
 mod attach;
+mod children;
 mod gone;
 mod lost;
 mod many;
 mod node;
 mod slow;
+mod terminal;
 
 use criscope::cri::v1;
 
