@@ -253,6 +253,12 @@ impl Client {
         }
     }
 
+    /// Sends the size of a terminal.
+    pub(crate) async fn resize(&mut self, width: u16, height: u16) {
+        let size = format!(r#"{{"Width":{width},"Height":{height}}}"#);
+        self.send(4, size.as_bytes()).await;
+    }
+
     /// Everything until the proper end of the session.
     pub(crate) async fn finish(self) -> Said {
         match self.wire {

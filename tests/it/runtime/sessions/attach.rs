@@ -1,5 +1,7 @@
 //! Clients that attach to a container and talk to it.
 
+use std::time::Duration;
+
 use criscope::cri::v1;
 use tokio::task::JoinSet;
 
@@ -63,9 +65,10 @@ async fn an_attach_ends_with_its_input_though_the_container_goes_on_writing() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_attach_does_not_end_before_its_input_is_taken() {
-    // More than pipe, shim and socket hold.
-    const LENGTH: usize = 1 << 20;
-    let script = "until [ -e /go ]; do sleep 0.1; done; /bin/busybox yes & cat > /all";
+    // Of both more than pipe and shim hold, and less than fits with what lies between shim and daemon.
+    const LENGTH: usize = 120 << 10;
+    let script = "while echo line; do sleep 0.01; done & \
+                  until [ -e /go ]; do sleep 0.1; done; cat > /all";
     let node = Node::with(reading(script)).await;
     let mut clients = JoinSet::new();
     for (way, streams) in WAYS.into_iter().zip(["i", "io"]) {
@@ -79,10 +82,9 @@ async fn an_attach_does_not_end_before_its_input_is_taken() {
             client.finish().await.error
         });
     }
-    until("both to be attached", || async {
-        (node.open().await == clients.len() as f64).then_some(())
-    })
-    .await;
+    // By far longer than an answer is waited for. All input of one may be taken by now, not that of both.
+    tokio::time::sleep(Duration::from_secs(4)).await;
+    assert!(node.open().await >= 1.0);
     node.kubelet.says(&node.container, "touch /go").await;
     for error in clients.join_all().await {
         assert_eq!(error, SUCCESS);
@@ -111,5 +113,76 @@ async fn an_attach_that_ends_the_input_of_its_container_sees_the_rest() {
     node.kubelet.says(&node.container, "touch /go").await;
     let said = client.finish().await;
     assert_eq!((&said.out[..], &*said.error), (&b"over\n"[..], SUCCESS));
+    node.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn several_talk_to_a_container_at_once() {
+    const EACH: usize = 5;
+    let node = Node::with(answering()).await;
+    let mut clients = Vec::new();
+    for way in WAYS.into_iter().cycle().take(6) {
+        clients.push(Client::connect(&node.attach("io").await, way, "io").await);
+    }
+    until("all to be attached", || async {
+        (node.open().await == clients.len() as f64).then_some(())
+    })
+    .await;
+    for round in 0..EACH {
+        for (number, client) in clients.iter_mut().enumerate() {
+            client
+                .send(0, format!("{number}.{round}\n").as_bytes())
+                .await;
+        }
+    }
+    // Whoever asked, all see every answer, in the same order.
+    let length = clients.len() * EACH * "got 0.0\n".len();
+    let all = clients[0].output(length).await;
+    let text = String::from_utf8(all.clone()).expect("text");
+    for number in 0..clients.len() {
+        let of_one = text
+            .lines()
+            .filter(|line| line.starts_with(&format!("got {number}.")));
+        let wanted: Vec<_> = (0..EACH)
+            .map(|round| format!("got {number}.{round}"))
+            .collect();
+        assert_eq!(of_one.collect::<Vec<_>>(), wanted);
+    }
+    for client in &clients {
+        assert!(client.output(length).await == all, "{text}");
+    }
+    // One that ends leaves the others as they are.
+    let mut first = clients.remove(0);
+    first.end_input().await;
+    assert_eq!(first.finish().await.error, SUCCESS);
+    clients[0].send(0, b"more\n").await;
+    for client in &clients {
+        client.shows("got more\n").await;
+    }
+    drop(clients);
+    node.is_quiet().await;
+    node.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_container_is_attached_to_again_after_a_restart() {
+    let mut node = Node::with(answering()).await;
+    let mut before = Client::connect(&node.attach("io").await, WAYS[0], "io").await;
+    before.send(0, b"before\n").await;
+    before.shows("got before\n").await;
+    node.daemon.kill();
+    drop(before);
+    node.daemon.start().await;
+    for way in WAYS {
+        let mut after = Client::connect(&node.attach("io").await, way, "io").await;
+        after.send(0, b"after\n").await;
+        after.end_input().await;
+        let said = after.finish().await;
+        assert_eq!(
+            (&said.out[..], &*said.error),
+            (&b"got after\n"[..], SUCCESS)
+        );
+    }
+    node.nobody_is_left().await;
     node.end().await;
 }

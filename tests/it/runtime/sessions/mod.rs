@@ -2,12 +2,14 @@
 //! nothing of them stays.
 
 mod attach;
+mod children;
 mod forward;
 mod gone;
 mod lost;
 mod many;
 mod node;
 mod slow;
+mod terminal;
 
 use criscope::cri::v1;
 
