@@ -202,7 +202,7 @@ table! {
         kind: Span { least: Duration::ZERO, most: Duration::from_secs(3600) },
         default: Is(|| Duration::from_secs(5)),
         reload: Reload::Restart,
-        help: "How long ExecSync waits for output after its command has ended, when a process that the command left behind keeps it open; `0s` for no end but the caller's.",
+        help: "How long ExecSync and Exec wait for output after their command has ended, when a process that the command left behind keeps it open; `0s` for no end but the caller's.",
     };
     STATS_PERIOD: Span, Is<Duration> = Key {
         section: "runtime",

@@ -51,6 +51,10 @@ async fn run(context: &Context, command: Command, version: u8, wire: Wire) -> En
         gone: wire.gone.clone(),
     };
     let is_exec = matches!(command, Command::Exec(_));
+    let failed = match is_exec {
+        true => End::NotRun,
+        false => End::NotAttached,
+    };
     let work = match command {
         Command::Exec(exec) => context.target.exec(exec, streams),
         Command::Attach(attach) => {
@@ -75,8 +79,8 @@ async fn run(context: &Context, command: Command, version: u8, wire: Wire) -> En
         }
         result = work => match result {
             Ok(Ok(code)) => End::Code(code),
-            Ok(Err(error)) => End::Failed(error),
-            Err(_) => End::Failed(TargetError::Failed("internal error".into())),
+            Ok(Err(error)) => failed(error),
+            Err(_) => failed(TargetError::Failed("internal error".into())),
         },
     };
     let ended = match &end {
@@ -85,7 +89,7 @@ async fn run(context: &Context, command: Command, version: u8, wire: Wire) -> En
             outcome: Outcome::Done,
             exit_code: is_exec.then_some(*code),
         },
-        End::Failed(_) => Outcome::Failed.into(),
+        End::NotRun(_) | End::NotAttached(_) => Outcome::Failed.into(),
         End::Cut(ending) => Outcome::from(*ending).into(),
     };
     for output in [stdout, stderr].into_iter().flatten() {

@@ -11,8 +11,10 @@ use crate::streaming::target::TargetError;
 pub(super) enum End {
     /// The command ended with this code, or the container is done with.
     Code(i32),
-    /// It could not be run or reached.
-    Failed(TargetError),
+    /// The command could not be run.
+    NotRun(TargetError),
+    /// The container could not be attached to, or not to its end.
+    NotAttached(TargetError),
     /// We ended the session; what was run may still run.
     Cut(Ending),
 }
@@ -49,8 +51,11 @@ impl End {
             Self::Code(code) => Some(format!(
                 "command terminated with non-zero exit code: exit code {code}"
             )),
-            Self::Failed(error) => Some(format!(
+            Self::NotRun(error) => Some(format!(
                 "Internal error occurred: error executing command in container: {error}"
+            )),
+            Self::NotAttached(error) => Some(format!(
+                "Internal error occurred: error attaching to container: {error}"
             )),
             Self::Cut(ending) => {
                 let why = match ending {
@@ -80,7 +85,9 @@ impl End {
                 let details = Details { causes: [cause] };
                 ("Failure", "NonZeroExitCode", Some(details), None)
             }
-            Self::Failed(_) | Self::Cut(_) => ("Failure", "InternalError", None, Some(500)),
+            Self::NotRun(_) | Self::NotAttached(_) | Self::Cut(_) => {
+                ("Failure", "InternalError", None, Some(500))
+            }
         };
         let status = Status {
             status,
@@ -134,7 +141,10 @@ mod tests {
 
     #[test]
     fn a_failure_has_its_reason() {
-        let end = End::Failed(TargetError::Failed("no \"such\" file".into()));
+        let end = End::NotAttached(TargetError::Failed("it is gone".into()));
+        let message = "Internal error occurred: error attaching to container: it is gone";
+        assert_eq!(text(&end, 2), message);
+        let end = End::NotRun(TargetError::Failed("no \"such\" file".into()));
         let message = "Internal error occurred: error executing command in container: no";
         assert_eq!(text(&end, 2), format!("{message} \"such\" file"));
         assert_eq!(
