@@ -7,6 +7,7 @@ use criscope::cri::v1;
 use tempfile::TempDir;
 use tokio_util::sync::CancellationToken;
 
+use crate::harness::alone::is_alone;
 use crate::harness::client::Call;
 use crate::harness::fake::Fake;
 use crate::harness::packages::{need_root, program};
@@ -86,6 +87,9 @@ fn looks(scrape: &Scrape) -> f64 {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_plugin_that_works_for_a_slow_call_is_seen() {
+    if !is_alone("sampler::a_plugin_that_works_for_a_slow_call_is_seen") {
+        return;
+    }
     let (fake, go) = slow_runtime();
     let proxy = Start::new()
         .upstream(fake.path())
@@ -133,7 +137,9 @@ async fn a_plugin_that_works_for_a_slow_call_is_seen() {
 /// with it they can.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_units_capabilities_are_enough_and_needed() {
-    need_root();
+    if !is_alone("sampler::the_units_capabilities_are_enough_and_needed") {
+        return;
+    }
     let unit = include_str!("../../deploy/systemd/criscope.service");
     let all = unit
         .lines()

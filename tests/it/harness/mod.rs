@@ -2,6 +2,7 @@
 //!
 //! Nothing here waits for a time to pass; it waits for a condition, for [`PATIENCE`] at most.
 
+pub(crate) mod alone;
 pub(crate) mod client;
 pub(crate) mod collector;
 pub(crate) mod daemon;

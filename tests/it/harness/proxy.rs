@@ -19,7 +19,7 @@ use tokio::net::TcpStream;
 use super::client::Client;
 use super::fake::{Fake, lock};
 use super::scrape::Scrape;
-use super::{soon, until};
+use super::{alone, soon, until};
 
 /// `criscope serve`.
 fn binary() -> Command {
@@ -35,7 +35,8 @@ fn binary() -> Command {
 /// A port below the ephemeral range, so that no outgoing connection takes it meanwhile.
 pub(crate) fn free_port() -> u16 {
     static NEXT: AtomicU16 = AtomicU16::new(0);
-    let base = std::process::id() % 100 * 100;
+    // In a PID namespace of its own every program would have the same.
+    let base = alone::number().unwrap_or_else(std::process::id) % 100 * 100;
     loop {
         let offset = u32::from(NEXT.fetch_add(1, Ordering::Relaxed)) % 100;
         let port = u16::try_from(20_000 + base + offset).expect("below 32768");
