@@ -143,7 +143,21 @@ const RULES: &str = "  capability,
 mod tests {
     use super::*;
     use std::fs;
-    use std::os::unix::fs::PermissionsExt as _;
+
+    /// Writes a program. By one of its own: a child of another test would inherit what we write with, and an executable that
+    /// is open for writing cannot be started.
+    fn install(path: &Path, text: &str) {
+        let mut child = Command::new("install")
+            .args(["-m755", "/dev/stdin"])
+            .arg(path)
+            .stdin(Stdio::piped())
+            .spawn()
+            .expect("install");
+        let mut stdin = child.stdin.take().expect("piped");
+        stdin.write_all(text.as_bytes()).expect("written");
+        drop(stdin);
+        assert!(child.wait().expect("ends").success());
+    }
 
     /// A machine with AppArmor whose tool keeps what it is given.
     fn machine(script: &str) -> (tempfile::TempDir, Files) {
@@ -159,12 +173,12 @@ mod tests {
             "docker-default (enforce)\ncriscope-default-2 (enforce)\n",
         );
         let file = dir.path().join("seen").display().to_string();
-        put(
-            PARSERS[1],
+        let parser = dir.path().join(PARSERS[1]);
+        fs::create_dir_all(parser.parent().expect("below")).expect("dir");
+        install(
+            &parser,
             &format!("#!/bin/sh\n{}\n", script.replace("SEEN", &file)),
         );
-        let parser = dir.path().join(PARSERS[1]);
-        fs::set_permissions(parser, fs::Permissions::from_mode(0o755)).expect("mode");
         let files = Files::new(dir.path());
         (dir, files)
     }
