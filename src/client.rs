@@ -148,6 +148,7 @@ mod tests {
     use std::os::unix::net::UnixListener;
 
     use super::*;
+    use crate::testing::{PATIENCE, until_stale};
 
     #[test]
     fn endpoints_are_absolute_unix_paths() {
@@ -173,14 +174,15 @@ mod tests {
     async fn a_missing_and_a_dead_socket_say_which_they_are() {
         let dir = tempfile::tempdir().expect("a directory");
         let path = dir.path().join("cri.sock");
-        let missing = connect(&path, Duration::from_secs(5)).await;
+        let missing = connect(&path, PATIENCE).await;
         let Err(ClientError::Connect { source, .. }) = &missing else {
             panic!("connected to nothing");
         };
         assert_eq!(source.kind(), io::ErrorKind::NotFound);
 
         drop(UnixListener::bind(&path).expect("bind"));
-        let dead = connect(&path, Duration::from_secs(5)).await;
+        until_stale(&path);
+        let dead = connect(&path, PATIENCE).await;
         let error = dead.expect_err("nobody listens");
         assert!(
             error

@@ -66,3 +66,45 @@ pub mod units;
 pub mod upstream;
 pub mod watchdog;
 pub mod wire;
+
+/// What unit tests share.
+#[cfg(test)]
+pub(crate) mod testing {
+    use std::io::ErrorKind;
+    use std::os::unix::net::UnixStream;
+    use std::path::Path;
+    use std::thread;
+    use std::time::{Duration, Instant};
+
+    /// Only what hangs takes so long, however busy the machine is.
+    pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
+
+    /// Asks again and again, until there is an answer.
+    ///
+    /// What a test has closed may be open a moment longer: a program that another test starts has all descriptors of this
+    /// process until its `exec`, listening sockets and locks too.
+    ///
+    /// # Panics
+    /// If there is none in all [`PATIENCE`].
+    pub(crate) fn until<T>(what: &str, mut ask: impl FnMut() -> Option<T>) -> T {
+        let end = Instant::now() + PATIENCE;
+        loop {
+            if let Some(answer) = ask() {
+                return answer;
+            }
+            assert!(Instant::now() < end, "{what} takes too long");
+            thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    /// Waits until nobody listens on a socket that the caller has closed; see [`until`].
+    pub(crate) fn until_stale(path: &Path) {
+        until("a stale socket", || match UnixStream::connect(path) {
+            Ok(_) => None,
+            Err(error) => {
+                assert_eq!(error.kind(), ErrorKind::ConnectionRefused, "{error}");
+                Some(())
+            }
+        });
+    }
+}

@@ -166,7 +166,7 @@ async fn ask(address: &str, path: &str) -> Result<Answer, AskError> {
 #[cfg(test)]
 mod tests {
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
-    use tokio::net::TcpListener;
+    use tokio::net::{TcpListener, TcpSocket};
 
     use super::*;
 
@@ -199,9 +199,10 @@ mod tests {
 
     #[tokio::test]
     async fn what_is_wrong_is_told_apart() {
-        let listener = TcpListener::bind("127.0.0.1:0").await.expect("bound");
-        let address = listener.local_addr().expect("bound").to_string();
-        drop(listener);
+        // Bound, so that nobody else gets the port, but nobody listens.
+        let socket = TcpSocket::new_v4().expect("a socket");
+        socket.bind(([127, 0, 0, 1], 0).into()).expect("bound");
+        let address = socket.local_addr().expect("bound").to_string();
         let error = get(&address, "/").await.expect_err("nobody there");
         assert!(matches!(error, AskError::Connect { .. }), "{error}");
         assert!(error.hint().is_some_and(|hint| hint.contains("running")));

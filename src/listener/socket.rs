@@ -208,6 +208,7 @@ fn from_raw(fd: std::os::fd::RawFd) -> UnixListener {
 mod tests {
     use super::*;
     use crate::config::Config;
+    use crate::testing::until_stale;
 
     fn server(path: PathBuf) -> Server {
         let mut server = Config::with_upstream("/x".into()).server;
@@ -232,6 +233,7 @@ mod tests {
         drop(listener);
         std::mem::forget(cleanup);
         assert!(settings.listen.exists());
+        until_stale(&settings.listen);
         let second = Socket::bind(&settings).expect("stale");
         UnixStream::connect(&settings.listen).expect("listening again");
         drop(second);
@@ -246,6 +248,7 @@ mod tests {
         let settings = server(dir.path().join("cri.sock"));
         let (listener, cleanup) = Socket::bind(&settings).expect("free").into_parts();
         drop(listener);
+        until_stale(&settings.listen);
         let _second = Socket::bind(&settings).expect("stale");
         drop(cleanup);
         UnixStream::connect(&settings.listen).expect("the second one's socket is still there");

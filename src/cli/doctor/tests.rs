@@ -17,6 +17,7 @@ use tokio::net::UnixListener;
 
 use super::*;
 use crate::cri::v1::{RuntimeCondition, RuntimeStatus, StatusResponse, VersionResponse};
+use crate::testing::until_stale;
 
 fn directory() -> TempDir {
     tempfile::tempdir().expect("a directory")
@@ -24,6 +25,7 @@ fn directory() -> TempDir {
 
 fn stale(path: &Path) {
     drop(StdListener::bind(path).expect("bound"));
+    until_stale(path);
 }
 
 async fn upstream(path: &Path) -> Vec<(Level, String)> {
@@ -32,6 +34,17 @@ async fn upstream(path: &Path) -> Vec<(Level, String)> {
         .into_iter()
         .map(|finding| (finding.level, finding.text))
         .collect()
+}
+
+/// The same of one that answers. A busy machine may take longer than the doctor waits: then it asks again.
+async fn answering(path: &Path) -> Vec<(Level, String)> {
+    for _ in 0..40 {
+        let found = upstream(path).await;
+        if !found.iter().any(|(_, text)| text.starts_with("no answer")) {
+            return found;
+        }
+    }
+    panic!("no answer");
 }
 
 async fn listen(path: &Path) -> Vec<(Level, String)> {
@@ -128,7 +141,7 @@ async fn an_upstream_that_speaks_something_else() {
             });
         }
     });
-    let found = upstream(&path).await;
+    let found = answering(&path).await;
     let levels: Vec<_> = found.iter().map(|(level, _)| *level).collect();
     assert_eq!(levels, [Level::Ok, Level::Fail], "{found:?}");
     assert!(
@@ -268,7 +281,7 @@ async fn a_runtime_in_every_state() {
     for (i, (answers, expected)) in cases.into_iter().enumerate() {
         let path = dir.path().join(format!("{i}.sock"));
         runtime(&path, answers);
-        let found = upstream(&path).await;
+        let found = answering(&path).await;
         assert_eq!(found[0].0, Level::Ok);
         assert_eq!(found[1..], expected);
     }

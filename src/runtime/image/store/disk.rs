@@ -235,6 +235,15 @@ pub(super) fn names(dir: &Path) -> Result<Vec<String>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::testing::until;
+
+    /// Opens a store that was closed just now.
+    fn reopen(root: &Path) -> Disk {
+        until("the lock", || match Disk::open(root) {
+            Err(Error::Locked { .. }) => None,
+            opened => Some(opened.expect("a store")),
+        })
+    }
 
     #[test]
     fn only_one_at_a_time() {
@@ -243,7 +252,7 @@ mod tests {
         let second = Disk::open(dir.path());
         assert!(matches!(second, Err(Error::Locked { .. })));
         drop(first);
-        Disk::open(dir.path()).expect("after the first");
+        reopen(dir.path());
     }
 
     #[test]
@@ -265,7 +274,7 @@ mod tests {
         }
         fs::write(deep.parent().expect("parent").join("f"), "x").expect("write");
         drop(disk);
-        let disk = Disk::open(&dir.path().join("store")).expect("a store");
+        let disk = reopen(&dir.path().join("store"));
         disk.clean().expect("clean");
         let left = fs::read_dir(disk.root().join("tmp")).expect("tmp").count();
         assert_eq!(left, 0);
