@@ -204,11 +204,22 @@ async fn a_call_that_hangs_ends_with_the_timeout() {
         held: Some("ExecSync"),
         ..Fake::default()
     });
-    bench.options.timeout = Duration::from_millis(500);
+    // Long enough to come so far on any machine. Then the time is made to pass, of which the clean-up must have some left:
+    // its own deadline is on the clock that goes on.
+    let timeout = CLEANUP_TIMEOUT / 2;
+    bench.options.timeout = timeout;
+    let fake = Arc::clone(&bench.fake);
+    let clock = tokio::spawn(async move {
+        fake.reached.take().await;
+        tokio::time::pause();
+        tokio::time::advance(timeout).await;
+        tokio::time::resume();
+    });
     let report = bench.run().await;
+    clock.await.expect("no panic");
     let failed = report.failed().expect("a step");
     assert_eq!(failed.name, "ExecSync");
-    assert!(failed.took < Duration::from_secs(5));
+    assert!(failed.took < CLEANUP_TIMEOUT);
     bench.assert_clean(&report);
 }
 
