@@ -1,6 +1,7 @@
 //! Dumps that are asked for, by whom and how often, and what happens when they cannot be written.
 
 use std::fs;
+use std::process::Command;
 use std::sync::atomic::AtomicBool;
 
 use serde_json::Value;
@@ -11,8 +12,7 @@ use super::*;
 use crate::cri::Method;
 use crate::cri::call::Subject;
 use crate::story::sampler::{Sighting, Work};
-
-const SOON: Duration = Duration::from_secs(30);
+use crate::testing::PATIENCE as SOON;
 
 fn flying() -> Vec<Arc<Call>> {
     let call = Call::example(Method::RunPodSandbox);
@@ -179,9 +179,28 @@ fn a_writer_that_hangs_holds_nobody_up() {
     assert!(names(&dumps).len() >= 2);
 }
 
-/// Also while the thread that panics holds a lock of the recorder and of the calls in flight.
+/// Also while the thread that panics holds a lock of the recorder and of the calls in flight. In a process of its own: the
+/// hook is that of all threads, and a panic of another test would be taken for ours.
 #[test]
 fn a_panic_is_written_down_and_told_as_before() {
+    const NAME: &str = "story::recorder::dumps::tests::a_panic_is_written_down_and_told_as_before";
+    const ALONE: &str = "CRISCOPE_TEST_ALONE";
+    if std::env::var_os(ALONE).is_some() {
+        return a_panic_is_written_down();
+    }
+    let output = Command::new(std::env::current_exe().expect("a program"))
+        .args(["--exact", NAME])
+        .env(ALONE, "1")
+        .output()
+        .expect("it starts");
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(
+        output.status.success() && said.contains("1 passed"),
+        "{said}"
+    );
+}
+
+fn a_panic_is_written_down() {
     let dir = TempDir::new().expect("dir");
     let dumps = dumps(dir.path(), 3, 1 << 20);
     let told = Arc::new(AtomicBool::new(false));
