@@ -84,6 +84,7 @@ mod tests {
             .with_writer(move || writer.clone())
             .finish();
         let command: Vec<_> = command.iter().map(|&word| word.to_owned()).collect();
+        crate::telemetry::logging::testing::apart();
         tracing::subscriber::with_default(subscriber, || {
             log.ended(&SessionEnd {
                 number: 1,

@@ -160,6 +160,7 @@ pub(crate) mod testing {
     use tracing::subscriber::NoSubscriber;
 
     use super::*;
+    use crate::testing::until;
 
     /// Keeps tests with subscribers of their own apart. While there is one subscriber in the process, `tracing` asks the
     /// thread that comes by a line first whether the line is wanted, and remembers its answer for all threads; with several
@@ -170,7 +171,8 @@ pub(crate) mod testing {
         LazyLock::force(&SEVERAL);
     }
 
-    /// What was written.
+    /// What was written. To be read when the thread that writes has ended, for which its guard waits in vain where the
+    /// machine is busy: that is once it has no other owner.
     #[derive(Clone, Debug, Default)]
     pub(crate) struct Written(Arc<Mutex<Vec<u8>>>);
 
@@ -187,6 +189,9 @@ pub(crate) mod testing {
 
     impl Written {
         pub(crate) fn text(&self) -> String {
+            until("the log", || {
+                (Arc::strong_count(&self.0) == 1).then_some(())
+            });
             String::from_utf8(self.0.lock().expect("lock").clone()).expect("utf-8")
         }
 
@@ -221,9 +226,11 @@ mod tests {
 
     use serde_json::json;
 
+    use super::limit::{BURST, PER_SECOND};
     use super::testing::logged;
     use super::*;
     use crate::telemetry::accounts::Loss;
+    use crate::testing::PATIENCE;
 
     #[test]
     fn a_json_line_is_flat() {
@@ -295,6 +302,8 @@ mod tests {
 
     #[test]
     fn a_storm_is_cut_and_counted() {
+        testing::apart();
+        let before = Instant::now();
         let accounts = Arc::new(Accounts::default());
         let written = testing::Written::default();
         let config = Log {
@@ -312,10 +321,13 @@ mod tests {
             thread::sleep(Duration::from_millis(30));
             storm(1);
         });
+        let took = before.elapsed();
         drop(guard);
         let objects = written.objects();
         let storms = objects.iter().filter(|o| o["msg"] == "storm").count();
-        assert!((400..1000).contains(&storms), "{storms}");
+        // As many as may come at once, and those that fell due meanwhile.
+        let most = BURST + (took.as_secs() + 1) * PER_SECOND;
+        assert!((BURST..=most).contains(&(storms as u64)), "{storms}");
         assert_eq!(
             objects
                 .iter()
@@ -339,6 +351,7 @@ mod tests {
     /// waits.
     #[test]
     fn a_stuck_pipe_holds_nobody_up() {
+        testing::apart();
         let (reader, writer) = io::pipe().expect("pipe");
         let accounts = Arc::new(Accounts::default());
         let config = Log {
@@ -358,18 +371,10 @@ mod tests {
             }
             lines!(1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16);
         });
-        assert!(
-            before.elapsed() < Duration::from_secs(5),
-            "{:?}",
-            before.elapsed()
-        );
+        assert!(before.elapsed() < PATIENCE, "{:?}", before.elapsed());
         assert!(accounts.losses(Loss::LogQueueFull) > 0);
         drop(guard);
-        assert!(
-            before.elapsed() < Duration::from_secs(10),
-            "{:?}",
-            before.elapsed()
-        );
+        assert!(before.elapsed() < 2 * PATIENCE, "{:?}", before.elapsed());
         drop(reader);
     }
 }
