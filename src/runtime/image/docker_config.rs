@@ -173,12 +173,13 @@ async fn run(program: &str, server: &str) -> std::io::Result<(bool, Vec<u8>)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::testing::PATIENCE;
 
     #[tokio::test]
     async fn entries_and_their_spellings() {
         let dir = tempfile::tempdir().expect("a folder");
         let path = dir.path().join("config.json");
-        let wait = Duration::from_secs(5);
+        let wait = PATIENCE;
         assert!(matches!(look_up(&path, "a", wait).await, Ok(None)));
         let text = r#"{"auths": {"https://index.docker.io/v1/": {"auth": "dTpw"},
             "https://quay.io": {"username": "q", "password": "r"}, "b:5000": {"identitytoken": "i"}, "c": {}}}"#;
@@ -201,13 +202,13 @@ mod tests {
         let dir = tempfile::tempdir().expect("a folder");
         let path = dir.path().join("config.json");
         std::fs::write(&path, r#"{"auths": {"a": {"auth": "secret"#).expect("write");
-        let error = look_up(&path, "a", Duration::from_secs(5)).await;
+        let error = look_up(&path, "a", PATIENCE).await;
         let text = error.expect_err("damaged").to_string();
         assert!(
             text.contains("config.json") && !text.contains("secret"),
             "{text}"
         );
         std::fs::write(&path, r#"{"credsStore": "../../x"}"#).expect("write");
-        assert!(look_up(&path, "a", Duration::from_secs(5)).await.is_err());
+        assert!(look_up(&path, "a", PATIENCE).await.is_err());
     }
 }

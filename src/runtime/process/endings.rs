@@ -87,6 +87,7 @@ mod tests {
     use crate::runtime::process::frames::Frames;
     use crate::shim::SOCKET;
     use crate::shim::protocol::{self, Answer, Empty, Event, Request};
+    use crate::testing::PATIENCE;
 
     fn target(exec: &str) -> Target {
         Target {
@@ -140,7 +141,7 @@ mod tests {
         let early = timeout(Duration::ZERO, ours.told()).await;
         assert!(early.is_err(), "{early:?}");
         shim.forget(target("any")).await.expect("answered");
-        let late = timeout(Duration::from_secs(10), ours.told()).await;
+        let late = timeout(PATIENCE, ours.told()).await;
         assert_eq!(late.expect("told").map(|exit| exit.code), Some(7));
         let _gone = shim.shutdown(false).await;
         assert_eq!(running.told().await, None);

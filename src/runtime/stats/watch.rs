@@ -171,8 +171,10 @@ mod tests {
     use std::fs;
     use std::time::Instant;
 
+    use crate::testing::PATIENCE;
+
     async fn until<T>(mut ready: impl FnMut() -> Option<T>) -> T {
-        let deadline = Instant::now() + Duration::from_secs(20);
+        let deadline = Instant::now() + PATIENCE;
         loop {
             if let Some(found) = ready() {
                 return found;
@@ -196,14 +198,17 @@ mod tests {
         assert_eq!(usage.get("a"), None);
 
         let usage = DiskUsage::start(Duration::from_millis(10));
-        usage.watch("a", dir.path());
+        let layer = dir.path().join("layer");
+        fs::create_dir(&layer).expect("dir");
+        usage.watch("a", &layer);
         usage.watch("gone", dir.path().join("none"));
         until(|| usage.get("a")).await;
-        fs::write(dir.path().join("file"), "x").expect("write");
+        fs::write(layer.join("file"), "x").expect("write");
         until(|| usage.get("a").filter(|last| last.size.inodes == 2)).await;
         assert_eq!(usage.get("gone"), None);
         // What cannot be measured any more keeps its last size until it is forgotten.
-        drop(dir);
+        // In one step, or a look at it meanwhile would find less.
+        fs::rename(&layer, dir.path().join("removed")).expect("rename");
         let last = until(|| usage.get("a")).await;
         assert_eq!(last.size.inodes, 2);
     }

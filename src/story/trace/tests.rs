@@ -6,13 +6,14 @@ use super::*;
 use crate::story::view::Exit;
 use crate::telemetry::otlp::testing::{Behaviour, Exported, sink};
 use crate::telemetry::sampling::testing::sampling;
+use crate::testing::PATIENCE;
 
 const KUBELET: u128 = 7;
 
 /// Tells of an episode and returns what was exported.
 async fn told(episode: &Episode, share: f64) -> Vec<SpanData> {
     let taken = Exported::default();
-    let (sink, _) = sink(Behaviour::Take(taken.clone()), 1000, Duration::from_secs(5));
+    let (sink, _) = sink(Behaviour::Take(taken.clone()), 1000, PATIENCE);
     let mut settings = sampling(1.0, 0.0);
     settings.episodes = share;
     let trace = Trace::new(sink.clone(), Live::new(&settings));

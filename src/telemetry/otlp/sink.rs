@@ -287,7 +287,7 @@ pub(crate) mod testing {
     impl SpanSink {
         /// Sends all that waits.
         pub(crate) fn finish(&self) {
-            self.shutdown(Duration::from_secs(5));
+            self.shutdown(crate::testing::PATIENCE);
         }
     }
 }
@@ -301,6 +301,7 @@ mod tests {
 
     use super::testing::{Behaviour, Exported, sink};
     use super::*;
+    use crate::testing::PATIENCE;
 
     fn span() -> SpanData {
         SpanData {
@@ -329,12 +330,10 @@ mod tests {
         (accounts.exported(), losses.map(|l| accounts.losses(l)))
     }
 
-    const SECOND: Duration = Duration::from_secs(1);
-
     #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
     async fn what_the_collector_takes_is_exported() {
         let taken = Exported::default();
-        let (sink, accounts) = sink(Behaviour::Take(taken.clone()), 1000, SECOND);
+        let (sink, accounts) = sink(Behaviour::Take(taken.clone()), 1000, PATIENCE);
         for _ in 0..123 {
             sink.export(span());
         }
@@ -351,7 +350,7 @@ mod tests {
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
     async fn what_the_collector_refuses_has_failed() {
-        let (sink, accounts) = sink(Behaviour::Refuse, 1000, SECOND);
+        let (sink, accounts) = sink(Behaviour::Refuse, 1000, PATIENCE);
         for _ in 0..57 {
             sink.export(span());
         }
@@ -373,26 +372,26 @@ mod tests {
     /// shutdown keeps its limit, and every span is accounted for.
     #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
     async fn a_stuck_exporter_holds_nobody_up() {
-        let (sink, accounts) = sink(Behaviour::BlockThread(600 * SECOND), 64, SECOND);
+        let (sink, accounts) = sink(Behaviour::BlockThread(10 * PATIENCE), 64, PATIENCE);
         let before = Instant::now();
         for _ in 0..10_000 {
             sink.export(span());
         }
         assert!(
-            before.elapsed() < 5 * SECOND,
+            before.elapsed() < PATIENCE,
             "10,000 spans took {:?}",
             before.elapsed()
         );
         let (exported, [full, failed, _]) = counted(&accounts);
         assert_eq!((exported, full, failed), (0, 10_000 - 64, 0));
         sink.shutdown(Duration::from_millis(50));
-        assert!(before.elapsed() < 10 * SECOND);
+        assert!(before.elapsed() < 2 * PATIENCE);
         assert_eq!(counted(&accounts), (0, [10_000 - 64, 0, 64]));
     }
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
     async fn spans_handed_over_during_shutdown_are_each_counted_once() {
-        let (sink, accounts) = sink(Behaviour::Take(Exported::default()), 100_000, SECOND);
+        let (sink, accounts) = sink(Behaviour::Take(Exported::default()), 100_000, PATIENCE);
         let threads: Vec<_> = (0..4)
             .map(|_| {
                 let sink = sink.clone();

@@ -12,11 +12,12 @@ use crate::cri::episode::Ids;
 use crate::cri::phases::{PhaseOutcome, Phases, RuntimePhase};
 use crate::telemetry::otlp::testing::{Behaviour, Exported, sink};
 use crate::telemetry::sampling::testing::sampling;
+use crate::testing::PATIENCE;
 
 /// Runs calls through signals with a sink and returns what was exported.
 async fn exported(run: impl FnOnce(&Signals)) -> Vec<SpanData> {
     let taken = Exported::default();
-    let (sink, _) = sink(Behaviour::Take(taken.clone()), 100, Duration::from_secs(5));
+    let (sink, _) = sink(Behaviour::Take(taken.clone()), 100, PATIENCE);
     let signals =
         Signals::new(&registry(), &config(), Some(sink.clone()), chronicle()).expect("signals");
     run(&signals);
@@ -265,7 +266,7 @@ async fn a_call_of_an_episode_is_in_its_trace_everywhere() {
     let episode = Ids::start("5f3c", 1);
     let recorder = Arc::new(Recorder::new(16, 16));
     let taken = Exported::default();
-    let (sink, _) = sink(Behaviour::Take(taken.clone()), 100, Duration::from_secs(5));
+    let (sink, _) = sink(Behaviour::Take(taken.clone()), 100, PATIENCE);
     let told = Chronicle::new(Arc::clone(&recorder), Arc::default()).0;
     let registry = registry();
     let signals = Signals::new(&registry, &config(), Some(sink.clone()), told).expect("signals");

@@ -11,6 +11,7 @@ use crate::cri::Method;
 use crate::story::sampler::look::{Found, Looker};
 use crate::story::sampler::proc::Proc;
 use crate::story::sampler::{Sighting, Work};
+use crate::testing::PATIENCE;
 
 /// A process of ours. Its end is a pipe's: whatever it has started ends with it.
 struct Running(Child);
@@ -87,7 +88,7 @@ fn a_real_plugin_and_what_it_started_are_found() {
         call(2, Method::RunPodSandbox, "real-till", [None; 2]),
     ];
     let running = plugin(&path, "iptables", "real-cart");
-    let end = Instant::now() + Duration::from_secs(20);
+    let end = Instant::now() + PATIENCE;
     let want = "in the CNI plugin calico-with-a-long-name (iptables)";
     let found = loop {
         let found = looker.look(&calls).expect("look");
