@@ -155,12 +155,12 @@ fn subscriber<W: io::Write + Send + 'static>(
 #[cfg(test)]
 pub(crate) mod testing {
     use std::sync::LazyLock;
+    use std::time::Instant;
 
     use tracing::Dispatch;
     use tracing::subscriber::NoSubscriber;
 
     use super::*;
-    use crate::testing::until;
 
     /// Keeps tests with subscribers of their own apart. While there is one subscriber in the process, `tracing` asks the
     /// thread that comes by a line first whether the line is wanted, and remembers its answer for all threads; with several
@@ -189,9 +189,11 @@ pub(crate) mod testing {
 
     impl Written {
         pub(crate) fn text(&self) -> String {
-            until("the log", || {
-                (Arc::strong_count(&self.0) == 1).then_some(())
-            });
+            let end = Instant::now() + Duration::from_secs(120);
+            while Arc::strong_count(&self.0) > 1 {
+                assert!(Instant::now() < end, "the log is not written");
+                thread::sleep(Duration::from_millis(1));
+            }
             String::from_utf8(self.0.lock().expect("lock").clone()).expect("utf-8")
         }
 

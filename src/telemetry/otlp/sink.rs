@@ -287,7 +287,7 @@ pub(crate) mod testing {
     impl SpanSink {
         /// Sends all that waits.
         pub(crate) fn finish(&self) {
-            self.shutdown(crate::testing::PATIENCE);
+            self.shutdown(Duration::from_secs(120));
         }
     }
 }
