@@ -7,8 +7,7 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpSocket, TcpStream};
 use tokio::time::timeout;
 
-/// Longer than anything takes, even on a machine with much to do.
-pub(super) const PATIENCE: Duration = Duration::from_secs(60);
+use crate::harness::PATIENCE;
 
 /// Waits for something that must come.
 pub(super) async fn soon<T>(what: &str, future: impl Future<Output = T>) -> T {
