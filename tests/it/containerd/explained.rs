@@ -334,6 +334,8 @@ async fn a_kubelet_that_tries_again_has_one_story() {
         [Code::Cancelled, Code::DeadlineExceeded].contains(&code),
         "{code}"
     );
+    // The plugin is asked a few times more, to clean up also.
+    delay(&containerd, "slow-bridge", 2);
     // What containerd had begun is in the way until it has cleaned up.
     let again = tokio::sync::Mutex::new(&mut kubelet);
     let sandbox = until("a sandbox in the end", || async {
