@@ -179,9 +179,12 @@ impl AsyncWrite for Borrowed {
         cx: &mut Context<'_>,
         buf: &[u8],
     ) -> Poll<io::Result<usize>> {
-        let n = ready!(self.with(cx, |output, cx| output.poll_write(cx, buf)))?;
-        self.meter.count(Direction::Out, n);
-        Poll::Ready(Ok(n))
+        self.with(cx, |output, cx| {
+            let n = ready!(output.poll_write(cx, buf))?;
+            // Before it can be taken back, or a session might end whose last bytes are not counted.
+            self.meter.count(Direction::Out, n);
+            Poll::Ready(Ok(n))
+        })
     }
 
     fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {

@@ -81,17 +81,27 @@ pub(super) async fn session(
         place: Arc::new(place),
     };
     let io = Watched::new(TokioIo::new(upgraded), activity.clone());
-    let work = serve(&context, start, io);
-    tokio::pin!(work);
-    let why = tokio::select! {
-        ended = &mut work => return session.end(ended),
-        () = activity.silent_for(shared.idle_timeout) => Ending::Idle,
-        () = stop.cancelled() => Ending::Shutdown,
+    let ended = {
+        let work = serve(&context, start, io);
+        tokio::pin!(work);
+        let why = tokio::select! {
+            ended = &mut work => Err(ended),
+            () = activity.silent_for(shared.idle_timeout) => Ok(Ending::Idle),
+            () = stop.cancelled() => Ok(Ending::Shutdown),
+        };
+        match why {
+            Err(ended) => ended,
+            Ok(why) => {
+                ending.send_replace(Some(why));
+                // Time to say goodbye to the client, if it listens.
+                let _ = timeout(LINGER, work).await;
+                Outcome::from(why).into()
+            }
+        }
     };
-    ending.send_replace(Some(why));
-    // Time to say goodbye to the client, if it listens.
-    let _ = timeout(LINGER, work).await;
-    session.end(Outcome::from(why).into());
+    // Whoever is told of the end may come for the place at once.
+    drop(context);
+    session.end(ended);
 }
 
 pub(super) async fn serve<T>(context: &Context, start: Start, io: T) -> Ended

@@ -142,7 +142,13 @@ async fn readiness_tells_of_the_runtime() {
 #[tokio::test]
 async fn the_log_level_can_be_changed_and_not_to_nonsense() {
     let fake = Fake::new();
-    let proxy = Proxy::before(&fake).await;
+    // A poll that is slow is told at info, too.
+    let config = "[telemetry.sampling]\nslow = \"60s\"\n";
+    let proxy = Start::new()
+        .upstream(fake.path())
+        .config(config)
+        .ready()
+        .await;
     let client = proxy.client().await;
     assert_eq!(
         proxy.get("/debug/log-level").await,

@@ -2,16 +2,20 @@
 
 use std::fs::File;
 use std::io::{ErrorKind, Read};
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::OpenOptionsExt;
 use std::process::{Command, Output, Stdio};
 
 use criscope::cri::v1;
-use nix::pty::{Winsize, openpty};
+use nix::fcntl::OFlag;
+use nix::pty::{grantpt, posix_openpt, ptsname_r, unlockpt};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::Value;
 
 use crate::harness::client::Call;
 use crate::harness::fake::Fake;
+use crate::harness::packages::program;
 use crate::harness::proxy::Proxy;
 use crate::harness::script::{self, Step};
 use crate::harness::{encode, until};
@@ -157,6 +161,29 @@ async fn who_does_not_answer_is_told_with_what_to_do() {
     }
 }
 
+/// A terminal of 24 lines with 100 columns: what it shows, and what a program is given. No program that another test
+/// starts meanwhile gets hold of it, which would keep it open.
+fn terminal() -> (File, File) {
+    let both = OFlag::O_RDWR | OFlag::O_NOCTTY | OFlag::O_CLOEXEC;
+    let master = posix_openpt(both).expect("a terminal");
+    grantpt(&master).expect("granted");
+    unlockpt(&master).expect("unlocked");
+    let mut options = File::options();
+    options
+        .read(true)
+        .write(true)
+        .custom_flags(OFlag::O_NOCTTY.bits());
+    let slave = options
+        .open(ptsname_r(&master).expect("a name"))
+        .expect("open");
+    let status = Command::new(program("stty", "coreutils"))
+        .args(["rows", "24", "cols", "100"])
+        .stdin(slave.try_clone().expect("a copy"))
+        .status();
+    assert!(status.expect("start stty").success());
+    (File::from(OwnedFd::from(master)), slave)
+}
+
 #[tokio::test]
 async fn calls_are_watched_on_a_screen_that_is_given_back() {
     let fake = Fake::new();
@@ -166,19 +193,12 @@ async fn calls_are_watched_on_a_screen_that_is_given_back() {
     let _call = client.start(run_pod("web-1")).await;
     fake.wait_count(1).await;
 
-    let size = Winsize {
-        ws_row: 24,
-        ws_col: 100,
-        ws_xpixel: 0,
-        ws_ypixel: 0,
-    };
-    let terminal = openpty(Some(&size), None).expect("a terminal");
+    let (mut screen, terminal) = terminal();
     let mut child = command(&proxy, &["calls", "--interval", "100ms"])
-        .stdout(terminal.slave)
+        .stdout(terminal)
         .spawn()
         .expect("started");
     let pid = Pid::from_raw(child.id().try_into().expect("pid"));
-    let mut screen = File::from(terminal.master);
     let reading = tokio::task::spawn_blocking(move || {
         let (mut text, mut bytes, mut told) = (String::new(), [0; 4096], false);
         loop {

@@ -67,6 +67,12 @@ async fn a_runtime_that_comes_later() {
 async fn a_runtime_that_left_its_socket_behind() {
     let fake = Fake::absent();
     drop(std::os::unix::net::UnixListener::bind(fake.path()).expect("bind"));
+    // A child that another test is just starting may have it open for a moment.
+    until("a socket that nobody listens at", || async {
+        let error = std::os::unix::net::UnixStream::connect(fake.path()).err()?;
+        (error.kind() == std::io::ErrorKind::ConnectionRefused).then_some(())
+    })
+    .await;
     let proxy = Start::new().upstream(fake.path()).serving().await;
     let client = proxy.client().await;
     let got = client.call(Call::plain("Status")).await;

@@ -13,6 +13,7 @@ use tokio_util::sync::CancellationToken;
 use crate::harness::client::Call;
 use crate::harness::fake::Fake;
 use crate::harness::proxy::Proxy;
+use crate::harness::scrape::Scrape;
 use crate::harness::{raise_descriptor_limit, until};
 
 /// A proxy, and a caller that calls all the time and is content with good answers only.
@@ -72,15 +73,20 @@ impl Siege {
     async fn over(self) {
         self.stop.cancel();
         self.caller.await.expect("every answer was good");
+        let counts = |scrape: &Scrape| {
+            let metrics = ["criscope_rpc_total", "criscope_rpc_duration_seconds_count"];
+            metrics.map(|name| scrape.metric(name).sum())
+        };
         let scrape = self
             .proxy
             .wait_scrape("nothing is left", |scrape| {
+                let [total, timed] = counts(scrape);
                 scrape.metric("criscope_rpc_in_flight").sum() == 0.0
                     && scrape.metric("criscope_connections_open").sum() == 0.0
+                    && total == timed
             })
             .await;
-        let total = scrape.metric("criscope_rpc_total").sum();
-        let timed = scrape.metric("criscope_rpc_duration_seconds_count").sum();
+        let [total, timed] = counts(&scrape);
         assert_eq!(total, timed);
         assert!(total >= self.good.load(Ordering::SeqCst) as f64);
         until("its connections to the runtime are closed", || async {

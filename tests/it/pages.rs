@@ -41,7 +41,7 @@ fn run_pod(name: &str) -> Call {
         config: config(name),
         runtime_handler: String::new(),
     };
-    Call::runtime("RunPodSandbox", encode(&request)).with("grpc-timeout", "60S")
+    Call::runtime("RunPodSandbox", encode(&request)).with("grpc-timeout", "10M")
 }
 
 fn pull(name: &str) -> Call {
@@ -53,7 +53,7 @@ fn pull(name: &str) -> Call {
         auth: None,
         sandbox_config: config(name),
     };
-    Call::image("PullImage", encode(&request)).with("grpc-timeout", "60S")
+    Call::image("PullImage", encode(&request)).with("grpc-timeout", "10M")
 }
 
 /// What a browser made of a page, and what it complained about.

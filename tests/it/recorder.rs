@@ -191,7 +191,8 @@ async fn a_stuck_call_is_told_before_its_deadline_and_written_down() {
     fake.always(vec![Step::Read, Step::Hang]);
     let proxy = Proxy::before(&fake).await;
     let client = proxy.client().await;
-    let call = run_pod("slow").with("grpc-timeout", "2S");
+    // What is looked at while the call is in flight has seconds of time between two parts of this deadline.
+    let call = run_pod("slow").with("grpc-timeout", "10S");
     let open = client.start(call).await;
     let stuck = async |percent: u32| {
         let wanted = move |l: &Value| l["event"] == "rpc.stuck" && l["percent"] == percent;
@@ -204,7 +205,7 @@ async fn a_stuck_call_is_told_before_its_deadline_and_written_down() {
     );
     let after = half["duration_ms"].as_f64().expect("number");
     // The machine may be busy; that it is exact is shown where time is made up.
-    assert!((1000.0..1700.0).contains(&after), "{after}");
+    assert!((5000.0..9000.0).contains(&after), "{after}");
     let scrape = proxy.scrape().await;
     for name in ["criscope_rpc_stuck_total", "criscope_rpc_stuck_in_flight"] {
         let of_method = scrape.metric(name).with("method", "RunPodSandbox");
@@ -217,9 +218,10 @@ async fn a_stuck_call_is_told_before_its_deadline_and_written_down() {
     stuck(100).await;
     let [json, trace] = proxy.wait_dump("stuck").await;
     let dump: Value = serde_json::from_slice(&json).expect("json");
-    let flying = rows(&dump, "in_flight");
+    // It ends half a second after its deadline, which may be before the copy is taken.
+    let seen = [rows(&dump, "in_flight"), rows(&dump, "calls")].concat();
     assert_eq!(
-        (methods(&flying), flying[0].stuck),
+        (methods(&seen), seen[0].stuck),
         (vec!["RunPodSandbox"], Some(100))
     );
     assert_eq!(dump["detail"], "RunPodSandbox of shop/slow, call 0");

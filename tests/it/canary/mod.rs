@@ -4,6 +4,7 @@
 mod backends;
 mod run;
 mod shown;
+mod words;
 
 use std::collections::BTreeSet;
 

@@ -2,13 +2,14 @@
 //! behind can be told from everybody else's.
 
 use std::fs::{self, File};
-use std::os::unix::fs::{PermissionsExt, symlink};
+use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use criscope::config::StreamingTls;
 
+use crate::harness::executable::executable;
 use crate::harness::image;
 use crate::harness::leaks::Traces;
 use crate::harness::packages::{file, need_root, program};
@@ -177,9 +178,7 @@ disabled_plugins = ["io.containerd.snapshotter.v1.btrfs", "io.containerd.snapsho
             let script = format!(
                 "#!/bin/sh\nif [ -e {delay} ]; then sleep $(cat {delay}); fi\nexec {real} \"$@\"\n"
             );
-            fs::write(bin.join(name), script).expect("script");
-            let mode = fs::Permissions::from_mode(0o755);
-            fs::set_permissions(bin.join(name), mode).expect("mode");
+            executable(&bin.join(name), &script);
         }
         let bin = bin.display();
         self.edit(

@@ -323,33 +323,32 @@ async fn a_container_that_is_stopped_does_not_crash() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_kubelet_that_tries_again_has_one_story() {
     let containerd = Containerd::with_slow_parts().await;
-    delay(&containerd, "slow-bridge", 2);
+    // Twice the deadline, of which a part is enough for the plugin to be seen.
+    delay(&containerd, "slow-bridge", 10);
     let proxy = before(&containerd).await;
     let mut kubelet = Kubelet::on(&proxy, &containerd, "web").await;
     kubelet.imported().await;
-    let status = kubelet.sandbox(Duration::from_secs(1)).await;
+    let status = kubelet.sandbox(Duration::from_secs(5)).await;
     let code = status.expect_err("too late").code();
     assert!(
         [Code::Cancelled, Code::DeadlineExceeded].contains(&code),
         "{code}"
     );
+    // The plugin is asked a few times more, to clean up also.
+    delay(&containerd, "slow-bridge", 2);
     // What containerd had begun is in the way until it has cleaned up.
-    let sandbox = {
-        let mut made = None;
-        for _ in 0..60 {
-            match kubelet.sandbox(PATIENCE).await {
-                Ok(id) => {
-                    made = Some(id);
-                    break;
-                }
-                Err(_) => tokio::time::sleep(Duration::from_millis(250)).await,
-            }
+    let again = tokio::sync::Mutex::new(&mut kubelet);
+    let sandbox = until("a sandbox in the end", || async {
+        let made = again.lock().await.sandbox(PATIENCE).await.ok();
+        if made.is_none() {
+            tokio::time::sleep(Duration::from_millis(250)).await;
         }
-        made.expect("a sandbox in the end")
-    };
+        made
+    })
+    .await;
     kubelet.start(&sandbox, IMAGE, 0, "exec sleep 1000").await;
     let said = explain(&proxy, "web").await;
-    assert_first(&said, &["deadline of 1", "slow-bridge"]);
+    assert_first(&said, &["deadline of 5", "slow-bridge"]);
     kubelet.remove(&sandbox).await;
     proxy.stop().await;
     end(containerd);

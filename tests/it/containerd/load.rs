@@ -1,6 +1,7 @@
 //! Callers that do not stop calling.
 
 use std::collections::BTreeMap;
+use std::mem;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -25,6 +26,7 @@ pub(super) struct Load {
     stop: CancellationToken,
     good: Arc<AtomicUsize>,
     failed: Arc<AtomicUsize>,
+    served: Arc<AtomicUsize>,
 }
 
 impl Load {
@@ -35,13 +37,14 @@ impl Load {
             stop: CancellationToken::new(),
             good: Arc::default(),
             failed: Arc::default(),
+            served: Arc::default(),
         };
         for number in 0..CALLERS {
             load.callers.spawn(caller(
                 number,
                 socket.to_owned(),
                 load.stop.clone(),
-                [Arc::clone(&load.good), Arc::clone(&load.failed)],
+                [&load.good, &load.failed, &load.served].map(Arc::clone),
             ));
         }
         load
@@ -52,6 +55,14 @@ impl Load {
         let wanted = self.good.load(Ordering::Relaxed) + more;
         until("good answers", || async {
             (self.good.load(Ordering::Relaxed) >= wanted).then_some(())
+        })
+        .await;
+    }
+
+    /// Waits until each caller has had a good answer, and so has its connection.
+    pub(super) async fn wait_each(&self) {
+        until("a good answer for each caller", || async {
+            (self.served.load(Ordering::Relaxed) == CALLERS).then_some(())
         })
         .await;
     }
@@ -82,9 +93,9 @@ async fn caller(
     number: usize,
     socket: PathBuf,
     stop: CancellationToken,
-    [good, failed]: [Arc<AtomicUsize>; 2],
+    [good, failed, served]: [Arc<AtomicUsize>; 3],
 ) -> Counts {
-    let mut counts = Counts::new();
+    let (mut counts, mut is_served) = (Counts::new(), false);
     let client = Client::connect(&socket).await;
     for turn in number.. {
         if stop.is_cancelled() {
@@ -100,7 +111,12 @@ async fn caller(
         let code = Code::from_i32(got.code());
         *counts.entry(Some(code_name(code))).or_default() += 1;
         match code {
-            Code::Ok => good.fetch_add(1, Ordering::Relaxed),
+            Code::Ok => {
+                if !mem::replace(&mut is_served, true) {
+                    served.fetch_add(1, Ordering::Relaxed);
+                }
+                good.fetch_add(1, Ordering::Relaxed)
+            }
             _ => failed.fetch_add(1, Ordering::Relaxed),
         };
     }

@@ -13,14 +13,11 @@ use crate::harness::fake::Fake;
 use crate::harness::pods::{Kubelet, Manner, Manners, oom_killed};
 use crate::harness::prometheus::Prometheus;
 use crate::harness::proxy::{Proxy, Start, free_port};
-use crate::harness::{message, until};
+use crate::harness::{PATIENCE, message, until};
 use crate::rules::file::scaled;
 
 /// How long the workload runs before anything is asked: a few times the window of a rate.
 const WORK: Duration = Duration::from_secs(20);
-
-/// How long an answer may be awaited after that: what is recorded comes a little later.
-const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Questions without an answer here, and why.
 const MAY_BE_EMPTY: &[(&str, &str)] = &[
@@ -221,6 +218,7 @@ async fn every_query_has_an_answer() {
             &kubelet,
             &manners,
             &proxy,
+            // Longer than there are questions.
             Instant::now() + 2 * PATIENCE
         ))
     );

@@ -7,6 +7,7 @@ use nix::sys::signal::Signal;
 use super::{Fired, Node, Ordinary, stays};
 use crate::harness::fake::Fake;
 use crate::harness::proxy::{Proxy, Start};
+use crate::harness::until;
 
 /// The runtime crashes again and again, and then for good.
 pub(super) async fn runtime(node: Node<'_>, it: &Ordinary) -> Fired {
@@ -63,9 +64,17 @@ pub(super) async fn proxy(node: Node<'_>, mortal: Mortal) -> Fired {
             old.signal(Signal::SIGKILL);
             old.ended().await;
         }
-        *proxy = Some(begin(&fake, port).await);
+        let new = begin(&fake, port).await;
+        let scrape = new.scrape().await;
+        let since = scrape.metric("criscope_start_time_seconds").sum();
+        *proxy = Some(new);
         // It is read once at least.
-        tokio::time::sleep(Duration::from_millis(1500)).await;
+        let query = format!("criscope_start_time_seconds{{instance=\"{}\"}}", node.name);
+        until("the new start", || async {
+            let seen = node.prometheus.query(&query).await.ok()?;
+            seen.iter().any(|(value, _)| *value == since).then_some(())
+        })
+        .await;
     });
     let restarting = restarting.await;
     drop(proxy.lock().await.take());

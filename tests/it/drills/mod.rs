@@ -1,5 +1,5 @@
-//! Alert drills: each fault is made, and the alert for it fires in a real Prometheus that keeps the shipped rules, with
-//! minutes made seconds. Before the fault, it does not.
+//! Alert drills: each fault is made, and the alert for it fires in a real Prometheus that keeps the shipped rules, whose
+//! minutes take two seconds. Before the fault, it does not.
 //!
 //! Each node is a criscope of its own, with its own runtime and its own drills; all run at the same time and are read by
 //! one Prometheus.
@@ -12,6 +12,7 @@ mod pods;
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
+use crate::harness::PATIENCE;
 use crate::harness::collector::{Collector, Manner as Collects};
 use crate::harness::fake::Fake;
 use crate::harness::pods::{Kubelet, Manners};
@@ -19,11 +20,8 @@ use crate::harness::prometheus::Prometheus;
 use crate::harness::proxy::{Proxy, Start, free_port};
 use crate::rules::file::{alerts, scaled};
 
-/// How long an alert may take to fire. Most need a quarter of it; the machine may be busy.
-const PATIENCE: Duration = Duration::from_secs(90);
-
 /// How long a node does well before the first fault: longer than most alerts wait.
-const WELL: Duration = Duration::from_secs(6);
+const WELL: Duration = Duration::from_secs(8);
 
 /// A node and who looks at it.
 struct Node<'a> {

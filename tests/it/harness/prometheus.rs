@@ -12,6 +12,7 @@ use tokio::net::TcpStream;
 use super::packages::program;
 use super::proxy::free_port;
 use super::until;
+use crate::rules::file::INTERVAL;
 
 /// See the module documentation. Dropping it kills it.
 pub(crate) struct Prometheus {
@@ -33,12 +34,14 @@ impl Drop for Prometheus {
 }
 
 impl Prometheus {
-    /// Reads admin endpoints at these ports every half second. A name is both the instance and the cluster of its node,
+    /// Reads admin endpoints at these ports once in an [`INTERVAL`], which is also what an answer may take: Prometheus
+    /// allows no more. A name is both the instance and the cluster of its node,
     /// so that what is summed up for a cluster is of that node alone.
     pub(crate) async fn start(nodes: &[(&str, u16)], rules: &str) -> Self {
         let dir = tempfile::tempdir().expect("dir");
-        let mut config = String::from(
-            "global: {scrape_interval: 500ms, scrape_timeout: 500ms, evaluation_interval: 500ms}\n\
+        let time = format!("{}ms", INTERVAL * 1000.0);
+        let mut config = format!(
+            "global: {{scrape_interval: {time}, scrape_timeout: {time}, evaluation_interval: {time}}}\n\
              rule_files: [rules.yaml]\n\
              scrape_configs:\n- job_name: criscope\n  static_configs:\n",
         );

@@ -5,7 +5,7 @@ use std::net::TcpListener;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
-use std::sync::atomic::{AtomicU16, Ordering};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 
@@ -32,14 +32,27 @@ fn binary() -> Command {
     command
 }
 
-/// A port below the ephemeral range, so that no outgoing connection takes it meanwhile.
+/// Where the ports of tests begin.
+const FIRST_PORT: u32 = 20_000;
+
+/// Ports that one process hands out.
+const PORTS: u32 = 1000;
+
+/// Processes that hand out different ones; all are below 32768.
+const PROCESSES: u32 = 12;
+
+/// A port below the ephemeral range, so that no outgoing connection takes it meanwhile. It is handed out once in a
+/// thousand times, because nobody may listen at it for a while: it may be for what is not there, or is to come back.
 pub(crate) fn free_port() -> u16 {
-    static NEXT: AtomicU16 = AtomicU16::new(0);
+    static NEXT: AtomicU32 = AtomicU32::new(0);
     // In a PID namespace of its own every program would have the same.
-    let base = alone::number().unwrap_or_else(std::process::id) % 100 * 100;
+    let process = alone::number().unwrap_or_else(std::process::id);
+    let base = FIRST_PORT + process % PROCESSES * PORTS;
+    // Those that have the same ports do not begin with the same.
+    let first = process / PROCESSES * 100;
     loop {
-        let offset = u32::from(NEXT.fetch_add(1, Ordering::Relaxed)) % 100;
-        let port = u16::try_from(20_000 + base + offset).expect("below 32768");
+        let offset = (first + NEXT.fetch_add(1, Ordering::Relaxed)) % PORTS;
+        let port = u16::try_from(base + offset).expect("below 32768");
         if TcpListener::bind(("127.0.0.1", port)).is_ok() {
             return port;
         }
@@ -60,7 +73,8 @@ pub(crate) struct Proxy {
 pub(crate) struct Start {
     dir: TempDir,
     listen: PathBuf,
-    admin: u16,
+    /// One of its own unless it is said.
+    admin: Option<u16>,
     command: Command,
 }
 
@@ -71,7 +85,7 @@ impl Start {
         Self {
             listen: dir.path().join("criscope.sock"),
             dir,
-            admin: free_port(),
+            admin: None,
             command: binary(),
         }
     }
@@ -84,7 +98,7 @@ impl Start {
 
     /// With its admin endpoint at this port.
     pub(crate) fn admin(mut self, port: u16) -> Self {
-        self.admin = port;
+        self.admin = Some(port);
         self
     }
 
@@ -117,10 +131,11 @@ impl Start {
 
     /// Starts it; it may not have come far yet.
     pub(crate) fn spawn(mut self) -> Proxy {
+        let admin = self.admin.unwrap_or_else(free_port);
         let mut child = self
             .command
             .args(["--listen", &format!("unix://{}", self.listen.display())])
-            .args(["--admin", &format!("127.0.0.1:{}", self.admin)])
+            .args(["--admin", &format!("127.0.0.1:{admin}")])
             .stdout(Stdio::null())
             .stderr(Stdio::piped())
             .spawn()
@@ -139,7 +154,7 @@ impl Start {
             dir: self.dir,
             listen: self.listen,
             child,
-            admin: self.admin,
+            admin,
             log,
             reader: Some(reader),
         }
@@ -252,13 +267,23 @@ impl Proxy {
         Scrape::parse(&text)
     }
 
-    /// Waits for a scrape that satisfies.
+    /// Waits for a scrape that satisfies. Metrics are read one after the other, in any order, so what happened before the
+    /// condition came true need not be in all of that scrape; it is in the next, which is given if it satisfies too.
     pub(crate) async fn wait_scrape(&self, what: &str, good: impl Fn(&Scrape) -> bool) -> Scrape {
-        until(what, || async {
+        let first = until(what, || async {
             let scrape = self.scrape().await;
             good(&scrape).then_some(scrape)
         })
-        .await
+        .await;
+        match self.try_scrape().await {
+            Some(next) if good(&next) => next,
+            _ => first,
+        }
+    }
+
+    async fn try_scrape(&self) -> Option<Scrape> {
+        let (status, text) = self.get("/metrics").await;
+        (status == 200).then(|| Scrape::parse(&text))
     }
 
     /// Every call that entered has ended, and there were so many: invariant 2.

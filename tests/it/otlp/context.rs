@@ -1,6 +1,6 @@
 //! Our spans and the caller's trace, and what the backend is told (W3C Trace Context).
 
-use super::{hex, pair, proxy};
+use super::{FAST, hex, pair, proxy};
 use crate::harness::client::Call;
 use crate::harness::collector::{Collector, Manner};
 use crate::harness::fake::{Fake, Seen};
@@ -60,7 +60,7 @@ async fn a_sampled_trace_goes_on_through_us() {
 async fn an_unsampled_trace_is_joined_by_changes_only() {
     let collector = Collector::new(Manner::Takes).await;
     let fake = Fake::new();
-    let proxy = proxy(&fake, &collector, "").await;
+    let proxy = proxy(&fake, &collector, FAST).await;
     let parent = format!("00-{TRACE}-{SPAN}-00");
     let sent = [("traceparent", &*parent), ("tracestate", "a=1")];
     let poll = pass(&proxy, &fake, "ListContainers", &sent).await;

@@ -11,6 +11,9 @@ use crate::harness::collector::{Collector, attribute};
 use crate::harness::fake::Fake;
 use crate::harness::proxy::{Proxy, Start};
 
+/// Takes no call for slow, so that none is exported because the machine has much to do.
+const FAST: &str = "[telemetry.sampling]\nslow = \"60s\"\n";
+
 /// A criscope that sends spans to this collector soon after they end.
 async fn proxy(fake: &Fake, collector: &Collector, more: &str) -> Proxy {
     start(fake, collector, more).ready().await

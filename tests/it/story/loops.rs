@@ -2,12 +2,13 @@
 
 use nix::sys::signal::Signal;
 use serde_json::Value;
+use tempfile::TempDir;
 
 use super::pod::{Pod, runtime};
-use super::{proxy, summary};
+use super::{config_with, summary};
 use crate::commands::printed;
 use crate::harness::fake::Fake;
-use crate::harness::proxy::Proxy;
+use crate::harness::proxy::{Proxy, Start};
 use crate::harness::until;
 
 /// What is told of the pod's crash loop as JSON: in the list of episodes, newest first, on the front page, and by the
@@ -34,11 +35,17 @@ async fn told(proxy: &Proxy) -> (Vec<Value>, Vec<Value>, Vec<Value>, Value) {
     )
 }
 
+/// A criscope that takes a start for over so late that the look at its container still belongs to it.
+async fn patient(fake: &Fake, state: &TempDir) -> Proxy {
+    let start = Start::new().config(&config_with("5s", state.path()));
+    start.upstream(fake.path()).ready().await
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_crash_loop_is_seen_in_every_list() {
     let (fake, state) = (Fake::new(), tempfile::tempdir().expect("dir"));
     runtime(&fake);
-    let first = proxy(&fake, &state).await;
+    let first = patient(&fake, &state).await;
     let client = first.client().await;
     let mut pod = Pod::new("web");
     pod.start(&client).await;
@@ -111,7 +118,7 @@ async fn a_crash_loop_is_seen_in_every_list() {
     .await;
     first.signal(Signal::SIGKILL);
     first.ended().await;
-    let second = proxy(&fake, &state).await;
+    let second = patient(&fake, &state).await;
     until("the stories", || async {
         let scrape = second.scrape().await;
         (scrape.metric("criscope_story_episodes").sum() == 3.0).then_some(())

@@ -7,6 +7,7 @@ mod stress;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Instant;
 
 use criscope::cri::episode::Ids;
 use serde_json::Value;
@@ -22,8 +23,13 @@ const QUIET: &str = "500ms";
 
 /// The configuration, with this directory for what survives.
 fn config(state: &std::path::Path) -> String {
+    config_with(QUIET, state)
+}
+
+/// The same, with another silence.
+fn config_with(quiet: &str, state: &std::path::Path) -> String {
     format!(
-        "[story]\nquiet = \"{QUIET}\"\nstate_dir = \"{}\"\n",
+        "[story]\nquiet = \"{quiet}\"\nstate_dir = \"{}\"\n",
         state.display()
     )
 }
@@ -37,6 +43,12 @@ async fn proxy(fake: &Fake, state: &TempDir) -> Proxy {
 async fn summary(proxy: &Proxy, event: &str, pod: &str) -> Value {
     let matches = |line: &Value| line["event"] == event && line["pod.name"] == pod;
     proxy.wait_line(&format!("{event} of {pod}"), matches).await
+}
+
+/// One complaint, and another for each minute that it went on.
+fn assert_one_a_minute(complaints: usize, since: Instant) {
+    let minutes = since.elapsed().as_secs() as usize / 60;
+    assert!((1..=1 + minutes).contains(&complaints), "{complaints}");
 }
 
 fn number(line: &Value, key: &str) -> f64 {

@@ -5,7 +5,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
 use tokio::net::{TcpListener, TcpStream};
 
 use super::client::open;
-use super::http::{ask, connect, parts, soon, spdy_head, websocket_head};
+use super::http::{ask, connect, nobody, parts, soon, spdy_head, websocket_head};
 use super::server::Fixture;
 use super::spdy::{Got, Spdy};
 use super::websocket::{WebSocket, tunnel};
@@ -124,10 +124,8 @@ async fn fifty_at_once_do_not_mix() {
 async fn a_port_where_nobody_listens_is_said_and_harms_no_other() {
     let fixture = Fixture::start().await;
     let port = echo("127.0.0.1:0").await;
-    let closed = {
-        let listener = TcpListener::bind("127.0.0.1:0").await.expect("bound");
-        listener.local_addr().expect("bound").port()
-    };
+    let (_held, closed) = nobody();
+    let closed = closed.port();
     let mut spdy = direct(&fixture.forward("pod", &[])).await;
     let (error, data) = open(&mut spdy, 0, closed).await;
     let message = String::from_utf8(spdy.end(error).await.data).expect("text");

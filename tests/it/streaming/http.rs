@@ -1,13 +1,13 @@
 //! The head of a request, by hand: what a client sends to be upgraded, and what it gets.
 
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
-use tokio::net::TcpStream;
+use tokio::net::{TcpSocket, TcpStream};
 use tokio::time::timeout;
 
-/// Longer than anything takes, even on a machine with much to do.
-pub(super) const PATIENCE: Duration = Duration::from_secs(60);
+use crate::harness::PATIENCE;
 
 /// Waits for something that must come.
 pub(super) async fn soon<T>(what: &str, future: impl Future<Output = T>) -> T {
@@ -37,6 +37,15 @@ pub(super) async fn connect(url: &str) -> TcpStream {
     let tcp = TcpStream::connect(parts(url).0).await.expect("connected");
     tcp.set_nodelay(true).expect("set");
     tcp
+}
+
+/// An address on loopback where nobody listens, nor will while the socket is held: it is bound, and that is all.
+pub(super) fn nobody() -> (TcpSocket, SocketAddr) {
+    let socket = TcpSocket::new_v4().expect("a socket");
+    let any = SocketAddr::from(([127, 0, 0, 1], 0));
+    socket.bind(any).expect("bound");
+    let address = socket.local_addr().expect("an address");
+    (socket, address)
 }
 
 /// The answer to a request.

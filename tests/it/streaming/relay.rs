@@ -9,7 +9,7 @@ use tokio::net::TcpListener;
 use tokio::time::timeout;
 
 use super::client::QUIET;
-use super::http::{connect, parts};
+use super::http::{connect, nobody, parts};
 use super::upstream::{CONTAINER, SECRET, SWITCHING, Upstream, answer, before, exec, head, url_of};
 use crate::harness::client::Call;
 use crate::harness::fake::lock;
@@ -179,9 +179,7 @@ async fn a_refusal_is_passed_on_and_is_no_session() {
 
     // Nobody is there any more.
     drop(upstream);
-    let listener = TcpListener::bind("127.0.0.1:0").await.expect("bound");
-    let address = listener.local_addr().expect("address");
-    drop(listener);
+    let (_held, address) = nobody();
     let gone = format!("http://{address}/exec/T0ken");
     fake.always(script::ok(&[message(&answer(&gone))]));
     let url = url_of(&proxy).await;

@@ -11,7 +11,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio_rustls::client::TlsStream;
 
-use super::http::{connect, parts};
+use super::http::{connect, nobody, parts};
 use super::tls::{certificate, connect_with_tls};
 use super::upstream::{CONTAINER, SWITCHING, Upstream, answer, before, head, url_of};
 use crate::harness::fake::lock;
@@ -154,9 +154,7 @@ async fn who_does_not_speak_tls_costs_the_upstream_nothing() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_upstream_that_is_not_there_makes_no_session() {
-    let gone = std::net::TcpListener::bind("127.0.0.1:0").expect("bound");
-    let address = gone.local_addr().expect("an address");
-    drop(gone);
+    let (_held, address) = nobody();
     let (_fake, proxy) = before("", &format!("https://{address}/exec/T0ken")).await;
     let url = url_of(&proxy).await;
     let mut tcp = connect(&url).await;
