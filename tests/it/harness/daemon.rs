@@ -2,13 +2,13 @@
 //! behind can be told from everybody else's. The program is the real one, with real runc and CNI plugins.
 
 use std::fs;
-use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use criscope::runtime::image::{Images, ImagesConfig};
 
+use super::executable::executable;
 use super::image;
 use super::leaks::{self, Traces};
 use super::packages::{file, need_root, program};
@@ -188,8 +188,7 @@ impl Daemon {
     /// Puts a CNI plugin, or another program, where it is found.
     pub(crate) fn add_program(&self, name: &str, script: &str) -> PathBuf {
         let path = self.root().join("bin").join(name);
-        fs::write(&path, script).expect("program");
-        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).expect("mode");
+        executable(&path, script);
         path
     }
 

@@ -6,6 +6,7 @@ pub(crate) mod alone;
 pub(crate) mod client;
 pub(crate) mod collector;
 pub(crate) mod daemon;
+pub(crate) mod executable;
 pub(crate) mod fake;
 pub(crate) mod filler;
 pub(crate) mod image;

@@ -2,10 +2,11 @@
 
 use std::collections::HashSet;
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use crate::harness::executable::{copy_program, executable};
+use crate::harness::packages::file;
 use crate::harness::until;
 use criscope::cri::v1;
 use criscope::runtime::oci::reason;
@@ -40,7 +41,8 @@ impl Bundle {
         for directory in ["bin", "proc", "sys", "dev", "tmp"] {
             fs::create_dir_all(rootfs.join(directory)).expect("there");
         }
-        fs::copy("/bin/busybox", rootfs.join("bin/busybox")).expect("busybox-static is installed");
+        let busybox = file("/bin/busybox", "busybox-static");
+        copy_program(&busybox, &rootfs.join("bin/busybox"));
         let id = format!("criscope-test-{name}-{}", std::process::id());
         let mut container = v1::ContainerConfig {
             metadata: Some(v1::ContainerMetadata::default()),
@@ -271,8 +273,7 @@ async fn runtimes_tell_their_versions() {
 /// A program that behaves as told, in a folder of its own.
 fn script(folder: &Path, text: &str) -> OciRuntime {
     let path = folder.join("runtime");
-    fs::write(&path, format!("#!/bin/sh\n{text}\n")).expect("there");
-    fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).expect("there");
+    executable(&path, &format!("#!/bin/sh\n{text}\n"));
     OciRuntime::new(path, folder)
 }
 

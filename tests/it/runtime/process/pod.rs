@@ -12,6 +12,8 @@ use nix::unistd::Pid;
 use serde_json::json;
 
 use crate::harness;
+use crate::harness::executable::copy_program;
+use crate::harness::packages::file;
 
 /// A pod's directory. Dropped, everything in it is ended.
 pub(super) struct Ground {
@@ -128,7 +130,8 @@ impl Pod {
         for dir in ["proc", "dev", "tmp"] {
             fs::create_dir(bundle.join("rootfs").join(dir)).expect("dir");
         }
-        fs::copy("/usr/bin/busybox", bin.join("busybox")).expect("busybox");
+        let busybox = file("/usr/bin/busybox", "busybox-static");
+        copy_program(&busybox, &bin.join("busybox"));
         for applet in ["sh", "cat", "sleep", "dd", "stty", "tail", "head"] {
             symlink("busybox", bin.join(applet)).expect("applet");
         }

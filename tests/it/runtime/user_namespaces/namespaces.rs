@@ -1,12 +1,12 @@
 //! The namespaces themselves, and the helper that makes them.
 
 use std::fs;
-use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use super::{SHIM, pins, request, scratch};
+use crate::harness::executable::executable;
 use crate::harness::until;
 use criscope::runtime::rootfs::list_mounts_below;
 use criscope::runtime::sys::namespace::{Error, Kind, Pins, Request, State};
@@ -105,8 +105,7 @@ async fn a_helper_that_fails_and_a_step_that_fails_leave_nothing() {
     // Ids the kernel takes from nobody: more than there are on the node are refused before, so here it is a program that
     // is none, ends early, or says why.
     let script = dir.path().join("script");
-    fs::write(&script, "#!/bin/sh\necho no room >&2; exit 1\n").expect("script");
-    fs::set_permissions(&script, fs::Permissions::from_mode(0o755)).expect("mode");
+    executable(&script, "#!/bin/sh\necho no room >&2; exit 1\n");
     for (program, why) in [
         (Path::new("/no/such/program"), "No such file"),
         (Path::new("/bin/true"), ""),
