@@ -13,6 +13,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use tokio::time::{sleep, timeout};
 
+use crate::harness::PATIENCE;
 use crate::harness::executable::executable;
 
 use self::pod::{Pod, everything, exit, has_ended, read, target, until};
@@ -153,7 +154,7 @@ async fn the_end_of_the_init_is_seen_while_a_call_is_under_way() {
             sleep(Duration::from_millis(20)).await;
         }
     };
-    let seen = timeout(Duration::from_secs(10), seen).await;
+    let seen = timeout(PATIENCE, seen).await;
     assert!(!creating.is_finished(), "the call is still under way");
     fs::write(&go, "").expect("go");
     creating

@@ -11,9 +11,9 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::json;
 
-use crate::harness;
 use crate::harness::executable::copy_program;
 use crate::harness::packages::file;
+use crate::harness::{self, PATIENCE};
 
 /// A pod's directory. Dropped, everything in it is ended.
 pub(super) struct Ground {
@@ -111,7 +111,7 @@ impl Pod {
         let argv = ["runc".to_owned(), "--root".to_owned(), self.text("runc")];
         Runtime {
             argv: argv.to_vec(),
-            timeout_ms: 20_000,
+            timeout_ms: PATIENCE.as_millis().try_into().expect("small"),
             ..Runtime::default()
         }
     }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use super::{SHIM, pins, request, scratch};
 use crate::harness::executable::executable;
-use crate::harness::until;
+use crate::harness::{PATIENCE, until};
 use criscope::runtime::rootfs::list_mounts_below;
 use criscope::runtime::sys::namespace::{Error, Kind, Pins, Request, State};
 use criscope::runtime::sys::sysctl::Sysctl;
@@ -157,8 +157,12 @@ async fn callers_that_go_away_and_many_at_once_leave_nothing() {
             let id = format!("p{pod}");
             let make = pins.make(&id, request());
             // The last four are not waited for.
-            let wait = if pod < 8 { 60_000 } else { 1 };
-            tokio::time::timeout(Duration::from_millis(wait), make).await
+            let wait = if pod < 8 {
+                PATIENCE
+            } else {
+                Duration::from_millis(1)
+            };
+            tokio::time::timeout(wait, make).await
         })
     });
     for (pod, made) in make.collect::<Vec<_>>().into_iter().enumerate() {
