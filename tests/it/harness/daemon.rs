@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use criscope::runtime::image::{Images, ImagesConfig};
 
+use super::PATIENCE;
 use super::executable::executable;
 use super::image;
 use super::leaks::{self, Traces};
@@ -22,9 +23,6 @@ pub(crate) const VOLUME: &str = "/volume";
 
 /// Where CNI plugins are.
 const PLUGINS: &str = "/usr/lib/cni";
-
-/// How long a shim may take to end once it has said that it does.
-const DYING: Duration = Duration::from_secs(5);
 
 /// See the module documentation. Dropping it kills all of it and removes every trace.
 pub(crate) struct Daemon {
@@ -244,17 +242,21 @@ level = "debug"
                 || line.starts_with("directory ")
                 || line.starts_with("cgroup ") && line.ends_with(&self.cgroup())
         };
-        let end = Instant::now() + DYING;
+        let end = Instant::now() + PATIENCE;
         let mut left = loop {
-            let left = leaks::find(self.name());
-            // A shim that has said goodbye is still a process for a moment.
-            let is_ending = left.iter().any(|line| line.starts_with("process "));
-            if !is_ending || Instant::now() > end {
+            let mut left = leaks::find(self.name());
+            left.retain(|line| !kept(line));
+            // A shim that has said goodbye is still a process for a moment. A link goes after its namespace, when the
+            // kernel has time for it.
+            let is_ending = |line: &String| {
+                let kinds = ["process ", "link "];
+                kinds.iter().any(|kind| line.starts_with(kind))
+            };
+            if !left.iter().any(is_ending) || Instant::now() > end {
                 break left;
             }
             std::thread::sleep(Duration::from_millis(10));
         };
-        left.retain(|line| !kept(line));
         for dir in ["root/sandboxes", "root/containers", "root/cni"].map(|d| self.root().join(d)) {
             left.extend(names(&dir));
         }

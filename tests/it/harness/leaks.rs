@@ -5,12 +5,13 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Mutex;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use nix::mount::{MntFlags, umount2};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
+use crate::harness::PATIENCE;
 use crate::harness::fake::lock;
 use crate::harness::packages::program;
 
@@ -109,7 +110,8 @@ fn remove(name: &str) {
 
 /// Kills these, and waits until there are none. Shims do not mind SIGTERM.
 pub(crate) fn end(processes: impl Fn() -> Vec<(i32, String)>) {
-    for _ in 0..500 {
+    let end = Instant::now() + PATIENCE;
+    while Instant::now() < end {
         let left = processes();
         if left.is_empty() {
             break;
@@ -130,7 +132,8 @@ pub(crate) fn unmount(mounts: &[String]) {
 
 /// Removes those with this name. One of a process that is just ending goes with the next try.
 pub(crate) fn remove_cgroups(name: &str) {
-    for _ in 0..100 {
+    let end = Instant::now() + PATIENCE;
+    while Instant::now() < end {
         // The deepest first.
         for cgroup in cgroups(name).iter().rev() {
             let _ = fs::remove_dir(cgroup);
