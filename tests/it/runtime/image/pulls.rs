@@ -225,6 +225,13 @@ async fn what_a_pull_that_was_given_up_has_fetched_is_used() {
             .then_some(view)
     };
     let view = until("part of the layer", fetched).await;
+    // It counts as soon as it came, and is kept a moment later.
+    until("it to be kept", || async {
+        let partial = std::fs::read_dir(store.dir.path().join("store/partial")).expect("a folder");
+        let mut files = partial.filter_map(|file| file.ok()?.metadata().ok());
+        files.any(|file| file.len() == 1_500_000).then_some(())
+    })
+    .await;
     assert_eq!(
         (view.reference.as_str(), view.bytes_total),
         (name.as_str(), built.layers[0].len() as u64)
