@@ -14,6 +14,7 @@ use super::image;
 use super::leaks::{self, Traces};
 use super::packages::{file, need_root, program};
 use super::proxy::{Proxy, Start};
+use super::store;
 
 /// The only image there is; it has volumes of its own.
 pub(crate) const IMAGE: &str = "registry.example/criscope/busybox:1";
@@ -230,9 +231,11 @@ level = "debug"
             IMAGE,
             &serde_json::json!({"Volumes": {VOLUME: {}}}),
         );
-        let store = ImagesConfig::new(self.root().join("root/images"));
-        let images = Images::open(store).await.expect("store");
+        let root = self.root().join("root/images");
+        let images = Images::open(ImagesConfig::new(root.clone())).await;
+        let images = images.expect("store");
         images.import(&archive).await.expect("import");
+        store::close(images, &root).await;
     }
 
     /// Everything it made is gone, but what is made for good: the bridge, and the parent cgroup.
