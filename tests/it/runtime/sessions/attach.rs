@@ -39,7 +39,9 @@ async fn until_there(node: &Node, script: &str) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_attach_ends_with_its_input_and_the_container_goes_on() {
-    let node = Node::with(answering()).await;
+    // It does not answer so soon that nobody would have to wait for it.
+    let answering = reading("while read x; do sleep 0.2; echo got $x; done");
+    let node = Node::with(answering).await;
     for way in WAYS {
         // An answer is waited for, but not for long: it may come too late, and is seen by the next one then.
         let mut tries = 1..=TRIES;
