@@ -2,17 +2,19 @@
 //! behind can be told from everybody else's. The program is the real one, with real runc and CNI plugins.
 
 use std::fs;
-use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use criscope::runtime::image::{Images, ImagesConfig};
 
+use super::PATIENCE;
+use super::executable::executable;
 use super::image;
 use super::leaks::{self, Traces};
 use super::packages::{file, need_root, program};
 use super::proxy::{Proxy, Start};
+use super::store;
 
 /// The only image there is; it has volumes of its own.
 pub(crate) const IMAGE: &str = "registry.example/criscope/busybox:1";
@@ -22,9 +24,6 @@ pub(crate) const VOLUME: &str = "/volume";
 
 /// Where CNI plugins are.
 const PLUGINS: &str = "/usr/lib/cni";
-
-/// How long a shim may take to end once it has said that it does.
-const DYING: Duration = Duration::from_secs(5);
 
 /// See the module documentation. Dropping it kills all of it and removes every trace.
 pub(crate) struct Daemon {
@@ -188,8 +187,7 @@ impl Daemon {
     /// Puts a CNI plugin, or another program, where it is found.
     pub(crate) fn add_program(&self, name: &str, script: &str) -> PathBuf {
         let path = self.root().join("bin").join(name);
-        fs::write(&path, script).expect("program");
-        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).expect("mode");
+        executable(&path, script);
         path
     }
 
@@ -233,9 +231,11 @@ level = "debug"
             IMAGE,
             &serde_json::json!({"Volumes": {VOLUME: {}}}),
         );
-        let store = ImagesConfig::new(self.root().join("root/images"));
-        let images = Images::open(store).await.expect("store");
+        let root = self.root().join("root/images");
+        let images = Images::open(ImagesConfig::new(root.clone())).await;
+        let images = images.expect("store");
         images.import(&archive).await.expect("import");
+        store::close(images, &root).await;
     }
 
     /// Everything it made is gone, but what is made for good: the bridge, and the parent cgroup.
@@ -245,17 +245,21 @@ level = "debug"
                 || line.starts_with("directory ")
                 || line.starts_with("cgroup ") && line.ends_with(&self.cgroup())
         };
-        let end = Instant::now() + DYING;
+        let end = Instant::now() + PATIENCE;
         let mut left = loop {
-            let left = leaks::find(self.name());
-            // A shim that has said goodbye is still a process for a moment.
-            let is_ending = left.iter().any(|line| line.starts_with("process "));
-            if !is_ending || Instant::now() > end {
+            let mut left = leaks::find(self.name());
+            left.retain(|line| !kept(line));
+            // A shim that has said goodbye is still a process for a moment. A link goes after its namespace, when the
+            // kernel has time for it.
+            let is_ending = |line: &String| {
+                let kinds = ["process ", "link "];
+                kinds.iter().any(|kind| line.starts_with(kind))
+            };
+            if !left.iter().any(is_ending) || Instant::now() > end {
                 break left;
             }
             std::thread::sleep(Duration::from_millis(10));
         };
-        left.retain(|line| !kept(line));
         for dir in ["root/sandboxes", "root/containers", "root/cni"].map(|d| self.root().join(d)) {
             left.extend(names(&dir));
         }

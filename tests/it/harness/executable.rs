@@ -21,6 +21,17 @@ pub(crate) fn executable(path: &Path, text: &str) {
     assert!(status.success(), "{}: {status}", path.display());
 }
 
+/// Copies a program, in place of what is there.
+pub(crate) fn copy_program(from: &Path, to: &Path) {
+    let status = install(from, to).status().expect("start install");
+    assert!(
+        status.success(),
+        "{} to {}: {status}",
+        from.display(),
+        to.display()
+    );
+}
+
 fn install(from: &Path, to: &Path) -> Command {
     let mut command = Command::new("install");
     command.arg("-m755").arg(from).arg(to);

@@ -13,7 +13,7 @@ use tonic::Status;
 use tonic::transport::Channel;
 
 use super::daemon::{Daemon, IMAGE};
-use super::until;
+use super::{PATIENCE, until};
 
 /// A connection, and what its pods have in common. It connects again by itself.
 #[derive(Clone)]
@@ -30,6 +30,9 @@ pub(crate) struct Pod {
     pub(crate) id: String,
     pub(crate) config: v1::PodSandboxConfig,
 }
+
+/// How long a command may take that ends by itself, in seconds.
+pub(crate) const LIMIT: i64 = PATIENCE.as_secs().cast_signed();
 
 /// What a command wrote, and how it ended.
 pub(crate) struct Said {
@@ -269,7 +272,7 @@ impl Kubelet {
     /// Runs a script in a container.
     pub(crate) async fn exec(&self, id: &str, script: &str) -> Said {
         let command = ["/bin/sh", "-c", script].map(str::to_owned).to_vec();
-        let done = self.try_exec(id, command, 20).await.expect("ExecSync");
+        let done = self.try_exec(id, command, LIMIT).await.expect("ExecSync");
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).trim().to_owned();
         Said {
             out: text(&done.stdout),

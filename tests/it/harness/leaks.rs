@@ -1,24 +1,28 @@
 //! What a runtime of ours has left behind on the machine: everything carries its name.
 
 use std::collections::BTreeSet;
-use std::fs;
+use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Mutex;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use nix::mount::{MntFlags, umount2};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
+use crate::harness::PATIENCE;
 use crate::harness::fake::lock;
 use crate::harness::packages::program;
+
+/// Where all cgroups are.
+const HIERARCHIES: &str = "/sys/fs/cgroup";
 
 /// The cgroup of all shims of a machine.
 const SHIMS: &str = "criscope-shims";
 
-/// How many runtimes of ours there are in this process.
-static ALIVE: Mutex<usize> = Mutex::new(0);
+/// How many runtimes of ours there are in this process. While there are any, other processes with such tests see a lock.
+static ALIVE: Mutex<(usize, Option<File>)> = Mutex::new((0, None));
 
 /// All that carries a name. Dropping it takes everything away, also when the test fails; what makes more of it has to be
 /// dead by then, so it comes before this one in its struct.
@@ -28,7 +32,14 @@ pub(crate) struct Traces {
 
 impl Traces {
     pub(crate) fn of(name: &str) -> Self {
-        *lock(&ALIVE) += 1;
+        let mut alive = lock(&ALIVE);
+        alive.0 += 1;
+        alive.1.get_or_insert_with(|| {
+            let top = File::open(HIERARCHIES).expect("cgroups");
+            top.lock_shared().expect("a lock");
+            top
+        });
+        drop(alive);
         Self {
             name: name.to_owned(),
         }
@@ -43,10 +54,16 @@ impl Drop for Traces {
     fn drop(&mut self) {
         remove(&self.name);
         let mut alive = lock(&ALIVE);
-        *alive -= 1;
+        alive.0 -= 1;
+        if alive.0 > 0 {
+            return;
+        }
+        let top = alive.1.take();
         // A daemon that is killed leaves the cgroup of all shims; one that has no shim yet may be about to use it. If
-        // there is a shim of somebody else's in it, it stays.
-        if *alive == 0 {
+        // there is a shim of somebody else's in it, it stays. The lock is held until it is gone.
+        if let Some(top) = &top
+            && top.try_lock().is_ok()
+        {
             for dir in tops(SHIMS) {
                 let _ = fs::remove_dir(dir);
             }
@@ -109,7 +126,8 @@ fn remove(name: &str) {
 
 /// Kills these, and waits until there are none. Shims do not mind SIGTERM.
 pub(crate) fn end(processes: impl Fn() -> Vec<(i32, String)>) {
-    for _ in 0..500 {
+    let end = Instant::now() + PATIENCE;
+    while Instant::now() < end {
         let left = processes();
         if left.is_empty() {
             break;
@@ -130,7 +148,8 @@ pub(crate) fn unmount(mounts: &[String]) {
 
 /// Removes those with this name. One of a process that is just ending goes with the next try.
 pub(crate) fn remove_cgroups(name: &str) {
-    for _ in 0..100 {
+    let end = Instant::now() + PATIENCE;
+    while Instant::now() < end {
         // The deepest first.
         for cgroup in cgroups(name).iter().rev() {
             let _ = fs::remove_dir(cgroup);
@@ -176,7 +195,7 @@ pub(crate) fn processes(name: &str) -> Vec<(i32, String)> {
 
 /// Where a cgroup with this name is or would be, once in each hierarchy: some have several names.
 fn tops(name: &str) -> Vec<PathBuf> {
-    let top = Path::new("/sys/fs/cgroup");
+    let top = Path::new(HIERARCHIES);
     let hierarchies = fs::read_dir(top).into_iter().flatten().flatten();
     let tops: BTreeSet<_> = hierarchies
         .filter_map(|entry| fs::canonicalize(entry.path()).ok())

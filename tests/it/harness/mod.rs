@@ -18,6 +18,7 @@ pub(crate) mod prometheus;
 pub(crate) mod proxy;
 pub(crate) mod scrape;
 pub(crate) mod script;
+pub(crate) mod store;
 pub(crate) mod yaml;
 
 use std::future::Future;

@@ -16,50 +16,43 @@ use crate::harness::until;
 /// Where crun takes a compiled filter (crun(1)).
 const ANNOTATION: &str = "run.oci.seccomp_bpf_data";
 
-/// On cgroups of version 1 crun wants the controller `hugetlb`, which is not mounted everywhere. The place to mount it at is
-/// for all; the mount is seen by one call of crun only. What crun leaves there, the parent of the pods' cgroups, goes
-/// with the last of them.
-struct Hugetlb(Option<PathBuf>);
-
-impl Hugetlb {
-    fn new() -> Self {
-        let top = Path::new("/sys/fs/cgroup");
-        let place = top.join("hugetlb");
-        let there = [top.join("cgroup.controllers"), place.join("cgroup.procs")];
-        if there.iter().any(|file| file.exists()) {
-            return Self(None);
-        }
-        fs::create_dir_all(&place).expect("a place for hugetlb");
-        Self(Some(place))
-    }
-
-    /// crun, as it can be called here.
-    fn crun(&self, daemon: &Daemon) -> PathBuf {
-        let crun = program("crun", "crun");
-        let crun = crun.display();
-        let script = match &self.0 {
-            None => format!("#!/bin/sh\nexec {crun} \"$@\"\n"),
-            Some(place) => format!(
-                "#!/bin/sh\n\
-                 [ \"$OWN\" ] || OWN=1 exec unshare --mount \"$0\" \"$@\"\n\
-                 mount -t cgroup -o hugetlb cgroup {place} || exit 1\n\
-                 {crun} \"$@\"; code=$?\n\
-                 find {place}/{name} -depth -type d -exec rmdir {{}} + 2> /dev/null\n\
-                 exit $code\n",
-                place = place.display(),
-                name = daemon.name(),
-            ),
-        };
-        daemon.add_program("crun", &script)
-    }
-}
-
-impl Drop for Hugetlb {
-    fn drop(&mut self) {
-        self.0.take().into_iter().for_each(|place| {
-            let _ = fs::remove_dir(place);
-        });
-    }
+/// crun, as it can be called here.
+///
+/// On cgroups of version 1 it wants the controller `hugetlb`, which is not mounted everywhere. So each call of it sees, in
+/// the place of all hierarchies, a folder of its own with all of them and this one. What crun leaves there, the parent of
+/// the pods' cgroups, goes with the last of them.
+fn crun(daemon: &Daemon) -> PathBuf {
+    let crun = program("crun", "crun");
+    let crun = crun.display();
+    let top = Path::new("/sys/fs/cgroup");
+    let there = ["cgroup.controllers", "hugetlb/cgroup.procs"];
+    let script = if there.iter().any(|file| top.join(file).exists()) {
+        format!("#!/bin/sh\nexec {crun} \"$@\"\n")
+    } else {
+        let own = daemon.state().join("hierarchies");
+        fs::create_dir(&own).expect("a folder for hierarchies");
+        format!(
+            "#!/bin/sh\n\
+             [ \"$OWN\" ] || OWN=1 exec unshare --mount \"$0\" \"$@\"\n\
+             set -e\n\
+             mount -t tmpfs tmpfs {own}\n\
+             for each in {top}/*; do\n\
+             if [ -h $each ]; then cp -P $each {own}; continue; fi\n\
+             mkdir {own}/${{each##*/}}; mount --bind $each {own}/${{each##*/}}\n\
+             done\n\
+             mkdir {own}/hugetlb\n\
+             mount -t cgroup -o hugetlb cgroup {own}/hugetlb\n\
+             mount --move {own} {top}\n\
+             set +e\n\
+             {crun} \"$@\"; code=$?\n\
+             find {top}/hugetlb/{name} -depth -type d -exec rmdir {{}} + 2> /dev/null\n\
+             exit $code\n",
+            own = own.display(),
+            top = top.display(),
+            name = daemon.name(),
+        )
+    };
+    daemon.add_program("crun", &script)
 }
 
 fn with_seccomp(name: &str, kind: ProfileType) -> v1::ContainerConfig {
@@ -88,9 +81,8 @@ fn kept(daemon: &Daemon, id: &str) -> Vec<u8> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_life_with_crun_in_which_a_profile_is_compiled_once() {
-    let hugetlb = Hugetlb::new();
     let mut daemon = Daemon::prepared().await;
-    let crun = hugetlb.crun(&daemon);
+    let crun = crun(&daemon);
     daemon.configure(&format!(
         "[runtime.handlers.crun]\npath = \"{}\"\n",
         crun.display()

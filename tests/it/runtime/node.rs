@@ -11,6 +11,8 @@ use criscope::runtime::node::{NodeOptions, detect};
 use criscope::runtime::oci::OciRuntime;
 use criscope::runtime::oci::spec::{CgroupVersion, Host as _, Machine};
 
+use crate::harness::PATIENCE;
+
 /// A cgroup of the test's own, with the processes in it: both go with it, also when the test fails.
 pub(super) struct Own {
     pub(super) all: Hierarchies,
@@ -64,7 +66,7 @@ impl Drop for Own {
             let _ended = child.kill();
             let _reaped = child.wait();
         }
-        let _gone = self.cgroup.remove(Duration::from_secs(5));
+        let _gone = self.cgroup.remove(PATIENCE);
     }
 }
 
@@ -130,12 +132,12 @@ fn a_leftover_cgroup_goes_with_all_that_runs_in_it() {
             fs::write(frozen, "FROZEN").expect("frozen");
         }
     }
-    top.remove(Duration::from_secs(10)).expect("removed");
+    top.remove(PATIENCE).expect("removed");
     assert!(!top.exists() && !below.exists());
     top.remove(Duration::ZERO).expect("again");
     assert!(processes(&top).expect("none").is_empty());
     for child in &mut own.children {
-        let deadline = Instant::now() + Duration::from_secs(5);
+        let deadline = Instant::now() + PATIENCE;
         while child.try_wait().expect("wait").is_none() {
             assert!(Instant::now() < deadline, "{} lives", child.id());
             std::thread::sleep(Duration::from_millis(5));

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use super::Scratch;
 use super::node::Own;
+use crate::harness::PATIENCE;
 use criscope::cri::v1;
 use criscope::runtime::node::cgroup::Cgroup;
 use criscope::runtime::stats::cgroup::{Usage, read};
@@ -16,7 +17,7 @@ use criscope::runtime::sys::namespace::{Kind, Pins, Request};
 
 /// Reads until what is read is as it should be.
 fn until(cgroup: &Cgroup, ready: impl Fn(&Usage) -> bool) -> Usage {
-    let deadline = Instant::now() + Duration::from_secs(120);
+    let deadline = Instant::now() + PATIENCE;
     loop {
         let usage = read(cgroup).expect("there");
         if ready(&usage) {
@@ -100,7 +101,7 @@ fn limits_and_processes_are_those_of_the_cgroup() {
     assert_eq!(usage.pids.and_then(|pids| pids.limit), Some(32));
     let memory = usage.memory.expect("accounted");
     assert_eq!(memory.limit, Some(64 << 20));
-    let deadline = Instant::now() + Duration::from_secs(10);
+    let deadline = Instant::now() + PATIENCE;
     loop {
         let seen = processes::look(&cgroup).expect("there");
         assert_eq!(seen.processes, 2);
@@ -112,7 +113,7 @@ fn limits_and_processes_are_those_of_the_cgroup() {
         assert!(Instant::now() < deadline, "{seen:?}");
         std::thread::sleep(Duration::from_millis(5));
     }
-    cgroup.remove(Duration::from_secs(10)).expect("removed");
+    cgroup.remove(PATIENCE).expect("removed");
     let gone = read(&cgroup).expect_err("gone");
     assert_eq!(gone.code(), tonic::Code::NotFound);
 }

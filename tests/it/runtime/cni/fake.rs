@@ -3,11 +3,12 @@
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use criscope::runtime::cni::{Cni, Pod, Settings};
 use serde_json::Value;
 use tempfile::TempDir;
+
+use crate::harness::PATIENCE;
 
 /// A good answer to an ADD.
 pub(super) const RESULT: &str = r#"{"cniVersion":"1.0.0","interfaces":[{"name":"eth0","sandbox":"/x"}],"ips":[{"address":"10.1.2.3/24","interface":0}]}"#;
@@ -27,9 +28,9 @@ impl Fake {
             conf_dir: dir.path().join("net.d"),
             bin_dirs: vec!["/no/such/dir".into(), dir.path().join("bin")],
             cache_dir: dir.path().join("cache"),
-            add_timeout: Duration::from_secs(20),
-            del_timeout: Duration::from_secs(20),
-            query_timeout: Duration::from_secs(20),
+            add_timeout: PATIENCE,
+            del_timeout: PATIENCE,
+            query_timeout: PATIENCE,
             ..Settings::default()
         };
         Self { dir, settings }

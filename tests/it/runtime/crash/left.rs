@@ -4,6 +4,7 @@ use std::fs;
 use std::path::Path;
 
 use super::node::{Node, Witness};
+use crate::harness::PATIENCE;
 use crate::harness::leaks;
 use crate::harness::packages::program;
 
@@ -22,9 +23,10 @@ pub(super) async fn nothing(node: &Node, when: &str) {
     check(node, &[], when).await;
 }
 
-/// A link goes some milliseconds after its namespace, when the kernel has time for it: it is waited for that.
+/// A link goes after its namespace, when the kernel has time for it, which it has for one namespace of the machine after
+/// another: it is waited for that.
 async fn check(node: &Node, ids: &[&str], when: &str) {
-    let end = std::time::Instant::now() + std::time::Duration::from_secs(10);
+    let end = std::time::Instant::now() + PATIENCE;
     loop {
         let found = find(node, ids);
         if found.is_empty() {

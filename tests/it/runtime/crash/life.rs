@@ -1,9 +1,13 @@
 //! The life of a pod with one container, verb by verb.
 
+use std::fs;
+
 use criscope::cri::v1;
 use tonic::Status;
 
 use super::node::{Node, image_spec};
+use crate::harness::kubelet::LIMIT;
+use crate::harness::until;
 
 /// What is asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,6 +22,10 @@ pub(super) enum Verb {
     RemovePod,
 }
 
+/// What the script of a container writes when it can be asked to end: before it has a handler, the kernel gives the first
+/// process of a PID namespace no signal.
+const UP: &str = "up";
+
 /// A pod and what has become of it.
 #[derive(Clone)]
 pub(super) struct Life {
@@ -25,6 +33,8 @@ pub(super) struct Life {
     pub(super) config: v1::ContainerConfig,
     pub(super) sandbox: String,
     pub(super) container: String,
+    /// How long the log was before its container was made.
+    log: usize,
 }
 
 impl Life {
@@ -75,7 +85,7 @@ impl Life {
             }),
             image: Some(image_spec()),
             command: vec!["/bin/sh".into(), "-c".into()],
-            args: vec!["trap 'exit 3' TERM; echo up; sleep 1000 & wait".to_owned()],
+            args: vec![asked_to_end()],
             log_path: format!("{name}.log"),
             linux: Some(v1::LinuxContainerConfig {
                 security_context: Some(v1::LinuxContainerSecurityContext {
@@ -91,6 +101,7 @@ impl Life {
             config,
             sandbox: String::new(),
             container: String::new(),
+            log: 0,
         }
     }
 
@@ -105,9 +116,9 @@ impl Life {
         self.doing("while :; do echo here; sleep 0.05; done")
     }
 
-    /// Its next container, which does this.
-    pub(super) fn next(&mut self, script: &str) {
-        self.config.args = vec![script.to_owned()];
+    /// Its next container, which ends with code 3 when it is asked to.
+    pub(super) fn next(&mut self) {
+        self.config.args = vec![asked_to_end()];
         if let Some(metadata) = &mut self.config.metadata {
             metadata.attempt += 1;
         }
@@ -125,6 +136,7 @@ impl Life {
                 self.sandbox = answer.into_inner().pod_sandbox_id;
             }
             Verb::Create => {
+                self.log = self.logged(node).len();
                 let request = v1::CreateContainerRequest {
                     pod_sandbox_id: self.sandbox.clone(),
                     config: Some(self.config.clone()),
@@ -143,15 +155,16 @@ impl Life {
                 let request = v1::ExecSyncRequest {
                     container_id: self.container.clone(),
                     cmd: ["sh", "-c", "echo hi; sleep 0.1"].map(str::to_owned).into(),
-                    timeout: 20,
+                    timeout: LIMIT,
                 };
                 let answer = client.exec_sync(request).await?.into_inner();
                 assert_eq!((answer.exit_code, &answer.stdout[..]), (0, &b"hi\n"[..]));
             }
             Verb::StopContainer => {
+                self.is_up(node).await;
                 let request = v1::StopContainerRequest {
                     container_id: self.container.clone(),
-                    timeout: 20,
+                    timeout: LIMIT,
                 };
                 client.stop_container(request).await?;
                 let status = node.container(&self.container).await;
@@ -181,6 +194,23 @@ impl Life {
         Ok(())
     }
 
+    /// All that containers of this name wrote.
+    fn logged(&self, node: &Node) -> Vec<u8> {
+        let path = node.path("logs").join(&self.config.log_path);
+        fs::read(path).unwrap_or_default()
+    }
+
+    /// Waits until its container, which was started, can be asked to end.
+    async fn is_up(&self, node: &Node) {
+        until("a container that can be asked to end", || async {
+            let log = self.logged(node);
+            let text = String::from_utf8_lossy(log.get(self.log..)?).into_owned();
+            let up = format!("stdout F {UP}");
+            text.lines().any(|line| line.ends_with(&up)).then_some(())
+        })
+        .await;
+    }
+
     /// The state of the sandbox; none if there is none.
     pub(super) async fn sandbox_state(&self, node: &Node) -> Option<i32> {
         let request = v1::PodSandboxStatusRequest {
@@ -190,4 +220,9 @@ impl Life {
         let answer = node.client().pod_sandbox_status(request).await.ok()?;
         Some(answer.into_inner().status?.state)
     }
+}
+
+/// A script that ends with code 3 when it is asked to.
+fn asked_to_end() -> String {
+    format!("trap 'exit 3' TERM; echo {UP}; sleep 1000 & wait")
 }

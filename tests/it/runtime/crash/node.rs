@@ -22,6 +22,7 @@ use super::left;
 use crate::harness::image;
 use crate::harness::leaks::Traces;
 use crate::harness::packages::{file, need_root, program};
+use crate::harness::store;
 use crate::harness::{PATIENCE, until};
 
 pub(super) const IMAGE: &str = "registry.example/criscope/busybox:1";
@@ -79,11 +80,13 @@ impl Node {
             traces: Traces::of(&format!("crash{}x{number}", std::process::id())),
         };
         node.configure();
-        let images = Images::open(ImagesConfig::new(node.path("root/images"))).await;
+        let root = node.path("root/images");
+        let images = Images::open(ImagesConfig::new(root.clone())).await;
+        let images = images.expect("images");
         let archive = node.path("busybox.tar");
         image::write(&archive, IMAGE);
-        let imported = images.expect("images").import(&archive).await;
-        imported.expect("the image");
+        images.import(&archive).await.expect("the image");
+        store::close(images, &root).await;
         node
     }
 

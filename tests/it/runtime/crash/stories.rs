@@ -131,7 +131,7 @@ async fn a_shim_is_killed() {
             })
             .await;
         } else {
-            life.next("trap 'exit 3' TERM; sleep 1000 & wait");
+            life.next();
             for verb in [Verb::Create, Verb::Start, Verb::StopContainer] {
                 life.ask(&node, verb).await.expect("the next one");
             }

@@ -9,6 +9,7 @@ use criscope::runtime::image::{Images, Step, StepHook};
 use super::make::{gzipped, layer, noise};
 use super::registry::Registry;
 use super::{NOTHING, Store, config, files};
+use crate::harness::store;
 
 /// What the process that is to die is told. Unset: it has nothing to do.
 const DIES: &str = "CRISCOPE_TEST_IMAGE_STEP";
@@ -50,7 +51,7 @@ async fn whatever_the_step() {
         let dir = tempfile::tempdir().expect("a folder");
         let died = die(dir.path(), &name, step).await;
         assert!(died, "{step:?} was never reached");
-        let images = Images::open(config(dir.path())).await.expect("open");
+        let images = store::open(&config(dir.path())).await;
         assert!(
             images.problems().is_empty(),
             "{step:?}: {:?}",
@@ -113,13 +114,13 @@ async fn a_broken_record_is_passed_over() {
         a.id().as_str().replace(':', "-")
     ));
     std::fs::write(&record, "{").expect("write");
-    let images = Images::open(config(dir.path())).await.expect("open");
+    let images = store::open(&config(dir.path())).await;
     assert_eq!(images.problems().len(), 1);
     assert_eq!(images.list(None).expect("list").len(), 1);
     assert!(images.status(&second).expect("status").is_some());
     images.pull(&first, None, None).await.expect("pull again");
     assert_eq!(images.list(None).expect("list").len(), 2);
     drop(images);
-    let again = Images::open(config(dir.path())).await.expect("open");
+    let again = store::open(&config(dir.path())).await;
     assert!(again.problems().is_empty());
 }

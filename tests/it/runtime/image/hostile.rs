@@ -121,7 +121,7 @@ async fn no_room() {
 
 #[tokio::test]
 async fn one_that_never_works() {
-    let store = Store::with(|config| config.patience.stall = Duration::from_millis(200)).await;
+    let store = Store::with(|config| config.patience.stall = Duration::from_secs(2)).await;
     let registry = Registry::start().await;
     let built = some();
     let name = registry.push("a", "1", &built);

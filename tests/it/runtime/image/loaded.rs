@@ -7,13 +7,14 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::time::Duration;
 
-use criscope::runtime::image::{Images, ImagesConfig};
+use criscope::runtime::image::ImagesConfig;
 use tempfile::TempDir;
 
 use super::make::{Image, docker_archive, gzip, gzipped, layer};
 use super::real::skopeo;
 use crate::harness::packages::need_root;
 use crate::harness::proxy::{Proxy, Start};
+use crate::harness::store;
 
 /// A node with nothing on it.
 struct Node(TempDir);
@@ -67,7 +68,7 @@ impl Node {
     /// The names of all images; the daemon must have ended.
     async fn names(&self) -> Vec<String> {
         let config = ImagesConfig::new(self.path("root").join("images"));
-        let images = Images::open(config).await.expect("open");
+        let images = store::open(&config).await;
         assert!(images.problems().is_empty());
         let all = images.list(None).expect("list").into_iter();
         let mut names: Vec<_> = all.flat_map(|image| image.tags).collect();
@@ -113,7 +114,7 @@ async fn archives_are_loaded_without_the_daemon() {
     assert_eq!(node.names().await, BOTH);
     // Whoever has the store without serving is not disturbed.
     let config = ImagesConfig::new(node.path("root").join("images"));
-    let mine = Images::open(config).await.expect("open");
+    let mine = store::open(&config).await;
     let refused = node.load(&[&node.path("one.tar")], None).await;
     assert_eq!(refused.status.code(), Some(1));
     assert!(!refused.stderr.is_empty());

@@ -1,7 +1,5 @@
 //! Registries that want to know who asks, and mirrors.
 
-use std::os::unix::fs::PermissionsExt;
-
 use axum::response::Response;
 use criscope::runtime::image::{Auth, AuthFields, Error};
 use tonic::Code;
@@ -9,6 +7,7 @@ use tonic::Code;
 use super::Store;
 use super::make::{Image, gzipped, layer};
 use super::registry::{Registry, status};
+use crate::harness::executable::executable;
 use crate::harness::until;
 
 fn small() -> Image {
@@ -232,9 +231,8 @@ async fn a_helper_that_hangs_is_not_waited_for() {
     let helper = "docker-credential-criscope-test-hangs";
     let path =
         std::path::Path::new("/usr/local/bin").join(format!("{helper}-{}", std::process::id()));
-    std::fs::write(&path, "#!/bin/sh\nexec sleep 60\n").expect("write");
     let gone = Remove(path.clone());
-    std::fs::set_permissions(&path, PermissionsExt::from_mode(0o755)).expect("mode");
+    executable(&path, "#!/bin/sh\nexec sleep 60\n");
     let short = path
         .file_name()
         .expect("a name")
@@ -249,7 +247,10 @@ async fn a_helper_that_hangs_is_not_waited_for() {
         .await
         .expect_err("no answer");
     assert!(error.to_string().contains("no answer within"), "{error}");
-    std::fs::write(&path, "#!/bin/sh\nread host\necho \"{\\\"Username\\\":\\\"me\\\",\\\"Secret\\\":\\\"secret\\\"}\"\n").expect("write");
+    executable(
+        &path,
+        "#!/bin/sh\nread host\necho \"{\\\"Username\\\":\\\"me\\\",\\\"Secret\\\":\\\"secret\\\"}\"\n",
+    );
     // It is asked again for each pull, and may be too slow more than once.
     until("a helper that answers in time", || async {
         match store.images.pull(&name, None, None).await {

@@ -3,13 +3,13 @@
 use std::collections::HashSet;
 use std::time::{Duration, Instant};
 
-use criscope::runtime::image::{Digest, Error, Images, LayerPhase};
+use criscope::runtime::image::{Digest, Error, LayerPhase};
 use tonic::Code;
 
 use super::make::{INDEX, descriptor, gzip, gzipped, image, image_for, layer, noise};
 use super::registry::{Registry, cut, stall, status};
 use super::{Store, config};
-use crate::harness::{soon, until};
+use crate::harness::{soon, store, until};
 
 fn files(n: u32) -> Vec<u8> {
     layer()
@@ -78,7 +78,7 @@ async fn an_image_comes_and_goes() {
     let Store { images, dir } = store;
     drop((images, layers));
     let store = Store {
-        images: Images::open(config(dir.path())).await.expect("open"),
+        images: store::open(&config(dir.path())).await,
         dir,
     };
     drop(store.images.hold(ids).expect("hold"));
@@ -225,6 +225,13 @@ async fn what_a_pull_that_was_given_up_has_fetched_is_used() {
             .then_some(view)
     };
     let view = until("part of the layer", fetched).await;
+    // It counts as soon as it came, and is kept a moment later.
+    until("it to be kept", || async {
+        let partial = std::fs::read_dir(store.dir.path().join("store/partial")).expect("a folder");
+        let mut files = partial.filter_map(|file| file.ok()?.metadata().ok());
+        files.any(|file| file.len() == 1_500_000).then_some(())
+    })
+    .await;
     assert_eq!(
         (view.reference.as_str(), view.bytes_total),
         (name.as_str(), built.layers[0].len() as u64)
@@ -368,7 +375,7 @@ async fn a_tag_that_moves_leaves_its_image() {
     assert!(left.tags.is_empty() && left.digests.len() == 1 && left.pinned);
     let Store { images, dir } = store;
     drop(images);
-    let images = Images::open(config(dir.path())).await.expect("open");
+    let images = store::open(&config(dir.path())).await;
     assert_eq!(
         images.status(&name).expect("status").expect("it").id,
         new.id()

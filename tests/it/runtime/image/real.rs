@@ -1,13 +1,13 @@
 //! A real registry, filled by a real client, with an image of the machine's busybox.
 
 use std::fs::{self, File};
-use std::net::TcpListener;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
 use super::Store;
 use super::make::{docker_archive, image, layer};
 use crate::harness::packages::{file, program};
+use crate::harness::proxy::free_port;
 use crate::harness::until;
 
 /// `docker-registry` on a port of its own. It ends when it is dropped.
@@ -23,10 +23,7 @@ impl DockerRegistry {
 
     /// With more lines in the section `http`.
     async fn with(dir: &Path, more: &str) -> Self {
-        let port = TcpListener::bind("127.0.0.1:0")
-            .and_then(|l| l.local_addr())
-            .expect("a port")
-            .port();
+        let port = free_port();
         let address = format!("127.0.0.1:{port}");
         let storage = dir.join("registry");
         let config = format!(

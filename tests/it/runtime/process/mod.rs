@@ -6,13 +6,15 @@ mod restart;
 mod streams;
 
 use std::fs;
-use std::os::unix::fs::PermissionsExt as _;
 use std::time::Duration;
 
 use criscope::runtime::process::{Create, Error, Fate, Runtime, Stdio, account};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use tokio::time::{sleep, timeout};
+
+use crate::harness::PATIENCE;
+use crate::harness::executable::executable;
 
 use self::pod::{Pod, everything, exit, has_ended, read, target, until};
 
@@ -133,8 +135,7 @@ async fn the_end_of_the_init_is_seen_while_a_call_is_under_way() {
         called.display(),
         go.display()
     );
-    fs::write(&program, wait).expect("program");
-    fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).expect("mode");
+    executable(&program, &wait);
     let create = Create {
         id: "a".into(),
         bundle: pod.text("none"),
@@ -153,7 +154,7 @@ async fn the_end_of_the_init_is_seen_while_a_call_is_under_way() {
             sleep(Duration::from_millis(20)).await;
         }
     };
-    let seen = timeout(Duration::from_secs(10), seen).await;
+    let seen = timeout(PATIENCE, seen).await;
     assert!(!creating.is_finished(), "the call is still under way");
     fs::write(&go, "").expect("go");
     creating

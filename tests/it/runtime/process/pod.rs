@@ -11,7 +11,9 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::json;
 
-use crate::harness;
+use crate::harness::executable::copy_program;
+use crate::harness::packages::file;
+use crate::harness::{self, PATIENCE};
 
 /// A pod's directory. Dropped, everything in it is ended.
 pub(super) struct Ground {
@@ -109,7 +111,7 @@ impl Pod {
         let argv = ["runc".to_owned(), "--root".to_owned(), self.text("runc")];
         Runtime {
             argv: argv.to_vec(),
-            timeout_ms: 20_000,
+            timeout_ms: PATIENCE.as_millis().try_into().expect("small"),
             ..Runtime::default()
         }
     }
@@ -128,7 +130,8 @@ impl Pod {
         for dir in ["proc", "dev", "tmp"] {
             fs::create_dir(bundle.join("rootfs").join(dir)).expect("dir");
         }
-        fs::copy("/usr/bin/busybox", bin.join("busybox")).expect("busybox");
+        let busybox = file("/usr/bin/busybox", "busybox-static");
+        copy_program(&busybox, &bin.join("busybox"));
         for applet in ["sh", "cat", "sleep", "dd", "stty", "tail", "head"] {
             symlink("busybox", bin.join(applet)).expect("applet");
         }

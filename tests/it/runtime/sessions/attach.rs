@@ -13,6 +13,9 @@ use crate::streaming::client::Client;
 
 const SUCCESS: &str = r#"{"status":"Success"}"#;
 
+/// How often a container may be late with what has to come in time.
+const TRIES: usize = 5;
+
 /// A container that takes input, of any number of clients.
 fn reading(script: &str) -> v1::ContainerConfig {
     let mut config = shell("main", script);
@@ -36,14 +39,28 @@ async fn until_there(node: &Node, script: &str) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_attach_ends_with_its_input_and_the_container_goes_on() {
-    let node = Node::with(answering()).await;
+    // It does not answer so soon that nobody would have to wait for it.
+    let answering = reading("while read x; do sleep 0.2; echo got $x; done");
+    let node = Node::with(answering).await;
     for way in WAYS {
-        let mut client = Client::connect(&node.attach("ioe").await, way, "ioe").await;
-        client.send(0, b"this\n").await;
-        client.end_input().await;
-        let said = client.finish().await;
-        let out = String::from_utf8_lossy(&said.out);
-        assert_eq!((&*out, &*said.error), ("got this\n", SUCCESS), "{way:?}");
+        // An answer is waited for, but not for long: it may come too late, and is seen by the next one then.
+        let mut tries = 1..=TRIES;
+        let answered = loop {
+            let Some(number) = tries.next() else {
+                break false;
+            };
+            let mut client = Client::connect(&node.attach("ioe").await, way, "ioe").await;
+            client.send(0, format!("{number}\n").as_bytes()).await;
+            client.end_input().await;
+            let said = client.finish().await;
+            let out = String::from_utf8_lossy(&said.out);
+            assert_eq!(said.error, SUCCESS, "{way:?}");
+            assert!(out.lines().all(|line| line.starts_with("got ")), "{out:?}");
+            if out.ends_with(&format!("got {number}\n")) {
+                break true;
+            }
+        };
+        assert!(answered, "{way:?}: no answer was waited for");
     }
     node.logged("attach", "done").await;
     node.is_quiet().await;
@@ -176,6 +193,7 @@ async fn a_container_is_attached_to_again_after_a_restart() {
     for way in WAYS {
         let mut after = Client::connect(&node.attach("io").await, way, "io").await;
         after.send(0, b"after\n").await;
+        after.shows("got after\n").await;
         after.end_input().await;
         let said = after.finish().await;
         assert_eq!(

@@ -47,7 +47,7 @@ async fn two_hundred_sessions_at_once_do_not_mix() {
         spdy.wait(data, came).await;
         forwards.push((number, spdy, data));
     }
-    assert_eq!(node.open().await, (EXECS + FORWARDS) as f64);
+    node.are_open(EXECS + FORWARDS).await;
     until("all of them to be told", || async {
         (node.told().await == EXECS + FORWARDS).then_some(())
     })

@@ -142,6 +142,14 @@ impl Node {
         scrape.metric("criscope_stream_sessions").sum()
     }
 
+    /// Waits until so many are open.
+    pub(super) async fn are_open(&self, count: usize) {
+        until(&format!("{count} open sessions"), || async {
+            (self.open().await == count as f64).then_some(())
+        })
+        .await;
+    }
+
     /// Sessions of our pod that are open, as the front page tells.
     pub(super) async fn told(&self) -> usize {
         let (_, text) = self.daemon.program().get("/?format=json").await;

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use super::node::Node;
 use super::{WAYS, kubelet_says_hello};
 use crate::harness::kubelet::{idle, shell};
-use crate::harness::until;
+use crate::harness::{soon, until};
 use crate::streaming::client::{Client, lazy};
 
 /// What a client may leave lying about, at the most: a few MiB, whatever it does.
@@ -62,9 +62,11 @@ async fn a_client_that_stops_reading_loses_nothing_and_costs_little() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_slow_client_gets_all_that_its_container_wrote_before_it_ended() {
     // It writes until nobody takes more, and has ended when its clients begin to read.
+    const LENGTH: usize = 1 << 20;
     let line = "all of it".repeat(100);
     let script = format!(
-        "until [ -e /go ]; do sleep 0.1; done; /bin/busybox yes {line:?} & sleep 3; kill -9 $!"
+        "until [ -e /go ]; do sleep 0.1; done; /bin/busybox yes {line:?} & \
+         until [ -e /enough ]; do sleep 0.1; done; kill -9 $!"
     );
     let node = Node::with(shell("main", &script)).await;
     let mut clients = Vec::new();
@@ -76,6 +78,21 @@ async fn a_slow_client_gets_all_that_its_container_wrote_before_it_ended() {
     })
     .await;
     node.kubelet.says(&node.container, "touch /go").await;
+    let log = node.kubelet.status(&node.container).await.log_path;
+    let mut before = 0;
+    soon("nobody to take more", async {
+        loop {
+            let length = fs::metadata(&log).expect("log").len();
+            // With what stands before each line.
+            if length > 2 * LENGTH as u64 && length == before {
+                return;
+            }
+            before = length;
+            tokio::time::sleep(Duration::from_millis(500)).await;
+        }
+    })
+    .await;
+    node.kubelet.says(&node.container, "touch /enough").await;
     let status = node.kubelet.ended(&node.container).await;
     tokio::time::sleep(PAUSE).await;
     let log = fs::read_to_string(&status.log_path).expect("log");
@@ -90,7 +107,7 @@ async fn a_slow_client_gets_all_that_its_container_wrote_before_it_ended() {
         client.begin_to_read();
         let said = client.finish().await;
         assert_eq!(said.error, r#"{"status":"Success"}"#);
-        assert!(said.out.len() > 1 << 20, "{} bytes", said.out.len());
+        assert!(said.out.len() > LENGTH, "{} bytes", said.out.len());
         assert!(
             said.out == logged.as_bytes(),
             "{} bytes of {}",

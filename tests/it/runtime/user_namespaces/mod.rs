@@ -10,6 +10,8 @@ use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, chown};
 use std::path::{Path, PathBuf};
 
 use super::Scratch;
+use crate::harness::executable::copy_program;
+use crate::harness::packages::file;
 use criscope::runtime::sys::idmap::{Mappings, Range};
 use criscope::runtime::sys::namespace::{Kind, Pins, Request};
 use criscope::runtime::sys::sysctl::Sysctl;
@@ -60,7 +62,8 @@ fn layer(dir: &Path) -> PathBuf {
     for name in ["bin", "proc", "sys", "dev", "etc", "theirs"] {
         fs::create_dir_all(layer.join(name)).expect("dir");
     }
-    fs::copy("/bin/busybox", layer.join("bin/busybox")).expect("busybox-static is installed");
+    let busybox = file("/bin/busybox", "busybox-static");
+    copy_program(&busybox, &layer.join("bin/busybox"));
     fs::write(layer.join("theirs/file"), "old").expect("file");
     chown(layer.join("theirs/file"), Some(33), Some(34)).expect("owner");
     fs::write(layer.join("nobodys"), "").expect("file");

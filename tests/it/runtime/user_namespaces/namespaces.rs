@@ -1,13 +1,13 @@
 //! The namespaces themselves, and the helper that makes them.
 
 use std::fs;
-use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use super::{SHIM, pins, request, scratch};
-use crate::harness::until;
+use crate::harness::executable::executable;
+use crate::harness::{PATIENCE, until};
 use criscope::runtime::rootfs::list_mounts_below;
 use criscope::runtime::sys::namespace::{Error, Kind, Pins, Request, State};
 use criscope::runtime::sys::sysctl::Sysctl;
@@ -105,8 +105,7 @@ async fn a_helper_that_fails_and_a_step_that_fails_leave_nothing() {
     // Ids the kernel takes from nobody: more than there are on the node are refused before, so here it is a program that
     // is none, ends early, or says why.
     let script = dir.path().join("script");
-    fs::write(&script, "#!/bin/sh\necho no room >&2; exit 1\n").expect("script");
-    fs::set_permissions(&script, fs::Permissions::from_mode(0o755)).expect("mode");
+    executable(&script, "#!/bin/sh\necho no room >&2; exit 1\n");
     for (program, why) in [
         (Path::new("/no/such/program"), "No such file"),
         (Path::new("/bin/true"), ""),
@@ -158,8 +157,12 @@ async fn callers_that_go_away_and_many_at_once_leave_nothing() {
             let id = format!("p{pod}");
             let make = pins.make(&id, request());
             // The last four are not waited for.
-            let wait = if pod < 8 { 60_000 } else { 1 };
-            tokio::time::timeout(Duration::from_millis(wait), make).await
+            let wait = if pod < 8 {
+                PATIENCE
+            } else {
+                Duration::from_millis(1)
+            };
+            tokio::time::timeout(wait, make).await
         })
     });
     for (pod, made) in make.collect::<Vec<_>>().into_iter().enumerate() {

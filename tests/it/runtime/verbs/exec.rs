@@ -3,7 +3,7 @@
 use tonic::Code;
 
 use crate::harness::daemon::Daemon;
-use crate::harness::kubelet::{Kubelet, idle, words};
+use crate::harness::kubelet::{Kubelet, LIMIT, idle, words};
 use crate::harness::until;
 
 #[tokio::test(flavor = "multi_thread")]
@@ -26,7 +26,7 @@ async fn commands_in_a_container() {
     // More than is kept is read and dropped: the command ends well.
     let large = words("dd if=/dev/zero bs=1048576 count=17");
     let large = kubelet
-        .try_exec(&container, large, 60)
+        .try_exec(&container, large, LIMIT)
         .await
         .expect("ExecSync");
     assert_eq!((large.stdout.len(), large.exit_code), (16 << 20, 0));
@@ -46,7 +46,7 @@ async fn commands_in_a_container() {
     assert_eq!((said.out.as_str(), said.code), ("done", 0));
 
     let none = kubelet
-        .try_exec(&container, words("/no/such/program"), 5)
+        .try_exec(&container, words("/no/such/program"), LIMIT)
         .await;
     let error = none.err().expect("there is no such program");
     assert_eq!(

@@ -4,6 +4,7 @@ use criscope::cri::v1;
 
 use crate::harness::daemon::Daemon;
 use crate::harness::kubelet::{Kubelet, idle, security};
+use crate::harness::until;
 
 fn mode(config: &mut v1::ContainerConfig, mode: v1::NamespaceMode, target: &str) {
     let options = security(config).namespace_options.get_or_insert_default();
@@ -57,7 +58,10 @@ async fn the_processes_of_a_pod_and_of_a_target() {
     kubelet.stop(&ids[0], 5).await;
     assert_eq!(kubelet.ended(&ids[0]).await.exit_code, 0);
     let zombies = "ps -o stat,comm | grep -c '^Z' ; :";
-    assert_eq!(kubelet.says(&ids[1], zombies).await, "0");
+    until("nothing that is not reaped", || async {
+        (kubelet.says(&ids[1], zombies).await == "0").then_some(())
+    })
+    .await;
     kubelet.end(&pod).await;
     daemon.assert_clean();
 }
