@@ -84,14 +84,14 @@ pub(super) async fn session(
     let ended = {
         let work = serve(&context, start, io);
         tokio::pin!(work);
-        let why = tokio::select! {
-            ended = &mut work => Err(ended),
-            () = activity.silent_for(shared.idle_timeout) => Ok(Ending::Idle),
-            () = stop.cancelled() => Ok(Ending::Shutdown),
+        let by_itself = tokio::select! {
+            ended = &mut work => Ok(ended),
+            () = activity.silent_for(shared.idle_timeout) => Err(Ending::Idle),
+            () = stop.cancelled() => Err(Ending::Shutdown),
         };
-        match why {
-            Err(ended) => ended,
-            Ok(why) => {
+        match by_itself {
+            Ok(ended) => ended,
+            Err(why) => {
                 ending.send_replace(Some(why));
                 // Time to say goodbye to the client, if it listens.
                 let _ = timeout(LINGER, work).await;
