@@ -24,7 +24,7 @@ PATIENCE=${CRISCOPE_V2_PATIENCE:-600}
 PACKAGE=linux-image-cloud-amd64
 
 # Programs of this machine that the tests and what they drive call, with the libraries they are linked with.
-PROGRAMS=(sh bash runc ip iptables iptables-save nsenter unshare setpriv)
+PROGRAMS=(sh bash runc ip iptables iptables-save nsenter unshare setpriv install flock)
 # Those there may be.
 OPTIONAL=(crun)
 # What programs open by name while they run. The loader finds no such thing.
