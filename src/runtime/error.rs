@@ -220,8 +220,37 @@ impl From<tokio::task::JoinError> for Error {
     }
 }
 
+/// The longest message of a status, in bytes. It travels in a header (gRPC over HTTP/2, "Responses"): a caller that bounds
+/// its headers would end the connection, and all calls on it, for a longer one.
+const MAX_MESSAGE: usize = 8 << 10;
+
 impl From<Error> for Status {
     fn from(error: Error) -> Self {
-        Self::new(error.code(), error.to_string())
+        Self::new(error.code(), bounded(error.to_string()))
+    }
+}
+
+/// The beginning of a message that is too long, with its full length: errors quote requests, plugins and OCI runtimes.
+fn bounded(mut message: String) -> String {
+    let length = message.len();
+    if length > MAX_MESSAGE {
+        message.truncate(message.floor_char_boundary(MAX_MESSAGE));
+        message.push_str(&format!("... ({length} bytes)"));
+    }
+    message
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_message_of_a_status_is_bounded() {
+        let short = Status::from(Error::invalid("short"));
+        assert_eq!(short.message(), "short");
+        let long = Status::from(Error::invalid("\u{e9}".repeat(1 << 20)));
+        assert_eq!(long.code(), Code::InvalidArgument);
+        assert!(long.message().len() < MAX_MESSAGE + 64);
+        assert!(long.message().ends_with("... (2097152 bytes)"));
     }
 }
