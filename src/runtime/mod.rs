@@ -47,6 +47,7 @@ pub mod steps;
 pub mod store;
 pub mod streams;
 pub mod sys;
+mod untrusted;
 mod usage;
 
 use std::sync::Arc;

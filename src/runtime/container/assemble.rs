@@ -16,6 +16,7 @@ use crate::runtime::oci::spec::{
     propagation_of,
 };
 use crate::runtime::rootfs::{self, IdMapped, MountRequest, Rootfs};
+use crate::runtime::sandbox::files::hostname;
 use crate::runtime::sandbox::namespaces::mappings;
 use crate::runtime::selinux;
 use crate::runtime::steps::{Step, reached};
@@ -153,7 +154,8 @@ impl Assembly {
         let pinned = |kind| Some(runtime.pins.path(id, kind)).filter(|path| path.exists());
         let dir = runtime.settings.paths.sandbox(id);
         let shm = runtime.settings.paths.shm(id);
-        let hostname = fs::read_to_string(dir.join("hostname")).unwrap_or_default();
+        // Never from the file, which the pod may write.
+        let hostname = hostname(&self.sandbox.config, self.sandbox.host_network());
         SandboxFacts {
             id: id.clone(),
             network: pinned(Kind::Net),
@@ -163,7 +165,7 @@ impl Assembly {
             pid: (self.sandbox.pid_namespace != 0)
                 .then(|| format!("/proc/{}/ns/pid", self.sandbox.pid_namespace).into()),
             target_pid: self.target.clone(),
-            hostname: hostname.trim().to_owned(),
+            hostname,
             hostname_path: Some(dir.join("hostname")),
             hosts_path: Some(dir.join("hosts")),
             resolv_path: Some(dir.join("resolv.conf")),
