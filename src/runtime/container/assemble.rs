@@ -214,7 +214,7 @@ fn act(action: &Action) -> Result<()> {
                 ))),
             }
         }
-        Action::Relabel { path, label } => relabel(path, label),
+        Action::Relabel { path, label } => Ok(rootfs::relabel(path, label)?),
     }
 }
 
@@ -225,26 +225,6 @@ fn satisfies(found: Propagation, wanted: Propagation) -> bool {
         Propagation::Slave => found != Propagation::Private,
         Propagation::Shared => found == Propagation::Shared,
     }
-}
-
-/// Labels a tree for SELinux. A file system without labels is no error.
-fn relabel(path: &Path, label: &str) -> Result<()> {
-    use rustix::fs::{XattrFlags, lsetxattr};
-    let value = [label.as_bytes(), b"\0"].concat();
-    match lsetxattr(path, "security.selinux", &value, XattrFlags::empty()) {
-        Ok(()) => {}
-        Err(rustix::io::Errno::OPNOTSUPP) => return Ok(()),
-        Err(error) => return Err(Error::io("label", path, error)),
-    }
-    let is_dir = path.symlink_metadata().is_ok_and(|found| found.is_dir());
-    if !is_dir {
-        return Ok(());
-    }
-    for entry in fs::read_dir(path).map_err(|e| Error::io("read", path, e))? {
-        let entry = entry.map_err(|e| Error::io("read", path, e))?;
-        relabel(&entry.path(), label)?;
-    }
-    Ok(())
 }
 
 /// Writes a file for root only: a specification holds the environment.

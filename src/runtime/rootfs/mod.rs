@@ -20,6 +20,7 @@ mod idmapped;
 mod inside;
 mod mounts;
 mod overlay;
+mod relabel;
 mod shm;
 mod volumes;
 
@@ -32,6 +33,7 @@ pub use self::error::{Error, Result};
 pub use self::idmapped::{IdMapped, bind};
 pub use self::inside::{open_in_root, user_database};
 pub use self::mounts::{is_mounted, list_mounts_below, unmount};
+pub use self::relabel::relabel;
 pub use self::shm::{SHM_SIZE, Shm, mount_shm};
 pub use self::volumes::prepare_volumes;
 
