@@ -49,6 +49,7 @@ pub mod streams;
 pub mod sys;
 mod untrusted;
 mod usage;
+mod validate;
 
 use std::sync::Arc;
 

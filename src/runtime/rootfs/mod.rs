@@ -52,6 +52,21 @@ pub struct MountRequest {
     pub ids: Option<IdMapped>,
 }
 
+/// The mount option for an SELinux label. Its categories have commas between them, so it is quoted, which has no escapes.
+///
+/// # Errors
+/// [`Error::Invalid`] for what would end it and begin another option. Requests were checked before; this is the last place.
+fn context_option(label: &str) -> Result<String> {
+    let fits =
+        |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-' | b'.' | b':' | b',');
+    if !label.bytes().all(fits) {
+        return Err(Error::Invalid(
+            "an SELinux label with characters that no label has".to_owned(),
+        ));
+    }
+    Ok(format!(",context=\"{label}\""))
+}
+
 /// The root file system of one container, by its directory.
 #[derive(Debug, Clone)]
 pub struct Rootfs {
