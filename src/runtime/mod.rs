@@ -47,7 +47,9 @@ pub mod steps;
 pub mod store;
 pub mod streams;
 pub mod sys;
+mod untrusted;
 mod usage;
+mod validate;
 
 use std::sync::Arc;
 

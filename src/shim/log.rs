@@ -8,6 +8,8 @@ use std::io::{self, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
+use nix::libc;
+
 use super::clock::{self, Stamp};
 
 /// Content of a line, in bytes, where nothing else is said.
@@ -144,11 +146,28 @@ fn open(path: &Path) -> io::Result<File> {
             .mode(0o755)
             .create(dir)?;
     }
-    OpenOptions::new()
+    // Pods that collect logs may write to the folder: what they put there is not opened by a link of its name, nor waited
+    // for, and a device gets nothing.
+    let regular = |found: &fs::Metadata| match found.is_file() {
+        true => Ok(()),
+        false => Err(io::Error::new(
+            io::ErrorKind::InvalidInput,
+            format!("{}: a log must be a regular file", path.display()),
+        )),
+    };
+    match fs::symlink_metadata(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+        found => regular(&found?)?,
+    }
+    let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK | libc::O_NOCTTY;
+    let file = OpenOptions::new()
         .append(true)
         .create(true)
         .mode(0o640)
-        .open(path)
+        .custom_flags(flags)
+        .open(path)?;
+    regular(&file.metadata()?)?;
+    Ok(file)
 }
 
 fn put(now: &Stamp, stream: Stream, tag: u8, content: &[u8], out: &mut Vec<u8>) {
@@ -204,9 +223,31 @@ mod tests {
     }
 
     #[test]
+    fn only_a_regular_file_is_a_log() {
+        let dir = tempfile::tempdir().expect("dir");
+        let path = |name: &str| dir.path().join(name);
+        fs::write(path("victim"), "kept").expect("victim");
+        std::os::unix::fs::symlink(path("victim"), path("link")).expect("link");
+        nix::unistd::mkfifo(&path("pipe"), nix::sys::stat::Mode::S_IRWXU).expect("pipe");
+        for refused in [path("link"), path("pipe"), "/dev/full".into()] {
+            Log::open(&refused, 0, false).expect_err("no log");
+        }
+        // Nor is it opened again as something else.
+        let mut log = Log::open(&path("log"), 0, false).expect("log");
+        fs::remove_file(path("log")).expect("renamed by the kubelet");
+        std::os::unix::fs::symlink(path("victim"), path("log")).expect("link");
+        log.reopen().expect_err("a link");
+        log.write(Stream::Stdout, b"abc\n", &mut Vec::new());
+        assert_eq!(log.lost, 0, "the old file is still written to");
+        assert_eq!(fs::read(path("victim")).expect("victim"), b"kept");
+    }
+
+    #[test]
     fn an_error_is_counted_and_the_next_line_is_whole() {
-        let full = Path::new("/dev/full");
-        let mut log = Log::open(full, 0, false).expect("log");
+        let dir = tempfile::tempdir().expect("dir");
+        let mut log = Log::open(&dir.path().join("a.log"), 0, false).expect("log");
+        let full = OpenOptions::new().append(true).open("/dev/full");
+        log.file = full.expect("a device without room");
         log.write(Stream::Stdout, b"abc\n", &mut Vec::new());
         assert!(log.lost > 3);
     }

@@ -74,7 +74,7 @@ table! {
         kind: Switch,
         default: Is(|| false),
         reload: Reload::Restart,
-        help: "Behaves as if the node had no AppArmor: `RuntimeDefault` means none, and a profile that a pod names is refused.",
+        help: "Behaves as if the node had no AppArmor: a container that asks for a profile, `RuntimeDefault` included, is refused, as by containerd; one that says nothing runs without.",
     };
     APPARMOR_PROFILE: Text, Unset = Key {
         section: "runtime",
@@ -82,7 +82,7 @@ table! {
         kind: Text,
         default: Unset("`criscope-default`, which criscope makes and loads itself"),
         reload: Reload::Restart,
-        help: "The AppArmor profile that `RuntimeDefault` stands for, and that a container gets which says nothing. One that is named must be loaded when criscope starts; if it is not, that is logged and such containers run without one.",
+        help: "The AppArmor profile that `RuntimeDefault` stands for, and that a container gets which says nothing. One that is named must be loaded when criscope starts; if it is not, that is logged, containers that ask for `RuntimeDefault` are refused, and those that say nothing run without one.",
     };
     ENABLE_SELINUX: Switch, Is<bool> = Key {
         section: "runtime",
@@ -266,7 +266,7 @@ table! {
         kind: List { of: Text, words: "an array of annotation keys, of which `*` may end each" },
         default: Is(Vec::new),
         reload: Reload::Restart,
-        help: "Annotations of pods that the OCI runtime gets to see.",
+        help: "Annotations of pods that the OCI runtime gets to see. Those that reach the node (`run.oci.`, `org.systemd.property.`, `org.criu.`, `dev.gvisor.`, `io.katacontainers.`) need a key that spells that much of them before its `*`.",
     };
     HANDLER_CONTAINER_ANNOTATIONS: List<Text>, Is<Vec<String>> = Key {
         section: "runtime.handlers.NAME",

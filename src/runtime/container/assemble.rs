@@ -16,6 +16,7 @@ use crate::runtime::oci::spec::{
     propagation_of,
 };
 use crate::runtime::rootfs::{self, IdMapped, MountRequest, Rootfs};
+use crate::runtime::sandbox::files::hostname;
 use crate::runtime::sandbox::namespaces::mappings;
 use crate::runtime::selinux;
 use crate::runtime::steps::{Step, reached};
@@ -153,7 +154,8 @@ impl Assembly {
         let pinned = |kind| Some(runtime.pins.path(id, kind)).filter(|path| path.exists());
         let dir = runtime.settings.paths.sandbox(id);
         let shm = runtime.settings.paths.shm(id);
-        let hostname = fs::read_to_string(dir.join("hostname")).unwrap_or_default();
+        // Never from the file, which the pod may write.
+        let hostname = hostname(&self.sandbox.config, self.sandbox.host_network());
         SandboxFacts {
             id: id.clone(),
             network: pinned(Kind::Net),
@@ -163,7 +165,7 @@ impl Assembly {
             pid: (self.sandbox.pid_namespace != 0)
                 .then(|| format!("/proc/{}/ns/pid", self.sandbox.pid_namespace).into()),
             target_pid: self.target.clone(),
-            hostname: hostname.trim().to_owned(),
+            hostname,
             hostname_path: Some(dir.join("hostname")),
             hosts_path: Some(dir.join("hosts")),
             resolv_path: Some(dir.join("resolv.conf")),
@@ -212,7 +214,7 @@ fn act(action: &Action) -> Result<()> {
                 ))),
             }
         }
-        Action::Relabel { path, label } => relabel(path, label),
+        Action::Relabel { path, label } => Ok(rootfs::relabel(path, label)?),
     }
 }
 
@@ -223,26 +225,6 @@ fn satisfies(found: Propagation, wanted: Propagation) -> bool {
         Propagation::Slave => found != Propagation::Private,
         Propagation::Shared => found == Propagation::Shared,
     }
-}
-
-/// Labels a tree for SELinux. A file system without labels is no error.
-fn relabel(path: &Path, label: &str) -> Result<()> {
-    use rustix::fs::{XattrFlags, lsetxattr};
-    let value = [label.as_bytes(), b"\0"].concat();
-    match lsetxattr(path, "security.selinux", &value, XattrFlags::empty()) {
-        Ok(()) => {}
-        Err(rustix::io::Errno::OPNOTSUPP) => return Ok(()),
-        Err(error) => return Err(Error::io("label", path, error)),
-    }
-    let is_dir = path.symlink_metadata().is_ok_and(|found| found.is_dir());
-    if !is_dir {
-        return Ok(());
-    }
-    for entry in fs::read_dir(path).map_err(|e| Error::io("read", path, e))? {
-        let entry = entry.map_err(|e| Error::io("read", path, e))?;
-        relabel(&entry.path(), label)?;
-    }
-    Ok(())
 }
 
 /// Writes a file for root only: a specification holds the environment.

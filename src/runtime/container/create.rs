@@ -14,7 +14,7 @@ use crate::runtime::rootfs::Rootfs;
 use crate::runtime::steps::{Step, reached};
 use crate::runtime::store::record::{VERSION, container_name};
 use crate::runtime::store::{Container, ContainerRecord, ContainerState, Sandbox, disk};
-use crate::runtime::{Runtime, id};
+use crate::runtime::{Runtime, id, validate};
 
 impl Runtime {
     /// Makes a container in a sandbox that is ready, of an image that is here; returns its id. It is there as a whole or
@@ -33,6 +33,7 @@ impl Runtime {
         if metadata.is_none_or(|metadata| metadata.name.is_empty()) {
             return Err(Error::invalid("the container config has no name"));
         }
+        config.map_or(Ok(()), validate::container)?;
         let name = container_name(metadata, sandbox.record().config.metadata.as_ref());
         let made = |id: &str| {
             let found = self.store.containers.get(id);

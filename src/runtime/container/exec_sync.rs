@@ -12,7 +12,7 @@ use crate::cri::phases::RuntimePhase;
 use crate::cri::v1::{ExecSyncRequest, ExecSyncResponse};
 use crate::runtime::caller::Caller;
 use crate::runtime::error::{Error, Result, shim_gone};
-use crate::runtime::oci::spec::exec_process;
+use crate::runtime::oci::spec::{check_arguments, exec_process};
 use crate::runtime::process::{
     Attach, Attached, Ending, Exec, Exit, Kill, Output, Shim, Stdio, Target,
 };
@@ -84,6 +84,7 @@ impl Runtime {
         tty: bool,
         stdin: bool,
     ) -> Result<Running> {
+        check_arguments(&command)?;
         let record = container.record();
         let handler = self.handler_of(container);
         let sandbox = self.store.sandboxes.get(&record.sandbox)?;

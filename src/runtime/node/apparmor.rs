@@ -38,9 +38,11 @@ fn parser(files: &Files) -> Option<&'static str> {
     PARSERS.iter().copied().find(|path| files.exists(path))
 }
 
-/// The profile that `RuntimeDefault` stands for: one that is named and loaded, else ours, which is loaded for it. `None`, and
-/// a warning, if it cannot be had: containers that ask for it run without one.
-pub(super) fn usable(files: &Files, named: Option<&str>) -> Option<String> {
+/// The profile that `RuntimeDefault` stands for: one that is named and loaded, else ours, which is loaded for it.
+///
+/// # Errors
+/// Why it cannot be loaded, also as a warning: containers that ask for it are refused, those that say nothing run without.
+pub(super) fn usable(files: &Files, named: Option<&str>) -> Result<String, String> {
     let wanted = named.unwrap_or(DEFAULT_PROFILE);
     let had = match named {
         Some(name) if !is_loaded(files, name) => Err(Error::NotLoaded),
@@ -52,10 +54,11 @@ pub(super) fn usable(files: &Files, named: Option<&str>) -> Option<String> {
             event = "runtime.apparmor",
             profile = wanted,
             %error,
-            "the default AppArmor profile cannot be had: containers that ask for it run unconfined"
+            "the default AppArmor profile cannot be loaded: containers that ask for it are refused, those that say nothing of one run unconfined"
         );
     }
-    had.is_ok().then(|| wanted.to_owned())
+    had.map(|()| wanted.to_owned())
+        .map_err(|error| error.to_string())
 }
 
 /// Loads the default profile if it is not.
@@ -121,6 +124,7 @@ fn profile(files: &Files) -> String {
 const RULES: &str = "  capability,
   file,
   network,
+  deny network alg,
   umount,
   deny mount,
   deny @{PROC}/{acpi,bus,fs,irq,scsi,tty}/** wklx,
@@ -209,13 +213,16 @@ mod tests {
     fn runtime_default_is_what_is_named_if_that_is_loaded() {
         let (dir, files) = machine("cat > SEEN");
         let named = |name| usable(&files, Some(name));
-        assert_eq!(named("docker-default").as_deref(), Some("docker-default"));
-        assert_eq!(named("docker"), None);
+        assert_eq!(named("docker-default").as_deref(), Ok("docker-default"));
+        assert_eq!(
+            named("docker").expect_err("not loaded"),
+            "no profile of this name is loaded"
+        );
         assert!(
             !dir.path().join("seen").exists(),
             "ours is not loaded for it"
         );
-        assert_eq!(usable(&files, None).as_deref(), Some(DEFAULT_PROFILE));
+        assert_eq!(usable(&files, None).as_deref(), Ok(DEFAULT_PROFILE));
         assert!(dir.path().join("seen").exists());
     }
 
@@ -225,6 +232,7 @@ mod tests {
             machine("cat > /dev/null; printf 'no such feature\\nmore\\n' >&2; exit 1");
         let error = ensure_default(&files).expect_err("refused").to_string();
         assert_eq!(error, "apparmor_parser: no such feature");
+        assert_eq!(usable(&files, None), Err(error));
     }
 
     #[test]

@@ -75,8 +75,8 @@ impl NodeError {
 }
 
 /// Finds out what this machine can. Reads files only, but for one thing: where AppArmor is on and the default profile
-/// is not loaded, it is loaded. If that fails, or one that the options name is not loaded, `apparmor_default` is `None` and
-/// a warning says why.
+/// is not loaded, it is loaded. If that fails, or one that the options name is not loaded, `apparmor_default` and a warning
+/// say why.
 ///
 /// Blocks for some milliseconds.
 ///
@@ -113,7 +113,7 @@ fn facts(
         arch: std::env::consts::ARCH,
         seccomp: security::seccomp(files, options.runtime_features.as_ref()),
         apparmor: !options.disable_apparmor && apparmor::is_on(files),
-        apparmor_default: None,
+        apparmor_default: Err("it is off".to_owned()),
         selinux: options.enable_selinux && security::selinux(files),
         recursive_read_only: security::recursive_read_only(
             kernel,

@@ -50,6 +50,8 @@ impl Error {
             Self::Invalid(_) => tonic::Code::InvalidArgument,
             Self::Kind { .. } | Self::Unsupported(_) => tonic::Code::FailedPrecondition,
             Self::Io { source, .. } => match source.kind() {
+                // A file of the image that no container needs to be so large.
+                io::ErrorKind::FileTooLarge => tonic::Code::FailedPrecondition,
                 io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
                     tonic::Code::ResourceExhausted
                 }

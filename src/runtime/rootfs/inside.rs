@@ -2,14 +2,15 @@
 
 use std::fs::File;
 use std::io::{self, Read};
-use std::os::fd::{AsRawFd as _, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::path::Path;
 
-use rustix::fs::{FileType, Mode, OFlags, ResolveFlags, fstat, open, openat2};
+use rustix::fs::{Mode, OFlags, ResolveFlags, open, openat2};
 use rustix::io::Errno;
 
 use super::error::{At as _, Error, Result};
 use crate::runtime::oci::spec::UserDatabase;
+use crate::runtime::untrusted;
 
 /// How often the kernel is asked again whose answer was that something moved meanwhile.
 const TRIES: usize = 32;
@@ -26,23 +27,18 @@ pub fn open_in_root(rootfs: &Path, path: &str) -> Result<Option<File>> {
         Err(Errno::NOENT | Errno::NOTDIR) => return Ok(None),
         found => found.at("find a file in", rootfs)?,
     };
-    let stat = fstat(&found).at("find a file in", rootfs)?;
-    if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
-        return Err(Error::Kind {
-            path: path.to_owned(),
-            wanted: "regular file",
-        });
-    }
-    // The same file, whatever its path leads to now.
-    let again = format!("/proc/self/fd/{}", found.as_raw_fd());
-    let file = File::open(&again).at("open a file in", rootfs)?;
-    Ok(Some(file))
+    let file = untrusted::reopen(&found).at("open a file in", rootfs)?;
+    let refused = || Error::Kind {
+        path: path.to_owned(),
+        wanted: "regular file",
+    };
+    file.ok_or_else(refused).map(Some)
 }
 
 /// Reads `/etc/passwd` and `/etc/group` of a container. What an image lacks is empty.
 ///
 /// # Errors
-/// As [`open_in_root`].
+/// As [`open_in_root`], and for a table of more than 4 MiB.
 pub fn user_database(rootfs: &Path) -> Result<UserDatabase> {
     let table = |path| -> Result<Box<dyn Read>> {
         Ok(match open_in_root(rootfs, path)? {

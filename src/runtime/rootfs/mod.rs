@@ -20,6 +20,7 @@ mod idmapped;
 mod inside;
 mod mounts;
 mod overlay;
+mod relabel;
 mod shm;
 mod volumes;
 
@@ -32,6 +33,7 @@ pub use self::error::{Error, Result};
 pub use self::idmapped::{IdMapped, bind};
 pub use self::inside::{open_in_root, user_database};
 pub use self::mounts::{is_mounted, list_mounts_below, unmount};
+pub use self::relabel::relabel;
 pub use self::shm::{SHM_SIZE, Shm, mount_shm};
 pub use self::volumes::prepare_volumes;
 
@@ -48,6 +50,21 @@ pub struct MountRequest {
     pub label: Option<String>,
     /// The user namespace of its pod, if it has one.
     pub ids: Option<IdMapped>,
+}
+
+/// The mount option for an SELinux label. Its categories have commas between them, so it is quoted, which has no escapes.
+///
+/// # Errors
+/// [`Error::Invalid`] for what would end it and begin another option. Requests were checked before; this is the last place.
+fn context_option(label: &str) -> Result<String> {
+    let fits =
+        |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-' | b'.' | b':' | b',');
+    if !label.bytes().all(fits) {
+        return Err(Error::Invalid(
+            "an SELinux label with characters that no label has".to_owned(),
+        ));
+    }
+    Ok(format!(",context=\"{label}\""))
 }
 
 /// The root file system of one container, by its directory.

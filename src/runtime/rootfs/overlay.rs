@@ -22,7 +22,7 @@ use nix::mount::MsFlags;
 use rustix::fs::{Mode, OFlags, open};
 
 use super::error::{At as _, Error, Result};
-use super::{MountRequest, idmapped};
+use super::{MountRequest, context_option, idmapped};
 
 /// What is made beside the mount point.
 pub(super) const PARTS: [&str; 3] = ["upper", "work", "empty"];
@@ -107,7 +107,7 @@ fn make(dir: &Path, name: &str, mode: u32) -> Result<PathBuf> {
     }
 }
 
-fn options(stack: &Stack, label: Option<&str>, volatile: bool) -> Vec<u8> {
+fn options(stack: &Stack, label: Option<&str>, volatile: bool) -> Result<Vec<u8>> {
     let mut options = b"index=off".to_vec();
     if let Some((upper, work)) = &stack.writable {
         if volatile {
@@ -119,13 +119,12 @@ fn options(stack: &Stack, label: Option<&str>, volatile: bool) -> Vec<u8> {
         options.extend(work.as_os_str().as_bytes());
     }
     if let Some(label) = label {
-        // Its categories have a comma between them.
-        options.extend(format!(",context=\"{label}\"").as_bytes());
+        options.extend(context_option(label)?.as_bytes());
     }
     options.extend(b",lowerdir=");
     let lower = stack.lower.iter().map(|path| path.as_os_str().as_bytes());
     options.extend(lower.collect::<Vec<_>>().join(&b':'));
-    options
+    Ok(options)
 }
 
 /// Whether overlayfs, or mount(2), would read more than a path in it.
@@ -148,11 +147,11 @@ impl Stack {
     }
 
     fn mount_with(&self, point: &Path, label: Option<&str>, volatile: bool) -> Result<()> {
-        let mut options = options(self, label, volatile);
+        let mut options = options(self, label, volatile)?;
         let mut open = Vec::new();
         if options.len() > MAX_OPTIONS || self.paths().any(is_special) {
             let named = self.by_descriptors(&mut open)?;
-            options = self::options(&named, label, volatile);
+            options = self::options(&named, label, volatile)?;
         }
         if options.len() > MAX_OPTIONS {
             return Err(Error::Invalid(
@@ -202,7 +201,8 @@ mod tests {
             writable: Some(("/c/upper".into(), "/c/work".into())),
         };
         let label = "system_u:object_r:container_file_t:s0:c1,c2";
-        let text = |options: Vec<u8>| String::from_utf8(options).expect("text");
+        let text =
+            |options: Result<Vec<u8>>| String::from_utf8(options.expect("valid")).expect("text");
         assert_eq!(
             text(options(&stack, Some(label), true)),
             format!(
@@ -217,6 +217,9 @@ mod tests {
             text(options(&read_only, None, true)),
             "index=off,lowerdir=/l/2:/l/1"
         );
+        let more = "t:s0\",lowerdir=/etc,context=\"t";
+        let error = options(&read_only, Some(more), true).expect_err("two options");
+        assert_eq!(error.code(), tonic::Code::InvalidArgument);
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::path::Path;
 use nix::mount::{MsFlags, mount};
 
 use super::error::{At as _, Error, Result};
-use super::{make_dir, mounts};
+use super::{context_option, make_dir, mounts};
 
 /// What containerd and CRI-O give: 64 MiB.
 pub const SHM_SIZE: u64 = 64 << 20;
@@ -47,7 +47,7 @@ pub fn mount_shm(dir: &Path, shm: &Shm) -> Result<()> {
     let (uid, gid) = shm.owner;
     let mut options = format!("mode=1777,size={},uid={uid},gid={gid}", shm.size);
     if let Some(label) = &shm.label {
-        options.push_str(&format!(",context=\"{label}\""));
+        options.push_str(&context_option(label)?);
     }
     mount(
         Some("shm"),

@@ -8,7 +8,7 @@ use crate::cri::v1::{DnsConfig, PodSandboxConfig};
 use crate::runtime::error::{Error, Result};
 
 /// The host name of a pod: its own, else the node's.
-pub(super) fn hostname(config: &PodSandboxConfig, host_network: bool) -> String {
+pub(in crate::runtime) fn hostname(config: &PodSandboxConfig, host_network: bool) -> String {
     if config.hostname.is_empty() || host_network {
         let own = nix::unistd::gethostname();
         return own.map_or_else(

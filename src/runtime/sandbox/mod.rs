@@ -1,7 +1,7 @@
 //! The verbs of pod sandboxes. A sandbox is a set of pinned namespaces, a few files, a network, and a shim; no process of
 //! its own, unless its containers share their processes.
 
-mod files;
+pub(super) mod files;
 mod hang;
 mod list;
 pub(super) mod namespaces;

@@ -18,7 +18,7 @@ use crate::runtime::steps::{Step, reached};
 use crate::runtime::store::record::{VERSION, sandbox_name};
 use crate::runtime::store::{Sandbox, SandboxRecord, SandboxState, disk};
 use crate::runtime::sys::namespace::Kind;
-use crate::runtime::{Runtime, id, rootfs};
+use crate::runtime::{Runtime, id, rootfs, validate};
 
 impl Runtime {
     /// Makes a sandbox; returns its id. It is there as a whole or not at all.
@@ -37,6 +37,7 @@ impl Runtime {
         if metadata.is_none_or(|metadata| metadata.name.is_empty() || metadata.uid.is_empty()) {
             return Err(Error::invalid("the sandbox config has no name and uid"));
         }
+        config.map_or(Ok(()), validate::sandbox)?;
         let name = sandbox_name(metadata);
         let work = carried(Arc::clone(self).make_sandbox(request.clone()));
         let ready = |id: &str| {

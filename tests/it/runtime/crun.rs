@@ -21,7 +21,7 @@ const ANNOTATION: &str = "run.oci.seccomp_bpf_data";
 /// On cgroups of version 1 it wants the controller `hugetlb`, which is not mounted everywhere. So each call of it sees, in
 /// the place of all hierarchies, a folder of its own with all of them and this one. What crun leaves there, the parent of
 /// the pods' cgroups, goes with the last of them.
-fn crun(daemon: &Daemon) -> PathBuf {
+pub(super) fn crun(daemon: &Daemon) -> PathBuf {
     let crun = program("crun", "crun");
     let crun = crun.display();
     let top = Path::new("/sys/fs/cgroup");

@@ -10,6 +10,7 @@ mod observed;
 mod oci;
 mod process;
 mod rootfs;
+mod seccomp;
 mod sessions;
 mod smoke;
 mod stats;

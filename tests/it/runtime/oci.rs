@@ -133,7 +133,7 @@ pub(super) fn facts() -> NodeFacts {
         arch: std::env::consts::ARCH,
         seccomp: true,
         apparmor: false,
-        apparmor_default: None,
+        apparmor_default: Err("it is off".to_owned()),
         selinux: false,
         recursive_read_only: true,
         default_capabilities: containerd_capabilities(),

@@ -4,10 +4,31 @@ use std::collections::HashMap;
 
 use super::build::Request;
 
-/// Whether a key is allowed by a list of keys, where `*` at the end stands for any rest.
+/// Annotations that change what an OCI runtime does to the node rather than inside of the container: crun writes the
+/// output of hooks to files of the node, takes a seccomp filter and another handler from them; systemd takes properties of
+/// units; gVisor and Kata take paths, devices and kernels. A pattern lets them through only if it spells this much of them.
+const RESERVED: [&str; 5] = [
+    "run.oci.",
+    "org.systemd.property.",
+    "org.criu.",
+    "dev.gvisor.",
+    "io.katacontainers.",
+];
+/// Annotations that we write ourselves: OCI runtimes and hooks believe them.
+const OWN: &str = "io.kubernetes.cri.";
+
+/// Whether a key is allowed by a list of keys, where `*` at the end stands for any rest: not for reserved ones, where it is
+/// all there is.
 fn allowed(key: &str, list: &[String]) -> bool {
+    if key.starts_with(OWN) || key.contains('\0') {
+        return false;
+    }
+    let reserved = RESERVED.iter().find(|prefix| key.starts_with(*prefix));
     list.iter().any(|pattern| match pattern.strip_suffix('*') {
-        Some(prefix) => key.starts_with(prefix),
+        Some(prefix) => {
+            let spelt = reserved.is_none_or(|reserved| prefix.starts_with(reserved));
+            spelt && key.starts_with(prefix)
+        }
         None => key == pattern,
     })
 }
@@ -61,6 +82,27 @@ mod tests {
             ("exactly", false),
         ] {
             assert_eq!(allowed(key, &list), expected, "{key}");
+        }
+    }
+
+    #[test]
+    fn a_star_is_not_enough_for_what_reaches_the_node() {
+        let all = ["*".to_owned()];
+        let some = ["run.oci.*".to_owned(), "io.kubernetes.cri.*".to_owned()];
+        let one = ["run.oci.hooks.stdout".to_owned()];
+        for (key, list, expected) in [
+            ("example.com/a", &all[..], true),
+            ("run.oci.hooks.stdout", &all, false),
+            ("run.oci.seccomp_bpf_data", &all, false),
+            ("org.systemd.property.Slice", &all, false),
+            ("io.katacontainers.config.hypervisor.path", &all, false),
+            ("run.oci.handler", &some, true),
+            ("run.oci.hooks.stdout", &one, true),
+            ("run.oci.hooks.stderr", &one, false),
+            ("io.kubernetes.cri.container-type", &all, false),
+            ("io.kubernetes.cri.container-type", &some, false),
+        ] {
+            assert_eq!(allowed(key, list), expected, "{key} {list:?}");
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Where the cgroup of a container is.
 
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 
 use super::error::SpecError;
 use super::facts::CgroupDriver;
@@ -8,11 +8,29 @@ use super::facts::CgroupDriver;
 /// The first word of the scopes we have the service manager make.
 pub const CGROUP_PREFIX: &str = "criscope";
 
+/// Checks the parent of a pod's cgroups: it may not lead out of the tree that it begins in.
+///
+/// # Errors
+/// [`SpecError::Invalid`].
+pub fn check_cgroup_parent(parent: &str) -> Result<(), SpecError> {
+    let up = Path::new(parent)
+        .components()
+        .any(|part| part == Component::ParentDir);
+    // Colons part `slice:prefix:id`.
+    if up || parent.contains(|c: char| c.is_control() || c == ':') {
+        return Err(SpecError::Invalid(
+            "cgroup parent: a path with `..`, `:` or control characters".to_owned(),
+        ));
+    }
+    Ok(())
+}
+
 /// `linux.cgroupsPath`: `slice:prefix:id` for systemd, `parent/id` otherwise.
 ///
 /// With the systemd driver the parent must be a slice: the kubelet sends one when it has the same driver, and two
 /// drivers on one node fight for the same cgroups.
 pub fn cgroup_path(parent: &str, id: &str, driver: CgroupDriver) -> Result<PathBuf, SpecError> {
+    check_cgroup_parent(parent)?;
     match driver {
         CgroupDriver::Cgroupfs => Ok(Path::new("/").join(parent).join(id)),
         CgroupDriver::Systemd if parent.is_empty() => {
@@ -52,6 +70,10 @@ mod tests {
             ),
             ("", Systemd, Some("system.slice:criscope:c")),
             ("/kubepods/pod1", Systemd, None),
+            ("/kubepods/../system.slice", Cgroupfs, None),
+            ("a.slice/../b.slice", Systemd, None),
+            ("a.slice:x:b.slice", Systemd, None),
+            ("a\n.slice", Systemd, None),
         ] {
             let path = cgroup_path(parent, "c", driver).ok();
             assert_eq!(

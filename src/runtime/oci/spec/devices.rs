@@ -1,7 +1,7 @@
 //! Device nodes and the rules for them.
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 
 use oci_spec::runtime::{LinuxDevice, LinuxDeviceCgroup, LinuxDeviceType};
 
@@ -136,11 +136,14 @@ fn asked_nodes(
         source: error,
     };
     let missing = || SpecError::NotFound(format!("device {} is not there", source.display()));
-    if !source.is_absolute() || !target.is_absolute() {
+    let plain = |path: &Path| {
+        let text = path.to_string_lossy();
+        let up = path.components().any(|part| part == Component::ParentDir);
+        path.is_absolute() && !up && !text.contains(char::is_control)
+    };
+    if !plain(source) || !plain(target) {
         return Err(SpecError::Invalid(format!(
-            "device {} at {}: both paths must be absolute",
-            source.display(),
-            target.display()
+            "device {source:?} at {target:?}: both paths must be absolute, without `..` and control characters"
         )));
     }
     let resolved = request

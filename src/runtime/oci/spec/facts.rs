@@ -90,8 +90,8 @@ pub struct NodeFacts {
     pub seccomp: bool,
     /// AppArmor is on.
     pub apparmor: bool,
-    /// The AppArmor profile `RuntimeDefault` stands for, when it is loaded.
-    pub apparmor_default: Option<String>,
+    /// The AppArmor profile `RuntimeDefault` stands for, which is loaded; or why there is none.
+    pub apparmor_default: Result<String, String>,
     /// SELinux is on and wanted.
     pub selinux: bool,
     /// The OCI runtime and the kernel (5.12) can mount recursively read-only.

@@ -1,13 +1,14 @@
 //! What a specification looks up on the machine.
 
 use std::fs;
-use std::io::{self, Read};
+use std::io;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 use oci_spec::runtime::LinuxDeviceType;
 
 use super::facts::DeviceNode;
+use crate::runtime::untrusted;
 
 /// The most bytes read of a profile or a table: 4 MiB.
 const FILE_LIMIT: u64 = 4 << 20;
@@ -18,7 +19,7 @@ const DEVICES_LIMIT: usize = 4096;
 pub trait Host {
     /// The path with its symlinks resolved, or `None` when nothing is there.
     fn resolve(&self, path: &Path) -> io::Result<Option<PathBuf>>;
-    /// The text of a file, 4 MiB at most.
+    /// The text of a regular file, 4 MiB at most.
     fn read(&self, path: &Path) -> io::Result<String>;
     /// The device node at a path, or all below it when it is a directory.
     fn devices(&self, path: &Path) -> io::Result<Vec<DeviceNode>>;
@@ -38,11 +39,7 @@ impl Host for Machine {
     }
 
     fn read(&self, path: &Path) -> io::Result<String> {
-        let mut text = String::new();
-        fs::File::open(path)?
-            .take(FILE_LIMIT)
-            .read_to_string(&mut text)?;
-        Ok(text)
+        untrusted::read_text(path, FILE_LIMIT)
     }
 
     fn devices(&self, path: &Path) -> io::Result<Vec<DeviceNode>> {

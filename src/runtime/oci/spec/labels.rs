@@ -37,8 +37,8 @@ pub(super) fn asked(
     })
 }
 
-/// The AppArmor profile of a container. One that is named must be loaded. A privileged container runs unconfined unless it names
-/// one.
+/// The AppArmor profile of a container. One that is asked for must be loaded, or the container is not made; one that says
+/// nothing gets the default where it is loaded. A privileged container runs unconfined unless it names one.
 pub fn apparmor_profile(
     context: &LinuxContainerSecurityContext,
     node: &NodeFacts,
@@ -46,14 +46,20 @@ pub fn apparmor_profile(
 ) -> Result<Option<String>, SpecError> {
     #[expect(deprecated, reason = "older kubelets send the string")]
     let asked = asked(context.apparmor.as_ref(), &context.apparmor_profile)?;
-    match asked.unwrap_or((ProfileType::RuntimeDefault, String::new())) {
-        (ProfileType::Unconfined, _) => Ok(None),
-        (ProfileType::RuntimeDefault, _) if context.privileged || !node.apparmor => Ok(None),
-        (ProfileType::RuntimeDefault, _) => Ok(node.apparmor_default.clone()),
-        (ProfileType::Localhost, _) if !node.apparmor => Err(SpecError::Unsupported(
+    match asked {
+        Some((ProfileType::Unconfined, _)) => Ok(None),
+        None | Some((ProfileType::RuntimeDefault, _)) if context.privileged => Ok(None),
+        None => Ok(node.apparmor_default.clone().ok().filter(|_| node.apparmor)),
+        Some(_) if !node.apparmor => Err(SpecError::Unsupported(
             "apparmor is not supported on this node".to_owned(),
         )),
-        (ProfileType::Localhost, name) => {
+        Some((ProfileType::RuntimeDefault, _)) => match &node.apparmor_default {
+            Ok(name) => Ok(Some(name.clone())),
+            Err(reason) => Err(SpecError::Unsupported(format!(
+                "the default apparmor profile cannot be loaded: {reason}"
+            ))),
+        },
+        Some((ProfileType::Localhost, name)) => {
             let name = name.strip_prefix("localhost/").unwrap_or(&name).to_owned();
             let path = std::path::Path::new(LOADED_PROFILES);
             let loaded = host.read(path).map_err(|source| SpecError::Io {
@@ -73,6 +79,54 @@ pub fn apparmor_profile(
     }
 }
 
+/// Checks what a request says of SELinux. Its parts become labels, which go into mount options: there a quote, or a comma
+/// outside of a level, would begin another option.
+///
+/// # Errors
+/// [`SpecError::Invalid`], which names the part.
+pub fn check_selinux_options(options: Option<&SeLinuxOption>) -> Result<(), SpecError> {
+    let Some(options) = options else {
+        return Ok(());
+    };
+    for (what, part) in [
+        ("user", &options.user),
+        ("role", &options.role),
+        ("type", &options.r#type),
+    ] {
+        let fits = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-' | b'.');
+        if part.len() > 255 || !part.bytes().all(fits) {
+            return Err(SpecError::Invalid(format!(
+                "SELinux {what}: not an identifier"
+            )));
+        }
+    }
+    if options.level.is_empty() || is_level(&options.level) {
+        return Ok(());
+    }
+    Err(SpecError::Invalid("SELinux level: not a level".to_owned()))
+}
+
+/// Whether a text is a level, or a range of them: `s0`, `s0:c1,c5.c9`, `s0-s0:c0.c1023`. Numbers have four digits at most,
+/// as containerd takes them.
+fn is_level(text: &str) -> bool {
+    let number = |text: &str, letter: char| {
+        let digits = text.strip_prefix(letter).unwrap_or("");
+        (1..=4).contains(&digits.len()) && digits.bytes().all(|byte| byte.is_ascii_digit())
+    };
+    let categories = |text: &str| match text.split_once('.') {
+        Some((first, last)) => number(first, 'c') && number(last, 'c'),
+        None => number(text, 'c'),
+    };
+    let level = |text: &str| match text.split_once(':') {
+        Some((sensitivity, rest)) => number(sensitivity, 's') && rest.split(',').all(categories),
+        None => number(text, 's'),
+    };
+    match text.split_once('-') {
+        Some((low, high)) => level(low) && level(high),
+        None => level(text),
+    }
+}
+
 /// The SELinux label of a container's processes: the sandbox's, with the parts the request names in their place. `None` on a node
 /// without SELinux and for privileged containers that name nothing.
 pub fn selinux_label(
@@ -81,6 +135,7 @@ pub fn selinux_label(
     sandbox: Option<&str>,
     node: &NodeFacts,
 ) -> Result<Option<String>, SpecError> {
+    check_selinux_options(options)?;
     if !node.selinux {
         return Ok(None);
     }
@@ -117,4 +172,62 @@ pub fn selinux_label(
     }
     let parts = if label[3].is_empty() { 3 } else { 4 };
     Ok(Some(label[..parts].join(":")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn levels_are_what_selinux_takes() {
+        for (level, expected) in [
+            ("s0", true),
+            ("s15:c0.c1023", true),
+            ("s0:c1,c2", true),
+            ("s0:c1,c5.c9,c12", true),
+            ("s0-s0:c0.c1023", true),
+            ("s0:c1-s3:c1.c5", true),
+            ("s0:", false),
+            ("s", false),
+            ("s00000", false),
+            ("c1", false),
+            ("s0:c1,", false),
+            ("s0:c1;c2", false),
+            ("s0:c1,lowerdir=/etc", false),
+            ("s0\",lowerdir=/etc,x=\"", false),
+            ("s0\n", false),
+            ("s0 ", false),
+        ] {
+            let options = SeLinuxOption {
+                level: level.to_owned(),
+                ..Default::default()
+            };
+            let taken = check_selinux_options(Some(&options)).is_ok();
+            assert_eq!(taken, expected, "{level:?}");
+        }
+    }
+
+    #[test]
+    fn users_roles_and_types_are_identifiers() {
+        for (part, expected) in [
+            ("", true),
+            ("container_t", true),
+            ("my-role.r", true),
+            ("a:b", false),
+            ("a,b", false),
+            ("a\"b", false),
+            ("a\0", false),
+            ("a b", false),
+            ("é", false),
+        ] {
+            let mut all = [(); 3].map(|()| SeLinuxOption::default());
+            all[0].user = part.to_owned();
+            all[1].role = part.to_owned();
+            all[2].r#type = part.to_owned();
+            for options in all {
+                let taken = check_selinux_options(Some(&options)).is_ok();
+                assert_eq!(taken, expected, "{part:?}");
+            }
+        }
+    }
 }

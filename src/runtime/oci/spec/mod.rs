@@ -28,18 +28,18 @@ mod tests;
 mod user;
 
 pub use build::{Action, Built, Request, build};
-pub use cgroup::{CGROUP_PREFIX, cgroup_path};
+pub use cgroup::{CGROUP_PREFIX, cgroup_path, check_cgroup_parent};
 pub use error::SpecError;
 pub use facts::{
     CgroupDriver, CgroupVersion, DeviceNode, HandlerOptions, ImageConfig, NodeFacts, SandboxFacts,
     containerd_capabilities,
 };
 pub use host::{Host, Machine};
-pub use labels::{apparmor_profile, selinux_label};
+pub use labels::{apparmor_profile, check_selinux_options, selinux_label};
 pub use mounts::{Propagation, propagation_of};
 pub use namespaces::user_mappings;
 pub use policy::{HugePages, Policy, UnsetSeccomp};
-pub use process::exec_process;
+pub use process::{check_arguments, exec_process};
 pub use resources::{
     container_resources, restricted_oom_score_adj, reverted_resources, updated_resources,
 };

@@ -65,7 +65,21 @@ fn arguments(container: &ContainerConfig, image: &ImageConfig) -> Result<Vec<Str
     if all.first().is_none_or(String::is_empty) {
         return Err(SpecError::Invalid("no command specified".to_owned()));
     }
+    check_arguments(&all)?;
     Ok(all)
+}
+
+/// Checks the arguments of a command: none can hold a NUL, where C ends a text. crun would run what comes before it.
+///
+/// # Errors
+/// [`SpecError::Invalid`], with the place of the argument: it may be a secret.
+pub fn check_arguments(arguments: &[String]) -> Result<(), SpecError> {
+    match arguments.iter().position(|one| one.contains('\0')) {
+        Some(place) => Err(SpecError::Invalid(format!(
+            "argument {place} of the command has a zero byte"
+        ))),
+        None => Ok(()),
+    }
 }
 
 /// The environment: `PATH`, `TERM` with a terminal, `HOSTNAME`, the image's, the request's; later ones win, in the place of the first.
@@ -74,8 +88,10 @@ fn environment(request: &Request<'_>) -> Result<Vec<String>, SpecError> {
     if request.container.tty {
         all.push("TERM=xterm".to_owned());
     }
-    if !request.sandbox.hostname.is_empty() {
-        all.push(format!("HOSTNAME={}", request.sandbox.hostname));
+    let hostname = &request.sandbox.hostname;
+    // Records of older versions hold host names that nobody has checked.
+    if !hostname.is_empty() && !hostname.contains(char::is_control) {
+        all.push(format!("HOSTNAME={hostname}"));
     }
     let mut places = std::collections::HashMap::new();
     for (place, one) in all.iter().enumerate() {
@@ -88,17 +104,30 @@ fn environment(request: &Request<'_>) -> Result<Vec<String>, SpecError> {
             all.push(one);
         }
     };
-    request.image.env.iter().cloned().for_each(&mut put);
-    for pair in &request.container.envs {
-        // The specification is JSON: it cannot carry other bytes. The value is not told: it may be a secret.
-        let value = std::str::from_utf8(&pair.value).map_err(|_| {
-            SpecError::Invalid(format!("the value of variable {} is not UTF-8", pair.key))
-        })?;
-        if pair.key.is_empty() || pair.key.contains(['=', '\0']) || value.contains('\0') {
+    for one in &request.image.env {
+        if one.contains('\0') {
+            let name = name_of(one);
             return Err(SpecError::Invalid(format!(
-                "variable {:?} is no variable",
-                pair.key
+                "variable {name:?} of the image has a zero byte"
             )));
+        }
+        put(one.clone());
+    }
+    for pair in &request.container.envs {
+        // The value is not told: it may be a secret.
+        let key = &pair.key;
+        let invalid = |why: &str| SpecError::Invalid(format!("variable {key:?}: {why}"));
+        // The specification is JSON, whose texts are UTF-8. Other bytes would stop crun, and runc would put U+FFFD in
+        // their place.
+        let value = std::str::from_utf8(&pair.value)
+            .map_err(|_| invalid("its value is not UTF-8, which OCI runtimes cannot pass on"))?;
+        if key.is_empty() || key.contains(['=', '\0']) {
+            return Err(invalid(
+                "a name cannot be empty, or have `=` or a zero byte",
+            ));
+        }
+        if value.contains('\0') {
+            return Err(invalid("its value has a zero byte"));
         }
         put(format!("{}={value}", pair.key));
     }
@@ -113,9 +142,9 @@ fn directory(container: &ContainerConfig, image: &ImageConfig) -> Result<PathBuf
     let own = [&container.working_dir, &image.working_dir];
     let own = own.iter().find(|path| !path.is_empty());
     let path = own.map_or("/", |path| path.as_str());
-    if !path.starts_with('/') {
+    if !path.starts_with('/') || path.contains('\0') {
         return Err(SpecError::Invalid(format!(
-            "working directory {path} is not absolute"
+            "working directory {path:?} is not an absolute path"
         )));
     }
     Ok(PathBuf::from(path))

@@ -26,6 +26,7 @@ pub fn updated_resources(
     asked: &LinuxContainerResources,
     node: &NodeFacts,
 ) -> Result<LinuxResources, SpecError> {
+    check_names(asked)?;
     let mut to = current.clone();
     to.set_cpu(cpu(to.cpu().as_ref(), asked)?);
     to.set_memory(memory(to.memory().as_ref(), asked, node)?);
@@ -48,6 +49,37 @@ pub fn updated_resources(
         to.set_unified(Some(unified));
     }
     Ok(to)
+}
+
+/// Checks what becomes names or content of files of a cgroup.
+fn check_names(asked: &LinuxContainerResources) -> Result<(), SpecError> {
+    let invalid = |what: &str| Err(SpecError::Invalid(what.to_owned()));
+    let set = |text: &str| {
+        text.bytes()
+            .all(|byte| byte.is_ascii_digit() || matches!(byte, b',' | b'-'))
+    };
+    if !set(&asked.cpuset_cpus) || !set(&asked.cpuset_mems) {
+        return invalid("cpuset: not a list such as 0-3,7");
+    }
+    for limit in &asked.hugepage_limits {
+        let size = limit.page_size.trim_end_matches('B');
+        let digits = size.trim_end_matches(['K', 'M', 'G', 'T']);
+        let fits = digits.bytes().all(|byte| byte.is_ascii_digit());
+        if digits.is_empty() || !fits || size.len() - digits.len() > 1 {
+            return invalid("size of huge pages: not a size such as 2MB");
+        }
+    }
+    for (key, value) in &asked.unified {
+        let letters = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_');
+        // `cgroup.` are no limits: they move, freeze and kill.
+        if !key.contains('.') || !key.bytes().all(letters) || key.starts_with("cgroup.") {
+            return invalid("unified resource: not a key such as memory.high");
+        }
+        if value.contains(|c: char| c.is_control() && c != '\n') {
+            return invalid("unified resource: the value has control characters");
+        }
+    }
+    Ok(())
 }
 
 /// What puts `before` back once `after` was set. A limit that only `after` has becomes what the kernel has by itself; CPU sets,
@@ -149,11 +181,6 @@ fn hugepages(asked: &LinuxContainerResources) -> Result<Vec<LinuxHugepageLimit>,
             let mut to = LinuxHugepageLimit::default();
             let bytes = i64::try_from(limit.limit).unwrap_or(i64::MAX);
             to.set_page_size(limit.page_size.clone()).set_limit(bytes);
-            if limit.page_size.is_empty() {
-                return Err(SpecError::Invalid(
-                    "huge page limit without a size".to_owned(),
-                ));
-            }
             Ok(to)
         })
         .collect()

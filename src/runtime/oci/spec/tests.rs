@@ -1,5 +1,6 @@
 //! The rules, case by case, through the whole of `build`.
 
+mod confinement;
 mod policy;
 mod process;
 mod rules;
@@ -170,7 +171,7 @@ fn facts() -> NodeFacts {
         arch: "x86_64",
         seccomp: true,
         apparmor: false,
-        apparmor_default: None,
+        apparmor_default: Err("it is off".to_owned()),
         selinux: false,
         recursive_read_only: true,
         default_capabilities: containerd_capabilities(),

@@ -4,6 +4,7 @@ use std::io::Read;
 
 use super::error::SpecError;
 use crate::cri::v1::{LinuxContainerSecurityContext, SupplementalGroupsPolicy};
+use crate::runtime::untrusted;
 
 /// The most bytes read of a user or group table: 4 MiB. An image is a stranger's.
 const TABLE_LIMIT: u64 = 4 << 20;
@@ -16,11 +17,13 @@ pub struct UserDatabase {
 }
 
 impl UserDatabase {
-    /// Reads both tables, 4 MiB of each at most. The caller opened the files inside the root file system.
+    /// Reads both tables. The caller opened the files inside the root file system.
+    ///
+    /// # Errors
+    /// Also for a table of more than 4 MiB: what is read of a row that was cut off would be another user.
     pub fn read(passwd: impl Read, group: impl Read) -> std::io::Result<Self> {
         let text = |from: &mut dyn Read| -> std::io::Result<String> {
-            let mut bytes = Vec::new();
-            from.take(TABLE_LIMIT).read_to_end(&mut bytes)?;
+            let bytes = untrusted::read(from, TABLE_LIMIT)?;
             Ok(String::from_utf8_lossy(&bytes).into_owned())
         };
         let (mut passwd, mut group) = (passwd, group);

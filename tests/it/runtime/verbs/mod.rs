@@ -10,6 +10,7 @@ mod full_disk;
 mod handlers;
 mod hang;
 mod hang_up;
+mod hostile;
 mod pods;
 mod restart;
 mod security;

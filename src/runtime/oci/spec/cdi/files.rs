@@ -4,12 +4,12 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::fs;
-use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 
 use super::super::error::SpecError;
+use crate::runtime::untrusted;
 
 /// Where CDI files are, the later before the earlier.
 pub const DIRECTORIES: [&str; 2] = ["/etc/cdi", "/var/run/cdi"];
@@ -185,15 +185,7 @@ impl Registry {
 
 /// The text of a file. Half of a YAML file may be one too, so one that is too long is none.
 fn text(path: &Path) -> Result<String, String> {
-    let file = fs::File::open(path).map_err(|error| error.to_string())?;
-    let mut text = String::new();
-    let mut most = file.take(FILE_LIMIT as u64 + 1);
-    most.read_to_string(&mut text)
-        .map_err(|error| error.to_string())?;
-    match text.len() {
-        0..=FILE_LIMIT => Ok(text),
-        _ => Err(format!("more than {FILE_LIMIT} bytes")),
-    }
+    untrusted::read_text(path, FILE_LIMIT as u64).map_err(|error| error.to_string())
 }
 
 #[cfg(test)]

@@ -274,6 +274,9 @@ impl Filter {
 }
 
 #[cfg(test)]
+mod closed;
+
+#[cfg(test)]
 mod tests {
     use super::*;
 

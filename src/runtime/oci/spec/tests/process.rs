@@ -234,7 +234,9 @@ fn huge_pages_are_left_out_without_their_controller_and_unified_needs_v2() {
     );
     node.cgroup_version = CgroupVersion::V1;
     let unified = resources(&node, |asked| {
-        asked.unified.insert("a".to_owned(), "b".to_owned());
+        asked
+            .unified
+            .insert("memory.high".to_owned(), "1".to_owned());
     });
     assert_eq!(
         unified.expect_err("refused").code(),

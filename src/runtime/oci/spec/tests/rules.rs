@@ -180,6 +180,12 @@ fn seccomp_apparmor_and_paths_follow_the_request() {
         (None, true, Some(Some("default"))),
         (None, false, Some(None)),
         (
+            profile(ProfileType::RuntimeDefault, ""),
+            true,
+            Some(Some("default")),
+        ),
+        (profile(ProfileType::RuntimeDefault, ""), false, None),
+        (
             profile(ProfileType::Localhost, "localhost/mine"),
             true,
             Some(Some("mine")),
@@ -194,7 +200,7 @@ fn seccomp_apparmor_and_paths_follow_the_request() {
                 .0
                 .insert(loaded, "mine (enforce)\nothers (complain)\n");
             case.node.apparmor = on;
-            case.node.apparmor_default = Some("default".to_owned());
+            case.node.apparmor_default = Ok("default".to_owned());
             case.context().apparmor = apparmor;
         });
         let found = case.build().ok();

@@ -1,0 +1,182 @@
+//! What confines a container is there as it was asked for, or the container is not made.
+
+use super::*;
+use crate::cri::v1::security_profile::ProfileType;
+use crate::cri::v1::{Capability, SecurityProfile};
+
+fn profile(kind: ProfileType, name: &str) -> Option<SecurityProfile> {
+    Some(SecurityProfile {
+        profile_type: kind as i32,
+        localhost_ref: name.to_owned(),
+    })
+}
+
+#[test]
+fn a_container_that_asks_for_a_default_profile_that_cannot_be_loaded_is_refused() {
+    let mut case = Case::new(|case| {
+        case.node.apparmor = true;
+        case.node.apparmor_default = Err("apparmor_parser: no such feature".to_owned());
+        case.context().apparmor = profile(ProfileType::RuntimeDefault, "");
+    });
+    let error = case.build().expect_err("it would run unconfined");
+    assert_eq!(error.code(), tonic::Code::FailedPrecondition);
+    assert!(error.to_string().contains("no such feature"), "{error}");
+    // As older kubelets say it.
+    case.context().apparmor = None;
+    #[expect(deprecated, reason = "older kubelets send the string")]
+    {
+        case.context().apparmor_profile = "runtime/default".to_owned();
+    }
+    case.build().expect_err("it would run unconfined");
+    // A privileged container is confined by none anyway, and who says nothing asks for nothing.
+    case.privileged();
+    case.build().expect("privileged");
+    let silent = Case::new(|other| other.node = case.node.clone());
+    silent.build().expect("nothing was asked for");
+}
+
+#[test]
+fn a_seccomp_profile_that_cannot_be_had_is_no_container_without_one() {
+    for (kind, reference, file) in [
+        (ProfileType::Localhost, "/p.json", None),
+        (ProfileType::Localhost, "/p.json", Some("{")),
+        (
+            ProfileType::Localhost,
+            "/p.json",
+            Some(r#"{"defaultAction":"SCMP_ACT_NEW"}"#),
+        ),
+        (
+            ProfileType::Localhost,
+            "p.json",
+            Some(r#"{"defaultAction":"SCMP_ACT_LOG"}"#),
+        ),
+        (ProfileType::Localhost, "", None),
+    ] {
+        let case = Case::new(|case| {
+            if let Some(text) = file {
+                case.host.0.insert("/p.json", text);
+            }
+            case.context().seccomp = profile(kind, reference);
+        });
+        case.build().expect_err(reference);
+    }
+    for kind in [ProfileType::RuntimeDefault, ProfileType::Localhost] {
+        let case = Case::new(|case| {
+            case.node.seccomp = false;
+            case.host
+                .0
+                .insert("/p.json", r#"{"defaultAction":"SCMP_ACT_LOG"}"#);
+            case.context().seccomp = profile(kind, "/p.json");
+        });
+        let error = case.build().expect_err("no filter on this node");
+        assert_eq!(error.code(), tonic::Code::FailedPrecondition);
+    }
+}
+
+#[test]
+fn nothing_that_confines_is_lost() {
+    let case = Case::new(|case| {
+        let context = case.context();
+        context.no_new_privs = true;
+        context.readonly_rootfs = true;
+        context.masked_paths = vec!["/proc/kcore".to_owned()];
+        context.readonly_paths = vec!["/proc/sys".to_owned()];
+        context.seccomp = profile(ProfileType::RuntimeDefault, "");
+        context.capabilities = Some(Capability {
+            drop_capabilities: vec!["ALL".to_owned()],
+            ..Default::default()
+        });
+    });
+    let spec = case.json();
+    assert_eq!(spec["process"]["noNewPrivileges"], true);
+    assert_eq!(spec["root"]["readonly"], true);
+    assert_eq!(spec["linux"]["maskedPaths"][0], "/proc/kcore");
+    assert_eq!(spec["linux"]["readonlyPaths"][0], "/proc/sys");
+    assert_eq!(spec["linux"]["seccomp"]["defaultAction"], "SCMP_ACT_ERRNO");
+    let sets = spec["process"]["capabilities"].as_object().expect("sets");
+    let names = [
+        "bounding",
+        "effective",
+        "inheritable",
+        "permitted",
+        "ambient",
+    ];
+    for name in names {
+        assert_eq!(sets[name], serde_json::json!([]), "{name}");
+    }
+    // A capability that is misspelt is no capability that stays.
+    let misspelt = Case::new(|case| {
+        case.context().capabilities = Some(Capability {
+            drop_capabilities: vec!["NET_ROW".to_owned()],
+            ..Default::default()
+        });
+    });
+    misspelt.build().expect_err("it would keep NET_RAW");
+}
+
+#[test]
+fn what_a_request_says_is_one_value_wherever_it_goes() {
+    type Change = fn(&mut Case);
+    let cases: &[(&str, Change)] = &[
+        ("argument 1", |case| {
+            case.image.cmd = vec!["a\0b".to_owned()]
+        }),
+        ("\"A\" of the image", |case| {
+            case.image.env = vec!["A=secret\0".to_owned()];
+        }),
+        ("working directory", |case| {
+            case.image.working_dir = "/a\0".to_owned();
+        }),
+        ("cgroup parent", |case| {
+            let linux = case.pod.linux.as_mut().expect("there");
+            linux.cgroup_parent = "/kubepods/../system.slice".to_owned();
+        }),
+        ("cpuset", |case| {
+            case.resources().cpuset_cpus = "0\n1".to_owned()
+        }),
+        ("cpuset", |case| {
+            case.resources().cpuset_mems = "../cgroup.procs".to_owned();
+        }),
+        ("huge pages", |case| {
+            let limit = crate::cri::v1::HugepageLimit {
+                page_size: "2MB/../../x".to_owned(),
+                limit: 1,
+            };
+            case.resources().hugepage_limits.push(limit);
+        }),
+        ("unified", |case| case.unified("../memory.max")),
+        ("unified", |case| case.unified("cgroup.procs")),
+        ("unified", |case| case.unified("memory")),
+        ("SELinux type", |case| {
+            case.context()
+                .selinux_options
+                .get_or_insert_default()
+                .r#type = "t,x".to_owned();
+        }),
+    ];
+    for (what, change) in cases {
+        let error = Case::new(|case| change(case)).build().expect_err(what);
+        assert_eq!(
+            error.code(),
+            tonic::Code::InvalidArgument,
+            "{what}: {error}"
+        );
+        let said = error.to_string();
+        assert!(
+            said.contains(what) && !said.contains("secret"),
+            "{what}: {said}"
+        );
+    }
+}
+
+impl Case {
+    fn resources(&mut self) -> &mut crate::cri::v1::LinuxContainerResources {
+        let linux = self.container.linux.as_mut().expect("there");
+        linux.resources.get_or_insert_default()
+    }
+
+    fn unified(&mut self, key: &str) {
+        let unified = &mut self.resources().unified;
+        unified.insert(key.to_owned(), "1".to_owned());
+    }
+}

@@ -1,0 +1,81 @@
+//! Reading files whose content, or whose name, others decide about: images, pod authors, containers.
+//!
+//! Such a file may be a pipe that is never written to, a device that acts when it is opened or never ends, a link out of
+//! the place where it was looked for, or a sparse file of a terabyte. It must be a regular file, is not
+//! opened before that is known, and is read up to a bound. Below the root of a container `rootfs::open_in_root` opens it.
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::os::fd::{AsFd, AsRawFd as _};
+use std::path::Path;
+
+use rustix::fs::{FileType, Mode, OFlags, fstat};
+
+/// Opens a regular file for reading, without waiting for anything. Links are followed.
+///
+/// # Errors
+/// What the system says, and [`io::ErrorKind::InvalidInput`] for anything else than a regular file.
+pub(super) fn open(path: &Path) -> io::Result<File> {
+    let found = rustix::fs::open(path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?;
+    reopen(&found)?.ok_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, "not a regular file"))
+}
+
+/// Opens for reading what was found with `O_PATH`; `None` if it is no regular file: that is not opened at all.
+///
+/// # Errors
+/// What the system says.
+pub(super) fn reopen(found: impl AsFd) -> io::Result<Option<File>> {
+    let found = found.as_fd();
+    if FileType::from_raw_mode(fstat(found)?.st_mode) != FileType::RegularFile {
+        return Ok(None);
+    }
+    // The same file, whatever its path leads to now.
+    File::open(format!("/proc/self/fd/{}", found.as_raw_fd())).map(Some)
+}
+
+/// Reads to the end, `limit` bytes at most.
+///
+/// # Errors
+/// What the system says, and [`io::ErrorKind::FileTooLarge`] if there is more: half of a file may mean something else than
+/// the whole.
+pub(super) fn read(from: impl Read, limit: u64) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    from.take(limit + 1).read_to_end(&mut bytes)?;
+    if bytes.len() as u64 > limit {
+        let error = format!("more than {limit} bytes");
+        return Err(io::Error::new(io::ErrorKind::FileTooLarge, error));
+    }
+    Ok(bytes)
+}
+
+/// Reads a text as [`open`] and [`read`] do.
+///
+/// # Errors
+/// As theirs, and [`io::ErrorKind::InvalidData`] if it is not UTF-8.
+pub(super) fn read_text(path: &Path, limit: u64) -> io::Result<String> {
+    let bytes = read(open(path)?, limit)?;
+    String::from_utf8(bytes).map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_regular_files_up_to_the_bound_are_read() {
+        let dir = tempfile::tempdir().expect("dir");
+        let path = |name: &str| dir.path().join(name);
+        std::fs::write(path("full"), "12345").expect("file");
+        assert_eq!(read_text(&path("full"), 5).expect("fits"), "12345");
+        let kind = |name: &str, limit| read_text(&path(name), limit).expect_err(name).kind();
+        assert_eq!(kind("full", 4), io::ErrorKind::FileTooLarge);
+        let sparse = File::create(path("sparse")).expect("file");
+        sparse.set_len(1 << 40).expect("sparse");
+        assert_eq!(kind("sparse", 1 << 20), io::ErrorKind::FileTooLarge);
+        nix::unistd::mkfifo(&path("pipe"), nix::sys::stat::Mode::S_IRWXU).expect("pipe");
+        assert_eq!(kind("pipe", 5), io::ErrorKind::InvalidInput);
+        std::os::unix::fs::symlink("/dev/zero", path("zero")).expect("link");
+        assert_eq!(kind("zero", 5), io::ErrorKind::InvalidInput);
+        assert_eq!(kind("absent", 5), io::ErrorKind::NotFound);
+    }
+}
