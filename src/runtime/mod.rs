@@ -48,6 +48,7 @@ pub mod store;
 pub mod streams;
 pub mod sys;
 mod usage;
+pub mod walk;
 
 use std::sync::Arc;
 
@@ -123,12 +124,12 @@ impl Runtime {
             store: Store::default(),
             attempts: Attempts::default(),
             events: Events::default(),
+            disks: DiskUsage::start(settings.stats_period, watch.clone()),
             watch,
             boot: id::boot(),
             // None where containers have no cgroups.
             hierarchies: Hierarchies::detect().ok(),
             rates: Rates::default(),
-            disks: DiskUsage::start(settings.stats_period),
             streaming: streams::Slot::new(),
             problems: Problems::default(),
             labels: labels(&settings),
