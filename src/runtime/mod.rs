@@ -50,6 +50,7 @@ pub mod sys;
 mod untrusted;
 mod usage;
 mod validate;
+pub mod walk;
 
 use std::sync::Arc;
 
@@ -125,12 +126,12 @@ impl Runtime {
             store: Store::default(),
             attempts: Attempts::default(),
             events: Events::default(),
+            disks: DiskUsage::start(settings.stats_period, watch.clone()),
             watch,
             boot: id::boot(),
             // None where containers have no cgroups.
             hierarchies: Hierarchies::detect().ok(),
             rates: Rates::default(),
-            disks: DiskUsage::start(settings.stats_period),
             streaming: streams::Slot::new(),
             problems: Problems::default(),
             labels: labels(&settings),

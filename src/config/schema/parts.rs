@@ -134,7 +134,7 @@ table! {
         kind: Count { least: 1, most: 64 },
         default: Is(|| 3),
         reload: Reload::Restart,
-        help: "Layers that are fetched and unpacked at the same time, over all pulls.",
+        help: "Layers that are fetched and unpacked at the same time, over all pulls. Up to twice as many more are for pulls that would have none because others are slow.",
     };
     IMAGES_PROGRESS_TIMEOUT: Span, Is<Duration> = Key {
         section: "runtime.images",
@@ -142,7 +142,7 @@ table! {
         kind: Span { least: Duration::from_secs(1), most: Duration::from_secs(3600) },
         default: Is(|| Duration::from_secs(60)),
         reload: Reload::Restart,
-        help: "How long a registry may say nothing before a request is made again.",
+        help: "How long a registry may say nothing, or send less than 64 KiB, before a request is made again.",
     };
     IMAGES_CONNECT_TIMEOUT: Span, Is<Duration> = Key {
         section: "runtime.images",

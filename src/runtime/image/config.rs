@@ -19,7 +19,8 @@ pub struct ImagesConfig {
     pub docker_config: Option<PathBuf>,
     /// Which images are for this machine.
     pub platform: Platform,
-    /// Layers that are fetched and unpacked at the same time, over all pulls.
+    /// Layers that are fetched and unpacked at the same time, over all pulls. There are extra turns for pulls that would have
+    /// none: see `layer/turns.rs`.
     pub max_concurrent_downloads: usize,
     /// What images may take.
     pub limits: Limits,
@@ -71,6 +72,8 @@ pub struct Limits {
     pub ratio_from_bytes: u64,
     /// Bytes that stay free on the disk.
     pub min_free_bytes: u64,
+    /// Inodes that stay free on the disk.
+    pub min_free_inodes: u64,
 }
 
 impl Default for Limits {
@@ -82,6 +85,7 @@ impl Default for Limits {
             max_ratio: 200,
             ratio_from_bytes: 1 << 30,
             min_free_bytes: 256 << 20,
+            min_free_inodes: 10_000,
         }
     }
 }
@@ -91,8 +95,10 @@ impl Default for Limits {
 pub struct Patience {
     /// Until a connection stands, unless the registry's settings say otherwise.
     pub connect: Duration,
-    /// Until an answer begins, and then for each 4 KiB of it.
+    /// Until an answer begins, and then for each 64 KiB of it.
     pub stall: Duration,
+    /// How long a layer is watched before it gives up its turn because others wait and it is slow.
+    pub turn: Duration,
     /// Tries after the first that are made without any progress in between.
     pub retries: u32,
     /// Before the first retry; doubles with each.
@@ -108,6 +114,7 @@ impl Default for Patience {
         Self {
             connect: Duration::from_secs(30),
             stall: Duration::from_secs(60),
+            turn: Duration::from_secs(30),
             retries: 4,
             backoff: Duration::from_millis(500),
             max_backoff: Duration::from_secs(30),

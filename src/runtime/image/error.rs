@@ -135,6 +135,16 @@ pub enum Error {
         /// Bytes wanted, with what must stay free.
         needed: u64,
     },
+    /// The disk would have no inodes left.
+    #[error("{}: no space: {free} inodes are free, {needed} must stay free", path.display())]
+    NoInodes {
+        /// Where.
+        path: PathBuf,
+        /// Inodes free.
+        free: u64,
+        /// Those that must stay free.
+        needed: u64,
+    },
     /// Another process uses the image store.
     #[error("{}: in use by another process", path.display())]
     Locked {
@@ -185,7 +195,9 @@ impl Error {
             | Self::NoPlatform { .. }
             | Self::Unpack { .. }
             | Self::Settings { .. } => Code::FailedPrecondition,
-            Self::TooLarge { .. } | Self::NoSpace { .. } => Code::ResourceExhausted,
+            Self::TooLarge { .. } | Self::NoSpace { .. } | Self::NoInodes { .. } => {
+                Code::ResourceExhausted
+            }
             Self::Locked { .. } => Code::Unavailable,
             Self::Io { .. } | Self::Internal { .. } => Code::Internal,
         }

@@ -129,6 +129,16 @@ impl LayerProgress {
         self.enter(LayerPhase::Done);
     }
 
+    /// Bytes that have come, those of earlier tries included.
+    pub(super) fn bytes_fetched(&self) -> u64 {
+        self.done.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn phase(&self) -> LayerPhase {
+        let phase = usize::from(self.phase.load(Ordering::Relaxed));
+        LayerPhase::ALL[phase.min(LayerPhase::ALL.len() - 1)]
+    }
+
     fn touch(&self) {
         let since = u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX);
         self.moved.store(since, Ordering::Relaxed);
@@ -136,11 +146,10 @@ impl LayerProgress {
 
     fn view(&self) -> LayerView {
         let moved = Duration::from_millis(self.moved.load(Ordering::Relaxed));
-        let phase = usize::from(self.phase.load(Ordering::Relaxed));
         LayerView {
             layer: self.layer.clone(),
-            phase: LayerPhase::ALL[phase.min(LayerPhase::ALL.len() - 1)],
-            bytes_done: self.done.load(Ordering::Relaxed),
+            phase: self.phase(),
+            bytes_done: self.bytes_fetched(),
             bytes_total: self.total,
             bytes_unpacked: self.unpacked.load(Ordering::Relaxed),
             idle: self.began.elapsed().saturating_sub(moved),

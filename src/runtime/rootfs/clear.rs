@@ -26,7 +26,7 @@ const DIR: OFlags = OFlags::RDONLY
 ///
 /// # Errors
 /// Also if something is mounted in it. The rest is removed all the same.
-pub(super) fn remove_tree(dir: &Path) -> Result<()> {
+pub fn remove_tree(dir: &Path) -> Result<()> {
     let top = match open(dir, DIR, Mode::empty()) {
         Err(Errno::NOENT) => return Ok(()),
         top => top.at("open", dir)?,

@@ -1,18 +1,20 @@
 //! A copy of a folder with all it holds: owners, modes, attributes, times, links, nodes.
 
 use std::collections::HashMap;
+use std::ffi::CStr;
 use std::fs::File;
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 
 use rustix::fs::{
-    AtFlags, Dir, FileType, Gid, Mode, OFlags, ResolveFlags, Stat, Timespec, Timestamps, Uid,
-    XattrFlags, chmodat, chownat, fchmod, fchown, fgetxattr, flistxattr, fsetxattr, fstat,
-    futimens, linkat, mkdirat, mknodat, open, openat, openat2, readlinkat, statat, symlinkat,
-    utimensat,
+    AtFlags, FileType, Gid, Mode, OFlags, Stat, Timespec, Timestamps, Uid, XattrFlags, chmodat,
+    chownat, fchmod, fchown, fgetxattr, flistxattr, fsetxattr, fstat, futimens, linkat, mkdirat,
+    mknodat, open, openat, readlinkat, symlinkat, utimensat,
 };
 use rustix::io::Errno;
+
+use crate::runtime::walk::{Step, Walk, is_dir, reopen};
 
 const DIR: OFlags = OFlags::RDONLY
     .union(OFlags::DIRECTORY)
@@ -20,80 +22,109 @@ const DIR: OFlags = OFlags::RDONLY
     .union(OFlags::CLOEXEC);
 /// Of the value of one attribute (`XATTR_SIZE_MAX`), and of the list of names.
 const MAX_XATTR: usize = 64 << 10;
+/// Longer paths cannot be opened.
+const MAX_PATH: usize = 4095;
 /// A label says where a file is, not what it is: that of the copy is the caller's to give.
 const LABEL: &[u8] = b"security.selinux";
 
+/// Files with more names than one whose places are kept: an image decides how many there are. What comes after them is
+/// copied once for each name.
+const MAX_LINKS: usize = 50_000;
+
 struct Copy {
-    from: OwnedFd,
+    /// Where all is copied to.
+    root: OwnedFd,
+    /// The folder of the copy that the walk is in, and its path.
     to: OwnedFd,
-    /// Where files with several names were put first, by their numbers.
-    links: HashMap<(u64, u64), Vec<u8>>,
+    path: Vec<u8>,
+    /// Where files with several names were put first, by their inodes.
+    links: HashMap<u64, Vec<u8>>,
 }
 
-/// Copies what is in `from`, and what `from` itself is like, to `to`, an empty folder.
+/// Copies what is in `from`, and what `from` itself is like, to `to`, an empty folder. Of a file with several names both have
+/// one, as long as there are not too many such files.
 pub(super) fn copy(from: OwnedFd, to: &Path) -> io::Result<()> {
+    let root = open(to, DIR, Mode::empty())?;
     let mut copy = Copy {
-        from,
-        to: open(to, DIR, Mode::empty())?,
+        to: reopen(&root)?,
+        root,
+        path: Vec::new(),
         links: HashMap::new(),
     };
-    let mut seen = Vec::new();
-    // Folders by their path below both; no part of a path is a link.
-    let mut todo = vec![b".".to_vec()];
-    while let Some(path) = todo.pop() {
-        copy.folder(&path, &mut todo)?;
-        seen.push(path);
+    // Its times are set when all is in a folder, since what is put into it changes them.
+    let mut way = vec![fstat(&from)?];
+    let mut walk = Walk::new(from)?;
+    like(&copy.to, walk.dir()?, &way[0])?;
+    loop {
+        match walk.step()? {
+            Step::Found(name, stat) if is_dir(&stat) => {
+                if !walk.enter(&name)? {
+                    return Err(Errno::STALE.into());
+                }
+                copy.enter(&name)?;
+                like(&copy.to, walk.dir()?, &stat)?;
+                way.push(stat);
+            }
+            Step::Found(name, stat) => copy.entry(walk.dir()?, &name, &stat)?,
+            Step::Left | Step::Done => {
+                if let Some(stat) = way.pop() {
+                    futimens(&copy.to, &times(&stat))?;
+                }
+                if way.is_empty() {
+                    break;
+                }
+                copy.leave()?;
+            }
+        }
     }
-    // At last, since what is put into a folder changes its time.
-    for path in seen {
-        let stat = fstat(beneath(&copy.from, &path)?)?;
-        futimens(beneath(&copy.to, &path)?, &times(&stat))?;
+    match walk.missed() {
+        None => Ok(()),
+        Some(_) => Err(Errno::STALE.into()),
     }
-    Ok(())
 }
 
 impl Copy {
-    fn folder(&mut self, path: &[u8], todo: &mut Vec<Vec<u8>>) -> io::Result<()> {
-        let from = beneath(&self.from, path)?;
-        let to = beneath(&self.to, path)?;
-        for entry in Dir::read_from(&from)? {
-            let entry = entry?;
-            let name = entry.file_name().to_bytes();
-            if matches!(name, b"." | b"..") {
-                continue;
-            }
-            let stat = statat(&from, name, AtFlags::SYMLINK_NOFOLLOW)?;
-            let inner = [path, b"/", name].concat();
-            match FileType::from_raw_mode(stat.st_mode) {
-                FileType::Directory => {
-                    mkdirat(&to, name, Mode::from_raw_mode(0o700))?;
-                    todo.push(inner);
-                }
-                _ if stat.st_nlink > 1 && self.link(&stat, &to, name, inner)? => {}
-                FileType::RegularFile => file(&from, &to, name, &stat)?,
-                kind => node(&from, &to, name, &stat, kind)?,
-            }
+    fn enter(&mut self, name: &CStr) -> io::Result<()> {
+        mkdirat(&self.to, name, Mode::from_raw_mode(0o700))?;
+        self.to = openat(&self.to, name, DIR, Mode::empty())?;
+        self.path.push(b'/');
+        self.path.extend(name.to_bytes());
+        Ok(())
+    }
+
+    /// Nothing is moved in the copy meanwhile: it is ours alone.
+    fn leave(&mut self) -> io::Result<()> {
+        self.to = openat(&self.to, c"..", DIR, Mode::empty())?;
+        let end = self.path.iter().rposition(|byte| *byte == b'/');
+        self.path.truncate(end.unwrap_or(0));
+        Ok(())
+    }
+
+    fn entry(&mut self, from: BorrowedFd<'_>, name: &CStr, stat: &Stat) -> io::Result<()> {
+        if stat.st_nlink > 1 && self.link(stat, name)? {
+            return Ok(());
         }
-        like(&to, &from, &fstat(&from)?)
+        match FileType::from_raw_mode(stat.st_mode) {
+            FileType::RegularFile => file(from, &self.to, name, stat),
+            kind => node(from, &self.to, name, stat, kind),
+        }
     }
 
     /// Makes another name of a file that is there; `false` if this is its first.
-    fn link(&mut self, stat: &Stat, to: &OwnedFd, name: &[u8], path: Vec<u8>) -> io::Result<bool> {
-        let Some(first) = self.links.get(&(stat.st_dev, stat.st_ino)) else {
-            self.links.insert((stat.st_dev, stat.st_ino), path);
+    fn link(&mut self, stat: &Stat, name: &CStr) -> io::Result<bool> {
+        let Some(first) = self.links.get(&stat.st_ino) else {
+            let path = [&self.path[..], b"/", name.to_bytes()].concat();
+            if self.links.len() < MAX_LINKS && path.len() <= MAX_PATH {
+                self.links.insert(stat.st_ino, path[1..].to_vec());
+            }
             return Ok(false);
         };
-        linkat(&self.to, &first[..], to, name, AtFlags::empty())?;
+        linkat(&self.root, &first[..], &self.to, name, AtFlags::empty())?;
         Ok(true)
     }
 }
 
-fn beneath(root: &OwnedFd, path: &[u8]) -> io::Result<OwnedFd> {
-    let how = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
-    Ok(openat2(root, path, DIR, Mode::empty(), how)?)
-}
-
-fn file(from: &OwnedFd, to: &OwnedFd, name: &[u8], stat: &Stat) -> io::Result<()> {
+fn file(from: BorrowedFd<'_>, to: &OwnedFd, name: &CStr, stat: &Stat) -> io::Result<()> {
     let read = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let mut source = File::from(openat(from, name, read, Mode::empty())?);
     let write = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
@@ -104,7 +135,13 @@ fn file(from: &OwnedFd, to: &OwnedFd, name: &[u8], stat: &Stat) -> io::Result<()
 }
 
 /// A link, a device, a pipe or a socket.
-fn node(from: &OwnedFd, to: &OwnedFd, name: &[u8], stat: &Stat, kind: FileType) -> io::Result<()> {
+fn node(
+    from: BorrowedFd<'_>,
+    to: &OwnedFd,
+    name: &CStr,
+    stat: &Stat,
+    kind: FileType,
+) -> io::Result<()> {
     let nofollow = AtFlags::SYMLINK_NOFOLLOW;
     if kind == FileType::Symlink {
         symlinkat(readlinkat(from, name, Vec::new())?, to, name)?;

@@ -1,16 +1,18 @@
 //! How much of a file system a directory takes.
 
-use std::collections::HashSet;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
-use rustix::fs::{AtFlags, CWD, Dir, FileType, Mode, OFlags, Stat, fstat, openat, statat};
+use rustix::fs::{CWD, Mode, OFlags, Stat, fstat, openat};
 
-/// The deepest tree that is measured: each level holds a file descriptor and a buffer.
-const DEPTH: usize = 256;
+use crate::runtime::walk::{Missed, Step, Walk, is_dir};
+
 /// `st_blocks` counts these, whatever the file system's own blocks are (stat(3type)).
-const BLOCK: u64 = 512;
+const BLOCK: u128 = 512;
+/// Parts that a byte and an inode are counted in: a file with several names is counted in part at each of them.
+const PARTS: u128 = 1 << 40;
 
 /// What a directory takes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -19,6 +21,41 @@ pub struct Size {
     pub bytes: u64,
     /// Inodes, the directory itself with them.
     pub inodes: u64,
+}
+
+/// What was counted of a directory.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Counted {
+    /// How much it was: no more than there is.
+    pub size: Size,
+    /// Why it is not all, if it is not.
+    pub missing: Option<Missing>,
+}
+
+/// Why not everything was counted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Missing {
+    /// It takes too long.
+    Time,
+    /// Directories were moved meanwhile.
+    Moved,
+    /// Directories are nested too deeply.
+    Depth,
+}
+
+impl Missing {
+    /// All, in the order of the catalogue.
+    pub const ALL: [Self; 3] = [Self::Time, Self::Moved, Self::Depth];
+
+    /// The word for logs and metrics.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Time => "time",
+            Self::Moved => "moved",
+            Self::Depth => "depth",
+        }
+    }
 }
 
 /// Why a directory cannot be measured.
@@ -38,12 +75,6 @@ pub enum Error {
         /// The cause.
         source: io::Error,
     },
-    /// Directories lie deeper in each other than can be followed.
-    #[error("{}: more than {DEPTH} directories in each other", path.display())]
-    TooDeep {
-        /// The directory that was to be measured.
-        path: PathBuf,
-    },
     /// It was told to stop.
     #[error("{}: not measured to the end", path.display())]
     Stopped {
@@ -59,21 +90,35 @@ impl Error {
         match self {
             Self::NotFound { .. } => tonic::Code::NotFound,
             Self::Stopped { .. } => tonic::Code::Aborted,
-            Self::TooDeep { .. } => tonic::Code::OutOfRange,
             Self::Io { .. } => tonic::Code::Internal,
         }
     }
 }
 
-/// Measures a directory: all below it, each file once however many names it has, other file systems left out. What
-/// vanishes meanwhile is not counted. Names are looked up from directory to directory, never through a link: whoever
-/// writes there cannot lead it elsewhere.
+/// Measures a directory: all below it however deep, each file once however many names it has there, other file systems left
+/// out. What vanishes meanwhile is not counted. Names are looked up from directory to directory, never through a link, so
+/// that a container cannot lead the walk elsewhere.
 ///
-/// Takes as long as there are files; `stop` ends it early.
+/// It takes as long as there are files; `stop` ends it early.
 ///
 /// # Errors
 /// [`Error`]; a part is never passed off as the whole.
 pub fn usage(path: &Path, stop: &AtomicBool) -> Result<Size, Error> {
+    let counted = count(path, stop, Duration::MAX)?;
+    match counted.missing {
+        None => Ok(counted.size),
+        Some(missing) => Err(Error::Io {
+            path: path.to_owned(),
+            source: io::Error::other(format!("not all was counted: {}", missing.name())),
+        }),
+    }
+}
+
+/// The same, but what was counted until it took so long, or could not go on, counts.
+///
+/// # Errors
+/// [`Error`].
+pub fn count(path: &Path, stop: &AtomicBool, most: Duration) -> Result<Counted, Error> {
     let failed = |error: rustix::io::Errno| match error {
         rustix::io::Errno::NOENT => Error::NotFound {
             path: path.to_owned(),
@@ -83,68 +128,71 @@ pub fn usage(path: &Path, stop: &AtomicBool) -> Result<Size, Error> {
             source: error.into(),
         },
     };
+    let began = Instant::now();
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let top = openat(CWD, path, flags, Mode::empty()).map_err(failed)?;
-    let stat = fstat(&top).map_err(failed)?;
-    let device = stat.st_dev;
-    let mut seen = HashSet::new();
-    let mut size = Size::default();
-    add(&mut size, &mut seen, &stat);
-    let mut open = vec![Dir::new(top).map_err(failed)?];
-    while let Some(dir) = open.last_mut() {
+    let mut sum = Sum::default();
+    sum.add(&fstat(&top).map_err(failed)?);
+    let mut walk = Walk::new(top).map_err(failed)?;
+    let mut missing = None;
+    loop {
         if stop.load(Ordering::Relaxed) {
             return Err(Error::Stopped {
                 path: path.to_owned(),
             });
         }
-        let Some(entry) = dir.read() else {
-            open.pop();
-            continue;
-        };
-        let entry = entry.map_err(failed)?;
-        let name = entry.file_name();
-        if matches!(name.to_bytes(), b"." | b"..") {
-            continue;
+        if began.elapsed() >= most {
+            missing = Some(Missing::Time);
+            break;
         }
-        let parent = dir.fd().map_err(failed)?;
-        let stat = match statat(parent, name, AtFlags::SYMLINK_NOFOLLOW) {
-            Ok(stat) => stat,
-            Err(rustix::io::Errno::NOENT) => continue,
-            Err(error) => return Err(failed(error)),
-        };
-        if stat.st_dev != device {
-            continue;
-        }
-        add(&mut size, &mut seen, &stat);
-        if FileType::from_raw_mode(stat.st_mode) != FileType::Directory {
-            continue;
-        }
-        let child = match openat(parent, name, flags | OFlags::NOFOLLOW, Mode::empty()) {
-            Ok(child) => child,
-            // Gone, or another thing by now.
-            Err(rustix::io::Errno::NOENT | rustix::io::Errno::NOTDIR | rustix::io::Errno::LOOP) => {
-                continue;
+        match walk.step().map_err(failed)? {
+            Step::Found(name, stat) => {
+                sum.add(&stat);
+                if is_dir(&stat) {
+                    walk.enter(&name).map_err(failed)?;
+                }
             }
-            Err(error) => return Err(failed(error)),
-        };
-        if open.len() >= DEPTH {
-            return Err(Error::TooDeep {
-                path: path.to_owned(),
-            });
+            Step::Left => {}
+            Step::Done => break,
         }
-        open.push(Dir::new(child).map_err(failed)?);
     }
-    Ok(size)
+    let missed = walk.missed().map(|missed| match missed {
+        Missed::Moved => Missing::Moved,
+        Missed::TooDeep => Missing::Depth,
+    });
+    Ok(Counted {
+        size: sum.size(),
+        missing: missing.or(missed),
+    })
 }
 
-/// Only what has more than one name can come twice.
-fn add(size: &mut Size, seen: &mut HashSet<u64>, stat: &Stat) {
-    let is_directory = FileType::from_raw_mode(stat.st_mode) == FileType::Directory;
-    if !is_directory && stat.st_nlink > 1 && !seen.insert(stat.st_ino) {
-        return;
+/// What was counted so far, in parts of a byte and of an inode.
+#[derive(Default)]
+struct Sum {
+    bytes: u128,
+    inodes: u128,
+}
+
+impl Sum {
+    /// All names of a file that a container makes are in its layer. So each name counts for its part of the file, and there
+    /// need be no list of the files that were seen, which the container would decide the length of.
+    fn add(&mut self, stat: &Stat) {
+        let names = match is_dir(stat) {
+            true => 1,
+            false => u128::from(stat.st_nlink.max(1)),
+        };
+        let blocks = u128::try_from(stat.st_blocks).unwrap_or(0);
+        self.bytes += blocks * BLOCK * PARTS / names;
+        self.inodes += PARTS / names;
     }
-    size.bytes += u64::try_from(stat.st_blocks).unwrap_or(0) * BLOCK;
-    size.inodes += 1;
+
+    fn size(&self) -> Size {
+        let whole = |parts: u128| u64::try_from((parts + PARTS / 2) / PARTS).unwrap_or(u64::MAX);
+        Size {
+            bytes: whole(self.bytes),
+            inodes: whole(self.inodes),
+        }
+    }
 }
 
 #[cfg(test)]
@@ -168,6 +216,7 @@ mod tests {
         assert_eq!(empty.inodes, 3);
         fs::write(top.join("a/file"), vec![1; 64 << 10]).expect("write");
         fs::hard_link(top.join("a/file"), top.join("again")).expect("link");
+        fs::hard_link(top.join("a/file"), top.join("a/third")).expect("link");
         symlink(dir.path(), top.join("a/b/up")).expect("link");
         let sparse = File::create(top.join("sparse")).expect("create");
         sparse.set_len(1 << 30).expect("sparse");
@@ -178,15 +227,41 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_there_or_too_deep_is_no_zero() {
+    fn what_is_not_there_is_no_zero() {
         let dir = tempfile::tempdir().expect("dir");
         let gone = measure(&dir.path().join("none")).expect_err("not there");
         assert_eq!(gone.code(), tonic::Code::NotFound);
-        let deep: PathBuf = std::iter::repeat_n("d", DEPTH + 1).collect();
-        fs::create_dir_all(dir.path().join(&deep)).expect("dir");
-        let error = measure(dir.path()).expect_err("too deep");
-        assert!(matches!(error, Error::TooDeep { .. }), "{error}");
         let error = usage(dir.path(), &AtomicBool::new(true)).expect_err("stopped");
         assert!(matches!(error, Error::Stopped { .. }), "{error}");
+    }
+
+    #[test]
+    fn depth_hides_nothing() {
+        let dir = tempfile::tempdir().expect("dir");
+        let mut at = openat(CWD, dir.path(), OFlags::DIRECTORY, Mode::empty()).expect("open");
+        for _ in 0..5000 {
+            rustix::fs::mkdirat(&at, "d", Mode::from_raw_mode(0o700)).expect("mkdir");
+            at = openat(&at, "d", OFlags::DIRECTORY, Mode::empty()).expect("open");
+        }
+        let flags = OFlags::CREATE | OFlags::WRONLY;
+        let file = openat(&at, "large", flags, Mode::from_raw_mode(0o600)).expect("create");
+        io::Write::write_all(&mut File::from(file), &vec![1; 1 << 20]).expect("write");
+        drop(at);
+        let size = measure(dir.path()).expect("measured");
+        assert_eq!(size.inodes, 5002);
+        assert!(size.bytes >= 1 << 20, "{size:?}");
+        crate::runtime::rootfs::remove_tree(dir.path()).expect("removed");
+    }
+
+    #[test]
+    fn what_takes_too_long_counts_as_far_as_it_was_seen() {
+        let dir = tempfile::tempdir().expect("dir");
+        fs::write(dir.path().join("file"), "x").expect("write");
+        let go = AtomicBool::new(false);
+        let counted = count(dir.path(), &go, Duration::ZERO).expect("counted");
+        assert_eq!(counted.missing, Some(Missing::Time));
+        assert_eq!(counted.size.inodes, 1);
+        let error = usage(&dir.path().join("file"), &go).expect_err("a file");
+        assert!(matches!(error, Error::Io { .. }), "{error}");
     }
 }

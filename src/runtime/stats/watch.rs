@@ -1,16 +1,26 @@
-//! Writable layers are measured in the background, one after the other, and answers are what was measured last: a walk
-//! over a million files must not hold up a call that lists statistics.
+//! Writable layers are measured in the background, and answers are what was measured last: a walk over a million files must
+//! not hold up a call that lists statistics.
+//!
+//! Nor must it hold up the others' walks. A layer that takes longer than a moment is measured with others of its kind from
+//! then on, one after the other and each for a bounded time; what was counted by then is its size. That this is not all is
+//! logged once for each container, and counted.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 
-use super::disk::{self, Size};
+use super::disk::{self, Counted, Missing, Size};
+use crate::runtime::observe::Watch;
+
+/// How long a layer may take among the quick ones.
+const QUICK: Duration = Duration::from_secs(1);
+/// How long any may take.
+const MOST: Duration = Duration::from_secs(60);
 
 /// What was measured, and when: nanoseconds since 1970.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -25,7 +35,14 @@ pub struct Measured {
 #[derive(Debug)]
 pub struct DiskUsage {
     shared: Arc<Shared>,
-    task: JoinHandle<()>,
+    tasks: [JoinHandle<()>; 2],
+}
+
+/// Which layers are measured together.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Lane {
+    Quick,
+    Slow,
 }
 
 #[derive(Debug, Default)]
@@ -33,6 +50,9 @@ struct Shared {
     known: Mutex<HashMap<String, Entry>>,
     /// There is one that was never measured.
     new: Notify,
+    /// There is one that was too slow for the quick ones.
+    slow: Notify,
+    metrics: Watch,
     /// The walk that goes on is to end.
     stop: Arc<AtomicBool>,
 }
@@ -42,16 +62,23 @@ struct Entry {
     path: PathBuf,
     tried: bool,
     last: Option<Measured>,
+    lane: Lane,
+    /// It was said that what was counted is not all.
+    told: bool,
 }
 
 impl DiskUsage {
     /// Begins to measure, all of them each period (containerd's `stats_collect_period` is 10 s), new ones at once. Needs
     /// a tokio runtime.
     #[must_use]
-    pub fn start(period: Duration) -> Self {
-        let shared = Arc::new(Shared::default());
-        let task = tokio::spawn(run(Arc::clone(&shared), period));
-        Self { shared, task }
+    pub fn start(period: Duration, metrics: Watch) -> Self {
+        let shared = Arc::new(Shared {
+            metrics,
+            ..Shared::default()
+        });
+        let tasks = [Lane::Quick, Lane::Slow]
+            .map(|lane| tokio::spawn(run(Arc::clone(&shared), lane, period)));
+        Self { shared, tasks }
     }
 
     /// Has a directory measured from now on. One that was known by this id is forgotten.
@@ -60,6 +87,8 @@ impl DiskUsage {
             path: path.into(),
             tried: false,
             last: None,
+            lane: Lane::Quick,
+            told: false,
         };
         self.shared.known().insert(id.into(), entry);
         self.shared.new.notify_one();
@@ -92,7 +121,9 @@ impl Drop for DiskUsage {
     fn drop(&mut self) {
         // A blocking task cannot be aborted, and would hold up the end of the process.
         self.shared.stop.store(true, Ordering::Relaxed);
-        self.task.abort();
+        for task in &self.tasks {
+            task.abort();
+        }
     }
 }
 
@@ -101,53 +132,118 @@ impl Shared {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn ids(&self, only_new: bool) -> Vec<(String, PathBuf)> {
+    fn ids(&self, lane: Lane, only_new: bool) -> Vec<(String, PathBuf)> {
         let known = self.known();
-        let wanted = known.iter().filter(|(_, entry)| !(only_new && entry.tried));
+        let wanted = known
+            .iter()
+            .filter(|(_, entry)| entry.lane == lane && !(only_new && entry.tried));
         wanted
             .map(|(id, entry)| (id.clone(), entry.path.clone()))
             .collect()
     }
 
-    async fn measure(&self, only_new: bool) {
-        for (id, path) in self.ids(only_new) {
+    async fn measure(&self, lane: Lane, only_new: bool) {
+        for (id, path) in self.ids(lane, only_new) {
             // It may have been forgotten since, and its directory be on the way out.
             if !self.known().contains_key(&id) {
                 continue;
             }
-            let measured = measure(path.clone(), Arc::clone(&self.stop)).await;
-            if let Some(entry) = self.known().get_mut(&id)
-                && entry.path == path
-            {
-                entry.tried = true;
-                entry.last = measured.or(entry.last);
+            let began = Instant::now();
+            let measured = measure(path.clone(), Arc::clone(&self.stop), lane.most()).await;
+            let took = began.elapsed();
+            self.keep(&id, &path, lane, measured, took);
+            if lane == Lane::Slow {
+                // The disk has others to serve.
+                tokio::time::sleep(took).await;
             }
+        }
+    }
+
+    fn keep(
+        &self,
+        id: &str,
+        path: &Path,
+        lane: Lane,
+        measured: Option<(Measured, Option<Missing>)>,
+        took: Duration,
+    ) {
+        let mut known = self.known();
+        let Some(entry) = known.get_mut(id).filter(|entry| entry.path == path) else {
+            return;
+        };
+        entry.tried = true;
+        let Some((measured, missing)) = measured else {
+            return;
+        };
+        if lane == Lane::Quick && missing == Some(Missing::Time) {
+            // Better than nothing until it was measured for longer.
+            entry.last = entry.last.or(Some(measured));
+            entry.lane = Lane::Slow;
+            entry.tried = false;
+            self.slow.notify_one();
+            return;
+        }
+        entry.last = Some(measured);
+        if took < QUICK {
+            entry.lane = Lane::Quick;
+        }
+        let Some(missing) = missing else {
+            return;
+        };
+        if let Some(metrics) = self.metrics.metrics() {
+            metrics.layer_incomplete(missing as usize);
+        }
+        if !std::mem::replace(&mut entry.told, true) {
+            tracing::warn!(
+                event = "runtime.layer",
+                container.id = %id,
+                reason = missing.name(),
+                bytes = measured.size.bytes,
+                "a writable layer is larger than what can be counted of it"
+            );
         }
     }
 }
 
-async fn run(shared: Arc<Shared>, period: Duration) {
+impl Lane {
+    fn most(self) -> Duration {
+        match self {
+            Self::Quick => QUICK,
+            Self::Slow => MOST,
+        }
+    }
+}
+
+async fn run(shared: Arc<Shared>, lane: Lane, period: Duration) {
     let mut ticks = tokio::time::interval(period.max(Duration::from_millis(1)));
+    let new = match lane {
+        Lane::Quick => &shared.new,
+        Lane::Slow => &shared.slow,
+    };
     loop {
         tokio::select! {
             _ = ticks.tick() => {
-                shared.measure(false).await;
+                shared.measure(lane, false).await;
                 // After a walk, however long, there is a whole period without one.
                 ticks.reset();
             }
-            () = shared.new.notified() => shared.measure(true).await,
+            () = new.notified() => shared.measure(lane, true).await,
         }
     }
 }
 
-async fn measure(path: PathBuf, stop: Arc<AtomicBool>) -> Option<Measured> {
-    let walk = tokio::task::spawn_blocking(move || (disk::usage(&path, &stop), path));
-    let (size, path) = walk.await.ok()?;
-    match size {
-        Ok(size) => Some(Measured {
-            at: super::now(),
-            size,
-        }),
+async fn measure(
+    path: PathBuf,
+    stop: Arc<AtomicBool>,
+    most: Duration,
+) -> Option<(Measured, Option<Missing>)> {
+    let walk = tokio::task::spawn_blocking(move || (disk::count(&path, &stop, most), path));
+    let (counted, path) = walk.await.ok()?;
+    match counted {
+        Ok(Counted { size, missing }) => {
+            let at = super::now();
+            Some((Measured { at, size }, missing))
+        }
         Err(error) => {
             tell(&error, &path);
             None
@@ -169,7 +265,6 @@ fn tell(error: &disk::Error, path: &Path) {
 mod tests {
     use super::*;
     use std::fs;
-    use std::time::Instant;
 
     use crate::testing::PATIENCE;
 
@@ -188,7 +283,7 @@ mod tests {
     async fn a_new_one_is_measured_at_once_and_again_each_period() {
         let dir = tempfile::tempdir().expect("dir");
         // No second round in the time of a test.
-        let usage = DiskUsage::start(Duration::from_secs(3600));
+        let usage = DiskUsage::start(Duration::from_secs(3600), Watch::default());
         assert_eq!(usage.get("a"), None);
         usage.watch("a", dir.path());
         let first = until(|| usage.get("a")).await;
@@ -197,7 +292,7 @@ mod tests {
         usage.forget("a");
         assert_eq!(usage.get("a"), None);
 
-        let usage = DiskUsage::start(Duration::from_millis(10));
+        let usage = DiskUsage::start(Duration::from_millis(10), Watch::default());
         let layer = dir.path().join("layer");
         fs::create_dir(&layer).expect("dir");
         usage.watch("a", &layer);
@@ -211,5 +306,46 @@ mod tests {
         fs::rename(&layer, dir.path().join("removed")).expect("rename");
         let last = until(|| usage.get("a")).await;
         assert_eq!(last.size.inodes, 2);
+    }
+
+    #[tokio::test]
+    async fn a_slow_layer_leaves_the_quick_ones_and_comes_back() {
+        let shared = Shared::default();
+        let entry = |path: &str| Entry {
+            path: path.into(),
+            tried: false,
+            last: None,
+            lane: Lane::Quick,
+            told: false,
+        };
+        shared.known().insert("a".to_owned(), entry("/a"));
+        let size = |bytes| Measured {
+            at: 1,
+            size: Size { bytes, inodes: 1 },
+        };
+        let keep = |lane, bytes, missing, took| {
+            let measured = Some((size(bytes), missing));
+            shared.keep("a", Path::new("/a"), lane, measured, took);
+            let known = shared.known();
+            let entry = &known["a"];
+            (
+                entry.lane,
+                entry.last.map(|last| last.size.bytes),
+                entry.told,
+            )
+        };
+        let late = Some(Missing::Time);
+        assert_eq!(
+            keep(Lane::Quick, 5, late, QUICK),
+            (Lane::Slow, Some(5), false)
+        );
+        assert_eq!(shared.ids(Lane::Quick, false), []);
+        // It counts, and it is said that it is not all.
+        assert_eq!(keep(Lane::Slow, 9, late, MOST), (Lane::Slow, Some(9), true));
+        let short = Duration::from_millis(1);
+        assert_eq!(
+            keep(Lane::Slow, 2, None, short),
+            (Lane::Quick, Some(2), true)
+        );
     }
 }

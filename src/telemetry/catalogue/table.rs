@@ -300,6 +300,8 @@ catalogue! {
         "Shims that the built-in runtime is connected to.");
     RUNTIME_SHIMS_LOST = Metric::counter("runtime_shims_lost_total", &[fixed("how", &["died", "killed"])],
         "Shims that ended before their pod, and its containers with them: by themselves, or killed because they did not answer.");
+    RUNTIME_LAYERS_INCOMPLETE = Metric::counter("runtime_writable_layers_incomplete_total", &[fixed("reason", &["time", "moved", "depth"])],
+        "Times that a writable layer was larger than what could be counted of it: its use is at least what the statistics say.");
     RUNTIME_EVENTS_DROPPED = Metric::counter("runtime_events_dropped_total", &[],
         "Events of containers that a listener was too slow for.");
     RUNTIME_RECOVERY_PROBLEMS = Metric::gauge("runtime_recovery_problems", Unit::Count, &[],

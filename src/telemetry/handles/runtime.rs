@@ -17,6 +17,7 @@ pub struct RuntimeWork {
     pulled_bytes: Counters<0>,
     events_dropped: Counters<0>,
     shims_lost: Counters<1>,
+    layers_incomplete: Counters<1>,
 }
 
 /// How a shim ended before its pod, in the order of the catalogue.
@@ -42,9 +43,13 @@ impl RuntimeWork {
             pulled_bytes: registry.counters(&catalogue::RUNTIME_IMAGE_PULL_BYTES)?,
             events_dropped: registry.counters(&catalogue::RUNTIME_EVENTS_DROPPED)?,
             shims_lost: registry.counters(&catalogue::RUNTIME_SHIMS_LOST)?,
+            layers_incomplete: registry.counters(&catalogue::RUNTIME_LAYERS_INCOMPLETE)?,
         };
         for how in 0..2 {
             let _ = work.shims_lost.at([how]);
+        }
+        for reason in 0..3 {
+            let _ = work.layers_incomplete.at([reason]);
         }
         let _ = work.pulling.at([]);
         work.pulled(0);
@@ -59,6 +64,13 @@ impl RuntimeWork {
     pub fn shim_lost(&self, how: ShimEnd) {
         if let Some(lost) = self.shims_lost.at([how as usize]) {
             lost.inc();
+        }
+    }
+
+    /// Not all of a writable layer was counted, for a reason by its place in the catalogue.
+    pub fn layer_incomplete(&self, reason: usize) {
+        if let Some(incomplete) = self.layers_incomplete.at([reason]) {
+            incomplete.inc();
         }
     }
 

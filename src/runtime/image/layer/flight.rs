@@ -11,6 +11,9 @@ use crate::runtime::image::digest::Digest;
 use crate::runtime::image::error::{Error, Result};
 use crate::runtime::image::progress::{LayerProgress, lock};
 
+/// A layer, and the registry that it is fetched from.
+pub(super) type Key = (Digest, Arc<str>);
+
 type Outcome = Option<Result<()>>;
 
 /// How a flight ends, once it has.
@@ -18,7 +21,7 @@ pub(in crate::runtime::image) type Ending = watch::Receiver<Outcome>;
 
 /// All layers in flight.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Flights(Arc<Mutex<HashMap<Digest, Flight>>>);
+pub(super) struct Flights(Arc<Mutex<HashMap<Key, Flight>>>);
 
 #[derive(Debug)]
 struct Flight {
@@ -32,7 +35,7 @@ struct Flight {
 #[derive(Debug)]
 pub(in crate::runtime::image) struct Waiter {
     flights: Flights,
-    layer: Digest,
+    key: Key,
     outcome: Ending,
     pub(super) progress: Arc<LayerProgress>,
     /// Whether this one began it.
@@ -51,18 +54,18 @@ pub(super) enum Joined {
 
 impl Flights {
     /// Joins the flight of a layer, or begins one with `start`.
-    pub(super) fn join<F, T>(&self, layer: &Digest, start: F) -> Joined
+    pub(super) fn join<F, T>(&self, key: &Key, start: F) -> Joined
     where
         F: FnOnce(CancellationToken) -> (Arc<LayerProgress>, T),
         T: Future<Output = Result<()>> + Send + 'static,
     {
         let mut flights = lock(&self.0);
-        if let Some(flight) = flights.get_mut(layer) {
+        if let Some(flight) = flights.get_mut(key) {
             if flight.cancel.is_cancelled() {
                 return Joined::Ending(flight.outcome.clone());
             }
             flight.waiters += 1;
-            return Joined::Waiter(self.waiter(layer, flight, false));
+            return Joined::Waiter(self.waiter(key, flight, false));
         }
         let cancel = CancellationToken::new();
         let (progress, task) = start(cancel.clone());
@@ -73,12 +76,12 @@ impl Flights {
             outcome,
             progress,
         };
-        let waiter = self.waiter(layer, &flight, true);
-        flights.insert(layer.clone(), flight);
+        let waiter = self.waiter(key, &flight, true);
+        flights.insert(key.clone(), flight);
         drop(flights);
         let end = End {
             flights: self.clone(),
-            layer: layer.clone(),
+            key: key.clone(),
             sender,
         };
         tokio::spawn(async move {
@@ -88,10 +91,10 @@ impl Flights {
         Joined::Waiter(waiter)
     }
 
-    fn waiter(&self, layer: &Digest, flight: &Flight, is_first: bool) -> Waiter {
+    fn waiter(&self, key: &Key, flight: &Flight, is_first: bool) -> Waiter {
         Waiter {
             flights: self.clone(),
-            layer: layer.clone(),
+            key: key.clone(),
             outcome: flight.outcome.clone(),
             progress: Arc::clone(&flight.progress),
             is_first,
@@ -103,14 +106,14 @@ impl Flights {
 /// The end of a flight, also if its task is dropped with its runtime.
 struct End {
     flights: Flights,
-    layer: Digest,
+    key: Key,
     sender: watch::Sender<Outcome>,
 }
 
 impl End {
     fn with(self, result: Result<()>) {
         // First out of the map: who hears of the end and asks again begins anew.
-        lock(&self.flights.0).remove(&self.layer);
+        lock(&self.flights.0).remove(&self.key);
         self.sender.send_replace(Some(result));
     }
 }
@@ -118,7 +121,7 @@ impl End {
 impl Drop for End {
     fn drop(&mut self) {
         if self.sender.borrow().is_none() {
-            lock(&self.flights.0).remove(&self.layer);
+            lock(&self.flights.0).remove(&self.key);
         }
     }
 }
@@ -130,7 +133,7 @@ impl Waiter {
         self.finished = true;
         outcome.unwrap_or_else(|| {
             Err(Error::Cancelled {
-                what: format!("layer {}", self.layer),
+                what: format!("layer {}", self.key.0),
             })
         })
     }
@@ -142,7 +145,7 @@ impl Drop for Waiter {
             return;
         }
         let mut flights = lock(&self.flights.0);
-        if let Some(flight) = flights.get_mut(&self.layer)
+        if let Some(flight) = flights.get_mut(&self.key)
             // It may have ended, and another begun.
             && flight.outcome.same_channel(&self.outcome)
         {
@@ -168,8 +171,8 @@ mod tests {
 
     use super::*;
 
-    fn progress(layer: &Digest) -> Arc<LayerProgress> {
-        Arc::new(LayerProgress::new(layer.clone(), 0))
+    fn progress(key: &Key) -> Arc<LayerProgress> {
+        Arc::new(LayerProgress::new(key.0.clone(), 0))
     }
 
     fn waiter(joined: Joined) -> Waiter {
@@ -181,7 +184,7 @@ mod tests {
 
     #[tokio::test]
     async fn many_wait_for_one() {
-        let (flights, layer) = (Flights::default(), Digest::of(b"x"));
+        let (flights, layer) = (Flights::default(), (Digest::of(b"x"), Arc::from("r")));
         let (count, gate) = (Arc::new(AtomicUsize::new(0)), Arc::new(Semaphore::new(0)));
         let join = || {
             let (count, gate) = (Arc::clone(&count), Arc::clone(&gate));
@@ -206,7 +209,7 @@ mod tests {
 
     #[tokio::test]
     async fn the_last_to_leave_ends_it_and_the_next_waits_for_that() {
-        let (flights, layer) = (Flights::default(), Digest::of(b"x"));
+        let (flights, layer) = (Flights::default(), (Digest::of(b"x"), Arc::from("r")));
         let gate = Arc::new(Semaphore::new(0));
         let join = || {
             let gate = Arc::clone(&gate);

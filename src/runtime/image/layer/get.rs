@@ -6,11 +6,13 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
+use rustix::io::Errno;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 use super::part::{Part, PartReader};
 use super::spool::{Spool, SpoolReader};
+use super::turns::{LEAST_RATE, Watched};
 use super::{Layers, Source, blocking};
 use crate::cri::phases::RuntimePhase;
 use crate::runtime::error::shown;
@@ -21,11 +23,12 @@ use crate::runtime::image::manifest::Descriptor;
 use crate::runtime::image::progress::{LayerPhase, LayerProgress};
 use crate::runtime::image::pull::short;
 use crate::runtime::image::registry::Session;
-use crate::runtime::image::store::{Disk, LayerRecord};
+use crate::runtime::image::store::{Disk, NewLayer};
 use crate::runtime::image::unpack::{Job, unpack};
 
 /// Chunks between the network and the thread that writes.
-const CHUNKS: usize = 64;
+/// A chunk is as much as a connection reads at once, up to 400 KiB.
+const CHUNKS: usize = 16;
 
 /// The getting of one layer.
 #[derive(Debug)]
@@ -34,14 +37,20 @@ pub(super) struct Flight {
     pub(super) layer: Digest,
     pub(super) progress: Arc<LayerProgress>,
     pub(super) cancel: CancellationToken,
+    /// It is too slow, and others wait: see `turns`.
+    pub(super) give_up: CancellationToken,
 }
 
 impl Flight {
     pub(super) async fn run(self, source: Source) -> Result<()> {
-        let turns = Arc::clone(&self.layers.turns);
+        let turns = self.layers.turns.clone();
         let flight = Arc::new(self);
+        let watched = Watched {
+            progress: Arc::clone(&flight.progress),
+            give_up: flight.give_up.clone(),
+        };
         let _turn = tokio::select! {
-            turn = turns.acquire_owned() => turn.map_err(|_| Error::internal("the queue of layers has gone"))?,
+            turn = turns.take(source.whose(), watched) => turn,
             () = flight.cancel.cancelled() => return Err(flight.cancelled()),
         };
         flight.progress.enter(LayerPhase::Fetching);
@@ -70,6 +79,15 @@ impl Flight {
         }
     }
 
+    fn too_slow(&self, session: &Session) -> Error {
+        let reason = format!(
+            "less than {LEAST_RATE} bytes per second of layer {} while others waited",
+            self.layer
+        );
+        let host = session.registry().to_owned();
+        Error::RegistryUnavailable { host, reason }
+    }
+
     fn disk(&self) -> &Disk {
         &self.layers.store.disk
     }
@@ -94,10 +112,19 @@ impl Flight {
         self: &Arc<Self>,
         session: &Session,
         descriptor: &Descriptor,
-        path: &Path,
+        kept_at: &Path,
     ) -> (u64, Result<()>) {
-        let spool = match Spool::open(path, descriptor.size) {
-            Ok(spool) => Arc::new(spool),
+        let min_free = self.layers.config.limits.min_free_bytes;
+        let opened = match Spool::open(kept_at, descriptor.size) {
+            Ok(None) => {
+                let own = self.disk().temporary();
+                Spool::open(&own, descriptor.size).map(|spool| (spool, own))
+            }
+            opened => opened.map(|spool| (spool, kept_at.to_owned())),
+        };
+        let (spool, path) = match opened {
+            Ok((Some(spool), path)) => (Arc::new(spool.keep_free(min_free)), path),
+            Ok((None, path)) => return (0, Err(Error::io(path, Errno::WOULDBLOCK))),
             Err(error) => return (0, Err(error)),
         };
         let kept = spool.available();
@@ -105,11 +132,8 @@ impl Flight {
         let guard = EndGuard(Arc::clone(&spool));
         let (sender, receiver) = mpsc::channel(CHUNKS);
         let writer = {
-            let (spool, path, digest) = (
-                Arc::clone(&spool),
-                path.to_owned(),
-                descriptor.digest.clone(),
-            );
+            let (spool, path, digest) =
+                (Arc::clone(&spool), path.clone(), descriptor.digest.clone());
             blocking(move || {
                 spool.write(&path, &digest, receiver);
                 Ok(())
@@ -137,6 +161,7 @@ impl Flight {
         let fetched = tokio::select! {
             fetched = watch.step(RuntimePhase::LayerFetch, Some(&name), download) => fetched,
             () = self.cancel.cancelled() => Err(self.cancelled()),
+            () = self.give_up.cancelled() => Err(self.too_slow(session)),
             // Before all is here: it has failed.
             ended = &mut unpacker => {
                 unpacked = Some(ended);
@@ -172,8 +197,8 @@ impl Flight {
             (result, _) => result,
         };
         // A beginning is kept for the next try, what was wrong is not.
-        if result.is_ok() || !broke_off || spool.available() == 0 {
-            let _ = fs::remove_file(path);
+        if result.is_ok() || !broke_off || spool.available() == 0 || path != kept_at {
+            let _ = fs::remove_file(&path);
         }
         (kept, result)
     }
@@ -221,8 +246,8 @@ impl Flight {
         let placed = fs::rename(staging.join("fs"), named.join("fs"))
             .at(staging)
             .and_then(|()| {
-                let record = LayerRecord::new(unpacked.bytes, unpacked.inodes, unpacked.implied);
-                self.layers.store.add_layer(&self.layer, &named, record)
+                let new = NewLayer::new(unpacked.bytes, unpacked.inodes, unpacked.implied);
+                self.layers.store.add_layer(&self.layer, &named, &new)
             });
         self.disk().remove(named)?;
         placed

@@ -4,14 +4,16 @@ mod flight;
 mod get;
 mod part;
 mod spool;
+mod turns;
 
 use std::sync::Arc;
 
-use tokio::sync::Semaphore;
+use tokio_util::sync::CancellationToken;
 
 use self::flight::{Ending, Flights, Joined, Waiter, ended};
 use self::get::Flight;
 pub(super) use self::part::Part;
+use self::turns::{Turns, Whose};
 use super::config::ImagesConfig;
 use super::digest::Digest;
 use super::error::{Error, Result};
@@ -36,10 +38,11 @@ pub(super) struct Layers {
     store: Arc<Store>,
     config: ImagesConfig,
     flights: Flights,
-    turns: Arc<Semaphore>,
+    turns: Turns,
 }
 
-/// A layer that is there, or will be.
+/// A layer that is there, or will be. Who wants the same layer from the same registry waits for one flight; another
+/// registry may be slower, or send something else.
 #[derive(Debug)]
 pub(super) enum Wanted {
     Here(Arc<LayerProgress>),
@@ -49,7 +52,7 @@ pub(super) enum Wanted {
 
 impl Layers {
     pub(super) fn new(store: Arc<Store>, config: ImagesConfig) -> Self {
-        let turns = Arc::new(Semaphore::new(config.max_concurrent_downloads.max(1)));
+        let turns = Turns::new(config.max_concurrent_downloads, config.patience.turn);
         Self {
             store,
             config,
@@ -67,13 +70,16 @@ impl Layers {
             progress.finished();
             return Wanted::Here(progress);
         }
-        let joined = self.flights.join(layer, |cancel| {
+        let whose = source.whose();
+        let key = (layer.clone(), Arc::clone(&whose.registry));
+        let joined = self.flights.join(&key, |cancel| {
             let progress = progress();
             let flight = Flight {
                 layers: Arc::clone(self),
                 layer: layer.clone(),
                 progress: Arc::clone(&progress),
                 cancel,
+                give_up: CancellationToken::new(),
             };
             let source = source.clone();
             // Another flight may have ended between the two questions.
@@ -129,6 +135,20 @@ impl Wanted {
 }
 
 impl Source {
+    /// Whose turn it is when this is fetched. The address of what a pull has for itself is its number.
+    fn whose(&self) -> Whose {
+        match self {
+            Self::Registry(session, _) => Whose {
+                registry: session.registry().into(),
+                pull: Arc::as_ptr(session).addr(),
+            },
+            Self::Archive(part) => Whose {
+                registry: "".into(),
+                pull: Arc::as_ptr(&part.file).addr(),
+            },
+        }
+    }
+
     fn size(&self) -> u64 {
         match self {
             Self::Registry(_, descriptor) => descriptor.size,

@@ -10,6 +10,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Condvar, Mutex, PoisonError};
 
 use bytes::Bytes;
+use rustix::fs::{FlockOperation, flock, fstatvfs};
+use rustix::io::Errno;
 use tokio::sync::mpsc::Receiver;
 
 use crate::runtime::image::digest::{Digest, Hasher};
@@ -17,11 +19,15 @@ use crate::runtime::image::error::{At as _, Error, Result};
 use crate::runtime::image::progress::lock;
 use crate::runtime::image::unpack::carry;
 
+/// Free space is asked for after so many bytes: others fetch, too.
+const SPACE_EVERY: u64 = 16 << 20;
+
 /// See the module.
 #[derive(Debug)]
 pub(super) struct Spool {
     file: File,
     size: u64,
+    min_free: u64,
     state: Mutex<State>,
     changed: Condvar,
     /// Bytes that the reader has read.
@@ -35,26 +41,51 @@ struct State {
 }
 
 impl Spool {
-    /// Opens the file, with what an earlier try has left in it.
-    pub(super) fn open(path: &Path, size: u64) -> Result<Self> {
+    /// Opens the file, with what an earlier try has left in it. `None` if another flight has it: the same blob from another
+    /// registry.
+    pub(super) fn open(path: &Path, size: u64) -> Result<Option<Self>> {
         let mut options = OpenOptions::new();
         options.create(true).read(true).append(true).mode(0o600);
         let file = options.open(path).at(path)?;
+        match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => {}
+            Err(Errno::WOULDBLOCK) => return Ok(None),
+            Err(error) => return Err(Error::io(path, error)),
+        }
         let mut available = file.metadata().at(path)?.len();
         if available > size {
             file.set_len(0).at(path)?;
             available = 0;
         }
-        Ok(Self {
+        Ok(Some(Self {
             file,
             size,
+            min_free: 0,
             state: Mutex::new(State {
                 available,
                 end: None,
             }),
             changed: Condvar::new(),
             consumed: AtomicU64::new(0),
-        })
+        }))
+    }
+
+    /// So many bytes stay free on the disk.
+    pub(super) fn keep_free(mut self, bytes: u64) -> Self {
+        self.min_free = bytes;
+        self
+    }
+
+    /// Whether there is room for more.
+    fn check_space(&self, path: &Path) -> Result<()> {
+        let status = fstatvfs(&self.file).at(path)?;
+        let free = status.f_bavail.saturating_mul(status.f_frsize);
+        let needed = self.min_free.saturating_add(SPACE_EVERY);
+        if free >= needed {
+            return Ok(());
+        }
+        let path = path.to_owned();
+        Err(Error::NoSpace { path, free, needed })
     }
 
     /// Bytes in the file.
@@ -87,7 +118,13 @@ impl Spool {
     fn try_write(&self, path: &Path, digest: &Digest, chunks: &mut Receiver<Bytes>) -> Result<()> {
         let mut hasher = self.hash_file(path, digest)?;
         let mut length = self.available();
+        let mut unchecked = 0;
         while let Some(chunk) = chunks.blocking_recv() {
+            unchecked += chunk.len() as u64;
+            if self.min_free > 0 && unchecked >= SPACE_EVERY {
+                unchecked = 0;
+                self.check_space(path)?;
+            }
             (&self.file).write_all(&chunk).at(path)?;
             hasher.update(&chunk);
             length += chunk.len() as u64;
@@ -193,7 +230,9 @@ mod tests {
         let dir = tempfile::tempdir().expect("a folder");
         let path = dir.path().join("partial");
         std::fs::write(&path, kept).expect("write");
-        let spool = Spool::open(&path, whole.len() as u64).expect("open");
+        let spool = Spool::open(&path, whole.len() as u64)
+            .expect("open")
+            .expect("nobody else has it");
         let (sender, receiver) = mpsc::channel(1);
         let digest = Digest::of(whole);
         thread::scope(|scope| {

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 
 use rustix::fs::{
     AtFlags, FileType, Mode, OFlags, Stat, fgetxattr, flistxattr, open, openat, readlinkat, statat,
@@ -11,7 +11,7 @@ use rustix::io::Errno;
 
 use crate::runtime::image::digest::Digest;
 use crate::runtime::image::error::{At as _, Result};
-use crate::runtime::image::store::{LayerRecord, Store};
+use crate::runtime::image::store::Store;
 
 pub(super) const OPAQUE: &str = "trusted.overlay.opaque";
 pub(super) const DIR: OFlags = OFlags::RDONLY
@@ -49,8 +49,8 @@ impl Below {
     }
 
     /// Whether what a layer takes for granted is as it was made up: owned by root, mode 0755, and where it says.
-    pub(super) fn fits(&self, layer: &LayerRecord) -> io::Result<bool> {
-        for implied in &layer.implied {
+    pub(super) fn fits(&self, implied: &[String]) -> io::Result<bool> {
+        for implied in implied {
             let parts = split(implied.as_bytes());
             let (real, found) = self.resolve(&parts)?;
             let Some(found) = found else {
@@ -161,7 +161,7 @@ pub(super) fn split(path: &[u8]) -> Parts {
     parts.map(<[u8]>::to_vec).collect()
 }
 
-pub(super) fn is_opaque(dir: &OwnedFd) -> io::Result<bool> {
+pub(super) fn is_opaque(dir: impl AsFd) -> io::Result<bool> {
     let mut value = [0; 1];
     match fgetxattr(dir, OPAQUE, &mut value) {
         Ok(length) => Ok(length == 1 && value == *b"y"),
@@ -171,9 +171,9 @@ pub(super) fn is_opaque(dir: &OwnedFd) -> io::Result<bool> {
 }
 
 /// Attributes of a folder, without those of overlayfs.
-pub(super) fn xattrs(dir: &OwnedFd) -> io::Result<Vec<(Vec<u8>, Vec<u8>)>> {
+pub(super) fn xattrs(dir: impl AsFd) -> io::Result<Vec<(Vec<u8>, Vec<u8>)>> {
     let mut names = vec![0; MAX_XATTR];
-    let length = match flistxattr(dir, &mut names) {
+    let length = match flistxattr(&dir, &mut names) {
         Err(Errno::NOTSUP) => 0,
         length => length?,
     };
@@ -187,7 +187,7 @@ pub(super) fn xattrs(dir: &OwnedFd) -> io::Result<Vec<(Vec<u8>, Vec<u8>)>> {
             continue;
         }
         let mut value = vec![0; MAX_XATTR];
-        let length = fgetxattr(dir, name, &mut value)?;
+        let length = fgetxattr(&dir, name, &mut value)?;
         value.truncate(length);
         all.push((name.to_vec(), value));
     }

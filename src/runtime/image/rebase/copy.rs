@@ -3,24 +3,33 @@
 use std::collections::HashSet;
 use std::fs;
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 
 use rustix::fs::{
-    AtFlags, Dir, FileType, Gid, Mode, ResolveFlags, Stat, Timespec, Timestamps, Uid, XattrFlags,
-    fchmod, fchown, fsetxattr, fstat, futimens, linkat, mkdirat, open, openat, openat2, statat,
+    AtFlags, Gid, Mode, ResolveFlags, Stat, Timespec, Timestamps, Uid, XattrFlags, fchmod, fchown,
+    fsetxattr, fstat, futimens, linkat, mkdirat, open, openat, openat2,
 };
 use rustix::io::Errno;
 
-use super::below::{Below, DIR, OPAQUE, Parts, is_opaque, split, xattrs};
+use super::below::{Below, DIR, OPAQUE, Parts, is_opaque, xattrs};
+use crate::runtime::walk::{Step, Walk, is_dir, reopen};
 
 /// See the module.
 pub(super) struct Copy<'a> {
     from: OwnedFd,
     to: OwnedFd,
     below: &'a Below,
-    implied: HashSet<Parts>,
+    implied: HashSet<Vec<u8>>,
     folders: u64,
+}
+
+/// A folder of the source on the way down to where the walk is: no more of them is kept than are nested in each other.
+struct Level {
+    /// Where it lies in the copy.
+    target: Parts,
+    /// Its times there, once all is in it.
+    times: Timestamps,
 }
 
 impl<'a> Copy<'a> {
@@ -36,67 +45,96 @@ impl<'a> Copy<'a> {
             from: open(source, DIR, Mode::empty())?,
             to: open(&target, DIR, Mode::empty())?,
             below,
-            implied: implied.iter().map(|path| split(path.as_bytes())).collect(),
+            implied: implied
+                .iter()
+                .map(|path| path.clone().into_bytes())
+                .collect(),
             folders: 0,
         })
     }
 
     /// Returns how many folders were made.
     pub(super) fn run(mut self) -> io::Result<u64> {
-        let mut times = Vec::new();
-        // Folders of the source with the place of each in the copy.
-        let mut todo = vec![(Parts::new(), Parts::new())];
-        while let Some((path, target)) = todo.pop() {
-            let from = real(&self.from, &path)?;
-            let to = self.folder(&target)?;
-            if !self.implied.contains(&path) {
-                like(&to, &from)?;
-                times.push((target.clone(), fstat(&from)?));
-            }
-            if is_opaque(&from)? {
-                fsetxattr(&to, OPAQUE, b"y", XattrFlags::empty())?;
-            }
-            for entry in Dir::read_from(&from)? {
-                let entry = entry?;
-                let name = entry.file_name().to_bytes();
-                if matches!(name, b"." | b"..") {
-                    continue;
-                }
-                let stat = statat(&from, name, AtFlags::SYMLINK_NOFOLLOW)?;
-                if FileType::from_raw_mode(stat.st_mode) == FileType::Directory {
-                    let path = join(&path, name);
-                    let target = if self.implied.contains(&path) {
-                        self.below.resolve(&path)?.0
-                    } else {
-                        join(&target, name)
+        let mut walk = Walk::new(reopen(&self.from)?)?;
+        let mut path = Parts::new();
+        let mut to = self.folder(&[])?;
+        let mut way = vec![self.begin(&path, walk.dir()?, Parts::new(), &to)?];
+        loop {
+            match walk.step()? {
+                Step::Found(name, stat) if is_dir(&stat) => {
+                    if !walk.enter(&name)? {
+                        return Err(Errno::STALE.into());
+                    }
+                    path.push(name.into_bytes());
+                    let target = match way.last() {
+                        _ if self.implied.contains(&path.join(&b'/')) => {
+                            self.below.resolve(&path)?.0
+                        }
+                        Some(level) => join(&level.target, &path[path.len() - 1]),
+                        None => path.clone(),
                     };
-                    todo.push((path, target));
-                    continue;
+                    to = self.folder(&target)?;
+                    way.push(self.begin(&path, walk.dir()?, target, &to)?);
                 }
-                match linkat(&from, name, &to, name, AtFlags::empty()) {
-                    // Two paths of the layer have become one: either is as good.
-                    Ok(()) | Err(Errno::EXIST) => {}
-                    Err(error) => return Err(error.into()),
+                Step::Found(name, _) => {
+                    match linkat(walk.dir()?, &name, &to, &name, AtFlags::empty()) {
+                        // Two paths of the layer have become one: either is as good.
+                        Ok(()) | Err(Errno::EXIST) => {}
+                        Err(error) => return Err(error.into()),
+                    }
+                }
+                Step::Left | Step::Done => {
+                    path.pop();
+                    if let Some(level) = way.pop() {
+                        futimens(&to, &level.times)?;
+                    }
+                    let Some(level) = way.last() else {
+                        break;
+                    };
+                    to = real(&self.to, &level.target)?;
                 }
             }
         }
-        for (path, stat) in times {
-            futimens(real(&self.to, &path)?, &modified(&stat))?;
+        match walk.missed() {
+            None => Ok(self.folders),
+            Some(_) => Err(Errno::STALE.into()),
         }
-        Ok(self.folders)
+    }
+
+    /// Begins with a folder of the source: its copy is there, and like it unless the layer takes it for granted.
+    fn begin(
+        &self,
+        path: &[Vec<u8>],
+        from: BorrowedFd<'_>,
+        target: Parts,
+        to: &OwnedFd,
+    ) -> io::Result<Level> {
+        let mut model = fstat(to)?;
+        if !self.implied.contains(&path.join(&b'/')) {
+            like(to, from)?;
+            model = fstat(from)?;
+        }
+        if is_opaque(from)? {
+            fsetxattr(to, OPAQUE, b"y", XattrFlags::empty())?;
+        }
+        let times = modified(&model);
+        Ok(Level { target, times })
     }
 
     /// A folder of the copy; what has to be made for it is like what is below.
     fn folder(&mut self, path: &[Vec<u8>]) -> io::Result<OwnedFd> {
         let mut dir = real(&self.to, &[])?;
         for (depth, name) in path.iter().enumerate() {
+            let before = modified(&fstat(&dir)?);
             let made = match mkdirat(&dir, &name[..], Mode::from_raw_mode(0o755)) {
                 Ok(()) => true,
                 Err(Errno::EXIST) => false,
                 Err(error) => return Err(error.into()),
             };
-            dir = openat(&dir, &name[..], DIR, Mode::empty())?;
+            let parent = dir;
+            dir = openat(&parent, &name[..], DIR, Mode::empty())?;
             if made {
+                futimens(&parent, &before)?;
                 self.folders += 1;
                 fchmod(&dir, Mode::from_raw_mode(0o755))?;
                 if let (_, Some(found)) = self.below.resolve(&path[..=depth])? {
@@ -125,15 +163,15 @@ fn real(root: &OwnedFd, path: &[Vec<u8>]) -> io::Result<OwnedFd> {
 }
 
 /// Gives a folder owner, mode, attributes and time of another.
-fn like(dir: &OwnedFd, model: &OwnedFd) -> io::Result<()> {
-    let stat = fstat(model)?;
+fn like(dir: &OwnedFd, model: impl AsFd) -> io::Result<()> {
+    let stat = fstat(&model)?;
     fchown(
         dir,
         Some(Uid::from_raw(stat.st_uid)),
         Some(Gid::from_raw(stat.st_gid)),
     )?;
     fchmod(dir, Mode::from_raw_mode(stat.st_mode & 0o7777))?;
-    for (name, value) in xattrs(model)? {
+    for (name, value) in xattrs(&model)? {
         fsetxattr(dir, &name[..], &value, XattrFlags::empty())?;
     }
     Ok(futimens(dir, &modified(&stat))?)

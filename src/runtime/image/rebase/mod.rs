@@ -14,7 +14,7 @@ use self::below::Below;
 use self::copy::Copy;
 use super::digest::Digest;
 use super::error::{At as _, Error, Result};
-use super::store::{Held, LayerRecord, Store};
+use super::store::{Held, NewLayer, Store};
 
 /// The layers as they can be stacked, held.
 pub(super) fn rebase(store: &Arc<Store>, held: &Held) -> Result<Held> {
@@ -26,15 +26,21 @@ pub(super) fn rebase(store: &Arc<Store>, held: &Held) -> Result<Held> {
             .layer(id)
             .ok_or_else(|| Error::internal(format!("layer {id} has gone")))?;
         chain.push_str(id.as_str());
+        if !record.implies {
+            stack.push(id.clone());
+            continue;
+        }
+        let _alone = store.rebasing();
+        let implied = store.implied(id)?;
         let below = Below::open(store, &stack)?;
-        if below.fits(&record).at(store.disk.layer(id))? {
+        if below.fits(&implied).at(store.disk.layer(id))? {
             stack.push(id.clone());
             continue;
         }
         let based = Digest::of(format!("rebased {chain}").as_bytes());
         guards.push(store.hold([based.clone()]));
         if store.layer(&based).is_none() {
-            make(store, id, &based, &below, &record)?;
+            make(store, id, &based, &below, &implied)?;
         }
         stack.push(based);
     }
@@ -47,16 +53,16 @@ fn make(
     id: &Digest,
     based: &Digest,
     below: &Below,
-    record: &LayerRecord,
+    implied: &[String],
 ) -> Result<()> {
     let staging = store.disk.staging()?;
     let source = store.disk.layer(id).join("fs");
-    let made = Copy::new(&source, &staging, below, &record.implied)
+    let made = Copy::new(&source, &staging, below, implied)
         .and_then(Copy::run)
         .at(&source)
         // Its files are there already; only folders are new.
         .and_then(|folders| {
-            store.add_layer(based, &staging, LayerRecord::new(0, folders, Vec::new()))
+            store.add_layer(based, &staging, &NewLayer::new(0, folders, Vec::new()))
         });
     store.disk.remove(staging)?;
     made

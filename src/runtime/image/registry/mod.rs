@@ -147,6 +147,11 @@ fn given(
 }
 
 impl Session {
+    /// The registry in the name of the image.
+    pub(super) fn registry(&self) -> &str {
+        self.name.registry()
+    }
+
     /// The manifest of a tag or digest. What came by digest has been checked.
     pub(super) async fn manifest(
         &self,

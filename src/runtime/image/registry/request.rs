@@ -15,7 +15,9 @@ use crate::runtime::image::error::Error;
 /// Of the body of a refusal.
 const MAX_REFUSAL: u64 = 8 << 10;
 /// Less than so many bytes within [`Patience::stall`] is no progress.
-pub(super) const PROGRESS: u64 = 4 << 10;
+pub(super) const PROGRESS: u64 = 64 << 10;
+/// An answer that must be small is whole within so many times [`Patience::stall`].
+const WHOLE: u32 = 4;
 
 /// An error, and whether another try may help.
 #[derive(Clone, Debug)]
@@ -150,7 +152,15 @@ pub(super) async fn read_body(
     }
     let mut chunks = Chunks::new(response, host.to_owned(), stall);
     let mut body = Vec::new();
-    while let Some(chunk) = chunks.next().await? {
+    let whole = tokio::time::Instant::now() + stall * WHOLE;
+    let late = |_| {
+        let seconds = (stall * WHOLE).as_secs_f32();
+        Failure::network(host, format!("no whole answer within {seconds} s"))
+    };
+    while let Some(chunk) = tokio::time::timeout_at(whole, chunks.next())
+        .await
+        .map_err(late)??
+    {
         if body.len() as u64 + chunk.len() as u64 > most {
             return Err(too_large());
         }

@@ -20,6 +20,7 @@ use rustix::io::Errno;
 
 use crate::runtime::image::digest::Digest;
 use crate::runtime::image::error::{At as _, Error, Result};
+use crate::runtime::rootfs::{self, remove_tree};
 
 /// The folders of a store, locked for this process.
 #[derive(Debug)]
@@ -160,37 +161,23 @@ impl Disk {
         }
     }
 
-    /// Removes what lies in `tmp`.
-    ///
-    /// A layer may have folders nested deeper than there are file descriptors, so every folder is first moved to the
-    /// top. Links are never followed: every path here is a name in `tmp`, or a name in such a folder.
+    /// Removes what lies in `tmp`: a layer may be nested deeper than any path goes, and have more folders than memory
+    /// should hold.
     pub(in crate::runtime::image) fn remove(&self, victim: PathBuf) -> Result<()> {
-        let mut todo = vec![victim];
-        while let Some(victim) = todo.pop() {
-            let removed = self.remove_one(&victim, &mut todo);
-            match removed {
-                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-                other => other.at(&victim)?,
+        let removed = match fs::symlink_metadata(&victim) {
+            Ok(metadata) if metadata.is_dir() => {
+                return remove_tree(&victim).map_err(|error| match error {
+                    rootfs::Error::Io { source, .. } => Error::io(&victim, source),
+                    other => Error::internal(other.to_string()),
+                });
             }
+            Ok(_) => fs::remove_file(&victim),
+            Err(error) => Err(error),
+        };
+        match removed {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+            other => other.at(&victim),
         }
-        Ok(())
-    }
-
-    fn remove_one(&self, victim: &Path, todo: &mut Vec<PathBuf>) -> io::Result<()> {
-        if !fs::symlink_metadata(victim)?.is_dir() {
-            return fs::remove_file(victim);
-        }
-        for entry in fs::read_dir(victim)? {
-            let entry = entry?;
-            if entry.file_type()?.is_dir() {
-                let aside = self.temporary();
-                fs::rename(entry.path(), &aside)?;
-                todo.push(aside);
-            } else {
-                fs::remove_file(entry.path())?;
-            }
-        }
-        fs::remove_dir(victim)
     }
 
     /// Removes what an earlier life has left in `tmp`.

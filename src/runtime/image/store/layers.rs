@@ -1,26 +1,36 @@
 //! Unpacked layers: what is known of each, and who needs it.
 
 use std::collections::HashMap;
+use std::fmt;
 use std::fs::{self, File};
-use std::io;
+use std::io::{self, BufReader};
 use std::path::Path;
 
-use serde::{Deserialize, Serialize};
+use serde::de::{IgnoredAny, SeqAccess, Visitor};
+use serde::{Deserialize, Deserializer, Serialize};
 
 use super::disk::{Disk, names, sync_parent};
 use crate::runtime::image::digest::Digest;
 use crate::runtime::image::error::{At as _, Error, Result};
 
-/// `layer.json`: written before the layer gets its name, so that a layer with a name has one.
-#[derive(Clone, Debug, Deserialize, Serialize)]
+/// What is kept in memory of a layer: nothing whose length the layer decides.
+#[derive(Clone, Copy, Debug)]
 pub(in crate::runtime::image) struct LayerRecord {
     /// Bytes on the disk, about.
     pub(in crate::runtime::image) bytes: u64,
     /// Inodes on the disk, about.
     pub(in crate::runtime::image) inodes: u64,
+    /// Whether there are any of [`NewLayer::implied`].
+    pub(in crate::runtime::image) implies: bool,
+}
+
+/// `layer.json`: written before the layer gets its name, so that a layer with a name has one.
+#[derive(Debug, Serialize)]
+pub(in crate::runtime::image) struct NewLayer {
+    bytes: u64,
+    inodes: u64,
     /// See `Unpacked`.
-    #[serde(default)]
-    pub(in crate::runtime::image) implied: Vec<String>,
+    implied: Vec<String>,
     /// In which life of the machine it was unpacked. What was not synced in an earlier one cannot be trusted: its name
     /// may have reached the disk without its content.
     boot: String,
@@ -37,13 +47,60 @@ pub(super) struct Layer {
 const SYNCED: &str = "synced";
 const RECORD: &str = "layer.json";
 
-impl LayerRecord {
+/// The same as it is read at the start, without the paths.
+#[derive(Deserialize)]
+struct Head {
+    bytes: u64,
+    inodes: u64,
+    #[serde(default, deserialize_with = "is_not_empty")]
+    implied: bool,
+    boot: String,
+}
+
+/// The same again: only the paths.
+#[derive(Deserialize)]
+struct Paths {
+    #[serde(default)]
+    implied: Vec<String>,
+}
+
+/// Whether a list has something in it.
+fn is_not_empty<'de, D: Deserializer<'de>>(deserializer: D) -> std::result::Result<bool, D::Error> {
+    struct Any;
+    impl<'de> Visitor<'de> for Any {
+        type Value = bool;
+
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("a list")
+        }
+
+        fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> std::result::Result<bool, A::Error> {
+            let mut any = false;
+            while list.next_element::<IgnoredAny>()?.is_some() {
+                any = true;
+            }
+            Ok(any)
+        }
+    }
+    deserializer.deserialize_seq(Any)
+}
+
+impl NewLayer {
     pub(in crate::runtime::image) fn new(bytes: u64, inodes: u64, implied: Vec<String>) -> Self {
         Self {
             bytes,
             inodes,
             implied,
             boot: boot(),
+        }
+    }
+
+    /// What is kept in memory of it.
+    pub(super) fn head(&self) -> LayerRecord {
+        LayerRecord {
+            bytes: self.bytes,
+            inodes: self.inodes,
+            implies: !self.implied.is_empty(),
         }
     }
 
@@ -76,16 +133,30 @@ pub(super) fn load(
 }
 
 fn read(dir: &Path, boot: &str) -> std::result::Result<Layer, String> {
-    let bytes = fs::read(dir.join(RECORD)).map_err(|e| e.to_string())?;
-    let record: LayerRecord = serde_json::from_slice(&bytes).map_err(|e| e.to_string())?;
+    let file = File::open(dir.join(RECORD)).map_err(|e| e.to_string())?;
+    let head: Head = serde_json::from_reader(BufReader::new(file)).map_err(|e| e.to_string())?;
     let synced = dir.join(SYNCED).exists();
-    if !synced && record.boot != boot {
+    if !synced && head.boot != boot {
         return Err("the machine stopped before it was safely on disk".to_owned());
     }
     if !dir.join("fs").is_dir() {
         return Err("its folder is missing".to_owned());
     }
+    let record = LayerRecord {
+        bytes: head.bytes,
+        inodes: head.inodes,
+        implies: head.implied,
+    };
     Ok(Layer { record, synced })
+}
+
+/// The folders that a layer takes for granted.
+pub(super) fn implied(dir: &Path) -> Result<Vec<String>> {
+    let path = dir.join(RECORD);
+    let file = File::open(&path).at(&path)?;
+    let paths: Paths = serde_json::from_reader(BufReader::new(file))
+        .map_err(|e| Error::invalid(path.display().to_string(), e.to_string()))?;
+    Ok(paths.implied)
 }
 
 /// Says of a layer that it is on disk; only after a sync.

@@ -11,7 +11,7 @@ mod record;
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use self::index::{Index, Known};
 use super::config::{ImagesConfig, Step, StepHook};
@@ -23,7 +23,7 @@ use super::progress::lock;
 pub(super) use self::disk::Disk;
 pub use self::garbage::Collected;
 
-pub(super) use self::layers::LayerRecord;
+pub(super) use self::layers::NewLayer;
 pub(super) use self::record::Record;
 
 /// Something in the store that cannot be used, and is passed over.
@@ -41,6 +41,7 @@ pub(super) struct Store {
     pub(super) disk: Disk,
     index: Mutex<Index>,
     writing: Mutex<()>,
+    rebasing: Mutex<()>,
     on_step: StepHook,
 }
 
@@ -86,6 +87,7 @@ impl Store {
             disk,
             index: Mutex::new(index),
             writing: Mutex::new(()),
+            rebasing: Mutex::new(()),
             on_step: config.on_step.clone(),
         };
         Ok((store, problems))
@@ -110,9 +112,23 @@ impl Store {
     }
 
     /// What is known of an unpacked layer.
-    pub(super) fn layer(&self, id: &Digest) -> Option<LayerRecord> {
+    pub(super) fn layer(&self, id: &Digest) -> Option<layers::LayerRecord> {
         let index = lock(&self.index);
-        index.layers.get(id).map(|layer| layer.record.clone())
+        index.layers.get(id).map(|layer| layer.record)
+    }
+
+    /// The folders that an unpacked layer takes for granted: as many as the layer likes, so they are read when they are
+    /// needed, and by one image after the other.
+    pub(super) fn implied(&self, id: &Digest) -> Result<Vec<String>> {
+        match self.layer(id) {
+            Some(record) if record.implies => layers::implied(&self.disk.layer(id)),
+            _ => Ok(Vec::new()),
+        }
+    }
+
+    /// Held while [`Self::implied`] of any layer is in memory.
+    pub(super) fn rebasing(&self) -> MutexGuard<'_, ()> {
+        lock(&self.rebasing)
     }
 
     /// Keeps layers, there or not yet, until what is returned is dropped.
@@ -134,17 +150,16 @@ impl Store {
         &self,
         id: &Digest,
         staging: &std::path::Path,
-        record: LayerRecord,
+        new: &NewLayer,
     ) -> Result<()> {
-        record.write(staging)?;
+        new.write(staging)?;
         self.on_step.reached(Step::LayerUnpacked);
         let mut index = lock(&self.index);
         layers::place(staging, &self.disk.layer(id))?;
-        let synced = false;
-        index
-            .layers
-            .entry(id.clone())
-            .or_insert(layers::Layer { record, synced });
+        index.layers.entry(id.clone()).or_insert(layers::Layer {
+            record: new.head(),
+            synced: false,
+        });
         drop(index);
         self.on_step.reached(Step::LayerPlaced);
         Ok(())

@@ -29,8 +29,6 @@ const BLOCK: u64 = 4096;
 pub(super) struct Extractor<'a> {
     job: &'a Job<'a>,
     tree: Tree,
-    /// Times of folders are set at the end: what is put into them changes them.
-    times: Vec<(Vec<u8>, Timestamps)>,
     usage: Unpacked,
     unchecked: u64,
     buffer: Vec<u8>,
@@ -41,7 +39,6 @@ impl<'a> Extractor<'a> {
         Ok(Self {
             job,
             tree: Tree::create(job.staging).at(job.staging)?,
-            times: Vec::new(),
             usage: Unpacked::default(),
             unchecked: SPACE_EVERY,
             buffer: vec![0; BUFFER],
@@ -70,19 +67,11 @@ impl<'a> Extractor<'a> {
         }
     }
 
-    /// Sets what had to wait, and tells what the layer takes.
+    /// Ends the tree, and tells what the layer takes.
     pub(super) fn finish(mut self) -> io::Result<Unpacked> {
-        for (path, times) in self.times.iter().rev() {
-            match self.tree.find(path) {
-                Ok(dir) => futimens(dir, times)?,
-                // Replaced by a later entry.
-                Err(Errno::NOENT | Errno::NOTDIR) => {}
-                Err(error) => return Err(error.into()),
-            }
-        }
+        self.tree.leave()?;
         self.usage.inodes += std::mem::take(&mut self.tree.made);
-        let implied = std::mem::take(&mut self.tree.implied);
-        self.usage.implied = implied.into_iter().filter_map(text).collect();
+        self.usage.implied = self.tree.take_implied().filter_map(text).collect();
         Ok(self.usage)
     }
 
@@ -96,7 +85,8 @@ impl<'a> Extractor<'a> {
             return Err(carry(Error::TooLarge { what, reason }));
         }
         if entry.kind != Kind::HardLink {
-            self.usage.bytes += entry.size.div_ceil(BLOCK).saturating_mul(BLOCK);
+            let bytes = entry.size.div_ceil(BLOCK).saturating_mul(BLOCK);
+            self.usage.bytes = self.usage.bytes.saturating_add(bytes);
         }
         // An entry costs about a block of its own.
         self.space(BLOCK * (1 + implied))
@@ -112,9 +102,14 @@ impl<'a> Extractor<'a> {
         let status = fstatvfs(&*self.tree.root())?;
         let free = status.f_bavail.saturating_mul(status.f_frsize);
         let needed = self.job.limits.min_free_bytes.saturating_add(SPACE_EVERY);
+        let path = self.tree.place().to_owned();
         if free < needed {
-            let path = self.tree.place().to_owned();
             return Err(carry(Error::NoSpace { path, free, needed }));
+        }
+        // Some file systems make inodes as they need them, and count none.
+        let (free, needed) = (status.f_favail, self.job.limits.min_free_inodes);
+        if status.f_files > 0 && free < needed {
+            return Err(carry(Error::NoInodes { path, free, needed }));
         }
         Ok(())
     }
@@ -123,9 +118,9 @@ impl<'a> Extractor<'a> {
         if entry.kind != Kind::Directory {
             return Err(bad("the root of a layer must be a folder"));
         }
-        let root = self.tree.root();
+        let root = self.tree.dir(&[])?;
         self.own(entry, &root)?;
-        self.times.push((Vec::new(), times(entry)));
+        self.tree.set_times(times(entry));
         Ok(())
     }
 
@@ -167,15 +162,14 @@ impl<'a> Extractor<'a> {
             .is_some_and(|stat| is(stat, FileType::Directory));
         if is_dir {
             // Made for what is in it, and explained only now.
-            let path = parts.join(&b'/');
-            self.tree.implied.remove(&path);
+            self.tree.explain(&parts.join(&b'/'));
         } else {
             let opaque = there.as_ref().is_some_and(is_whiteout);
             self.tree.make_dir(parent, name, there.as_ref(), opaque)?;
         }
         let dir = self.tree.dir(parts)?;
         self.own(entry, &dir)?;
-        self.times.push((parts.join(&b'/'), times(entry)));
+        self.tree.set_times(times(entry));
         Ok(())
     }
 

@@ -17,6 +17,8 @@ pub(super) struct Pax {
 }
 
 const XATTR: &[u8] = b"SCHILY.xattr.";
+/// Attributes of one file. Linux lists no more than 64 KiB of their names.
+const MAX_XATTRS: usize = 1024;
 
 impl Pax {
     pub(super) fn parse(mut bytes: &[u8]) -> io::Result<Self> {
@@ -49,6 +51,9 @@ impl Pax {
             }
             _ => {
                 if let Some(name) = key.strip_prefix(XATTR) {
+                    if self.xattrs.len() == MAX_XATTRS {
+                        return Err(bad(format!("more than {MAX_XATTRS} attributes")));
+                    }
                     self.xattrs.push((name.to_vec(), value.to_vec()));
                 }
             }
@@ -138,6 +143,10 @@ mod tests {
             assert!(Pax::parse(wrong).is_err(), "{wrong:?}");
         }
         assert!(Pax::parse(&line("size", b"-1")).is_err());
+        let many: Vec<u8> = (0..=MAX_XATTRS)
+            .flat_map(|n| line(&format!("SCHILY.xattr.user.{n}"), b""))
+            .collect();
+        assert!(Pax::parse(&many).is_err());
         assert!(Pax::parse(&line("mtime", b"-9223372036854775808.5")).is_err());
         assert!(Pax::parse(&line("GNU.sparse.major", b"1")).is_err());
     }

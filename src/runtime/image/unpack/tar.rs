@@ -10,7 +10,7 @@ use super::entry::{Entry, Kind, bad};
 use super::pax::Pax;
 
 const BLOCK: usize = 512;
-/// Of one header that extends another. Linux's own limit for all extended attributes of a file is 64 KiB.
+/// Of all headers that extend one entry. Linux's own limit for all extended attributes of a file is 64 KiB.
 const MAX_EXTENSION: u64 = 1 << 20;
 
 /// The entries of an archive, and the data of the current one.
@@ -23,6 +23,8 @@ pub(in crate::runtime::image) struct TarReader<R> {
     padding: u64,
     /// Bytes read of the whole archive.
     position: u64,
+    /// Bytes that headers may still take which extend the next entry.
+    room: u64,
     ended: bool,
 }
 
@@ -41,6 +43,7 @@ impl<R: Read> TarReader<R> {
             left: 0,
             padding: 0,
             position: 0,
+            room: 0,
             ended: false,
         }
     }
@@ -49,6 +52,7 @@ impl<R: Read> TarReader<R> {
     pub(in crate::runtime::image) fn next_entry(&mut self) -> io::Result<Option<Entry>> {
         let mut extensions = Extensions::default();
         let mut count = 0;
+        self.room = MAX_EXTENSION;
         while let Some(header) = self.header()? {
             let kind = header.entry_type();
             let size = numeric(&header.as_old().size)?;
@@ -164,11 +168,11 @@ impl<R: Read> TarReader<R> {
     }
 
     fn extension(&mut self, size: u64) -> io::Result<Vec<u8>> {
-        if size > MAX_EXTENSION {
-            return Err(bad(format!(
-                "a header of {size} bytes, at most {MAX_EXTENSION}"
-            )));
-        }
+        self.room = self.room.checked_sub(size).ok_or_else(|| {
+            bad(format!(
+                "headers of one entry with {size} bytes more, at most {MAX_EXTENSION} together"
+            ))
+        })?;
         self.begin(size);
         let mut bytes = Vec::new();
         self.read_to_end(&mut bytes)?;

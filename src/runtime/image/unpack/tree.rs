@@ -6,13 +6,14 @@
 use std::collections::{BTreeSet, VecDeque};
 use std::fs;
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd as _, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 use rustix::fs::{
-    AtFlags, FileType, Mode, OFlags, ResolveFlags, Stat, XattrFlags, chmodat, fsetxattr, mkdirat,
-    open, openat2, readlinkat, renameat, statat, unlinkat,
+    AtFlags, FileType, Mode, OFlags, ResolveFlags, Stat, Timespec, Timestamps, XattrFlags, chmodat,
+    fsetxattr, fstat, futimens, mkdirat, open, openat2, readlink, readlinkat, renameat, statat,
+    unlinkat,
 };
 use rustix::io::Errno;
 
@@ -24,8 +25,10 @@ pub(super) const OPAQUE: &str = "trusted.overlay.opaque";
 const MAX_LINKS: usize = 40;
 /// No image has folders nested deeper, and removing them again must stay possible.
 const MAX_DEPTH: usize = 512;
-/// Bytes of the paths of folders that no entry makes: they are kept in memory, and in the record of the layer.
-const MAX_IMPLIED: usize = 16 << 20;
+/// Bytes that the paths of folders take which no entry makes: they are in memory until the layer is unpacked.
+const MAX_IMPLIED: usize = 8 << 20;
+/// What a path in a set takes besides its bytes, about.
+const PATH_COST: usize = 64;
 
 const DIR: OFlags = OFlags::RDONLY
     .union(OFlags::DIRECTORY)
@@ -38,14 +41,24 @@ pub(super) struct Tree {
     /// Where what is replaced goes, until all of it is removed.
     aside: PathBuf,
     replaced: u32,
-    /// Entries of one folder mostly follow one another.
-    last: Option<(Vec<u8>, Rc<OwnedFd>)>,
+    /// The folder that entries are put into now: those of one mostly follow one another.
+    current: Option<Current>,
     /// Folders that no entry had made before something was put into them.
-    pub(super) implied: BTreeSet<Vec<u8>>,
-    /// Bytes of their paths, together.
+    implied: BTreeSet<Vec<u8>>,
+    /// What their paths take, together.
     implied_bytes: usize,
     /// Of those, how many were not counted yet.
     pub(super) made: u64,
+}
+
+/// An open folder. What is put into it changes its times: those it had are set when it is left, so that the times of the
+/// folders of a layer need not be kept until its end.
+struct Current {
+    path: Vec<u8>,
+    dir: Rc<OwnedFd>,
+    times: Timestamps,
+    /// Something was taken away that could be on the path: it may lead elsewhere now.
+    stale: bool,
 }
 
 impl Tree {
@@ -60,7 +73,7 @@ impl Tree {
             root: Rc::new(root),
             aside: staging.to_owned(),
             replaced: 0,
-            last: None,
+            current: None,
             implied: BTreeSet::new(),
             implied_bytes: 0,
             made: 0,
@@ -73,21 +86,66 @@ impl Tree {
 
     /// A folder that is to be there: made if it is not, also where a link leads.
     pub(super) fn dir(&mut self, parts: &[&[u8]]) -> io::Result<Rc<OwnedFd>> {
-        if parts.is_empty() {
-            return Ok(self.root());
-        }
         let path = parts.join(&b'/');
-        if let Some((last, dir)) = &self.last
-            && *last == path
+        if let Some(current) = &self.current
+            && !current.stale
+            && current.path == path
         {
-            return Ok(Rc::clone(dir));
+            return Ok(Rc::clone(&current.dir));
         }
+        self.leave()?;
         let dir = match self.find(&path) {
             Err(Errno::NOENT | Errno::NOTDIR) => self.make(parts)?,
             found => Rc::new(found?),
         };
-        self.last = Some((path, Rc::clone(&dir)));
+        self.check_depth(parts, &dir)?;
+        self.current = Some(Current {
+            path,
+            times: times_of(&dir)?,
+            dir: Rc::clone(&dir),
+            stale: false,
+        });
         Ok(dir)
+    }
+
+    /// The folder that was opened last is to have these times, whatever is put into it.
+    pub(super) fn set_times(&mut self, times: Timestamps) {
+        if let Some(current) = &mut self.current {
+            current.times = times;
+        }
+    }
+
+    /// Gives the folder that was open its times back.
+    pub(super) fn leave(&mut self) -> io::Result<()> {
+        match self.current.take() {
+            Some(current) => Ok(futimens(&*current.dir, &current.times)?),
+            None => Ok(()),
+        }
+    }
+
+    /// How deep a folder lies is told by its path, unless a link is on it.
+    fn check_depth(&self, parts: &[&[u8]], dir: &OwnedFd) -> io::Result<()> {
+        let how = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
+        let path = parts.join(&b'/');
+        let depth = match openat2(&self.root, path, OFlags::PATH, Mode::empty(), how) {
+            Err(Errno::LOOP) => {
+                let depth = |dir: &OwnedFd| {
+                    let link = format!("/proc/self/fd/{}", dir.as_raw_fd());
+                    let path = readlink(link, Vec::new())?;
+                    Ok(path.to_bytes().split(|b| *b == b'/').count())
+                };
+                match depth(dir) {
+                    // Deeper than any path goes.
+                    Err(Errno::NAMETOOLONG) => usize::MAX,
+                    below => below?.saturating_sub(depth(&self.root)?),
+                }
+            }
+            _ => parts.len(),
+        };
+        if depth > MAX_DEPTH {
+            return Err(bad(format!("folders nested deeper than {MAX_DEPTH}")));
+        }
+        Ok(())
     }
 
     /// A folder that is there, links followed within the root.
@@ -161,7 +219,7 @@ impl Tree {
     fn imply(&mut self, real: &[Vec<u8>]) -> io::Result<()> {
         let path = real.join(&b'/');
         self.made += 1;
-        self.implied_bytes += path.len();
+        self.implied_bytes += path.len() + PATH_COST;
         if self.implied_bytes > MAX_IMPLIED {
             let most = MAX_IMPLIED >> 20;
             return Err(bad(format!(
@@ -172,6 +230,18 @@ impl Tree {
         Ok(())
     }
 
+    /// An entry makes a folder that was taken for granted before.
+    pub(super) fn explain(&mut self, path: &[u8]) {
+        if self.implied.remove(path) {
+            self.implied_bytes -= path.len() + PATH_COST;
+        }
+    }
+
+    /// The paths of those that none has made.
+    pub(super) fn take_implied(&mut self) -> impl Iterator<Item = Vec<u8>> + use<> {
+        std::mem::take(&mut self.implied).into_iter()
+    }
+
     /// Makes a folder in place of what is there. One in place of a whiteout is opaque: what it hid stays hidden.
     pub(super) fn make_dir(
         &mut self,
@@ -180,6 +250,7 @@ impl Tree {
         there: Option<&Stat>,
         opaque: bool,
     ) -> io::Result<()> {
+        let times = times_of(parent)?;
         if let Some(stat) = there {
             self.clear(parent, name, stat)?;
         }
@@ -188,7 +259,7 @@ impl Tree {
         if opaque {
             self.set_opaque(parent, name)?;
         }
-        Ok(())
+        Ok(futimens(parent, &times)?)
     }
 
     pub(super) fn set_opaque(&self, parent: &OwnedFd, name: &[u8]) -> io::Result<()> {
@@ -199,8 +270,10 @@ impl Tree {
 
     /// Takes away what is in the way.
     pub(super) fn clear(&mut self, parent: &OwnedFd, name: &[u8], stat: &Stat) -> io::Result<()> {
-        // A folder that was kept open could be the one, or a link on the way to it.
-        self.last = None;
+        // It could be a link on the way to the folder that is open.
+        if let Some(current) = &mut self.current {
+            current.stale = true;
+        }
         if !is(stat, FileType::Directory) {
             return Ok(unlinkat(parent, name, AtFlags::empty())?);
         }
@@ -214,6 +287,18 @@ impl Tree {
     pub(super) fn place(&self) -> &Path {
         &self.aside
     }
+}
+
+fn times_of(dir: &OwnedFd) -> io::Result<Timestamps> {
+    let stat = fstat(dir)?;
+    let time = |tv_sec, nanos: u64| Timespec {
+        tv_sec,
+        tv_nsec: nanos.try_into().unwrap_or(0),
+    };
+    Ok(Timestamps {
+        last_access: time(stat.st_atime, stat.st_atime_nsec),
+        last_modification: time(stat.st_mtime, stat.st_mtime_nsec),
+    })
 }
 
 /// What is there, the last part not followed.

@@ -2,6 +2,7 @@
 //! attributes of overlayfs: all of this needs root.
 
 mod archives;
+mod bounds;
 mod crash;
 mod hostile;
 mod layers;

@@ -220,6 +220,21 @@ pub(in crate::runtime) fn stall(bytes: &[u8], after: usize) -> Response {
     answer.body(Body::from_stream(body)).expect("an answer")
 }
 
+/// So many bytes of it at once, and then a few for every tick, for ever: never so few that it stands still.
+pub(in crate::runtime) fn trickle(bytes: &[u8], first: usize, piece: usize) -> Response {
+    use futures_util::StreamExt as _;
+    let (head, rest) = bytes.split_at(first);
+    let head = Bytes::copy_from_slice(head);
+    let pieces: Vec<_> = rest.chunks(piece).map(Bytes::copy_from_slice).collect();
+    let slow = stream::iter(pieces).then(|piece| async {
+        tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+        Ok::<_, std::io::Error>(piece)
+    });
+    let body = stream::iter([Ok(head)]).chain(slow);
+    let answer = Response::builder().header(header::CONTENT_LENGTH, bytes.len());
+    answer.body(Body::from_stream(body)).expect("an answer")
+}
+
 /// Zeros without end.
 pub(in crate::runtime) fn endless() -> Response {
     let zeros = stream::repeat_with(|| Ok::<_, std::io::Error>(Bytes::from_static(&[0; 4096])));
