@@ -23,18 +23,31 @@ const MAX_XATTR: usize = 64 << 10;
 /// A label says where a file is, not what it is: that of the copy is the caller's to give.
 const LABEL: &[u8] = b"security.selinux";
 
+/// The most that is kept of names meanwhile, in bytes: an image decides how many folders and links it has.
+const MAX_NAMES: usize = 32 << 20;
+
 struct Copy {
     from: OwnedFd,
     to: OwnedFd,
+    /// Bytes of names that may still be kept.
+    room: usize,
     /// Where files with several names were put first, by their numbers.
     links: HashMap<(u64, u64), Vec<u8>>,
 }
 
 /// Copies what is in `from`, and what `from` itself is like, to `to`, an empty folder.
+///
+/// # Errors
+/// What the system says, and [`io::ErrorKind::FileTooLarge`] for more folders than can be kept in mind.
 pub(super) fn copy(from: OwnedFd, to: &Path) -> io::Result<()> {
+    bounded(from, to, MAX_NAMES)
+}
+
+fn bounded(from: OwnedFd, to: &Path, room: usize) -> io::Result<()> {
     let mut copy = Copy {
         from,
         to: open(to, DIR, Mode::empty())?,
+        room,
         links: HashMap::new(),
     };
     let mut seen = Vec::new();
@@ -66,6 +79,7 @@ impl Copy {
             let inner = [path, b"/", name].concat();
             match FileType::from_raw_mode(stat.st_mode) {
                 FileType::Directory => {
+                    self.keep(&inner)?;
                     mkdirat(&to, name, Mode::from_raw_mode(0o700))?;
                     todo.push(inner);
                 }
@@ -77,9 +91,22 @@ impl Copy {
         like(&to, &from, &fstat(&from)?)
     }
 
+    /// Takes the room for a name that is kept, with what keeping it takes besides.
+    fn keep(&mut self, name: &[u8]) -> io::Result<()> {
+        let left = self.room.checked_sub(name.len() + 64);
+        self.room = left.ok_or_else(|| {
+            io::Error::new(
+                io::ErrorKind::FileTooLarge,
+                "too many folders and links for a volume of an image",
+            )
+        })?;
+        Ok(())
+    }
+
     /// Makes another name of a file that is there; `false` if this is its first.
     fn link(&mut self, stat: &Stat, to: &OwnedFd, name: &[u8], path: Vec<u8>) -> io::Result<bool> {
         let Some(first) = self.links.get(&(stat.st_dev, stat.st_ino)) else {
+            self.keep(&path)?;
             self.links.insert((stat.st_dev, stat.st_ino), path);
             return Ok(false);
         };
@@ -151,5 +178,26 @@ fn times(stat: &Stat) -> Timestamps {
     Timestamps {
         last_access: time,
         last_modification: time,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_kept_of_names_has_a_bound() {
+        let dir = tempfile::tempdir().expect("dir");
+        let from = dir.path().join("from");
+        for number in 0..10 {
+            std::fs::create_dir_all(from.join(number.to_string())).expect("dir");
+        }
+        for (name, room, expected) in [("fits", 10 * 70, true), ("full", 9 * 64, false)] {
+            let to = dir.path().join(name);
+            std::fs::create_dir(&to).expect("dir");
+            let source = open(&from, DIR, Mode::empty()).expect("open");
+            let copied = bounded(source, &to, room);
+            assert_eq!(copied.is_ok(), expected, "{name}: {copied:?}");
+        }
     }
 }
