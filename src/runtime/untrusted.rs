@@ -48,6 +48,17 @@ pub(super) fn read(from: impl Read, limit: u64) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
+/// Reads how a file begins, `most` bytes at most. For files of `/proc` about processes of others: a process may say that its
+/// arguments and environment are as large as its address space (prctl(2), `PR_SET_MM_MAP`).
+///
+/// # Errors
+/// What the system says.
+pub(super) fn read_start(path: &Path, most: u64) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    File::open(path)?.take(most).read_to_end(&mut bytes)?;
+    Ok(bytes)
+}
+
 /// Reads a text as [`open`] and [`read`] do.
 ///
 /// # Errors
@@ -77,5 +88,7 @@ mod tests {
         std::os::unix::fs::symlink("/dev/zero", path("zero")).expect("link");
         assert_eq!(kind("zero", 5), io::ErrorKind::InvalidInput);
         assert_eq!(kind("absent", 5), io::ErrorKind::NotFound);
+        let zeros = read_start(Path::new("/dev/zero"), 7).expect("read");
+        assert_eq!(zeros, [0; 7]);
     }
 }

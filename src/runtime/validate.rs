@@ -3,7 +3,6 @@
 //! Strings of a request become parts of paths, of mount options, of environment variables, of files and of arguments of
 //! other programs. Each kind has one rule, which holds for every place it goes to: what would be more than one value there
 //! is refused with its name. The kubelet and the API server refuse most of it already; other callers do not.
-//! `docs/THREATS.md` lists where each of them goes.
 //!
 //! Environment, arguments, devices, resources and security options are checked where the specification is made of them
 //! (`oci/spec`).

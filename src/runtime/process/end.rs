@@ -13,6 +13,7 @@ use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
 use super::error::Error;
+use crate::runtime::untrusted;
 
 /// How long a shim may take to end once it is killed: it may be writing a log to a slow disk.
 const DYING: Duration = Duration::from_secs(10);
@@ -55,7 +56,8 @@ pub async fn end(dir: &Path) -> Result<(), Error> {
 
 /// Whether a process, by its directory in `/proc`, has the arguments of the shim of a pod's directory.
 pub(in crate::runtime) fn is_called_for(process: &Path, dir: &Path) -> bool {
-    let arguments = fs::read(process.join("cmdline")).unwrap_or_default();
+    // A shim has two, its program and a path.
+    let arguments = untrusted::read_start(&process.join("cmdline"), 16 << 10).unwrap_or_default();
     let mut all = arguments.split(|byte| *byte == 0);
     let is_shim = all
         .next()

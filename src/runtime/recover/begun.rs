@@ -12,6 +12,7 @@ use crate::runtime::Runtime;
 use crate::runtime::error::Result;
 use crate::runtime::process::{self, Shim};
 use crate::runtime::sandbox::teardown::blocking;
+use crate::runtime::untrusted;
 
 /// How long a plugin may go on before it is killed, and a shim until it listens.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -44,7 +45,9 @@ impl Runtime {
 /// The plugins of a pod, told by their environment.
 fn plugins(variable: &str, end: bool) -> usize {
     let mine = |process: &Path| {
-        let environment = fs::read(process.join("environ")).unwrap_or_default();
+        // A plugin has that of the daemon and a few variables.
+        let environment =
+            untrusted::read_start(&process.join("environ"), 256 << 10).unwrap_or_default();
         let mut all = environment.split(|byte| *byte == 0);
         all.any(|one| one == variable.as_bytes())
     };

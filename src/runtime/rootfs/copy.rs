@@ -27,9 +27,9 @@ const MAX_PATH: usize = 4095;
 /// A label says where a file is, not what it is: that of the copy is the caller's to give.
 const LABEL: &[u8] = b"security.selinux";
 
-/// Files with more names than one whose places are kept: an image decides how many there are. What comes after them is
+/// The most that is kept of the paths of hard-linked files, in bytes: an image decides how many there are. Files beyond it are
 /// copied once for each name.
-const MAX_LINKS: usize = 50_000;
+const MAX_PATHS: usize = 32 << 20;
 
 struct Copy {
     /// Where all is copied to.
@@ -39,17 +39,24 @@ struct Copy {
     path: Vec<u8>,
     /// Where files with several names were put first, by their inodes.
     links: HashMap<u64, Vec<u8>>,
+    /// Bytes of paths that may still be kept there.
+    room: usize,
 }
 
 /// Copies what is in `from`, and what `from` itself is like, to `to`, an empty folder. Of a file with several names both have
 /// one, as long as there are not too many such files.
 pub(super) fn copy(from: OwnedFd, to: &Path) -> io::Result<()> {
+    bounded(from, to, MAX_PATHS)
+}
+
+fn bounded(from: OwnedFd, to: &Path, room: usize) -> io::Result<()> {
     let root = open(to, DIR, Mode::empty())?;
     let mut copy = Copy {
         to: reopen(&root)?,
         root,
         path: Vec::new(),
         links: HashMap::new(),
+        room,
     };
     // Its times are set when all is in a folder, since what is put into it changes them.
     let mut way = vec![fstat(&from)?];
@@ -114,7 +121,10 @@ impl Copy {
     fn link(&mut self, stat: &Stat, name: &CStr) -> io::Result<bool> {
         let Some(first) = self.links.get(&stat.st_ino) else {
             let path = [&self.path[..], b"/", name.to_bytes()].concat();
-            if self.links.len() < MAX_LINKS && path.len() <= MAX_PATH {
+            if let Some(left) = self.room.checked_sub(path.len())
+                && path.len() <= MAX_PATH
+            {
+                self.room = left;
                 self.links.insert(stat.st_ino, path[1..].to_vec());
             }
             return Ok(false);
@@ -188,5 +198,38 @@ fn times(stat: &Stat) -> Timestamps {
     Timestamps {
         last_access: time,
         last_modification: time,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::os::unix::fs::MetadataExt as _;
+
+    use super::*;
+
+    #[test]
+    fn hard_links_beyond_the_bound_become_files_of_their_own() {
+        let dir = tempfile::tempdir().expect("dir");
+        let from = dir.path().join("from");
+        fs::create_dir(&from).expect("dir");
+        for number in 0..10 {
+            let file = from.join(format!("{number}-a"));
+            fs::write(&file, "content").expect("file");
+            fs::hard_link(&file, from.join(format!("{number}-b"))).expect("link");
+        }
+        // A path takes four bytes: `/0-a`.
+        for (name, room, linked) in [("fits", 40, 20), ("full", 12, 6)] {
+            let to = dir.path().join(name);
+            fs::create_dir(&to).expect("dir");
+            let source = open(&from, DIR, Mode::empty()).expect("open");
+            bounded(source, &to, room).expect("copied");
+            let entries = fs::read_dir(&to).expect("entries");
+            let metadata = entries.map(|entry| entry.expect("entry").metadata().expect("metadata"));
+            let metadata: Vec<_> = metadata.collect();
+            assert_eq!(metadata.len(), 20, "{name}");
+            let links = metadata.iter().filter(|found| found.nlink() == 2).count();
+            assert_eq!(links, linked, "{name}");
+        }
     }
 }

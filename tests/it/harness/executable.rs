@@ -8,6 +8,8 @@ use std::io::Write as _;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
+use super::packages::program;
+
 /// Writes a program, in place of what is there.
 pub(crate) fn executable(path: &Path, text: &str) {
     let mut child = install(Path::new("/dev/stdin"), path)
@@ -30,6 +32,18 @@ pub(crate) fn copy_program(from: &Path, to: &Path) {
         from.display(),
         to.display()
     );
+}
+
+/// Builds a program in C that needs nothing of the place where it runs. `source` is a path in this crate.
+pub(crate) fn compile(source: &str, to: &Path) {
+    let built = Command::new(program("cc", "gcc"))
+        .args(["-static", "-O1", "-o"])
+        .arg(to)
+        .arg(Path::new(env!("CARGO_MANIFEST_DIR")).join(source))
+        .output()
+        .expect("start cc");
+    let said = String::from_utf8_lossy(&built.stderr);
+    assert!(built.status.success(), "cc {source}: {said}");
 }
 
 fn install(from: &Path, to: &Path) -> Command {

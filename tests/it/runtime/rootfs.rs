@@ -324,6 +324,33 @@ fn files_are_read_inside_whatever_links_say() {
 }
 
 #[test]
+fn tables_of_users_that_are_too_large_or_no_files_are_refused_unread() {
+    let mut place = Place::new();
+    let layer = place.layer("1");
+    fs::create_dir(layer.join("etc")).expect("dir");
+    fs::create_dir(layer.join("dev")).expect("dir");
+    let (mode, zero) = (nix::sys::stat::Mode::S_IRWXU, nix::sys::stat::makedev(1, 5));
+    let kind = nix::sys::stat::SFlag::S_IFCHR;
+    nix::sys::stat::mknod(&layer.join("dev/zero"), kind, mode, zero).expect("device");
+    let (rootfs, root) = place.mount();
+    let table = root.join("etc/group");
+    let refused = |what: &str| {
+        let error = user_database(&root).expect_err(what);
+        assert_eq!(error.code(), tonic::Code::FailedPrecondition, "{error}");
+        fs::remove_file(&table).expect("removed");
+    };
+    let sparse = fs::File::create(&table).expect("file");
+    sparse.set_len(1 << 40).expect("sparse");
+    refused("a terabyte");
+    symlink("../dev/zero", &table).expect("link");
+    refused("a device that never ends");
+    nix::unistd::mkfifo(&table, mode).expect("pipe");
+    refused("a pipe that nobody writes to");
+    user_database(&root).expect("none is fine");
+    rootfs.remove().expect("removed");
+}
+
+#[test]
 fn volumes_begin_with_what_the_image_has_there() {
     let mut place = Place::new();
     let layer = place.layer("1");

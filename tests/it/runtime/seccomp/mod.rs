@@ -1,21 +1,14 @@
 //! What the default seccomp profile keeps from a container, tried by a program in one, with runc and with crun.
 
 use std::collections::BTreeMap;
-use std::path::Path;
-use std::process::Command;
 
 use criscope::cri::v1;
 use criscope::cri::v1::security_profile::ProfileType;
 
 use super::crun;
 use crate::harness::daemon::Daemon;
+use crate::harness::executable::compile;
 use crate::harness::kubelet::{Kubelet, idle, security};
-use crate::harness::packages::program;
-
-const SOURCE: &str = concat!(
-    env!("CARGO_MANIFEST_DIR"),
-    "/tests/it/runtime/seccomp/tries.c"
-);
 
 /// What every machine's container may do: it shows that the program works.
 const ALLOWED: &[&str] = &["unix", "inet", "netlink", "personality-uname26"];
@@ -25,18 +18,6 @@ const ABSENT: &[&str] = &["clone3", "32-socketcall-alg", "32-socketcall-vsock"];
 
 /// What came with Linux 6.15: runc says of calls that a profile does not know yet that the kernel has them not.
 const NEW: &str = "open_tree_attr";
-
-/// Builds the program in a directory of the daemon.
-fn build(dir: &Path) {
-    let built = Command::new(program("cc", "gcc"))
-        .args(["-static", "-O1", "-o"])
-        .arg(dir.join("tries"))
-        .arg(SOURCE)
-        .output()
-        .expect("start cc");
-    let said = String::from_utf8_lossy(&built.stderr);
-    assert!(built.status.success(), "cc: {said}");
-}
 
 /// What came of each call in a container with this kind of profile.
 async fn tried(
@@ -50,7 +31,7 @@ async fn tried(
     let pod = pod.expect("RunPodSandbox");
     let dir = daemon.root().join("tries");
     std::fs::create_dir_all(&dir).expect("directory");
-    build(&dir);
+    compile("tests/it/runtime/seccomp/tries.c", &dir.join("tries"));
     let mut config = idle("tries");
     config.mounts.push(v1::Mount {
         container_path: "/tries".to_owned(),

@@ -7,7 +7,8 @@ use criscope::cri::v1;
 use tonic::Code;
 
 use crate::harness::daemon::Daemon;
-use crate::harness::kubelet::{Kubelet, idle, security};
+use crate::harness::executable::compile;
+use crate::harness::kubelet::{Kubelet, idle, security, shell};
 
 /// What a daemon may need more for one container than before: far less than any of these files hold.
 const BOUND: u64 = 48 << 20;
@@ -55,6 +56,44 @@ async fn the_host_name_file_of_a_pod_is_never_read_back() {
     );
     let grown = peak(&daemon) - before;
     assert!(grown < BOUND, "{grown} bytes more");
+    kubelet.end(&pod).await;
+    daemon.assert_clean();
+}
+
+/// After a kill the daemon looks for the plugins that it had started, among all processes of the node.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_process_that_says_its_environment_is_large_does_not_fill_the_daemon() {
+    let mut daemon = Daemon::new().await;
+    let kubelet = Kubelet::of(&daemon).await;
+    let pod = kubelet.plain_pod("large").await;
+    let dir = daemon.root().join("programs");
+    fs::create_dir_all(&dir).expect("directory");
+    compile("tests/it/runtime/verbs/large.c", &dir.join("large"));
+    let mut config = shell("large", "exec /programs/large");
+    config.mounts.push(v1::Mount {
+        container_path: "/programs".to_owned(),
+        host_path: dir.display().to_string(),
+        readonly: true,
+        ..Default::default()
+    });
+    let id = kubelet.launch(&pod, config).await;
+    kubelet.logged(&id, "ready").await;
+
+    daemon.kill();
+    daemon.env("CRISCOPE_CRASH_AT", "sandbox.recorded");
+    daemon.start().await;
+    let config = kubelet.pod_config("begun");
+    let cut = kubelet.try_run(config, "").await;
+    assert!(cut.is_err(), "it was to end there");
+    daemon.kill();
+    daemon.env("CRISCOPE_CRASH_AT", "");
+    daemon.start().await;
+    // While it was starting it has looked.
+    let peak = peak(&daemon);
+    assert!(peak < 256 << 20, "{peak} bytes");
+    // It is so large indeed.
+    let size = kubelet.says(&id, "busybox wc -c < /proc/1/environ").await;
+    assert_eq!(size, (512 << 20).to_string());
     kubelet.end(&pod).await;
     daemon.assert_clean();
 }

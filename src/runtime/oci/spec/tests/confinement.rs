@@ -155,7 +155,7 @@ fn what_a_request_says_is_one_value_wherever_it_goes() {
         }),
     ];
     for (what, change) in cases {
-        let error = Case::new(|case| change(case)).build().expect_err(what);
+        let error = Case::new(change).build().expect_err(what);
         assert_eq!(
             error.code(),
             tonic::Code::InvalidArgument,
