@@ -300,6 +300,9 @@ catalogue! {
         "Shims that the built-in runtime is connected to.");
     RUNTIME_SHIMS_LOST = Metric::counter("runtime_shims_lost_total", &[fixed("how", &["died", "killed"])],
         "Shims that ended before their pod, and its containers with them: by themselves, or killed because they did not answer.");
+    RUNTIME_SHIM_MESSAGES_UNREADABLE = Metric::counter("runtime_shim_messages_unreadable_total",
+        &[fixed("what", &["unknown_event", "event", "answer", "frame", "request"])],
+        "Messages between the built-in runtime and a shim that could not be read, because one of them is newer or the message is damaged. The state of the shim is asked for instead.");
     RUNTIME_EVENTS_DROPPED = Metric::counter("runtime_events_dropped_total", &[],
         "Events of containers that a listener was too slow for.");
     RUNTIME_RECOVERY_PROBLEMS = Metric::gauge("runtime_recovery_problems", Unit::Count, &[],

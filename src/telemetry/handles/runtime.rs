@@ -17,6 +17,7 @@ pub struct RuntimeWork {
     pulled_bytes: Counters<0>,
     events_dropped: Counters<0>,
     shims_lost: Counters<1>,
+    shim_messages_unreadable: Counters<1>,
 }
 
 /// How a shim ended before its pod, in the order of the catalogue.
@@ -42,9 +43,14 @@ impl RuntimeWork {
             pulled_bytes: registry.counters(&catalogue::RUNTIME_IMAGE_PULL_BYTES)?,
             events_dropped: registry.counters(&catalogue::RUNTIME_EVENTS_DROPPED)?,
             shims_lost: registry.counters(&catalogue::RUNTIME_SHIMS_LOST)?,
+            shim_messages_unreadable: registry
+                .counters(&catalogue::RUNTIME_SHIM_MESSAGES_UNREADABLE)?,
         };
         for how in 0..2 {
             let _ = work.shims_lost.at([how]);
+        }
+        for what in 0..5 {
+            let _ = work.shim_messages_unreadable.at([what]);
         }
         let _ = work.pulling.at([]);
         work.pulled(0);
@@ -59,6 +65,13 @@ impl RuntimeWork {
     pub fn shim_lost(&self, how: ShimEnd) {
         if let Some(lost) = self.shims_lost.at([how as usize]) {
             lost.inc();
+        }
+    }
+
+    /// A message between the daemon and a shim could not be read; `what` is its place in the catalogue.
+    pub fn shim_message_unreadable(&self, what: usize) {
+        if let Some(unreadable) = self.shim_messages_unreadable.at([what]) {
+            unreadable.inc();
         }
     }
 
