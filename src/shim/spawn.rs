@@ -50,11 +50,13 @@ pub(super) fn spawn(argv: &[String], env: &[String], stdio: [Stdio; 3]) -> io::R
 /// Closes all descriptors but the standard ones: others were left open by whoever started this program. Only before it has
 /// opened any itself.
 pub(super) fn close_others() -> io::Result<()> {
-    let entries: Vec<_> = fs::read_dir("/proc/self/fd")?.collect::<Result<_, _>>()?;
-    let names = entries.iter().map(|entry| entry.file_name());
-    let numbers = names.filter_map(|name| name.to_str()?.parse::<RawFd>().ok());
-    for number in numbers.filter(|number| *number > 2) {
-        // That of the directory itself is closed already.
+    let number = |entry: io::Result<fs::DirEntry>| -> Option<RawFd> {
+        entry.ok()?.file_name().to_str()?.parse().ok()
+    };
+    // All of them first: an entry keeps the directory open.
+    let numbers: Vec<_> = fs::read_dir("/proc/self/fd")?.filter_map(number).collect();
+    for number in numbers.into_iter().filter(|number| *number > 2) {
+        // That of the directory is closed already.
         let _closed = nix::unistd::close(number);
     }
     Ok(())
