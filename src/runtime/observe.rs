@@ -11,6 +11,7 @@ use std::time::Instant;
 use opentelemetry::trace::SpanId;
 
 use crate::cri::phases::{Begun, PhaseOutcome, Phases, RuntimePhase, Worker};
+use crate::runtime::process::Unreadable;
 use crate::telemetry::handles::{RuntimeWork, ShimEnd};
 
 tokio::task_local! {
@@ -73,6 +74,13 @@ impl Watch {
     pub fn shim_lost(&self, how: ShimEnd) {
         if let Some(metrics) = self.metrics() {
             metrics.shim_lost(how);
+        }
+    }
+
+    /// A message between the daemon and a shim could not be read.
+    pub fn shim_message_unreadable(&self, what: Unreadable) {
+        if let Some(metrics) = self.metrics() {
+            metrics.shim_message_unreadable(what as usize);
         }
     }
 

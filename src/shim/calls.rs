@@ -6,21 +6,18 @@ use std::os::unix::net::UnixListener;
 use std::process::Stdio as Child;
 use std::time::{Duration, Instant};
 
-use nix::sys::signal::kill;
-use nix::unistd::Pid;
-
 use super::job::{Job, Purpose};
 use super::oom::Oom;
 use super::process::Process;
 use super::protocol::{
-    Answer, Create, Empty, Exec, NOT_FOUND, PRECONDITION, RUNTIME, Runtime, SYSTEM, Stdio, TIMEOUT,
-    Target, Verb,
+    Answer, Create, Empty, Exec, NOT_FOUND, PRECONDITION, RUNTIME, Runtime, Stdio, TIMEOUT, Target,
+    Verb,
 };
 use super::requests::{Result, failure, system};
 use super::server::Shim;
-use super::spawn::{SELF, last_words, pipe, spawn};
+use super::spawn::{last_words, pipe, spawn};
 use super::streams::Streams;
-use super::{clock, pid_namespace, record};
+use super::{clock, record, signal};
 
 impl Shim {
     pub(super) fn create(&mut self, asked: (u64, u64), create: Create) -> Result {
@@ -178,7 +175,7 @@ impl Shim {
     }
 
     #[allow(clippy::too_many_arguments)]
-    fn begin(
+    pub(super) fn begin(
         &mut self,
         (connection, request): (u64, u64),
         purpose: Purpose,
@@ -209,17 +206,7 @@ impl Shim {
     pub(super) fn finish(&mut self, mut job: Job, success: bool) {
         let answer = match job.purpose {
             Purpose::Make => self.made(&job, success),
-            Purpose::PidNamespace => {
-                self.pid_namespace = job
-                    .words
-                    .take()
-                    .and_then(pid_namespace::read_pid)
-                    .unwrap_or(0);
-                match self.pid_namespace {
-                    0 => Err(failure(SYSTEM, "cannot make a PID namespace")),
-                    pid => Ok(Answer::Pid(pid)),
-                }
-            }
+            Purpose::PidNamespace => self.pid_namespace_made(&mut job, success),
             _ if !success => Err(failure(
                 if job.timed_out { TIMEOUT } else { RUNTIME },
                 job.words.take().map(last_words).unwrap_or_default(),
@@ -236,13 +223,6 @@ impl Shim {
         };
         let answer = answer.unwrap_or_else(Answer::Failed);
         self.answer(job.connection, job.request, &answer);
-        // It may have ended before its pid was known. The answer first: nobody waits for the end of what was not made.
-        if let (Purpose::Make, Answer::Pid(pid)) = (job.purpose, answer)
-            && let Some(at) = self.early.iter().position(|(early, ..)| *early == pid)
-        {
-            let (pid, status, at) = self.early.swap_remove(at);
-            self.ended(pid, status, at);
-        }
     }
 
     fn made(&mut self, job: &Job, success: bool) -> Result<Answer> {
@@ -282,8 +262,9 @@ impl Shim {
         let pid: u32 = match result {
             Ok(pid) => pid,
             Err(error) => {
-                if let Some(pid) = pid {
-                    let _ = kill(Pid::from_raw(pid as i32), nix::sys::signal::SIGKILL);
+                // The runtime may have ended and reaped it itself: then the pid can be anybody's.
+                if let Some(pid) = pid.filter(|pid| signal::is_child(*pid)) {
+                    let _ = signal::send(pid, nix::sys::signal::SIGKILL as i32);
                 }
                 self.processes.remove(at);
                 return Err(error);
@@ -315,30 +296,5 @@ impl Shim {
             self.pump_rest(number);
         }
         self.drop_processes(|process| process.target.container == id);
-    }
-
-    pub(super) fn make_pid_namespace(&mut self, asked: (u64, u64), users: String) -> Result {
-        if self.pid_namespace != 0 {
-            return Ok(Some(Answer::Pid(self.pid_namespace)));
-        }
-        let (words, child) = pipe(true).map_err(system)?;
-        let (held, stdin) = pipe(false).map_err(system)?;
-        self.pid_namespace_held = Some(held);
-        let argv = [SELF.to_owned(), "pid-namespace".to_owned(), users];
-        let runtime = Runtime {
-            timeout_ms: 10_000,
-            ..Runtime::default()
-        };
-        let child = [stdin.into(), child.into(), Child::null()];
-        self.begin(
-            asked,
-            Purpose::PidNamespace,
-            0,
-            &argv,
-            &runtime,
-            child,
-            Some(words),
-        )?;
-        Ok(None)
     }
 }

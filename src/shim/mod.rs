@@ -13,11 +13,14 @@
 
 mod calls;
 mod clock;
+mod confine;
 mod connection;
 mod job;
 mod log;
+mod mapped;
 mod oom;
 mod pid_namespace;
+mod pod_init;
 mod process;
 pub mod protocol;
 mod reaper;
@@ -50,11 +53,12 @@ pub const STUCK: Duration = Duration::from_secs(10);
 pub const LOCK: &str = "shim.lock";
 
 /// The whole program: `criscope-shim DIR [--cgroup DIR]...` puts a shim into the background and returns when its socket
-/// listens; `pid-namespace` is for the shim itself, `user-namespace KIND...` is for the daemon.
+/// listens; `pid-namespace` and `pod-init` are for the shim itself, `user-namespace KIND...` is for the daemon.
 pub fn main() -> ExitCode {
     let mut args = env::args().skip(1);
     let result = match args.next().as_deref() {
-        Some("pid-namespace") => pid_namespace::make(args.next().as_deref().unwrap_or_default()),
+        Some("pid-namespace") => pid_namespace::make(args),
+        Some(pid_namespace::POD_INIT) => pod_init::run(args),
         Some("user-namespace") => user_namespace::make(args),
         Some(dir) => launch(dir, args),
         None => Err(io::Error::other(
@@ -71,6 +75,8 @@ pub fn main() -> ExitCode {
 }
 
 fn launch(dir: &str, mut args: impl Iterator<Item = String>) -> io::Result<()> {
+    // What the daemon was started with is not for the processes of pods.
+    spawn::close_others()?;
     let mut cgroups = Vec::new();
     while let Some(arg) = args.next() {
         match (arg.as_str(), args.next()) {

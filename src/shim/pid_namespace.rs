@@ -1,76 +1,154 @@
-//! The init of a pod that shares its PID namespace: reaps what nobody else does, and waits.
+//! The PID namespace of a pod whose containers share their processes: its init must be as harmless as a pause container, since
+//! a container with CAP_SYS_PTRACE or CAP_SYS_ADMIN reaches whatever `/proc/1` leads to.
+//!
+//! The shim starts `criscope-shim pid-namespace`, which does what needs the node: it opens the pod's user namespace, joins
+//! the others, and makes a mount namespace of its own, in which the files that the program is mapped from cannot be written
+//! (or `/proc/1/exe` and `/proc/1/map_files` would lead to the node's). It becomes `criscope-shim pod-init` from there, which
+//! ([`super::pod_init`]) leaves the node behind, and only then starts the init.
 
-use std::fs::File;
-use std::io::{self, Read as _};
-use std::os::fd::AsFd as _;
+use std::fs::{self, File};
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::process::CommandExt as _;
+use std::path::Path;
+use std::process::Command;
 
-use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::mount::{MsFlags, mount};
 use nix::sched::{CloneFlags, setns, unshare};
-use nix::sys::signal::{SigSet, Signal};
-use nix::sys::signalfd::{SfdFlags, SignalFd};
-use nix::unistd::{ForkResult, Gid, Uid, dup2_stderr, dup2_stdout, setgid, setgroups, setuid};
+use nix::sys::signal::SIGKILL;
 
-/// Makes a PID namespace, starts its init and writes the init's pid to stdout. A process of its own, since whoever
-/// unshares has all later children in the namespace.
-///
-/// With the path of a user namespace it becomes root in there first, so that the new one belongs to it: no container of the
-/// pod could enter another.
-pub(super) fn make(users: &str) -> io::Result<()> {
-    if !users.is_empty() {
-        let namespace = File::open(users).map_err(|e| super::named(users, &e))?;
-        setns(namespace, CloneFlags::CLONE_NEWUSER)?;
-        setgroups(&[])?;
-        setgid(Gid::from_raw(0))?;
-        setuid(Uid::from_raw(0))?;
-    }
-    unshare(CloneFlags::CLONE_NEWPID)?;
-    // Not by exec: root of the pod need not be able to reach this program.
-    match super::spawn::fork()? {
-        ForkResult::Parent { child } => {
-            println!("{child}");
-            Ok(())
-        }
-        ForkResult::Child => init(),
-    }
-}
+use super::job::{Job, Purpose};
+use super::protocol::{Answer, PidNamespace, RUNTIME, Runtime, SYSTEM, TIMEOUT};
+use super::requests::{Result as Answered, failure, system};
+use super::server::Shim;
+use super::spawn::{NAME, SELF, last_words, pipe};
+use super::{mapped, named, signal};
 
-/// The init itself. It ends on SIGTERM and when its stdin does, whose other end the shim holds: with the shim, also one
-/// that is killed. All processes of the namespace end with it.
-fn init() -> io::Result<()> {
-    let nothing = File::options().write(true).open("/dev/null")?;
-    dup2_stdout(&nothing)?;
-    dup2_stderr(&nothing)?;
-    let mut signals = SigSet::empty();
-    signals.add(Signal::SIGCHLD);
-    signals.add(Signal::SIGTERM);
-    signals.thread_block()?;
-    let signals = SignalFd::with_flags(&signals, SfdFlags::SFD_NONBLOCK | SfdFlags::SFD_CLOEXEC)?;
-    let shim = io::stdin();
-    loop {
-        while super::signal::reaped().is_some() {}
-        let mut fds = [
-            PollFd::new(signals.as_fd(), PollFlags::POLLIN),
-            PollFd::new(shim.as_fd(), PollFlags::POLLIN),
-        ];
-        match poll(&mut fds, PollTimeout::NONE) {
-            Ok(_) | Err(nix::errno::Errno::EINTR) => {}
-            Err(error) => return Err(error.into()),
+/// The name of the second stage.
+pub(super) const POD_INIT: &str = "pod-init";
+
+impl Shim {
+    /// Makes the namespace, if there is none.
+    pub(super) fn make_pid_namespace(
+        &mut self,
+        asked: (u64, u64),
+        wanted: &PidNamespace,
+    ) -> Answered {
+        if self.pid_namespace != 0 {
+            return Ok(Some(Answer::Pid(self.pid_namespace)));
         }
-        let shim_gone = fds[1].any().unwrap_or(true);
-        while let Some(signal) = signals.read_signal()? {
-            if signal.ssi_signo == Signal::SIGTERM as u32 {
-                return Ok(());
+        let (words, said) = pipe(true).map_err(system)?;
+        let (held, stdin) = pipe(false).map_err(system)?;
+        let said_too = said.try_clone().map_err(system)?;
+        self.pid_namespace_held = Some(held);
+        let mut argv = vec![SELF.to_owned(), "pid-namespace".to_owned()];
+        argv.extend(arguments(wanted));
+        let runtime = Runtime {
+            timeout_ms: 10_000,
+            ..Runtime::default()
+        };
+        let child = [stdin.into(), said.into(), said_too.into()];
+        let purpose = Purpose::PidNamespace;
+        self.begin(asked, purpose, 0, &argv, &runtime, child, Some(words))?;
+        Ok(None)
+    }
+
+    /// The program has ended: what it said is the pid of an init that is confined, or what went wrong.
+    pub(super) fn pid_namespace_made(&mut self, job: &mut Job, success: bool) -> Answered<Answer> {
+        let words = job.words.take().map(last_words).unwrap_or_default();
+        let init = words.parse().ok().filter(|pid| signal::is_child(*pid));
+        match init.filter(|_| success) {
+            Some(init) => {
+                self.pid_namespace = init;
+                Ok(Answer::Pid(init))
+            }
+            None => {
+                self.pid_namespace_held = None;
+                if let Some(init) = init {
+                    let _ = signal::send(init, SIGKILL as i32);
+                }
+                let kind = match (job.timed_out, words.is_empty()) {
+                    (true, _) => TIMEOUT,
+                    (false, true) => SYSTEM,
+                    (false, false) => RUNTIME,
+                };
+                Err(failure(kind, format!("PID namespace: {words}")))
             }
         }
-        if shim_gone {
-            return Ok(());
-        }
     }
 }
 
-/// The pid that [`make`] wrote.
-pub(super) fn read_pid(from: std::os::fd::OwnedFd) -> Option<u32> {
-    let mut text = String::new();
-    let _ = File::from(from).take(16).read_to_string(&mut text);
-    text.trim().parse().ok()
+fn arguments(wanted: &PidNamespace) -> Vec<String> {
+    let mut all = vec![
+        format!("--uid={}", wanted.uid),
+        format!("--gid={}", wanted.gid),
+        format!("--oom={}", wanted.oom_score_adj),
+    ];
+    let one = |name: &str, value: &String| {
+        let some = Some(value).filter(|value| !value.is_empty());
+        some.map(|value| format!("--{name}={value}"))
+    };
+    all.extend(one("users", &wanted.users));
+    all.extend(one("label", &wanted.label));
+    all.extend(wanted.join.iter().filter_map(|path| one("join", path)));
+    all.extend(wanted.cgroups.iter().filter_map(|dir| one("cgroup", dir)));
+    all.extend(wanted.groups.iter().map(|group| format!("--group={group}")));
+    all
+}
+
+/// The first stage; does not return if all went well.
+pub(super) fn make(arguments: impl Iterator<Item = String>) -> io::Result<()> {
+    let (mut users, mut label) = (None, None);
+    let (mut join, mut cgroups, mut ids) = (Vec::new(), Vec::new(), Vec::new());
+    for argument in arguments {
+        match argument.split_once('=') {
+            Some(("--users", path)) => users = Some(open(path)?),
+            Some(("--join", path)) => join.push(open(path)?),
+            Some(("--cgroup", dir)) => cgroups.push(dir.to_owned()),
+            Some(("--label", text)) => label = Some(text.to_owned()),
+            // Less than the shim has is refused without CAP_SYS_RESOURCE; as a pause container's then is.
+            Some(("--oom", score)) => drop(fs::write("/proc/self/oom_score_adj", score)),
+            Some(("--uid" | "--gid" | "--group", _)) => ids.push(argument),
+            _ => return Err(io::Error::other(format!("unknown argument {argument}"))),
+        }
+    }
+    for dir in &cgroups {
+        let path = format!("{dir}/cgroup.procs");
+        fs::write(&path, "0").map_err(|e| named(&path, &e))?;
+    }
+    for namespace in join {
+        // Whichever kind it is.
+        setns(namespace, CloneFlags::empty())?;
+    }
+    unshare(CloneFlags::CLONE_NEWCGROUP | CloneFlags::CLONE_NEWNS)?;
+    let none = None::<&str>;
+    mount(none, "/", none, MsFlags::MS_REC | MsFlags::MS_PRIVATE, none)?;
+    let program = fs::read_link(SELF)?;
+    for path in mapped::files()? {
+        write_protect(&path).map_err(|e| named(&path.display().to_string(), &e))?;
+    }
+    if let Some(label) = label {
+        // What it may reach does not rest on the label: a policy need not let the shim give one without an exec.
+        let _refused = fs::write("/proc/self/attr/current", label);
+    }
+    let mut command = Command::new(program);
+    command.arg0(NAME).arg(POD_INIT).args(ids).env_clear();
+    if let Some(users) = users {
+        // A number that needs no telling.
+        command.arg("--users").stderr(users);
+    }
+    Err(command.exec())
+}
+
+fn open(path: &str) -> io::Result<OwnedFd> {
+    Ok(File::open(path).map_err(|e| named(path, &e))?.into())
+}
+
+/// Lays a file over itself, in this mount namespace, such that nobody can write to it there.
+fn write_protect(path: &Path) -> io::Result<()> {
+    let none = None::<&str>;
+    mount(Some(path), path, none, MsFlags::MS_BIND, none)?;
+    let flags = MsFlags::MS_BIND | MsFlags::MS_REMOUNT | MsFlags::MS_RDONLY | MsFlags::MS_NOSUID;
+    mount(none, path, none, flags, none)?;
+    Ok(())
 }

@@ -2,40 +2,73 @@
 
 use rustix::process::WaitStatus;
 
+use super::job::Purpose;
 use super::process::Process;
 use super::protocol::{Event, Exit};
 use super::server::Shim;
 use super::{clock, record, signal};
 
-/// Exits kept whose process is not known yet (it ended before the runtime's call that made it).
-const MAX_EARLY: usize = 256;
-
 /// Output read at the end of a process before its end is told, in pieces: what a pipe holds, and more.
 const LAST_PIECES: usize = 128;
 
 impl Shim {
+    /// Reaps what has ended.
+    ///
+    /// Whose end it is must be known first: a process may end before the call of the OCI runtime that made it has said which
+    /// one it is, among any number of others that were left to the shim (a pod that shares the node's processes leaves it all
+    /// its orphans). So as long as such a call is under way no child is reaped that is not known. Until then its pid is
+    /// nobody else's, the kernel keeps how it ended, and its cgroup counts it: nothing is kept here, lost or mistaken.
     pub(super) fn reap(&mut self) {
-        while let Some((pid, status)) = signal::reaped() {
-            let at = clock::now();
-            if let Some(job) = self.jobs.iter().position(|job| job.pid == pid) {
-                let job = self.jobs.remove(job);
-                self.finish(job, status.exit_status() == Some(0));
-                if self.jobs.is_empty() {
-                    self.early = Vec::new();
-                }
-            } else if self
-                .processes
-                .iter()
-                .any(|process| process.pid == pid && process.exit.is_none())
-            {
-                self.ended(pid, status, at);
-            } else if self.pid_namespace == pid {
-                // Also while a call is under way: nobody else can have had this pid until now.
-                self.pid_namespace = 0;
-            } else if !self.jobs.is_empty() && self.early.len() < MAX_EARLY {
-                self.early.push((pid, status, at));
+        while let Some(pid) = signal::ended() {
+            if self.is_known(pid) || !self.is_making() {
+                self.reap_one(pid);
+            } else if !self.reap_known() {
+                return;
             }
         }
+    }
+
+    fn is_known(&self, pid: u32) -> bool {
+        let mut processes = self.processes.iter();
+        self.pid_namespace == pid
+            || self.jobs.iter().any(|job| job.pid == pid)
+            || processes.any(|process| process.pid == pid && process.exit.is_none())
+    }
+
+    /// Whether a call is under way that makes a process.
+    fn is_making(&self) -> bool {
+        let mut purposes = self.jobs.iter().map(|job| job.purpose);
+        purposes.any(|purpose| matches!(purpose, Purpose::Make | Purpose::PidNamespace))
+    }
+
+    /// Reaps those that are known, one by one; whether there was one.
+    fn reap_known(&mut self) -> bool {
+        let jobs = self.jobs.iter().map(|job| job.pid);
+        let alive = self.processes.iter().filter(|process| process.is_alive());
+        let mut known: Vec<_> = jobs.chain(alive.map(|process| process.pid)).collect();
+        known.extend((self.pid_namespace != 0).then_some(self.pid_namespace));
+        let mut any = false;
+        for pid in known {
+            any |= self.reap_one(pid);
+        }
+        any
+    }
+
+    fn reap_one(&mut self, pid: u32) -> bool {
+        let Some(status) = signal::reap(pid) else {
+            return false;
+        };
+        if let Some(job) = self.jobs.iter().position(|job| job.pid == pid) {
+            let job = self.jobs.remove(job);
+            self.finish(job, status.exit_status() == Some(0));
+        } else if self.pid_namespace == pid {
+            self.pid_namespace = 0;
+            self.pid_namespace_held = None;
+            self.tell(&Event::PidNamespaceEnded(pid));
+        } else {
+            self.ended(pid, status, clock::now());
+        }
+        true
     }
 
     /// Records the end of a process, and only then tells of it.

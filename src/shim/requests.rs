@@ -6,12 +6,13 @@ use std::io;
 use nix::sys::signal::kill;
 use nix::unistd::{Pid, getpid};
 
-use super::connection::Attached;
+use super::connection::{Attached, Connection};
 use super::job::Purpose;
 use super::process::Process;
 use super::protocol::{
-    self, Answer, Attach, Empty, Failure, Kill, MAX_CHUNK, NOT_FOUND, PRECONDITION, Request,
-    Resize, Runtime, SYSTEM, State, Target, Verb,
+    self, Answer, Attach, Empty, Event, Failure, Hello, INCOMPATIBLE, Kill, MAX_CHUNK, NOT_FOUND,
+    OLDEST, PRECONDITION, Request, Resize, Runtime, SYSTEM, State, Target, UNIMPLEMENTED, Unread,
+    VERSION, Verb,
 };
 use super::server::Shim;
 use super::signal;
@@ -21,7 +22,7 @@ const MAX_ENDED_EXECS: usize = 64;
 
 pub(super) type Result<T = Option<Answer>> = std::result::Result<T, Failure>;
 
-pub(super) fn failure(kind: u8, message: impl Into<String>) -> Failure {
+pub(super) fn failure(kind: u32, message: impl Into<String>) -> Failure {
     Failure {
         kind,
         message: message.into(),
@@ -31,6 +32,26 @@ pub(super) fn failure(kind: u8, message: impl Into<String>) -> Failure {
 #[allow(clippy::needless_pass_by_value)]
 pub(super) fn system(error: io::Error) -> Failure {
     failure(SYSTEM, error.to_string())
+}
+
+/// A request that cannot be read; the connection goes on.
+fn unread(why: Unread) -> Failure {
+    match why {
+        Unread::Unknown => failure(
+            UNIMPLEMENTED,
+            format!("protocol {VERSION} has no such request"),
+        ),
+        Unread::Malformed => failure(PRECONDITION, "the request cannot be read"),
+    }
+}
+
+/// Says that a frame cannot be read, of which not even the number is known. A daemon that has not said hello yet is one of
+/// version 1, and is told so in its own words. The connection stays: to a daemon its end is that of the shim.
+fn refuse(connection: &mut Connection, frame: &[u8]) {
+    match protocol::refuse_version_1(frame) {
+        Some(told) if !connection.greeted => connection.send(|out| out.extend_from_slice(&told)),
+        _ => connection.send(|out| protocol::encode_event(&Event::Unreadable(Empty {}), out)),
+    }
 }
 
 fn done() -> Result {
@@ -54,14 +75,16 @@ impl Shim {
                 Ok(Some(frame)) => {
                     if let Some(attached) = connection.attached {
                         self.input(attached, &frame);
-                    } else if let Ok((request_number, request)) = protocol::decode_request(&frame) {
-                        let answer = self.request(number, request_number, request);
+                    } else if let Ok((asked, request)) = protocol::decode_request(&frame) {
+                        let answer = match request {
+                            Ok(request) => self.request(number, asked, request),
+                            Err(why) => Err(unread(why)),
+                        };
                         if let Some(answer) = answer.unwrap_or_else(|e| Some(Answer::Failed(e))) {
-                            self.answer(number, request_number, &answer);
+                            self.answer(number, asked, &answer);
                         }
                     } else {
-                        connection.gone = true;
-                        return;
+                        refuse(connection, &frame);
                     }
                 }
                 Ok(None) => return,
@@ -109,7 +132,17 @@ impl Shim {
     fn request(&mut self, connection: u64, number: u64, request: Request) -> Result {
         let asked = (connection, number);
         match request {
-            Request::Hello(_) => {
+            Request::Hello(hello) => {
+                let own = Hello::own(OLDEST);
+                if !own.fits(&hello) {
+                    return Err(failure(
+                        INCOMPATIBLE,
+                        format!(
+                            "the daemon speaks protocol {} to {}, the shim (criscope {}) {OLDEST} to {VERSION}",
+                            hello.oldest, hello.version, own.program
+                        ),
+                    ));
+                }
                 let found = self.connections.iter_mut().find(|c| c.number == connection);
                 found.into_iter().for_each(|c| c.greeted = true);
                 done()
@@ -141,6 +174,7 @@ impl Shim {
                     return Err(failure(PRECONDITION, "processes of the pod still run"));
                 }
                 if self.pid_namespace != 0 {
+                    // A child that was not reaped: its pid is nobody else's.
                     let _ = kill(
                         Pid::from_raw(self.pid_namespace as i32),
                         nix::sys::signal::SIGKILL,
@@ -155,7 +189,7 @@ impl Shim {
                 }
                 done()
             }
-            Request::PidNamespace(wanted) => self.make_pid_namespace(asked, wanted.users),
+            Request::PidNamespace(wanted) => self.make_pid_namespace(asked, &wanted),
         }
     }
 
@@ -264,8 +298,8 @@ impl Shim {
             .filter(|_| process.streams.spec.tty);
         let terminal = terminal.ok_or_else(|| failure(PRECONDITION, "no terminal"))?;
         let size = rustix::termios::Winsize {
-            ws_row: resize.height,
-            ws_col: resize.width,
+            ws_row: resize.height.try_into().unwrap_or(u16::MAX),
+            ws_col: resize.width.try_into().unwrap_or(u16::MAX),
             ws_xpixel: 0,
             ws_ypixel: 0,
         };

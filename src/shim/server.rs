@@ -14,7 +14,6 @@ use nix::sys::signal::{SigSet, Signal, kill};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
 use nix::unistd::{Pid, geteuid};
-use rustix::process::WaitStatus;
 
 use super::connection::Connection;
 use super::job::Job;
@@ -52,8 +51,6 @@ pub(super) struct Shim {
     pub(super) connections: Vec<Connection>,
     pub(super) processes: Vec<Process>,
     pub(super) jobs: Vec<Job>,
-    /// Exits of processes that are not known yet.
-    pub(super) early: Vec<(u32, WaitStatus, u64)>,
     pub(super) pid_namespace: u32,
     /// The init of the namespace ends when this is closed.
     pub(super) pid_namespace_held: Option<OwnedFd>,
@@ -76,6 +73,8 @@ enum Source {
 
 pub(super) fn serve(dir: PathBuf, listener: &UnixListener, lock: File) -> io::Result<()> {
     set_child_subreaper(true)?;
+    // What it hears and holds is of no concern to a container that sees the node's processes.
+    super::confine::hide()?;
     detach()?;
     let mut mask = SigSet::empty();
     for signal in [
@@ -95,7 +94,6 @@ pub(super) fn serve(dir: PathBuf, listener: &UnixListener, lock: File) -> io::Re
         connections: Vec::new(),
         processes: Vec::new(),
         jobs: Vec::new(),
-        early: Vec::new(),
         pid_namespace: 0,
         pid_namespace_held: None,
         next: 1,
@@ -254,9 +252,7 @@ impl Shim {
         if same_user && stream.set_nonblocking(true).is_ok() {
             let number = self.number();
             let mut connection = Connection::new(number, stream);
-            let hello = Event::Hello(protocol::Hello {
-                version: protocol::VERSION,
-            });
+            let hello = Event::Hello(protocol::Hello::own(protocol::OLDEST));
             connection.send(|out| protocol::encode_event(&hello, out));
             self.connections.push(connection);
         }

@@ -2,8 +2,11 @@
 //! cannot name they refuse to send, and to tell of: an image may want SIGRTMIN+3 to stop, and a process may die of it.
 
 use std::io;
+use std::mem::MaybeUninit;
 
-use rustix::process::{WaitOptions, WaitStatus, wait};
+use nix::libc;
+use nix::sys::signal::{SIGCHLD, SigHandler};
+use rustix::process::{Pid, WaitId, WaitIdOptions, WaitOptions, WaitStatus, waitid, waitpid};
 
 /// Sends a signal to a process.
 #[allow(unsafe_code)]
@@ -12,14 +15,46 @@ pub(super) fn send(pid: u32, signal: i32) -> io::Result<()> {
     let pid = i32::try_from(pid).ok().filter(|pid| *pid > 0);
     let pid = pid.ok_or_else(refused)?;
     // SAFETY: the call takes two numbers and no memory of ours.
-    match unsafe { nix::libc::kill(pid, signal) } {
+    match unsafe { libc::kill(pid, signal) } {
         0 => Ok(()),
         _ => Err(io::Error::last_os_error()),
     }
 }
 
-/// A child that has ended, and how; `None` when there is none now.
-pub(super) fn reaped() -> Option<(u32, WaitStatus)> {
-    let (pid, status) = wait(WaitOptions::NOHANG).ok()??;
-    Some((pid.as_raw_pid() as u32, status))
+/// A child that has ended; it is not reaped, and so keeps its pid. `None` when there is none now.
+#[allow(unsafe_code)]
+pub(super) fn ended() -> Option<u32> {
+    let flags = libc::WEXITED | libc::WNOHANG | libc::WNOWAIT;
+    let mut found = MaybeUninit::<libc::siginfo_t>::zeroed();
+    // SAFETY: the kernel writes no more than a `siginfo_t`, for which there is room; all zero is a valid one, which says
+    // that there is no child. With P_ALL no id is looked at. Its pid is set where the call was successful.
+    let pid = unsafe {
+        match libc::waitid(libc::P_ALL, 0, found.as_mut_ptr(), flags) {
+            0 => found.assume_init().si_pid(),
+            _ => 0,
+        }
+    };
+    u32::try_from(pid).ok().filter(|pid| *pid != 0)
+}
+
+/// Reaps this child if it has ended; how it did.
+pub(super) fn reap(pid: u32) -> Option<WaitStatus> {
+    let pid = Pid::from_raw(i32::try_from(pid).ok()?)?;
+    let (_, status) = waitpid(Some(pid), WaitOptions::NOHANG).ok()??;
+    Some(status)
+}
+
+/// Whether a pid is that of a child, running or not reaped yet.
+pub(super) fn is_child(pid: u32) -> bool {
+    let pid = i32::try_from(pid).ok().and_then(Pid::from_raw);
+    let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+    pid.is_some_and(|pid| waitid(WaitId::Pid(pid), options).is_ok())
+}
+
+/// Has the kernel reap the children of this process by itself.
+#[allow(unsafe_code)]
+pub(super) fn ignore_children() -> io::Result<()> {
+    // SAFETY: the disposition is no function.
+    unsafe { nix::sys::signal::signal(SIGCHLD, SigHandler::SigIgn) }?;
+    Ok(())
 }

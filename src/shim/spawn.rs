@@ -1,8 +1,8 @@
 //! New processes: the two system calls that no library wraps safely.
 
-use std::fs::File;
+use std::fs::{self, File};
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{OwnedFd, RawFd};
 use std::os::unix::process::CommandExt as _;
 use std::process::{Command, Stdio};
 
@@ -14,7 +14,7 @@ use nix::unistd::{ForkResult, pipe2};
 pub(super) const SELF: &str = "/proc/self/exe";
 
 /// Its name for whoever lists processes, such as those of a pod that shares its PID namespace.
-const NAME: &str = "criscope-shim";
+pub(super) const NAME: &str = "criscope-shim";
 
 /// Forks. The lock and the socket stay open on both sides.
 #[allow(unsafe_code)]
@@ -45,6 +45,21 @@ pub(super) fn spawn(argv: &[String], env: &[String], stdio: [Stdio; 3]) -> io::R
     }
     let child = command.spawn().map_err(|e| super::named(program, &e))?;
     Ok(child.id())
+}
+
+/// Closes all descriptors but the standard ones: others were left open by whoever started this program. Only before it has
+/// opened any itself.
+pub(super) fn close_others() -> io::Result<()> {
+    let number = |entry: io::Result<fs::DirEntry>| -> Option<RawFd> {
+        entry.ok()?.file_name().to_str()?.parse().ok()
+    };
+    // All of them first: an entry keeps the directory open.
+    let numbers: Vec<_> = fs::read_dir("/proc/self/fd")?.filter_map(number).collect();
+    for number in numbers.into_iter().filter(|number| *number > 2) {
+        // That of the directory is closed already.
+        let _closed = nix::unistd::close(number);
+    }
+    Ok(())
 }
 
 /// A pipe: the end for the shim does not block, that for the process does.

@@ -162,8 +162,7 @@ impl Assembly {
             ipc: pinned(Kind::Ipc),
             uts: pinned(Kind::Uts),
             user: pinned(Kind::User),
-            pid: (self.sandbox.pid_namespace != 0)
-                .then(|| format!("/proc/{}/ns/pid", self.sandbox.pid_namespace).into()),
+            pid: pinned(Kind::Pid),
             target_pid: self.target.clone(),
             hostname,
             hostname_path: Some(dir.join("hostname")),

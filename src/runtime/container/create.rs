@@ -51,7 +51,7 @@ impl Runtime {
         name: String,
     ) -> Result<String> {
         let _turn = sandbox.turn.read().await;
-        sandbox.ready()?;
+        self.ready_for_processes(&sandbox).await?;
         let mut config = request.config.unwrap_or_default();
         let image = self.image_of(&config)?;
         let layers = self.images.layers(image.id.as_str())?;
@@ -108,9 +108,9 @@ impl Runtime {
                 .iter()
                 .map(|(path, layers)| (path.clone(), layers.paths().to_vec()))
                 .collect(),
-            target: self.target_of(&record)?,
+            target: self.target_of(sandbox, &record).await?,
         };
-        let id = record.id.clone();
+        let (id, pins, pod) = (record.id.clone(), self.pins.clone(), sandbox.id.clone());
         let made = blocking(move || {
             disk::make_dir(&dir)?;
             let made = (|| {
@@ -124,7 +124,8 @@ impl Runtime {
             match made {
                 Ok(()) => Ok((dir, record)),
                 Err(error) => {
-                    if let Err(left) = super::remove::remove_dir(&dir) {
+                    let unpinned = pins.unpin_target(&pod, &id).map_err(Error::from);
+                    if let Err(left) = unpinned.and(super::remove::remove_dir(&dir)) {
                         tracing::warn!(event = "runtime.undo", container.id = %id, error = %shown(&left), "a container that failed is not all gone");
                     }
                     Err(error)

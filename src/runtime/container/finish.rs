@@ -88,7 +88,12 @@ impl Runtime {
     /// Unmounts the root of a container, and lets its layers go.
     pub(in crate::runtime) async fn unmount(&self, container: &Arc<Container>) -> Result<()> {
         let dir = container.dir().to_owned();
-        let work = blocking(move || Ok(Rootfs::new(dir).unmount()?));
+        let (pins, pod) = (self.pins.clone(), container.record().sandbox.clone());
+        let id = container.id.clone();
+        let work = blocking(move || {
+            pins.unpin_target(&pod, &id)?;
+            Ok(Rootfs::new(dir).unmount()?)
+        });
         self.watch
             .step(RuntimePhase::RootfsUnmount, None, work)
             .await?;

@@ -38,7 +38,12 @@ impl Runtime {
             self.delete_process(&container, &handler).await?;
         }
         let dir = container.dir().to_owned();
-        let work = blocking(move || remove_dir(&dir));
+        let (pins, pod) = (self.pins.clone(), record.sandbox.clone());
+        let id = container.id.clone();
+        let work = blocking(move || {
+            pins.unpin_target(&pod, &id)?;
+            remove_dir(&dir)
+        });
         self.watch
             .step(RuntimePhase::ContainerRemove, None, work)
             .await?;

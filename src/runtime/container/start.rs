@@ -47,7 +47,7 @@ impl Runtime {
                 record.state.name()
             )));
         }
-        sandbox.ready()?;
+        self.ready_for_processes(&sandbox).await?;
         // Nothing new of a handler that is not configured any more.
         self.handlers.get(&record.handler)?;
         let handler = self.handler_of(container);

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use super::assemble::Assembly;
 use super::create::reference;
@@ -9,9 +10,11 @@ use crate::cri::v1::{ContainerConfig, ImageSpec, Mount, NamespaceMode};
 use crate::runtime::Runtime;
 use crate::runtime::error::{Error, Result, What};
 use crate::runtime::image::Layers;
+use crate::runtime::process::State;
 use crate::runtime::rootfs::{self, MountRequest, Rootfs};
-use crate::runtime::store::ContainerRecord;
 use crate::runtime::store::record::ImageVolume;
+use crate::runtime::store::{ContainerRecord, Sandbox};
+use crate::runtime::sys::namespace::of_process;
 
 impl Runtime {
     /// The layers of all images that a container mounts, by container path.
@@ -42,8 +45,12 @@ impl Runtime {
         Ok((held, volumes))
     }
 
-    /// The PID namespace of the container that a container wants to see the processes of.
-    pub(super) fn target_of(&self, record: &ContainerRecord) -> Result<Option<PathBuf>> {
+    /// The PID namespace of the container that a container wants to see the processes of, pinned.
+    pub(super) async fn target_of(
+        self: &Arc<Self>,
+        sandbox: &Arc<Sandbox>,
+        record: &ContainerRecord,
+    ) -> Result<Option<PathBuf>> {
         let linux = record.config.linux.as_ref();
         let context = linux.and_then(|linux| linux.security_context.as_ref());
         let options = context.and_then(|context| context.namespace_options.as_ref());
@@ -59,7 +66,26 @@ impl Runtime {
             )));
         }
         target.running()?;
-        Ok(Some(format!("/proc/{}/ns/pid", found.pid).into()))
+        let namespace = of_process(found.pid);
+        // Asked of the shim, which reaps it, after that: it was the target's all the time, and so is the namespace.
+        let shim = self.live_shim(sandbox).await?;
+        let state = match &shim {
+            Some(shim) => shim.state().await?,
+            None => State::default(),
+        };
+        let mut processes = state.processes.iter();
+        let runs = processes.any(|process| {
+            let is_it = process.target.container == target.id && process.target.exec.is_empty();
+            is_it && process.exit.is_none() && process.pid == found.pid
+        });
+        if !runs {
+            return Err(Error::state(format!(
+                "target container {} does not run",
+                target.id
+            )));
+        }
+        let pinned = self.pins.pin_target(&sandbox.id, &record.id, namespace?);
+        Ok(Some(pinned.await?))
     }
 }
 

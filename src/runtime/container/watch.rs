@@ -1,17 +1,21 @@
 //! Noticing what happens in a pod: its shim tells of every end.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::sync::broadcast::error::RecvError;
 
 use crate::runtime::error::{Result, shown};
-use crate::runtime::process::{self, Event, Fate, Shim, account};
-use crate::runtime::store::{Container, Exit, Sandbox, SandboxState};
+use crate::runtime::process::{self, Event, Fate, Shim, Unreadable, account};
+use crate::runtime::store::{Container, Exit, Sandbox};
 use crate::runtime::{Runtime, id};
 use crate::telemetry::handles::ShimEnd;
 
 /// What is said of an end that nobody saw, as containerd does.
 const UNKNOWN: i32 = 255;
+
+/// Before a connection that was lost is used again.
+const AGAIN: Duration = Duration::from_secs(1);
 
 /// The reason of such an end.
 pub(in crate::runtime) const UNSEEN: &str = "Unknown";
@@ -28,8 +32,19 @@ impl Runtime {
                     return;
                 };
                 match event {
-                    Ok(Event::Exit(exit)) => runtime.ended(&exit),
-                    Ok(_) => {}
+                    Ok(Event::Exit(exit)) => {
+                        runtime.ended(&exit);
+                        runtime.look_at_init(&id);
+                    }
+                    Ok(Event::Oom(_)) => {}
+                    Ok(Event::PidNamespaceEnded) => runtime.look_at_init(&id),
+                    Ok(Event::Unreadable(what)) => {
+                        runtime.watch.shim_message_unreadable(what);
+                        // It may have been an end.
+                        if what != Unreadable::Request {
+                            runtime.catch_up(&id).await;
+                        }
+                    }
                     // The shim knows what was missed.
                     Err(RecvError::Lagged(_)) => runtime.catch_up(&id).await,
                     Err(RecvError::Closed) => return runtime.shim_left(&id).await,
@@ -50,17 +65,44 @@ impl Runtime {
         tokio::spawn(async move { runtime.finish(&container, how, at).await });
     }
 
+    /// Looks whether the processes of a pod have ended with the one that did, on a task of its own.
+    fn look_at_init(self: &Arc<Self>, id: &str) {
+        let Ok(sandbox) = self.store.sandboxes.get(id) else {
+            return;
+        };
+        if !sandbox
+            .ready()
+            .is_ok_and(|()| sandbox.record().pid_namespace != 0)
+        {
+            return;
+        }
+        let runtime = Arc::clone(self);
+        tokio::spawn(async move {
+            if let Err(error) = runtime.check_processes(&sandbox).await {
+                tracing::warn!(event = "runtime.shim", sandbox.id = %sandbox.id, error = %shown(&error), "cannot ask whether the init of a pod has ended");
+            }
+        });
+    }
+
     /// Asks a shim for all ends that are not known yet.
     pub(in crate::runtime) async fn catch_up(self: &Arc<Self>, sandbox: &str) {
         let Ok(sandbox) = self.store.sandboxes.get(sandbox) else {
             return;
         };
         let Some(shim) = sandbox.shim() else { return };
-        if let Ok(state) = shim.state().await {
-            for process in state.processes {
-                if let Some(exit) = process.exit {
-                    self.ended(&exit);
+        match shim.state().await {
+            Ok(state) => {
+                for exit in state.processes.iter().filter_map(|p| p.exit.as_ref()) {
+                    self.ended(exit);
                 }
+                if state.pid_namespace == 0 {
+                    self.processes_ended(&sandbox);
+                }
+            }
+            // Gone is told in its own way.
+            Err(process::Error::Gone { .. }) => {}
+            Err(error) => {
+                tracing::warn!(event = "runtime.shim", sandbox.id = %sandbox.id, error = %error, "cannot ask a shim which of its containers have ended");
             }
         }
     }
@@ -76,6 +118,23 @@ impl Runtime {
             return;
         }
         sandbox.set_shim(None);
+        match Shim::connect(&self.settings.paths.pod(id)).await {
+            Err(process::Error::Gone { .. }) => {}
+            // Only the connection ended: one of the two was sent something that it cannot read.
+            Ok(shim) => {
+                tracing::warn!(event = "runtime.shim", sandbox.id = %id, "the connection to a shim was lost, and made again");
+                // It may be lost again and again.
+                tokio::time::sleep(AGAIN).await;
+                sandbox.set_shim(Some(shim.clone()));
+                self.watch(&sandbox, &shim);
+                return self.catch_up(id).await;
+            }
+            // It has the containers, and whoever needs it next tries again.
+            Err(error) => {
+                tracing::warn!(event = "runtime.shim", sandbox.id = %id, %error, "the connection to a shim was lost");
+                return;
+            }
+        }
         tracing::warn!(event = "runtime.shim", sandbox.id = %id, "the shim of a pod died");
         self.watch.shim_lost(ShimEnd::Died);
         self.shim_lost(&sandbox).await;
@@ -87,14 +146,8 @@ impl Runtime {
         if let Err(error) = self.account_for(sandbox).await {
             tracing::warn!(event = "runtime.shim", sandbox.id = %id, error = %shown(&error), "cannot account for the containers of a shim that died");
         }
-        // Its init was the shim's, and is nobody's now: no container can join it.
-        let record = sandbox.record();
-        if record.state == SandboxState::Ready
-            && record.pid_namespace != 0
-            && let Err(error) = sandbox.update(|record| record.state = SandboxState::Stopped)
-        {
-            tracing::warn!(event = "runtime.shim", sandbox.id = %id, error = %shown(&error), "a pod without its PID namespace stays ready");
-        }
+        // Its init was the shim's, and has ended with it.
+        self.processes_ended(sandbox);
     }
 
     /// What became of the containers of a pod whose shim is gone.
@@ -161,7 +214,12 @@ impl Runtime {
         match sandbox.shim() {
             Some(shim) if !shim.is_gone() => return Ok(Some(shim)),
             // Before there is another one, which would know nothing of its containers.
-            Some(_) => self.shim_left(&sandbox.id).await,
+            Some(_) => {
+                self.shim_left(&sandbox.id).await;
+                if let Some(shim) = sandbox.shim() {
+                    return Ok(Some(shim));
+                }
+            }
             None => {}
         }
         match Shim::connect(&self.settings.paths.pod(&sandbox.id)).await {

@@ -6,6 +6,7 @@ use std::io;
 use std::path::Path;
 
 use serde::Deserialize;
+use serde::de::DeserializeOwned;
 
 use crate::shim::record::{EXIT, INIT, is_name, start_time};
 
@@ -34,6 +35,15 @@ pub enum Fate {
     Unknown,
     /// A record that cannot be read; in words.
     Damaged(String),
+}
+
+/// The version of these records that is read. One of them only ever gets fields more; what is written in another way has
+/// another version.
+const VERSION: u32 = 1;
+
+#[derive(Deserialize)]
+struct Version {
+    v: u32,
 }
 
 #[derive(Deserialize)]
@@ -82,7 +92,7 @@ fn fate(dir: &Path, id: &str) -> io::Result<Fate> {
                 signal,
                 oom_kills,
                 at,
-            } = serde_json::from_slice(&text)?;
+            } = parse(&text)?;
             return Ok(Fate::Ended {
                 code,
                 signal,
@@ -93,7 +103,7 @@ fn fate(dir: &Path, id: &str) -> io::Result<Fate> {
         Err(e) if e.kind() == io::ErrorKind::NotFound => {}
         Err(e) => return Err(e),
     }
-    let init: Init = serde_json::from_slice(&fs::read(dir.join(format!("{id}.{INIT}")))?)?;
+    let init: Init = parse(&fs::read(dir.join(format!("{id}.{INIT}")))?)?;
     Ok(match start_time(init.pid) {
         Some(now) if now == init.start_time => Fate::Abandoned {
             pid: init.pid,
@@ -101,4 +111,57 @@ fn fate(dir: &Path, id: &str) -> io::Result<Fate> {
         },
         _ => Fate::Unknown,
     })
+}
+
+fn parse<T: DeserializeOwned>(text: &[u8]) -> io::Result<T> {
+    let Version { v } = serde_json::from_slice(text)?;
+    if v != VERSION {
+        return Err(io::Error::other(format!(
+            "the record of its end is of version {v}, and this criscope reads version {VERSION}"
+        )));
+    }
+    Ok(serde_json::from_slice(text)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn account_for(init: &str, exit: Option<&str>) -> Fate {
+        let dir = tempfile::tempdir().expect("dir");
+        fs::write(dir.path().join("web.init"), init).expect("init");
+        if let Some(exit) = exit {
+            fs::write(dir.path().join("web.exit"), exit).expect("exit");
+        }
+        account(dir.path()).expect("readable")["web"].clone()
+    }
+
+    const INIT: &str = "{\"v\":1,\"pid\":4194305,\"start_time\":17}\n";
+
+    /// As the first shims wrote them, and with what a newer one may add.
+    #[test]
+    fn records_of_version_1_are_read() {
+        let ended = Fate::Ended {
+            code: 137,
+            signal: 9,
+            oom_kills: 2,
+            at: 1_700_000_000_123_456_789,
+        };
+        for more in ["", ",\"core\":true"] {
+            let exit = format!(
+                "{{\"v\":1,\"pid\":4711,\"code\":137,\"signal\":9,\"oom_kills\":2,\"at\":1700000000123456789{more}}}\n"
+            );
+            assert_eq!(account_for(INIT, Some(&exit)), ended);
+        }
+        assert_eq!(account_for(INIT, None), Fate::Unknown);
+    }
+
+    #[test]
+    fn a_record_of_another_version_says_so() {
+        let exit = "{\"v\":2,\"code\":\"none\"}";
+        let Fate::Damaged(why) = account_for(INIT, Some(exit)) else {
+            panic!("it was read");
+        };
+        assert!(why.contains("version 2"), "{why}");
+    }
 }

@@ -9,6 +9,7 @@ use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::time::timeout;
 
 use super::client::{Shim, accepted, connect, gone};
+use super::codec::Codec;
 use super::error::Error;
 use super::frames::Frames;
 use crate::shim::protocol::{self, Attach, Incoming, MAX_CHUNK, Request, stream};
@@ -49,8 +50,9 @@ impl Shim {
         let dir: PathBuf = self.dir().to_owned();
         let (read, mut write) = connect(&dir).await?.into_split();
         let mut frames = Frames::new(read, ROOM);
+        let codec = Codec::greeted(&mut frames, &dir, PATIENCE).await?;
         let mut request = Vec::new();
-        protocol::encode_request(1, &Request::Attach(attach), &mut request);
+        codec.encode(1, &Request::Attach(attach), &mut request);
         let exchange = async {
             write.write_all(&request).await.map_err(|e| gone(&dir, e))?;
             loop {
@@ -58,8 +60,10 @@ impl Shim {
                     .next()
                     .await
                     .ok_or_else(|| gone(&dir, io::ErrorKind::UnexpectedEof.into()))?;
-                if let Ok(Incoming::Answer(_, answer)) = protocol::decode_incoming(&frame) {
-                    return accepted(answer);
+                match codec.decode(&frame) {
+                    Ok(Incoming::Answer(_, Ok(answer))) => return accepted(answer, &dir),
+                    Ok(Incoming::Event(_)) => {}
+                    _ => return Err(Error::Malformed { dir: dir.clone() }),
                 }
             }
         };

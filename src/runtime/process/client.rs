@@ -16,15 +16,18 @@ use tokio::process::Command;
 use tokio::sync::{broadcast, mpsc, oneshot};
 use tokio::time::timeout;
 
+use super::codec::{Codec, OLDEST};
 use super::endings::{Ending, Endings};
 use super::error::Error;
+use super::event::Event;
 use super::frames::Frames;
+use super::listen::listen;
 use crate::runtime::environment;
 use crate::runtime::oci::reason;
 use crate::shim::SOCKET;
 use crate::shim::protocol::{
-    self, Answer, Create, Empty, Event, Exec, Hello, Incoming, Kill, Request, Resize, Shutdown,
-    State, Target, Verb,
+    self, Answer, Create, Empty, Exec, Hello, Kill, PidNamespace, Request, Resize, Shutdown, State,
+    Target, Verb,
 };
 
 /// For a shim to start, to take a connection, and to answer what it can answer at once.
@@ -51,7 +54,8 @@ pub struct Launch {
 /// What is read of a shim at a time, in bytes: it says little, and there is one for each pod.
 const ROOM: usize = 4 << 10;
 
-type Waiting = Arc<Mutex<Option<HashMap<u64, oneshot::Sender<Answer>>>>>;
+/// Those who wait for an answer, by the number of their request; `None` tells them that theirs cannot be read.
+pub(super) type Waiting = Arc<Mutex<Option<HashMap<u64, oneshot::Sender<Option<Answer>>>>>>;
 
 /// The shim of a pod. Cheap to clone; the connection ends with the last one. A call that is dropped goes on in the shim,
 /// and its result is found in [`Shim::state`].
@@ -63,6 +67,7 @@ pub struct Shim {
 #[derive(Debug)]
 struct Inner {
     dir: PathBuf,
+    codec: Codec,
     requests: mpsc::Sender<Vec<u8>>,
     waiting: Waiting,
     next: AtomicU64,
@@ -114,10 +119,13 @@ impl Shim {
     /// [`Shim::events`]: subscribe first, then ask.
     ///
     /// # Errors
-    /// [`Error::Gone`] if there is none (then see [`super::account()`]), [`Error::Silent`] if it hangs.
+    /// [`Error::Gone`] if there is none (then see [`super::account()`]), [`Error::Silent`] if it hangs,
+    /// [`Error::Incompatible`] if it is of a criscope that is too new or too old.
     pub async fn connect(dir: &Path) -> Result<Self, Error> {
         let stream = connect(dir).await?;
         let (read, mut write) = stream.into_split();
+        let mut frames = Frames::new(read, ROOM);
+        let codec = Codec::greeted(&mut frames, dir, PATIENCE).await?;
         let (requests, mut outgoing) = mpsc::channel::<Vec<u8>>(REQUESTS);
         tokio::spawn(async move {
             while let Some(bytes) = outgoing.recv().await {
@@ -130,15 +138,18 @@ impl Shim {
         let (events, _) = broadcast::channel(EVENTS);
         let weak = events.downgrade();
         let endings = Endings::new();
-        let reader = tokio::spawn(listen(
-            Frames::new(read, ROOM),
+        let hearing = listen(
+            dir.to_owned(),
+            frames,
+            codec,
             Arc::clone(&waiting),
             events,
             endings.clone(),
-        ))
-        .abort_handle();
+        );
+        let reader = tokio::spawn(hearing).abort_handle();
         let inner = Inner {
             dir: dir.to_owned(),
+            codec,
             requests,
             waiting,
             next: AtomicU64::new(1),
@@ -158,9 +169,7 @@ impl Shim {
     /// # Errors
     /// See [`Error`], as for all that follow.
     pub async fn greet(&self) -> Result<(), Error> {
-        let hello = Hello {
-            version: protocol::VERSION,
-        };
+        let hello = Hello::own(OLDEST);
         self.done(Request::Hello(hello), PATIENCE).await
     }
 
@@ -192,7 +201,12 @@ impl Shim {
     #[allow(clippy::missing_errors_doc)]
     pub async fn state(&self) -> Result<State, Error> {
         match self.call(Request::State(Empty {}), PATIENCE).await? {
-            Answer::State(state) => Ok(state),
+            Answer::State(state) => {
+                // Those whose event was lost, or could not be read.
+                let ended = state.processes.iter().filter_map(|p| p.exit.as_ref());
+                ended.for_each(|exit| self.inner.endings.tell(exit));
+                Ok(state)
+            }
             _ => Err(self.malformed()),
         }
     }
@@ -261,14 +275,10 @@ impl Shim {
         self.done(Request::Forget(target), PATIENCE).await
     }
 
-    /// Makes the pod's PID namespace, if there is none, as a part of the user namespace at this path; returns the pid of its
-    /// init.
+    /// Makes the pod's PID namespace, if there is none; returns the pid of its init, which is confined when this returns.
     #[allow(clippy::missing_errors_doc)]
-    pub async fn pid_namespace(&self, users: Option<&Path>) -> Result<u32, Error> {
-        let users = users
-            .map(|path| path.display().to_string())
-            .unwrap_or_default();
-        let request = Request::PidNamespace(protocol::PidNamespace { users });
+    pub async fn pid_namespace(&self, wanted: PidNamespace) -> Result<u32, Error> {
+        let request = Request::PidNamespace(wanted);
         self.pid(request, runtime_time(10_000)).await
     }
 
@@ -296,7 +306,11 @@ impl Shim {
     async fn call(&self, request: Request, time: Duration) -> Result<Answer, Error> {
         let number = self.inner.next.fetch_add(1, Ordering::Relaxed);
         let mut bytes = Vec::new();
-        protocol::encode_request(number, &request, &mut bytes);
+        if !self.inner.codec.encode(number, &request, &mut bytes) {
+            return Err(Error::Unimplemented {
+                dir: self.dir().to_owned(),
+            });
+        }
         let (tell, told) = oneshot::channel();
         match &mut *lock(&self.inner.waiting) {
             Some(waiting) => drop(waiting.insert(number, tell)),
@@ -316,7 +330,8 @@ impl Shim {
                 after: time,
             }),
             Ok(None) => Err(gone(self.dir(), io::ErrorKind::ConnectionReset.into())),
-            Ok(Some(answer)) => accepted(answer),
+            Ok(Some(None)) => Err(self.malformed()),
+            Ok(Some(Some(answer))) => accepted(answer, self.dir()),
         }
     }
 
@@ -347,7 +362,7 @@ fn runtime_time(timeout_ms: u32) -> Duration {
 }
 
 /// An answer, or the error that it is.
-pub(super) fn accepted(answer: Answer) -> Result<Answer, Error> {
+pub(super) fn accepted(answer: Answer, dir: &Path) -> Result<Answer, Error> {
     let Answer::Failed(failure) = answer else {
         return Ok(answer);
     };
@@ -356,6 +371,13 @@ pub(super) fn accepted(answer: Answer) -> Result<Answer, Error> {
         protocol::NOT_FOUND => Error::NotFound(failure.message),
         protocol::RUNTIME => Error::Runtime(reason(failure.message.as_bytes())),
         protocol::TIMEOUT => Error::Timeout(reason(failure.message.as_bytes())),
+        protocol::UNIMPLEMENTED => Error::Unimplemented {
+            dir: dir.to_owned(),
+        },
+        protocol::INCOMPATIBLE => Error::Incompatible {
+            dir: dir.to_owned(),
+            why: failure.message,
+        },
         _ => Error::System(failure.message),
     })
 }
@@ -380,36 +402,6 @@ pub(super) async fn connect(dir: &Path) -> Result<UnixStream, Error> {
         .map_err(|e| gone(dir, e))
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+pub(super) fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-async fn listen<R: tokio::io::AsyncRead + Unpin>(
-    mut frames: Frames<R>,
-    waiting: Waiting,
-    events: broadcast::Sender<Event>,
-    endings: Endings,
-) {
-    while let Some(frame) = frames.next().await {
-        match protocol::decode_incoming(&frame) {
-            Ok(Incoming::Answer(number, answer)) => {
-                let tell = lock(&waiting)
-                    .as_mut()
-                    .and_then(|waiting| waiting.remove(&number));
-                tell.map(|tell| tell.send(answer));
-            }
-            Ok(Incoming::Event(Event::Hello(_))) => {}
-            Ok(Incoming::Event(event)) => {
-                if let Event::Exit(exit) = &event {
-                    endings.tell(exit);
-                }
-                let _ = events.send(event);
-            }
-            // Of a newer shim.
-            Err(_) => {}
-        }
-    }
-    // Those who wait see their sender dropped.
-    lock(&waiting).take();
-    endings.close();
 }

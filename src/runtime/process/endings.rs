@@ -105,10 +105,14 @@ mod tests {
             .0
             .into_split();
         let mut frames = Frames::new(&mut read, 512);
+        let mut hello = Vec::new();
+        let own = protocol::Hello::own(protocol::OLDEST);
+        protocol::encode_event(&Event::Hello(own), &mut hello);
+        write.write_all(&hello).await.expect("written");
         while let Some(frame) = frames.next().await {
             let (number, request) = protocol::decode_request(&frame).expect("a request");
             let mut out = Vec::new();
-            match request {
+            match request.expect("one that is known") {
                 Request::Forget(_) => {
                     for exit in &ends {
                         protocol::encode_event(&Event::Exit(exit.clone()), &mut out);

@@ -45,6 +45,20 @@ pub enum Error {
         /// The pod's directory.
         dir: PathBuf,
     },
+    /// It has no version of the protocol in common with this daemon: one of them is of a much newer criscope.
+    #[error("cannot speak to the shim of {}: {why}", dir.display())]
+    Incompatible {
+        /// The pod's directory.
+        dir: PathBuf,
+        /// Both versions, in words.
+        why: String,
+    },
+    /// The shim is older than this request.
+    #[error("the shim of {} is of an older criscope and cannot do this: make the pod again", dir.display())]
+    Unimplemented {
+        /// The pod's directory.
+        dir: PathBuf,
+    },
     /// The request makes no sense now.
     #[error("{0}")]
     Precondition(String),
@@ -63,10 +77,21 @@ pub enum Error {
 }
 
 impl Error {
+    /// Whether there is a shim that nothing can be done by: to be rid of its pod it is killed.
+    pub fn is_unusable(&self) -> bool {
+        matches!(
+            self,
+            Self::Silent { .. } | Self::Incompatible { .. } | Self::Malformed { .. }
+        )
+    }
+
     /// What a caller of CRI is told.
     pub fn code(&self) -> tonic::Code {
         match self {
-            Self::Precondition(_) => tonic::Code::FailedPrecondition,
+            // Not UNIMPLEMENTED, which the kubelet takes for an answer of the runtime as a whole.
+            Self::Precondition(_) | Self::Incompatible { .. } | Self::Unimplemented { .. } => {
+                tonic::Code::FailedPrecondition
+            }
             Self::NotFound(_) => tonic::Code::NotFound,
             Self::Timeout(_) | Self::Silent { .. } | Self::Undying { .. } => {
                 tonic::Code::DeadlineExceeded

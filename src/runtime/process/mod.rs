@@ -6,10 +6,14 @@
 mod account;
 mod attach;
 mod client;
+mod codec;
 mod end;
 mod endings;
 mod error;
+mod event;
 mod frames;
+mod listen;
+pub mod v1;
 
 pub use self::account::{Fate, account};
 pub use self::attach::{Attached, Input, Output};
@@ -18,7 +22,8 @@ pub use self::end::end;
 pub(in crate::runtime) use self::end::is_called_for;
 pub use self::endings::Ending;
 pub use self::error::Error;
+pub use self::event::{Event, Unreadable};
 pub use crate::shim::protocol::{
-    Attach, Create, Event, Exec, Exit, Kill, Oom, Process, Resize, Runtime, State, Stdio, Target,
-    Verb,
+    Attach, Create, Exec, Exit, Kill, Oom, PidNamespace, Process, Resize, Runtime, State, Stdio,
+    Target, Verb,
 };

@@ -5,8 +5,7 @@ use std::fs;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
 use crate::runtime::Runtime;
 use crate::runtime::error::Result;
@@ -62,13 +61,15 @@ fn shims(dir: &Path, end: bool) -> usize {
 /// How many processes there are of this kind; with `end` they are killed.
 fn ended(mine: impl Fn(&Path) -> bool, end: bool) -> usize {
     let all = fs::read_dir("/proc").into_iter().flatten().flatten();
-    let pids = all.filter_map(|entry| {
+    let found = all.filter_map(|entry| {
         let pid = entry.file_name().to_str()?.parse().ok()?;
-        mine(&entry.path()).then_some(Pid::from_raw(pid))
+        // Held before it is looked at: what is killed is what was looked at, whoever has its number by then.
+        let held = pidfd_open(Pid::from_raw(pid)?, PidfdFlags::empty()).ok()?;
+        mine(&entry.path()).then_some(held)
     });
-    let pids: Vec<_> = pids.collect();
-    for pid in pids.iter().filter(|_| end) {
-        let _ended_meanwhile = kill(*pid, Signal::SIGKILL);
+    let found: Vec<_> = found.collect();
+    for process in found.iter().filter(|_| end) {
+        let _ended_meanwhile = pidfd_send_signal(process, Signal::KILL);
     }
-    pids.len()
+    found.len()
 }

@@ -4,8 +4,9 @@ use std::sync::Arc;
 
 use crate::cri::v1::NamespaceMode;
 use crate::runtime::Runtime;
-use crate::runtime::error::Result;
-use crate::runtime::process::{Error, Kill, Shim, State, Target, Verb};
+use crate::runtime::error::{Error, Result};
+use crate::runtime::process::{self, Kill, Shim, State, Target, Verb};
+use crate::runtime::sandbox::pid_namespace::shares_processes;
 use crate::runtime::store::{Reservation, Sandbox, SandboxState};
 use crate::runtime::sys::namespace::{self, Kind};
 
@@ -81,7 +82,7 @@ impl Runtime {
         };
         match found {
             Ok(()) => {}
-            Err(Error::Gone { .. }) => self.without_shim(sandbox).await,
+            Err(process::Error::Gone { .. }) => self.without_shim(sandbox).await,
             // It is there and has the containers: whoever needs it next tries again.
             Err(error) => {
                 sandbox.set_shim(None);
@@ -96,19 +97,36 @@ impl Runtime {
         self: &Arc<Self>,
         sandbox: &Arc<Sandbox>,
         shim: Shim,
-    ) -> std::result::Result<(), Error> {
+    ) -> std::result::Result<(), process::Error> {
         sandbox.set_shim(Some(shim.clone()));
-        let pid_namespace = shim.state().await?.pid_namespace;
         self.settle_starts(sandbox, &shim).await?;
         self.watch(sandbox, &shim);
         let state = shim.state().await?;
         self.clear_shim(&shim, &state).await;
         self.settle_ends(sandbox, &state).await;
-        if sandbox.record().pid_namespace != pid_namespace {
-            self.problem("pod sandbox", sandbox.dir(), &"its PID namespace is gone");
-            self.lost(sandbox);
+        if let Err(error) = self
+            .find_processes(sandbox, &shim, state.pid_namespace)
+            .await
+        {
+            self.problem("pod sandbox", sandbox.dir(), &error);
+            self.processes_ended(sandbox);
         }
         Ok(())
+    }
+
+    /// Its shared PID namespace, which an older version did not pin.
+    async fn find_processes(&self, sandbox: &Sandbox, shim: &Shim, init: u32) -> Result<()> {
+        let record = sandbox.record();
+        if record.state != SandboxState::Ready || !shares_processes(&record) {
+            return Ok(());
+        }
+        if init != record.pid_namespace {
+            return Err(Error::state("its PID namespace is gone"));
+        }
+        match self.pins.state(&sandbox.id, Kind::Pid)? {
+            namespace::State::Pinned => Ok(()),
+            _ => self.pin_processes(&sandbox.id, shim, init).await,
+        }
     }
 
     /// Ends execs, since whoever waited for them went with the last daemon, and containers that nobody knows.
@@ -124,7 +142,7 @@ impl Runtime {
                     };
                     match shim.kill(kill).await {
                         // Ended meanwhile.
-                        Ok(()) | Err(Error::NotFound(_)) => {
+                        Ok(()) | Err(process::Error::NotFound(_)) => {
                             shim.forget(process.target.clone()).await
                         }
                         failed => failed,
@@ -138,7 +156,7 @@ impl Runtime {
                 Ok(())
             };
             match done {
-                Ok(()) | Err(Error::NotFound(_)) => {}
+                Ok(()) | Err(process::Error::NotFound(_)) => {}
                 Err(error) => self.problem("process", shim.dir(), &error),
             }
         }
@@ -151,9 +169,7 @@ impl Runtime {
         if let Err(error) = self.account_for(sandbox).await {
             self.problem("pod sandbox", sandbox.dir(), &error);
         }
-        if sandbox.record().pid_namespace != 0 {
-            self.lost(sandbox);
-        }
+        self.processes_ended(sandbox);
     }
 
     /// A pod without its namespaces can have no more containers. Those that run stay in them.

@@ -20,7 +20,7 @@ impl Runtime {
             other => other.map(drop),
         };
         match answer {
-            Err(Error::Process(error)) if matches!(*error, process::Error::Silent { .. }) => {}
+            Err(Error::Process(error)) if error.is_unusable() => {}
             // It died just now: whoever watches it sees to what follows.
             Err(Error::Process(error)) if matches!(*error, process::Error::Gone { .. }) => {
                 return Ok(());
@@ -36,7 +36,7 @@ impl Runtime {
 
     /// Kills a shim that does not answer.
     pub(super) async fn kill_shim(&self, sandbox: &str) -> Result<()> {
-        tracing::warn!(event = "runtime.shim", sandbox.id = %sandbox, "the shim of a pod does not answer, and is killed");
+        tracing::warn!(event = "runtime.shim", sandbox.id = %sandbox, "the shim of a pod does not answer, or not so that it can be understood, and is killed");
         process::end(&self.settings.paths.pod(sandbox)).await?;
         self.watch.shim_lost(ShimEnd::Killed);
         Ok(())

@@ -6,6 +6,7 @@ mod hang;
 mod list;
 pub(super) mod namespaces;
 mod network;
+pub(in crate::runtime) mod pid_namespace;
 mod remove;
 mod resources;
 mod run;

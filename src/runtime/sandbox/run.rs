@@ -17,7 +17,6 @@ use crate::runtime::selinux::Lease;
 use crate::runtime::steps::{Step, reached};
 use crate::runtime::store::record::{VERSION, sandbox_name};
 use crate::runtime::store::{Sandbox, SandboxRecord, SandboxState, disk};
-use crate::runtime::sys::namespace::Kind;
 use crate::runtime::{Runtime, id, rootfs, validate};
 
 impl Runtime {
@@ -117,14 +116,7 @@ impl Runtime {
         sandbox.set_shim(Some(shim.clone()));
         files?;
         let network = network?;
-        let mut pid_namespace = 0;
-        if record.namespaces().pid == NamespaceMode::Pod as i32 {
-            pid_namespace = {
-                let users = self.pins.path(&sandbox.id, Kind::User);
-                let users = Some(users.as_path()).filter(|path| path.exists());
-                shim.pid_namespace(users).await?
-            };
-        }
+        let pid_namespace = self.share_processes(&record, &shim).await?;
         sandbox.update(|record| {
             record.state = SandboxState::Ready;
             record.pid_namespace = pid_namespace;

@@ -55,9 +55,10 @@ impl Runtime {
         match ended {
             // It may close the connection before the answer is through.
             Ok(()) | Err(process::Error::Gone { .. }) => {}
-            Err(process::Error::Silent { .. }) => self.kill_shim(id).await?,
+            Err(error) if error.is_unusable() => self.kill_shim(id).await?,
             Err(error) => return Err(error.into()),
         }
+        self.remove_init_cgroup(id).await?;
         reached(Step::SandboxShimGone);
         Ok(())
     }

@@ -241,6 +241,13 @@ impl SandboxRecord {
             .unwrap_or_default()
     }
 
+    /// Whether it stopped because the init of its shared PID namespace had ended.
+    pub fn lost_processes(&self) -> bool {
+        self.state == SandboxState::Stopped
+            && self.pid_namespace == 0
+            && self.namespaces().pid == v1::NamespaceMode::Pod as i32
+    }
+
     /// Whether it uses the node's network.
     pub fn host_network(&self) -> bool {
         self.namespaces().network == v1::NamespaceMode::Node as i32

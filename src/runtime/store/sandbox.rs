@@ -74,6 +74,10 @@ impl Sandbox {
                 "pod sandbox {} is being made",
                 self.id
             ))),
+            SandboxState::Stopped if self.record().lost_processes() => Err(Error::state(format!(
+                "pod sandbox {} is not ready: the init of its shared PID namespace has ended",
+                self.id
+            ))),
             SandboxState::Stopped => Err(Error::state(format!(
                 "pod sandbox {} is not ready",
                 self.id

@@ -111,8 +111,8 @@ impl Line {
         while let Some(size) = sizes.recv().await {
             let resize = Resize {
                 target: self.target.clone(),
-                width: size.width,
-                height: size.height,
+                width: size.width.into(),
+                height: size.height.into(),
             };
             if self.tty {
                 // One that has ended meanwhile needs no size.

@@ -1,18 +1,30 @@
-//! What the daemon and a shim say to each other: length-prefixed binary frames over a unix stream socket.
+//! What the daemon and a shim say to each other: length-prefixed protobuf messages over a unix stream socket.
 //!
-//! A frame is four bytes of length (little endian, of what follows), one byte that says what it is, and its fields. The
-//! first frame of each side is a hello with [`VERSION`]: a daemon that was updated meets shims of its predecessor. A
-//! connection carries requests, answers and events; one that sends [`Request::Attach`] carries the standard streams of
-//! one process from its answer on. Both sides use this file, so it is written without any library.
+//! A frame is four bytes of length (little endian, of what follows) and an [`Envelope`], which holds a number and one of
+//! [`Request`], [`Answer`] or [`Event`]. The first message of each side is a [`Hello`]: a daemon that was updated, or taken
+//! back to an older version, meets shims of another one. Unknown fields are ignored, an unknown request is answered with
+//! [`UNIMPLEMENTED`], an unknown event is counted by the daemon. A connection carries requests, answers and events; one
+//! that sends [`Request::Attach`] carries the standard streams of one process from its answer on.
+//!
+//! Version 1 was no protobuf, and only the daemon can still speak it (`runtime/process/v1`).
 
-#[macro_use]
-mod codec;
+pub mod fuzz;
+mod messages;
 
-use self::codec::{Field, frame};
-pub use self::codec::{Malformed, frame_len};
+use std::fmt;
 
-/// Version of the protocol. A higher one may only add kinds and fields at the end.
-pub const VERSION: u32 = 1;
+use prost::Message;
+
+pub use self::messages::{
+    Answer, Attach, Create, Empty, Event, Exec, Exit, Failure, Hello, Kill, Oom, PidNamespace,
+    Process, Request, Resize, Runtime, Shutdown, State, Stdio, Target, Verb,
+};
+
+/// The newest version of the protocol that this program speaks.
+pub const VERSION: u32 = 2;
+
+/// The oldest version that a shim speaks. The daemon also speaks version 1.
+pub const OLDEST: u32 = 2;
 
 /// Longest frame, in bytes. A longer one ends the connection.
 pub const MAX_FRAME: usize = 1 << 20;
@@ -20,342 +32,185 @@ pub const MAX_FRAME: usize = 1 << 20;
 /// Longest piece of a standard stream in one frame, in bytes.
 pub const MAX_CHUNK: usize = 16 << 10;
 
-record! {
-    /// A process: the init of a container, or with `exec` one run inside it.
-    Target {
-        /// The container.
-        container: String,
-        /// Empty for the init.
-        exec: String,
+/// [`Failure::kind`]: the request makes no sense now: exists already, not started, still runs.
+pub const PRECONDITION: u32 = 1;
+/// [`Failure::kind`]: no such container or exec, or it has ended.
+pub const NOT_FOUND: u32 = 2;
+/// [`Failure::kind`]: the OCI runtime failed.
+pub const RUNTIME: u32 = 3;
+/// [`Failure::kind`]: the OCI runtime took too long.
+pub const TIMEOUT: u32 = 4;
+/// [`Failure::kind`]: the system said no.
+pub const SYSTEM: u32 = 5;
+/// [`Failure::kind`]: the shim does not know this request.
+pub const UNIMPLEMENTED: u32 = 6;
+/// [`Failure::kind`]: the two sides have no version in common.
+pub const INCOMPATIBLE: u32 = 7;
+
+/// A frame that is not what it should be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Malformed;
+
+impl fmt::Display for Malformed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("malformed frame")
     }
 }
 
-record! {
-    /// How the standard streams of a process are connected.
-    Stdio {
-        /// A terminal instead of pipes; then there is no stderr.
-        tty: bool,
-        /// Whether stdin is open. If not, it reads as empty.
-        stdin: bool,
-        /// Stdin ends with the first attached client that had it.
-        stdin_once: bool,
-        /// Nothing is read from the process before a client attaches (an exec whose output must not be lost).
-        hold: bool,
-        /// Absolute path of the CRI log; empty: none.
-        log: String,
-        /// Longest content of a line of the log, in bytes.
-        max_line: u32,
-    }
+impl std::error::Error for Malformed {}
+
+/// Why the message in an envelope cannot be used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unread {
+    /// It is of a kind that only a newer program knows.
+    Unknown,
+    /// It is damaged.
+    Malformed,
 }
 
-record! {
-    /// A call of the OCI runtime.
-    Runtime {
-        /// Program and global arguments.
-        argv: Vec<String>,
-        /// Variables set for this call besides the shim's own, as `NAME=value`.
-        env: Vec<String>,
-        /// Arguments of the verb besides those the shim writes itself.
-        args: Vec<String>,
-        /// After this many milliseconds the call is killed and has failed.
-        timeout_ms: u32,
-    }
+/// What every frame holds, so that an answer can be given also to a message that cannot be read.
+#[derive(Clone, PartialEq, Eq, Message)]
+pub struct Envelope {
+    /// The number of a request, repeated by its answer; 0 for events.
+    #[prost(uint64, tag = "1")]
+    pub number: u64,
+    /// The message.
+    #[prost(bytes = "vec", tag = "2")]
+    pub message: Vec<u8>,
 }
 
-record! {
-    /// Make a container with the OCI runtime's `create`.
-    Create {
-        /// Its id.
-        id: String,
-        /// Absolute path of its bundle.
-        bundle: String,
-        /// Its streams.
-        stdio: Stdio,
-        /// How the runtime is called, for this and for every later verb.
-        runtime: Runtime,
-    }
+#[derive(Clone, PartialEq, Eq, Message)]
+struct AnyRequest {
+    #[prost(
+        oneof = "Request",
+        tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14"
+    )]
+    kind: Option<Request>,
 }
 
-record! {
-    /// Run a process in a container with the OCI runtime's `exec`.
-    Exec {
-        /// Container and name of the exec, which must be new.
-        target: Target,
-        /// Absolute path of the OCI `process` object as JSON.
-        process: String,
-        /// Its streams.
-        stdio: Stdio,
-        /// Arguments, variables and time of the call; `argv` is that of the container.
-        runtime: Runtime,
-    }
+#[derive(Clone, PartialEq, Eq, Message)]
+struct AnyAnswer {
+    #[prost(oneof = "Answer", tags = "1, 2, 3, 4")]
+    kind: Option<Answer>,
 }
 
-record! {
-    /// Run another verb of the OCI runtime on a container; `argv` is that of the container.
-    Verb {
-        /// The container.
-        id: String,
-        /// Arguments, variables and time of the call.
-        runtime: Runtime,
-    }
-}
-
-record! {
-    /// Send a signal.
-    Kill {
-        /// To which process.
-        target: Target,
-        /// Which.
-        signal: i32,
-        /// To every process of the container, by the runtime's `kill --all`.
-        all: bool,
-    }
-}
-
-record! {
-    /// Give a terminal a size.
-    Resize {
-        /// Of which process.
-        target: Target,
-        /// Columns.
-        width: u16,
-        /// Rows.
-        height: u16,
-    }
-}
-
-record! {
-    /// Make this connection one of the streams of a process.
-    Attach {
-        /// Of which process.
-        target: Target,
-        /// Send input.
-        stdin: bool,
-        /// Receive stdout.
-        stdout: bool,
-        /// Receive stderr.
-        stderr: bool,
-    }
-}
-
-record! {
-    /// Make the PID namespace of the pod.
-    PidNamespace {
-        /// Absolute path of the user namespace that it shall belong to; empty: that of the node.
-        users: String,
-    }
-}
-
-record! {
-    /// End the shim.
-    Shutdown {
-        /// Also when processes of the pod still run. They are not touched, but nobody will know how they end.
-        force: bool,
-    }
-}
-
-record! {
-    /// Nothing to say.
-    Empty {}
-}
-
-record! {
-    /// The first frame.
-    Hello {
-        /// [`VERSION`] of the side that sends it.
-        version: u32,
-    }
-}
-
-kinds! {
-    /// What the daemon wants.
-    Request {
-        /// See [`Create`]; answered with [`Answer::Pid`].
-        1 Create(Create),
-        /// Start a created container; answered with [`Answer::Done`] as are all without a note.
-        2 Start(Verb),
-        /// See [`Kill`].
-        3 Kill(Kill),
-        /// What is there; answered with [`Answer::State`].
-        4 State(Empty),
-        /// See [`Exec`]; answered with [`Answer::Pid`].
-        5 Exec(Exec),
-        /// See [`Attach`].
-        6 Attach(Attach),
-        /// See [`Resize`].
-        7 Resize(Resize),
-        /// Open the log again under its name; the old file is kept if that fails.
-        8 ReopenLog(Target),
-        /// End the input of a process, when what was sent before has been written.
-        9 CloseStdin(Target),
-        /// Remove a container with the runtime's `delete`, and forget it.
-        10 Delete(Verb),
-        /// Forget an exec, when it has ended.
-        11 Forget(Target),
-        /// See [`Shutdown`].
-        12 Shutdown(Shutdown),
-        /// Make the PID namespace of the pod; answered with [`Answer::Pid`], that of its init.
-        13 PidNamespace(PidNamespace),
-        /// See [`Hello`].
-        14 Hello(Hello),
-    }
-}
-
-record! {
-    /// How a process ended.
-    Exit {
-        /// Which.
-        target: Target,
-        /// As the shim sees it.
-        pid: u32,
-        /// 128 + n for signal n.
-        code: i32,
-        /// The signal, or 0.
-        signal: i32,
-        /// Processes of the container's cgroup that were killed for want of memory.
-        oom_kills: u64,
-        /// When it was seen, in nanoseconds since 1970.
-        at: u64,
-    }
-}
-
-record! {
-    /// A process that the shim knows.
-    Process {
-        /// Which.
-        target: Target,
-        /// As the shim sees it.
-        pid: u32,
-        /// When `start` succeeded, in nanoseconds since 1970; 0: not yet.
-        started_at: u64,
-        /// How it ended, if it has.
-        exit: Option<Exit>,
-        /// Bytes that could not be written to the log.
-        log_lost: u64,
-        /// Clients attached now.
-        attached: u32,
-    }
-}
-
-record! {
-    /// Everything the shim knows.
-    State {
-        /// The shim itself.
-        pid: u32,
-        /// The init of the pod's PID namespace, or 0.
-        pid_namespace: u32,
-        /// Its processes.
-        processes: Vec<Process>,
-    }
-}
-
-record! {
-    /// Why a request failed.
-    Failure {
-        /// What went wrong.
-        kind: u8,
-        /// In words; of a runtime call the end of what it wrote.
-        message: String,
-    }
-}
-
-/// The request makes no sense now: exists already, not started, still runs.
-pub const PRECONDITION: u8 = 1;
-/// No such container or exec, or it has ended.
-pub const NOT_FOUND: u8 = 2;
-/// The OCI runtime failed.
-pub const RUNTIME: u8 = 3;
-/// The OCI runtime took too long.
-pub const TIMEOUT: u8 = 4;
-/// The system said no.
-pub const SYSTEM: u8 = 5;
-
-kinds! {
-    /// What a shim answers, in any order.
-    Answer {
-        /// Done.
-        1 Done(Empty),
-        /// The process that was made.
-        2 Pid(u32),
-        /// What is there.
-        3 State(State),
-        /// It failed.
-        4 Failed(Failure),
-    }
-}
-
-record! {
-    /// The kernel killed for want of memory.
-    Oom {
-        /// The container.
-        id: String,
-        /// How often by now.
-        kills: u64,
-    }
-}
-
-kinds! {
-    /// What a shim tells every connection without being asked.
-    Event {
-        /// A process ended; its record is on disk.
-        1 Exit(Exit),
-        /// See [`Oom`].
-        2 Oom(Oom),
-        /// See [`Hello`].
-        3 Hello(Hello),
-    }
-}
-
-/// Appends a request with its number.
-pub fn encode_request(number: u64, request: &Request, out: &mut Vec<u8>) {
-    frame(out, |out| {
-        number.put(out);
-        request.put(out);
-    });
-}
-
-/// Reads a numbered request.
-///
-/// # Errors
-/// It is none.
-pub fn decode_request(mut frame: &[u8]) -> Result<(u64, Request), Malformed> {
-    Ok((u64::take(&mut frame)?, Request::take(&mut frame)?))
-}
-
-/// Appends an answer; number 0 is that of events.
-pub fn encode_answer(number: u64, answer: &Answer, out: &mut Vec<u8>) {
-    frame(out, |out| {
-        number.put(out);
-        answer.put(out);
-    });
-}
-
-/// Appends an event.
-pub fn encode_event(event: &Event, out: &mut Vec<u8>) {
-    frame(out, |out| {
-        0u64.put(out);
-        event.put(out);
-    });
+#[derive(Clone, PartialEq, Eq, Message)]
+struct AnyEvent {
+    #[prost(oneof = "Event", tags = "1, 2, 3, 4, 5")]
+    kind: Option<Event>,
 }
 
 /// What came from a shim.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Incoming {
     /// To the request of this number, which is never 0.
-    Answer(u64, Answer),
+    Answer(u64, Result<Answer, Unread>),
     /// Without a request.
-    Event(Event),
+    Event(Result<Event, Unread>),
 }
 
-/// Reads what a shim sent.
+impl Hello {
+    /// That of this program.
+    pub fn own(oldest: u32) -> Self {
+        Self {
+            version: VERSION,
+            oldest,
+            program: env!("CARGO_PKG_VERSION").to_owned(),
+        }
+    }
+
+    /// Whether two sides have a version in common.
+    pub fn fits(&self, other: &Self) -> bool {
+        self.version >= other.oldest && other.version >= self.oldest
+    }
+}
+
+/// Appends one frame.
+pub fn frame(out: &mut Vec<u8>, body: impl FnOnce(&mut Vec<u8>)) {
+    let start = out.len();
+    out.extend_from_slice(&[0; 4]);
+    body(out);
+    let len = (out.len() - start - 4) as u32;
+    out[start..start + 4].copy_from_slice(&len.to_le_bytes());
+}
+
+/// Length of the frame that starts `bytes`, with its prefix; `None` if not even the prefix is there.
 ///
 /// # Errors
-/// It is neither answer nor event.
-pub fn decode_incoming(mut frame: &[u8]) -> Result<Incoming, Malformed> {
-    match u64::take(&mut frame)? {
-        0 => Event::take(&mut frame).map(Incoming::Event),
-        number => Answer::take(&mut frame).map(|answer| Incoming::Answer(number, answer)),
+/// The frame is longer than [`MAX_FRAME`].
+pub fn frame_len(bytes: &[u8]) -> Result<Option<usize>, Malformed> {
+    let Some(head) = bytes.first_chunk() else {
+        return Ok(None);
+    };
+    let len = u32::from_le_bytes(*head) as usize;
+    if len > MAX_FRAME {
+        return Err(Malformed);
     }
+    Ok(Some(len + 4))
+}
+
+fn enclose(number: u64, message: Vec<u8>, out: &mut Vec<u8>) {
+    let envelope = Envelope { number, message };
+    frame(out, |out| out.extend_from_slice(&envelope.encode_to_vec()));
+}
+
+fn open(frame: &[u8]) -> Result<Envelope, Malformed> {
+    Envelope::decode(frame).map_err(|_| Malformed)
+}
+
+/// Appends a request with its number.
+pub fn encode_request(number: u64, request: &Request, out: &mut Vec<u8>) {
+    let mut message = Vec::new();
+    request.encode(&mut message);
+    enclose(number, message, out);
+}
+
+/// Reads a numbered request from a frame without its length.
+///
+/// # Errors
+/// The frame is no envelope, and so not even its number is known.
+pub fn decode_request(frame: &[u8]) -> Result<(u64, Result<Request, Unread>), Malformed> {
+    let Envelope { number, message } = open(frame)?;
+    let request = AnyRequest::decode(&*message).map_err(|_| Unread::Malformed);
+    Ok((
+        number,
+        request.and_then(|any| any.kind.ok_or(Unread::Unknown)),
+    ))
+}
+
+/// Appends an answer; number 0 is that of events.
+pub fn encode_answer(number: u64, answer: &Answer, out: &mut Vec<u8>) {
+    let mut message = Vec::new();
+    answer.encode(&mut message);
+    enclose(number, message, out);
+}
+
+/// Appends an event.
+pub fn encode_event(event: &Event, out: &mut Vec<u8>) {
+    let mut message = Vec::new();
+    event.encode(&mut message);
+    enclose(0, message, out);
+}
+
+/// Reads what a shim sent from a frame without its length.
+///
+/// # Errors
+/// The frame is no envelope.
+pub fn decode_incoming(frame: &[u8]) -> Result<Incoming, Malformed> {
+    let Envelope { number, message } = open(frame)?;
+    Ok(match number {
+        0 => {
+            let event = AnyEvent::decode(&*message).map_err(|_| Unread::Malformed);
+            Incoming::Event(event.and_then(|any| any.kind.ok_or(Unread::Unknown)))
+        }
+        number => {
+            let answer = AnyAnswer::decode(&*message).map_err(|_| Unread::Malformed);
+            Incoming::Answer(
+                number,
+                answer.and_then(|any| any.kind.ok_or(Unread::Unknown)),
+            )
+        }
+    })
 }
 
 /// Kinds of the frames of an attached connection. The byte is followed by data.
@@ -376,44 +231,24 @@ pub fn encode_chunk(kind: u8, data: &[u8], out: &mut Vec<u8>) {
     });
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_is_sent_is_what_arrives() {
-        let request = Request::Create(Create {
-            id: "a".into(),
-            stdio: Stdio {
-                tty: true,
-                max_line: 7,
-                ..Stdio::default()
-            },
-            runtime: Runtime {
-                argv: vec!["runc".into(), String::new()],
-                ..Runtime::default()
-            },
-            ..Create::default()
-        });
-        let mut bytes = Vec::new();
-        encode_request(9, &request, &mut bytes);
-        assert_eq!(frame_len(&bytes), Ok(Some(bytes.len())));
-        assert_eq!(decode_request(&bytes[4..]), Ok((9, request)));
-        for cut in 4..bytes.len() - 1 {
-            assert_eq!(
-                decode_request(&bytes[4..cut]),
-                Err(Malformed),
-                "cut at {cut}"
-            );
-        }
-    }
-
-    #[test]
-    fn lengths_that_lie_take_no_memory() {
-        let mut bytes = 1u64.to_le_bytes().to_vec();
-        bytes.push(1);
-        bytes.extend_from_slice(&u32::MAX.to_le_bytes());
-        assert_eq!(decode_request(&bytes), Err(Malformed));
-        assert_eq!(frame_len(&u32::MAX.to_le_bytes()), Err(Malformed));
-    }
+/// What a daemon that speaks version 1 is told: a failure in the words of that version, to the request in this frame. `None`
+/// if the frame is too short to be one. Frozen with version 1: number, kind of answer, kind of failure, text.
+pub fn refuse_version_1(frame: &[u8]) -> Option<Vec<u8>> {
+    const FAILED: u8 = 4;
+    let number = frame.get(..9)?.first_chunk::<8>()?;
+    let text = format!(
+        "the shim of this pod speaks protocol {OLDEST} to {VERSION} (criscope {}), this daemon only version 1: update it again",
+        env!("CARGO_PKG_VERSION")
+    );
+    let mut out = Vec::new();
+    self::frame(&mut out, |out| {
+        out.extend_from_slice(number);
+        out.extend_from_slice(&[FAILED, SYSTEM as u8]);
+        out.extend_from_slice(&(text.len() as u32).to_le_bytes());
+        out.extend_from_slice(text.as_bytes());
+    });
+    Some(out)
 }
+
+#[cfg(test)]
+mod tests;

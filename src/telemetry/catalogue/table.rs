@@ -302,6 +302,9 @@ catalogue! {
         "Shims that ended before their pod, and its containers with them: by themselves, or killed because they did not answer.");
     RUNTIME_LAYERS_INCOMPLETE = Metric::counter("runtime_writable_layers_incomplete_total", &[fixed("reason", &["time", "moved", "depth"])],
         "Times that a writable layer was larger than what could be counted of it: its use is at least what the statistics say.");
+    RUNTIME_SHIM_MESSAGES_UNREADABLE = Metric::counter("runtime_shim_messages_unreadable_total",
+        &[fixed("what", &["unknown_event", "event", "answer", "frame", "request"])],
+        "Messages between the built-in runtime and a shim that could not be read, because one of them is newer or the message is damaged. The state of the shim is asked for instead.");
     RUNTIME_EVENTS_DROPPED = Metric::counter("runtime_events_dropped_total", &[],
         "Events of containers that a listener was too slow for.");
     RUNTIME_RECOVERY_PROBLEMS = Metric::gauge("runtime_recovery_problems", Unit::Count, &[],

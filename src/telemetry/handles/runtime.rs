@@ -18,6 +18,7 @@ pub struct RuntimeWork {
     events_dropped: Counters<0>,
     shims_lost: Counters<1>,
     layers_incomplete: Counters<1>,
+    shim_messages_unreadable: Counters<1>,
 }
 
 /// How a shim ended before its pod, in the order of the catalogue.
@@ -44,12 +45,17 @@ impl RuntimeWork {
             events_dropped: registry.counters(&catalogue::RUNTIME_EVENTS_DROPPED)?,
             shims_lost: registry.counters(&catalogue::RUNTIME_SHIMS_LOST)?,
             layers_incomplete: registry.counters(&catalogue::RUNTIME_LAYERS_INCOMPLETE)?,
+            shim_messages_unreadable: registry
+                .counters(&catalogue::RUNTIME_SHIM_MESSAGES_UNREADABLE)?,
         };
         for how in 0..2 {
             let _ = work.shims_lost.at([how]);
         }
         for reason in 0..3 {
             let _ = work.layers_incomplete.at([reason]);
+        }
+        for what in 0..5 {
+            let _ = work.shim_messages_unreadable.at([what]);
         }
         let _ = work.pulling.at([]);
         work.pulled(0);
@@ -71,6 +77,13 @@ impl RuntimeWork {
     pub fn layer_incomplete(&self, reason: usize) {
         if let Some(incomplete) = self.layers_incomplete.at([reason]) {
             incomplete.inc();
+        }
+    }
+
+    /// A message between the daemon and a shim could not be read; `what` is its place in the catalogue.
+    pub fn shim_message_unreadable(&self, what: usize) {
+        if let Some(unreadable) = self.shim_messages_unreadable.at([what]) {
+            unreadable.inc();
         }
     }
 

@@ -6,6 +6,7 @@
 //! same way before it ends.
 
 mod error;
+mod pid;
 mod thread;
 mod user;
 
@@ -24,6 +25,7 @@ use super::link::{self, Counters};
 use super::sysctl::Sysctl;
 
 pub use self::error::Error;
+pub use self::pid::of_process;
 pub use self::thread::{run, run_in};
 use self::user::Maker;
 
@@ -36,13 +38,15 @@ pub enum Kind {
     Ipc,
     /// Host name.
     Uts,
+    /// Processes. Not made here, since it needs an init: pinned by [`Pins::pin_pid`].
+    Pid,
     /// Users and groups. Made when a request has mappings, and owner of all that are made with it.
     User,
 }
 
 impl Kind {
     /// All of them, in the order they are pinned and freed.
-    pub const ALL: [Self; 4] = [Self::Net, Self::Ipc, Self::Uts, Self::User];
+    pub const ALL: [Self; 5] = [Self::Net, Self::Ipc, Self::Uts, Self::Pid, Self::User];
 
     /// The file's name below `/proc/PID/ns` and in the pod's directory.
     #[must_use]
@@ -51,6 +55,7 @@ impl Kind {
             Self::Net => "net",
             Self::Ipc => "ipc",
             Self::Uts => "uts",
+            Self::Pid => "pid",
             Self::User => "user",
         }
     }
@@ -60,6 +65,7 @@ impl Kind {
             Self::Net => CloneFlags::CLONE_NEWNET,
             Self::Ipc => CloneFlags::CLONE_NEWIPC,
             Self::Uts => CloneFlags::CLONE_NEWUTS,
+            Self::Pid => CloneFlags::CLONE_NEWPID,
             Self::User => CloneFlags::CLONE_NEWUSER,
         }
     }
@@ -332,8 +338,10 @@ fn pin(path: &Path, own: &Path) -> Result<(), Error> {
 
 fn remove(dir: &Path) -> Result<(), Error> {
     let mut first = Ok(());
-    for kind in Kind::ALL {
-        let outcome = unpin(&dir.join(kind.name()));
+    let targets = pid::targets(dir);
+    let kinds = Kind::ALL.iter().map(|kind| dir.join(kind.name()));
+    for path in targets.into_iter().chain(kinds) {
+        let outcome = unpin(&path);
         first = first.and(outcome);
     }
     first?;

@@ -1,6 +1,7 @@
 //! criscope-shim with the real runc: needs root, runc and a static busybox. What it leaves behind is an error.
 
 mod execs;
+mod orphans;
 mod pod;
 mod restart;
 mod streams;
@@ -8,7 +9,7 @@ mod streams;
 use std::fs;
 use std::time::Duration;
 
-use criscope::runtime::process::{Create, Error, Fate, Runtime, Stdio, account};
+use criscope::runtime::process::{Create, Error, Fate, PidNamespace, Runtime, Stdio, account};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use tokio::time::{sleep, timeout};
@@ -117,8 +118,18 @@ async fn logs_are_reopened() {
 #[tokio::test]
 async fn a_pid_namespace_has_an_init_that_goes_with_the_shim() {
     let pod = Pod::new().await;
-    let init = pod.shim.pid_namespace(None).await.expect("namespace");
-    assert_eq!(pod.shim.pid_namespace(None).await.expect("namespace"), init);
+    let init = pod
+        .shim
+        .pid_namespace(PidNamespace::default())
+        .await
+        .expect("namespace");
+    assert_eq!(
+        pod.shim
+            .pid_namespace(PidNamespace::default())
+            .await
+            .expect("namespace"),
+        init
+    );
     let of = |pid: &str| fs::read_link(format!("/proc/{pid}/ns/pid")).expect("link");
     assert_ne!(of(&init.to_string()), of("self"));
     pod.end(&[]).await;
@@ -128,7 +139,11 @@ async fn a_pid_namespace_has_an_init_that_goes_with_the_shim() {
 #[tokio::test]
 async fn the_end_of_the_init_is_seen_while_a_call_is_under_way() {
     let pod = Pod::new().await;
-    let init = pod.shim.pid_namespace(None).await.expect("namespace");
+    let init = pod
+        .shim
+        .pid_namespace(PidNamespace::default())
+        .await
+        .expect("namespace");
     let (called, go, program) = (pod.path("called"), pod.path("go"), pod.path("slow"));
     let wait = format!(
         "#!/bin/sh\n: > {}\nuntil [ -e {} ]; do sleep 0.02; done\nexit 1\n",
@@ -163,7 +178,11 @@ async fn the_end_of_the_init_is_seen_while_a_call_is_under_way() {
         .expect_err("it makes nothing");
     seen.expect("the end of the init is not seen");
     // The next one is another.
-    let next = pod.shim.pid_namespace(None).await.expect("namespace");
+    let next = pod
+        .shim
+        .pid_namespace(PidNamespace::default())
+        .await
+        .expect("namespace");
     assert!(!has_ended(next));
     pod.end(&[]).await;
 }

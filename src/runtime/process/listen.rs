@@ -1,0 +1,59 @@
+//! Hears what a shim sends: answers for those who wait, events for those who watch, and what cannot be read for everybody.
+
+use std::path::PathBuf;
+
+use tokio::io::AsyncRead;
+use tokio::sync::broadcast;
+
+use super::client::{Waiting, lock};
+use super::codec::Codec;
+use super::endings::Endings;
+use super::event::{Event, Unreadable};
+use super::frames::Frames;
+use crate::shim::protocol::{self, Incoming, Unread};
+
+/// Hears a shim until its connection ends.
+pub(super) async fn listen<R: AsyncRead + Unpin>(
+    dir: PathBuf,
+    mut frames: Frames<R>,
+    codec: Codec,
+    waiting: Waiting,
+    events: broadcast::Sender<Event>,
+    endings: Endings,
+) {
+    // Nobody may be watching yet: who begins to asks for the state.
+    let tell = |event| drop(events.send(event));
+    let unreadable = |what: Unreadable| {
+        tracing::warn!(event = "runtime.shim", shim = %dir.display(), what = what.name(), "a message of a shim cannot be read: it is of another version, or damaged");
+        tell(Event::Unreadable(what));
+    };
+    while let Some(frame) = frames.next().await {
+        match codec.decode(&frame) {
+            Ok(Incoming::Answer(number, answer)) => {
+                if answer.is_err() {
+                    unreadable(Unreadable::Answer);
+                }
+                let waits = lock(&waiting)
+                    .as_mut()
+                    .and_then(|waiting| waiting.remove(&number));
+                waits.map(|waits| waits.send(answer.ok()));
+            }
+            Ok(Incoming::Event(Ok(event))) => match event {
+                protocol::Event::Hello(_) => {}
+                protocol::Event::Exit(exit) => {
+                    endings.tell(&exit);
+                    tell(Event::Exit(exit));
+                }
+                protocol::Event::Oom(oom) => tell(Event::Oom(oom)),
+                protocol::Event::PidNamespaceEnded(_) => tell(Event::PidNamespaceEnded),
+                protocol::Event::Unreadable(_) => unreadable(Unreadable::Request),
+            },
+            Ok(Incoming::Event(Err(Unread::Unknown))) => unreadable(Unreadable::UnknownEvent),
+            Ok(Incoming::Event(Err(Unread::Malformed))) => unreadable(Unreadable::Event),
+            Err(_) => unreadable(Unreadable::Frame),
+        }
+    }
+    // Those who wait see their sender dropped.
+    lock(&waiting).take();
+    endings.close();
+}

@@ -1,0 +1,236 @@
+//! Version 1 of the shim's protocol, for pods whose shim was started by criscope 0.1 before the protocol was protobuf. A shim
+//! lives as long as its pod, so this may go with the first release that no longer supports an update from 0.1 without
+//! draining the node.
+//!
+//! Both directions are here, so that a test can play such a shim; the daemon needs [`encode_request`] and
+//! [`decode_incoming`] only.
+
+mod codec;
+
+use self::codec::Field;
+use crate::shim::protocol::{self, Answer, Event, Incoming, Malformed, Request, Unread};
+
+/// Whether the first frame of a shim, without its length, is the hello of version 1: an event (number 0) of kind 3. A message
+/// of any later version does not begin with a zero byte, which is no tag of protobuf.
+pub fn is_hello(frame: &[u8]) -> bool {
+    frame.len() == 13 && frame.starts_with(&[0, 0, 0, 0, 0, 0, 0, 0, 3])
+}
+
+/// Appends a request with its number; whether version 1 has it. A PID namespace is not made by such a shim any more: its init
+/// would have the node's root.
+pub fn encode_request(number: u64, request: &Request, out: &mut Vec<u8>) -> bool {
+    let mut body = Vec::new();
+    number.put(&mut body);
+    let mut put = |tag: u8, fields: &dyn Fn(&mut Vec<u8>)| {
+        body.push(tag);
+        fields(&mut body);
+    };
+    match request {
+        Request::Create(create) => put(1, &|out| create.put(out)),
+        Request::Start(verb) => put(2, &|out| verb.put(out)),
+        Request::Kill(kill) => put(3, &|out| kill.put(out)),
+        Request::State(_) => put(4, &|_| {}),
+        Request::Exec(exec) => put(5, &|out| exec.put(out)),
+        Request::Attach(attach) => put(6, &|out| attach.put(out)),
+        Request::Resize(resize) => put(7, &|out| resize.put(out)),
+        Request::ReopenLog(target) => put(8, &|out| target.put(out)),
+        Request::CloseStdin(target) => put(9, &|out| target.put(out)),
+        Request::Delete(verb) => put(10, &|out| verb.put(out)),
+        Request::Forget(target) => put(11, &|out| target.put(out)),
+        Request::Shutdown(shutdown) => put(12, &|out| shutdown.put(out)),
+        Request::PidNamespace(_) => return false,
+        Request::Hello(_) => put(14, &|out| 1u32.put(out)),
+    }
+    protocol::frame(out, |out| out.extend_from_slice(&body));
+    true
+}
+
+/// Reads a request as a shim of version 1 does.
+///
+/// # Errors
+/// It is none that is still sent.
+pub fn decode_request(mut frame: &[u8]) -> Result<(u64, Request), Malformed> {
+    let from = &mut frame;
+    let number = u64::take(from)?;
+    let request = match u8::take(from)? {
+        1 => Request::Create(Field::take(from)?),
+        2 => Request::Start(Field::take(from)?),
+        3 => Request::Kill(Field::take(from)?),
+        4 => Request::State(Field::take(from)?),
+        5 => Request::Exec(Field::take(from)?),
+        6 => Request::Attach(Field::take(from)?),
+        7 => Request::Resize(Field::take(from)?),
+        8 => Request::ReopenLog(Field::take(from)?),
+        9 => Request::CloseStdin(Field::take(from)?),
+        10 => Request::Delete(Field::take(from)?),
+        11 => Request::Forget(Field::take(from)?),
+        12 => Request::Shutdown(Field::take(from)?),
+        14 => Request::Hello(Field::take(from)?),
+        _ => return Err(Malformed),
+    };
+    Ok((number, request))
+}
+
+/// Reads what a shim sent.
+///
+/// # Errors
+/// The frame has no number.
+pub fn decode_incoming(mut frame: &[u8]) -> Result<Incoming, Malformed> {
+    let number = u64::take(&mut frame)?;
+    Ok(match number {
+        0 => Incoming::Event(event(frame)),
+        number => Incoming::Answer(number, answer(frame)),
+    })
+}
+
+fn event(mut frame: &[u8]) -> Result<Event, Unread> {
+    let from = &mut frame;
+    let damaged = |_| Unread::Malformed;
+    match u8::take(from).map_err(damaged)? {
+        1 => Field::take(from).map(Event::Exit).map_err(damaged),
+        2 => Field::take(from).map(Event::Oom).map_err(damaged),
+        3 => Field::take(from).map(Event::Hello).map_err(damaged),
+        _ => Err(Unread::Unknown),
+    }
+}
+
+fn answer(mut frame: &[u8]) -> Result<Answer, Unread> {
+    let from = &mut frame;
+    let damaged = |_| Unread::Malformed;
+    match u8::take(from).map_err(damaged)? {
+        1 => Ok(Answer::Done(protocol::Empty {})),
+        2 => Field::take(from).map(Answer::Pid).map_err(damaged),
+        3 => Field::take(from).map(Answer::State).map_err(damaged),
+        4 => Field::take(from).map(Answer::Failed).map_err(damaged),
+        _ => Err(Unread::Unknown),
+    }
+}
+
+/// Appends an answer as a shim of version 1 does.
+pub fn encode_answer(number: u64, answer: &Answer, out: &mut Vec<u8>) {
+    protocol::frame(out, |out| {
+        number.put(out);
+        match answer {
+            Answer::Done(_) => out.push(1),
+            Answer::Pid(pid) => {
+                out.push(2);
+                pid.put(out);
+            }
+            Answer::State(state) => {
+                out.push(3);
+                state.put(out);
+            }
+            Answer::Failed(failure) => {
+                out.push(4);
+                failure.put(out);
+            }
+        }
+    });
+}
+
+/// Appends an event as a shim of version 1 does; whether version 1 has it.
+pub fn encode_event(event: &Event, out: &mut Vec<u8>) -> bool {
+    let mut body = Vec::new();
+    0u64.put(&mut body);
+    match event {
+        Event::Exit(exit) => {
+            body.push(1);
+            exit.put(&mut body);
+        }
+        Event::Oom(oom) => {
+            body.push(2);
+            oom.put(&mut body);
+        }
+        Event::Hello(_) => {
+            body.push(3);
+            1u32.put(&mut body);
+        }
+        Event::PidNamespaceEnded(_) | Event::Unreadable(_) => return false,
+    }
+    protocol::frame(out, |out| out.extend_from_slice(&body));
+    true
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn hex(text: &str) -> Vec<u8> {
+        let pairs = text.as_bytes().chunks(2);
+        let byte = |pair| u8::from_str_radix(std::str::from_utf8(pair).expect("ascii"), 16);
+        pairs.map(|pair| byte(pair).expect("hex")).collect()
+    }
+
+    /// The frames were written by the code of version 1 before it was replaced.
+    #[test]
+    fn frames_of_version_1_are_read_and_written() {
+        let (mut read, mut hellos) = (0, 0);
+        for line in include_str!("vectors.txt").lines() {
+            let mut words = line.split(' ');
+            let mut word = || words.next().expect("three words");
+            let (kind, name, bytes) = (word(), word(), hex(word()));
+            let frame = &bytes[4..];
+            let mut again = Vec::new();
+            match (kind, name) {
+                ("request", "pid-namespace") => {
+                    assert_eq!(decode_request(frame), Err(Malformed));
+                    again.clone_from(&bytes);
+                }
+                ("request", _) => {
+                    let (number, request) = decode_request(frame).expect(name);
+                    assert!(encode_request(number, &request, &mut again));
+                }
+                _ => match decode_incoming(frame).expect(name) {
+                    Incoming::Answer(number, answer) => {
+                        encode_answer(number, &answer.expect(name), &mut again);
+                    }
+                    Incoming::Event(event) => {
+                        assert!(encode_event(&event.expect(name), &mut again));
+                    }
+                },
+            }
+            assert_eq!(again, bytes, "{kind} {name}");
+            hellos += usize::from(is_hello(frame));
+            read += 1;
+        }
+        assert_eq!((read, hellos), (21, 1));
+    }
+
+    #[test]
+    fn an_exit_has_its_code_and_a_cut_frame_has_none() {
+        let line = include_str!("vectors.txt").lines();
+        let line = line.filter_map(|line| line.strip_prefix("event exit "));
+        let bytes = hex(line.last().expect("an exit"));
+        let Ok(Incoming::Event(Ok(Event::Exit(exit)))) = decode_incoming(&bytes[4..]) else {
+            panic!("no exit");
+        };
+        assert_eq!((exit.code, exit.signal, exit.oom_kills), (137, 9, 2));
+        for cut in 12..bytes.len() {
+            let read = decode_incoming(&bytes[4..cut]);
+            assert_eq!(read, Ok(Incoming::Event(Err(Unread::Malformed))), "{cut}");
+        }
+    }
+
+    #[test]
+    fn no_later_hello_is_taken_for_one_of_version_1() {
+        let mut bytes = Vec::new();
+        let hello = Event::Hello(protocol::Hello::own(protocol::OLDEST));
+        protocol::encode_event(&hello, &mut bytes);
+        assert!(!is_hello(&bytes[4..]));
+    }
+
+    #[test]
+    fn a_daemon_of_version_1_is_told_why_it_is_refused() {
+        let mut hello = Vec::new();
+        let request = Request::Hello(protocol::Hello::default());
+        encode_request(7, &request, &mut hello);
+        assert_eq!(protocol::decode_request(&hello[4..]), Err(Malformed));
+        let told = protocol::refuse_version_1(&hello[4..]).expect("an answer");
+        let Ok(Incoming::Answer(7, Ok(Answer::Failed(failure)))) = decode_incoming(&told[4..])
+        else {
+            panic!("no failure");
+        };
+        assert_eq!(failure.kind, protocol::SYSTEM);
+        assert!(failure.message.contains("protocol"), "{}", failure.message);
+    }
+}

@@ -1,0 +1,26 @@
+//! The files that this program is mapped from: itself, the loader, the C library.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::io;
+use std::path::PathBuf;
+
+/// All of them.
+///
+/// # Errors
+/// One was replaced or removed meanwhile: an update runs, and the next shim is of the new version.
+pub(super) fn files() -> io::Result<BTreeSet<PathBuf>> {
+    let maps = fs::read_to_string("/proc/self/maps")?;
+    let paths = maps.lines().filter_map(|line| {
+        let path = &line[line.find('/')?..];
+        Some(path)
+    });
+    let mut files = BTreeSet::new();
+    for path in paths {
+        if path.ends_with(" (deleted)") {
+            return Err(io::Error::other(format!("{path}: it was replaced")));
+        }
+        files.insert(PathBuf::from(path));
+    }
+    Ok(files)
+}

@@ -1,0 +1,120 @@
+//! The init of a pod whose containers share their processes: the kernel reaps for it, and it waits.
+//!
+//! What it still has when a container can see it: a root of its own, empty and read-only; the pod's network, IPC and host
+//! name; a cgroup of its own; the user and groups that the pod asked for; no capability, no new privileges, a seccomp filter
+//! of six calls; one end of a pipe, whose other end the shim holds. Its memory is that of this program, started anew without
+//! environment. It cannot be dumped, and the files it is mapped from are read-only where it sees them.
+//!
+//! It takes no signal from inside: as init it gets only those that it handles, and there are none. (containerd's pause ends
+//! with SIGTERM and SIGINT, so any container of the pod can end the pod.) From outside SIGKILL ends it, as does the end of
+//! the shim; all processes of the namespace end with it.
+
+use std::env;
+use std::fs::File;
+use std::io::{self, Read as _, Write as _};
+use std::process;
+
+use nix::mount::{MntFlags, MsFlags, mount, umount2};
+use nix::sched::{CloneFlags, setns, unshare};
+use nix::sys::statvfs::{FsFlags, statvfs};
+use nix::unistd::{
+    ForkResult, Gid, Uid, chdir, dup2_stderr, dup2_stdout, pipe, pivot_root, setgid, setgroups,
+    setuid,
+};
+
+use super::{confine, mapped, named, signal, spawn};
+
+/// The second stage of [`super::pid_namespace`]: leaves the node behind, starts the init, and writes its pid to stdout once it
+/// is confined. With `--users` stderr is the pod's user namespace: the PID namespace shall belong to it, so that no container
+/// of the pod could enter another.
+pub(super) fn run(arguments: impl Iterator<Item = String>) -> io::Result<()> {
+    spawn::close_others()?;
+    let (mut uid, mut gid, mut groups, mut users) = (None, None, Vec::new(), false);
+    for argument in arguments {
+        let number = |text: &str| text.parse().map_err(io::Error::other);
+        match argument.split_once('=') {
+            Some(("--uid", text)) => uid = Some(Uid::from_raw(number(text)?)),
+            Some(("--gid", text)) => gid = Some(Gid::from_raw(number(text)?)),
+            Some(("--group", text)) => groups.push(Gid::from_raw(number(text)?)),
+            _ if argument == "--users" => users = true,
+            _ => return Err(io::Error::other(format!("unknown argument {argument}"))),
+        }
+    }
+    let (Some(uid), Some(gid)) = (uid, gid) else {
+        return Err(io::Error::other("no user and group"));
+    };
+    for path in mapped::files()? {
+        if !statvfs(&path)?.flags().contains(FsFlags::ST_RDONLY) {
+            return Err(named(
+                &path.display().to_string(),
+                &io::Error::other("it could be written to by way of the init"),
+            ));
+        }
+    }
+    leave_root()?;
+    if users {
+        let entered = setns(io::stderr(), CloneFlags::CLONE_NEWUSER);
+        // From here on it is for what goes wrong.
+        dup2_stderr(io::stdout())?;
+        entered?;
+    }
+    unshare(CloneFlags::CLONE_NEWPID)?;
+    let (heard, said) = pipe()?;
+    match spawn::fork()? {
+        ForkResult::Child => {
+            drop(heard);
+            init(uid, gid, &groups, said.into())
+        }
+        ForkResult::Parent { child } => {
+            drop(said);
+            let mut problem = String::new();
+            File::from(heard).read_to_string(&mut problem)?;
+            if !problem.is_empty() {
+                return Err(io::Error::other(problem));
+            }
+            print!("{child}");
+            io::stdout().flush()
+        }
+    }
+}
+
+/// Makes an empty file system that cannot be written to the root of this mount namespace, and its only mount.
+fn leave_root() -> io::Result<()> {
+    let here = env::current_dir()?;
+    let flags = MsFlags::MS_RDONLY | MsFlags::MS_NOSUID | MsFlags::MS_NODEV | MsFlags::MS_NOEXEC;
+    let options = Some("size=4k,nr_inodes=1,mode=555");
+    mount(Some("tmpfs"), &here, Some("tmpfs"), flags, options)?;
+    chdir(&here)?;
+    // The old root lies over the new one until it is unmounted (pivot_root(2), "Notes").
+    pivot_root(".", ".")?;
+    umount2(".", MntFlags::MNT_DETACH)?;
+    Ok(chdir("/")?)
+}
+
+fn init(uid: Uid, gid: Gid, groups: &[Gid], mut said: File) -> ! {
+    if let Err(error) = confine_to(uid, gid, groups) {
+        let _ = write!(said, "{error}");
+        process::exit(1);
+    }
+    drop(said);
+    let shim = io::stdin();
+    let mut room = [0; 64];
+    // Nothing is ever written by the shim.
+    while !matches!(rustix::io::read(&shim, &mut room), Ok(0)) {}
+    process::exit(0);
+}
+
+fn confine_to(uid: Uid, gid: Gid, groups: &[Gid]) -> io::Result<()> {
+    let calls = confine::waiting_only()?;
+    // Of all descriptors it needs one.
+    dup2_stdout(io::stdin())?;
+    dup2_stderr(io::stdin())?;
+    signal::ignore_children()?;
+    confine::bound_capabilities()?;
+    setgroups(groups)?;
+    setgid(gid)?;
+    setuid(uid)?;
+    confine::drop_capabilities()?;
+    confine::hide()?;
+    confine::allow_only(&calls)
+}

@@ -1,0 +1,365 @@
+//! The messages. A field or a kind may be added under a number that was never used; none may change its number or meaning.
+
+use prost::{Message, Oneof};
+
+/// A process: the init of a container, or with `exec` one run inside it.
+#[derive(Clone, PartialEq, Eq, Hash, Message)]
+pub struct Target {
+    /// The container.
+    #[prost(string, tag = "1")]
+    pub container: String,
+    /// Empty for the init.
+    #[prost(string, tag = "2")]
+    pub exec: String,
+}
+
+/// How the standard streams of a process are connected.
+#[derive(Clone, PartialEq, Eq, Hash, Message)]
+pub struct Stdio {
+    /// A terminal instead of pipes; then there is no stderr.
+    #[prost(bool, tag = "1")]
+    pub tty: bool,
+    /// Whether stdin is open. If not, it reads as empty.
+    #[prost(bool, tag = "2")]
+    pub stdin: bool,
+    /// Stdin ends with the first attached client that had it.
+    #[prost(bool, tag = "3")]
+    pub stdin_once: bool,
+    /// Nothing is read from the process before a client attaches (an exec whose output must not be lost).
+    #[prost(bool, tag = "4")]
+    pub hold: bool,
+    /// Absolute path of the CRI log; empty: none.
+    #[prost(string, tag = "5")]
+    pub log: String,
+    /// Longest content of a line of the log, in bytes.
+    #[prost(uint32, tag = "6")]
+    pub max_line: u32,
+}
+
+/// A call of the OCI runtime.
+#[derive(Clone, PartialEq, Eq, Hash, Message)]
+pub struct Runtime {
+    /// Program and global arguments.
+    #[prost(string, repeated, tag = "1")]
+    pub argv: Vec<String>,
+    /// Variables set for this call besides the shim's own, as `NAME=value`.
+    #[prost(string, repeated, tag = "2")]
+    pub env: Vec<String>,
+    /// Arguments of the verb besides those the shim writes itself.
+    #[prost(string, repeated, tag = "3")]
+    pub args: Vec<String>,
+    /// After this many milliseconds the call is killed and has failed.
+    #[prost(uint32, tag = "4")]
+    pub timeout_ms: u32,
+}
+
+/// Make a container with the OCI runtime's `create`.
+#[derive(Clone, PartialEq, Eq, Hash, Message)]
+pub struct Create {
+    /// Its id.
+    #[prost(string, tag = "1")]
+    pub id: String,
+    /// Absolute path of its bundle.
+    #[prost(string, tag = "2")]
+    pub bundle: String,
+    /// Its streams.
+    #[prost(message, required, tag = "3")]
+    pub stdio: Stdio,
+    /// How the runtime is called, for this and for every later verb.
+    #[prost(message, required, tag = "4")]
+    pub runtime: Runtime,
+}
+
+/// Run a process in a container with the OCI runtime's `exec`.
+#[derive(Clone, PartialEq, Eq, Hash, Message)]
+pub struct Exec {
+    /// Container and name of the exec, which must be new.
+    #[prost(message, required, tag = "1")]
+    pub target: Target,
+    /// Absolute path of the OCI `process` object as JSON.
+    #[prost(string, tag = "2")]
+    pub process: String,
+    /// Its streams.
+    #[prost(message, required, tag = "3")]
+    pub stdio: Stdio,
+    /// Arguments, variables and time of the call; `argv` is that of the container.
+    #[prost(message, required, tag = "4")]
+    pub runtime: Runtime,
+}
+
+/// Run another verb of the OCI runtime on a container; `argv` is that of the container.
+#[derive(Clone, PartialEq, Eq, Hash, Message)]
+pub struct Verb {
+    /// The container.
+    #[prost(string, tag = "1")]
+    pub id: String,
+    /// Arguments, variables and time of the call.
+    #[prost(message, required, tag = "2")]
+    pub runtime: Runtime,
+}
+
+/// Send a signal.
+#[derive(Clone, PartialEq, Eq, Hash, Message)]
+pub struct Kill {
+    /// To which process.
+    #[prost(message, required, tag = "1")]
+    pub target: Target,
+    /// Which.
+    #[prost(int32, tag = "2")]
+    pub signal: i32,
+    /// To every process of the container, by the runtime's `kill --all`.
+    #[prost(bool, tag = "3")]
+    pub all: bool,
+}
+
+/// Give a terminal a size.
+#[derive(Clone, PartialEq, Eq, Hash, Message)]
+pub struct Resize {
+    /// Of which process.
+    #[prost(message, required, tag = "1")]
+    pub target: Target,
+    /// Columns, at most 65535.
+    #[prost(uint32, tag = "2")]
+    pub width: u32,
+    /// Rows, at most 65535.
+    #[prost(uint32, tag = "3")]
+    pub height: u32,
+}
+
+/// Make this connection one of the streams of a process.
+#[derive(Clone, PartialEq, Eq, Hash, Message)]
+pub struct Attach {
+    /// Of which process.
+    #[prost(message, required, tag = "1")]
+    pub target: Target,
+    /// Send input.
+    #[prost(bool, tag = "2")]
+    pub stdin: bool,
+    /// Receive stdout.
+    #[prost(bool, tag = "3")]
+    pub stdout: bool,
+    /// Receive stderr.
+    #[prost(bool, tag = "4")]
+    pub stderr: bool,
+}
+
+/// Make the PID namespace of the pod, with an init that has nothing of the node.
+#[derive(Clone, PartialEq, Eq, Hash, Message)]
+pub struct PidNamespace {
+    /// Absolute path of the user namespace that it shall belong to; empty: that of the node.
+    #[prost(string, tag = "1")]
+    pub users: String,
+    /// Absolute paths of the other namespaces of the pod, which its init joins.
+    #[prost(string, repeated, tag = "2")]
+    pub join: Vec<String>,
+    /// Directories of its cgroup, one per hierarchy.
+    #[prost(string, repeated, tag = "3")]
+    pub cgroups: Vec<String>,
+    /// The user of its init, as the pod's user namespace has it.
+    #[prost(uint32, tag = "4")]
+    pub uid: u32,
+    /// The group.
+    #[prost(uint32, tag = "5")]
+    pub gid: u32,
+    /// Supplemental groups.
+    #[prost(uint32, repeated, tag = "6")]
+    pub groups: Vec<u32>,
+    /// Its SELinux label; empty: that of the shim.
+    #[prost(string, tag = "7")]
+    pub label: String,
+    /// Its `oom_score_adj`, if the kernel lets the shim set that.
+    #[prost(sint32, tag = "8")]
+    pub oom_score_adj: i32,
+}
+
+/// End the shim.
+#[derive(Clone, PartialEq, Eq, Hash, Message)]
+pub struct Shutdown {
+    /// Also when processes of the pod still run. They are not touched, but nobody will know how they end.
+    #[prost(bool, tag = "1")]
+    pub force: bool,
+}
+
+/// Nothing to say.
+#[derive(Clone, PartialEq, Eq, Hash, Message)]
+pub struct Empty {}
+
+/// The first message of each side.
+#[derive(Clone, PartialEq, Eq, Hash, Message)]
+pub struct Hello {
+    /// The newest version that its sender speaks.
+    #[prost(uint32, tag = "1")]
+    pub version: u32,
+    /// The oldest version that its sender speaks.
+    #[prost(uint32, tag = "2")]
+    pub oldest: u32,
+    /// The version of its program, for people.
+    #[prost(string, tag = "3")]
+    pub program: String,
+}
+
+/// What the daemon wants.
+#[derive(Clone, PartialEq, Eq, Oneof)]
+pub enum Request {
+    /// See [`Create`]; answered with [`Answer::Pid`].
+    #[prost(message, tag = "1")]
+    Create(Create),
+    /// Start a created container; answered with [`Answer::Done`] as are all without a note.
+    #[prost(message, tag = "2")]
+    Start(Verb),
+    /// See [`Kill`].
+    #[prost(message, tag = "3")]
+    Kill(Kill),
+    /// What is there; answered with [`Answer::State`].
+    #[prost(message, tag = "4")]
+    State(Empty),
+    /// See [`Exec`]; answered with [`Answer::Pid`].
+    #[prost(message, tag = "5")]
+    Exec(Exec),
+    /// See [`Attach`].
+    #[prost(message, tag = "6")]
+    Attach(Attach),
+    /// See [`Resize`].
+    #[prost(message, tag = "7")]
+    Resize(Resize),
+    /// Open the log again under its name; the old file is kept if that fails.
+    #[prost(message, tag = "8")]
+    ReopenLog(Target),
+    /// End the input of a process, when what was sent before has been written.
+    #[prost(message, tag = "9")]
+    CloseStdin(Target),
+    /// Remove a container with the runtime's `delete`, and forget it.
+    #[prost(message, tag = "10")]
+    Delete(Verb),
+    /// Forget an exec, when it has ended.
+    #[prost(message, tag = "11")]
+    Forget(Target),
+    /// See [`Shutdown`].
+    #[prost(message, tag = "12")]
+    Shutdown(Shutdown),
+    /// See [`PidNamespace`]; answered with [`Answer::Pid`], that of its init.
+    #[prost(message, tag = "13")]
+    PidNamespace(PidNamespace),
+    /// See [`Hello`].
+    #[prost(message, tag = "14")]
+    Hello(Hello),
+}
+
+/// How a process ended.
+#[derive(Clone, PartialEq, Eq, Hash, Message)]
+pub struct Exit {
+    /// Which.
+    #[prost(message, required, tag = "1")]
+    pub target: Target,
+    /// As the shim sees it.
+    #[prost(uint32, tag = "2")]
+    pub pid: u32,
+    /// 128 + n for signal n.
+    #[prost(int32, tag = "3")]
+    pub code: i32,
+    /// The signal, or 0.
+    #[prost(int32, tag = "4")]
+    pub signal: i32,
+    /// Processes of the container's cgroup that were killed for want of memory.
+    #[prost(uint64, tag = "5")]
+    pub oom_kills: u64,
+    /// When it was seen, in nanoseconds since 1970.
+    #[prost(uint64, tag = "6")]
+    pub at: u64,
+}
+
+/// A process that the shim knows.
+#[derive(Clone, PartialEq, Eq, Hash, Message)]
+pub struct Process {
+    /// Which.
+    #[prost(message, required, tag = "1")]
+    pub target: Target,
+    /// As the shim sees it; not reaped, and so nobody else's, as long as there is no exit.
+    #[prost(uint32, tag = "2")]
+    pub pid: u32,
+    /// When `start` succeeded, in nanoseconds since 1970; 0: not yet.
+    #[prost(uint64, tag = "3")]
+    pub started_at: u64,
+    /// How it ended, if it has.
+    #[prost(message, optional, tag = "4")]
+    pub exit: Option<Exit>,
+    /// Bytes that could not be written to the log.
+    #[prost(uint64, tag = "5")]
+    pub log_lost: u64,
+    /// Clients attached now.
+    #[prost(uint32, tag = "6")]
+    pub attached: u32,
+}
+
+/// Everything the shim knows.
+#[derive(Clone, PartialEq, Eq, Hash, Message)]
+pub struct State {
+    /// The shim itself.
+    #[prost(uint32, tag = "1")]
+    pub pid: u32,
+    /// The init of the pod's PID namespace, or 0: there is none, or it has ended.
+    #[prost(uint32, tag = "2")]
+    pub pid_namespace: u32,
+    /// Its processes.
+    #[prost(message, repeated, tag = "3")]
+    pub processes: Vec<Process>,
+}
+
+/// Why a request failed.
+#[derive(Clone, PartialEq, Eq, Hash, Message)]
+pub struct Failure {
+    /// What went wrong.
+    #[prost(uint32, tag = "1")]
+    pub kind: u32,
+    /// In words; of a runtime call the end of what it wrote.
+    #[prost(string, tag = "2")]
+    pub message: String,
+}
+
+/// What a shim answers, in any order.
+#[derive(Clone, PartialEq, Eq, Oneof)]
+pub enum Answer {
+    /// Done.
+    #[prost(message, tag = "1")]
+    Done(Empty),
+    /// The process that was made.
+    #[prost(uint32, tag = "2")]
+    Pid(u32),
+    /// What is there.
+    #[prost(message, tag = "3")]
+    State(State),
+    /// It failed.
+    #[prost(message, tag = "4")]
+    Failed(Failure),
+}
+
+/// The kernel killed for want of memory.
+#[derive(Clone, PartialEq, Eq, Hash, Message)]
+pub struct Oom {
+    /// The container.
+    #[prost(string, tag = "1")]
+    pub id: String,
+    /// How often by now.
+    #[prost(uint64, tag = "2")]
+    pub kills: u64,
+}
+
+/// What a shim tells every connection without being asked.
+#[derive(Clone, PartialEq, Eq, Oneof)]
+pub enum Event {
+    /// A process ended; its record is on disk.
+    #[prost(message, tag = "1")]
+    Exit(Exit),
+    /// See [`Oom`].
+    #[prost(message, tag = "2")]
+    Oom(Oom),
+    /// See [`Hello`].
+    #[prost(message, tag = "3")]
+    Hello(Hello),
+    /// The init of the pod's PID namespace has ended, and everything in it: its pid, as the shim saw it.
+    #[prost(uint32, tag = "4")]
+    PidNamespaceEnded(u32),
+    /// The shim was sent a frame that it cannot read.
+    #[prost(message, tag = "5")]
+    Unreadable(Empty),
+}

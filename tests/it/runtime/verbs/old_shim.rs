@@ -1,0 +1,200 @@
+//! Pods whose shim speaks another version of the protocol than the daemon: it was updated, or taken back.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use criscope::cri::v1;
+use criscope::runtime::process::v1 as version_1;
+use criscope::shim::SOCKET;
+use criscope::shim::protocol::{self, Event, Hello, Incoming, Request};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, copy};
+use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::net::{UnixListener, UnixStream};
+use tonic::Code;
+
+use crate::harness::daemon::Daemon;
+use crate::harness::kubelet::{Kubelet, Pod, idle, security};
+use crate::harness::leaks;
+
+/// The directory of a pod's shim.
+fn directory(daemon: &Daemon, pod: &Pod) -> PathBuf {
+    let all = leaks::processes(daemon.name());
+    let mut words = all.iter().filter_map(|(_, what)| {
+        let dir = what
+            .strip_prefix("criscope-shim ")
+            .or_else(|| what.split_once("criscope-shim ").map(|(_, dir)| dir))?;
+        dir.split(' ').next().filter(|dir| dir.ends_with(&pod.id))
+    });
+    words.next().expect("a shim").into()
+}
+
+async fn frame(from: &mut OwnedReadHalf) -> Option<Vec<u8>> {
+    let len = from.read_u32_le().await.ok()?;
+    let mut frame = vec![0; len as usize];
+    from.read_exact(&mut frame).await.ok()?;
+    Some(frame)
+}
+
+/// Plays a shim of version 1 in front of the real one: the same words in the bytes of that version.
+async fn translate(daemon: UnixStream, real: PathBuf) {
+    let shim = UnixStream::connect(real).await.expect("the shim");
+    let (from_shim, to_shim) = shim.into_split();
+    let (from_daemon, to_daemon) = daemon.into_split();
+    let attached = Arc::new(AtomicU64::new(0));
+    tokio::join!(
+        requests(from_daemon, to_shim, &attached),
+        answers(from_shim, to_daemon, &attached)
+    );
+}
+
+async fn requests(mut daemon: OwnedReadHalf, mut shim: OwnedWriteHalf, attached: &AtomicU64) {
+    while let Some(bytes) = frame(&mut daemon).await {
+        let (number, request) = version_1::decode_request(&bytes).expect("version 1");
+        let request = match request {
+            Request::Hello(hello) => {
+                assert_eq!(hello.version, 1);
+                Request::Hello(Hello::own(protocol::OLDEST))
+            }
+            request => request,
+        };
+        let attach = matches!(request, Request::Attach(_));
+        if attach {
+            attached.store(number, Ordering::SeqCst);
+        }
+        let mut out = Vec::new();
+        protocol::encode_request(number, &request, &mut out);
+        if shim.write_all(&out).await.is_err() {
+            return;
+        }
+        if attach {
+            let _ended = copy(&mut daemon, &mut shim).await;
+            return;
+        }
+    }
+}
+
+async fn answers(mut shim: OwnedReadHalf, mut daemon: OwnedWriteHalf, attached: &AtomicU64) {
+    while let Some(bytes) = frame(&mut shim).await {
+        let mut out = Vec::new();
+        let mut streams = false;
+        match protocol::decode_incoming(&bytes).expect("of our shim") {
+            Incoming::Answer(number, answer) => {
+                version_1::encode_answer(number, &answer.expect("known"), &mut out);
+                streams = number == attached.load(Ordering::SeqCst);
+            }
+            // Those that version 1 did not have were not sent.
+            Incoming::Event(event) => {
+                version_1::encode_event(&event.expect("known"), &mut out);
+            }
+        }
+        if daemon.write_all(&out).await.is_err() {
+            return;
+        }
+        if streams {
+            let _ended = copy(&mut shim, &mut daemon).await;
+            return;
+        }
+    }
+}
+
+/// Puts something else in the place of a pod's shim, which keeps its socket under another name.
+fn replace(dir: &Path) -> (UnixListener, PathBuf) {
+    let real = dir.join("real.sock");
+    std::fs::rename(dir.join(SOCKET), &real).expect("rename");
+    (UnixListener::bind(dir.join(SOCKET)).expect("bind"), real)
+}
+
+fn shared(kubelet: &Kubelet) -> v1::PodSandboxConfig {
+    let mut config = kubelet.pod_config("old");
+    let linux = config.linux.get_or_insert_default();
+    let context = linux.security_context.get_or_insert_default();
+    context.namespace_options.get_or_insert_default().pid = v1::NamespaceMode::Pod.into();
+    config
+}
+
+fn member(name: &str) -> v1::ContainerConfig {
+    let mut config = idle(name);
+    let options = security(&mut config)
+        .namespace_options
+        .get_or_insert_default();
+    options.pid = v1::NamespaceMode::Pod.into();
+    config
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pod_of_a_shim_of_version_1_goes_on() {
+    let mut daemon = Daemon::new().await;
+    let kubelet = Kubelet::of(&daemon).await;
+    let pod = kubelet.run(shared(&kubelet)).await;
+    let container = kubelet.launch(&pod, member("main")).await;
+    let dir = directory(&daemon, &pod);
+    daemon.kill();
+    let (listener, real) = replace(&dir);
+    // The version before did not pin it.
+    let pin = leaks::mounts(daemon.name());
+    let pin = pin
+        .iter()
+        .find(|point| point.ends_with(&format!("{}/pid", pod.id)));
+    let pin = pin.expect("the pinned PID namespace");
+    nix::mount::umount(pin.as_str()).expect("umount");
+    std::fs::remove_file(pin).expect("remove");
+    tokio::spawn(async move {
+        while let Ok((connection, _)) = listener.accept().await {
+            tokio::spawn(translate(connection, real.clone()));
+        }
+    });
+    daemon.start().await;
+    let kubelet = Kubelet::of(&daemon).await;
+    assert!(kubelet.status(&container).await.state() == v1::ContainerState::ContainerRunning);
+    assert_eq!(kubelet.says(&container, "echo $((6 * 7))").await, "42");
+    assert_eq!(kubelet.exec(&container, "exit 9").await.code, 9);
+    let more = kubelet.launch(&pod, member("more")).await;
+    let namespace = "busybox readlink /proc/self/ns/pid";
+    assert_eq!(
+        kubelet.says(&container, namespace).await,
+        kubelet.says(&more, namespace).await
+    );
+    kubelet.stop(&more, 10).await;
+    assert_eq!(kubelet.ended(&more).await.exit_code, 0);
+    kubelet.end(&pod).await;
+    daemon.assert_clean();
+}
+
+/// As after a downgrade by more than a release: said at once, and the pod can be stopped and removed.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_shim_that_is_too_new_is_named_and_does_not_keep_its_pod() {
+    let mut daemon = Daemon::new().await;
+    let kubelet = Kubelet::of(&daemon).await;
+    let pod = kubelet.plain_pod("new").await;
+    let container = kubelet.launch(&pod, idle("main")).await;
+    let dir = directory(&daemon, &pod);
+    daemon.kill();
+    let (listener, _) = replace(&dir);
+    tokio::spawn(async move {
+        while let Ok((mut connection, _)) = listener.accept().await {
+            let hello = Event::Hello(Hello {
+                version: 900,
+                oldest: 800,
+                program: "9.0.0".to_owned(),
+            });
+            let mut out = Vec::new();
+            protocol::encode_event(&hello, &mut out);
+            connection.write_all(&out).await.expect("written");
+            // It stays.
+            let _ended = connection.read_u8().await;
+        }
+    });
+    daemon.start().await;
+    let kubelet = Kubelet::of(&daemon).await;
+    // Its containers run on.
+    assert!(kubelet.status(&container).await.state() == v1::ContainerState::ContainerRunning);
+    let refused = kubelet
+        .try_exec(&container, vec!["true".to_owned()], 10)
+        .await;
+    let refused = refused.err().expect("nobody can speak to the shim");
+    assert_eq!(refused.code(), Code::FailedPrecondition, "{refused}");
+    assert!(refused.message().contains("800 to 900"), "{refused}");
+    kubelet.end(&pod).await;
+    daemon.assert_clean();
+}

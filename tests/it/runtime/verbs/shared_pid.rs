@@ -1,0 +1,390 @@
+//! Pods whose containers share a PID namespace: what its init lets a container reach, and what follows from its end.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+
+use criscope::cri::v1;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use tonic::Code;
+
+use crate::harness::daemon::Daemon;
+use crate::harness::kubelet::{Kubelet, Pod, idle, security};
+use crate::harness::until;
+
+/// A configuration of a pod whose containers share their processes.
+fn shared(kubelet: &Kubelet, name: &str) -> v1::PodSandboxConfig {
+    let mut config = kubelet.pod_config(name);
+    pod_security(&mut config)
+        .namespace_options
+        .get_or_insert_default()
+        .pid = v1::NamespaceMode::Pod.into();
+    config
+}
+
+fn pod_security(config: &mut v1::PodSandboxConfig) -> &mut v1::LinuxSandboxSecurityContext {
+    let linux = config.linux.get_or_insert_default();
+    linux.security_context.get_or_insert_default()
+}
+
+/// A container in it, with these capabilities besides the usual ones.
+fn member(name: &str, capabilities: &[&str]) -> v1::ContainerConfig {
+    let mut config = idle(name);
+    let context = security(&mut config);
+    context.namespace_options.get_or_insert_default().pid = v1::NamespaceMode::Pod.into();
+    context
+        .capabilities
+        .get_or_insert_default()
+        .add_capabilities = capabilities.iter().map(|name| (*name).to_owned()).collect();
+    config
+}
+
+/// The init of a container's PID namespace as the node sees it: the process with number 1 there.
+fn init_of(kubelet_sees: &str) -> i32 {
+    let processes = fs::read_dir("/proc").expect("proc").flatten();
+    let pids = processes.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
+    let mut inits = pids.filter(|pid| {
+        let of = fs::read_link(format!("/proc/{pid}/ns/pid"));
+        let number = field(&status(*pid), "NSpid").is_some_and(|all| all.ends_with("\t1"));
+        number && of.is_ok_and(|of| of == Path::new(kubelet_sees))
+    });
+    inits.next().expect("an init")
+}
+
+fn status(pid: i32) -> String {
+    fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default()
+}
+
+fn field(status: &str, name: &str) -> Option<String> {
+    let mut lines = status.lines();
+    lines.find_map(|line| Some(line.strip_prefix(name)?.strip_prefix(':')?.to_owned()))
+}
+
+async fn init(kubelet: &Kubelet, container: &str) -> i32 {
+    let namespace = kubelet
+        .says(container, "busybox readlink /proc/self/ns/pid")
+        .await;
+    init_of(&namespace)
+}
+
+/// What containers with the capabilities that people add for debugging try.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_init_leads_to_nothing_of_the_node() {
+    let daemon = Daemon::new().await;
+    let kubelet = Kubelet::of(&daemon).await;
+    let secret = daemon.root().join("secret");
+    fs::write(&secret, "of the node").expect("a file");
+    let secret = secret.display().to_string();
+    for capabilities in [&["SYS_PTRACE"][..], &["SYS_PTRACE", "SYS_ADMIN"]] {
+        let pod = kubelet.run(shared(&kubelet, "attacked")).await;
+        let mut config = member("attacker", capabilities);
+        security(&mut config).seccomp = Some(v1::SecurityProfile {
+            profile_type: v1::security_profile::ProfileType::Unconfined.into(),
+            localhost_ref: String::new(),
+        });
+        let attacker = kubelet.launch(&pod, config).await;
+        let script = |script: &str| script.replace("SECRET", &secret);
+        for attempt in [
+            "cat /proc/1/rootSECRET",
+            "cat /proc/1/root/etc/passwd",
+            "echo gone > /proc/1/rootSECRET",
+            "touch /proc/1/root/new",
+            "mkdir /proc/1/cwd/new",
+            "cat /proc/1/cwd/record.json",
+            "echo x > /proc/1/exe",
+            "ls /proc/1/root | grep .",
+            "ls /proc/1/cwd/ | grep .",
+            "ls /proc/1/root/../.. | grep .",
+            // No descriptor is a file or a directory of the node.
+            "for fd in /proc/1/fd/*; do busybox readlink $fd; done | grep /",
+            "for file in /proc/1/map_files/*; do : >> $file && echo open; done 2>/dev/null | grep open",
+            // The environment is empty.
+            "tr '\\0' '\\n' < /proc/1/environ | grep .",
+            // Paths of the node.
+            "tr '\\0' '\\n' < /proc/1/cmdline | grep /",
+            "grep -v '^tmpfs / ' /proc/1/mounts | grep .",
+        ] {
+            let said = kubelet.exec(&attacker, &script(attempt)).await;
+            assert_ne!(said.code, 0, "{capabilities:?} {attempt}: {}", said.out);
+        }
+        // It looked where it meant to look: this is allowed with the capability, and of no use.
+        kubelet
+            .says(&attacker, "busybox readlink /proc/1/exe")
+            .await;
+        let links = "for n in net ipc uts pid; do busybox readlink /proc/1/ns/$n; done";
+        let own = links.replace("/proc/1/", "/proc/self/");
+        assert_eq!(
+            kubelet.says(&attacker, links).await,
+            kubelet.says(&attacker, &own).await
+        );
+        for kind in ["mnt", "cgroup", "net", "ipc", "uts", "pid"] {
+            let of_init = format!("busybox readlink /proc/1/ns/{kind}");
+            let of_node = fs::read_link(format!("/proc/self/ns/{kind}")).expect("link");
+            let of_init = kubelet.says(&attacker, &of_init).await;
+            assert_ne!(Path::new(&of_init), of_node, "{kind}");
+        }
+        assert_eq!(fs::read_to_string(&secret).expect("a file"), "of the node");
+        kubelet.end(&pod).await;
+    }
+    daemon.assert_clean();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_init_may_do_nothing() {
+    let daemon = Daemon::new().await;
+    let kubelet = Kubelet::of(&daemon).await;
+    let mut asked = shared(&kubelet, "asked");
+    let context = pod_security(&mut asked);
+    context.run_as_user = Some(v1::Int64Value { value: 1000 });
+    context.run_as_group = Some(v1::Int64Value { value: 1001 });
+    context.supplemental_groups = vec![1002, 1003];
+    for (config, uid, gid, groups) in [
+        (shared(&kubelet, "plain"), 65535, 65535, ""),
+        (asked, 1000, 1001, "1002 1003"),
+    ] {
+        let pod = kubelet.run(config).await;
+        let container = kubelet.launch(&pod, member("main", &[])).await;
+        let pid = init(&kubelet, &container).await;
+        let status = status(pid);
+        let line = |name| field(&status, name).expect(name).trim().to_owned();
+        for set in ["CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb"] {
+            assert_eq!(line(set), "0000000000000000", "{set}");
+        }
+        assert_eq!(
+            (line("NoNewPrivs"), line("Seccomp")),
+            ("1".into(), "2".into())
+        );
+        assert_eq!(line("Uid"), [uid.to_string().as_str(); 4].join("\t"));
+        assert_eq!(line("Gid"), [gid.to_string().as_str(); 4].join("\t"));
+        assert_eq!(line("Groups"), groups);
+        assert_eq!(line("Threads"), "1");
+        // Whose its files in /proc are says whether it can be dumped.
+        let owner = fs::metadata(format!("/proc/{pid}/mem")).expect("metadata");
+        assert_eq!(std::os::unix::fs::MetadataExt::uid(&owner), 0);
+        let descriptors: BTreeMap<_, _> = fs::read_dir(format!("/proc/{pid}/fd"))
+            .expect("descriptors")
+            .map(|entry| entry.expect("entry").path())
+            .map(|path| (path.clone(), fs::read_link(&path).expect("link")))
+            .collect();
+        let pipes: std::collections::BTreeSet<_> = descriptors.values().collect();
+        assert_eq!(pipes.len(), 1, "{descriptors:?}");
+        let pipe = pipes.first().expect("one").display().to_string();
+        assert!(pipe.starts_with("pipe:"), "{descriptors:?}");
+        kubelet.end(&pod).await;
+    }
+    daemon.assert_clean();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_container_cannot_end_the_init() {
+    let daemon = Daemon::new().await;
+    let kubelet = Kubelet::of(&daemon).await;
+    let pod = kubelet.run(shared(&kubelet, "signalled")).await;
+    let container = kubelet.launch(&pod, member("main", &["KILL"])).await;
+    for signal in ["TERM", "INT", "HUP", "KILL", "SEGV", "STOP"] {
+        kubelet.says(&container, &format!("kill -{signal} 1")).await;
+    }
+    let other = kubelet.launch(&pod, member("other", &[])).await;
+    kubelet.says(&other, "kill -0 1").await;
+    let state = kubelet.pod_status(&pod).await.state();
+    assert!(state == v1::PodSandboxState::SandboxReady);
+    kubelet.end(&pod).await;
+    daemon.assert_clean();
+}
+
+async fn not_ready(kubelet: &Kubelet, pod: &Pod) {
+    until("a pod that is not ready", || async {
+        let state = kubelet.pod_status(pod).await.state();
+        (state == v1::PodSandboxState::SandboxNotready).then_some(())
+    })
+    .await;
+}
+
+/// Whatever ends it, want of memory for instance: the kernel ends all that is in the namespace.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pod_whose_init_has_ended_is_not_ready() {
+    let daemon = Daemon::new().await;
+    let kubelet = Kubelet::of(&daemon).await;
+    let pod = kubelet.run(shared(&kubelet, "ended")).await;
+    let container = kubelet.launch(&pod, member("main", &[])).await;
+    let waiting = kubelet
+        .try_create(&pod, member("waiting", &[]))
+        .await
+        .expect("CreateContainer");
+    let pid = init(&kubelet, &container).await;
+    kill(Pid::from_raw(pid), Signal::SIGKILL).expect("kill");
+    assert_eq!(kubelet.ended(&container).await.exit_code, 137);
+    not_ready(&kubelet, &pod).await;
+    let created = kubelet.try_create(&pod, member("late", &[])).await;
+    for refused in [created.map(drop), kubelet.start(&waiting).await] {
+        let refused = refused.expect_err("it has no PID namespace");
+        assert_eq!(refused.code(), Code::FailedPrecondition, "{refused}");
+        assert!(refused.message().contains("PID namespace"), "{refused}");
+    }
+    kubelet.end(&pod).await;
+    daemon.assert_clean();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_end_of_the_init_is_found_after_a_restart() {
+    let mut daemon = Daemon::new().await;
+    let kubelet = Kubelet::of(&daemon).await;
+    let pod = kubelet.run(shared(&kubelet, "ended")).await;
+    let container = kubelet.launch(&pod, member("main", &[])).await;
+    let well = kubelet.run(shared(&kubelet, "well")).await;
+    let stays = kubelet.launch(&well, member("main", &[])).await;
+    let pid = init(&kubelet, &container).await;
+    daemon.kill();
+    kill(Pid::from_raw(pid), Signal::SIGKILL).expect("kill");
+    daemon.start().await;
+    let kubelet = Kubelet::of(&daemon).await;
+    not_ready(&kubelet, &pod).await;
+    assert_eq!(kubelet.ended(&container).await.exit_code, 137);
+    let refused = kubelet.try_create(&pod, member("late", &[])).await;
+    let refused = refused.expect_err("it has no PID namespace");
+    assert_eq!(refused.code(), Code::FailedPrecondition, "{refused}");
+    // The other one goes on with the namespace it had.
+    let more = kubelet.launch(&well, member("more", &[])).await;
+    assert_eq!(
+        kubelet
+            .says(&stays, "busybox readlink /proc/self/ns/pid")
+            .await,
+        kubelet
+            .says(&more, "busybox readlink /proc/self/ns/pid")
+            .await
+    );
+    kubelet.end(&pod).await;
+    kubelet.end(&well).await;
+    daemon.assert_clean();
+}
+
+/// A process with this number on the node, which was somebody else's.
+fn take_number(pid: i32) -> std::process::Child {
+    for _ in 0..2000 {
+        fs::write("/proc/sys/kernel/ns_last_pid", (pid - 1).to_string()).expect("ns_last_pid");
+        let mut child = std::process::Command::new("sleep");
+        let mut child = child.arg("1000").spawn().expect("sleep");
+        if child.id() == pid as u32 {
+            return child;
+        }
+        child.kill().expect("kill");
+        child.wait().expect("wait");
+    }
+    panic!("number {pid} cannot be had");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_number_that_is_used_again_leads_no_container_to_the_node() {
+    let daemon = Daemon::new().await;
+    let kubelet = Kubelet::of(&daemon).await;
+    let pod = kubelet.plain_pod("reused").await;
+    let target = kubelet.launch(&pod, idle("target")).await;
+    let pid = init(&kubelet, &target).await;
+    let mut looks = idle("looks");
+    let options = security(&mut looks)
+        .namespace_options
+        .get_or_insert_default();
+    options.pid = v1::NamespaceMode::Target.into();
+    options.target_id.clone_from(&target);
+    let looks = kubelet
+        .try_create(&pod, looks)
+        .await
+        .expect("CreateContainer");
+    kubelet.stop(&target, 0).await;
+    let mut stranger = take_number(pid);
+    let started = kubelet.start(&looks).await;
+    stranger.kill().expect("kill");
+    stranger.wait().expect("wait");
+    started.expect_err("its PID namespace has ended");
+    kubelet.end(&pod).await;
+    daemon.assert_clean();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_init_of_a_pod_with_user_ids_of_its_own() {
+    let daemon = Daemon::new().await;
+    let kubelet = Kubelet::of(&daemon).await;
+    let mapping = v1::IdMapping {
+        host_id: 200_000,
+        container_id: 0,
+        length: 65536,
+    };
+    let users = v1::UserNamespace {
+        mode: v1::NamespaceMode::Pod.into(),
+        uids: vec![mapping],
+        gids: vec![mapping],
+    };
+    let mut config = shared(&kubelet, "users");
+    let options = pod_security(&mut config)
+        .namespace_options
+        .get_or_insert_default();
+    options.userns_options = Some(users.clone());
+    let pod = kubelet.run(config).await;
+    let mut config = member("main", &["SYS_PTRACE", "SYS_ADMIN"]);
+    let options = security(&mut config)
+        .namespace_options
+        .get_or_insert_default();
+    options.userns_options = Some(users);
+    let container = kubelet.launch(&pod, config).await;
+    let pid = init(&kubelet, &container).await;
+    let status = status(pid);
+    let uid = field(&status, "Uid").expect("Uid");
+    assert_eq!(uid.trim(), [265_535.to_string().as_str(); 4].join("\t"));
+    assert_eq!(
+        field(&status, "CapEff").expect("CapEff").trim(),
+        "0000000000000000"
+    );
+    assert_eq!(field(&status, "Seccomp").expect("Seccomp").trim(), "2");
+    for attempt in [
+        "ls /proc/1/root/",
+        "ls /proc/1/fd",
+        "cat /proc/1/environ",
+        ": < /proc/1/exe",
+    ] {
+        assert_ne!(kubelet.exec(&container, attempt).await.code, 0, "{attempt}");
+    }
+    kubelet.end(&pod).await;
+    daemon.assert_clean();
+}
+
+/// Root in a container that sees the node's processes, without more capabilities than any container has.
+#[tokio::test(flavor = "multi_thread")]
+async fn our_processes_are_closed_to_a_container_that_sees_the_nodes() {
+    let daemon = Daemon::new().await;
+    let kubelet = Kubelet::of(&daemon).await;
+    let mut config = kubelet.pod_config("sees");
+    let options = pod_security(&mut config)
+        .namespace_options
+        .get_or_insert_default();
+    options.pid = v1::NamespaceMode::Node.into();
+    let pod = kubelet.run(config).await;
+    let mut config = idle("main");
+    let options = security(&mut config)
+        .namespace_options
+        .get_or_insert_default();
+    options.pid = v1::NamespaceMode::Node.into();
+    let container = kubelet.launch(&pod, config).await;
+    let shims = crate::harness::leaks::processes(daemon.name());
+    let mut shims = shims
+        .iter()
+        .filter(|(_, what)| what.contains("criscope-shim"));
+    let (shim, _) = shims.next().expect("a shim");
+    kubelet
+        .says(&container, &format!("grep -q shim /proc/{shim}/cmdline"))
+        .await;
+    for attempt in [
+        "cat environ",
+        "ls fd/",
+        "ls root/",
+        "ls cwd/",
+        "busybox readlink ns/mnt",
+        ": < mem",
+        ": < exe",
+    ] {
+        let script = format!("cd /proc/{shim} && {attempt}");
+        assert_ne!(kubelet.exec(&container, &script).await.code, 0, "{attempt}");
+    }
+    kubelet.end(&pod).await;
+    daemon.assert_clean();
+}
