@@ -28,7 +28,7 @@ const MAX_CONNECTIONS: usize = 1024;
 const MAX_CALLS: u32 = 1000;
 
 /// How long a connection that was asked to go may take if it carries nothing.
-const GOODBYE: Duration = Duration::from_secs(1);
+const GOODBYE: Duration = Duration::from_millis(20);
 
 /// How long to wait when the process is out of descriptors; each connection that ends gives one back.
 const OUT_OF_DESCRIPTORS: Duration = Duration::from_millis(100);

@@ -21,10 +21,10 @@ const AUDITED: [&str; 3] = [
 ];
 
 /// A filter for the level asked for, without losing what the configured level has of the audit trail.
-pub(super) fn with_audit(asked: Targets, configured: &Targets) -> Targets {
+pub(super) fn with_audit(asked: &Targets, configured: &Targets) -> Targets {
     let audited = AUDITED.into_iter().filter_map(|target| {
         let floor = heard(configured, target);
-        let raised = floor > heard(&asked, target);
+        let raised = floor > heard(asked, target);
         raised.then_some((target, floor))
     });
     // A directive below an audited target is dropped where it says less than the floor.
@@ -174,7 +174,7 @@ mod tests {
             "info,criscope::streaming::audit::x=off,criscope::reload=off,criscope::audit=off",
             "info,criscope::au=off,criscope::rpc::x=off",
         ] {
-            let filter = with_audit(parse(asked).expect(asked), &configured);
+            let filter = with_audit(&parse(asked).expect(asked), &configured);
             for target in audited.clone() {
                 assert!(
                     filter.would_enable(target, &Level::INFO),
@@ -187,14 +187,14 @@ mod tests {
             }
         }
         let loud = with_audit(
-            parse("off,criscope::rpc=debug").expect("a level"),
+            &parse("off,criscope::rpc=debug").expect("a level"),
             &configured,
         );
         assert!(loud.would_enable("criscope::rpc", &Level::DEBUG));
         assert!(!loud.would_enable("criscope::admin", &Level::ERROR));
         // Whoever may write the configuration decides.
         let silent = parse("off").expect("a level");
-        let filter = with_audit(parse("warn").expect("a level"), &silent);
+        let filter = with_audit(&parse("warn").expect("a level"), &silent);
         assert!(!filter.would_enable("criscope::rpc", &Level::INFO));
         assert!(filter.would_enable(AUDIT, &Level::INFO));
     }

@@ -79,7 +79,7 @@ impl LogHandle {
     pub fn set_level(&self, level: &str) -> Result<(), LogError> {
         let asked = parse_level(level)?;
         let mut levels = self.lock();
-        self.filter.reload(with_audit(asked, &levels.configured))?;
+        self.filter.reload(with_audit(&asked, &levels.configured))?;
         level.clone_into(&mut levels.now);
         Ok(())
     }
@@ -91,8 +91,7 @@ impl LogHandle {
     pub fn configure(&self, level: &str) -> Result<(), LogError> {
         let configured = parse_level(level)?;
         let mut levels = self.lock();
-        self.filter
-            .reload(with_audit(configured.clone(), &configured))?;
+        self.filter.reload(with_audit(&configured, &configured))?;
         level.clone_into(&mut levels.now);
         levels.configured = configured;
         Ok(())
@@ -162,7 +161,7 @@ fn subscriber<W: io::Write + Send + 'static>(
     };
     // The filter is wrapped, not the layer: a layer that has been swapped in has no filter id.
     let configured = parse_level(&config.level)?;
-    let filter = with_audit(configured.clone(), &configured);
+    let filter = with_audit(&configured, &configured);
     let (filter, reload) = reload::Layer::new(filter);
     let lines = fmt::layer()
         .fmt_fields(TextFields)
