@@ -60,7 +60,7 @@ impl Reloader {
         let diff = reload_diff(&self.loaded.config, &new.config);
         let config = self.loaded.config.with_reloadable_of(&new.config);
         // Also without a difference: the level may have been changed at the admin endpoint since.
-        if let Err(error) = self.log.set_level(&config.telemetry.log.level) {
+        if let Err(error) = self.log.configure(&config.telemetry.log.level) {
             tracing::error!(event = "config.rejected", %error, "log level not changed");
         }
         self.signals.set_sampling(&config.telemetry.sampling);

@@ -85,7 +85,7 @@ fn live(sources: &Sources) -> Live {
     }
 }
 
-fn host() -> String {
+pub(super) fn host() -> String {
     let name = std::fs::read_to_string("/proc/sys/kernel/hostname");
     name.unwrap_or_default().trim().to_owned()
 }

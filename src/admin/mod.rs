@@ -1,4 +1,5 @@
-//! The HTTP endpoint beside the request path. It only reads.
+//! The HTTP endpoint beside the request path: over TCP it only reads; the unix socket is for root, and there the log level
+//! can be changed.
 //!
 //! | path | what |
 //! |---|---|
@@ -13,15 +14,17 @@
 //! | `/debug/tracez` | samples of calls by latency, and of errors; `?format=json`, `?method=` |
 //! | `/debug/flight` | the flight recorder; `?format=json`, `?format=perfetto`, `?pod=NAMESPACE/NAME`, `?method=` |
 //! | `/debug/backends`, `/debug/routes`, `/debug/config` | runtimes, rules and settings; `?format=json` |
-//! | `/debug/log-level` | GET the log filter, PUT a new one |
+//! | `/debug/log-level` | GET the log filter; over the socket, PUT a new one |
 //!
-//! It runs on a thread of its own: a slow scrape costs the request path nothing.
+//! It runs on a thread of its own: a slow scrape costs the request path nothing. Connections, heads, large answers and the
+//! time for all of it are bounded (`serve`), and requests over TCP are for hosts that this node is known by (`hosts`).
 
 mod backends;
 pub mod calls;
 mod figures;
 pub mod flight;
 pub mod health;
+mod hosts;
 mod links;
 pub mod live;
 mod methods;
@@ -34,6 +37,7 @@ pub mod routes;
 pub mod rpcz;
 pub mod runtimes;
 pub mod scrape;
+mod serve;
 mod sessions;
 pub mod settings;
 mod starts;
@@ -48,25 +52,28 @@ mod gallery;
 
 use std::io;
 use std::net::{SocketAddr, TcpListener};
+use std::os::unix::net::UnixListener;
 use std::sync::Arc;
 use std::time::Instant;
 
 use axum::Router;
-use axum::extract::State;
-use axum::http::StatusCode;
-use axum::middleware::map_response;
+use axum::extract::{DefaultBodyLimit, Extension, State};
+use axum::http::{StatusCode, header};
+use axum::middleware::{from_fn_with_state, map_response};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use tokio_util::sync::CancellationToken;
 
+use self::hosts::Hosts;
 pub use self::pulls::Pulling;
-use crate::config::InEffect;
+use self::serve::Caller;
+use crate::config::{self, InEffect};
 use crate::instrument::InFlight;
 use crate::story::Stories;
 use crate::story::rates::Rates;
 use crate::story::recorder::{Dumps, Recorder};
 use crate::story::sampler::Sightings;
-use crate::telemetry::logging::LogHandle;
+use crate::telemetry::logging::{AUDIT, LogHandle};
 use crate::telemetry::registry::Registry;
 use crate::upstream::Upstream;
 use crate::watchdog::Heartbeat;
@@ -124,45 +131,78 @@ pub fn bind(address: SocketAddr) -> Result<TcpListener, BindError> {
     bound.map_err(|source| BindError { address, source })
 }
 
-/// Serves until `stop`.
+/// Largest body of a request, in bytes: a log level.
+const MAX_BODY: usize = 4 << 10;
+
+/// Serves the port until `stop`: nothing can be changed there.
 ///
 /// # Errors
 /// If the listener cannot be registered with the runtime.
 pub async fn serve(
     listener: TcpListener,
     sources: Sources,
-    debug: bool,
+    settings: config::Admin,
     stop: CancellationToken,
 ) -> io::Result<()> {
-    let listener = tokio::net::TcpListener::from_std(listener)?;
-    axum::serve(listener, app(sources, debug))
-        .with_graceful_shutdown(async move { stop.cancelled().await })
-        .await
+    let hosts = Hosts::new(&settings.allowed_hosts, &live::host());
+    let app = app(sources, settings.debug).layer(from_fn_with_state(hosts, hosts::check));
+    serve::tcp(listener, app, stop).await
 }
 
-/// The routes. With `debug` off there is nothing below `/debug`.
+/// Serves the socket until `stop`: every page, and what changes something.
+///
+/// # Errors
+/// If the listener cannot be registered with the runtime.
+pub async fn serve_socket(
+    listener: UnixListener,
+    sources: Sources,
+    stop: CancellationToken,
+) -> io::Result<()> {
+    serve::unix(listener, app_for_root(sources), stop).await
+}
+
+/// The routes over TCP. With `debug` off there is nothing below `/debug`.
 pub fn app(sources: Sources, debug: bool) -> Router {
-    let mut app = Router::new()
-        .route("/metrics", get(scrape::metrics))
-        .route("/livez", get(health::livez))
-        .route("/readyz", get(health::readyz));
+    let mut app = always();
     if debug {
-        app = app
-            .route("/", get(live::page))
-            .route("/debug/calls", get(calls::page))
-            .route("/debug/pods", get(pods::list))
-            .route("/debug/pods/{namespace}/{name}", get(pods::one))
-            .route("/debug/images/pulls", get(pulls::page))
-            .route("/debug/rpcz", get(rpcz::page))
-            .route("/debug/tracez", get(tracez::page))
-            .route("/debug/flight", get(flight::page))
-            .route("/debug/backends", get(runtimes::page))
-            .route("/debug/routes", get(routes::page))
-            .route("/debug/config", get(settings::page))
-            .route("/debug/log-level", get(log_level).put(set_log_level));
+        let log_level = get(log_level).put(only_over_the_socket);
+        app = pages(app).route("/debug/log-level", log_level);
     } else {
         app = app.route("/", get(live::bare));
     }
+    finished(app, sources)
+}
+
+fn app_for_root(sources: Sources) -> Router {
+    let log_level = get(log_level).put(set_log_level);
+    let app = pages(always())
+        .route("/debug/log-level", log_level)
+        .layer(DefaultBodyLimit::max(MAX_BODY));
+    finished(app, sources)
+}
+
+fn always() -> Router<Sources> {
+    Router::new()
+        .route("/metrics", get(scrape::metrics))
+        .route("/livez", get(health::livez))
+        .route("/readyz", get(health::readyz))
+}
+
+fn pages(app: Router<Sources>) -> Router<Sources> {
+    app.route("/", get(live::page))
+        .route("/debug/calls", get(calls::page))
+        .route("/debug/pods", get(pods::list))
+        .route("/debug/pods/{namespace}/{name}", get(pods::one))
+        .route("/debug/images/pulls", get(pulls::page))
+        .route("/debug/rpcz", get(rpcz::page))
+        .route("/debug/tracez", get(tracez::page))
+        .route("/debug/flight", get(flight::page))
+        .route("/debug/backends", get(runtimes::page))
+        .route("/debug/routes", get(routes::page))
+        .route("/debug/config", get(settings::page))
+}
+
+fn finished(app: Router<Sources>, sources: Sources) -> Router {
     app.fallback(no_page)
         .layer(map_response(page::secure))
         .with_state(sources)
@@ -180,11 +220,31 @@ async fn log_level(State(sources): State<Sources>) -> String {
     sources.log.level()
 }
 
-async fn set_log_level(State(sources): State<Sources>, level: String) -> Response {
+async fn only_over_the_socket() -> Response {
+    let text = "the log level can only be changed over the socket of admin.socket\n";
+    let allow = [(header::ALLOW, "GET, HEAD")];
+    (StatusCode::METHOD_NOT_ALLOWED, allow, text).into_response()
+}
+
+async fn set_log_level(
+    State(sources): State<Sources>,
+    Extension(caller): Extension<Caller>,
+    level: String,
+) -> Response {
     let level = level.trim();
+    let before = sources.log.level();
     match sources.log.set_level(level) {
         Ok(()) => {
-            tracing::info!(event = "log.level", level, "log level changed");
+            // Written at any level.
+            tracing::info!(
+                target: AUDIT,
+                event = "log.level",
+                level,
+                before,
+                uid = caller.uid,
+                pid = caller.pid,
+                "log level changed"
+            );
             StatusCode::NO_CONTENT.into_response()
         }
         Err(error) => (StatusCode::BAD_REQUEST, format!("{error}\n")).into_response(),

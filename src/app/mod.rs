@@ -42,6 +42,9 @@ use crate::telemetry::otlp::Otlp;
 use crate::telemetry::registry::RegistryError;
 use crate::watchdog;
 
+/// Permission bits of the admin socket.
+const ROOT_ONLY: u32 = 0o600;
+
 /// How long the last spans may take to leave.
 const LAST_SPANS: Duration = Duration::from_secs(3);
 
@@ -142,6 +145,9 @@ pub fn serve(loaded: Loaded) -> Result<(), Error> {
     // All addresses are taken before anything runs: a second instance fails here and disturbs nothing.
     let socket = Socket::open(&config.server)?;
     let admin_listener = config.admin.listen.map(admin::bind).transpose()?;
+    let admin_socket = config.admin.socket.as_deref();
+    let admin_socket = admin_socket.map(|path| Socket::bind(path, ROOT_ONLY, None));
+    let admin_socket = admin_socket.transpose()?.map(Socket::into_parts);
     let receiver_listener = config.receiver.map(receiver::bind).transpose()?;
 
     let builtin = config
@@ -182,9 +188,15 @@ pub fn serve(loaded: Loaded) -> Result<(), Error> {
     }
     if let Some(listener) = admin_listener {
         let sources = parts.sources(log.clone());
-        let served = admin::serve(listener, sources, config.admin.debug, stop.clone());
+        let served = admin::serve(listener, sources, config.admin.clone(), stop.clone());
         side.spawn(served);
     }
+    // The file of the socket goes when we do.
+    let _admin_file = admin_socket.map(|(listener, file)| {
+        let sources = parts.sources(log.clone());
+        side.spawn(admin::serve_socket(listener, sources, stop.clone()));
+        file
+    });
     let reloader = Reloader::new(
         loaded,
         log,

@@ -2,6 +2,7 @@
 
 use std::future::Future;
 use std::io::{self, Write};
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 
 use bytes::Bytes;
@@ -9,9 +10,9 @@ use http::StatusCode;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::de::DeserializeOwned;
 
-use super::http::{AskError, get};
+use super::http::{AskError, SOCKET, get};
 use super::{Failure, USUAL_FILE};
-use crate::config::{Config, ConfigErrors, Overrides};
+use crate::config::{Admin, Config, ConfigErrors, Overrides};
 
 /// Where it is if nothing else is said.
 const USUAL: &str = "127.0.0.1:9478";
@@ -26,8 +27,8 @@ const PLAIN: &AsciiSet = &NON_ALPHANUMERIC
 /// The address of the admin endpoint.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub(super) struct AdminArgs {
-    /// Address of the running criscope's admin endpoint [default: admin.listen of the configuration, or
-    /// 127.0.0.1:9478]
+    /// Address of the running criscope's admin endpoint, HOST:PORT or unix:///path [default: admin.socket of the
+    /// configuration if it may be used, else admin.listen, 127.0.0.1:9478]
     #[arg(long, value_name = "ADDR", env = "CRISCOPE_ADMIN", value_parser = address)]
     admin: Option<String>,
     /// Configuration file that the running criscope has, to find its address [default: /etc/criscope/criscope.toml if it
@@ -53,6 +54,12 @@ impl AdminArgs {
 
 /// The value of `--admin` without what a URL has around it. An empty one, which the environment may have, is none.
 fn address(text: &str) -> Result<String, String> {
+    if text
+        .strip_prefix(SOCKET)
+        .is_some_and(|path| path.starts_with('/'))
+    {
+        return Ok(text.to_owned());
+    }
     let address = text.strip_prefix("http://").unwrap_or(text);
     let address = address.trim_end_matches('/');
     let is_one = address.rsplit_once(':').is_some_and(|(host, port)| {
@@ -68,16 +75,23 @@ fn address(text: &str) -> Result<String, String> {
 fn usual(file: &Path) -> String {
     match file.exists().then(|| configured(file)) {
         Some(Ok(Ok(address))) => address,
-        _ => USUAL.to_owned(),
+        _ => at(&Config::builtin().admin).unwrap_or_else(|| USUAL.to_owned()),
     }
 }
 
 fn configured(file: &Path) -> Result<Result<String, AskError>, ConfigErrors> {
     let loaded = Config::load(Some(file), &Overrides::default())?;
-    Ok(match loaded.config.admin.listen {
-        Some(address) => Ok(address.to_string()),
-        None => Err(AskError::Off(file.to_owned())),
-    })
+    Ok(at(&loaded.config.admin).ok_or_else(|| AskError::Off(file.to_owned())))
+}
+
+/// The socket if we may connect to it, else the port.
+fn at(admin: &Admin) -> Option<String> {
+    let socket = admin.socket.as_deref();
+    let socket = socket.filter(|path| UnixStream::connect(path).is_ok());
+    match socket {
+        Some(path) => Some(format!("{SOCKET}{}", path.display())),
+        None => admin.listen.map(|address| address.to_string()),
+    }
 }
 
 /// An admin endpoint.
@@ -200,7 +214,8 @@ mod tests {
         let dir = tempfile::tempdir().expect("dir");
         let file = dir.path().join("criscope.toml");
         let text = format!(
-            "{text}\n[backends.a]\nkind = \"upstream\"\nendpoint = \"unix:///run/a.sock\"\n"
+            "[server]\nlisten = \"unix://{}\"\n{text}\n[backends.a]\nkind = \"upstream\"\nendpoint = \"unix:///run/a.sock\"\n",
+            dir.path().join("a.sock").display()
         );
         std::fs::write(&file, text).expect("written");
         let args = AdminArgs {
@@ -212,12 +227,17 @@ mod tests {
 
     #[test]
     fn the_address_is_found() {
-        assert_eq!(found(&AdminArgs::default()), USUAL);
-        let (_dir, mut args) = config("[admin]\nlisten = \"127.0.0.1:7777\"\n");
+        let socket = |dir: &tempfile::TempDir| dir.path().join("a.admin.sock");
+        let (dir, mut args) = config("[admin]\nlisten = \"127.0.0.1:7777\"\n");
         assert_eq!(found(&args), "127.0.0.1:7777");
         let file = args.config.clone().expect("a file");
         assert_eq!(usual(&file), "127.0.0.1:7777");
-        assert_eq!(usual(Path::new("/no/such/file")), USUAL);
+        let bound = std::os::unix::net::UnixListener::bind(socket(&dir)).expect("bound");
+        assert_eq!(found(&args), format!("unix://{}", socket(&dir).display()));
+        // As after a kill: nobody listens any more.
+        drop(bound);
+        crate::testing::until_stale(&socket(&dir));
+        assert_eq!(found(&args), "127.0.0.1:7777");
         args.admin = Some(String::new());
         assert_eq!(found(&args), "127.0.0.1:7777", "an empty one is none");
         args.admin = Some("10.0.0.1:1".to_owned());
@@ -230,6 +250,7 @@ mod tests {
             ("http://localhost:1234/", "localhost:1234"),
             ("127.0.0.1:9478", "127.0.0.1:9478"),
             ("[::1]:9478", "[::1]:9478"),
+            ("unix:///run/a.sock", "unix:///run/a.sock"),
             ("", ""),
         ] {
             assert_eq!(address(text).as_deref(), Ok(address_of));
@@ -240,6 +261,7 @@ mod tests {
             ":9478",
             "https://a:1",
             "a:1/debug",
+            "unix://a.sock",
             "a:70000",
         ] {
             assert!(address(bad).is_err(), "{bad}");

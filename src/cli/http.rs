@@ -8,11 +8,15 @@ use bytes::Bytes;
 use http::{Request, StatusCode, header};
 use http_body_util::{BodyExt, Empty, LengthLimitError, Limited};
 use hyper_util::rt::TokioIo;
-use tokio::net::TcpStream;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpStream, UnixStream};
 use tokio::time::timeout;
 
 /// How long an answer may take.
 const PATIENCE: Duration = Duration::from_secs(5);
+
+/// What the address of a unix socket begins with.
+pub(super) const SOCKET: &str = "unix://";
 
 /// The largest answer that is read, in bytes.
 const ENOUGH: usize = 64 << 20;
@@ -21,8 +25,8 @@ const ENOUGH: usize = 64 << 20;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum AskError {
-    /// The configuration turns the endpoint off.
-    #[error("admin.listen is \"off\" in {}", .0.display())]
+    /// The configuration turns the port off, and the socket is not there for us.
+    #[error("admin.listen is \"off\" in {}, and its admin.socket cannot be used", .0.display())]
     Off(PathBuf),
     /// Nobody listens there, or not so that we may connect.
     #[error("cannot connect to {address}: {source}")]
@@ -80,7 +84,9 @@ impl AskError {
     /// What to do about it.
     pub fn hint(&self) -> Option<&'static str> {
         match self {
-            Self::Off(_) => Some("set admin.listen, or name another address with --admin"),
+            Self::Off(_) => Some(
+                "is criscope running? Run this as root, set admin.listen, or name another address with --admin",
+            ),
             Self::Connect { .. } => Some(
                 "is criscope running, and is admin.listen this address? Name another with --admin or CRISCOPE_ADMIN",
             ),
@@ -117,21 +123,36 @@ pub(super) async fn get(address: &str, path: &str) -> Result<Answer, AskError> {
 }
 
 async fn ask(address: &str, path: &str) -> Result<Answer, AskError> {
+    let refused = |source| AskError::Connect {
+        address: address.to_owned(),
+        source,
+    };
+    match address.strip_prefix(SOCKET) {
+        Some(socket) => {
+            let stream = UnixStream::connect(socket).await.map_err(refused)?;
+            exchange(stream, address, "localhost", path).await
+        }
+        None => {
+            let stream = TcpStream::connect(address).await.map_err(refused)?;
+            exchange(stream, address, address, path).await
+        }
+    }
+}
+
+/// Asks for a page and reads the answer. `address` is for errors.
+async fn exchange<T>(stream: T, address: &str, host: &str, path: &str) -> Result<Answer, AskError>
+where
+    T: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
     let broken = |cause: String| AskError::Broken {
         address: address.to_owned(),
         cause,
     };
-    let stream = TcpStream::connect(address)
-        .await
-        .map_err(|source| AskError::Connect {
-            address: address.to_owned(),
-            source,
-        })?;
     let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream))
         .await
         .map_err(|error| broken(error.to_string()))?;
     let request = Request::get(path)
-        .header(header::HOST, address)
+        .header(header::HOST, host)
         .header(header::USER_AGENT, "criscope")
         .body(Empty::<Bytes>::new())
         .map_err(|error| broken(error.to_string()))?;

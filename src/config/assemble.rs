@@ -11,7 +11,7 @@ use std::path::Path;
 use super::document::{Given, Reader, path_of};
 use super::error::{Place, Problem};
 use super::schema::{self as keys, Key};
-use super::value::{Kind, Raw};
+use super::value::{Kind, Raw, fits};
 use super::{
     Admin, Config, IdentityLimits, Log, MethodSampling, Otlp, Overrides, Recorder, Sampler,
     Sampling, Server, Story, Telemetry,
@@ -30,11 +30,11 @@ pub(super) const BUILTIN: &str = "builtin";
 /// Reads everything. What is wrong is in `reader.errors`; then the result is of no use.
 pub(super) fn config(reader: &mut Reader<'_>, flags: &Overrides) -> Config {
     let mut server = server(reader);
-    let mut admin = admin(reader);
     let mut named = backends(reader);
     if let Some(listen) = flag(reader, "--listen", flags.listen.as_deref(), &keys::LISTEN) {
         server.listen = listen;
     }
+    let mut admin = admin(reader, &server.listen);
     if let Some(listen) = flag(
         reader,
         "--admin",
@@ -111,11 +111,18 @@ pub(super) fn server(reader: &mut Reader<'_>) -> Server {
     }
 }
 
-pub(super) fn admin(reader: &mut Reader<'_>) -> Admin {
+pub(super) fn admin(reader: &mut Reader<'_>, listen: &Path) -> Admin {
     let scope = reader.section(keys::ADMIN_LISTEN.section);
+    let socket = reader.given(&scope, &keys::ADMIN_SOCKET);
     Admin {
         listen: reader.value(&scope, &keys::ADMIN_LISTEN),
         debug: reader.value(&scope, &keys::ADMIN_DEBUG),
+        socket: match socket {
+            Some(given) => given.value,
+            // Derived from a path that leaves no room for the longer ending, it is left out.
+            None => Some(listen.with_extension("admin.sock")).filter(|path| fits(path)),
+        },
+        allowed_hosts: reader.value(&scope, &keys::ADMIN_ALLOWED_HOSTS),
     }
 }
 

@@ -141,8 +141,13 @@ pub struct Owner {
 pub struct Admin {
     /// TCP address; `None` turns the endpoint off.
     pub listen: Option<SocketAddr>,
-    /// Whether the `/debug` pages are served.
+    /// Whether the live page and the `/debug` pages are served over TCP.
     pub debug: bool,
+    /// Unix socket for root; `None` turns it off.
+    pub socket: Option<PathBuf>,
+    /// Names of this node that a request over TCP may be for, in lower case; one that begins with a dot stands for all
+    /// names below it.
+    pub allowed_hosts: Vec<String>,
 }
 
 /// `[backends.NAME]`
@@ -312,8 +317,8 @@ impl Config {
             receiver: assemble::receiver(&mut nothing),
             recorder: assemble::recorder(&mut nothing),
             streaming: assemble::streaming(&mut nothing),
+            admin: assemble::admin(&mut nothing, &server.listen),
             server,
-            admin: assemble::admin(&mut nothing),
             backends: vec![backend],
             routing: Routing {
                 default: name.clone(),

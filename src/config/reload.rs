@@ -95,9 +95,7 @@ impl Config {
         } = self;
         let mut list = Listing::default();
         list_server(&mut list, server);
-        let Admin { listen, debug } = admin;
-        list.add(&keys::ADMIN_LISTEN, listen);
-        list.add(&keys::ADMIN_DEBUG, debug);
+        list_admin(&mut list, admin);
         for Backend { name, kind } in backends {
             let path = format!("backends.{name}");
             match kind {
@@ -150,6 +148,19 @@ fn list_server(list: &mut Listing, server: &Server) {
     list.add_if(&keys::OWNER, owner.as_ref());
     list.add(&keys::MAX_MESSAGE_BYTES, max_message_bytes);
     list.add(&keys::DRAIN_TIMEOUT, drain_timeout);
+}
+
+fn list_admin(list: &mut Listing, admin: &Admin) {
+    let Admin {
+        listen,
+        debug,
+        socket,
+        allowed_hosts,
+    } = admin;
+    list.add(&keys::ADMIN_LISTEN, listen);
+    list.add(&keys::ADMIN_DEBUG, debug);
+    list.add(&keys::ADMIN_SOCKET, socket);
+    list.add(&keys::ADMIN_ALLOWED_HOSTS, allowed_hosts);
 }
 
 fn list_routing(list: &mut Listing, routing: &Routing) {

@@ -193,7 +193,11 @@ mod tests {
         );
         assert_eq!(
             hint("tls", admin),
-            Hint::Known(vec!["debug".to_owned(), "listen".to_owned()])
+            Hint::Known(
+                ["allowed_hosts", "debug", "listen", "socket"]
+                    .map(str::to_owned)
+                    .into()
+            )
         );
     }
 }

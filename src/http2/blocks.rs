@@ -102,6 +102,10 @@ impl Blocks {
                 }
                 match block.is_too_large {
                     true => Err(Reason::ENHANCE_YOUR_CALM),
+                    // RFC 9113, 5.1.2: nothing of it was looked at, so the caller may try again.
+                    false if core.streams.count() >= core.max_streams => {
+                        Err(Reason::REFUSED_STREAM)
+                    }
                     false => request(core, head.stream, block, is_end),
                 }
             }

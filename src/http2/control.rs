@@ -48,7 +48,10 @@ pub(super) fn settings(core: &mut Core, head: Head, payload: &[u8]) -> Result<()
         let value = u32::from_be_bytes(*value);
         match u16::from_be_bytes([*a, *b]) {
             frame::HEADER_TABLE_SIZE => core.encoder.limit(value as usize),
-            frame::MAX_CONCURRENT_STREAMS => core.max_streams = value as usize,
+            // To a server it says how many may be pushed, which are none.
+            frame::MAX_CONCURRENT_STREAMS if core.role == Role::Client => {
+                core.max_streams = value as usize;
+            }
             frame::INITIAL_WINDOW_SIZE => initial_window(core, i64::from(value))?,
             frame::ENABLE_PUSH if value > 1 => return Err(protocol("ENABLE_PUSH is 0 or 1")),
             frame::MAX_FRAME_SIZE if !(16_384..=0xff_ffff).contains(&value) => {

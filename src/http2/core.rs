@@ -39,7 +39,7 @@ pub(super) struct Core {
     pub(super) send_window: i64,
     /// The same for a new stream.
     pub(super) initial_window: i64,
-    /// How many streams the server takes at once.
+    /// How many streams there may be at once: what the server allows, or in a server what it has allowed.
     pub(super) max_streams: usize,
     /// What the other end may still send, in bytes.
     pub(super) receive_window: i64,

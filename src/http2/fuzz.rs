@@ -31,7 +31,7 @@ pub fn fuzz(bytes: &[u8]) {
     runtime.block_on(async {
         let (near, far) = tokio::io::duplex(PIPE);
         let (mut read, mut write) = tokio::io::split(near);
-        let mut connection = Connection::new(far, tower::service_fn(echo));
+        let mut connection = Connection::new(far, tower::service_fn(echo), 100);
         let serving = async {
             // How it ends is the caller's affair.
             let _ = poll_fn(|cx| connection.poll(cx)).await;

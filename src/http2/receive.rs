@@ -6,7 +6,7 @@ use tokio::io::AsyncRead;
 
 use super::blocks::Blocks;
 use super::control;
-use super::core::Core;
+use super::core::{Core, Role};
 use super::error::{Error, Fault, Reason, protocol};
 use super::frame::{self, Head};
 use super::io::Input;
@@ -75,7 +75,9 @@ impl Receiver {
             if head.kind != frame::SETTINGS {
                 return Err(protocol("the first frame is not SETTINGS"));
             }
-            core.max_streams = usize::MAX;
+            if core.role == Role::Client {
+                core.max_streams = usize::MAX;
+            }
         }
         if self.blocks.has_begun() && head.kind != frame::CONTINUATION {
             return Err(protocol("a header block was broken off"));

@@ -61,15 +61,17 @@ where
     S: Service<Request<Incoming>, Response = Response<B>, Error = BoxError>,
     B: Body<Data = Bytes, Error = BoxError>,
 {
-    /// Serves what comes.
-    pub fn new(io: T, service: S) -> Self {
+    /// Serves what comes, at most so many calls at a time: more are refused before the service hears of them.
+    pub fn new(io: T, service: S, max_streams: u32) -> Self {
         let shared = Shared::new(Role::Server);
         let settings = [
+            (frame::MAX_CONCURRENT_STREAMS, max_streams),
             (frame::INITIAL_WINDOW_SIZE, STREAM_WINDOW),
             (frame::MAX_HEADER_LIST_SIZE, MAX_HEADER_LIST),
         ];
         {
             let mut core = shared.lock();
+            core.max_streams = max_streams as usize;
             frame::settings(core.out.buf(), &settings);
             frame::window_update(core.out.buf(), 0, CONNECTION_WINDOW - 65_535);
         }

@@ -1,5 +1,6 @@
 //! The CRI socket: binds it, says who calls, serves each connection, and drains at the end.
 
+mod counted;
 pub mod peer;
 pub mod serve;
 pub mod socket;

@@ -11,11 +11,24 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tower::Service;
 
+use super::counted::Counted;
 use super::peer;
 use crate::cri::call::{Client, Peer};
 use crate::http2::{Incoming, server};
 use crate::telemetry::handles::Connections;
+use crate::wire::places::{Evict, Place, Places};
 use crate::wire::{BoxError, Stream};
+
+/// Most connections at a time. A node has a handful of callers; beyond this the connection that has been idle longest is
+/// asked to go, and if all have calls in flight, those who connect wait in the kernel's queue.
+const MAX_CONNECTIONS: usize = 1024;
+
+/// Most calls in flight on one connection (`SETTINGS_MAX_CONCURRENT_STREAMS`). The kubelet has one connection for the
+/// runtime service, and a call or two for each of at most some hundred pods on it.
+const MAX_CALLS: u32 = 1000;
+
+/// How long a connection that was asked to go may take if it carries nothing.
+const GOODBYE: Duration = Duration::from_millis(20);
 
 /// How long to wait when the process is out of descriptors; each connection that ends gives one back.
 const OUT_OF_DESCRIPTORS: Duration = Duration::from_millis(100);
@@ -40,6 +53,7 @@ where
     B: HttpBody<Data = bytes::Bytes, Error = BoxError> + Send + 'static,
 {
     let listener = tokio::net::UnixListener::from_std(listener)?;
+    let places = Places::new(MAX_CONNECTIONS, Evict::Idle);
     let tasks = TaskTracker::new();
     let cut = CancellationToken::new();
     loop {
@@ -55,6 +69,10 @@ where
                 continue;
             }
         };
+        let place = tokio::select! {
+            place = places.take() => Arc::new(place),
+            () = stop.cancelled() => break,
+        };
         let peer = Arc::new(peer::of(&socket));
         let stream = match Stream::new(socket) {
             Ok(stream) => stream,
@@ -64,11 +82,11 @@ where
             }
         };
         let open = Open::new(&connections, peer.client);
-        let service = make_service(peer);
+        let service = Counted::new(make_service(peer), Arc::clone(&place));
         let (stop, cut) = (stop.clone(), cut.clone());
         tasks.spawn(async move {
             tokio::select! {
-                () = connection(stream, service, stop) => {}
+                () = connection(stream, service, &place, stop) => {}
                 () = cut.cancelled() => {}
             }
             drop(open);
@@ -104,7 +122,7 @@ impl Drop for Open {
     }
 }
 
-async fn connection<S, B>(stream: Stream, service: S, stop: CancellationToken)
+async fn connection<S, B>(stream: Stream, service: S, place: &Place, stop: CancellationToken)
 where
     S: Service<http::Request<Incoming>, Response = http::Response<B>, Error = BoxError>
         + Send
@@ -115,22 +133,34 @@ where
     // A caller speaks first (RFC 9113, 3.4). One that never did has nothing to drain.
     let spoken = tokio::select! {
         spoken = stream.readable() => spoken,
+        () = place.wanted() => return,
         () = stop.cancelled() => return,
     };
     if let Err(error) = spoken {
         tracing::debug!(%error, "connection ended");
         return;
     }
-    let mut connection = server::Connection::new(stream, service);
+    let mut connection = server::Connection::new(stream, service, MAX_CALLS);
     let ended = tokio::select! {
         ended = poll_fn(|cx| connection.poll(cx)) => Some(ended),
         () = stop.cancelled() => None,
+        () = place.wanted() => None,
     };
     let ended = match ended {
         Some(ended) => ended,
         None => {
             connection.leave();
-            poll_fn(|cx| connection.poll(cx)).await
+            loop {
+                tokio::select! {
+                    ended = poll_fn(|cx| connection.poll(cx)) => break ended,
+                    // A caller that does not answer holds its place no longer.
+                    () = tokio::time::sleep(GOODBYE), if !stop.is_cancelled() => {
+                        if place.is_idle() {
+                            return;
+                        }
+                    }
+                }
+            }
         }
     };
     if let Err(error) = ended {

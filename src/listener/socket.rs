@@ -8,7 +8,7 @@ use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _, PermissionsExt as _,
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 
-use crate::config::Server;
+use crate::config::{Owner, Server};
 
 /// Longest path of a unix socket, in bytes: `sun_path` less the final zero (unix(7)).
 pub const MAX_PATH: usize = 107;
@@ -85,18 +85,19 @@ impl Socket {
                 listener,
                 file: None,
             }),
-            None => Self::bind(server),
+            None => Self::bind(&server.listen, server.mode, server.owner),
         }
     }
 
-    /// Binds the configured path. A socket that nobody listens on any more is replaced, in one step.
+    /// Binds a path, and gives the socket its permission bits and owner. A socket that nobody listens on any more is replaced, in one step.
     ///
     /// # Errors
     /// See [`Error`].
-    pub fn bind(server: &Server) -> Result<Self, Error> {
-        let path = &server.listen;
+    pub fn bind(path: &Path, mode: u32, owner: Option<Owner>) -> Result<Self, Error> {
         if path.as_os_str().len() > MAX_PATH {
-            return Err(Error::TooLong { path: path.clone() });
+            return Err(Error::TooLong {
+                path: path.to_owned(),
+            });
         }
         if let Some(dir) = path.parent() {
             fs::create_dir_all(dir).map_err(io_error("make the directory", dir))?;
@@ -108,7 +109,7 @@ impl Socket {
         let draft = draft_path(path);
         let _ = fs::remove_file(&draft);
         let listener = UnixListener::bind(&draft).map_err(io_error("bind", path))?;
-        let placed = place(&draft, server);
+        let placed = place(&draft, path, mode, owner);
         if placed.is_err() {
             let _ = fs::remove_file(&draft);
         }
@@ -169,18 +170,17 @@ fn check_free(path: &Path) -> Result<(), Error> {
     }
 }
 
-fn place(draft: &Path, server: &Server) -> Result<SocketFile, Error> {
-    let path = &server.listen;
-    if let Some(owner) = server.owner {
+fn place(draft: &Path, path: &Path, mode: u32, owner: Option<Owner>) -> Result<SocketFile, Error> {
+    if let Some(owner) = owner {
         chown(draft, Some(owner.uid), Some(owner.gid))
             .map_err(io_error("change the owner", path))?;
     }
-    fs::set_permissions(draft, fs::Permissions::from_mode(server.mode))
+    fs::set_permissions(draft, fs::Permissions::from_mode(mode))
         .map_err(io_error("change the mode", path))?;
     let metadata = fs::symlink_metadata(draft).map_err(io_error("look at it", path))?;
     fs::rename(draft, path).map_err(io_error("put the socket in its place", path))?;
     Ok(SocketFile {
-        path: path.clone(),
+        path: path.to_owned(),
         device: metadata.dev(),
         inode: metadata.ino(),
     })
@@ -216,16 +216,20 @@ mod tests {
         server
     }
 
+    fn bind(server: &Server) -> Result<Socket, Error> {
+        Socket::bind(&server.listen, server.mode, server.owner)
+    }
+
     #[test]
     fn a_stale_socket_is_replaced_and_a_live_one_refused() {
         let dir = tempfile::tempdir().expect("dir");
         let mut settings = server(dir.path().join("deep/cri.sock"));
         settings.mode = 0o600;
 
-        let first = Socket::bind(&settings).expect("free");
+        let first = bind(&settings).expect("free");
         let mode = fs::metadata(&settings.listen).expect("bound").mode();
         assert_eq!(mode & 0o777, 0o600);
-        let error = Socket::bind(&settings).expect_err("live");
+        let error = bind(&settings).expect_err("live");
         assert!(matches!(error, Error::InUse { .. }), "{error}");
 
         // As after kill -9: the file stays, nobody listens.
@@ -234,7 +238,7 @@ mod tests {
         std::mem::forget(cleanup);
         assert!(settings.listen.exists());
         until_stale(&settings.listen);
-        let second = Socket::bind(&settings).expect("stale");
+        let second = bind(&settings).expect("stale");
         UnixStream::connect(&settings.listen).expect("listening again");
         drop(second);
         assert!(!settings.listen.exists(), "removed at the end");
@@ -246,10 +250,10 @@ mod tests {
     fn a_successor_keeps_its_socket() {
         let dir = tempfile::tempdir().expect("dir");
         let settings = server(dir.path().join("cri.sock"));
-        let (listener, cleanup) = Socket::bind(&settings).expect("free").into_parts();
+        let (listener, cleanup) = bind(&settings).expect("free").into_parts();
         drop(listener);
         until_stale(&settings.listen);
-        let _second = Socket::bind(&settings).expect("stale");
+        let _second = bind(&settings).expect("stale");
         drop(cleanup);
         UnixStream::connect(&settings.listen).expect("the second one's socket is still there");
     }
@@ -258,7 +262,7 @@ mod tests {
     fn an_error_names_the_socket_that_was_asked_for() {
         // No user may make a socket there, root neither.
         let settings = server("/proc/self/cri.sock".into());
-        let error = Socket::bind(&settings).expect_err("no socket there");
+        let error = bind(&settings).expect_err("no socket there");
         let text = error.to_string();
         assert!(
             text.starts_with("/proc/self/cri.sock: cannot bind: "),
@@ -271,7 +275,7 @@ mod tests {
         let dir = tempfile::tempdir().expect("dir");
         let settings = server(dir.path().join("cri.sock"));
         fs::write(&settings.listen, "precious").expect("write");
-        let error = Socket::bind(&settings).expect_err("a file");
+        let error = bind(&settings).expect_err("a file");
         assert!(matches!(error, Error::NotASocket { .. }), "{error}");
         assert_eq!(fs::read(&settings.listen).expect("read"), b"precious");
     }
@@ -279,7 +283,7 @@ mod tests {
     #[test]
     fn a_long_path_is_explained() {
         let path = PathBuf::from(format!("/tmp/{}", "x".repeat(200)));
-        let error = Socket::bind(&server(path)).expect_err("too long");
+        let error = bind(&server(path)).expect_err("too long");
         assert!(
             error.to_string().contains("205 bytes are too long"),
             "{error}"

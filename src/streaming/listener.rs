@@ -1,6 +1,7 @@
 //! From a connection to a session: accepts, reads the head of the request, and answers it.
 
 use std::convert::Infallible;
+use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,7 +17,6 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use rustix::net::sockopt;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::Semaphore;
 use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
@@ -25,6 +25,7 @@ use tokio_util::task::TaskTracker;
 use super::run::{self, Start};
 use super::server::Shared;
 use super::upgrade::negotiate;
+use crate::wire::places::{Evict, Places};
 
 /// How long a client may take for the head of its request, and before that for TLS.
 pub(super) const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
@@ -95,7 +96,10 @@ impl Listener {
 
     /// Serves until `stop` fires; then every session is ended, which takes a moment.
     pub async fn serve(self, stop: CancellationToken) {
-        let connections = Arc::new(Semaphore::new(self.shared.max_sessions + MORE_CONNECTIONS));
+        // An upgraded connection gives its place back, so these are clients whose request is being read, and who have
+        // not shown a token yet. The oldest makes room for a newcomer.
+        let most = self.shared.max_sessions + MORE_CONNECTIONS;
+        let places = Places::new(most, Evict::Any);
         let serving = Serving {
             shared: self.shared,
             tls: self.tls,
@@ -104,20 +108,21 @@ impl Listener {
         };
         let mut sweep = tokio::time::interval(SWEEP);
         loop {
-            // Clients beyond the limit wait in the queue of the socket.
             let accept = async {
-                let place = Arc::clone(&connections).acquire_owned().await;
-                (place, self.tcp.accept().await)
+                let (tcp, _) = self.tcp.accept().await?;
+                Ok::<_, io::Error>((tcp, places.take().await))
             };
             tokio::select! {
                 () = serving.stop.cancelled() => break,
                 _ = sweep.tick() => serving.shared.tokens.sweep(),
-                (place, accepted) = accept => match accepted {
-                    Ok((tcp, _)) => {
+                accepted = accept => match accepted {
+                    Ok((tcp, place)) => {
                         let connection = serving.clone().connection(tcp);
                         serving.tasks.spawn(async move {
-                            connection.await;
-                            drop(place);
+                            tokio::select! {
+                                () = connection => {}
+                                () = place.wanted() => {}
+                            }
                         });
                     }
                     Err(error) => {

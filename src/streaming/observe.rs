@@ -182,8 +182,19 @@ pub struct SessionEnd<'a> {
 pub struct Relayed {
     /// Time from dialling the upstream to its answer, where that can be read.
     pub upgrade: Option<Duration>,
-    /// Whether it was the client that closed first.
-    pub client_first: bool,
+    /// Who closed first.
+    pub first: FirstToClose,
+}
+
+/// Which end of a relayed session closed first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FirstToClose {
+    /// The client.
+    Client,
+    /// The upstream.
+    Upstream,
+    /// Both had closed by the time that either was seen to: their order is not known.
+    Both,
 }
 
 /// The program of a command, without its path and arguments.
@@ -231,9 +242,10 @@ impl fmt::Debug for SessionEnd<'_> {
 impl Relayed {
     /// Who closed first, in one word.
     pub(super) fn first_to_close(self) -> &'static str {
-        match self.client_first {
-            true => "client",
-            false => "upstream",
+        match self.first {
+            FirstToClose::Client => "client",
+            FirstToClose::Upstream => "upstream",
+            FirstToClose::Both => "both",
         }
     }
 }

@@ -3,6 +3,7 @@
 
 pub mod body;
 pub mod frame;
+pub mod places;
 pub mod status;
 pub mod stream;
 pub mod unary;

@@ -156,26 +156,20 @@ async fn the_log_level_can_be_changed_and_not_to_nonsense() {
     );
     assert_eq!(client.call(Call::plain("PodSandboxStatus")).await.code(), 0);
     let good = "info,criscope::rpc=debug";
-    assert_eq!(
-        proxy
-            .http("PUT", "/debug/log-level", &format!("{good}\n"))
-            .await
-            .0,
-        204
-    );
+    proxy.set_log_level(&format!("{good}\n")).await;
     assert_eq!(proxy.get("/debug/log-level").await.1, good);
     assert_eq!(client.call(Call::plain("ContainerStatus")).await.code(), 0);
     proxy
         .wait_line("a poll", |l| l["method"] == "ContainerStatus")
         .await;
     for bad in ["loud", "info,criscope::rpc=loud", "", "=", "\u{7}"] {
-        let (status, text) = proxy.http("PUT", "/debug/log-level", bad).await;
+        let (status, text) = proxy.by_socket("PUT", "/debug/log-level", bad).await;
         assert_eq!(status, 400, "{bad:?}: {text}");
         assert_eq!(proxy.get("/debug/log-level").await.1, good, "{bad:?}");
     }
     // Refused, or the connection was closed while we were still talking.
     let (status, _) = proxy
-        .http("PUT", "/debug/log-level", &"x".repeat(3 << 20))
+        .by_socket("PUT", "/debug/log-level", &"x".repeat(3 << 20))
         .await;
     assert!([413, 0].contains(&status), "{status}");
     assert_eq!(proxy.get("/debug/log-level").await.1, good);
@@ -198,6 +192,7 @@ async fn debug_pages_can_be_off() {
     assert_eq!(proxy.get("/debug/calls").await.0, 404);
     assert_eq!(proxy.http("PUT", "/debug/log-level", "off").await.0, 404);
     assert_eq!(proxy.get("/metrics").await.0, 200);
+    assert_eq!(proxy.by_socket("GET", "/debug/calls", "").await.0, 200);
 }
 
 #[tokio::test]

@@ -45,7 +45,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
         ],
     ),
     ("reload", &["instrument", "watchdog", "telemetry", "config"]),
-    // Only reads.
+    // Shows what others know. The bound on connections is that of the other listeners.
     (
         "admin",
         &[
@@ -54,6 +54,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
             "watchdog",
             "story",
             "telemetry",
+            "wire",
             "config",
             "cri",
             "units",

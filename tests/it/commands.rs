@@ -224,3 +224,13 @@ async fn calls_are_watched_on_a_screen_that_is_given_back() {
     assert!(text.ends_with("\u{1b}[?25h\u{1b}[?1049l"), "{text:?}");
     assert!(text.contains("1 in flight"), "{text:?}");
 }
+
+#[tokio::test]
+async fn the_commands_read_over_the_socket_too() {
+    let fake = Fake::new();
+    let proxy = Proxy::before(&fake).await;
+    let socket = format!("unix://{}", proxy.admin_socket().display());
+    let text = printed(&proxy, &["calls", "--once", "--admin", &socket]).await;
+    assert!(text.contains(&socket), "{text}");
+    printed(&proxy, &["pods", "--admin", &socket]).await;
+}

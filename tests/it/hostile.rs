@@ -2,6 +2,7 @@
 
 mod bytes;
 mod calls;
+mod listeners;
 
 use std::future::Future;
 use std::sync::Arc;

@@ -254,7 +254,7 @@ async fn page_of(admin: u16) -> String {
     let mut stream = TcpStream::connect(("127.0.0.1", admin))
         .await
         .expect("connected");
-    let request = "GET / HTTP/1.1\r\nhost: relay\r\nconnection: close\r\n\r\n";
+    let request = "GET / HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n";
     stream.write_all(request.as_bytes()).await.expect("asked");
     let mut answer = String::new();
     stream.read_to_string(&mut answer).await.expect("answered");

@@ -403,7 +403,7 @@ async fn rates_samples_and_settings_have_pages() {
         config["settings"]["server.listen"]["value"],
         Value::String(listen)
     );
-    proxy.http("PUT", "/debug/log-level", "warn").await;
+    proxy.set_log_level("warn").await;
     assert_eq!(json("/debug/config").await["log_level_now"], "warn");
 }
 

@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use super::super::value::{
-    Address, BackendName, Choice, CollectorUrl, Count, DirPath, Directive, Handler, MethodName,
-    Mode, OwnerOf, Ratio, Size, SocketPath, Span, Switch,
+    Address, BackendName, Choice, CollectorUrl, Count, DirPath, Directive, Handler, HostName, List,
+    MaybeSocket, MethodName, Mode, OwnerOf, Ratio, Size, SocketPath, Span, Switch,
 };
 use super::super::{LogFormat, OnUnsampledParent};
 use super::{Described, Is, Key, KindOfBackend, Reload, Required, Unset, table};
@@ -58,7 +58,7 @@ table! {
         kind: Address,
         default: Is(|| Some(SocketAddr::from(([127, 0, 0, 1], 9478)))),
         reload: Reload::Restart,
-        help: "Address of the endpoint. It has no authentication and its pages show pod and image names, so think before you bind it elsewhere than to loopback.",
+        help: "Address of the endpoint, which only reads. It has no authentication and its pages show pod and image names to every user of the node, so think before you bind it elsewhere than to loopback.",
     };
     ADMIN_DEBUG: Switch, Is<bool> = Key {
         section: "admin",
@@ -66,7 +66,23 @@ table! {
         kind: Switch,
         default: Is(|| true),
         reload: Reload::Restart,
-        help: "Whether the pages under `/debug` are served.",
+        help: "Whether the live page and the pages under `/debug`, which show names of pods, images and commands, are served at `admin.listen` too. The socket always has them.",
+    };
+    ADMIN_SOCKET: MaybeSocket, Unset = Key {
+        section: "admin",
+        name: "socket",
+        kind: MaybeSocket,
+        default: Unset("the path of `server.listen` with the ending `.admin.sock`"),
+        reload: Reload::Restart,
+        help: "The unix socket of the same endpoint for root alone (mode 0600, and the kernel is asked who connects). Only there the log level can be changed. `criscope pods`, `explain` and `calls` use it if they may.",
+    };
+    ADMIN_ALLOWED_HOSTS: List<HostName>, Is<Vec<String>> = Key {
+        section: "admin",
+        name: "allowed_hosts",
+        kind: List { of: HostName, words: "an array of host names" },
+        default: Is(Vec::new),
+        reload: Reload::Restart,
+        help: "Names, beside IP addresses, `localhost` and the node's own host name, by which clients such as Prometheus reach `admin.listen`; `.example.com` allows every name below it. A request for another host is refused with 421, so that no web page can read the endpoint through DNS rebinding.",
     };
     BACKEND_KIND: Choice<KindOfBackend>, Required = Key {
         section: "backends.NAME",

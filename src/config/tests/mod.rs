@@ -80,6 +80,8 @@ max_message_bytes = "32MiB"
 drain_timeout = "5s"
 [admin]
 listen = "off"
+socket = "unix:///run/x.adm"
+allowed_hosts = ["Node1.example.com"]
 debug = false
 [backends.two]
 kind = "upstream"
@@ -155,6 +157,8 @@ max_dump_bytes = "1MiB"
         admin: Admin {
             listen: None,
             debug: false,
+            socket: Some(PathBuf::from("/run/x.adm")),
+            allowed_hosts: vec!["node1.example.com".to_owned()],
         },
         // In the order of the file, not of the alphabet.
         backends: vec![backend("two"), backend("one")],

@@ -21,9 +21,11 @@ pub(crate) use image::{ImageName, InterfacePrefix, PlatformName};
 pub(crate) use list::{List, Text};
 pub(crate) use log::Directive;
 pub(crate) use method::MethodName;
-pub(crate) use net::{Address, CollectorUrl};
+pub(crate) use net::{Address, CollectorUrl, HostName};
 pub(crate) use number::{Count, Ratio, Size};
-pub(crate) use path::{DirPath, FilePath, Mode, OwnerOf, SocketPath, lexical, show_endpoint};
+pub(crate) use path::{
+    DirPath, FilePath, MaybeSocket, Mode, OwnerOf, SocketPath, fits, lexical, show_endpoint,
+};
 pub(crate) use pod::{Capabilities, Profile, Sysctls, default_capabilities};
 pub(crate) use time::Span;
 pub(crate) use url::{BaseUrl, TcpAddress};
@@ -175,6 +177,11 @@ pub enum ValueError {
         "{0:?} is not an IP address with a port; write one such as \"127.0.0.1:9478\", or \"off\""
     )]
     Address(String),
+    /// Not the name of a host.
+    #[error(
+        "{0:?} is not a host name; write one such as \"node1.example.com\", or \".example.com\" for all below it"
+    )]
+    HostName(String),
     /// Not a collector's address; the text itself may hold a password, so it is not repeated.
     #[error(
         "not the address of an OTLP/gRPC collector: {0}; write one such as http://127.0.0.1:4317"

@@ -33,6 +33,37 @@ impl Kind for Address {
     }
 }
 
+/// The name of a host, or with a dot in front all names below it.
+pub(crate) struct HostName;
+
+impl Kind for HostName {
+    type Value = String;
+
+    fn words(&self) -> String {
+        "a host name such as \"node1.example.com\" or \".example.com\"".to_owned()
+    }
+
+    fn read(&self, raw: &Raw<'_>) -> Result<String, ValueError> {
+        let text = raw.text(self)?;
+        let labels = text.strip_prefix('.').unwrap_or(text).split('.');
+        let is_label = |label: &str| {
+            !label.is_empty()
+                && label
+                    .bytes()
+                    .all(|b| b.is_ascii_alphanumeric() || b == b'-' || b == b'_')
+        };
+        // RFC 1035, 2.3.4.
+        match text.len() <= 254 && labels.into_iter().all(is_label) {
+            true => Ok(text.to_ascii_lowercase()),
+            false => Err(ValueError::HostName(text.to_owned())),
+        }
+    }
+
+    fn show(&self, value: &String) -> String {
+        quoted(value)
+    }
+}
+
 /// Where spans are sent.
 pub(crate) struct CollectorUrl;
 
@@ -97,6 +128,28 @@ mod tests {
             assert_eq!(read(text), Err(ValueError::Address(text.to_owned())));
         }
         assert!(Address.read(&Raw::Boolean(false)).is_err());
+    }
+
+    #[test]
+    fn a_host_name_has_no_port_and_no_wildcard() {
+        let read = |text| HostName.read(&Raw::Text(text));
+        assert_eq!(
+            read("Node1.Example.com"),
+            Ok("node1.example.com".to_owned())
+        );
+        assert_eq!(read(".example.com"), Ok(".example.com".to_owned()));
+        for text in [
+            "",
+            ".",
+            "a:80",
+            "*.example.com",
+            "a..b",
+            "a/b",
+            "http://a",
+            "a b",
+        ] {
+            assert_eq!(read(text), Err(ValueError::HostName(text.to_owned())));
+        }
     }
 
     #[test]

@@ -45,6 +45,36 @@ impl Kind for SocketPath {
     }
 }
 
+/// The path of a unix socket, or nothing.
+pub(crate) struct MaybeSocket;
+
+impl Kind for MaybeSocket {
+    type Value = Option<PathBuf>;
+
+    fn words(&self) -> String {
+        format!("{}, or \"off\"", SocketPath.words())
+    }
+
+    fn read(&self, raw: &Raw<'_>) -> Result<Option<PathBuf>, ValueError> {
+        match raw.text(self)? {
+            "off" => Ok(None),
+            _ => SocketPath.read(raw).map(Some),
+        }
+    }
+
+    fn show(&self, value: &Option<PathBuf>) -> String {
+        match value {
+            Some(path) => SocketPath.show(path),
+            None => quoted("off"),
+        }
+    }
+}
+
+/// Whether the path is short enough for a unix socket.
+pub(crate) fn fits(socket: &Path) -> bool {
+    socket.as_os_str().len() <= LONGEST
+}
+
 /// The path of a directory.
 pub(crate) struct DirPath;
 

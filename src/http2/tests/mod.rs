@@ -109,7 +109,7 @@ impl Body for Pieces {
 /// Our server at one end of a pipe, until told to leave.
 fn serve(io: DuplexStream, leave: CancellationToken) -> JoinHandle<Result<(), Error>> {
     tokio::spawn(async move {
-        let mut connection = own::Connection::new(io, tower::service_fn(echo));
+        let mut connection = own::Connection::new(io, tower::service_fn(echo), 1000);
         tokio::select! {
             ended = poll_fn(|cx| connection.poll(cx)) => return ended,
             () = leave.cancelled() => connection.leave(),

@@ -27,7 +27,6 @@ use hyper::server::conn::http2;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use tokio::net::TcpStream;
-use tokio::sync::Semaphore;
 use tokio::sync::mpsc::Sender;
 
 use self::family::Family;
@@ -37,11 +36,13 @@ use crate::story::Event;
 use crate::telemetry::Accounts;
 use crate::telemetry::handles::Receiving;
 use crate::telemetry::otlp::Destination;
+use crate::wire::places::{Evict, Place, Places};
 
 /// The one call that is answered.
 const EXPORT: &str = "/opentelemetry.proto.collector.trace.v1.TraceService/Export";
 
-/// Most connections at a time. A node has a runtime or two, and each has one exporter or two.
+/// Most connections at a time. A node has a runtime or two, and each has one exporter or two. When all are taken, the one
+/// that has sent nothing for longest makes room: anybody on the node may connect.
 const CONNECTIONS: usize = 16;
 
 /// Most requests at a time on one connection.
@@ -145,18 +146,16 @@ impl Receiver {
 }
 
 async fn accept(listener: &tokio::net::TcpListener, shared: &Arc<Shared>) {
-    let room = Arc::new(Semaphore::new(CONNECTIONS));
+    let places = Places::new(CONNECTIONS, Evict::Any);
     loop {
-        // Those who find no room wait in the kernel's queue.
-        let Ok(place) = Arc::clone(&room).acquire_owned().await else {
-            return;
-        };
         match listener.accept().await {
             Ok((stream, _)) => {
-                let shared = Arc::clone(shared);
+                let (shared, place) = (Arc::clone(shared), places.take().await);
                 tokio::spawn(async move {
-                    connection(stream, shared).await;
-                    drop(place);
+                    tokio::select! {
+                        () = connection(stream, shared, &place) => {}
+                        () = place.wanted() => {}
+                    }
                 });
             }
             Err(error) => {
@@ -167,10 +166,14 @@ async fn accept(listener: &tokio::net::TcpListener, shared: &Arc<Shared>) {
     }
 }
 
-async fn connection(stream: TcpStream, shared: Arc<Shared>) {
+async fn connection(stream: TcpStream, shared: Arc<Shared>, place: &Place) {
     let service = service_fn(move |request| {
-        let shared = Arc::clone(&shared);
-        async move { Ok::<_, Infallible>(shared.answer(request).await) }
+        let (shared, busy) = (Arc::clone(&shared), place.request());
+        async move {
+            let answer = shared.answer(request).await;
+            drop(busy);
+            Ok::<_, Infallible>(answer)
+        }
     });
     let served = http2::Builder::new(TokioExecutor::new())
         .timer(TokioTimer::new())

@@ -14,9 +14,10 @@ use super::metrics::Said;
 use super::watch::{Farewell, Watch};
 use super::{Shared, Waiting};
 use crate::streaming::listener::{HEAD_TIMEOUT, tune};
-use crate::streaming::observe::{Direction, Kind, Outcome, Relayed, Transport};
+use crate::streaming::observe::{Direction, FirstToClose, Kind, Outcome, Relayed, Transport};
 use crate::streaming::session::{About, Ended, Session};
 use crate::streaming::upgrade::known_name;
+use crate::wire::places::Place;
 
 /// How long an upstream on loopback may take to accept.
 const DIAL_TIMEOUT: Duration = Duration::from_secs(10);
@@ -27,7 +28,12 @@ const REST_TIMEOUT: Duration = Duration::from_secs(10);
 const HANG_UP: Duration = Duration::from_secs(2);
 
 /// Serves a client until it has what it asked for, or `stop` fires.
-pub(super) async fn serve(shared: &Shared, mut client: TcpStream, stop: &CancellationToken) {
+pub(super) async fn serve(
+    shared: &Shared,
+    mut client: TcpStream,
+    connection: &Place,
+    stop: &CancellationToken,
+) {
     // A connection that is gone already is noticed soon enough.
     let _ = tune(&client);
     let request = tokio::select! {
@@ -39,6 +45,7 @@ pub(super) async fn serve(shared: &Shared, mut client: TcpStream, stop: &Cancell
             Ok(Err(NoHead::Ended(_) | NoHead::Broken)) => return,
             Err(_) => return refuse(client, "408 Request Timeout").await,
         },
+        () = connection.wanted() => return,
         () = stop.cancelled() => return,
     };
     let Some(target) = request.target() else {
@@ -49,8 +56,14 @@ pub(super) async fn serve(shared: &Shared, mut client: TcpStream, stop: &Cancell
         None => (target, None),
     };
     let Some(waiting) = shared.tokens.take(path) else {
-        return refuse(client, "404 Not Found").await;
+        // What is left is to hang up, which is waited for only as long as nobody wants the place.
+        tokio::select! {
+            () = refuse(client, "404 Not Found") => {}
+            () = connection.wanted() => {}
+        }
+        return;
     };
+    let _busy = connection.request();
     let Waiting {
         upstream,
         about,
@@ -249,7 +262,8 @@ pub(super) fn ended(
     let outcome = match first {
         _ if farewell.failed => Outcome::Failed,
         _ if farewell.said => Outcome::Done,
-        First::Upstream => Outcome::Done,
+        // All that the upstream had to say has arrived.
+        First::Upstream | First::Both => Outcome::Done,
         // Whoever forwards ports ends that when there is no more to forward.
         First::Client if kind == Kind::PortForward => Outcome::Done,
         First::Client | First::ClientBroke => Outcome::ClientGone,
@@ -260,7 +274,11 @@ pub(super) fn ended(
         exit_code: farewell.exit_code,
         relayed: Some(Relayed {
             upgrade,
-            client_first: matches!(first, First::Client | First::ClientBroke),
+            first: match first {
+                First::Client | First::ClientBroke => FirstToClose::Client,
+                First::Upstream | First::UpstreamBroke => FirstToClose::Upstream,
+                First::Both => FirstToClose::Both,
+            },
         }),
     }
 }

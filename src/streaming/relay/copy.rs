@@ -2,11 +2,11 @@
 
 use std::future::pending;
 use std::io;
-
 use std::pin::pin;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, Interest};
 use tokio::net::TcpStream;
 use tokio::net::tcp::{ReadHalf, WriteHalf};
@@ -32,13 +32,16 @@ pub(super) enum First {
     Upstream,
     /// The upstream broke the connection off.
     UpstreamBroke,
+    /// Both ends had closed by the time that either was seen to, so their order is not known. What the upstream had said
+    /// has reached the client.
+    Both,
 }
 
 /// How one direction ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum End {
-    /// There is no more to read; the other side has been told.
-    Done,
+    /// There is no more to read; the other side has been told, unless it had closed too.
+    Done { both: bool },
     /// The side that is read from broke.
     Read,
     /// The side that is written to broke.
@@ -78,10 +81,10 @@ pub(super) async fn both(
     tokio::select! {
         end = &mut inward => match end {
             End::Read => First::ClientBroke,
-            End::Done => {
-                silence(&moved, outward).await;
-                First::Client
-            }
+            End::Done { both } => match silence(&moved, outward).await {
+                Some(End::Done { .. }) if both => First::Both,
+                _ => First::Client,
+            },
             // What the upstream has said before it closed is still to be had.
             End::Write => {
                 silence(&moved, outward).await;
@@ -91,27 +94,37 @@ pub(super) async fn both(
         end = &mut outward => match end {
             End::Read => First::UpstreamBroke,
             End::Write => First::ClientBroke,
-            End::Done => {
+            End::Done { both } => {
                 silence(&moved, inward).await;
-                First::Upstream
+                match both {
+                    true => First::Both,
+                    false => First::Upstream,
+                }
             }
         },
     }
 }
 
-/// Waits for the rest, as long as something moves.
-async fn silence(moved: &AtomicU64, rest: impl Future<Output = End>) {
+/// Waits for the rest, as long as something moves. Returns how it ended, unless it was given up.
+async fn silence(moved: &AtomicU64, rest: impl Future<Output = End>) -> Option<End> {
     let mut rest = pin!(rest);
     loop {
         let before = moved.load(Ordering::Relaxed);
         tokio::select! {
-            _ = &mut rest => return,
+            end = &mut rest => return Some(end),
             () = tokio::time::sleep(LINGER) => {}
         }
         if moved.load(Ordering::Relaxed) == before {
-            return;
+            return None;
         }
     }
+}
+
+/// Whether the peer has closed its half already, also if not all that it sent before has been read.
+fn has_closed(tcp: &TcpStream) -> bool {
+    let mut fds = [PollFd::new(tcp, PollFlags::RDHUP)];
+    let closed = PollFlags::RDHUP | PollFlags::HUP | PollFlags::ERR;
+    poll(&mut fds, Some(&Timespec::default())).is_ok() && fds[0].revents().intersects(closed)
 }
 
 /// Returns when the connection is broken, which is seen also while nobody reads it, and then nothing moves.
@@ -119,7 +132,7 @@ async fn given_up(from: &ReadHalf<'_>, moved: Option<&AtomicU64>) {
     if let Some(moved) = moved
         && from.ready(Interest::ERROR).await.is_ok()
     {
-        silence(moved, pending()).await;
+        let _ = silence(moved, pending()).await;
     } else {
         // It is seen when it is read.
         pending().await
@@ -153,7 +166,83 @@ async fn pump(
             () = given_up(&from, moved) => return End::Read,
         }
     }
+    // Asked before it is told of this end: from then on it may close in answer.
+    let both = has_closed(to.as_ref());
     // Whoever has gone already need not be told.
     let _ = to.shutdown().await;
-    End::Done
+    End::Done { both }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use tokio::net::TcpListener;
+
+    use super::super::super::observe::{Kind, Observers, Transport};
+    use super::super::super::session::{About, Session};
+    use super::*;
+
+    /// A connection: the end that is copied, and the end of the peer.
+    async fn pair() -> (TcpStream, TcpStream) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("bound");
+        let address = listener.local_addr().expect("bound");
+        let (near, far) = tokio::join!(TcpStream::connect(address), listener.accept());
+        (near.expect("connected"), far.expect("accepted").0)
+    }
+
+    async fn until_closed(tcp: &TcpStream) {
+        while !has_closed(tcp) {
+            tokio::task::yield_now().await;
+        }
+    }
+
+    /// Who is said to be first, if these have closed before anybody looked.
+    async fn first(client_closed: bool, upstream_closed: bool) -> First {
+        let ((mut client, mut kubectl), (mut upstream, mut runtime)) = tokio::join!(pair(), pair());
+        runtime.write_all(b"said").await.expect("sent");
+        if client_closed {
+            kubectl.shutdown().await.expect("closed");
+            until_closed(&client).await;
+        }
+        if upstream_closed {
+            runtime.shutdown().await.expect("closed");
+            until_closed(&upstream).await;
+        }
+        let about = About {
+            kind: Kind::Exec,
+            id: "c".into(),
+            command: vec![],
+            call: None,
+        };
+        let observers = Observers(Arc::from([]));
+        let session = Session::begin(about, Transport::Spdy, "v4", &observers);
+        let mut watch = Watch::new(Kind::Exec, Transport::Tls);
+        let meter = session.meter();
+        let copied = both(&mut client, &mut upstream, &meter, &mut watch);
+        // Whoever has not closed does so once the other end is seen to have.
+        let peers = async {
+            let mut text = Vec::new();
+            if !upstream_closed {
+                runtime.read_to_end(&mut text).await.expect("its end");
+                runtime.shutdown().await.expect("closed");
+            }
+            kubectl.read_to_end(&mut text).await.expect("its end");
+            if !client_closed {
+                kubectl.shutdown().await.expect("closed");
+            }
+            assert_eq!(text, b"said");
+        };
+        tokio::join!(copied, peers).0
+    }
+
+    #[tokio::test]
+    async fn an_order_that_cannot_be_known_is_not_told() {
+        // The order in which the two directions are looked at is random.
+        for _ in 0..20 {
+            assert_eq!(first(true, false).await, First::Client);
+            assert_eq!(first(false, true).await, First::Upstream);
+            assert_eq!(first(true, true).await, First::Both);
+        }
+    }
 }

@@ -32,6 +32,7 @@ mod url;
 mod watch;
 
 use std::fmt;
+use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -56,6 +57,7 @@ use super::observe::{Observer, Observers};
 use super::session::About;
 use super::token::{NoToken, Tokens};
 use crate::wire::CriService;
+use crate::wire::places::{Evict, Places};
 
 /// How long a token may be used: shorter than an upstream's minute, which begins before ours.
 const TOKEN_LIFETIME: Duration = Duration::from_secs(55);
@@ -198,14 +200,14 @@ impl RelayListener {
     pub async fn serve(mut self, stop: CancellationToken) {
         let shared = self.shared;
         let closing = Closing(Arc::clone(&shared));
-        let connections = Arc::new(Semaphore::new(shared.max_sessions + MORE_CONNECTIONS));
+        // Sessions keep their places; a client that has not shown a token makes room for a newcomer.
+        let places = Places::new(shared.max_sessions + MORE_CONNECTIONS, Evict::Idle);
         let tasks = TaskTracker::new();
         let mut sweep = tokio::time::interval(SWEEP);
         loop {
-            // Clients beyond the limit wait in the queue of the socket.
             let accept = async {
-                let place = Arc::clone(&connections).acquire_owned().await;
-                (place, self.tcp.accept().await)
+                let (tcp, _) = self.tcp.accept().await?;
+                Ok::<_, io::Error>((tcp, places.take().await))
             };
             tokio::select! {
                 () = stop.cancelled() => break,
@@ -214,12 +216,11 @@ impl RelayListener {
                     let (shared, stop) = (Arc::clone(&shared), stop.clone());
                     tasks.spawn(async move { port.serve(&shared, &stop).await });
                 }
-                (place, accepted) = accept => match accepted {
-                    Ok((client, _)) => {
+                accepted = accept => match accepted {
+                    Ok((client, place)) => {
                         let (shared, stop) = (Arc::clone(&shared), stop.clone());
                         tasks.spawn(async move {
-                            connection::serve(&shared, client, &stop).await;
-                            drop(place);
+                            connection::serve(&shared, client, &place, &stop).await;
                         });
                     }
                     Err(error) => {

@@ -180,7 +180,7 @@ async fn session(
     };
     // Who closed first is all that there is to tell by, and whether the upstream said anything at all.
     let farewell = Farewell {
-        failed: first == First::Upstream && meter.bytes().1 == 0,
+        failed: matches!(first, First::Upstream | First::Both) && meter.bytes().1 == 0,
         ..Farewell::default()
     };
     session.end(ended(first, farewell, kind, None));

@@ -2,11 +2,63 @@
 
 use std::str::FromStr;
 
+use tracing::Level;
 use tracing::level_filters::LevelFilter;
 use tracing_subscriber::filter::Targets;
 
 /// Libraries on the request path that say something for every frame. They are heard from warnings on, unless named.
 const NOISY: [&str; 5] = ["h2", "hyper", "tonic", "tower", "opentelemetry"];
+
+/// Events that are written at any level: changes of the level itself.
+pub const AUDIT: &str = "criscope::audit";
+
+/// Targets of the calls that change something, of sessions, and of the configuration. What is configured for them is the
+/// least that is written, whatever the level is changed to while the program runs.
+const AUDITED: [&str; 3] = [
+    "criscope::rpc",
+    "criscope::streaming::audit",
+    "criscope::reload",
+];
+
+/// A filter for the level asked for, without losing what the configured level has of the audit trail.
+pub(super) fn with_audit(asked: &Targets, configured: &Targets) -> Targets {
+    let audited = AUDITED.into_iter().filter_map(|target| {
+        let floor = heard(configured, target);
+        let raised = floor > heard(asked, target);
+        raised.then_some((target, floor))
+    });
+    // A directive below an audited target is dropped where it says less than the floor.
+    let below = |name: &str| {
+        let audited = AUDITED.iter().find(|audited| name.starts_with(**audited));
+        audited.map(|audited| heard(configured, audited))
+    };
+    let kept: Vec<_> = asked
+        .iter()
+        .filter(|(name, level)| below(name).is_none_or(|floor| *level >= floor))
+        .map(|(name, level)| (name.to_owned(), level))
+        .collect();
+    let default = asked.default_level().unwrap_or(LevelFilter::OFF);
+    Targets::new()
+        .with_default(default)
+        .with_targets(kept)
+        .with_targets(audited)
+        .with_target(AUDIT, LevelFilter::INFO)
+}
+
+/// The most that is heard of a target.
+fn heard(targets: &Targets, target: &str) -> LevelFilter {
+    const LEVELS: [Level; 5] = [
+        Level::TRACE,
+        Level::DEBUG,
+        Level::INFO,
+        Level::WARN,
+        Level::ERROR,
+    ];
+    let most = LEVELS
+        .into_iter()
+        .find(|level| targets.would_enable(target, level));
+    most.map_or(LevelFilter::OFF, LevelFilter::from_level)
+}
 
 /// A log level that cannot be read.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
@@ -69,8 +121,6 @@ fn is_target(target: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use tracing::Level;
-
     use super::*;
 
     #[test]
@@ -109,6 +159,44 @@ mod tests {
                 "{text}: {target} {level}"
             );
         }
+    }
+
+    #[test]
+    fn the_audit_trail_stays_as_it_was_configured() {
+        let configured = parse("info").expect("a level");
+        let audited = AUDITED.into_iter().chain([AUDIT]);
+        for asked in [
+            "off",
+            "error",
+            "criscope=off",
+            "criscope::streaming=off",
+            "info,criscope::rpc=off,criscope::streaming::audit=error",
+            "info,criscope::streaming::audit::x=off,criscope::reload=off,criscope::audit=off",
+            "info,criscope::au=off,criscope::rpc::x=off",
+        ] {
+            let filter = with_audit(&parse(asked).expect(asked), &configured);
+            for target in audited.clone() {
+                assert!(
+                    filter.would_enable(target, &Level::INFO),
+                    "{asked}: {target}"
+                );
+                assert!(
+                    !filter.would_enable(target, &Level::DEBUG),
+                    "{asked}: {target}"
+                );
+            }
+        }
+        let loud = with_audit(
+            &parse("off,criscope::rpc=debug").expect("a level"),
+            &configured,
+        );
+        assert!(loud.would_enable("criscope::rpc", &Level::DEBUG));
+        assert!(!loud.would_enable("criscope::admin", &Level::ERROR));
+        // Whoever may write the configuration decides.
+        let silent = parse("off").expect("a level");
+        let filter = with_audit(&parse("warn").expect("a level"), &silent);
+        assert!(!filter.would_enable("criscope::rpc", &Level::INFO));
+        assert!(filter.would_enable(AUDIT, &Level::INFO));
     }
 
     #[test]

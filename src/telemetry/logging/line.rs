@@ -1,6 +1,6 @@
 //! One event as one line: a flat JSON object, or text for people.
 
-use std::fmt;
+use std::fmt::{self, Write as _};
 
 use serde::ser::{SerializeMap, Serializer as _};
 use tracing::field::{Field, Visit};
@@ -11,6 +11,10 @@ use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields};
 use tracing_subscriber::registry::LookupSpan;
 
 use super::limit::RateLimit;
+use crate::cri::visible::visible;
+
+/// The longest text of one field, in bytes: messages of plugins, registries and upstreams have no bound of their own.
+const MAX_TEXT: usize = 8 << 10;
 
 /// Writes events as lines.
 #[derive(Debug)]
@@ -95,6 +99,10 @@ struct Fields<M: SerializeMap> {
 }
 
 impl<M: SerializeMap> Fields<M> {
+    fn put_shown(&mut self, field: &Field, text: fmt::Arguments<'_>) {
+        self.put(field, &Short::of(text));
+    }
+
     fn put<V: serde::Serialize + ?Sized>(&mut self, field: &Field, value: &V) {
         if self.result.is_ok() {
             let key = match field.name() {
@@ -108,11 +116,14 @@ impl<M: SerializeMap> Fields<M> {
 
 impl<M: SerializeMap> Visit for Fields<M> {
     fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
-        self.put(field, &format_args!("{value:?}"));
+        self.put_shown(field, format_args!("{value:?}"));
     }
 
     fn record_str(&mut self, field: &Field, value: &str) {
-        self.put(field, value);
+        match value.len() > MAX_TEXT {
+            true => self.put_shown(field, format_args!("{value}")),
+            false => self.put(field, value),
+        }
     }
 
     fn record_bool(&mut self, field: &Field, value: bool) {
@@ -132,6 +143,110 @@ impl<M: SerializeMap> Visit for Fields<M> {
     }
 
     fn record_error(&mut self, field: &Field, value: &(dyn std::error::Error + 'static)) {
-        self.put(field, &format_args!("{value}"));
+        self.put_shown(field, format_args!("{value}"));
+    }
+}
+
+/// Text that ends where it becomes too long. What is cut off is neither kept nor escaped.
+struct Short {
+    text: String,
+    most: usize,
+    is_cut: bool,
+}
+
+impl Short {
+    fn of(text: fmt::Arguments<'_>) -> String {
+        let mut short = Self {
+            text: String::new(),
+            most: MAX_TEXT,
+            is_cut: false,
+        };
+        // Fails once there is enough.
+        let _ = short.write_fmt(text);
+        if short.is_cut {
+            short.text.push('…');
+        }
+        short.text
+    }
+}
+
+impl fmt::Write for Short {
+    fn write_str(&mut self, part: &str) -> fmt::Result {
+        let room = self.most - self.text.len();
+        if part.len() <= room {
+            self.text.push_str(part);
+            return Ok(());
+        }
+        self.text.push_str(&part[..part.floor_char_boundary(room)]);
+        self.is_cut = true;
+        Err(fmt::Error)
+    }
+}
+
+/// The lines for people: the same bound, and nothing that moves the cursor or begins a line of its own.
+#[derive(Debug)]
+pub(super) struct TextFields;
+
+impl<'w> FormatFields<'w> for TextFields {
+    fn format_fields<R: tracing_subscriber::field::RecordFields>(
+        &self,
+        mut writer: Writer<'w>,
+        fields: R,
+    ) -> fmt::Result {
+        let mut words = Words {
+            writer: &mut writer,
+            is_first: true,
+            result: Ok(()),
+        };
+        fields.record(&mut words);
+        words.result
+    }
+}
+
+struct Words<'a, 'w> {
+    writer: &'a mut Writer<'w>,
+    is_first: bool,
+    result: fmt::Result,
+}
+
+impl Visit for Words<'_, '_> {
+    fn record_str(&mut self, field: &Field, value: &str) {
+        match field.name() {
+            "message" => self.record_debug(field, &format_args!("{value}")),
+            _ => self.record_debug(field, &value),
+        }
+    }
+
+    fn record_error(&mut self, field: &Field, value: &(dyn std::error::Error + 'static)) {
+        self.record_debug(field, &format_args!("{value}"));
+    }
+
+    fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
+        if self.result.is_err() {
+            return;
+        }
+        let gap = if self.is_first { "" } else { " " };
+        self.is_first = false;
+        let text = Short::of(format_args!("{value:?}"));
+        let text = visible(&text);
+        self.result = match field.name() {
+            "message" => write!(self.writer, "{gap}{text}"),
+            name => write!(self.writer, "{gap}{name}={text}"),
+        };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_long_text_is_cut_at_a_character() {
+        assert_eq!(Short::of(format_args!("short")), "short");
+        let text = Short::of(format_args!("{}{}", "ü".repeat(MAX_TEXT), "behind"));
+        assert_eq!(text.len(), MAX_TEXT + '…'.len_utf8());
+        assert!(text.ends_with("ü…"), "at a character");
+        let text = Short::of(format_args!("a{}", "ü".repeat(MAX_TEXT)));
+        assert!(text.len() < MAX_TEXT + '…'.len_utf8() && text.ends_with("ü…"));
     }
 }

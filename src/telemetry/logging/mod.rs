@@ -9,7 +9,7 @@ mod limit;
 mod line;
 
 use std::io::{self, IsTerminal as _};
-use std::sync::{Arc, Mutex, PoisonError, mpsc};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
 use std::thread;
 use std::time::Duration;
 
@@ -21,9 +21,10 @@ use tracing_subscriber::filter::Targets;
 use tracing_subscriber::layer::{Layer as _, SubscriberExt as _};
 use tracing_subscriber::{fmt, reload};
 
-pub use self::level::{LevelError, parse as parse_level};
+use self::level::with_audit;
+pub use self::level::{AUDIT, LevelError, parse as parse_level};
 use self::limit::RateLimit;
-use self::line::Line;
+use self::line::{Line, TextFields};
 use super::accounts::Accounts;
 use super::otlp;
 use crate::config::{Log, LogFormat};
@@ -52,28 +53,52 @@ pub enum LogError {
 #[derive(Clone, Debug)]
 pub struct LogHandle {
     filter: reload::Handle<Targets, tracing_subscriber::Registry>,
-    level: Arc<Mutex<String>>,
+    levels: Arc<Mutex<Levels>>,
+}
+
+#[derive(Debug)]
+struct Levels {
+    /// As it was written.
+    now: String,
+    /// That of the configuration: the audit trail is never quieter.
+    configured: Targets,
 }
 
 impl LogHandle {
     /// The level in force, as it was written.
     pub fn level(&self) -> String {
-        self.level
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone()
+        self.lock().now.clone()
     }
 
-    /// Changes the level; see [`parse_level`] for how it is written.
+    /// Changes the level until the configuration is read again; see [`parse_level`] for how it is written. The audit
+    /// trail (calls that change something, sessions, changes of the configuration and of the level) stays at least at
+    /// the configured level.
     ///
     /// # Errors
     /// If it cannot be read; the old one stays in force.
     pub fn set_level(&self, level: &str) -> Result<(), LogError> {
-        let filter = parse_level(level)?;
-        let mut current = self.level.lock().unwrap_or_else(PoisonError::into_inner);
-        self.filter.reload(filter)?;
-        level.clone_into(&mut current);
+        let asked = parse_level(level)?;
+        let mut levels = self.lock();
+        self.filter.reload(with_audit(&asked, &levels.configured))?;
+        level.clone_into(&mut levels.now);
         Ok(())
+    }
+
+    /// Takes over the level of the configuration, the audit trail's included.
+    ///
+    /// # Errors
+    /// As [`LogHandle::set_level`].
+    pub fn configure(&self, level: &str) -> Result<(), LogError> {
+        let configured = parse_level(level)?;
+        let mut levels = self.lock();
+        self.filter.reload(with_audit(&configured, &configured))?;
+        level.clone_into(&mut levels.now);
+        levels.configured = configured;
+        Ok(())
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Levels> {
+        self.levels.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -135,8 +160,11 @@ fn subscriber<W: io::Write + Send + 'static>(
         LogFormat::Text => Line::Text(limit, fmt::format().with_ansi(colours)),
     };
     // The filter is wrapped, not the layer: a layer that has been swapped in has no filter id.
-    let (filter, reload) = reload::Layer::new(parse_level(&config.level)?);
+    let configured = parse_level(&config.level)?;
+    let filter = with_audit(&configured, &configured);
+    let (filter, reload) = reload::Layer::new(filter);
     let lines = fmt::layer()
+        .fmt_fields(TextFields)
         .with_ansi(colours && config.format == LogFormat::Text)
         .event_format(line)
         .log_internal_errors(false)
@@ -147,7 +175,10 @@ fn subscriber<W: io::Write + Send + 'static>(
         .with(tracer.map(otlp::layer));
     let handle = LogHandle {
         filter: reload,
-        level: Arc::new(Mutex::new(config.level.clone())),
+        levels: Arc::new(Mutex::new(Levels {
+            now: config.level.clone(),
+            configured,
+        })),
     };
     Ok((subscriber, handle, LogGuard(Some(guard))))
 }
@@ -265,6 +296,31 @@ mod tests {
                 "error": "broken \"pipe\"\n", "shown": "a1"
             })
         );
+    }
+
+    #[test]
+    fn a_line_has_a_longest_and_is_one_line() {
+        let long = "x".repeat(1 << 20);
+        for format in [LogFormat::Json, LogFormat::Text] {
+            let written = logged("info", format, |_| {
+                let error = io::Error::other(long.clone());
+                tracing::warn!(
+                    target: "criscope::test",
+                    name = long, %error, shown = ?long, cause = &error as &dyn std::error::Error,
+                    forged = "a\n2026-01-01T00:00:00Z ERROR criscope::rpc: forged \u{1b}[2J\u{9b}2J",
+                    plain = %"b\nc", "{long}"
+                );
+            });
+            let text = written.text();
+            assert_eq!(text.lines().count(), 1, "{format:?}");
+            assert!(text.len() < 64 << 10, "{format:?}: {} bytes", text.len());
+            assert!(text.contains("xx…"), "{format:?}: what is cut is marked");
+            let line = text.trim_end_matches('\n');
+            // JSON may hold C1 controls as they are; its readers unescape all the others anyway.
+            let is_raw =
+                |c: char| c.is_ascii_control() || format == LogFormat::Text && c.is_control();
+            assert!(!line.contains(is_raw), "{format:?}");
+        }
     }
 
     #[test]

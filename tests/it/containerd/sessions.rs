@@ -122,6 +122,7 @@ async fn sessions_of_a_containerd_with_tls_are_seen() {
     let result = spdy.end(streams[0]).await.data;
     let result = String::from_utf8(result).expect("text");
     assert!(result.contains("NonZeroExitCode"), "{result}");
+    // The client is there until the end has been written down, so it is the upstream that closes.
     let line = proxy.wait_event("stream.session").await;
     for (field, value) in [
         ("transport", "tls"),

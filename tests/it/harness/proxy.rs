@@ -13,8 +13,8 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::Value;
 use tempfile::TempDir;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::net::{TcpStream, UnixStream};
 
 use super::client::Client;
 use super::fake::{Fake, lock};
@@ -175,6 +175,31 @@ impl Start {
     }
 }
 
+/// Sends a request and reads the answer, if there is one.
+async fn asked<T>(mut stream: T, method: &str, path: &str, body: &str) -> Option<String>
+where
+    T: AsyncRead + AsyncWrite + Unpin,
+{
+    let request = format!(
+        "{method} {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\ncontent-length: {}\r\n\r\n{body}",
+        body.len()
+    );
+    let mut answer = String::new();
+    let asked = stream.write_all(request.as_bytes()).await;
+    let read = soon("admin endpoint", stream.read_to_string(&mut answer)).await;
+    (asked.is_ok() && read.is_ok()).then_some(answer)
+}
+
+/// Status and body of an answer; status 0 if there is none.
+fn parted(answer: Option<String>) -> (u16, String) {
+    let Some(answer) = answer else {
+        return (0, String::new());
+    };
+    let (head, body) = answer.split_once("\r\n\r\n").expect("http");
+    let status = head.split(' ').nth(1).expect("status");
+    (status.parse().expect("number"), body.to_owned())
+}
+
 fn config_path(dir: &TempDir) -> PathBuf {
     dir.path().join("criscope.toml")
 }
@@ -241,24 +266,32 @@ impl Proxy {
 
     /// A request to the admin endpoint; status 0 if it does not answer.
     pub(crate) async fn http(&self, method: &str, path: &str, body: &str) -> (u16, String) {
-        let Some(answer) = self.answer(method, path, body).await else {
-            return (0, String::new());
-        };
-        let (head, body) = answer.split_once("\r\n\r\n").expect("http");
-        let status = head.split(' ').nth(1).expect("status");
-        (status.parse().expect("number"), body.to_owned())
+        parted(self.answer(method, path, body).await)
     }
 
     async fn answer(&self, method: &str, path: &str, body: &str) -> Option<String> {
-        let mut stream = TcpStream::connect(("127.0.0.1", self.admin)).await.ok()?;
-        let request = format!(
-            "{method} {path} HTTP/1.1\r\nhost: test\r\nconnection: close\r\ncontent-length: {}\r\n\r\n{body}",
-            body.len()
-        );
-        let mut answer = String::new();
-        let asked = stream.write_all(request.as_bytes()).await;
-        let read = soon("admin endpoint", stream.read_to_string(&mut answer)).await;
-        (asked.is_ok() && read.is_ok()).then_some(answer)
+        let stream = TcpStream::connect(("127.0.0.1", self.admin)).await.ok()?;
+        asked(stream, method, path, body).await
+    }
+
+    /// The socket of its admin endpoint.
+    pub(crate) fn admin_socket(&self) -> PathBuf {
+        self.listen.with_extension("admin.sock")
+    }
+
+    /// The same as [`Proxy::http`] over the socket.
+    pub(crate) async fn by_socket(&self, method: &str, path: &str, body: &str) -> (u16, String) {
+        let stream = UnixStream::connect(self.admin_socket()).await;
+        match stream {
+            Ok(stream) => parted(asked(stream, method, path, body).await),
+            Err(_) => parted(None),
+        }
+    }
+
+    /// Changes its log level.
+    pub(crate) async fn set_log_level(&self, level: &str) {
+        let (status, text) = self.by_socket("PUT", "/debug/log-level", level).await;
+        assert_eq!(status, 204, "{text}");
     }
 
     pub(crate) async fn scrape(&self) -> Scrape {

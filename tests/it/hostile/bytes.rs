@@ -15,7 +15,7 @@ use crate::harness::until;
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
 /// A frame (RFC 9113, 4.1).
-fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
+pub(super) fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
     let mut frame = u32::try_from(payload.len()).expect("small").to_be_bytes()[1..].to_vec();
     frame.extend([kind, flags]);
     frame.extend(stream.to_be_bytes());
@@ -24,12 +24,12 @@ fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
 }
 
 /// The preface, empty SETTINGS, and then what comes.
-fn session(frames: &[Vec<u8>]) -> Vec<u8> {
+pub(super) fn session(frames: &[Vec<u8>]) -> Vec<u8> {
     [PREFACE, &frame(4, 0, 0, b""), &frames.concat()].concat()
 }
 
 /// Sends; the other end may close at any moment, which is well.
-async fn send(path: &Path, bytes: &[u8]) -> UnixStream {
+pub(super) async fn send(path: &Path, bytes: &[u8]) -> UnixStream {
     let mut socket = UnixStream::connect(path).await.expect("connect");
     let _ = tokio::time::timeout(Duration::from_secs(5), socket.write_all(bytes)).await;
     socket
@@ -49,7 +49,7 @@ fn block(fields: &[(&str, &str)]) -> Vec<u8> {
     block
 }
 
-fn request(path: &str) -> Vec<u8> {
+pub(super) fn request(path: &str) -> Vec<u8> {
     block(&[
         (":method", "POST"),
         (":scheme", "http"),

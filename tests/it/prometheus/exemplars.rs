@@ -52,7 +52,7 @@ async fn scrape(proxy: &Proxy, accept: &str) -> (String, String) {
         .await
         .expect("connect");
     // HTTP/1.0, so that the answer comes in one piece.
-    let request = format!("GET /metrics HTTP/1.0\r\nhost: test\r\naccept: {accept}\r\n\r\n");
+    let request = format!("GET /metrics HTTP/1.0\r\nhost: localhost\r\naccept: {accept}\r\n\r\n");
     stream.write_all(request.as_bytes()).await.expect("ask");
     let mut answer = String::new();
     stream.read_to_string(&mut answer).await.expect("answer");

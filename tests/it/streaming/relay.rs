@@ -296,3 +296,16 @@ async fn sessions_end_with_the_program() {
     assert_eq!(ends.len(), 1, "{log:?}");
     assert_eq!(ends[0]["outcome"], "shutdown");
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_session_is_written_down_whatever_the_log_level_is_changed_to() {
+    let upstream = Upstream::that_says(SWITCHING).await;
+    let (_fake, proxy) = before("", &upstream.url()).await;
+    proxy.set_log_level("off").await;
+    let ours = url_of(&proxy).await;
+    // More than comes with the head: a client that has ended by then is one that has gone.
+    let sent = "x".repeat(200_000);
+    talk(&ours, &(head(parts(&ours).1) + &sent)).await;
+    let line = proxy.wait_event("stream.session").await;
+    assert_eq!(line["pod"], "web", "{line}");
+}

@@ -1,0 +1,155 @@
+//! Which hosts a request over TCP may be for. A web page that has its own name resolve to an address of this node (DNS
+//! rebinding) can make a browser send requests here and read the answers, but the browser names the page's host in them.
+
+use std::net::{Ipv4Addr, Ipv6Addr};
+use std::sync::Arc;
+
+use axum::extract::{Request, State};
+use axum::http::header::HOST;
+use axum::http::uri::Authority;
+use axum::http::{StatusCode, Version};
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
+
+/// Names that are allowed beside `localhost` and IP addresses: one that begins with a dot stands for all below it.
+#[derive(Clone, Debug)]
+pub(super) struct Hosts(Arc<[String]>);
+
+impl Hosts {
+    /// The configured names, in lower case, and that of this machine.
+    pub(super) fn new(configured: &[String], node: &str) -> Self {
+        let node = node.trim_end_matches('.').to_ascii_lowercase();
+        let node = Some(node).filter(|node| !node.is_empty());
+        Self(configured.iter().cloned().chain(node).collect())
+    }
+
+    /// Whether a request may be for this host, which may have a port.
+    fn allows(&self, authority: &str) -> bool {
+        let Ok(authority) = authority.parse::<Authority>() else {
+            return false;
+        };
+        if authority.as_str().contains('@') {
+            return false;
+        }
+        let host = authority.host();
+        // Nothing but a port may stand behind it.
+        let port = authority.as_str().strip_prefix(host);
+        if !port.is_some_and(|port| port.is_empty() || port.starts_with(':')) {
+            return false;
+        }
+        if let Some(six) = host.strip_prefix('[') {
+            return six
+                .strip_suffix(']')
+                .is_some_and(|six| six.parse::<Ipv6Addr>().is_ok());
+        }
+        // No name leads to an address that is named itself.
+        if host.parse::<Ipv4Addr>().is_ok() {
+            return true;
+        }
+        let host = host.strip_suffix('.').unwrap_or(host).to_ascii_lowercase();
+        host == "localhost"
+            || self.0.iter().any(|name| match name.starts_with('.') {
+                true => host.len() > name.len() && host.ends_with(name),
+                false => host == *name,
+            })
+    }
+
+    /// The status of a request for a host that is not served here, or for none.
+    fn refusal(&self, request: &Request) -> Option<StatusCode> {
+        let mut named = request.headers().get_all(HOST).iter();
+        let host = match (named.next(), named.next()) {
+            (Some(host), None) => host.to_str().ok(),
+            // HTTP/1.0 needs none, and no browser speaks it.
+            (None, _) if request.version() == Version::HTTP_10 => Some("localhost"),
+            _ => return Some(StatusCode::BAD_REQUEST),
+        };
+        // The one in the request line comes first (RFC 9112, 3.2.2).
+        let line = request.uri().authority().map(Authority::as_str);
+        let all = [line, Some(host.unwrap_or_default())];
+        let good = all.into_iter().flatten().all(|host| self.allows(host));
+        (!good).then_some(StatusCode::MISDIRECTED_REQUEST)
+    }
+}
+
+/// Refuses requests for other hosts.
+pub(super) async fn check(State(hosts): State<Hosts>, request: Request, next: Next) -> Response {
+    match hosts.refusal(&request) {
+        None => next.run(request).await,
+        Some(status) => {
+            let text = "this host name is not served here: use an IP address, or set admin.allowed_hosts\n";
+            (status, text).into_response()
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_addresses_and_known_names_are_served() {
+        let configured = [
+            "metrics.example.com".to_owned(),
+            ".nodes.example.com".to_owned(),
+        ];
+        let hosts = Hosts::new(&configured, "Node-1.");
+        for good in [
+            "127.0.0.1:9478",
+            "10.1.2.3",
+            "[::1]:9478",
+            "[fd00::1]",
+            "localhost:1",
+            "LOCALHOST.",
+            "node-1:9478",
+            "metrics.example.com",
+            "a.nodes.example.com:9478",
+            "A.B.nodes.example.com",
+        ] {
+            assert!(hosts.allows(good), "{good}");
+        }
+        for bad in [
+            "evil.example",
+            "evil.example:9478",
+            "127.0.0.1.evil.example",
+            "localhost.evil.example",
+            "evil.localhost",
+            "nodes.example.com",
+            ".nodes.example.com",
+            "xnodes.example.com",
+            "node-1.evil.example",
+            "metrics.example.com.evil.example",
+            "me@localhost",
+            "[::1].evil.example",
+            "[evil]",
+            "127.1",
+            "0x7f000001",
+            "",
+            "a b",
+        ] {
+            assert!(!hosts.allows(bad), "{bad}");
+        }
+        assert!(!Hosts::new(&[], "").allows(""));
+    }
+
+    #[test]
+    fn each_place_where_a_host_is_named_counts() {
+        let hosts = Hosts::new(&[], "node");
+        let refused = |uri: &str, named: &[&str], version| {
+            let mut request = Request::get(uri).version(version);
+            for host in named {
+                request = request.header(HOST, *host);
+            }
+            let request = request.body(axum::body::Body::empty()).expect("a request");
+            hosts.refusal(&request).map(|status| status.as_u16())
+        };
+        let one = Version::HTTP_11;
+        assert_eq!(refused("/", &["node:1"], one), None);
+        assert_eq!(refused("/", &["evil.example"], one), Some(421));
+        assert_eq!(refused("http://evil.example/", &["node"], one), Some(421));
+        assert_eq!(refused("http://node/", &["evil.example"], one), Some(421));
+        assert_eq!(refused("/", &[], one), Some(400));
+        assert_eq!(refused("/", &["node", "node"], one), Some(400));
+        assert_eq!(refused("/", &[], Version::HTTP_10), None);
+        assert_eq!(refused("/", &["evil.example"], Version::HTTP_10), Some(421));
+    }
+}

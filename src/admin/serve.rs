@@ -1,0 +1,321 @@
+//! Serves the routes over TCP and over the unix socket, within bounds: a client that connects and says nothing, sends a
+//! head for ever or never reads its answer costs a place for a while, and nobody else theirs.
+
+use std::convert::Infallible;
+use std::io;
+use std::net::TcpListener;
+use std::os::unix::net::UnixListener;
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use axum::Router;
+use axum::body::Body;
+use axum::http::{Request, StatusCode};
+use axum::response::{IntoResponse, Response};
+use http_body::Body as _;
+use hyper::body::Incoming;
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use nix::unistd::geteuid;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::UnixStream;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::{sleep, timeout};
+use tokio_util::sync::CancellationToken;
+use tower::ServiceExt as _;
+
+use crate::wire::places::{Evict, Place, Places};
+
+/// Most connections over TCP at a time. When all are taken, one that has not sent its request yet makes room.
+const MAX_CONNECTIONS: usize = 64;
+/// The same for the socket, whose callers are root.
+const MAX_SOCKET_CONNECTIONS: usize = 16;
+/// How long the head of a request may take.
+const HEAD_TIMEOUT: Duration = Duration::from_secs(5);
+/// How long a connection may last, its answer read included. It carries one request.
+const LIFETIME: Duration = Duration::from_secs(30);
+/// Largest head of a request, in bytes.
+const MAX_HEAD: usize = 16 << 10;
+/// An answer above this is large, in bytes.
+const LARGE: u64 = 1 << 20;
+/// Large answers that may wait for their readers at a time.
+const MAX_LARGE: usize = 8;
+/// How long to wait when the process is out of descriptors.
+const OUT_OF_DESCRIPTORS: Duration = Duration::from_millis(100);
+
+/// Who asks, over the socket.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Caller {
+    pub(super) uid: u32,
+    pub(super) pid: Option<i32>,
+}
+
+/// What the connections of one listener share.
+#[derive(Clone)]
+struct Serving {
+    app: Router,
+    large: Arc<Semaphore>,
+    stop: CancellationToken,
+}
+
+impl Serving {
+    fn new(app: Router, stop: CancellationToken) -> Self {
+        Self {
+            app,
+            large: Arc::new(Semaphore::new(MAX_LARGE)),
+            stop,
+        }
+    }
+}
+
+/// Serves the port until `stop`.
+///
+/// # Errors
+/// If the listener cannot be registered with the runtime.
+pub(super) async fn tcp(
+    listener: TcpListener,
+    app: Router,
+    stop: CancellationToken,
+) -> io::Result<()> {
+    let listener = tokio::net::TcpListener::from_std(listener)?;
+    let serving = Serving::new(app, stop);
+    let places = Places::new(MAX_CONNECTIONS, Evict::Any);
+    let accept = || async { listener.accept().await.map(|(stream, _)| stream) };
+    accepting(accept, &places, &serving.stop, |stream, place| {
+        serving.clone().connection(stream, place, None)
+    })
+    .await;
+    Ok(())
+}
+
+/// Serves the socket until `stop`, to root and to the user of this process.
+///
+/// # Errors
+/// If the listener cannot be registered with the runtime.
+pub(super) async fn unix(
+    listener: UnixListener,
+    app: Router,
+    stop: CancellationToken,
+) -> io::Result<()> {
+    let listener = tokio::net::UnixListener::from_std(listener)?;
+    let allowed = Serving::new(app, stop.clone());
+    let refused = Serving::new(Router::new().fallback(forbidden), stop);
+    let places = Places::new(MAX_SOCKET_CONNECTIONS, Evict::Any);
+    let accept = || async { listener.accept().await.map(|(stream, _)| stream) };
+    accepting(
+        accept,
+        &places,
+        &allowed.stop,
+        |stream: UnixStream, place| {
+            // The permission bits keep others out already; they may have been changed since.
+            let caller = stream.peer_cred().ok().map(|peer| Caller {
+                uid: peer.uid(),
+                pid: peer.pid(),
+            });
+            let caller =
+                caller.filter(|caller| caller.uid == 0 || caller.uid == geteuid().as_raw());
+            let serving = match caller {
+                Some(_) => &allowed,
+                None => &refused,
+            };
+            serving.clone().connection(stream, place, caller)
+        },
+    )
+    .await;
+    Ok(())
+}
+
+async fn forbidden() -> (StatusCode, &'static str) {
+    (StatusCode::FORBIDDEN, "this socket is for root\n")
+}
+
+/// Accepts until `stop`, and serves each connection in a task of its own.
+async fn accepting<T, A, S>(
+    accept: impl Fn() -> A,
+    places: &Arc<Places>,
+    stop: &CancellationToken,
+    serve: impl Fn(T, Place) -> S,
+) where
+    A: Future<Output = io::Result<T>>,
+    S: Future<Output = ()> + Send + 'static,
+{
+    let next = || async {
+        let stream = accept().await?;
+        Ok::<_, io::Error>((stream, places.take().await))
+    };
+    while let Some(next) = stop.run_until_cancelled(next()).await {
+        match next {
+            Ok((stream, place)) => drop(tokio::spawn(serve(stream, place))),
+            Err(error) => {
+                tracing::warn!(event = "admin.accept", %error, "connection not accepted");
+                sleep(OUT_OF_DESCRIPTORS).await;
+            }
+        }
+    }
+}
+
+impl Serving {
+    /// Answers one request.
+    async fn connection<T>(self, stream: T, place: Place, caller: Option<Caller>)
+    where
+        T: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    {
+        // Held to the end of the connection: an answer is not sent when it is made.
+        let held = OnceLock::new();
+        let service = service_fn(|request: Request<Incoming>| {
+            let busy = place.request();
+            let (app, large, held) = (self.app.clone(), &self.large, &held);
+            async move {
+                let (response, room) = answer(app, large, request, caller).await;
+                let _ = held.set((busy, room));
+                Ok::<_, Infallible>(response)
+            }
+        });
+        let connection = http1::Builder::new()
+            .timer(TokioTimer::new())
+            .header_read_timeout(HEAD_TIMEOUT)
+            .max_buf_size(MAX_HEAD)
+            .keep_alive(false)
+            .serve_connection(TokioIo::new(stream), service);
+        tokio::select! {
+            // What can go wrong here is the client's.
+            _ = timeout(LIFETIME, connection) => {}
+            () = place.wanted() => {}
+            () = self.stop.cancelled() => {}
+        }
+    }
+}
+
+/// The answer, and its place among the large ones if it is one.
+async fn answer(
+    app: Router,
+    large: &Arc<Semaphore>,
+    request: Request<Incoming>,
+    caller: Option<Caller>,
+) -> (Response, Option<OwnedSemaphorePermit>) {
+    let mut request = request.map(Body::new);
+    if let Some(caller) = caller {
+        request.extensions_mut().insert(caller);
+    }
+    let response = match app.oneshot(request).await {
+        Ok(response) => response,
+        Err(never) => match never {},
+    };
+    if response
+        .body()
+        .size_hint()
+        .upper()
+        .is_some_and(|size| size <= LARGE)
+    {
+        return (response, None);
+    }
+    match Arc::clone(large).try_acquire_owned() {
+        Ok(room) => (response, Some(room)),
+        Err(_) => {
+            let text = "too many large answers wait to be read; try again\n";
+            (
+                (StatusCode::SERVICE_UNAVAILABLE, text).into_response(),
+                None,
+            )
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use axum::routing::get;
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream};
+    use tokio::task::JoinHandle;
+    use tokio::time::Instant;
+
+    use super::*;
+
+    const REQUEST: &[u8] = b"GET /large HTTP/1.1\r\nhost: localhost\r\n\r\n";
+
+    fn serving() -> Serving {
+        let large = || async { "x".repeat(10 << 20) };
+        let app = Router::new()
+            .route("/large", get(large))
+            .route("/small", get(async || "small"));
+        Serving::new(app, CancellationToken::new())
+    }
+
+    /// A connection to it that holds little unread, and its end.
+    async fn connect(serving: &Serving, places: &Arc<Places>) -> (DuplexStream, JoinHandle<()>) {
+        let (near, far) = tokio::io::duplex(1024);
+        let place = places.take().await;
+        (
+            near,
+            tokio::spawn(serving.clone().connection(far, place, None)),
+        )
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_says_or_reads_nothing_is_cut_off() {
+        let (serving, places) = (serving(), Places::new(4, Evict::Any));
+        for (said, limit) in [
+            (&b""[..], HEAD_TIMEOUT),
+            (b"GET / HTTP/1.1\r\nhost", HEAD_TIMEOUT),
+            (REQUEST, LIFETIME),
+        ] {
+            let begin = Instant::now();
+            let (mut client, served) = connect(&serving, &places).await;
+            client.write_all(said).await.expect("sent");
+            served.await.expect("no panic");
+            assert_eq!(begin.elapsed().as_secs(), limit.as_secs());
+            drop(client);
+        }
+        assert_eq!(serving.large.available_permits(), MAX_LARGE);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn large_answers_that_are_not_read_are_few() {
+        let (serving, places) = (serving(), Places::new(100, Evict::Any));
+        let mut unread = Vec::new();
+        for _ in 0..MAX_LARGE {
+            let (mut client, served) = connect(&serving, &places).await;
+            client.write_all(REQUEST).await.expect("sent");
+            let mut first = [0; 12];
+            client.read_exact(&mut first).await.expect("it begins");
+            assert_eq!(&first, b"HTTP/1.1 200");
+            unread.push((client, served));
+        }
+        let status = async |path: &str| {
+            let (mut client, _) = connect(&serving, &places).await;
+            let request = format!("GET {path} HTTP/1.1\r\nhost: localhost\r\n\r\n");
+            client.write_all(request.as_bytes()).await.expect("sent");
+            let mut answer = String::new();
+            client.read_to_string(&mut answer).await.expect("whole");
+            answer.split(' ').nth(1).map(str::to_owned)
+        };
+        assert_eq!(status("/large").await.as_deref(), Some("503"));
+        assert_eq!(
+            status("/small").await.as_deref(),
+            Some("200"),
+            "metrics, say"
+        );
+        drop(unread.pop().expect("one").0);
+        while serving.large.available_permits() == 0 {
+            tokio::task::yield_now().await;
+        }
+        assert_eq!(status("/large").await.as_deref(), Some("200"));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_connection_that_says_nothing_makes_room() {
+        let (serving, places) = (serving(), Places::new(2, Evict::Any));
+        let (_reading, slow) = {
+            let (mut client, served) = connect(&serving, &places).await;
+            client.write_all(REQUEST).await.expect("sent");
+            let mut first = [0; 12];
+            client.read_exact(&mut first).await.expect("it begins");
+            (client, served)
+        };
+        let begin = Instant::now();
+        let (_silent, cut) = connect(&serving, &places).await;
+        let (_third, _) = connect(&serving, &places).await;
+        cut.await.expect("no panic");
+        assert!(begin.elapsed() < HEAD_TIMEOUT && !slow.is_finished());
+    }
+}
