@@ -5,7 +5,7 @@
 //! all the regular ones. When those are gone, too, the slowest layer of another pull gives its turn up: its pull fails,
 //! and the next try goes on from what was fetched. Within one pull nothing is ever given up.
 
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::oneshot;
@@ -156,6 +156,41 @@ impl Turns {
     }
 }
 
+/// One layer at a time may have a window of up to 128 MiB to be decompressed with.
+#[derive(Clone, Debug, Default)]
+pub(super) struct WideTurn(Arc<(Mutex<bool>, Condvar)>);
+
+/// See [`WideTurn`]. It ends when it is dropped.
+#[derive(Debug)]
+pub(super) struct Wide(WideTurn);
+
+impl WideTurn {
+    /// Waits for it. Blocks; `None` when it is not wanted any more. The caller has all that it will decompress, so that no
+    /// registry decides how long others wait.
+    pub(super) fn take(&self, cancel: &CancellationToken) -> Option<Wide> {
+        let (taken, ended) = &*self.0;
+        let mut taken = lock(taken);
+        while *taken {
+            if cancel.is_cancelled() {
+                return None;
+            }
+            // Nobody tells of a cancellation here.
+            let waited = ended.wait_timeout(taken, Duration::from_millis(100));
+            taken = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+        *taken = true;
+        Some(Wide(self.clone()))
+    }
+}
+
+impl Drop for Wide {
+    fn drop(&mut self) {
+        let (taken, ended) = &*self.0.0;
+        *lock(taken) = false;
+        ended.notify_one();
+    }
+}
+
 impl State {
     fn of_registry(&self, whose: &Whose) -> usize {
         let same = |one: &&Running| one.whose.registry == whose.registry;
@@ -292,6 +327,21 @@ mod tests {
         assert!(other_ready.try_recv().is_ok() && mine_ready.try_recv().is_err());
         drop((running, other));
         let _ = (mine, mine_ready);
+    }
+
+    #[test]
+    fn one_wide_window_at_a_time() {
+        let (turn, cancel) = (WideTurn::default(), CancellationToken::new());
+        let first = turn.take(&cancel).expect("the first");
+        let second = std::thread::scope(|scope| {
+            let second = scope.spawn(|| turn.take(&cancel));
+            assert!(!second.is_finished());
+            cancel.cancel();
+            second.join().expect("joined")
+        });
+        assert!(second.is_none());
+        drop(first);
+        assert!(turn.take(&cancel).is_some());
     }
 
     #[tokio::test(start_paused = true)]

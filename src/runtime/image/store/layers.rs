@@ -150,6 +150,20 @@ fn read(dir: &Path, boot: &str) -> std::result::Result<Layer, String> {
     Ok(Layer { record, synced })
 }
 
+/// Reads any bytes as `layer.json`, for the fuzzer.
+///
+/// # Panics
+///
+/// If the short form of a record does not say what the whole one has.
+#[cfg(any(test, fuzzing))]
+pub(super) fn fuzz(bytes: &[u8]) {
+    let head = serde_json::from_slice::<Head>(bytes);
+    let paths = serde_json::from_slice::<Paths>(bytes);
+    if let (Ok(head), Ok(paths)) = (head, paths) {
+        assert_eq!(head.implied, !paths.implied.is_empty());
+    }
+}
+
 /// The folders that a layer takes for granted.
 pub(super) fn implied(dir: &Path) -> Result<Vec<String>> {
     let path = dir.join(RECORD);
