@@ -1,8 +1,8 @@
 //! Turns: how many layers are fetched and unpacked at the same time, and whose is next.
 //!
 //! A slow registry must not keep others waiting. So turns go round: next is a layer of the registry that has the fewest
-//! turns, then of the pull that has the fewest. A pull without any turn gets an extra one, as long as its registry has not
-//! all the regular ones. When those are gone, too, the slowest layer of another pull gives its turn up: its pull fails,
+//! turns, then of the pull that has the fewest. A pull without any turn gets an extra one, as long as its registry has no
+//! more than the regular ones. When those are gone, too, the slowest layer of another pull gives its turn up: its pull fails,
 //! and the next try goes on from what was fetched. Within one pull nothing is ever given up.
 
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
@@ -122,10 +122,12 @@ impl Turns {
         let Some(waiting) = state.waiting.iter().find(|waiting| waiting.id == id) else {
             return;
         };
-        let pull = waiting.whose.pull;
-        if state.running.iter().any(|one| one.whose.pull == pull) {
+        let whose = waiting.whose.clone();
+        if state.of_pull(&whose) > 0 {
             return;
         }
+        // Where its registry has too many, a turn of another would be of no use to it.
+        let only_own = state.of_registry(&whose) > self.0.regular;
         let mut slowest: Option<(u64, CancellationToken)> = None;
         for one in &mut state.running {
             if one.watch.give_up.is_cancelled() {
@@ -142,6 +144,7 @@ impl Turns {
             let rate = fetched.saturating_sub(before).saturating_mul(1000) / millis;
             let fetches = one.watch.progress.phase() == LayerPhase::Fetching;
             if fetches
+                && (!only_own || one.whose.registry == whose.registry)
                 && !one.whose.registry.is_empty()
                 && rate < LEAST_RATE
                 && slowest.as_ref().is_none_or(|(slow, _)| rate < *slow)
@@ -327,6 +330,22 @@ mod tests {
         assert!(other_ready.try_recv().is_ok() && mine_ready.try_recv().is_err());
         drop((running, other));
         let _ = (mine, mine_ready);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_registry_makes_room_for_its_own_pulls_only_within_itself() {
+        let turns = turns(1);
+        let all: Vec<_> = (0..3).map(|_| watch()).collect();
+        let mut held = Vec::new();
+        for (pull, registry) in ["other", "slow", "slow"].into_iter().enumerate() {
+            held.push(turns.take(whose(registry, pull), all[pull].clone()).await);
+        }
+        all[1].progress.fetched(1 << 30);
+        let (waiting, _ready) = turns.queue(whose("slow", 9), watch());
+        tokio::time::sleep(Duration::from_secs(31)).await;
+        turns.make_room(waiting.id);
+        let gave_up: Vec<_> = all.iter().map(|one| one.give_up.is_cancelled()).collect();
+        assert_eq!(gave_up, [false, false, true]);
     }
 
     #[test]

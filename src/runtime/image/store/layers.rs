@@ -197,3 +197,27 @@ fn boot() -> String {
         |id| id.trim().to_owned(),
     )
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_paths_of_a_layer_are_on_disk_alone() {
+        let dir = tempfile::tempdir().expect("a folder");
+        fs::create_dir(dir.path().join("fs")).expect("a folder");
+        for paths in [vec![], vec!["a".to_owned(), "a/b".to_owned()]] {
+            let new = NewLayer::new(7, 3, paths.clone());
+            new.write(dir.path()).expect("write");
+            let layer = read(dir.path(), &boot()).expect("read");
+            // A record that could hold them could not be copied.
+            let kept: [LayerRecord; 2] = [layer.record; 2];
+            assert_eq!((kept[0].bytes, kept[1].implies), (7, !paths.is_empty()));
+            assert_eq!(implied(dir.path()).expect("read"), paths);
+        }
+        // As the first version of this program wrote it, before there was anything to imply.
+        let old = format!(r#"{{"bytes": 1, "inodes": 2, "boot": "{}"}}"#, boot());
+        fs::write(dir.path().join(RECORD), old).expect("write");
+        assert!(!read(dir.path(), &boot()).expect("read").record.implies);
+    }
+}

@@ -195,23 +195,6 @@ async fn slow_registries_in_every_place_make_room() {
 }
 
 #[tokio::test]
-async fn what_no_entry_makes_is_not_kept_after_unpacking() {
-    // Each takes its parents for granted: paths that only the record of the layer has.
-    let (mut layers, mut number) = (Vec::new(), 0);
-    for _ in 0..4 {
-        let mut built = layer();
-        for _ in 0..6_000 {
-            number += 1;
-            let path = format!("{}{number}/f", "d".repeat(200));
-            built = built.pax(&[("path", path.as_bytes())]).file("x", b"");
-        }
-        layers.push(built.end());
-    }
-    let cost = cost(layers).await;
-    assert!(cost < 32 << 10, "{cost} KiB for 24000 directories");
-}
-
-#[tokio::test]
 async fn honest_images_may_be_large() {
     let store = Store::new().await;
     let mut built = layer();
