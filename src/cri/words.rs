@@ -22,7 +22,7 @@ additional addr address addresses addrs adj adjusted after again against age age
 allocate allocated allocating allocation allow allowed almost alpha already also always amazonaws ambiguous amount
 an and annotation annotations another answer answered answers any api apparmor apparmorfs append application apply
 applying arch architecture architectures archive archives are arg argument arguments arp artifact as ask asked
-assign assigned associated at attach attached attaching attachment attempt attempted attempting attempts attribute
+assign assigned associated at attach attached attaching attachment attempt attempted attempting attempts attribute attributes
 audit auth authenticate authenticating authentication authority authorization authorized auto available away aws
 azurecr back backend backoff backward bad bandwidth base base64 basic be bearer because become been before begin
 beginning behavior behaviour behind being belong belongs below best between beyond bin binary bind binding bit bits
@@ -38,7 +38,7 @@ complete completed component compress compressed compression computed condition 
 configuration configurations configure configured configuring conflict conflicting conflist conmon connect connected
 connecting connection connections conntrack consistent console constraint consume contain contained container
 containercannotrun containerd containerio containers contains content contents context contexts continue control
-controller controllers convert converted copied copy copying core correct corrupt corrupted could couldn count
+controller controllers convert converted copied copy copying core correct corrupt corrupted could couldn count counted
 counters cpu cpuacct cpus cpuset crash crashed crashloopbackoff create createcontainererror created creates creating
 creation credential credentials cri crictl crio criscope criu cross crun ctr current currently custom cut cwd daemon
 damaged dangling data database datagram date deactivated dead deadline deadlines deadlock debug declared decode
@@ -71,7 +71,7 @@ host hostname hostnetwork hostport hosts hour how http http2 https huge hugepage
 icmp id identical identifier identity ids if ifname ignore ignored illegal image imagepullbackoff images immutable
 implement implemented implicit import imported impossible improper in inaccessible inactive incoming incompatible
 incomplete inconsistent incorrect increase increasing index indexes info information ingest init initial
-initialization initialize initialized initializer initializing inject inode inotify input inside inspect install
+initialization initialize initialized initializer initializing inject inode inodes inotify input inside inspect install
 installed instance instances instead instruction insufficient integer integrity intended interface interfaces
 interior intermediate internal interrupt interrupted interrupting into introspect introspection invalid invoke
 invoked io ioctl ip ip6tables ipam ipc ips iptables ipv4 ipv6 ipvlan is isn isolated isolation issue it item items
@@ -94,7 +94,7 @@ nobody node nodes non none nor normal nosuchimage not notation note nothing noti
 nowhere nri ns null number numbers numeric nvidia o object objects obsolete obtain obtained occur occurred occurs
 oci of off offset oid ok old older omitted on once one ongoing only onto oom oomkilled open opencontainers opened
 opening opens operation operations opt option optional options opts or order org original originate orphan orphaned
-os other otherwise our ours out outbound outdated output outside over overflow overlap overlapping overlay overlayfs
+os other others otherwise our ours out outbound outdated output outside over overflow overlap overlapping overlay overlayfs
 overlays overloaded overridden override oversized own owned owner owners ownership pack package packet page pages
 pair pairs panic panicked parallel param parameter parameters parent parse parsed parser parsing part partial
 partially parts pass passed passwd password path paths pattern pause paused pax payload peer pending per perform

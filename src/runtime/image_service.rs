@@ -31,7 +31,7 @@ impl Runtime {
     ///
     /// # Errors
     /// The name is no reference.
-    pub fn image_status(
+    pub async fn image_status(
         &self,
         request: &v1::ImageStatusRequest,
     ) -> Result<v1::ImageStatusResponse> {
@@ -39,6 +39,7 @@ impl Runtime {
         let mut info = HashMap::new();
         if let (true, Some(image)) = (request.verbose, &found) {
             let layers = self.images.layers(image.id.as_str())?;
+            let labels = self.images.labels(&image.id).await?;
             let shown = json!({
                 "layers": layers.ids(),
                 "pulledAt": image.pulled_at,
@@ -49,7 +50,7 @@ impl Runtime {
                     "User": image.config.user,
                     "WorkingDir": image.config.working_dir,
                     "StopSignal": image.config.stop_signal,
-                    "Labels": image.config.labels,
+                    "Labels": labels,
                 }},
             });
             info.insert("info".to_owned(), shown.to_string());

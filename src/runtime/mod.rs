@@ -22,6 +22,8 @@ mod dial;
 mod environment;
 mod error;
 pub mod events;
+#[cfg(any(test, fuzzing))]
+mod fuzz;
 pub mod grpc;
 pub mod handler;
 mod housekeeping;
@@ -57,6 +59,8 @@ use std::sync::Arc;
 use self::attempts::Attempts;
 pub use self::error::{Error, Result, What};
 use self::events::Events;
+#[cfg(any(test, fuzzing))]
+pub use self::fuzz::fuzz;
 use self::handler::Handlers;
 use self::image::Images;
 use self::node::cgroup::Hierarchies;

@@ -55,6 +55,22 @@ fn write(template: &Path, target: &Path, cidr: &str) -> Result<()> {
         .map_err(|e| Error::io("write", target, e))
 }
 
+/// Reads a text as a pod CIDR in its first line and a template in the others, for the fuzzer.
+///
+/// # Panics
+/// If more is made of it than there may be.
+#[cfg(any(test, fuzzing))]
+pub(super) fn fuzz(text: &str) {
+    let (cidr, template) = text
+        .split_once('\n')
+        .unwrap_or(("10.0.0.0/8,fd00::/8", text));
+    if let Ok(values) = values(cidr)
+        && let Ok(made) = template::fill(template, &values)
+    {
+        assert!(made.len() <= 2 * (1 << 20) + text.len());
+    }
+}
+
 /// Both families come in one text, with a comma between.
 fn values(cidr: &str) -> Result<Values> {
     let ranges: Vec<_> = cidr

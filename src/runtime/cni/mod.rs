@@ -11,6 +11,8 @@ mod conf;
 mod discover;
 mod error;
 mod exec;
+#[cfg(any(test, fuzzing))]
+pub(super) mod fuzz;
 mod network;
 mod pod;
 mod result;

@@ -34,7 +34,7 @@ impl ImageService for Service {
         request: Request<ImageStatusRequest>,
     ) -> Answer<ImageStatusResponse> {
         let (request, _) = open(request);
-        answer(self.runtime.image_status(&request))
+        answer(self.runtime.image_status(&request).await)
     }
 
     async fn pull_image(&self, request: Request<PullImageRequest>) -> Answer<PullImageResponse> {

@@ -81,10 +81,22 @@ fn read(path: &Path) -> Result<Option<File>> {
         return Err(settings(format!("larger than {MAX_FILE} bytes")));
     }
     let text = std::fs::read(path).at(path)?;
-    // The message of the parser may show what it stumbled over.
-    let file = serde_json::from_slice(&text)
-        .map_err(|e| settings(format!("not valid, in line {}", e.line())))?;
-    Ok(Some(file))
+    parse(&text).map(Some).map_err(settings)
+}
+
+/// The message of the parser may show what it stumbled over.
+fn parse(text: &[u8]) -> std::result::Result<File, String> {
+    serde_json::from_slice(text).map_err(|e| format!("not valid, in line {}", e.line()))
+}
+
+/// Reads any bytes as the file, for the fuzzer.
+#[cfg(any(test, fuzzing))]
+pub(super) fn fuzz(bytes: &[u8]) {
+    if let Ok(file) = parse(bytes) {
+        for (host, entry) in file.auths {
+            let _ = (host_of(&host), entry.credentials());
+        }
+    }
 }
 
 impl Entry {

@@ -136,7 +136,7 @@ pub enum Error {
         needed: u64,
     },
     /// The disk would have no inodes left.
-    #[error("{}: no space: {free} inodes are free, {needed} must stay free", path.display())]
+    #[error("{}: no space: {free} inodes are free, {needed} are needed", path.display())]
     NoInodes {
         /// Where.
         path: PathBuf,

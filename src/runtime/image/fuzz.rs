@@ -6,7 +6,7 @@ use std::path::Path;
 use super::image_config::Parsed;
 use super::manifest::Manifest;
 use super::name::Name;
-use super::{registry, unpack};
+use super::{docker_config, import, registry, store, unpack};
 
 /// Reads the bytes behind the first one as what it says.
 ///
@@ -18,7 +18,7 @@ pub fn fuzz(bytes: &[u8]) {
         return;
     };
     let text = String::from_utf8_lossy(bytes);
-    match kind % 6 {
+    match kind % 10 {
         0 => {
             if let Ok(name) = Name::parse(&text) {
                 let again = Name::parse(&name.to_string());
@@ -34,13 +34,37 @@ pub fn fuzz(bytes: &[u8]) {
         4 => {
             let _ = Parsed::read(bytes);
         }
-        _ => archive(bytes),
+        5 => archive(bytes),
+        6 => docker_config::fuzz(bytes),
+        7 => compressed(bytes),
+        8 => import::fuzz(bytes),
+        _ => store::fuzz(bytes),
     }
 }
+
+/// Of what a layer unpacks to.
+const MOST: u64 = 4 << 20;
+
+/// A layer as it is fetched.
+fn compressed(bytes: &[u8]) {
+    // Wide windows are not for a fuzzer: they take turns.
+    let wide = || Err::<(), _>(std::io::Error::other("a wide window"));
+    let Ok(plain) = unpack::decompress(bytes, wide) else {
+        return;
+    };
+    let mut tar = unpack::TarReader::new(plain.take(MOST));
+    while let Ok(Some(entry)) = tar.next_entry() {
+        assert!(entry.held() <= MAX_HELD, "{} bytes", entry.held());
+    }
+}
+
+/// What one entry may have in memory: headers of 1 MiB, and what lists of their parts take.
+const MAX_HELD: usize = (1 << 20) + (64 << 10);
 
 fn archive(bytes: &[u8]) {
     let mut tar = unpack::TarReader::new(bytes);
     while let Ok(Some(entry)) = tar.next_entry() {
+        assert!(entry.held() <= MAX_HELD, "{} bytes", entry.held());
         for path in [&entry.path, &entry.link] {
             if let Ok(parts) = unpack::parts(path) {
                 assert!(

@@ -2,25 +2,28 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::marker::PhantomData;
 
+use serde::de::{IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 
 use super::digest::Digest;
 use super::error::{Error, Result};
 use super::platform::{Offered, Platform};
+use crate::runtime::rootfs::MAX_LAYERS;
 
 /// What containers of the image start with. `Debug` shows no value of it: environments hold secrets.
 #[derive(Clone, Default, Deserialize, Eq, PartialEq)]
 #[serde(rename_all = "PascalCase", default)]
 pub struct ImageConfig {
     /// The program and its first arguments.
-    #[serde(deserialize_with = "or_default")]
+    #[serde(deserialize_with = "few_in_a_row")]
     pub entrypoint: Vec<String>,
     /// What follows the entrypoint, or the program if there is none.
-    #[serde(deserialize_with = "or_default")]
+    #[serde(deserialize_with = "few_in_a_row")]
     pub cmd: Vec<String>,
     /// `NAME=value`.
-    #[serde(deserialize_with = "or_default")]
+    #[serde(deserialize_with = "few_in_a_row")]
     pub env: Vec<String>,
     /// `user`, `uid`, `user:group` or `uid:gid`; empty is root.
     #[serde(deserialize_with = "or_default")]
@@ -37,9 +40,68 @@ pub struct ImageConfig {
     /// Paths that the image wants to be volumes.
     #[serde(deserialize_with = "keys")]
     pub volumes: Vec<String>,
-    /// Of the image.
-    #[serde(deserialize_with = "or_default")]
-    pub labels: BTreeMap<String, String>,
+}
+
+/// Of an image: nothing that its containers start with, so they are read where they are shown.
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "PascalCase", default)]
+struct Labels {
+    #[serde(deserialize_with = "few_by_key")]
+    labels: BTreeMap<String, String>,
+}
+
+/// Items of one list or map.
+const MAX_ITEMS: usize = 10_000;
+/// Bytes that are kept in memory of a configuration. More than this no program could be started with.
+const MAX_KEPT: usize = 256 << 10;
+/// What an item of a list takes besides its bytes, about.
+const ITEM_COST: usize = 48;
+/// Bytes of what every list of images shows of each.
+const MAX_USER: usize = 512;
+
+impl ImageConfig {
+    /// What it takes in memory, about.
+    fn cost(&self) -> usize {
+        let lists = [
+            &self.entrypoint,
+            &self.cmd,
+            &self.env,
+            &self.exposed_ports,
+            &self.volumes,
+        ];
+        let items = lists.into_iter().flatten();
+        let texts = [&self.user, &self.working_dir, &self.stop_signal];
+        items.chain(texts).map(|text| text.len() + ITEM_COST).sum()
+    }
+
+    fn check(&self) -> Result<()> {
+        let too_large = |reason: String| {
+            let what = "image configuration".to_owned();
+            Err(Error::TooLarge { what, reason })
+        };
+        if self.user.len() > MAX_USER {
+            return too_large(format!("a user of more than {MAX_USER} bytes"));
+        }
+        let cost = self.cost();
+        if cost > MAX_KEPT {
+            return too_large(format!(
+                "what containers start with takes {cost} bytes, at most {MAX_KEPT} are kept"
+            ));
+        }
+        Ok(())
+    }
+}
+
+/// The labels in a configuration.
+pub(super) fn labels(bytes: &[u8]) -> Result<BTreeMap<String, String>> {
+    #[derive(Deserialize)]
+    struct Raw {
+        #[serde(default)]
+        config: Option<Labels>,
+    }
+    let raw: Raw = serde_json::from_slice(bytes)
+        .map_err(|error| Error::invalid("image configuration", error.to_string()))?;
+    Ok(raw.config.unwrap_or_default().labels)
 }
 
 impl fmt::Debug for ImageConfig {
@@ -57,10 +119,92 @@ where
     Ok(Option::deserialize(deserializer)?.unwrap_or_default())
 }
 
+/// A list or a map of no more than [`MAX_ITEMS`]: three bytes of JSON can make an item of many times its size.
+struct Few<T>(T);
+
+impl<'de> Deserialize<'de> for Few<Vec<String>> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> std::result::Result<Self, D::Error> {
+        struct List;
+        impl<'de> Visitor<'de> for List {
+            type Value = Few<Vec<String>>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a list of texts")
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(
+                self,
+                mut list: A,
+            ) -> std::result::Result<Self::Value, A::Error> {
+                let mut all = Vec::new();
+                while let Some(item) = list.next_element()? {
+                    all.push(item);
+                    few(all.len())?;
+                }
+                Ok(Few(all))
+            }
+        }
+        deserializer.deserialize_seq(List)
+    }
+}
+
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for Few<BTreeMap<String, T>> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> std::result::Result<Self, D::Error> {
+        struct Map<T>(PhantomData<T>);
+        impl<'de, T: Deserialize<'de>> Visitor<'de> for Map<T> {
+            type Value = Few<BTreeMap<String, T>>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a map")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(
+                self,
+                mut map: A,
+            ) -> std::result::Result<Self::Value, A::Error> {
+                let mut all = BTreeMap::new();
+                while let Some((key, value)) = map.next_entry()? {
+                    all.insert(key, value);
+                    few(all.len())?;
+                }
+                Ok(Few(all))
+            }
+        }
+        deserializer.deserialize_map(Map(PhantomData))
+    }
+}
+
+fn few<E: serde::de::Error>(length: usize) -> std::result::Result<(), E> {
+    match length {
+        0..=MAX_ITEMS => Ok(()),
+        _ => Err(E::custom(format!("more than {MAX_ITEMS} items"))),
+    }
+}
+
+fn few_in_a_row<'de, D>(deserializer: D) -> std::result::Result<Vec<String>, D::Error>
+where
+    D: Deserializer<'de>,
+{
+    let list = Option::<Few<Vec<String>>>::deserialize(deserializer)?;
+    Ok(list.map_or_else(Vec::new, |list| list.0))
+}
+
+/// Also for the annotations of a manifest.
+pub(super) fn few_by_key<'de, D, T>(
+    deserializer: D,
+) -> std::result::Result<BTreeMap<String, T>, D::Error>
+where
+    D: Deserializer<'de>,
+    T: Deserialize<'de>,
+{
+    let map = Option::<Few<BTreeMap<String, T>>>::deserialize(deserializer)?;
+    Ok(map.map_or_else(BTreeMap::new, |map| map.0))
+}
+
 /// Go writes a set as a map to empty objects.
 fn keys<'de, D: Deserializer<'de>>(deserializer: D) -> std::result::Result<Vec<String>, D::Error> {
-    let map: Option<BTreeMap<String, serde::de::IgnoredAny>> = Option::deserialize(deserializer)?;
-    Ok(map.unwrap_or_default().into_keys().collect())
+    let map: BTreeMap<String, IgnoredAny> = few_by_key(deserializer)?;
+    Ok(map.into_keys().collect())
 }
 
 #[derive(Deserialize)]
@@ -91,8 +235,14 @@ impl Parsed {
     pub(super) fn read(bytes: &[u8]) -> Result<Self> {
         let raw: Raw = serde_json::from_slice(bytes)
             .map_err(|error| Error::invalid("image configuration", error.to_string()))?;
+        let config = raw.config.unwrap_or_default();
+        config.check()?;
+        if raw.rootfs.diff_ids.len() > MAX_LAYERS {
+            let reason = format!("more than the {MAX_LAYERS} layers that can be stacked");
+            return Err(Error::invalid("image configuration", reason));
+        }
         Ok(Self {
-            config: raw.config.unwrap_or_default(),
+            config,
             diff_ids: raw.rootfs.diff_ids,
             platform: raw.platform,
         })
@@ -143,6 +293,33 @@ mod tests {
             parsed.check("x", 0, &platform),
             Err(Error::NoPlatform { .. })
         ));
+    }
+
+    #[test]
+    fn what_is_kept_is_bounded() {
+        let read = |config: serde_json::Value| {
+            let text = serde_json::json!({"config": config, "rootfs": {}}).to_string();
+            (Parsed::read(text.as_bytes()), labels(text.as_bytes()))
+        };
+        let many = vec![""; MAX_ITEMS + 1];
+        let (error, _) = read(serde_json::json!({"Env": many}));
+        assert!(error.expect_err("many").to_string().contains("10000"));
+        let map: BTreeMap<_, _> = (0..=MAX_ITEMS).map(|n| (n.to_string(), "")).collect();
+        for field in ["Volumes", "ExposedPorts"] {
+            assert!(read(serde_json::json!({field: map})).0.is_err(), "{field}");
+        }
+        let (kept, labels) = read(serde_json::json!({"Labels": map}));
+        assert!(kept.is_ok() && labels.is_err());
+        let long = "x".repeat(MAX_KEPT);
+        let (error, _) = read(serde_json::json!({"Cmd": [long]}));
+        let error = error.expect_err("long");
+        assert!(matches!(error, Error::TooLarge { .. }), "{error}");
+        assert!(error.to_string().contains("262144"), "{error}");
+        let (error, _) = read(serde_json::json!({"User": "x".repeat(MAX_USER + 1)}));
+        assert!(error.is_err());
+        let (kept, labels) = read(serde_json::json!({"Labels": {"a": long}, "Cmd": null}));
+        assert!(kept.is_ok());
+        assert_eq!(labels.expect("labels")["a"].len(), MAX_KEPT);
     }
 
     #[test]

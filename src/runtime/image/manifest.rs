@@ -4,14 +4,14 @@ use serde::Deserialize;
 
 use super::digest::Digest;
 use super::error::{Error, Result};
+use super::image_config::few_by_key;
 use super::platform::{Offered, Platform};
+use crate::runtime::rootfs::MAX_LAYERS;
 
 /// The largest manifest or index. Registries refuse to store larger ones (OCI distribution: "at least 4 megabytes").
 pub(super) const MAX_MANIFEST: u64 = 4 << 20;
 /// The largest image configuration.
 pub(super) const MAX_CONFIG: u64 = 8 << 20;
-/// As many layers as overlayfs stacks (`OVL_MAX_STACK`).
-const MAX_LAYERS: usize = 500;
 /// An index may lead to an index, but not for ever.
 pub(super) const MAX_DEPTH: usize = 4;
 
@@ -36,7 +36,7 @@ pub(super) struct Descriptor {
     pub(super) size: u64,
     #[serde(default)]
     pub(super) platform: Option<Offered>,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "few_by_key")]
     pub(super) annotations: std::collections::BTreeMap<String, String>,
 }
 

@@ -31,6 +31,7 @@ mod registry;
 mod store;
 mod unpack;
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -163,6 +164,16 @@ impl Images {
     pub fn status(&self, reference: &str) -> Result<Option<Image>> {
         let id = self.store.resolve(reference)?;
         Ok(id.and_then(|id| self.store.image(&id)).map(image))
+    }
+
+    /// The labels of an image, which are as many as it likes: they are read for this alone.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Io`] if they cannot be read, also when the image was removed meanwhile.
+    pub async fn labels(&self, id: &ImageId) -> Result<BTreeMap<String, String>> {
+        let (store, id) = (Arc::clone(&self.store), id.clone());
+        blocking(move || image_config::labels(&store.content(&id)?)).await
     }
 
     /// All images, or the one that the filter names. In the order of their ids.

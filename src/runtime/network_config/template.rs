@@ -17,6 +17,10 @@ enum Token {
     Action(String),
 }
 
+/// Lists and conditions in each other.
+const MAX_NESTED: usize = 8;
+/// Bytes of what a template makes.
+const MAX_TEXT: usize = 1 << 20;
 /// Ends of a list of nodes.
 const END: &str = "end";
 
@@ -48,7 +52,7 @@ enum Variable {
 /// Fills a template in. The error says what in it is not understood.
 pub(super) fn fill(template: &str, values: &Values) -> Result<String, String> {
     let mut tokens = tokens(template)?.into_iter();
-    let (nodes, ended) = nodes(&mut tokens)?;
+    let (nodes, ended) = nodes(&mut tokens, 0)?;
     if ended {
         return Err("{{end}} ends nothing".to_owned());
     }
@@ -88,7 +92,15 @@ fn tokens(template: &str) -> Result<Vec<Token>, String> {
 }
 
 /// Up to the `end` of this list, or that of the template.
-fn nodes(tokens: &mut impl Iterator<Item = Token>) -> Result<(Vec<Node>, bool), String> {
+fn nodes(
+    tokens: &mut impl Iterator<Item = Token>,
+    depth: usize,
+) -> Result<(Vec<Node>, bool), String> {
+    if depth > MAX_NESTED {
+        return Err(format!(
+            "more than {MAX_NESTED} lists and conditions in each other"
+        ));
+    }
     let mut all = Vec::new();
     while let Some(token) = tokens.next() {
         let action = match token {
@@ -104,7 +116,7 @@ fn nodes(tokens: &mut impl Iterator<Item = Token>) -> Result<(Vec<Node>, bool), 
             all.push(Node::Value(action));
             continue;
         }
-        let (body, ended) = nodes(tokens)?;
+        let (body, ended) = nodes(tokens, depth + 1)?;
         if !ended {
             return Err(format!("{{{{{action}}}}} without {{{{end}}}}"));
         }
@@ -144,6 +156,9 @@ fn write(
     out: &mut String,
 ) -> Result<(), String> {
     for node in nodes {
+        if out.len() > MAX_TEXT {
+            return Err(format!("it makes more than {MAX_TEXT} bytes"));
+        }
         match node {
             Node::Text(text) => out.push_str(text),
             Node::Value(name) => match value(name, values, scope)? {

@@ -48,6 +48,14 @@ pub fn list_mounts_below(dir: &Path) -> Result<Vec<PathBuf>> {
     Ok(below(&text, &real))
 }
 
+/// See [`super::fuzz_mounts`].
+#[cfg(any(test, fuzzing))]
+pub(super) fn fuzz(table: &[u8]) {
+    let found = below(table, Path::new("/"));
+    let held = found.iter().map(|path| path.as_os_str().len());
+    assert!(held.sum::<usize>() <= table.len());
+}
+
 fn below(table: &[u8], dir: &Path) -> Vec<PathBuf> {
     let points = table
         .split(|byte| *byte == b'\n')

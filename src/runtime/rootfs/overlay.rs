@@ -32,7 +32,7 @@ const MAX_OPTIONS: usize = 4095;
 
 /// So many layers always fit into the options by descriptors, and do not use up those of the daemon. Docker makes no image
 /// with more than 127.
-const MAX_LAYERS: usize = 180;
+pub const MAX_LAYERS: usize = 180;
 
 /// The directories of an overlay.
 pub(super) struct Stack {

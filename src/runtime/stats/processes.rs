@@ -7,13 +7,15 @@ use crate::runtime::node::cgroup::{self, Cgroup, processes};
 
 /// How many processes are looked at: each costs a directory and a link per open file.
 const LIMIT: usize = 1024;
+/// How many open files are: one process may have a million.
+const MOST_FILES: u64 = 50_000;
 
 /// What the processes of a container hold.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Processes {
     /// How many there are.
     pub processes: u64,
-    /// Open file descriptors, of the first 1024 processes.
+    /// Open file descriptors, of the first 1024 processes; about 50,000 at most.
     pub file_descriptors: u64,
     /// Those that are sockets.
     pub sockets: u64,
@@ -33,12 +35,15 @@ pub fn look(cgroup: &Cgroup) -> Result<Processes, cgroup::Error> {
         max_open_files: pids.first().and_then(|pid| max_open_files(*pid)),
         ..Processes::default()
     };
-    for pid in pids.iter().take(LIMIT) {
+    'processes: for pid in pids.iter().take(LIMIT) {
         let Ok(entries) = fs::read_dir(format!("/proc/{pid}/fd")) else {
             continue;
         };
         for entry in entries.flatten() {
             found.file_descriptors += 1;
+            if found.file_descriptors >= MOST_FILES {
+                break 'processes;
+            }
             let target = fs::read_link(entry.path());
             if target.is_ok_and(|target| is_socket(&target)) {
                 found.sockets += 1;

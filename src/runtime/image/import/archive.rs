@@ -59,6 +59,21 @@ impl Archive {
         })
     }
 
+    /// One that is not compressed, without a place on the disk.
+    #[cfg(any(test, fuzzing))]
+    pub(super) fn of(bytes: &[u8]) -> Option<Self> {
+        let flags = rustix::fs::MemfdFlags::CLOEXEC;
+        let mut file = File::from(rustix::fs::memfd_create("archive", flags).ok()?);
+        file.write_all(bytes).ok()?;
+        file.seek(SeekFrom::Start(0)).ok()?;
+        let path = PathBuf::from("archive");
+        Some(Self {
+            files: contents(&file, &path).ok()?,
+            file: Arc::new(file),
+            path,
+        })
+    }
+
     pub(super) fn has(&self, name: &str) -> bool {
         self.files.contains_key(name)
     }
@@ -178,7 +193,7 @@ fn spool(disk: &Disk, path: &Path, file: File, limits: &Limits) -> Result<File> 
     let mut target = options.open(&temporary).at(&temporary)?;
     std::fs::remove_file(&temporary).at(&temporary)?;
     let invalid = |error: io::Error| Error::invalid(path.display().to_string(), error.to_string());
-    let mut source = decompress(file).map_err(invalid)?;
+    let mut source = decompress(file, || Ok(())).map_err(invalid)?;
     let mut buffer = vec![0; BUFFER];
     let (mut total, mut unchecked) = (0_u64, SPACE_EVERY);
     loop {

@@ -45,6 +45,15 @@ struct Found {
     layers: Vec<Source>,
 }
 
+/// Reads any bytes as an archive, for the fuzzer.
+#[cfg(any(test, fuzzing))]
+pub(super) fn fuzz(bytes: &[u8]) {
+    if let Some(archive) = Archive::of(bytes) {
+        let _ = oci::read(&archive, &super::platform::Platform::host());
+        let _ = docker::read(&archive);
+    }
+}
+
 impl Images {
     /// Takes in all images of an archive that are for this machine. Dropping the future stops it.
     ///

@@ -1,7 +1,8 @@
 //! The getting of one layer: its bytes from where they are, unpacked as they come, named at the end.
 
+use std::any::Any;
 use std::fs;
-use std::io::Read;
+use std::io::{self, Read};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
@@ -24,7 +25,7 @@ use crate::runtime::image::progress::{LayerPhase, LayerProgress};
 use crate::runtime::image::pull::short;
 use crate::runtime::image::registry::Session;
 use crate::runtime::image::store::{Disk, NewLayer};
-use crate::runtime::image::unpack::{Job, unpack};
+use crate::runtime::image::unpack::{Job, carry, unpack};
 
 /// Chunks between the network and the thread that writes.
 /// A chunk is as much as a connection reads at once, up to 400 KiB.
@@ -141,7 +142,10 @@ impl Flight {
         };
         let unpacker = {
             let (own, spool) = (Arc::clone(self), Arc::clone(&spool));
-            blocking(move || own.unpack(SpoolReader::new(&spool), &spool.consumed))
+            blocking(move || {
+                let wide = || spool.wait_for_all();
+                own.unpack(SpoolReader::new(&spool), &spool.consumed, &wide)
+            })
         };
         let mut unpacker = Box::pin(tokio::spawn(unpacker));
         let writer = tokio::spawn(writer);
@@ -221,25 +225,45 @@ impl Flight {
     fn unpack_part(&self, part: &Part) -> Result<()> {
         let consumed = AtomicU64::new(0);
         let mut reader = PartReader::new(part, &consumed, self);
-        self.unpack(&mut reader, &consumed)
+        self.unpack(&mut reader, &consumed, &|| Ok(()))
     }
 
-    /// Unpacks it in a folder of its own, and gives it its name. Blocks.
-    fn unpack(&self, input: impl Read, consumed: &AtomicU64) -> Result<()> {
+    /// Unpacks it in a folder of its own, and gives it its name. Blocks. `all` waits until all of the input is here.
+    fn unpack(
+        &self,
+        input: impl Read,
+        consumed: &AtomicU64,
+        all: &dyn Fn() -> io::Result<()>,
+    ) -> Result<()> {
         let staging = self.disk().staging()?;
-        let result = self.unpack_in(&staging, input, consumed);
+        let result = self.unpack_in(&staging, input, consumed, all);
         // On success only what was replaced while unpacking is left of it, or the whole if another was faster.
         self.disk().remove(staging)?;
         result
     }
 
-    fn unpack_in(&self, staging: &Path, input: impl Read, consumed: &AtomicU64) -> Result<()> {
+    fn unpack_in(
+        &self,
+        staging: &Path,
+        input: impl Read,
+        consumed: &AtomicU64,
+        all: &dyn Fn() -> io::Result<()>,
+    ) -> Result<()> {
+        let wide = || -> io::Result<Box<dyn Any>> {
+            all()?;
+            let turn = self.layers.wide.take(&self.cancel);
+            turn.map_or_else(
+                || Err(carry(self.cancelled())),
+                |turn| Ok(Box::new(turn) as Box<dyn Any>),
+            )
+        };
         let job = Job {
             diff_id: &self.layer,
             staging,
             limits: &self.layers.config.limits,
             consumed,
             unpacked: &|bytes| self.progress.unpacked(bytes),
+            wide: &wide,
         };
         let unpacked = unpack(input, &job)?;
         let named = self.disk().staging()?;

@@ -13,7 +13,7 @@ use tokio_util::sync::CancellationToken;
 use self::flight::{Ending, Flights, Joined, Waiter, ended};
 use self::get::Flight;
 pub(super) use self::part::Part;
-use self::turns::{Turns, Whose};
+use self::turns::{Turns, Whose, WideTurn};
 use super::config::ImagesConfig;
 use super::digest::Digest;
 use super::error::{Error, Result};
@@ -39,6 +39,7 @@ pub(super) struct Layers {
     config: ImagesConfig,
     flights: Flights,
     turns: Turns,
+    wide: WideTurn,
 }
 
 /// A layer that is there, or will be. Who wants the same layer from the same registry waits for one flight; another
@@ -58,6 +59,7 @@ impl Layers {
             config,
             flights: Flights::default(),
             turns,
+            wide: WideTurn::default(),
         }
     }
 

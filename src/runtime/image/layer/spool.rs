@@ -156,6 +156,22 @@ impl Spool {
         Ok(hasher)
     }
 
+    /// Waits until all bytes are here, and the right ones.
+    pub(super) fn wait_for_all(&self) -> io::Result<()> {
+        let mut state = lock(&self.state);
+        loop {
+            match &state.end {
+                Some(Ok(())) => return Ok(()),
+                Some(Err(error)) => return Err(carry(error.clone())),
+                None => {}
+            }
+            state = self
+                .changed
+                .wait(state)
+                .unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
     /// Bytes that can be read after `position`; 0 at the end.
     fn wait(&self, position: u64) -> io::Result<u64> {
         let mut state = lock(&self.state);

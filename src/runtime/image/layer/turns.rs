@@ -1,11 +1,11 @@
 //! Turns: how many layers are fetched and unpacked at the same time, and whose is next.
 //!
 //! A slow registry must not keep others waiting. So turns go round: next is a layer of the registry that has the fewest
-//! turns, then of the pull that has the fewest. A pull without any turn gets an extra one, as long as its registry has not
-//! all the regular ones. When those are gone, too, the slowest layer of another pull gives its turn up: its pull fails,
+//! turns, then of the pull that has the fewest. A pull without any turn gets an extra one, as long as its registry has no
+//! more than the regular ones. When those are gone, too, the slowest layer of another pull gives its turn up: its pull fails,
 //! and the next try goes on from what was fetched. Within one pull nothing is ever given up.
 
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::oneshot;
@@ -122,10 +122,12 @@ impl Turns {
         let Some(waiting) = state.waiting.iter().find(|waiting| waiting.id == id) else {
             return;
         };
-        let pull = waiting.whose.pull;
-        if state.running.iter().any(|one| one.whose.pull == pull) {
+        let whose = waiting.whose.clone();
+        if state.of_pull(&whose) > 0 {
             return;
         }
+        // Where its registry has too many, a turn of another would be of no use to it.
+        let only_own = state.of_registry(&whose) > self.0.regular;
         let mut slowest: Option<(u64, CancellationToken)> = None;
         for one in &mut state.running {
             if one.watch.give_up.is_cancelled() {
@@ -142,6 +144,7 @@ impl Turns {
             let rate = fetched.saturating_sub(before).saturating_mul(1000) / millis;
             let fetches = one.watch.progress.phase() == LayerPhase::Fetching;
             if fetches
+                && (!only_own || one.whose.registry == whose.registry)
                 && !one.whose.registry.is_empty()
                 && rate < LEAST_RATE
                 && slowest.as_ref().is_none_or(|(slow, _)| rate < *slow)
@@ -153,6 +156,41 @@ impl Turns {
         if let Some((_, give_up)) = slowest {
             give_up.cancel();
         }
+    }
+}
+
+/// One layer at a time may have a window of up to 128 MiB to be decompressed with.
+#[derive(Clone, Debug, Default)]
+pub(super) struct WideTurn(Arc<(Mutex<bool>, Condvar)>);
+
+/// See [`WideTurn`]. It ends when it is dropped.
+#[derive(Debug)]
+pub(super) struct Wide(WideTurn);
+
+impl WideTurn {
+    /// Waits for it. Blocks; `None` when it is not wanted any more. The caller has all that it will decompress, so that no
+    /// registry decides how long others wait.
+    pub(super) fn take(&self, cancel: &CancellationToken) -> Option<Wide> {
+        let (taken, ended) = &*self.0;
+        let mut taken = lock(taken);
+        while *taken {
+            if cancel.is_cancelled() {
+                return None;
+            }
+            // Nobody tells of a cancellation here.
+            let waited = ended.wait_timeout(taken, Duration::from_millis(100));
+            taken = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+        *taken = true;
+        Some(Wide(self.clone()))
+    }
+}
+
+impl Drop for Wide {
+    fn drop(&mut self) {
+        let (taken, ended) = &*self.0.0;
+        *lock(taken) = false;
+        ended.notify_one();
     }
 }
 
@@ -292,6 +330,37 @@ mod tests {
         assert!(other_ready.try_recv().is_ok() && mine_ready.try_recv().is_err());
         drop((running, other));
         let _ = (mine, mine_ready);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_registry_makes_room_for_its_own_pulls_only_within_itself() {
+        let turns = turns(1);
+        let all: Vec<_> = (0..3).map(|_| watch()).collect();
+        let mut held = Vec::new();
+        for (pull, registry) in ["other", "slow", "slow"].into_iter().enumerate() {
+            held.push(turns.take(whose(registry, pull), all[pull].clone()).await);
+        }
+        all[1].progress.fetched(1 << 30);
+        let (waiting, _ready) = turns.queue(whose("slow", 9), watch());
+        tokio::time::sleep(Duration::from_secs(31)).await;
+        turns.make_room(waiting.id);
+        let gave_up: Vec<_> = all.iter().map(|one| one.give_up.is_cancelled()).collect();
+        assert_eq!(gave_up, [false, false, true]);
+    }
+
+    #[test]
+    fn one_wide_window_at_a_time() {
+        let (turn, cancel) = (WideTurn::default(), CancellationToken::new());
+        let first = turn.take(&cancel).expect("the first");
+        let second = std::thread::scope(|scope| {
+            let second = scope.spawn(|| turn.take(&cancel));
+            assert!(!second.is_finished());
+            cancel.cancel();
+            second.join().expect("joined")
+        });
+        assert!(second.is_none());
+        drop(first);
+        assert!(turn.take(&cancel).is_some());
     }
 
     #[tokio::test(start_paused = true)]

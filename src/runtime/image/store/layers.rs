@@ -150,6 +150,20 @@ fn read(dir: &Path, boot: &str) -> std::result::Result<Layer, String> {
     Ok(Layer { record, synced })
 }
 
+/// Reads any bytes as `layer.json`, for the fuzzer.
+///
+/// # Panics
+///
+/// If the short form of a record does not say what the whole one has.
+#[cfg(any(test, fuzzing))]
+pub(super) fn fuzz(bytes: &[u8]) {
+    let head = serde_json::from_slice::<Head>(bytes);
+    let paths = serde_json::from_slice::<Paths>(bytes);
+    if let (Ok(head), Ok(paths)) = (head, paths) {
+        assert_eq!(head.implied, !paths.implied.is_empty());
+    }
+}
+
 /// The folders that a layer takes for granted.
 pub(super) fn implied(dir: &Path) -> Result<Vec<String>> {
     let path = dir.join(RECORD);
@@ -182,4 +196,28 @@ fn boot() -> String {
         |_| format!("unknown-{}", std::process::id()),
         |id| id.trim().to_owned(),
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_paths_of_a_layer_are_on_disk_alone() {
+        let dir = tempfile::tempdir().expect("a folder");
+        fs::create_dir(dir.path().join("fs")).expect("a folder");
+        for paths in [vec![], vec!["a".to_owned(), "a/b".to_owned()]] {
+            let new = NewLayer::new(7, 3, paths.clone());
+            new.write(dir.path()).expect("write");
+            let layer = read(dir.path(), &boot()).expect("read");
+            // A record that could hold them could not be copied.
+            let kept: [LayerRecord; 2] = [layer.record; 2];
+            assert_eq!((kept[0].bytes, kept[1].implies), (7, !paths.is_empty()));
+            assert_eq!(implied(dir.path()).expect("read"), paths);
+        }
+        // As the first version of this program wrote it, before there was anything to imply.
+        let old = format!(r#"{{"bytes": 1, "inodes": 2, "boot": "{}"}}"#, boot());
+        fs::write(dir.path().join(RECORD), old).expect("write");
+        assert!(!read(dir.path(), &boot()).expect("read").record.implies);
+    }
 }

@@ -45,6 +45,13 @@ pub(super) struct Store {
     on_step: StepHook,
 }
 
+/// Reads any bytes as records of the store, for the fuzzer.
+#[cfg(any(test, fuzzing))]
+pub(super) fn fuzz(bytes: &[u8]) {
+    let _ = Record::read(bytes, &Digest::of(b""));
+    layers::fuzz(bytes);
+}
+
 /// What makes an image.
 #[derive(Debug)]
 pub(super) struct NewImage {
@@ -115,6 +122,12 @@ impl Store {
     pub(super) fn layer(&self, id: &Digest) -> Option<layers::LayerRecord> {
         let index = lock(&self.index);
         index.layers.get(id).map(|layer| layer.record)
+    }
+
+    /// A manifest or a configuration.
+    pub(super) fn content(&self, digest: &Digest) -> Result<Vec<u8>> {
+        let path = self.disk.content(digest);
+        fs::read(&path).at(&path)
     }
 
     /// The folders that an unpacked layer takes for granted: as many as the layer likes, so they are read when they are

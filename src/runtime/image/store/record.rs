@@ -8,6 +8,9 @@ use serde::{Deserialize, Serialize};
 use crate::runtime::image::digest::Digest;
 use crate::runtime::image::name::Name;
 
+/// Tags of one image, and as many names with a digest: anybody who pulls decides under which name.
+const MAX_NAMES: usize = 256;
+
 /// Grows when an older program could not read what a newer one writes.
 const VERSION: u32 = 1;
 
@@ -109,6 +112,15 @@ impl Record {
         }
         self.manifest = self.manifest.take().or(older.manifest);
         self.pinned |= older.pinned;
+        // The oldest go: what was named just now is what is asked for next.
+        while self.tags.len() > MAX_NAMES {
+            let oldest = self.tags.iter().min_by_key(|(_, since)| **since);
+            let Some(oldest) = oldest.map(|(tag, _)| tag.clone()) else {
+                break;
+            };
+            self.tags.remove(&oldest);
+        }
+        self.digests.truncate(MAX_NAMES);
     }
 }
 
@@ -116,4 +128,29 @@ pub(super) fn now() -> std::time::Duration {
     SystemTime::now()
         .duration_since(SystemTime::UNIX_EPOCH)
         .unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_image_has_no_more_names_than_it_may() {
+        let id = Digest::of(b"x");
+        let mut record = Record::new(id.clone(), Vec::new());
+        let first = Name::parse("quay.io/a/0:1").expect("a name");
+        for number in 0..MAX_NAMES + 10 {
+            let name = Name::parse(&format!("quay.io/a/{number}:1")).expect("a name");
+            let mut next = Record::new(id.clone(), Vec::new());
+            next.name(&name);
+            next.name(&name.at(id.clone()));
+            next.absorb(record);
+            assert!(next.tags.contains_key(&name.to_string()));
+            assert_eq!(next.digests[0], name.at(id.clone()).to_string());
+            record = next;
+        }
+        assert_eq!(record.tags.len(), MAX_NAMES);
+        assert_eq!(record.digests.len(), MAX_NAMES);
+        assert!(!record.tags.contains_key(&first.to_string()));
+    }
 }

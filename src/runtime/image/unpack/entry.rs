@@ -38,6 +38,14 @@ pub(in crate::runtime::image) struct Entry {
 const MAX_PATH: usize = 4095;
 
 impl Entry {
+    /// Bytes of what it has in memory.
+    #[cfg(any(test, fuzzing))]
+    pub(in crate::runtime::image) fn held(&self) -> usize {
+        let xattrs = self.xattrs.iter();
+        let xattrs = xattrs.map(|(name, value)| name.len() + value.len());
+        self.path.len() + self.link.len() + xattrs.sum::<usize>()
+    }
+
     /// Its path for an error: on one line, and not too long.
     pub(super) fn shown(&self) -> String {
         let text: String = String::from_utf8_lossy(&self.path)

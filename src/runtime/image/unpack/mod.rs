@@ -11,6 +11,7 @@ mod pax;
 mod tar;
 mod tree;
 
+use std::any::Any;
 use std::io::{self, Read};
 use std::path::Path;
 use std::sync::atomic::AtomicU64;
@@ -49,6 +50,8 @@ pub(super) struct Job<'a> {
     pub(super) consumed: &'a AtomicU64,
     /// Told how many bytes were unpacked.
     pub(super) unpacked: &'a dyn Fn(u64),
+    /// Waits for a turn with much memory: see `decompress`.
+    pub(super) wide: &'a dyn Fn() -> io::Result<Box<dyn Any>>,
 }
 
 /// Unpacks a layer. The input ends only when its own digest has been checked.
@@ -59,7 +62,7 @@ pub(super) fn unpack(input: impl Read, job: &Job<'_>) -> Result<Unpacked> {
         reason,
     };
     let whole = |error: io::Error| carried(error).unwrap_or_else(|e| at("archive", e.to_string()));
-    let mut plain = decompress(input).map_err(whole)?;
+    let mut plain = decompress(input, job.wide).map_err(whole)?;
     let mut meter = Meter::new(&mut plain, job);
     let mut extractor = Extractor::new(job)?;
     let mut archive = TarReader::new(&mut meter);

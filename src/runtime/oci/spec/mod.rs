@@ -27,6 +27,31 @@ mod sysctl;
 mod tests;
 mod user;
 
+/// Reads a text as a seccomp profile, for the fuzzer.
+#[cfg(any(test, fuzzing))]
+pub(in crate::runtime) fn fuzz_seccomp(text: &str) {
+    let target = seccomp::Target {
+        arch: "x86_64",
+        kernel: (6, 1),
+        capabilities: &std::collections::HashSet::new(),
+    };
+    let _ = seccomp::evaluate("fuzz", text, &target);
+}
+
+/// Reads any bytes as the user tables of an image, for the fuzzer.
+#[cfg(any(test, fuzzing))]
+pub(in crate::runtime) fn fuzz_users(bytes: &[u8]) {
+    let Ok(tables) = UserDatabase::read(bytes, bytes) else {
+        return;
+    };
+    let context = crate::cri::v1::LinuxContainerSecurityContext::default();
+    for user in ["root", "0:0", "nobody:users", "7:root"] {
+        if let Ok(found) = resolve_user(&context, user, &tables) {
+            assert!(found.groups.len() <= 1 + bytes.len());
+        }
+    }
+}
+
 pub use build::{Action, Built, Request, build};
 pub use cgroup::{CGROUP_PREFIX, cgroup_path, check_cgroup_parent};
 pub use error::SpecError;

@@ -4,6 +4,8 @@
 //! version 1) is `None`, never zero.
 
 mod parse;
+#[cfg(any(test, fuzzing))]
+pub(in crate::runtime) use self::parse::fuzz;
 mod v1;
 mod v2;
 

@@ -71,13 +71,22 @@ pub(super) fn flat(dir: &Path, name: &str) -> Result<Option<Flat>, Error> {
     let Some(text) = text(dir, name)? else {
         return Ok(None);
     };
-    let mut all = HashMap::new();
-    for line in text.lines() {
-        let (key, value) = line.split_once(' ').ok_or_else(|| format(dir, name))?;
-        let value = value.trim().parse().map_err(|_| format(dir, name))?;
-        all.insert(key.to_owned(), value);
-    }
-    Ok(Some(Flat(all)))
+    let all = flat_text(&text).ok_or_else(|| format(dir, name))?;
+    Ok(Some(all))
+}
+
+fn flat_text(text: &str) -> Option<Flat> {
+    let lines = text.lines().map(|line| {
+        let (key, value) = line.split_once(' ')?;
+        Some((key.to_owned(), value.trim().parse().ok()?))
+    });
+    lines.collect::<Option<_>>().map(Flat)
+}
+
+/// Reads a text as each of the kernel's forms, for the fuzzer.
+#[cfg(any(test, fuzzing))]
+pub(in crate::runtime) fn fuzz(text: &str) {
+    let _ = (flat_text(text), pressure_text(text), device(text));
 }
 
 /// `MAJOR:MINOR`
@@ -91,6 +100,11 @@ pub(super) fn pressure(dir: &Path, name: &str) -> Result<Option<Pressure>, Error
     let Some(text) = text(dir, name)? else {
         return Ok(None);
     };
+    let read = pressure_text(&text).ok_or_else(|| format(dir, name))?;
+    Ok(Some(read))
+}
+
+fn pressure_text(text: &str) -> Option<Pressure> {
     let line = |word: &str| -> Option<Option<Stalled>> {
         let mut lines = text.lines();
         let Some(line) = lines.find_map(|line| line.strip_prefix(word)?.strip_prefix(' ')) else {
@@ -98,9 +112,10 @@ pub(super) fn pressure(dir: &Path, name: &str) -> Result<Option<Pressure>, Error
         };
         stalled(line).map(Some)
     };
-    let read = || Some((line("some")??, line("full")?));
-    let (some, full) = read().ok_or_else(|| format(dir, name))?;
-    Ok(Some(Pressure { some, full }))
+    Some(Pressure {
+        some: line("some")??,
+        full: line("full")?,
+    })
 }
 
 fn stalled(line: &str) -> Option<Stalled> {

@@ -193,3 +193,121 @@ async fn slow_registries_in_every_place_make_room() {
         pull.abort();
     }
 }
+
+#[tokio::test]
+async fn honest_images_may_be_large() {
+    let store = Store::new().await;
+    let mut built = layer();
+    for dir in 0..2_000 {
+        built = built.dir(&format!("node_modules/{dir}/"), 0o755);
+        for file in 0..99 {
+            built = built.file(&format!("node_modules/{dir}/{file}.js"), b"");
+        }
+    }
+    let mut layers = vec![built.end()];
+    for number in 1..127 {
+        layers.push(layer().file(&format!("layer{number}"), b"x").end());
+    }
+    let registry = Registry::start().await;
+    let name = registry.push("large", "1", &gzipped(&layers));
+    let id = store.images.pull(&name, None, None).await.expect("pull");
+    let layers = store.images.layers(id.as_str()).expect("layers");
+    assert_eq!(layers.paths().len(), 127);
+    assert!(layers.paths()[0].join("node_modules/1999/98.js").exists());
+}
+
+#[tokio::test]
+async fn directories_keep_the_times_of_their_entries() {
+    use std::os::unix::fs::MetadataExt as _;
+    let store = Store::new().await;
+    let at = |header: &mut tar::Header, time| header.set_mtime(time);
+    let dir = |layer: Layer, path: &str, time| {
+        layer.entry(path, tar::EntryType::Directory, b"", |h| at(h, time))
+    };
+    let mut built = dir(layer(), "./", 1);
+    for (path, time) in [("a/", 2), ("a/b/", 3), ("c/", 4)] {
+        built = dir(built, path, time);
+    }
+    // Entries come back to a directory, by a link as well, and one is replaced.
+    let built = built
+        .file("a/b/f", b"")
+        .file("a/f", b"")
+        .link("l", "a/b")
+        .file("l/g", b"")
+        .file("c/x", b"")
+        .file("c/x", b"again")
+        .file("a/.wh.gone", b"")
+        .hard_link("c/y", "a/f")
+        .file("g", b"");
+    let built = dir(built, "late/deep/", 5);
+    let built = dir(built, "late/", 6).file("late/f", b"");
+    let registry = Registry::start().await;
+    let name = registry.push("times", "1", &gzipped(&[built.end()]));
+    store.images.pull(&name, None, None).await.expect("pull");
+    let layers = store.images.layers(&name).expect("layers");
+    let time = |path: &str| {
+        let path = layers.paths()[0].join(path);
+        path.symlink_metadata().expect("there").mtime()
+    };
+    let times = ["", "a", "a/b", "c", "late/deep", "late"].map(time);
+    assert_eq!(times, [1, 2, 3, 4, 5, 6]);
+}
+
+#[tokio::test]
+async fn a_disk_keeps_inodes_for_others() {
+    let store = Store::with(|config| config.limits.min_free_inodes = u64::MAX).await;
+    let registry = Registry::start().await;
+    let name = registry.push("a", "1", &one(1, 1000));
+    let error = store
+        .images
+        .pull(&name, None, None)
+        .await
+        .expect_err("no room");
+    assert!(matches!(error, Error::NoInodes { .. }), "{error}");
+    assert_eq!(error.code(), tonic::Code::ResourceExhausted);
+    store.assert_empty().await;
+}
+
+#[tokio::test]
+async fn a_tree_nested_by_links_is_refused() {
+    let store = Store::new().await;
+    let deep = "d/".repeat(400);
+    let built = layer()
+        .pax(&[("path", format!("{deep}f").as_bytes())])
+        .file("x", b"")
+        .link("l", "d")
+        .pax(&[("linkpath", deep.as_bytes())])
+        .link("far", "x")
+        .pax(&[("path", format!("far/{deep}f").as_bytes())])
+        .file("x", b"");
+    let registry = Registry::start().await;
+    let name = registry.push("deep", "1", &gzipped(&[built.end()]));
+    let error = store
+        .images
+        .pull(&name, None, None)
+        .await
+        .expect_err("too deep");
+    assert!(error.to_string().contains("deeper than 512"), "{error}");
+    store.assert_empty().await;
+}
+
+#[tokio::test]
+async fn wide_windows_unpack_one_after_the_other() {
+    use std::io::Write as _;
+    let (store, registry) = (Store::new().await, Registry::start().await);
+    let wide = |n: u32| {
+        let plain = layer().file(&format!("f{n}"), &noise(n, 100_000)).end();
+        let mut encoder = zstd::stream::write::Encoder::new(Vec::new(), 1).expect("zstd");
+        encoder.window_log(27).expect("log");
+        encoder.write_all(&plain).expect("zstd");
+        (encoder.finish().expect("zstd"), plain)
+    };
+    let name = registry.push("wide", "1", &image(&[wide(1), wide(2), wide(3)]));
+    let pulled = soon(
+        "layers with wide windows",
+        store.images.pull(&name, None, None),
+    );
+    pulled.await.expect("pull");
+    let layers = store.images.layers(&name).expect("layers");
+    assert!(layers.paths()[2].join("f3").exists());
+}

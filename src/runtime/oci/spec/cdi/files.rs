@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use serde::Deserialize;
 
@@ -120,7 +121,7 @@ fn options() -> serde_saphyr::Options {
 /// The devices the node knows.
 #[derive(Default)]
 pub struct Registry {
-    devices: BTreeMap<String, (Edits, Edits)>,
+    devices: BTreeMap<String, (Arc<Edits>, Edits)>,
     /// Files that could not be read, with the reason: the rest still counts.
     pub broken: Vec<(PathBuf, String)>,
 }
@@ -159,17 +160,19 @@ impl Registry {
 
     fn add(&mut self, path: &Path, format: Format) -> Result<(), String> {
         let file = format.parse(&text(path)?)?;
+        // What all devices of a file share is there once, however many they are.
+        let shared = Arc::new(file.edits);
         for device in file.devices {
             let name = format!("{}={}", file.kind, device.name);
             self.devices
-                .insert(name, (file.edits.clone(), device.edits));
+                .insert(name, (Arc::clone(&shared), device.edits));
         }
         Ok(())
     }
 
     /// What a device asks for: the edits all of its file share, and its own. The error names files that could not be read: the device
     /// may be in one of them.
-    pub(super) fn device(&self, name: &str) -> Result<&(Edits, Edits), SpecError> {
+    pub(super) fn device(&self, name: &str) -> Result<&(Arc<Edits>, Edits), SpecError> {
         self.devices.get(name).ok_or_else(|| {
             let mut text = format!("CDI device {name} is not known to this node");
             for (path, reason) in self.broken.iter().take(TOLD) {
@@ -181,6 +184,27 @@ impl Registry {
             SpecError::NotFound(text)
         })
     }
+}
+
+/// Reads a text as a file, for the fuzzer.
+///
+/// # Panics
+/// If what was read is much larger than the text.
+#[cfg(any(test, fuzzing))]
+pub(in crate::runtime) fn fuzz(text: &str, yaml: bool) {
+    let format = if yaml { Format::Yaml } else { Format::Json };
+    let Ok(file) = format.parse(text) else {
+        return;
+    };
+    let env = |edits: &Edits| edits.env.iter().map(String::len).sum::<usize>();
+    let all = file
+        .devices
+        .iter()
+        .map(|device| device.name.len() + env(&device.edits));
+    let total = file.kind.len() + env(&file.edits) + all.sum::<usize>();
+    // An alias of YAML repeats what it stands for, up to the budget.
+    let most = if yaml { FILE_LIMIT } else { text.len() };
+    assert!(total <= most, "{total} bytes of {}", text.len());
 }
 
 /// The text of a file. Half of a YAML file may be one too, so one that is too long is none.

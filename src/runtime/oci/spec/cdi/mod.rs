@@ -6,6 +6,8 @@ mod files;
 
 use oci_spec::runtime::{Hook, Hooks, Mount, Spec};
 
+#[cfg(any(test, fuzzing))]
+pub(in crate::runtime) use self::files::fuzz;
 use self::files::{CdiHook, Edits, Node};
 pub use self::files::{DIRECTORIES, Registry};
 use super::build::Request;

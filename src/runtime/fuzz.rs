@@ -1,0 +1,72 @@
+//! Any bytes as what CNI plugins, device vendors, images, the kubelet and the kernel write.
+
+use super::{cni, network_config, node, oci, rootfs, stats};
+
+/// Reads the bytes behind the first one as what it says.
+///
+/// # Panics
+///
+/// If what is made of them takes much more memory than they do.
+pub fn fuzz(bytes: &[u8]) {
+    let Some((kind, bytes)) = bytes.split_first() else {
+        return;
+    };
+    let text = String::from_utf8_lossy(bytes);
+    match kind % 11 {
+        0 => cni::fuzz::configuration(bytes),
+        1 => cni::fuzz::result(bytes),
+        2 => cni::fuzz::cached(bytes),
+        3 => oci::spec::cdi::fuzz(&text, false),
+        4 => oci::spec::cdi::fuzz(&text, true),
+        5 => oci::spec::fuzz_seccomp(&text),
+        6 => oci::spec::fuzz_users(bytes),
+        7 => {
+            let _ = node::cgroup::Hierarchies::parse(bytes);
+            rootfs::fuzz_mounts(bytes);
+        }
+        8 => stats::cgroup::fuzz(&text),
+        9 => network_config::fuzz(&text),
+        _ => cni::fuzz::bandwidth(&text),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rand::rngs::StdRng;
+    use rand::{Rng as _, SeedableRng as _};
+
+    use super::fuzz;
+
+    #[test]
+    fn what_others_write_is_read_or_refused() {
+        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/fuzz/corpus/node");
+        let mut paths: Vec<_> = std::fs::read_dir(folder)
+            .expect(folder)
+            .map(|entry| entry.expect("an entry").path())
+            .collect();
+        paths.sort();
+        assert!(paths.len() >= 11, "{paths:?}");
+        let mut kinds = std::collections::BTreeSet::new();
+        let mut rng = StdRng::seed_from_u64(7);
+        for path in paths {
+            let seed = std::fs::read(path).expect("a seed");
+            kinds.extend(seed.first().map(|kind| kind % 11));
+            fuzz(&seed);
+            for _ in 0..200 {
+                let mut bytes = seed.clone();
+                for _ in 0..rng.random_range(1..4) {
+                    let at = rng.random_range(1..bytes.len().max(2));
+                    match (rng.random_range(0..4), bytes.get_mut(at)) {
+                        (0, _) => bytes.extend_from_within(at.min(seed.len()).min(bytes.len())..),
+                        (_, Some(byte)) => *byte = rng.random(),
+                        _ => {}
+                    }
+                    bytes.truncate(1 << 16);
+                }
+                bytes.truncate(rng.random_range(1..=bytes.len()));
+                fuzz(&bytes);
+            }
+        }
+        assert_eq!(kinds.len(), 11, "a seed for every kind");
+    }
+}
