@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use tokio::sync::broadcast::error::RecvError;
 
+use super::super::sandbox::teardown::blocking;
 use crate::runtime::error::{Result, shown};
 use crate::runtime::process::{self, Event, Fate, Shim, account};
 use crate::runtime::store::{Container, Exit, Sandbox, SandboxState};
@@ -89,10 +90,11 @@ impl Runtime {
         }
         // Its init was the shim's, and is nobody's now: no container can join it.
         let record = sandbox.record();
-        if record.state == SandboxState::Ready
-            && record.pid_namespace != 0
-            && let Err(error) = sandbox.update(|record| record.state = SandboxState::Stopped)
-        {
+        if record.state != SandboxState::Ready || record.pid_namespace == 0 {
+            return;
+        }
+        let stopped = sandbox.update(|record| record.state = SandboxState::Stopped);
+        if let Err(error) = stopped.await {
             tracing::warn!(event = "runtime.shim", sandbox.id = %id, error = %shown(&error), "a pod without its PID namespace stays ready");
         }
     }
@@ -104,7 +106,7 @@ impl Runtime {
     pub(in crate::runtime) async fn account_for(self: &Arc<Self>, sandbox: &Sandbox) -> Result<()> {
         let dir = self.settings.paths.pod(&sandbox.id);
         // After a reboot there is no directory, and nothing in it.
-        let fates = account(&dir).unwrap_or_default();
+        let fates = blocking(move || Ok(account(&dir).unwrap_or_default())).await?;
         for container in self.store.containers_of(&sandbox.id) {
             // One that is being started is seen to by who starts it.
             if !container.is_running() {

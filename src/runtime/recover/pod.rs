@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use crate::cri::v1::NamespaceMode;
 use crate::runtime::Runtime;
-use crate::runtime::error::Result;
 use crate::runtime::process::{Error, Kill, Shim, State, Target, Verb};
+use crate::runtime::sandbox::teardown::blocking;
 use crate::runtime::store::{Reservation, Sandbox, SandboxState};
 use crate::runtime::sys::namespace::{self, Kind};
 
@@ -31,7 +31,7 @@ impl Runtime {
         }
         if record.boot == self.boot {
             self.find_shim(&sandbox).await;
-            self.check_namespaces(&sandbox);
+            self.check_namespaces(&sandbox).await;
         } else {
             self.rebooted(&sandbox).await;
         }
@@ -47,7 +47,8 @@ impl Runtime {
         };
         let Err(error) = undone else { return };
         self.problem("pod sandbox", sandbox.dir(), &error);
-        match sandbox.update(|record| record.state = SandboxState::Stopped) {
+        let stopped = sandbox.update(|record| record.state = SandboxState::Stopped);
+        match stopped.await {
             Ok(_) => {
                 name.into_iter().for_each(Reservation::keep);
                 let shown = Arc::clone(sandbox);
@@ -61,14 +62,16 @@ impl Runtime {
     /// time of a machine's life the plugins may not be there yet.
     async fn rebooted(self: &Arc<Self>, sandbox: &Arc<Sandbox>) {
         self.end_all(sandbox, "the machine was started again").await;
-        self.lost(sandbox);
+        self.lost(sandbox).await;
     }
 
     /// It can have no more containers.
-    fn lost(&self, sandbox: &Sandbox) {
-        if sandbox.record().state == SandboxState::Ready
-            && let Err(error) = sandbox.update(|record| record.state = SandboxState::Stopped)
-        {
+    async fn lost(&self, sandbox: &Sandbox) {
+        if sandbox.record().state != SandboxState::Ready {
+            return;
+        }
+        let stopped = sandbox.update(|record| record.state = SandboxState::Stopped);
+        if let Err(error) = stopped.await {
             self.problem("pod sandbox", sandbox.dir(), &error);
         }
     }
@@ -106,7 +109,7 @@ impl Runtime {
         self.settle_ends(sandbox, &state).await;
         if sandbox.record().pid_namespace != pid_namespace {
             self.problem("pod sandbox", sandbox.dir(), &"its PID namespace is gone");
-            self.lost(sandbox);
+            self.lost(sandbox).await;
         }
         Ok(())
     }
@@ -132,7 +135,12 @@ impl Runtime {
                 } else {
                     shim.forget(process.target.clone()).await
                 }
-            } else if self.store.containers.get(container).is_err() {
+            } else if self
+                .store
+                .containers
+                .get(container)
+                .is_err_and(|e| e.is_not_found())
+            {
                 shim.delete(forced(container)).await
             } else {
                 Ok(())
@@ -152,12 +160,12 @@ impl Runtime {
             self.problem("pod sandbox", sandbox.dir(), &error);
         }
         if sandbox.record().pid_namespace != 0 {
-            self.lost(sandbox);
+            self.lost(sandbox).await;
         }
     }
 
     /// A pod without its namespaces can have no more containers. Those that run stay in them.
-    fn check_namespaces(&self, sandbox: &Sandbox) {
+    async fn check_namespaces(&self, sandbox: &Sandbox) {
         let record = sandbox.record();
         if record.state != SandboxState::Ready {
             return;
@@ -171,16 +179,15 @@ impl Runtime {
         if own(options.ipc) {
             kinds.push(Kind::Ipc);
         }
-        let pinned = |kind| match self.pins.state(&sandbox.id, kind)? {
-            namespace::State::Pinned => Ok(true),
-            _ => Result::Ok(false),
-        };
-        for kind in kinds {
-            if !pinned(kind).unwrap_or(false) {
-                let path = self.pins.path(&sandbox.id, kind);
-                self.problem("namespace", &path, &"it is not pinned any more");
-                return self.lost(sandbox);
-            }
+        let (pins, id) = (self.pins.clone(), sandbox.id.clone());
+        let missing = blocking(move || {
+            let pinned = |kind| matches!(pins.state(&id, kind), Ok(namespace::State::Pinned));
+            Ok(kinds.into_iter().find(|kind| !pinned(*kind)))
+        });
+        if let Ok(Some(kind)) = missing.await {
+            let path = self.pins.path(&sandbox.id, kind);
+            self.problem("namespace", &path, &"it is not pinned any more");
+            self.lost(sandbox).await;
         }
     }
 }

@@ -2,11 +2,13 @@
 
 mod container;
 pub mod disk;
+pub mod identity;
 mod kept;
 mod names;
 pub mod record;
 mod sandbox;
 mod shelf;
+pub mod versions;
 
 use std::sync::Arc;
 

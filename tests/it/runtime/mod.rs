@@ -12,6 +12,7 @@ mod process;
 mod rootfs;
 mod sessions;
 mod smoke;
+mod state;
 mod stats;
 mod user_namespaces;
 mod verbs;

@@ -25,6 +25,7 @@ pub use self::garbage::Collected;
 
 pub(super) use self::layers::LayerRecord;
 pub(super) use self::record::Record;
+pub(in crate::runtime) use self::record::VERSION as RECORD_VERSION;
 
 /// Something in the store that cannot be used, and is passed over.
 #[derive(Clone, Debug, Eq, PartialEq)]
