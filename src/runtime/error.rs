@@ -9,7 +9,7 @@ use tonic::{Code, Status};
 
 use super::oci::OciError;
 use super::oci::spec::SpecError;
-use super::store::identity::Refused;
+use super::store::refused::Refused;
 use super::sys::namespace;
 use super::{cni, image, process};
 use crate::cri::redact;

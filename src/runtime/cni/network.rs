@@ -132,9 +132,9 @@ impl Cni {
     /// The first that failed; the others are detached all the same. What failed is tried again by the next call.
     pub async fn del(&self, pod: &Pod) -> Result<(), Error> {
         valid(pod)?;
-        let mut entries = self.find(Some(&pod.id)).await?;
+        let (mut entries, damaged) = self.look(Some(&pod.id)).await?;
         // Without a namespace the machine may have lost its power, and any of the entries with it.
-        if entries.is_empty() || pod.netns.is_none() {
+        if entries.is_empty() || damaged || pod.netns.is_none() {
             let mut assumed = self.assumed(pod).await;
             assumed.retain(|one| !entries.iter().any(|entry| entry.if_name == one.if_name));
             entries.extend(assumed);
@@ -356,6 +356,10 @@ impl Cni {
     }
 
     async fn find(&self, container: Option<&str>) -> Result<Vec<Entry>, Error> {
+        Ok(self.look(container).await?.0)
+    }
+
+    async fn look(&self, container: Option<&str>) -> Result<(Vec<Entry>, bool), Error> {
         let (cache, container) = (self.cache.clone(), container.map(str::to_owned));
         blocking(move || cache.find(container.as_deref())).await
     }

@@ -6,6 +6,7 @@ pub mod identity;
 mod kept;
 mod names;
 pub mod record;
+pub mod refused;
 mod sandbox;
 mod shelf;
 pub mod versions;

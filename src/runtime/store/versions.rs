@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
-use super::identity::Refused;
+use super::refused::Refused;
 use super::{disk, record};
 use crate::runtime::error::{Error, Result};
 use crate::runtime::image;

@@ -1,7 +1,7 @@
 //! What is on disk, and what is known of it in memory. Everything here may block: it is called on blocking threads.
 //!
-//! Two locks. `writing` is held by whoever changes records, so that changes come one after the other; `index` is held
-//! for moments only, so that questions never wait for a disk.
+//! Three locks. `writing` is held by whoever changes records, so that changes come one after the other, `moving` by whoever
+//! names a layer or takes its name away; `index` is held for moments only, so that questions never wait for a disk.
 
 mod disk;
 mod garbage;
@@ -42,6 +42,8 @@ pub(super) struct Store {
     pub(super) disk: Disk,
     index: Mutex<Index>,
     writing: Mutex<()>,
+    /// Held by whoever gives a layer its name or takes it away; `index` is not, while the disk is waited for.
+    moving: Mutex<()>,
     on_step: StepHook,
 }
 
@@ -61,8 +63,14 @@ impl Store {
         disk.clean()?;
         let mut problems = Vec::new();
         let mut distrusted = Vec::new();
-        let layers = layers::load(&disk, |name, reason| {
-            distrusted.push(name.clone());
+        let layers = layers::load(&disk, |name, fault| {
+            let reason = match fault {
+                layers::Fault::Unreadable(reason) => reason,
+                layers::Fault::Distrusted(reason) => {
+                    distrusted.push(name.clone());
+                    reason
+                }
+            };
             problems.push(Problem {
                 what: format!("layers/{name}"),
                 reason,
@@ -87,6 +95,7 @@ impl Store {
             disk,
             index: Mutex::new(index),
             writing: Mutex::new(()),
+            moving: Mutex::new(()),
             on_step: config.on_step.clone(),
         };
         Ok((store, problems))
@@ -139,14 +148,14 @@ impl Store {
     ) -> Result<()> {
         record.write(staging)?;
         self.on_step.reached(Step::LayerUnpacked);
-        let mut index = lock(&self.index);
+        let moving = lock(&self.moving);
         layers::place(staging, &self.disk.layer(id))?;
         let synced = false;
-        index
+        lock(&self.index)
             .layers
             .entry(id.clone())
             .or_insert(layers::Layer { record, synced });
-        drop(index);
+        drop(moving);
         self.on_step.reached(Step::LayerPlaced);
         Ok(())
     }
