@@ -34,6 +34,10 @@ const SHIMS: &str = "/criscope-shims";
 /// Threads for its work, which mostly waits for plugins and the OCI runtime.
 const THREADS: usize = 2;
 
+/// Threads that may wait for disks, mounts and processes at the same time. A disk that hangs takes one for each object on it
+/// (`runtime/store/kept.rs`), and there must be others for the rest; they are made when they are needed.
+const WAITING: usize = 4096;
+
 /// The first kernel whose overlayfs takes layers with mapped owners.
 const USER_NAMESPACES: (u32, u32) = (5, 19);
 
@@ -71,6 +75,7 @@ impl Builtin {
         let threads = Builder::new_multi_thread()
             .worker_threads(THREADS)
             .thread_name("runtime")
+            .max_blocking_threads(WAITING)
             .enable_all()
             .build()
             .map_err(Error::Start)?;

@@ -95,6 +95,14 @@ impl Error {
         }
     }
 
+    /// Whether store and state are not for this daemon: it touched nothing, and starts when they are.
+    pub fn is_refusal(&self) -> bool {
+        let Self::Builtin(builtin::BuiltinError::Runtime(error)) = self else {
+            return false;
+        };
+        matches!(error, crate::runtime::Error::Refused(_))
+    }
+
     /// What the kernel said, if it was the kernel that refused.
     fn kernel(&self) -> Option<io::ErrorKind> {
         let mut cause: Option<&(dyn StdError + 'static)> = Some(self);

@@ -30,6 +30,9 @@ use crate::cri::visible::visible;
 /// Bad flags or a bad configuration: `EX_USAGE` of sysexits(3).
 const EX_USAGE: u8 = 64;
 
+/// What lies on this node is not for this criscope: `EX_CONFIG` of sysexits(3).
+const EX_CONFIG: u8 = 78;
+
 /// Where the units in `deploy/systemd` read the configuration.
 const USUAL_FILE: &str = "/etc/criscope/criscope.toml";
 
@@ -43,7 +46,8 @@ First steps:
   criscope smoke                   run a pod through it
   criscope explain NAMESPACE/POD   why that pod was slow, or is not up
 
-Exit codes: 0 all is well, 1 something is not, 64 wrong arguments or configuration";
+Exit codes: 0 all is well, 1 something is not, 64 wrong arguments or configuration,
+78 store and state do not belong together, or are of a later version";
 
 /// The version of this program.
 pub const VERSION: &str = env!("CARGO_PKG_VERSION");
@@ -125,7 +129,8 @@ pub enum Failure {
 }
 
 impl Failure {
-    /// Tells the user on standard error and gives the exit code: 64 for bad arguments or configuration, else 1.
+    /// Tells the user on standard error and gives the exit code: 64 for bad arguments or configuration, 78 for a
+    /// store or state that is refused, else 1.
     pub fn report(&self) -> ExitCode {
         match self {
             Self::Arguments(error) => {
@@ -163,7 +168,10 @@ impl Failure {
             Self::Serve(error) => {
                 output::error(self);
                 error.hint().into_iter().for_each(output::hint);
-                ExitCode::FAILURE
+                match error.is_refusal() {
+                    true => ExitCode::from(EX_CONFIG),
+                    false => ExitCode::FAILURE,
+                }
             }
             Self::Smoke(_) | Self::Load(_) | Self::Io(_) => {
                 output::error(self);

@@ -68,7 +68,7 @@ going gone got grace graceful gracefully graph greater group groups grpc guest g
 handled handler handlers handles handling handshake hang happened hard has hash hasn have haven head header headers
 health healthy heartbeat held helper here hex hidden hierarchy high higher highest hint hit hold holds hook hooks
 host hostname hostnetwork hostport hosts hour how http http2 https huge hugepage hugepages hugetlb hung hypervisor i
-icmp id identical identifier identity ids if ifname ignore ignored illegal image imagepullbackoff images immutable
+icmp id identical identifier identities identity ids if ifname ignore ignored illegal image imagepullbackoff images immutable
 implement implemented implicit import imported impossible improper in inaccessible inactive incoming incompatible
 incomplete inconsistent incorrect increase increasing index indexes info information ingest init initial
 initialization initialize initialized initializer initializing inject inode inodes inotify input inside inspect install
@@ -76,8 +76,8 @@ installed instance instances instead instruction insufficient integer integrity 
 interior intermediate internal interrupt interrupted interrupting into introspect introspection invalid invoke
 invoked io ioctl ip ip6tables ipam ipc ips iptables ipv4 ipv6 ipvlan is isn isolated isolation issue it item items
 its itself ivshmem job jobs join joined joining journal json just k8s kata keep keepalive keeps kept kernel key
-keyring keys kill killed killing kind know known kube kubelet kubelets kubepods kubernetes label labelled labels
-lack large larger last late latency latest launch launched launching layer layers layout leads lease leases least
+keyring keys kill killed killing kind know known knows kube kubelet kubelets kubepods kubernetes label labelled labels
+lack large larger last late latency later latest launch launched launching layer layers layout leads lease leases least
 leave left length less letters level levels lib libcontainer libcrun libexec library lies lifetime like limit
 limited limiter limits line lines link linked links linux list listed listen listener listening listing lists little
 live lo load loaded loader loading loads local localdomain localhost location lock locked log logged logger logging
@@ -85,7 +85,7 @@ logic logical login logs long longer look looking lookup loop loopback lost low 
 macvlan made magic main maintain major make makes making malformed man manage managed manager mandatory manifest
 manifests manner many map mapped mapping mappings mask masked maskedpaths masquerade master match matched matches
 matching max maximum may mean measured media mediatype meet member memory memswap merge merged message messages meta
-metadata method metric metrics microvm might migrate migration millicores min minimum minor minute minutes mirror
+metadata method metric metrics microvm might migrate migrated migration millicores min minimum minor minute minutes mirror
 mirrors misconfigured mismatch mismatched missing mixed mkdir mknod mnt mode modes modified modify module monitor
 monitoring more most mount mounted mounting mountpoint mounts move moved moving ms mtu multi multiple must mutex
 name named names namespace namespaced namespaces near necessary need needed needs negative neither nested net
@@ -108,7 +108,7 @@ promiscuous promote propagate propagation proper properly properties property pr
 provided provider providing proxy prune pseudo ptmx ptp ptrace pty public publish pull pulled puller pulling pulls
 purge push put qemu qos quantity quay query queue queued queues quit quota quotas race ran random range ranges rapid
 rate rather raw rdma reach reachable reached read readable reader readiness reading readlink readonly reads ready
-real reap reaper reaping reason reboot receive received receiving recent recently reclaim reconcile reconnect record
+real reap reaper reaping reason reboot receive received receiving recent recently reclaim reconcile reconnect record records
 recover recovered recovery recursion recursive recursively recv redirect redirects reduce ref refer reference
 referenced references refers refresh refused regex region register registered registration registries registry
 regular reject rejected relabel related relative release released releasing reload remain remaining remains remote
@@ -137,7 +137,7 @@ succeed succeeded success successful successfully such sufficient suffix supervi
 supports suspended svc swap swapped swappiness switch symlink symlinks sync synchronize syntax sys syscall sysctl
 sysctls sysfs system systemd t table tag tags take taken takes taking tap tar target targets task tasks tcp tcp4
 tcp6 tear teardown tears tell temp template temporarily temporary terminal terminate terminated terminating
-termination test text texts tgz than that the their them then there therefore these they thin this thread threaded
+termination test text texts tgz than that the their them then there therefore these they thin this those thread threaded
 threads threshold throttled throttling through time timed timely timeout timeouts timer times timestamp timing tls
 tmp tmpfs to together token tokens toml too took tool tools toomanyrequests top topology total touch trace track
 tracked trailer trailers transaction transfer transferred transient translate transport trap tree tried trigger
@@ -155,7 +155,7 @@ versions very veth via vice victim view violated violation virtiofs virtual visi
 waited waiter waiting waitpid waits want wanted wants warm warning warnings was wasn watch watchdog watcher watching
 way we weight well went were what when where whether which while whiteout who whole whose why wide will window
 windows wire with within without word work workdir worker workers working workload would wouldn wrap wrapped wrapper
-writable write writer writes writing written wrong wrongly www x509 xattr xattrs xtables xz yaml yes yet you your
+writable write writer writes writing written wrong wrongly wrote www x509 xattr xattrs xtables xz yaml yes yet you your
 zero zombie zone zstd
 ";
 

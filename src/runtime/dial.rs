@@ -47,7 +47,9 @@ impl Runtime {
             make()
         } else {
             let failed = |error: Error| TargetError::Failed(error.to_string());
-            let namespace = self.pins.open(&sandbox.id, Kind::Net).map_err(failed)?;
+            let (pins, id) = (self.pins.clone(), sandbox.id.clone());
+            let open = tokio::task::spawn_blocking(move || pins.open(&id, Kind::Net));
+            let namespace = open.await.map_err(io::Error::from)?.map_err(failed)?;
             run_in(namespace, Kind::Net, make).await.map_err(failed)?
         };
         let connected = timeout(CONNECT, socket?.connect(to)).await;

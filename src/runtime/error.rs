@@ -9,6 +9,7 @@ use tonic::{Code, Status};
 
 use super::oci::OciError;
 use super::oci::spec::SpecError;
+use super::store::refused::Refused;
 use super::sys::namespace;
 use super::{cni, image, process};
 use crate::cri::redact;
@@ -85,6 +86,9 @@ pub enum Error {
     /// Not yet, or not now.
     #[error("{0}")]
     Unavailable(String),
+    /// The directories, or what is in them, are not for this daemon.
+    #[error(transparent)]
+    Refused(Arc<Refused>),
     /// The network.
     #[error("network: {0}")]
     Network(Arc<cni::Error>),
@@ -161,6 +165,11 @@ impl Error {
         }
     }
 
+    /// A start that is refused.
+    pub fn refused(why: Refused) -> Self {
+        Self::Refused(Arc::new(why))
+    }
+
     /// Whether it says that there is no such object.
     pub fn is_not_found(&self) -> bool {
         matches!(self, Self::NotFound { .. })
@@ -172,7 +181,7 @@ impl Error {
             Self::NotFound { .. } => Code::NotFound,
             Self::Ambiguous { .. } | Self::Invalid(_) => Code::InvalidArgument,
             Self::Taken { .. } => Code::AlreadyExists,
-            Self::State(_) => Code::FailedPrecondition,
+            Self::State(_) | Self::Refused(_) => Code::FailedPrecondition,
             Self::Unsupported(_) => Code::Unimplemented,
             Self::Deadline(_) => Code::DeadlineExceeded,
             Self::Cancelled(_) => Code::Cancelled,

@@ -90,6 +90,7 @@ pub struct Runtime {
     streaming: streams::Slot,
     problems: Problems,
     labels: Option<selinux::Labels>,
+    _bound: store::identity::Bound,
 }
 
 impl Runtime {
@@ -97,10 +98,14 @@ impl Runtime {
     /// is in [`Self::problems`].
     ///
     /// # Errors
-    /// A directory cannot be made or read, or another process has the image store.
+    /// [`Error::Refused`] if root and state do not belong together, are used by another process, or have records of a later
+    /// version; a directory cannot be made or read.
     pub async fn open(settings: Settings) -> Result<Arc<Self>> {
         let paths = &settings.paths;
+        // Before anything is touched.
+        let bound = store::identity::bind(paths, &settings.images.root)?;
         for dir in [
+            paths.copies(),
             paths.sandboxes(),
             paths.containers(),
             paths.pods(),
@@ -139,9 +144,9 @@ impl Runtime {
             streaming: streams::Slot::new(),
             problems: Problems::default(),
             labels: labels(&settings),
+            _bound: bound,
             settings,
         });
-        // The image store is locked by now: nobody else works on these directories.
         runtime.recover().await?;
         Ok(runtime)
     }

@@ -2,10 +2,12 @@
 //!
 //! ```text
 //! ROOT/images                 the image store
-//! ROOT/sandboxes/ID           record.json, hostname, hosts, resolv.conf
+//! ROOT/sandboxes/ID           record.json, made.json, hostname, hosts, resolv.conf
 //! ROOT/containers/ID          record.json, config.json (the bundle), rootfs, upper, work, volumes
 //! ROOT/cni                    results of CNI plugins, for DEL
 //! ROOT/broken                 records that could not be read, for a human
+//! ROOT, STATE/identity.json   which of them belong together
+//! STATE/records/ID.json       copies of the records in ROOT, for when those cannot be read
 //! STATE/pods/ID               the shim's socket, lock and exit records; shm
 //! STATE/ns/ID                 the namespaces of a pod, pinned
 //! STATE/oci/HANDLER           the OCI runtime's own state
@@ -74,6 +76,16 @@ impl Paths {
     /// One container, which is also its bundle.
     pub fn container(&self, id: &str) -> PathBuf {
         self.containers().join(id)
+    }
+
+    /// The copies of all records.
+    pub fn copies(&self) -> PathBuf {
+        self.state.join("records")
+    }
+
+    /// The copy of the record of a sandbox or container.
+    pub fn copy(&self, id: &str) -> PathBuf {
+        self.copies().join(format!("{id}.json"))
     }
 
     /// The directories of all pods' shims.

@@ -52,6 +52,11 @@ impl Runtime {
         let mut info = HashMap::new();
         if verbose {
             info.insert("config".to_owned(), self.configuration());
+            let problems = self.problems().into_iter().map(|problem| {
+                json!({"what": problem.what, "path": problem.path, "reason": problem.reason})
+            });
+            let problems = problems.collect::<serde_json::Value>();
+            info.insert("problems".to_owned(), problems.to_string());
         }
         v1::StatusResponse {
             status: Some(v1::RuntimeStatus {

@@ -12,6 +12,7 @@ use tokio_util::sync::CancellationToken;
 
 use self::line::{Drained, Line};
 use super::Runtime;
+use super::caller::Caller;
 use super::container::watch::UNSEEN;
 use super::error::{Error, Result};
 use super::process;
@@ -154,7 +155,7 @@ impl Runtime {
         container.running()?;
         let stdin = streams.stdin.is_some();
         let mut running = self
-            .begin_exec(&container, exec.argv, exec.tty, stdin)
+            .begin_exec(&container, exec.argv, exec.tty, stdin, &Caller::default())
             .await?;
         let attach = process::Attach {
             target: running.target.clone(),

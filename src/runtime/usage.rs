@@ -14,8 +14,8 @@ use super::stats::{filter, network_usage, now, processes};
 use super::store::{
     Container, ContainerRecord, ContainerState, Sandbox, SandboxRecord, SandboxState,
 };
-use super::sys::link::Counters;
-use super::sys::namespace::{Kind, State};
+use super::sys::link::{self, Counters};
+use super::sys::namespace::{Kind, run_in};
 use crate::cri::v1;
 
 impl Runtime {
@@ -209,11 +209,16 @@ impl Runtime {
 
     /// The counters of a pod's interfaces; none with host network, or when it is being taken away.
     async fn counters_of(&self, sandbox: &Sandbox) -> Vec<Counters> {
-        let pinned = self.pins.state(&sandbox.id, Kind::Net);
-        if !matches!(pinned, Ok(State::Pinned)) {
+        let (pins, id) = (self.pins.clone(), sandbox.id.clone());
+        let open = blocking(move || Ok(pins.open(&id, Kind::Net).ok())).await;
+        let Ok(Some(namespace)) = open else {
             return Vec::new();
-        }
-        self.pins.counters(&sandbox.id).await.unwrap_or_default()
+        };
+        let counters = run_in(namespace, Kind::Net, link::counters).await;
+        counters
+            .ok()
+            .and_then(std::result::Result::ok)
+            .unwrap_or_default()
     }
 
     fn metrics_of(&self, sandbox: &Sandbox, counters: &[Counters]) -> v1::PodSandboxMetrics {

@@ -4,8 +4,9 @@
 //! An entry is written before the first plugin runs, without a result, and again with it. So a DEL after a crash knows
 //! what the ADD was told. A damaged entry is reported and passed over: the DEL then uses the configuration of today.
 //!
-//! Nothing is synced, as `host-local` and libcni sync nothing: a kill loses nothing, and after a power cut there is no pod.
-//! Waiting for the disk took a good part of the time of a RunPodSandbox.
+//! Nothing is synced, as libcni syncs nothing: a kill loses nothing. A power failure may take any entry; what a pod has is then
+//! given back because the record of its sandbox, which is synced before the first plugin runs, names it, and DEL is called for
+//! the networks of today beside the entries that are left (`Cni::del`).
 
 use std::fs::{self, File};
 use std::io::{self, Write as _};
@@ -104,16 +105,19 @@ impl Cache {
         }
     }
 
-    /// The entries of one container, or of all, by name. What a daemon that was killed had begun to write for this one goes:
+    /// The entries of one container, or of all, by name, and whether others of them are damaged. What a daemon that was killed had begun to write for this one goes:
     /// its verbs come one after the other, so nobody writes it now.
-    pub(super) fn find(&self, container: Option<&str>) -> Result<Vec<Entry>, Error> {
+    ///
+    /// # Errors
+    /// The directory cannot be read, or an entry that can be of this container: without it an address would be lost.
+    pub(super) fn find(&self, container: Option<&str>) -> Result<(Vec<Entry>, bool), Error> {
         let listing = match fs::read_dir(&self.dir) {
             Ok(listing) => listing,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Default::default()),
             Err(error) => return Err(Error::cache("read", &self.dir, error)),
         };
         let within = container.map(|id| format!("-{id}-"));
-        let mut found = Vec::new();
+        let (mut found, mut damaged) = (Vec::new(), false);
         for file in listing {
             let file = file.map_err(|error| Error::cache("read", &self.dir, error))?;
             let name = file.file_name();
@@ -132,27 +136,44 @@ impl Cache {
                     found.push((name.to_owned(), entry))
                 }
                 Ok(_) => {}
-                Err(why) => {
-                    tracing::warn!(path = %file.path().display(), why, "a record of an attachment is passed over")
+                Err(Fault::Unreadable(error)) if container.is_some() => {
+                    return Err(Error::cache("read", &file.path(), error));
+                }
+                Err(fault) => {
+                    let why = fault.to_string();
+                    tracing::warn!(path = %file.path().display(), why, "a record of an attachment is passed over");
+                    damaged = true;
                 }
             }
         }
         found.sort_by(|(a, _), (b, _)| a.cmp(b));
-        Ok(found.into_iter().map(|(_, entry)| entry).collect())
+        let entries = found.into_iter().map(|(_, entry)| entry).collect();
+        Ok((entries, damaged))
     }
 }
 
-fn read(path: &Path) -> Result<Entry, String> {
-    let size = fs::metadata(path).map_err(|error| error.to_string())?.len();
+/// Why a file is no entry.
+#[derive(Debug, thiserror::Error)]
+enum Fault {
+    /// Not now: what it says is not known.
+    #[error(transparent)]
+    Unreadable(#[from] io::Error),
+    #[error("{0}")]
+    Damaged(String),
+}
+
+fn read(path: &Path) -> Result<Entry, Fault> {
+    let size = fs::metadata(path)?.len();
     if size > MAX_ENTRY {
-        return Err(format!("{size} bytes are too many"));
+        return Err(Fault::Damaged(format!("{size} bytes are too many")));
     }
-    let text = fs::read(path).map_err(|error| error.to_string())?;
-    let entry: Entry = serde_json::from_slice(&text).map_err(|error| error.to_string())?;
+    let text = fs::read(path)?;
+    let entry: Entry =
+        serde_json::from_slice(&text).map_err(|error| Fault::Damaged(error.to_string()))?;
     if entry.kind == KIND {
         Ok(entry)
     } else {
-        Err("not of a kind that is known".to_owned())
+        Err(Fault::Damaged("not of a kind that is known".to_owned()))
     }
 }
 
@@ -258,6 +279,7 @@ mod tests {
             cache
                 .find(None)
                 .expect("no directory is no entry")
+                .0
                 .is_empty()
         );
         let entry: Entry = serde_json::from_str(LIBCNI).expect("reads");
@@ -270,10 +292,16 @@ mod tests {
         );
         assert_eq!(ours, theirs);
         fs::write(dir.path().join("results/b-c1-eth1"), "{").expect("a damaged one");
-        assert_eq!(cache.find(Some("c1")).expect("find").len(), 1);
-        assert!(cache.find(Some("c")).expect("find").is_empty());
+        let (entries, damaged) = cache.find(Some("c1")).expect("find");
+        assert_eq!((entries.len(), damaged), (1, true));
+        assert!(cache.find(Some("c")).expect("find").0.is_empty());
+        // One that cannot be read now is not one that is damaged.
+        fs::create_dir(dir.path().join("results/d-c1-eth2")).expect("in its place");
+        cache.find(Some("c1")).err().expect("it may be of this one");
+        cache.find(None).expect("whosever it is");
+        fs::remove_dir(dir.path().join("results/d-c1-eth2")).expect("gone");
         cache.remove(&entry).expect("remove");
         cache.remove(&entry).expect("again");
-        assert!(cache.find(Some("c1")).expect("find").is_empty());
+        assert!(cache.find(Some("c1")).expect("find").0.is_empty());
     }
 }

@@ -132,9 +132,12 @@ impl Cni {
     /// The first that failed; the others are detached all the same. What failed is tried again by the next call.
     pub async fn del(&self, pod: &Pod) -> Result<(), Error> {
         valid(pod)?;
-        let mut entries = self.find(Some(&pod.id)).await?;
-        if entries.is_empty() {
-            entries = self.assumed(pod).await;
+        let (mut entries, damaged) = self.look(Some(&pod.id)).await?;
+        // Without a namespace the machine may have lost its power, and any of the entries with it.
+        if entries.is_empty() || damaged || pod.netns.is_none() {
+            let mut assumed = self.assumed(pod).await;
+            assumed.retain(|one| !entries.iter().any(|entry| entry.if_name == one.if_name));
+            entries.extend(assumed);
         }
         entries.sort_by(|a, b| b.if_name.cmp(&a.if_name));
         let netns = netns(pod);
@@ -301,10 +304,9 @@ impl Cni {
             capabilities,
         } = known(entry)?;
         // Plugins fail on a file that is gone, or is no namespace since a reboot; the empty path means: gone.
-        let gone = matches!(
-            namespace::open(Path::new(netns)),
-            Err(namespace::Error::NotPinned { .. })
-        );
+        let path = PathBuf::from(netns);
+        let open = blocking(move || Ok(namespace::open(&path)));
+        let gone = matches!(open.await?, Err(namespace::Error::NotPinned { .. }));
         let netns = if gone { "" } else { netns };
         let chain = Chain {
             container: &entry.container_id,
@@ -354,6 +356,10 @@ impl Cni {
     }
 
     async fn find(&self, container: Option<&str>) -> Result<Vec<Entry>, Error> {
+        Ok(self.look(container).await?.0)
+    }
+
+    async fn look(&self, container: Option<&str>) -> Result<(Vec<Entry>, bool), Error> {
         let (cache, container) = (self.cache.clone(), container.map(str::to_owned));
         blocking(move || cache.find(container.as_deref())).await
     }

@@ -97,6 +97,7 @@ impl Runtime {
         layers: Layers,
     ) -> Result<Container> {
         let dir = self.settings.paths.container(&record.id);
+        let copy = self.settings.paths.copy(&record.id);
         let (mut held, volumes) = self.hold_volumes(&record.config)?;
         record.image_volumes = volumes;
         let assembly = Assembly {
@@ -114,28 +115,28 @@ impl Runtime {
         let made = blocking(move || {
             disk::make_dir(&dir)?;
             let made = (|| {
-                disk::write(&dir, &record)?;
+                disk::write(&dir, &copy, &record)?;
                 reached(Step::ContainerRecorded);
                 let user = assembly.assemble(&dir, &record)?;
                 record.user = (user.uid, user.gid, user.groups);
                 record.state = ContainerState::Created;
-                disk::write(&dir, &record)
+                disk::write(&dir, &copy, &record)
             })();
             match made {
-                Ok(()) => Ok((dir, record)),
+                Ok(()) => Ok(record),
                 Err(error) => {
                     let unpinned = pins.unpin_target(&pod, &id).map_err(Error::from);
-                    if let Err(left) = unpinned.and(super::remove::remove_dir(&dir)) {
+                    if let Err(left) = unpinned.and(super::remove::remove_dir(&dir, &copy)) {
                         tracing::warn!(event = "runtime.undo", container.id = %id, error = %shown(&left), "a container that failed is not all gone");
                     }
                     Err(error)
                 }
             }
         });
-        let (dir, record) = made.await?;
+        let record = made.await?;
         let mut all = vec![layers];
         all.extend(held.drain(..).map(|(_, layers)| layers));
-        Ok(Container::new(dir, record, all))
+        Ok(Container::new(&self.settings.paths, record, all))
     }
 
     /// The image of a container, which must be here: the kubelet has pulled it.

@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use tokio::time::{sleep, timeout};
 
-use super::super::sandbox::teardown::blocking;
 use super::assemble::write_private;
 use super::update::read_spec;
 use crate::cri::phases::RuntimePhase;
@@ -49,7 +48,7 @@ impl Runtime {
         let container = self.store.containers.get(&request.container_id)?;
         container.running()?;
         let mut running = self
-            .begin_exec(&container, request.cmd, false, false)
+            .begin_exec(&container, request.cmd, false, false, caller)
             .await?;
         let limit = u64::try_from(request.timeout)
             .ok()
@@ -76,27 +75,30 @@ impl Runtime {
         outcome
     }
 
-    /// Starts a command in a container. Its output is held until somebody attaches.
+    /// Starts a command in a container. Its output is held until somebody attaches. On a disk that hangs it is not begun once
+    /// nobody waits for it: probes come again and again.
     pub(in crate::runtime) async fn begin_exec(
         self: &Arc<Self>,
         container: &Arc<Container>,
         command: Vec<String>,
         tty: bool,
         stdin: bool,
+        caller: &Caller,
     ) -> Result<Running> {
         check_arguments(&command)?;
         let record = container.record();
         let handler = self.handler_of(container);
         let sandbox = self.store.sandboxes.get(&record.sandbox)?;
         let shim = self.shim_of(&sandbox).await?;
-        let process = exec_process(&read_spec(container).await?, command, tty)
+        let process = exec_process(&caller.wait(read_spec(container)).await?, command, tty)
             .ok_or_else(|| Error::Internal("the specification has no process".to_owned()))?;
         let name = id::new_id()?[..16].to_owned();
         let path = container.dir().join(format!("exec-{name}.json"));
         let text = serde_json::to_vec(&process)
             .map_err(|error| Error::Internal(format!("process: {error}")))?;
         let file = path.clone();
-        blocking(move || write_private(&file, &text)).await?;
+        let writing = container.work(move || write_private(&file, &text));
+        caller.wait(writing).await?;
         reached(Step::ExecWritten);
         let target = Target {
             container: container.id.clone(),
@@ -122,8 +124,9 @@ impl Runtime {
             .await;
         reached(Step::ExecBegun);
         // Read by now. One that cannot be removed goes with the container.
-        let _left = std::fs::remove_file(&path);
+        let tidied = container.work(move || Ok(std::fs::remove_file(&path).is_ok()));
         begun?;
+        tidied.await?;
         Ok(Running {
             shim,
             target,

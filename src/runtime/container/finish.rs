@@ -24,7 +24,7 @@ impl Runtime {
     ) {
         // Whoever starts it has the turn until it is known whether that worked, and told: no end is told before.
         let _turn = container.turn.lock().await;
-        if !container.ended(exit, at) {
+        if !container.ended(exit, at).await {
             return;
         }
         reached(Step::ContainerEnded);

@@ -3,13 +3,13 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use super::super::sandbox::teardown::blocking;
 use crate::cri::phases::RuntimePhase;
 use crate::cri::v1::ContainerEventType;
 use crate::runtime::Runtime;
 use crate::runtime::error::Result;
 use crate::runtime::rootfs::Rootfs;
 use crate::runtime::steps::{Step, reached};
+use crate::runtime::store::disk;
 
 impl Runtime {
     /// Removes a container; one that runs is killed first. One that does not exist is fine.
@@ -38,11 +38,12 @@ impl Runtime {
             self.delete_process(&container, &handler).await?;
         }
         let dir = container.dir().to_owned();
+        let copy = self.settings.paths.copy(&container.id);
         let (pins, pod) = (self.pins.clone(), record.sandbox.clone());
         let id = container.id.clone();
-        let work = blocking(move || {
+        let work = container.work(move || {
             pins.unpin_target(&pod, &id)?;
-            remove_dir(&dir)
+            remove_dir(&dir, &copy)
         });
         self.watch
             .step(RuntimePhase::ContainerRemove, None, work)
@@ -61,7 +62,8 @@ impl Runtime {
     }
 }
 
-/// Unmounts what a container has mounted and removes its directory. Half of it, or nothing, is fine.
-pub(in crate::runtime) fn remove_dir(dir: &Path) -> Result<()> {
+/// Unmounts what a container has mounted and removes its directory and the copy of its record. Half of it, or nothing, is fine.
+pub(in crate::runtime) fn remove_dir(dir: &Path, copy: &Path) -> Result<()> {
+    disk::remove_copy(copy)?;
     Ok(Rootfs::new(dir).remove()?)
 }

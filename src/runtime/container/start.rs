@@ -51,7 +51,8 @@ impl Runtime {
         // Nothing new of a handler that is not configured any more.
         self.handlers.get(&record.handler)?;
         let handler = self.handler_of(container);
-        container.update(|record| record.state = ContainerState::Starting)?;
+        let starting = container.update(|record| record.state = ContainerState::Starting);
+        starting.await?;
         reached(Step::ContainerStarting);
         match self.launch(container, &sandbox, &handler).await {
             Ok(()) => {
@@ -65,7 +66,7 @@ impl Runtime {
                     message: error.to_string(),
                 };
                 // Before it is killed, or that would be its end.
-                let told = container.ended(exit, id::now());
+                let told = container.ended(exit, id::now()).await;
                 self.forget_process(container, &handler).await;
                 if told {
                     if let Err(error) = self.unmount(container).await {
@@ -110,20 +111,21 @@ impl Runtime {
             .step(RuntimePhase::OciCreate, Some(handler.program()), creating)
             .await?;
         // Before it runs: its end may be told at once.
-        container.update(|record| record.pid = pid)?;
+        container.update(|record| record.pid = pid).await?;
         reached(Step::ContainerMade);
         // Before it runs: it may have ended when this is known.
         let started_at = id::now();
         self.start_process(container, &shim, handler).await?;
         reached(Step::ContainerStarted);
         learn_filter(handler, container);
-        container.update(|record| {
+        let runs = container.update(|record| {
             record.started_at = started_at;
             // It may have ended already.
             if record.state == ContainerState::Starting {
                 record.state = ContainerState::Running;
             }
-        })?;
+        });
+        runs.await?;
         Ok(())
     }
 

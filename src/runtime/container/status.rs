@@ -17,14 +17,14 @@ impl Runtime {
     ///
     /// # Errors
     /// It does not exist.
-    pub fn container_status(
+    pub async fn container_status(
         &self,
         request: &v1::ContainerStatusRequest,
     ) -> Result<v1::ContainerStatusResponse> {
         let container = self.store.containers.get(&request.container_id)?;
         let mut info = HashMap::new();
         if request.verbose {
-            info.insert("info".to_owned(), container_info(&container));
+            info.insert("info".to_owned(), container_info(&container).await?);
         }
         Ok(v1::ContainerStatusResponse {
             status: Some(self.container_status_of(&container)),
@@ -105,17 +105,18 @@ fn signal_of(record: &ContainerRecord) -> v1::Signal {
 }
 
 /// What `crictl inspect` shows besides: the pid and the specification, as the kubelet's own tests read them.
-fn container_info(container: &Container) -> String {
+async fn container_info(container: &Container) -> Result<String> {
     let record = container.record();
-    let spec: Option<Value> = fs::read(container.dir().join(SPEC))
-        .ok()
-        .and_then(|text| serde_json::from_slice(&text).ok());
-    json!({
+    let path = container.dir().join(SPEC);
+    let reading = container.work(move || Ok(fs::read(path).ok()));
+    let text = reading.await?;
+    let spec: Option<Value> = text.and_then(|text| serde_json::from_slice(&text).ok());
+    let info = json!({
         "sandboxID": record.sandbox,
         "pid": record.pid,
         "runtimeHandler": record.handler,
         "config": record.config,
         "runtimeSpec": spec,
-    })
-    .to_string()
+    });
+    Ok(info.to_string())
 }

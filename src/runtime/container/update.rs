@@ -5,7 +5,6 @@ use std::sync::Arc;
 
 use oci_spec::runtime::{LinuxResources, Spec};
 
-use super::super::sandbox::teardown::blocking;
 use super::assemble::SPEC;
 use super::draft::Drafts;
 use crate::cri::phases::RuntimePhase;
@@ -50,24 +49,20 @@ impl Runtime {
         new.set_linux(Some(linux));
         let path = container.dir().join(SPEC);
         // What needs most room comes before anything that would have to be taken back.
-        let drafts = blocking(move || Drafts::write(path, &old, &new)).await?;
+        let drafts = container.work(move || Drafts::write(path, &old, &new));
+        let drafts = drafts.await?;
         // One that is only created is given its limits with its start.
         let told = match state {
             ContainerState::Running => self.set_resources(&container, &after).await,
             _ => Ok(()),
         };
-        let kept = Arc::clone(&container);
         let changed = match told {
-            Ok(()) => {
-                let note = move || {
-                    drafts.place()?;
-                    let noted = kept.update(|record| merge(&mut record.resources, asked));
-                    noted.map(drop).inspect_err(|_| drafts.put_back())
-                };
-                blocking(note).await
-            }
+            Ok(()) => place(&container, drafts, asked).await,
             // An OCI runtime may have set a part of it.
-            Err(error) => Err(error),
+            Err(error) => {
+                container.work(move || Ok(drop(drafts))).await?;
+                Err(error)
+            }
         };
         if changed.is_err() && state == ContainerState::Running {
             let back = reverted_resources(&before, &after);
@@ -86,6 +81,27 @@ impl Runtime {
             .await?;
         Ok(())
     }
+}
+
+/// Puts the new bundle in place and writes the record; the old one stays if that cannot be.
+async fn place(
+    container: &Container,
+    drafts: Drafts,
+    asked: LinuxContainerResources,
+) -> Result<()> {
+    let drafts = container
+        .work(move || drafts.place().map(|()| drafts))
+        .await?;
+    let noted = container.update(|record| merge(&mut record.resources, asked));
+    let noted = noted.await.map(drop);
+    let failed = noted.is_err();
+    let tidied = container.work(move || {
+        if failed {
+            drafts.put_back();
+        }
+        Ok(drop(drafts))
+    });
+    noted.and(tidied.await)
 }
 
 /// What a later request says wins; what it does not say stays.
@@ -125,11 +141,11 @@ pub(in crate::runtime) fn merge(
 /// Reads the specification of a container.
 pub(in crate::runtime) async fn read_spec(container: &Arc<Container>) -> Result<Spec> {
     let path = container.dir().join(SPEC);
-    blocking(move || {
+    let reading = container.work(move || {
         let text = fs::read(&path).map_err(|e| Error::io("read", &path, e))?;
         serde_json::from_slice(&text).map_err(|e| Error::io("read", &path, e))
-    })
-    .await
+    });
+    reading.await
 }
 
 #[cfg(test)]

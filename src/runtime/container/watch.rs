@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use tokio::sync::broadcast::error::RecvError;
 
+use super::super::sandbox::teardown::blocking;
 use crate::runtime::error::{Result, shown};
 use crate::runtime::process::{self, Event, Fate, Shim, Unreadable, account};
 use crate::runtime::store::{Container, Exit, Sandbox};
@@ -96,7 +97,7 @@ impl Runtime {
                     self.ended(exit);
                 }
                 if state.pid_namespace == 0 {
-                    self.processes_ended(&sandbox);
+                    self.processes_ended(&sandbox).await;
                 }
             }
             // Gone is told in its own way.
@@ -147,7 +148,7 @@ impl Runtime {
             tracing::warn!(event = "runtime.shim", sandbox.id = %id, error = %shown(&error), "cannot account for the containers of a shim that died");
         }
         // Its init was the shim's, and has ended with it.
-        self.processes_ended(sandbox);
+        self.processes_ended(sandbox).await;
     }
 
     /// What became of the containers of a pod whose shim is gone.
@@ -157,7 +158,7 @@ impl Runtime {
     pub(in crate::runtime) async fn account_for(self: &Arc<Self>, sandbox: &Sandbox) -> Result<()> {
         let dir = self.settings.paths.pod(&sandbox.id);
         // After a reboot there is no directory, and nothing in it.
-        let fates = account(&dir).unwrap_or_default();
+        let fates = blocking(move || Ok(account(&dir).unwrap_or_default())).await?;
         for container in self.store.containers_of(&sandbox.id) {
             // One that is being started is seen to by who starts it.
             if !container.is_running() {

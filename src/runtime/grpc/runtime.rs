@@ -55,7 +55,7 @@ impl RuntimeService for Service {
         request: Request<PodSandboxStatusRequest>,
     ) -> Answer<PodSandboxStatusResponse> {
         let (request, _) = open(request);
-        answer(self.runtime.pod_sandbox_status(&request))
+        answer(self.runtime.pod_sandbox_status(&request).await)
     }
 
     async fn list_pod_sandbox(
@@ -144,7 +144,7 @@ impl RuntimeService for Service {
         request: Request<ContainerStatusRequest>,
     ) -> Answer<ContainerStatusResponse> {
         let (request, _) = open(request);
-        answer(self.runtime.container_status(&request))
+        answer(self.runtime.container_status(&request).await)
     }
 
     async fn update_container_resources(
@@ -357,7 +357,7 @@ impl RuntimeService for Service {
         request: Request<UpdatePodSandboxResourcesRequest>,
     ) -> Answer<UpdatePodSandboxResourcesResponse> {
         let (request, _) = open(request);
-        let updated = self.runtime.update_pod_sandbox_resources(request);
+        let updated = self.runtime.update_pod_sandbox_resources(request).await;
         answer(updated.map(|()| UpdatePodSandboxResourcesResponse {}))
     }
 }

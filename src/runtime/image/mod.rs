@@ -52,6 +52,7 @@ pub use self::import::{FolderImport, ImportFolder, Imported};
 pub use self::name::Name;
 pub use self::platform::Platform;
 pub use self::progress::{LayerPhase, LayerView, PullPhase, PullView};
+pub(in crate::runtime) use self::store::RECORD_VERSION;
 pub use self::store::{Collected, Problem};
 
 /// The digest of an image's configuration.

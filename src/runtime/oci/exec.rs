@@ -77,7 +77,10 @@ pub(super) async fn run(
         .stderr(Stdio::piped())
         .process_group(0)
         .kill_on_drop(true);
-    let mut child = command.spawn().map_err(Fault::Start)?;
+    // Loading the program waits for its disk.
+    let spawned = tokio::task::spawn_blocking(move || command.spawn()).await;
+    let spawned = spawned.map_err(io::Error::from).flatten();
+    let mut child = spawned.map_err(Fault::Start)?;
     let mut group = Group(child.id().map(|id| Pid::from_raw(id.cast_signed())));
     let (pipe, mut out, mut err) = (child.stdin.take(), child.stdout.take(), child.stderr.take());
     let work = async move {

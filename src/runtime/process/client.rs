@@ -104,7 +104,14 @@ impl Shim {
         for cgroup in &launch.cgroups {
             command.arg("--cgroup").arg(cgroup);
         }
-        let output = timeout(PATIENCE, command.output()).await;
+        command.stderr(Child::piped());
+        // Loading the program waits for its disk.
+        let launched = async {
+            let spawned = tokio::task::spawn_blocking(move || command.spawn()).await;
+            let child = spawned.map_err(io::Error::from).flatten()?;
+            child.wait_with_output().await
+        };
+        let output = timeout(PATIENCE, launched).await;
         let output = output.map_err(|_| failed(format!("not up within {PATIENCE:?}")))?;
         let output = output.map_err(|e| failed(e.to_string()))?;
         if !output.status.success() {
@@ -391,7 +398,10 @@ pub(super) fn gone(dir: &Path, source: io::Error) -> Error {
 
 /// Connects by way of the directory's descriptor: the path of a socket may have 107 bytes at most.
 pub(super) async fn connect(dir: &Path) -> Result<UnixStream, Error> {
-    let folder = File::open(dir).map_err(|e| gone(dir, e))?;
+    let own = dir.to_owned();
+    let folder = tokio::task::spawn_blocking(move || File::open(own)).await;
+    let folder = folder.map_err(io::Error::from).flatten();
+    let folder = folder.map_err(|e| gone(dir, e))?;
     let path = format!("/proc/self/fd/{}/{SOCKET}", folder.as_raw_fd());
     let connected = timeout(PATIENCE, UnixStream::connect(path)).await;
     connected

@@ -7,6 +7,7 @@ use tokio::time::{Instant, sleep};
 
 use crate::runtime::container::watch;
 use crate::runtime::process::{Error, Process, Shim, State, account};
+use crate::runtime::sandbox::teardown::blocking;
 use crate::runtime::store::{Container, ContainerState, Exit, Sandbox};
 use crate::runtime::{Runtime, id};
 
@@ -29,7 +30,7 @@ impl Runtime {
     pub(super) async fn end_all(self: &Arc<Self>, sandbox: &Sandbox, why: &str) {
         for state in [ContainerState::Starting, ContainerState::Running] {
             for container in self.in_state(sandbox, state) {
-                container.ended(watch::unknown(why), id::now());
+                container.ended(watch::unknown(why), id::now()).await;
             }
         }
     }
@@ -44,14 +45,17 @@ impl Runtime {
         for container in self.in_state(sandbox, ContainerState::Starting) {
             let process = made(shim, &container.id).await?;
             let done = match process.filter(|process| process.started_at != 0) {
-                Some(process) => container.update(|record| {
-                    record.state = ContainerState::Running;
-                    record.pid = process.pid;
-                    record.started_at = watch::nanoseconds(process.started_at);
-                }),
+                Some(process) => {
+                    let runs = container.update(|record| {
+                        record.state = ContainerState::Running;
+                        record.pid = process.pid;
+                        record.started_at = watch::nanoseconds(process.started_at);
+                    });
+                    runs.await
+                }
                 None => {
                     self.forget(&container).await;
-                    take_back(&container)
+                    take_back(&container).await
                 }
             };
             if let Err(error) = done {
@@ -65,13 +69,15 @@ impl Runtime {
     /// the others are accounted for like those that ran.
     pub(super) async fn settle_starts_alone(self: &Arc<Self>, sandbox: &Sandbox) {
         let dir = self.settings.paths.pod(&sandbox.id);
-        let fates = account(&dir).unwrap_or_default();
+        let fates = blocking(move || Ok(account(&dir).unwrap_or_default())).await;
+        let fates = fates.unwrap_or_default();
         for container in self.in_state(sandbox, ContainerState::Starting) {
             let done = if fates.contains_key(&container.id) {
-                container.update(|record| record.state = ContainerState::Running)
+                let runs = container.update(|record| record.state = ContainerState::Running);
+                runs.await
             } else {
                 self.forget(&container).await;
-                take_back(&container)
+                take_back(&container).await
             };
             if let Err(error) = done {
                 self.problem("container", container.dir(), &error);
@@ -108,7 +114,9 @@ impl Runtime {
             let by_shim = known
                 .as_ref()
                 .is_some_and(|state| find(state, &container.id).is_some());
-            if by_shim || self.oci_state_of(&container).exists() {
+            let oci = self.oci_state_of(&container);
+            let by_oci = blocking(move || Ok(oci.exists())).await.unwrap_or(true);
+            if by_shim || by_oci {
                 self.forget(&container).await;
             }
             if let Err(error) = self.unmount(&container).await {
@@ -131,14 +139,15 @@ impl Runtime {
     }
 }
 
-fn take_back(
+async fn take_back(
     container: &Container,
 ) -> crate::runtime::error::Result<Arc<crate::runtime::store::ContainerRecord>> {
-    container.update(|record| {
+    let change = container.update(|record| {
         record.state = ContainerState::Created;
         record.pid = 0;
         record.started_at = 0;
-    })
+    });
+    change.await
 }
 
 fn find<'a>(state: &'a State, container: &str) -> Option<&'a Process> {

@@ -7,8 +7,11 @@
 //! 2. What runs goes on running. Nothing is stopped because the daemon was.
 //! 3. What never was finished being made is taken away, and its name is free. Nobody was told that it exists.
 //! 4. Only what lies below our own directories, or is written down there, is ever taken away.
-//! 5. One object that cannot be taken up is reported, taken away and its record put aside; it harms no other.
+//! 5. One object that cannot be taken up is reported and harms no other. Where its record cannot be used, a copy of it in
+//!    STATE stands in. Without one, what may run is kept as it is until the record can be read, and what does not run is
+//!    taken away and its record put aside.
 
+mod again;
 mod begun;
 mod containers;
 mod offers;
@@ -24,12 +27,14 @@ use std::time::Duration;
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
+use self::again::Unread;
 use self::pod::Pod;
-use self::records::{Entry, Found};
+use self::records::{Entry, Found, Unusable};
 use super::Runtime;
 use super::error::{Result, shown};
+use super::image::Layers;
 use super::sandbox::teardown::blocking;
-use super::store::{Container, ContainerState, Sandbox, SandboxState};
+use super::store::{Container, ContainerRecord, ContainerState, Sandbox, SandboxState};
 
 /// Objects that are worked on at the same time.
 const AT_ONCE: usize = 16;
@@ -77,6 +82,13 @@ impl Runtime {
         }
     }
 
+    /// What was wrong with something is over.
+    pub(super) fn solved(&self, path: &Path) {
+        let mut all = self.problems.0.lock();
+        let all = all.as_mut().unwrap_or_else(|poisoned| poisoned.get_mut());
+        all.retain(|problem| problem.path != path);
+    }
+
     /// Takes up what is left of the last run, before anything is served.
     ///
     /// # Errors
@@ -84,8 +96,9 @@ impl Runtime {
     pub(super) async fn recover(self: &Arc<Self>) -> Result<()> {
         let paths = self.settings.paths.clone();
         let found = blocking(move || records::read(&paths)).await?;
-        let known = Known::of(&found);
-        let pods = self.take_up(found, &known);
+        let known = Known::of(&found, |_| false);
+        let mut unread = Unread::default();
+        let pods = self.take_up(found, &known, &mut unread);
         let limit = Arc::new(Semaphore::new(AT_ONCE));
         let mut work = JoinSet::new();
         for pod in pods {
@@ -122,78 +135,114 @@ impl Runtime {
             self.problem("start", self.settings.paths.root(), &still);
             work.detach_all();
         }
+        self.read_later(unread);
         Ok(())
     }
 
-    /// Puts what is known into memory, names and layers included: from here on nobody else can have them.
-    fn take_up(&self, found: Found, known: &Known) -> Vec<Pod> {
-        let mut pods = Vec::new();
+    /// Puts what is known into memory, names and layers included: from here on nobody else can have them. What cannot be
+    /// read is noted in `unread`.
+    fn take_up(&self, found: Found, known: &Known, unread: &mut Unread) -> Vec<Pod> {
+        let (paths, mut pods) = (&self.settings.paths, Vec::new());
         for entry in found.sandboxes {
-            let Some(record) = self.valid("pod sandbox", &entry.dir, entry.record) else {
+            let (id, dir) = (entry.id.clone(), entry.dir.clone());
+            let Some(record) = self.valid("pod sandbox", entry, |why, runs| {
+                unread.sandboxes.insert(id.clone());
+                self.store.sandboxes.set_unread(&id, why);
+                if runs {
+                    self.store.sandbox_names.set_unknown(&id);
+                }
+            }) else {
                 continue;
             };
-            let reserved = self.store.sandbox_names.reserve(&record.name(), &entry.id);
-            let name = reserved.map_err(|error| self.problem("pod sandbox", &entry.dir, &error));
+            let reserved = self.store.sandbox_names.take(&record.name(), &id);
+            let name = reserved.map_err(|error| self.problem("pod sandbox", &dir, &error));
             let making = record.state == SandboxState::Making;
-            let sandbox = Arc::new(Sandbox::new(entry.dir, record));
+            let sandbox = Arc::new(Sandbox::new(paths, record));
             let mut name = name.ok();
             if !making {
                 name.take()
                     .into_iter()
                     .for_each(super::store::Reservation::keep);
-                self.store.sandboxes.insert(&entry.id, Arc::clone(&sandbox));
+                self.store.sandboxes.insert(&id, Arc::clone(&sandbox));
             }
             pods.push(Pod { sandbox, name });
         }
         for entry in found.containers {
-            let Some(record) = self.valid("container", &entry.dir, entry.record) else {
+            let (id, dir) = (entry.id.clone(), entry.dir.clone());
+            let Some(record) = self.valid("container", entry, |why, runs| {
+                unread.containers.insert(id.clone());
+                self.store.containers.set_unread(&id, why);
+                if runs {
+                    self.store.container_names.set_unknown(&id);
+                }
+            }) else {
                 continue;
             };
-            if !known.containers.contains(&entry.id) {
+            if !known.containers.contains(&id) {
+                continue;
+            }
+            if unread.sandboxes.contains(&record.sandbox) {
+                let why = format!("it is in pod sandbox {}", record.sandbox);
+                unread.containers.insert(id.clone());
+                self.store.containers.set_unread(&id, why);
                 continue;
             }
             if let Ok(sandbox) = self.store.sandboxes.get(&record.sandbox) {
                 let name = record.name(&sandbox.record());
-                match self.store.container_names.reserve(&name, &entry.id) {
+                match self.store.container_names.take(&name, &id) {
                     Ok(name) => name.keep(),
-                    Err(error) => self.problem("container", &entry.dir, &error),
+                    Err(error) => self.problem("container", &dir, &error),
                 }
             }
-            let mut layers = Vec::new();
-            if record.state != ContainerState::Exited {
-                let volumes = record.image_volumes.values();
-                let all = volumes.map(|volume| &volume.layers).chain([&record.layers]);
-                for ids in all {
-                    match self.images.hold(ids.iter().cloned()) {
-                        Ok(held) => layers.push(held),
-                        Err(error) => self.problem("container", &entry.dir, &error),
-                    }
-                }
-            }
-            let container = Container::new(entry.dir, record, layers);
-            self.store.containers.insert(&entry.id, Arc::new(container));
+            let layers = self.hold_layers(&record, &dir);
+            let container = Container::new(paths, record, layers);
+            self.store.containers.insert(&id, Arc::new(container));
         }
         pods
     }
 
-    /// A record that can be used. One that cannot is reported; what it was of is cleared like all that has no record.
+    /// The layers of a container that has not ended stay.
+    fn hold_layers(&self, record: &ContainerRecord, dir: &Path) -> Vec<Layers> {
+        let mut layers = Vec::new();
+        if record.state != ContainerState::Exited {
+            let volumes = record.image_volumes.values();
+            let all = volumes.map(|volume| &volume.layers).chain([&record.layers]);
+            for ids in all {
+                match self.images.hold(ids.iter().cloned()) {
+                    Ok(held) => layers.push(held),
+                    Err(error) => self.problem("container", dir, &error),
+                }
+            }
+        }
+        layers
+    }
+
+    /// A record that can be used. One that cannot is reported; what it was of is cleared like all that has no record, or
+    /// `kept`.
     fn valid<T>(
         &self,
         what: &'static str,
-        dir: &Path,
-        record: std::result::Result<T, records::Unusable>,
+        entry: Entry<T>,
+        kept: impl FnOnce(String, bool),
     ) -> Option<T> {
-        match record {
-            Ok(record) => Some(record),
-            Err(unusable) => {
-                if let records::Unusable::Damaged(reason) = unusable {
-                    self.problem(what, dir, &reason);
-                    let aside = records::put_aside(&self.settings.paths, dir);
-                    let _reported = aside.map_err(|error| self.problem(what, dir, &error));
-                }
-                None
+        let dir = &entry.dir;
+        if let Some(why) = entry.instead {
+            self.problem(what, dir, &format!("{why}; a copy is used"));
+        }
+        match entry.record {
+            Ok(record) => return Some(record),
+            Err(Unusable::Missing) => {}
+            Err(Unusable::Damaged(why)) => {
+                self.problem(what, dir, &why);
+                let aside = records::put_aside(&self.settings.paths, dir);
+                let _reported = aside.map_err(|error| self.problem(what, dir, &error));
+            }
+            Err(Unusable::Kept { why, runs }) => {
+                self.problem(what, dir, &why);
+                kept(why, runs);
             }
         }
+        None
     }
 }
 
@@ -206,25 +255,30 @@ struct Known {
 }
 
 impl Known {
-    fn of(found: &Found) -> Self {
-        let usable = |entry: &Entry<_>| entry.record.is_ok();
-        let sandboxes = found.sandboxes.iter().filter(|entry| usable(entry));
+    /// `live` says whether a pod was taken up before.
+    fn of(found: &Found, live: impl Fn(&str) -> bool) -> Self {
         let mut stay = BTreeSet::new();
         let mut known = Self::default();
-        for entry in sandboxes {
-            known.pods.insert(entry.id.clone());
-            if let Ok(record) = &entry.record
-                && record.state != SandboxState::Making
-            {
+        for entry in &found.sandboxes {
+            let (stays, of_a_pod) = match &entry.record {
+                Ok(record) => (true, record.state != SandboxState::Making),
+                Err(Unusable::Kept { .. }) => (true, true),
+                Err(_) => (false, false),
+            };
+            if stays {
+                known.pods.insert(entry.id.clone());
+            }
+            if of_a_pod {
                 stay.insert(entry.id.clone());
             }
         }
-        let containers = found.containers.iter().filter(|entry| {
-            let record = entry.record.as_ref();
+        let containers = found.containers.iter().filter(|entry| match &entry.record {
             // Half made, or of a pod that is none: nobody can ask for it.
-            record.is_ok_and(|record| {
-                record.state != ContainerState::Making && stay.contains(&record.sandbox)
-            })
+            Ok(record) => {
+                let pod = &record.sandbox;
+                record.state != ContainerState::Making && (stay.contains(pod) || live(pod))
+            }
+            Err(unusable) => matches!(unusable, Unusable::Kept { .. }),
         });
         known.containers = containers.map(|entry| entry.id.clone()).collect();
         known

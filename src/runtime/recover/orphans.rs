@@ -1,7 +1,7 @@
 //! What is there without a record: taken away if it is ours.
 
 use std::collections::BTreeSet;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use super::Known;
@@ -34,12 +34,14 @@ impl Runtime {
         let mut orphans = Orphans::default();
         let paths = &self.settings.paths;
         for dir in [paths.sandboxes(), paths.pods(), paths.namespaces()] {
-            orphans.pods.extend(self.names(&dir));
+            orphans.pods.extend(self.names(dir).await);
         }
         orphans.pods.extend(self.attached().await);
-        orphans.containers.extend(self.names(&paths.containers()));
+        orphans
+            .containers
+            .extend(self.names(paths.containers()).await);
         for oci in self.own_oci_runtimes() {
-            orphans.containers.extend(self.names(&oci.root));
+            orphans.containers.extend(self.names(oci.root).await);
         }
         orphans
             .pods
@@ -50,8 +52,10 @@ impl Runtime {
         orphans
     }
 
-    fn names(&self, dir: &Path) -> Vec<String> {
-        let found = disk::list(dir).map_err(|error| self.problem("directory", dir, &error));
+    async fn names(&self, dir: PathBuf) -> Vec<String> {
+        let own = dir.clone();
+        let found = blocking(move || disk::list(&own)).await;
+        let found = found.map_err(|error| self.problem("directory", &dir, &error));
         let found = found.unwrap_or_default().into_iter();
         found.map(|(name, _)| name).collect()
     }
@@ -86,17 +90,19 @@ impl Runtime {
         let dir = self.settings.paths.container(id);
         tracing::info!(event = "runtime.orphan", container.id = %id, "a container without a record is taken away");
         for oci in self.own_oci_runtimes() {
-            if oci.root.join(id).exists()
+            let state = oci.root.join(id);
+            if blocking(move || Ok(state.exists())).await.unwrap_or(true)
                 && let Err(error) = oci.delete(id, true).await
             {
                 self.problem("container", &dir, &error);
             }
         }
+        let copy = self.settings.paths.copy(id);
         let (own, driver) = (dir.clone(), self.settings.node.cgroup_driver);
         let name = id.to_owned();
         let done = blocking(move || {
             let cgroup = remove_cgroup(&own, &name, driver);
-            container::remove_dir(&own)?;
+            container::remove_dir(&own, &copy)?;
             cgroup
         });
         if let Err(error) = done.await {
@@ -125,15 +131,25 @@ impl Runtime {
             }
         }
         self.end_shim(id).await?;
-        let network = self.detach_orphan(id).await;
+        // Its directory stays until it has no address any more: then the next start tries again.
+        self.detach_orphan(id).await?;
         self.pins.remove(id).await?;
-        self.remove_files(id).await?;
-        network
+        self.remove_files(id).await
     }
 
     async fn detach_orphan(&self, id: &str) -> Result<()> {
-        let pinned = self.pins.state(id, Kind::Net)? == namespace::State::Pinned;
-        if !pinned && !self.attached().await.iter().any(|attached| attached == id) {
+        let (pins, own, dir) = (
+            self.pins.clone(),
+            id.to_owned(),
+            self.settings.paths.sandbox(id),
+        );
+        let looked = blocking(move || {
+            let pinned = pins.state(&own, Kind::Net)? == namespace::State::Pinned;
+            Ok((pinned, dir.exists()))
+        });
+        // A pod that was written down may have an address, also if the power failed before its record was on disk.
+        let (pinned, made) = looked.await?;
+        if !pinned && !made && !self.attached().await.iter().any(|attached| attached == id) {
             return Ok(());
         }
         let pod = Pod {

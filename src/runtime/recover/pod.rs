@@ -7,6 +7,7 @@ use crate::runtime::Runtime;
 use crate::runtime::error::{Error, Result};
 use crate::runtime::process::{self, Kill, Shim, State, Target, Verb};
 use crate::runtime::sandbox::pid_namespace::shares_processes;
+use crate::runtime::sandbox::teardown::blocking;
 use crate::runtime::store::{Reservation, Sandbox, SandboxState};
 use crate::runtime::sys::namespace::{self, Kind};
 
@@ -32,7 +33,7 @@ impl Runtime {
         }
         if record.boot == self.boot {
             self.find_shim(&sandbox).await;
-            self.check_namespaces(&sandbox);
+            self.check_namespaces(&sandbox).await;
         } else {
             self.rebooted(&sandbox).await;
         }
@@ -48,7 +49,8 @@ impl Runtime {
         };
         let Err(error) = undone else { return };
         self.problem("pod sandbox", sandbox.dir(), &error);
-        match sandbox.update(|record| record.state = SandboxState::Stopped) {
+        let stopped = sandbox.update(|record| record.state = SandboxState::Stopped);
+        match stopped.await {
             Ok(_) => {
                 name.into_iter().for_each(Reservation::keep);
                 let shown = Arc::clone(sandbox);
@@ -62,14 +64,16 @@ impl Runtime {
     /// time of a machine's life the plugins may not be there yet.
     async fn rebooted(self: &Arc<Self>, sandbox: &Arc<Sandbox>) {
         self.end_all(sandbox, "the machine was started again").await;
-        self.lost(sandbox);
+        self.lost(sandbox).await;
     }
 
     /// It can have no more containers.
-    fn lost(&self, sandbox: &Sandbox) {
-        if sandbox.record().state == SandboxState::Ready
-            && let Err(error) = sandbox.update(|record| record.state = SandboxState::Stopped)
-        {
+    async fn lost(&self, sandbox: &Sandbox) {
+        if sandbox.record().state != SandboxState::Ready {
+            return;
+        }
+        let stopped = sandbox.update(|record| record.state = SandboxState::Stopped);
+        if let Err(error) = stopped.await {
             self.problem("pod sandbox", sandbox.dir(), &error);
         }
     }
@@ -109,7 +113,7 @@ impl Runtime {
             .await
         {
             self.problem("pod sandbox", sandbox.dir(), &error);
-            self.processes_ended(sandbox);
+            self.processes_ended(sandbox).await;
         }
         Ok(())
     }
@@ -150,7 +154,12 @@ impl Runtime {
                 } else {
                     shim.forget(process.target.clone()).await
                 }
-            } else if self.store.containers.get(container).is_err() {
+            } else if self
+                .store
+                .containers
+                .get(container)
+                .is_err_and(|e| e.is_not_found())
+            {
                 shim.delete(forced(container)).await
             } else {
                 Ok(())
@@ -169,11 +178,11 @@ impl Runtime {
         if let Err(error) = self.account_for(sandbox).await {
             self.problem("pod sandbox", sandbox.dir(), &error);
         }
-        self.processes_ended(sandbox);
+        self.processes_ended(sandbox).await;
     }
 
     /// A pod without its namespaces can have no more containers. Those that run stay in them.
-    fn check_namespaces(&self, sandbox: &Sandbox) {
+    async fn check_namespaces(&self, sandbox: &Sandbox) {
         let record = sandbox.record();
         if record.state != SandboxState::Ready {
             return;
@@ -187,16 +196,15 @@ impl Runtime {
         if own(options.ipc) {
             kinds.push(Kind::Ipc);
         }
-        let pinned = |kind| match self.pins.state(&sandbox.id, kind)? {
-            namespace::State::Pinned => Ok(true),
-            _ => Result::Ok(false),
-        };
-        for kind in kinds {
-            if !pinned(kind).unwrap_or(false) {
-                let path = self.pins.path(&sandbox.id, kind);
-                self.problem("namespace", &path, &"it is not pinned any more");
-                return self.lost(sandbox);
-            }
+        let (pins, id) = (self.pins.clone(), sandbox.id.clone());
+        let missing = blocking(move || {
+            let pinned = |kind| matches!(pins.state(&id, kind), Ok(namespace::State::Pinned));
+            Ok(kinds.into_iter().find(|kind| !pinned(*kind)))
+        });
+        if let Ok(Some(kind)) = missing.await {
+            let path = self.pins.path(&sandbox.id, kind);
+            self.problem("namespace", &path, &"it is not pinned any more");
+            self.lost(sandbox).await;
         }
     }
 }

@@ -1,20 +1,27 @@
-//! Reading what is written down, and putting aside what cannot be read.
+//! Reading what is written down, and what stands in for what cannot be read.
 
+use std::collections::BTreeSet;
 use std::fs;
+use std::io;
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 
 use serde::de::DeserializeOwned;
+use serde_json::Value;
 
 use crate::runtime::error::{Error, Result};
+use crate::runtime::id;
 use crate::runtime::paths::Paths;
+use crate::runtime::store::disk::Written;
 use crate::runtime::store::record::VERSION;
-use crate::runtime::store::{ContainerRecord, SandboxRecord, disk};
+use crate::runtime::store::{ContainerRecord, SandboxRecord, disk, versions};
+use crate::shim::record::INIT;
 
 /// Damaged records that are kept for a human to look at.
 const MAX_ASIDE: usize = 64;
 
 /// All that is written down.
+#[derive(Default)]
 pub(super) struct Found {
     pub(super) sandboxes: Vec<Entry<SandboxRecord>>,
     pub(super) containers: Vec<Entry<ContainerRecord>>,
@@ -25,73 +32,201 @@ pub(super) struct Entry<T> {
     pub(super) id: String,
     pub(super) dir: PathBuf,
     pub(super) record: std::result::Result<T, Unusable>,
+    /// Why the record is not the one in the directory, if it is not.
+    pub(super) instead: Option<String>,
 }
 
 /// Why there is no record to be used.
+#[derive(Debug)]
 pub(super) enum Unusable {
     /// There is none: the object was just being made, or was almost removed.
     Missing,
-    /// In words.
+    /// It makes no sense, and nothing of the object runs. In words.
+    Damaged(String),
+    /// It may be read another time, or be mended: until then nothing of the object is touched.
+    Kept {
+        why: String,
+        /// Whether something of it runs, as far as can be seen.
+        runs: bool,
+    },
+}
+
+/// Why a file is no record.
+enum Fault {
+    Missing,
+    /// The system refuses to read it.
+    Unreadable(String),
     Damaged(String),
 }
 
-trait Record: DeserializeOwned {
-    fn version(&self) -> u32;
+trait Record: DeserializeOwned + Written {
+    const STEPS: &[fn(&mut Value)];
     fn id(&self) -> &str;
+    fn set_unknown(&mut self, unknown: Option<Value>);
+    /// Whether the kernel has something of it.
+    fn runs(paths: &Paths, id: &str) -> bool;
+    /// Whether it was written in another life of the machine.
+    fn is_old(&self) -> bool;
 }
 
 impl Record for SandboxRecord {
-    fn version(&self) -> u32 {
-        self.version
-    }
+    const STEPS: &[fn(&mut Value)] = versions::SANDBOX_STEPS;
 
     fn id(&self) -> &str {
         &self.id
+    }
+
+    fn set_unknown(&mut self, unknown: Option<Value>) {
+        self.unknown = unknown;
+    }
+
+    fn runs(paths: &Paths, id: &str) -> bool {
+        paths.pod(id).exists() || paths.namespaces().join(id).exists()
+    }
+
+    fn is_old(&self) -> bool {
+        self.boot != id::boot()
     }
 }
 
 impl Record for ContainerRecord {
-    fn version(&self) -> u32 {
-        self.version
-    }
+    const STEPS: &[fn(&mut Value)] = versions::CONTAINER_STEPS;
 
     fn id(&self) -> &str {
         &self.id
+    }
+
+    fn set_unknown(&mut self, unknown: Option<Value>) {
+        self.unknown = unknown;
+    }
+
+    fn runs(paths: &Paths, id: &str) -> bool {
+        let below = |dir: &Path, name: &str| {
+            let dirs = disk::list(dir).unwrap_or_default();
+            dirs.iter().any(|(_, dir)| dir.join(name).exists())
+        };
+        below(&paths.state().join("oci"), id) || below(&paths.pods(), &format!("{id}.{INIT}"))
+    }
+
+    fn is_old(&self) -> bool {
+        false
     }
 }
 
 /// Reads all records.
 pub(super) fn read(paths: &Paths) -> Result<Found> {
+    let all = |_: &str| true;
     Ok(Found {
-        sandboxes: read_all(&paths.sandboxes())?,
-        containers: read_all(&paths.containers())?,
+        sandboxes: read_all(paths, &paths.sandboxes(), all)?,
+        containers: read_all(paths, &paths.containers(), all)?,
     })
 }
 
-fn read_all<T: Record>(dir: &Path) -> Result<Vec<Entry<T>>> {
-    let entries = disk::list(dir)?.into_iter().map(|(id, dir)| {
-        let record = read_one(&id, &dir);
+/// Reads some records again.
+pub(super) fn read_again(
+    paths: &Paths,
+    sandboxes: &BTreeSet<String>,
+    containers: &BTreeSet<String>,
+) -> Result<Found> {
+    Ok(Found {
+        sandboxes: read_all(paths, &paths.sandboxes(), |id| sandboxes.contains(id))?,
+        containers: read_all(paths, &paths.containers(), |id| containers.contains(id))?,
+    })
+}
+
+fn read_all<T: Record>(
+    paths: &Paths,
+    dir: &Path,
+    wanted: impl Fn(&str) -> bool,
+) -> Result<Vec<Entry<T>>> {
+    let entries = disk::list(dir)?.into_iter().filter(|(id, _)| wanted(id));
+    let entries = entries.map(|(id, dir)| {
+        let (record, instead) = match read_one::<T>(paths, &id, &dir) {
+            Ok((record, instead)) => (Ok(record), instead),
+            Err(unusable) => (Err(unusable), None),
+        };
         if record.is_ok() {
             tidy(&dir);
         }
-        Entry { id, dir, record }
+        Entry {
+            id,
+            dir,
+            record,
+            instead,
+        }
     });
     Ok(entries.collect())
 }
 
-fn read_one<T: Record>(id: &str, dir: &Path) -> std::result::Result<T, Unusable> {
-    if !dir.join(disk::RECORD).exists() {
-        return Err(Unusable::Missing);
-    }
-    let damaged = |reason: String| Err(Unusable::Damaged(reason));
-    match disk::read::<T>(dir) {
-        Err(error) => damaged(error.to_string()),
-        Ok(record) if record.version() != VERSION => {
-            damaged(format!("it is of version {}", record.version()))
+/// A record, and if it is not the one of the directory, why.
+fn read_one<T: Record>(
+    paths: &Paths,
+    id: &str,
+    dir: &Path,
+) -> std::result::Result<(T, Option<String>), Unusable> {
+    let fault = match parse::<T>(id, &dir.join(disk::RECORD)) {
+        Ok((record, old)) => {
+            if old && let Err(error) = disk::write(dir, &paths.copy(id), &record) {
+                // The next change writes it.
+                tracing::debug!(event = "runtime.record", %error, "a migrated record is only in memory");
+            }
+            return Ok((record, None));
         }
-        Ok(record) if record.id() != id => damaged("it is of another object".to_owned()),
-        Ok(record) => Ok(record),
+        Err(fault) => fault,
+    };
+    let copy = parse::<T>(id, &paths.copy(id));
+    // What was synced before the power failed. As long as the pod runs it says too little.
+    let made = || {
+        parse::<T>(id, &dir.join(disk::MADE))
+            .ok()
+            .filter(|(made, _)| made.is_old())
+    };
+    let stand_in = copy.ok().or_else(made).map(|(record, _)| record);
+    match (stand_in, fault) {
+        (Some(record), Fault::Unreadable(why)) => Ok((record, Some(why))),
+        (Some(record), Fault::Missing) => Ok((record, Some("its record is not there".to_owned()))),
+        (Some(record), Fault::Damaged(why)) => {
+            let mended =
+                put_aside(paths, dir).and_then(|()| disk::write(dir, &paths.copy(id), &record));
+            let why = match mended {
+                Ok(()) => why,
+                Err(error) => format!("{why}; {error}"),
+            };
+            Ok((record, Some(why)))
+        }
+        (None, Fault::Missing) => Err(Unusable::Missing),
+        (None, Fault::Damaged(why)) if !T::runs(paths, id) => Err(Unusable::Damaged(why)),
+        (None, Fault::Damaged(why) | Fault::Unreadable(why)) => Err(Unusable::Kept {
+            why,
+            runs: T::runs(paths, id),
+        }),
     }
+}
+
+/// A record in a file, and whether it was of an older version.
+fn parse<T: Record>(id: &str, path: &Path) -> std::result::Result<(T, bool), Fault> {
+    let text = fs::read(path).map_err(|error| match error.kind() {
+        io::ErrorKind::NotFound => Fault::Missing,
+        _ => Fault::Unreadable(Error::io("read", path, error).to_string()),
+    })?;
+    let damaged = |error: serde_json::Error| {
+        let error = Error::io("read", path, error);
+        Fault::Damaged(error.to_string())
+    };
+    let mut read: Value = serde_json::from_slice(&text).map_err(damaged)?;
+    let old = versions::migrate(&mut read, T::STEPS);
+    if read["version"] != VERSION {
+        let of = format!("{}: it is of version {}", path.display(), read["version"]);
+        return Err(Fault::Damaged(of));
+    }
+    let mut record = T::deserialize(&read).map_err(damaged)?;
+    if record.id() != id {
+        let other = format!("{}: it is of another object", path.display());
+        return Err(Fault::Damaged(other));
+    }
+    let known = serde_json::to_value(&record).map_err(damaged)?;
+    record.set_unknown(versions::unknown(&read, &known));
+    Ok((record, old))
 }
 
 /// Removes what a kill left of files that were being written, and the processes of execs, which hold the environment.

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use super::teardown::blocking;
 use crate::cri::v1::{self, PodSandboxConfig};
 use crate::runtime::Runtime;
 use crate::runtime::cni::{Bandwidth, Capabilities, Dns, Pod, PortMapping, Protocol};
@@ -11,9 +12,10 @@ use crate::runtime::sys::namespace::{Kind, State};
 
 impl Runtime {
     /// A pod as plugins see it. Without its namespace if that is gone: they detach it all the same.
-    pub(super) fn pod_of(&self, record: &SandboxRecord) -> Result<Pod> {
+    pub(super) async fn pod_of(&self, record: &SandboxRecord) -> Result<Pod> {
         let metadata = record.config.metadata.clone().unwrap_or_default();
-        let pinned = self.pins.state(&record.id, Kind::Net)?;
+        let (pins, id) = (self.pins.clone(), record.id.clone());
+        let pinned = blocking(move || Ok(pins.state(&id, Kind::Net)?)).await?;
         Ok(Pod {
             id: record.id.clone(),
             namespace: metadata.namespace,

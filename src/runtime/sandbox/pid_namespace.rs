@@ -103,23 +103,24 @@ impl Runtime {
             && let Some(shim) = self.live_shim(sandbox).await?
             && shim.state().await?.pid_namespace == 0
         {
-            self.processes_ended(sandbox);
+            self.processes_ended(sandbox).await;
         }
         Ok(())
     }
 
     /// The init of a shared PID namespace has ended, and all containers with it: nothing more can run in the sandbox.
-    pub(in crate::runtime) fn processes_ended(&self, sandbox: &Sandbox) {
+    pub(in crate::runtime) async fn processes_ended(&self, sandbox: &Sandbox) {
         let record = sandbox.record();
         if record.state != SandboxState::Ready || record.pid_namespace == 0 {
             return;
         }
         tracing::warn!(event = "runtime.sandbox", sandbox.id = %sandbox.id, "the init of a shared PID namespace has ended: the pod is not ready any more");
         // True whether it can be written or not.
-        sandbox.note(|record| {
+        let ended = sandbox.note(|record| {
             record.state = SandboxState::Stopped;
             record.pid_namespace = 0;
         });
+        ended.await;
     }
 
     /// The cgroup of a pod's init: beside the shims, so that no limit of the pod ends it, and its own, because a container with

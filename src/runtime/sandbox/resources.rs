@@ -9,16 +9,17 @@ impl Runtime {
     ///
     /// # Errors
     /// It does not exist, or is not ready.
-    pub fn update_pod_sandbox_resources(
+    pub async fn update_pod_sandbox_resources(
         &self,
         request: v1::UpdatePodSandboxResourcesRequest,
     ) -> Result<()> {
         let sandbox = self.store.sandboxes.get(&request.pod_sandbox_id)?;
         sandbox.ready()?;
-        sandbox.update(|record| {
+        let noted = sandbox.update(|record| {
             record.resources = request.resources;
             record.overhead = request.overhead;
-        })?;
+        });
+        noted.await?;
         Ok(())
     }
 }

@@ -67,15 +67,9 @@ impl Runtime {
         let _labels = self.label(&mut record)?;
         let id = record.id.clone();
         let name = self.store.sandbox_names.reserve(&record.name(), &id)?;
-        let dir = self.settings.paths.sandbox(&id);
-        let recorded = disk::make_dir(&dir).and_then(|()| disk::write(&dir, &record));
-        if let Err(error) = recorded {
-            // On a full disk it may be there, with nothing in it.
-            let _as_an_orphan_at_the_next_start = disk::remove(&dir);
-            return Err(error);
-        }
+        let sandbox = Arc::new(Sandbox::new(&self.settings.paths, record));
+        self.write_down(&sandbox).await?;
         reached(Step::SandboxRecorded);
-        let sandbox = Arc::new(Sandbox::new(dir, record));
         match self.fill(&sandbox, &handler).await {
             Ok(()) => {
                 self.store.sandboxes.insert(&id, Arc::clone(&sandbox));
@@ -89,10 +83,8 @@ impl Runtime {
                 if let Err(left) = self.undo_sandbox(&sandbox).await {
                     // It stays visible, so that the kubelet removes it, and its name with it.
                     tracing::warn!(event = "runtime.undo", sandbox.id = %id, error = %shown(&left), "a sandbox that failed is not all gone");
-                    if sandbox
-                        .update(|record| record.state = SandboxState::Stopped)
-                        .is_ok()
-                    {
+                    let stopped = sandbox.update(|record| record.state = SandboxState::Stopped);
+                    if stopped.await.is_ok() {
                         self.store.sandboxes.insert(&id, sandbox);
                         name.keep();
                     }
@@ -102,13 +94,29 @@ impl Runtime {
         }
     }
 
+    /// Makes its directories and writes its record.
+    async fn write_down(&self, sandbox: &Arc<Sandbox>) -> Result<()> {
+        let (paths, record) = (self.settings.paths.clone(), sandbox.record());
+        let work = sandbox.work(move || {
+            let (dir, copy) = (paths.sandbox(&record.id), paths.copy(&record.id));
+            let recorded = disk::make_dir(&dir)
+                .and_then(|()| disk::write(&dir, &copy, &*record))
+                .and_then(|()| disk::make_dir(&paths.pod(&record.id)));
+            recorded.inspect_err(|_| {
+                // On a full disk it may be there, with nothing in it.
+                let _as_an_orphan_at_the_next_start =
+                    disk::remove_copy(&copy).and_then(|()| disk::remove(&dir));
+            })
+        });
+        work.await
+    }
+
     /// Everything a sandbox has. What can be done at the same time is; all of it has ended when this returns.
     async fn fill(self: &Arc<Self>, sandbox: &Arc<Sandbox>, handler: &Handler) -> Result<()> {
         let record = sandbox.record();
         let hostname = files::hostname(&record.config, record.host_network());
-        disk::make_dir(&self.settings.paths.pod(&sandbox.id))?;
         let files = self.write_files(&record, &hostname);
-        let network = self.make_network(&record, &hostname, handler);
+        let network = self.make_network(sandbox, &hostname, handler);
         let shim = self.launch_shim(&sandbox.id);
         let (files, network, shim) = tokio::join!(files, network, shim);
         // Also if something else failed: undoing ends it.
@@ -117,14 +125,15 @@ impl Runtime {
         files?;
         let network = network?;
         let pid_namespace = self.share_processes(&record, &shim).await?;
-        sandbox.update(|record| {
+        let ready = sandbox.update(|record| {
             record.state = SandboxState::Ready;
             record.pid_namespace = pid_namespace;
             if let Some(network) = network {
                 record.ip = network.ip;
                 record.additional_ips = network.additional_ips;
             }
-        })?;
+        });
+        ready.await?;
         self.watch(sandbox, &shim);
         Ok(())
     }
@@ -157,22 +166,30 @@ impl Runtime {
         watch.step(RuntimePhase::SandboxFiles, None, work).await
     }
 
+    /// Before a plugin gives it an address, its record is safe from a power failure: who finds it gives the address back.
+    /// That is waited for together with the namespaces.
     async fn make_network(
         &self,
-        record: &SandboxRecord,
+        sandbox: &Arc<Sandbox>,
         hostname: &str,
         handler: &Handler,
     ) -> Result<Option<Attached>> {
+        let record = &*sandbox.record();
         let request = namespaces::request(record, hostname, &self.settings.node.policy)?;
         let making = self.pins.make(&record.id, request);
-        self.watch
-            .step(RuntimePhase::Namespaces, None, making)
-            .await?;
-        reached(Step::SandboxNamespaces);
+        let making = self.watch.step(RuntimePhase::Namespaces, None, making);
         if record.host_network() {
+            making.await?;
+            reached(Step::SandboxNamespaces);
             return Ok(None);
         }
-        let pod = self.pod_of(record)?;
+        let dir = sandbox.dir().to_owned();
+        let settling = sandbox.work(move || disk::settle(&dir));
+        let (made, settled) = tokio::join!(making, settling);
+        made?;
+        settled?;
+        reached(Step::SandboxNamespaces);
+        let pod = self.pod_of(record).await?;
         let adding = handler.cni.add(&pod);
         let attached = self
             .watch

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 
 use serde_json::json;
 
+use super::teardown::blocking;
 use crate::cri::v1;
 use crate::runtime::Runtime;
 use crate::runtime::error::Result;
@@ -16,14 +17,14 @@ impl Runtime {
     ///
     /// # Errors
     /// It does not exist.
-    pub fn pod_sandbox_status(
+    pub async fn pod_sandbox_status(
         &self,
         request: &v1::PodSandboxStatusRequest,
     ) -> Result<v1::PodSandboxStatusResponse> {
         let sandbox = self.store.sandboxes.get(&request.pod_sandbox_id)?;
         let mut info = HashMap::new();
         if request.verbose {
-            info.insert("info".to_owned(), self.sandbox_info(&sandbox));
+            info.insert("info".to_owned(), self.sandbox_info(&sandbox).await?);
         }
         Ok(v1::PodSandboxStatusResponse {
             status: Some(self.sandbox_status_of(&sandbox)),
@@ -62,21 +63,22 @@ impl Runtime {
     }
 
     /// What `crictl inspectp` shows besides.
-    fn sandbox_info(&self, sandbox: &Sandbox) -> String {
+    async fn sandbox_info(&self, sandbox: &Sandbox) -> Result<String> {
         let record = sandbox.record();
-        let pins: HashMap<_, _> = Kind::ALL
-            .iter()
-            .map(|kind| (kind.name(), self.pins.path(&record.id, *kind)))
-            .filter(|(_, path)| path.exists())
-            .collect();
-        json!({
+        let pins = Kind::ALL.map(|kind| (kind.name(), self.pins.path(&record.id, kind)));
+        let there = blocking(move || {
+            let there = pins.into_iter().filter(|(_, path)| path.exists());
+            Ok(there.collect::<HashMap<_, _>>())
+        });
+        let pins = there.await?;
+        let info = json!({
             "pid": record.pid_namespace,
             "runtimeHandler": record.handler,
             "config": record.config,
             "namespaces": pins,
             "shim": self.settings.paths.pod(&record.id),
-        })
-        .to_string()
+        });
+        Ok(info.to_string())
     }
 }
 

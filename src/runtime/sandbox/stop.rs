@@ -32,9 +32,10 @@ impl Runtime {
         self.kill_all(&sandbox.id).await?;
         reached(Step::SandboxKilled);
         // From here on nothing may be started in it, also if the rest fails.
-        sandbox.note(|record| record.state = SandboxState::Stopped);
+        let stopped = sandbox.note(|record| record.state = SandboxState::Stopped);
+        stopped.await;
         self.free_network(&sandbox.record()).await?;
-        sandbox.note(|record| record.network_freed = true);
+        sandbox.note(|record| record.network_freed = true).await;
         reached(Step::SandboxStopped);
         // Once: who comes later finds its network freed.
         self.tell_sandbox(ContainerEventType::ContainerStoppedEvent, sandbox);

@@ -26,7 +26,7 @@ impl Runtime {
             return Ok(());
         }
         let handler = self.handler_of_pod(record);
-        let pod = self.pod_of(record)?;
+        let pod = self.pod_of(record).await?;
         let deleting = handler.cni.del(&pod);
         let step = self.watch.step(RuntimePhase::NetworkDetach, None, deleting);
         Ok(step.await?)
@@ -69,6 +69,7 @@ impl Runtime {
         let id = id.to_owned();
         let work = blocking(move || {
             rootfs::unmount(&paths.shm(&id))?;
+            disk::remove_copy(&paths.copy(&id))?;
             disk::remove(&paths.pod(&id))?;
             disk::remove(&paths.sandbox(&id))
         });

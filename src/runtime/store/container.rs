@@ -1,6 +1,6 @@
 //! A container in memory: its record, its layers, and whose turn it is.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -10,6 +10,7 @@ use super::kept::Kept;
 use super::record::{ContainerRecord, ContainerState, Exit};
 use crate::runtime::error::{Error, Result};
 use crate::runtime::image::Layers;
+use crate::runtime::paths::Paths;
 
 /// A container.
 #[derive(Debug)]
@@ -30,7 +31,8 @@ pub struct Container {
 impl Container {
     /// A container with a record that is on disk already, or soon. `layers` keeps those of its image, and of images that are
     /// its volumes, until it is dropped.
-    pub fn new(dir: PathBuf, record: ContainerRecord, layers: Vec<Layers>) -> Self {
+    pub fn new(paths: &Paths, record: ContainerRecord, layers: Vec<Layers>) -> Self {
+        let (dir, copy) = (paths.container(&record.id), paths.copy(&record.id));
         Self {
             id: record.id.clone(),
             turn: tokio::sync::Mutex::default(),
@@ -39,7 +41,7 @@ impl Container {
             asked: AtomicBool::new(false),
             untold: AtomicBool::new(false),
             forgotten: AtomicBool::new(false),
-            record: Kept::new(dir, record),
+            record: Kept::new(dir, copy, record),
             layers: Mutex::new(layers),
         }
     }
@@ -58,17 +60,29 @@ impl Container {
     ///
     /// # Errors
     /// It cannot be written; then nothing has changed.
-    pub fn update(
+    pub async fn update(
         &self,
         change: impl FnOnce(&mut ContainerRecord),
     ) -> Result<Arc<ContainerRecord>> {
-        self.record.change(change, |now| self.tell(now.state))
+        let told = |now: &ContainerRecord| self.tell(now.state);
+        self.record.change(change, told).await
+    }
+
+    /// Does some work with its files, when it is its turn, on a thread that may wait.
+    ///
+    /// # Errors
+    /// Those of the work.
+    pub async fn work<R: Send + 'static>(
+        &self,
+        work: impl FnOnce() -> Result<R> + Send + 'static,
+    ) -> Result<R> {
+        self.record.work(work).await
     }
 
     /// Takes note of its end, once: the first that says so is believed. Whether this was the first.
     ///
     /// That the record could not be written changes nothing about the end: it is in memory, and in the shim's own record.
-    pub fn ended(&self, exit: Exit, at: i64) -> bool {
+    pub async fn ended(&self, exit: Exit, at: i64) -> bool {
         let end = |record: &mut ContainerRecord| {
             if record.state == ContainerState::Exited {
                 return false;
@@ -78,7 +92,7 @@ impl Container {
             record.exit = Some(exit);
             true
         };
-        let noted = self.record.note(end, |now| self.tell(now.state));
+        let noted = self.record.note(end, |now| self.tell(now.state)).await;
         if let Some(Err(error)) = &noted {
             tracing::warn!(event = "runtime.record", container.id = %self.id, %error, "an exit is only in memory");
         }

@@ -1,21 +1,47 @@
 //! Records on disk: a directory per object with one file that is replaced as a whole.
 //!
-//! Nothing is synced: a record survives the daemon, however it ends. After a power failure no container runs any more,
-//! and a record that came out damaged is reported and its remains are cleaned up like any other orphan.
+//! Replacing a record syncs nothing: it survives the daemon, however that ends. What must survive a power failure is
+//! that a pod was there at all, because its addresses are given back by whoever finds it: [`settle`] syncs the first record
+//! of a sandbox under a second name that is never replaced. A rename alone would not do (XFS may keep it and lose the data).
 
-use std::fs::{self, DirBuilder, OpenOptions};
+use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use serde::Serialize;
-use serde::de::DeserializeOwned;
+use serde_json::Value;
 
+use super::versions;
 use crate::runtime::error::{Error, Result};
 
 /// Name of the record in an object's directory.
 pub const RECORD: &str = "record.json";
+
+/// The first record of a sandbox, as it was synced.
+pub const MADE: &str = "made.json";
+
+/// What is written of an object.
+pub trait Written: Serialize {
+    /// Fields that this program does not know, which stay.
+    fn unknown(&self) -> Option<&Value> {
+        None
+    }
+
+    /// As it is written.
+    ///
+    /// # Errors
+    /// It is no JSON.
+    fn text(&self) -> serde_json::Result<Vec<u8>> {
+        let Some(unknown) = self.unknown() else {
+            return serde_json::to_vec(self);
+        };
+        let mut value = serde_json::to_value(self)?;
+        versions::add(&mut value, unknown);
+        serde_json::to_vec(&value)
+    }
+}
 
 /// Makes the directory of an object. Its record is for root only; the directory can be passed through, because the
 /// root of a container with a user namespace lies below.
@@ -27,32 +53,70 @@ pub fn make_dir(dir: &Path) -> Result<()> {
         .map_err(|e| Error::io("make", dir, e))
 }
 
-/// Replaces the record in a directory.
-pub fn write<T: Serialize>(dir: &Path, record: &T) -> Result<()> {
-    static NEXT: AtomicU64 = AtomicU64::new(0);
+/// Replaces the record in a directory, and then its copy, which is best effort: it stands in where the record cannot be
+/// read while its pod still runs.
+pub fn write(dir: &Path, copy: &Path, record: &impl Written) -> Result<()> {
     let path = dir.join(RECORD);
-    let text = serde_json::to_vec(record).map_err(|e| Error::io("write", &path, e))?;
+    let text = record.text().map_err(|e| Error::io("write", &path, e))?;
+    let written = replace(&path, &text, false);
+    if let Err(error) = replace(copy, &text, false) {
+        tracing::debug!(event = "runtime.record", %error, "a record has no copy");
+    }
+    written
+}
+
+/// Replaces a file that must survive a power failure.
+pub fn write_file(path: &Path, content: &impl Serialize) -> Result<()> {
+    let text = serde_json::to_vec_pretty(content).map_err(|e| Error::io("write", path, e))?;
+    replace(path, &text, true)?;
+    sync(path.parent().unwrap_or(path))
+}
+
+fn replace(path: &Path, text: &[u8], sync: bool) -> Result<()> {
+    static NEXT: AtomicU64 = AtomicU64::new(0);
     let number = NEXT.fetch_add(1, Ordering::Relaxed);
-    let draft = dir.join(format!(".{RECORD}.{number}"));
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    let draft = path.with_file_name(format!(".{name}.{number}"));
     let written = OpenOptions::new()
         .write(true)
         .create(true)
         .truncate(true)
         .mode(0o600)
         .open(&draft)
-        .and_then(|mut file| file.write_all(&text))
-        .and_then(|()| fs::rename(&draft, &path));
+        .and_then(|mut file| {
+            file.write_all(text)?;
+            if sync { file.sync_all() } else { Ok(()) }
+        })
+        .and_then(|()| fs::rename(&draft, path));
     written.map_err(|e| {
         let _ = fs::remove_file(&draft);
-        Error::io("write", &path, e)
+        Error::io("write", path, e)
     })
 }
 
-/// Reads the record in a directory.
-pub fn read<T: DeserializeOwned>(dir: &Path) -> Result<T> {
-    let path = dir.join(RECORD);
-    let text = fs::read(&path).map_err(|e| Error::io("read", &path, e))?;
-    serde_json::from_slice(&text).map_err(|e| Error::io("read", &path, e))
+/// Syncs the record of a directory as it is now, under a second name, and the directory with its own name: from here on a
+/// power failure leaves it.
+pub fn settle(dir: &Path) -> Result<()> {
+    let (record, made) = (dir.join(RECORD), dir.join(MADE));
+    fs::hard_link(&record, &made).map_err(|e| Error::io("link", &made, e))?;
+    sync(&made)?;
+    sync(dir)?;
+    sync(dir.parent().unwrap_or(dir))
+}
+
+fn sync(path: &Path) -> Result<()> {
+    let synced = File::open(path).and_then(|file| file.sync_all());
+    synced.map_err(|e| Error::io("sync", path, e))
+}
+
+/// Removes the copy of a record; one that is not there is fine.
+pub fn remove_copy(copy: &Path) -> Result<()> {
+    match fs::remove_file(copy) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => {
+            Err(Error::io("remove", copy, error))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// The directories below one, by name. None if it is not there.
@@ -87,28 +151,36 @@ pub fn remove(dir: &Path) -> Result<()> {
 mod tests {
     use super::*;
 
+    impl Written for &str {}
+    impl Written for i32 {}
+
     #[test]
     fn a_record_is_replaced_as_a_whole_and_for_root_only() {
         use std::os::unix::fs::PermissionsExt as _;
         let dir = tempfile::tempdir().expect("valid");
+        let copy = tempfile::tempdir().expect("valid");
+        let copy = copy.path().join("copy.json");
         for text in ["first", "second"] {
-            write(dir.path(), &text).expect("valid");
-            assert_eq!(read::<String>(dir.path()).expect("valid"), text);
+            write(dir.path(), &copy, &text).expect("valid");
+            for path in [&dir.path().join(RECORD), &copy] {
+                let read = fs::read_to_string(path).expect("valid");
+                assert_eq!(read, format!("\"{text}\""));
+                let mode = fs::metadata(path).expect("valid").permissions().mode();
+                assert_eq!(mode & 0o777, 0o600);
+            }
         }
         let entries: Vec<_> = fs::read_dir(dir.path()).expect("valid").collect();
         assert_eq!(entries.len(), 1, "no draft stays");
-        let mode = fs::metadata(dir.path().join(RECORD))
-            .expect("valid")
-            .permissions()
-            .mode();
-        assert_eq!(mode & 0o777, 0o600);
     }
 
     #[test]
-    fn a_damaged_record_is_named() {
+    fn what_was_settled_is_not_replaced() {
         let dir = tempfile::tempdir().expect("valid");
-        fs::write(dir.path().join(RECORD), "{").expect("valid");
-        let error = read::<String>(dir.path()).expect_err("refused").to_string();
-        assert!(error.contains("record.json"), "{error}");
+        let copy = dir.path().join("copy.json");
+        write(dir.path(), &copy, &"first").expect("valid");
+        settle(dir.path()).expect("valid");
+        write(dir.path(), &copy, &"second").expect("valid");
+        let made = fs::read_to_string(dir.path().join(MADE)).expect("valid");
+        assert_eq!(made, "\"first\"");
     }
 }

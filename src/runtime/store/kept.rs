@@ -1,30 +1,36 @@
 //! A record in memory and on disk. Who reads it never waits for the disk: a list must not hang because one record is being
 //! written to a disk that does.
+//!
+//! All work with the files of an object is done on the pool of blocking threads, one piece after the other: an object whose
+//! disk hangs takes one thread of the pool and no more, however often it is asked for something.
 
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::sync::{Arc, PoisonError, RwLock};
 
-use serde::Serialize;
+use tokio::sync::Mutex;
 
-use super::disk;
+use super::disk::{self, Written};
 use crate::runtime::error::Result;
+use crate::runtime::sandbox::teardown::blocking;
 
 /// See the module documentation.
 #[derive(Debug)]
 pub(super) struct Kept<T> {
     dir: PathBuf,
+    copy: PathBuf,
     now: RwLock<Arc<T>>,
-    /// Changes come one after the other: the last one on disk is the last one in memory.
-    changes: Mutex<()>,
+    /// Who works with the files. Changes come one after the other: the last one on disk is the last one in memory.
+    turn: Arc<Mutex<()>>,
 }
 
-impl<T: Clone + Serialize> Kept<T> {
+impl<T: Clone + Written + Send + Sync + 'static> Kept<T> {
     /// One that is on disk already, or soon.
-    pub(super) fn new(dir: PathBuf, record: T) -> Self {
+    pub(super) fn new(dir: PathBuf, copy: PathBuf, record: T) -> Self {
         Self {
             dir,
+            copy,
             now: RwLock::new(Arc::new(record)),
-            changes: Mutex::default(),
+            turn: Arc::default(),
         }
     }
 
@@ -38,55 +44,84 @@ impl<T: Clone + Serialize> Kept<T> {
         Arc::clone(&self.now.read().unwrap_or_else(PoisonError::into_inner))
     }
 
+    /// Does some work with the files of the object, when it is its turn. The turn lasts as long as the work, also if nobody
+    /// waits for it any more.
+    pub(super) async fn work<R: Send + 'static>(
+        &self,
+        work: impl FnOnce() -> Result<R> + Send + 'static,
+    ) -> Result<R> {
+        let turn = Arc::clone(&self.turn).lock_owned().await;
+        let (_turn, done) = blocking(move || Ok((turn, work()))).await?;
+        done
+    }
+
     /// Changes it, on disk first. `then` sees it before anybody changes it again.
     ///
     /// # Errors
     /// It cannot be written; then nothing has changed.
-    pub(super) fn change(
+    pub(super) async fn change(
         &self,
         change: impl FnOnce(&mut T),
         then: impl FnOnce(&T),
     ) -> Result<Arc<T>> {
-        let _turn = self.changes.lock().unwrap_or_else(PoisonError::into_inner);
+        let turn = Arc::clone(&self.turn).lock_owned().await;
         let mut next = T::clone(&self.get());
         change(&mut next);
-        disk::write(&self.dir, &next)?;
-        Ok(self.replace(next, then))
+        let next = Arc::new(next);
+        let (_turn, written) = self.write(turn, &next).await?;
+        written?;
+        self.replace(&next, then);
+        Ok(next)
     }
 
     /// The same for what is true whether it can be written or not; nothing is done if `change` says so. Otherwise the
-    /// outcome of the writing.
-    pub(super) fn note(
+    /// outcome of the writing. Who reads it sees the change at once.
+    pub(super) async fn note(
         &self,
         change: impl FnOnce(&mut T) -> bool,
         then: impl FnOnce(&T),
     ) -> Option<Result<()>> {
-        let _turn = self.changes.lock().unwrap_or_else(PoisonError::into_inner);
+        let turn = Arc::clone(&self.turn).lock_owned().await;
         let mut next = T::clone(&self.get());
         if !change(&mut next) {
             return None;
         }
-        let written = disk::write(&self.dir, &next);
-        self.replace(next, then);
-        Some(written)
+        let next = Arc::new(next);
+        // First, as it is true already: who reads it must not wait for a disk that hangs.
+        self.replace(&next, then);
+        let written = self.write(turn, &next).await;
+        Some(written.and_then(|(_turn, written)| written))
     }
 
-    fn replace(&self, next: T, then: impl FnOnce(&T)) -> Arc<T> {
-        let next = Arc::new(next);
-        *self.now.write().unwrap_or_else(PoisonError::into_inner) = Arc::clone(&next);
-        then(&next);
-        next
+    async fn write(
+        &self,
+        turn: tokio::sync::OwnedMutexGuard<()>,
+        next: &Arc<T>,
+    ) -> Result<(tokio::sync::OwnedMutexGuard<()>, Result<()>)> {
+        let (dir, copy, next) = (self.dir.clone(), self.copy.clone(), Arc::clone(next));
+        blocking(move || Ok((turn, disk::write(&dir, &copy, &*next)))).await
+    }
+
+    fn replace(&self, next: &Arc<T>, then: impl FnOnce(&T)) {
+        *self.now.write().unwrap_or_else(PoisonError::into_inner) = Arc::clone(next);
+        then(next);
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
 
-    #[test]
-    fn it_can_be_read_while_it_is_changed() {
+    fn kept(dir: &Path) -> Kept<i32> {
+        Kept::new(dir.to_owned(), dir.join("copy.json"), 1)
+    }
+
+    #[tokio::test]
+    async fn it_can_be_read_while_it_is_changed() {
         let dir = tempfile::tempdir().expect("dir");
-        let kept = Arc::new(Kept::new(dir.path().to_owned(), 1));
+        let kept = Arc::new(kept(dir.path()));
         let reader = Arc::clone(&kept);
         let read = move || {
             *std::thread::spawn(move || *reader.get())
@@ -94,20 +129,49 @@ mod tests {
                 .as_ref()
                 .expect("read")
         };
-        kept.change(|now| *now = read() + 1, |_| ()).expect("room");
+        let changed = kept.change(|now| *now = read() + 1, |_| ());
+        changed.await.expect("room");
         assert_eq!(*kept.get(), 2);
-        assert_eq!(disk::read::<i32>(dir.path()).expect("written"), 2);
+        for name in [disk::RECORD, "copy.json"] {
+            let text = fs::read_to_string(dir.path().join(name));
+            assert_eq!(text.expect("written"), "2", "{name}");
+        }
     }
 
-    #[test]
-    fn what_cannot_be_written_is_not_changed_but_noted() {
+    #[tokio::test]
+    async fn what_cannot_be_written_is_not_changed_but_noted() {
         let dir = tempfile::tempdir().expect("dir");
-        let kept = Kept::new(dir.path().join("none"), 1);
-        kept.change(|now| *now = 2, |_| ()).expect_err("no room");
+        let kept = kept(&dir.path().join("none"));
+        let changed = kept.change(|now| *now = 2, |_| ()).await;
+        changed.expect_err("no room");
         assert_eq!(*kept.get(), 1);
         let noted = kept.note(|now| std::mem::replace(now, 3) == 1, |_| ());
-        assert!(noted.expect("a change").is_err());
+        assert!(noted.await.expect("a change").is_err());
         assert_eq!(*kept.get(), 3);
-        assert!(kept.note(|now| *now == 1, |_| ()).is_none());
+        assert!(kept.note(|now| *now == 1, |_| ()).await.is_none());
+    }
+
+    #[tokio::test]
+    async fn work_that_hangs_takes_one_thread_and_holds_up_no_reader() {
+        let dir = tempfile::tempdir().expect("dir");
+        let kept = Arc::new(kept(dir.path()));
+        let (release, hangs) = std::sync::mpsc::channel::<()>();
+        let (begun, first) = tokio::sync::oneshot::channel();
+        let work = kept.work(move || {
+            let _ = begun.send(());
+            let _ = hangs.recv();
+            Ok(())
+        });
+        let mut work = Box::pin(work);
+        tokio::select! {
+            _ = &mut work => panic!("it hangs"),
+            begun = first => begun.expect("it has begun"),
+        }
+        // Who waited has gone; the work goes on, and nobody else has a turn.
+        drop(work);
+        assert!(kept.turn.try_lock().is_err());
+        assert_eq!(*kept.get(), 1);
+        drop(release);
+        kept.work(|| Ok(())).await.expect("the next");
     }
 }

@@ -2,11 +2,14 @@
 
 mod container;
 pub mod disk;
+pub mod identity;
 mod kept;
 mod names;
 pub mod record;
+pub mod refused;
 mod sandbox;
 mod shelf;
+pub mod versions;
 
 use std::sync::Arc;
 

@@ -1,6 +1,6 @@
 //! Names that one object has at a time.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::runtime::error::{Error, Result, What};
@@ -10,6 +10,8 @@ use crate::runtime::error::{Error, Result, What};
 pub struct Names {
     what: What,
     taken: Mutex<HashMap<String, String>>,
+    /// Objects whose names are not known, because their records cannot be read.
+    unknown: Mutex<BTreeSet<String>>,
 }
 
 /// A name that is free again when this is dropped, unless it is kept.
@@ -25,14 +27,41 @@ impl Names {
         Arc::new(Self {
             what,
             taken: Mutex::default(),
+            unknown: Mutex::default(),
         })
     }
 
-    /// Reserves a name for an id.
+    /// Reserves a name for an id, for a new object.
+    ///
+    /// # Errors
+    /// [`Error::Taken`]; [`Error::Unavailable`] if it may be the name of an object whose record cannot be read.
+    pub fn reserve(self: &Arc<Self>, name: &str, id: &str) -> Result<Reservation> {
+        let unknown = self.unknown().first().cloned();
+        let reservation = self.take(name, id)?;
+        match unknown {
+            None => Ok(reservation),
+            Some(other) => Err(Error::Unavailable(format!(
+                "name {name:?} may be that of {} {other}, which runs and whose record cannot be read",
+                self.what.name()
+            ))),
+        }
+    }
+
+    /// An object that runs may have any name: there are no new ones until it is known which.
+    pub fn set_unknown(&self, id: &str) {
+        self.unknown().insert(id.to_owned());
+    }
+
+    /// Its name is known, or it is gone.
+    pub fn set_known(&self, id: &str) {
+        self.unknown().remove(id);
+    }
+
+    /// Reserves a name for an id that is known to have it.
     ///
     /// # Errors
     /// [`Error::Taken`].
-    pub fn reserve(self: &Arc<Self>, name: &str, id: &str) -> Result<Reservation> {
+    pub fn take(self: &Arc<Self>, name: &str, id: &str) -> Result<Reservation> {
         let mut taken = self.taken();
         if let Some(by) = taken.get(name) {
             return Err(Error::Taken {
@@ -54,6 +83,10 @@ impl Names {
         if taken.get(name).is_some_and(|by| by == id) {
             taken.remove(name);
         }
+    }
+
+    fn unknown(&self) -> std::sync::MutexGuard<'_, BTreeSet<String>> {
+        self.unknown.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn taken(&self) -> std::sync::MutexGuard<'_, HashMap<String, String>> {
@@ -94,5 +127,11 @@ mod tests {
         assert!(names.reserve("a", "3").is_err(), "not another's to free");
         names.release("a", "2");
         assert!(names.reserve("a", "3").is_ok());
+        names.set_unknown("4");
+        let error = names.reserve("b", "5").expect_err("it may be that of 4");
+        assert_eq!(error.code(), tonic::Code::Unavailable);
+        names.take("b", "4").expect("its own").keep();
+        names.set_known("4");
+        assert!(names.reserve("c", "5").is_ok());
     }
 }

@@ -6,13 +6,17 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
+use super::disk::Written;
 use crate::cri::v1;
 use crate::runtime::image::Digest;
 use crate::runtime::oci::OciRuntime;
 
-/// Version of both records. A higher one may only add fields; a record of another version is not used.
-pub const VERSION: u32 = 1;
+/// Version of both records: grows when an older program would misunderstand what a newer one writes. What is older is
+/// migrated (see [`super::versions`]), with what is newer the runtime does not start. Fields that are added without a new
+/// version have a default, and survive a program that does not know them.
+pub const VERSION: u32 = 2;
 
 /// How far a sandbox is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -88,6 +92,9 @@ pub struct SandboxRecord {
     /// The pod's overhead after it.
     #[serde(default)]
     pub overhead: Option<v1::LinuxContainerResources>,
+    /// Fields that this program does not know.
+    #[serde(skip)]
+    pub unknown: Option<Value>,
 }
 
 /// How far a container is.
@@ -193,6 +200,21 @@ pub struct ContainerRecord {
     /// Images mounted as volumes: container path to image id and its layers.
     #[serde(default)]
     pub image_volumes: BTreeMap<String, ImageVolume>,
+    /// Fields that this program does not know.
+    #[serde(skip)]
+    pub unknown: Option<Value>,
+}
+
+impl Written for SandboxRecord {
+    fn unknown(&self) -> Option<&Value> {
+        self.unknown.as_ref()
+    }
+}
+
+impl Written for ContainerRecord {
+    fn unknown(&self) -> Option<&Value> {
+        self.unknown.as_ref()
+    }
 }
 
 /// An image mounted as a volume.

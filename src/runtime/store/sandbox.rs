@@ -1,11 +1,12 @@
 //! A sandbox in memory: its record, its shim, and whose turn it is.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use super::kept::Kept;
 use super::record::{SandboxRecord, SandboxState};
 use crate::runtime::error::{Error, Result};
+use crate::runtime::paths::Paths;
 use crate::runtime::process::Shim;
 
 /// A sandbox.
@@ -21,11 +22,12 @@ pub struct Sandbox {
 
 impl Sandbox {
     /// A sandbox with a record that is on disk already, or soon.
-    pub fn new(dir: PathBuf, record: SandboxRecord) -> Self {
+    pub fn new(paths: &Paths, record: SandboxRecord) -> Self {
+        let (dir, copy) = (paths.sandbox(&record.id), paths.copy(&record.id));
         Self {
             id: record.id.clone(),
             turn: tokio::sync::RwLock::default(),
-            record: Kept::new(dir, record),
+            record: Kept::new(dir, copy, record),
             shim: Mutex::default(),
         }
     }
@@ -44,13 +46,27 @@ impl Sandbox {
     ///
     /// # Errors
     /// It cannot be written; then nothing has changed.
-    pub fn update(&self, change: impl FnOnce(&mut SandboxRecord)) -> Result<Arc<SandboxRecord>> {
-        self.record.change(change, |_| ())
+    pub async fn update(
+        &self,
+        change: impl FnOnce(&mut SandboxRecord),
+    ) -> Result<Arc<SandboxRecord>> {
+        self.record.change(change, |_| ()).await
+    }
+
+    /// Does some work with its files, when it is its turn, on a thread that may wait.
+    ///
+    /// # Errors
+    /// Those of the work.
+    pub async fn work<R: Send + 'static>(
+        &self,
+        work: impl FnOnce() -> Result<R> + Send + 'static,
+    ) -> Result<R> {
+        self.record.work(work).await
     }
 
     /// The same for what is true whether it can be written or not. To stop a pod frees a disk that is full, so that must not
     /// need room; after a restart what was not written is done once more.
-    pub fn note(&self, change: impl FnOnce(&mut SandboxRecord)) {
+    pub async fn note(&self, change: impl FnOnce(&mut SandboxRecord)) {
         let noted = self.record.note(
             |record| {
                 change(record);
@@ -58,7 +74,7 @@ impl Sandbox {
             },
             |_| (),
         );
-        if let Some(Err(error)) = noted {
+        if let Some(Err(error)) = noted.await {
             tracing::warn!(event = "runtime.record", sandbox.id = %self.id, %error, "how far a pod is stopped is only in memory");
         }
     }

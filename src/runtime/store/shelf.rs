@@ -10,6 +10,8 @@ use crate::runtime::error::{Error, Result, What};
 pub struct Shelf<T> {
     what: What,
     objects: RwLock<BTreeMap<String, Arc<T>>>,
+    /// Objects that are there and whose records cannot be read, and why.
+    unread: RwLock<BTreeMap<String, String>>,
 }
 
 impl<T> Shelf<T> {
@@ -18,6 +20,7 @@ impl<T> Shelf<T> {
         Self {
             what,
             objects: RwLock::default(),
+            unread: RwLock::default(),
         }
     }
 
@@ -25,6 +28,30 @@ impl<T> Shelf<T> {
     pub fn insert(&self, id: &str, object: Arc<T>) {
         let mut objects = self.objects.write().unwrap_or_else(PoisonError::into_inner);
         objects.insert(id.to_owned(), object);
+    }
+
+    /// Takes note of an object whose record cannot be read: what is asked of it fails, and says why.
+    pub fn set_unread(&self, id: &str, why: String) {
+        let mut unread = self.unread.write().unwrap_or_else(PoisonError::into_inner);
+        unread.insert(id.to_owned(), why);
+    }
+
+    /// Its record can be read, or it is gone.
+    pub fn set_read(&self, id: &str) {
+        let mut unread = self.unread.write().unwrap_or_else(PoisonError::into_inner);
+        unread.remove(id);
+    }
+
+    fn is_unread(&self, id: &str) -> Result<()> {
+        let unread = self.unread.read().unwrap_or_else(PoisonError::into_inner);
+        let found = unread.iter().find(|(key, _)| key.starts_with(id));
+        match found.filter(|_| !id.is_empty()) {
+            None => Ok(()),
+            Some((key, why)) => Err(Error::Unavailable(format!(
+                "{} {key} cannot be used before its record can be read: {why}",
+                self.what.name()
+            ))),
+        }
     }
 
     /// Removes an object.
@@ -36,7 +63,7 @@ impl<T> Shelf<T> {
     /// The object with this id, or the only one whose id begins so.
     ///
     /// # Errors
-    /// [`Error::NotFound`], [`Error::Ambiguous`].
+    /// [`Error::NotFound`], [`Error::Ambiguous`], [`Error::Unavailable`] if its record cannot be read.
     pub fn get(&self, id: &str) -> Result<Arc<T>> {
         let objects = self.objects.read().unwrap_or_else(PoisonError::into_inner);
         if id.is_empty() {
@@ -45,9 +72,10 @@ impl<T> Shelf<T> {
         let mut found = objects
             .range(id.to_owned()..)
             .take_while(|(key, _)| key.starts_with(id));
-        let (key, first) = found
-            .next()
-            .ok_or_else(|| Error::not_found(self.what, id))?;
+        let Some((key, first)) = found.next() else {
+            self.is_unread(id)?;
+            return Err(Error::not_found(self.what, id));
+        };
         // A whole id is never ambiguous.
         if key != id && found.next().is_some() {
             return Err(Error::Ambiguous {
@@ -61,7 +89,7 @@ impl<T> Shelf<T> {
     /// As [`Self::get`]; `None` if there is none.
     ///
     /// # Errors
-    /// [`Error::Ambiguous`].
+    /// [`Error::Ambiguous`], [`Error::Unavailable`].
     pub fn find(&self, id: &str) -> Result<Option<Arc<T>>> {
         match self.get(id) {
             Ok(object) => Ok(Some(object)),
@@ -96,6 +124,13 @@ mod tests {
             assert!(found(none).expect_err("refused").is_not_found(), "{none}");
             assert!(shelf.find(none).expect("valid").is_none());
         }
+        shelf.set_unread("dd", "a disk".to_owned());
+        for id in ["dd", "d"] {
+            let error = shelf.find(id).expect_err("it is there");
+            assert_eq!(error.code(), tonic::Code::Unavailable);
+        }
+        shelf.set_read("dd");
+        assert!(shelf.find("dd").expect("valid").is_none());
         shelf.remove("b");
         assert_eq!(found("b").expect("valid"), "bc");
     }

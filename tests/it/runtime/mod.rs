@@ -13,6 +13,7 @@ mod rootfs;
 mod seccomp;
 mod sessions;
 mod smoke;
+mod state;
 mod stats;
 mod user_namespaces;
 mod verbs;

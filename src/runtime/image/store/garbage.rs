@@ -94,15 +94,22 @@ impl Store {
             .try_for_each(|victim| self.disk.remove(victim))
     }
 
-    /// Takes a layer's name away if nobody needs it. Under the lock, so that nobody begins to.
+    /// Takes a layer's name away if nobody needs it. It is not known any more before: whoever needs it from then on fetches
+    /// it, and waits with its name until this is done.
     fn discard_layer(&self, id: &Digest) -> Result<Option<PathBuf>> {
-        let mut index = lock(&self.index);
-        if index.needs_layer(id) {
-            return Ok(None);
-        }
-        let victim = self.disk.discard(&self.disk.layer(id))?;
-        index.layers.remove(id);
-        Ok(victim)
+        let _moving = lock(&self.moving);
+        let known = {
+            let mut index = lock(&self.index);
+            if index.needs_layer(id) {
+                return Ok(None);
+            }
+            index.layers.remove(id)
+        };
+        self.disk.discard(&self.disk.layer(id)).inspect_err(|_| {
+            if let Some(layer) = known {
+                lock(&self.index).layers.insert(id.clone(), layer);
+            }
+        })
     }
 
     fn discard_content(&self, digest: &Digest) -> Result<Option<PathBuf>> {

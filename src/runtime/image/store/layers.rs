@@ -112,35 +112,56 @@ impl NewLayer {
     }
 }
 
-/// All layers with a name. What cannot be trusted is given to `distrusted`, with the reason.
+/// Why a folder is not used as a layer.
+#[derive(Debug)]
+pub(super) enum Fault {
+    /// Not now: containers may be using it, so it stays.
+    Unreadable(String),
+    /// It cannot be trusted.
+    Distrusted(String),
+}
+
+/// All layers with a name. What cannot be used is given to `fault`, with the reason.
 pub(super) fn load(
     disk: &Disk,
-    mut distrusted: impl FnMut(String, String),
+    mut fault: impl FnMut(String, Fault),
 ) -> Result<HashMap<Digest, Layer>> {
     let boot = boot();
     let mut layers = HashMap::new();
     for name in names(&disk.layers())? {
         let Ok(id) = Digest::from_file_name(&name) else {
-            distrusted(name, "not the name of a layer".to_owned());
+            let why = "not the name of a layer".to_owned();
+            fault(name, Fault::Distrusted(why));
             continue;
         };
         match read(&disk.layer(&id), &boot) {
             Ok(layer) => drop(layers.insert(id, layer)),
-            Err(reason) => distrusted(name, reason),
+            Err(why) => fault(name, why),
         }
     }
     Ok(layers)
 }
 
-fn read(dir: &Path, boot: &str) -> std::result::Result<Layer, String> {
-    let file = File::open(dir.join(RECORD)).map_err(|e| e.to_string())?;
-    let head: Head = serde_json::from_reader(BufReader::new(file)).map_err(|e| e.to_string())?;
-    let synced = dir.join(SYNCED).exists();
+fn read(dir: &Path, boot: &str) -> std::result::Result<Layer, Fault> {
+    let unreadable = |error: io::Error| match error.kind() {
+        io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => {
+            Fault::Distrusted(error.to_string())
+        }
+        _ => Fault::Unreadable(error.to_string()),
+    };
+    let distrusted = |why: &str| Err(Fault::Distrusted(why.to_owned()));
+    let file = File::open(dir.join(RECORD)).map_err(unreadable)?;
+    let head = serde_json::from_reader(BufReader::new(file));
+    let head: Head = head.map_err(|error| match error.is_io() {
+        true => Fault::Unreadable(error.to_string()),
+        false => Fault::Distrusted(error.to_string()),
+    })?;
+    let synced = dir.join(SYNCED).try_exists().map_err(unreadable)?;
     if !synced && head.boot != boot {
-        return Err("the machine stopped before it was safely on disk".to_owned());
+        return distrusted("the machine stopped before it was safely on disk");
     }
-    if !dir.join("fs").is_dir() {
-        return Err("its folder is missing".to_owned());
+    if !fs::metadata(dir.join("fs")).map_err(unreadable)?.is_dir() {
+        return distrusted("its folder is missing");
     }
     let record = LayerRecord {
         bytes: head.bytes,
@@ -200,7 +221,9 @@ fn boot() -> String {
 
 #[cfg(test)]
 mod tests {
+    use super::super::Store;
     use super::*;
+    use crate::runtime::image::ImagesConfig;
 
     #[test]
     fn the_paths_of_a_layer_are_on_disk_alone() {
@@ -219,5 +242,19 @@ mod tests {
         let old = format!(r#"{{"bytes": 1, "inodes": 2, "boot": "{}"}}"#, boot());
         fs::write(dir.path().join(RECORD), old).expect("write");
         assert!(!read(dir.path(), &boot()).expect("read").record.implies);
+    }
+
+    /// Containers may run on it.
+    #[test]
+    fn a_layer_that_cannot_be_read_now_stays() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let [kept, gone] = [b"kept", b"gone"].map(|text| Digest::of(text));
+        let layer = |id: &Digest| dir.path().join("layers").join(id.file_name());
+        fs::create_dir_all(layer(&kept).join(RECORD)).expect("in place of a file");
+        fs::create_dir_all(layer(&gone)).expect("a folder");
+        fs::write(layer(&gone).join(RECORD), "{").expect("damaged");
+        let (_store, problems) = Store::open(&ImagesConfig::new(dir.path())).expect("a store");
+        assert_eq!(problems.len(), 2);
+        assert!(layer(&kept).exists() && !layer(&gone).exists());
     }
 }

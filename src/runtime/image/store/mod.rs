@@ -1,7 +1,7 @@
 //! What is on disk, and what is known of it in memory. Everything here may block: it is called on blocking threads.
 //!
-//! Two locks. `writing` is held by whoever changes records, so that changes come one after the other; `index` is held
-//! for moments only, so that questions never wait for a disk.
+//! Three locks. `writing` is held by whoever changes records, so that changes come one after the other, `moving` by whoever
+//! names a layer or takes its name away; `index` is held for moments only, so that questions never wait for a disk.
 
 mod disk;
 mod garbage;
@@ -25,6 +25,7 @@ pub use self::garbage::Collected;
 
 pub(super) use self::layers::NewLayer;
 pub(super) use self::record::Record;
+pub(in crate::runtime) use self::record::VERSION as RECORD_VERSION;
 
 /// Something in the store that cannot be used, and is passed over.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -41,6 +42,8 @@ pub(super) struct Store {
     pub(super) disk: Disk,
     index: Mutex<Index>,
     writing: Mutex<()>,
+    /// Held by whoever gives a layer its name or takes it away; `index` is not, while the disk is waited for.
+    moving: Mutex<()>,
     rebasing: Mutex<()>,
     on_step: StepHook,
 }
@@ -68,8 +71,14 @@ impl Store {
         disk.clean()?;
         let mut problems = Vec::new();
         let mut distrusted = Vec::new();
-        let layers = layers::load(&disk, |name, reason| {
-            distrusted.push(name.clone());
+        let layers = layers::load(&disk, |name, fault| {
+            let reason = match fault {
+                layers::Fault::Unreadable(reason) => reason,
+                layers::Fault::Distrusted(reason) => {
+                    distrusted.push(name.clone());
+                    reason
+                }
+            };
             problems.push(Problem {
                 what: format!("layers/{name}"),
                 reason,
@@ -94,6 +103,7 @@ impl Store {
             disk,
             index: Mutex::new(index),
             writing: Mutex::new(()),
+            moving: Mutex::new(()),
             rebasing: Mutex::new(()),
             on_step: config.on_step.clone(),
         };
@@ -167,13 +177,15 @@ impl Store {
     ) -> Result<()> {
         new.write(staging)?;
         self.on_step.reached(Step::LayerUnpacked);
-        let mut index = lock(&self.index);
+        let moving = lock(&self.moving);
         layers::place(staging, &self.disk.layer(id))?;
-        index.layers.entry(id.clone()).or_insert(layers::Layer {
-            record: new.head(),
-            synced: false,
-        });
-        drop(index);
+        let synced = false;
+        let record = new.head();
+        lock(&self.index)
+            .layers
+            .entry(id.clone())
+            .or_insert(layers::Layer { record, synced });
+        drop(moving);
         self.on_step.reached(Step::LayerPlaced);
         Ok(())
     }

@@ -12,7 +12,7 @@ use crate::runtime::image::name::Name;
 const MAX_NAMES: usize = 256;
 
 /// Grows when an older program could not read what a newer one writes.
-const VERSION: u32 = 1;
+pub(in crate::runtime) const VERSION: u32 = 1;
 
 /// See the module.
 #[derive(Clone, Debug, Deserialize, Serialize)]

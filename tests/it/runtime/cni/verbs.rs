@@ -188,6 +188,38 @@ async fn several_networks_have_an_interface_each() {
     ));
 }
 
+/// A power failure took one of two entries and damaged none of the rest: the pod, whose namespace is gone, is detached from
+/// both.
+#[tokio::test]
+async fn entries_that_a_power_failure_took_are_assumed() {
+    let mut fake = Fake::new();
+    fake.settings.max_conf_num = 0;
+    fake.plugin("x", "").plugin("y", "");
+    fake.list("a.conflist", "1.0.0", r#"{"type":"x"}"#).list(
+        "b.conflist",
+        "1.0.0",
+        r#"{"type":"y"}"#,
+    );
+    for (number, left) in [None, Some("")].into_iter().enumerate() {
+        let mut pod = pod(&format!("c{number}"));
+        fake.cni().add(&pod).await.expect("add");
+        let entry = format!("cache/results/b-{}-eth1", pod.id);
+        let entry = fake.dir.path().join(entry);
+        match left {
+            None => fs::remove_file(&entry).expect("entry"),
+            Some(text) => fs::write(&entry, text).expect("entry"),
+        }
+        pod.netns = None;
+        fake.cni().del(&pod).await.expect("del");
+        let runs = fake.log();
+        for plugin in ["x DEL", "y DEL"] {
+            let count = runs.iter().filter(|run| *run == plugin).count();
+            assert_eq!(count, number + 1, "{plugin}: {runs:?}");
+        }
+        assert!(fake.cached().is_empty());
+    }
+}
+
 #[tokio::test]
 async fn readiness_is_what_status_says() {
     let fake = Fake::new();

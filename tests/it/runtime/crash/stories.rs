@@ -172,39 +172,83 @@ async fn the_machine_is_started_again() {
     removed(&node, again).await;
 }
 
+/// What runs goes on: the copy of its record stands in.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_record_is_damaged() {
-    for (of, version) in [("containers", "{"), ("sandboxes", "{\"version\":999}")] {
+    for of in ["containers", "sandboxes"] {
         let mut node = Node::new().await;
         node.start(None).await;
         let witness = Witness::new(&mut node).await;
         let life = made(&node, Life::new(&node, "damaged", false)).await;
+        let (_, pid) = node.container(&life.container).await.expect("status");
         node.kill();
         let id = match of {
             "containers" => &life.container,
             _ => &life.sandbox,
         };
         let record = node.path("root").join(of).join(id).join("record.json");
-        fs::write(&record, version).expect("record");
+        fs::write(&record, "{").expect("record");
         node.start(None).await;
         witness.is_well(&mut node, of).await;
         let aside = node.path("root/broken").join(format!("{id}.json"));
+        let aside = fs::read_to_string(&aside).expect("it is put aside");
+        assert_eq!(aside, "{");
+        let (status, now) = node.container(&life.container).await.expect("status");
         assert_eq!(
-            fs::read_to_string(&aside).expect("it is put aside"),
-            version
+            (now, status.state),
+            (pid, v1::ContainerState::ContainerRunning as i32),
+            "{of}"
         );
-        assert!(node.container(&life.container).await.is_none(), "{of}");
         fs::remove_dir_all(node.path("root/broken")).expect("a human has seen it");
-        if of == "containers" {
-            // Its pod is as it was, and its name is free.
-            let mut again = life.clone();
-            for verb in [Verb::Create, Verb::Start] {
-                again.ask(&node, verb).await.expect("the same again");
-            }
-            removed(&node, again).await;
-        }
+        removed(&node, life).await;
         left::nothing_but(&node, &witness, of).await;
         witness.end(&node).await;
+        left::nothing(&node, of).await;
+    }
+}
+
+/// What does not run is cleared, and its address given back.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_record_is_damaged_and_nothing_of_it_runs() {
+    for of in ["containers", "sandboxes"] {
+        let mut node = Node::new().await;
+        node.start(None).await;
+        let mut life = Life::new(&node, "damaged", false);
+        // Their rules, which a power failure takes, are still there here.
+        life.pod.port_mappings.clear();
+        let life = made(&node, life).await;
+        node.kill();
+        left::power_off(&node);
+        for dir in ["state", "root/cni"] {
+            fs::remove_dir_all(node.path(dir)).expect("what was not synced");
+        }
+        let id = match of {
+            "containers" => &life.container,
+            _ => &life.sandbox,
+        };
+        let dir = node.path("root").join(of).join(id);
+        fs::write(dir.join("record.json"), "{").expect("record");
+        let record = node
+            .path("root/sandboxes")
+            .join(&life.sandbox)
+            .join("record.json");
+        if of == "sandboxes" {
+            fs::remove_file(dir.join("made.json")).expect("what was synced");
+        } else {
+            let mut text: Value =
+                serde_json::from_slice(&fs::read(&record).expect("record")).expect("json");
+            text["boot"] = "another".into();
+            fs::write(&record, text.to_string()).expect("record");
+        }
+        node.start(None).await;
+        let aside = node.path("root/broken").join(format!("{id}.json"));
+        let aside = fs::read_to_string(&aside).expect("it is put aside");
+        assert_eq!(aside, "{");
+        fs::remove_dir_all(node.path("root/broken")).expect("a human has seen it");
+        assert!(node.container(&life.container).await.is_none(), "{of}");
+        if of == "containers" {
+            removed(&node, life).await;
+        }
         left::nothing(&node, of).await;
     }
 }

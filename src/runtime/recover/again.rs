@@ -1,0 +1,142 @@
+//! Records that could not be read at the start are read again, ever less often, until they can be.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::{Known, records};
+use crate::runtime::Runtime;
+use crate::runtime::container::watch;
+use crate::runtime::error::{Error, Result};
+use crate::runtime::sandbox::teardown::blocking;
+use crate::runtime::store::{ContainerState, Sandbox};
+
+/// Between two tries, at first and at most.
+const PAUSE: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
+
+/// Objects whose records cannot be read.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Unread {
+    pub(super) sandboxes: BTreeSet<String>,
+    pub(super) containers: BTreeSet<String>,
+}
+
+impl Unread {
+    fn is_empty(&self) -> bool {
+        self.sandboxes.is_empty() && self.containers.is_empty()
+    }
+}
+
+impl Runtime {
+    /// Tries again in the background.
+    pub(super) fn read_later(self: &Arc<Self>, mut unread: Unread) {
+        let runtime = Arc::downgrade(self);
+        tokio::spawn(async move {
+            let (mut pause, most) = PAUSE;
+            while !unread.is_empty() {
+                tokio::time::sleep(pause).await;
+                pause = (2 * pause).min(most);
+                let Some(runtime) = runtime.upgrade() else {
+                    return;
+                };
+                match runtime.read_again(unread.clone()).await {
+                    Ok(left) => unread = left,
+                    Err(error) => {
+                        tracing::debug!(event = "runtime.recover", %error, "records cannot be read again");
+                    }
+                }
+            }
+        });
+    }
+
+    /// Takes up what can be read by now; returns what cannot.
+    async fn read_again(self: &Arc<Self>, unread: Unread) -> Result<Unread> {
+        let paths = self.settings.paths.clone();
+        let (sandboxes, containers) = (unread.sandboxes.clone(), unread.containers.clone());
+        let mut found =
+            blocking(move || records::read_again(&paths, &sandboxes, &containers)).await?;
+        found.sandboxes.retain(|entry| entry.record.is_ok());
+        found.containers.retain(|entry| entry.record.is_ok());
+        let mut left = unread;
+        for entry in &found.sandboxes {
+            left.sandboxes.remove(&entry.id);
+        }
+        found.containers.retain(|entry| {
+            let pod = entry.record.as_ref().map(|record| record.sandbox.as_str());
+            !pod.is_ok_and(|pod| left.sandboxes.contains(pod))
+        });
+        // Its name is its own before anybody else can have it.
+        let known = Known::of(&found, |pod| self.store.sandboxes.get(pod).is_ok());
+        let mut late = BTreeSet::new();
+        let ids: Vec<_> = found
+            .sandboxes
+            .iter()
+            .map(|entry| (true, entry.id.clone(), entry.dir.clone()))
+            .chain(
+                found
+                    .containers
+                    .iter()
+                    .map(|entry| (false, entry.id.clone(), entry.dir.clone())),
+            )
+            .collect();
+        for entry in &found.containers {
+            left.containers.remove(&entry.id);
+            if let Ok(record) = &entry.record {
+                late.insert(record.sandbox.clone());
+            }
+        }
+        let pods = self.take_up(found, &known, &mut left);
+        for (is_sandbox, id, dir) in ids {
+            if is_sandbox {
+                self.store.sandboxes.set_read(&id);
+                self.store.sandbox_names.set_known(&id);
+            } else {
+                self.store.containers.set_read(&id);
+                self.store.container_names.set_known(&id);
+            }
+            self.solved(&dir);
+            tracing::info!(event = "runtime.recover", path = %dir.display(), "a record can be read again");
+        }
+        for pod in pods {
+            late.remove(&pod.sandbox.id);
+            Arc::clone(self).recover_pod(pod).await;
+        }
+        for pod in late {
+            if let Ok(sandbox) = self.store.sandboxes.get(&pod)
+                && let Err(error) = self.settle_late(&sandbox).await
+            {
+                self.problem("pod sandbox", sandbox.dir(), &error);
+            }
+        }
+        Ok(left)
+    }
+
+    /// Containers that are known only now, of a pod that is in use.
+    async fn settle_late(self: &Arc<Self>, sandbox: &Arc<Sandbox>) -> Result<()> {
+        let _turn = sandbox.turn.write().await;
+        match sandbox.shim() {
+            Some(shim) => {
+                self.settle_starts(sandbox, &shim).await?;
+                let state = shim.state().await.map_err(Error::from)?;
+                self.settle_ends(sandbox, &state).await;
+            }
+            None if sandbox.record().boot == self.boot => {
+                self.settle_starts_alone(sandbox).await;
+                self.account_for(sandbox).await?;
+            }
+            None => {
+                for container in self.store.containers_of(&sandbox.id) {
+                    let state = container.record().state;
+                    if matches!(state, ContainerState::Starting | ContainerState::Running) {
+                        let why = "the machine was started again";
+                        container
+                            .ended(watch::unknown(why), crate::runtime::id::now())
+                            .await;
+                    }
+                }
+            }
+        }
+        self.settle_all(sandbox).await;
+        Ok(())
+    }
+}

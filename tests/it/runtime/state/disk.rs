@@ -1,0 +1,70 @@
+//! A disk of its own: ext4 in a file. Dropping it thaws and unmounts it, also when the test fails.
+
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use nix::mount::{MntFlags, umount2};
+
+use crate::harness::packages::program;
+
+pub(super) struct Disk {
+    at: PathBuf,
+    frozen: bool,
+}
+
+impl Drop for Disk {
+    fn drop(&mut self) {
+        if self.frozen {
+            let _ = self.freezer("-u").status();
+        }
+        let _ = umount2(&self.at, MntFlags::MNT_DETACH);
+    }
+}
+
+fn run(mut command: Command) {
+    let status = command.status().expect("a program");
+    assert!(status.success(), "{command:?}");
+}
+
+impl Disk {
+    /// A new one in this file, mounted here.
+    pub(super) fn new(image: &Path, at: &Path) -> Self {
+        let file = File::create(image).expect("image");
+        file.set_len(64 << 20).expect("image");
+        let mut make = Command::new(program("mkfs.ext4", "e2fsprogs"));
+        make.args(["-q", "-F"]).arg(image);
+        run(make);
+        Self::mount(image, at)
+    }
+
+    /// One that is there.
+    pub(super) fn mount(image: &Path, at: &Path) -> Self {
+        fs::create_dir_all(at).expect("dir");
+        let mut mount = Command::new(program("mount", "mount"));
+        mount.args(["-o", "loop"]).arg(image).arg(at);
+        run(mount);
+        let _ = fs::remove_dir(at.join("lost+found"));
+        Self {
+            at: at.to_owned(),
+            frozen: false,
+        }
+    }
+
+    fn freezer(&self, flag: &str) -> Command {
+        let mut command = Command::new(program("fsfreeze", "util-linux"));
+        command.arg(flag).arg(&self.at);
+        command
+    }
+
+    /// From now on whoever writes waits.
+    pub(super) fn freeze(&mut self) {
+        run(self.freezer("-f"));
+        self.frozen = true;
+    }
+
+    pub(super) fn thaw(&mut self) {
+        run(self.freezer("-u"));
+        self.frozen = false;
+    }
+}

@@ -1,0 +1,64 @@
+//! The power fails: what was not synced is lost.
+
+use std::fs;
+
+use criscope::cri::v1;
+
+use super::disk::Disk;
+use crate::harness::daemon::Daemon;
+use crate::harness::kubelet::Kubelet;
+use crate::harness::leaks;
+
+/// The addresses that are taken.
+fn leases(daemon: &Daemon) -> Vec<String> {
+    let dir = daemon.root().join("ipam").join(daemon.name());
+    let entries = fs::read_dir(dir).into_iter().flatten().flatten();
+    let names = entries.map(|entry| entry.file_name().to_string_lossy().into_owned());
+    names.filter(|name| name.starts_with("10.")).collect()
+}
+
+/// The image of a disk in use, copied without a sync, is what a power failure leaves of it. The address, which lies
+/// elsewhere, is still taken, and the results of the plugins, which nothing syncs, are lost.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_address_is_given_back_after_a_power_failure() {
+    let mut daemon = Daemon::prepared().await;
+    let root = daemon.root();
+    let (image, copy) = (root.join("disk.img"), root.join("copy.img"));
+    let sandboxes = root.join("root/sandboxes");
+    let disk = Disk::new(&image, &sandboxes);
+    daemon.start().await;
+    let kubelet = Kubelet::of(&daemon).await;
+    let pod = kubelet.plain_pod("lost").await;
+    fs::copy(&image, &copy).expect("copy");
+    assert_eq!(leases(&daemon).len(), 1);
+    daemon.kill();
+    leaks::end(|| leaks::processes(daemon.name()));
+    drop(disk);
+    leaks::unmount(&leaks::mounts(daemon.name()));
+    fs::remove_dir_all(root.join("cache")).expect("results");
+    fs::remove_dir_all(daemon.state().join("state")).expect("state");
+
+    let disk = Disk::mount(&copy, &sandboxes);
+    // Another life of the machine.
+    for name in ["record.json", "made.json"] {
+        let path = sandboxes.join(&pod.id).join(name);
+        if path.exists() {
+            super::change(&path, |record| record["boot"] = "another".into());
+        }
+    }
+    daemon.start().await;
+    let kubelet = Kubelet::of(&daemon).await;
+    // What is still there is removed by the kubelet.
+    let mut runtime = kubelet.runtime.clone();
+    let all = runtime.list_pod_sandbox(v1::ListPodSandboxRequest::default());
+    for left in all.await.expect("ListPodSandbox").into_inner().items {
+        let request = v1::RemovePodSandboxRequest {
+            pod_sandbox_id: left.id,
+        };
+        let removed = kubelet.runtime.clone().remove_pod_sandbox(request).await;
+        removed.expect("RemovePodSandbox");
+    }
+    assert_eq!(leases(&daemon), [""; 0]);
+    drop(disk);
+    daemon.assert_clean();
+}
