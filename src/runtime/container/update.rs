@@ -60,7 +60,11 @@ impl Runtime {
             Ok(()) => place(&container, drafts, asked).await,
             // An OCI runtime may have set a part of it.
             Err(error) => {
-                container.work(move || Ok(drop(drafts))).await?;
+                let tidied = container.work(move || {
+                    drop(drafts);
+                    Ok(())
+                });
+                tidied.await?;
                 Err(error)
             }
         };
@@ -99,7 +103,8 @@ async fn place(
         if failed {
             drafts.put_back();
         }
-        Ok(drop(drafts))
+        drop(drafts);
+        Ok(())
     });
     noted.and(tidied.await)
 }

@@ -155,7 +155,7 @@ mod tests {
     async fn work_that_hangs_takes_one_thread_and_holds_up_no_reader() {
         let dir = tempfile::tempdir().expect("dir");
         let kept = Arc::new(kept(dir.path()));
-        let (release, hangs) = std::sync::mpsc::channel::<()>();
+        let (release, hangs) = std::sync::mpsc::sync_channel::<()>(1);
         let (begun, first) = tokio::sync::oneshot::channel();
         let work = kept.work(move || {
             let _ = begun.send(());
