@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 
 use criscope::cri::v1;
@@ -305,6 +306,15 @@ async fn a_number_that_is_used_again_leads_no_container_to_the_node() {
 async fn the_init_of_a_pod_with_user_ids_of_its_own() {
     let daemon = Daemon::new().await;
     let kubelet = Kubelet::of(&daemon).await;
+    // Root of the pod must be able to reach its root.
+    let reachable = fs::Permissions::from_mode(0o711);
+    for dir in daemon
+        .root()
+        .ancestors()
+        .take_while(|dir| dir.parent() != Some(Path::new("/")))
+    {
+        fs::set_permissions(dir, reachable.clone()).expect("permissions");
+    }
     let mapping = v1::IdMapping {
         host_id: 200_000,
         container_id: 0,
@@ -375,7 +385,7 @@ async fn our_processes_are_closed_to_a_container_that_sees_the_nodes() {
         .await;
     for attempt in [
         "cat environ",
-        "ls fd/",
+        "busybox readlink fd/0",
         "ls root/",
         "ls cwd/",
         "busybox readlink ns/mnt",
