@@ -21,10 +21,16 @@ async fn orphans_neither_hide_an_end_nor_fake_one() {
 verb=$1
 while [ $# -gt 0 ]; do [ \"$1\" = --pid-file ] && file=$2; shift; done
 [ $verb = create ] || exit 0
-first=$( (exit 3) & echo $!)
+mkfifo $file.go
+# Ends when it is told to, and is the shim's by then: a shell reaps its own children.
+hold() {{ (read x < $file.go; exit $1) > /dev/null & echo $!; }}
+first=$(hold 3)
+: > $file.go
 i=1
 while [ $i -lt {ORPHANS} ]; do ( (exit 3) & ); i=$((i+1)); done
-made=$( (exit 7) & echo $!)
+made=$(hold 7)
+: > $file.go
+rm $file.go
 for pid in $first $made; do
     until [ ! -e /proc/$pid ] || grep -q '^State:.Z' /proc/$pid/status; do :; done
 done
