@@ -238,7 +238,7 @@ impl Flight {
         let staging = self.disk().staging()?;
         let result = self.unpack_in(&staging, input, consumed, all);
         // On success only what was replaced while unpacking is left of it, or the whole if another was faster.
-        self.disk().remove(staging)?;
+        self.disk().remove(&staging)?;
         result
     }
 
@@ -273,7 +273,7 @@ impl Flight {
                 let new = NewLayer::new(unpacked.bytes, unpacked.inodes, unpacked.implied);
                 self.layers.store.add_layer(&self.layer, &named, &new)
             });
-        self.disk().remove(named)?;
+        self.disk().remove(&named)?;
         placed
     }
 }

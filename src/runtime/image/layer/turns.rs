@@ -392,9 +392,9 @@ mod tests {
                     all[0].progress.fetched(LEAST_RATE * 2);
                     all[1].progress.fetched(10);
                     all[2].progress.fetched(fast / 31);
-                    for n in 0..3 {
+                    for (n, turn) in held.iter_mut().enumerate() {
                         if gave_up(n) {
-                            held[n] = None;
+                            *turn = None;
                         }
                     }
                 }

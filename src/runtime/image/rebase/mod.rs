@@ -64,6 +64,6 @@ fn make(
         .and_then(|folders| {
             store.add_layer(based, &staging, &NewLayer::new(0, folders, Vec::new()))
         });
-    store.disk.remove(staging)?;
+    store.disk.remove(&staging)?;
     made
 }

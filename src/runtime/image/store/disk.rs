@@ -163,20 +163,20 @@ impl Disk {
 
     /// Removes what lies in `tmp`: a layer may be nested deeper than any path goes, and have more folders than memory
     /// should hold.
-    pub(in crate::runtime::image) fn remove(&self, victim: PathBuf) -> Result<()> {
-        let removed = match fs::symlink_metadata(&victim) {
+    pub(in crate::runtime::image) fn remove(&self, victim: &Path) -> Result<()> {
+        let removed = match fs::symlink_metadata(victim) {
             Ok(metadata) if metadata.is_dir() => {
-                return remove_tree(&victim).map_err(|error| match error {
-                    rootfs::Error::Io { source, .. } => Error::io(&victim, source),
+                return remove_tree(victim).map_err(|error| match error {
+                    rootfs::Error::Io { source, .. } => Error::io(victim, source),
                     other => Error::internal(other.to_string()),
                 });
             }
-            Ok(_) => fs::remove_file(&victim),
+            Ok(_) => fs::remove_file(victim),
             Err(error) => Err(error),
         };
         match removed {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-            other => other.at(&victim),
+            other => other.at(victim),
         }
     }
 
@@ -196,7 +196,7 @@ impl Disk {
         }
         victims
             .into_iter()
-            .try_for_each(|victim| self.remove(victim))
+            .try_for_each(|victim| self.remove(&victim))
     }
 }
 

@@ -91,7 +91,7 @@ impl Store {
     fn remove_all(&self, victims: Vec<PathBuf>) -> Result<()> {
         victims
             .into_iter()
-            .try_for_each(|victim| self.disk.remove(victim))
+            .try_for_each(|victim| self.disk.remove(&victim))
     }
 
     /// Takes a layer's name away if nobody needs it. It is not known any more before: whoever needs it from then on fetches

@@ -86,7 +86,7 @@ impl Store {
         })?;
         for name in distrusted {
             if let Some(victim) = disk.discard(&disk.layers().join(name))? {
-                disk.remove(victim)?;
+                disk.remove(&victim)?;
             }
         }
         let mut index = Index::new(layers);
