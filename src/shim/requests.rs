@@ -138,7 +138,7 @@ impl Shim {
                     return Err(failure(
                         INCOMPATIBLE,
                         format!(
-                            "the daemon speaks protocol {} to {}, the shim (criscope {}) {OLDEST} to {VERSION}",
+                            "the daemon has protocol {} to {}, the shim (criscope {}) {OLDEST} to {VERSION}",
                             hello.oldest, hello.version, own.program
                         ),
                     ));

@@ -79,7 +79,7 @@ fn fits(hello: &Hello, dir: &Path) -> Result<Codec, Error> {
     Err(Error::Incompatible {
         dir: dir.to_owned(),
         why: format!(
-            "it is of criscope {:.32} and speaks protocol {} to {}, this daemon {OLDEST} to {}",
+            "it is of criscope {:.32} with protocol {} to {}, this daemon {OLDEST} to {}",
             hello.program,
             hello.oldest,
             hello.version,

@@ -46,7 +46,7 @@ pub enum Error {
         dir: PathBuf,
     },
     /// It has no version of the protocol in common with this daemon: one of them is of a much newer criscope.
-    #[error("cannot speak to the shim of {}: {why}", dir.display())]
+    #[error("cannot use the shim of {}: {why}", dir.display())]
     Incompatible {
         /// The pod's directory.
         dir: PathBuf,

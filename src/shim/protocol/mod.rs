@@ -237,7 +237,7 @@ pub fn refuse_version_1(frame: &[u8]) -> Option<Vec<u8>> {
     const FAILED: u8 = 4;
     let number = frame.get(..9)?.first_chunk::<8>()?;
     let text = format!(
-        "the shim of this pod speaks protocol {OLDEST} to {VERSION} (criscope {}), this daemon only version 1: update it again",
+        "the shim of this pod has protocol {OLDEST} to {VERSION} (criscope {}), this daemon only version 1: update it again",
         env!("CARGO_PKG_VERSION")
     );
     let mut out = Vec::new();
