@@ -240,15 +240,17 @@ mod tests {
             host_id: 100_000,
             container_id: 0,
         };
-        let mut context = LinuxSandboxSecurityContext::default();
-        context.namespace_options = Some(v1::NamespaceOption {
-            userns_options: Some(v1::UserNamespace {
-                mode: NamespaceMode::Pod.into(),
-                uids: vec![mapping(65536)],
-                gids: vec![mapping(1000)],
+        let context = LinuxSandboxSecurityContext {
+            namespace_options: Some(v1::NamespaceOption {
+                userns_options: Some(v1::UserNamespace {
+                    mode: NamespaceMode::Pod.into(),
+                    uids: vec![mapping(65536)],
+                    gids: vec![mapping(1000)],
+                }),
+                ..Default::default()
             }),
             ..Default::default()
-        });
+        };
         assert_eq!(user_of(&context).expect("valid"), (999, 999));
     }
 }
