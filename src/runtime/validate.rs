@@ -115,8 +115,12 @@ fn host_name(value: &str) -> Result<()> {
 /// A name of an object: part of log lines, annotations and `CNI_ARGS`.
 fn name(what: &str, value: &str) -> Result<()> {
     plain(what, value)?;
-    if value.len() > NAME || value.contains('/') {
-        return invalid(what, "not a name of up to 253 bytes without `/`");
+    // `;` and `=` have a meaning in CNI_ARGS, which DEL is given too: such a pod could not be taken away either.
+    if value.len() > NAME || value.contains(['/', ';', '=']) {
+        return invalid(
+            what,
+            "not a name of up to 253 bytes without `/`, `;` and `=`",
+        );
     }
     Ok(())
 }

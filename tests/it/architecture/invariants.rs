@@ -1,4 +1,5 @@
-//! Each promise of `src/lib.rs` stands in the table of `docs/ARCHITECTURE.md` with tests that exist.
+//! Each promise of `src/lib.rs` stands in the table of `docs/ARCHITECTURE.md` with tests that exist, and so does each row of
+//! `docs/THREATS.md`.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -52,21 +53,57 @@ fn every_invariant_has_tests_that_exist() {
         "invariants of src/lib.rs (left) and rows of docs/ARCHITECTURE.md (right)"
     );
 
-    let files: BTreeMap<String, File> = [files_under("src"), files_under("tests")]
-        .into_iter()
-        .flatten()
-        .map(|file| (file.path.clone(), file))
-        .collect();
-    for ((number, title), tests) in rows {
-        assert!(!tests.is_empty(), "no test for {number}. {title}");
-        for test in tests {
-            let (path, name) = test
-                .split_once("::")
-                .unwrap_or_else(|| panic!("{test}: not `file::test`"));
-            let file = files
-                .get(path)
-                .unwrap_or_else(|| panic!("{test}: there is no such file"));
-            assert!(file.tests().contains(name), "{test}: there is no such test");
+    let tests = Tests::read();
+    for ((number, title), names) in rows {
+        assert!(!names.is_empty(), "no test for {number}. {title}");
+        names.iter().for_each(|name| tests.assert_exists(name));
+    }
+}
+
+#[test]
+fn every_threat_has_tests_that_exist() {
+    let path = crate_root().join("docs/THREATS.md");
+    let page = fs::read_to_string(&path).expect("docs/THREATS.md");
+    let tests = Tests::read();
+    let mut rows = 0;
+    for table in page
+        .split("\n\n")
+        .filter(|part| part.starts_with("| threat |"))
+    {
+        // Behind the heading and the line below it.
+        for row in table.lines().skip(2) {
+            let cells: Vec<_> = row.trim_matches('|').split(" | ").collect();
+            let [threat, _bound, shown_by] = cells[..] else {
+                panic!("not a row of three columns: {row}");
+            };
+            let names: Vec<_> = shown_by.split('`').skip(1).step_by(2).collect();
+            assert!(!names.is_empty(), "no test for: {threat}");
+            names.into_iter().for_each(|name| tests.assert_exists(name));
+            rows += 1;
         }
+    }
+    assert!(rows > 0, "docs/THREATS.md has no rows");
+}
+
+/// The tests of the crate, by file.
+struct Tests(BTreeMap<String, File>);
+
+impl Tests {
+    fn read() -> Self {
+        let files = [files_under("src"), files_under("tests")];
+        let files = files.into_iter().flatten();
+        Self(files.map(|file| (file.path.clone(), file)).collect())
+    }
+
+    /// Fails unless `path::name` is a test.
+    fn assert_exists(&self, test: &str) {
+        let (path, name) = test
+            .split_once("::")
+            .unwrap_or_else(|| panic!("{test}: not `file::test`"));
+        let file = self
+            .0
+            .get(path)
+            .unwrap_or_else(|| panic!("{test}: there is no such file"));
+        assert!(file.tests().contains(name), "{test}: there is no such test");
     }
 }
