@@ -1,12 +1,16 @@
 //! What an image and a registry can do.
 
-use axum::response::Response;
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
 use criscope::cri::v1;
 use tokio::task::JoinSet;
 
 use super::stage::Stage;
 use crate::harness::kubelet::Kubelet;
-use crate::runtime::image::make::{Layer, gzipped, layer};
+use crate::harness::{soon, until};
+use crate::runtime::image::make::{Layer, digest, gzipped, layer, noise};
 use crate::runtime::image::registry::{Registry, stall};
 
 async fn pull(kubelet: &Kubelet, name: &str) -> Result<String, tonic::Status> {
@@ -48,35 +52,45 @@ async fn a_layer_of_directories_alone() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn registries_that_never_finish_beside_one_that_does() {
-    const HOSTILE: usize = 16;
+    const HOSTILE: u32 = 16;
     let stage = Stage::new().await;
     let kubelet = &stage.kubelet;
     let slow = Registry::start().await;
     let well = Registry::start().await;
-    let layers = [layer().file("f", &[7; 100_000]).end()];
-    let image = gzipped(&layers);
-    let first = image.layers[0].clone();
+    // Each a layer of its own, or they would be one download.
+    let layer_of = |seed: u32| gzipped(&[layer().file("f", &noise(seed, 200_000)).end()]);
+    let images: Vec<_> = (1..=HOSTILE).map(layer_of).collect();
+    let blobs = images.iter().map(|image| &image.layers[0]);
+    let blobs: HashMap<_, _> = blobs
+        .map(|blob| (digest(blob).to_string(), blob.clone()))
+        .collect();
+    let hanging = Arc::new(AtomicUsize::new(0));
+    let hangs = Arc::clone(&hanging);
     slow.hook(move |asked| {
-        let is_blob = asked.path.contains("/blobs/");
-        is_blob.then(|| -> Response { stall(&first, 1) })
+        let (_, digest) = asked.path.rsplit_once('/')?;
+        let blob = blobs.get(digest)?;
+        hangs.fetch_add(1, Ordering::Relaxed);
+        Some(stall(blob, 1))
     });
     let mut hostile = JoinSet::new();
-    for number in 0..HOSTILE {
-        // Each a layer of its own, or they would be one download.
-        let image = gzipped(&[layer().file(&format!("f{number}"), &[1; 1000]).end()]);
-        let name = slow.push("slow", &number.to_string(), &image);
+    for (number, image) in images.iter().enumerate() {
+        let name = slow.push("slow", &number.to_string(), image);
         let kubelet = kubelet.clone();
         hostile.spawn(async move { pull(&kubelet, &name).await.map(|_| ()) });
     }
+    let image = layer_of(0);
     let name = well.push("well", "1", &image);
     stage
         .withstands(async {
-            crate::harness::until("all of them to hang", || async {
-                (slow.asked("/blobs/").len() >= 3).then_some(())
+            // As many as there are regular turns.
+            until("downloads to hang", || async {
+                (hanging.load(Ordering::Relaxed) >= 3).then_some(())
             })
             .await;
-            pull(kubelet, &name).await.expect("the healthy pull");
-            assert!(!hostile.is_empty());
+            let pulled = soon("the healthy pull", pull(kubelet, &name)).await;
+            pulled.expect("the healthy pull");
+            stage.round().await;
+            assert!(hostile.try_join_next().is_none(), "they hang");
             hostile.shutdown().await;
         })
         .await;

@@ -105,11 +105,9 @@ impl Stage {
         // The peak begins anew (proc(5), clear_refs).
         fs::write(format!("/proc/{pid}/clear_refs"), "5").expect("the peak begins anew");
         let before = Usage::of(pid);
-        let mut rounds = 0;
         let healthy = async {
             loop {
                 self.round().await;
-                rounds += 1;
                 sleep(Duration::from_millis(20)).await;
             }
         };
@@ -124,9 +122,8 @@ impl Stage {
             () = healthy => unreachable!("it has no end"),
             () = bounded => unreachable!("it has no end"),
         };
-        // Also when the attack was over before the first round was.
+        // What an attack leaves must not hold up anybody either.
         self.round().await;
-        assert!(rounds > 0, "the attack was over before it was seen");
         Usage::of(pid).assert_within(&before);
         // What an attack has opened is closed again.
         until("descriptors to be closed", || async {
@@ -143,8 +140,8 @@ impl Stage {
         self.daemon.assert_clean();
     }
 
-    /// Every call that a kubelet makes about a pod that runs.
-    async fn round(&self) {
+    /// Every call that a kubelet makes about a pod that runs. An attack that may be over at once asks for one itself.
+    pub(super) async fn round(&self) {
         let mut runtime = self.kubelet.runtime.clone();
         let request = v1::StatusRequest::default();
         answered("Status", runtime.status(request)).await;
