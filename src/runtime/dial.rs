@@ -48,9 +48,8 @@ impl Runtime {
         } else {
             let failed = |error: Error| TargetError::Failed(error.to_string());
             let (pins, id) = (self.pins.clone(), sandbox.id.clone());
-            let open = tokio::task::spawn_blocking(move || pins.open(&id, Kind::Net));
-            let namespace = open.await.map_err(io::Error::from)?.map_err(failed)?;
-            run_in(namespace, Kind::Net, make).await.map_err(failed)?
+            let open = move || pins.open(&id, Kind::Net);
+            run_in(open, Kind::Net, make).await.map_err(failed)?
         };
         let connected = timeout(CONNECT, socket?.connect(to)).await;
         let slow = |_| io::Error::new(io::ErrorKind::TimedOut, "connection timed out");

@@ -210,11 +210,8 @@ impl Runtime {
     /// The counters of a pod's interfaces; none with host network, or when it is being taken away.
     async fn counters_of(&self, sandbox: &Sandbox) -> Vec<Counters> {
         let (pins, id) = (self.pins.clone(), sandbox.id.clone());
-        let open = blocking(move || Ok(pins.open(&id, Kind::Net).ok())).await;
-        let Ok(Some(namespace)) = open else {
-            return Vec::new();
-        };
-        let counters = run_in(namespace, Kind::Net, link::counters).await;
+        let open = move || pins.open(&id, Kind::Net);
+        let counters = run_in(open, Kind::Net, link::counters).await;
         counters
             .ok()
             .and_then(std::result::Result::ok)

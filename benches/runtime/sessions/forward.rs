@@ -38,7 +38,7 @@ pub(super) async fn listen(pid: u64) -> Result<TcpListener> {
     let file = format!("/proc/{pid}/ns/net");
     let network = File::open(&file).during(|| format!("opening {file}"))?;
     let bind = || TcpListener::bind((Ipv4Addr::LOCALHOST, 0));
-    let listener = run_in(network, Kind::Net, bind).await;
+    let listener = run_in(move || Ok(network), Kind::Net, bind).await;
     let listener = listener.map_err(|error| Error::Setup(error.to_string()))?;
     let doing = || "listening in a pod".to_owned();
     let listener = listener.during(doing)?;

@@ -41,7 +41,12 @@ fn mounts_below(dir: &Path) -> usize {
 
 async fn read_in(pins: &Pins, id: &str, kind: Kind, file: &'static str) -> String {
     let namespace = pins.open(id, kind).expect("pinned");
-    let text = run_in(namespace, kind, move || fs::read_to_string(file)).await;
+    let text = run_in(
+        move || Ok(namespace),
+        kind,
+        move || fs::read_to_string(file),
+    )
+    .await;
     text.expect("enter").expect("read").trim().to_owned()
 }
 
@@ -65,10 +70,14 @@ async fn what_was_asked_for_holds_inside_and_not_outside() {
     );
     // Whoever connects to loopback finds it up.
     let netns = pins.open("a", Kind::Net).expect("pinned");
-    let talked = run_in(netns, Kind::Net, || {
-        let listener = std::net::TcpListener::bind("127.0.0.1:0")?;
-        std::net::TcpStream::connect(listener.local_addr()?)
-    });
+    let talked = run_in(
+        move || Ok(netns),
+        Kind::Net,
+        || {
+            let listener = std::net::TcpListener::bind("127.0.0.1:0")?;
+            std::net::TcpStream::connect(listener.local_addr()?)
+        },
+    );
     talked.await.expect("enter").expect("lo is up");
     let counters = pins.counters("a").await.expect("counters");
     assert_eq!(counters.len(), 1);

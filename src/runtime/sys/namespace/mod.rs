@@ -233,8 +233,8 @@ impl Pins {
     /// [`Error::NotPinned`], or what the kernel said.
     pub async fn counters(&self, id: &str) -> Result<Vec<Counters>, Error> {
         let path = self.path(id, Kind::Net);
-        let namespace = self.open(id, Kind::Net)?;
-        run_in(namespace, Kind::Net, link::counters)
+        let (pins, id) = (self.clone(), id.to_owned());
+        run_in(move || pins.open(&id, Kind::Net), Kind::Net, link::counters)
             .await?
             .map_err(|error| Error::io("read the counters of", &path, error))
     }

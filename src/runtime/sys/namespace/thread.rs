@@ -33,16 +33,18 @@ pub async fn run<T: Send + 'static>(
     })
 }
 
-/// Runs `work` in `namespace`, on a thread of its own. `work` must end by itself: nothing can stop it.
+/// Runs `work` in the namespace that `open` opens, both on a thread of its own. `work` must end by itself: nothing can stop
+/// it.
 ///
 /// # Errors
-/// Also when the thread may not enter.
+/// That of `open`; also when the thread may not enter.
 pub async fn run_in<T: Send + 'static>(
-    namespace: File,
+    open: impl FnOnce() -> Result<File, Error> + Send + 'static,
     kind: Kind,
     work: impl FnOnce() -> T + Send + 'static,
 ) -> Result<T, Error> {
     run("in-namespace", move || {
+        let namespace = open()?;
         nix::sched::setns(&namespace, kind.flag()).map_err(|error| Error::Io {
             action: "enter",
             path: kind.name().into(),

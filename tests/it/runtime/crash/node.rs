@@ -162,7 +162,7 @@ keep_unused = "0s"
         let pins = Pins::new(self.dir.path().join("net"));
         let namespace = pins.open("node", Kind::Net).expect("its namespace");
         let bind = || std::net::TcpListener::bind("127.0.0.1:0");
-        let bound = namespace::run_in(namespace, Kind::Net, bind).await;
+        let bound = namespace::run_in(move || Ok(namespace), Kind::Net, bind).await;
         let listener = bound.expect("a thread").expect("a port");
         listener.set_nonblocking(true).expect("a socket");
         tokio::net::TcpListener::from_std(listener).expect("a socket")
