@@ -130,7 +130,7 @@ impl Runtime {
                 self.watch(&sandbox, &shim);
                 return self.catch_up(id).await;
             }
-            // It has the containers, and whoever needs it next tries again.
+            // The shim still has the containers: the next verb that needs it connects again.
             Err(error) => {
                 tracing::warn!(event = "runtime.shim", sandbox.id = %id, %error, "the connection to a shim was lost");
                 return;

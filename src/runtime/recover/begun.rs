@@ -63,7 +63,7 @@ fn ended(mine: impl Fn(&Path) -> bool, end: bool) -> usize {
     let all = fs::read_dir("/proc").into_iter().flatten().flatten();
     let found = all.filter_map(|entry| {
         let pid = entry.file_name().to_str()?.parse().ok()?;
-        // Held before it is looked at: what is killed is what was looked at, whoever has its number by then.
+        // A pidfd, opened before the process is looked at: its number may be another process by the time of the kill.
         let held = pidfd_open(Pid::from_raw(pid)?, PidfdFlags::empty()).ok()?;
         mine(&entry.path()).then_some(held)
     });

@@ -42,7 +42,7 @@ pub(super) struct Store {
     pub(super) disk: Disk,
     index: Mutex<Index>,
     writing: Mutex<()>,
-    /// Held by whoever gives a layer its name or takes it away; `index` is not, while the disk is waited for.
+    /// Held while a layer is given its name or loses it; `index` is not held while the disk is waited for.
     moving: Mutex<()>,
     rebasing: Mutex<()>,
     on_step: StepHook,
