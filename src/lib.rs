@@ -5,9 +5,9 @@
 //!  kubelet, crictl                                                            containerd, CRI-O, ...
 //!        |                                                                             ^
 //!        v                                                                             |
-//!    listener  ->  instrument  ->  rescue  ->  inspect  ->  router  ->  upstream ------+
+//!    listener  ->  instrument  ->  rescue  ->  inspect  ->  router  ->  backend  ------+
 //!                      |                          |           |  \            +- probe, resync
-//!                      |                          +- identity-+   +->  runtime  ->  OCI runtime, CNI plugins, registries
+//!                      |                          +- pod_index-+  +->  runtime  ->  OCI runtime, CNI plugins, registries
 //!                      v
 //!              signals: metrics, log, spans  ->  telemetry        admin reads: /metrics /readyz /debug/calls
 //! ```
@@ -33,13 +33,13 @@
 //!
 //! # Modules, in reading order
 //!
-//! [`stack`] is the request path as one list; read it first. [`cri`] and [`wire`] are its words: the protocol, and its
-//! bytes, which come and go by [`http2`]. Then the layers in their order: [`listener`], [`instrument`], [`rescue`], [`inspect`], [`router`],
-//! [`upstream`]; beside them [`identity`] (who is behind an id), [`telemetry`] (where signals go), [`admin`] (what can
-//! be read), [`story`] (why was this pod slow?) and [`watchdog`] (whether the path turns). [`config`] and [`cli`] are the way in, [`app`] puts everything
-//! together, and [`reload`] changes it while it runs. [`runtime`] is the built-in backend, which the router calls
-//! like [`upstream`], [`shim`] the small process beside each of its pods, [`streaming`] the server of exec, attach and port-forward. [`smoke`] is a caller like the kubelet, with a [`client`] of its
-//! own. [`units`] says how long, how much and when, the same wherever a person reads it. `docs/ARCHITECTURE.md` tells the rest.
+//! [`proxy`] is the request path; read its list of layers first. [`cri`], [`grpc`] and [`uds`] are what it is written in: the
+//! protocol, its frames, its connections, which speak [`http2`]. Beside it stand [`telemetry`] (where signals go), [`admin`] (what
+//! can be read), [`lifecycle`] (what calls make together: the start, restart and end of a pod, and why it took so long) and
+//! [`watchdog`]. [`config`] and [`cli`] are the way in, [`app`] puts everything together, and [`reload`] changes it while it
+//! runs. [`runtime`] is the built-in backend, [`shim`] the small process beside each of its pods, [`streaming`] the server of
+//! exec, attach and port-forward. [`smoke`] is a caller like the kubelet, with a [`client`] of its own. [`units`] formats
+//! durations, sizes and times. `docs/ARCHITECTURE.md` tells the rest.
 
 pub mod admin;
 pub mod app;
@@ -47,25 +47,19 @@ pub mod cli;
 pub mod client;
 pub mod config;
 pub mod cri;
+pub mod grpc;
 pub mod http2;
-pub mod identity;
-pub mod inspect;
-pub mod instrument;
-pub mod listener;
+pub mod lifecycle;
+pub mod proxy;
 pub mod reload;
-pub mod rescue;
-pub mod router;
 pub mod runtime;
 pub mod shim;
 pub mod smoke;
-pub mod stack;
-pub mod story;
 pub mod streaming;
 pub mod telemetry;
+pub mod uds;
 pub mod units;
-pub mod upstream;
 pub mod watchdog;
-pub mod wire;
 
 /// What unit tests share.
 #[cfg(test)]

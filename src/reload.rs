@@ -5,7 +5,7 @@ use std::sync::Arc;
 use sd_notify::NotifyState;
 
 use crate::config::{InEffect, Loaded, reload_diff};
-use crate::instrument::signals::Signals;
+use crate::proxy::instrument::signals::Signals;
 use crate::telemetry::logging::LogHandle;
 use crate::telemetry::process::ConfigHash;
 use crate::watchdog;

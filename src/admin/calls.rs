@@ -13,7 +13,7 @@ use super::links;
 use super::page::{Escaped, page_at};
 use super::waterfall::gauge;
 use crate::cri::Call;
-use crate::story::view::Running;
+use crate::lifecycle::view::Running;
 use crate::units;
 
 /// `?format=json`

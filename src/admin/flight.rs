@@ -13,8 +13,8 @@ use serde::Deserialize;
 use super::Sources;
 use super::page::{Escaped, page_at};
 use super::tracez::{CALLS_HEAD, NO_SUCH_METHOD, method_of, write_call};
-use crate::story::recorder::dump::{Dump, Filter};
-use crate::story::recorder::row::Row;
+use crate::lifecycle::recorder::dump::{Dump, Filter};
+use crate::lifecycle::recorder::row::Row;
 use crate::units;
 
 /// Most calls on the page.

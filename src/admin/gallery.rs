@@ -8,9 +8,9 @@ use super::methods::tests::row;
 use super::page::{Page, SCRIPT, STYLE};
 use super::pods::{self, Filter};
 use super::runtimes::Standing;
-use crate::story::examples::{self, NOW};
-use crate::story::tables::RpcTable;
-use crate::story::view::{Episode, OpenSession, Pull, Running, Session};
+use crate::lifecycle::examples::{self, NOW};
+use crate::lifecycle::tables::RpcTable;
+use crate::lifecycle::view::{Episode, OpenSession, Pull, Running, Session};
 
 fn running(method: &str, pod: &str, age_s: u64, deadline_s: u64, stuck: u32) -> Running {
     Running {

@@ -7,7 +7,7 @@ use axum::extract::{RawQuery, State};
 use axum::http::StatusCode;
 
 use super::Sources;
-use crate::upstream::Upstream;
+use crate::proxy::backend::remote::Upstream;
 
 /// `/livez`: the request path turns.
 pub async fn livez(State(sources): State<Sources>) -> (StatusCode, String) {

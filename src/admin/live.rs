@@ -12,8 +12,8 @@ use super::calls::{self, Format};
 use super::page::{Escaped, Page, framed, lone};
 use super::runtimes::{self, Standing};
 use super::{Sources, methods, nav, pulls, sessions, starts};
-use crate::story::tables::{RpcTable, rpc_table};
-use crate::story::view::{Episode, OpenSession, Pull, Running, State as Stand, crash_loops};
+use crate::lifecycle::tables::{RpcTable, rpc_table};
+use crate::lifecycle::view::{Episode, OpenSession, Pull, Running, State as Stand, crash_loops};
 use crate::units;
 
 /// Starts that are shown.

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use super::page::Escaped;
-use crate::story::tables::{RpcRow, RpcTable};
+use crate::lifecycle::tables::{RpcRow, RpcTable};
 use crate::units;
 
 /// Methods that are shown.
@@ -77,7 +77,7 @@ pub(super) fn facts(table: &RpcTable) -> String {
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;
-    use crate::story::tables::Window;
+    use crate::lifecycle::tables::Window;
 
     /// A method with so many calls and errors in the last minute.
     pub(in super::super) fn row(method: &str, calls: u64, errors: u64, ms: f64) -> RpcRow {

@@ -68,14 +68,14 @@ use self::hosts::Hosts;
 pub use self::pulls::Pulling;
 use self::serve::Caller;
 use crate::config::{self, InEffect};
-use crate::instrument::InFlight;
-use crate::story::Stories;
-use crate::story::rates::Rates;
-use crate::story::recorder::{Dumps, Recorder};
-use crate::story::sampler::Sightings;
+use crate::lifecycle::Stories;
+use crate::lifecycle::process_scanner::Observations;
+use crate::lifecycle::rates::Rates;
+use crate::lifecycle::recorder::{Dumps, Recorder};
+use crate::proxy::backend::remote::Upstream;
+use crate::proxy::instrument::InFlight;
 use crate::telemetry::logging::{AUDIT, LogHandle};
 use crate::telemetry::registry::Registry;
-use crate::upstream::Upstream;
 use crate::watchdog::Heartbeat;
 
 /// What the pages read.
@@ -96,7 +96,7 @@ pub struct Sources {
     /// The flight recorder on disk.
     pub dumps: Arc<Dumps>,
     /// What the runtime does for calls in flight.
-    pub sightings: Arc<Sightings>,
+    pub sightings: Arc<Observations>,
     /// The image pulls of the built-in runtime, if there is one.
     pub pulling: Option<Pulling>,
     /// The settings in effect.

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use crate::story::view::{Episode, Unknown};
+use crate::lifecycle::view::{Episode, Unknown};
 
 /// So many are named.
 const MOST: usize = 5;
@@ -56,7 +56,7 @@ fn likeness(namespace: &str, name: &str, pod: (&str, &str)) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::story::examples;
+    use crate::lifecycle::examples;
 
     fn near(namespace: &str, name: &str) -> Vec<String> {
         unknown(namespace, name, &examples::all()).near

@@ -8,7 +8,7 @@ use serde::Deserialize;
 
 use super::page::{Escaped, Page, framed, page_at};
 use super::{Sources, links, nav, near, starts, story};
-use crate::story::view::{Episode, PodStory, Recent, State as Stand, Unknown, crash_loops};
+use crate::lifecycle::view::{Episode, PodStory, Recent, State as Stand, Unknown, crash_loops};
 
 /// Episodes of a list, unless another number is asked for.
 const LIMIT: usize = 200;

@@ -14,8 +14,8 @@ use super::{Sources, links};
 use crate::cri::call::PodIdentity;
 use crate::cri::outcome::code_name;
 use crate::cri::{Call, Method};
-use crate::story::Record;
-use crate::story::view::{Progress, Pull, Pulls};
+use crate::lifecycle::Record;
+use crate::lifecycle::view::{Progress, Pull, Pulls};
 use crate::units;
 
 /// Characters that are shown of a digest.
@@ -280,7 +280,7 @@ mod tests {
     use super::*;
     use crate::cri::call::Subject;
     use crate::cri::outcome::{Ending, Outcome, Source};
-    use crate::story::view::Layer;
+    use crate::lifecycle::view::Layer;
 
     fn call() -> Call {
         let call = Call::example(Method::PullImage);

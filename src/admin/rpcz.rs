@@ -10,7 +10,7 @@ use super::Sources;
 use super::calls::Format;
 use super::figures::count;
 use super::page::page_at;
-use crate::story::tables::{RpcRow, RpcTable, Window, rpc_table};
+use crate::lifecycle::tables::{RpcRow, RpcTable, Window, rpc_table};
 use crate::units;
 
 /// `/debug/rpcz`

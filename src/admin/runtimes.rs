@@ -11,8 +11,8 @@ use super::Sources;
 use super::calls::Format;
 use super::figures::count;
 use super::page::{Escaped, page_at};
+use crate::proxy::backend::remote::Upstream;
 use crate::units;
-use crate::upstream::Upstream;
 
 /// A backend.
 #[derive(Clone, Debug, Default, Serialize)]

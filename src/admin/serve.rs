@@ -25,7 +25,7 @@ use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 use tower::ServiceExt as _;
 
-use crate::wire::places::{Evict, Place, Places};
+use crate::uds::limit::{ConnectionLimit, ConnectionPermit, Evict};
 
 /// Most connections over TCP at a time. When all are taken, one that has not sent its request yet makes room.
 const MAX_CONNECTIONS: usize = 64;
@@ -80,7 +80,7 @@ pub(super) async fn tcp(
 ) -> io::Result<()> {
     let listener = tokio::net::TcpListener::from_std(listener)?;
     let serving = Serving::new(app, stop);
-    let places = Places::new(MAX_CONNECTIONS, Evict::Any);
+    let places = ConnectionLimit::new(MAX_CONNECTIONS, Evict::Any);
     let accept = || async { listener.accept().await.map(|(stream, _)| stream) };
     accepting(accept, &places, &serving.stop, |stream, place| {
         serving.clone().connection(stream, place, None)
@@ -101,7 +101,7 @@ pub(super) async fn unix(
     let listener = tokio::net::UnixListener::from_std(listener)?;
     let allowed = Serving::new(app, stop.clone());
     let refused = Serving::new(Router::new().fallback(forbidden), stop);
-    let places = Places::new(MAX_SOCKET_CONNECTIONS, Evict::Any);
+    let places = ConnectionLimit::new(MAX_SOCKET_CONNECTIONS, Evict::Any);
     let accept = || async { listener.accept().await.map(|(stream, _)| stream) };
     accepting(
         accept,
@@ -133,9 +133,9 @@ async fn forbidden() -> (StatusCode, &'static str) {
 /// Accepts until `stop`, and serves each connection in a task of its own.
 async fn accepting<T, A, S>(
     accept: impl Fn() -> A,
-    places: &Arc<Places>,
+    places: &Arc<ConnectionLimit>,
     stop: &CancellationToken,
-    serve: impl Fn(T, Place) -> S,
+    serve: impl Fn(T, ConnectionPermit) -> S,
 ) where
     A: Future<Output = io::Result<T>>,
     S: Future<Output = ()> + Send + 'static,
@@ -157,7 +157,7 @@ async fn accepting<T, A, S>(
 
 impl Serving {
     /// Answers one request.
-    async fn connection<T>(self, stream: T, place: Place, caller: Option<Caller>)
+    async fn connection<T>(self, stream: T, place: ConnectionPermit, caller: Option<Caller>)
     where
         T: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
@@ -242,7 +242,10 @@ mod tests {
     }
 
     /// A connection to it that holds little unread, and its end.
-    async fn connect(serving: &Serving, places: &Arc<Places>) -> (DuplexStream, JoinHandle<()>) {
+    async fn connect(
+        serving: &Serving,
+        places: &Arc<ConnectionLimit>,
+    ) -> (DuplexStream, JoinHandle<()>) {
         let (near, far) = tokio::io::duplex(1024);
         let place = places.take().await;
         (
@@ -253,7 +256,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn who_says_or_reads_nothing_is_cut_off() {
-        let (serving, places) = (serving(), Places::new(4, Evict::Any));
+        let (serving, places) = (serving(), ConnectionLimit::new(4, Evict::Any));
         for (said, limit) in [
             (&b""[..], HEAD_TIMEOUT),
             (b"GET / HTTP/1.1\r\nhost", HEAD_TIMEOUT),
@@ -271,7 +274,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn large_answers_that_are_not_read_are_few() {
-        let (serving, places) = (serving(), Places::new(100, Evict::Any));
+        let (serving, places) = (serving(), ConnectionLimit::new(100, Evict::Any));
         let mut unread = Vec::new();
         for _ in 0..MAX_LARGE {
             let (mut client, served) = connect(&serving, &places).await;
@@ -304,7 +307,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_connection_that_says_nothing_makes_room() {
-        let (serving, places) = (serving(), Places::new(2, Evict::Any));
+        let (serving, places) = (serving(), ConnectionLimit::new(2, Evict::Any));
         let (_reading, slow) = {
             let (mut client, served) = connect(&serving, &places).await;
             client.write_all(REQUEST).await.expect("sent");

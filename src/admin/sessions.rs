@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use super::page::Escaped;
 use super::{calls, links};
-use crate::story::view::{OpenSession, Session};
+use crate::lifecycle::view::{OpenSession, Session};
 use crate::units;
 
 /// Open sessions that are shown on the front page.

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use super::links;
 use super::page::Escaped;
 use super::waterfall::{self, Scale};
-use crate::story::view::{Episode, State, crash_loops};
+use crate::lifecycle::view::{Episode, State, crash_loops};
 use crate::units;
 
 /// The rows under a legend and an axis.

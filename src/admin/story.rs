@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use super::page::Escaped;
 use super::waterfall::{self, Scale};
 use super::{sessions, starts};
-use crate::story::view::{Call, Detail, Episode, Exit, PodStory, Wait, crash_loops};
+use crate::lifecycle::view::{Call, Detail, Episode, Exit, PodStory, Wait, crash_loops};
 use crate::units;
 
 /// Everything below the heading: the newest episode first.
@@ -295,7 +295,7 @@ fn exits(html: &mut String, exits: &[Exit], now: u64) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::story::examples;
+    use crate::lifecycle::examples;
 
     #[test]
     fn a_story_says_where_the_time_went() {

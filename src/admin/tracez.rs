@@ -12,8 +12,8 @@ use super::Sources;
 use super::figures::count;
 use super::page::{Escaped, page_at};
 use crate::cri::Method;
-use crate::story::recorder::row::Row;
-use crate::story::tables::{BUCKETS_US, Bucket, MethodSamples, Samples, samples};
+use crate::lifecycle::recorder::row::Row;
+use crate::lifecycle::tables::{BUCKETS_US, Bucket, MethodSamples, Samples, samples};
 use crate::units;
 
 /// What is asked for.

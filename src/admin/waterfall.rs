@@ -4,7 +4,7 @@
 use std::fmt::Write as _;
 
 use super::page::Escaped;
-use crate::story::view::{Episode, Phase};
+use crate::lifecycle::view::{Episode, Phase};
 use crate::units;
 
 /// Name, class and word of each phase. The class says how it is painted in `style.css`.
@@ -232,7 +232,7 @@ fn rect(html: &mut String, class: &str, (at, ms): (f64, f64), scale: Scale, titl
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::story::examples;
+    use crate::lifecycle::examples;
 
     #[test]
     fn scales_end_at_round_numbers_and_one_giant_does_not_hide_the_rest() {

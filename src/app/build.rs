@@ -13,36 +13,36 @@ use super::{Error, recording};
 use crate::admin;
 use crate::config::{Config, InEffect};
 use crate::cri::Call;
-use crate::identity::Index;
-use crate::instrument::InFlight;
-use crate::instrument::layer::Shared;
-use crate::instrument::signals::{Signals, watch_in_flight};
-use crate::instrument::stuck::Watch;
-use crate::router::Table;
-use crate::router::rules::Rules;
-use crate::stack::Parts;
-use crate::story::rates::Rates;
-use crate::story::recorder::{Dumps, Recorder};
-use crate::story::sampler::Sightings;
-use crate::story::{Chronicle, Event, Keeper, Stories, Trace, keeper};
+use crate::grpc::CriService;
+use crate::lifecycle::process_scanner::Observations;
+use crate::lifecycle::rates::Rates;
+use crate::lifecycle::recorder::{Dumps, Recorder};
+use crate::lifecycle::{Aggregator, CallSink, Event, Stories, Trace, aggregator};
+use crate::proxy::backend::remote::{Upstream, probe, resync};
+use crate::proxy::instrument::InFlight;
+use crate::proxy::instrument::layer::Shared;
+use crate::proxy::instrument::signals::{Signals, watch_in_flight};
+use crate::proxy::instrument::stuck::Watch;
+use crate::proxy::pod_index::Index;
+use crate::proxy::router::Table;
+use crate::proxy::router::rules::Rules;
+use crate::proxy::stack::Parts;
 use crate::telemetry::handles::Connections;
 use crate::telemetry::logging;
 use crate::telemetry::otlp::SpanSink;
 use crate::telemetry::process::{self, ConfigHash};
 use crate::telemetry::registry::{Registry, RegistryError};
 use crate::telemetry::{Accounts, catalogue};
-use crate::upstream::{Upstream, probe, resync};
 use crate::watchdog::{self, Heartbeat};
-use crate::wire::CriService;
 
 /// Everything that lives as long as the process.
 pub(super) struct Built {
     pub(super) registry: Arc<Registry>,
     pub(super) signals: Arc<Signals>,
     pub(super) stories: Arc<Stories>,
-    pub(super) keeper: Option<Keeper>,
+    pub(super) keeper: Option<Aggregator>,
     pub(super) recorder: Arc<Recorder>,
-    pub(super) sightings: Arc<Sightings>,
+    pub(super) sightings: Arc<Observations>,
     pub(super) feed: Sender<Event>,
     pub(super) dumps: Arc<Dumps>,
     pub(super) rates: Arc<Rates>,
@@ -77,14 +77,14 @@ pub(super) fn build(
     accounts.register(&registry)?;
 
     let recorder = Arc::new(Recorder::new(config.recorder.calls, config.recorder.polls));
-    let (chronicle, events) = Chronicle::new(Arc::clone(&recorder), Arc::clone(accounts));
+    let (chronicle, events) = CallSink::new(Arc::clone(&recorder), Arc::clone(accounts));
     let feed = chronicle.feed();
     let signals = Arc::new(Signals::new(&registry, config, sink.clone(), chronicle)?);
     let in_flight = Arc::new(InFlight::default());
     watch_in_flight(&registry, Arc::clone(&in_flight) as _)?;
-    let sightings = Arc::<Sightings>::default();
+    let sightings = Arc::<Observations>::default();
     let stories = Arc::new(Stories::new(&config.story, Arc::clone(&sightings)));
-    let keeper = keeper::Parts {
+    let keeper = aggregator::Parts {
         stories: Arc::clone(&stories),
         events,
         in_flight: reading(&in_flight),
@@ -93,7 +93,7 @@ pub(super) fn build(
         tell: sink.map(|sink| Arc::new(Trace::new(sink, signals.sampling())) as _),
         clock: Arc::new(SystemTime::now),
     };
-    let keeper = Keeper::new(keeper, &registry)?;
+    let keeper = Aggregator::new(keeper, &registry)?;
     let dumps = recording::dumps(config, &recorder, &in_flight, &sightings, &hash, accounts);
 
     let limits = config.telemetry.identity;

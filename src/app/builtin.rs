@@ -13,6 +13,8 @@ use tokio_util::sync::CancellationToken;
 
 use crate::admin;
 use crate::config::{self, IpPreference, ProgramError, Streaming};
+use crate::grpc::CriService;
+use crate::lifecycle::view::{Layer, Progress};
 use crate::runtime::cni;
 use crate::runtime::image::{ImagesConfig, LayerPhase, Limits, Patience, Platform, PullView};
 use crate::runtime::node::{self, NodeError, NodeOptions};
@@ -21,10 +23,8 @@ use crate::runtime::oci::{Filters, OciRuntime, runtime::Version};
 use crate::runtime::paths::Paths;
 use crate::runtime::streams::Sessions;
 use crate::runtime::{self, HandlerSettings, Runtime, Settings, grpc};
-use crate::story::view::{Layer, Progress};
 use crate::streaming::{Observer, Server};
 use crate::telemetry::registry::{Registry, RegistryError};
-use crate::wire::CriService;
 
 use super::Error;
 

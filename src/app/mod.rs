@@ -28,13 +28,13 @@ use self::sessions::Relaying;
 use crate::admin;
 use crate::config::{Config, Loaded};
 use crate::cri::call::Peer;
-use crate::listener::{self, Socket};
+use crate::lifecycle::otlp_receiver;
+use crate::lifecycle::recorder::Dumps;
+use crate::lifecycle::recorder::dumps::Reason;
+use crate::proxy::listener::{self, Socket};
+use crate::proxy::router::Router;
+use crate::proxy::stack;
 use crate::reload::Reloader;
-use crate::router::Router;
-use crate::stack;
-use crate::story::receiver;
-use crate::story::recorder::Dumps;
-use crate::story::recorder::dumps::Reason;
 use crate::streaming::{self, Relay};
 use crate::telemetry::Accounts;
 use crate::telemetry::logging::{self, LogError};
@@ -74,7 +74,7 @@ pub enum Error {
     Admin(#[from] admin::BindError),
     /// There is no receiver of spans.
     #[error(transparent)]
-    Receiver(#[from] receiver::BindError),
+    Receiver(#[from] otlp_receiver::BindError),
     /// There is no server for exec, attach and port-forward.
     #[error("streaming: {0}")]
     Streaming(#[from] streaming::BindError),
@@ -156,7 +156,7 @@ pub fn serve(loaded: Loaded) -> Result<(), Error> {
     let admin_socket = config.admin.socket.as_deref();
     let admin_socket = admin_socket.map(|path| Socket::bind(path, ROOT_ONLY, None));
     let admin_socket = admin_socket.transpose()?.map(Socket::into_parts);
-    let receiver_listener = config.receiver.map(receiver::bind).transpose()?;
+    let receiver_listener = config.receiver.map(otlp_receiver::bind).transpose()?;
 
     let builtin = config
         .runtime

@@ -4,10 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::config::Config;
-use crate::instrument::InFlight;
-use crate::story::recorder::dumps::{self, Parts};
-use crate::story::recorder::{Dumps, Recorder};
-use crate::story::sampler::Sightings;
+use crate::lifecycle::process_scanner::Observations;
+use crate::lifecycle::recorder::dumps::{self, Parts};
+use crate::lifecycle::recorder::{Dumps, Recorder};
+use crate::proxy::instrument::InFlight;
 use crate::telemetry::Accounts;
 use crate::telemetry::process::ConfigHash;
 
@@ -19,7 +19,7 @@ pub(super) fn dumps(
     config: &Config,
     recorder: &Arc<Recorder>,
     in_flight: &Arc<InFlight>,
-    sightings: &Arc<Sightings>,
+    sightings: &Arc<Observations>,
     hash: &ConfigHash,
     accounts: &Arc<Accounts>,
 ) -> Arc<Dumps> {

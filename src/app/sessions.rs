@@ -16,8 +16,10 @@ use super::build::Built;
 use crate::config::Streaming;
 use crate::cri::Call;
 use crate::cri::call::Subject;
-use crate::identity::Index;
-use crate::story::{Event, sessions};
+use crate::grpc::CriService;
+use crate::lifecycle::{Event, sessions};
+use crate::proxy::backend::remote::Upstream;
+use crate::proxy::pod_index::Index;
 use crate::streaming::{
     AuditLog, Kind, Observer, Relay, RelayMetrics, SessionBegin, SessionEnd, SessionMetrics,
     SessionSpans,
@@ -26,8 +28,6 @@ use crate::telemetry::Accounts;
 use crate::telemetry::accounts::Loss;
 use crate::telemetry::otlp::SpanSink;
 use crate::telemetry::registry::RegistryError;
-use crate::upstream::Upstream;
-use crate::wire::CriService;
 
 /// How long sessions may take to end with the process: a little longer than a session itself gives its client to hang up.
 const LAST_SESSIONS: Duration = Duration::from_secs(6);

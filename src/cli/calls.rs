@@ -15,7 +15,7 @@ use super::render::calls::{Now, screen};
 use super::screen::Screen;
 use super::smoke::duration;
 use crate::cri::visible::visible;
-use crate::story::view::OpenSession;
+use crate::lifecycle::view::OpenSession;
 
 /// Columns where there is no terminal to ask.
 const COLUMNS: usize = 120;

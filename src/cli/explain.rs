@@ -6,7 +6,7 @@ use super::Failure;
 use super::ask::{AdminArgs, block_on, encoded, print_json};
 use super::output;
 use super::render::explain::story;
-use crate::story::view::{PodStory, Unknown};
+use crate::lifecycle::view::{PodStory, Unknown};
 
 /// Columns where there is no terminal to ask.
 const COLUMNS: usize = 80;

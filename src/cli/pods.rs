@@ -6,7 +6,7 @@ use super::Failure;
 use super::ask::{AdminArgs, block_on, encoded, print_json};
 use super::output;
 use super::render::pods::table;
-use crate::story::view::Recent;
+use crate::lifecycle::view::Recent;
 
 /// Columns where there is no terminal to ask.
 const COLUMNS: usize = 80;

@@ -25,7 +25,7 @@ use tokio_util::task::TaskTracker;
 use super::run::{self, Start};
 use super::server::Shared;
 use super::upgrade::negotiate;
-use crate::wire::places::{Evict, Places};
+use crate::uds::limit::{ConnectionLimit, Evict};
 
 /// How long a client may take for the head of its request, and before that for TLS.
 pub(super) const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
@@ -99,7 +99,7 @@ impl Listener {
         // An upgraded connection gives its place back, so these are clients whose request is being read, and who have
         // not shown a token yet. The oldest makes room for a newcomer.
         let most = self.shared.max_sessions + MORE_CONNECTIONS;
-        let places = Places::new(most, Evict::Any);
+        let places = ConnectionLimit::new(most, Evict::Any);
         let serving = Serving {
             shared: self.shared,
             tls: self.tls,

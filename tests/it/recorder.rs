@@ -7,8 +7,8 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 use criscope::cri::v1;
-use criscope::story::recorder::row::Row;
-use criscope::story::tables::{RpcTable, Samples};
+use criscope::lifecycle::recorder::row::Row;
+use criscope::lifecycle::tables::{RpcTable, Samples};
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use nix::sys::signal::Signal;
 use serde_json::Value;

@@ -1,7 +1,7 @@
 //! Which episodes a list shows, in which order, and what it says of them.
 
 use super::*;
-use crate::story::examples;
+use crate::lifecycle::examples;
 
 fn names(filter: &Filter) -> Vec<String> {
     let mut recent = examples::recent();

@@ -1,9 +1,9 @@
 //! Calls in flight, open sessions and rates per method, as a screen.
 
 use super::{Ink, Paper, image, pad, pod};
+use crate::lifecycle::tables::{RpcRow, RpcTable};
+use crate::lifecycle::view::{OpenSession, Running};
 use crate::smoke::waterfall::Look;
-use crate::story::tables::{RpcRow, RpcTable};
-use crate::story::view::{OpenSession, Running};
 use crate::units;
 
 /// The least columns for a method's name, and the most.

@@ -3,8 +3,8 @@
 use std::fmt::Write as _;
 
 use super::{Ink, Paper, image, pad, pod, sessions};
+use crate::lifecycle::view::{Call, Detail, Episode, PodStory, State, Wait, crash_loops};
 use crate::smoke::waterfall::Look;
-use crate::story::view::{Call, Detail, Episode, PodStory, State, Wait, crash_loops};
 use crate::units;
 
 /// Episodes that are named, of those that are not shown.

@@ -3,8 +3,8 @@
 use std::fmt::Write as _;
 
 use super::{Ink, Paper, pad, pod};
+use crate::lifecycle::view::{Episode, Recent, State, crash_loops};
 use crate::smoke::waterfall::Look;
-use crate::story::view::{Episode, Recent, State, crash_loops};
 use crate::units;
 
 /// Columns of the bar.

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use super::{Ink, Paper};
-use crate::story::view::{PodStory, Session};
+use crate::lifecycle::view::{PodStory, Session};
 use crate::units;
 
 /// How many are shown when not all are asked for.

@@ -5,10 +5,10 @@ use std::path::Path;
 
 use super::calls::Now;
 use super::{calls, explain, pods};
+use crate::lifecycle::examples;
+use crate::lifecycle::tables::{RpcRow, RpcTable, Window};
+use crate::lifecycle::view::{Episode, OpenSession, PodStory, Recent, Running, Session};
 use crate::smoke::waterfall::Look;
-use crate::story::examples;
-use crate::story::tables::{RpcRow, RpcTable, Window};
-use crate::story::view::{Episode, OpenSession, PodStory, Recent, Running, Session};
 
 fn look(width: usize, unicode: bool) -> Look {
     Look {

@@ -17,11 +17,11 @@ use crate::cri::Call;
 use crate::cri::phases::Phases;
 use crate::cri::v1::image_service_server::ImageServiceServer;
 use crate::cri::v1::runtime_service_server::RuntimeServiceServer;
+use crate::grpc::status::Status;
+use crate::grpc::{Answering, Backend, Body, BoxError, Request, frame};
 use crate::runtime::Runtime;
 use crate::runtime::caller::Caller;
 use crate::runtime::observe::serve;
-use crate::wire::status::Status;
-use crate::wire::{Answering, Backend, Body, BoxError, Request, frame};
 
 /// The built-in runtime as a backend. Cheap to clone.
 #[derive(Clone)]

@@ -11,8 +11,8 @@ use http_body_util::BodyExt as _;
 use tonic::Code;
 
 use super::url::Message;
-use crate::wire::frame::{self, Head};
-use crate::wire::{Body, BoxError, Response};
+use crate::grpc::frame::{self, Head};
+use crate::grpc::{Body, BoxError, Response};
 
 /// Largest answer that is read. A URL has a hundred bytes.
 const MAX_ANSWER: usize = 16 << 10;

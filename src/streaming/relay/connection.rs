@@ -17,7 +17,7 @@ use crate::streaming::listener::{HEAD_TIMEOUT, tune};
 use crate::streaming::observe::{Direction, FirstToClose, Kind, Outcome, Relayed, Transport};
 use crate::streaming::session::{About, Ended, Session};
 use crate::streaming::upgrade::known_name;
-use crate::wire::places::Place;
+use crate::uds::limit::ConnectionPermit;
 
 /// How long an upstream on loopback may take to accept.
 const DIAL_TIMEOUT: Duration = Duration::from_secs(10);
@@ -31,7 +31,7 @@ const HANG_UP: Duration = Duration::from_secs(2);
 pub(super) async fn serve(
     shared: &Shared,
     mut client: TcpStream,
-    connection: &Place,
+    connection: &ConnectionPermit,
     stop: &CancellationToken,
 ) {
     // A connection that is gone already is noticed soon enough.

@@ -9,9 +9,9 @@ use super::answer::Answer;
 use super::metrics::Verdict;
 use super::url::{self, Message};
 use crate::cri::{Call, Method, v1};
+use crate::grpc::{Answering, Backend, BoxError, CriService, Request, Response};
 use crate::streaming::observe::Kind;
 use crate::streaming::session::About;
-use crate::wire::{Answering, Backend, BoxError, CriService, Request, Response};
 
 /// See the module documentation. Every other call goes straight through.
 #[derive(Clone, Debug)]

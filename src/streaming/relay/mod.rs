@@ -56,8 +56,8 @@ use super::listener::{ACCEPT_PAUSE, MORE_CONNECTIONS, STOP_TIMEOUT, SWEEP};
 use super::observe::{Observer, Observers};
 use super::session::About;
 use super::token::{NoToken, Tokens};
-use crate::wire::CriService;
-use crate::wire::places::{Evict, Places};
+use crate::grpc::CriService;
+use crate::uds::limit::{ConnectionLimit, Evict};
 
 /// How long a token may be used: shorter than an upstream's minute, which begins before ours.
 const TOKEN_LIFETIME: Duration = Duration::from_secs(55);
@@ -201,7 +201,7 @@ impl RelayListener {
         let shared = self.shared;
         let closing = Closing(Arc::clone(&shared));
         // Sessions keep their places; a client that has not shown a token makes room for a newcomer.
-        let places = Places::new(shared.max_sessions + MORE_CONNECTIONS, Evict::Idle);
+        let places = ConnectionLimit::new(shared.max_sessions + MORE_CONNECTIONS, Evict::Idle);
         let tasks = TaskTracker::new();
         let mut sweep = tokio::time::interval(SWEEP);
         loop {

@@ -219,8 +219,9 @@ async fn only_our_own_background_spans_are_exported() {
     crate::telemetry::logging::testing::apart();
     tracing::subscriber::with_default(subscriber, || {
         let _ours =
-            tracing::info_span!(target: "criscope::upstream", "connect", tries = 2).entered();
-        tracing::info!(target: "criscope::upstream", "an event");
+            tracing::info_span!(target: "criscope::proxy::backend::remote", "connect", tries = 2)
+                .entered();
+        tracing::info!(target: "criscope::proxy::backend::remote", "an event");
         // Not ours, of another program, too detailed.
         drop(tracing::info_span!(target: "h2::codec", "library").entered());
         drop(tracing::info_span!(target: "criscoped", "other").entered());

@@ -88,9 +88,15 @@ impl File {
         parts
     }
 
-    /// The top module this file belongs to; for the root itself, which only lists the others, the lowest there is.
-    pub(super) fn module(&self) -> &str {
-        self.modules().first().copied().unwrap_or("cri")
+    /// The room this file belongs to: its top module, and within [`SPLIT`] the module below that. For the root of the
+    /// crate, which only lists the others, the lowest there is.
+    pub(super) fn module(&self) -> String {
+        let modules = self.modules();
+        match modules[..] {
+            [] => "cri".to_owned(),
+            [first, second, ..] if SPLIT.contains(&first) => format!("{first}::{second}"),
+            [first, ..] => first.to_owned(),
+        }
     }
 
     /// Whether this whole file is a module of unit tests.
@@ -109,16 +115,24 @@ impl File {
             if around.tests {
                 return;
             }
-            let Some(rest) = behind_root(tokens, around.modules) else {
-                return;
-            };
-            for (name, line) in first_names(rest) {
-                found.push((name, self.place(line)));
+            if let Some(rest) = behind_root(tokens, around.modules) {
+                found.extend(rooms(rest));
+            }
+            // Out of a room of a split module into the one beside it.
+            if let [first, _, ..] = self.modules()[..]
+                && SPLIT.contains(&first)
+                && let Some(rest) = behind_supers(tokens, around.modules - 1)
+            {
+                let names = first_names(rest).into_iter();
+                found.extend(names.map(|(name, line)| (format!("{first}::{name}"), line)));
             }
         });
-        let mut seen = BTreeSet::new();
-        found.retain(|(name, _)| name != self.module() && seen.insert(name.clone()));
+        let (room, mut seen) = (self.module(), BTreeSet::new());
+        found.retain(|(name, _)| *name != room && seen.insert(name.clone()));
         found
+            .into_iter()
+            .map(|(name, line)| (name, self.place(line)))
+            .collect()
     }
 
     /// Every place of an identifier or keyword.
@@ -247,6 +261,11 @@ fn behind_root(tokens: &[TokenTree], depth: usize) -> Option<&[TokenTree]> {
     if ident(tokens, "crate").is_some() || ident(tokens, "criscope").is_some() {
         return after_colons(&tokens[1..]);
     }
+    behind_supers(tokens, depth)
+}
+
+/// What follows this many `super::`; `None` for none.
+fn behind_supers(tokens: &[TokenTree], depth: usize) -> Option<&[TokenTree]> {
     let mut rest = tokens;
     for _ in 0..depth {
         ident(rest, "super")?;
@@ -255,14 +274,37 @@ fn behind_root(tokens: &[TokenTree], depth: usize) -> Option<&[TokenTree]> {
     (depth > 0).then_some(rest)
 }
 
+/// Top modules whose own modules are rooms of the table of imports.
+const SPLIT: &[&str] = &["proxy"];
+
+/// The rooms of a path or of a group of paths behind the root of the crate.
+fn rooms(tokens: &[TokenTree]) -> Vec<(String, usize)> {
+    match tokens {
+        [TokenTree::Ident(first), rest @ ..] if SPLIT.contains(&first.to_string().as_str()) => {
+            let seconds = after_colons(rest).map(first_names).unwrap_or_default();
+            seconds
+                .into_iter()
+                .map(|(second, line)| (format!("{first}::{second}"), line))
+                .collect()
+        }
+        [TokenTree::Group(group), ..] if group.delimiter() == Delimiter::Brace => {
+            let tokens: Vec<_> = group.stream().into_iter().collect();
+            tokens.split(is_comma).flat_map(rooms).collect()
+        }
+        _ => first_names(tokens),
+    }
+}
+
+fn is_comma(token: &TokenTree) -> bool {
+    matches!(token, TokenTree::Punct(p) if p.as_char() == ',')
+}
+
 /// The first names of a path or of a group of paths: `a` of `a::b`, `a` and `c` of `{a::b, c}`.
 fn first_names(tokens: &[TokenTree]) -> Vec<(String, usize)> {
     match tokens.first() {
         Some(TokenTree::Ident(name)) => vec![(name.to_string(), name.span().start().line)],
         Some(TokenTree::Group(group)) if group.delimiter() == Delimiter::Brace => {
             let tokens: Vec<_> = group.stream().into_iter().collect();
-            let is_comma =
-                |token: &TokenTree| matches!(token, TokenTree::Punct(p) if p.as_char() == ',');
             tokens.split(is_comma).flat_map(first_names).collect()
         }
         _ => Vec::new(),
@@ -300,6 +342,11 @@ fn every_way_to_name_a_module_is_seen() {
     assert_eq!(
         names(&file("src/inspect/tests.rs", "use crate::p;")),
         [""; 0]
+    );
+    let text = "use crate::{a, proxy::{router, inspect::B}}; use super::super::rescue::C; use super::body;";
+    assert_eq!(
+        names(&file("src/proxy/router/rules.rs", text)),
+        ["a", "proxy::inspect", "proxy::rescue"]
     );
     let tests = file(
         "src/x.rs",

@@ -7,7 +7,7 @@ use std::fs;
 use std::sync::{Arc, Mutex, OnceLock, mpsc};
 use std::time::{Duration, Instant};
 
-use criscope::story::view::{Pulls, State};
+use criscope::lifecycle::view::{Pulls, State};
 use opentelemetry_proto::tonic::trace::v1::Span;
 
 use self::node::{Node, image};

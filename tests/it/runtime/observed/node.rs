@@ -5,7 +5,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 
 use criscope::cri::v1;
-use criscope::story::view::PodStory;
+use criscope::lifecycle::view::PodStory;
 use prost::Message;
 
 use crate::harness::client::{Call, Client};

@@ -1,0 +1,284 @@
+//! Keeps the stories: takes in the calls that have ended, closes what is over, and tells of it. A task of the side thread.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use tokio::sync::mpsc::Receiver;
+use tokio::task::spawn_blocking;
+use tokio::time::{MissedTickBehavior, interval};
+use tokio_util::sync::CancellationToken;
+
+use super::episode_call::{Told, micros};
+use super::episode_store::{Applied, Ended};
+use super::journal::{self, Journal, Line, Place, Replayed};
+use super::metrics::StoryMetrics;
+use super::{EpisodeSubscriber, Event, Record, Stories, summary};
+use crate::cri::Call;
+use crate::cri::episode::is_told;
+use crate::telemetry::Accounts;
+use crate::telemetry::accounts::Loss;
+use crate::telemetry::registry::{Registry, RegistryError};
+
+/// How often it is looked whether something is over.
+const TICK: Duration = Duration::from_secs(1);
+
+/// Reads the calls in flight.
+pub type InFlight = Arc<dyn Fn() -> Vec<Arc<Call>> + Send + Sync>;
+
+/// Reads the wall clock.
+pub type Clock = Arc<dyn Fn() -> SystemTime + Send + Sync>;
+
+/// What a keeper works with.
+pub struct Parts {
+    /// What it writes.
+    pub stories: Arc<Stories>,
+    /// What it is told.
+    pub events: Receiver<Event>,
+    /// The calls in flight.
+    pub in_flight: InFlight,
+    /// Where the journal is; `None` for none.
+    pub state_dir: Option<PathBuf>,
+    /// Where losses are counted.
+    pub accounts: Arc<Accounts>,
+    /// Who hears of episodes that are over, beside metrics and log.
+    pub tell: Option<Arc<dyn EpisodeSubscriber>>,
+    /// The wall clock.
+    pub clock: Clock,
+}
+
+impl fmt::Debug for Parts {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Parts")
+            .field("state_dir", &self.state_dir)
+            .finish_non_exhaustive()
+    }
+}
+
+/// See the module documentation.
+#[derive(Debug)]
+pub struct Aggregator {
+    parts: Parts,
+    metrics: StoryMetrics,
+    journal: Option<Journal>,
+    /// Ends of containers before this, in microseconds since 1970, were counted by whoever ran before us, or are old.
+    counts_from: u64,
+}
+
+impl Aggregator {
+    /// A keeper that has not begun.
+    ///
+    /// # Errors
+    /// If its metrics are registered already.
+    pub fn new(parts: Parts, registry: &Registry) -> Result<Self, RegistryError> {
+        Ok(Self {
+            metrics: StoryMetrics::new(registry, &parts.stories)?,
+            parts,
+            journal: None,
+            counts_from: 0,
+        })
+    }
+
+    /// Works until `stop`, then takes in what still waits and writes it down.
+    pub async fn run(mut self, stop: CancellationToken) {
+        self.begin().await;
+        let mut ticks = interval(TICK);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            tokio::select! {
+                () = stop.cancelled() => break,
+                event = self.parts.events.recv() => match event {
+                    Some(event) => self.take_in(event),
+                    None => break,
+                },
+                _ = ticks.tick() => self.tick(),
+            }
+        }
+        while let Ok(event) = self.parts.events.try_recv() {
+            self.take_in(event);
+        }
+        if let Some(journal) = self.journal.take() {
+            // Only a panic over there can be the error.
+            let _ = spawn_blocking(move || journal.close()).await;
+        }
+    }
+
+    fn now(&self) -> u64 {
+        micros((self.parts.clock)())
+    }
+
+    /// Reads what was written before, and goes on from there.
+    async fn begin(&mut self) {
+        self.counts_from = self.now();
+        let Some(dir) = self.parts.state_dir.clone() else {
+            return;
+        };
+        let place = Place::new(&dir);
+        let stories = Arc::clone(&self.parts.stories);
+        let replayed = spawn_blocking({
+            let place = place.clone();
+            move || replay(&place, &stories)
+        });
+        if let Ok(replayed) = replayed.await {
+            if replayed.last > 0 {
+                self.counts_from = self.counts_from.min(replayed.last);
+            }
+            self.parts
+                .accounts
+                .lost(Loss::JournalDamaged, replayed.damaged);
+            self.journal = start_journal(place, &self.parts.accounts);
+            for number in replayed.untold {
+                self.tell(number);
+            }
+        }
+    }
+
+    fn take_in(&mut self, event: Event) {
+        let record = match event {
+            Event::Ended(record) => record,
+            Event::Spans(spans) => {
+                let mut book = self.parts.stories.book();
+                return spans.into_iter().for_each(|span| book.hang(span));
+            }
+            Event::SessionBegan(open) => return self.parts.stories.sessions().begin(*open),
+            Event::SessionEnded(number, session) => {
+                let session = session.map(|session| *session);
+                return self.parts.stories.sessions().end(number, session);
+            }
+        };
+        if is_told(record.method) {
+            self.call(&record);
+        } else {
+            self.look(&record);
+        }
+    }
+
+    fn call(&mut self, record: &Record) {
+        let sightings = self.parts.stories.sightings().take(record.seq);
+        let mut call = Told::ended(record, sightings);
+        let applied = {
+            let mut book = self.parts.stories.book();
+            // What is written down names its pod, whoever knew it.
+            book.identify(&mut call);
+            book.apply(call.clone())
+        };
+        if applied != Applied::Nothing {
+            self.write(Line::call(&call));
+        }
+        if let Applied::Part(number) = applied {
+            let kind = self.parts.stories.book().get(number).map(|t| t.kind);
+            if let Some(kind) = kind {
+                self.metrics.call(kind, &call);
+            }
+        }
+        self.tell_what_closed();
+    }
+
+    /// Someone asked how a container is.
+    fn look(&mut self, record: &Record) {
+        let (Some(state), Some(pod), Some(container)) =
+            (&record.state, &record.pod, &record.container)
+        else {
+            return;
+        };
+        let Some(exit) = &state.exit else { return };
+        let id = record.container_id.as_deref();
+        let ended = Ended::new(container, state.started_at, exit);
+        let is_new = self.parts.stories.book().note_exit(pod, id, ended.clone());
+        if is_new {
+            self.write(Some(Line::exit(pod, id, &ended)));
+            if ended.at >= self.counts_from {
+                self.metrics.exit(&ended);
+            }
+        }
+    }
+
+    fn tick(&mut self) {
+        let now = self.now();
+        let some_open = self.parts.stories.book().open_tales().next().is_some();
+        if some_open {
+            let in_flight = self.parts.stories.told(&(self.parts.in_flight)());
+            self.parts.stories.book().tick(now, &in_flight);
+            self.tell_what_closed();
+        }
+    }
+
+    fn tell_what_closed(&mut self) {
+        let (closed, untold) = {
+            let mut book = self.parts.stories.book();
+            (book.take_closed(), book.take_untold())
+        };
+        self.parts.accounts.lost(Loss::EpisodesFull, untold);
+        for number in closed {
+            self.tell(number);
+        }
+    }
+
+    /// An episode is over: says so once, everywhere.
+    fn tell(&mut self, number: u64) {
+        let now = self.now();
+        let (episode, ids) = {
+            let book = self.parts.stories.book();
+            let Some(tale) = book.get(number) else {
+                return self.parts.accounts.lost(Loss::EpisodesFull, 1);
+            };
+            let episode = book.view(tale, now);
+            let tell = self.parts.tell.as_ref();
+            let kept = tell.filter(|tell| tell.keeps(&episode, &tale.ids()));
+            self.metrics.closed(tale, kept.map(|_| tale.ids().trace_id));
+            summary::write(tale, &episode);
+            (episode, tale.ids())
+        };
+        if let Some(tell) = &self.parts.tell {
+            tell.closed(&episode, &ids);
+        }
+        self.write(Some(Line::closed(ids.root, episode.state, now)));
+    }
+
+    fn write(&self, line: Option<Line<'_>>) {
+        if let (Some(journal), Some(line)) = (&self.journal, line) {
+            journal.write(&line);
+        }
+    }
+}
+
+/// Reads the journal. Blocks.
+fn replay(place: &Place, stories: &Stories) -> Replayed {
+    let (replayed, result) = journal::replay(place, &stories.book);
+    if let Err(error) = result {
+        tracing::warn!(
+            event = "story.journal",
+            dir = %place.dir.display(),
+            %error,
+            "the journal cannot be read: stories begin anew"
+        );
+    }
+    if replayed.damaged > 0 {
+        tracing::warn!(
+            event = "story.journal",
+            dir = %place.dir.display(),
+            lines = replayed.lines,
+            damaged = replayed.damaged,
+            "lines of the journal cannot be read and are skipped"
+        );
+    }
+    replayed
+}
+
+fn start_journal(place: Place, accounts: &Arc<Accounts>) -> Option<Journal> {
+    match Journal::start(place, accounts) {
+        Ok(journal) => Some(journal),
+        Err(error) => {
+            tracing::warn!(
+                event = "story.journal",
+                %error,
+                "no thread for the journal: stories will not survive a restart"
+            );
+            None
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

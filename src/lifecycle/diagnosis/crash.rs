@@ -1,0 +1,236 @@
+//! Containers that come up and end again and again.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use crate::lifecycle::view::{Call, Episode, Exit};
+use crate::units::duration;
+
+/// How long after its last end a container that is up again counts as one that keeps ending, in microseconds: twice the
+/// kubelet's longest back-off.
+const RECENT: u64 = 10 * 60 * 1_000_000;
+
+/// A container that keeps ending.
+#[derive(Debug)]
+struct Loop {
+    sentence: String,
+    /// Whether the pod was stopped since.
+    is_over: bool,
+    /// When it ended last, in microseconds since 1970.
+    at: u64,
+}
+
+/// An end, and in which sandbox; empty if that is not known.
+type End<'a> = (&'a Exit, &'a str);
+
+/// What is known of the containers of one name in a pod. Times in microseconds since 1970.
+#[derive(Debug, Default)]
+struct Life<'a> {
+    /// Ends that nobody asked for, in order.
+    ends: Vec<End<'a>>,
+    /// When they started well, in order.
+    starts: Vec<u64>,
+    /// Whether the sandbox of the last end was stopped after it.
+    is_gone: bool,
+}
+
+/// When the caller asked containers, or all of a sandbox, to end: by name, or by id of the sandbox.
+#[derive(Debug, Default)]
+struct Asked<'a> {
+    containers: BTreeSet<(&'a str, u64)>,
+    sandboxes: BTreeSet<(&'a str, u64)>,
+}
+
+impl<'a> Asked<'a> {
+    fn note(&mut self, episode: &'a Episode, call: &'a Call) {
+        let at = moment(episode, call.offset_ms);
+        match (&*call.method, &call.container, &episode.sandbox_id) {
+            ("StopContainer", Some(name), _) => self.containers.insert((name, at)),
+            ("StopPodSandbox", _, Some(id)) => self.sandboxes.insert((id, at)),
+            _ => false,
+        };
+    }
+
+    /// Whether it was asked to end while it ran. Whatever code it ended with then is no matter.
+    fn has(&self, &(exit, sandbox): &End<'_>) -> bool {
+        let ran = (exit.ran_ms * 1000.0) as u64;
+        let run = exit.at_unix_us.saturating_sub(ran)..=exit.at_unix_us;
+        let within = |asked: &BTreeSet<(&str, u64)>, name| {
+            let mut asked = asked.range((name, *run.start())..=(name, *run.end()));
+            asked.next().is_some()
+        };
+        within(&self.containers, &*exit.container) || within(&self.sandboxes, sandbox)
+    }
+
+    /// Whether the sandbox was stopped after that end.
+    fn has_followed(&self, &(exit, sandbox): &End<'_>) -> bool {
+        let later = (sandbox, exit.at_unix_us)..=(sandbox, u64::MAX);
+        self.sandboxes.range(later).next().is_some()
+    }
+}
+
+/// A moment of an episode, in microseconds since 1970.
+fn moment(episode: &Episode, offset_ms: f64) -> u64 {
+    episode.began_unix_us + (offset_ms * 1000.0) as u64
+}
+
+/// The lives of the containers that ended, by name.
+fn lives<'a>(episodes: &[&'a Episode]) -> BTreeMap<&'a str, Life<'a>> {
+    let mut lives = BTreeMap::<&str, Life<'_>>::new();
+    for episode in episodes {
+        let sandbox = episode.sandbox_id.as_deref().unwrap_or_default();
+        for exit in &episode.exits {
+            let life = lives.entry(&exit.container).or_default();
+            life.ends.push((exit, sandbox));
+        }
+    }
+    let mut asked = Asked::default();
+    let calls = episodes
+        .iter()
+        .flat_map(|e| e.calls.iter().map(move |c| (*e, c)));
+    for (episode, call) in calls {
+        asked.note(episode, call);
+        let started = call.method == "StartContainer" && call.outcome == "ok";
+        let name = call.container.as_deref().filter(|_| started);
+        if let Some(life) = name.and_then(|name| lives.get_mut(name)) {
+            let at = call.offset_ms + call.duration_ms;
+            life.starts.push(moment(episode, at));
+        }
+    }
+    for life in lives.values_mut() {
+        life.ends.retain(|end| !asked.has(end));
+        life.ends.sort_by_key(|(exit, _)| exit.at_unix_us);
+        life.starts.sort_unstable();
+        let last = life.ends.last();
+        life.is_gone = last.is_some_and(|end| asked.has_followed(end));
+    }
+    lives
+}
+
+impl Life<'_> {
+    /// Whether the last end was one of many, `is_down` being whether it did not start again.
+    fn keeps_ending(&self, is_down: bool) -> bool {
+        let Some(&(last, sandbox)) = self.ends.last() else {
+            return false;
+        };
+        let is_good = |end: &&End<'_>| end.0.code == 0;
+        let failed = self.ends.len() - self.ends.iter().filter(is_good).count();
+        // An init container does its work once in every sandbox.
+        let here = || self.ends.iter().filter(|end| end.1 == sandbox);
+        // What failed and then did its work, as a job does, is done.
+        let is_done = is_down && last.code == 0 && here().filter(is_good).count() == 1;
+        (failed >= 2 || here().count() >= 3) && !is_done
+    }
+
+    /// What is to be said of it, if it keeps ending. `now` in microseconds since 1970.
+    fn told(&self, name: &str, now: u64) -> Option<Loop> {
+        let (last, _) = *self.ends.last()?;
+        let is_down = self.starts.last().is_none_or(|at| *at <= last.at_unix_us);
+        let is_recent = now.saturating_sub(last.at_unix_us) < RECENT;
+        if !self.keeps_ending(is_down) || !(is_down || is_recent) {
+            return None;
+        }
+        let is_over = is_down && self.is_gone;
+        let keeps = if is_over { "kept" } else { "keeps" };
+        let mut sentence = format!("container {name} {keeps} {}", how(last, true));
+        // Starts from before our time are known by the number of the newest.
+        let began = self.starts.first().copied().unwrap_or(last.at_unix_us);
+        let ended = self.starts.last().copied().unwrap_or(began);
+        match self.starts.len() {
+            0 | 1 => sentence += &format!(", {} restarts", last.attempt),
+            n => {
+                let window = ended.max(last.at_unix_us).saturating_sub(began) as f64 / 1000.0;
+                sentence += &format!(", {n} starts in {}", duration(window));
+            }
+        }
+        Some(Loop {
+            sentence,
+            is_over,
+            at: last.at_unix_us,
+        })
+    }
+}
+
+/// The containers of a pod that keep ending, by name.
+fn loops<'a>(episodes: &[&'a Episode], now: u64) -> BTreeMap<&'a str, Loop> {
+    let lives = lives(episodes).into_iter();
+    lives
+        .filter_map(|(name, life)| Some((name, life.told(name, now)?)))
+        .collect()
+}
+
+/// The sentence on the container of a pod that keeps ending, or kept until the pod was stopped, and when it ended last.
+pub(super) fn sentence(episodes: &[&Episode], now: u64) -> Option<(String, u64)> {
+    let loops = loops(episodes, now).into_values();
+    let newest = loops.max_by_key(|it| it.at)?;
+    Some((newest.sentence, newest.at))
+}
+
+/// Says of each start and restart whether a container that it started keeps ending. Reads the calls of all episodes,
+/// which may be of many pods, once.
+pub(in crate::lifecycle) fn mark(episodes: &mut [Episode], now: u64) {
+    let mut pods = HashMap::<_, Vec<_>>::new();
+    for episode in &*episodes {
+        let pod = (&*episode.uid, &*episode.namespace, &*episode.name);
+        pods.entry(pod).or_default().push(episode);
+    }
+    let loops: HashMap<_, _> = pods
+        .into_iter()
+        .map(|(pod, own)| (pod, loops(&own, now)))
+        .filter(|(_, loops)| !loops.is_empty())
+        .collect();
+    let marks: Vec<_> = episodes
+        .iter()
+        .map(|episode| {
+            let pod = (&*episode.uid, &*episode.namespace, &*episode.name);
+            let loops = loops.get(&pod).filter(|_| episode.kind != "stop")?;
+            let of_it = containers(episode).filter_map(|name| loops.get(name));
+            let goes_on = of_it.filter(|it| !it.is_over);
+            Some(goes_on.max_by_key(|it| it.at)?.sentence.clone())
+        })
+        .collect();
+    for (episode, mark) in episodes.iter_mut().zip(marks) {
+        episode.crash_loop = mark;
+    }
+}
+
+/// The containers that an episode is about.
+fn containers(episode: &Episode) -> impl Iterator<Item = &str> {
+    let calls = episode.calls.iter().filter_map(|c| c.container.as_deref());
+    let exits = episode.exits.iter().map(|exit| &*exit.container);
+    episode
+        .container
+        .as_deref()
+        .into_iter()
+        .chain(calls)
+        .chain(exits)
+}
+
+/// How a container ended.
+pub(super) fn how(exit: &Exit, keeps: bool) -> String {
+    let ran = duration(exit.ran_ms);
+    match (&*exit.reason, keeps) {
+        ("oom_killed", true) => {
+            format!(
+                "being killed for lack of memory: exit code {} after {ran}",
+                exit.code
+            )
+        }
+        ("oom_killed", false) => {
+            format!(
+                "was killed for lack of memory after {ran} (exit code {})",
+                exit.code
+            )
+        }
+        (_, true) => format!("ending: exit code {} after {ran}", exit.code),
+        (_, false) => format!("ended with exit code {} after {ran}", exit.code),
+    }
+}
+
+/// What became of the containers of an episode, if it is worth a word: one that failed.
+pub(super) fn afterwards(episode: &Episode) -> Option<String> {
+    let failed = episode.exits.iter().rev().find(|exit| exit.code != 0)?;
+    // Who is stopped is killed, and a container that ran for long did its work.
+    let soon = failed.ran_ms < 60_000.0 || failed.reason == "oom_killed";
+    let stops = episode.kind == "stop";
+    (soon && !stops).then(|| format!("container {} {}", failed.container, how(failed, false)))
+}

@@ -1,0 +1,250 @@
+//! Containers that end again and again, and those that only seem to.
+
+use super::*;
+use crate::cri::call::ExitReason;
+
+/// The end of a run of `app`, in milliseconds.
+fn end(attempt: u32, code: i32, ran: u64, ended: u64) -> Ended {
+    let reason = match code {
+        0 => ExitReason::Completed,
+        137 => ExitReason::OomKilled,
+        _ => ExitReason::Error,
+    };
+    Ended {
+        container: "app".into(),
+        attempt,
+        code,
+        reason,
+        ran: ran * 1000,
+        at: at(ended),
+    }
+}
+
+/// A run of `app` whose StartContainer ends 200 ms after `from`.
+fn run(pod: &Pod, attempt: u32, from: u64) -> [Told; 2] {
+    let app = ("app", attempt);
+    [pod.create(app, from, 100), pod.start(app, from + 100, 100)]
+}
+
+fn apply(book: &mut EpisodeStore, calls: impl IntoIterator<Item = Told>) {
+    for call in calls {
+        book.apply(call);
+    }
+}
+
+/// A book with the starts of a pod whose runs of `app` begin at these times, and their ends.
+fn runs(pod: &Pod, from: &[u64], ends: impl IntoIterator<Item = Ended>) -> EpisodeStore {
+    let starts = (0..).zip(from).flat_map(|(n, from)| run(pod, n, *from));
+    let mut book = book([pod.run(0, 100)].into_iter().chain(starts));
+    for exit in ends {
+        book.note_exit(&pod.0, None, exit);
+    }
+    book
+}
+
+/// The headline of the pod, and the states and crash loops of its episodes.
+fn told(book: &mut EpisodeStore, now: u64) -> (String, Vec<(String, State, Option<String>)>) {
+    book.tick(at(now), &[]);
+    let episodes = episodes(book, now);
+    let headline = of_pod(&episodes, at(now));
+    let marks = episodes
+        .into_iter()
+        .map(|e| (e.kind, e.state, e.crash_loop));
+    (headline, marks.collect())
+}
+
+fn is_marked(book: &mut EpisodeStore, now: u64) -> bool {
+    let (headline, marks) = told(book, now);
+    let marked = marks.iter().any(|(.., mark)| mark.is_some());
+    assert_eq!(marked, headline.contains(" keeps "), "{headline} {marks:?}");
+    marked
+}
+
+#[test]
+fn a_container_that_keeps_ending() {
+    let pod = pod("web");
+    let ends = [500, 1400, 20_400, 60_400, 120_500];
+    let ends = (0..).zip(ends).map(|(n, at)| end(n, 1, 200, at));
+    let mut book = runs(&pod, &[100, 1_000, 20_000, 60_000, 120_100], ends);
+    let sentence = "container app keeps ending: exit code 1 after 200 ms, 5 starts in 2m 00s";
+    let (headline, marks) = told(&mut book, 140_000);
+    assert_eq!(headline, sentence);
+    let all = |kind: &str| (kind.to_owned(), State::Ok, Some(sentence.to_owned()));
+    let restart = || all("restart");
+    assert_eq!(
+        marks,
+        [all("start"), restart(), restart(), restart(), restart()],
+        "the list says it of each that went well"
+    );
+    // An hour later it is still down; had it come up again, that would be over.
+    assert!(is_marked(&mut book, 3_600_000));
+    apply(&mut book, run(&pod, 5, 200_000));
+    assert!(is_marked(&mut book, 300_000));
+    assert!(!is_marked(&mut book, 3_600_000));
+}
+
+#[test]
+fn a_container_that_takes_too_much_memory() {
+    let pod = pod("web");
+    let mut book = runs(&pod, &[100, 11_000], [end(0, 137, 3000, 3300)]);
+    let one = headline(&episodes(&book, 4000)[0], at(4000));
+    assert!(
+        one.starts_with("container app was killed for lack of memory after 3.00 s (exit code 137)"),
+        "{one}"
+    );
+    assert!(!is_marked(&mut book, 4000));
+    book.note_exit(&pod.0, None, end(1, 137, 3000, 14_200));
+    assert_eq!(
+        told(&mut book, 15_000).0,
+        "container app keeps being killed for lack of memory: exit code 137 after 3.00 s, 2 starts in 13.9 s"
+    );
+}
+
+#[test]
+fn a_container_that_did_its_work_is_no_crash() {
+    let pod = pod("job");
+    let mut book = runs(&pod, &[100], [end(0, 0, 1000, 1300)]);
+    let (headline, marks) = told(&mut book, 60_000);
+    assert_eq!(headline, "up after 300 ms, nothing slow");
+    assert_eq!(marks, [("start".to_owned(), State::Ok, None)]);
+}
+
+#[test]
+fn a_job_that_failed_and_then_did_its_work_is_done() {
+    let pod = pod("job");
+    let ends = || [end(0, 1, 100, 400), end(1, 1, 100, 1400)];
+    assert!(is_marked(&mut runs(&pod, &[100, 1_000], ends()), 20_000));
+    let done = ends().into_iter().chain([end(2, 0, 100, 20_400)]);
+    let mut done = runs(&pod, &[100, 1_000, 20_000], done);
+    assert!(!is_marked(&mut done, 30_000));
+    // It was no job: it is started again.
+    apply(&mut done, run(&pod, 3, 40_000));
+    assert!(is_marked(&mut done, 60_000));
+}
+
+#[test]
+fn who_ends_well_each_time_is_in_a_loop_too() {
+    let pod = pod("web");
+    let ends = [400, 1400].into_iter().zip(0..);
+    let ends = ends.map(|(at, n)| end(n, 0, 100, at));
+    let mut book = runs(&pod, &[100, 1_000, 20_000], ends);
+    assert!(!is_marked(&mut book, 20_300));
+    book.note_exit(&pod.0, None, end(2, 0, 100, 20_400));
+    assert!(is_marked(&mut book, 30_000));
+}
+
+#[test]
+fn an_init_container_of_every_sandbox_is_in_no_loop() {
+    let pod = pod("web");
+    let mut book = book([]);
+    for n in 0..4 {
+        let (pod, from) = (pod.attempt(n), u64::from(n) * 100_000);
+        book.apply(pod.run(from, 100));
+        apply(&mut book, run(&pod, n, from + 100));
+        book.note_exit(&pod.0, None, end(n, 0, 100, from + 400));
+        book.apply(pod.create(("web", n), from + 500, 100));
+        book.apply(pod.start(("web", n), from + 600, 100));
+        book.tick(at(from + 50_000), &[]);
+        book.apply(pod.stop(from + 60_000, 2000));
+    }
+    assert!(!is_marked(&mut book, 500_000));
+}
+
+#[test]
+fn who_was_asked_to_end_does_not_crash() {
+    let pod = pod("web");
+    // Probes fail. The first end is told before StopContainer has ended, the second after.
+    let kill = |n, from| pod.kill(("app", n), from, 30_000);
+    let mut book = runs(&pod, &[100], [end(0, 137, 90_000, 90_300)]);
+    book.apply(kill(0, 60_400));
+    apply(&mut book, run(&pod, 1, 91_000));
+    book.apply(kill(1, 150_000));
+    book.note_exit(&pod.0, None, end(1, 143, 88_000, 179_500));
+    apply(&mut book, run(&pod, 2, 180_100));
+    assert!(!is_marked(&mut book, 200_000));
+    // Then it crashes by itself, once and again.
+    book.note_exit(&pod.0, None, end(2, 1, 100, 180_400));
+    assert!(!is_marked(&mut book, 200_000));
+    apply(&mut book, run(&pod, 3, 200_000));
+    book.note_exit(&pod.0, None, end(3, 1, 100, 200_300));
+    assert!(is_marked(&mut book, 201_000));
+}
+
+#[test]
+fn the_end_of_a_pod_is_no_crash_of_its_containers() {
+    let pod = pod("web");
+    // The second sandbox goes without a word to its container.
+    let mut book = runs(&pod, &[100], []);
+    book.apply(pod.stop(60_000, 2000));
+    book.note_exit(&pod.0, None, end(0, 137, 60_000, 60_500));
+    let next = pod.attempt(1);
+    book.apply(next.run(70_000, 100));
+    apply(&mut book, run(&next, 1, 70_100));
+    book.apply(next.stop(130_000, 2000));
+    book.note_exit(&next.0, None, end(1, 137, 60_000, 130_500));
+    assert!(!is_marked(&mut book, 140_000));
+}
+
+#[test]
+fn a_crash_loop_is_over_with_its_pod() {
+    let pod = pod("web");
+    let ends = [end(0, 1, 100, 400), end(1, 1, 100, 1400)];
+    let mut book = runs(&pod, &[100, 1_000], ends);
+    // A stop of the container alone is not the end of the pod.
+    book.apply(pod.kill(("app", 1), 5000, 1000));
+    let (_, marks) = told(&mut book, 20_000);
+    let marked = marks
+        .iter()
+        .map(|(kind, _, mark)| (&**kind, mark.is_some()));
+    let wanted = [("start", true), ("restart", true), ("stop", false)];
+    assert_eq!(marked.collect::<Vec<_>>(), wanted);
+    book.apply(pod.stop(21_000, 2000));
+    let (headline, marks) = told(&mut book, 30_000);
+    assert_eq!(
+        headline,
+        "container app kept ending: exit code 1 after 100 ms, 2 starts in 1.10 s"
+    );
+    assert!(marks.iter().all(|(.., mark)| mark.is_none()), "{marks:?}");
+    // It was not the pod that went, only its sandbox.
+    let next = pod.attempt(1);
+    book.apply(next.run(31_000, 100));
+    apply(&mut book, run(&next, 2, 31_200));
+    assert!(is_marked(&mut book, 60_000));
+}
+
+#[test]
+fn when_one_is_over_few_others_are_looked_at() {
+    let pod = pod("web");
+    let from: Vec<_> = (0..100).map(|n| 200 + n * 20_000).collect();
+    let ends = (0..).zip(&from).map(|(n, at)| end(n, 1, 100, at + 300));
+    let book = runs(&pod, &from, ends);
+    let last = book.tales().last().expect("a tale");
+    let text = book.view(last, at(2_000_000)).crash_loop;
+    let text = text.expect("a crash loop");
+    assert!(text.contains(", 64 starts in "), "{text}");
+}
+
+#[test]
+fn only_what_is_about_the_container_is_marked() {
+    let [pod, other] = ["web", "other"].map(pod);
+    let ends = [end(0, 1, 100, 400), end(1, 1, 100, 1400)];
+    let mut book = runs(&pod, &[100, 1_000], ends);
+    book.apply(pod.create(("side", 1), 40_000, 100));
+    book.apply(pod.start(("side", 1), 40_200, 100));
+    apply(&mut book, run(&other, 0, 41_000));
+    book.tick(at(60_000), &[]);
+    let marked: Vec<_> = episodes(&book, 60_000)
+        .into_iter()
+        .map(|e| (e.name, e.container, e.crash_loop.is_some()))
+        .collect();
+    let some = |text: &str| Some(text.to_owned());
+    assert_eq!(
+        marked,
+        [
+            ("web".to_owned(), None, true),
+            ("web".to_owned(), some("app"), true),
+            ("web".to_owned(), some("side"), false),
+            ("other".to_owned(), None, false),
+        ]
+    );
+}

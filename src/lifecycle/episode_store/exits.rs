@@ -1,0 +1,102 @@
+//! The ends of containers, as the kubelet learns of them when it asks. It asks again and again; each end counts once.
+
+use std::collections::{HashSet, VecDeque};
+use std::hash::{DefaultHasher, Hash, Hasher};
+
+use crate::cri::call::{ContainerExit, ContainerIdentity, ExitReason};
+use crate::lifecycle::episode_call::{Told, millis};
+use crate::lifecycle::view;
+
+/// How many ends are known by name. A node has some hundred containers, and the kubelet removes the dead.
+const KNOWN: usize = 2048;
+
+/// The end of a container.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(in crate::lifecycle) struct Ended {
+    pub(in crate::lifecycle) container: Box<str>,
+    pub(in crate::lifecycle) attempt: u32,
+    pub(in crate::lifecycle) code: i32,
+    pub(in crate::lifecycle) reason: ExitReason,
+    /// How long it had run, in microseconds.
+    pub(in crate::lifecycle) ran: u64,
+    /// When it ended, in microseconds since 1970.
+    pub(in crate::lifecycle) at: u64,
+}
+
+impl Ended {
+    /// From what a runtime said; its times are nanoseconds, and 0 is never.
+    pub(in crate::lifecycle) fn new(
+        container: &ContainerIdentity,
+        started_at: i64,
+        exit: &ContainerExit,
+    ) -> Self {
+        let micros = |nanos: i64| u64::try_from(nanos / 1000).unwrap_or(0);
+        let (began, at) = (micros(started_at), micros(exit.at));
+        Self {
+            container: container.name.clone(),
+            attempt: container.attempt,
+            code: exit.code,
+            reason: exit.reason,
+            ran: if began == 0 {
+                0
+            } else {
+                at.saturating_sub(began)
+            },
+            at,
+        }
+    }
+
+    /// Whether it is of the container that the call is about.
+    pub(super) fn is_of(&self, call: &Told) -> bool {
+        call.container_name() == Some(&*self.container)
+    }
+
+    /// Whether it had done what it was to do.
+    pub(super) fn is_good(&self) -> bool {
+        self.code == 0
+    }
+
+    /// As it is shown.
+    pub(in crate::lifecycle) fn view(&self) -> view::Exit {
+        view::Exit {
+            container: self.container.to_string(),
+            attempt: self.attempt,
+            code: self.code,
+            reason: self.reason.name().to_owned(),
+            ran_ms: millis(self.ran),
+            at_unix_us: self.at,
+        }
+    }
+}
+
+/// The ends that were noted, by a hash of what makes each one of a kind.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Noted {
+    hashes: HashSet<u64>,
+    order: VecDeque<u64>,
+}
+
+impl Noted {
+    /// Notes an end. False if it was noted before.
+    pub(super) fn note(&mut self, uid: &str, container_id: Option<&str>, exit: &Ended) -> bool {
+        let mut hash = DefaultHasher::new();
+        (uid, container_id, &exit.container, exit.attempt).hash(&mut hash);
+        let hash = hash.finish();
+        if !self.hashes.insert(hash) {
+            return false;
+        }
+        self.order.push_back(hash);
+        if self.order.len() > KNOWN
+            && let Some(oldest) = self.order.pop_front()
+        {
+            self.hashes.remove(&oldest);
+        }
+        true
+    }
+
+    /// How many are noted.
+    #[cfg(test)]
+    pub(super) fn len(&self) -> usize {
+        self.hashes.len().max(self.order.len())
+    }
+}

@@ -1,0 +1,426 @@
+//! All episodes that are remembered, and the rules by which calls make them. Nothing here reads a clock: time is that of
+//! the calls and the `now` that is given.
+
+mod episode;
+mod exits;
+mod place;
+mod spans;
+#[cfg(test)]
+mod tests;
+
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::sync::Arc;
+
+pub(super) use self::episode::Tale;
+pub(super) use self::exits::Ended;
+use self::exits::Noted;
+use self::place::Place;
+use self::spans::Early;
+use super::episode_call::Told;
+use super::view::State;
+use crate::cri::Method;
+use crate::cri::call::PodIdentity;
+use crate::cri::episode::Kind;
+
+/// How much is remembered, and when an episode is over. Times in microseconds.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Limits {
+    pub(super) episodes: usize,
+    pub(super) quiet: u64,
+    pub(super) give_up: u64,
+}
+
+/// See the module documentation.
+#[derive(Clone, Debug)]
+pub(super) struct EpisodeStore {
+    limits: Limits,
+    tales: BTreeMap<u64, Tale>,
+    /// The numbers of the episodes of each pod uid, in order.
+    pods: HashMap<Box<str>, Vec<u64>>,
+    open: BTreeSet<u64>,
+    next: u64,
+    forgotten: u64,
+    exits: Noted,
+    early: Early,
+    /// Episodes that were closed since someone asked.
+    closed: Vec<u64>,
+    /// Episodes that were forgotten since someone asked, and of whose end nobody was told.
+    untold: usize,
+}
+
+/// What a call meant for an episode.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Applied {
+    /// It is part of the episode with this number.
+    Part(u64),
+    /// It is part of none, but changed how another stands.
+    Noticed,
+    /// It is part of none.
+    Nothing,
+}
+
+impl EpisodeStore {
+    /// An empty book.
+    pub(super) fn new(limits: Limits) -> Self {
+        Self {
+            limits,
+            tales: BTreeMap::new(),
+            pods: HashMap::new(),
+            open: BTreeSet::new(),
+            next: 0,
+            forgotten: 0,
+            exits: Noted::default(),
+            early: Early::default(),
+            closed: Vec::new(),
+            untold: 0,
+        }
+    }
+
+    /// Takes in a call. Calls come in the order in which they ended.
+    pub(super) fn apply(&mut self, mut call: Told) -> Applied {
+        self.identify(&mut call);
+        self.early.hang_into(&mut call);
+        let Some(pod) = call.pod.clone() else {
+            return Applied::Nothing;
+        };
+        let before = self.closed.len();
+        let pull = self.pull_before(&pod, &call);
+        self.close_what_it_ends(&pod, &call);
+        let number = match self.place(&call) {
+            Place::In(number) => number,
+            Place::New(kind) => self.open(kind, &pod, &call),
+            Place::Nowhere if self.closed.len() > before => return Applied::Noticed,
+            Place::Nowhere => return Applied::Nothing,
+        };
+        if let (Some(pull), Some(tale)) = (pull, self.tales.get_mut(&number)) {
+            tale.add(pull);
+        }
+        self.claim_kill(number, &call);
+        self.count_wait(number, &pod, &call);
+        let in_restart = self
+            .tales
+            .get(&number)
+            .is_some_and(|t| t.kind == Kind::Restart);
+        if in_restart && call.method == Method::StartContainer && call.is_good() {
+            self.resolve_in_start(&pod, &call);
+        }
+        if let Some(tale) = self.tales.get_mut(&number)
+            && !tale.has(&call)
+        {
+            tale.add(call);
+        }
+        Applied::Part(number)
+    }
+
+    /// Completes who a call is about from calls before it, where the index of identities did not know.
+    pub(super) fn identify(&self, call: &mut Told) {
+        if call.pod.is_some() {
+            return;
+        }
+        let by_container = call.container_id.as_deref().and_then(|id| {
+            let mut tales = self.tales.values().rev();
+            tales.find_map(|tale| Some((tale, tale.call_of_container(id)?)))
+        });
+        if let Some((tale, earlier)) = by_container {
+            call.pod = Some(Arc::clone(&tale.pod));
+            call.container = call.container.take().or_else(|| earlier.container.clone());
+            call.sandbox_id = call.sandbox_id.take().or_else(|| tale.sandbox_id.clone());
+        } else if let Some(id) = &call.sandbox_id {
+            let mut tales = self.tales.values().rev();
+            let tale = tales.find(|tale| tale.sandbox_id.as_ref() == Some(id));
+            call.pod = tale.map(|tale| Arc::clone(&tale.pod));
+        }
+    }
+
+    /// Ends the episodes that cannot go on after this call.
+    fn close_what_it_ends(&mut self, pod: &PodIdentity, call: &Told) {
+        let ends = |tale: &Tale| {
+            let is_up = tale.kind != Kind::Stop;
+            match call.method {
+                Method::RunPodSandbox => {
+                    is_up && (tale.pod.attempt != pod.attempt || tale.started > 0)
+                }
+                Method::StopPodSandbox | Method::RemovePodSandbox => {
+                    is_up && tale.is_of_sandbox(pod, call.sandbox_id.as_deref())
+                }
+                Method::CreateContainer => self.is_followed_by(tale, call),
+                _ => false,
+            }
+        };
+        let ended: Vec<_> = self
+            .of_pod(pod)
+            .filter(|tale| tale.is_open() && ends(tale))
+            .map(|tale| (tale.number, tale.cut_short()))
+            .collect();
+        for (number, state) in ended {
+            self.close(number, state);
+        }
+    }
+
+    /// Whether the call creates the container anew of whose restart this is.
+    fn is_followed_by(&self, tale: &Tale, call: &Told) -> bool {
+        let (Some(ours), Some(new)) = (&tale.container, &call.container) else {
+            return false;
+        };
+        tale.kind == Kind::Restart
+            && ours.name == new.name
+            && ours.attempt < new.attempt
+            && !tale.is_unresolved(&new.name)
+    }
+
+    fn open(&mut self, kind: Kind, pod: &Arc<PodIdentity>, first: &Told) -> u64 {
+        self.make_room();
+        let number = self.next;
+        self.next += 1;
+        let tale = Tale::open(number, kind, Arc::clone(pod), first);
+        self.tales.insert(number, tale);
+        self.pods.entry(pod.uid.clone()).or_default().push(number);
+        self.open.insert(number);
+        number
+    }
+
+    /// What is created for the first time in a pod whose start was over may have waited for an init container that ran for
+    /// long. Its time counts from where that began to run.
+    fn count_wait(&mut self, number: u64, pod: &PodIdentity, call: &Told) {
+        let is_first = call.container.as_ref().is_some_and(|c| c.attempt == 0);
+        let is_late = |t: &&Tale| t.kind == Kind::Restart && t.exits.is_empty();
+        let tale = self.tales.get(&number).filter(is_late);
+        let Some(tale) = tale.filter(|_| is_first && call.method == Method::CreateContainer) else {
+            return;
+        };
+        let before = |t: &&Tale| t.kind != Kind::Stop && t.number < number;
+        let before = self.of_pod(pod).find(before);
+        let done = before.and_then(|before| Some((before.last_done(tale.began)?, before.ended)));
+        let Some((exit, since)) = done.filter(|(exit, _)| !exit.is_of(call)) else {
+            return;
+        };
+        let exit = exit.clone();
+        if let Some(tale) = self.tales.get_mut(&number) {
+            tale.wait_for(exit, since);
+        }
+    }
+
+    /// The oldest closed episode makes room, else the oldest.
+    fn make_room(&mut self) {
+        while self.tales.len() >= self.limits.episodes.max(1) {
+            let mut numbers = self.tales.keys();
+            let closed = numbers.find(|number| !self.open.contains(number));
+            let Some(number) = closed.or_else(|| self.tales.keys().next()).copied() else {
+                return;
+            };
+            let closed = self.closed.len();
+            self.closed.retain(|n| *n != number);
+            if self.open.contains(&number) || self.closed.len() < closed {
+                self.untold += 1;
+            }
+            self.remove(number);
+            self.forgotten += 1;
+        }
+    }
+
+    fn remove(&mut self, number: u64) {
+        self.open.remove(&number);
+        let Some(tale) = self.tales.remove(&number) else {
+            return;
+        };
+        if let Some(numbers) = self.pods.get_mut(&tale.pod.uid) {
+            numbers.retain(|n| *n != number);
+            if numbers.is_empty() {
+                self.pods.remove(&tale.pod.uid);
+            }
+        }
+    }
+
+    /// The pull just before a container is created anew was made for it, even if it came while the start of the pod, or
+    /// the restart before, was not over yet. Takes it from there.
+    fn pull_before(&mut self, pod: &PodIdentity, call: &Told) -> Option<Told> {
+        let creates = call.method == Method::CreateContainer;
+        if !creates || self.place(call) != Place::New(Kind::Restart) {
+            return None;
+        }
+        let ends_with_pull = |tale: &&Tale| {
+            let last = tale.calls.back();
+            let pulled = last.is_some_and(|c| c.method == Method::PullImage && c.is_good());
+            tale.is_open() && tale.kind != Kind::Stop && tale.calls.len() > 1 && pulled
+        };
+        let number = self.of_pod(pod).find(ends_with_pull)?.number;
+        let tale = self.tales.get_mut(&number)?;
+        let (seq, began) = tale.calls.back().map(|c| (c.seq, c.began))?;
+        let mut pulls = tale.give_away(|c| c.seq == seq && c.began == began);
+        pulls.pop()
+    }
+
+    /// A container that is killed because a probe failed is stopped, and then created anew: that is one restart.
+    fn claim_kill(&mut self, number: u64, call: &Told) {
+        let Some(name) = call.container_name() else {
+            return;
+        };
+        let Some(pod) = call.pod.as_deref() else {
+            return;
+        };
+        let is_restart = self
+            .tales
+            .get(&number)
+            .is_some_and(|t| t.kind == Kind::Restart);
+        if !is_restart || call.method != Method::CreateContainer {
+            return;
+        }
+        let is_kill = |t: &Tale| {
+            t.is_open() && t.is_tentative() && t.is_of_sandbox(pod, call.sandbox_id.as_deref())
+        };
+        let Some(stop) = self.of_pod(pod).find(|t| is_kill(t)).map(|t| t.number) else {
+            return;
+        };
+        let Some(tale) = self.tales.get_mut(&stop) else {
+            return;
+        };
+        let kills = tale.give_away(|c| c.container_name() == Some(name));
+        if tale.calls.is_empty() {
+            self.remove(stop);
+        }
+        if let Some(restart) = self.tales.get_mut(&number) {
+            kills.into_iter().for_each(|kill| restart.add(kill));
+        }
+    }
+
+    /// What the start of the pod could not do, a restart did.
+    fn resolve_in_start(&mut self, pod: &PodIdentity, call: &Told) {
+        let start = self
+            .of_pod(pod)
+            .find(|t| t.is_open() && t.kind == Kind::Start);
+        let Some(number) = start.map(|t| t.number) else {
+            return;
+        };
+        if let (Some(tale), Some(name)) = (self.tales.get_mut(&number), call.container_name()) {
+            tale.resolve_container(name);
+        }
+    }
+
+    /// Notes the end of a container. False if it was noted before.
+    pub(super) fn note_exit(
+        &mut self,
+        pod: &PodIdentity,
+        container_id: Option<&str>,
+        exit: Ended,
+    ) -> bool {
+        if !self.exits.note(&pod.uid, container_id, &exit) {
+            return false;
+        }
+        let started = |tale: &&Tale| tale.has_started(&exit.container, exit.attempt);
+        let up = || self.of_pod(pod).filter(|t| t.kind != Kind::Stop);
+        let number = up().find(started).or_else(|| up().next()).map(|t| t.number);
+        if let Some(tale) = number.and_then(|n| self.tales.get_mut(&n)) {
+            tale.note_exit(exit);
+        }
+        true
+    }
+
+    /// Closes what silence or age has ended. `in_flight` are the calls that have not ended.
+    pub(super) fn tick(&mut self, now: u64, in_flight: &[Told]) {
+        let busy: HashSet<_> = in_flight
+            .iter()
+            .filter_map(|call| {
+                let mut call = call.clone();
+                self.identify(&mut call);
+                match self.place(&call) {
+                    Place::In(number) => Some(number),
+                    Place::New(_) | Place::Nowhere => None,
+                }
+            })
+            .collect();
+        let verdicts: Vec<_> = self
+            .open
+            .iter()
+            .filter_map(|number| Some((*number, self.tales.get(number)?)))
+            .map(|(n, tale)| (n, tale.verdict(now, busy.contains(&n), &self.limits)))
+            .collect();
+        for (number, state) in verdicts {
+            if state != State::Open {
+                self.close(number, state);
+            }
+        }
+    }
+
+    /// Closes an open episode.
+    pub(super) fn close(&mut self, number: u64, state: State) {
+        if let Some(tale) = self.tales.get_mut(&number)
+            && self.open.remove(&number)
+        {
+            tale.state = state;
+            tale.calls.shrink_to_fit();
+            self.closed.push(number);
+        }
+    }
+
+    /// The episodes that were closed since the last time, in that order.
+    pub(super) fn take_closed(&mut self) -> Vec<u64> {
+        std::mem::take(&mut self.closed)
+    }
+
+    /// How many made room since the last time before anyone was told how they ended.
+    pub(super) fn take_untold(&mut self) -> usize {
+        std::mem::take(&mut self.untold)
+    }
+
+    /// An episode.
+    pub(super) fn get(&self, number: u64) -> Option<&Tale> {
+        self.tales.get(&number)
+    }
+
+    /// All episodes, in the order in which they were opened.
+    pub(super) fn tales(&self) -> impl Iterator<Item = &Tale> {
+        self.tales.values()
+    }
+
+    /// The open ones.
+    pub(super) fn open_tales(&self) -> impl Iterator<Item = &Tale> {
+        self.open.iter().filter_map(|number| self.tales.get(number))
+    }
+
+    /// The episodes of a pod, the newest first.
+    pub(super) fn of_pod<'a>(
+        &'a self,
+        pod: &'a PodIdentity,
+    ) -> impl Iterator<Item = &'a Tale> + use<'a> {
+        let numbers = self.pods.get(&pod.uid).into_iter().flatten().rev();
+        numbers
+            .filter_map(|number| self.tales.get(number))
+            .filter(|tale| tale.pod.name == pod.name && tale.pod.namespace == pod.namespace)
+    }
+
+    /// Who a call in flight is about.
+    pub(super) fn pod_of(&self, call: &Told) -> Option<Arc<PodIdentity>> {
+        let mut call = call.clone();
+        self.identify(&mut call);
+        call.pod
+    }
+
+    /// A book of only this pod, in which calls in flight can be tried out.
+    pub(super) fn excerpt(&self, pod: &PodIdentity) -> Self {
+        let mut book = Self::new(Limits {
+            episodes: usize::MAX,
+            ..self.limits
+        });
+        book.next = self.next;
+        for tale in self.tales_of(pod) {
+            let number = tale.number;
+            if tale.is_open() {
+                book.open.insert(number);
+            }
+            book.pods.entry(pod.uid.clone()).or_default().push(number);
+            book.tales.insert(number, tale.clone());
+        }
+        book
+    }
+
+    fn tales_of<'a>(&'a self, pod: &'a PodIdentity) -> Vec<&'a Tale> {
+        let mut tales: Vec<_> = self.of_pod(pod).collect();
+        tales.reverse();
+        tales
+    }
+
+    /// Episodes that were forgotten to make room.
+    pub(super) fn forgotten(&self) -> u64 {
+        self.forgotten
+    }
+}

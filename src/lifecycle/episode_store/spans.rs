@@ -1,0 +1,63 @@
+//! The runtime's own spans, hung into the calls they belong to. They come in batches, before or after the end of their
+//! call.
+
+use std::collections::VecDeque;
+
+use opentelemetry::trace::SpanId;
+
+use super::EpisodeStore;
+use crate::lifecycle::RuntimeSpan;
+use crate::lifecycle::episode_call::{Seen, Told};
+
+/// Spans that wait for the end of their call.
+const WAITING: usize = 1024;
+/// How many episodes are looked at, from the newest: a batch comes a few seconds after its calls.
+const EPISODES: usize = 64;
+
+/// Spans whose call has not ended.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Early(VecDeque<RuntimeSpan>);
+
+impl Early {
+    /// Keeps a span; the one that waits longest makes room.
+    fn put(&mut self, span: RuntimeSpan) {
+        if self.0.len() >= WAITING {
+            self.0.pop_front();
+        }
+        self.0.push_back(span);
+    }
+
+    /// Hangs what waited for this call into it.
+    pub(super) fn hang_into(&mut self, call: &mut Told) {
+        let Some(client) = call.client_span() else {
+            return;
+        };
+        if self.0.is_empty() {
+            return;
+        }
+        let (own, others) = self.0.drain(..).partition(|span| span.client == client);
+        self.0 = others;
+        call.see(VecDeque::into_iter(own).map(|span| Seen::of_span(&span)));
+    }
+}
+
+impl EpisodeStore {
+    /// Takes in a span of the runtime.
+    pub(in crate::lifecycle) fn hang(&mut self, span: RuntimeSpan) {
+        // The runtime's own span of a call says what the call says.
+        if span.depth == 0 {
+            return;
+        }
+        match self.call_with(span.client) {
+            Some(call) => call.see([Seen::of_span(&span)]),
+            None => self.early.put(span),
+        }
+    }
+
+    fn call_with(&mut self, client: SpanId) -> Option<&mut Told> {
+        let newest = self.tales.values_mut().rev().take(EPISODES);
+        newest
+            .flat_map(|tale| tale.calls.iter_mut())
+            .find(|call| call.client_span() == Some(client))
+    }
+}

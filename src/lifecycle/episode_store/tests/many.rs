@@ -1,0 +1,120 @@
+//! Many pods at once, and calls that make no sense.
+
+use std::collections::BTreeMap;
+
+use rand::seq::SliceRandom;
+use rand::{Rng, SeedableRng, rngs::StdRng};
+
+use super::*;
+
+/// What each pod does: an ordinary life, with retries and restarts thrown in.
+fn life(n: u64, random: &mut StdRng) -> Vec<Told> {
+    let pod = pod(&format!("p{n}"));
+    let from = random.random_range(0..5000);
+    let mut calls = Vec::new();
+    if n.is_multiple_of(3) {
+        calls.push(pod.run(from, 100).late());
+    }
+    calls.extend(start(&pod, from + 1000));
+    if n.is_multiple_of(5) {
+        calls.push(pod.create(("app", 1), from + 3000, 20));
+        calls.push(pod.start(("app", 1), from + 3100, 20));
+    }
+    calls.extend(stop(&pod, from + 100_000));
+    calls
+}
+
+#[test]
+fn two_hundred_pods_at_once_never_mix() {
+    let mut random = StdRng::seed_from_u64(200);
+    let mut book = book();
+    for round in 0..5 {
+        let mut calls: Vec<_> = (0..200)
+            .flat_map(|n| life(round * 200 + n, &mut random))
+            .collect();
+        // They arrive in the order in which they end; those that end at the same time in any order.
+        calls.shuffle(&mut random);
+        calls.sort_by_key(|c| (c.ends(), c.began));
+        let mut ticked = 0;
+        for call in calls {
+            if call.ends() - ticked.min(call.ends()) > 1_000_000 {
+                ticked = call.ends();
+                book.tick(ticked, &[]);
+            }
+            book.apply(call);
+        }
+        book.tick(at(1_000_000), &[]);
+        let mut kinds: BTreeMap<_, Vec<_>> = BTreeMap::new();
+        for tale in book.tales() {
+            assert!(tale.calls.iter().all(|c| c.pod.as_ref() == Some(&tale.pod)));
+            assert_eq!(tale.state, State::Ok, "{tale:?}");
+            let told = (tale.kind.name(), tale.calls.len(), tale.failures);
+            kinds
+                .entry(tale.pod.name.to_string())
+                .or_default()
+                .push(told);
+        }
+        // The limit is 512: the last two hundred are all there.
+        for n in 0..200_u64 {
+            let n = round * 200 + n;
+            let late = u32::from(n.is_multiple_of(3));
+            let mut wanted = vec![("start", 4 + late as usize, late)];
+            if n.is_multiple_of(5) {
+                wanted.push(("restart", 2, 0));
+            }
+            wanted.push(("stop", 5, 0));
+            assert_eq!(kinds[&format!("p{n}")], wanted, "p{n}");
+        }
+        assert!(book.tales.len() <= LIMITS.episodes);
+        let in_pods: usize = book.pods.values().map(Vec::len).sum();
+        assert_eq!((in_pods, book.open.len()), (book.tales.len(), 0));
+        book.take_closed();
+    }
+}
+
+/// Whatever comes in whatever order, the tables keep to their bounds and the phases add up.
+#[test]
+fn nonsense_stays_within_bounds() {
+    let mut random = StdRng::seed_from_u64(9);
+    let mut book = EpisodeStore::new(Limits {
+        episodes: 40,
+        quiet: 10_000_000,
+        give_up: 60_000_000,
+    });
+    for n in 0..20_000_u64 {
+        let pod =
+            pod(&format!("p{}", random.random_range(0..30))).attempt(random.random_range(0..3));
+        let container = (
+            ["app", "side"][random.random_range(0..2)],
+            random.random_range(0..4),
+        );
+        let (began, took) = (n * 50, random.random_range(0..3000));
+        let call = match random.random_range(0..8) {
+            0 => pod.run(began, took),
+            1 => pod.pull("app:1", began, took),
+            2 => pod.create(container, began, took),
+            3 => pod.start(container, began, took),
+            4 => pod.kill(container, began, took),
+            5 => pod.stop(began, took),
+            6 => pod.sweep(container, began, took),
+            _ => pod.remove(began, took),
+        };
+        let call = match random.random_range(0..5) {
+            0 => call.fails(Code::Unknown, "no"),
+            1 => call.late(),
+            _ => call,
+        };
+        book.apply(call);
+        if n.is_multiple_of(20) {
+            book.tick(at(began), &[]);
+        }
+        book.take_closed();
+        assert!(book.tales.len() <= 40);
+    }
+    for tale in book.tales() {
+        assert_eq!(tale.shares().iter().sum::<u64>(), tale.ended - tale.began);
+        assert!(!tale.calls.is_empty());
+    }
+    let in_pods: usize = book.pods.values().map(Vec::len).sum();
+    assert_eq!(in_pods, book.tales.len());
+}

@@ -1,0 +1,122 @@
+//! Reads the journal and makes episodes of it.
+
+use std::fs::File;
+use std::io::{self, BufRead, BufReader, Read};
+use std::path::Path;
+use std::sync::{Mutex, PoisonError};
+
+use super::line::ClosedLine;
+use super::{Line, Place};
+use crate::lifecycle::episode_call::{End, Told};
+use crate::lifecycle::episode_store::EpisodeStore;
+
+/// Longest line, in bytes; none of ours comes near.
+const MAX_LINE: u64 = 256 << 10;
+
+/// What the journal held.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(in crate::lifecycle) struct Replayed {
+    /// Episodes that were over but that nobody was told of.
+    pub(in crate::lifecycle) untold: Vec<u64>,
+    /// Lines that could be read.
+    pub(in crate::lifecycle) lines: usize,
+    /// Lines that could not.
+    pub(in crate::lifecycle) damaged: usize,
+    /// The last time that a line speaks of, in microseconds since 1970; 0 if there is none.
+    pub(in crate::lifecycle) last: u64,
+}
+
+/// Takes both files in. The book is locked for one line at a time, so that a reader can come between.
+///
+/// # Errors
+/// If a file is there and cannot be read; what was read before is kept.
+pub(in crate::lifecycle) fn replay(
+    place: &Place,
+    book: &Mutex<EpisodeStore>,
+) -> (Replayed, io::Result<()>) {
+    let mut replayed = Replayed::default();
+    let mut result = Ok(());
+    for file in [place.older(), place.newer()] {
+        if let Err(error) = read(&file, place.max_bytes, &mut replayed, book) {
+            result = Err(error);
+        }
+    }
+    (replayed, result)
+}
+
+fn read(
+    path: &Path,
+    max_bytes: u64,
+    replayed: &mut Replayed,
+    book: &Mutex<EpisodeStore>,
+) -> io::Result<()> {
+    let file = match File::open(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        file => file?,
+    };
+    // Twice what we write: a file that someone made larger is not read for ever.
+    let mut file = BufReader::new(file.take(2 * max_bytes));
+    let mut line = Vec::new();
+    loop {
+        line.clear();
+        let n = (&mut file).take(MAX_LINE).read_until(b'\n', &mut line)?;
+        if n == 0 {
+            return Ok(());
+        }
+        let text = line.trim_ascii();
+        if text.is_empty() {
+            continue;
+        }
+        let understood = serde_json::from_slice::<Line<'_>>(text)
+            .ok()
+            .and_then(|line| replayed.take_in(&line, book));
+        match understood {
+            Some(()) => replayed.lines += 1,
+            None => replayed.damaged += 1,
+        }
+    }
+}
+
+impl Replayed {
+    fn take_in(&mut self, line: &Line<'_>, book: &Mutex<EpisodeStore>) -> Option<()> {
+        let book = || book.lock().unwrap_or_else(PoisonError::into_inner);
+        match line {
+            Line::Call(call) => {
+                let call = call.told()?;
+                self.last = self.last.max(call.ends());
+                self.call(&mut book(), call);
+            }
+            Line::Exit(exit) => {
+                let (pod, id, ended) = exit.ended()?;
+                self.last = self.last.max(ended.at);
+                book().note_exit(&pod, id, ended);
+            }
+            Line::Closed(closed) => {
+                self.last = self.last.max(closed.at);
+                self.closed(&mut book(), closed);
+            }
+        }
+        Some(())
+    }
+
+    fn call(&mut self, book: &mut EpisodeStore, call: Told) {
+        debug_assert!(matches!(call.end, End::Over { .. }));
+        book.apply(call);
+        self.untold.extend(book.take_closed());
+    }
+
+    /// The episode was over then, and was told.
+    fn closed(&mut self, book: &mut EpisodeStore, line: &ClosedLine) {
+        let Some(root) = line.root() else { return };
+        let is_it = |number: &u64| book.get(*number).is_some_and(|t| t.ids().root == root);
+        if let Some(at) = self.untold.iter().position(is_it) {
+            self.untold.remove(at);
+            return;
+        }
+        let open = book.open_tales().find(|tale| tale.ids().root == root);
+        if let Some(number) = open.map(|tale| tale.number) {
+            book.close(number, line.state);
+            book.take_closed();
+        }
+    }
+}

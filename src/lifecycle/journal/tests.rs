@@ -1,0 +1,293 @@
+//! What is read again after an end of any kind.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::sync::{Arc, Mutex};
+
+use tempfile::TempDir;
+
+use super::*;
+use crate::cri::call::ExitReason;
+use crate::cri::outcome::Code;
+use crate::lifecycle::episode_call::Told;
+use crate::lifecycle::episode_store::{Ended, EpisodeStore, Limits};
+use crate::lifecycle::process_scanner::Work;
+use crate::lifecycle::script::{at, pod};
+use crate::lifecycle::view::State;
+use crate::telemetry::Accounts;
+use crate::telemetry::accounts::Loss;
+
+fn book() -> EpisodeStore {
+    EpisodeStore::new(Limits {
+        episodes: 100,
+        quiet: 10_000_000,
+        give_up: 1_800_000_000,
+    })
+}
+
+struct Dir {
+    dir: TempDir,
+    place: Place,
+    accounts: Arc<Accounts>,
+}
+
+fn state(max_bytes: u64) -> Dir {
+    let dir = tempfile::tempdir().expect("dir");
+    let place = Place {
+        dir: dir.path().join("state"),
+        max_bytes,
+    };
+    Dir {
+        dir,
+        place,
+        accounts: Arc::default(),
+    }
+}
+
+impl Dir {
+    fn write(&self, lines: &[Line<'_>]) {
+        let journal = Journal::start(self.place.clone(), &self.accounts).expect("thread");
+        for line in lines {
+            journal.write(line);
+        }
+        journal.close();
+    }
+
+    fn replay(&self) -> (EpisodeStore, Replayed) {
+        let book = Mutex::new(book());
+        let (replayed, result) = replay(&self.place, &book);
+        result.expect("readable");
+        (book.into_inner().expect("no panic"), replayed)
+    }
+}
+
+fn calls() -> Vec<Told> {
+    let pod = pod("a");
+    let run = pod
+        .run(3000, 100)
+        .seen(Work::Cni, "bridge", "iptables", 10, 90);
+    vec![
+        pod.run(0, 2000).late(),
+        run,
+        pod.pull("app:1", 3200, 100)
+            .fails(Code::NotFound, "no \"such\" image\n"),
+        pod.pull("app:1", 13_200, 100),
+        pod.create(("app", 0), 13_400, 100),
+    ]
+}
+
+fn lines(calls: &[Told]) -> Vec<Line<'_>> {
+    calls.iter().filter_map(Line::call).collect()
+}
+
+#[test]
+fn a_story_goes_on_where_it_was() {
+    let state = state(MAX_BYTES);
+    let calls = calls();
+    state.write(&lines(&calls));
+    let (mut again, replayed) = state.replay();
+    assert_eq!((replayed.lines, replayed.damaged), (5, 0));
+    assert_eq!(replayed.last, at(13_500));
+    let mut whole = book();
+    calls.into_iter().for_each(|call| {
+        whole.apply(call);
+    });
+    let end = pod("a").start(("app", 0), 14_000, 100);
+    for book in [&mut whole, &mut again] {
+        book.apply(end.clone());
+        book.tick(at(30_000), &[]);
+    }
+    let view = |book: &EpisodeStore| book.tales().map(|t| t.view(at(30_000))).collect::<Vec<_>>();
+    assert_eq!(view(&again), view(&whole));
+    assert_eq!(view(&again)[0].state, State::Ok);
+    let mode = |path: &Path| fs::metadata(path).expect("there").permissions().mode() & 0o777;
+    assert_eq!(mode(&state.place.dir), 0o700);
+    assert_eq!(mode(&state.place.newer()), 0o600);
+    drop(state.dir);
+}
+
+#[test]
+fn what_was_told_is_not_told_again() {
+    let (state, pod) = (state(MAX_BYTES), pod("a"));
+    let mut calls = calls();
+    calls.push(pod.start(("app", 0), 14_000, 100));
+    let mut before = book();
+    calls.iter().for_each(|call| {
+        before.apply(call.clone());
+    });
+    let root = before.get(0).expect("a tale").ids().root;
+    // It was told after silence; then the pod is stopped, and we are killed before the stop is told.
+    let closed = Line::closed(root, State::Ok, at(30_000));
+    let stop = [pod.stop(60_000, 2000)];
+    let all = lines(&calls)
+        .into_iter()
+        .chain([closed])
+        .chain(lines(&stop));
+    state.write(&all.collect::<Vec<_>>());
+    let (mut book, replayed) = state.replay();
+    assert_eq!(replayed.untold, [0; 0]);
+    assert_eq!(book.get(0).map(|t| t.state), Some(State::Ok));
+    book.tick(at(100_000), &[]);
+    assert_eq!(book.take_closed(), [1]);
+}
+
+#[test]
+fn what_a_call_ended_is_told_if_it_was_not() {
+    let (state, pod) = (state(MAX_BYTES), pod("a"));
+    let calls = [pod.run(0, 100), pod.stop(5000, 100)];
+    state.write(&lines(&calls));
+    let (_, replayed) = state.replay();
+    assert_eq!(replayed.untold, [0]);
+    // And if it was, not.
+    let mut before = book();
+    calls.iter().for_each(|call| {
+        before.apply(call.clone());
+    });
+    let root = before.get(0).expect("a tale").ids().root;
+    state.write(&[Line::closed(root, State::Failed, at(5100))]);
+    let (book, replayed) = state.replay();
+    assert_eq!(replayed.untold, [0; 0]);
+    assert_eq!(book.get(0).map(|t| t.state), Some(State::Failed));
+}
+
+#[test]
+fn ends_of_containers_are_known_again() {
+    let (state, pod) = (state(MAX_BYTES), pod("a"));
+    let exit = Ended {
+        container: "app".into(),
+        attempt: 1,
+        code: 137,
+        reason: ExitReason::OomKilled,
+        ran: 5,
+        at: at(900),
+    };
+    let calls = [pod.run(0, 100)];
+    let all = lines(&calls).into_iter();
+    let all: Vec<_> = all.chain([Line::exit(&pod.0, Some("c1"), &exit)]).collect();
+    state.write(&all);
+    let (mut book, _) = state.replay();
+    assert_eq!(
+        book.get(0).map(|t| t.exits.clone()),
+        Some(vec![exit.clone()])
+    );
+    assert!(!book.note_exit(&pod.0, Some("c1"), exit));
+}
+
+#[test]
+fn a_crash_loop_is_known_again() {
+    let (state, pod) = (state(MAX_BYTES), pod("a"));
+    let (mut before, mut calls) = (book(), vec![pod.run(0, 100)]);
+    for n in 0..3 {
+        let from = 200 + u64::from(n) * 20_000;
+        calls.push(pod.create(("app", n), from, 100));
+        calls.push(pod.start(("app", n), from + 100, 100));
+    }
+    // This end was asked for.
+    calls.push(pod.kill(("app", 2), 50_000, 100));
+    for call in &calls {
+        before.apply(call.clone());
+    }
+    let exit = |attempt, ended| Ended {
+        container: "app".into(),
+        attempt,
+        code: 1,
+        reason: ExitReason::Error,
+        ran: 100_000,
+        at: at(ended),
+    };
+    let exits = [exit(0, 500), exit(1, 20_500), exit(2, 50_050)];
+    let mut all = lines(&calls);
+    for exit in &exits {
+        before.note_exit(&pod.0, None, exit.clone());
+        all.push(Line::exit(&pod.0, None, exit));
+    }
+    state.write(&all);
+    let (after, _) = state.replay();
+    let shown = |book: &EpisodeStore| {
+        let tales = book.tales().map(|tale| book.view(tale, at(60_000)));
+        let told = tales.map(|it| (it.kind, it.headline, it.crash_loop));
+        told.collect::<Vec<_>>()
+    };
+    let (before, after) = (shown(&before), shown(&after));
+    assert_eq!(before, after);
+    let text = "container app keeps ending: exit code 1 after 100 ms, 3 starts in 40.0 s";
+    let marks: Vec<_> = after.iter().map(|(_, _, mark)| mark.as_deref()).collect();
+    assert_eq!(marks, [Some(text), Some(text), Some(text), None]);
+}
+
+#[test]
+fn damage_costs_the_damaged_lines_only() {
+    let state = state(MAX_BYTES);
+    state.write(&lines(&calls()));
+    let file = state.place.newer();
+    let text = fs::read(&file).expect("there");
+    let mut parts: Vec<&[u8]> = text.split_inclusive(|b| *b == b'\n').collect();
+    let torn = &parts[1][..parts[1].len() / 2];
+    let unknown = br#"{"later_version":{"x":1}}"#;
+    parts[1] = torn;
+    parts.insert(2, b"\n\xff\xfe\x00{\n");
+    parts.push(unknown);
+    // A kill in the middle of a line leaves no end.
+    fs::write(&file, parts.concat()).expect("write");
+    let (book, replayed) = state.replay();
+    assert_eq!((replayed.lines, replayed.damaged), (4, 3));
+    assert_eq!(book.get(0).map(|t| t.calls.len()), Some(4));
+    // What is written next begins on a line of its own.
+    let start = [pod("a").start(("app", 0), 14_000, 100)];
+    state.write(&lines(&start));
+    let (_, replayed) = state.replay();
+    assert_eq!((replayed.lines, replayed.damaged), (5, 3));
+}
+
+#[test]
+fn any_bytes_at_all_are_no_error() {
+    let state = state(4096);
+    fs::create_dir_all(&state.place.dir).expect("dir");
+    fs::write(state.place.newer(), vec![0xaa; 100_000]).expect("write");
+    fs::write(state.place.older(), "[".repeat(8000)).expect("write");
+    let (book, replayed) = state.replay();
+    assert_eq!((book.tales().count(), replayed.lines), (0, 0));
+    assert!(replayed.damaged > 0);
+}
+
+#[test]
+fn it_does_not_grow() {
+    let state = state(10_000);
+    for n in 0..40 {
+        let calls: Vec<_> = (0..10)
+            .map(|k| pod("a").run(n * 100 + k, 1).late())
+            .collect();
+        state.write(&lines(&calls));
+    }
+    let size = |path: &Path| fs::metadata(path).expect("there").len();
+    let (newer, older) = (size(&state.place.newer()), size(&state.place.older()));
+    assert!(newer <= 10_000 && older <= 10_000, "{newer} {older}");
+    assert!(older > 5_000);
+    let (_, replayed) = state.replay();
+    assert_eq!(replayed.damaged, 0);
+    assert!(replayed.lines > 20, "{replayed:?}");
+    assert_eq!(replayed.last, at(3910));
+}
+
+#[test]
+fn a_disk_that_takes_nothing_costs_lines_only() {
+    let accounts = Arc::new(Accounts::default());
+    // Every write to this device fails as on a full disk.
+    let full = Journal::start_in(Path::new("/dev/full"), &accounts).expect("thread");
+    for line in lines(&calls()) {
+        full.write(&line);
+    }
+    full.close();
+    assert_eq!(accounts.losses(Loss::JournalFailed), 5);
+}
+
+#[test]
+fn a_directory_that_cannot_be_made_costs_lines_only() {
+    let state = state(MAX_BYTES);
+    fs::write(&state.place.dir, "a file").expect("write");
+    state.write(&lines(&calls()));
+    assert_eq!(state.accounts.losses(Loss::JournalFailed), 5);
+    let (replayed, result) = replay(&state.place, &Mutex::new(book()));
+    assert_eq!(replayed, Replayed::default());
+    assert!(result.is_err());
+}

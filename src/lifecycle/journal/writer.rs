@@ -1,0 +1,215 @@
+//! Writes the journal, on a thread of its own: a disk that hangs holds nobody up.
+
+use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use nix::fcntl::OFlag;
+
+use super::{Line, Place};
+use crate::telemetry::Accounts;
+use crate::telemetry::accounts::Loss;
+
+/// Lines that may wait for the disk.
+const WAITING: usize = 1024;
+/// Most bytes that are written at once.
+const BATCH: usize = 64 << 10;
+/// Between two lines of the log about a disk that fails, and between two tries to open a file that cannot be.
+const AGAIN: Duration = Duration::from_secs(60);
+const REOPEN: Duration = Duration::from_secs(1);
+/// The thread does little.
+const STACK: usize = 128 << 10;
+
+/// The way to the thread that writes.
+#[derive(Debug)]
+pub(in crate::lifecycle) struct Journal {
+    lines: SyncSender<Vec<u8>>,
+    thread: JoinHandle<()>,
+    accounts: Arc<Accounts>,
+}
+
+impl Journal {
+    /// Starts the thread. It makes what is missing: the directory for us alone, and the file.
+    ///
+    /// # Errors
+    /// If there can be no thread.
+    pub(in crate::lifecycle) fn start(place: Place, accounts: &Arc<Accounts>) -> io::Result<Self> {
+        Self::spawn(Disk::new(place, Arc::clone(accounts)), accounts)
+    }
+
+    fn spawn(mut disk: Disk, accounts: &Arc<Accounts>) -> io::Result<Self> {
+        let (lines, waiting) = sync_channel(WAITING);
+        let thread = thread::Builder::new()
+            .name("journal".to_owned())
+            .stack_size(STACK)
+            .spawn(move || disk.run(&waiting))?;
+        Ok(Self {
+            lines,
+            thread,
+            accounts: Arc::clone(accounts),
+        })
+    }
+
+    /// One that writes to this file, whatever it is.
+    #[cfg(test)]
+    pub(in crate::lifecycle) fn start_in(
+        file: &std::path::Path,
+        accounts: &Arc<Accounts>,
+    ) -> io::Result<Self> {
+        let dir = file.parent().unwrap_or(file).to_owned();
+        let max_bytes = super::MAX_BYTES;
+        let mut disk = Disk::new(Place { dir, max_bytes }, Arc::clone(accounts));
+        disk.file = Some(OpenOptions::new().append(true).open(file)?);
+        disk.opened = Some(Instant::now());
+        Self::spawn(disk, accounts)
+    }
+
+    /// Hands a line over. Never waits: one too many is counted as lost.
+    pub(in crate::lifecycle) fn write(&self, line: &Line<'_>) {
+        let Ok(mut text) = serde_json::to_vec(line) else {
+            return;
+        };
+        text.push(b'\n');
+        if self.lines.try_send(text).is_err() {
+            self.accounts.lost(Loss::JournalQueueFull, 1);
+        }
+    }
+
+    /// Waits until everything is written. Blocks.
+    pub(in crate::lifecycle) fn close(self) {
+        drop(self.lines);
+        // A panic over there was reported where it happened.
+        let _ = self.thread.join();
+    }
+}
+
+/// The file that is written.
+struct Disk {
+    place: Place,
+    accounts: Arc<Accounts>,
+    file: Option<File>,
+    size: u64,
+    /// Whether what was written last may have no end.
+    torn: bool,
+    opened: Option<Instant>,
+    complained: Option<Instant>,
+}
+
+impl Disk {
+    fn new(place: Place, accounts: Arc<Accounts>) -> Self {
+        Self {
+            place,
+            accounts,
+            file: None,
+            size: 0,
+            torn: false,
+            opened: None,
+            complained: None,
+        }
+    }
+
+    fn run(&mut self, lines: &Receiver<Vec<u8>>) {
+        while let Ok(mut batch) = lines.recv() {
+            while batch.len() < BATCH
+                && let Ok(line) = lines.try_recv()
+            {
+                batch.extend_from_slice(&line);
+            }
+            let mut written = 0;
+            if let Err(error) = self.write(&batch, &mut written) {
+                // What was written before the disk was full is not lost, but for the line in which that was.
+                let left = batch.iter().skip(written);
+                let lost = left.filter(|byte| **byte == b'\n').count();
+                self.accounts.lost(Loss::JournalFailed, lost);
+                self.complain(&error);
+            }
+        }
+    }
+
+    /// Adds to `written` the bytes that went to the disk, also if not all did.
+    fn write(&mut self, batch: &[u8], written: &mut usize) -> io::Result<()> {
+        if self.file.is_none() {
+            self.open()?;
+        }
+        if self.size > 0 && self.size + batch.len() as u64 > self.place.max_bytes {
+            self.turn_over()?;
+            self.open()?;
+        }
+        let Some(file) = &mut self.file else {
+            return Ok(());
+        };
+        if self.torn {
+            file.write_all(b"\n")?;
+            self.torn = false;
+        }
+        let result = write_counted(file, batch, written);
+        self.torn = result.is_err();
+        if self.torn {
+            self.file = None;
+        }
+        self.size += *written as u64;
+        result
+    }
+
+    fn open(&mut self) -> io::Result<()> {
+        if self.opened.is_some_and(|at| at.elapsed() < REOPEN) {
+            return Err(io::Error::other("it failed a moment ago"));
+        }
+        self.opened = Some(Instant::now());
+        let dir = &self.place.dir;
+        DirBuilder::new().recursive(true).mode(0o700).create(dir)?;
+        let file = OpenOptions::new()
+            .append(true)
+            .create(true)
+            .mode(0o600)
+            .custom_flags((OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC).bits())
+            .open(self.place.newer())?;
+        self.size = file.metadata()?.len();
+        // The end of the last line may be missing: from a kill, or from a full disk.
+        self.torn = self.size > 0;
+        self.file = Some(file);
+        Ok(())
+    }
+
+    fn turn_over(&mut self) -> io::Result<()> {
+        self.file = None;
+        self.opened = None;
+        match fs::rename(self.place.newer(), self.place.older()) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+            _ => {
+                self.size = 0;
+                Ok(())
+            }
+        }
+    }
+
+    fn complain(&mut self, error: &io::Error) {
+        if self.complained.is_some_and(|at| at.elapsed() < AGAIN) {
+            return;
+        }
+        self.complained = Some(Instant::now());
+        tracing::warn!(
+            event = "story.journal",
+            file = %self.place.newer().display(),
+            %error,
+            "the journal cannot be written: stories will not survive a restart"
+        );
+    }
+}
+
+/// As `write_all`, but says how far it came.
+fn write_counted(file: &mut File, batch: &[u8], written: &mut usize) -> io::Result<()> {
+    while let Some(rest) = batch.get(*written..).filter(|rest| !rest.is_empty()) {
+        match file.write(rest) {
+            Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+            Ok(n) => *written += n,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,215 @@
+//! Episodes as metrics.
+
+use std::sync::Arc;
+
+use opentelemetry::trace::TraceId;
+
+use super::Stories;
+use super::episode_call::Told;
+use super::episode_store::{Ended, Tale};
+use super::timeline::Phase;
+use super::view::State;
+use crate::cri::Method;
+use crate::cri::episode::Kind;
+use crate::telemetry::catalogue;
+use crate::telemetry::family::{Counters, Histograms};
+use crate::telemetry::registry::{Registry, RegistryError};
+
+/// The phases of a start, as the catalogue lists them.
+const START_PHASES: [Phase; 7] = [
+    Phase::Sandbox,
+    Phase::Network,
+    Phase::ImagePull,
+    Phase::ContainerCreate,
+    Phase::ContainerStart,
+    Phase::InitContainer,
+    Phase::OutsideCri,
+];
+/// The calls of a start, likewise.
+const START_CALLS: [Phase; 4] = [
+    Phase::Sandbox,
+    Phase::ImagePull,
+    Phase::ContainerCreate,
+    Phase::ContainerStart,
+];
+
+/// What the keeper counts.
+#[derive(Debug)]
+pub(super) struct StoryMetrics {
+    starts: Histograms<3>,
+    phases: Histograms<1>,
+    failures: Counters<1>,
+    stops: Histograms<1>,
+    restarts: Counters<0>,
+    exits: Counters<1>,
+    registry: Registry,
+}
+
+fn seconds(micros: u64) -> f64 {
+    micros as f64 / 1e6
+}
+
+fn index(state: State) -> usize {
+    usize::from(state == State::Failed)
+}
+
+impl StoryMetrics {
+    /// Registers the metrics, and those that are computed from `stories`.
+    ///
+    /// # Errors
+    /// If they are registered already.
+    pub(super) fn new(registry: &Registry, stories: &Arc<Stories>) -> Result<Self, RegistryError> {
+        compute(registry, stories)?;
+        let metrics = Self {
+            starts: registry.histograms(&catalogue::POD_START_DURATION)?,
+            phases: registry.histograms(&catalogue::POD_START_PHASE)?,
+            failures: registry.counters(&catalogue::POD_START_FAILURES)?,
+            stops: registry.histograms(&catalogue::POD_STOP_DURATION)?,
+            restarts: registry.counters(&catalogue::CONTAINER_RESTARTS)?,
+            exits: registry.counters(&catalogue::CONTAINER_EXITS)?,
+            registry: registry.clone(),
+        };
+        metrics.show_from_the_start();
+        Ok(metrics)
+    }
+
+    /// So that the first failure is seen as an increase.
+    fn show_from_the_start(&self) {
+        for i in 0..START_CALLS.len() {
+            self.failures.at([i]);
+        }
+        for reason in 0..crate::cri::call::ExitReason::ALL.len() {
+            self.exits.at([reason]);
+        }
+        self.restarts.at([]);
+    }
+
+    /// A call of an episode of this kind has ended.
+    pub(super) fn call(&self, kind: Kind, call: &Told) {
+        let phase = Phase::of(call.method);
+        let failed = START_CALLS.iter().position(|p| *p == phase);
+        if let Some(i) = failed.filter(|_| kind == Kind::Start && call.is_bad())
+            && let Some(failures) = self.failures.at([i])
+        {
+            failures.inc();
+        }
+        let again = call.container.as_ref().is_some_and(|c| c.attempt > 0);
+        if again
+            && call.method == Method::StartContainer
+            && call.is_good()
+            && let Some(restarts) = self.restarts.at([])
+        {
+            restarts.inc();
+        }
+    }
+
+    /// A container has ended.
+    pub(super) fn exit(&self, exit: &Ended) {
+        if let Some(exits) = self.exits.at([exit.reason as usize]) {
+            exits.inc();
+        }
+    }
+
+    /// An episode is over. `trace` is its trace, if that is exported.
+    pub(super) fn closed(&self, tale: &Tale, trace: Option<TraceId>) {
+        let time = seconds(tale.ended.saturating_sub(tale.began));
+        match tale.kind {
+            Kind::Start => self.start(tale, time, trace),
+            // A container alone that was stopped is no end of a pod.
+            Kind::Stop if tale.is_tentative() => {}
+            Kind::Stop => {
+                if let Some(stops) = self.stops.at([index(tale.state)]) {
+                    stops.observe(time);
+                }
+            }
+            Kind::Restart => {}
+        }
+    }
+
+    fn start(&self, tale: &Tale, time: f64, trace: Option<TraceId>) {
+        let handler = self.registry.handler(tale.handler.as_deref());
+        let labels = [index(tale.state), usize::from(tale.pulled), handler];
+        self.starts.observe(labels, time, trace);
+        let shares = tale.shares();
+        for (i, phase) in START_PHASES.into_iter().enumerate() {
+            let share = shares[phase as usize];
+            if share > 0
+                && let Some(phases) = self.phases.at([i])
+            {
+                phases.observe(seconds(share));
+            }
+        }
+    }
+}
+
+/// What is read when someone scrapes.
+fn compute(registry: &Registry, stories: &Arc<Stories>) -> Result<(), RegistryError> {
+    let source = Arc::clone(stories);
+    registry.computed(&catalogue::POD_STARTS_OPEN, move |out| {
+        let open = source.open();
+        let starts = open.get(Kind::Start.name()).copied().unwrap_or_default();
+        out.put(&[], starts as f64);
+    })?;
+    let source = Arc::clone(stories);
+    registry.computed(&catalogue::POD_START_OLDEST_OPEN, move |out| {
+        if let Some(age) = source.oldest_open_start() {
+            out.put(&[], seconds(age));
+        }
+    })?;
+    let source = Arc::clone(stories);
+    registry.computed(&catalogue::STORY_EPISODES, move |out| {
+        for (kind, n) in source.remembered() {
+            out.put(&[kind], n as f64);
+        }
+    })
+}
+
+/// Shows every metric of this module once.
+#[cfg(test)]
+pub(crate) fn populate(registry: &Registry) {
+    use super::script::{at, pod};
+    let settings = crate::config::Config::with_upstream("/nowhere".into()).story;
+    let stories = Arc::new(Stories::new(&settings, Arc::default()));
+    let metrics = StoryMetrics::new(registry, &stories).expect("once");
+    let (up, open) = (pod("up"), pod("open"));
+    let mut book = stories.book();
+    for call in [
+        up.run(0, 10),
+        up.create(("app", 0), 10, 10),
+        up.start(("app", 0), 20, 10),
+        up.stop(60_000, 2000),
+        open.run(80_000, 10),
+    ] {
+        book.tick(call.began, &[]);
+        book.apply(call);
+    }
+    book.tick(at(79_000), &[]);
+    for number in book.take_closed() {
+        metrics.closed(book.get(number).expect("remembered"), None);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::telemetry::catalogue::{Metric, Values};
+
+    fn names(metric: &Metric) -> Vec<&'static str> {
+        match metric.labels[0].values {
+            Values::Fixed(names) => names.to_vec(),
+            _ => panic!("{} has no fixed values", metric.name),
+        }
+    }
+
+    #[test]
+    fn the_catalogue_lists_the_phases_in_our_order() {
+        assert_eq!(
+            names(&catalogue::POD_START_PHASE),
+            START_PHASES.map(Phase::name)
+        );
+        assert_eq!(
+            names(&catalogue::POD_START_FAILURES),
+            START_CALLS.map(Phase::name)
+        );
+    }
+}

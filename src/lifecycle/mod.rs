@@ -1,0 +1,47 @@
+//! The story of each pod, told from the CRI calls alone: why was this pod slow, or never up?
+//!
+//! ```text
+//!   instrument::signals --end of a call--> CallSink --+--> recorder   (ring of the last calls, in place, no task)
+//!        (request path, never waits)                   |
+//!                                                      +--> feed --> keeper --> episodes --> metrics, summary line, trace
+//!                                                    (bounded queue,   |  ^                  journal (survives a restart)
+//!                                                     tried)           |  |
+//!                              admin, CLI read <---- Stories <---------+  +-- sampler: sightings of CNI plugins and OCI
+//!                                                                             runtimes; receiver: the upstream's spans
+//! ```
+//!
+//! Everything right of the feed runs on the side thread.
+
+pub mod activity;
+pub mod aggregator;
+pub mod call_sink;
+mod diagnosis;
+mod episode_call;
+mod episode_store;
+pub mod episode_subscriber;
+#[cfg(test)]
+pub(crate) mod examples;
+mod journal;
+pub(crate) mod metrics;
+pub mod otlp_receiver;
+pub mod process_scanner;
+pub mod rates;
+pub mod record;
+pub mod recorder;
+#[cfg(test)]
+mod script;
+pub mod sessions;
+mod show;
+pub mod stories;
+mod summary;
+pub mod tables;
+pub mod timeline;
+pub mod trace;
+pub mod view;
+
+pub use self::aggregator::Aggregator;
+pub use self::call_sink::{CallSink, Event, RuntimeSpan};
+pub use self::episode_subscriber::EpisodeSubscriber;
+pub use self::record::Record;
+pub use self::stories::Stories;
+pub use self::trace::Trace;

@@ -1,0 +1,197 @@
+//! Passes received spans on to the collector, byte for byte. The runtime has its answer by then: nobody waits for this.
+
+use std::fmt;
+use std::future::poll_fn;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use h2::client::SendRequest;
+use http::{HeaderMap, HeaderName, HeaderValue, Uri};
+use tokio::net::TcpStream;
+use tokio::sync::mpsc::{Receiver, Sender, channel};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tonic::Code;
+
+use super::EXPORT;
+use crate::grpc::{BoxError, frame};
+use crate::telemetry::Accounts;
+use crate::telemetry::accounts::Loss;
+use crate::telemetry::handles::Receiving;
+use crate::telemetry::otlp::Destination;
+
+/// Most requests, and most bytes of them, that wait for the collector.
+const REQUESTS: usize = 256;
+const BYTES: usize = 8 << 20;
+
+/// A request as it came.
+struct Passing {
+    headers: HeaderMap,
+    body: Bytes,
+    spans: usize,
+    _room: OwnedSemaphorePermit,
+}
+
+/// The way to the collector.
+#[derive(Clone)]
+pub(super) struct Pass {
+    queue: Sender<Passing>,
+    room: Arc<Semaphore>,
+    accounts: Arc<Accounts>,
+}
+
+impl fmt::Debug for Pass {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Pass").finish_non_exhaustive()
+    }
+}
+
+/// The other end of it.
+pub(super) struct Passer {
+    to: Destination,
+    queue: Receiver<Passing>,
+    connection: Option<SendRequest<Bytes>>,
+    accounts: Arc<Accounts>,
+    metrics: Arc<Receiving>,
+}
+
+pub(super) fn pass(
+    to: Destination,
+    accounts: &Arc<Accounts>,
+    metrics: &Arc<Receiving>,
+) -> (Pass, Passer) {
+    let (sender, queue) = channel(REQUESTS);
+    let pass = Pass {
+        queue: sender,
+        room: Arc::new(Semaphore::new(BYTES)),
+        accounts: Arc::clone(accounts),
+    };
+    let passer = Passer {
+        to,
+        queue,
+        connection: None,
+        accounts: Arc::clone(accounts),
+        metrics: Arc::clone(metrics),
+    };
+    (pass, passer)
+}
+
+impl Pass {
+    /// Hands a request over, or counts its spans as lost if too much waits.
+    pub(super) fn on(&self, headers: HeaderMap, body: Bytes, spans: usize) {
+        let bytes = u32::try_from(body.len()).unwrap_or(u32::MAX);
+        let room = Arc::clone(&self.room).try_acquire_many_owned(bytes).ok();
+        let passed = room.and_then(|room| {
+            let passing = Passing {
+                headers,
+                body,
+                spans,
+                _room: room,
+            };
+            self.queue.try_send(passing).ok()
+        });
+        if passed.is_none() {
+            self.accounts.lost(Loss::PassedQueueFull, spans);
+        }
+    }
+}
+
+impl Passer {
+    /// Passes on until the receiver is gone.
+    pub(super) async fn run(mut self) {
+        while let Some(passing) = self.queue.recv().await {
+            let sent = tokio::time::timeout(self.to.timeout, self.send(&passing)).await;
+            let error: BoxError = match sent {
+                Ok(Ok(())) => {
+                    self.metrics.passed_on(passing.spans);
+                    continue;
+                }
+                Ok(Err(error)) => error,
+                Err(late) => late.into(),
+            };
+            // What is wrong with the connection is not known; the next request gets another.
+            self.connection = None;
+            self.accounts.lost(Loss::PassedFailed, passing.spans);
+            tracing::warn!(
+                target: "criscope::telemetry",
+                event = "telemetry.dropped",
+                signal = "passed_span",
+                reason = "export_failed",
+                dropped = passing.spans,
+                err.msg = %error,
+                "spans of the runtime could not be passed on"
+            );
+        }
+    }
+
+    async fn send(&mut self, passing: &Passing) -> Result<(), BoxError> {
+        let uri: Uri = self.to.endpoint.parse()?;
+        let host = uri.authority().ok_or("no host")?.clone();
+        let request = self.request(&uri, passing)?;
+        let known = self.connection.take();
+        // The collector may have closed a connection that was idle.
+        let ready = match known {
+            Some(known) => known.ready().await.ok(),
+            None => None,
+        };
+        let mut sender = match ready {
+            Some(sender) => sender,
+            None => {
+                connect(host.host(), host.port_u16().unwrap_or(80))
+                    .await?
+                    .ready()
+                    .await?
+            }
+        };
+        let (response, mut stream) = sender.send_request(request, false)?;
+        // It is held whole here; h2 sends it as the collector takes it.
+        stream.send_data(passing.body.clone(), true)?;
+        let (head, mut body) = response.await?.into_parts();
+        while let Some(data) = body.data().await {
+            body.flow_control().release_capacity(data?.len())?;
+        }
+        let trailers = poll_fn(|cx| body.poll_trailers(cx)).await?;
+        let status = trailers.as_ref().and_then(frame::status);
+        match status.or_else(|| frame::status(&head.headers)) {
+            Some((Code::Ok, _)) => {
+                self.connection = Some(sender);
+                Ok(())
+            }
+            Some((code, _)) => Err(format!("the collector says {code:?}").into()),
+            None => Err(format!("the collector says http status {}", head.status).into()),
+        }
+    }
+
+    /// The request as it came, to another host, with what that one wants to be told.
+    fn request(&self, uri: &Uri, passing: &Passing) -> Result<http::Request<()>, BoxError> {
+        let mut parts = uri.clone().into_parts();
+        parts.path_and_query = Some(EXPORT.parse()?);
+        let mut request = http::Request::post(Uri::from_parts(parts)?).body(())?;
+        *request.version_mut() = http::Version::HTTP_2;
+        let headers = request.headers_mut();
+        *headers = passing.headers.clone();
+        // That was how long the runtime would have waited for us.
+        headers.remove("grpc-timeout");
+        for (name, value) in &self.to.headers {
+            let name: HeaderName = name.parse()?;
+            if !headers.contains_key(&name) {
+                headers.insert(name, HeaderValue::from_str(value)?);
+            }
+        }
+        Ok(request)
+    }
+}
+
+async fn connect(host: &str, port: u16) -> Result<SendRequest<Bytes>, BoxError> {
+    let host = host.trim_start_matches('[').trim_end_matches(']');
+    let stream = TcpStream::connect((host, port)).await?;
+    stream.set_nodelay(true)?;
+    let (sender, connection) = h2::client::Builder::new()
+        .enable_push(false)
+        .handshake(stream)
+        .await?;
+    tokio::spawn(async move {
+        // Each request on it hears of its end by itself.
+        let _ = connection.await;
+    });
+    Ok(sender)
+}

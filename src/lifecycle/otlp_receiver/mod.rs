@@ -1,0 +1,226 @@
+//! The runtime's own spans: containerd and CRI-O export OTLP/gRPC, and can be told to send it here. Spans below calls of
+//! ours become part of the story; all of them are passed on to the collector as they came.
+//!
+//! Off unless `receiver.listen` is set. Everything has a bound: connections, requests at a time, their size, what waits
+//! for the collector, and what waits for its parents.
+//!
+//! | module | what |
+//! |---|---|
+//! | `serve` | one request: limits, answer |
+//! | `spans` | ids, names and times out of its bytes |
+//! | `family` | of which call is a span a part? |
+//! | `pass` | on to the collector |
+
+mod forward;
+mod serve;
+mod span_tree;
+mod spans;
+
+use std::convert::Infallible;
+use std::fmt;
+use std::io;
+use std::net::{SocketAddr, TcpListener};
+use std::sync::Arc;
+use std::time::Duration;
+
+use hyper::server::conn::http2;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use tokio::net::TcpStream;
+use tokio::sync::mpsc::Sender;
+
+use self::serve::Shared;
+use self::span_tree::Family;
+pub use self::span_tree::OurSpans;
+use crate::lifecycle::Event;
+use crate::telemetry::Accounts;
+use crate::telemetry::handles::Receiving;
+use crate::telemetry::otlp::Destination;
+use crate::uds::limit::{ConnectionLimit, ConnectionPermit, Evict};
+
+/// The one call that is answered.
+const EXPORT: &str = "/opentelemetry.proto.collector.trace.v1.TraceService/Export";
+
+/// Most connections at a time. A node has a runtime or two, and each has one exporter or two. When all are taken, the one
+/// that has sent nothing for longest makes room: anybody on the node may connect.
+const CONNECTIONS: usize = 16;
+
+/// Most requests at a time on one connection.
+const STREAMS: u32 = 8;
+
+/// Room for one request that nobody has read yet, in bytes.
+const WINDOW: u32 = 256 << 10;
+
+/// A peer that is silent for this long is asked whether it is there, and has as long to answer.
+const SILENCE: Duration = Duration::from_secs(30);
+
+/// How long to wait when no connection can be accepted.
+const OUT_OF_DESCRIPTORS: Duration = Duration::from_millis(100);
+
+/// The address cannot be listened on.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot receive spans on {address}: {source}")]
+pub struct BindError {
+    /// The address.
+    pub address: SocketAddr,
+    /// Why.
+    #[source]
+    pub source: io::Error,
+}
+
+/// Listens.
+///
+/// # Errors
+/// If the address is taken or not ours.
+pub fn bind(address: SocketAddr) -> Result<TcpListener, BindError> {
+    let listener = TcpListener::bind(address).and_then(|listener| {
+        listener.set_nonblocking(true)?;
+        Ok(listener)
+    });
+    listener.map_err(|source| BindError { address, source })
+}
+
+/// Receives spans.
+pub struct Receiver {
+    /// Where they come in.
+    pub listener: TcpListener,
+    /// Our own spans.
+    pub ours: OurSpans,
+    /// The keeper.
+    pub feed: Sender<Event>,
+    /// The collector.
+    pub collector: Option<Destination>,
+    /// What is lost.
+    pub accounts: Arc<Accounts>,
+    /// What is counted.
+    pub metrics: Receiving,
+}
+
+impl fmt::Debug for Receiver {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Receiver")
+            .field("listener", &self.listener)
+            .field("collector", &self.collector)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Receiver {
+    /// Receives until dropped.
+    ///
+    /// # Errors
+    /// If the listener cannot be registered with the async runtime.
+    pub async fn run(self) -> io::Result<()> {
+        let address = self.listener.local_addr()?;
+        let listener = tokio::net::TcpListener::from_std(self.listener)?;
+        let metrics = Arc::new(self.metrics);
+        let collector = self.collector.filter(|to| {
+            let loops = leads_to(&to.endpoint, address);
+            if loops {
+                tracing::error!(
+                    event = "receiver.loop",
+                    endpoint = to.endpoint,
+                    "telemetry.otlp.endpoint is receiver.listen itself: spans of the runtime are not passed on"
+                );
+            }
+            !loops
+        });
+        let (pass, passer) = collector
+            .map(|to| forward::pass(to, &self.accounts, &metrics))
+            .unzip();
+        let shared = Arc::new(Shared::new(
+            Family::new(self.ours),
+            self.feed,
+            pass,
+            self.accounts,
+            metrics,
+        ));
+        tracing::info!(event = "receiver.started", listen = %address, "receiving spans of the runtime");
+        let accepting = accept(&listener, &shared);
+        match passer {
+            Some(passer) => drop(tokio::join!(accepting, passer.run())),
+            None => accepting.await,
+        }
+        Ok(())
+    }
+}
+
+async fn accept(listener: &tokio::net::TcpListener, shared: &Arc<Shared>) {
+    let places = ConnectionLimit::new(CONNECTIONS, Evict::Any);
+    loop {
+        match listener.accept().await {
+            Ok((stream, _)) => {
+                let (shared, place) = (Arc::clone(shared), places.take().await);
+                tokio::spawn(async move {
+                    tokio::select! {
+                        () = connection(stream, shared, &place) => {}
+                        () = place.wanted() => {}
+                    }
+                });
+            }
+            Err(error) => {
+                tracing::warn!(%error, "cannot accept a connection");
+                tokio::time::sleep(OUT_OF_DESCRIPTORS).await;
+            }
+        }
+    }
+}
+
+async fn connection(stream: TcpStream, shared: Arc<Shared>, place: &ConnectionPermit) {
+    let service = service_fn(move |request| {
+        let (shared, busy) = (Arc::clone(&shared), place.request());
+        async move {
+            let answer = shared.answer(request).await;
+            drop(busy);
+            Ok::<_, Infallible>(answer)
+        }
+    });
+    let served = http2::Builder::new(TokioExecutor::new())
+        .timer(TokioTimer::new())
+        .max_concurrent_streams(STREAMS)
+        .initial_stream_window_size(WINDOW)
+        .initial_connection_window_size(WINDOW * STREAMS)
+        .keep_alive_interval(SILENCE)
+        .keep_alive_timeout(SILENCE)
+        .serve_connection(TokioIo::new(stream), service)
+        .await;
+    if let Err(error) = served {
+        tracing::debug!(%error, "a connection of spans ended");
+    }
+}
+
+/// Whether this endpoint is this address.
+fn leads_to(endpoint: &str, address: SocketAddr) -> bool {
+    let Ok(uri) = endpoint.parse::<http::Uri>() else {
+        return false;
+    };
+    let same_port = uri.port_u16() == Some(address.port());
+    let host = uri.host().unwrap_or_default();
+    let ip = host.trim_matches(['[', ']']).parse::<std::net::IpAddr>();
+    let here = match ip {
+        Ok(ip) => ip == address.ip() || ip.is_loopback() && address.ip().is_unspecified(),
+        Err(_) => host == "localhost",
+    };
+    same_port && here
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn spans_are_not_sent_to_oneself() {
+        let own: SocketAddr = "127.0.0.1:4317".parse().expect("address");
+        for (endpoint, loops) in [
+            ("http://127.0.0.1:4317", true),
+            ("http://localhost:4317/", true),
+            ("http://127.0.0.1:4318", false),
+            ("http://collector:4317", false),
+            ("rubbish", false),
+        ] {
+            assert_eq!(leads_to(endpoint, own), loops, "{endpoint}");
+        }
+        let any: SocketAddr = "[::]:4317".parse().expect("address");
+        assert!(leads_to("http://[::1]:4317", any));
+    }
+}

@@ -1,0 +1,196 @@
+//! One request of the runtime: its limits, its answer.
+
+use std::io::Read;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use flate2::read::GzDecoder;
+use futures_util::stream;
+use http_body::{Body as HttpBody, Frame};
+use http_body_util::{BodyExt, Limited, StreamBody};
+use tokio::sync::Semaphore;
+use tokio::sync::mpsc::Sender;
+use tokio::time::timeout;
+use tonic::Code;
+
+use super::EXPORT;
+use super::forward::Pass;
+use super::span_tree::Family;
+use super::spans;
+use crate::grpc::frame::Head;
+use crate::grpc::status::Status;
+use crate::grpc::{Body, BoxError, Response, frame};
+use crate::lifecycle::Event;
+use crate::lifecycle::call_sink::MOST_SPANS;
+use crate::telemetry::Accounts;
+use crate::telemetry::accounts::Loss;
+use crate::telemetry::handles::{Received, Receiving};
+
+/// Largest request, and largest message once it is no longer compressed, in bytes.
+const MOST_BYTES: usize = 4 << 20;
+const MOST_UNPACKED: usize = 16 << 20;
+
+/// Requests that are read at the same time; more wait.
+const AT_ONCE: usize = 4;
+
+/// How long a request may take to arrive.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// What all requests share.
+#[derive(Debug)]
+pub(super) struct Shared {
+    room: Semaphore,
+    family: Arc<Mutex<Family>>,
+    feed: Sender<Event>,
+    pass: Option<Pass>,
+    accounts: Arc<Accounts>,
+    metrics: Arc<Receiving>,
+}
+
+impl Shared {
+    pub(super) fn new(
+        family: Family,
+        feed: Sender<Event>,
+        pass: Option<Pass>,
+        accounts: Arc<Accounts>,
+        metrics: Arc<Receiving>,
+    ) -> Self {
+        Self {
+            room: Semaphore::new(AT_ONCE),
+            family: Arc::new(Mutex::new(family)),
+            feed,
+            pass,
+            accounts,
+            metrics,
+        }
+    }
+
+    /// Answers a request.
+    pub(super) async fn answer<B>(&self, request: http::Request<B>) -> Response
+    where
+        B: HttpBody<Data = Bytes, Error: Into<BoxError>>,
+    {
+        if request.uri().path() != EXPORT {
+            let text = "only traces are taken here";
+            return Status::new(Code::Unimplemented, text).into_response();
+        }
+        match self.take(request).await {
+            Ok(()) => done(),
+            Err(status) => status.into_response(),
+        }
+    }
+
+    async fn take<B>(&self, request: http::Request<B>) -> Result<(), Status>
+    where
+        B: HttpBody<Data = Bytes, Error: Into<BoxError>>,
+    {
+        let (head, body) = request.into_parts();
+        let read = async {
+            // Closed never.
+            let room = self.room.acquire().await;
+            let body = Limited::new(body, MOST_BYTES + frame::HEADER)
+                .collect()
+                .await;
+            (room, body)
+        };
+        let late = |_| Status::unavailable("the request takes too long");
+        let (_room, body) = timeout(PATIENCE, read).await.map_err(late)?;
+        let body = body
+            .map_err(|error| Status::new(Code::ResourceExhausted, error.to_string()))?
+            .to_bytes();
+        let encoding = head
+            .headers
+            .get("grpc-encoding")
+            .map(|e| e.as_bytes().to_vec());
+        let unread = body.clone();
+        // Unpacking takes a while, and this thread has other things to do.
+        let read = tokio::task::spawn_blocking(move || spans_of(&unread, encoding.as_deref()));
+        let read = read
+            .await
+            .map_err(|_| Status::new(Code::Internal, "cannot be read"))?;
+        let (spans, count) = read.inspect_err(|_| self.metrics.received(Received::Dropped, 1))?;
+        self.metrics
+            .received(Received::Dropped, count - spans.len());
+        self.tell(spans);
+        if let Some(pass) = &self.pass {
+            pass.on(head.headers, body, count);
+        }
+        Ok(())
+    }
+
+    /// Sorts spans, counts them, and tells the keeper.
+    fn tell(&self, spans: Vec<spans::Reported>) {
+        let sorted = {
+            let mut family = self.family.lock().unwrap_or_else(PoisonError::into_inner);
+            family.sort(spans, Instant::now())
+        };
+        self.metrics
+            .received(Received::Attributed, sorted.attributed.len());
+        self.metrics.received(Received::Unknown, sorted.unknown);
+        self.metrics.received(Received::Dropped, sorted.dropped);
+        for spans in sorted.attributed.chunks(MOST_SPANS) {
+            if self.feed.try_send(Event::Spans(spans.to_vec())).is_err() {
+                self.accounts.lost(Loss::StoryQueueFull, spans.len());
+            }
+        }
+    }
+}
+
+/// The spans of a framed message, and how many there are with those that cannot be used.
+fn spans_of(
+    framed: &[u8],
+    encoding: Option<&[u8]>,
+) -> Result<(Vec<spans::Reported>, usize), Status> {
+    let invalid = |text: &str| Status::new(Code::InvalidArgument, text);
+    let head = Head::read(framed).ok_or_else(|| invalid("no message"))?;
+    let message = framed.get(frame::HEADER..).unwrap_or_default();
+    if message.len() != head.len {
+        return Err(invalid("not one whole message"));
+    }
+    let mut unpacked = Vec::new();
+    let message = match (head.compressed, encoding) {
+        (false, _) => message,
+        (true, Some(b"gzip")) => {
+            let most = MOST_UNPACKED as u64 + 1;
+            let read = GzDecoder::new(message)
+                .take(most)
+                .read_to_end(&mut unpacked);
+            read.map_err(|_| invalid("not gzip"))?;
+            if unpacked.len() > MOST_UNPACKED {
+                return Err(Status::new(
+                    Code::ResourceExhausted,
+                    "the message is too large",
+                ));
+            }
+            &unpacked
+        }
+        (true, _) => {
+            let text = "the only compression that is known is gzip";
+            return Err(Status::new(Code::Unimplemented, text));
+        }
+    };
+    let mut spans = Vec::new();
+    let count = spans::read(message, |span| {
+        // The rest is counted. No exporter sends so many at a time.
+        if spans.len() < MOST_SPANS * 16 {
+            spans.push(span);
+        }
+    });
+    let count = count.map_err(|error| invalid(&error.to_string()))?;
+    Ok((spans, count))
+}
+
+/// An empty message, and status OK.
+fn done() -> Response {
+    let mut trailers = http::HeaderMap::new();
+    trailers.insert("grpc-status", http::HeaderValue::from(Code::Ok as i32));
+    let message = Frame::data(Bytes::from_static(&[0; frame::HEADER]));
+    let frames = [message, Frame::trailers(trailers)].map(Ok);
+    let mut response = Response::new(Body::boxed(StreamBody::new(stream::iter(frames))));
+    response.headers_mut().insert(
+        http::header::CONTENT_TYPE,
+        http::HeaderValue::from_static("application/grpc"),
+    );
+    response
+}

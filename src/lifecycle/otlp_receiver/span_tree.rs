@@ -1,0 +1,263 @@
+//! Which of our calls is a span a part of? Its parents are followed up to the span of a call that we made.
+//!
+//! Spans are reported when they have ended, so children come before their parents, and wait for them here.
+
+use std::collections::{HashMap, HashSet};
+use std::fmt;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use lru::LruCache;
+use opentelemetry::trace::{SpanId, TraceId};
+
+use super::spans::Reported;
+use crate::lifecycle::RuntimeSpan;
+
+/// Gives trace and span ids of the calls that we made and that make episodes: those in flight, and those that ended
+/// lately.
+pub type OurSpans = Arc<dyn Fn() -> Vec<(TraceId, SpanId)> + Send + Sync>;
+
+/// Most spans that wait for their parents.
+const WAITING: usize = 4096;
+
+/// How long a span waits. A parent ends after its children, but no call of the kubelet takes longer.
+const PATIENCE: Duration = Duration::from_secs(600);
+
+/// Most spans that are remembered as parents.
+const PARENTS: usize = 8192;
+
+/// How often our own spans are asked for, at most.
+const REFRESH: Duration = Duration::from_millis(250);
+
+/// What became of the spans of a request.
+#[derive(Debug, Default)]
+pub(super) struct Sorted {
+    /// Parts of calls. Some of them may have waited since an earlier request.
+    pub(super) attributed: Vec<RuntimeSpan>,
+    /// How many are parts of no call that is known, or have waited for too long.
+    pub(super) unknown: usize,
+    /// How many there was no room for.
+    pub(super) dropped: usize,
+}
+
+/// See the module documentation.
+pub(super) struct Family {
+    ours: OurSpans,
+    asked: Option<Instant>,
+    /// Our spans, and the traces they are in.
+    calls: HashSet<(TraceId, SpanId)>,
+    traces: HashSet<TraceId>,
+    /// Spans of the runtime that are known to be parts of a call: of which, and how far below.
+    parents: LruCache<(TraceId, SpanId), (SpanId, u16)>,
+    /// By the parent they wait for.
+    waiting: HashMap<(TraceId, SpanId), Vec<(Instant, Reported)>>,
+    waiting_count: usize,
+}
+
+impl fmt::Debug for Family {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Family")
+            .field("calls", &self.calls.len())
+            .field("waiting", &self.waiting)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Family {
+    pub(super) fn new(ours: OurSpans) -> Self {
+        Self {
+            ours,
+            asked: None,
+            calls: HashSet::new(),
+            traces: HashSet::new(),
+            parents: LruCache::unbounded(),
+            waiting: HashMap::new(),
+            waiting_count: 0,
+        }
+    }
+
+    /// Takes in the spans of one request.
+    pub(super) fn sort(&mut self, spans: Vec<Reported>, now: Instant) -> Sorted {
+        let mut sorted = Sorted::default();
+        self.ask(now);
+        sorted.unknown += self.give_up(now);
+        let mut ready = Vec::new();
+        for span in spans {
+            let key = (span.trace_id, span.parent);
+            if !self.traces.contains(&span.trace_id) || span.parent == SpanId::INVALID {
+                sorted.unknown += 1;
+            } else if self.waiting_count >= WAITING {
+                sorted.dropped += 1;
+            } else {
+                if self.calls.contains(&key) || self.parents.contains(&key) {
+                    ready.push(key);
+                }
+                self.waiting.entry(key).or_default().push((now, span));
+                self.waiting_count += 1;
+            }
+        }
+        while let Some(key) = ready.pop() {
+            self.settle(key, &mut ready, &mut sorted.attributed);
+        }
+        sorted
+    }
+
+    /// The spans whose parent this is are parts of its call.
+    fn settle(
+        &mut self,
+        key: (TraceId, SpanId),
+        ready: &mut Vec<(TraceId, SpanId)>,
+        out: &mut Vec<RuntimeSpan>,
+    ) {
+        let place = match self.parents.get(&key) {
+            Some((client, depth)) => Some((*client, depth.saturating_add(1))),
+            None => self.calls.contains(&key).then_some((key.1, 0)),
+        };
+        let Some((client, depth)) = place else {
+            return;
+        };
+        for (_, span) in self.waiting.remove(&key).unwrap_or_default() {
+            self.waiting_count -= 1;
+            let own = (span.trace_id, span.span_id);
+            self.parents.put(own, (client, depth));
+            if self.parents.len() > PARENTS {
+                self.parents.pop_lru();
+            }
+            ready.push(own);
+            out.push(RuntimeSpan {
+                trace_id: span.trace_id,
+                client,
+                span_id: span.span_id,
+                parent: span.parent,
+                depth,
+                name: span.name,
+                began: span.began,
+                ended: span.ended,
+            });
+        }
+    }
+
+    fn ask(&mut self, now: Instant) {
+        let lately = |asked: Instant| now.saturating_duration_since(asked) < REFRESH;
+        if self.asked.is_some_and(lately) {
+            return;
+        }
+        self.asked = Some(now);
+        self.calls = (self.ours)().into_iter().collect();
+        self.traces = self.calls.iter().map(|(trace, _)| *trace).collect();
+        // A call may have been heard of after its spans.
+        for (trace, _) in self.waiting.keys() {
+            self.traces.insert(*trace);
+        }
+    }
+
+    /// Spans whose parents never came.
+    fn give_up(&mut self, now: Instant) -> usize {
+        let before = self.waiting_count;
+        self.waiting.retain(|_, spans| {
+            spans.retain(|(since, _)| now.saturating_duration_since(*since) < PATIENCE);
+            !spans.is_empty()
+        });
+        self.waiting_count = self.waiting.values().map(Vec::len).sum();
+        before - self.waiting_count
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+    use std::time::SystemTime;
+
+    use super::*;
+
+    const TRACE: TraceId = TraceId::from_bytes([1; 16]);
+
+    fn id(n: u16) -> SpanId {
+        SpanId::from(u64::from(n))
+    }
+
+    fn span(n: u16, parent: u16) -> Reported {
+        Reported {
+            trace_id: TRACE,
+            span_id: id(n),
+            parent: id(parent),
+            name: "x".into(),
+            began: SystemTime::UNIX_EPOCH,
+            ended: SystemTime::UNIX_EPOCH,
+        }
+    }
+
+    fn family() -> Family {
+        Family::new(Arc::new(|| vec![(TRACE, id(100)), (TRACE, id(200))]))
+    }
+
+    fn places(sorted: &Sorted) -> Vec<(u64, u64, u16)> {
+        let number = |id: SpanId| u64::from_be_bytes(id.to_bytes());
+        let spans = sorted.attributed.iter();
+        let mut places: Vec<_> = spans
+            .map(|s| (number(s.span_id), number(s.client), s.depth))
+            .collect();
+        places.sort_unstable();
+        places
+    }
+
+    #[test]
+    fn children_wait_for_their_parents() {
+        let mut family = family();
+        let now = Instant::now();
+        let sorted = family.sort(vec![span(3, 2), span(4, 2), span(12, 11)], now);
+        assert_eq!(
+            (places(&sorted).len(), sorted.unknown, sorted.dropped),
+            (0, 0, 0)
+        );
+        let sorted = family.sort(vec![span(2, 1), span(1, 100)], now);
+        assert_eq!(
+            places(&sorted),
+            [(1, 100, 0), (2, 100, 1), (3, 100, 2), (4, 100, 2)]
+        );
+        let sorted = family.sort(vec![span(5, 4), span(11, 200)], now);
+        assert_eq!(places(&sorted), [(5, 100, 3), (11, 200, 0), (12, 200, 1)]);
+        assert!(family.waiting.is_empty());
+    }
+
+    #[test]
+    fn strangers_are_not_kept() {
+        let mut family = family();
+        let now = Instant::now();
+        let mut other = span(1, 100);
+        other.trace_id = TraceId::from_bytes([2; 16]);
+        let sorted = family.sort(vec![other, span(1, 0), span(7, 6)], now);
+        assert_eq!((places(&sorted).len(), sorted.unknown), (0, 2));
+        let sorted = family.sort(vec![], now + PATIENCE);
+        assert_eq!(sorted.unknown, 1, "its parent never came");
+        assert_eq!(family.waiting_count, 0);
+    }
+
+    #[test]
+    fn there_is_an_end_to_what_waits_and_to_rings() {
+        let mut family = family();
+        let now = Instant::now();
+        let many = (0..5000).map(|n| span(10_000 + n, 9_999)).collect();
+        let sorted = family.sort(many, now);
+        assert_eq!(
+            (sorted.dropped, family.waiting_count),
+            (5000 - WAITING, WAITING)
+        );
+        let mut family = self::family();
+        let ring = vec![span(1, 2), span(2, 1), span(3, 3), span(100, 100)];
+        let sorted = family.sort(ring, now);
+        assert!(sorted.attributed.len() <= 1);
+    }
+
+    #[test]
+    fn calls_that_come_later_are_heard_of() {
+        let calls = Arc::new(Mutex::new(vec![(TRACE, id(100))]));
+        let ours = Arc::clone(&calls);
+        let mut family = Family::new(Arc::new(move || ours.lock().expect("lock").clone()));
+        let now = Instant::now();
+        assert_eq!(family.sort(vec![span(1, 300)], now).attributed.len(), 0);
+        calls.lock().expect("lock").push((TRACE, id(300)));
+        let sorted = family.sort(vec![span(2, 300)], now + REFRESH);
+        assert_eq!(places(&sorted), [(1, 300, 0), (2, 300, 0)]);
+    }
+}

@@ -1,0 +1,218 @@
+//! What the node's processes do for a call that takes long.
+//!
+//! While a call that changes something has been under way for `sampler.after`, every `sampler.period` this looks at
+//! `/proc`: CNI plugins are told in their environment for whom they work, OCI runtimes in their arguments, and what they
+//! start is below them. No other variable and no other argument is ever kept, and environments of containers are not
+//! opened at all.
+//!
+//! | module | what |
+//! |---|---|
+//! | [`sightings`] | what was seen, for those who tell it |
+//! | `look` | one look, and what is remembered until the next |
+//! | `processes` | the young processes of the node, and what each is |
+//! | `target` | for which call does a process work? |
+//! | `cni`, `oci` | what may be read of plugins and of runtimes |
+//! | `proc`, `clock` | `/proc` and the clocks |
+
+mod clock;
+mod cni;
+pub mod observations;
+mod oci;
+mod proc;
+mod processes;
+mod scan;
+mod target;
+
+use std::fmt;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::task::spawn_blocking;
+
+pub use self::observations::{Observation, Observations, Work};
+use self::proc::Proc;
+use self::scan::{Found, ProcessScanner};
+use crate::config;
+use crate::cri::Call;
+use crate::telemetry::Accounts;
+use crate::telemetry::accounts::Loss;
+use crate::telemetry::handles::Looks;
+
+/// Gives the calls in flight, in the order of their numbers.
+pub type InFlightCalls = Arc<dyn Fn() -> Vec<Arc<Call>> + Send + Sync>;
+
+/// A look may take this share of the time: a twentieth.
+const SHARE: u32 = 20;
+
+/// What is seen is exact to this part of a call's duration, or to a period.
+const EXACT: u32 = 100;
+
+/// Shortest wait between two questions whether a call takes long.
+const LEAST: Duration = Duration::from_millis(10);
+
+/// Looks at processes for calls that take long.
+pub struct Sampler {
+    /// When and how often.
+    pub settings: config::Sampler,
+    /// The calls in flight.
+    pub calls: InFlightCalls,
+    /// Where to put what is seen.
+    pub sightings: Arc<Observations>,
+    /// What is counted.
+    pub metrics: Looks,
+    /// What is lost.
+    pub accounts: Arc<Accounts>,
+    /// Where processes are seen: `/proc`.
+    pub root: PathBuf,
+}
+
+impl fmt::Debug for Sampler {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Sampler")
+            .field("settings", &self.settings)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Why it does not look any more.
+#[derive(Debug, thiserror::Error)]
+enum Off {
+    #[error("processes of others are hidden in {0} (hidepid)")]
+    Hidden(PathBuf),
+    #[error("{0}: {1}")]
+    NoProc(PathBuf, #[source] io::Error),
+    #[error("the thread that looks has failed")]
+    Thread,
+}
+
+impl Sampler {
+    /// A sampler of this node.
+    pub fn new(
+        settings: config::Sampler,
+        calls: InFlightCalls,
+        sightings: Arc<Observations>,
+        metrics: Looks,
+        accounts: Arc<Accounts>,
+    ) -> Self {
+        Self {
+            settings,
+            calls,
+            sightings,
+            metrics,
+            accounts,
+            root: Path::new("/proc").to_owned(),
+        }
+    }
+
+    /// Looks until dropped, or until it finds that it may not.
+    pub async fn run(self) {
+        if !self.settings.enabled {
+            return;
+        }
+        if let Err(off) = self.watch().await {
+            self.metrics.enabled(false);
+            tracing::warn!(
+                event = "sampler.off",
+                reason = %off,
+                "processes are not looked at: slow calls are told without what the runtime did for them"
+            );
+        }
+    }
+
+    async fn watch(&self) -> Result<(), Off> {
+        let mut looker = self.first_look().await?;
+        self.metrics.enabled(true);
+        loop {
+            let calls = (self.calls)();
+            if !self.sightings.is_empty() {
+                self.sightings
+                    .retain(|seq| calls.binary_search_by_key(&seq, |c| c.seq).is_ok());
+            }
+            let works = calls.iter().filter(|call| target::works(call.method));
+            let ages: Vec<_> = works.map(|call| call.age()).collect();
+            let oldest = ages.iter().max().copied().unwrap_or_default();
+            if oldest < self.settings.after {
+                looker.rest();
+                tokio::time::sleep((self.settings.after - oldest).max(LEAST)).await;
+                continue;
+            }
+            let cost;
+            (looker, cost) = self.look(looker, calls).await?;
+            tokio::time::sleep(self.pause(&ages, cost)).await;
+        }
+    }
+
+    /// How long to wait after a look that took this much CPU time, while calls are this old. The longer the youngest of
+    /// the slow calls has taken, the less it matters when exactly something began or ended: a container that takes its
+    /// time to stop is no reason to look ten times a second.
+    fn pause(&self, ages: &[Duration], cost: Duration) -> Duration {
+        let after = self.settings.after;
+        let youngest = ages.iter().filter(|age| **age >= after).min();
+        let exact = youngest.copied().unwrap_or_default() / EXACT;
+        // Another call may become slow meanwhile.
+        let wanted = self.settings.period.max(exact.min(after));
+        wanted.max(cost * (SHARE - 1))
+    }
+
+    /// Finds out whether anything may be seen.
+    async fn first_look(&self) -> Result<ProcessScanner, Off> {
+        let root = self.root.clone();
+        let tried = spawn_blocking(move || {
+            let looker = ProcessScanner::new(Proc::new(&root));
+            looker.sees_others().then_some(looker).ok_or(root)
+        });
+        tried.await.map_err(|_| Off::Thread)?.map_err(Off::Hidden)
+    }
+
+    /// Looks once, on a thread that may block, and gives the CPU time it took.
+    async fn look(
+        &self,
+        mut looker: ProcessScanner,
+        calls: Vec<Arc<Call>>,
+    ) -> Result<(ProcessScanner, Duration), Off> {
+        let was_limited = looker.is_limited();
+        let looked = spawn_blocking(move || {
+            let begin = clock::cpu();
+            let found = looker.look(&calls);
+            (looker, found, clock::cpu().saturating_sub(begin))
+        });
+        let (looker, found, cost) = looked.await.map_err(|_| Off::Thread)?;
+        let found = found.map_err(|error| Off::NoProc(self.root.clone(), error))?;
+        if looker.is_limited() && !was_limited {
+            tracing::warn!(
+                event = "sampler.limited",
+                reason = "environments of processes cannot be read (CAP_SYS_PTRACE is missing)",
+                "CNI plugins are known by name only: what works for calls at the same time is not told apart"
+            );
+        }
+        self.metrics.looked(cost);
+        self.tell(found);
+        Ok((looker, cost))
+    }
+
+    fn tell(&self, found: Found) {
+        for (seq, work, name) in found.new {
+            tracing::debug!(
+                event = "sampler.seen",
+                seq,
+                work = work.name(),
+                name = &*name,
+                "a process works for a call that takes long"
+            );
+            self.metrics.seen(matches!(work, Work::Oci));
+        }
+        for (seq, sightings) in found.calls {
+            if !self.sightings.put(seq, sightings) {
+                self.accounts.lost(Loss::SightingsFull, 1);
+            }
+        }
+        if let Some(at) = found.at {
+            self.sightings.looked_at(at);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

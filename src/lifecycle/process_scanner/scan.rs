@@ -1,0 +1,310 @@
+//! One look: which processes work for which of the calls in flight, and what are they doing?
+
+use std::collections::HashMap;
+use std::io;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use super::clock::{self, Moment};
+use super::observations::{Observation, Work};
+use super::proc::{Proc, shown};
+use super::processes::{Kind, Process, Processes};
+use super::target::{self, Named, Runtime, Target};
+use crate::cri::Call;
+
+/// Most sightings of one call.
+const SIGHTINGS: usize = 64;
+
+/// Most things one process is remembered to have done.
+const DOINGS: usize = 8;
+
+/// Most names in a chain of programs that started each other.
+const CHAIN: usize = 3;
+
+/// A process that works for a call, from its first to its last look.
+#[derive(Debug)]
+struct Seen {
+    pid: u32,
+    start: u64,
+    sighting: Observation,
+    /// What it was doing, and in how many looks.
+    doing: Vec<(Arc<str>, u32)>,
+}
+
+/// What one look found.
+#[derive(Debug, Default)]
+pub(super) struct Found {
+    /// When it was made.
+    pub(super) at: Option<SystemTime>,
+    /// What was seen so far, for each call for which something was.
+    pub(super) calls: Vec<(u64, Vec<Observation>)>,
+    /// Whose work was seen for the first time, and for which call.
+    pub(super) new: Vec<(u64, Work, Arc<str>)>,
+}
+
+/// Looks, and remembers from one look to the next.
+#[derive(Debug)]
+pub(super) struct ProcessScanner {
+    processes: Processes,
+    tick: Duration,
+    seen: HashMap<u64, Vec<Seen>>,
+    /// Sandboxes that are being made, by the call that makes them.
+    sandboxes: HashMap<u64, Arc<str>>,
+}
+
+impl ProcessScanner {
+    pub(super) fn new(proc: Proc) -> Self {
+        Self {
+            processes: Processes::new(proc),
+            tick: clock::tick(),
+            seen: HashMap::new(),
+            sandboxes: HashMap::new(),
+        }
+    }
+
+    /// See [`Processes::is_limited`].
+    pub(super) fn is_limited(&self) -> bool {
+        self.processes.is_limited()
+    }
+
+    /// See [`Processes::sees_others`].
+    pub(super) fn sees_others(&self) -> bool {
+        self.processes.sees_others()
+    }
+
+    /// No call takes long: forgets everything.
+    pub(super) fn rest(&mut self) {
+        self.processes.forget();
+        self.seen = HashMap::new();
+        self.sandboxes = HashMap::new();
+    }
+
+    /// Looks. `calls` are all calls in flight: also those that are not slow can be the ones a process works for.
+    ///
+    /// # Errors
+    /// If there is no `/proc`.
+    pub(super) fn look(&mut self, calls: &[Arc<Call>]) -> io::Result<Found> {
+        let now = Moment::now().ok_or_else(|| io::Error::from(io::ErrorKind::Unsupported))?;
+        let targets = calls.iter().filter_map(|call| Target::of(call, now.boot));
+        let mut targets: Vec<_> = targets.collect();
+        self.seen
+            .retain(|seq, _| targets.iter().any(|t| t.seq == *seq));
+        self.sandboxes
+            .retain(|seq, _| targets.iter().any(|t| t.seq == *seq));
+        for target in &mut targets {
+            if let Some(sandbox) = self.sandboxes.get(&target.seq) {
+                target.learn(sandbox);
+            }
+        }
+        let Some(oldest) = targets.iter().map(|t| t.began).min() else {
+            return Ok(Found::default());
+        };
+        self.processes.scan(self.ticks(oldest), now.boot)?;
+        let entered: HashMap<_, _> = calls.iter().map(|c| (c.seq, c.started_at)).collect();
+        let mut found = Found {
+            at: Some(now.wall),
+            ..Found::default()
+        };
+        for pid in self.processes.young() {
+            self.attribute(pid, &mut targets);
+            found.new.extend(self.note(pid, &now, &entered));
+        }
+        self.note_doings();
+        let calls = self.seen.iter();
+        found.calls = calls
+            .map(|(seq, seen)| (*seq, seen.iter().map(|s| s.sighting.clone()).collect()))
+            .collect();
+        Ok(found)
+    }
+
+    /// Ticks since boot, rounded down as the kernel does.
+    fn ticks(&self, time: Duration) -> u64 {
+        u64::try_from(time.as_nanos() / self.tick.as_nanos().max(1)).unwrap_or(u64::MAX)
+    }
+
+    fn time(&self, ticks: u64) -> Duration {
+        let tick = u64::try_from(self.tick.as_nanos()).unwrap_or(u64::MAX);
+        Duration::from_nanos(ticks.saturating_mul(tick))
+    }
+
+    /// Finds out for which call a process works, unless one of its ancestors does the work.
+    fn attribute(&mut self, pid: u32, targets: &mut [Target]) {
+        let Some(process) = self.processes.get(pid).filter(|p| p.call.is_none()) else {
+            return;
+        };
+        if self.worker_above(pid).is_some() {
+            return;
+        }
+        // Started in the tick in which the call entered counts as after it.
+        let start = self.time(process.start + 1);
+        let call = match &process.kind {
+            Kind::Plugin(plugin) => {
+                let target = target::of_plugin(targets, plugin, start);
+                let sandbox = plugin.sandbox.as_deref().map(Arc::from);
+                let seq = target.map(|t| t.seq);
+                if let (Some(seq), Some(sandbox)) = (seq, sandbox) {
+                    for target in targets.iter_mut().filter(|t| t.seq == seq) {
+                        target.learn(&sandbox);
+                    }
+                    self.sandboxes.insert(seq, sandbox);
+                }
+                seq
+            }
+            Kind::Runtime(verb) => {
+                let verb = *verb;
+                let monitor = self.processes.ancestors(pid);
+                let monitor = monitor.filter(|(_, p)| super::oci::is_monitor(&p.comm));
+                let monitor = monitor.map(|(pid, p)| (pid, self.time(p.start + 1))).next();
+                let named = self.named(pid, targets);
+                let monitor = monitor.map(|(pid, start)| (self.named(pid, targets), start));
+                let runtime = Runtime {
+                    verb,
+                    start,
+                    named: &named,
+                    monitor: monitor.as_ref().map(|(named, start)| (named, *start)),
+                };
+                target::of_runtime(targets, &runtime).map(|t| t.seq)
+            }
+            _ => None,
+        };
+        if let Some(process) = self.processes.get_mut(pid) {
+            process.call = call;
+        }
+    }
+
+    /// Whom the command line of a process names.
+    fn named(&mut self, pid: u32, targets: &[Target]) -> Named {
+        let mut named = Named::default();
+        // A process that is gone names nobody.
+        let _ = self.processes.proc.texts(pid, "cmdline", |texts| {
+            super::oci::read(texts, |part| named.compare(targets, part))
+        });
+        named
+    }
+
+    /// The process that does the work for a call of which this one is a part: the highest that is known to.
+    fn worker_above(&self, pid: u32) -> Option<u32> {
+        let workers = self
+            .processes
+            .ancestors(pid)
+            .take_while(|(_, p)| !matches!(p.kind, Kind::Old))
+            .filter(|(_, p)| p.call.is_some());
+        workers.last().map(|(pid, _)| pid)
+    }
+
+    /// Notes that a process is still there, if it works for a call. Says so when that is new.
+    fn note(
+        &mut self,
+        pid: u32,
+        now: &Moment,
+        entered: &HashMap<u64, SystemTime>,
+    ) -> Option<(u64, Work, Arc<str>)> {
+        let process = self.processes.get(pid)?;
+        let seq = process.call?;
+        // It may go on when its call has ended.
+        let entered = entered.get(&seq)?;
+        let (start, began) = (process.start, self.time(process.start));
+        let seen = self.seen.entry(seq).or_default();
+        let known = seen.iter_mut().find(|s| (s.pid, s.start) == (pid, start));
+        if let Some(known) = known {
+            known.sighting.last_seen = now.wall;
+            return None;
+        }
+        if seen.len() >= SIGHTINGS {
+            return None;
+        }
+        let (work, doing) = match &process.kind {
+            Kind::Runtime(verb) => (Work::Oci, Some(verb.name().into())),
+            _ => (Work::Cni, None),
+        };
+        // The tick in which it started may have begun before the call did.
+        let began = now.wall_at(began).max(*entered);
+        let name = self.processes.name(pid, &process.comm);
+        let new = (seq, work, Arc::clone(&name));
+        let sighting = Observation {
+            work,
+            name,
+            doing,
+            began: began.min(now.wall),
+            last_seen: now.wall,
+        };
+        seen.push(Seen {
+            pid,
+            start,
+            sighting,
+            doing: Vec::new(),
+        });
+        seen.sort_by_key(|s| s.sighting.began);
+        Some(new)
+    }
+
+    /// Notes what each process that works for a call has started: the longest chain of programs below it.
+    fn note_doings(&mut self) {
+        let mut chains: HashMap<u32, Vec<u32>> = HashMap::new();
+        for pid in self.processes.young() {
+            let Some(worker) = self.worker_above(pid) else {
+                continue;
+            };
+            let below = self.processes.ancestors(pid).map(|(pid, _)| pid);
+            let mut chain: Vec<_> = std::iter::once(pid)
+                .chain(below.take_while(|p| *p != worker))
+                .collect();
+            chain.reverse();
+            let longest = chains.entry(worker).or_default();
+            // Of two the younger one.
+            if chain.len() >= longest.len() {
+                *longest = chain;
+            }
+        }
+        for seen in self.seen.values_mut().flatten() {
+            let Some(worker) = self
+                .processes
+                .get(seen.pid)
+                .filter(|p| p.start == seen.start)
+            else {
+                continue;
+            };
+            let chain = chains.get(&seen.pid).map_or(&[][..], Vec::as_slice);
+            let chain = chain.iter().filter_map(|pid| self.processes.get(*pid));
+            if let Some(doing) = doing(worker, chain) {
+                seen.count(doing);
+            }
+        }
+    }
+}
+
+impl Seen {
+    /// What it did in most looks is what it is said to have been doing.
+    fn count(&mut self, doing: Arc<str>) {
+        let known = self.doing.iter_mut().find(|(known, _)| *known == doing);
+        if let Some((_, looks)) = known {
+            *looks += 1;
+        } else if self.doing.len() < DOINGS {
+            self.doing.push((doing, 1));
+        }
+        let most = self.doing.iter().max_by_key(|(_, looks)| *looks);
+        self.sighting.doing = most.map(|(doing, _)| Arc::clone(doing));
+    }
+}
+
+/// What a process does: the command it was given, and the programs it has started. A copy of a program is none.
+fn doing<'a>(worker: &Process, chain: impl Iterator<Item = &'a Process>) -> Option<Arc<str>> {
+    let mut words: Vec<Arc<str>> = Vec::new();
+    let mut last = worker.comm;
+    if let Kind::Runtime(verb) = &worker.kind {
+        words.push(verb.name().into());
+    }
+    for process in chain {
+        // `runc:[2:INIT]` is the container that is being made.
+        let copy = process.comm == last || process.comm.bytes().contains(&b':');
+        if copy || words.len() >= CHAIN {
+            continue;
+        }
+        last = process.comm;
+        words.push(shown(process.comm.bytes()));
+    }
+    match words.len() {
+        0 => None,
+        _ => Some(words.join("/").into()),
+    }
+}

@@ -1,0 +1,136 @@
+//! Real processes: a shell that is called like a plugin, and what it starts.
+
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use super::{CANARY, call, of, ticks_now};
+use crate::cri::Method;
+use crate::lifecycle::process_scanner::proc::Proc;
+use crate::lifecycle::process_scanner::scan::{Found, ProcessScanner};
+use crate::lifecycle::process_scanner::{Observation, Work};
+use crate::testing::PATIENCE;
+
+/// A process of ours. Its end is a pipe's: whatever it has started ends with it.
+struct Running(Child);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        drop(self.0.stdin.take());
+        let _ = self.0.wait();
+    }
+}
+
+/// A directory with a shell called `plugin` and a program that waits called `tool`.
+fn programs(plugin: &str, tool: &str) -> (tempfile::TempDir, PathBuf) {
+    let dir = tempfile::tempdir().expect("dir");
+    for (from, name) in [("/bin/sh", plugin), ("/bin/cat", tool)] {
+        // By a program of its own: a child of another test would inherit what we write with, and an executable that is
+        // open for writing cannot be started.
+        let mut copy = Command::new("cp");
+        copy.arg(from).arg(dir.path().join(name));
+        assert!(copy.status().expect("cp").success());
+    }
+    let path = dir.path().join(plugin);
+    (dir, path)
+}
+
+fn plugin(path: &Path, tool: &str, pod: &str) -> Running {
+    let child = Command::new(path)
+        .args([
+            "-c",
+            &format!("{}/{tool}; true", path.parent().expect("dir").display()),
+        ])
+        .env("CNI_COMMAND", "ADD")
+        .env("CNI_CONTAINERID", format!("sandbox-of-{pod}"))
+        .env(
+            "CNI_ARGS",
+            format!(
+                "IgnoreUnknown=1;K8S_POD_NAMESPACE=shop;K8S_POD_NAME={pod};K8S_POD_UID=uid-{pod}"
+            ),
+        )
+        .env("TOKEN", CANARY)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null())
+        .spawn()
+        .expect("start");
+    Running(child)
+}
+
+fn looker() -> ProcessScanner {
+    // This process has to be older than the call.
+    let own = Proc::new(Path::new("/proc"))
+        .stat(std::process::id())
+        .expect("stat");
+    while ticks_now() <= own.start + 1 {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let looker = ProcessScanner::new(Proc::new(Path::new("/proc")));
+    assert!(looker.sees_others());
+    looker
+}
+
+/// The plugins that work for a call. An OCI runtime that somebody else runs on this machine may be taken for one of ours.
+fn plugins(found: &Found, seq: u64) -> Vec<Observation> {
+    let mut all = of(found, seq);
+    all.retain(|sighting| sighting.work == Work::Cni);
+    all
+}
+
+#[test]
+fn a_real_plugin_and_what_it_started_are_found() {
+    let (_dir, path) = programs("calico-with-a-long-name", "iptables");
+    let mut looker = looker();
+    let calls = [
+        call(1, Method::RunPodSandbox, "real-cart", [None; 2]),
+        call(2, Method::RunPodSandbox, "real-till", [None; 2]),
+    ];
+    let running = plugin(&path, "iptables", "real-cart");
+    let end = Instant::now() + PATIENCE;
+    let want = "in the CNI plugin calico-with-a-long-name (iptables)";
+    let found = loop {
+        let found = looker.look(&calls).expect("look");
+        let ours: Vec<_> = plugins(&found, 1).iter().map(Observation::phrase).collect();
+        if ours == [want] {
+            break found;
+        }
+        assert!(Instant::now() < end, "{found:?}");
+    };
+    assert!(plugins(&found, 2).is_empty());
+    assert!(!looker.is_limited());
+    assert!(!format!("{looker:?} {found:?}").contains(CANARY));
+    let began = plugins(&found, 1)[0].began;
+    assert!(began >= calls[0].started_at && began <= found.at.expect("a look"));
+
+    drop(running);
+    let gone = looker.look(&calls).expect("look");
+    assert_eq!(
+        plugins(&gone, 1)[0].last_seen,
+        plugins(&found, 1)[0].last_seen
+    );
+}
+
+/// Processes come and go while they are looked at.
+#[test]
+fn a_busy_node_does_no_harm() {
+    let stop = Arc::new(AtomicBool::new(false));
+    let churn = {
+        let stop = Arc::clone(&stop);
+        std::thread::spawn(move || {
+            while !stop.load(Ordering::Relaxed) {
+                let status = Command::new("/bin/true").env("CNI_COMMAND", "ADD").status();
+                assert!(status.expect("start").success());
+            }
+        })
+    };
+    let mut looker = looker();
+    let calls = [call(1, Method::RunPodSandbox, "nobody", [None; 2])];
+    for _ in 0..200 {
+        let found = looker.look(&calls).expect("look");
+        assert!(plugins(&found, 1).is_empty(), "{found:?}");
+    }
+    stop.store(true, Ordering::Relaxed);
+    churn.join().expect("churn");
+}

@@ -1,0 +1,349 @@
+//! A dump as a trace file for <https://ui.perfetto.dev> and `chrome://tracing`: the JSON of the Trace Event Format.
+//!
+//! A pod is a process. Calls of a pod that ran at the same time stand on tracks of their own (threads), since slices of
+//! one track have to lie within each other. A finished call is a complete event (`X`) with the backend's part within; one
+//! in flight is a begin (`B`) without an end. Times are microseconds from the first call; `otherData` says when that was.
+
+use std::collections::HashMap;
+use std::io::{self, Write};
+
+use serde::Serialize;
+
+use super::dump::{About, Dump};
+use super::row::Row;
+use super::select::{LeftOut, Selected, json_len};
+use super::when::since_epoch;
+use crate::cri::Method;
+use crate::cri::method::Class;
+use crate::lifecycle::Record;
+
+/// Threads have numbers of their own, apart from those of processes: viewers take a thread with its process's number for
+/// the main one.
+const FIRST_THREAD: u32 = 1 << 20;
+
+/// One event.
+#[derive(Serialize)]
+struct Event<'a> {
+    ph: &'static str,
+    pid: u32,
+    tid: u32,
+    name: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    cat: Option<&'static str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    ts: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    dur: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    args: Option<Args<'a>>,
+}
+
+#[derive(Serialize)]
+#[serde(untagged)]
+enum Args<'a> {
+    Call(&'a Row),
+    Name { name: &'a str },
+    Order { sort_index: u32 },
+}
+
+/// A call and when it was, in nanoseconds since 1970.
+struct Slice {
+    row: Row,
+    begin: u64,
+    /// Nanoseconds; `None` while in flight.
+    took: Option<u64>,
+    /// Begin and length of the backend's part, from `begin`.
+    backend: Option<(u64, u64)>,
+}
+
+/// Where a slice stands.
+#[derive(Clone, Copy)]
+struct Track {
+    pid: u32,
+    tid: u32,
+}
+
+impl Slice {
+    fn ended(record: &Record) -> Self {
+        let took = nanos(record.elapsed);
+        let backend = record
+            .backend
+            .map(|(offset, took)| (nanos(offset), nanos(took)));
+        Self {
+            row: Row::of(record),
+            begin: nanos(since_epoch(record.began)),
+            took: Some(took),
+            // The backend's part lies within the call, whatever the clocks said.
+            backend: backend.map(|(at, length)| (at.min(took), length.min(took - at.min(took)))),
+        }
+    }
+
+    fn in_flight(row: &Row) -> Self {
+        Self {
+            begin: row.began_unix_us.saturating_mul(1000),
+            took: None,
+            backend: row
+                .backend_offset_ms
+                .map(|offset| ((offset * 1e6) as u64, 0)),
+            row: row.clone(),
+        }
+    }
+
+    /// Its events, the outer one first.
+    fn events(&self, track: Track, base: u64) -> impl Iterator<Item = Event<'_>> {
+        let Track { pid, tid } = track;
+        let ph = if self.took.is_some() { "X" } else { "B" };
+        let begin = self.begin.saturating_sub(base);
+        let call = Event {
+            ph,
+            pid,
+            tid,
+            name: &self.row.method,
+            cat: Some(category(&self.row.method)),
+            ts: Some(micros(begin)),
+            dur: self.took.map(micros),
+            args: Some(Args::Call(&self.row)),
+        };
+        let backend = self.backend.map(|(offset, length)| Event {
+            ph,
+            pid,
+            tid,
+            name: self.row.backend.as_deref().unwrap_or("backend"),
+            cat: Some("backend"),
+            ts: Some(micros(begin + offset)),
+            dur: self.took.map(|_| micros(length)),
+            args: None,
+        });
+        std::iter::once(call).chain(backend)
+    }
+}
+
+fn nanos(time: std::time::Duration) -> u64 {
+    time.as_nanos().try_into().unwrap_or(u64::MAX)
+}
+
+fn micros(nanos: u64) -> f64 {
+    nanos as f64 / 1000.0
+}
+
+fn category(method: &str) -> &'static str {
+    let method = Method::ALL.into_iter().find(|m| m.name() == method);
+    match method.unwrap_or(Method::Other).class() {
+        Class::Mutating => "mutating",
+        Class::Poll => "poll",
+        Class::Watch => "watch",
+    }
+}
+
+/// Hands out processes and threads. To be asked in the order of begins.
+#[derive(Default)]
+struct Tracks {
+    /// By pod uid, or by path if there is none; the empty one is that of calls without a pod.
+    processes: HashMap<String, u32>,
+    /// Name of each process; its number is one more than its place.
+    names: Vec<String>,
+    /// Each thread: its process, and until when it is taken.
+    threads: Vec<(u32, u64)>,
+    /// The threads of each process.
+    of_process: Vec<Vec<usize>>,
+}
+
+impl Tracks {
+    fn place(&mut self, slice: &Slice) -> Track {
+        let pid = self.process(&slice.row);
+        let own = &mut self.of_process[pid as usize - 1];
+        let threads = &self.threads;
+        let free = own.iter().copied().find(|t| threads[*t].1 <= slice.begin);
+        let end = slice
+            .took
+            .map_or(u64::MAX, |took| slice.begin.saturating_add(took.max(1)));
+        let thread = free.unwrap_or_else(|| {
+            own.push(threads.len());
+            threads.len()
+        });
+        match self.threads.get_mut(thread) {
+            Some(taken) => taken.1 = end,
+            None => self.threads.push((pid, end)),
+        }
+        Track {
+            pid,
+            tid: FIRST_THREAD + thread as u32,
+        }
+    }
+
+    fn process(&mut self, row: &Row) -> u32 {
+        let path = row.pod_path();
+        let uid = row.pod_uid.clone().filter(|uid| !uid.is_empty());
+        let key = uid.or_else(|| path.clone()).unwrap_or_default();
+        if let Some(pid) = self.processes.get(&key) {
+            return *pid;
+        }
+        self.names.push(path.unwrap_or_else(|| "no pod".to_owned()));
+        self.of_process.push(Vec::new());
+        let pid = self.names.len() as u32;
+        self.processes.insert(key, pid);
+        pid
+    }
+
+    /// Names and order of processes and threads.
+    fn metadata(&self, mut put: impl FnMut(&Event<'_>) -> io::Result<()>) -> io::Result<()> {
+        for (place, name) in self.names.iter().enumerate() {
+            let pid = place as u32 + 1;
+            for event in of_process(pid, name) {
+                put(&event)?;
+            }
+            for (n, thread) in self.of_process[place].iter().enumerate() {
+                put(&of_thread(
+                    pid,
+                    FIRST_THREAD + *thread as u32,
+                    &thread_name(n),
+                ))?;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn thread_name(n: usize) -> String {
+    match n {
+        0 => "calls".to_owned(),
+        n => format!("calls at the same time {n}"),
+    }
+}
+
+fn of_process(pid: u32, name: &str) -> [Event<'_>; 2] {
+    let event = |event, args| Event {
+        ph: "M",
+        pid,
+        tid: 0,
+        name: event,
+        cat: None,
+        ts: None,
+        dur: None,
+        args: Some(args),
+    };
+    [
+        event("process_name", Args::Name { name }),
+        event("process_sort_index", Args::Order { sort_index: pid }),
+    ]
+}
+
+fn of_thread(pid: u32, tid: u32, name: &str) -> Event<'_> {
+    Event {
+        ph: "M",
+        pid,
+        tid,
+        name: "thread_name",
+        cat: None,
+        ts: None,
+        dur: None,
+        args: Some(Args::Name { name }),
+    }
+}
+
+/// Most bytes that the events of a call take, were it alone in its process.
+fn cost(row: &Row) -> usize {
+    // The longest numbers there are.
+    let track = Track {
+        pid: u32::MAX,
+        tid: u32::MAX,
+    };
+    let longest = 123_456_789_012_345_678;
+    let slice = Slice {
+        row: row.clone(),
+        begin: longest,
+        took: Some(longest),
+        backend: Some((longest, longest)),
+    };
+    let name = row.pod_path().unwrap_or_default();
+    let [process, order] = of_process(u32::MAX, &name);
+    let thread = thread_name(1_000_000);
+    let thread = of_thread(u32::MAX, u32::MAX, &thread);
+    let events = slice.events(track, 0).chain([process, order, thread]);
+    events.map(|event| json_len(&event) + 2).sum()
+}
+
+#[derive(Serialize)]
+struct OtherData<'a> {
+    #[serde(flatten)]
+    about: &'a About,
+    left_out: LeftOut,
+    /// What `ts` 0 means, in microseconds since 1970.
+    begin_unix_us: u64,
+}
+
+impl Dump {
+    /// Writes it as a trace file of at most about `most` bytes; gives what had to be left out.
+    ///
+    /// # Errors
+    /// Those of `out`.
+    pub fn write_trace(&self, out: &mut impl Write, most: usize) -> io::Result<LeftOut> {
+        /// What stands around the events, and counts of up to twenty digits.
+        const AROUND: usize = 320;
+        let fixed = json_len(&self.about) + AROUND;
+        let selected = self.available().select(most.saturating_sub(fixed), cost);
+        self.write_events(out, &selected)?;
+        Ok(selected.left_out)
+    }
+
+    fn write_events(&self, out: &mut impl Write, selected: &Selected<'_>) -> io::Result<()> {
+        let order = in_order(selected);
+        let base = order.first().map_or(0, |(begin, _)| *begin);
+        let other = OtherData {
+            about: &self.about,
+            left_out: selected.left_out,
+            begin_unix_us: base / 1000,
+        };
+        write!(out, "{{\"displayTimeUnit\":\"ms\",\"otherData\":")?;
+        serde_json::to_writer(&mut *out, &other)?;
+        write!(out, ",\n\"traceEvents\":[")?;
+        let mut first = true;
+        let mut put = |event: &Event<'_>| {
+            out.write_all(if std::mem::take(&mut first) {
+                b"\n"
+            } else {
+                b",\n"
+            })?;
+            Ok(serde_json::to_writer(&mut *out, event)?)
+        };
+        let mut tracks = Tracks::default();
+        for (_, what) in &order {
+            let slice = what.slice();
+            let track = tracks.place(&slice);
+            for event in slice.events(track, base) {
+                put(&event)?;
+            }
+        }
+        tracks.metadata(&mut put)?;
+        writeln!(out, "]}}")
+    }
+}
+
+/// A call that is to be written; the text of its events is made when its turn comes.
+enum What<'a> {
+    Ended(&'a Record),
+    InFlight(&'a Row),
+}
+
+impl What<'_> {
+    fn slice(&self) -> Slice {
+        match self {
+            Self::Ended(record) => Slice::ended(record),
+            Self::InFlight(row) => Slice::in_flight(row),
+        }
+    }
+}
+
+/// All calls by their begin, of those that began together the longest first.
+fn in_order<'a>(selected: &Selected<'a>) -> Vec<(u64, What<'a>)> {
+    let ended = selected.calls.iter().chain(selected.polls);
+    let ended = ended.map(|r| (nanos(since_epoch(r.began)), What::Ended(r)));
+    let flying = selected.in_flight.iter();
+    let flying = flying.map(|r| (r.began_unix_us.saturating_mul(1000), What::InFlight(r)));
+    let mut order: Vec<_> = ended.chain(flying).collect();
+    order.sort_by_key(|(begin, _)| *begin);
+    order
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,141 @@
+//! Which calls fit into a dump of limited size.
+
+use std::io::{self, Write};
+
+use serde::Serialize;
+
+use super::row::Row;
+use crate::lifecycle::Record;
+
+/// Calls that were left out because the dump would have been too large.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct LeftOut {
+    /// In flight, the youngest first.
+    pub in_flight: usize,
+    /// That matter, the oldest first.
+    pub calls: usize,
+    /// Other calls, the oldest first, and all of them before the first that matters.
+    pub polls: usize,
+}
+
+/// What is in a dump.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Selected<'a> {
+    pub(super) in_flight: &'a [Row],
+    pub(super) calls: &'a [Record],
+    pub(super) polls: &'a [Record],
+    pub(super) left_out: LeftOut,
+}
+
+/// What a dump may hold at most.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Available<'a> {
+    pub(super) in_flight: &'a [Row],
+    pub(super) calls: &'a [Record],
+    pub(super) polls: &'a [Record],
+}
+
+impl<'a> Available<'a> {
+    /// What fits into `budget` bytes, if a row takes as many bytes as `cost` says.
+    pub(super) fn select(self, budget: usize, cost: impl Fn(&Row) -> usize) -> Selected<'a> {
+        let mut left = budget;
+        // The oldest call in flight is the one that hangs. A storm of calls leaves half for what led to it.
+        let mut for_flight = budget / 2;
+        let flying = fit(self.in_flight.iter(), &mut for_flight, &cost);
+        left -= budget / 2 - for_flight;
+        let of_record = |record: &Record| cost(&Row::of(record));
+        let calls = fit(self.calls.iter().rev(), &mut left, of_record);
+        let polls = match calls == self.calls.len() {
+            true => fit(self.polls.iter().rev(), &mut left, of_record),
+            false => 0,
+        };
+        Selected {
+            in_flight: &self.in_flight[..flying],
+            calls: &self.calls[self.calls.len() - calls..],
+            polls: &self.polls[self.polls.len() - polls..],
+            left_out: LeftOut {
+                in_flight: self.in_flight.len() - flying,
+                calls: self.calls.len() - calls,
+                polls: self.polls.len() - polls,
+            },
+        }
+    }
+}
+
+/// How many of the first items fit; what they take is taken off `left`.
+fn fit<'a, T: 'a>(
+    items: impl Iterator<Item = &'a T>,
+    left: &mut usize,
+    cost: impl Fn(&T) -> usize,
+) -> usize {
+    items
+        .map_while(|item| {
+            *left = left.checked_sub(cost(item))?;
+            Some(())
+        })
+        .count()
+}
+
+/// Bytes of a value as JSON.
+pub(super) fn json_len(value: &impl Serialize) -> usize {
+    let mut count = Count(0);
+    // Counting does not fail, and our types can be written.
+    let _ = serde_json::to_writer(&mut count, value);
+    count.0
+}
+
+struct Count(usize);
+
+impl Write for Count {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0 += bytes.len();
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::row::tests::record;
+    use super::*;
+
+    #[test]
+    fn the_newest_that_matter_come_first() {
+        let calls: Vec<_> = (0..10).map(record).collect();
+        let polls: Vec<_> = (10..20).map(record).collect();
+        let in_flight: Vec<_> = (20..25).map(|n| Row::of(&record(n))).collect();
+        let available = Available {
+            in_flight: &in_flight,
+            calls: &calls,
+            polls: &polls,
+        };
+        let counts = |budget| {
+            let s = available.select(budget, |_| 10);
+            [s.in_flight.len(), s.calls.len(), s.polls.len()]
+        };
+        assert_eq!(counts(1000), [5, 10, 10]);
+        assert_eq!(counts(200), [5, 10, 5]);
+        assert_eq!(counts(100), [5, 5, 0]);
+        assert_eq!(counts(60), [3, 3, 0]);
+        assert_eq!(counts(0), [0, 0, 0]);
+        let some = available.select(200, |_| 10);
+        assert_eq!(some.polls[0].seq, 15);
+        assert_eq!((some.left_out.polls, some.left_out.calls), (5, 0));
+    }
+
+    #[test]
+    fn a_call_too_large_is_not_jumped_over() {
+        let calls: Vec<_> = (0..3).map(record).collect();
+        let available = Available {
+            in_flight: &[],
+            calls: &calls,
+            polls: &[],
+        };
+        let chosen = available.select(100, |row| if row.seq == 1 { 99 } else { 10 });
+        let seqs: Vec<_> = chosen.calls.iter().map(|r| r.seq).collect();
+        assert_eq!((seqs, chosen.left_out.calls), (vec![2], 2));
+    }
+}

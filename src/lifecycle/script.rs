@@ -1,0 +1,170 @@
+//! Calls for tests, as a kubelet would make them. Times are milliseconds from an arbitrary day.
+
+use std::sync::Arc;
+
+use super::episode_call::{End, Seen, Told};
+use super::process_scanner::Work;
+use crate::cri::Method;
+use crate::cri::call::{Client, ContainerIdentity, PodIdentity};
+use crate::cri::outcome::{Code, Ending};
+
+/// The day, in microseconds since 1970.
+pub(super) const DAY: u64 = 1_750_000_000_000_000;
+
+/// A moment of that day.
+pub(super) const fn at(ms: u64) -> u64 {
+    DAY + ms * 1000
+}
+
+/// A pod; its sandbox is named after uid and attempt.
+#[derive(Clone, Debug)]
+pub(super) struct Pod(pub(super) Arc<PodIdentity>);
+
+pub(super) fn pod(name: &str) -> Pod {
+    Pod(Arc::new(PodIdentity {
+        namespace: "shop".into(),
+        name: name.into(),
+        uid: format!("uid-{name}").into(),
+        attempt: 0,
+    }))
+}
+
+impl Pod {
+    pub(super) fn attempt(&self, attempt: u32) -> Self {
+        let pod = (*self.0).clone();
+        Self(Arc::new(PodIdentity { attempt, ..pod }))
+    }
+
+    pub(super) fn sandbox(&self) -> Arc<str> {
+        format!("sandbox-{}-{}", self.0.uid, self.0.attempt).into()
+    }
+
+    fn call(&self, method: Method, began: u64, took: u64) -> Told {
+        Told {
+            seq: began,
+            method,
+            began: at(began),
+            elapsed: took * 1000,
+            deadline: None,
+            client: Client::Kubelet,
+            pod: Some(Arc::clone(&self.0)),
+            sandbox_id: Some(self.sandbox()),
+            container: None,
+            container_id: None,
+            image: None,
+            handler: None,
+            backend: Some("main".into()),
+            end: End::Over {
+                ending: Ending::Ok,
+                code: Code::Ok,
+                error: None,
+            },
+            retry: false,
+            sightings: Vec::new(),
+            spans: None,
+        }
+    }
+
+    pub(super) fn run(&self, began: u64, took: u64) -> Told {
+        let mut call = self.call(Method::RunPodSandbox, began, took);
+        call.handler = Some("".into());
+        call
+    }
+
+    pub(super) fn pull(&self, image: &str, began: u64, took: u64) -> Told {
+        let mut call = self.call(Method::PullImage, began, took);
+        (call.image, call.sandbox_id) = (Some(image.into()), None);
+        call
+    }
+
+    fn of_container(&self, method: Method, name: (&str, u32), began: u64, took: u64) -> Told {
+        let mut call = self.call(method, began, took);
+        let (sandbox, (name, attempt)) = (self.sandbox(), name);
+        call.container_id = Some(format!("{sandbox}/{name}/{attempt}").into());
+        let name = name.into();
+        call.container = Some(Arc::new(ContainerIdentity { name, attempt }));
+        call
+    }
+
+    pub(super) fn create(&self, name: (&str, u32), began: u64, took: u64) -> Told {
+        self.of_container(Method::CreateContainer, name, began, took)
+    }
+
+    pub(super) fn start(&self, name: (&str, u32), began: u64, took: u64) -> Told {
+        self.of_container(Method::StartContainer, name, began, took)
+    }
+
+    pub(super) fn kill(&self, name: (&str, u32), began: u64, took: u64) -> Told {
+        self.of_container(Method::StopContainer, name, began, took)
+    }
+
+    pub(super) fn sweep(&self, name: (&str, u32), began: u64, took: u64) -> Told {
+        self.of_container(Method::RemoveContainer, name, began, took)
+    }
+
+    pub(super) fn stop(&self, began: u64, took: u64) -> Told {
+        self.call(Method::StopPodSandbox, began, took)
+    }
+
+    pub(super) fn remove(&self, began: u64, took: u64) -> Told {
+        self.call(Method::RemovePodSandbox, began, took)
+    }
+}
+
+impl Told {
+    fn how(mut self, ending: Ending, code: Code, error: Option<&str>) -> Self {
+        let error = error.map(Arc::from);
+        self.end = End::Over {
+            ending,
+            code,
+            error,
+        };
+        if matches!(self.method, Method::RunPodSandbox) {
+            self.sandbox_id = None;
+        }
+        self
+    }
+
+    pub(super) fn fails(self, code: Code, error: &str) -> Self {
+        self.how(Ending::Error, code, Some(error))
+    }
+
+    /// It ends because this deadline passes.
+    pub(super) fn late(mut self) -> Self {
+        self.deadline = Some(self.elapsed);
+        self.how(Ending::Deadline, Code::DeadlineExceeded, None)
+    }
+
+    pub(super) fn cancelled(self) -> Self {
+        self.how(Ending::Cancelled, Code::Cancelled, None)
+    }
+
+    /// It has a deadline and has not ended.
+    pub(super) fn under_way(mut self, deadline: Option<u64>) -> Self {
+        self.deadline = deadline.map(|ms| ms * 1000);
+        self.end = End::InFlight("waiting");
+        self
+    }
+
+    /// A step of the built-in runtime from and to this many milliseconds after its begin.
+    pub(super) fn told(mut self, work: Work, name: &str, from: u64, to: u64) -> Self {
+        self = self.seen(work, name, "", from, to);
+        if let Some(last) = self.sightings.last_mut() {
+            last.own = true;
+        }
+        self
+    }
+
+    /// Work that was seen from and to this many milliseconds after its begin.
+    pub(super) fn seen(mut self, work: Work, name: &str, doing: &str, from: u64, to: u64) -> Self {
+        self.sightings.push(Seen {
+            own: false,
+            work,
+            name: name.into(),
+            doing: (!doing.is_empty()).then(|| doing.into()),
+            began: self.began + from * 1000,
+            ended: self.began + to * 1000,
+        });
+        self
+    }
+}

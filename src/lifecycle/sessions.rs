@@ -1,0 +1,307 @@
+//! Sessions of exec, attach and port-forward: who looks into a pod or has done so, for how long, and how that ended. A
+//! session is no part of a start, restart or stop, so it stands beside them in the story of its pod.
+//!
+//! They are kept in memory, and are gone after a restart, which ends them.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::fmt;
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime};
+
+use super::episode_call::{micros, millis, span};
+use super::view::{self, OpenSession};
+use crate::cri::call::{Client, ContainerIdentity, PodIdentity};
+
+/// Sessions that have ended and are remembered, of all pods.
+const REMEMBERED: usize = 512;
+
+/// What was asked for, and by whom.
+#[derive(Clone, Debug)]
+pub struct Asked {
+    /// The container of exec and attach.
+    pub container: Option<Arc<ContainerIdentity>>,
+    /// `exec`, `attach` or `portforward`.
+    pub kind: &'static str,
+    /// What carries it, and the protocol that is spoken.
+    pub carrier: (&'static str, &'static str),
+    /// Who asked for it.
+    pub client: Option<Client>,
+    /// The program that is run, without its path and arguments.
+    pub program: Option<String>,
+    /// When it began.
+    pub began: SystemTime,
+}
+
+/// A session that has ended.
+#[derive(Clone, Debug)]
+pub struct Session {
+    /// The pod.
+    pub pod: Arc<PodIdentity>,
+    /// What it was.
+    pub asked: Asked,
+    /// How long it lasted.
+    pub elapsed: Duration,
+    /// Bytes to the container or pod, and from it.
+    pub bytes: (u64, u64),
+    /// How it ended.
+    pub outcome: &'static str,
+    /// What the program returned, if that is known.
+    pub exit_code: Option<i32>,
+}
+
+/// A session that is open.
+#[derive(Clone, Debug)]
+pub struct Open {
+    /// The number that its end will have.
+    pub number: u64,
+    /// Id of its container, or sandbox for port-forward.
+    pub id: String,
+    /// The pod, if it is known.
+    pub pod: Option<Arc<PodIdentity>>,
+    /// What it is.
+    pub asked: Asked,
+    /// When it began, for how long it is open.
+    pub since: Instant,
+    /// What it carries.
+    pub carried: Carried,
+}
+
+/// Reads the bytes that a session has carried to the container or pod, and from it; `None` once it has ended, whether or
+/// not anyone was told.
+#[derive(Clone)]
+pub struct Carried(Arc<dyn Fn() -> Option<(u64, u64)> + Send + Sync>);
+
+impl Carried {
+    /// Asks `read` for it, which must not wait.
+    pub fn new(read: impl Fn() -> Option<(u64, u64)> + Send + Sync + 'static) -> Self {
+        Self(Arc::new(read))
+    }
+}
+
+impl fmt::Debug for Carried {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Carried").field(&(self.0)()).finish()
+    }
+}
+
+impl Asked {
+    fn view(&self, pod: Option<&PodIdentity>) -> view::Session {
+        view::Session {
+            kind: self.kind.to_owned(),
+            uid: pod.map(|pod| pod.uid.to_string()).unwrap_or_default(),
+            container: self.container.as_deref().map(|c| c.name.to_string()),
+            program: self.program.clone(),
+            client: self.client.map(|client| client.name().to_owned()),
+            transport: self.carrier.0.to_owned(),
+            protocol: self.carrier.1.to_owned(),
+            began_unix_us: micros(self.began),
+            ..view::Session::default()
+        }
+    }
+}
+
+impl Session {
+    fn view(&self) -> view::Session {
+        view::Session {
+            duration_ms: millis(span(self.elapsed)),
+            bytes_in: self.bytes.0,
+            bytes_out: self.bytes.1,
+            outcome: self.outcome.to_owned(),
+            exit_code: self.exit_code,
+            ..self.asked.view(Some(&self.pod))
+        }
+    }
+}
+
+impl Open {
+    /// `None` if it is not open any more.
+    fn view(&self) -> Option<view::Session> {
+        let (bytes_in, bytes_out) = (self.carried.0)()?;
+        Some(view::Session {
+            duration_ms: millis(span(self.since.elapsed())),
+            bytes_in,
+            bytes_out,
+            outcome: view::Session::OPEN.to_owned(),
+            ..self.asked.view(self.pod.as_deref())
+        })
+    }
+
+    fn view_of_all(&self) -> Option<OpenSession> {
+        let pod = self.pod.as_deref();
+        Some(OpenSession {
+            id: self.id.clone(),
+            namespace: pod.map(|pod| pod.namespace.to_string()),
+            pod: pod.map(|pod| pod.name.to_string()),
+            session: self.view()?,
+        })
+    }
+}
+
+/// The open sessions, by number, and the last that have ended.
+#[derive(Debug, Default)]
+pub(super) struct Sessions {
+    open: BTreeMap<u64, Open>,
+    ended: VecDeque<Session>,
+}
+
+impl Sessions {
+    /// A session begins. Here are never more than can be open at a time (`streaming.max_sessions`).
+    pub(super) fn begin(&mut self, open: Open) {
+        self.open.insert(open.number, open);
+        // The end of one may not have been told: the queue was full.
+        self.open.retain(|_, open| (open.carried.0)().is_some());
+    }
+
+    /// The session of this number has ended. What it was is not told if its pod is not known.
+    pub(super) fn end(&mut self, number: u64, session: Option<Session>) {
+        self.open.remove(&number);
+        let Some(session) = session else { return };
+        if self.ended.len() == REMEMBERED {
+            self.ended.pop_front();
+        }
+        self.ended.push_back(session);
+    }
+
+    /// Those of the pods that are meant: the ended, the one that began first first, then likewise the open.
+    pub(super) fn of_pod(&self, is_meant: impl Fn(&PodIdentity) -> bool) -> Vec<view::Session> {
+        let ended = self.ended.iter().filter(|session| is_meant(&session.pod));
+        let mut shown: Vec<_> = ended.map(Session::view).collect();
+        shown.sort_by_key(|session| session.began_unix_us);
+        let is_of_it = |open: &&Open| open.pod.as_deref().is_some_and(&is_meant);
+        shown.extend(self.open.values().filter(is_of_it).filter_map(Open::view));
+        shown
+    }
+
+    /// The open ones of all pods, the oldest first.
+    pub(super) fn open(&self) -> Vec<OpenSession> {
+        self.open.values().filter_map(Open::view_of_all).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering};
+    use std::time::UNIX_EPOCH;
+
+    use super::*;
+
+    fn pod(name: &str) -> Arc<PodIdentity> {
+        Arc::new(PodIdentity {
+            name: name.into(),
+            namespace: "shop".into(),
+            uid: "u".into(),
+            attempt: 0,
+        })
+    }
+
+    fn asked(second: u64) -> Asked {
+        Asked {
+            container: None,
+            kind: "portforward",
+            carrier: ("spdy", "portforward.k8s.io"),
+            client: Some(Client::Kubelet),
+            program: None,
+            began: UNIX_EPOCH + Duration::from_secs(second),
+        }
+    }
+
+    fn session(name: &str, second: u64) -> Session {
+        Session {
+            pod: pod(name),
+            asked: asked(second),
+            elapsed: Duration::from_millis(1500),
+            bytes: (1, 2),
+            outcome: "done",
+            exit_code: None,
+        }
+    }
+
+    /// A session that is open until the flag is set.
+    fn open(number: u64, name: Option<&str>) -> (Open, Arc<AtomicBool>) {
+        let over = Arc::<AtomicBool>::default();
+        let watched = Arc::clone(&over);
+        let open = Open {
+            number,
+            id: format!("id-{number}"),
+            pod: name.map(pod),
+            asked: asked(number),
+            since: Instant::now() - Duration::from_secs(60),
+            carried: Carried::new(move || (!watched.load(Ordering::Relaxed)).then_some((3, 4))),
+        };
+        (open, over)
+    }
+
+    fn outcomes(told: &[view::Session]) -> Vec<&str> {
+        told.iter().map(|session| &*session.outcome).collect()
+    }
+
+    #[test]
+    fn the_sessions_of_a_pod_are_told_in_order() {
+        let mut sessions = Sessions::default();
+        for (name, second) in [("web", 7), ("db", 5), ("web", 3)] {
+            sessions.end(second, Some(session(name, second)));
+        }
+        let of_web = sessions.of_pod(|pod| &*pod.name == "web");
+        let began: Vec<_> = of_web.iter().map(|s| s.began_unix_us).collect();
+        assert_eq!(began, [3_000_000, 7_000_000]);
+        assert_eq!(of_web[0].duration_ms, 1500.0);
+        assert_eq!(of_web[0].client.as_deref(), Some("kubelet"));
+    }
+
+    #[test]
+    fn only_so_many_are_remembered() {
+        let mut sessions = Sessions::default();
+        for second in 0..REMEMBERED as u64 + 3 {
+            sessions.end(second, Some(session("web", second)));
+        }
+        let told = sessions.of_pod(|_| true);
+        assert_eq!(told.len(), REMEMBERED);
+        assert_eq!(told[0].began_unix_us, 3_000_000);
+    }
+
+    #[test]
+    fn a_session_is_open_until_the_end_of_its_number() {
+        let mut sessions = Sessions::default();
+        for (number, name) in [(1, Some("web")), (2, Some("web")), (3, Some("db"))] {
+            sessions.begin(open(number, name).0);
+        }
+        // An end without a begin, as of one that the queue had no room for.
+        sessions.end(99, Some(session("web", 0)));
+        let is_web = |pod: &PodIdentity| &*pod.name == "web";
+        let told = sessions.of_pod(is_web);
+        assert_eq!(outcomes(&told), ["done", "open", "open"]);
+        assert!(told[1].is_open() && !told[0].is_open());
+        assert!(told[1].duration_ms >= 60_000.0, "{told:?}");
+        assert_eq!((told[1].bytes_in, told[1].bytes_out), (3, 4));
+
+        sessions.end(1, Some(session("web", 1)));
+        let told = sessions.of_pod(is_web);
+        assert_eq!(outcomes(&told), ["done", "done", "open"]);
+        assert_eq!(told[2].began_unix_us, 2_000_000);
+        assert_eq!(sessions.open().len(), 2);
+    }
+
+    #[test]
+    fn one_whose_pod_is_not_known_has_its_id() {
+        let mut sessions = Sessions::default();
+        sessions.begin(open(7, None).0);
+        assert!(sessions.of_pod(|_| true).is_empty());
+        let told = sessions.open();
+        assert_eq!((&*told[0].id, &told[0].pod), ("id-7", &None));
+        sessions.end(7, None);
+        assert!(sessions.open().is_empty() && sessions.of_pod(|_| true).is_empty());
+    }
+
+    #[test]
+    fn nothing_stays_of_those_whose_end_nobody_told() {
+        let mut sessions = Sessions::default();
+        for number in 0..1000 {
+            let (open, over) = open(number, Some("web"));
+            sessions.begin(open);
+            assert_eq!(sessions.open().len(), 1);
+            over.store(true, Ordering::Relaxed);
+            assert!(sessions.open().is_empty() && sessions.of_pod(|_| true).is_empty());
+            assert_eq!(sessions.open.len(), 1, "until the next begins");
+        }
+    }
+}

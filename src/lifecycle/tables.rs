@@ -1,0 +1,301 @@
+//! Tables of calls as they are shown: the JSON of `/debug/rpcz` and `/debug/tracez`, read back by `criscope calls`.
+//!
+//! Times of day are microseconds since 1970-01-01 UTC; durations are milliseconds, with fractions.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use serde::{Deserialize, Serialize};
+
+use super::Record;
+use super::rates::{Rates, Within};
+use super::recorder::Recorder;
+use super::recorder::row::{Row, millis};
+use crate::cri::{Call, Method};
+use crate::units::unix_us;
+
+/// `/debug/rpcz?format=json`: rates of every method that was called.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct RpcTable {
+    /// The time of this answer.
+    pub now_unix_us: u64,
+    /// When counting began.
+    pub since_unix_us: u64,
+    /// The methods, in the order of the protocol.
+    pub methods: Vec<RpcRow>,
+}
+
+/// One method.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct RpcRow {
+    /// Short name; `_OTHER` for calls that are not of the CRI.
+    pub method: String,
+    /// Calls in flight.
+    pub in_flight: u64,
+    /// Of these, those that were reported as stuck.
+    pub stuck: u64,
+    /// Age of the oldest call in flight.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub oldest_ms: Option<f64>,
+    /// The last minute.
+    pub minute: Window,
+    /// The last hour.
+    pub hour: Window,
+    /// Since the start of the process.
+    pub all: Window,
+}
+
+/// Calls that ended within some time.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Window {
+    /// How long that is; up to 5 seconds more than the minute and one minute more than the hour, less while the process
+    /// is young.
+    pub seconds: f64,
+    /// Calls that ended.
+    pub calls: u64,
+    /// Of these, those that ended with an error or at their deadline.
+    pub errors: u64,
+    /// Of these, those whose caller left.
+    pub cancelled: u64,
+    /// Half of the calls took no longer.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub p50_ms: Option<f64>,
+    /// 95 % of the calls took no longer.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub p95_ms: Option<f64>,
+    /// 99 % of the calls took no longer.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub p99_ms: Option<f64>,
+}
+
+impl Window {
+    /// Calls a second.
+    pub fn rate(&self) -> f64 {
+        match self.seconds > 0.0 {
+            true => self.calls as f64 / self.seconds,
+            false => 0.0,
+        }
+    }
+}
+
+impl From<Within> for Window {
+    fn from(within: Within) -> Self {
+        let [p50_ms, p95_ms, p99_ms] = within.quantiles.map(|q| q.map(millis));
+        Self {
+            seconds: within.time.as_secs_f64(),
+            calls: within.calls,
+            errors: within.errors,
+            cancelled: within.cancelled,
+            p50_ms,
+            p95_ms,
+            p99_ms,
+        }
+    }
+}
+
+/// Rates of every method that was called or is in flight.
+pub fn rpc_table(rates: &Rates, in_flight: &[Arc<Call>]) -> RpcTable {
+    let figures = rates.figures();
+    let rows = Method::ALL.into_iter().filter_map(|method| {
+        let of_method = figures.iter().find(|f| f.method == method);
+        let flying: Vec<_> = in_flight.iter().filter(|c| c.method == method).collect();
+        if of_method.is_none() && flying.is_empty() {
+            return None;
+        }
+        let window = |within: Option<Within>| within.map(Window::from).unwrap_or_default();
+        Some(RpcRow {
+            method: method.name().to_owned(),
+            in_flight: flying.len() as u64,
+            stuck: flying.iter().filter(|c| c.share_used() > 0).count() as u64,
+            oldest_ms: flying.iter().map(|c| c.age()).max().map(millis),
+            minute: window(of_method.map(|f| f.minute)),
+            hour: window(of_method.map(|f| f.hour)),
+            all: window(of_method.map(|f| f.all)),
+        })
+    });
+    RpcTable {
+        now_unix_us: unix_us(SystemTime::now()),
+        since_unix_us: unix_us(rates.started_at()),
+        methods: rows.collect(),
+    }
+}
+
+/// Where the latency buckets of [`Samples`] begin, in microseconds.
+pub const BUCKETS_US: [u64; 9] = [
+    0,
+    10,
+    100,
+    1_000,
+    10_000,
+    100_000,
+    1_000_000,
+    10_000_000,
+    100_000_000,
+];
+
+/// Most samples of a bucket.
+const SAMPLES: usize = 5;
+
+/// Most samples of calls that failed.
+const ERRORS: usize = 10;
+
+/// `/debug/tracez?format=json`: samples of the calls that the flight recorder remembers.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Samples {
+    /// The time of this answer.
+    pub now_unix_us: u64,
+    /// The methods, in the order of the protocol.
+    pub methods: Vec<MethodSamples>,
+}
+
+/// Samples of one method.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct MethodSamples {
+    /// Short name; `_OTHER` for calls that are not of the CRI.
+    pub method: String,
+    /// Calls in flight.
+    pub in_flight: u64,
+    /// Calls that ended well, by how long they took; as many as there are [`BUCKETS_US`].
+    pub buckets: Vec<Bucket>,
+    /// Calls that did not end well.
+    pub errors: Bucket,
+}
+
+/// Calls that have something in common.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Bucket {
+    /// The shortest time that counts to it, in microseconds; for errors 0.
+    pub from_us: u64,
+    /// How many are remembered.
+    pub count: u64,
+    /// The last of them, the newest first.
+    pub samples: Vec<Row>,
+}
+
+/// Samples of every method that is remembered or in flight; of one method, if one is given.
+pub fn samples(recorder: &Recorder, in_flight: &[Arc<Call>], only: Option<Method>) -> Samples {
+    let wanted = |method: Method| only.is_none_or(|only| only == method);
+    let mut records = recorder.calls();
+    records.retain(|record| wanted(record.method));
+    records.sort_unstable_by_key(|record| std::cmp::Reverse(record.ended()));
+    let mut methods: HashMap<Method, MethodSamples> = HashMap::new();
+    for record in &records {
+        let of_method = methods
+            .entry(record.method)
+            .or_insert_with(|| empty(record.method));
+        of_method.take(record);
+    }
+    for call in in_flight.iter().filter(|call| wanted(call.method)) {
+        let of_method = methods
+            .entry(call.method)
+            .or_insert_with(|| empty(call.method));
+        of_method.in_flight += 1;
+    }
+    Samples {
+        now_unix_us: unix_us(SystemTime::now()),
+        methods: Method::ALL
+            .iter()
+            .filter_map(|method| methods.remove(method))
+            .collect(),
+    }
+}
+
+fn empty(method: Method) -> MethodSamples {
+    let bucket = |from_us| Bucket {
+        from_us,
+        ..Bucket::default()
+    };
+    MethodSamples {
+        method: method.name().to_owned(),
+        buckets: BUCKETS_US.map(bucket).into(),
+        ..MethodSamples::default()
+    }
+}
+
+impl MethodSamples {
+    /// Takes in a call; to be called with the newest first.
+    fn take(&mut self, record: &Record) {
+        let took = record.elapsed.as_micros();
+        let bucket = BUCKETS_US.partition_point(|from| u128::from(*from) <= took) - 1;
+        let (bucket, most) = match self.buckets.get_mut(bucket) {
+            Some(bucket) if record.is_ok() => (bucket, SAMPLES),
+            _ => (&mut self.errors, ERRORS),
+        };
+        bucket.count += 1;
+        if bucket.samples.len() < most {
+            bucket.samples.push(Row::of(record));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::cri::outcome::Ending;
+    use crate::lifecycle::recorder::row::tests::{plain, record};
+    use crate::telemetry::{Registry, catalogue};
+
+    #[test]
+    fn samples_fall_into_the_buckets_of_their_time() {
+        let recorder = Recorder::new(100, 100);
+        for (seq, micros) in [(1, 0), (2, 9), (3, 10), (4, 999_999), (5, 1_000_000)] {
+            let mut call = record(seq);
+            call.elapsed = Duration::from_micros(micros);
+            recorder.record(call, true);
+        }
+        for seq in 10..20 {
+            recorder.record(plain(seq, Method::Version), false);
+        }
+        let mut failed = record(30);
+        failed.ending = Ending::Deadline;
+        failed.elapsed = Duration::from_secs(1000);
+        recorder.record(failed, true);
+        let flying = [Arc::new(Call::example(Method::PullImage))];
+        let all = samples(&recorder, &flying, None);
+        let names: Vec<_> = all.methods.iter().map(|m| &*m.method).collect();
+        assert_eq!(names, ["Version", "StartContainer", "PullImage"]);
+        let start = &all.methods[1];
+        let counts: Vec<_> = start.buckets.iter().map(|b| b.count).collect();
+        assert_eq!(counts, [2, 1, 0, 0, 0, 1, 1, 0, 0]);
+        assert_eq!(start.buckets[0].samples[0].seq, 2, "the newest first");
+        assert_eq!((start.errors.count, start.errors.samples[0].seq), (1, 30));
+        let polls = &all.methods[0].buckets[4];
+        let seqs: Vec<_> = polls.samples.iter().map(|s| s.seq).collect();
+        assert_eq!((polls.count, seqs), (10, vec![19, 18, 17, 16, 15]));
+        assert_eq!(all.methods[2].in_flight, 1);
+        let only = samples(&recorder, &flying, Some(Method::Version));
+        assert_eq!(only.methods, all.methods[..1]);
+        let text = serde_json::to_string(&all).expect("json");
+        assert_eq!(serde_json::from_str::<Samples>(&text).expect("read"), all);
+    }
+
+    #[test]
+    fn the_table_has_what_was_called_and_what_is_in_flight() {
+        let registry = Registry::new(prometheus::Registry::new(), []);
+        let durations = registry.histograms(&catalogue::RPC_DURATION).expect("once");
+        let ended = [Method::Version.index(), Ending::Error as usize];
+        durations.at(ended).expect("in range").observe(0.3);
+        let rates = Rates::new(Arc::new(durations));
+        let flying = [Arc::new(Call::example(Method::PullImage))];
+        flying[0].reaches(50);
+        let table = rpc_table(&rates, &flying);
+        let names: Vec<_> = table.methods.iter().map(|m| &*m.method).collect();
+        assert_eq!(names, ["Version", "PullImage"]);
+        let [version, pull] = &table.methods[..] else {
+            panic!("two")
+        };
+        assert_eq!((version.all.calls, version.all.errors), (1, 1));
+        // What was there before it began to count is no call of the last minute.
+        assert_eq!((version.minute.calls, version.in_flight), (0, 0));
+        assert_eq!((pull.in_flight, pull.stuck, pull.all.calls), (1, 1, 0));
+        assert!(pull.oldest_ms.is_some() && version.oldest_ms.is_none());
+        let text = serde_json::to_string(&table).expect("json");
+        assert_eq!(
+            serde_json::from_str::<RpcTable>(&text).expect("read"),
+            table
+        );
+    }
+}

@@ -1,0 +1,275 @@
+//! The trace of an episode: the spans that are no call's.
+//!
+//! ```text
+//! pod.start (INTERNAL; id derived from the pod; links to the kubelet's spans, if it samples)
+//! ├─ runtime.v1.RuntimeService/RunPodSandbox (SERVER)         exported when the call ended
+//! │   └─ runtime.v1.RuntimeService/RunPodSandbox (CLIENT)     "
+//! │       ├─ cni.plugin/calico                                seen while it ran; cri.inferred
+//! │       └─ oci.runc                                         "
+//! ├─ outside_cri                                              50 ms or more in which no call was in flight
+//! ├─ init_container                                           the same, while a container did its work that others wait for
+//! └─ cri.call/StartContainer                                  stands for a call in the kubelet's own trace; links to it
+//! ```
+//!
+//! The ids of trace and root span follow from the pod (see [`episode`](crate::cri::episode)). So calls can name the root
+//! as their parent long before it is exported, which is when the episode is over.
+
+use std::collections::HashSet;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use opentelemetry::trace::{
+    Link, SpanContext, SpanId, SpanKind, Status, TraceFlags, TraceId, TraceState,
+};
+use opentelemetry::{InstrumentationScope, KeyValue};
+use opentelemetry_sdk::trace::{IdGenerator, RandomIdGenerator, SpanData, SpanEvents, SpanLinks};
+use opentelemetry_semantic_conventions::attribute as key;
+
+use super::episode_subscriber::EpisodeSubscriber;
+use super::record::SpanIds;
+use super::view::{Call, Detail, Episode, State};
+use crate::cri::episode::{Ids, Kind};
+use crate::telemetry::otlp::{self, SpanSink};
+use crate::telemetry::sampling::Live;
+
+/// The least time between two calls that has a span of its own, in milliseconds.
+const GAP: f64 = 50.0;
+
+/// Most links of a root span.
+const LINKS: usize = 32;
+
+/// Longest text in an attribute, in bytes.
+const TEXT: usize = 256;
+
+/// Exports what an episode adds to its trace, when it is over.
+#[derive(Debug)]
+pub struct Trace {
+    sink: SpanSink,
+    rules: Live,
+    scope: InstrumentationScope,
+}
+
+impl Trace {
+    /// Exports to `sink` the episodes that `rules` choose, and those of which a call was exported all the same.
+    pub fn new(sink: SpanSink, rules: Live) -> Self {
+        Self {
+            sink,
+            rules,
+            scope: otlp::scope(),
+        }
+    }
+}
+
+impl EpisodeSubscriber for Trace {
+    fn closed(&self, episode: &Episode, ids: &Ids) {
+        if !self.keeps(episode, ids) {
+            return;
+        }
+        let spans = Spans {
+            episode,
+            ids,
+            scope: &self.scope,
+            began: UNIX_EPOCH + Duration::from_micros(episode.began_unix_us),
+        };
+        self.sink.export(spans.root());
+        spans.gaps().into_iter().for_each(|span| {
+            self.sink.export(span);
+        });
+        for call in &episode.calls {
+            let Some(of_call) = call.spans.as_ref().filter(|spans| spans.kept) else {
+                continue;
+            };
+            if of_call.trace_id != ids.trace_id {
+                self.sink.export(spans.stand_in(call, of_call));
+            }
+            for detail in call.details.iter().filter(|d| d.source == "process") {
+                self.sink.export(spans.detail(detail, of_call));
+            }
+        }
+    }
+
+    /// If a call of it is in this trace, or it was chosen and a call of it is in the trace of a caller that samples. A
+    /// call from before our restart may have been exported then; that is so if the episode was chosen.
+    fn keeps(&self, episode: &Episode, ids: &Ids) -> bool {
+        let chosen = self.rules.load().chooses_episode(ids.trace_id);
+        episode.calls.iter().any(|call| match &call.spans {
+            None => chosen,
+            Some(spans) if spans.trace_id == ids.trace_id => spans.kept,
+            Some(spans) => chosen && sampling_caller(spans).is_some(),
+        })
+    }
+}
+
+fn sampling_caller(spans: &SpanIds) -> Option<&SpanContext> {
+    spans.caller.as_ref().filter(|caller| caller.is_sampled())
+}
+
+/// Builds the spans of one episode.
+struct Spans<'a> {
+    episode: &'a Episode,
+    ids: &'a Ids,
+    scope: &'a InstrumentationScope,
+    began: SystemTime,
+}
+
+impl Spans<'_> {
+    fn root(&self) -> SpanData {
+        let episode = self.episode;
+        let name = format!("pod.{}", episode.kind);
+        let times = (0.0, episode.duration_ms);
+        let mut root = self.span(self.ids.trace_id, SpanId::INVALID, name, times);
+        root.span_context = context(self.ids.trace_id, self.ids.root);
+        root.attributes = describe(episode);
+        if episode.state == State::Failed {
+            let last = episode.calls.iter().rev().find(|call| is_failure(call));
+            let code = last.map_or("given_up", |call| &call.code);
+            root.attributes.push(text(key::ERROR_TYPE, code));
+            let message = last.and_then(|call| call.error.as_deref());
+            root.status = Status::error(cut(message.unwrap_or_default()).to_owned());
+        }
+        let mut seen = HashSet::new();
+        let callers = episode.calls.iter().filter_map(|call| {
+            let caller = sampling_caller(call.spans.as_ref()?)?;
+            seen.insert((caller.trace_id(), caller.span_id()))
+                .then(|| Link::with_context(caller.clone()))
+        });
+        root.links.links.extend(callers.take(LINKS));
+        root
+    }
+
+    /// Where no call was in flight. Where calls are no longer remembered, nothing can be said.
+    fn gaps(&self) -> Vec<SpanData> {
+        if self.episode.calls_forgotten > 0 {
+            return Vec::new();
+        }
+        let mut covered = 0.0_f64;
+        let mut gaps = Vec::new();
+        for call in &self.episode.calls {
+            if call.offset_ms - covered >= GAP {
+                let times = (covered, call.offset_ms - covered);
+                let init = self.episode.waited_for(covered, call);
+                let name = init.map_or("outside_cri", |_| "init_container");
+                let mut gap = self.span(self.ids.trace_id, self.ids.root, name, times);
+                let container = init.map(|exit| text(key::K8S_CONTAINER_NAME, &exit.container));
+                gap.attributes.extend(container);
+                gaps.push(gap);
+            }
+            covered = covered.max(call.offset_ms + call.duration_ms);
+        }
+        gaps
+    }
+
+    /// A span for a call whose own are in its caller's trace.
+    fn stand_in(&self, call: &Call, spans: &SpanIds) -> SpanData {
+        let name = format!("cri.call/{}", call.method);
+        let times = (call.offset_ms, call.duration_ms);
+        let mut span = self.span(self.ids.trace_id, self.ids.root, name, times);
+        span.attributes
+            .push(text(key::RPC_RESPONSE_STATUS_CODE, &call.code));
+        if is_failure(call) {
+            span.attributes.push(text(key::ERROR_TYPE, &call.code));
+            let message = call.error.as_deref().unwrap_or_default();
+            span.status = Status::error(cut(message).to_owned());
+        }
+        let server = context(spans.trace_id, spans.server);
+        span.links.links.push(Link::with_context(server));
+        span
+    }
+
+    /// A process that worked for a call.
+    fn detail(&self, detail: &Detail, spans: &SpanIds) -> SpanData {
+        let name = match detail.what.as_str() {
+            "cni" => format!("cni.plugin/{}", detail.name),
+            what => format!("{what}.{}", detail.name),
+        };
+        let times = (detail.offset_ms, detail.duration_ms);
+        let mut span = self.span(spans.trace_id, spans.client, name, times);
+        span.attributes.push(KeyValue::new("cri.inferred", true));
+        if let Some(doing) = &detail.doing {
+            span.attributes.push(text("cri.doing", doing));
+        }
+        span
+    }
+
+    /// A span from `begin`, for `took`; both in milliseconds, from the begin of the episode.
+    fn span(
+        &self,
+        trace_id: TraceId,
+        parent: SpanId,
+        name: impl Into<std::borrow::Cow<'static, str>>,
+        (begin, took): (f64, f64),
+    ) -> SpanData {
+        let start_time = self.began + millis(begin);
+        SpanData {
+            span_context: context(trace_id, RandomIdGenerator::default().new_span_id()),
+            parent_span_id: parent,
+            parent_span_is_remote: false,
+            span_kind: SpanKind::Internal,
+            name: name.into(),
+            start_time,
+            end_time: start_time + millis(took),
+            attributes: Vec::new(),
+            dropped_attributes_count: 0,
+            events: SpanEvents::default(),
+            links: SpanLinks::default(),
+            status: Status::Unset,
+            instrumentation_scope: self.scope.clone(),
+        }
+    }
+}
+
+fn describe(episode: &Episode) -> Vec<KeyValue> {
+    let attempt = i64::from(episode.attempt);
+    let mut out = vec![
+        text(key::K8S_NAMESPACE_NAME, &episode.namespace),
+        text(key::K8S_POD_NAME, &episode.name),
+        text(key::K8S_POD_UID, &episode.uid),
+    ];
+    match &episode.container {
+        Some(container) => {
+            out.push(text(key::K8S_CONTAINER_NAME, container));
+            out.push(KeyValue::new(key::K8S_CONTAINER_RESTART_COUNT, attempt));
+        }
+        None => out.push(KeyValue::new("cri.sandbox.attempt", attempt)),
+    }
+    if let Some(id) = &episode.sandbox_id {
+        out.push(text("cri.sandbox.id", id));
+    }
+    if !episode.handler.is_empty() {
+        out.push(text("cri.runtime_handler", &episode.handler));
+    }
+    let outcome = match episode.state {
+        State::Open => "open",
+        State::Ok => "ok",
+        State::Failed => "failed",
+    };
+    out.push(KeyValue::new("cri.outcome", outcome));
+    out.push(KeyValue::new("cri.retries", i64::from(episode.retries)));
+    if episode.kind != Kind::Stop.name() {
+        out.push(KeyValue::new("cri.image.pulled", episode.pulled));
+    }
+    out
+}
+
+fn is_failure(call: &Call) -> bool {
+    !matches!(call.outcome.as_str(), "ok" | "in_flight")
+}
+
+/// An exported span is a sampled one.
+fn context(trace_id: TraceId, span: SpanId) -> SpanContext {
+    SpanContext::new(trace_id, span, TraceFlags::SAMPLED, false, TraceState::NONE)
+}
+
+fn millis(ms: f64) -> Duration {
+    Duration::try_from_secs_f64(ms / 1000.0).unwrap_or_default()
+}
+
+fn text(key: &'static str, value: &str) -> KeyValue {
+    KeyValue::new(key, cut(value).to_owned())
+}
+
+fn cut(text: &str) -> &str {
+    &text[..text.floor_char_boundary(TEXT)]
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,300 @@
+//! What an episode adds to its trace.
+
+use std::collections::HashMap;
+
+use super::*;
+use crate::lifecycle::view::Exit;
+use crate::telemetry::otlp::testing::{Behaviour, Exported, sink};
+use crate::telemetry::sampling::testing::sampling;
+use crate::testing::PATIENCE;
+
+const KUBELET: u128 = 7;
+
+/// Tells of an episode and returns what was exported.
+async fn told(episode: &Episode, share: f64) -> Vec<SpanData> {
+    let taken = Exported::default();
+    let (sink, _) = sink(Behaviour::Take(taken.clone()), 1000, PATIENCE);
+    let mut settings = sampling(1.0, 0.0);
+    settings.episodes = share;
+    let trace = Trace::new(sink.clone(), Live::new(&settings));
+    trace.closed(episode, &ids());
+    tokio::task::spawn_blocking(move || sink.finish())
+        .await
+        .expect("finish");
+    let spans = taken.lock().expect("lock").clone();
+    assert_eq!(!spans.is_empty(), trace.keeps(episode, &ids()));
+    spans
+}
+
+fn ids() -> Ids {
+    Ids::start("uid-1", 2)
+}
+
+/// Who called, and where the spans are.
+#[derive(Clone, Copy, PartialEq)]
+enum Caller {
+    Plain,
+    Samples,
+    DoesNot,
+    Respected,
+}
+
+fn spans(caller: Caller, kept: bool) -> SpanIds {
+    let context = |flags| {
+        let trace = TraceId::from(KUBELET);
+        SpanContext::new(trace, SpanId::from(8u64), flags, true, TraceState::NONE)
+    };
+    let inside = matches!(caller, Caller::Plain | Caller::DoesNot);
+    SpanIds {
+        trace_id: match inside {
+            true => ids().trace_id,
+            false => TraceId::from(KUBELET),
+        },
+        server: SpanId::from(1u64),
+        client: SpanId::from(2u64),
+        caller: match caller {
+            Caller::Plain => None,
+            Caller::Samples => Some(context(TraceFlags::SAMPLED)),
+            Caller::DoesNot | Caller::Respected => Some(context(TraceFlags::default())),
+        },
+        kept,
+    }
+}
+
+fn call(method: &str, (offset_ms, duration_ms): (f64, f64), spans: Option<SpanIds>) -> Call {
+    Call {
+        method: method.into(),
+        offset_ms,
+        duration_ms,
+        outcome: "ok".into(),
+        code: "OK".into(),
+        spans,
+        ..Call::default()
+    }
+}
+
+/// 300 ms of a sandbox, 49 ms and 50 ms of nothing with a create between, and a start that the create overlaps.
+fn start(spans: &SpanIds) -> Episode {
+    let spans = Some(spans.clone());
+    Episode {
+        kind: "start".into(),
+        namespace: "shop".into(),
+        name: "web".into(),
+        uid: "uid-1".into(),
+        attempt: 2,
+        sandbox_id: Some("sandbox-1".into()),
+        handler: "kata".into(),
+        state: State::Ok,
+        began_unix_us: 1_000_000_000,
+        duration_ms: 600.0,
+        retries: 1,
+        pulled: true,
+        calls: vec![
+            call("RunPodSandbox", (0.0, 300.0), spans.clone()),
+            call("CreateContainer", (349.0, 100.0), spans.clone()),
+            call("ListNothing", (360.0, 10.0), spans.clone()),
+            call("StartContainer", (499.0, 101.0), spans),
+        ],
+        ..Episode::default()
+    }
+}
+
+fn attributes(span: &SpanData) -> HashMap<&str, String> {
+    let pairs = span.attributes.iter();
+    pairs
+        .map(|a| (a.key.as_str(), a.value.to_string()))
+        .collect()
+}
+
+fn since_begin(span: &SpanData) -> (u128, u128) {
+    let began = UNIX_EPOCH + Duration::from_secs(1000);
+    let ms = |at: SystemTime| at.duration_since(began).expect("later").as_millis();
+    (ms(span.start_time), ms(span.end_time))
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn time_that_an_init_container_took_is_a_span_of_its_name() {
+    let mut episode = start(&spans(Caller::Plain, true));
+    episode.exits = vec![Exit {
+        container: "migrate".into(),
+        ran_ms: 46.0,
+        at_unix_us: episode.began_unix_us + 497_000,
+        ..Exit::default()
+    }];
+    let told = told(&episode, 1.0).await;
+    let [_, gap] = &told[..] else {
+        panic!("{told:#?}")
+    };
+    assert_eq!(
+        (&*gap.name, since_begin(gap)),
+        ("init_container", (449, 499))
+    );
+    assert_eq!(attributes(gap)["k8s.container.name"], "migrate");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn an_episode_has_a_root_and_spans_for_the_time_between_calls() {
+    let told = told(&start(&spans(Caller::Plain, true)), 1.0).await;
+    let [root, gap] = &told[..] else {
+        panic!("{told:#?}")
+    };
+    assert_eq!((&*root.name, &*gap.name), ("pod.start", "outside_cri"));
+    assert_eq!(
+        (since_begin(root), since_begin(gap)),
+        ((0, 600), (449, 499))
+    );
+    assert_eq!(root.span_context.span_id(), ids().root);
+    assert_eq!(root.parent_span_id, SpanId::INVALID);
+    assert_eq!(gap.parent_span_id, ids().root);
+    for span in [root, gap] {
+        assert_eq!(span.span_kind, SpanKind::Internal);
+        assert_eq!(span.span_context.trace_id(), ids().trace_id);
+        assert!(span.span_context.is_sampled());
+        assert_eq!(span.status, Status::Unset);
+        assert!(span.links.is_empty());
+    }
+    assert!(gap.attributes.is_empty());
+    let wanted = [
+        ("k8s.namespace.name", "shop"),
+        ("k8s.pod.name", "web"),
+        ("k8s.pod.uid", "uid-1"),
+        ("cri.sandbox.attempt", "2"),
+        ("cri.sandbox.id", "sandbox-1"),
+        ("cri.runtime_handler", "kata"),
+        ("cri.outcome", "ok"),
+        ("cri.retries", "1"),
+        ("cri.image.pulled", "true"),
+    ];
+    let wanted = wanted.map(|(key, value)| (key, value.to_owned()));
+    assert_eq!(attributes(root), HashMap::from(wanted));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn what_is_not_known_is_not_told() {
+    let mut episode = start(&spans(Caller::Plain, true));
+    episode.calls_forgotten = 1;
+    assert_eq!(told(&episode, 1.0).await.len(), 1, "no gaps");
+    // Times that cannot be are none.
+    episode.duration_ms = f64::NAN;
+    assert_eq!(since_begin(&told(&episode, 1.0).await[0]), (0, 0));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn a_failure_is_named() {
+    let mut episode = start(&spans(Caller::Plain, true));
+    episode.kind = "restart".into();
+    episode.container = Some("app".into());
+    episode.state = State::Failed;
+    let given_up = &told(&episode, 1.0).await[0];
+    assert_eq!(given_up.name, "pod.restart");
+    assert_eq!(attributes(given_up)["error.type"], "given_up");
+    assert_eq!(attributes(given_up)["k8s.container.name"], "app");
+    assert_eq!(attributes(given_up)["k8s.container.restart_count"], "2");
+    assert!(!attributes(given_up).contains_key("cri.sandbox.attempt"));
+
+    let last = &mut episode.calls[1];
+    last.outcome = "deadline".into();
+    last.code = "DEADLINE_EXCEEDED".into();
+    last.error = Some("é".repeat(200));
+    let failed = &told(&episode, 1.0).await[0];
+    assert_eq!(attributes(failed)["error.type"], "DEADLINE_EXCEEDED");
+    assert_eq!(attributes(failed)["cri.outcome"], "failed");
+    assert_eq!(failed.status, Status::error("é".repeat(128)));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn what_was_seen_of_processes_hangs_below_the_call_to_the_backend() {
+    let mut episode = start(&spans(Caller::Plain, true));
+    let detail = |what: &str, name: &str, source: &str| Detail {
+        what: what.into(),
+        name: name.into(),
+        doing: (what == "cni").then(|| "iptables".into()),
+        offset_ms: 20.0,
+        duration_ms: 70.0,
+        source: source.into(),
+    };
+    episode.calls[0].details = vec![
+        detail("cni", "calico", "process"),
+        detail("oci", "runc", "process"),
+        // Exported by who took it in.
+        detail("runtime", "container.Create", "span"),
+    ];
+    let all = told(&episode, 1.0).await;
+    let inferred: Vec<_> = all
+        .iter()
+        .filter(|span| attributes(span).contains_key("cri.inferred"))
+        .collect();
+    let names: Vec<_> = inferred.iter().map(|span| &*span.name).collect();
+    assert_eq!(names, ["cni.plugin/calico", "oci.runc"]);
+    for span in &inferred {
+        assert_eq!(span.parent_span_id, SpanId::from(2u64));
+        assert_eq!(since_begin(span), (20, 90));
+        assert_eq!(attributes(span)["cri.inferred"], "true");
+    }
+    assert_eq!(attributes(inferred[0])["cri.doing"], "iptables");
+
+    // Below a span that is not there nothing hangs.
+    let calls = episode.calls.iter_mut().take(1);
+    calls.for_each(|call| call.spans = Some(spans(Caller::Plain, false)));
+    let all = told(&episode, 1.0).await;
+    assert!(!all.is_empty());
+    assert!(
+        all.iter()
+            .all(|s| !attributes(s).contains_key("cri.inferred"))
+    );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn calls_in_the_kubelets_trace_have_stand_ins_that_lead_there() {
+    let all = told(&start(&spans(Caller::Samples, true)), 1.0).await;
+    let names: Vec<_> = all.iter().map(|span| &*span.name).collect();
+    let wanted = [
+        "pod.start",
+        "outside_cri",
+        "cri.call/RunPodSandbox",
+        "cri.call/CreateContainer",
+        "cri.call/ListNothing",
+        "cri.call/StartContainer",
+    ];
+    assert_eq!(names, wanted);
+    let links = |span: &SpanData| -> Vec<_> {
+        let contexts = span.links.iter().map(|link| &link.span_context);
+        contexts.map(|c| (c.trace_id(), c.span_id())).collect()
+    };
+    let kubelet = TraceId::from(KUBELET);
+    assert_eq!(links(&all[0]), [(kubelet, SpanId::from(8u64))], "once");
+    for span in &all[2..] {
+        assert_eq!(links(span), [(kubelet, SpanId::from(1u64))]);
+        assert_eq!(span.parent_span_id, ids().root);
+        assert_eq!(span.span_context.trace_id(), ids().trace_id);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn which_episodes_are_exported() {
+    use Caller::{DoesNot, Plain, Respected, Samples};
+    // Where the calls are, whether they were exported, the share of episodes, whether there is a root.
+    let table = [
+        (Plain, true, 1.0, true),
+        (DoesNot, true, 1.0, true),
+        (Samples, true, 1.0, true),
+        // All were refused.
+        (Plain, false, 1.0, false),
+        // The kubelet's no was respected.
+        (Respected, false, 1.0, false),
+        (Respected, true, 1.0, false),
+        // Not chosen; but a call failed, and needs its parent.
+        (Plain, false, 0.0, false),
+        (Plain, true, 0.0, true),
+        (Samples, true, 0.0, false),
+    ];
+    for (i, (caller, kept, share, exported)) in table.into_iter().enumerate() {
+        let told = told(&start(&spans(caller, kept)), share).await;
+        assert_eq!(!told.is_empty(), exported, "row {i}");
+    }
+    // From before our restart.
+    let mut episode = start(&spans(Plain, true));
+    episode.calls.iter_mut().for_each(|call| call.spans = None);
+    assert!(!told(&episode, 1.0).await.is_empty());
+    assert!(told(&episode, 0.0).await.is_empty());
+}

@@ -1,0 +1,93 @@
+//! The runtime's answer on its way to the caller.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+use bytes::Bytes;
+use http_body::{Body as HttpBody, Frame, SizeHint};
+
+use super::Upstream;
+use super::exchange::Answer;
+use crate::cri::Call;
+use crate::grpc::BoxError;
+use crate::grpc::status::Status;
+use crate::http2;
+
+/// Passes frames on as they come. If the connection to the runtime breaks, the caller gets trailers that say so; a
+/// stream that the runtime reset is reset here with the same reason.
+#[derive(Debug)]
+pub struct UpstreamBody {
+    inner: Option<Answer>,
+    call: Option<Arc<Call>>,
+    upstream: Arc<Upstream>,
+}
+
+impl UpstreamBody {
+    pub(super) fn new(inner: Answer, call: Option<Arc<Call>>, upstream: Arc<Upstream>) -> Self {
+        let body = Self {
+            inner: Some(inner),
+            call,
+            upstream,
+        };
+        if body.is_end_stream() {
+            body.backend_ends();
+        }
+        body
+    }
+
+    fn backend_ends(&self) {
+        if let Some(call) = &self.call {
+            call.backend_ends();
+        }
+    }
+
+    fn lost(&mut self) -> Frame<Bytes> {
+        // Dropping the rest of a broken stream tells nobody anything.
+        self.inner = None;
+        let status = Status::unavailable(format!(
+            "backend {} at unix://{}: connection lost during the answer",
+            self.upstream.name(),
+            self.upstream.path().display()
+        ));
+        Frame::trailers(status.to_headers())
+    }
+}
+
+impl HttpBody for UpstreamBody {
+    type Data = Bytes;
+    type Error = BoxError;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+        let Some(inner) = &mut self.inner else {
+            return Poll::Ready(None);
+        };
+        let frame = match ready!(Pin::new(inner).poll_frame(cx)) {
+            Some(Err(error)) => match error {
+                http2::Error::Reset(_) => Some(Err(error.into())),
+                _ => Some(Ok(self.lost())),
+            },
+            Some(Ok(frame)) => Some(Ok(frame)),
+            None => None,
+        };
+        let is_last = match &frame {
+            Some(Ok(frame)) => frame.is_trailers() || self.is_end_stream(),
+            Some(Err(_)) | None => true,
+        };
+        if is_last {
+            self.backend_ends();
+        }
+        Poll::Ready(frame)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.inner.as_ref().is_none_or(HttpBody::is_end_stream)
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        SizeHint::default()
+    }
+}

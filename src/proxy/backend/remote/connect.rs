@@ -1,0 +1,93 @@
+//! Opens connections to a runtime.
+
+use std::io;
+use std::os::fd::{AsRawFd as _, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::time::Duration;
+
+use nix::sys::socket::{AddressFamily, SockFlag, SockType, UnixAddr, connect, socket};
+
+use super::{Error, Upstream};
+use crate::http2::client::{Connection, Sender, connect as speak};
+use crate::uds::Stream;
+
+/// How often and how long to wait while the runtime's queue of new connections is full.
+const BACKLOG_TRIES: u32 = 20;
+const BACKLOG_WAIT: Duration = Duration::from_millis(25);
+
+/// Connects to a unix socket. At once: the kernel never makes such a connection wait, it only refuses when the
+/// listener's queue is full, and that is tried again for half a second.
+///
+/// # Errors
+/// What the kernel says.
+pub async fn open(path: &Path) -> io::Result<UnixStream> {
+    let address = UnixAddr::new(path)?;
+    let mut tries = 0;
+    loop {
+        let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
+        let fd: OwnedFd = socket(AddressFamily::Unix, SockType::Stream, flags, None)?;
+        match connect(fd.as_raw_fd(), &address) {
+            Ok(()) => return Ok(fd.into()),
+            Err(nix::Error::EAGAIN) if tries < BACKLOG_TRIES => {
+                tries += 1;
+                tokio::time::sleep(BACKLOG_WAIT).await;
+            }
+            Err(e) => return Err(e.into()),
+        }
+    }
+}
+
+impl Upstream {
+    /// Opens an HTTP/2 connection. Requests may be sent on it at once.
+    ///
+    /// # Errors
+    /// [`Error::Connect`].
+    pub async fn connect(&self) -> Result<Sender, Error> {
+        let (sender, connection) = self.handshake().await?;
+        // Each call on the connection hears of its end by itself.
+        tokio::spawn(async move {
+            if let Err(error) = connection.await {
+                tracing::debug!(%error, "upstream connection ended");
+            }
+        });
+        Ok(sender)
+    }
+
+    /// Opens an HTTP/2 connection for someone who drives it.
+    ///
+    /// # Errors
+    /// As [`Upstream::connect`].
+    pub(super) async fn handshake(&self) -> Result<(Sender, Connection<Stream>), Error> {
+        let refused = |source| Error::Connect {
+            name: self.name().clone(),
+            path: self.path().to_owned(),
+            source,
+        };
+        let stream = Stream::new(open(self.path()).await.map_err(refused)?).map_err(refused)?;
+        Ok(speak(stream))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn what_is_not_there_is_said_at_once() {
+        let dir = tempfile::tempdir().expect("dir");
+        let path = dir.path().join("no.sock");
+        let error = open(&path).await.expect_err("nothing is there");
+        assert_eq!(error.kind(), io::ErrorKind::NotFound);
+
+        let upstream = Upstream::new("containerd", path.clone());
+        let error = upstream.connect().await.expect_err("nothing is there");
+        assert_eq!(
+            error.to_string(),
+            format!(
+                "backend containerd at unix://{}: No such file or directory (os error 2)",
+                path.display()
+            )
+        );
+    }
+}

@@ -1,0 +1,196 @@
+//! Sends one call to the runtime and brings the answer back.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use http::Uri;
+use http::uri::{Authority, PathAndQuery, Scheme};
+
+use super::body::UpstreamBody;
+use super::exchange::{Answer, Fault, exchange};
+use super::{Error, Upstream};
+use crate::cri::call::Phase;
+use crate::cri::method::{ApiVersion, Class};
+use crate::cri::{Call, Method};
+use crate::grpc::{Answering, Backend, Body, BoxError, Request, Response};
+use crate::http2;
+use crate::http2::client::Sender;
+use crate::telemetry::propagation;
+
+/// The runtime as seen from one connection of a caller. See [`crate::proxy::backend::remote`].
+#[derive(Clone, Debug)]
+pub struct Forward {
+    upstream: Arc<Upstream>,
+    sender: Arc<Mutex<Option<Sender>>>,
+}
+
+impl Forward {
+    /// For a new connection of a caller.
+    pub fn new(upstream: Arc<Upstream>) -> Self {
+        Self {
+            upstream,
+            sender: Arc::default(),
+        }
+    }
+
+    /// The connection of this caller, opened if there is none that works.
+    async fn shared(&self) -> Result<Sender, Error> {
+        let existing = self
+            .sender
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone();
+        if let Some(sender) = existing {
+            return Ok(sender);
+        }
+        // Two calls may both connect here; the second connection takes the first one's place and both work.
+        // Boxed, like the other rare turns of this path: it would make the future of every call larger.
+        let sender = Box::pin(self.upstream.connect()).await?;
+        *self.sender.lock().unwrap_or_else(PoisonError::into_inner) = Some(sender.clone());
+        Ok(sender)
+    }
+
+    async fn sender_for(&self, method: Method) -> Result<Sender, Error> {
+        match method.class() {
+            Class::Watch => Box::pin(self.upstream.connect()).await,
+            _ => self.shared().await,
+        }
+    }
+
+    async fn forward(self, mut request: Request) -> Result<Response, BoxError> {
+        let call = request.extensions().get::<Arc<Call>>().cloned();
+        let method = call.as_ref().map_or(Method::Other, |c| c.method);
+        self.address(&mut request, call.as_deref());
+        if let Some(call) = &call {
+            call.set_phase(Phase::Connecting);
+            if let Some(place) = call.place() {
+                propagation::inject(&place, request.headers_mut());
+            }
+        }
+        let sender = self.sender_for(method).await?;
+        if let Some(call) = &call {
+            call.backend_begins();
+            call.set_phase(Phase::Waiting);
+        }
+        match self.send(sender, request, method).await {
+            Ok(response) => Ok(response.map(|body| {
+                Body::boxed(UpstreamBody::new(body, call, Arc::clone(&self.upstream)))
+            })),
+            Err(error) => {
+                if let Some(call) = &call {
+                    call.backend_ends();
+                }
+                Err(error)
+            }
+        }
+    }
+
+    /// Sends; once more on a new connection if the runtime closed the old one before it took the call.
+    async fn send(
+        &self,
+        sender: Sender,
+        request: Request,
+        method: Method,
+    ) -> Result<http::Response<Answer>, BoxError> {
+        let fault = match exchange(&sender, request).await {
+            Ok(response) => return Ok(response),
+            Err(fault) => fault,
+        };
+        let error = match fault {
+            Fault::Broken(error) => error,
+            Fault::NotSent(request, _) => {
+                *self.sender.lock().unwrap_or_else(PoisonError::into_inner) = None;
+                let sender = self.sender_for(method).await?;
+                match Box::pin(exchange(&sender, *request)).await {
+                    Ok(response) => return Ok(response),
+                    Err(Fault::Broken(error) | Fault::NotSent(_, error)) => error,
+                }
+            }
+        };
+        Err(self.upstream.explain(error))
+    }
+
+    /// Gives the request what HTTP/2 needs, and the spelling of the service that this runtime knows.
+    fn address(&self, request: &mut Request, call: Option<&Call>) {
+        let uri = request.uri();
+        let api = self.upstream.health().api();
+        let as_it_is = call.is_some_and(|c| c.api == api || c.method == Method::Other);
+        let other_spelling = match as_it_is {
+            true => None,
+            false => respell(uri.path(), api),
+        };
+        if uri.scheme().is_some() && uri.authority().is_some() && other_spelling.is_none() {
+            return;
+        }
+        let mut parts = std::mem::take(request.uri_mut()).into_parts();
+        parts.scheme.get_or_insert(Scheme::HTTP);
+        parts
+            .authority
+            .get_or_insert(Authority::from_static("localhost"));
+        if let Some(path) = other_spelling {
+            parts.path_and_query = Some(path);
+        }
+        parts
+            .path_and_query
+            .get_or_insert(PathAndQuery::from_static("/"));
+        if let Ok(uri) = Uri::from_parts(parts) {
+            *request.uri_mut() = uri;
+        }
+    }
+}
+
+/// The path of a CRI call in the given version, if it is not in it already.
+fn respell(path: &str, api: ApiVersion) -> Option<PathAndQuery> {
+    let rest = path.strip_prefix("/runtime.")?;
+    let (version, service) = rest.split_once('.')?;
+    if api.package().strip_prefix("runtime.") == Some(version) {
+        return None;
+    }
+    format!("/{}.{service}", api.package()).parse().ok()
+}
+
+impl Upstream {
+    /// A stream that the runtime reset is passed on as a reset with the same reason; a connection that broke becomes
+    /// an [`Error`].
+    fn explain(&self, source: http2::Error) -> BoxError {
+        let name = self.name().clone();
+        let path = self.path().to_owned();
+        match source {
+            http2::Error::Reset(_) => source.into(),
+            http2::Error::Protocol(..) => Error::Protocol { name, path, source }.into(),
+            _ => Error::Lost { name, path, source }.into(),
+        }
+    }
+}
+
+impl Backend for Forward {
+    fn answer(&self, request: Request) -> Answering {
+        Box::pin(self.clone().forward(request))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_service_is_spelled_as_the_runtime_knows_it() {
+        let cases = [
+            (
+                "/runtime.v1alpha2.RuntimeService/Version",
+                ApiVersion::V1,
+                Some("/runtime.v1.RuntimeService/Version"),
+            ),
+            (
+                "/runtime.v1.ImageService/ListImages",
+                ApiVersion::V1Alpha2,
+                Some("/runtime.v1alpha2.ImageService/ListImages"),
+            ),
+            ("/runtime.v1.ImageService/ListImages", ApiVersion::V1, None),
+            ("/grpc.health.v1.Health/Check", ApiVersion::V1, None),
+        ];
+        for (path, api, want) in cases {
+            let got = respell(path, api);
+            assert_eq!(got.as_ref().map(PathAndQuery::as_str), want, "{path}");
+        }
+    }
+}

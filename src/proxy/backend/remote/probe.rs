@@ -1,0 +1,236 @@
+//! Watches a runtime: is it there, which version of the CRI does it speak, is it ready?
+//!
+//! The probe holds a connection of its own. When that breaks the runtime is down at once; while it is down the probe
+//! tries to connect again, at first quickly and then every two seconds. Calls do not wait for the probe: each tries for
+//! itself and hears at once.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use futures_util::future::BoxFuture;
+use http_body_util::BodyExt as _;
+use tokio::time::{sleep, timeout};
+use tonic::Code;
+
+use super::exchange::{Answer, Fault, exchange};
+use super::health::Condition;
+use super::{Error, Link, Upstream};
+use crate::cri::method::ApiVersion;
+use crate::cri::v1;
+use crate::grpc::status::Status;
+use crate::grpc::{Answering, Body, CriService, Request, unary};
+use crate::http2::client::Sender;
+
+/// Waits between attempts to connect grow from the first to the second.
+const FIRST_RETRY: Duration = Duration::from_millis(50);
+const LAST_RETRY: Duration = Duration::from_secs(2);
+
+/// How often a Status is asked for, and how long it may take.
+const PERIOD: Duration = Duration::from_secs(5);
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Watches until dropped. `came_up` is called each time the runtime begins to answer.
+pub async fn run(upstream: Arc<Upstream>, came_up: impl Fn()) {
+    let mut retry = FIRST_RETRY;
+    let mut before = false;
+    loop {
+        let reason = match upstream.watched().await {
+            Err(error) => error.to_string(),
+            Ok((line, mut lost)) => {
+                let mut session = Session {
+                    upstream: Arc::clone(&upstream),
+                    line,
+                };
+                let ended = tokio::select! {
+                    reason = session.run(|| {
+                        if std::mem::replace(&mut before, true) {
+                            upstream.health().reconnected();
+                        }
+                        retry = FIRST_RETRY;
+                        came_up();
+                    }) => reason,
+                    reason = &mut lost => reason,
+                };
+                ended
+            }
+        };
+        mark_down(&upstream, reason);
+        sleep(retry).await;
+        retry = (retry * 2).min(LAST_RETRY);
+    }
+}
+
+fn mark_down(upstream: &Upstream, reason: String) {
+    upstream.health().update(|state| {
+        if state.up || state.since.is_none() {
+            tracing::warn!(
+                event = "backend.down",
+                backend = &**upstream.name(),
+                reason,
+                "backend is down"
+            );
+        }
+        state.up = false;
+        state.reason = reason;
+    });
+}
+
+/// One connection of the probe.
+struct Session {
+    upstream: Arc<Upstream>,
+    line: Line,
+}
+
+/// How the probe asks.
+enum Line {
+    Connection(Sender),
+    Local(CriService),
+}
+
+impl Line {
+    fn ask(&self, request: Request) -> Answering {
+        match self {
+            Self::Local(service) => service.answer(request),
+            Self::Connection(sender) => {
+                let sender = sender.clone();
+                Box::pin(async move {
+                    match exchange(&sender, request).await {
+                        Ok(response) => Ok(response.map(whole)),
+                        Err(Fault::Broken(error) | Fault::NotSent(_, error)) => Err(error.into()),
+                    }
+                })
+            }
+        }
+    }
+}
+
+impl Session {
+    /// Returns why the runtime cannot be used.
+    async fn run(&mut self, came_up: impl FnOnce()) -> String {
+        let version = match self.version().await {
+            Ok(version) => version,
+            Err(status) => return status.shown().into(),
+        };
+        self.mark_up(&version);
+        came_up();
+        loop {
+            match self.status().await {
+                Ok(conditions) => self.upstream.health().update(|state| {
+                    state.up = true;
+                    state.reason.clear();
+                    state.conditions = conditions;
+                    state.last_status = Some(Instant::now());
+                }),
+                Err(status) if status.code == Code::DeadlineExceeded => {
+                    mark_down(&self.upstream, status.shown().into());
+                }
+                // It answers, if with an error; a broken connection ends this session from outside.
+                Err(status) => tracing::debug!(error = %status.shown(), "probe"),
+            }
+            sleep(PERIOD).await;
+        }
+    }
+
+    fn mark_up(&self, version: &v1::VersionResponse) {
+        self.upstream.health().update(|state| {
+            state.up = true;
+            state.reason.clear();
+            state.runtime = Some((
+                version.runtime_name.clone(),
+                version.runtime_version.clone(),
+            ));
+        });
+        tracing::info!(
+            event = "backend.up",
+            backend = &**self.upstream.name(),
+            runtime = version.runtime_name,
+            version = version.runtime_version,
+            api = self.upstream.health().api().package(),
+            "backend is up"
+        );
+    }
+
+    /// Finds out which spelling of the service the runtime knows.
+    async fn version(&mut self) -> Result<v1::VersionResponse, Status> {
+        let mut last = None;
+        for api in [ApiVersion::V1, ApiVersion::V1Alpha2] {
+            match self
+                .ask(api, "Version", &v1::VersionRequest::default())
+                .await
+            {
+                Ok(version) => {
+                    self.upstream.health().set_api(api);
+                    return Ok(version);
+                }
+                Err(status) if status.code == Code::Unimplemented => last = Some(status),
+                Err(status) => return Err(status),
+            }
+        }
+        Err(last.unwrap_or_else(|| Status::unavailable("no version of the CRI is spoken")))
+    }
+
+    async fn status(&mut self) -> Result<Vec<Condition>, Status> {
+        let api = self.upstream.health().api();
+        let answer: v1::StatusResponse = self
+            .ask(api, "Status", &v1::StatusRequest::default())
+            .await?;
+        let conditions = answer.status.unwrap_or_default().conditions;
+        Ok(conditions
+            .into_iter()
+            .map(|c| Condition {
+                kind: c.r#type,
+                status: c.status,
+                reason: c.reason,
+            })
+            .collect())
+    }
+
+    async fn ask<Q, A>(&mut self, api: ApiVersion, method: &str, message: &Q) -> Result<A, Status>
+    where
+        Q: prost::Message,
+        A: prost::Message + Default,
+    {
+        let path = format!("/{}.RuntimeService/{method}", api.package());
+        let mut service = tower::service_fn(|request: Request| self.line.ask(request));
+        match timeout(PATIENCE, unary::call(&mut service, &path, message)).await {
+            Ok(answer) => answer,
+            Err(_) => Err(Status::new(
+                Code::DeadlineExceeded,
+                format!(
+                    "backend {} at {}: no answer to {method} for {PATIENCE:?}",
+                    self.upstream.name(),
+                    self.upstream.endpoint()
+                ),
+            )),
+        }
+    }
+}
+
+fn whole(answer: Answer) -> Body {
+    Body::boxed(answer.map_err(Into::into))
+}
+
+impl Upstream {
+    /// A connection, and what resolves with the reason when it is lost. A runtime in this process is lost with it.
+    async fn watched(&self) -> Result<(Line, BoxFuture<'static, String>), Error> {
+        if let Link::Local(service) = &self.link {
+            return Ok((
+                Line::Local(service.clone()),
+                Box::pin(std::future::pending()),
+            ));
+        }
+        let (sender, connection) = self.handshake().await?;
+        let (tell, lost) = tokio::sync::oneshot::channel();
+        let name = format!("backend {} at {}", self.name(), self.endpoint());
+        tokio::spawn(async move {
+            let reason = match connection.await {
+                Ok(()) => format!("{name}: connection closed"),
+                Err(error) => format!("{name}: {error}"),
+            };
+            // Nobody listens once the probe is gone.
+            let _ = tell.send(reason);
+        });
+        let lost = Box::pin(async { lost.await.unwrap_or_default() });
+        Ok((Line::Connection(sender), lost))
+    }
+}

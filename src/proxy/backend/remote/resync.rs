@@ -1,0 +1,86 @@
+//! Fills the identity index from a runtime's own lists: at the start, after each reconnect, and when a call named an id
+//! that nobody knows.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::Notify;
+use tokio::time::{Instant, sleep_until, timeout};
+
+use super::Upstream;
+use crate::cri::lists::{Container, Sandbox};
+use crate::grpc::status::Status;
+use crate::grpc::unary;
+use crate::proxy::pod_index::{ContainerEntry, Index, SandboxEntry};
+
+/// Least time between two rounds: unknown ids are often simply wrong.
+const PAUSE: Duration = Duration::from_secs(10);
+
+/// How long a list may take.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Runs until dropped. `wanted` is notified by the probe when the runtime comes up.
+pub async fn run(upstream: Arc<Upstream>, index: Arc<Index>, wanted: Arc<Notify>) {
+    loop {
+        tokio::select! {
+            () = wanted.notified() => {}
+            () = index.unknown_id() => {}
+        }
+        let began = Instant::now();
+        match fill(&upstream, &index).await {
+            Ok((sandboxes, containers)) => tracing::debug!(
+                event = "identity.resync",
+                backend = &**upstream.name(),
+                sandboxes,
+                containers,
+                "identity index filled"
+            ),
+            Err(status) => tracing::debug!(
+                event = "identity.resync",
+                backend = &**upstream.name(),
+                error = %status.shown(),
+                "identity index not filled"
+            ),
+        }
+        tokio::select! {
+            () = sleep_until(began + PAUSE) => {}
+            // A runtime that came back is asked at once.
+            () = wanted.notified() => wanted.notify_one(),
+        }
+    }
+}
+
+/// Asks for both lists and puts them into the index. Returns how many sandboxes and containers there are.
+///
+/// # Errors
+/// The status of the list that failed.
+pub async fn fill(upstream: &Arc<Upstream>, index: &Index) -> Result<(usize, usize), Status> {
+    let mut service = upstream.service();
+    let prefix = format!("/{}.RuntimeService", upstream.health().api().package());
+    let late = |_| Status::unavailable(format!("no answer for {PATIENCE:?}"));
+
+    let name = upstream.name();
+    let path = format!("{prefix}/ListPodSandbox");
+    let learn = |sandbox: Sandbox| {
+        let entry = SandboxEntry {
+            pod: sandbox.pod(),
+            backend: Arc::clone(name),
+        };
+        index.insert_sandbox(sandbox.id.into(), entry);
+    };
+    let listing = unary::each(&mut service, &path, &(), learn);
+    let sandboxes = timeout(PATIENCE, listing).await.map_err(late)??;
+
+    let path = format!("{prefix}/ListContainers");
+    let learn = |container: Container| {
+        let entry = ContainerEntry {
+            container: container.identity(),
+            sandbox_id: container.pod_sandbox_id.as_str().into(),
+            backend: Arc::clone(name),
+        };
+        index.insert_container(container.id.into(), entry);
+    };
+    let listing = unary::each(&mut service, &path, &(), learn);
+    let containers = timeout(PATIENCE, listing).await.map_err(late)??;
+    Ok((sandboxes, containers))
+}

@@ -1,0 +1,256 @@
+//! Reads the one request message of a call, notes whom the call is about, and passes the same bytes on.
+//!
+//! A call of the CRI has exactly one request message. It is read as it comes, up to a limit; the pieces are handed on as
+//! they were. A larger message, a compressed one, or one that never becomes whole is passed on unread, and an unknown
+//! call may be a conversation and is not waited for at all.
+
+pub mod answer;
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use bytes::{Buf, Bytes};
+use futures_util::FutureExt as _;
+use futures_util::future::BoxFuture;
+use http_body::Body as _;
+use http_body_util::BodyExt;
+use tower::{Layer, Service};
+
+use self::answer::AnswerBody;
+use crate::cri::call::{Phase, Sealed, Subject};
+use crate::cri::{Call, Method, episode, peek};
+use crate::grpc::body::Prefix;
+use crate::grpc::frame::{self, Head};
+use crate::grpc::{Body, BoxError, Request, Response};
+use crate::http2::Incoming;
+use crate::proxy::pod_index::Index;
+
+/// See the module documentation.
+#[derive(Clone, Debug)]
+pub struct InspectLayer {
+    index: Arc<Index>,
+    limit: usize,
+}
+
+impl InspectLayer {
+    /// Reads messages of up to `limit` bytes and completes their identity from `index`.
+    pub fn new(index: Arc<Index>, limit: usize) -> Self {
+        Self { index, limit }
+    }
+}
+
+impl<S> Layer<S> for InspectLayer {
+    type Service = Inspect<S>;
+
+    fn layer(&self, inner: S) -> Inspect<S> {
+        Inspect {
+            inner,
+            settings: self.clone(),
+        }
+    }
+}
+
+/// See the module documentation.
+#[derive(Clone, Debug)]
+pub struct Inspect<S> {
+    inner: S,
+    settings: InspectLayer,
+}
+
+impl<S> Service<Request> for Inspect<S>
+where
+    S: Service<Request, Response = Response, Error = BoxError> + Clone + Send + 'static,
+    S::Future: Send,
+{
+    type Response = Response;
+    type Error = BoxError;
+    type Future = BoxFuture<'static, Result<Response, BoxError>>;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
+        self.inner.poll_ready(cx)
+    }
+
+    fn call(&mut self, request: Request) -> Self::Future {
+        // The ready service is the one to call; its clone waits for the next turn.
+        let clone = self.inner.clone();
+        let mut inner = std::mem::replace(&mut self.inner, clone);
+        let settings = self.settings.clone();
+        Box::pin(async move {
+            let Some(call) = request.extensions().get::<Arc<Call>>().cloned() else {
+                return inner.call(request).await;
+            };
+            let request = settings.inspect(&call, request).await?;
+            let response = inner.call(request).await?;
+            if !answer::is_wanted(call.method) || response.body().is_end_stream() {
+                return Ok(response);
+            }
+            let index = Arc::clone(&settings.index);
+            Ok(response.map(|body| Body::boxed(AnswerBody::new(body, call, index))))
+        })
+    }
+}
+
+impl InspectLayer {
+    async fn inspect(&self, call: &Call, request: Request) -> Result<Request, BoxError> {
+        let (head, body) = request.into_parts();
+        let body = match body {
+            Body::Incoming(body) if call.method != Method::Other => self.read(call, body).await?,
+            body => body,
+        };
+        Ok(Request::from_parts(head, body))
+    }
+
+    async fn read(&self, call: &Call, mut body: Incoming) -> Result<Body, BoxError> {
+        let mut pieces = Pieces::default();
+        let mut trailers = None;
+        while pieces.wants_more(self.limit) && !body.is_end_stream() {
+            match body.frame().await {
+                Some(Ok(frame)) => match frame.into_data() {
+                    Ok(data) => pieces.push(data),
+                    // No gRPC caller sends trailers; whoever does, means them.
+                    Err(frame) => {
+                        trailers = frame.into_trailers().ok().map(Box::new);
+                        break;
+                    }
+                },
+                Some(Err(e)) => return Err(e.into()),
+                None => break,
+            }
+        }
+        // Many callers end the stream with a frame of its own, which is nearly always here already.
+        if trailers.is_none()
+            && !body.is_end_stream()
+            && let Some(Some(Ok(frame))) = body.frame().now_or_never()
+        {
+            match frame.into_data() {
+                Ok(data) => pieces.push(data),
+                Err(frame) => trailers = frame.into_trailers().ok().map(Box::new),
+            }
+        }
+        call.add_request_bytes(pieces.len);
+        let mut subject = match pieces.message() {
+            Some(message) => {
+                let subject = peek::request(call.method, &message);
+                let _ = call.message.set(Sealed::new(message));
+                subject
+            }
+            None => Subject::default(),
+        };
+        self.index.complete(&mut subject);
+        if let Some(ids) = episode::Ids::of_call(call.method, &subject) {
+            let _ = call.episode.set(ids);
+        }
+        let _ = call.subject.set(subject);
+        call.set_phase(Phase::Routing);
+        let prefix = Prefix {
+            pieces: pieces.pieces,
+            trailers,
+        };
+        Ok(Body::Prefixed(prefix, body))
+    }
+}
+
+/// The beginning of a body.
+#[derive(Default)]
+struct Pieces {
+    pieces: VecDeque<Bytes>,
+    len: usize,
+}
+
+impl Pieces {
+    fn push(&mut self, data: Bytes) {
+        self.len += data.len();
+        if !data.is_empty() {
+            self.pieces.push_back(data);
+        }
+    }
+
+    fn head(&self) -> Option<Head> {
+        let mut start = [0; frame::HEADER];
+        let mut have = 0;
+        for piece in &self.pieces {
+            let n = piece.len().min(start.len() - have);
+            start[have..have + n].copy_from_slice(&piece[..n]);
+            have += n;
+        }
+        Head::read(&start[..have])
+    }
+
+    /// Whether the message is not whole yet, and small enough to wait for.
+    fn wants_more(&self, limit: usize) -> bool {
+        match self.head() {
+            Some(head) => {
+                !head.compressed && head.len <= limit && self.len < frame::HEADER + head.len
+            }
+            None => true,
+        }
+    }
+
+    /// The message, if it is whole and readable. Copies only if it came in several pieces.
+    fn message(&self) -> Option<Bytes> {
+        let head = self.head()?;
+        let end = frame::HEADER.checked_add(head.len)?;
+        if head.compressed || self.len < end {
+            return None;
+        }
+        let whole = match self.pieces.len() {
+            1 => self.pieces.front()?.clone(),
+            _ => {
+                let mut all = bytes::BytesMut::with_capacity(self.len);
+                self.pieces.iter().for_each(|p| all.extend_from_slice(p));
+                all.freeze()
+            }
+        };
+        let mut message = whole.slice(..end);
+        message.advance(frame::HEADER);
+        Some(message)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pieces(parts: &[&[u8]]) -> Pieces {
+        let mut pieces = Pieces::default();
+        parts
+            .iter()
+            .for_each(|p| pieces.push(Bytes::copy_from_slice(p)));
+        pieces
+    }
+
+    #[test]
+    fn a_message_may_come_in_any_pieces() {
+        let whole = frame::frame(b"hello").expect("small");
+        for at in 0..=whole.len() {
+            let p = pieces(&[&whole[..at], &whole[at..]]);
+            assert!(!p.wants_more(100));
+            assert_eq!(
+                p.message().as_deref(),
+                Some(b"hello".as_slice()),
+                "cut at {at}"
+            );
+            if at < whole.len() {
+                let p = pieces(&[&whole[..at]]);
+                assert!(p.wants_more(100), "cut at {at}");
+                assert_eq!(p.message(), None);
+            }
+        }
+    }
+
+    #[test]
+    fn large_and_compressed_messages_are_not_waited_for() {
+        assert!(!pieces(&[b"\0\0\0\x01\x00"]).wants_more(255));
+        assert!(pieces(&[b"\0\0\0\x01\x00"]).wants_more(256));
+        let compressed = pieces(&[b"\x01\0\0\0\x02ab"]);
+        assert!(!compressed.wants_more(255));
+        assert_eq!(compressed.message(), None);
+    }
+
+    #[test]
+    fn bytes_behind_the_message_are_not_part_of_it() {
+        let p = pieces(&[b"\0\0\0\0\x01ab"]);
+        assert_eq!(p.message().as_deref(), Some(b"a".as_slice()));
+    }
+}

@@ -1,0 +1,139 @@
+//! Looks at the few answers that say something about identity, on a bounded copy.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+use bytes::{Bytes, BytesMut};
+use http_body::{Body as HttpBody, Frame, SizeHint};
+use tonic::Code;
+
+use crate::cri::{Call, Method, peek};
+use crate::grpc::frame::{self, Head};
+use crate::grpc::{Body, BoxError};
+use crate::proxy::pod_index::{ContainerEntry, Index, SandboxEntry};
+
+/// Most bytes of an answer that are copied. An id needs seventy; an ExecSync with more output than this has no exit code
+/// in the record.
+const MAX_COPY: usize = 64 << 10;
+
+/// Whether the answers to this call are looked at.
+pub const fn is_wanted(method: Method) -> bool {
+    peek::wants_answer(method)
+        || matches!(method, Method::RemovePodSandbox | Method::RemoveContainer)
+}
+
+/// Passes an answer on and learns from it.
+#[derive(Debug)]
+pub struct AnswerBody {
+    inner: Body,
+    call: Arc<Call>,
+    index: Arc<Index>,
+    copy: Option<BytesMut>,
+}
+
+impl AnswerBody {
+    pub(super) fn new(inner: Body, call: Arc<Call>, index: Arc<Index>) -> Self {
+        Self {
+            inner,
+            call,
+            index,
+            copy: Some(BytesMut::new()),
+        }
+    }
+
+    fn keep(&mut self, data: &Bytes) {
+        let Some(copy) = &mut self.copy else { return };
+        if copy.len() + data.len() <= MAX_COPY {
+            copy.extend_from_slice(data);
+        } else {
+            self.copy = None;
+        }
+    }
+
+    /// The answer is complete and good.
+    fn learn(&mut self) {
+        let Some(copy) = self.copy.take() else { return };
+        let Some(head) = Head::read(&copy).filter(|head| !head.compressed) else {
+            return;
+        };
+        let Some(message) = copy.get(frame::HEADER..frame::HEADER.saturating_add(head.len)) else {
+            return;
+        };
+        let answer = peek::answer(self.call.method, message);
+        let _ = self.call.answer.set(answer);
+        learn(&self.call, &self.index);
+    }
+}
+
+/// Puts what a successful call tells into the index.
+fn learn(call: &Call, index: &Index) {
+    let (Some(subject), Some(route)) = (call.subject.get(), call.route.get()) else {
+        return;
+    };
+    match call.method {
+        Method::RunPodSandbox => {
+            if let (Some(id), Some(pod)) = (call.sandbox_id(), &subject.pod) {
+                let entry = SandboxEntry {
+                    pod: Arc::clone(pod),
+                    backend: Arc::clone(&route.backend),
+                };
+                index.insert_sandbox(Arc::clone(id), entry);
+            }
+        }
+        Method::CreateContainer => {
+            if let (Some(id), Some(sandbox), Some(container)) =
+                (call.container_id(), call.sandbox_id(), &subject.container)
+            {
+                let entry = ContainerEntry {
+                    container: Arc::clone(container),
+                    sandbox_id: Arc::clone(sandbox),
+                    backend: Arc::clone(&route.backend),
+                };
+                index.insert_container(Arc::clone(id), entry);
+            }
+        }
+        Method::RemovePodSandbox => {
+            if let Some(id) = &subject.sandbox_id {
+                index.sandbox_removed(id);
+            }
+        }
+        Method::RemoveContainer => {
+            if let Some(id) = &subject.container_id {
+                index.container_removed(id);
+            }
+        }
+        _ => {}
+    }
+}
+
+impl HttpBody for AnswerBody {
+    type Data = Bytes;
+    type Error = BoxError;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+        let frame = ready!(Pin::new(&mut self.inner).poll_frame(cx));
+        if let Some(Ok(frame)) = &frame {
+            if let Some(data) = frame.data_ref() {
+                self.keep(data);
+            } else if let Some(trailers) = frame.trailers_ref() {
+                match frame::status(trailers) {
+                    Some((Code::Ok, _)) => self.learn(),
+                    _ => self.copy = None,
+                }
+            }
+        }
+        Poll::Ready(frame)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.inner.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.inner.size_hint()
+    }
+}

@@ -1,0 +1,127 @@
+//! Watches the answer pass, until its end.
+
+use std::future::Future as _;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use bytes::Bytes;
+use http_body::{Body as HttpBody, Frame, SizeHint};
+use tokio::time::{Sleep, sleep_until};
+use tonic::Code;
+
+use super::classify::{self, End};
+use super::future::last_moment;
+use super::guard::Guard;
+use crate::cri::outcome::Source;
+use crate::grpc::status::Status;
+use crate::grpc::{Body, BoxError};
+
+/// What the head of an answer says about its end, in case nothing else does.
+#[derive(Debug)]
+pub(super) struct Unfinished {
+    /// The HTTP status.
+    pub(super) status: http::StatusCode,
+    /// Who answers.
+    pub(super) source: Source,
+    /// `grpc-status` among the headers.
+    pub(super) in_headers: Option<End>,
+}
+
+impl Unfinished {
+    fn end(&mut self) -> End {
+        let in_headers = self.in_headers.take();
+        in_headers.unwrap_or_else(|| classify::no_status(self.status, self.source))
+    }
+}
+
+/// See [`crate::proxy::instrument`].
+#[derive(Debug)]
+pub struct InstrumentBody {
+    inner: Body,
+    guard: Option<Guard>,
+    unfinished: Unfinished,
+    /// Ends an answer that stops half-way; set up when there is something to wait for.
+    last_moment: Option<Pin<Box<Sleep>>>,
+}
+
+impl InstrumentBody {
+    pub(super) fn new(inner: Body, guard: Option<Guard>, unfinished: Unfinished) -> Self {
+        Self {
+            inner,
+            guard,
+            unfinished,
+            last_moment: None,
+        }
+    }
+
+    /// Nothing comes: is it time to say so ourselves?
+    fn poll_late(&mut self, cx: &mut Context<'_>) -> Poll<Frame<Bytes>> {
+        if self.last_moment.is_none() {
+            let at = self.guard.as_ref().and_then(|g| last_moment(g.call()));
+            self.last_moment = at.map(|at| Box::pin(sleep_until(at)));
+        }
+        let Some(sleep) = &mut self.last_moment else {
+            return Poll::Pending;
+        };
+        ready!(sleep.as_mut().poll(cx));
+        // The backend's stream is reset with its body.
+        self.inner = Body::Empty;
+        self.unfinished.source = Source::Proxy;
+        let status = Status::new(
+            Code::DeadlineExceeded,
+            "the answer was not complete before the deadline",
+        );
+        Poll::Ready(Frame::trailers(status.to_headers()))
+    }
+
+    fn finish(&mut self, end: impl FnOnce(&mut Unfinished) -> End) {
+        if let Some(guard) = self.guard.take() {
+            guard.finish(end(&mut self.unfinished));
+        }
+    }
+
+    fn see(&mut self, frame: &Frame<Bytes>) {
+        if let Some(data) = frame.data_ref() {
+            if let Some(guard) = &self.guard {
+                guard.call().add_response_bytes(data.len());
+            }
+            // A connection does not poll a body again that says it is at its end.
+            if self.inner.is_end_stream() {
+                self.finish(Unfinished::end);
+            }
+        } else if let Some(trailers) = frame.trailers_ref() {
+            self.finish(|unfinished| {
+                classify::status(trailers, unfinished.source).unwrap_or_else(|| unfinished.end())
+            });
+        }
+    }
+}
+
+impl HttpBody for InstrumentBody {
+    type Data = Bytes;
+    type Error = BoxError;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+        let frame = match Pin::new(&mut self.inner).poll_frame(cx) {
+            Poll::Ready(frame) => frame,
+            Poll::Pending => Some(Ok(ready!(self.poll_late(cx)))),
+        };
+        match &frame {
+            Some(Ok(frame)) => self.see(frame),
+            Some(Err(error)) => self.finish(|_| classify::broken(error)),
+            None => self.finish(Unfinished::end),
+        }
+        Poll::Ready(frame)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.inner.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.inner.size_hint()
+    }
+}

@@ -1,0 +1,158 @@
+//! Headers, trailers, an error or a drop: which outcome is it? Pure functions.
+
+use std::time::Duration;
+
+use http::HeaderMap;
+use tonic::Code;
+
+use crate::cri::outcome::{Ending, Source};
+use crate::grpc::{BoxError, frame};
+use crate::http2::Reason;
+
+/// How a call ended, before the error text is scrubbed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct End {
+    /// How.
+    pub ending: Ending,
+    /// The status.
+    pub code: Code,
+    /// Who said so.
+    pub source: Source,
+    /// The error text as the caller saw it.
+    pub message: Option<String>,
+}
+
+/// A caller's clock started before ours, and `grpc-timeout` is rounded: a call that is dropped this close before its
+/// deadline ran into it.
+const DEADLINE_SLACK: Duration = Duration::from_millis(20);
+
+/// From the headers of a trailers-only answer, or from trailers. `None` if they hold no status.
+pub fn status(headers: &HeaderMap, source: Source) -> Option<End> {
+    let (code, message) = frame::status(headers)?;
+    let ending = match code {
+        Code::Ok => Ending::Ok,
+        Code::Cancelled => Ending::Cancelled,
+        Code::DeadlineExceeded => Ending::Deadline,
+        _ => Ending::Error,
+    };
+    Some(End {
+        ending,
+        code,
+        source,
+        message,
+    })
+}
+
+/// The answer ended without a status. What a caller makes of that depends on the HTTP status.
+pub fn no_status(http: http::StatusCode, source: Source) -> End {
+    End {
+        ending: Ending::Error,
+        code: frame::code_of_http(http),
+        source,
+        message: Some(format!(
+            "the answer ended without grpc-status (http status {http})"
+        )),
+    }
+}
+
+/// The answer broke off: the stream was reset, and the reset is passed on (gRPC over HTTP/2, "Errors").
+pub fn broken(error: &BoxError) -> End {
+    let reason = reset_reason(error);
+    let code = match reason {
+        Some(Reason::REFUSED_STREAM) => Code::Unavailable,
+        Some(Reason::CANCEL) => Code::Cancelled,
+        Some(Reason::ENHANCE_YOUR_CALM) => Code::ResourceExhausted,
+        Some(Reason::INADEQUATE_SECURITY) => Code::PermissionDenied,
+        _ => Code::Internal,
+    };
+    End {
+        ending: if code == Code::Cancelled {
+            Ending::Cancelled
+        } else {
+            Ending::Error
+        },
+        code,
+        source: Source::Backend,
+        message: Some(match reason {
+            Some(reason) => format!("the stream was reset: {reason}"),
+            None => "the answer broke off".to_owned(),
+        }),
+    }
+}
+
+/// The reason of a stream reset somewhere in a chain of causes.
+pub fn reset_reason(error: &BoxError) -> Option<Reason> {
+    Reason::of(&**error)
+}
+
+/// The caller left.
+pub fn dropped(elapsed: Duration, deadline: Option<Duration>) -> End {
+    let late = deadline.is_some_and(|d| elapsed + DEADLINE_SLACK.min(d / 10) >= d);
+    let (ending, code) = if late {
+        (Ending::Deadline, Code::DeadlineExceeded)
+    } else {
+        (Ending::Cancelled, Code::Cancelled)
+    };
+    End {
+        ending,
+        code,
+        source: Source::Caller,
+        message: None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::http2::Error;
+
+    #[test]
+    fn a_dropped_call_is_cancelled_or_late() {
+        let s = Duration::from_secs;
+        let ms = Duration::from_millis;
+        let cases = [
+            (s(1), None, Ending::Cancelled),
+            (s(1), Some(s(2)), Ending::Cancelled),
+            (ms(1990), Some(s(2)), Ending::Deadline),
+            (s(3), Some(s(2)), Ending::Deadline),
+            (ms(0), Some(ms(0)), Ending::Deadline),
+            (ms(2), Some(ms(10)), Ending::Cancelled),
+        ];
+        for (elapsed, deadline, want) in cases {
+            assert_eq!(
+                dropped(elapsed, deadline).ending,
+                want,
+                "{elapsed:?} of {deadline:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn codes_of_resets() {
+        let cases = [
+            (Reason::REFUSED_STREAM, Code::Unavailable),
+            (Reason::CANCEL, Code::Cancelled),
+            (Reason::PROTOCOL_ERROR, Code::Internal),
+        ];
+        for (reason, want) in cases {
+            let error: BoxError = Box::new(Error::Reset(reason));
+            assert_eq!(broken(&error).code, want, "{reason}");
+        }
+    }
+
+    #[test]
+    fn statuses() {
+        let mut headers = HeaderMap::new();
+        assert_eq!(status(&headers, Source::Backend), None);
+        for (number, ending) in [
+            (0, Ending::Ok),
+            (1, Ending::Cancelled),
+            (4, Ending::Deadline),
+            (5, Ending::Error),
+        ] {
+            headers.insert("grpc-status", http::HeaderValue::from(number));
+            let end = status(&headers, Source::Backend).expect("status");
+            assert_eq!(end.ending, ending, "{number}");
+        }
+    }
+}

@@ -1,0 +1,113 @@
+//! Waits for the head of the answer.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use http::Response;
+use http_body::Body as _;
+use pin_project_lite::pin_project;
+use tokio::time::{Instant, Sleep, sleep_until};
+use tonic::Code;
+
+use super::body::{InstrumentBody, Unfinished};
+use super::classify;
+use super::guard::Guard;
+use crate::cri::Call;
+use crate::cri::call::Phase;
+use crate::cri::outcome::Source;
+use crate::grpc::status::{MadeHere, Status};
+use crate::grpc::{self, BoxError};
+
+/// How long after the caller's deadline we say so ourselves. Caller and backend both know the deadline and come first;
+/// this is for the call that neither of them ends.
+const GRACE: Duration = Duration::from_millis(500);
+
+pin_project! {
+    /// See [`crate::proxy::instrument`].
+    #[derive(Debug)]
+    pub struct InstrumentFuture<F> {
+        #[pin]
+        inner: F,
+        #[pin]
+        deadline: Option<Sleep>,
+        guard: Option<Guard>,
+    }
+}
+
+/// When we end the call ourselves. A deadline beyond what the clock can express is none.
+pub(super) fn last_moment(call: &Call) -> Option<Instant> {
+    let deadline = call.deadline?.checked_add(GRACE)?;
+    Instant::from_std(call.started).checked_add(deadline)
+}
+
+impl<F> InstrumentFuture<F> {
+    pub(super) fn new(inner: F, guard: Guard) -> Self {
+        let deadline = last_moment(guard.call());
+        Self {
+            inner,
+            deadline: deadline.map(sleep_until),
+            guard: Some(guard),
+        }
+    }
+}
+
+impl<F> Future for InstrumentFuture<F>
+where
+    F: Future<Output = Result<grpc::Response, BoxError>>,
+{
+    type Output = Result<Response<InstrumentBody>, BoxError>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let mut this = self.project();
+        let result = match this.inner.poll(cx) {
+            Poll::Ready(result) => result,
+            Poll::Pending => match this.deadline.as_mut().as_pin_mut().map(|d| d.poll(cx)) {
+                Some(Poll::Ready(())) => Ok(Status::new(
+                    Code::DeadlineExceeded,
+                    "the backend did not answer before the deadline",
+                )
+                .into_response()),
+                _ => return Poll::Pending,
+            },
+        };
+        let guard = this.guard.take();
+        Poll::Ready(match result {
+            Ok(response) => Ok(answer(response, guard)),
+            Err(error) => {
+                if let Some(guard) = guard {
+                    guard.finish(classify::broken(&error));
+                }
+                Err(error)
+            }
+        })
+    }
+}
+
+fn answer(response: grpc::Response, guard: Option<Guard>) -> Response<InstrumentBody> {
+    let (head, body) = response.into_parts();
+    let source = match head.extensions.get::<MadeHere>() {
+        Some(_) => Source::Proxy,
+        None => Source::Backend,
+    };
+    let in_headers = classify::status(&head.headers, source);
+    let mut guard = guard;
+    if body.is_end_stream() {
+        if let Some(guard) = guard.take() {
+            guard.finish(
+                in_headers
+                    .clone()
+                    .unwrap_or_else(|| classify::no_status(head.status, source)),
+            );
+        }
+    } else if let Some(guard) = &guard {
+        guard.call().set_phase(Phase::Answering);
+    }
+    let unfinished = Unfinished {
+        status: head.status,
+        source,
+        in_headers,
+    };
+    Response::from_parts(head, InstrumentBody::new(body, guard, unfinished))
+}

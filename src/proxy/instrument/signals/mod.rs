@@ -1,0 +1,131 @@
+//! What is told about a call: when it begins, when it seems stuck, and at its one end. Metrics, the log line and spans
+//! are all made here, from the record of the call and its outcome.
+
+mod log;
+mod metrics;
+mod span;
+
+use std::sync::Arc;
+
+use http::HeaderMap;
+use opentelemetry::trace::TraceId;
+
+use self::metrics::RpcMetrics;
+pub use self::metrics::{InFlightView, watch_in_flight};
+use self::span::Spans;
+use super::Observe;
+use crate::config::{Config, Sampling};
+use crate::cri::call::TraceIds;
+use crate::cri::method::Class;
+use crate::cri::outcome::Ending;
+use crate::cri::{Call, Method, Outcome};
+use crate::lifecycle::CallSink;
+use crate::telemetry::family::Histograms;
+use crate::telemetry::otlp::SpanSink;
+use crate::telemetry::propagation;
+use crate::telemetry::registry::{Registry, RegistryError};
+use crate::telemetry::sampling::{Live, STUCK};
+
+/// A report of a call that takes long.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Stuck {
+    /// The share of its deadline that it has used, in percent.
+    pub percent: u32,
+    /// Whether it is the first report of this call.
+    pub is_first: bool,
+    /// What the runtime is doing for it.
+    pub doing: Option<String>,
+}
+
+/// Turns calls into signals. Shared by all connections.
+#[derive(Debug)]
+pub struct Signals {
+    metrics: RpcMetrics,
+    spans: Option<Spans>,
+    /// Whether calls are parts of traces: if spans are exported, or the runtime's own spans are received.
+    traces: bool,
+    sampling: Live,
+    chronicle: CallSink,
+}
+
+impl Signals {
+    /// Registers the metrics of calls. Without a sink there are no spans; without a receiver either,
+    /// trace context is passed on untouched.
+    ///
+    /// # Errors
+    /// If the metrics are registered already.
+    pub fn new(
+        registry: &Registry,
+        config: &Config,
+        sink: Option<SpanSink>,
+        chronicle: CallSink,
+    ) -> Result<Self, RegistryError> {
+        Ok(Self {
+            traces: sink.is_some() || config.receiver.is_some(),
+            metrics: RpcMetrics::new(registry)?,
+            spans: sink.map(|sink| Spans::new(sink, config)),
+            sampling: Live::new(&config.telemetry.sampling),
+            chronicle,
+        })
+    }
+
+    /// The durations of calls by method and outcome, for those who read them.
+    pub fn durations(&self) -> Arc<Histograms<2>> {
+        Arc::clone(&self.metrics.duration)
+    }
+
+    /// Takes over new sampling settings.
+    pub fn set_sampling(&self, sampling: &Sampling) {
+        self.sampling.set(sampling);
+    }
+
+    /// The sampling settings in force, for others who make spans.
+    pub fn sampling(&self) -> Live {
+        self.sampling.clone()
+    }
+
+    /// A call in flight has used up a share of its deadline, or of what stands for one, that is worth a line.
+    pub fn stuck(&self, call: &Call, stuck: &Stuck) {
+        if stuck.is_first {
+            self.metrics.stuck(call);
+        }
+        log::stuck(call, stuck);
+    }
+}
+
+impl Observe for Signals {
+    fn trace(&self, headers: &HeaderMap, method: Method) -> Option<TraceIds> {
+        self.traces
+            .then(|| propagation::begin(headers, method, &self.sampling.load()))
+    }
+
+    fn begin(&self, call: &Call) {
+        self.metrics.begin(call);
+    }
+
+    fn end(&self, call: &Call, outcome: &Outcome) {
+        let slow = self.sampling.load().is_slow(call.method, outcome.elapsed);
+        let sticks_out = slow || outcome.ending != Ending::Ok || call.share_used() >= STUCK;
+        // First, since what follows says whether there are spans.
+        let exported = self.export(call, outcome, sticks_out);
+        self.metrics.end(call, outcome, exported);
+        log::end(call, outcome, slow);
+        let matters = sticks_out || call.method.class() == Class::Mutating;
+        self.chronicle.end(call, outcome, matters);
+    }
+}
+
+impl Signals {
+    /// Exports the spans of a call that was chosen, or that sticks out, and gives their trace.
+    fn export(&self, call: &Call, outcome: &Outcome, sticks_out: bool) -> Option<TraceId> {
+        let (spans, place) = (self.spans.as_ref()?, call.place()?);
+        let exported = (place.sampled || sticks_out) && spans.export(call, outcome, &place);
+        exported.then(|| {
+            call.keep();
+            place.trace_id
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,250 @@
+//! Notices calls that use up their deadline, before the caller gives up: in the log, in the metrics, on the pages, and at
+//! the end in a dump of the flight recorder.
+//!
+//! A call is reported when it has used 50, 90 and 100 % of its caller's deadline. The kubelet gives most calls two
+//! minutes and RunPodSandbox four, so the first report comes before its PLEG calls the node unready, which is after three.
+//! A call without a deadline is measured against what is [`allowed`] to its method, and reported again at each doubling
+//! of that, for as long as it lasts. Watches are open for as long as their caller likes and are never reported.
+//!
+//! | without a deadline | counts as stuck at | because |
+//! |---|---|---|
+//! | polls; Exec, Attach and PortForward, which only make a URL | 10 s | the kubelet asks once a second, and waits for the answer |
+//! | what changes something | 60 s | |
+//! | ExecSync | 2 min | a hook of a container may take its time |
+//! | PullImage, CheckpointContainer | 5 min | gigabytes are moved; the kubelet sets no deadline to a pull |
+//!
+//! The request path knows nothing of this. The calls in flight are looked at every [`PERIOD`], and in between whenever
+//! one of those that were seen is due. A report is late only for a call that is due before it is first seen: for a share
+//! of its deadline shorter than the period.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::InFlight;
+use super::signals::{Signals, Stuck};
+use crate::cri::method::Class;
+use crate::cri::{Call, Method};
+use crate::lifecycle::activity::doing;
+use crate::lifecycle::process_scanner::Observations;
+use crate::lifecycle::recorder::Dumps;
+use crate::lifecycle::recorder::dumps::Reason;
+
+/// How long a call may be in flight before it is first looked at.
+pub const PERIOD: Duration = Duration::from_millis(200);
+
+/// The caller's clock began before ours, by the time that the request took to arrive. A call that is looked at when its
+/// deadline is over is mostly gone, so it counts as over by this much too early, or by a twentieth.
+const LEAD: Duration = Duration::from_millis(20);
+
+/// The first shares that are reported, in percent.
+const LEVELS: [u32; 3] = [50, 90, 100];
+
+/// How long a call of this method may take if its caller sets no deadline; `None` if as long as it likes. See the table
+/// in the module documentation.
+pub const fn allowed(method: Method) -> Option<Duration> {
+    let seconds = match (method, method.class()) {
+        (_, Class::Watch) => return None,
+        (_, Class::Poll) | (Method::Exec | Method::Attach | Method::PortForward, _) => 10,
+        (Method::ExecSync, _) => 120,
+        (Method::PullImage | Method::CheckpointContainer, _) => 300,
+        (_, Class::Mutating) => 60,
+    };
+    Some(Duration::from_secs(seconds))
+}
+
+/// What the watch over the calls in flight looks at, and whom it tells.
+#[derive(Debug)]
+pub struct Watch {
+    /// The calls.
+    pub in_flight: Arc<InFlight>,
+    /// Log and metrics.
+    pub signals: Arc<Signals>,
+    /// What the runtime does for them.
+    pub sightings: Arc<Observations>,
+    /// Asked for a dump when a deadline is used up.
+    pub dumps: Arc<Dumps>,
+}
+
+impl Watch {
+    /// Looks until dropped.
+    pub async fn run(self) {
+        loop {
+            let next = self.look();
+            tokio::time::sleep(next).await;
+        }
+    }
+
+    /// Reports what is due, and says when to look again.
+    fn look(&self) -> Duration {
+        let mut next = PERIOD;
+        for call in self.in_flight.calls() {
+            let age = call.age();
+            if let Some(percent) = newly_reached(&call, age) {
+                self.report(&call, percent);
+            }
+            if let Some(due) = next_due(&call) {
+                next = next.min(due.saturating_sub(age));
+            }
+        }
+        // A turn for others in any case.
+        next.max(Duration::from_millis(1))
+    }
+
+    fn report(&self, call: &Call, percent: u32) {
+        let before = call.share_used();
+        if !call.reaches(percent) {
+            return;
+        }
+        let stuck = Stuck {
+            percent,
+            is_first: before == 0,
+            doing: doing(&self.sightings, call),
+        };
+        self.signals.stuck(call, &stuck);
+        if percent >= 100 {
+            self.dumps.ask(Reason::Stuck, Some(who(call)));
+        }
+    }
+}
+
+/// The call in a few words.
+fn who(call: &Call) -> String {
+    let (method, seq) = (call.method, call.seq);
+    match call.subject.get().and_then(|s| s.pod.as_deref()) {
+        Some(pod) => format!("{method} of {}/{}, call {seq}", pod.namespace, pod.name),
+        None => format!("{method}, call {seq}"),
+    }
+}
+
+/// The level that is reported after this one.
+fn level_after(call: &Call, reported: u32) -> Option<u32> {
+    let first = LEVELS.into_iter().find(|level| *level > reported);
+    match call.deadline {
+        // Soon after its deadline a call has ended.
+        Some(_) => first,
+        None => first.or_else(|| reported.checked_mul(2)),
+    }
+}
+
+/// The age at which a call is due for a level.
+fn due(call: &Call, percent: u32) -> Option<Duration> {
+    let whole = match call.deadline {
+        Some(deadline) => deadline.saturating_sub(LEAD.min(deadline / 20)),
+        None => allowed(call.method)?,
+    };
+    match percent {
+        100 => Some(whole),
+        _ => call
+            .deadline
+            .unwrap_or(whole)
+            .checked_mul(percent)
+            .map(|d| d / 100),
+    }
+}
+
+/// The age at which there is something to report next.
+fn next_due(call: &Call) -> Option<Duration> {
+    if call.method.class() == Class::Watch {
+        return None;
+    }
+    due(call, level_after(call, call.share_used())?)
+}
+
+/// The highest level that the call has reached and that was not reported.
+fn newly_reached(call: &Call, age: Duration) -> Option<u32> {
+    if age < next_due(call)? {
+        return None;
+    }
+    let mut level = level_after(call, call.share_used())?;
+    while let Some(higher) = level_after(call, level)
+        && due(call, higher).is_some_and(|due| age >= due)
+    {
+        level = higher;
+    }
+    Some(level)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    fn call(method: Method, deadline: Option<Duration>) -> Call {
+        let mut call = Call::example(method);
+        call.deadline = deadline;
+        call
+    }
+
+    /// When which level is reported, if the call is first looked at at this age.
+    fn reports(call: &Call, first_look: Duration, until: Duration) -> Vec<(Duration, u32)> {
+        let mut reports = Vec::new();
+        let mut age = first_look;
+        while age <= until {
+            if let Some(level) = newly_reached(call, age) {
+                assert!(call.reaches(level), "told once");
+                reports.push((age, level));
+            }
+            let due = next_due(call).map_or(PERIOD, |due| due.saturating_sub(age));
+            age += due.clamp(Duration::from_millis(1), PERIOD);
+        }
+        reports
+    }
+
+    #[test]
+    fn a_short_deadline_is_reported_in_time() {
+        for first in (0..200).step_by(7).map(Duration::from_millis) {
+            let call = call(Method::StopContainer, Some(2 * SECOND));
+            let millis = Duration::from_millis;
+            let wanted = [(SECOND, 50), (millis(1800), 90), (millis(1980), 100)];
+            assert_eq!(reports(&call, first, 5 * SECOND), wanted, "{first:?}");
+            assert_eq!(call.share_used(), 100);
+        }
+    }
+
+    #[test]
+    fn a_call_that_is_late_already_is_told_once() {
+        let call = call(Method::StopContainer, Some(Duration::from_millis(100)));
+        let first = Duration::from_millis(97);
+        assert_eq!(reports(&call, first, SECOND), [(first, 100)]);
+    }
+
+    #[test]
+    fn without_a_deadline_each_doubling_is_told() {
+        let secs = Duration::from_secs;
+        let pull = call(Method::PullImage, None);
+        let told = reports(&pull, Duration::ZERO, secs(2000));
+        let wanted = [(150, 50), (270, 90), (300, 100), (600, 200), (1200, 400)];
+        assert_eq!(told, wanted.map(|(at, level)| (secs(at), level)));
+        // A month is twenty reports, and the last of several that are due is the one that is told.
+        let poll = call(Method::ListContainers, None);
+        assert_eq!(newly_reached(&poll, secs(30 * 86_400)), Some(100 << 17));
+        poll.reaches(u32::MAX / 2 + 1);
+        assert_eq!(next_due(&poll), None);
+    }
+
+    #[test]
+    fn watches_are_never_stuck() {
+        for deadline in [None, Some(Duration::ZERO)] {
+            let watch = call(Method::GetContainerEvents, deadline);
+            assert_eq!(reports(&watch, SECOND, 2 * SECOND), []);
+        }
+    }
+
+    /// The kubelet's PLEG gives up after three minutes; what it waits for is reported well before.
+    #[test]
+    fn what_the_kubelet_waits_for_is_told_before_it_gives_up() {
+        for method in Method::ALL {
+            let Some(allowed) = allowed(method) else {
+                assert_eq!(method.class(), Class::Watch);
+                continue;
+            };
+            assert!(allowed / 2 < 180 * SECOND, "{method}");
+            if method.class() == Class::Poll {
+                assert_eq!(allowed, 10 * SECOND, "{method}");
+            }
+        }
+        let sandbox = call(Method::RunPodSandbox, Some(240 * SECOND));
+        assert_eq!(next_due(&sandbox), Some(120 * SECOND));
+    }
+}

@@ -1,0 +1,97 @@
+//! A service whose calls are noted at the place of their connection, from the request to the end of the answer's body.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+use http::{Request, Response};
+use http_body::{Body, Frame, SizeHint};
+use pin_project_lite::pin_project;
+use tower::Service;
+
+use crate::uds::limit::{Busy, ConnectionPermit};
+
+/// See the module documentation.
+#[derive(Debug)]
+pub(super) struct Counted<S> {
+    inner: S,
+    place: Arc<ConnectionPermit>,
+}
+
+impl<S> Counted<S> {
+    pub(super) fn new(inner: S, place: Arc<ConnectionPermit>) -> Self {
+        Self { inner, place }
+    }
+}
+
+impl<S, Q, B> Service<Request<Q>> for Counted<S>
+where
+    S: Service<Request<Q>, Response = Response<B>>,
+{
+    type Response = Response<CountedBody<B>>;
+    type Error = S::Error;
+    type Future = CountedFuture<S::Future>;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
+        self.inner.poll_ready(cx)
+    }
+
+    fn call(&mut self, request: Request<Q>) -> Self::Future {
+        CountedFuture {
+            busy: Some(self.place.request()),
+            inner: self.inner.call(request),
+        }
+    }
+}
+
+pin_project! {
+    /// An answer to come.
+    pub(super) struct CountedFuture<F> {
+        #[pin]
+        inner: F,
+        busy: Option<Busy>,
+    }
+}
+
+impl<F, B, E> Future for CountedFuture<F>
+where
+    F: Future<Output = Result<Response<B>, E>>,
+{
+    type Output = Result<Response<CountedBody<B>>, E>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let this = self.project();
+        let answer = ready!(this.inner.poll(cx));
+        let busy = this.busy.take();
+        Poll::Ready(answer.map(|answer| answer.map(|inner| CountedBody { inner, _busy: busy })))
+    }
+}
+
+pin_project! {
+    /// The body of an answer.
+    pub(super) struct CountedBody<B> {
+        #[pin]
+        inner: B,
+        _busy: Option<Busy>,
+    }
+}
+
+impl<B: Body> Body for CountedBody<B> {
+    type Data = B::Data;
+    type Error = B::Error;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<B::Data>, B::Error>>> {
+        self.project().inner.poll_frame(cx)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.inner.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.inner.size_hint()
+    }
+}

@@ -1,0 +1,174 @@
+//! Accepts connections and serves each with a service of its own.
+
+use std::future::poll_fn;
+use std::io;
+use std::os::unix::net::UnixListener;
+use std::sync::Arc;
+use std::time::Duration;
+
+use http_body::Body as HttpBody;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+use tower::Service;
+
+use super::counted::Counted;
+use super::peer;
+use crate::cri::call::{Client, Peer};
+use crate::grpc::BoxError;
+use crate::http2::{Incoming, server};
+use crate::telemetry::handles::Connections;
+use crate::uds::Stream;
+use crate::uds::limit::{ConnectionLimit, ConnectionPermit, Evict};
+
+/// Most connections at a time. A node has a handful of callers; beyond this the connection that has been idle longest is
+/// asked to go, and if all have calls in flight, those who connect wait in the kernel's queue.
+const MAX_CONNECTIONS: usize = 1024;
+
+/// Most calls in flight on one connection (`SETTINGS_MAX_CONCURRENT_STREAMS`). The kubelet has one connection for the
+/// runtime service, and a call or two for each of at most some hundred pods on it.
+const MAX_CALLS: u32 = 1000;
+
+/// How long a connection that was asked to go may take if it carries nothing.
+const GOODBYE: Duration = Duration::from_millis(20);
+
+/// How long to wait when the process is out of descriptors; each connection that ends gives one back.
+const OUT_OF_DESCRIPTORS: Duration = Duration::from_millis(100);
+
+/// Serves until `stop`, then lets calls in flight end for up to `drain`. Returns how many connections had to be cut.
+///
+/// # Errors
+/// If the listener cannot be registered with the runtime.
+pub async fn serve<M, S, B>(
+    listener: UnixListener,
+    make_service: M,
+    connections: Arc<Connections>,
+    stop: CancellationToken,
+    drain: Duration,
+) -> io::Result<usize>
+where
+    M: Fn(Arc<Peer>) -> S,
+    S: Service<http::Request<Incoming>, Response = http::Response<B>, Error = BoxError>
+        + Send
+        + 'static,
+    S::Future: Send,
+    B: HttpBody<Data = bytes::Bytes, Error = BoxError> + Send + 'static,
+{
+    let listener = tokio::net::UnixListener::from_std(listener)?;
+    let places = ConnectionLimit::new(MAX_CONNECTIONS, Evict::Idle);
+    let tasks = TaskTracker::new();
+    let cut = CancellationToken::new();
+    loop {
+        let socket = tokio::select! {
+            () = stop.cancelled() => break,
+            accepted = listener.accept() => accepted.and_then(|(socket, _)| socket.into_std()),
+        };
+        let socket = match socket {
+            Ok(socket) => socket,
+            Err(error) => {
+                tracing::warn!(%error, "cannot accept a connection");
+                tokio::time::sleep(OUT_OF_DESCRIPTORS).await;
+                continue;
+            }
+        };
+        let place = tokio::select! {
+            place = places.take() => Arc::new(place),
+            () = stop.cancelled() => break,
+        };
+        let peer = Arc::new(peer::of(&socket));
+        let stream = match Stream::new(socket) {
+            Ok(stream) => stream,
+            Err(error) => {
+                tracing::warn!(%error, "cannot serve a connection");
+                continue;
+            }
+        };
+        let open = Open::new(&connections, peer.client);
+        let service = Counted::new(make_service(peer), Arc::clone(&place));
+        let (stop, cut) = (stop.clone(), cut.clone());
+        tasks.spawn(async move {
+            tokio::select! {
+                () = connection(stream, service, &place, stop) => {}
+                () = cut.cancelled() => {}
+            }
+            drop(open);
+        });
+    }
+    // Callers that come now are refused at once instead of waiting for nobody. A service manager keeps a copy, and with
+    // it those who come, for the next instance.
+    drop(listener);
+    tasks.close();
+    if tokio::time::timeout(drain, tasks.wait()).await.is_ok() {
+        return Ok(0);
+    }
+    let left = tasks.len();
+    // Dropping a connection drops its calls; each ends as cancelled.
+    cut.cancel();
+    tasks.wait().await;
+    Ok(left)
+}
+
+/// Counts a connection for as long as it is held, also if its task panics.
+struct Open(Arc<Connections>);
+
+impl Open {
+    fn new(connections: &Arc<Connections>, client: Client) -> Self {
+        connections.opened(client);
+        Self(Arc::clone(connections))
+    }
+}
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        self.0.closed();
+    }
+}
+
+async fn connection<S, B>(
+    stream: Stream,
+    service: S,
+    place: &ConnectionPermit,
+    stop: CancellationToken,
+) where
+    S: Service<http::Request<Incoming>, Response = http::Response<B>, Error = BoxError>
+        + Send
+        + 'static,
+    S::Future: Send,
+    B: HttpBody<Data = bytes::Bytes, Error = BoxError> + Send + 'static,
+{
+    // A caller speaks first (RFC 9113, 3.4). One that never did has nothing to drain.
+    let spoken = tokio::select! {
+        spoken = stream.readable() => spoken,
+        () = place.wanted() => return,
+        () = stop.cancelled() => return,
+    };
+    if let Err(error) = spoken {
+        tracing::debug!(%error, "connection ended");
+        return;
+    }
+    let mut connection = server::Connection::new(stream, service, MAX_CALLS);
+    let ended = tokio::select! {
+        ended = poll_fn(|cx| connection.poll(cx)) => Some(ended),
+        () = stop.cancelled() => None,
+        () = place.wanted() => None,
+    };
+    let ended = match ended {
+        Some(ended) => ended,
+        None => {
+            connection.leave();
+            loop {
+                tokio::select! {
+                    ended = poll_fn(|cx| connection.poll(cx)) => break ended,
+                    // A caller that does not answer holds its place no longer.
+                    () = tokio::time::sleep(GOODBYE), if !stop.is_cancelled() => {
+                        if place.is_idle() {
+                            return;
+                        }
+                    }
+                }
+            }
+        }
+    };
+    if let Err(error) = ended {
+        tracing::debug!(%error, "connection ended");
+    }
+}

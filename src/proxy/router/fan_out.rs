@@ -1,0 +1,93 @@
+//! Asks several backends the same.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use futures_util::future::join_all;
+use http::HeaderMap;
+use http_body_util::{BodyExt, Limited};
+use tonic::Code;
+
+use crate::cri::Call;
+use crate::grpc::status::Status;
+use crate::grpc::{Body, BoxError, CriService, Request, Response, frame};
+
+/// Largest request that is sent to several backends, in bytes. Requests for lists are tiny.
+const MAX_REQUEST: usize = 16 << 20;
+
+/// The answer of one backend whose status is not an error so far.
+#[derive(Debug)]
+pub struct Answer {
+    /// Who gave it.
+    pub backend: Arc<str>,
+    /// Its headers.
+    pub headers: HeaderMap,
+    /// Its messages and trailers.
+    pub body: Body,
+}
+
+/// Sends the request to all. Answers come in the order of the backends.
+///
+/// # Errors
+/// The status of the first backend that has no answer or says an error, with its name. One backend that cannot answer
+/// makes the whole call fail.
+pub async fn ask(
+    request: Request,
+    backends: Vec<(Arc<str>, CriService)>,
+) -> Result<Vec<Answer>, BoxError> {
+    let (mut head, body) = request.into_parts();
+    let body = Limited::new(body, MAX_REQUEST).collect().await?.to_bytes();
+    // Compressed answers could not be joined. Every gRPC server can answer without.
+    head.headers.remove("grpc-accept-encoding");
+    let call = head.extensions.get::<Arc<Call>>().cloned();
+
+    let answers = join_all(backends.into_iter().map(|(backend, service)| {
+        let request = copy(&head, body.clone(), call.clone());
+        async move {
+            let answer = match service.answer(request).await {
+                Ok(response) => accept(Arc::clone(&backend), response),
+                Err(error) => Err(Status::unavailable(error.to_string())),
+            };
+            answer.map_err(|status| blame(&backend, status))
+        }
+    }))
+    .await;
+    answers
+        .into_iter()
+        .collect::<Result<Vec<_>, Status>>()
+        .map_err(Into::into)
+}
+
+fn copy(head: &http::request::Parts, body: Bytes, call: Option<Arc<Call>>) -> Request {
+    let mut request = Request::new(Body::full(body));
+    *request.method_mut() = head.method.clone();
+    *request.uri_mut() = head.uri.clone();
+    *request.version_mut() = head.version;
+    *request.headers_mut() = head.headers.clone();
+    if let Some(call) = call {
+        request.extensions_mut().insert(call);
+    }
+    request
+}
+
+fn accept(backend: Arc<str>, response: Response) -> Result<Answer, Status> {
+    let (head, body) = response.into_parts();
+    match frame::status(&head.headers) {
+        Some((Code::Ok, _)) | None if head.status.is_success() => Ok(Answer {
+            backend,
+            headers: head.headers,
+            body,
+        }),
+        Some((code, message)) => Err(Status::of_backend(code, message.unwrap_or_default())),
+        None => Err(Status::new(
+            frame::code_of_http(head.status),
+            format!("http status {}", head.status),
+        )),
+    }
+}
+
+/// Says which backend it was.
+pub fn blame(backend: &str, status: Status) -> Status {
+    let code = status.code;
+    status.reworded(code, |text| format!("backend {backend}: {text}"))
+}

@@ -1,0 +1,334 @@
+//! Joins the answers of several backends into one.
+//!
+//! A list is joined without decoding it: the encoding of a message that holds the repeated fields of two is the encoding
+//! of one followed by that of the other (Protobuf encoding, "last one wins" and repeated fields). So the joined message
+//! is the head with the sum of the lengths, then the bytes of each as they come: nothing is held.
+
+use std::collections::VecDeque;
+
+use bytes::{Buf, BufMut, Bytes, BytesMut};
+use futures_util::stream::{self, FuturesUnordered, Stream, StreamExt};
+use http_body::Frame;
+use http_body_util::{BodyExt, StreamBody};
+use tonic::Code;
+
+use super::fan_out::{Answer, blame};
+use crate::grpc::frame::{self, HEADER, Head};
+use crate::grpc::status::Status;
+use crate::grpc::{Body, BoxError, Response};
+
+/// Largest single message of a stream that is joined with others, in bytes.
+const MAX_MESSAGE: usize = 64 << 20;
+
+/// Reads the messages of one answer.
+struct Reader {
+    answer: Answer,
+    buffer: BytesMut,
+    /// Whether the body has ended, and well.
+    ended: bool,
+}
+
+impl Reader {
+    fn new(answer: Answer) -> Self {
+        Self {
+            answer,
+            buffer: BytesMut::new(),
+            ended: false,
+        }
+    }
+
+    fn fault(&self, code: Code, text: &str) -> Status {
+        blame(&self.answer.backend, Status::new(code, text))
+    }
+
+    /// The next piece of data; `None` at a good end.
+    async fn data(&mut self) -> Result<Option<Bytes>, Status> {
+        while !self.ended {
+            let Some(frame) = self.answer.body.frame().await else {
+                // Without trailers the status has to have been among the headers.
+                self.ended = true;
+                return match frame::status(&self.answer.headers) {
+                    Some(_) => Ok(None),
+                    None => Err(self.fault(Code::Unknown, "the answer ended without grpc-status")),
+                };
+            };
+            let frame = frame.map_err(|e| self.fault(Code::Unavailable, &e.to_string()))?;
+            match frame.into_data() {
+                Ok(data) if data.is_empty() => {}
+                Ok(data) => return Ok(Some(data)),
+                Err(frame) => {
+                    let trailers = frame.into_trailers().unwrap_or_default();
+                    self.ended = true;
+                    match frame::status(&trailers) {
+                        Some((Code::Ok, _)) => return Ok(None),
+                        Some((code, text)) => {
+                            return Err(self.fault(code, &text.unwrap_or_default()));
+                        }
+                        None => {
+                            return Err(self.fault(Code::Unknown, "trailers without grpc-status"));
+                        }
+                    }
+                }
+            }
+        }
+        Ok(None)
+    }
+
+    /// Reads on until `n` bytes are in the buffer; false at the end.
+    async fn fill(&mut self, n: usize) -> Result<bool, Status> {
+        while self.buffer.len() < n {
+            match self.data().await? {
+                Some(data) => self.buffer.extend_from_slice(&data),
+                None if self.buffer.is_empty() => return Ok(false),
+                None => return Err(self.fault(Code::Internal, "the answer ends within a message")),
+            }
+        }
+        Ok(true)
+    }
+
+    /// The head of the next message, taken off the buffer.
+    async fn head(&mut self) -> Result<Option<Head>, Status> {
+        if !self.fill(HEADER).await? {
+            return Ok(None);
+        }
+        let head = Head::read(&self.buffer.split_to(HEADER));
+        match head {
+            Some(head) if head.compressed => {
+                Err(self.fault(Code::Internal, "a compressed answer cannot be joined"))
+            }
+            head => Ok(head),
+        }
+    }
+
+    /// The next whole message with its head; `None` at a good end.
+    async fn message(&mut self) -> Result<Option<Bytes>, Status> {
+        if !self.fill(HEADER).await? {
+            return Ok(None);
+        }
+        let len = Head::read(&self.buffer).map_or(0, |head| head.len);
+        if len > MAX_MESSAGE {
+            return Err(self.fault(
+                Code::ResourceExhausted,
+                "a message is too large to be joined",
+            ));
+        }
+        self.fill(HEADER + len).await?;
+        Ok(Some(self.buffer.split_to(HEADER + len).freeze()))
+    }
+}
+
+type Item = Result<Frame<Bytes>, BoxError>;
+
+fn respond(answers: &[Reader], frames: impl Stream<Item = Item> + Send + 'static) -> Response {
+    let mut response = Response::new(Body::boxed(StreamBody::new(frames)));
+    if let Some(first) = answers.first() {
+        *response.headers_mut() = first.answer.headers.clone();
+        // A status among the headers was that of an empty answer.
+        response.headers_mut().remove("grpc-status");
+        response.headers_mut().remove("grpc-message");
+    }
+    response
+}
+
+fn end(result: Result<(), Status>) -> Item {
+    let status = result.err().unwrap_or_else(|| Status::new(Code::Ok, ""));
+    let mut trailers = status.to_headers();
+    if status.code == Code::Ok {
+        trailers.remove("grpc-message");
+    }
+    Ok(Frame::trailers(trailers))
+}
+
+/// One message with the repeated fields of all.
+///
+/// # Errors
+/// The first error of a backend that is known before any byte of its message.
+pub async fn concat(answers: Vec<Answer>) -> Result<Response, BoxError> {
+    let mut readers: Vec<_> = answers.into_iter().map(Reader::new).collect();
+    let mut lengths = VecDeque::new();
+    for reader in &mut readers {
+        match reader.head().await? {
+            Some(head) => lengths.push_back(head.len),
+            None => {
+                return Err(reader
+                    .fault(Code::Internal, "the answer has no message")
+                    .into());
+            }
+        }
+    }
+    let total = lengths.iter().sum::<usize>();
+    let total = u32::try_from(total)
+        .map_err(|_| Status::new(Code::ResourceExhausted, "the joined answer exceeds 4 GiB"))?;
+    let mut head = BytesMut::with_capacity(HEADER);
+    head.put_u8(0);
+    head.put_u32(total);
+
+    let response = respond(&readers, stream::empty());
+    let state = Concat {
+        readers: readers.into(),
+        lengths,
+        over: false,
+    };
+    let rest = stream::unfold(state, |mut state| async move {
+        if state.over {
+            return None;
+        }
+        let item = match state.next().await {
+            Ok(Some(data)) => Ok(Frame::data(data)),
+            Ok(None) => {
+                state.over = true;
+                end(Ok(()))
+            }
+            Err(status) => {
+                state.over = true;
+                end(Err(status))
+            }
+        };
+        Some((item, state))
+    });
+    let frames = stream::iter([Ok(Frame::data(head.freeze()))]).chain(rest);
+    Ok(response.map(|_| Body::boxed(StreamBody::new(frames))))
+}
+
+struct Concat {
+    readers: VecDeque<Reader>,
+    /// What is missing of each reader's message, in bytes.
+    lengths: VecDeque<usize>,
+    over: bool,
+}
+
+impl Concat {
+    async fn next(&mut self) -> Result<Option<Bytes>, Status> {
+        while let (Some(reader), Some(missing)) =
+            (self.readers.front_mut(), self.lengths.front_mut())
+        {
+            if *missing == 0 {
+                // Its trailers may still say that the list is not whole.
+                if reader.data().await?.is_some() || !reader.buffer.is_empty() {
+                    return Err(reader.fault(Code::Internal, "the answer has a second message"));
+                }
+                self.readers.pop_front();
+                self.lengths.pop_front();
+                continue;
+            }
+            let mut data = match reader.buffer.is_empty() {
+                false => reader.buffer.split().freeze(),
+                true => match reader.data().await? {
+                    Some(data) => data,
+                    None => {
+                        return Err(
+                            reader.fault(Code::Internal, "the answer ends within a message")
+                        );
+                    }
+                },
+            };
+            if data.len() > *missing {
+                let take = *missing;
+                reader.buffer.extend_from_slice(&data[take..]);
+                data.truncate(take);
+            }
+            *missing -= data.len();
+            return Ok(Some(data));
+        }
+        Ok(None)
+    }
+}
+
+/// The messages of each stream, one stream after the other.
+pub fn chain(answers: Vec<Answer>) -> Response {
+    let readers: Vec<_> = answers.into_iter().map(Reader::new).collect();
+    let response = respond(&readers, stream::empty());
+    let state = (VecDeque::from(readers), false);
+    let frames = stream::unfold(state, |(mut readers, over)| async move {
+        if over {
+            return None;
+        }
+        loop {
+            let Some(reader) = readers.front_mut() else {
+                return Some((end(Ok(())), (readers, true)));
+            };
+            match reader.message().await {
+                Ok(Some(message)) => return Some((Ok(Frame::data(message)), (readers, false))),
+                Ok(None) => drop(readers.pop_front()),
+                Err(status) => return Some((end(Err(status)), (readers, true))),
+            }
+        }
+    });
+    response.map(|_| Body::boxed(StreamBody::new(frames)))
+}
+
+/// The messages of all streams as they come. The first stream to end, ends the whole: the caller has to listen anew, or
+/// it would miss what the ended one has to say.
+pub fn interleave(answers: Vec<Answer>) -> Response {
+    let readers: Vec<_> = answers.into_iter().map(Reader::new).collect();
+    let response = respond(&readers, stream::empty());
+    let next = |mut reader: Reader| async move {
+        let message = reader.message().await;
+        (reader, message)
+    };
+    let pending: FuturesUnordered<_> = readers.into_iter().map(next).collect();
+    let frames = stream::unfold((pending, false), move |(mut pending, over)| async move {
+        if over {
+            return None;
+        }
+        let last = match pending.next().await {
+            Some((reader, Ok(Some(message)))) => {
+                pending.push(next(reader));
+                return Some((Ok(Frame::data(message)), (pending, false)));
+            }
+            Some((_, Ok(None))) | None => end(Ok(())),
+            Some((_, Err(status))) => end(Err(status)),
+        };
+        Some((last, (pending, true)))
+    });
+    response.map(|_| Body::boxed(StreamBody::new(frames)))
+}
+
+/// The first answer, if every backend succeeded.
+///
+/// # Errors
+/// The first error, with the name of the backend.
+pub async fn every(answers: Vec<Answer>) -> Result<Response, BoxError> {
+    let mut first = None;
+    for (headers, message) in messages(answers).await? {
+        first.get_or_insert((headers, message));
+    }
+    let (headers, message) =
+        first.ok_or_else(|| Status::new(Code::Internal, "there is no backend"))?;
+    Ok(single(headers, &message))
+}
+
+/// The one message of each answer, without its head.
+///
+/// # Errors
+/// The first error, with the name of the backend.
+pub async fn messages(answers: Vec<Answer>) -> Result<Vec<(http::HeaderMap, Bytes)>, Status> {
+    let mut messages = Vec::with_capacity(answers.len());
+    for answer in answers {
+        let mut reader = Reader::new(answer);
+        let Some(mut message) = reader.message().await? else {
+            return Err(reader.fault(Code::Internal, "the answer has no message"));
+        };
+        message.advance(HEADER);
+        if reader.message().await?.is_some() {
+            return Err(reader.fault(Code::Internal, "the answer has a second message"));
+        }
+        messages.push((reader.answer.headers, message));
+    }
+    Ok(messages)
+}
+
+/// An answer of one message.
+pub fn single(headers: http::HeaderMap, message: &Bytes) -> Response {
+    let framed = match frame::frame(message) {
+        Ok(framed) => framed,
+        Err(error) => {
+            return Status::new(Code::ResourceExhausted, error.to_string()).into_response();
+        }
+    };
+    let frames = [Ok(Frame::data(framed)), end(Ok(()))];
+    let mut response = Response::new(Body::boxed(StreamBody::new(stream::iter(frames))));
+    *response.headers_mut() = headers;
+    response.headers_mut().remove("grpc-status");
+    response
+}

@@ -1,0 +1,165 @@
+//! Chooses the backend of a call, and joins the answers of calls that go to several.
+//!
+//! With one backend, which is the rule, this costs a comparison. With two, a call that names a sandbox or container goes
+//! to the backend that has it, and a list holds what all have, or fails: the kubelet would take a shorter list for
+//! pods that died.
+
+pub mod fan_out;
+pub mod join;
+pub mod owner;
+pub mod rules;
+pub mod runtime_status;
+
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use tower::Service;
+
+use self::rules::{BackendId, Join, Rules, Target};
+use crate::cri::call::{Route, RouteReason};
+use crate::cri::{Call, Method};
+use crate::grpc::{Answering, BoxError, CriService, Request, Response};
+use crate::proxy::pod_index::Index;
+
+/// What all connections share.
+#[derive(Debug)]
+pub struct Table {
+    /// How to choose.
+    pub rules: Rules,
+    /// Who has what.
+    pub index: Arc<Index>,
+    /// Names of the backends, in their order.
+    pub names: Vec<Arc<str>>,
+    /// The names as one, for calls that go to all.
+    pub all: Arc<str>,
+}
+
+impl Table {
+    /// The table for backends of these names.
+    pub fn new(rules: Rules, index: Arc<Index>, names: Vec<Arc<str>>) -> Self {
+        let all = names.join("+").into();
+        Self {
+            rules,
+            index,
+            names,
+            all,
+        }
+    }
+}
+
+/// The backends as seen from one connection of a caller.
+#[derive(Clone, Debug)]
+pub struct Router {
+    table: Arc<Table>,
+    backends: Arc<[CriService]>,
+}
+
+impl Router {
+    /// A router over these backends, in the order of the table.
+    pub fn new(table: Arc<Table>, backends: Vec<CriService>) -> Self {
+        Self {
+            table,
+            backends: backends.into(),
+        }
+    }
+
+    /// The rarer targets: those that need a look around first, or several backends.
+    async fn route(
+        self,
+        request: Request,
+        call: Option<Arc<Call>>,
+        target: Target,
+    ) -> Result<Response, BoxError> {
+        let call = call.as_deref();
+        let subject = call.and_then(|c| c.subject.get());
+        let (backend, reason) = match target {
+            Target::One(backend, reason) => (backend, reason),
+            Target::Owner => self.owner(subject).await?,
+            Target::PodOwner(otherwise) => {
+                let pod = subject.and_then(|s| s.pod.as_ref());
+                match pod.and_then(|pod| self.table.index.owner_of_pod(&pod.uid)) {
+                    Some(name) => (self.id_of(&name), RouteReason::Owner),
+                    None => (otherwise, RouteReason::Images),
+                }
+            }
+            Target::All(join) => {
+                note(call, &self.table.all, RouteReason::All);
+                let method = call.map_or(Method::Other, |c| c.method);
+                return self.all(request, method, join).await;
+            }
+        };
+        self.one(request, call, backend, reason).await
+    }
+
+    fn one(
+        &self,
+        request: Request,
+        call: Option<&Call>,
+        backend: BackendId,
+        reason: RouteReason,
+    ) -> Answering {
+        note(call, &self.table.names[backend], reason);
+        self.backends[backend].answer(request)
+    }
+
+    fn id_of(&self, name: &str) -> BackendId {
+        let found = self.table.names.iter().position(|n| **n == *name);
+        found.unwrap_or(self.table.rules.default)
+    }
+
+    async fn all(
+        &self,
+        request: Request,
+        method: Method,
+        join: Join,
+    ) -> Result<Response, BoxError> {
+        let order = self.table.rules.order(method);
+        let backends = order
+            .iter()
+            .map(|id| {
+                (
+                    Arc::clone(&self.table.names[*id]),
+                    self.backends[*id].clone(),
+                )
+            })
+            .collect();
+        let answers = fan_out::ask(request, backends).await?;
+        match join {
+            Join::Concat => join::concat(answers).await,
+            Join::Chain => Ok(join::chain(answers)),
+            Join::Interleave => Ok(join::interleave(answers)),
+            Join::Every => join::every(answers).await,
+            Join::Status => runtime_status::join(answers, &self.table).await,
+        }
+    }
+}
+
+fn note(call: Option<&Call>, backend: &Arc<str>, reason: RouteReason) {
+    if let Some(call) = call {
+        let backend = Arc::clone(backend);
+        let _ = call.route.set(Route { backend, reason });
+    }
+}
+
+impl Service<Request> for Router {
+    type Response = Response;
+    type Error = BoxError;
+    type Future = Answering;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: Request) -> Answering {
+        let call = request.extensions().get::<Arc<Call>>().cloned();
+        let method = call.as_ref().map_or(Method::Other, |c| c.method);
+        let subject = call.as_ref().and_then(|c| c.subject.get());
+        match self.table.rules.decide(method, subject) {
+            Target::One(backend, reason) => self.one(request, call.as_deref(), backend, reason),
+            target => Box::pin(self.clone().route(request, call, target)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,116 @@
+//! Finds the backend that has a sandbox or container.
+
+use std::sync::Arc;
+
+use futures_util::future::join_all;
+use tonic::Code;
+
+use super::Router;
+use super::rules::BackendId;
+use crate::cri::call::{RouteReason, Subject};
+use crate::cri::lists::{Containers, Sandboxes};
+use crate::cri::v1;
+use crate::grpc::status::Status;
+use crate::grpc::{CriService, unary};
+use crate::proxy::pod_index::{ContainerEntry, SandboxEntry};
+
+impl Router {
+    /// The backend that has what a call names; asks all of them if the index does not know. What nobody has goes to the
+    /// default backend, which says so in its own words.
+    ///
+    /// # Errors
+    /// `UNAVAILABLE` if a backend cannot be asked: it may be the one, and another's "not found", or its "success" for a
+    /// stop of something it never had, would be wrong.
+    pub(super) async fn owner(
+        &self,
+        subject: Option<&Subject>,
+    ) -> Result<(BackendId, RouteReason), Status> {
+        let nobody = (self.table.rules.default, RouteReason::Default);
+        let Some(subject) = subject else {
+            return Ok(nobody);
+        };
+        if let Some(name) = self.table.index.owner(subject) {
+            return Ok((self.id_of(&name), RouteReason::Owner));
+        }
+        let Some(id) = subject
+            .container_id
+            .as_ref()
+            .or(subject.sandbox_id.as_ref())
+        else {
+            return Ok(nobody);
+        };
+        let is_container = subject.container_id.is_some();
+        let asked = self.backends.iter().zip(&self.table.names);
+        let answers = join_all(asked.map(|(service, name)| async move {
+            let has = match is_container {
+                true => self.has_container(service.clone(), name, id).await,
+                false => self.has_sandbox(service.clone(), name, id).await,
+            };
+            has.map_err(|status| {
+                status.reworded(Code::Unavailable, |text| {
+                    format!("cannot tell which backend has {id}: backend {name}: {text}")
+                })
+            })
+        }))
+        .await;
+        for (backend, has) in answers.into_iter().enumerate() {
+            if has? {
+                return Ok((backend, RouteReason::Owner));
+            }
+        }
+        Ok(nobody)
+    }
+
+    async fn has_container(
+        &self,
+        mut service: CriService,
+        backend: &Arc<str>,
+        id: &str,
+    ) -> Result<bool, Status> {
+        let request = v1::ListContainersRequest {
+            filter: Some(v1::ContainerFilter {
+                id: id.to_owned(),
+                ..Default::default()
+            }),
+        };
+        let path = "/runtime.v1.RuntimeService/ListContainers";
+        let found: Containers = unary::call(&mut service, path, &request).await?;
+        for container in &found.containers {
+            let entry = ContainerEntry {
+                container: container.identity(),
+                sandbox_id: container.pod_sandbox_id.as_str().into(),
+                backend: Arc::clone(backend),
+            };
+            self.table
+                .index
+                .insert_container(container.id.as_str().into(), entry);
+        }
+        Ok(!found.containers.is_empty())
+    }
+
+    async fn has_sandbox(
+        &self,
+        mut service: CriService,
+        backend: &Arc<str>,
+        id: &str,
+    ) -> Result<bool, Status> {
+        let request = v1::ListPodSandboxRequest {
+            filter: Some(v1::PodSandboxFilter {
+                id: id.to_owned(),
+                ..Default::default()
+            }),
+        };
+        let path = "/runtime.v1.RuntimeService/ListPodSandbox";
+        let found: Sandboxes = unary::call(&mut service, path, &request).await?;
+        for sandbox in &found.items {
+            let entry = SandboxEntry {
+                pod: sandbox.pod(),
+                backend: Arc::clone(backend),
+            };
+            self.table
+                .index
+                .insert_sandbox(sandbox.id.as_str().into(), entry);
+        }
+        Ok(!found.items.is_empty())
+    }
+}
