@@ -33,8 +33,8 @@
 //!
 //! # Modules, in reading order
 //!
-//! [`proxy`] is the request path; read its list of layers first. [`cri`], [`grpc`] and [`uds`] are what it is written in: the
-//! protocol, its frames, its connections, which speak [`http2`]. Beside it stand [`telemetry`] (where signals go), [`admin`] (what
+//! [`proxy`] is the request path; read its list of layers first. [`call`] is one call on that path, [`cri`], [`grpc`] and [`uds`]
+//! are what it is written in: the protocol, its frames, its connections, which speak [`http2`]. Beside it stand [`telemetry`] (where signals go), [`admin`] (what
 //! can be read), [`lifecycle`] (what calls make together: the start, restart and end of a pod, and why it took so long) and
 //! [`watchdog`]. [`config`] and [`cli`] are the way in, [`app`] puts everything together, and [`reload`] changes it while it
 //! runs. [`runtime`] is the built-in backend, [`shim`] the small process beside each of its pods, [`streaming`] the server of
@@ -43,6 +43,7 @@
 
 pub mod admin;
 pub mod app;
+pub mod call;
 pub mod cli;
 pub mod client;
 pub mod config;

@@ -12,7 +12,7 @@ use super::Sources;
 use super::links;
 use super::page::{Escaped, page_at};
 use super::waterfall::gauge;
-use crate::cri::Call;
+use crate::call::Call;
 use crate::lifecycle::view::Running;
 use crate::units;
 
@@ -42,7 +42,7 @@ pub fn running(call: &Call) -> Running {
     Running {
         seq: call.seq,
         method: call.method.name().to_owned(),
-        phase: call.phase().name().to_owned(),
+        phase: call.stage().name().to_owned(),
         age_ms: age.as_millis().try_into().unwrap_or(u64::MAX),
         deadline_left_ms: call.deadline.map(|d| millis(d) - millis(age)),
         stuck_percent: call.share_used(),

@@ -93,7 +93,7 @@ fn describe_calls(text: &mut String, sources: &Sources) {
             calls.len(),
             oldest.method,
             now.saturating_duration_since(oldest.started),
-            oldest.phase().name(),
+            oldest.stage().name(),
         ),
     };
 }

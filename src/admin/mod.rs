@@ -96,7 +96,7 @@ pub struct Sources {
     /// The flight recorder on disk.
     pub dumps: Arc<Dumps>,
     /// What the runtime does for calls in flight.
-    pub sightings: Arc<Observations>,
+    pub observations: Arc<Observations>,
     /// The image pulls of the built-in runtime, if there is one.
     pub pulling: Option<Pulling>,
     /// The settings in effect.

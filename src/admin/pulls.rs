@@ -11,10 +11,11 @@ use axum::response::{IntoResponse, Response};
 use super::calls::Format;
 use super::page::{Escaped, page_at};
 use super::{Sources, links};
-use crate::cri::call::PodIdentity;
-use crate::cri::outcome::code_name;
-use crate::cri::{Call, Method};
-use crate::lifecycle::Record;
+use crate::call::Call;
+use crate::call::CallRecord;
+use crate::cri::Method;
+use crate::cri::status::code_name;
+use crate::cri::subject::PodIdentity;
 use crate::lifecycle::view::{Progress, Pull, Pulls};
 use crate::units;
 
@@ -120,7 +121,7 @@ fn under_way(call: &Call) -> Pull {
     }
 }
 
-fn ended(record: &Record) -> Pull {
+fn ended(record: &CallRecord) -> Pull {
     let pod = record.pod.as_deref();
     Pull {
         image: text(record.image.as_deref()),
@@ -278,8 +279,8 @@ fn result(pull: &Pull) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cri::call::Subject;
-    use crate::cri::outcome::{Ending, Outcome, Source};
+    use crate::call::{Ending, Outcome, Source};
+    use crate::cri::subject::Subject;
     use crate::lifecycle::view::Layer;
 
     fn call() -> Call {
@@ -310,7 +311,7 @@ mod tests {
             message: Some(Arc::from("no such <image>")),
             elapsed: Duration::from_millis(1500),
         };
-        let done = ended(&Record::of(&call, &outcome));
+        let done = ended(&CallRecord::of(&call, &outcome));
         assert_eq!(
             (done.code.as_str(), done.duration_ms),
             ("NOT_FOUND", 1500.0)

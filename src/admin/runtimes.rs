@@ -65,7 +65,7 @@ pub(super) fn standings(sources: &Sources) -> Vec<Standing> {
     let calls = sources.in_flight.calls();
     let went_to = |name: &str| {
         let of_call =
-            |call: &crate::cri::Call| call.route.get().is_some_and(|r| *r.backend == *name);
+            |call: &crate::call::Call| call.route.get().is_some_and(|r| *r.backend == *name);
         calls.iter().filter(|call| of_call(call)).count()
     };
     let upstreams = sources.upstreams.iter();

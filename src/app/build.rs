@@ -11,8 +11,8 @@ use tokio_util::sync::CancellationToken;
 
 use super::{Error, recording};
 use crate::admin;
+use crate::call::Call;
 use crate::config::{Config, InEffect};
-use crate::cri::Call;
 use crate::grpc::CriService;
 use crate::lifecycle::process_scanner::Observations;
 use crate::lifecycle::rates::Rates;
@@ -32,7 +32,7 @@ use crate::telemetry::logging;
 use crate::telemetry::otlp::SpanSink;
 use crate::telemetry::process::{self, ConfigHash};
 use crate::telemetry::registry::{Registry, RegistryError};
-use crate::telemetry::{Accounts, catalogue};
+use crate::telemetry::{Drops, catalogue};
 use crate::watchdog::{self, Heartbeat};
 
 /// Everything that lives as long as the process.
@@ -40,9 +40,9 @@ pub(super) struct Built {
     pub(super) registry: Arc<Registry>,
     pub(super) signals: Arc<Signals>,
     pub(super) stories: Arc<Stories>,
-    pub(super) keeper: Option<Aggregator>,
+    pub(super) aggregator: Option<Aggregator>,
     pub(super) recorder: Arc<Recorder>,
-    pub(super) sightings: Arc<Observations>,
+    pub(super) observations: Arc<Observations>,
     pub(super) feed: Sender<Event>,
     pub(super) dumps: Arc<Dumps>,
     pub(super) rates: Arc<Rates>,
@@ -62,7 +62,7 @@ pub(super) struct Built {
 pub(super) fn build(
     config: &Config,
     sink: Option<SpanSink>,
-    accounts: &Arc<Accounts>,
+    drops: &Arc<Drops>,
     runtimes: [&Handle; 2],
     builtin: Option<&CriService>,
 ) -> Result<Built, Error> {
@@ -74,27 +74,27 @@ pub(super) fn build(
         hash.clone(),
         runtimes.map(Handle::clone).to_vec(),
     )?;
-    accounts.register(&registry)?;
+    drops.register(&registry)?;
 
     let recorder = Arc::new(Recorder::new(config.recorder.calls, config.recorder.polls));
-    let (chronicle, events) = CallSink::new(Arc::clone(&recorder), Arc::clone(accounts));
-    let feed = chronicle.feed();
-    let signals = Arc::new(Signals::new(&registry, config, sink.clone(), chronicle)?);
+    let (call_sink, events) = CallSink::new(Arc::clone(&recorder), Arc::clone(drops));
+    let feed = call_sink.feed();
+    let signals = Arc::new(Signals::new(&registry, config, sink.clone(), call_sink)?);
     let in_flight = Arc::new(InFlight::default());
     watch_in_flight(&registry, Arc::clone(&in_flight) as _)?;
-    let sightings = Arc::<Observations>::default();
-    let stories = Arc::new(Stories::new(&config.story, Arc::clone(&sightings)));
-    let keeper = aggregator::Parts {
+    let observations = Arc::<Observations>::default();
+    let stories = Arc::new(Stories::new(&config.story, Arc::clone(&observations)));
+    let aggregator = aggregator::Parts {
         stories: Arc::clone(&stories),
         events,
         in_flight: reading(&in_flight),
         state_dir: Some(config.story.state_dir.clone()),
-        accounts: Arc::clone(accounts),
-        tell: sink.map(|sink| Arc::new(Trace::new(sink, signals.sampling())) as _),
+        drops: Arc::clone(drops),
+        subscriber: sink.map(|sink| Arc::new(Trace::new(sink, signals.sampling())) as _),
         clock: Arc::new(SystemTime::now),
     };
-    let keeper = Aggregator::new(keeper, &registry)?;
-    let dumps = recording::dumps(config, &recorder, &in_flight, &sightings, &hash, accounts);
+    let aggregator = Aggregator::new(aggregator, &registry)?;
+    let dumps = recording::dumps(config, &recorder, &in_flight, &observations, &hash, drops);
 
     let limits = config.telemetry.identity;
     let index = Arc::new(Index::new(limits.sandboxes, limits.containers));
@@ -119,9 +119,9 @@ pub(super) fn build(
         rates: Arc::new(Rates::new(signals.durations())),
         signals,
         stories,
-        keeper: Some(keeper),
+        aggregator: Some(aggregator),
         recorder,
-        sightings,
+        observations,
         feed,
         dumps,
         config: Arc::new(ArcSwap::from_pointee(config.clone())),
@@ -231,7 +231,7 @@ impl Built {
         let watch = Watch {
             in_flight: Arc::clone(&self.in_flight),
             signals: Arc::clone(&self.signals),
-            sightings: Arc::clone(&self.sightings),
+            observations: Arc::clone(&self.observations),
             dumps: Arc::clone(&self.dumps),
         };
         side.spawn(stop.clone().run_until_cancelled_owned(watch.run()));
@@ -246,7 +246,7 @@ impl Built {
             recorder: Arc::clone(&self.recorder),
             rates: Arc::clone(&self.rates),
             dumps: Arc::clone(&self.dumps),
-            sightings: Arc::clone(&self.sightings),
+            observations: Arc::clone(&self.observations),
             config: Arc::clone(&self.config),
             heartbeat: Arc::clone(&self.heartbeat),
             pulling: self.pulling.clone(),

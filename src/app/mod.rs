@@ -26,8 +26,8 @@ use self::build::{Built, build};
 use self::builtin::Builtin;
 use self::sessions::Relaying;
 use crate::admin;
+use crate::call::Peer;
 use crate::config::{Config, Loaded};
-use crate::cri::call::Peer;
 use crate::lifecycle::otlp_receiver;
 use crate::lifecycle::recorder::Dumps;
 use crate::lifecycle::recorder::dumps::Reason;
@@ -36,7 +36,7 @@ use crate::proxy::router::Router;
 use crate::proxy::stack;
 use crate::reload::Reloader;
 use crate::streaming::{self, Relay};
-use crate::telemetry::Accounts;
+use crate::telemetry::Drops;
 use crate::telemetry::logging::{self, LogError};
 use crate::telemetry::otlp::Otlp;
 use crate::telemetry::registry::RegistryError;
@@ -48,7 +48,7 @@ const ROOT_ONLY: u32 = 0o600;
 /// How long the last spans may take to leave.
 const LAST_SPANS: Duration = Duration::from_secs(3);
 
-/// How long the keeper may take to write down what has ended.
+/// How long the aggregator may take to write down what has ended.
 const LAST_STORIES: Duration = Duration::from_secs(2);
 
 /// Why it did not start, or did not go on.
@@ -133,10 +133,10 @@ pub fn serve(loaded: Loaded) -> Result<(), Error> {
         .build()
         .map_err(Error::Start)?;
 
-    let accounts = Arc::new(Accounts::default());
+    let drops = Arc::new(Drops::default());
     let otlp = {
         let _inside = side.enter();
-        Otlp::start(&config.telemetry.otlp, Arc::clone(&accounts))
+        Otlp::start(&config.telemetry.otlp, Arc::clone(&drops))
     };
     // A proxy without traces is better than none.
     let (otlp, no_traces) = match otlp {
@@ -144,7 +144,7 @@ pub fn serve(loaded: Loaded) -> Result<(), Error> {
         Err(error) => (None, Some(error)),
     };
     let tracer = otlp.as_ref().map(Otlp::tracer);
-    let (log, log_guard) = logging::install(&config.telemetry.log, tracer, &accounts)?;
+    let (log, log_guard) = logging::install(&config.telemetry.log, tracer, &drops)?;
     if let Some(error) = no_traces {
         tracing::error!(event = "config.otlp", %error, "traces are off");
     }
@@ -168,7 +168,7 @@ pub fn serve(loaded: Loaded) -> Result<(), Error> {
     let mut parts = build(
         &config,
         sink.clone(),
-        &accounts,
+        &drops,
         [main.handle(), side.handle()],
         builtin.as_ref().map(Builtin::service),
     )?;
@@ -177,7 +177,7 @@ pub fn serve(loaded: Loaded) -> Result<(), Error> {
         parts.pulling = Some(builtin.pulls());
     }
     let stop = CancellationToken::new();
-    let observers = sessions::observers(&parts, &config.streaming, &accounts, sink)?;
+    let observers = sessions::observers(&parts, &config.streaming, &drops, sink)?;
     let mut serving = Vec::new();
     if let Some(builtin) = &builtin {
         serving.push(builtin.stream(&config.streaming, observers.clone(), stop.clone())?);
@@ -187,11 +187,14 @@ pub fn serve(loaded: Loaded) -> Result<(), Error> {
     let relay = relaying.as_ref().map(Relaying::relay).cloned();
     parts.start_background(&side, &stop);
     let told = CancellationToken::new();
-    let keeper = parts.keeper.take().map(|k| side.spawn(k.run(told.clone())));
-    let sampler = parts.sampler(&config, &accounts)?;
+    let aggregator = parts
+        .aggregator
+        .take()
+        .map(|k| side.spawn(k.run(told.clone())));
+    let sampler = parts.sampler(&config, &drops)?;
     side.spawn(stop.clone().run_until_cancelled_owned(sampler.run()));
     if let Some(listener) = receiver_listener {
-        let receiver = parts.receiver(listener, &config, &accounts)?;
+        let receiver = parts.receiver(listener, &config, &drops)?;
         side.spawn(stop.clone().run_until_cancelled_owned(receiver.run()));
     }
     if let Some(listener) = admin_listener {
@@ -228,8 +231,8 @@ pub fn serve(loaded: Loaded) -> Result<(), Error> {
         relaying.stop();
     }
     told.cancel();
-    if let Some(keeper) = keeper {
-        let _ = side.block_on(async { timeout(LAST_STORIES, keeper).await });
+    if let Some(aggregator) = aggregator {
+        let _ = side.block_on(async { timeout(LAST_STORIES, aggregator).await });
     }
     if let Some(otlp) = otlp {
         side.block_on(otlp.shutdown(LAST_SPANS));

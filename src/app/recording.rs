@@ -8,7 +8,7 @@ use crate::lifecycle::process_scanner::Observations;
 use crate::lifecycle::recorder::dumps::{self, Parts};
 use crate::lifecycle::recorder::{Dumps, Recorder};
 use crate::proxy::instrument::InFlight;
-use crate::telemetry::Accounts;
+use crate::telemetry::Drops;
 use crate::telemetry::process::ConfigHash;
 
 /// How long the last dump may take to be written.
@@ -19,17 +19,17 @@ pub(super) fn dumps(
     config: &Config,
     recorder: &Arc<Recorder>,
     in_flight: &Arc<InFlight>,
-    sightings: &Arc<Observations>,
+    observations: &Arc<Observations>,
     hash: &ConfigHash,
-    accounts: &Arc<Accounts>,
+    drops: &Arc<Drops>,
 ) -> Arc<Dumps> {
     let (in_flight, hash) = (Arc::clone(in_flight), hash.clone());
     Arc::new(Dumps::new(Parts {
         recorder: Arc::clone(recorder),
         in_flight: Box::new(move || in_flight.calls()),
-        sightings: Arc::clone(sightings),
+        observations: Arc::clone(observations),
         config: Box::new(move || hash.get()),
-        accounts: Arc::clone(accounts),
+        drops: Arc::clone(drops),
         state_dir: config.story.state_dir.clone(),
         keep: config.recorder.dumps,
         max_bytes: config.recorder.max_dump_bytes,

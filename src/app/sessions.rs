@@ -13,9 +13,9 @@ use tokio_util::sync::CancellationToken;
 
 use super::Error;
 use super::build::Built;
+use crate::call::Call;
 use crate::config::Streaming;
-use crate::cri::Call;
-use crate::cri::call::Subject;
+use crate::cri::subject::Subject;
 use crate::grpc::CriService;
 use crate::lifecycle::{Event, sessions};
 use crate::proxy::backend::remote::Upstream;
@@ -24,8 +24,8 @@ use crate::streaming::{
     AuditLog, Kind, Observer, Relay, RelayMetrics, SessionBegin, SessionEnd, SessionMetrics,
     SessionSpans,
 };
-use crate::telemetry::Accounts;
-use crate::telemetry::accounts::Loss;
+use crate::telemetry::Drops;
+use crate::telemetry::drops::DropReason;
 use crate::telemetry::otlp::SpanSink;
 use crate::telemetry::registry::RegistryError;
 
@@ -41,7 +41,7 @@ pub(super) async fn last_words(serving: impl IntoIterator<Item = JoinHandle<()>>
 pub(super) fn observers(
     built: &Built,
     settings: &Streaming,
-    accounts: &Arc<Accounts>,
+    drops: &Arc<Drops>,
     sink: Option<SpanSink>,
 ) -> Result<Vec<Arc<dyn Observer>>, RegistryError> {
     let mut all: Vec<Arc<dyn Observer>> = vec![
@@ -52,7 +52,7 @@ pub(super) fn observers(
         Arc::new(Teller {
             feed: built.feed.clone(),
             index: Arc::clone(&built.index),
-            accounts: Arc::clone(accounts),
+            drops: Arc::clone(drops),
         }),
     ];
     if let Some(sink) = sink {
@@ -65,7 +65,7 @@ pub(super) fn observers(
 struct Teller {
     feed: Sender<Event>,
     index: Arc<Index>,
-    accounts: Arc<Accounts>,
+    drops: Arc<Drops>,
 }
 
 impl Observer for Teller {
@@ -114,7 +114,7 @@ impl Observer for Teller {
 impl Teller {
     fn tell(&self, event: Event) {
         if self.feed.try_send(event).is_err() {
-            self.accounts.lost(Loss::StoryQueueFull, 1);
+            self.drops.add(DropReason::StoryQueueFull, 1);
         }
     }
 

@@ -5,11 +5,11 @@ use std::net::TcpListener;
 use std::sync::Arc;
 
 use super::build::{Built, reading};
+use crate::call::episode::is_told;
 use crate::config::Config;
-use crate::cri::episode::is_told;
 use crate::lifecycle::otlp_receiver::Receiver;
 use crate::lifecycle::process_scanner::Sampler;
-use crate::telemetry::Accounts;
+use crate::telemetry::Drops;
 use crate::telemetry::handles::{Looks, Receiving};
 use crate::telemetry::otlp::Destination;
 use crate::telemetry::registry::RegistryError;
@@ -19,14 +19,14 @@ impl Built {
     pub(super) fn sampler(
         &self,
         config: &Config,
-        accounts: &Arc<Accounts>,
+        drops: &Arc<Drops>,
     ) -> Result<Sampler, RegistryError> {
         Ok(Sampler::new(
             config.sampler.clone(),
             reading(&self.in_flight),
-            Arc::clone(&self.sightings),
+            Arc::clone(&self.observations),
             Looks::new(&self.registry)?,
-            Arc::clone(accounts),
+            Arc::clone(drops),
         ))
     }
 
@@ -35,14 +35,14 @@ impl Built {
         &self,
         listener: TcpListener,
         config: &Config,
-        accounts: &Arc<Accounts>,
+        drops: &Arc<Drops>,
     ) -> Result<Receiver, RegistryError> {
         let (in_flight, recorder) = (Arc::clone(&self.in_flight), Arc::clone(&self.recorder));
         let ours = move || {
             let calls = in_flight.calls();
             let records = recorder.calls();
             let flying = calls.iter().filter(|call| is_told(call.method));
-            let flying = flying.filter_map(|call| call.place());
+            let flying = flying.filter_map(|call| call.placement());
             let ended = records.iter().filter(|record| is_told(record.method));
             let ended = ended.filter_map(|record| record.spans.as_ref());
             flying
@@ -55,7 +55,7 @@ impl Built {
             ours: Arc::new(ours),
             feed: self.feed.clone(),
             collector: Destination::of(&config.telemetry.otlp),
-            accounts: Arc::clone(accounts),
+            drops: Arc::clone(drops),
             metrics: Receiving::new(&self.registry)?,
         })
     }

@@ -27,7 +27,7 @@ pub(super) enum CallError {
     #[error("no answer within {} s", .0.as_secs())]
     Timeout(Duration),
     /// The runtime answered with an error.
-    #[error("{code}: {message}", code = crate::cri::outcome::code_name(.0.code()), message = .0.message())]
+    #[error("{code}: {message}", code = crate::cri::status::code_name(.0.code()), message = .0.message())]
     Status(Status),
 }
 

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use prost::Message;
 
-use super::call::{ContainerIdentity, PodIdentity};
 use super::peek::{ContainerMetadata, PodMetadata};
+use super::subject::{ContainerIdentity, PodIdentity};
 
 /// The identity fields of `ListPodSandboxResponse`.
 #[derive(Clone, PartialEq, Message)]

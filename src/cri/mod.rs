@@ -1,25 +1,19 @@
 //! The words of the protocol: its generated types, the table of methods, the record of one call and its outcome, gRPC
 //! frames, and what may be shown of a message. A leaf: it does no I/O and knows no other module.
 
-pub mod call;
-pub mod episode;
 pub mod identity;
 pub mod image_pattern;
 pub mod lists;
 pub mod method;
-pub mod outcome;
 pub mod peek;
-pub mod phases;
 mod readable;
 pub mod redact;
-mod subject;
-pub mod trace;
+pub mod status;
+pub mod subject;
 pub mod visible;
 mod words;
 
-pub use call::Call;
 pub use method::Method;
-pub use outcome::Outcome;
 
 /// The messages and services of CRI v1, generated from `proto/api.proto`. They have no `Debug`: printing one would
 /// print secrets.

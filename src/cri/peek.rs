@@ -8,11 +8,12 @@ use std::sync::Arc;
 
 use prost::Message;
 
-use super::call::{
-    Answer, ContainerExit, ContainerIdentity, ContainerState, ExitReason, PodIdentity, Subject,
-};
 use super::method::{FirstId, Method};
 use super::redact::image_reference;
+use super::subject::{
+    ContainerExit, ContainerIdentity, ContainerState, ExitReason, PodIdentity, ResponseDetails,
+    Subject,
+};
 
 /// Longest identity string kept, in bytes. The kubelet's are at most 253.
 const MAX: usize = 256;
@@ -213,8 +214,8 @@ pub const fn wants_answer(method: Method) -> bool {
 }
 
 /// What an answer message adds.
-pub fn answer(method: Method, message: &[u8]) -> Answer {
-    let mut answer = Answer::default();
+pub fn answer(method: Method, message: &[u8]) -> ResponseDetails {
+    let mut answer = ResponseDetails::default();
     match method {
         Method::RunPodSandbox => answer.sandbox_id = id(&decode::<OneId>(message).id),
         Method::CreateContainer => answer.container_id = id(&decode::<OneId>(message).id),

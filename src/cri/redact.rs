@@ -9,7 +9,7 @@ use std::borrow::Cow;
 use std::collections::HashSet;
 use std::net::Ipv4Addr;
 
-use super::call::Subject;
+use super::subject::Subject;
 use super::words;
 
 /// Longest error text kept, in bytes.

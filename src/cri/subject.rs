@@ -43,7 +43,7 @@ pub struct Subject {
 
 /// What the answer said, for the few calls whose answer is looked at.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Answer {
+pub struct ResponseDetails {
     /// The new sandbox (RunPodSandbox).
     pub sandbox_id: Option<Arc<str>>,
     /// The new container (CreateContainer).

@@ -1,23 +1,23 @@
 //! What the runtime was last seen doing for a call, in a few words for log lines and pages.
 
-use super::process_scanner::{Observation, Observations, Work};
-use crate::cri::Call;
+use super::process_scanner::{Observation, Observations, WorkKind};
+use crate::call::Call;
 
 /// As `cni plugin calico (iptables)`; `None` if nothing was seen.
-pub fn doing(sightings: &Observations, call: &Call) -> Option<String> {
-    match call.phases.get() {
+pub fn doing(observations: &Observations, call: &Call) -> Option<String> {
+    match call.steps.get() {
         Some(phases) => phases.doing(),
-        None => words(&sightings.of(call.seq)),
+        None => words(&observations.of(call.seq)),
     }
 }
 
 /// The work seen last; of several, that which began last, since it is the one the others wait for.
-fn words(sightings: &[Observation]) -> Option<String> {
-    let last = sightings.iter().max_by_key(|s| (s.last_seen, s.began))?;
+fn words(observations: &[Observation]) -> Option<String> {
+    let last = observations.iter().max_by_key(|s| (s.last_seen, s.began))?;
     let whose = match last.work {
-        Work::Cni => "cni plugin",
-        Work::Oci => "oci runtime",
-        Work::Runtime => "runtime",
+        WorkKind::Cni => "cni plugin",
+        WorkKind::Oci => "oci runtime",
+        WorkKind::Runtime => "runtime",
     };
     Some(match &last.doing {
         Some(doing) => format!("{whose} {} ({doing})", last.name),
@@ -31,7 +31,13 @@ mod tests {
 
     use super::*;
 
-    fn sighting(work: Work, name: &str, doing: Option<&str>, began: u64, last: u64) -> Observation {
+    fn observation(
+        work: WorkKind,
+        name: &str,
+        doing: Option<&str>,
+        began: u64,
+        last: u64,
+    ) -> Observation {
         let at = |secs| UNIX_EPOCH + Duration::from_secs(secs);
         Observation {
             work,
@@ -44,17 +50,17 @@ mod tests {
 
     #[test]
     fn the_last_work_is_named() {
-        let sightings = Observations::default();
-        assert_eq!(words(&sightings.of(1)), None);
-        let bridge = sighting(Work::Cni, "bridge", None, 1, 2);
-        let calico = sighting(Work::Cni, "calico", Some("iptables"), 2, 9);
-        assert!(sightings.put(1, vec![calico, bridge.clone()]));
-        let said = words(&sightings.of(1));
+        let observations = Observations::default();
+        assert_eq!(words(&observations.of(1)), None);
+        let bridge = observation(WorkKind::Cni, "bridge", None, 1, 2);
+        let calico = observation(WorkKind::Cni, "calico", Some("iptables"), 2, 9);
+        assert!(observations.put(1, vec![calico, bridge.clone()]));
+        let said = words(&observations.of(1));
         assert_eq!(said.as_deref(), Some("cni plugin calico (iptables)"));
-        let runc = sighting(Work::Oci, "runc", Some("create"), 5, 9);
-        let outer = sighting(Work::Runtime, "RunPodSandbox", None, 0, 9);
-        assert!(sightings.put(2, vec![outer, runc, bridge]));
-        let said = words(&sightings.of(2));
+        let runc = observation(WorkKind::Oci, "runc", Some("create"), 5, 9);
+        let outer = observation(WorkKind::Runtime, "RunPodSandbox", None, 0, 9);
+        assert!(observations.put(2, vec![outer, runc, bridge]));
+        let said = words(&observations.of(2));
         assert_eq!(said.as_deref(), Some("oci runtime runc (create)"));
     }
 }

@@ -10,15 +10,16 @@ use tokio::task::spawn_blocking;
 use tokio::time::{MissedTickBehavior, interval};
 use tokio_util::sync::CancellationToken;
 
-use super::episode_call::{Told, micros};
+use super::episode_call::{EpisodeCall, micros};
 use super::episode_store::{Applied, Ended};
-use super::journal::{self, Journal, Line, Place, Replayed};
+use super::journal::{self, Journal, JournalFiles, Line, Replayed};
 use super::metrics::StoryMetrics;
-use super::{EpisodeSubscriber, Event, Record, Stories, summary};
-use crate::cri::Call;
-use crate::cri::episode::is_told;
-use crate::telemetry::Accounts;
-use crate::telemetry::accounts::Loss;
+use super::{EpisodeSubscriber, Event, Stories, summary};
+use crate::call::Call;
+use crate::call::CallRecord;
+use crate::call::episode::is_told;
+use crate::telemetry::Drops;
+use crate::telemetry::drops::DropReason;
 use crate::telemetry::registry::{Registry, RegistryError};
 
 /// How often it is looked whether something is over.
@@ -30,7 +31,7 @@ pub type InFlight = Arc<dyn Fn() -> Vec<Arc<Call>> + Send + Sync>;
 /// Reads the wall clock.
 pub type Clock = Arc<dyn Fn() -> SystemTime + Send + Sync>;
 
-/// What a keeper works with.
+/// What an aggregator works with.
 pub struct Parts {
     /// What it writes.
     pub stories: Arc<Stories>,
@@ -41,9 +42,9 @@ pub struct Parts {
     /// Where the journal is; `None` for none.
     pub state_dir: Option<PathBuf>,
     /// Where losses are counted.
-    pub accounts: Arc<Accounts>,
+    pub drops: Arc<Drops>,
     /// Who hears of episodes that are over, beside metrics and log.
-    pub tell: Option<Arc<dyn EpisodeSubscriber>>,
+    pub subscriber: Option<Arc<dyn EpisodeSubscriber>>,
     /// The wall clock.
     pub clock: Clock,
 }
@@ -67,7 +68,7 @@ pub struct Aggregator {
 }
 
 impl Aggregator {
-    /// A keeper that has not begun.
+    /// An aggregator that has not begun.
     ///
     /// # Errors
     /// If its metrics are registered already.
@@ -114,20 +115,20 @@ impl Aggregator {
         let Some(dir) = self.parts.state_dir.clone() else {
             return;
         };
-        let place = Place::new(&dir);
+        let files = JournalFiles::new(&dir);
         let stories = Arc::clone(&self.parts.stories);
         let replayed = spawn_blocking({
-            let place = place.clone();
-            move || replay(&place, &stories)
+            let files = files.clone();
+            move || replay(&files, &stories)
         });
         if let Ok(replayed) = replayed.await {
             if replayed.last > 0 {
                 self.counts_from = self.counts_from.min(replayed.last);
             }
             self.parts
-                .accounts
-                .lost(Loss::JournalDamaged, replayed.damaged);
-            self.journal = start_journal(place, &self.parts.accounts);
+                .drops
+                .add(DropReason::JournalDamaged, replayed.damaged);
+            self.journal = start_journal(files, &self.parts.drops);
             for number in replayed.untold {
                 self.tell(number);
             }
@@ -138,8 +139,8 @@ impl Aggregator {
         let record = match event {
             Event::Ended(record) => record,
             Event::Spans(spans) => {
-                let mut book = self.parts.stories.book();
-                return spans.into_iter().for_each(|span| book.hang(span));
+                let mut store = self.parts.stories.store();
+                return spans.into_iter().for_each(|span| store.hang(span));
             }
             Event::SessionBegan(open) => return self.parts.stories.sessions().begin(*open),
             Event::SessionEnded(number, session) => {
@@ -154,20 +155,20 @@ impl Aggregator {
         }
     }
 
-    fn call(&mut self, record: &Record) {
-        let sightings = self.parts.stories.sightings().take(record.seq);
-        let mut call = Told::ended(record, sightings);
+    fn call(&mut self, record: &CallRecord) {
+        let observations = self.parts.stories.observations().take(record.seq);
+        let mut call = EpisodeCall::ended(record, observations);
         let applied = {
-            let mut book = self.parts.stories.book();
+            let mut store = self.parts.stories.store();
             // What is written down names its pod, whoever knew it.
-            book.identify(&mut call);
-            book.apply(call.clone())
+            store.identify(&mut call);
+            store.apply(call.clone())
         };
         if applied != Applied::Nothing {
             self.write(Line::call(&call));
         }
         if let Applied::Part(number) = applied {
-            let kind = self.parts.stories.book().get(number).map(|t| t.kind);
+            let kind = self.parts.stories.store().get(number).map(|t| t.kind);
             if let Some(kind) = kind {
                 self.metrics.call(kind, &call);
             }
@@ -176,7 +177,7 @@ impl Aggregator {
     }
 
     /// Someone asked how a container is.
-    fn look(&mut self, record: &Record) {
+    fn look(&mut self, record: &CallRecord) {
         let (Some(state), Some(pod), Some(container)) =
             (&record.state, &record.pod, &record.container)
         else {
@@ -185,7 +186,7 @@ impl Aggregator {
         let Some(exit) = &state.exit else { return };
         let id = record.container_id.as_deref();
         let ended = Ended::new(container, state.started_at, exit);
-        let is_new = self.parts.stories.book().note_exit(pod, id, ended.clone());
+        let is_new = self.parts.stories.store().note_exit(pod, id, ended.clone());
         if is_new {
             self.write(Some(Line::exit(pod, id, &ended)));
             if ended.at >= self.counts_from {
@@ -196,20 +197,20 @@ impl Aggregator {
 
     fn tick(&mut self) {
         let now = self.now();
-        let some_open = self.parts.stories.book().open_tales().next().is_some();
+        let some_open = self.parts.stories.store().open_episodes().next().is_some();
         if some_open {
             let in_flight = self.parts.stories.told(&(self.parts.in_flight)());
-            self.parts.stories.book().tick(now, &in_flight);
+            self.parts.stories.store().tick(now, &in_flight);
             self.tell_what_closed();
         }
     }
 
     fn tell_what_closed(&mut self) {
         let (closed, untold) = {
-            let mut book = self.parts.stories.book();
-            (book.take_closed(), book.take_untold())
+            let mut store = self.parts.stories.store();
+            (store.take_closed(), store.take_untold())
         };
-        self.parts.accounts.lost(Loss::EpisodesFull, untold);
+        self.parts.drops.add(DropReason::EpisodesFull, untold);
         for number in closed {
             self.tell(number);
         }
@@ -218,22 +219,23 @@ impl Aggregator {
     /// An episode is over: says so once, everywhere.
     fn tell(&mut self, number: u64) {
         let now = self.now();
-        let (episode, ids) = {
-            let book = self.parts.stories.book();
-            let Some(tale) = book.get(number) else {
-                return self.parts.accounts.lost(Loss::EpisodesFull, 1);
+        let (shown, ids) = {
+            let store = self.parts.stories.store();
+            let Some(episode) = store.get(number) else {
+                return self.parts.drops.add(DropReason::EpisodesFull, 1);
             };
-            let episode = book.view(tale, now);
-            let tell = self.parts.tell.as_ref();
-            let kept = tell.filter(|tell| tell.keeps(&episode, &tale.ids()));
-            self.metrics.closed(tale, kept.map(|_| tale.ids().trace_id));
-            summary::write(tale, &episode);
-            (episode, tale.ids())
+            let (shown, ids) = (store.view(episode, now), episode.ids());
+            let subscriber = self.parts.subscriber.as_ref();
+            let exported = subscriber.is_some_and(|it| it.keeps(&shown, &ids));
+            self.metrics
+                .closed(episode, exported.then_some(ids.trace_id));
+            summary::write(episode, &shown);
+            (shown, ids)
         };
-        if let Some(tell) = &self.parts.tell {
-            tell.closed(&episode, &ids);
+        if let Some(subscriber) = &self.parts.subscriber {
+            subscriber.closed(&shown, &ids);
         }
-        self.write(Some(Line::closed(ids.root, episode.state, now)));
+        self.write(Some(Line::closed(ids.root, shown.state, now)));
     }
 
     fn write(&self, line: Option<Line<'_>>) {
@@ -244,12 +246,12 @@ impl Aggregator {
 }
 
 /// Reads the journal. Blocks.
-fn replay(place: &Place, stories: &Stories) -> Replayed {
-    let (replayed, result) = journal::replay(place, &stories.book);
+fn replay(files: &JournalFiles, stories: &Stories) -> Replayed {
+    let (replayed, result) = journal::replay(files, &stories.store);
     if let Err(error) = result {
         tracing::warn!(
             event = "story.journal",
-            dir = %place.dir.display(),
+            dir = %files.dir.display(),
             %error,
             "the journal cannot be read: stories begin anew"
         );
@@ -257,7 +259,7 @@ fn replay(place: &Place, stories: &Stories) -> Replayed {
     if replayed.damaged > 0 {
         tracing::warn!(
             event = "story.journal",
-            dir = %place.dir.display(),
+            dir = %files.dir.display(),
             lines = replayed.lines,
             damaged = replayed.damaged,
             "lines of the journal cannot be read and are skipped"
@@ -266,8 +268,8 @@ fn replay(place: &Place, stories: &Stories) -> Replayed {
     replayed
 }
 
-fn start_journal(place: Place, accounts: &Arc<Accounts>) -> Option<Journal> {
-    match Journal::start(place, accounts) {
+fn start_journal(files: JournalFiles, drops: &Arc<Drops>) -> Option<Journal> {
+    match Journal::start(files, drops) {
         Ok(journal) => Some(journal),
         Err(error) => {
             tracing::warn!(

@@ -6,22 +6,23 @@ use std::time::SystemTime;
 use opentelemetry::trace::{SpanId, TraceId};
 use tokio::sync::mpsc::{Receiver, Sender, channel};
 
-use super::Record;
 use super::recorder::Recorder;
 use super::sessions::{Open, Session};
-use crate::cri::episode::is_told;
-use crate::cri::{Call, Method, Outcome};
-use crate::telemetry::Accounts;
-use crate::telemetry::accounts::Loss;
+use crate::call::CallRecord;
+use crate::call::episode::is_told;
+use crate::call::{Call, Outcome};
+use crate::cri::Method;
+use crate::telemetry::Drops;
+use crate::telemetry::drops::DropReason;
 
-/// Events that may wait for the keeper. A node starts a few pods at a time; each makes about ten.
+/// Events that may wait for the aggregator. A node starts a few pods at a time; each makes about ten.
 const WAITING: usize = 4096;
 
-/// What the keeper is told.
+/// What the aggregator is told.
 #[derive(Debug)]
 pub enum Event {
     /// A call that makes an episode, or a look at a container, has ended.
-    Ended(Box<Record>),
+    Ended(Box<CallRecord>),
     /// Spans that the runtime reported below calls of ours: [`MOST_SPANS`] at most. They may come before their call has
     /// ended, and for some seconds after.
     Spans(Vec<RuntimeSpan>),
@@ -39,7 +40,7 @@ pub const MOST_SPANS: usize = 512;
 pub struct RuntimeSpan {
     /// The trace.
     pub trace_id: TraceId,
-    /// Our span of the call it belongs to ([`super::record::SpanIds::client`]).
+    /// Our span of the call it belongs to ([`crate::call::SpanIds::client`]).
     pub client: SpanId,
     /// Its own id.
     pub span_id: SpanId,
@@ -60,19 +61,19 @@ pub struct RuntimeSpan {
 pub struct CallSink {
     recorder: Arc<Recorder>,
     feed: Sender<Event>,
-    accounts: Arc<Accounts>,
+    drops: Arc<Drops>,
 }
 
 impl CallSink {
-    /// A chronicle that records in `recorder`, and the keeper's end of its queue.
-    pub fn new(recorder: Arc<Recorder>, accounts: Arc<Accounts>) -> (Self, Receiver<Event>) {
+    /// A sink that records in `recorder`, and the aggregator's end of its queue.
+    pub fn new(recorder: Arc<Recorder>, drops: Arc<Drops>) -> (Self, Receiver<Event>) {
         let (feed, events) = channel(WAITING);
-        let chronicle = Self {
+        let sink = Self {
             recorder,
             feed,
-            accounts,
+            drops,
         };
-        (chronicle, events)
+        (sink, events)
     }
 
     /// Another way in for events, for those who see more than calls.
@@ -82,15 +83,15 @@ impl CallSink {
 
     /// A call has ended. `matters` says whether it is more than an ordinary poll.
     pub fn end(&self, call: &Call, outcome: &Outcome, matters: bool) {
-        let mut record = Record::of(call, outcome);
+        let mut record = CallRecord::of(call, outcome);
         let is_look = call.method == Method::ContainerStatus && record.state.is_some();
         if is_look || is_told(call.method) {
             let event = Event::Ended(Box::new(record.clone()));
             if self.feed.try_send(event).is_err() {
-                self.accounts.lost(Loss::StoryQueueFull, 1);
+                self.drops.add(DropReason::StoryQueueFull, 1);
             }
         }
-        record.phases = None;
+        record.steps = None;
         self.recorder.record(record, matters);
     }
 }

@@ -7,20 +7,21 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use opentelemetry::trace::SpanId;
 
 use super::call_sink::RuntimeSpan;
-use super::process_scanner::{Observation, Work};
-use super::record::{Record, SpanIds};
+use super::process_scanner::{Observation, WorkKind};
 use super::view;
-use crate::cri::call::{Client, ContainerIdentity, PodIdentity};
-use crate::cri::outcome::{Code, Ending, code_name};
-use crate::cri::phases::{PhaseRecord, Phases, Worker};
-use crate::cri::{Call, Method};
+use crate::call::steps::{RuntimeSteps, StepRecord, Worker};
+use crate::call::{Call, Client, Ending};
+use crate::call::{CallRecord, SpanIds};
+use crate::cri::Method;
+use crate::cri::status::{Code, code_name};
+use crate::cri::subject::{ContainerIdentity, PodIdentity};
 
-/// Most sightings of one call that are kept: the longest.
-const SIGHTINGS: usize = 24;
+/// Most observations of one call that are kept: the longest.
+const OBSERVATIONS: usize = 24;
 
 /// A call of a story.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Told {
+pub(super) struct EpisodeCall {
     pub(super) seq: u64,
     pub(super) method: Method,
     /// When it entered.
@@ -40,7 +41,7 @@ pub(super) struct Told {
     pub(super) end: End,
     /// Whether the same had failed before in its episode.
     pub(super) retry: bool,
-    pub(super) sightings: Vec<Seen>,
+    pub(super) observations: Vec<Work>,
     pub(super) spans: Option<Box<SpanIds>>,
 }
 
@@ -57,10 +58,10 @@ pub(super) enum End {
     },
 }
 
-/// A sighting, in our units.
+/// A observation, in our units.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Seen {
-    pub(super) work: Work,
+pub(super) struct Work {
+    pub(super) work: WorkKind,
     pub(super) name: Arc<str>,
     pub(super) doing: Option<Arc<str>>,
     pub(super) began: u64,
@@ -84,9 +85,9 @@ pub(super) fn millis(micros: u64) -> f64 {
     micros as f64 / 1000.0
 }
 
-impl Told {
+impl EpisodeCall {
     /// A call that has ended, and what was seen of the work for it.
-    pub(super) fn ended(record: &Record, sightings: Vec<Observation>) -> Self {
+    pub(super) fn ended(record: &CallRecord, observations: Vec<Observation>) -> Self {
         Self {
             seq: record.seq,
             method: record.method,
@@ -107,13 +108,13 @@ impl Told {
                 error: record.message.clone(),
             },
             retry: false,
-            sightings: all_seen(sightings, record.phases.as_deref()),
+            observations: all_seen(observations, record.steps.as_deref()),
             spans: record.spans.clone().map(Box::new),
         }
     }
 
     /// A call in flight.
-    pub(super) fn in_flight(call: &Call, sightings: Vec<Observation>) -> Self {
+    pub(super) fn in_flight(call: &Call, observations: Vec<Observation>) -> Self {
         let subject = call.subject.get();
         Self {
             seq: call.seq,
@@ -129,9 +130,9 @@ impl Told {
             image: subject.and_then(|s| s.image.clone()),
             handler: subject.and_then(|s| s.handler.clone()),
             backend: call.route.get().map(|r| Arc::clone(&r.backend)),
-            end: End::InFlight(call.phase().name()),
+            end: End::InFlight(call.stage().name()),
             retry: false,
-            sightings: all_seen(sightings, call.phases.get().map(AsRef::as_ref)),
+            observations: all_seen(observations, call.steps.get().map(AsRef::as_ref)),
             spans: None,
         }
     }
@@ -152,10 +153,10 @@ impl Told {
     }
 
     /// Adds what was seen of the work for it.
-    pub(super) fn see(&mut self, more: impl IntoIterator<Item = Seen>) {
-        let mut seen = std::mem::take(&mut self.sightings);
+    pub(super) fn see(&mut self, more: impl IntoIterator<Item = Work>) {
+        let mut seen = std::mem::take(&mut self.observations);
         seen.extend(more);
-        self.sightings = longest(seen);
+        self.observations = longest(seen);
     }
 
     /// Whether it ended and did what it was to do. What is to be gone and is not there is gone.
@@ -231,17 +232,17 @@ impl Told {
             backend: text(&self.backend),
             client: self.client.name().to_owned(),
             retry: self.retry,
-            details: self.sightings.iter().map(|s| s.view(from)).collect(),
+            details: self.observations.iter().map(|s| s.view(from)).collect(),
             spans: self.spans.as_deref().cloned(),
         }
     }
 }
 
-impl Seen {
+impl Work {
     /// A span of the runtime.
     pub(super) fn of_span(span: &RuntimeSpan) -> Self {
         Self {
-            work: Work::Runtime,
+            work: WorkKind::Runtime,
             name: Arc::clone(&span.name),
             doing: None,
             began: micros(span.began),
@@ -251,20 +252,20 @@ impl Seen {
     }
 
     /// A step of the built-in runtime; `None` for one whose parts are told.
-    fn of_phase(record: &PhaseRecord) -> Option<Self> {
-        let words = record.phase.words();
+    fn of_phase(record: &StepRecord) -> Option<Self> {
+        let words = record.step.words();
         let name = record.name.as_deref();
-        let (work, name, doing) = match record.phase.worker() {
+        let (work, name, doing) = match record.step.worker() {
             Worker::Several => return None,
-            Worker::Cni => (Work::Cni, name.unwrap_or(words).into(), None),
+            Worker::Cni => (WorkKind::Cni, name.unwrap_or(words).into(), None),
             Worker::Oci => (
-                Work::Oci,
+                WorkKind::Oci,
                 name.unwrap_or_default().into(),
                 Some(words.into()),
             ),
             Worker::Own => {
                 let whole = format!("{words} {}", name.unwrap_or_default());
-                (Work::Runtime, whole.trim_end().into(), None)
+                (WorkKind::Runtime, whole.trim_end().into(), None)
             }
         };
         let began = micros(record.began);
@@ -280,14 +281,14 @@ impl Seen {
 
     /// Whether it is time that belongs to the network.
     pub(super) fn is_network(&self) -> bool {
-        self.work == Work::Cni
+        self.work == WorkKind::Cni
     }
 
     fn view(&self, from: u64) -> view::Detail {
         let source = match self.work {
             _ if self.own => "runtime",
-            Work::Cni | Work::Oci => "process",
-            Work::Runtime => "span",
+            WorkKind::Cni | WorkKind::Oci => "process",
+            WorkKind::Runtime => "span",
         };
         view::Detail {
             what: self.work.name().to_owned(),
@@ -301,15 +302,15 @@ impl Seen {
 }
 
 /// What was seen from outside, and what the built-in runtime tells itself: only one of them knows of a call.
-fn all_seen(sightings: Vec<Observation>, phases: Option<&Phases>) -> Vec<Seen> {
+fn all_seen(observations: Vec<Observation>, phases: Option<&RuntimeSteps>) -> Vec<Work> {
     match phases {
-        Some(phases) => longest(phases.read().iter().filter_map(Seen::of_phase).collect()),
-        None => kept(sightings),
+        Some(phases) => longest(phases.read().iter().filter_map(Work::of_phase).collect()),
+        None => kept(observations),
     }
 }
 
-fn kept(sightings: Vec<Observation>) -> Vec<Seen> {
-    let seen = sightings.into_iter().map(|s| Seen {
+fn kept(observations: Vec<Observation>) -> Vec<Work> {
+    let seen = observations.into_iter().map(|s| Work {
         work: s.work,
         name: s.name,
         doing: s.doing,
@@ -320,11 +321,11 @@ fn kept(sightings: Vec<Observation>) -> Vec<Seen> {
     longest(seen.collect())
 }
 
-/// The longest of too many sightings, in the order in which they began.
-fn longest(mut seen: Vec<Seen>) -> Vec<Seen> {
-    if seen.len() > SIGHTINGS {
+/// The longest of too many observations, in the order in which they began.
+fn longest(mut seen: Vec<Work>) -> Vec<Work> {
+    if seen.len() > OBSERVATIONS {
         seen.sort_by_key(|s| std::cmp::Reverse(s.ended.saturating_sub(s.began)));
-        seen.truncate(SIGHTINGS);
+        seen.truncate(OBSERVATIONS);
     }
     seen.sort_by_key(|s| s.began);
     seen.shrink_to_fit();

@@ -3,9 +3,9 @@
 use std::fmt::Debug;
 
 use super::view;
-use crate::cri::episode::Ids;
+use crate::call::episode::Ids;
 
-/// Hears of each episode once, when it is over. Called by the keeper on the side thread; must not block.
+/// Hears of each episode once, when it is over. Called by the aggregator on the side thread; must not block.
 pub trait EpisodeSubscriber: Debug + Send + Sync {
     /// `episode` is over, with all calls that are remembered of it; `ids` are its trace and root span.
     fn closed(&self, episode: &view::Episode, ids: &Ids);

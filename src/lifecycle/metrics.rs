@@ -5,12 +5,12 @@ use std::sync::Arc;
 use opentelemetry::trace::TraceId;
 
 use super::Stories;
-use super::episode_call::Told;
-use super::episode_store::{Ended, Tale};
+use super::episode_call::EpisodeCall;
+use super::episode_store::{Ended, Episode};
 use super::timeline::Phase;
 use super::view::State;
+use crate::call::episode::Kind;
 use crate::cri::Method;
-use crate::cri::episode::Kind;
 use crate::telemetry::catalogue;
 use crate::telemetry::family::{Counters, Histograms};
 use crate::telemetry::registry::{Registry, RegistryError};
@@ -33,7 +33,7 @@ const START_CALLS: [Phase; 4] = [
     Phase::ContainerStart,
 ];
 
-/// What the keeper counts.
+/// What the aggregator counts.
 #[derive(Debug)]
 pub(super) struct StoryMetrics {
     starts: Histograms<3>,
@@ -78,14 +78,14 @@ impl StoryMetrics {
         for i in 0..START_CALLS.len() {
             self.failures.at([i]);
         }
-        for reason in 0..crate::cri::call::ExitReason::ALL.len() {
+        for reason in 0..crate::cri::subject::ExitReason::ALL.len() {
             self.exits.at([reason]);
         }
         self.restarts.at([]);
     }
 
     /// A call of an episode of this kind has ended.
-    pub(super) fn call(&self, kind: Kind, call: &Told) {
+    pub(super) fn call(&self, kind: Kind, call: &EpisodeCall) {
         let phase = Phase::of(call.method);
         let failed = START_CALLS.iter().position(|p| *p == phase);
         if let Some(i) = failed.filter(|_| kind == Kind::Start && call.is_bad())
@@ -111,14 +111,14 @@ impl StoryMetrics {
     }
 
     /// An episode is over. `trace` is its trace, if that is exported.
-    pub(super) fn closed(&self, tale: &Tale, trace: Option<TraceId>) {
-        let time = seconds(tale.ended.saturating_sub(tale.began));
-        match tale.kind {
-            Kind::Start => self.start(tale, time, trace),
+    pub(super) fn closed(&self, episode: &Episode, trace: Option<TraceId>) {
+        let time = seconds(episode.ended.saturating_sub(episode.began));
+        match episode.kind {
+            Kind::Start => self.start(episode, time, trace),
             // A container alone that was stopped is no end of a pod.
-            Kind::Stop if tale.is_tentative() => {}
+            Kind::Stop if episode.is_tentative() => {}
             Kind::Stop => {
-                if let Some(stops) = self.stops.at([index(tale.state)]) {
+                if let Some(stops) = self.stops.at([index(episode.state)]) {
                     stops.observe(time);
                 }
             }
@@ -126,11 +126,11 @@ impl StoryMetrics {
         }
     }
 
-    fn start(&self, tale: &Tale, time: f64, trace: Option<TraceId>) {
-        let handler = self.registry.handler(tale.handler.as_deref());
-        let labels = [index(tale.state), usize::from(tale.pulled), handler];
+    fn start(&self, episode: &Episode, time: f64, trace: Option<TraceId>) {
+        let handler = self.registry.handler(episode.handler.as_deref());
+        let labels = [index(episode.state), usize::from(episode.pulled), handler];
         self.starts.observe(labels, time, trace);
-        let shares = tale.shares();
+        let shares = episode.shares();
         for (i, phase) in START_PHASES.into_iter().enumerate() {
             let share = shares[phase as usize];
             if share > 0
@@ -172,7 +172,7 @@ pub(crate) fn populate(registry: &Registry) {
     let stories = Arc::new(Stories::new(&settings, Arc::default()));
     let metrics = StoryMetrics::new(registry, &stories).expect("once");
     let (up, open) = (pod("up"), pod("open"));
-    let mut book = stories.book();
+    let mut store = stories.store();
     for call in [
         up.run(0, 10),
         up.create(("app", 0), 10, 10),
@@ -180,12 +180,12 @@ pub(crate) fn populate(registry: &Registry) {
         up.stop(60_000, 2000),
         open.run(80_000, 10),
     ] {
-        book.tick(call.began, &[]);
-        book.apply(call);
+        store.tick(call.began, &[]);
+        store.apply(call);
     }
-    book.tick(at(79_000), &[]);
-    for number in book.take_closed() {
-        metrics.closed(book.get(number).expect("remembered"), None);
+    store.tick(at(79_000), &[]);
+    for number in store.take_closed() {
+        metrics.closed(store.get(number).expect("remembered"), None);
     }
 }
 

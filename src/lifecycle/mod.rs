@@ -3,10 +3,10 @@
 //! ```text
 //!   instrument::signals --end of a call--> CallSink --+--> recorder   (ring of the last calls, in place, no task)
 //!        (request path, never waits)                   |
-//!                                                      +--> feed --> keeper --> episodes --> metrics, summary line, trace
+//!                                                      +--> feed --> aggregator --> episodes --> metrics, summary line, trace
 //!                                                    (bounded queue,   |  ^                  journal (survives a restart)
 //!                                                     tried)           |  |
-//!                              admin, CLI read <---- Stories <---------+  +-- sampler: sightings of CNI plugins and OCI
+//!                              admin, CLI read <---- Stories <---------+  +-- sampler: observations of CNI plugins and OCI
 //!                                                                             runtimes; receiver: the upstream's spans
 //! ```
 //!
@@ -26,7 +26,6 @@ pub(crate) mod metrics;
 pub mod otlp_receiver;
 pub mod process_scanner;
 pub mod rates;
-pub mod record;
 pub mod recorder;
 #[cfg(test)]
 mod script;
@@ -42,6 +41,5 @@ pub mod view;
 pub use self::aggregator::Aggregator;
 pub use self::call_sink::{CallSink, Event, RuntimeSpan};
 pub use self::episode_subscriber::EpisodeSubscriber;
-pub use self::record::Record;
 pub use self::stories::Stories;
 pub use self::trace::Trace;

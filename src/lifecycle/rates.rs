@@ -8,8 +8,8 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
+use crate::call::Ending;
 use crate::cri::method::Method;
-use crate::cri::outcome::Ending;
 use crate::telemetry::catalogue;
 use crate::telemetry::family::Histograms;
 

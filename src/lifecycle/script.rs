@@ -2,11 +2,12 @@
 
 use std::sync::Arc;
 
-use super::episode_call::{End, Seen, Told};
-use super::process_scanner::Work;
+use super::episode_call::{End, EpisodeCall, Work};
+use super::process_scanner::WorkKind;
+use crate::call::{Client, Ending};
 use crate::cri::Method;
-use crate::cri::call::{Client, ContainerIdentity, PodIdentity};
-use crate::cri::outcome::{Code, Ending};
+use crate::cri::status::Code;
+use crate::cri::subject::{ContainerIdentity, PodIdentity};
 
 /// The day, in microseconds since 1970.
 pub(super) const DAY: u64 = 1_750_000_000_000_000;
@@ -39,8 +40,8 @@ impl Pod {
         format!("sandbox-{}-{}", self.0.uid, self.0.attempt).into()
     }
 
-    fn call(&self, method: Method, began: u64, took: u64) -> Told {
-        Told {
+    fn call(&self, method: Method, began: u64, took: u64) -> EpisodeCall {
+        EpisodeCall {
             seq: began,
             method,
             began: at(began),
@@ -60,24 +61,30 @@ impl Pod {
                 error: None,
             },
             retry: false,
-            sightings: Vec::new(),
+            observations: Vec::new(),
             spans: None,
         }
     }
 
-    pub(super) fn run(&self, began: u64, took: u64) -> Told {
+    pub(super) fn run(&self, began: u64, took: u64) -> EpisodeCall {
         let mut call = self.call(Method::RunPodSandbox, began, took);
         call.handler = Some("".into());
         call
     }
 
-    pub(super) fn pull(&self, image: &str, began: u64, took: u64) -> Told {
+    pub(super) fn pull(&self, image: &str, began: u64, took: u64) -> EpisodeCall {
         let mut call = self.call(Method::PullImage, began, took);
         (call.image, call.sandbox_id) = (Some(image.into()), None);
         call
     }
 
-    fn of_container(&self, method: Method, name: (&str, u32), began: u64, took: u64) -> Told {
+    fn of_container(
+        &self,
+        method: Method,
+        name: (&str, u32),
+        began: u64,
+        took: u64,
+    ) -> EpisodeCall {
         let mut call = self.call(method, began, took);
         let (sandbox, (name, attempt)) = (self.sandbox(), name);
         call.container_id = Some(format!("{sandbox}/{name}/{attempt}").into());
@@ -86,32 +93,32 @@ impl Pod {
         call
     }
 
-    pub(super) fn create(&self, name: (&str, u32), began: u64, took: u64) -> Told {
+    pub(super) fn create(&self, name: (&str, u32), began: u64, took: u64) -> EpisodeCall {
         self.of_container(Method::CreateContainer, name, began, took)
     }
 
-    pub(super) fn start(&self, name: (&str, u32), began: u64, took: u64) -> Told {
+    pub(super) fn start(&self, name: (&str, u32), began: u64, took: u64) -> EpisodeCall {
         self.of_container(Method::StartContainer, name, began, took)
     }
 
-    pub(super) fn kill(&self, name: (&str, u32), began: u64, took: u64) -> Told {
+    pub(super) fn kill(&self, name: (&str, u32), began: u64, took: u64) -> EpisodeCall {
         self.of_container(Method::StopContainer, name, began, took)
     }
 
-    pub(super) fn sweep(&self, name: (&str, u32), began: u64, took: u64) -> Told {
+    pub(super) fn sweep(&self, name: (&str, u32), began: u64, took: u64) -> EpisodeCall {
         self.of_container(Method::RemoveContainer, name, began, took)
     }
 
-    pub(super) fn stop(&self, began: u64, took: u64) -> Told {
+    pub(super) fn stop(&self, began: u64, took: u64) -> EpisodeCall {
         self.call(Method::StopPodSandbox, began, took)
     }
 
-    pub(super) fn remove(&self, began: u64, took: u64) -> Told {
+    pub(super) fn remove(&self, began: u64, took: u64) -> EpisodeCall {
         self.call(Method::RemovePodSandbox, began, took)
     }
 }
 
-impl Told {
+impl EpisodeCall {
     fn how(mut self, ending: Ending, code: Code, error: Option<&str>) -> Self {
         let error = error.map(Arc::from);
         self.end = End::Over {
@@ -147,17 +154,24 @@ impl Told {
     }
 
     /// A step of the built-in runtime from and to this many milliseconds after its begin.
-    pub(super) fn told(mut self, work: Work, name: &str, from: u64, to: u64) -> Self {
+    pub(super) fn told(mut self, work: WorkKind, name: &str, from: u64, to: u64) -> Self {
         self = self.seen(work, name, "", from, to);
-        if let Some(last) = self.sightings.last_mut() {
+        if let Some(last) = self.observations.last_mut() {
             last.own = true;
         }
         self
     }
 
-    /// Work that was seen from and to this many milliseconds after its begin.
-    pub(super) fn seen(mut self, work: Work, name: &str, doing: &str, from: u64, to: u64) -> Self {
-        self.sightings.push(Seen {
+    /// WorkKind that was seen from and to this many milliseconds after its begin.
+    pub(super) fn seen(
+        mut self,
+        work: WorkKind,
+        name: &str,
+        doing: &str,
+        from: u64,
+        to: u64,
+    ) -> Self {
+        self.observations.push(Work {
             own: false,
             work,
             name: name.into(),

@@ -10,7 +10,8 @@ use std::time::{Duration, Instant, SystemTime};
 
 use super::episode_call::{micros, millis, span};
 use super::view::{self, OpenSession};
-use crate::cri::call::{Client, ContainerIdentity, PodIdentity};
+use crate::call::Client;
+use crate::cri::subject::{ContainerIdentity, PodIdentity};
 
 /// Sessions that have ended and are remembered, of all pods.
 const REMEMBERED: usize = 512;

@@ -2,10 +2,10 @@
 
 use super::diagnosis;
 use super::episode_call::millis;
-use super::episode_store::{EpisodeStore, Tale};
+use super::episode_store::{Episode, EpisodeStore};
 use super::timeline::Phase;
 use super::view;
-use crate::cri::episode::Kind;
+use crate::call::episode::Kind;
 
 /// Most episodes of a pod that are looked at when one of them is over: one that restarts all the time must not cost more
 /// each time.
@@ -13,23 +13,23 @@ const LOOKED_AT: usize = 64;
 
 impl EpisodeStore {
     /// An episode with its calls, as one of the newest of its pod; `now` in microseconds since 1970.
-    pub(super) fn view(&self, tale: &Tale, now: u64) -> view::Episode {
-        let mut episode = tale.view(now);
-        let own = || self.of_pod(&tale.pod).take(LOOKED_AT);
-        let ends: usize = own().map(|tale| tale.exits.len()).sum();
+    pub(super) fn view(&self, episode: &Episode, now: u64) -> view::Episode {
+        let mut shown = episode.view(now);
+        let own = || self.of_pod(&episode.pod).take(LOOKED_AT);
+        let ends: usize = own().map(|episode| episode.exits.len()).sum();
         // Most pods never come near a crash loop.
-        if tale.kind != Kind::Stop && ends >= 2 {
-            let others = own().filter(|other| other.number != tale.number);
-            let mut all: Vec<_> = others.map(|tale| tale.view(now)).collect();
-            all.push(episode.clone());
+        if episode.kind != Kind::Stop && ends >= 2 {
+            let others = own().filter(|other| other.number != episode.number);
+            let mut all: Vec<_> = others.map(|episode| episode.view(now)).collect();
+            all.push(shown.clone());
             diagnosis::mark_crash_loops(&mut all, now);
-            episode.crash_loop = all.pop().and_then(|episode| episode.crash_loop);
+            shown.crash_loop = all.pop().and_then(|episode| episode.crash_loop);
         }
-        episode
+        shown
     }
 }
 
-impl Tale {
+impl Episode {
     /// With its calls, but alone; `now` in microseconds since 1970.
     pub(super) fn view(&self, now: u64) -> view::Episode {
         let shares = self.shares();
@@ -40,7 +40,7 @@ impl Tale {
                 ms: millis(time),
             })
         });
-        let mut episode = view::Episode {
+        let mut shown = view::Episode {
             kind: self.kind.name().to_owned(),
             namespace: self.pod.namespace.to_string(),
             name: self.pod.name.to_string(),
@@ -63,7 +63,7 @@ impl Tale {
             calls_forgotten: self.calls_forgotten,
             exits: self.exits.iter().map(|e| e.view()).collect(),
         };
-        episode.headline = diagnosis::headline(&episode, now);
-        episode
+        shown.headline = diagnosis::headline(&shown, now);
+        shown
     }
 }

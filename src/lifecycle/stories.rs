@@ -5,53 +5,53 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::SystemTime;
 
 use super::diagnosis;
-use super::episode_call::{self, Told, micros, span};
-use super::episode_store::{EpisodeStore, Limits, Tale};
+use super::episode_call::{self, EpisodeCall, micros, span};
+use super::episode_store::{Episode, EpisodeStore, Limits};
 use super::process_scanner::Observations;
 use super::sessions::Sessions;
 use super::view::{self, OpenSession, PodStory, Recent};
+use crate::call::Call;
+use crate::call::episode::{Kind, is_told};
 use crate::config;
-use crate::cri::Call;
-use crate::cri::call::PodIdentity;
-use crate::cri::episode::{Kind, is_told};
+use crate::cri::subject::PodIdentity;
 
 /// The headline of a pod of which only sessions were seen.
 const NO_EPISODE: &str = "no start, restart or stop of this pod was seen";
 
-/// The episodes that are remembered. Shared by the keeper, who writes, and the pages, who read; both live on the side
+/// The episodes that are remembered. Shared by the aggregator, who writes, and the pages, who read; both live on the side
 /// thread.
 #[derive(Debug)]
 pub struct Stories {
-    pub(super) book: Mutex<EpisodeStore>,
-    sightings: Arc<Observations>,
+    pub(super) store: Mutex<EpisodeStore>,
+    observations: Arc<Observations>,
     sessions: Mutex<Sessions>,
 }
 
 impl Stories {
-    /// No stories yet. Of calls in flight is shown what `sightings` has of them.
-    pub fn new(settings: &config::Story, sightings: Arc<Observations>) -> Self {
+    /// No stories yet. Of calls in flight is shown what `observations` has of them.
+    pub fn new(settings: &config::Story, observations: Arc<Observations>) -> Self {
         let limits = Limits {
             episodes: settings.episodes,
             quiet: span(settings.quiet),
             give_up: span(settings.give_up),
         };
         Self {
-            book: Mutex::new(EpisodeStore::new(limits)),
-            sightings,
+            store: Mutex::new(EpisodeStore::new(limits)),
+            observations,
             sessions: Mutex::default(),
         }
     }
 
-    pub(super) fn book(&self) -> MutexGuard<'_, EpisodeStore> {
-        self.book.lock().unwrap_or_else(PoisonError::into_inner)
+    pub(super) fn store(&self) -> MutexGuard<'_, EpisodeStore> {
+        self.store.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(super) fn sessions(&self) -> MutexGuard<'_, Sessions> {
         self.sessions.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(super) fn sightings(&self) -> &Observations {
-        &self.sightings
+    pub(super) fn observations(&self) -> &Observations {
+        &self.observations
     }
 
     /// Recent episodes, the newest first, without their calls. Calls in flight count to the episodes they belong to.
@@ -65,7 +65,7 @@ impl Stories {
         Recent {
             now_unix_us: now,
             episodes,
-            forgotten: self.book().forgotten(),
+            forgotten: self.store().forgotten(),
         }
     }
 
@@ -98,13 +98,14 @@ impl Stories {
     ) -> Vec<view::Episode> {
         let calls = self.told(in_flight);
         let mut episodes: Vec<_> = {
-            let book = self.book();
-            let touched = touched(&book, calls);
-            book.tales()
-                .filter(|tale| !touched.iter().any(|(pod, _)| is_same(pod, &tale.pod)))
-                .chain(touched.iter().flat_map(|(_, book)| book.tales()))
-                .filter(|tale| is_meant(&tale.pod))
-                .map(|tale| tale.view(now))
+            let store = self.store();
+            let touched = touched(&store, calls);
+            store
+                .episodes()
+                .filter(|episode| !touched.iter().any(|(pod, _)| is_same(pod, &episode.pod)))
+                .chain(touched.iter().flat_map(|(_, store)| store.episodes()))
+                .filter(|episode| is_meant(&episode.pod))
+                .map(|episode| episode.view(now))
                 .collect()
         };
         diagnosis::mark_crash_loops(&mut episodes, now);
@@ -117,15 +118,15 @@ impl Stories {
     }
 
     /// The calls in flight that make episodes.
-    pub(super) fn told(&self, in_flight: &[Arc<Call>]) -> Vec<Told> {
+    pub(super) fn told(&self, in_flight: &[Arc<Call>]) -> Vec<EpisodeCall> {
         let told = in_flight.iter().filter(|call| is_told(call.method));
-        told.map(|call| Told::in_flight(call, self.sightings.of(call.seq)))
+        told.map(|call| EpisodeCall::in_flight(call, self.observations.of(call.seq)))
             .collect()
     }
 
     /// How many episodes are open, by kind.
     pub(super) fn open(&self) -> BTreeMap<&'static str, usize> {
-        self.count(|tale| tale.is_open())
+        self.count(|episode| episode.is_open())
     }
 
     /// How many episodes are remembered, by kind.
@@ -133,10 +134,10 @@ impl Stories {
         self.count(|_| true)
     }
 
-    fn count(&self, wanted: impl Fn(&Tale) -> bool) -> BTreeMap<&'static str, usize> {
+    fn count(&self, wanted: impl Fn(&Episode) -> bool) -> BTreeMap<&'static str, usize> {
         let mut counts: BTreeMap<_, _> = Kind::ALL.iter().map(|kind| (kind.name(), 0)).collect();
-        for tale in self.book().tales().filter(|tale| wanted(tale)) {
-            *counts.entry(tale.kind.name()).or_default() += 1;
+        for episode in self.store().episodes().filter(|episode| wanted(episode)) {
+            *counts.entry(episode.kind.name()).or_default() += 1;
         }
         counts
     }
@@ -144,9 +145,13 @@ impl Stories {
     /// Age of the oldest start that is open, in microseconds.
     pub(super) fn oldest_open_start(&self) -> Option<u64> {
         let now = micros(SystemTime::now());
-        let book = self.book();
-        let starts = book.open_tales().filter(|tale| tale.kind == Kind::Start);
-        starts.map(|tale| now.saturating_sub(tale.began)).max()
+        let store = self.store();
+        let starts = store
+            .open_episodes()
+            .filter(|episode| episode.kind == Kind::Start);
+        starts
+            .map(|episode| now.saturating_sub(episode.began))
+            .max()
     }
 }
 
@@ -170,23 +175,23 @@ fn is_same(one: &PodIdentity, other: &PodIdentity) -> bool {
     one.uid == other.uid && one.name == other.name && one.namespace == other.namespace
 }
 
-/// The pods that have calls in flight, each with a book in which these are part of its episodes.
+/// The pods that have calls in flight, each with a store in which these are part of its episodes.
 fn touched(
-    book: &EpisodeStore,
-    calls: Vec<episode_call::Told>,
+    store: &EpisodeStore,
+    calls: Vec<episode_call::EpisodeCall>,
 ) -> Vec<(Arc<PodIdentity>, EpisodeStore)> {
     let mut pods: Vec<(Arc<PodIdentity>, EpisodeStore)> = Vec::new();
     for call in calls {
-        let Some(pod) = book.pod_of(&call) else {
+        let Some(pod) = store.pod_of(&call) else {
             continue;
         };
         let at = pods.iter().position(|(p, _)| is_same(p, &pod));
         let at = at.unwrap_or_else(|| {
-            pods.push((Arc::clone(&pod), book.excerpt(&pod)));
+            pods.push((Arc::clone(&pod), store.excerpt(&pod)));
             pods.len() - 1
         });
-        if let Some((_, book)) = pods.get_mut(at) {
-            book.apply(call);
+        if let Some((_, store)) = pods.get_mut(at) {
+            store.apply(call);
         }
     }
     pods

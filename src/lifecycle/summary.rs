@@ -1,9 +1,9 @@
 //! One line of the log per episode that is over, target `criscope::lifecycle`. Fields that are not known, and phases that did
 //! not occur, are left out.
 
-use super::episode_store::Tale;
-use super::view::{Episode, State};
-use crate::cri::episode::Kind;
+use super::episode_store::Episode;
+use super::view::{self, State};
+use crate::call::episode::Kind;
 
 /// Writes one line at a level known at run time.
 macro_rules! line {
@@ -45,12 +45,12 @@ macro_rules! line {
 }
 
 /// The line of an episode that is over.
-pub(super) fn write(tale: &Tale, episode: &Episode) {
-    let event = match tale.kind {
+pub(super) fn write(of: &Episode, episode: &view::Episode) {
+    let event = match of.kind {
         Kind::Start => "pod.start.summary",
         Kind::Restart => "pod.restart.summary",
         // The end of one container is not the end of its pod; its call has a line of its own.
-        Kind::Stop if tale.is_tentative() => return,
+        Kind::Stop if of.is_tentative() => return,
         Kind::Stop => "pod.stop.summary",
     };
     match episode.state {
@@ -68,7 +68,7 @@ fn outcome(state: State) -> &'static str {
     }
 }
 
-fn phase(episode: &Episode, name: &str) -> Option<f64> {
+fn phase(episode: &view::Episode, name: &str) -> Option<f64> {
     let mut phases = episode.phases.iter();
     phases.find(|p| p.phase == name).map(|p| p.ms)
 }

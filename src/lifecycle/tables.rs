@@ -8,11 +8,12 @@ use std::time::SystemTime;
 
 use serde::{Deserialize, Serialize};
 
-use super::Record;
 use super::rates::{Rates, Within};
 use super::recorder::Recorder;
 use super::recorder::row::{Row, millis};
-use crate::cri::{Call, Method};
+use crate::call::Call;
+use crate::call::CallRecord;
+use crate::cri::Method;
 use crate::units::unix_us;
 
 /// `/debug/rpcz?format=json`: rates of every method that was called.
@@ -215,7 +216,7 @@ fn empty(method: Method) -> MethodSamples {
 
 impl MethodSamples {
     /// Takes in a call; to be called with the newest first.
-    fn take(&mut self, record: &Record) {
+    fn take(&mut self, record: &CallRecord) {
         let took = record.elapsed.as_micros();
         let bucket = BUCKETS_US.partition_point(|from| u128::from(*from) <= took) - 1;
         let (bucket, most) = match self.buckets.get_mut(bucket) {
@@ -234,7 +235,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::cri::outcome::Ending;
+    use crate::call::Ending;
     use crate::lifecycle::recorder::row::tests::{plain, record};
     use crate::telemetry::{Registry, catalogue};
 

@@ -11,7 +11,7 @@
 //! └─ cri.call/StartContainer                                  stands for a call in the kubelet's own trace; links to it
 //! ```
 //!
-//! The ids of trace and root span follow from the pod (see [`episode`](crate::cri::episode)). So calls can name the root
+//! The ids of trace and root span follow from the pod (see [`episode`](crate::call::episode)). So calls can name the root
 //! as their parent long before it is exported, which is when the episode is over.
 
 use std::collections::HashSet;
@@ -25,9 +25,9 @@ use opentelemetry_sdk::trace::{IdGenerator, RandomIdGenerator, SpanData, SpanEve
 use opentelemetry_semantic_conventions::attribute as key;
 
 use super::episode_subscriber::EpisodeSubscriber;
-use super::record::SpanIds;
 use super::view::{Call, Detail, Episode, State};
-use crate::cri::episode::{Ids, Kind};
+use crate::call::SpanIds;
+use crate::call::episode::{Ids, Kind};
 use crate::telemetry::otlp::{self, SpanSink};
 use crate::telemetry::sampling::Live;
 

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 pub(crate) use self::loops::crash_loops;
 pub use self::sessions::{OpenSession, Session};
-use super::record::SpanIds;
+use crate::call::SpanIds;
 
 /// `/debug/pods?format=json`: recent episodes of all pods, the newest first, without their calls.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]

@@ -18,8 +18,9 @@ use http_body_util::BodyExt;
 use tower::{Layer, Service};
 
 use self::answer::AnswerBody;
-use crate::cri::call::{Phase, Sealed, Subject};
-use crate::cri::{Call, Method, episode, peek};
+use crate::call::{Call, CallStage, Sealed, episode};
+use crate::cri::subject::Subject;
+use crate::cri::{Method, peek};
 use crate::grpc::body::Prefix;
 use crate::grpc::frame::{self, Head};
 use crate::grpc::{Body, BoxError, Request, Response};
@@ -142,7 +143,7 @@ impl InspectLayer {
             let _ = call.episode.set(ids);
         }
         let _ = call.subject.set(subject);
-        call.set_phase(Phase::Routing);
+        call.set_stage(CallStage::Routing);
         let prefix = Prefix {
             pieces: pieces.pieces,
             trailers,

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use tower::{Service, ServiceBuilder};
 
-use crate::cri::call::Peer;
+use crate::call::Peer;
 use crate::grpc::{Body, BoxError};
 use crate::http2::Incoming;
 use crate::proxy::inspect::InspectLayer;

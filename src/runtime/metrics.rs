@@ -87,12 +87,12 @@ fn register(
 pub(crate) fn populate(registry: &Registry) {
     use std::time::Duration;
 
-    use crate::cri::phases::{PhaseOutcome, RuntimePhase};
+    use crate::call::steps::{RuntimeStep, StepOutcome};
 
     let work = RuntimeWork::new(registry).expect("once");
     let took = Duration::from_millis(1);
-    for phase in RuntimePhase::ALL {
-        for outcome in PhaseOutcome::ALL {
+    for phase in RuntimeStep::ALL {
+        for outcome in StepOutcome::ALL {
             work.ended(phase, outcome, took);
             for plugin in catalogue::PLUGINS {
                 work.plugin_ended(plugin, phase, outcome, took);

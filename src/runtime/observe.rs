@@ -10,7 +10,7 @@ use std::time::Instant;
 
 use opentelemetry::trace::SpanId;
 
-use crate::cri::phases::{Begun, PhaseOutcome, Phases, RuntimePhase, Worker};
+use crate::call::steps::{Begun, RuntimeStep, RuntimeSteps, StepOutcome, Worker};
 use crate::runtime::process::Unreadable;
 use crate::telemetry::handles::{RuntimeWork, ShimEnd};
 
@@ -21,7 +21,7 @@ tokio::task_local! {
 /// For which call, and within which of its steps.
 #[derive(Clone, Debug)]
 struct Current {
-    phases: Arc<Phases>,
+    phases: Arc<RuntimeSteps>,
     span: SpanId,
 }
 
@@ -30,7 +30,10 @@ fn current() -> Option<Current> {
 }
 
 /// Work for a call.
-pub fn serve<F: Future>(phases: Option<Arc<Phases>>, work: F) -> impl Future<Output = F::Output> {
+pub fn serve<F: Future>(
+    phases: Option<Arc<RuntimeSteps>>,
+    work: F,
+) -> impl Future<Output = F::Output> {
     let current = phases.map(|phases| Current {
         span: phases.root(),
         phases,
@@ -85,10 +88,10 @@ impl Watch {
     }
 
     /// A step, from here to its end, or to where it is dropped. `name` says whose it is: see
-    /// [`PhaseRecord::name`](crate::cri::phases::PhaseRecord::name).
+    /// [`StepRecord::name`](crate::call::steps::StepRecord::name).
     pub async fn step<T, E>(
         &self,
-        phase: RuntimePhase,
+        phase: RuntimeStep,
         name: Option<&str>,
         work: impl Future<Output = Result<T, E>>,
     ) -> Result<T, E> {
@@ -101,7 +104,7 @@ impl Watch {
     /// The same for work that blocks.
     pub fn blocking_step<T, E>(
         &self,
-        phase: RuntimePhase,
+        phase: RuntimeStep,
         work: impl FnOnce() -> Result<T, E>,
     ) -> Result<T, E> {
         let step = self.begin(phase, None);
@@ -110,7 +113,7 @@ impl Watch {
         result
     }
 
-    fn begin(&self, phase: RuntimePhase, name: Option<&str>) -> Step {
+    fn begin(&self, phase: RuntimeStep, name: Option<&str>) -> Step {
         let name: Option<Arc<str>> = name.map(Arc::from);
         let within = current();
         Step {
@@ -122,7 +125,7 @@ impl Watch {
                 (within.phases, begun)
             }),
             name,
-            outcome: PhaseOutcome::Cancelled,
+            outcome: StepOutcome::Cancelled,
         }
     }
 }
@@ -131,11 +134,11 @@ impl Watch {
 #[derive(Debug)]
 struct Step {
     watch: Watch,
-    phase: RuntimePhase,
+    phase: RuntimeStep,
     name: Option<Arc<str>>,
     began: Instant,
-    place: Option<(Arc<Phases>, Begun)>,
-    outcome: PhaseOutcome,
+    place: Option<(Arc<RuntimeSteps>, Begun)>,
+    outcome: StepOutcome,
 }
 
 impl Step {
@@ -149,8 +152,8 @@ impl Step {
 
     fn end(mut self, well: bool) {
         self.outcome = match well {
-            true => PhaseOutcome::Ok,
-            false => PhaseOutcome::Error,
+            true => StepOutcome::Ok,
+            false => StepOutcome::Error,
         };
     }
 }
@@ -178,21 +181,21 @@ mod tests {
 
     #[tokio::test]
     async fn steps_are_parts_of_each_other_also_on_other_tasks_and_threads() {
-        let phases = Arc::new(Phases::new(None));
+        let phases = Arc::new(RuntimeSteps::new(None));
         let watch = Watch::default();
         let inner = watch.clone();
         serve(Some(Arc::clone(&phases)), async {
-            let made = watch.step(RuntimePhase::NetworkAttach, None, async {
+            let made = watch.step(RuntimeStep::NetworkAttach, None, async {
                 let one = carried(async move {
                     let plugin = async { Err::<(), _>("no address") };
-                    let failed = inner.step(RuntimePhase::CniAdd, Some("bridge"), plugin);
+                    let failed = inner.step(RuntimeStep::CniAdd, Some("bridge"), plugin);
                     assert!(failed.await.is_err());
                     inner
                 });
                 let inner = tokio::spawn(one).await.expect("the task ends");
                 let two = carried_over(move || {
                     let good = || Ok::<_, Infallible>(());
-                    inner.blocking_step(RuntimePhase::Spec, good)
+                    inner.blocking_step(RuntimeStep::Spec, good)
                 });
                 tokio::task::spawn_blocking(two).await.expect("it ends")
             });
@@ -206,23 +209,23 @@ mod tests {
         assert_eq!(attach.parent, phases.root());
         assert_eq!((plugin.parent, spec.parent), (attach.span, attach.span));
         assert_eq!(plugin.name.as_deref(), Some("bridge"));
-        let how = |record: &crate::cri::phases::PhaseRecord| record.ended.map(|(_, how)| how);
-        assert_eq!(how(plugin), Some(PhaseOutcome::Error));
+        let how = |record: &crate::call::steps::StepRecord| record.ended.map(|(_, how)| how);
+        assert_eq!(how(plugin), Some(StepOutcome::Error));
         assert_eq!(
             (how(attach), how(spec)),
-            (Some(PhaseOutcome::Ok), Some(PhaseOutcome::Ok))
+            (Some(StepOutcome::Ok), Some(StepOutcome::Ok))
         );
     }
 
     #[tokio::test]
     async fn what_is_dropped_was_cancelled() {
-        let phases = Arc::new(Phases::new(None));
+        let phases = Arc::new(RuntimeSteps::new(None));
         let watch = Watch::default();
         let endless = std::future::pending::<Result<(), Infallible>>();
-        let step = watch.step(RuntimePhase::GraceWait, None, endless);
+        let step = watch.step(RuntimeStep::GraceWait, None, endless);
         let serving = serve(Some(Arc::clone(&phases)), step);
         let _late = tokio::time::timeout(std::time::Duration::from_millis(1), serving).await;
         let ended = phases.read()[0].ended.map(|(_, how)| how);
-        assert_eq!(ended, Some(PhaseOutcome::Cancelled));
+        assert_eq!(ended, Some(StepOutcome::Cancelled));
     }
 }

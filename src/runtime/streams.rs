@@ -17,7 +17,8 @@ use super::container::watch::UNSEEN;
 use super::error::{Error, Result};
 use super::process;
 use super::store::Container;
-use crate::cri::{Call, v1};
+use crate::call::Call;
+use crate::cri::v1;
 use crate::streaming::{Attach, Exec, Server, Streams, Target, TargetError};
 
 /// How long a container's output is waited for once everything of it was forgotten, and the shim's end of it with it.

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use tonic::{Code, Status};
 
 use super::timeline::Failure;
-use crate::cri::outcome::code_name;
+use crate::cri::status::code_name;
 
 /// What was going on around a step.
 #[derive(Clone, Copy, Debug, Default)]

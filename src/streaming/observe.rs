@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use crate::cri::Call;
+use crate::call::Call;
 
 /// An enum of label values, with their names.
 macro_rules! named {

@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use super::observe::Kind;
 use super::target::{Attach, Exec};
-use crate::cri::{Call, v1};
+use crate::call::Call;
+use crate::cri::v1;
 
 /// What is wrong with a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]

@@ -15,8 +15,9 @@ use super::request::{Asked, Request};
 use super::target::Target;
 use super::tls;
 use super::token::{NoToken, Tokens};
+use crate::call::Call;
 use crate::config::Streaming;
-use crate::cri::{Call, v1};
+use crate::cri::v1;
 
 /// How long a token may be used. The kubelet uses it at once.
 const TOKEN_LIFETIME: Duration = Duration::from_secs(60);

@@ -15,7 +15,7 @@ use super::observe::{
     Carried, Direction, Kind, Observers, Outcome, Relayed, SessionBegin, SessionEnd, Transport,
 };
 use super::request::Asked;
-use crate::cri::Call;
+use crate::call::Call;
 
 /// The number of the next session, whoever serves it.
 static NEXT: AtomicU64 = AtomicU64::new(1);

@@ -32,7 +32,9 @@ impl Observer for SessionSpans {
         let Some(call) = end.call.filter(|call| call.is_kept()) else {
             return;
         };
-        let Some(place) = call.place() else { return };
+        let Some(place) = call.placement() else {
+            return;
+        };
         let end_time = SystemTime::now();
         let span = RandomIdGenerator::default().new_span_id();
         self.sink.export(SpanData {

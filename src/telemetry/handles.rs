@@ -8,7 +8,7 @@ pub use self::runtime::{RuntimeWork, ShimEnd};
 use super::catalogue;
 use super::family::{Counters, Gauges, Histograms};
 use super::registry::{BackendLabels, Registry, RegistryError};
-use crate::cri::call::Client;
+use crate::call::Client;
 
 /// For the listener: connections of callers.
 #[derive(Debug)]

@@ -2,7 +2,7 @@
 //! leaves it. What is told about a call is decided elsewhere (`instrument::signals`).
 //!
 //! Nothing here can fail, delay or block a call: every buffer is bounded, every hand-over is a try, and what is lost
-//! is counted in [`accounts`].
+//! is counted in [`drops`].
 //!
 //! | module | what |
 //! |---|---|
@@ -15,11 +15,11 @@
 //! | [`otlp`] | spans to an OpenTelemetry collector |
 //! | [`propagation`] | W3C trace context in and out |
 //! | [`sampling`] | which calls become spans |
-//! | [`accounts`] | what was exported and what was lost |
+//! | [`drops`] | what was exported and what was lost |
 
-pub mod accounts;
 pub mod catalogue;
 pub mod computed;
+pub mod drops;
 pub mod exemplars;
 pub mod family;
 pub mod handles;
@@ -31,5 +31,5 @@ pub mod propagation;
 pub mod registry;
 pub mod sampling;
 
-pub use accounts::Accounts;
+pub use drops::Drops;
 pub use registry::Registry;

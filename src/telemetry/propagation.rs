@@ -10,8 +10,8 @@ use opentelemetry::trace::{SpanContext, SpanId, TraceFlags, TraceId, TraceState}
 use opentelemetry_sdk::trace::{IdGenerator, RandomIdGenerator};
 
 use super::sampling::Rules;
+use crate::call::trace::{SpanPlacement, TraceIds};
 use crate::cri::Method;
-use crate::cri::call::{Place, TraceIds};
 
 static TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
 static TRACESTATE: HeaderName = HeaderName::from_static("tracestate");
@@ -108,7 +108,7 @@ pub fn begin(headers: &HeaderMap, method: Method, rules: &Rules) -> TraceIds {
 
 /// Names our client span as the parent of what the backend does. A `tracestate` that does not belong to this trace is
 /// taken out, as the specification asks.
-pub fn inject(place: &Place<'_>, headers: &mut HeaderMap) {
+pub fn inject(place: &SpanPlacement<'_>, headers: &mut HeaderMap) {
     let mut text = *b"00-00000000000000000000000000000000-0000000000000000-00";
     write_hex(&mut text[3..35], &place.trace_id.to_bytes());
     write_hex(&mut text[36..52], &place.client.to_bytes());
@@ -133,7 +133,7 @@ fn write_hex(out: &mut [u8], bytes: &[u8]) {
 mod tests {
     use super::super::sampling::testing;
     use super::*;
-    use crate::cri::episode;
+    use crate::call::episode;
 
     const TRACE: &str = "0af7651916cd43dd8448eb211c80319c";
     const SPAN: &str = "b7ad6b7169203331";

@@ -9,10 +9,10 @@ use std::time::Duration;
 use arc_swap::{ArcSwap, Guard};
 use opentelemetry::trace::TraceId;
 
+use crate::call::trace::{Joining, Share};
 use crate::config::{OnUnsampledParent, Sampling};
 use crate::cri::Method;
 use crate::cri::method::Class;
-use crate::cri::trace::{Joining, Share};
 
 /// Share of its deadline, in percent, from which on a call counts as stuck.
 pub const STUCK: u32 = 50;

@@ -26,6 +26,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
             "client",
             "lifecycle",
             "config",
+            "call",
             "cri",
             "units",
         ],
@@ -49,6 +50,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
             "telemetry",
             "grpc",
             "config",
+            "call",
             "cri",
         ],
     ),
@@ -67,6 +69,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
             "telemetry",
             "uds",
             "config",
+            "call",
             "cri",
             "units",
         ],
@@ -83,25 +86,36 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
             "proxy::pod_index",
             "grpc",
             "http2",
-            "cri",
+            "call",
         ],
     ),
     // Layers do not know each other, except that rescue knows the errors of the backends.
     (
         "proxy::listener",
-        &["telemetry", "grpc", "uds", "http2", "config", "cri"],
+        &["telemetry", "grpc", "uds", "http2", "config", "call"],
     ),
     (
         "proxy::instrument",
-        &["lifecycle", "telemetry", "grpc", "http2", "config", "cri"],
+        &[
+            "lifecycle",
+            "telemetry",
+            "grpc",
+            "http2",
+            "config",
+            "call",
+            "cri",
+        ],
     ),
     ("proxy::rescue", &["proxy::backend", "grpc"]),
     (
         "proxy::inspect",
-        &["proxy::pod_index", "grpc", "http2", "cri"],
+        &["proxy::pod_index", "grpc", "http2", "call", "cri"],
     ),
     // Neither of the next two knows the other: backends are handed in as services.
-    ("proxy::router", &["proxy::pod_index", "grpc", "cri"]),
+    (
+        "proxy::router",
+        &["proxy::pod_index", "grpc", "call", "cri"],
+    ),
     (
         "proxy::backend",
         &[
@@ -110,17 +124,21 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
             "grpc",
             "uds",
             "http2",
+            "call",
             "cri",
         ],
     ),
     // The built-in backend, and the small process that stays with each of its pods.
     (
         "runtime",
-        &["streaming", "shim", "telemetry", "grpc", "cri"],
+        &["streaming", "shim", "telemetry", "grpc", "call", "cri"],
     ),
     ("shim", &[]),
     // Exec, attach and port-forward: knows nothing of what runs behind it.
-    ("streaming", &["telemetry", "grpc", "uds", "config", "cri"]),
+    (
+        "streaming",
+        &["telemetry", "grpc", "uds", "config", "call", "cri"],
+    ),
     // The canary: a caller of any CRI socket, with typed messages of its own.
     ("smoke", &["client", "cri", "units"]),
     ("client", &["cri"]),
@@ -129,15 +147,17 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     // What is made of calls that have ended; admin and cli show it.
     (
         "lifecycle",
-        &["telemetry", "grpc", "uds", "config", "cri", "units"],
+        &["telemetry", "grpc", "uds", "config", "call", "cri", "units"],
     ),
     ("proxy::pod_index", &["cri"]),
-    ("telemetry", &["config", "cri"]),
+    ("telemetry", &["config", "call", "cri"]),
     ("grpc", &["http2", "cri"]),
     ("uds", &[]),
     // Knows nothing of the CRI.
     ("http2", &[]),
     ("config", &["cri"]),
+    // One call, and what is kept of it.
+    ("call", &["cri"]),
     ("cri", &[]),
     // How durations, sizes and times are said.
     ("units", &[]),

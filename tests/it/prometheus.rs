@@ -8,7 +8,7 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
 use criscope::cri::Method;
-use criscope::cri::outcome::{CODES, Code};
+use criscope::cri::status::{CODES, Code};
 use criscope::telemetry::catalogue::{CATALOGUE, Kind, Values};
 use serde_json::Value;
 use tempfile::TempDir;

@@ -9,8 +9,8 @@ use super::super::output::Finding;
 use super::process::Node;
 use super::sockdiag::{Served, served};
 use super::upstreams;
+use crate::call::Client;
 use crate::config::{Config, lexical};
-use crate::cri::call::Client;
 
 const TOPIC: &str = "clients";
 

@@ -8,8 +8,8 @@ use serde_json::Value;
 use super::super::output::Finding;
 use super::process::Node;
 use super::upstreams;
+use crate::call::Client;
 use crate::config::{Config, lexical, show_endpoint};
-use crate::cri::call::Client;
 
 const TOPIC: &str = "kubelet";
 const FLAG: &str = "--container-runtime-endpoint";

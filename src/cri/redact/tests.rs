@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::super::call::{ContainerIdentity, PodIdentity};
+use super::super::subject::{ContainerIdentity, PodIdentity};
 use super::*;
 
 const ID: &str = "4b825dc642cb6eb9a060e54bf8d69288fbee49044b825dc642cb6eb9a060e54b";

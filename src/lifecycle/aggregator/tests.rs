@@ -1,4 +1,4 @@
-//! The keeper at work, on a clock that the tests turn.
+//! The aggregator at work, on a clock that the tests turn.
 
 use std::path::Path;
 use std::sync::Mutex;
@@ -7,13 +7,15 @@ use tokio::task::JoinHandle;
 use tokio::time::{Instant, advance, sleep};
 
 use super::*;
+use crate::call::episode::Ids;
+use crate::call::{Ending, Outcome, Source};
 use crate::config;
-use crate::cri::call::{
-    Answer, ContainerExit, ContainerIdentity, ContainerState, ExitReason, PodIdentity, Subject,
+use crate::cri::Method;
+use crate::cri::status::Code;
+use crate::cri::subject::{
+    ContainerExit, ContainerIdentity, ContainerState, ExitReason, PodIdentity, ResponseDetails,
+    Subject,
 };
-use crate::cri::episode::Ids;
-use crate::cri::outcome::{Code, Ending, Source};
-use crate::cri::{Method, Outcome};
 use crate::lifecycle::CallSink;
 use crate::lifecycle::recorder::Recorder;
 use crate::lifecycle::view::{Episode, State};
@@ -29,7 +31,7 @@ impl EpisodeSubscriber for Heard {
 }
 
 struct Running {
-    chronicle: CallSink,
+    sink: CallSink,
     stories: Arc<Stories>,
     in_flight: Arc<Mutex<Vec<Arc<Call>>>>,
     registry: Registry,
@@ -38,14 +40,14 @@ struct Running {
     task: JoinHandle<()>,
 }
 
-/// A keeper on a clock that runs with tokio's.
-fn keeper(state_dir: Option<&Path>) -> Running {
+/// An aggregator on a clock that runs with tokio's.
+fn aggregator(state_dir: Option<&Path>) -> Running {
     let settings = config::Config::with_upstream("/nowhere".into()).story;
-    let accounts = Arc::<Accounts>::default();
+    let drops = Arc::<Drops>::default();
     let registry = Registry::new(prometheus::Registry::new(), []);
     let stories = Arc::new(Stories::new(&settings, Arc::default()));
     let recorder = Arc::new(Recorder::new(1, 1));
-    let (chronicle, events) = CallSink::new(recorder, Arc::clone(&accounts));
+    let (sink, events) = CallSink::new(recorder, Arc::clone(&drops));
     let in_flight: Arc<Mutex<Vec<Arc<Call>>>> = Arc::default();
     let heard = Arc::<Heard>::default();
     let base = (Instant::now(), SystemTime::now());
@@ -57,15 +59,15 @@ fn keeper(state_dir: Option<&Path>) -> Running {
             move || in_flight.lock().expect("lock").clone()
         }),
         state_dir: state_dir.map(Path::to_owned),
-        accounts,
-        tell: Some(Arc::clone(&heard) as _),
+        drops,
+        subscriber: Some(Arc::clone(&heard) as _),
         clock: Arc::new(move || base.1 + base.0.elapsed()),
     };
-    let keeper = Aggregator::new(parts, &registry).expect("metrics");
+    let aggregator = Aggregator::new(parts, &registry).expect("metrics");
     let stop = CancellationToken::new();
-    let task = tokio::spawn(keeper.run(stop.clone()));
+    let task = tokio::spawn(aggregator.run(stop.clone()));
     Running {
-        chronicle,
+        sink,
         stories,
         in_flight,
         registry,
@@ -88,7 +90,7 @@ impl Running {
             message: None,
             elapsed: Duration::from_millis(100),
         };
-        self.chronicle.end(call, &outcome, true);
+        self.sink.end(call, &outcome, true);
     }
 
     fn start(&self, name: &str) {
@@ -143,23 +145,27 @@ fn call(method: Method, name: &str, attempt: u32) -> Call {
 
 #[tokio::test(start_paused = true)]
 async fn a_start_is_told_once_and_everywhere() {
-    let mut keeper = keeper(None);
-    keeper.start("web");
-    keeper.end(&call(Method::PullImage, "bad", 0), Ending::Error);
+    let mut aggregator = aggregator(None);
+    aggregator.start("web");
+    aggregator.end(&call(Method::PullImage, "bad", 0), Ending::Error);
     sleep(Duration::from_secs(2)).await;
-    assert_eq!(keeper.heard(), []);
-    assert!(keeper.metrics().contains("criscope_pod_starts_open 2\n"));
-    assert_eq!(keeper.stories.recent(&[]).episodes.len(), 2);
+    assert_eq!(aggregator.heard(), []);
+    assert!(
+        aggregator
+            .metrics()
+            .contains("criscope_pod_starts_open 2\n")
+    );
+    assert_eq!(aggregator.stories.recent(&[]).episodes.len(), 2);
     advance(Duration::from_secs(10)).await;
     sleep(Duration::from_secs(20)).await;
-    let heard = keeper.heard();
+    let heard = aggregator.heard();
     assert_eq!(heard.len(), 1);
     assert_eq!((&*heard[0].name, heard[0].state), ("web", State::Ok));
     assert_eq!(
-        keeper.heard.0.lock().expect("lock")[0].1,
+        aggregator.heard.0.lock().expect("lock")[0].1,
         Ids::start("uid-web", 0)
     );
-    let metrics = keeper.metrics();
+    let metrics = aggregator.metrics();
     for line in [
         "criscope_pod_start_duration_seconds_count{image_pull=\"none\",outcome=\"ok\",runtime_handler=\"default\"} 1",
         "criscope_pod_start_phase_seconds_count{phase=\"sandbox\"} 1",
@@ -174,24 +180,24 @@ async fn a_start_is_told_once_and_everywhere() {
         );
     }
     assert!(metrics.contains("criscope_pod_start_oldest_open_seconds "));
-    keeper.finish().await;
+    aggregator.finish().await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn what_is_in_flight_is_shown_and_waited_for() {
-    let keeper = keeper(None);
-    keeper.start("web");
+    let aggregator = aggregator(None);
+    aggregator.start("web");
     let pull = Arc::new(call(Method::PullImage, "web", 0));
     let run = Arc::new(call(Method::RunPodSandbox, "new", 0));
-    *keeper.in_flight.lock().expect("lock") = vec![Arc::clone(&pull), Arc::clone(&run)];
+    *aggregator.in_flight.lock().expect("lock") = vec![Arc::clone(&pull), Arc::clone(&run)];
     sleep(Duration::from_secs(60)).await;
-    assert_eq!(keeper.heard(), []);
+    assert_eq!(aggregator.heard(), []);
     let in_flight = [pull, run];
-    let recent = keeper.stories.recent(&in_flight).episodes;
+    let recent = aggregator.stories.recent(&in_flight).episodes;
     let names: Vec<_> = recent.iter().map(|e| &*e.name).collect();
     assert_eq!(names, ["new", "web"]);
     assert!(recent.iter().all(|e| e.calls.is_empty()));
-    let story = keeper
+    let story = aggregator
         .stories
         .of_pod("shop", "web", &in_flight)
         .expect("told");
@@ -201,13 +207,13 @@ async fn what_is_in_flight_is_shown_and_waited_for() {
         .map(|c| &*c.outcome)
         .collect();
     assert_eq!(outcomes, ["ok", "ok", "ok", "in_flight"]);
-    assert_eq!(keeper.stories.of_pod("shop", "other", &in_flight), None);
-    assert_eq!(keeper.stories.of_pod("other", "web", &in_flight), None);
+    assert_eq!(aggregator.stories.of_pod("shop", "other", &in_flight), None);
+    assert_eq!(aggregator.stories.of_pod("other", "web", &in_flight), None);
     // To look is not to keep.
-    assert_eq!(keeper.stories.recent(&[]).episodes.len(), 1);
-    keeper.in_flight.lock().expect("lock").clear();
+    assert_eq!(aggregator.stories.recent(&[]).episodes.len(), 1);
+    aggregator.in_flight.lock().expect("lock").clear();
     sleep(Duration::from_secs(2)).await;
-    assert_eq!(keeper.heard().len(), 1);
+    assert_eq!(aggregator.heard().len(), 1);
 }
 
 fn status(name: &str, attempt: u32, at: SystemTime, reason: ExitReason) -> Call {
@@ -222,9 +228,9 @@ fn status(name: &str, attempt: u32, at: SystemTime, reason: ExitReason) -> Call 
         started_at: at - 200_000_000,
         exit: Some(exit),
     };
-    let answer = Answer {
+    let answer = ResponseDetails {
         state: Some(state),
-        ..Answer::default()
+        ..ResponseDetails::default()
     };
     call.answer.set(answer).expect("unset");
     call
@@ -232,19 +238,19 @@ fn status(name: &str, attempt: u32, at: SystemTime, reason: ExitReason) -> Call 
 
 #[tokio::test(start_paused = true)]
 async fn ends_of_containers_count_once_if_they_are_of_our_time() {
-    let keeper = keeper(None);
-    keeper.start("web");
+    let aggregator = aggregator(None);
+    aggregator.start("web");
     let now = SystemTime::now() + Duration::from_secs(5);
     for _ in 0..3 {
-        keeper.end(&status("web", 0, now, ExitReason::OomKilled), Ending::Ok);
+        aggregator.end(&status("web", 0, now, ExitReason::OomKilled), Ending::Ok);
     }
     let long_ago = now - Duration::from_secs(3600);
-    keeper.end(&status("old", 0, long_ago, ExitReason::Error), Ending::Ok);
+    aggregator.end(&status("old", 0, long_ago, ExitReason::Error), Ending::Ok);
     for method in [Method::CreateContainer, Method::StartContainer] {
-        keeper.end(&call(method, "web", 1), Ending::Ok);
+        aggregator.end(&call(method, "web", 1), Ending::Ok);
     }
     sleep(Duration::from_secs(1)).await;
-    let metrics = keeper.metrics();
+    let metrics = aggregator.metrics();
     for line in [
         "criscope_container_exits_total{reason=\"oom_killed\"} 1",
         "criscope_container_exits_total{reason=\"error\"} 0",
@@ -255,36 +261,36 @@ async fn ends_of_containers_count_once_if_they_are_of_our_time() {
             "{line} is not in\n{metrics}"
         );
     }
-    let story = keeper.stories.of_pod("shop", "web", &[]).expect("told");
+    let story = aggregator.stories.of_pod("shop", "web", &[]).expect("told");
     let exits: Vec<_> = story.episodes.iter().flat_map(|e| &e.exits).collect();
     assert_eq!((exits.len(), exits[0].ran_ms), (1, 200.0));
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_list_says_of_a_crash_loop_what_the_story_of_the_pod_says() {
-    let keeper = keeper(None);
-    keeper.start("web");
+    let aggregator = aggregator(None);
+    aggregator.start("web");
     let stop = Arc::new(call(Method::StopContainer, "web", 1));
     let now = SystemTime::now() + Duration::from_millis(150);
-    keeper.end(&status("web", 0, now, ExitReason::Error), Ending::Ok);
+    aggregator.end(&status("web", 0, now, ExitReason::Error), Ending::Ok);
     for method in [Method::CreateContainer, Method::StartContainer] {
-        keeper.end(&call(method, "web", 1), Ending::Ok);
+        aggregator.end(&call(method, "web", 1), Ending::Ok);
     }
-    keeper.end(&status("web", 1, now, ExitReason::Error), Ending::Ok);
+    aggregator.end(&status("web", 1, now, ExitReason::Error), Ending::Ok);
     sleep(Duration::from_secs(30)).await;
-    let story = keeper.stories.of_pod("shop", "web", &[]).expect("told");
+    let story = aggregator.stories.of_pod("shop", "web", &[]).expect("told");
     assert!(
         story.headline.contains("keeps ending"),
         "{}",
         story.headline
     );
-    let recent = keeper.stories.recent(&[]);
+    let recent = aggregator.stories.recent(&[]);
     for episode in recent.episodes.iter().chain(&story.episodes) {
         assert_eq!(episode.state, State::Ok);
         assert_eq!(episode.crash_loop.as_ref(), Some(&story.headline));
     }
     assert_eq!(
-        keeper.heard()[1].crash_loop.as_ref(),
+        aggregator.heard()[1].crash_loop.as_ref(),
         Some(&story.headline),
         "so does the log"
     );
@@ -293,14 +299,14 @@ async fn a_list_says_of_a_crash_loop_what_the_story_of_the_pod_says() {
     one.keep("uid-web");
     assert_eq!(one, story);
     // What is being stopped may end.
-    let recent = keeper.stories.recent(&[stop]);
+    let recent = aggregator.stories.recent(&[stop]);
     assert!(recent.episodes.iter().all(|it| it.crash_loop.is_none()));
 }
 
 #[tokio::test]
 async fn a_restart_of_ours_repeats_nothing() {
     let dir = tempfile::tempdir().expect("dir");
-    let mut first = keeper(Some(dir.path()));
+    let mut first = aggregator(Some(dir.path()));
     first.start("web");
     first.end(&call(Method::RunPodSandbox, "half", 0), Ending::Ok);
     first.end(&call(Method::RunPodSandbox, "gone", 0), Ending::Ok);
@@ -310,7 +316,7 @@ async fn a_restart_of_ours_repeats_nothing() {
     let told: Vec<_> = first.heard().iter().map(|e| e.name.clone()).collect();
     assert_eq!(told, ["gone"]);
 
-    let mut second = keeper(Some(dir.path()));
+    let mut second = aggregator(Some(dir.path()));
     second.end(&call(Method::CreateContainer, "half", 0), Ending::Ok);
     second.end(&call(Method::StartContainer, "half", 0), Ending::Ok);
     second.finish().await;

@@ -1,51 +1,57 @@
-//! Stories as they happen on a node, and the sentence each must begin with. They go through the same book as real calls.
+//! Stories as they happen on a node, and the sentence each must begin with. They go through the same store as real calls.
 
 mod crash;
 mod failures;
 mod init;
 
 use super::*;
-use crate::cri::outcome::Code;
-use crate::lifecycle::episode_call::Told;
+use crate::cri::status::Code;
+use crate::lifecycle::episode_call::EpisodeCall;
 use crate::lifecycle::episode_store::{Ended, EpisodeStore, Limits};
-use crate::lifecycle::process_scanner::Work;
+use crate::lifecycle::process_scanner::WorkKind;
 use crate::lifecycle::script::{Pod, at, pod};
 
-fn book(calls: impl IntoIterator<Item = Told>) -> EpisodeStore {
-    let mut book = EpisodeStore::new(Limits {
+fn store(calls: impl IntoIterator<Item = EpisodeCall>) -> EpisodeStore {
+    let mut store = EpisodeStore::new(Limits {
         episodes: 100,
         quiet: 10_000_000,
         give_up: 1_800_000_000,
     });
     for call in calls {
         let now = call.ends();
-        book.tick(now, &[]);
-        book.apply(call);
+        store.tick(now, &[]);
+        store.apply(call);
     }
-    book
+    store
 }
 
-fn episodes(book: &EpisodeStore, now: u64) -> Vec<Episode> {
-    let mut episodes: Vec<_> = book.tales().map(|tale| tale.view(at(now))).collect();
+fn episodes(store: &EpisodeStore, now: u64) -> Vec<Episode> {
+    let mut episodes: Vec<_> = store
+        .episodes()
+        .map(|episode| episode.view(at(now)))
+        .collect();
     mark_crash_loops(&mut episodes, at(now));
     episodes
 }
 
 /// The headline of the pod at this time, after time has passed.
-fn says(calls: impl IntoIterator<Item = Told>, now: u64) -> String {
-    let mut book = book(calls);
-    book.tick(at(now), &[]);
-    of_pod(&episodes(&book, now), at(now))
+fn says(calls: impl IntoIterator<Item = EpisodeCall>, now: u64) -> String {
+    let mut store = store(calls);
+    store.tick(at(now), &[]);
+    of_pod(&episodes(&store, now), at(now))
 }
 
-fn up(pod: &Pod, from: u64) -> [Told; 2] {
+fn up(pod: &Pod, from: u64) -> [EpisodeCall; 2] {
     [
         pod.create(("app", 0), from, 100),
         pod.start(("app", 0), from + 100, 100),
     ]
 }
 
-fn chain<const N: usize, const M: usize>(a: [Told; N], b: [Told; M]) -> Vec<Told> {
+fn chain<const N: usize, const M: usize>(
+    a: [EpisodeCall; N],
+    b: [EpisodeCall; M],
+) -> Vec<EpisodeCall> {
     a.into_iter().chain(b).collect()
 }
 
@@ -76,9 +82,9 @@ fn a_slow_network_plugin() {
     let pod = pod("web");
     let run = pod
         .run(0, 9700)
-        .seen(Work::Cni, "calico", "", 100, 9600)
-        .seen(Work::Cni, "calico", "iptables", 200, 9500)
-        .seen(Work::Oci, "runc", "create", 9600, 9700);
+        .seen(WorkKind::Cni, "calico", "", 100, 9600)
+        .seen(WorkKind::Cni, "calico", "iptables", 200, 9500)
+        .seen(WorkKind::Oci, "runc", "create", 9600, 9700);
     let calls = chain([run], up(&pod, 9700));
     assert_eq!(
         says(calls, 60_000),
@@ -91,8 +97,8 @@ fn several_plugins() {
     let pod = pod("web");
     let run = pod
         .run(0, 9000)
-        .seen(Work::Cni, "bridge", "", 0, 5000)
-        .seen(Work::Cni, "portmap", "", 5000, 9000);
+        .seen(WorkKind::Cni, "bridge", "", 0, 5000)
+        .seen(WorkKind::Cni, "portmap", "", 5000, 9000);
     assert_eq!(
         says(chain([run], up(&pod, 9000)), 60_000),
         "network: 9.00 s of 9.20 s in CNI plugins, most of it (5.00 s) in bridge, during RunPodSandbox"
@@ -137,7 +143,7 @@ fn a_slow_oci_runtime() {
     let pod = pod("web");
     let create = pod
         .create(("app", 0), 100, 9500)
-        .seen(Work::Oci, "runc", "create", 200, 9300);
+        .seen(WorkKind::Oci, "runc", "create", 200, 9300);
     let calls = [pod.run(0, 100), create, pod.start(("app", 0), 9600, 300)];
     assert_eq!(
         says(calls, 60_000),
@@ -154,12 +160,12 @@ fn a_slow_runtime() {
         says(calls(create.clone()), 60_000),
         "9.50 s of 10.0 s in CreateContainer of app"
     );
-    let seen = create.clone().seen(Work::Oci, "runc", "create", 0, 100);
+    let seen = create.clone().seen(WorkKind::Oci, "runc", "create", 0, 100);
     assert_eq!(
         says(calls(seen), 60_000),
         "9.50 s of 10.0 s in CreateContainer of app, in the runtime itself"
     );
-    let span = create.seen(Work::Runtime, "unpack", "", 0, 9000);
+    let span = create.seen(WorkKind::Runtime, "unpack", "", 0, 9000);
     assert_eq!(
         says(calls(span), 60_000),
         "9.00 s of 10.0 s in the runtime's unpack, during CreateContainer of app"
@@ -189,7 +195,7 @@ fn a_kubelet_that_takes_its_time() {
 fn a_call_in_flight() {
     let pod = pod("web");
     let run = pod.run(0, 31_000).under_way(Some(240_000));
-    let seen = run.clone().seen(Work::Cni, "calico", "", 100, 30_900);
+    let seen = run.clone().seen(WorkKind::Cni, "calico", "", 100, 30_900);
     assert_eq!(
         says([seen], 31_000),
         "RunPodSandbox has taken 31.0 s of its 4m 00s; now in the CNI plugin calico"
@@ -206,7 +212,7 @@ fn a_call_in_flight() {
     let done = pod
         .run(0, 20_000)
         .under_way(None)
-        .seen(Work::Cni, "calico", "", 100, 2100);
+        .seen(WorkKind::Cni, "calico", "", 100, 2100);
     assert_eq!(
         says([done], 20_000),
         "RunPodSandbox has taken 20.0 s; so far 2.00 s in the CNI plugin calico"
@@ -218,7 +224,7 @@ fn a_sandbox_that_was_stopped_too_soon() {
     let pod = pod("web");
     assert_eq!(
         headline(
-            &episodes(&book([pod.run(0, 1000), pod.stop(2000, 100)]), 3000)[0],
+            &episodes(&store([pod.run(0, 1000), pod.stop(2000, 100)]), 3000)[0],
             at(3000)
         ),
         "no container was started: the pod was stopped, or given up, after 1.00 s"
@@ -299,7 +305,7 @@ fn what_the_built_in_runtime_tells_is_named() {
     let layer = "the fetch of layer sha256:0a1b2c3d4e5f";
     let pull = pod
         .pull("a:1", 300, 9000)
-        .told(Work::Runtime, layer, 100, 8100);
+        .told(WorkKind::Runtime, layer, 100, 8100);
     let calls = chain([pod.run(0, 300), pull], up(&pod, 9300));
     assert_eq!(
         says(calls, 60_000),
@@ -307,22 +313,22 @@ fn what_the_built_in_runtime_tells_is_named() {
     );
     let shim = pod
         .run(0, 5000)
-        .told(Work::Runtime, "the launch of the shim", 0, 4900);
+        .told(WorkKind::Runtime, "the launch of the shim", 0, 4900);
     let calls = chain([shim], up(&pod, 5000));
     assert_eq!(
         says(calls, 60_000),
         "4.90 s of 5.20 s in the launch of the shim, during RunPodSandbox"
     );
     let running = pod.run(0, 4000).under_way(Some(240_000));
-    let running = running.told(Work::Cni, "bridge", 100, 3500).told(
-        Work::Runtime,
+    let running = running.told(WorkKind::Cni, "bridge", 100, 3500).told(
+        WorkKind::Runtime,
         "freeing namespaces",
         3500,
         4000,
     );
-    let mut book = book([]);
-    book.apply(running);
-    let now = of_pod(&episodes(&book, 4000), at(4000));
+    let mut store = store([]);
+    store.apply(running);
+    let now = of_pod(&episodes(&store, 4000), at(4000));
     assert_eq!(
         now,
         "RunPodSandbox has taken 4.00 s of its 4m 00s; now in freeing namespaces"

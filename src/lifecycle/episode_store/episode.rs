@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use super::Limits;
 use super::exits::Ended;
+use crate::call::episode::{Ids, Kind};
 use crate::cri::Method;
-use crate::cri::call::{ContainerIdentity, PodIdentity};
-use crate::cri::episode::{Ids, Kind};
-use crate::lifecycle::episode_call::{End, Told};
+use crate::cri::subject::{ContainerIdentity, PodIdentity};
+use crate::lifecycle::episode_call::{End, EpisodeCall};
 use crate::lifecycle::timeline::{self, Interval, Phase, Shares};
 use crate::lifecycle::view::State;
 
@@ -22,7 +22,7 @@ const MOST_EXITS: usize = 16;
 
 /// An episode.
 #[derive(Clone, Debug)]
-pub(in crate::lifecycle) struct Tale {
+pub(in crate::lifecycle) struct Episode {
     /// Counts episodes in the order in which they were opened.
     pub(in crate::lifecycle) number: u64,
     pub(in crate::lifecycle) kind: Kind,
@@ -35,7 +35,7 @@ pub(in crate::lifecycle) struct Tale {
     pub(in crate::lifecycle) state: State,
     pub(in crate::lifecycle) began: u64,
     pub(in crate::lifecycle) ended: u64,
-    pub(in crate::lifecycle) calls: VecDeque<Told>,
+    pub(in crate::lifecycle) calls: VecDeque<EpisodeCall>,
     pub(in crate::lifecycle) calls_forgotten: u32,
     forgotten: Shares,
     pub(in crate::lifecycle) retries: u32,
@@ -48,9 +48,14 @@ pub(in crate::lifecycle) struct Tale {
     pub(in crate::lifecycle) exits: Vec<Ended>,
 }
 
-impl Tale {
+impl Episode {
     /// An episode of which this is the first call.
-    pub(super) fn open(number: u64, kind: Kind, pod: Arc<PodIdentity>, first: &Told) -> Self {
+    pub(super) fn open(
+        number: u64,
+        kind: Kind,
+        pod: Arc<PodIdentity>,
+        first: &EpisodeCall,
+    ) -> Self {
         let container = first.container.clone().filter(|_| kind == Kind::Restart);
         Self {
             number,
@@ -126,13 +131,13 @@ impl Tale {
     }
 
     /// Whether a call of this episode named the container with this id.
-    pub(super) fn call_of_container(&self, id: &str) -> Option<&Told> {
+    pub(super) fn call_of_container(&self, id: &str) -> Option<&EpisodeCall> {
         let mut calls = self.calls.iter().rev();
         calls.find(|call| call.container_id.as_deref() == Some(id))
     }
 
     /// Whether the call is there already: one that ended between two looks at what is in flight.
-    pub(super) fn has(&self, call: &Told) -> bool {
+    pub(super) fn has(&self, call: &EpisodeCall) -> bool {
         let mut calls = self.calls.iter().rev();
         calls.any(|c| c.seq == call.seq && c.began == call.began)
     }
@@ -149,12 +154,12 @@ impl Tale {
 
     /// Whether it only stopped containers, which may be because they are to start again.
     pub(in crate::lifecycle) fn is_tentative(&self) -> bool {
-        let stops = |call: &Told| call.method == Method::StopContainer;
+        let stops = |call: &EpisodeCall| call.method == Method::StopContainer;
         self.kind == Kind::Stop && self.calls.iter().all(stops)
     }
 
     /// Takes a call in.
-    pub(super) fn add(&mut self, mut call: Told) {
+    pub(super) fn add(&mut self, mut call: EpisodeCall) {
         self.share_texts(&mut call);
         self.began = self.began.min(call.began);
         self.ended = self.ended.max(call.ends());
@@ -178,7 +183,7 @@ impl Tale {
     }
 
     /// Gives up the calls for which `wanted` says so, because they belong to another episode after all.
-    pub(super) fn give_away(&mut self, wanted: impl Fn(&Told) -> bool) -> Vec<Told> {
+    pub(super) fn give_away(&mut self, wanted: impl Fn(&EpisodeCall) -> bool) -> Vec<EpisodeCall> {
         // What was counted of calls that are no longer there could not be counted again.
         if self.calls_forgotten > 0 {
             return Vec::new();
@@ -197,7 +202,7 @@ impl Tale {
     }
 
     /// One text instead of many that are the same: after a restart, and of errors that come again and again.
-    fn share_texts(&mut self, call: &mut Told) {
+    fn share_texts(&mut self, call: &mut EpisodeCall) {
         if call.sandbox_id.is_some() && (self.sandbox_id.is_none() || call.is_new_sandbox()) {
             self.sandbox_id.clone_from(&call.sandbox_id);
         }
@@ -226,7 +231,7 @@ impl Tale {
         }
     }
 
-    fn note_failure(&mut self, call: &Told) {
+    fn note_failure(&mut self, call: &EpisodeCall) {
         let matter = (Phase::of(call.method), Box::from(call.matter()));
         if self.open_matters.len() < MOST_MATTERS && !self.open_matters.contains(&matter) {
             self.open_matters.push(matter);
@@ -234,7 +239,7 @@ impl Tale {
     }
 
     /// A container that was started makes good whatever failed of it before.
-    fn resolve(&mut self, call: &Told) {
+    fn resolve(&mut self, call: &EpisodeCall) {
         let phase = Phase::of(call.method);
         self.open_matters.retain(|(failed, matter)| {
             let same_call = *failed == phase && **matter == *call.matter();
@@ -304,7 +309,8 @@ impl Tale {
     /// says which they are.
     fn waited_for(&self) -> impl Iterator<Item = &Ended> {
         let followed = |exit: &&Ended| {
-            let creates = |c: &&Told| c.method == Method::CreateContainer && c.began >= exit.at;
+            let creates =
+                |c: &&EpisodeCall| c.method == Method::CreateContainer && c.began >= exit.at;
             let mut creates = self.calls.iter().filter(creates);
             creates.any(|c| !exit.is_of(c) && c.container.as_ref().is_some_and(|c| c.attempt == 0))
         };
@@ -345,7 +351,7 @@ impl Tale {
             let (begin, end) = (call.began, call.ends());
             let phase = Phase::of(call.method);
             intervals.push(Interval { begin, end, phase });
-            let network = call.sightings.iter().filter(|s| s.is_network());
+            let network = call.observations.iter().filter(|s| s.is_network());
             intervals.extend(network.map(|seen| Interval {
                 begin: seen.began.max(begin),
                 end: seen.ended.min(end),

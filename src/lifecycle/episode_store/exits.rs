@@ -3,8 +3,8 @@
 use std::collections::{HashSet, VecDeque};
 use std::hash::{DefaultHasher, Hash, Hasher};
 
-use crate::cri::call::{ContainerExit, ContainerIdentity, ExitReason};
-use crate::lifecycle::episode_call::{Told, millis};
+use crate::cri::subject::{ContainerExit, ContainerIdentity, ExitReason};
+use crate::lifecycle::episode_call::{EpisodeCall, millis};
 use crate::lifecycle::view;
 
 /// How many ends are known by name. A node has some hundred containers, and the kubelet removes the dead.
@@ -47,7 +47,7 @@ impl Ended {
     }
 
     /// Whether it is of the container that the call is about.
-    pub(super) fn is_of(&self, call: &Told) -> bool {
+    pub(super) fn is_of(&self, call: &EpisodeCall) -> bool {
         call.container_name() == Some(&*self.container)
     }
 

@@ -1,9 +1,9 @@
 //! All episodes that are remembered, and the rules by which calls make them. Nothing here reads a clock: time is that of
 //! the calls and the `now` that is given.
 
+mod assign;
 mod episode;
 mod exits;
-mod place;
 mod spans;
 #[cfg(test)]
 mod tests;
@@ -11,16 +11,16 @@ mod tests;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
-pub(super) use self::episode::Tale;
+use self::assign::Assignment;
+pub(super) use self::episode::Episode;
 pub(super) use self::exits::Ended;
 use self::exits::Noted;
-use self::place::Place;
 use self::spans::Early;
-use super::episode_call::Told;
+use super::episode_call::EpisodeCall;
 use super::view::State;
+use crate::call::episode::Kind;
 use crate::cri::Method;
-use crate::cri::call::PodIdentity;
-use crate::cri::episode::Kind;
+use crate::cri::subject::PodIdentity;
 
 /// How much is remembered, and when an episode is over. Times in microseconds.
 #[derive(Clone, Copy, Debug)]
@@ -34,7 +34,7 @@ pub(super) struct Limits {
 #[derive(Clone, Debug)]
 pub(super) struct EpisodeStore {
     limits: Limits,
-    tales: BTreeMap<u64, Tale>,
+    episodes: BTreeMap<u64, Episode>,
     /// The numbers of the episodes of each pod uid, in order.
     pods: HashMap<Box<str>, Vec<u64>>,
     open: BTreeSet<u64>,
@@ -60,11 +60,11 @@ pub(super) enum Applied {
 }
 
 impl EpisodeStore {
-    /// An empty book.
+    /// An empty store.
     pub(super) fn new(limits: Limits) -> Self {
         Self {
             limits,
-            tales: BTreeMap::new(),
+            episodes: BTreeMap::new(),
             pods: HashMap::new(),
             open: BTreeSet::new(),
             next: 0,
@@ -77,7 +77,7 @@ impl EpisodeStore {
     }
 
     /// Takes in a call. Calls come in the order in which they ended.
-    pub(super) fn apply(&mut self, mut call: Told) -> Applied {
+    pub(super) fn apply(&mut self, mut call: EpisodeCall) -> Applied {
         self.identify(&mut call);
         self.early.hang_into(&mut call);
         let Some(pod) = call.pod.clone() else {
@@ -86,71 +86,74 @@ impl EpisodeStore {
         let before = self.closed.len();
         let pull = self.pull_before(&pod, &call);
         self.close_what_it_ends(&pod, &call);
-        let number = match self.place(&call) {
-            Place::In(number) => number,
-            Place::New(kind) => self.open(kind, &pod, &call),
-            Place::Nowhere if self.closed.len() > before => return Applied::Noticed,
-            Place::Nowhere => return Applied::Nothing,
+        let number = match self.assign(&call) {
+            Assignment::In(number) => number,
+            Assignment::New(kind) => self.open(kind, &pod, &call),
+            Assignment::Nowhere if self.closed.len() > before => return Applied::Noticed,
+            Assignment::Nowhere => return Applied::Nothing,
         };
-        if let (Some(pull), Some(tale)) = (pull, self.tales.get_mut(&number)) {
-            tale.add(pull);
+        if let (Some(pull), Some(episode)) = (pull, self.episodes.get_mut(&number)) {
+            episode.add(pull);
         }
         self.claim_kill(number, &call);
         self.count_wait(number, &pod, &call);
         let in_restart = self
-            .tales
+            .episodes
             .get(&number)
             .is_some_and(|t| t.kind == Kind::Restart);
         if in_restart && call.method == Method::StartContainer && call.is_good() {
             self.resolve_in_start(&pod, &call);
         }
-        if let Some(tale) = self.tales.get_mut(&number)
-            && !tale.has(&call)
+        if let Some(episode) = self.episodes.get_mut(&number)
+            && !episode.has(&call)
         {
-            tale.add(call);
+            episode.add(call);
         }
         Applied::Part(number)
     }
 
     /// Completes who a call is about from calls before it, where the index of identities did not know.
-    pub(super) fn identify(&self, call: &mut Told) {
+    pub(super) fn identify(&self, call: &mut EpisodeCall) {
         if call.pod.is_some() {
             return;
         }
         let by_container = call.container_id.as_deref().and_then(|id| {
-            let mut tales = self.tales.values().rev();
-            tales.find_map(|tale| Some((tale, tale.call_of_container(id)?)))
+            let mut episodes = self.episodes.values().rev();
+            episodes.find_map(|episode| Some((episode, episode.call_of_container(id)?)))
         });
-        if let Some((tale, earlier)) = by_container {
-            call.pod = Some(Arc::clone(&tale.pod));
+        if let Some((episode, earlier)) = by_container {
+            call.pod = Some(Arc::clone(&episode.pod));
             call.container = call.container.take().or_else(|| earlier.container.clone());
-            call.sandbox_id = call.sandbox_id.take().or_else(|| tale.sandbox_id.clone());
+            call.sandbox_id = call
+                .sandbox_id
+                .take()
+                .or_else(|| episode.sandbox_id.clone());
         } else if let Some(id) = &call.sandbox_id {
-            let mut tales = self.tales.values().rev();
-            let tale = tales.find(|tale| tale.sandbox_id.as_ref() == Some(id));
-            call.pod = tale.map(|tale| Arc::clone(&tale.pod));
+            let mut episodes = self.episodes.values().rev();
+            let episode = episodes.find(|episode| episode.sandbox_id.as_ref() == Some(id));
+            call.pod = episode.map(|episode| Arc::clone(&episode.pod));
         }
     }
 
     /// Ends the episodes that cannot go on after this call.
-    fn close_what_it_ends(&mut self, pod: &PodIdentity, call: &Told) {
-        let ends = |tale: &Tale| {
-            let is_up = tale.kind != Kind::Stop;
+    fn close_what_it_ends(&mut self, pod: &PodIdentity, call: &EpisodeCall) {
+        let ends = |episode: &Episode| {
+            let is_up = episode.kind != Kind::Stop;
             match call.method {
                 Method::RunPodSandbox => {
-                    is_up && (tale.pod.attempt != pod.attempt || tale.started > 0)
+                    is_up && (episode.pod.attempt != pod.attempt || episode.started > 0)
                 }
                 Method::StopPodSandbox | Method::RemovePodSandbox => {
-                    is_up && tale.is_of_sandbox(pod, call.sandbox_id.as_deref())
+                    is_up && episode.is_of_sandbox(pod, call.sandbox_id.as_deref())
                 }
-                Method::CreateContainer => self.is_followed_by(tale, call),
+                Method::CreateContainer => self.is_followed_by(episode, call),
                 _ => false,
             }
         };
         let ended: Vec<_> = self
             .of_pod(pod)
-            .filter(|tale| tale.is_open() && ends(tale))
-            .map(|tale| (tale.number, tale.cut_short()))
+            .filter(|episode| episode.is_open() && ends(episode))
+            .map(|episode| (episode.number, episode.cut_short()))
             .collect();
         for (number, state) in ended {
             self.close(number, state);
@@ -158,22 +161,22 @@ impl EpisodeStore {
     }
 
     /// Whether the call creates the container anew of whose restart this is.
-    fn is_followed_by(&self, tale: &Tale, call: &Told) -> bool {
-        let (Some(ours), Some(new)) = (&tale.container, &call.container) else {
+    fn is_followed_by(&self, episode: &Episode, call: &EpisodeCall) -> bool {
+        let (Some(ours), Some(new)) = (&episode.container, &call.container) else {
             return false;
         };
-        tale.kind == Kind::Restart
+        episode.kind == Kind::Restart
             && ours.name == new.name
             && ours.attempt < new.attempt
-            && !tale.is_unresolved(&new.name)
+            && !episode.is_unresolved(&new.name)
     }
 
-    fn open(&mut self, kind: Kind, pod: &Arc<PodIdentity>, first: &Told) -> u64 {
+    fn open(&mut self, kind: Kind, pod: &Arc<PodIdentity>, first: &EpisodeCall) -> u64 {
         self.make_room();
         let number = self.next;
         self.next += 1;
-        let tale = Tale::open(number, kind, Arc::clone(pod), first);
-        self.tales.insert(number, tale);
+        let episode = Episode::open(number, kind, Arc::clone(pod), first);
+        self.episodes.insert(number, episode);
         self.pods.entry(pod.uid.clone()).or_default().push(number);
         self.open.insert(number);
         number
@@ -181,31 +184,32 @@ impl EpisodeStore {
 
     /// What is created for the first time in a pod whose start was over may have waited for an init container that ran for
     /// long. Its time counts from where that began to run.
-    fn count_wait(&mut self, number: u64, pod: &PodIdentity, call: &Told) {
+    fn count_wait(&mut self, number: u64, pod: &PodIdentity, call: &EpisodeCall) {
         let is_first = call.container.as_ref().is_some_and(|c| c.attempt == 0);
-        let is_late = |t: &&Tale| t.kind == Kind::Restart && t.exits.is_empty();
-        let tale = self.tales.get(&number).filter(is_late);
-        let Some(tale) = tale.filter(|_| is_first && call.method == Method::CreateContainer) else {
+        let is_late = |t: &&Episode| t.kind == Kind::Restart && t.exits.is_empty();
+        let episode = self.episodes.get(&number).filter(is_late);
+        let Some(episode) = episode.filter(|_| is_first && call.method == Method::CreateContainer)
+        else {
             return;
         };
-        let before = |t: &&Tale| t.kind != Kind::Stop && t.number < number;
+        let before = |t: &&Episode| t.kind != Kind::Stop && t.number < number;
         let before = self.of_pod(pod).find(before);
-        let done = before.and_then(|before| Some((before.last_done(tale.began)?, before.ended)));
+        let done = before.and_then(|before| Some((before.last_done(episode.began)?, before.ended)));
         let Some((exit, since)) = done.filter(|(exit, _)| !exit.is_of(call)) else {
             return;
         };
         let exit = exit.clone();
-        if let Some(tale) = self.tales.get_mut(&number) {
-            tale.wait_for(exit, since);
+        if let Some(episode) = self.episodes.get_mut(&number) {
+            episode.wait_for(exit, since);
         }
     }
 
     /// The oldest closed episode makes room, else the oldest.
     fn make_room(&mut self) {
-        while self.tales.len() >= self.limits.episodes.max(1) {
-            let mut numbers = self.tales.keys();
+        while self.episodes.len() >= self.limits.episodes.max(1) {
+            let mut numbers = self.episodes.keys();
             let closed = numbers.find(|number| !self.open.contains(number));
-            let Some(number) = closed.or_else(|| self.tales.keys().next()).copied() else {
+            let Some(number) = closed.or_else(|| self.episodes.keys().next()).copied() else {
                 return;
             };
             let closed = self.closed.len();
@@ -220,38 +224,38 @@ impl EpisodeStore {
 
     fn remove(&mut self, number: u64) {
         self.open.remove(&number);
-        let Some(tale) = self.tales.remove(&number) else {
+        let Some(episode) = self.episodes.remove(&number) else {
             return;
         };
-        if let Some(numbers) = self.pods.get_mut(&tale.pod.uid) {
+        if let Some(numbers) = self.pods.get_mut(&episode.pod.uid) {
             numbers.retain(|n| *n != number);
             if numbers.is_empty() {
-                self.pods.remove(&tale.pod.uid);
+                self.pods.remove(&episode.pod.uid);
             }
         }
     }
 
     /// The pull just before a container is created anew was made for it, even if it came while the start of the pod, or
     /// the restart before, was not over yet. Takes it from there.
-    fn pull_before(&mut self, pod: &PodIdentity, call: &Told) -> Option<Told> {
+    fn pull_before(&mut self, pod: &PodIdentity, call: &EpisodeCall) -> Option<EpisodeCall> {
         let creates = call.method == Method::CreateContainer;
-        if !creates || self.place(call) != Place::New(Kind::Restart) {
+        if !creates || self.assign(call) != Assignment::New(Kind::Restart) {
             return None;
         }
-        let ends_with_pull = |tale: &&Tale| {
-            let last = tale.calls.back();
+        let ends_with_pull = |episode: &&Episode| {
+            let last = episode.calls.back();
             let pulled = last.is_some_and(|c| c.method == Method::PullImage && c.is_good());
-            tale.is_open() && tale.kind != Kind::Stop && tale.calls.len() > 1 && pulled
+            episode.is_open() && episode.kind != Kind::Stop && episode.calls.len() > 1 && pulled
         };
         let number = self.of_pod(pod).find(ends_with_pull)?.number;
-        let tale = self.tales.get_mut(&number)?;
-        let (seq, began) = tale.calls.back().map(|c| (c.seq, c.began))?;
-        let mut pulls = tale.give_away(|c| c.seq == seq && c.began == began);
+        let episode = self.episodes.get_mut(&number)?;
+        let (seq, began) = episode.calls.back().map(|c| (c.seq, c.began))?;
+        let mut pulls = episode.give_away(|c| c.seq == seq && c.began == began);
         pulls.pop()
     }
 
     /// A container that is killed because a probe failed is stopped, and then created anew: that is one restart.
-    fn claim_kill(&mut self, number: u64, call: &Told) {
+    fn claim_kill(&mut self, number: u64, call: &EpisodeCall) {
         let Some(name) = call.container_name() else {
             return;
         };
@@ -259,40 +263,41 @@ impl EpisodeStore {
             return;
         };
         let is_restart = self
-            .tales
+            .episodes
             .get(&number)
             .is_some_and(|t| t.kind == Kind::Restart);
         if !is_restart || call.method != Method::CreateContainer {
             return;
         }
-        let is_kill = |t: &Tale| {
+        let is_kill = |t: &Episode| {
             t.is_open() && t.is_tentative() && t.is_of_sandbox(pod, call.sandbox_id.as_deref())
         };
         let Some(stop) = self.of_pod(pod).find(|t| is_kill(t)).map(|t| t.number) else {
             return;
         };
-        let Some(tale) = self.tales.get_mut(&stop) else {
+        let Some(episode) = self.episodes.get_mut(&stop) else {
             return;
         };
-        let kills = tale.give_away(|c| c.container_name() == Some(name));
-        if tale.calls.is_empty() {
+        let kills = episode.give_away(|c| c.container_name() == Some(name));
+        if episode.calls.is_empty() {
             self.remove(stop);
         }
-        if let Some(restart) = self.tales.get_mut(&number) {
+        if let Some(restart) = self.episodes.get_mut(&number) {
             kills.into_iter().for_each(|kill| restart.add(kill));
         }
     }
 
     /// What the start of the pod could not do, a restart did.
-    fn resolve_in_start(&mut self, pod: &PodIdentity, call: &Told) {
+    fn resolve_in_start(&mut self, pod: &PodIdentity, call: &EpisodeCall) {
         let start = self
             .of_pod(pod)
             .find(|t| t.is_open() && t.kind == Kind::Start);
         let Some(number) = start.map(|t| t.number) else {
             return;
         };
-        if let (Some(tale), Some(name)) = (self.tales.get_mut(&number), call.container_name()) {
-            tale.resolve_container(name);
+        if let (Some(episode), Some(name)) = (self.episodes.get_mut(&number), call.container_name())
+        {
+            episode.resolve_container(name);
         }
     }
 
@@ -306,33 +311,33 @@ impl EpisodeStore {
         if !self.exits.note(&pod.uid, container_id, &exit) {
             return false;
         }
-        let started = |tale: &&Tale| tale.has_started(&exit.container, exit.attempt);
+        let started = |episode: &&Episode| episode.has_started(&exit.container, exit.attempt);
         let up = || self.of_pod(pod).filter(|t| t.kind != Kind::Stop);
         let number = up().find(started).or_else(|| up().next()).map(|t| t.number);
-        if let Some(tale) = number.and_then(|n| self.tales.get_mut(&n)) {
-            tale.note_exit(exit);
+        if let Some(episode) = number.and_then(|n| self.episodes.get_mut(&n)) {
+            episode.note_exit(exit);
         }
         true
     }
 
     /// Closes what silence or age has ended. `in_flight` are the calls that have not ended.
-    pub(super) fn tick(&mut self, now: u64, in_flight: &[Told]) {
+    pub(super) fn tick(&mut self, now: u64, in_flight: &[EpisodeCall]) {
         let busy: HashSet<_> = in_flight
             .iter()
             .filter_map(|call| {
                 let mut call = call.clone();
                 self.identify(&mut call);
-                match self.place(&call) {
-                    Place::In(number) => Some(number),
-                    Place::New(_) | Place::Nowhere => None,
+                match self.assign(&call) {
+                    Assignment::In(number) => Some(number),
+                    Assignment::New(_) | Assignment::Nowhere => None,
                 }
             })
             .collect();
         let verdicts: Vec<_> = self
             .open
             .iter()
-            .filter_map(|number| Some((*number, self.tales.get(number)?)))
-            .map(|(n, tale)| (n, tale.verdict(now, busy.contains(&n), &self.limits)))
+            .filter_map(|number| Some((*number, self.episodes.get(number)?)))
+            .map(|(n, episode)| (n, episode.verdict(now, busy.contains(&n), &self.limits)))
             .collect();
         for (number, state) in verdicts {
             if state != State::Open {
@@ -343,11 +348,11 @@ impl EpisodeStore {
 
     /// Closes an open episode.
     pub(super) fn close(&mut self, number: u64, state: State) {
-        if let Some(tale) = self.tales.get_mut(&number)
+        if let Some(episode) = self.episodes.get_mut(&number)
             && self.open.remove(&number)
         {
-            tale.state = state;
-            tale.calls.shrink_to_fit();
+            episode.state = state;
+            episode.calls.shrink_to_fit();
             self.closed.push(number);
         }
     }
@@ -363,60 +368,64 @@ impl EpisodeStore {
     }
 
     /// An episode.
-    pub(super) fn get(&self, number: u64) -> Option<&Tale> {
-        self.tales.get(&number)
+    pub(super) fn get(&self, number: u64) -> Option<&Episode> {
+        self.episodes.get(&number)
     }
 
     /// All episodes, in the order in which they were opened.
-    pub(super) fn tales(&self) -> impl Iterator<Item = &Tale> {
-        self.tales.values()
+    pub(super) fn episodes(&self) -> impl Iterator<Item = &Episode> {
+        self.episodes.values()
     }
 
     /// The open ones.
-    pub(super) fn open_tales(&self) -> impl Iterator<Item = &Tale> {
-        self.open.iter().filter_map(|number| self.tales.get(number))
+    pub(super) fn open_episodes(&self) -> impl Iterator<Item = &Episode> {
+        self.open
+            .iter()
+            .filter_map(|number| self.episodes.get(number))
     }
 
     /// The episodes of a pod, the newest first.
     pub(super) fn of_pod<'a>(
         &'a self,
         pod: &'a PodIdentity,
-    ) -> impl Iterator<Item = &'a Tale> + use<'a> {
+    ) -> impl Iterator<Item = &'a Episode> + use<'a> {
         let numbers = self.pods.get(&pod.uid).into_iter().flatten().rev();
         numbers
-            .filter_map(|number| self.tales.get(number))
-            .filter(|tale| tale.pod.name == pod.name && tale.pod.namespace == pod.namespace)
+            .filter_map(|number| self.episodes.get(number))
+            .filter(|episode| {
+                episode.pod.name == pod.name && episode.pod.namespace == pod.namespace
+            })
     }
 
     /// Who a call in flight is about.
-    pub(super) fn pod_of(&self, call: &Told) -> Option<Arc<PodIdentity>> {
+    pub(super) fn pod_of(&self, call: &EpisodeCall) -> Option<Arc<PodIdentity>> {
         let mut call = call.clone();
         self.identify(&mut call);
         call.pod
     }
 
-    /// A book of only this pod, in which calls in flight can be tried out.
+    /// A store of only this pod, in which calls in flight can be tried out.
     pub(super) fn excerpt(&self, pod: &PodIdentity) -> Self {
-        let mut book = Self::new(Limits {
+        let mut store = Self::new(Limits {
             episodes: usize::MAX,
             ..self.limits
         });
-        book.next = self.next;
-        for tale in self.tales_of(pod) {
-            let number = tale.number;
-            if tale.is_open() {
-                book.open.insert(number);
+        store.next = self.next;
+        for episode in self.episodes_of(pod) {
+            let number = episode.number;
+            if episode.is_open() {
+                store.open.insert(number);
             }
-            book.pods.entry(pod.uid.clone()).or_default().push(number);
-            book.tales.insert(number, tale.clone());
+            store.pods.entry(pod.uid.clone()).or_default().push(number);
+            store.episodes.insert(number, episode.clone());
         }
-        book
+        store
     }
 
-    fn tales_of<'a>(&'a self, pod: &'a PodIdentity) -> Vec<&'a Tale> {
-        let mut tales: Vec<_> = self.of_pod(pod).collect();
-        tales.reverse();
-        tales
+    fn episodes_of<'a>(&'a self, pod: &'a PodIdentity) -> Vec<&'a Episode> {
+        let mut episodes: Vec<_> = self.of_pod(pod).collect();
+        episodes.reverse();
+        episodes
     }
 
     /// Episodes that were forgotten to make room.

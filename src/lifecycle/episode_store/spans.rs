@@ -7,7 +7,7 @@ use opentelemetry::trace::SpanId;
 
 use super::EpisodeStore;
 use crate::lifecycle::RuntimeSpan;
-use crate::lifecycle::episode_call::{Seen, Told};
+use crate::lifecycle::episode_call::{EpisodeCall, Work};
 
 /// Spans that wait for the end of their call.
 const WAITING: usize = 1024;
@@ -28,7 +28,7 @@ impl Early {
     }
 
     /// Hangs what waited for this call into it.
-    pub(super) fn hang_into(&mut self, call: &mut Told) {
+    pub(super) fn hang_into(&mut self, call: &mut EpisodeCall) {
         let Some(client) = call.client_span() else {
             return;
         };
@@ -37,7 +37,7 @@ impl Early {
         }
         let (own, others) = self.0.drain(..).partition(|span| span.client == client);
         self.0 = others;
-        call.see(VecDeque::into_iter(own).map(|span| Seen::of_span(&span)));
+        call.see(VecDeque::into_iter(own).map(|span| Work::of_span(&span)));
     }
 }
 
@@ -49,15 +49,15 @@ impl EpisodeStore {
             return;
         }
         match self.call_with(span.client) {
-            Some(call) => call.see([Seen::of_span(&span)]),
+            Some(call) => call.see([Work::of_span(&span)]),
             None => self.early.put(span),
         }
     }
 
-    fn call_with(&mut self, client: SpanId) -> Option<&mut Told> {
-        let newest = self.tales.values_mut().rev().take(EPISODES);
+    fn call_with(&mut self, client: SpanId) -> Option<&mut EpisodeCall> {
+        let newest = self.episodes.values_mut().rev().take(EPISODES);
         newest
-            .flat_map(|tale| tale.calls.iter_mut())
+            .flat_map(|episode| episode.calls.iter_mut())
             .find(|call| call.client_span() == Some(client))
     }
 }

@@ -7,12 +7,13 @@ use std::sync::Arc;
 use opentelemetry::trace::SpanId;
 use serde::{Deserialize, Serialize};
 
+use crate::call::{Client, Ending};
 use crate::cri::Method;
-use crate::cri::call::{Client, ContainerIdentity, ExitReason, PodIdentity};
-use crate::cri::outcome::{Code, Ending};
-use crate::lifecycle::episode_call::{End, Seen, Told};
+use crate::cri::status::Code;
+use crate::cri::subject::{ContainerIdentity, ExitReason, PodIdentity};
+use crate::lifecycle::episode_call::{End, EpisodeCall, Work};
 use crate::lifecycle::episode_store::Ended;
-use crate::lifecycle::process_scanner::Work;
+use crate::lifecycle::process_scanner::WorkKind;
 use crate::lifecycle::view::State;
 
 /// A line.
@@ -149,7 +150,7 @@ fn named<T: Copy>(all: &[T], name: impl Fn(T) -> &'static str, wanted: &str) -> 
 
 impl<'a> Line<'a> {
     /// The line of a call; `None` for one that is in flight or of no pod.
-    pub(in crate::lifecycle) fn call(call: &'a Told) -> Option<Self> {
+    pub(in crate::lifecycle) fn call(call: &'a EpisodeCall) -> Option<Self> {
         let (
             Some(pod),
             End::Over {
@@ -179,7 +180,7 @@ impl<'a> Line<'a> {
             ending: ending.name().into(),
             code: *code as i32,
             error: text(error),
-            seen: call.sightings.iter().map(SeenLine::of).collect(),
+            seen: call.observations.iter().map(SeenLine::of).collect(),
         })))
     }
 
@@ -210,7 +211,7 @@ impl<'a> Line<'a> {
 
 impl CallLine<'_> {
     /// The call; `None` if a word is unknown.
-    pub(in crate::lifecycle) fn told(&self) -> Option<Told> {
+    pub(in crate::lifecycle) fn told(&self) -> Option<EpisodeCall> {
         let container = self
             .container
             .as_ref()
@@ -218,7 +219,7 @@ impl CallLine<'_> {
                 name: (&**name).into(),
                 attempt: *attempt,
             });
-        Some(Told {
+        Some(EpisodeCall {
             seq: self.seq,
             method: named(&Method::ALL, Method::name, &self.method)?,
             began: self.began,
@@ -238,14 +239,14 @@ impl CallLine<'_> {
                 error: shared(self.error.as_ref()),
             },
             retry: false,
-            sightings: self.seen.iter().filter_map(SeenLine::seen).collect(),
+            observations: self.seen.iter().filter_map(SeenLine::seen).collect(),
             spans: None,
         })
     }
 }
 
 impl<'a> SeenLine<'a> {
-    fn of(seen: &'a Seen) -> Self {
+    fn of(seen: &'a Work) -> Self {
         Self {
             work: seen.work.name().into(),
             name: (&*seen.name).into(),
@@ -256,11 +257,11 @@ impl<'a> SeenLine<'a> {
         }
     }
 
-    fn seen(&self) -> Option<Seen> {
-        Some(Seen {
+    fn seen(&self) -> Option<Work> {
+        Some(Work {
             work: named(
-                &[Work::Cni, Work::Oci, Work::Runtime],
-                Work::name,
+                &[WorkKind::Cni, WorkKind::Oci, WorkKind::Runtime],
+                WorkKind::name,
                 &self.work,
             )?,
             name: Arc::from(&*self.name),

@@ -18,7 +18,7 @@ pub(super) use self::writer::Journal;
 
 /// Where it is, and how large it gets.
 #[derive(Clone, Debug)]
-pub(super) struct Place {
+pub(super) struct JournalFiles {
     /// The directory.
     pub(super) dir: PathBuf,
     /// Most bytes of one of the two files.
@@ -28,7 +28,7 @@ pub(super) struct Place {
 /// Most bytes of one file: the calls of about a thousand starts.
 pub(super) const MAX_BYTES: u64 = 4 << 20;
 
-impl Place {
+impl JournalFiles {
     /// In this directory, in the usual size.
     pub(super) fn new(dir: &Path) -> Self {
         Self {

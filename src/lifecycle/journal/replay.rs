@@ -6,8 +6,8 @@ use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 
 use super::line::ClosedLine;
-use super::{Line, Place};
-use crate::lifecycle::episode_call::{End, Told};
+use super::{JournalFiles, Line};
+use crate::lifecycle::episode_call::{End, EpisodeCall};
 use crate::lifecycle::episode_store::EpisodeStore;
 
 /// Longest line, in bytes; none of ours comes near.
@@ -26,18 +26,18 @@ pub(in crate::lifecycle) struct Replayed {
     pub(in crate::lifecycle) last: u64,
 }
 
-/// Takes both files in. The book is locked for one line at a time, so that a reader can come between.
+/// Takes both files in. The store is locked for one line at a time, so that a reader can come between.
 ///
 /// # Errors
 /// If a file is there and cannot be read; what was read before is kept.
 pub(in crate::lifecycle) fn replay(
-    place: &Place,
-    book: &Mutex<EpisodeStore>,
+    files: &JournalFiles,
+    store: &Mutex<EpisodeStore>,
 ) -> (Replayed, io::Result<()>) {
     let mut replayed = Replayed::default();
     let mut result = Ok(());
-    for file in [place.older(), place.newer()] {
-        if let Err(error) = read(&file, place.max_bytes, &mut replayed, book) {
+    for file in [files.older(), files.newer()] {
+        if let Err(error) = read(&file, files.max_bytes, &mut replayed, store) {
             result = Err(error);
         }
     }
@@ -48,7 +48,7 @@ fn read(
     path: &Path,
     max_bytes: u64,
     replayed: &mut Replayed,
-    book: &Mutex<EpisodeStore>,
+    store: &Mutex<EpisodeStore>,
 ) -> io::Result<()> {
     let file = match File::open(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
@@ -69,7 +69,7 @@ fn read(
         }
         let understood = serde_json::from_slice::<Line<'_>>(text)
             .ok()
-            .and_then(|line| replayed.take_in(&line, book));
+            .and_then(|line| replayed.take_in(&line, store));
         match understood {
             Some(()) => replayed.lines += 1,
             None => replayed.damaged += 1,
@@ -78,45 +78,47 @@ fn read(
 }
 
 impl Replayed {
-    fn take_in(&mut self, line: &Line<'_>, book: &Mutex<EpisodeStore>) -> Option<()> {
-        let book = || book.lock().unwrap_or_else(PoisonError::into_inner);
+    fn take_in(&mut self, line: &Line<'_>, store: &Mutex<EpisodeStore>) -> Option<()> {
+        let store = || store.lock().unwrap_or_else(PoisonError::into_inner);
         match line {
             Line::Call(call) => {
                 let call = call.told()?;
                 self.last = self.last.max(call.ends());
-                self.call(&mut book(), call);
+                self.call(&mut store(), call);
             }
             Line::Exit(exit) => {
                 let (pod, id, ended) = exit.ended()?;
                 self.last = self.last.max(ended.at);
-                book().note_exit(&pod, id, ended);
+                store().note_exit(&pod, id, ended);
             }
             Line::Closed(closed) => {
                 self.last = self.last.max(closed.at);
-                self.closed(&mut book(), closed);
+                self.closed(&mut store(), closed);
             }
         }
         Some(())
     }
 
-    fn call(&mut self, book: &mut EpisodeStore, call: Told) {
+    fn call(&mut self, store: &mut EpisodeStore, call: EpisodeCall) {
         debug_assert!(matches!(call.end, End::Over { .. }));
-        book.apply(call);
-        self.untold.extend(book.take_closed());
+        store.apply(call);
+        self.untold.extend(store.take_closed());
     }
 
     /// The episode was over then, and was told.
-    fn closed(&mut self, book: &mut EpisodeStore, line: &ClosedLine) {
+    fn closed(&mut self, store: &mut EpisodeStore, line: &ClosedLine) {
         let Some(root) = line.root() else { return };
-        let is_it = |number: &u64| book.get(*number).is_some_and(|t| t.ids().root == root);
+        let is_it = |number: &u64| store.get(*number).is_some_and(|t| t.ids().root == root);
         if let Some(at) = self.untold.iter().position(is_it) {
             self.untold.remove(at);
             return;
         }
-        let open = book.open_tales().find(|tale| tale.ids().root == root);
-        if let Some(number) = open.map(|tale| tale.number) {
-            book.close(number, line.state);
-            book.take_closed();
+        let open = store
+            .open_episodes()
+            .find(|episode| episode.ids().root == root);
+        if let Some(number) = open.map(|episode| episode.number) {
+            store.close(number, line.state);
+            store.take_closed();
         }
     }
 }

@@ -7,17 +7,17 @@ use std::sync::{Arc, Mutex};
 use tempfile::TempDir;
 
 use super::*;
-use crate::cri::call::ExitReason;
-use crate::cri::outcome::Code;
-use crate::lifecycle::episode_call::Told;
+use crate::cri::status::Code;
+use crate::cri::subject::ExitReason;
+use crate::lifecycle::episode_call::EpisodeCall;
 use crate::lifecycle::episode_store::{Ended, EpisodeStore, Limits};
-use crate::lifecycle::process_scanner::Work;
+use crate::lifecycle::process_scanner::WorkKind;
 use crate::lifecycle::script::{at, pod};
 use crate::lifecycle::view::State;
-use crate::telemetry::Accounts;
-use crate::telemetry::accounts::Loss;
+use crate::telemetry::Drops;
+use crate::telemetry::drops::DropReason;
 
-fn book() -> EpisodeStore {
+fn store() -> EpisodeStore {
     EpisodeStore::new(Limits {
         episodes: 100,
         quiet: 10_000_000,
@@ -27,26 +27,26 @@ fn book() -> EpisodeStore {
 
 struct Dir {
     dir: TempDir,
-    place: Place,
-    accounts: Arc<Accounts>,
+    files: JournalFiles,
+    drops: Arc<Drops>,
 }
 
 fn state(max_bytes: u64) -> Dir {
     let dir = tempfile::tempdir().expect("dir");
-    let place = Place {
+    let files = JournalFiles {
         dir: dir.path().join("state"),
         max_bytes,
     };
     Dir {
         dir,
-        place,
-        accounts: Arc::default(),
+        files,
+        drops: Arc::default(),
     }
 }
 
 impl Dir {
     fn write(&self, lines: &[Line<'_>]) {
-        let journal = Journal::start(self.place.clone(), &self.accounts).expect("thread");
+        let journal = Journal::start(self.files.clone(), &self.drops).expect("thread");
         for line in lines {
             journal.write(line);
         }
@@ -54,18 +54,18 @@ impl Dir {
     }
 
     fn replay(&self) -> (EpisodeStore, Replayed) {
-        let book = Mutex::new(book());
-        let (replayed, result) = replay(&self.place, &book);
+        let store = Mutex::new(store());
+        let (replayed, result) = replay(&self.files, &store);
         result.expect("readable");
-        (book.into_inner().expect("no panic"), replayed)
+        (store.into_inner().expect("no panic"), replayed)
     }
 }
 
-fn calls() -> Vec<Told> {
+fn calls() -> Vec<EpisodeCall> {
     let pod = pod("a");
     let run = pod
         .run(3000, 100)
-        .seen(Work::Cni, "bridge", "iptables", 10, 90);
+        .seen(WorkKind::Cni, "bridge", "iptables", 10, 90);
     vec![
         pod.run(0, 2000).late(),
         run,
@@ -76,7 +76,7 @@ fn calls() -> Vec<Told> {
     ]
 }
 
-fn lines(calls: &[Told]) -> Vec<Line<'_>> {
+fn lines(calls: &[EpisodeCall]) -> Vec<Line<'_>> {
     calls.iter().filter_map(Line::call).collect()
 }
 
@@ -88,21 +88,26 @@ fn a_story_goes_on_where_it_was() {
     let (mut again, replayed) = state.replay();
     assert_eq!((replayed.lines, replayed.damaged), (5, 0));
     assert_eq!(replayed.last, at(13_500));
-    let mut whole = book();
+    let mut whole = store();
     calls.into_iter().for_each(|call| {
         whole.apply(call);
     });
     let end = pod("a").start(("app", 0), 14_000, 100);
-    for book in [&mut whole, &mut again] {
-        book.apply(end.clone());
-        book.tick(at(30_000), &[]);
+    for store in [&mut whole, &mut again] {
+        store.apply(end.clone());
+        store.tick(at(30_000), &[]);
     }
-    let view = |book: &EpisodeStore| book.tales().map(|t| t.view(at(30_000))).collect::<Vec<_>>();
+    let view = |store: &EpisodeStore| {
+        store
+            .episodes()
+            .map(|t| t.view(at(30_000)))
+            .collect::<Vec<_>>()
+    };
     assert_eq!(view(&again), view(&whole));
     assert_eq!(view(&again)[0].state, State::Ok);
     let mode = |path: &Path| fs::metadata(path).expect("there").permissions().mode() & 0o777;
-    assert_eq!(mode(&state.place.dir), 0o700);
-    assert_eq!(mode(&state.place.newer()), 0o600);
+    assert_eq!(mode(&state.files.dir), 0o700);
+    assert_eq!(mode(&state.files.newer()), 0o600);
     drop(state.dir);
 }
 
@@ -111,11 +116,11 @@ fn what_was_told_is_not_told_again() {
     let (state, pod) = (state(MAX_BYTES), pod("a"));
     let mut calls = calls();
     calls.push(pod.start(("app", 0), 14_000, 100));
-    let mut before = book();
+    let mut before = store();
     calls.iter().for_each(|call| {
         before.apply(call.clone());
     });
-    let root = before.get(0).expect("a tale").ids().root;
+    let root = before.get(0).expect("an episode").ids().root;
     // It was told after silence; then the pod is stopped, and we are killed before the stop is told.
     let closed = Line::closed(root, State::Ok, at(30_000));
     let stop = [pod.stop(60_000, 2000)];
@@ -124,11 +129,11 @@ fn what_was_told_is_not_told_again() {
         .chain([closed])
         .chain(lines(&stop));
     state.write(&all.collect::<Vec<_>>());
-    let (mut book, replayed) = state.replay();
+    let (mut store, replayed) = state.replay();
     assert_eq!(replayed.untold, [0; 0]);
-    assert_eq!(book.get(0).map(|t| t.state), Some(State::Ok));
-    book.tick(at(100_000), &[]);
-    assert_eq!(book.take_closed(), [1]);
+    assert_eq!(store.get(0).map(|t| t.state), Some(State::Ok));
+    store.tick(at(100_000), &[]);
+    assert_eq!(store.take_closed(), [1]);
 }
 
 #[test]
@@ -139,15 +144,15 @@ fn what_a_call_ended_is_told_if_it_was_not() {
     let (_, replayed) = state.replay();
     assert_eq!(replayed.untold, [0]);
     // And if it was, not.
-    let mut before = book();
+    let mut before = store();
     calls.iter().for_each(|call| {
         before.apply(call.clone());
     });
-    let root = before.get(0).expect("a tale").ids().root;
+    let root = before.get(0).expect("an episode").ids().root;
     state.write(&[Line::closed(root, State::Failed, at(5100))]);
-    let (book, replayed) = state.replay();
+    let (store, replayed) = state.replay();
     assert_eq!(replayed.untold, [0; 0]);
-    assert_eq!(book.get(0).map(|t| t.state), Some(State::Failed));
+    assert_eq!(store.get(0).map(|t| t.state), Some(State::Failed));
 }
 
 #[test]
@@ -165,18 +170,18 @@ fn ends_of_containers_are_known_again() {
     let all = lines(&calls).into_iter();
     let all: Vec<_> = all.chain([Line::exit(&pod.0, Some("c1"), &exit)]).collect();
     state.write(&all);
-    let (mut book, _) = state.replay();
+    let (mut store, _) = state.replay();
     assert_eq!(
-        book.get(0).map(|t| t.exits.clone()),
+        store.get(0).map(|t| t.exits.clone()),
         Some(vec![exit.clone()])
     );
-    assert!(!book.note_exit(&pod.0, Some("c1"), exit));
+    assert!(!store.note_exit(&pod.0, Some("c1"), exit));
 }
 
 #[test]
 fn a_crash_loop_is_known_again() {
     let (state, pod) = (state(MAX_BYTES), pod("a"));
-    let (mut before, mut calls) = (book(), vec![pod.run(0, 100)]);
+    let (mut before, mut calls) = (store(), vec![pod.run(0, 100)]);
     for n in 0..3 {
         let from = 200 + u64::from(n) * 20_000;
         calls.push(pod.create(("app", n), from, 100));
@@ -203,9 +208,11 @@ fn a_crash_loop_is_known_again() {
     }
     state.write(&all);
     let (after, _) = state.replay();
-    let shown = |book: &EpisodeStore| {
-        let tales = book.tales().map(|tale| book.view(tale, at(60_000)));
-        let told = tales.map(|it| (it.kind, it.headline, it.crash_loop));
+    let shown = |store: &EpisodeStore| {
+        let episodes = store
+            .episodes()
+            .map(|episode| store.view(episode, at(60_000)));
+        let told = episodes.map(|it| (it.kind, it.headline, it.crash_loop));
         told.collect::<Vec<_>>()
     };
     let (before, after) = (shown(&before), shown(&after));
@@ -219,7 +226,7 @@ fn a_crash_loop_is_known_again() {
 fn damage_costs_the_damaged_lines_only() {
     let state = state(MAX_BYTES);
     state.write(&lines(&calls()));
-    let file = state.place.newer();
+    let file = state.files.newer();
     let text = fs::read(&file).expect("there");
     let mut parts: Vec<&[u8]> = text.split_inclusive(|b| *b == b'\n').collect();
     let torn = &parts[1][..parts[1].len() / 2];
@@ -229,9 +236,9 @@ fn damage_costs_the_damaged_lines_only() {
     parts.push(unknown);
     // A kill in the middle of a line leaves no end.
     fs::write(&file, parts.concat()).expect("write");
-    let (book, replayed) = state.replay();
+    let (store, replayed) = state.replay();
     assert_eq!((replayed.lines, replayed.damaged), (4, 3));
-    assert_eq!(book.get(0).map(|t| t.calls.len()), Some(4));
+    assert_eq!(store.get(0).map(|t| t.calls.len()), Some(4));
     // What is written next begins on a line of its own.
     let start = [pod("a").start(("app", 0), 14_000, 100)];
     state.write(&lines(&start));
@@ -242,11 +249,11 @@ fn damage_costs_the_damaged_lines_only() {
 #[test]
 fn any_bytes_at_all_are_no_error() {
     let state = state(4096);
-    fs::create_dir_all(&state.place.dir).expect("dir");
-    fs::write(state.place.newer(), vec![0xaa; 100_000]).expect("write");
-    fs::write(state.place.older(), "[".repeat(8000)).expect("write");
-    let (book, replayed) = state.replay();
-    assert_eq!((book.tales().count(), replayed.lines), (0, 0));
+    fs::create_dir_all(&state.files.dir).expect("dir");
+    fs::write(state.files.newer(), vec![0xaa; 100_000]).expect("write");
+    fs::write(state.files.older(), "[".repeat(8000)).expect("write");
+    let (store, replayed) = state.replay();
+    assert_eq!((store.episodes().count(), replayed.lines), (0, 0));
     assert!(replayed.damaged > 0);
 }
 
@@ -260,7 +267,7 @@ fn it_does_not_grow() {
         state.write(&lines(&calls));
     }
     let size = |path: &Path| fs::metadata(path).expect("there").len();
-    let (newer, older) = (size(&state.place.newer()), size(&state.place.older()));
+    let (newer, older) = (size(&state.files.newer()), size(&state.files.older()));
     assert!(newer <= 10_000 && older <= 10_000, "{newer} {older}");
     assert!(older > 5_000);
     let (_, replayed) = state.replay();
@@ -271,23 +278,23 @@ fn it_does_not_grow() {
 
 #[test]
 fn a_disk_that_takes_nothing_costs_lines_only() {
-    let accounts = Arc::new(Accounts::default());
+    let drops = Arc::new(Drops::default());
     // Every write to this device fails as on a full disk.
-    let full = Journal::start_in(Path::new("/dev/full"), &accounts).expect("thread");
+    let full = Journal::start_in(Path::new("/dev/full"), &drops).expect("thread");
     for line in lines(&calls()) {
         full.write(&line);
     }
     full.close();
-    assert_eq!(accounts.losses(Loss::JournalFailed), 5);
+    assert_eq!(drops.count(DropReason::JournalFailed), 5);
 }
 
 #[test]
 fn a_directory_that_cannot_be_made_costs_lines_only() {
     let state = state(MAX_BYTES);
-    fs::write(&state.place.dir, "a file").expect("write");
+    fs::write(&state.files.dir, "a file").expect("write");
     state.write(&lines(&calls()));
-    assert_eq!(state.accounts.losses(Loss::JournalFailed), 5);
-    let (replayed, result) = replay(&state.place, &Mutex::new(book()));
+    assert_eq!(state.drops.count(DropReason::JournalFailed), 5);
+    let (replayed, result) = replay(&state.files, &Mutex::new(store()));
     assert_eq!(replayed, Replayed::default());
     assert!(result.is_err());
 }

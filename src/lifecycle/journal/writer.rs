@@ -10,9 +10,9 @@ use std::time::{Duration, Instant};
 
 use nix::fcntl::OFlag;
 
-use super::{Line, Place};
-use crate::telemetry::Accounts;
-use crate::telemetry::accounts::Loss;
+use super::{JournalFiles, Line};
+use crate::telemetry::Drops;
+use crate::telemetry::drops::DropReason;
 
 /// Lines that may wait for the disk.
 const WAITING: usize = 1024;
@@ -29,7 +29,7 @@ const STACK: usize = 128 << 10;
 pub(in crate::lifecycle) struct Journal {
     lines: SyncSender<Vec<u8>>,
     thread: JoinHandle<()>,
-    accounts: Arc<Accounts>,
+    drops: Arc<Drops>,
 }
 
 impl Journal {
@@ -37,11 +37,11 @@ impl Journal {
     ///
     /// # Errors
     /// If there can be no thread.
-    pub(in crate::lifecycle) fn start(place: Place, accounts: &Arc<Accounts>) -> io::Result<Self> {
-        Self::spawn(Disk::new(place, Arc::clone(accounts)), accounts)
+    pub(in crate::lifecycle) fn start(files: JournalFiles, drops: &Arc<Drops>) -> io::Result<Self> {
+        Self::spawn(Disk::new(files, Arc::clone(drops)), drops)
     }
 
-    fn spawn(mut disk: Disk, accounts: &Arc<Accounts>) -> io::Result<Self> {
+    fn spawn(mut disk: Disk, drops: &Arc<Drops>) -> io::Result<Self> {
         let (lines, waiting) = sync_channel(WAITING);
         let thread = thread::Builder::new()
             .name("journal".to_owned())
@@ -50,7 +50,7 @@ impl Journal {
         Ok(Self {
             lines,
             thread,
-            accounts: Arc::clone(accounts),
+            drops: Arc::clone(drops),
         })
     }
 
@@ -58,14 +58,14 @@ impl Journal {
     #[cfg(test)]
     pub(in crate::lifecycle) fn start_in(
         file: &std::path::Path,
-        accounts: &Arc<Accounts>,
+        drops: &Arc<Drops>,
     ) -> io::Result<Self> {
         let dir = file.parent().unwrap_or(file).to_owned();
         let max_bytes = super::MAX_BYTES;
-        let mut disk = Disk::new(Place { dir, max_bytes }, Arc::clone(accounts));
+        let mut disk = Disk::new(JournalFiles { dir, max_bytes }, Arc::clone(drops));
         disk.file = Some(OpenOptions::new().append(true).open(file)?);
         disk.opened = Some(Instant::now());
-        Self::spawn(disk, accounts)
+        Self::spawn(disk, drops)
     }
 
     /// Hands a line over. Never waits: one too many is counted as lost.
@@ -75,7 +75,7 @@ impl Journal {
         };
         text.push(b'\n');
         if self.lines.try_send(text).is_err() {
-            self.accounts.lost(Loss::JournalQueueFull, 1);
+            self.drops.add(DropReason::JournalQueueFull, 1);
         }
     }
 
@@ -89,8 +89,8 @@ impl Journal {
 
 /// The file that is written.
 struct Disk {
-    place: Place,
-    accounts: Arc<Accounts>,
+    files: JournalFiles,
+    drops: Arc<Drops>,
     file: Option<File>,
     size: u64,
     /// Whether what was written last may have no end.
@@ -100,10 +100,10 @@ struct Disk {
 }
 
 impl Disk {
-    fn new(place: Place, accounts: Arc<Accounts>) -> Self {
+    fn new(files: JournalFiles, drops: Arc<Drops>) -> Self {
         Self {
-            place,
-            accounts,
+            files,
+            drops,
             file: None,
             size: 0,
             torn: false,
@@ -124,7 +124,7 @@ impl Disk {
                 // What was written before the disk was full is not lost, but for the line in which that was.
                 let left = batch.iter().skip(written);
                 let lost = left.filter(|byte| **byte == b'\n').count();
-                self.accounts.lost(Loss::JournalFailed, lost);
+                self.drops.add(DropReason::JournalFailed, lost);
                 self.complain(&error);
             }
         }
@@ -135,7 +135,7 @@ impl Disk {
         if self.file.is_none() {
             self.open()?;
         }
-        if self.size > 0 && self.size + batch.len() as u64 > self.place.max_bytes {
+        if self.size > 0 && self.size + batch.len() as u64 > self.files.max_bytes {
             self.turn_over()?;
             self.open()?;
         }
@@ -160,14 +160,14 @@ impl Disk {
             return Err(io::Error::other("it failed a moment ago"));
         }
         self.opened = Some(Instant::now());
-        let dir = &self.place.dir;
+        let dir = &self.files.dir;
         DirBuilder::new().recursive(true).mode(0o700).create(dir)?;
         let file = OpenOptions::new()
             .append(true)
             .create(true)
             .mode(0o600)
             .custom_flags((OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC).bits())
-            .open(self.place.newer())?;
+            .open(self.files.newer())?;
         self.size = file.metadata()?.len();
         // The end of the last line may be missing: from a kill, or from a full disk.
         self.torn = self.size > 0;
@@ -178,7 +178,7 @@ impl Disk {
     fn turn_over(&mut self) -> io::Result<()> {
         self.file = None;
         self.opened = None;
-        match fs::rename(self.place.newer(), self.place.older()) {
+        match fs::rename(self.files.newer(), self.files.older()) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
             _ => {
                 self.size = 0;
@@ -194,7 +194,7 @@ impl Disk {
         self.complained = Some(Instant::now());
         tracing::warn!(
             event = "story.journal",
-            file = %self.place.newer().display(),
+            file = %self.files.newer().display(),
             %error,
             "the journal cannot be written: stories will not survive a restart"
         );

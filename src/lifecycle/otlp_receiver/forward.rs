@@ -14,8 +14,8 @@ use tonic::Code;
 
 use super::EXPORT;
 use crate::grpc::{BoxError, frame};
-use crate::telemetry::Accounts;
-use crate::telemetry::accounts::Loss;
+use crate::telemetry::Drops;
+use crate::telemetry::drops::DropReason;
 use crate::telemetry::handles::Receiving;
 use crate::telemetry::otlp::Destination;
 
@@ -36,7 +36,7 @@ struct Passing {
 pub(super) struct Pass {
     queue: Sender<Passing>,
     room: Arc<Semaphore>,
-    accounts: Arc<Accounts>,
+    drops: Arc<Drops>,
 }
 
 impl fmt::Debug for Pass {
@@ -50,26 +50,26 @@ pub(super) struct Passer {
     to: Destination,
     queue: Receiver<Passing>,
     connection: Option<SendRequest<Bytes>>,
-    accounts: Arc<Accounts>,
+    drops: Arc<Drops>,
     metrics: Arc<Receiving>,
 }
 
 pub(super) fn pass(
     to: Destination,
-    accounts: &Arc<Accounts>,
+    drops: &Arc<Drops>,
     metrics: &Arc<Receiving>,
 ) -> (Pass, Passer) {
     let (sender, queue) = channel(REQUESTS);
     let pass = Pass {
         queue: sender,
         room: Arc::new(Semaphore::new(BYTES)),
-        accounts: Arc::clone(accounts),
+        drops: Arc::clone(drops),
     };
     let passer = Passer {
         to,
         queue,
         connection: None,
-        accounts: Arc::clone(accounts),
+        drops: Arc::clone(drops),
         metrics: Arc::clone(metrics),
     };
     (pass, passer)
@@ -90,7 +90,7 @@ impl Pass {
             self.queue.try_send(passing).ok()
         });
         if passed.is_none() {
-            self.accounts.lost(Loss::PassedQueueFull, spans);
+            self.drops.add(DropReason::PassedQueueFull, spans);
         }
     }
 }
@@ -110,7 +110,7 @@ impl Passer {
             };
             // What is wrong with the connection is not known; the next request gets another.
             self.connection = None;
-            self.accounts.lost(Loss::PassedFailed, passing.spans);
+            self.drops.add(DropReason::PassedFailed, passing.spans);
             tracing::warn!(
                 target: "criscope::telemetry",
                 event = "telemetry.dropped",

@@ -33,7 +33,7 @@ use self::serve::Shared;
 use self::span_tree::Family;
 pub use self::span_tree::OurSpans;
 use crate::lifecycle::Event;
-use crate::telemetry::Accounts;
+use crate::telemetry::Drops;
 use crate::telemetry::handles::Receiving;
 use crate::telemetry::otlp::Destination;
 use crate::uds::limit::{ConnectionLimit, ConnectionPermit, Evict};
@@ -86,12 +86,12 @@ pub struct Receiver {
     pub listener: TcpListener,
     /// Our own spans.
     pub ours: OurSpans,
-    /// The keeper.
+    /// The aggregator.
     pub feed: Sender<Event>,
     /// The collector.
     pub collector: Option<Destination>,
     /// What is lost.
-    pub accounts: Arc<Accounts>,
+    pub drops: Arc<Drops>,
     /// What is counted.
     pub metrics: Receiving,
 }
@@ -126,13 +126,13 @@ impl Receiver {
             !loops
         });
         let (pass, passer) = collector
-            .map(|to| forward::pass(to, &self.accounts, &metrics))
+            .map(|to| forward::pass(to, &self.drops, &metrics))
             .unzip();
         let shared = Arc::new(Shared::new(
             Family::new(self.ours),
             self.feed,
             pass,
-            self.accounts,
+            self.drops,
             metrics,
         ));
         tracing::info!(event = "receiver.started", listen = %address, "receiving spans of the runtime");

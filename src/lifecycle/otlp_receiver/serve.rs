@@ -23,8 +23,8 @@ use crate::grpc::status::Status;
 use crate::grpc::{Body, BoxError, Response, frame};
 use crate::lifecycle::Event;
 use crate::lifecycle::call_sink::MOST_SPANS;
-use crate::telemetry::Accounts;
-use crate::telemetry::accounts::Loss;
+use crate::telemetry::Drops;
+use crate::telemetry::drops::DropReason;
 use crate::telemetry::handles::{Received, Receiving};
 
 /// Largest request, and largest message once it is no longer compressed, in bytes.
@@ -44,7 +44,7 @@ pub(super) struct Shared {
     family: Arc<Mutex<Family>>,
     feed: Sender<Event>,
     pass: Option<Pass>,
-    accounts: Arc<Accounts>,
+    drops: Arc<Drops>,
     metrics: Arc<Receiving>,
 }
 
@@ -53,7 +53,7 @@ impl Shared {
         family: Family,
         feed: Sender<Event>,
         pass: Option<Pass>,
-        accounts: Arc<Accounts>,
+        drops: Arc<Drops>,
         metrics: Arc<Receiving>,
     ) -> Self {
         Self {
@@ -61,7 +61,7 @@ impl Shared {
             family: Arc::new(Mutex::new(family)),
             feed,
             pass,
-            accounts,
+            drops,
             metrics,
         }
     }
@@ -119,7 +119,7 @@ impl Shared {
         Ok(())
     }
 
-    /// Sorts spans, counts them, and tells the keeper.
+    /// Sorts spans, counts them, and tells the aggregator.
     fn tell(&self, spans: Vec<spans::Reported>) {
         let sorted = {
             let mut family = self.family.lock().unwrap_or_else(PoisonError::into_inner);
@@ -131,7 +131,7 @@ impl Shared {
         self.metrics.received(Received::Dropped, sorted.dropped);
         for spans in sorted.attributed.chunks(MOST_SPANS) {
             if self.feed.try_send(Event::Spans(spans.to_vec())).is_err() {
-                self.accounts.lost(Loss::StoryQueueFull, spans.len());
+                self.drops.add(DropReason::StoryQueueFull, spans.len());
             }
         }
     }

@@ -7,7 +7,7 @@
 //!
 //! | module | what |
 //! |---|---|
-//! | [`sightings`] | what was seen, for those who tell it |
+//! | [`observations`] | what was seen, for those who tell it |
 //! | `look` | one look, and what is remembered until the next |
 //! | `processes` | the young processes of the node, and what each is |
 //! | `target` | for which call does a process work? |
@@ -31,13 +31,13 @@ use std::time::Duration;
 
 use tokio::task::spawn_blocking;
 
-pub use self::observations::{Observation, Observations, Work};
+pub use self::observations::{Observation, Observations, WorkKind};
 use self::proc::Proc;
 use self::scan::{Found, ProcessScanner};
+use crate::call::Call;
 use crate::config;
-use crate::cri::Call;
-use crate::telemetry::Accounts;
-use crate::telemetry::accounts::Loss;
+use crate::telemetry::Drops;
+use crate::telemetry::drops::DropReason;
 use crate::telemetry::handles::Looks;
 
 /// Gives the calls in flight, in the order of their numbers.
@@ -59,11 +59,11 @@ pub struct Sampler {
     /// The calls in flight.
     pub calls: InFlightCalls,
     /// Where to put what is seen.
-    pub sightings: Arc<Observations>,
+    pub observations: Arc<Observations>,
     /// What is counted.
     pub metrics: Looks,
     /// What is lost.
-    pub accounts: Arc<Accounts>,
+    pub drops: Arc<Drops>,
     /// Where processes are seen: `/proc`.
     pub root: PathBuf,
 }
@@ -92,16 +92,16 @@ impl Sampler {
     pub fn new(
         settings: config::Sampler,
         calls: InFlightCalls,
-        sightings: Arc<Observations>,
+        observations: Arc<Observations>,
         metrics: Looks,
-        accounts: Arc<Accounts>,
+        drops: Arc<Drops>,
     ) -> Self {
         Self {
             settings,
             calls,
-            sightings,
+            observations,
             metrics,
-            accounts,
+            drops,
             root: Path::new("/proc").to_owned(),
         }
     }
@@ -126,8 +126,8 @@ impl Sampler {
         self.metrics.enabled(true);
         loop {
             let calls = (self.calls)();
-            if !self.sightings.is_empty() {
-                self.sightings
+            if !self.observations.is_empty() {
+                self.observations
                     .retain(|seq| calls.binary_search_by_key(&seq, |c| c.seq).is_ok());
             }
             let works = calls.iter().filter(|call| target::works(call.method));
@@ -201,15 +201,15 @@ impl Sampler {
                 name = &*name,
                 "a process works for a call that takes long"
             );
-            self.metrics.seen(matches!(work, Work::Oci));
+            self.metrics.seen(matches!(work, WorkKind::Oci));
         }
-        for (seq, sightings) in found.calls {
-            if !self.sightings.put(seq, sightings) {
-                self.accounts.lost(Loss::SightingsFull, 1);
+        for (seq, observations) in found.calls {
+            if !self.observations.put(seq, observations) {
+                self.drops.add(DropReason::ObservationsFull, 1);
             }
         }
         if let Some(at) = found.at {
-            self.sightings.looked_at(at);
+            self.observations.looked_at(at);
         }
     }
 }

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 /// Whose work was seen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Work {
+pub enum WorkKind {
     /// A CNI plugin.
     Cni,
     /// The OCI runtime.
@@ -15,7 +15,7 @@ pub enum Work {
     Runtime,
 }
 
-impl Work {
+impl WorkKind {
     /// A word for pages and logs.
     pub const fn name(self) -> &'static str {
         match self {
@@ -39,7 +39,7 @@ impl Work {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Observation {
     /// Whose work it was.
-    pub work: Work,
+    pub work: WorkKind,
     /// Name of the program: the CNI plugin's type, the OCI runtime.
     pub name: Arc<str>,
     /// The program it had started, or its command; what was seen most often. Programs that started each other are joined
@@ -62,7 +62,7 @@ impl Observation {
     }
 }
 
-/// Most calls, and most sightings of one call, that are held.
+/// Most calls, and most observations of one call, that are held.
 const LIMITS: (usize, usize) = (1024, 64);
 
 /// How long after its end a call is held that nobody asks for.
@@ -71,7 +71,7 @@ const UNASKED: Duration = Duration::from_secs(60);
 /// What was seen for one call.
 #[derive(Debug, Default)]
 struct Entry {
-    sightings: Vec<Observation>,
+    observations: Vec<Observation>,
     /// Since when it is no longer in flight.
     gone: Option<Instant>,
 }
@@ -83,55 +83,55 @@ struct EpisodeStore {
     looked: Option<SystemTime>,
 }
 
-/// The sightings of calls in flight, by the number of the call.
+/// The observations of calls in flight, by the number of the call.
 #[derive(Debug, Default)]
 pub struct Observations {
-    book: Mutex<EpisodeStore>,
+    store: Mutex<EpisodeStore>,
 }
 
 impl Observations {
     fn lock(&self) -> MutexGuard<'_, EpisodeStore> {
-        self.book.lock().unwrap_or_else(PoisonError::into_inner)
+        self.store.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// What was seen for a call that is in flight, in the order in which it began.
     pub fn of(&self, seq: u64) -> Vec<Observation> {
-        let book = self.lock();
-        let entry = book.calls.get(&seq);
-        entry.map(|e| e.sightings.clone()).unwrap_or_default()
+        let store = self.lock();
+        let entry = store.calls.get(&seq);
+        entry.map(|e| e.observations.clone()).unwrap_or_default()
     }
 
     /// Where a call is now, in a few words: "in the CNI plugin calico (iptables)". `None` if the last look found nothing
     /// that works for it.
     pub fn now(&self, seq: u64) -> Option<String> {
-        let book = self.lock();
-        let seen = book.calls.get(&seq)?.sightings.iter();
-        let still = seen.filter(|s| book.looked.is_none_or(|looked| s.last_seen >= looked));
+        let store = self.lock();
+        let seen = store.calls.get(&seq)?.observations.iter();
+        let still = seen.filter(|s| store.looked.is_none_or(|looked| s.last_seen >= looked));
         still.max_by_key(|s| s.began).map(Observation::phrase)
     }
 
     /// The same for a call that has ended, which is then forgotten.
     pub fn take(&self, seq: u64) -> Vec<Observation> {
         let entry = self.lock().calls.remove(&seq);
-        entry.map(|e| e.sightings).unwrap_or_default()
+        entry.map(|e| e.observations).unwrap_or_default()
     }
 
     /// Replaces what was seen for a call. False if there is no room.
-    pub fn put(&self, seq: u64, mut sightings: Vec<Observation>) -> bool {
-        sightings.truncate(LIMITS.1);
-        let mut book = self.lock();
-        if book.calls.len() >= LIMITS.0 && !book.calls.contains_key(&seq) {
+    pub fn put(&self, seq: u64, mut observations: Vec<Observation>) -> bool {
+        observations.truncate(LIMITS.1);
+        let mut store = self.lock();
+        if store.calls.len() >= LIMITS.0 && !store.calls.contains_key(&seq) {
             // A call that has ended makes room, but not one in flight.
-            let gone = book
+            let gone = store
                 .calls
                 .iter()
                 .filter_map(|(seq, e)| Some((e.gone?, *seq)));
             let Some((_, oldest)) = gone.min() else {
                 return false;
             };
-            book.calls.remove(&oldest);
+            store.calls.remove(&oldest);
         }
-        book.calls.entry(seq).or_default().sightings = sightings;
+        store.calls.entry(seq).or_default().observations = observations;
         true
     }
 
@@ -146,16 +146,16 @@ impl Observations {
     }
 
     fn retain_at(&self, in_flight: impl Fn(u64) -> bool, now: Instant) {
-        let mut book = self.lock();
-        book.calls.retain(|seq, entry| {
+        let mut store = self.lock();
+        store.calls.retain(|seq, entry| {
             if in_flight(*seq) {
                 return true;
             }
             let gone = *entry.gone.get_or_insert(now);
             now.saturating_duration_since(gone) < UNASKED
         });
-        if book.calls.is_empty() && book.calls.capacity() > 0 {
-            book.calls = HashMap::new();
+        if store.calls.is_empty() && store.calls.capacity() > 0 {
+            store.calls = HashMap::new();
         }
     }
 
@@ -169,7 +169,7 @@ impl Observations {
 mod tests {
     use super::*;
 
-    fn sighting(work: Work, name: &str, doing: Option<&str>, at: u64) -> Observation {
+    fn observation(work: WorkKind, name: &str, doing: Option<&str>, at: u64) -> Observation {
         let time = SystemTime::UNIX_EPOCH + Duration::from_secs(at);
         Observation {
             work,
@@ -182,49 +182,55 @@ mod tests {
 
     #[test]
     fn where_a_call_is_now() {
-        let sightings = Observations::default();
-        assert_eq!(sightings.now(1), None);
-        let calico = sighting(Work::Cni, "calico", Some("iptables"), 5);
-        let runc = sighting(Work::Oci, "runc", Some("create"), 6);
-        assert!(sightings.put(1, vec![calico.clone()]));
+        let observations = Observations::default();
+        assert_eq!(observations.now(1), None);
+        let calico = observation(WorkKind::Cni, "calico", Some("iptables"), 5);
+        let runc = observation(WorkKind::Oci, "runc", Some("create"), 6);
+        assert!(observations.put(1, vec![calico.clone()]));
         let phrase = "in the CNI plugin calico (iptables)";
-        assert_eq!(sightings.now(1).as_deref(), Some(phrase));
-        sightings.looked_at(SystemTime::UNIX_EPOCH + Duration::from_secs(6));
-        assert_eq!(sightings.now(1), None, "it has ended");
-        sightings.put(1, vec![calico, runc]);
+        assert_eq!(observations.now(1).as_deref(), Some(phrase));
+        observations.looked_at(SystemTime::UNIX_EPOCH + Duration::from_secs(6));
+        assert_eq!(observations.now(1), None, "it has ended");
+        observations.put(1, vec![calico, runc]);
         let phrase = "in the OCI runtime runc (create)";
-        assert_eq!(sightings.now(1).as_deref(), Some(phrase));
-        assert_eq!((sightings.take(1).len(), sightings.of(1).len()), (2, 0));
+        assert_eq!(observations.now(1).as_deref(), Some(phrase));
+        assert_eq!(
+            (observations.take(1).len(), observations.of(1).len()),
+            (2, 0)
+        );
     }
 
     #[test]
     fn what_nobody_asks_for_is_forgotten() {
-        let sightings = Observations::default();
+        let observations = Observations::default();
         let start = Instant::now();
         for seq in [1, 2] {
-            sightings.put(seq, vec![sighting(Work::Cni, "bridge", None, 1)]);
+            observations.put(seq, vec![observation(WorkKind::Cni, "bridge", None, 1)]);
         }
-        sightings.retain_at(|seq| seq == 1, start);
-        sightings.retain_at(|seq| seq == 1, start + UNASKED / 2);
-        assert_eq!(sightings.of(2).len(), 1, "it may still be asked for");
-        sightings.retain_at(|seq| seq == 1, start + UNASKED);
-        assert_eq!((sightings.of(1).len(), sightings.of(2).len()), (1, 0));
-        sightings.retain_at(|_| false, start);
-        sightings.retain_at(|_| false, start + UNASKED);
-        assert!(sightings.is_empty());
+        observations.retain_at(|seq| seq == 1, start);
+        observations.retain_at(|seq| seq == 1, start + UNASKED / 2);
+        assert_eq!(observations.of(2).len(), 1, "it may still be asked for");
+        observations.retain_at(|seq| seq == 1, start + UNASKED);
+        assert_eq!((observations.of(1).len(), observations.of(2).len()), (1, 0));
+        observations.retain_at(|_| false, start);
+        observations.retain_at(|_| false, start + UNASKED);
+        assert!(observations.is_empty());
     }
 
     #[test]
     fn there_is_an_end_to_what_is_held() {
-        let sightings = Observations::default();
-        let many = vec![sighting(Work::Cni, "bridge", None, 1); 2 * LIMITS.1];
+        let observations = Observations::default();
+        let many = vec![observation(WorkKind::Cni, "bridge", None, 1); 2 * LIMITS.1];
         for seq in 0..LIMITS.0 as u64 {
-            assert!(sightings.put(seq, many.clone()));
+            assert!(observations.put(seq, many.clone()));
         }
-        assert_eq!(sightings.of(0).len(), LIMITS.1);
-        assert!(!sightings.put(5000, many.clone()), "all are in flight");
-        sightings.retain(|seq| seq != 7);
-        assert!(sightings.put(5000, many), "one that has ended makes room");
-        assert!(sightings.of(7).is_empty());
+        assert_eq!(observations.of(0).len(), LIMITS.1);
+        assert!(!observations.put(5000, many.clone()), "all are in flight");
+        observations.retain(|seq| seq != 7);
+        assert!(
+            observations.put(5000, many),
+            "one that has ended makes room"
+        );
+        assert!(observations.of(7).is_empty());
     }
 }

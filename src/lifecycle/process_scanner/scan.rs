@@ -6,14 +6,14 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use super::clock::{self, Moment};
-use super::observations::{Observation, Work};
+use super::observations::{Observation, WorkKind};
 use super::proc::{Proc, shown};
 use super::processes::{Kind, Process, Processes};
 use super::target::{self, Named, Runtime, Target};
-use crate::cri::Call;
+use crate::call::Call;
 
-/// Most sightings of one call.
-const SIGHTINGS: usize = 64;
+/// Most observations of one call.
+const OBSERVATIONS: usize = 64;
 
 /// Most things one process is remembered to have done.
 const DOINGS: usize = 8;
@@ -23,10 +23,10 @@ const CHAIN: usize = 3;
 
 /// A process that works for a call, from its first to its last look.
 #[derive(Debug)]
-struct Seen {
+struct Work {
     pid: u32,
     start: u64,
-    sighting: Observation,
+    observation: Observation,
     /// What it was doing, and in how many looks.
     doing: Vec<(Arc<str>, u32)>,
 }
@@ -39,7 +39,7 @@ pub(super) struct Found {
     /// What was seen so far, for each call for which something was.
     pub(super) calls: Vec<(u64, Vec<Observation>)>,
     /// Whose work was seen for the first time, and for which call.
-    pub(super) new: Vec<(u64, Work, Arc<str>)>,
+    pub(super) new: Vec<(u64, WorkKind, Arc<str>)>,
 }
 
 /// Looks, and remembers from one look to the next.
@@ -47,7 +47,7 @@ pub(super) struct Found {
 pub(super) struct ProcessScanner {
     processes: Processes,
     tick: Duration,
-    seen: HashMap<u64, Vec<Seen>>,
+    seen: HashMap<u64, Vec<Work>>,
     /// Sandboxes that are being made, by the call that makes them.
     sandboxes: HashMap<u64, Arc<str>>,
 }
@@ -112,7 +112,7 @@ impl ProcessScanner {
         self.note_doings();
         let calls = self.seen.iter();
         found.calls = calls
-            .map(|(seq, seen)| (*seq, seen.iter().map(|s| s.sighting.clone()).collect()))
+            .map(|(seq, seen)| (*seq, seen.iter().map(|s| s.observation.clone()).collect()))
             .collect();
         Ok(found)
     }
@@ -198,7 +198,7 @@ impl ProcessScanner {
         pid: u32,
         now: &Moment,
         entered: &HashMap<u64, SystemTime>,
-    ) -> Option<(u64, Work, Arc<str>)> {
+    ) -> Option<(u64, WorkKind, Arc<str>)> {
         let process = self.processes.get(pid)?;
         let seq = process.call?;
         // It may go on when its call has ended.
@@ -207,34 +207,34 @@ impl ProcessScanner {
         let seen = self.seen.entry(seq).or_default();
         let known = seen.iter_mut().find(|s| (s.pid, s.start) == (pid, start));
         if let Some(known) = known {
-            known.sighting.last_seen = now.wall;
+            known.observation.last_seen = now.wall;
             return None;
         }
-        if seen.len() >= SIGHTINGS {
+        if seen.len() >= OBSERVATIONS {
             return None;
         }
         let (work, doing) = match &process.kind {
-            Kind::Runtime(verb) => (Work::Oci, Some(verb.name().into())),
-            _ => (Work::Cni, None),
+            Kind::Runtime(verb) => (WorkKind::Oci, Some(verb.name().into())),
+            _ => (WorkKind::Cni, None),
         };
         // The tick in which it started may have begun before the call did.
         let began = now.wall_at(began).max(*entered);
         let name = self.processes.name(pid, &process.comm);
         let new = (seq, work, Arc::clone(&name));
-        let sighting = Observation {
+        let observation = Observation {
             work,
             name,
             doing,
             began: began.min(now.wall),
             last_seen: now.wall,
         };
-        seen.push(Seen {
+        seen.push(Work {
             pid,
             start,
-            sighting,
+            observation,
             doing: Vec::new(),
         });
-        seen.sort_by_key(|s| s.sighting.began);
+        seen.sort_by_key(|s| s.observation.began);
         Some(new)
     }
 
@@ -273,7 +273,7 @@ impl ProcessScanner {
     }
 }
 
-impl Seen {
+impl Work {
     /// What it did in most looks is what it is said to have been doing.
     fn count(&mut self, doing: Arc<str>) {
         let known = self.doing.iter_mut().find(|(known, _)| *known == doing);
@@ -283,7 +283,7 @@ impl Seen {
             self.doing.push((doing, 1));
         }
         let most = self.doing.iter().max_by_key(|(_, looks)| *looks);
-        self.sighting.doing = most.map(|(doing, _)| Arc::clone(doing));
+        self.observation.doing = most.map(|(doing, _)| Arc::clone(doing));
     }
 }
 

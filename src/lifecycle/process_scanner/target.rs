@@ -6,8 +6,9 @@ use std::time::Duration;
 
 use super::cni::{self, Plugin};
 use super::oci;
-use crate::cri::call::{ContainerIdentity, PodIdentity};
-use crate::cri::{Call, Method};
+use crate::call::Call;
+use crate::cri::Method;
+use crate::cri::subject::{ContainerIdentity, PodIdentity};
 
 /// A call that processes may work for.
 #[derive(Clone, Debug)]
@@ -29,7 +30,7 @@ impl Target {
     /// `None` for calls that no process is started for: runtimes pull images themselves.
     pub(super) fn of(call: &Call, now: Duration) -> Option<Self> {
         // The built-in runtime tells itself, and more exactly.
-        if !works(call.method) || call.phases.get().is_some() {
+        if !works(call.method) || call.steps.get().is_some() {
             return None;
         }
         let subject = call.subject.get()?;
@@ -81,7 +82,7 @@ impl Target {
 
 /// Whether processes are started for calls of this method.
 pub(super) const fn works(method: Method) -> bool {
-    crate::cri::episode::is_told(method) && !matches!(method, Method::PullImage)
+    crate::call::episode::is_told(method) && !matches!(method, Method::PullImage)
 }
 
 const fn is_about_sandbox(method: Method) -> bool {

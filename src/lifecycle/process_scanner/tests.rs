@@ -12,11 +12,12 @@ use std::time::Duration;
 use tempfile::TempDir;
 
 use super::clock::{self, Moment};
-use super::observations::{Observation, Work};
+use super::observations::{Observation, WorkKind};
 use super::proc::Proc;
 use super::scan::{Found, ProcessScanner};
-use crate::cri::call::{PodIdentity, Subject};
-use crate::cri::{Call, Method};
+use crate::call::Call;
+use crate::cri::Method;
+use crate::cri::subject::{PodIdentity, Subject};
 
 const CANARY: &str = "hunter2";
 
@@ -119,7 +120,7 @@ fn of(found: &Found, seq: u64) -> Vec<Observation> {
     let calls = found.calls.iter();
     calls
         .filter(|(s, _)| *s == seq)
-        .flat_map(|(_, sightings)| sightings.clone())
+        .flat_map(|(_, observations)| observations.clone())
         .collect()
 }
 
@@ -150,7 +151,10 @@ fn a_plugin_is_found_for_the_pod_it_works_for() {
         .iter()
         .map(|(seq, work, name)| (*seq, *work, &**name))
         .collect();
-    assert_eq!(new, [(1, Work::Cni, "calico"), (2, Work::Cni, "bridge")]);
+    assert_eq!(
+        new,
+        [(1, WorkKind::Cni, "calico"), (2, WorkKind::Cni, "bridge")]
+    );
     assert!(!format!("{looker:?} {found:?}").contains(CANARY));
 
     // One after the other, in the order in which they began; each is there once.

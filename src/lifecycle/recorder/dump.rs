@@ -170,7 +170,7 @@ pub(crate) mod tests {
 
     use super::super::row::tests::{plain, pod, record};
     use super::*;
-    use crate::cri::Call;
+    use crate::call::Call;
 
     /// Three calls of pods, two polls, and a call in flight.
     pub(crate) fn example() -> Dump {

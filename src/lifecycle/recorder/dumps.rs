@@ -14,11 +14,11 @@ use super::dump::{About, Dump, Filter};
 use super::files::{self, ENDINGS, FileError};
 use super::row::Row;
 use super::when::stamp;
-use crate::cri::Call;
+use crate::call::Call;
 use crate::lifecycle::activity::doing;
 use crate::lifecycle::process_scanner::Observations;
-use crate::telemetry::Accounts;
-use crate::telemetry::accounts::Loss;
+use crate::telemetry::Drops;
+use crate::telemetry::drops::DropReason;
 use crate::telemetry::process::COMMIT;
 
 /// Dumps that may be under way at the same time: one that is written, and one that waits for it.
@@ -70,11 +70,11 @@ pub struct Parts {
     /// Calls in flight.
     pub in_flight: Flying,
     /// What the runtime does for them.
-    pub sightings: Arc<Observations>,
+    pub observations: Arc<Observations>,
     /// Gives the fingerprint of the configuration in force.
     pub config: Box<dyn Fn() -> String + Send + Sync>,
     /// Where losses are counted.
-    pub accounts: Arc<Accounts>,
+    pub drops: Arc<Drops>,
     /// The directory, `story.state_dir`.
     pub state_dir: PathBuf,
     /// `recorder.dumps`
@@ -160,7 +160,7 @@ impl Dumps {
         {
             let mut under_way = lock(&self.under_way);
             if *under_way >= AT_ONCE {
-                self.parts.accounts.lost(Loss::DumpQueueFull, 1);
+                self.parts.drops.add(DropReason::DumpQueueFull, 1);
                 return false;
             }
             *under_way += 1;
@@ -169,7 +169,7 @@ impl Dumps {
         let work = move || mine.0.write(reason, detail.as_deref());
         let started = thread::Builder::new().name("dump".to_owned()).spawn(work);
         if started.is_err() {
-            self.parts.accounts.lost(Loss::DumpFailed, 1);
+            self.parts.drops.add(DropReason::DumpFailed, 1);
         }
         started.is_ok()
     }
@@ -198,7 +198,7 @@ impl Dumps {
     pub fn collect(&self, reason: &str, detail: Option<String>, filter: &Filter) -> Dump {
         let rows = (self.parts.in_flight)().into_iter().map(|call| {
             let mut row = Row::in_flight(&call);
-            row.doing = doing(&self.parts.sightings, &call);
+            row.doing = doing(&self.parts.observations, &call);
             row
         });
         let about = About {
@@ -226,7 +226,7 @@ impl Dumps {
                 "the flight recorder was written down"
             ),
             Err(error) => {
-                self.parts.accounts.lost(Loss::DumpFailed, 1);
+                self.parts.drops.add(DropReason::DumpFailed, 1);
                 tracing::error!(
                     event = "dump.failed",
                     reason = reason.name(),

@@ -21,7 +21,7 @@ mod when;
 pub use self::dumps::Dumps;
 
 use self::ring::Ring;
-use super::Record;
+use crate::call::CallRecord;
 
 /// The last calls that ended.
 #[derive(Debug)]
@@ -34,9 +34,9 @@ pub struct Recorder {
 #[derive(Clone, Debug, Default)]
 pub struct Memory {
     /// Calls that changed something, failed or were slow.
-    pub calls: Vec<Record>,
+    pub calls: Vec<CallRecord>,
     /// Other calls.
-    pub polls: Vec<Record>,
+    pub polls: Vec<CallRecord>,
     /// Calls of both kinds that ended since the start of the process and are no longer remembered.
     pub forgotten: u64,
 }
@@ -51,13 +51,13 @@ impl Recorder {
     }
 
     /// Takes a call in. `matters` says whether it is more than an ordinary poll.
-    pub fn record(&self, record: Record, matters: bool) {
+    pub fn record(&self, record: CallRecord, matters: bool) {
         let ring = if matters { &self.kept } else { &self.polls };
         ring.push(record);
     }
 
     /// All calls that are remembered, in the order in which they ended within each of the two rings: first polls.
-    pub fn calls(&self) -> Vec<Record> {
+    pub fn calls(&self) -> Vec<CallRecord> {
         let mut memory = self.memory();
         memory.polls.append(&mut memory.calls);
         memory.polls

@@ -13,9 +13,9 @@ use super::dump::{About, Dump};
 use super::row::Row;
 use super::select::{LeftOut, Selected, json_len};
 use super::when::since_epoch;
+use crate::call::CallRecord;
 use crate::cri::Method;
 use crate::cri::method::Class;
-use crate::lifecycle::Record;
 
 /// Threads have numbers of their own, apart from those of processes: viewers take a thread with its process's number for
 /// the main one.
@@ -64,7 +64,7 @@ struct Track {
 }
 
 impl Slice {
-    fn ended(record: &Record) -> Self {
+    fn ended(record: &CallRecord) -> Self {
         let took = nanos(record.elapsed);
         let backend = record
             .backend
@@ -321,7 +321,7 @@ impl Dump {
 
 /// A call that is to be written; the text of its events is made when its turn comes.
 enum What<'a> {
-    Ended(&'a Record),
+    Ended(&'a CallRecord),
     InFlight(&'a Row),
 }
 

@@ -6,7 +6,7 @@
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use super::Record;
+use crate::call::CallRecord;
 
 /// Records in a piece of storage.
 const PIECE: usize = 64;
@@ -24,7 +24,7 @@ pub(super) struct Ring {
 #[derive(Debug, Default)]
 struct Slots {
     /// Each but the last holds [`PIECE`] records.
-    pieces: Vec<Vec<Record>>,
+    pieces: Vec<Vec<CallRecord>>,
     /// Records that were ever written. Record number `n` stands, or stood, in slot `n % limit`.
     written: u64,
 }
@@ -46,7 +46,7 @@ impl Ring {
     }
 
     /// Writes a record; the oldest makes room.
-    pub(super) fn push(&self, record: Record) {
+    pub(super) fn push(&self, record: CallRecord) {
         if self.limit == 0 {
             return;
         }
@@ -56,7 +56,7 @@ impl Ring {
 
     /// The records, the oldest first, and how many came before them. Records that are overwritten while it copies are
     /// left out, and so are those that come after it began.
-    pub(super) fn copy(&self) -> (Vec<Record>, u64) {
+    pub(super) fn copy(&self) -> (Vec<CallRecord>, u64) {
         let (mut from, until) = self.lock().span(self.limit);
         let mut copied = Vec::with_capacity((until - from) as usize);
         while from < until {
@@ -83,13 +83,13 @@ impl Slots {
         (self.written.saturating_sub(limit as u64), self.written)
     }
 
-    fn get(&self, number: u64, limit: usize) -> Option<&Record> {
+    fn get(&self, number: u64, limit: usize) -> Option<&CallRecord> {
         let slot = (number % limit as u64) as usize;
         self.pieces.get(slot / PIECE)?.get(slot % PIECE)
     }
 
     /// Puts a record into its slot and hands out the one that stood there.
-    fn put(&mut self, record: Record, limit: usize) -> Option<Record> {
+    fn put(&mut self, record: CallRecord, limit: usize) -> Option<CallRecord> {
         let slot = (self.written % limit as u64) as usize;
         self.written += 1;
         let (piece, place) = (slot / PIECE, slot % PIECE);
@@ -156,7 +156,11 @@ mod tests {
     /// Two rings of the default sizes take a little over a megabyte, and a record is moved in less than 100 ns.
     #[test]
     fn records_are_small() {
-        assert!(size_of::<Record>() <= 448, "{}", size_of::<Record>());
+        assert!(
+            size_of::<CallRecord>() <= 448,
+            "{}",
+            size_of::<CallRecord>()
+        );
     }
 
     /// Writers and readers at the same time: what is read is in order, and nothing is there twice.
@@ -182,7 +186,7 @@ mod tests {
                         let (copied, _) = ring.copy();
                         assert!(copied.len() <= 1000);
                         for writer in 0..2 {
-                            let of = |r: &&Record| r.seq / EACH == writer;
+                            let of = |r: &&CallRecord| r.seq / EACH == writer;
                             let seen: Vec<_> = copied.iter().filter(of).map(|r| r.seq).collect();
                             assert!(seen.is_sorted_by(|a, b| a < b), "{seen:?}");
                         }

@@ -5,9 +5,10 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::cri::call::{Call, PodIdentity};
-use crate::cri::outcome::code_name;
-use crate::lifecycle::Record;
+use crate::call::Call;
+use crate::call::CallRecord;
+use crate::cri::status::code_name;
+use crate::cri::subject::PodIdentity;
 use crate::units::unix_us;
 
 /// One call. What is not known is left out.
@@ -121,7 +122,7 @@ fn text(value: &Option<impl AsRef<str>>) -> Option<String> {
 
 impl Row {
     /// A call that has ended.
-    pub fn of(record: &Record) -> Self {
+    pub fn of(record: &CallRecord) -> Self {
         let failed = !record.is_ok();
         let container = record.container.as_deref();
         Self {
@@ -171,7 +172,7 @@ impl Row {
             began_unix_us: unix_us(call.started_at),
             duration_ms: millis(age),
             outcome: "in_flight".to_owned(),
-            phase: Some(call.phase().name().to_owned()),
+            phase: Some(call.stage().name().to_owned()),
             deadline_ms: call.deadline.map(millis),
             stuck: (stuck > 0).then_some(stuck),
             sandbox_id: call.sandbox_id().map(|id| id.to_string()),
@@ -229,13 +230,14 @@ pub(crate) mod tests {
     use std::time::UNIX_EPOCH;
 
     use super::*;
-    use crate::cri::call::{ContainerIdentity, Route, RouteReason, Subject};
-    use crate::cri::outcome::{Code, Ending, Source};
-    use crate::cri::{Method, Outcome};
+    use crate::call::{Ending, Outcome, Route, RouteReason, Source};
+    use crate::cri::Method;
+    use crate::cri::status::Code;
+    use crate::cri::subject::{ContainerIdentity, Subject};
 
     /// A StartContainer of `shop/web-N` with this number, one second after the other, that took 10 ms, 9 of them in the
     /// backend.
-    pub(crate) fn record(seq: u64) -> Record {
+    pub(crate) fn record(seq: u64) -> CallRecord {
         let mut record = plain(seq, Method::StartContainer);
         record.pod = Some(pod(&format!("web-{seq}")));
         record.container = Some(Arc::new(ContainerIdentity {
@@ -260,7 +262,7 @@ pub(crate) mod tests {
     }
 
     /// A call of this method about nobody.
-    pub(crate) fn plain(seq: u64, method: Method) -> Record {
+    pub(crate) fn plain(seq: u64, method: Method) -> CallRecord {
         let outcome = Outcome {
             ending: Ending::Ok,
             code: Code::Ok,
@@ -268,7 +270,7 @@ pub(crate) mod tests {
             message: None,
             elapsed: Duration::from_millis(10),
         };
-        let mut record = Record::of(&Call::example(method), &outcome);
+        let mut record = CallRecord::of(&Call::example(method), &outcome);
         record.seq = seq;
         record.began = UNIX_EPOCH + Duration::from_secs(1_700_000_000 + seq);
         record

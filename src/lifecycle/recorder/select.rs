@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use serde::Serialize;
 
 use super::row::Row;
-use crate::lifecycle::Record;
+use crate::call::CallRecord;
 
 /// Calls that were left out because the dump would have been too large.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
@@ -22,8 +22,8 @@ pub struct LeftOut {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Selected<'a> {
     pub(super) in_flight: &'a [Row],
-    pub(super) calls: &'a [Record],
-    pub(super) polls: &'a [Record],
+    pub(super) calls: &'a [CallRecord],
+    pub(super) polls: &'a [CallRecord],
     pub(super) left_out: LeftOut,
 }
 
@@ -31,8 +31,8 @@ pub(super) struct Selected<'a> {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Available<'a> {
     pub(super) in_flight: &'a [Row],
-    pub(super) calls: &'a [Record],
-    pub(super) polls: &'a [Record],
+    pub(super) calls: &'a [CallRecord],
+    pub(super) polls: &'a [CallRecord],
 }
 
 impl<'a> Available<'a> {
@@ -43,7 +43,7 @@ impl<'a> Available<'a> {
         let mut for_flight = budget / 2;
         let flying = fit(self.in_flight.iter(), &mut for_flight, &cost);
         left -= budget / 2 - for_flight;
-        let of_record = |record: &Record| cost(&Row::of(record));
+        let of_record = |record: &CallRecord| cost(&Row::of(record));
         let calls = fit(self.calls.iter().rev(), &mut left, of_record);
         let polls = match calls == self.calls.len() {
             true => fit(self.polls.iter().rev(), &mut left, of_record),

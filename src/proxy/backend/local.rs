@@ -3,8 +3,7 @@
 
 use std::sync::Arc;
 
-use crate::cri::Call;
-use crate::cri::call::Phase;
+use crate::call::{Call, CallStage};
 use crate::grpc::{Answering, Backend, CriService, Request};
 use crate::telemetry::propagation;
 
@@ -25,11 +24,11 @@ impl Backend for Local {
     fn answer(&self, mut request: Request) -> Answering {
         let call = request.extensions().get::<Arc<Call>>().cloned();
         if let Some(call) = &call {
-            if let Some(place) = call.place() {
+            if let Some(place) = call.placement() {
                 propagation::inject(&place, request.headers_mut());
             }
             call.backend_begins();
-            call.set_phase(Phase::Waiting);
+            call.set_stage(CallStage::Waiting);
         }
         let answering = self.service.answer(request);
         Box::pin(async move {

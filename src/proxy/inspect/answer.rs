@@ -8,7 +8,8 @@ use bytes::{Bytes, BytesMut};
 use http_body::{Body as HttpBody, Frame, SizeHint};
 use tonic::Code;
 
-use crate::cri::{Call, Method, peek};
+use crate::call::Call;
+use crate::cri::{Method, peek};
 use crate::grpc::frame::{self, Head};
 use crate::grpc::{Body, BoxError};
 use crate::proxy::pod_index::{ContainerEntry, Index, SandboxEntry};

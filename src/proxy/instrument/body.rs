@@ -12,7 +12,7 @@ use tonic::Code;
 use super::classify::{self, End};
 use super::future::last_moment;
 use super::guard::Guard;
-use crate::cri::outcome::Source;
+use crate::call::Source;
 use crate::grpc::status::Status;
 use crate::grpc::{Body, BoxError};
 

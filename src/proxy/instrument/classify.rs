@@ -5,7 +5,7 @@ use std::time::Duration;
 use http::HeaderMap;
 use tonic::Code;
 
-use crate::cri::outcome::{Ending, Source};
+use crate::call::{Ending, Source};
 use crate::grpc::{BoxError, frame};
 use crate::http2::Reason;
 

@@ -14,9 +14,7 @@ use tonic::Code;
 use super::body::{InstrumentBody, Unfinished};
 use super::classify;
 use super::guard::Guard;
-use crate::cri::Call;
-use crate::cri::call::Phase;
-use crate::cri::outcome::Source;
+use crate::call::{Call, CallStage, Source};
 use crate::grpc::status::{MadeHere, Status};
 use crate::grpc::{self, BoxError};
 
@@ -102,7 +100,7 @@ fn answer(response: grpc::Response, guard: Option<Guard>) -> Response<Instrument
             );
         }
     } else if let Some(guard) = &guard {
-        guard.call().set_phase(Phase::Answering);
+        guard.call().set_stage(CallStage::Answering);
     }
     let unfinished = Unfinished {
         status: head.status,

@@ -5,9 +5,8 @@ use std::sync::Arc;
 use super::Observe;
 use super::classify::{self, End};
 use super::in_flight::{InFlight, Seat};
-use crate::cri::call::Sealed;
-use crate::cri::outcome::{Outcome, Source};
-use crate::cri::{Call, redact};
+use crate::call::{Call, Outcome, Sealed, Source};
+use crate::cri::redact;
 
 /// Held by the future of a call and then by the body of its answer. Dropping it unfinished means that the caller left.
 pub struct Guard {

@@ -6,7 +6,8 @@ use std::time::Duration;
 use slab::Slab;
 
 use super::signals::InFlightView;
-use crate::cri::{Call, Method};
+use crate::call::Call;
+use crate::cri::Method;
 
 /// Every call that has entered and not ended. Cheap to enter and leave; readers copy the references out.
 #[derive(Debug, Default)]

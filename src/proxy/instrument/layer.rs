@@ -7,7 +7,7 @@ use tower::Layer;
 
 use super::service::Instrument;
 use super::{InFlight, Observe};
-use crate::cri::call::Peer;
+use crate::call::Peer;
 
 /// Shared by all connections.
 #[derive(Clone)]

@@ -14,7 +14,7 @@
 //! Each of these takes the [`guard::Guard`] out of its place, so that the second of two comes too late:
 //! [`Observe::end`] is called exactly once per call.
 //!
-//! [`Call`]: crate::cri::Call
+//! [`Call`]: crate::call::Call
 
 pub mod body;
 pub mod classify;
@@ -28,8 +28,9 @@ pub mod stuck;
 
 use http::HeaderMap;
 
-use crate::cri::call::TraceIds;
-use crate::cri::{Call, Method, Outcome};
+use crate::call::trace::TraceIds;
+use crate::call::{Call, Outcome};
+use crate::cri::Method;
 
 pub use in_flight::InFlight;
 pub use layer::InstrumentLayer;

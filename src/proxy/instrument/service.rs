@@ -11,9 +11,9 @@ use super::body::InstrumentBody;
 use super::future::InstrumentFuture;
 use super::guard::Guard;
 use super::layer::Shared;
-use crate::cri::call::Peer;
+use crate::call::{Call, Peer};
+use crate::cri::Method;
 use crate::cri::method::ApiVersion;
-use crate::cri::{Call, Method};
 use crate::grpc::{self, BoxError, frame};
 
 /// See [`crate::proxy::instrument`].

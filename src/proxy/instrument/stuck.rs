@@ -22,8 +22,9 @@ use std::time::Duration;
 
 use super::InFlight;
 use super::signals::{Signals, Stuck};
+use crate::call::Call;
+use crate::cri::Method;
 use crate::cri::method::Class;
-use crate::cri::{Call, Method};
 use crate::lifecycle::activity::doing;
 use crate::lifecycle::process_scanner::Observations;
 use crate::lifecycle::recorder::Dumps;
@@ -60,7 +61,7 @@ pub struct Watch {
     /// Log and metrics.
     pub signals: Arc<Signals>,
     /// What the runtime does for them.
-    pub sightings: Arc<Observations>,
+    pub observations: Arc<Observations>,
     /// Asked for a dump when a deadline is used up.
     pub dumps: Arc<Dumps>,
 }
@@ -98,7 +99,7 @@ impl Watch {
         let stuck = Stuck {
             percent,
             is_first: before == 0,
-            doing: doing(&self.sightings, call),
+            doing: doing(&self.observations, call),
         };
         self.signals.stuck(call, &stuck);
         if percent >= 100 {

@@ -6,7 +6,7 @@ use std::os::unix::net::UnixStream;
 use nix::sys::socket::getsockopt;
 use nix::sys::socket::sockopt::PeerCredentials;
 
-use crate::cri::call::{Client, Peer};
+use crate::call::{Client, Peer};
 
 /// Asks the kernel, once per connection. The process may be gone by then, or live in another pid namespace: then there is
 /// no name.

@@ -13,7 +13,7 @@ use tower::Service;
 
 use super::counted::Counted;
 use super::peer;
-use crate::cri::call::{Client, Peer};
+use crate::call::{Client, Peer};
 use crate::grpc::BoxError;
 use crate::http2::{Incoming, server};
 use crate::telemetry::handles::Connections;

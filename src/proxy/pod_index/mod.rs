@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use lru::LruCache;
 
-use crate::cri::call::{ContainerIdentity, PodIdentity, Subject};
+use crate::cri::subject::{ContainerIdentity, PodIdentity, Subject};
 
 /// A sandbox.
 #[derive(Clone, Debug)]

@@ -8,7 +8,7 @@ use http::HeaderMap;
 use http_body_util::{BodyExt, Limited};
 use tonic::Code;
 
-use crate::cri::Call;
+use crate::call::Call;
 use crate::grpc::status::Status;
 use crate::grpc::{Body, BoxError, CriService, Request, Response, frame};
 

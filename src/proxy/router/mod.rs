@@ -16,8 +16,8 @@ use std::task::{Context, Poll};
 use tower::Service;
 
 use self::rules::{BackendId, Join, Rules, Target};
-use crate::cri::call::{Route, RouteReason};
-use crate::cri::{Call, Method};
+use crate::call::{Call, Route, RouteReason};
+use crate::cri::Method;
 use crate::grpc::{Answering, BoxError, CriService, Request, Response};
 use crate::proxy::pod_index::Index;
 

@@ -7,8 +7,9 @@ use tonic::Code;
 
 use super::Router;
 use super::rules::BackendId;
-use crate::cri::call::{RouteReason, Subject};
+use crate::call::RouteReason;
 use crate::cri::lists::{Containers, Sandboxes};
+use crate::cri::subject::Subject;
 use crate::cri::v1;
 use crate::grpc::status::Status;
 use crate::grpc::{CriService, unary};

@@ -2,8 +2,9 @@
 
 use std::collections::HashMap;
 
+use crate::call::RouteReason;
 use crate::cri::Method;
-use crate::cri::call::{RouteReason, Subject};
+use crate::cri::subject::Subject;
 
 /// Backends are numbered in the order of the configuration.
 pub type BackendId = usize;

@@ -6,7 +6,7 @@ use prost::Message;
 use tower::service_fn;
 
 use super::*;
-use crate::cri::call::{Client, Peer};
+use crate::call::{Client, Peer};
 use crate::cri::v1;
 use crate::grpc::status::Status;
 use crate::grpc::{Backend, Body, frame, unary};

@@ -12,7 +12,7 @@ use super::pod::Attachment;
 use super::result::CniResult;
 use super::settings::Settings;
 use super::version::Version;
-use crate::cri::phases::RuntimePhase;
+use crate::call::steps::RuntimeStep;
 use crate::runtime::observe::traceparent;
 
 /// A network, and for which attachment of it.
@@ -106,11 +106,11 @@ impl Chain<'_> {
         valid: Option<&Value>,
     ) -> Result<Vec<u8>, Error> {
         let phase = match verb {
-            Verb::Add => RuntimePhase::CniAdd,
-            Verb::Del => RuntimePhase::CniDel,
-            Verb::Check => RuntimePhase::CniCheck,
-            Verb::Status => RuntimePhase::CniStatus,
-            Verb::Gc => RuntimePhase::CniGc,
+            Verb::Add => RuntimeStep::CniAdd,
+            Verb::Del => RuntimeStep::CniDel,
+            Verb::Check => RuntimeStep::CniCheck,
+            Verb::Status => RuntimeStep::CniStatus,
+            Verb::Gc => RuntimeStep::CniGc,
         };
         let work = async {
             let run = Run {

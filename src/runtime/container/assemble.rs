@@ -7,7 +7,7 @@ use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use crate::cri::phases::RuntimePhase;
+use crate::call::steps::RuntimeStep;
 use crate::runtime::Runtime;
 use crate::runtime::error::{Error, Result};
 use crate::runtime::image;
@@ -44,7 +44,7 @@ impl Assembly {
     pub(super) fn assemble(&self, dir: &Path, record: &ContainerRecord) -> Result<ResolvedUser> {
         let watch = &self.runtime.watch;
         let (root, image_mounts, id_mapped) =
-            watch.blocking_step(RuntimePhase::RootfsMount, || {
+            watch.blocking_step(RuntimeStep::RootfsMount, || {
                 let root = Rootfs::new(dir).mount(&MountRequest {
                     layers: self.layers.clone(),
                     read_only: false,
@@ -62,7 +62,7 @@ impl Assembly {
             ..self.sandbox_facts()
         };
         let write = || self.write_bundle(dir, record, &root, mounts);
-        let user = watch.blocking_step(RuntimePhase::Spec, write)?;
+        let user = watch.blocking_step(RuntimeStep::Spec, write)?;
         reached(Step::ContainerBundle);
         Ok(user)
     }

@@ -7,7 +7,7 @@ use tokio::time::{sleep, timeout};
 
 use super::assemble::write_private;
 use super::update::read_spec;
-use crate::cri::phases::RuntimePhase;
+use crate::call::steps::RuntimeStep;
 use crate::cri::v1::{ExecSyncRequest, ExecSyncResponse};
 use crate::runtime::caller::Caller;
 use crate::runtime::error::{Error, Result, shim_gone};
@@ -120,7 +120,7 @@ impl Runtime {
         let beginning = async { shim.exec(exec()).await };
         let watch = &self.watch;
         let begun = watch
-            .step(RuntimePhase::OciExec, Some(handler.program()), beginning)
+            .step(RuntimeStep::OciExec, Some(handler.program()), beginning)
             .await;
         reached(Step::ExecBegun);
         // Read by now. One that cannot be removed goes with the container.

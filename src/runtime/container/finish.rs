@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::super::sandbox::teardown::blocking;
-use crate::cri::phases::RuntimePhase;
+use crate::call::steps::RuntimeStep;
 use crate::cri::v1::ContainerEventType;
 use crate::runtime::Runtime;
 use crate::runtime::error::{Result, shown};
@@ -78,7 +78,7 @@ impl Runtime {
             }
         };
         self.watch
-            .step(RuntimePhase::OciDelete, Some(handler.program()), deleting)
+            .step(RuntimeStep::OciDelete, Some(handler.program()), deleting)
             .await?;
         container.forget();
         reached(Step::ContainerDeleted);
@@ -95,7 +95,7 @@ impl Runtime {
             Ok(Rootfs::new(dir).unmount()?)
         });
         self.watch
-            .step(RuntimePhase::RootfsUnmount, None, work)
+            .step(RuntimeStep::RootfsUnmount, None, work)
             .await?;
         container.release_layers();
         reached(Step::ContainerUnmounted);

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use crate::cri::phases::RuntimePhase;
+use crate::call::steps::RuntimeStep;
 use crate::cri::v1::ContainerEventType;
 use crate::runtime::Runtime;
 use crate::runtime::error::Result;
@@ -46,7 +46,7 @@ impl Runtime {
             remove_dir(&dir, &copy)
         });
         self.watch
-            .step(RuntimePhase::ContainerRemove, None, work)
+            .step(RuntimeStep::ContainerRemove, None, work)
             .await?;
         container.release_layers();
         self.forget_usage(&container.id);

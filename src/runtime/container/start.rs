@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::super::sandbox::teardown::blocking;
 use super::assemble::SPEC;
-use crate::cri::phases::RuntimePhase;
+use crate::call::steps::RuntimeStep;
 use crate::cri::v1::ContainerEventType;
 use crate::runtime::error::{Error, Result, shown};
 use crate::runtime::handler::Handler;
@@ -108,7 +108,7 @@ impl Runtime {
         };
         let pid = self
             .watch
-            .step(RuntimePhase::OciCreate, Some(handler.program()), creating)
+            .step(RuntimeStep::OciCreate, Some(handler.program()), creating)
             .await?;
         // Before it runs: its end may be told at once.
         container.update(|record| record.pid = pid).await?;
@@ -144,7 +144,7 @@ impl Runtime {
         };
         let watch = &self.watch;
         Ok(watch
-            .step(RuntimePhase::OciStart, Some(handler.program()), starting)
+            .step(RuntimeStep::OciStart, Some(handler.program()), starting)
             .await?)
     }
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tokio::time::timeout;
 
-use crate::cri::phases::RuntimePhase;
+use crate::call::steps::RuntimeStep;
 use crate::runtime::Runtime;
 use crate::runtime::error::{Error, Result};
 use crate::runtime::process::{self, Kill, Target};
@@ -42,7 +42,7 @@ impl Runtime {
                 reached(Step::ContainerSignalled);
             }
             let exited = timeout(grace, container.exited());
-            let waited = self.watch.step(RuntimePhase::GraceWait, None, exited);
+            let waited = self.watch.step(RuntimeStep::GraceWait, None, exited);
             if waited.await.is_ok() {
                 return settled(&container).await;
             }
@@ -63,7 +63,7 @@ impl Runtime {
         self.signal(container, SIGKILL).await?;
         let watch = &self.watch;
         watch
-            .step(RuntimePhase::KillWait, None, settled(container))
+            .step(RuntimeStep::KillWait, None, settled(container))
             .await
     }
 

@@ -7,7 +7,7 @@ use oci_spec::runtime::{LinuxResources, Spec};
 
 use super::assemble::SPEC;
 use super::draft::Drafts;
-use crate::cri::phases::RuntimePhase;
+use crate::call::steps::RuntimeStep;
 use crate::cri::v1::{LinuxContainerResources, UpdateContainerResourcesRequest};
 use crate::runtime::Runtime;
 use crate::runtime::error::{Error, Result, shown};
@@ -81,7 +81,7 @@ impl Runtime {
         let handler = self.handler_of(container);
         let setting = handler.oci.update(&container.id, to);
         self.watch
-            .step(RuntimePhase::OciUpdate, Some(handler.program()), setting)
+            .step(RuntimeStep::OciUpdate, Some(handler.program()), setting)
             .await?;
         Ok(())
     }

@@ -13,8 +13,8 @@ use tonic::Code;
 use tonic::codegen::Service as _;
 
 use super::Service;
-use crate::cri::Call;
-use crate::cri::phases::Phases;
+use crate::call::Call;
+use crate::call::steps::RuntimeSteps;
 use crate::cri::v1::image_service_server::ImageServiceServer;
 use crate::cri::v1::runtime_service_server::RuntimeServiceServer;
 use crate::grpc::status::Status;
@@ -62,8 +62,8 @@ impl Backend for Builtin {
         request.extensions_mut().insert(caller.clone());
         // From here on the runtime tells itself what it does for the call.
         let phases = request.extensions().get::<Arc<Call>>().map(|call| {
-            let phases = || Arc::new(Phases::new(call.place().as_ref()));
-            Arc::clone(call.phases.get_or_init(phases))
+            let phases = || Arc::new(RuntimeSteps::new(call.placement().as_ref()));
+            Arc::clone(call.steps.get_or_init(phases))
         });
         let (mut runtime, mut images) = (self.runtime.clone(), self.images.clone());
         let threads = self.threads.clone();

@@ -11,7 +11,7 @@ use tonic::{Request, Response, Status};
 pub use self::backend::Builtin;
 use super::caller::Caller;
 use super::{Error, Runtime};
-use crate::cri::Call;
+use crate::call::Call;
 
 /// The services' one state.
 #[derive(Clone, Debug)]

@@ -17,7 +17,7 @@ use super::progress::{PullGuard, PullPhase};
 use super::registry::{Fetched, Session};
 use super::store::{Held, NewImage, Record};
 use super::{ImageId, Images};
-use crate::cri::phases::{PhaseOutcome, RuntimePhase};
+use crate::call::steps::{RuntimeStep, StepOutcome};
 use crate::runtime::observe::Watch;
 
 /// What is known of an image before its layers.
@@ -74,7 +74,7 @@ impl Images {
         let session = Arc::new(self.registries.session(name, auth.as_ref())?);
         let watch = &self.config.watch;
         let resolving = self.resolve_remote(&session, name);
-        let resolved = watch.step(RuntimePhase::ImageResolve, None, resolving);
+        let resolved = watch.step(RuntimeStep::ImageResolve, None, resolving);
         let resolved = resolved.await?;
         self.config.on_step.reached(Step::Resolved);
         let Resolved {
@@ -154,7 +154,7 @@ impl Images {
             let name = short(id);
             let getting = self.layers.get(id, source, wanted);
             watch
-                .step(RuntimePhase::ImageLayer, Some(&name), getting)
+                .step(RuntimeStep::ImageLayer, Some(&name), getting)
                 .await
         }))
         .await?;
@@ -173,7 +173,7 @@ impl Images {
             Ok(id)
         });
         let watch = &self.config.watch;
-        watch.step(RuntimePhase::ImageRecord, None, work).await
+        watch.step(RuntimeStep::ImageRecord, None, work).await
     }
 }
 
@@ -186,7 +186,7 @@ pub(super) fn short(layer: &Digest) -> String {
 /// A pull in the metrics, also if it is dropped.
 struct Counted {
     watch: Watch,
-    outcome: PhaseOutcome,
+    outcome: StepOutcome,
 }
 
 impl Counted {
@@ -196,14 +196,14 @@ impl Counted {
         }
         Self {
             watch: watch.clone(),
-            outcome: PhaseOutcome::Cancelled,
+            outcome: StepOutcome::Cancelled,
         }
     }
 
     fn end(mut self, well: bool) {
         self.outcome = match well {
-            true => PhaseOutcome::Ok,
-            false => PhaseOutcome::Error,
+            true => StepOutcome::Ok,
+            false => StepOutcome::Error,
         };
     }
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::files;
 use super::namespaces;
 use super::teardown::blocking;
-use crate::cri::phases::RuntimePhase;
+use crate::call::steps::RuntimeStep;
 use crate::cri::v1::{ContainerEventType, NamespaceMode, RunPodSandboxRequest};
 use crate::runtime::attempts::fingerprint;
 use crate::runtime::caller::Caller;
@@ -163,7 +163,7 @@ impl Runtime {
             Ok(())
         });
         let watch = &self.watch;
-        watch.step(RuntimePhase::SandboxFiles, None, work).await
+        watch.step(RuntimeStep::SandboxFiles, None, work).await
     }
 
     /// Before a plugin gives it an address, its record is safe from a power failure: who finds it gives the address back.
@@ -177,7 +177,7 @@ impl Runtime {
         let record = &*sandbox.record();
         let request = namespaces::request(record, hostname, &self.settings.node.policy)?;
         let making = self.pins.make(&record.id, request);
-        let making = self.watch.step(RuntimePhase::Namespaces, None, making);
+        let making = self.watch.step(RuntimeStep::Namespaces, None, making);
         if record.host_network() {
             making.await?;
             reached(Step::SandboxNamespaces);
@@ -193,7 +193,7 @@ impl Runtime {
         let adding = handler.cni.add(&pod);
         let attached = self
             .watch
-            .step(RuntimePhase::NetworkAttach, None, adding)
+            .step(RuntimeStep::NetworkAttach, None, adding)
             .await?;
         reached(Step::SandboxNetwork);
         Ok(Some(attached))

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use super::teardown::blocking;
-use crate::cri::phases::RuntimePhase;
+use crate::call::steps::RuntimeStep;
 use crate::runtime::Runtime;
 use crate::runtime::error::Result;
 use crate::runtime::process::{Launch, Shim};
@@ -21,7 +21,7 @@ impl Runtime {
         };
         let launching = Shim::launch(&launch);
         let watch = &self.watch;
-        let shim = watch.step(RuntimePhase::ShimLaunch, None, launching);
+        let shim = watch.step(RuntimeStep::ShimLaunch, None, launching);
         let shim = shim.await?;
         reached(Step::SandboxShim);
         Ok(shim)

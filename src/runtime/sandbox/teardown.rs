@@ -1,7 +1,7 @@
 //! Taking away what a sandbox has, part by part. Every part is done as often as it is asked for, whatever is there: after a
 //! failure, after a crash, after a reboot.
 
-use crate::cri::phases::RuntimePhase;
+use crate::call::steps::RuntimeStep;
 use crate::runtime::error::Result;
 use crate::runtime::observe::carried_over;
 use crate::runtime::process::{self, Shim};
@@ -28,7 +28,7 @@ impl Runtime {
         let handler = self.handler_of_pod(record);
         let pod = self.pod_of(record).await?;
         let deleting = handler.cni.del(&pod);
-        let step = self.watch.step(RuntimePhase::NetworkDetach, None, deleting);
+        let step = self.watch.step(RuntimeStep::NetworkDetach, None, deleting);
         Ok(step.await?)
     }
 
@@ -36,14 +36,14 @@ impl Runtime {
         let freeing = self.pins.remove(&record.id);
         let step = self
             .watch
-            .step(RuntimePhase::NamespacesRemove, None, freeing);
+            .step(RuntimeStep::NamespacesRemove, None, freeing);
         Ok(step.await?)
     }
 
     /// Ends its shim. Containers must have ended: one that has not loses its log.
     pub(in crate::runtime) async fn end_shim(&self, id: &str) -> Result<()> {
         let ending = self.end_shim_of(id);
-        self.watch.step(RuntimePhase::ShimEnd, None, ending).await
+        self.watch.step(RuntimeStep::ShimEnd, None, ending).await
     }
 
     async fn end_shim_of(&self, id: &str) -> Result<()> {
@@ -74,7 +74,7 @@ impl Runtime {
             disk::remove(&paths.sandbox(&id))
         });
         self.watch
-            .step(RuntimePhase::SandboxRemove, None, work)
+            .step(RuntimeStep::SandboxRemove, None, work)
             .await?;
         reached(Step::SandboxRemoved);
         Ok(())

@@ -1,11 +1,11 @@
 //! The table itself. See [`super`].
 
 use super::{Kind, Label, Metric, Unit, Values};
-use crate::cri::call::{Client, ExitReason, RouteReason};
-use crate::cri::episode;
+use crate::call::steps::{RuntimeStep, StepOutcome};
+use crate::call::{Client, Ending, RouteReason, episode};
 use crate::cri::method::Method;
-use crate::cri::outcome::{CODES, Ending, code_name};
-use crate::cri::phases::{PhaseOutcome, RuntimePhase};
+use crate::cri::status::{CODES, code_name};
+use crate::cri::subject::ExitReason;
 
 /// The names of all values of an enum, in the order of its `ALL`.
 macro_rules! names {
@@ -27,10 +27,10 @@ static REASON_NAMES: [&str; RouteReason::ALL.len()] = names!(RouteReason::ALL, R
 static EPISODE_NAMES: [&str; episode::Kind::ALL.len()] =
     names!(episode::Kind::ALL, episode::Kind::name);
 static EXIT_NAMES: [&str; ExitReason::ALL.len()] = names!(ExitReason::ALL, ExitReason::name);
-static RUNTIME_PHASE_NAMES: [&str; RuntimePhase::ALL.len()] =
-    names!(RuntimePhase::ALL, RuntimePhase::name);
-static PHASE_OUTCOME_NAMES: [&str; PhaseOutcome::ALL.len()] =
-    names!(PhaseOutcome::ALL, PhaseOutcome::name);
+static RUNTIME_PHASE_NAMES: [&str; RuntimeStep::ALL.len()] =
+    names!(RuntimeStep::ALL, RuntimeStep::name);
+static PHASE_OUTCOME_NAMES: [&str; StepOutcome::ALL.len()] =
+    names!(StepOutcome::ALL, StepOutcome::name);
 static CODE_NAMES: [&str; CODES.len()] = names!(CODES, code_name);
 
 const fn fixed(name: &'static str, values: &'static [&'static str]) -> Label {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::cri::phases::{PhaseOutcome, RuntimePhase};
+use crate::call::steps::{RuntimeStep, StepOutcome};
 use crate::telemetry::catalogue::{self, OTHER_PLUGINS, PLUGINS};
 use crate::telemetry::family::{Counters, Gauges, Histograms};
 use crate::telemetry::registry::{Registry, RegistryError};
@@ -60,7 +60,7 @@ impl RuntimeWork {
         let _ = work.pulling.at([]);
         work.pulled(0);
         work.events_dropped(0);
-        for outcome in PhaseOutcome::ALL {
+        for outcome in StepOutcome::ALL {
             let _ = work.pulls.at([outcome as usize]);
         }
         Ok(work)
@@ -88,7 +88,7 @@ impl RuntimeWork {
     }
 
     /// A step has ended.
-    pub fn ended(&self, phase: RuntimePhase, outcome: PhaseOutcome, took: Duration) {
+    pub fn ended(&self, phase: RuntimeStep, outcome: StepOutcome, took: Duration) {
         let at = [phase as usize, outcome as usize];
         self.phases.observe(at, took.as_secs_f64(), None);
     }
@@ -97,8 +97,8 @@ impl RuntimeWork {
     pub fn plugin_ended(
         &self,
         plugin: &str,
-        verb: RuntimePhase,
-        outcome: PhaseOutcome,
+        verb: RuntimeStep,
+        outcome: StepOutcome,
         took: Duration,
     ) {
         let verbs = catalogue::PLUGIN_VERBS;
@@ -119,7 +119,7 @@ impl RuntimeWork {
     }
 
     /// A pull has ended.
-    pub fn pull_ended(&self, outcome: PhaseOutcome) {
+    pub fn pull_ended(&self, outcome: StepOutcome) {
         if let (Some(pulling), Some(pulls)) =
             (self.pulling.at([]), self.pulls.at([outcome as usize]))
         {
@@ -153,12 +153,12 @@ mod tests {
         let work = RuntimeWork::new(&registry).expect("registers");
         let took = Duration::from_millis(30);
         for plugin in ["bridge", "our-own", "another"] {
-            work.plugin_ended(plugin, RuntimePhase::CniAdd, PhaseOutcome::Ok, took);
+            work.plugin_ended(plugin, RuntimeStep::CniAdd, StepOutcome::Ok, took);
         }
-        work.plugin_ended("bridge", RuntimePhase::Spec, PhaseOutcome::Ok, took);
-        work.ended(RuntimePhase::OciCreate, PhaseOutcome::Error, took);
+        work.plugin_ended("bridge", RuntimeStep::Spec, StepOutcome::Ok, took);
+        work.ended(RuntimeStep::OciCreate, StepOutcome::Error, took);
         work.pull_begins();
-        work.pull_ended(PhaseOutcome::Cancelled);
+        work.pull_ended(StepOutcome::Cancelled);
         let text = String::from_utf8(registry.encode().expect("encodes")).expect("utf-8");
         let plugin = "criscope_runtime_cni_plugin_duration_seconds_count";
         for line in [

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use tracing::Metadata;
 
-use crate::telemetry::accounts::{Accounts, Loss};
+use crate::telemetry::drops::{DropReason, Drops};
 
 /// How many lines of one event may come at once.
 pub(super) const BURST: u64 = 400;
@@ -23,7 +23,7 @@ const BUCKETS: usize = 256;
 pub(super) struct RateLimit {
     buckets: Box<[Bucket]>,
     epoch: Instant,
-    accounts: Arc<Accounts>,
+    drops: Arc<Drops>,
 }
 
 /// A token bucket as a "virtual scheduling" clock (ITU-T I.371, generic cell rate algorithm): each line moves the time
@@ -47,13 +47,13 @@ impl Bucket {
 }
 
 impl RateLimit {
-    pub(super) fn new(accounts: Arc<Accounts>) -> Self {
+    pub(super) fn new(drops: Arc<Drops>) -> Self {
         Self {
             buckets: std::iter::repeat_with(Bucket::default)
                 .take(BUCKETS)
                 .collect(),
             epoch: Instant::now(),
-            accounts,
+            drops,
         }
     }
 
@@ -70,7 +70,7 @@ impl RateLimit {
         let bucket = self.bucket(meta);
         if !bucket.take(now) {
             bucket.suppressed.fetch_add(1, Ordering::Relaxed);
-            self.accounts.lost(Loss::LogRateLimited, 1);
+            self.drops.add(DropReason::LogRateLimited, 1);
             return None;
         }
         match bucket.suppressed.load(Ordering::Relaxed) {

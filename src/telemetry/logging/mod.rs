@@ -25,7 +25,7 @@ use self::level::with_audit;
 pub use self::level::{AUDIT, LevelError, parse as parse_level};
 use self::limit::RateLimit;
 use self::line::{Line, TextFields};
-use super::accounts::Accounts;
+use super::drops::Drops;
 use super::otlp;
 use crate::config::{Log, LogFormat};
 
@@ -132,10 +132,10 @@ impl Drop for LogGuard {
 pub fn install(
     config: &Log,
     tracer: Option<SdkTracer>,
-    accounts: &Arc<Accounts>,
+    drops: &Arc<Drops>,
 ) -> Result<(LogHandle, LogGuard), LogError> {
     let colours = io::stderr().is_terminal();
-    let (subscriber, handle, guard) = subscriber(config, io::stderr(), colours, tracer, accounts)?;
+    let (subscriber, handle, guard) = subscriber(config, io::stderr(), colours, tracer, drops)?;
     tracing::subscriber::set_global_default(subscriber)?;
     Ok((handle, guard))
 }
@@ -145,16 +145,16 @@ fn subscriber<W: io::Write + Send + 'static>(
     writer: W,
     colours: bool,
     tracer: Option<SdkTracer>,
-    accounts: &Arc<Accounts>,
+    drops: &Arc<Drops>,
 ) -> Result<(impl Subscriber + Send + Sync, LogHandle, LogGuard), LogError> {
     let (writer, guard) = NonBlockingBuilder::default()
         .buffered_lines_limit(QUEUE)
         .lossy(true)
         .thread_name("log")
         .finish(writer);
-    accounts.watch_log_queue(writer.error_counter());
+    drops.watch_log_queue(writer.error_counter());
 
-    let limit = RateLimit::new(Arc::clone(accounts));
+    let limit = RateLimit::new(Arc::clone(drops));
     let line = match config.format {
         LogFormat::Json => Line::Json(limit),
         LogFormat::Text => Line::Text(limit, fmt::format().with_ansi(colours)),
@@ -262,7 +262,7 @@ mod tests {
     use super::limit::{BURST, PER_SECOND};
     use super::testing::logged;
     use super::*;
-    use crate::telemetry::accounts::Loss;
+    use crate::telemetry::drops::DropReason;
     use crate::testing::PATIENCE;
 
     #[test]
@@ -362,14 +362,14 @@ mod tests {
     fn a_storm_is_cut_and_counted() {
         testing::apart();
         let before = Instant::now();
-        let accounts = Arc::new(Accounts::default());
+        let drops = Arc::new(Drops::default());
         let written = testing::Written::default();
         let config = Log {
             format: LogFormat::Json,
             level: "info".to_owned(),
         };
         let (subscriber, _handle, guard) =
-            subscriber(&config, written.clone(), false, None, &accounts).expect("set up");
+            subscriber(&config, written.clone(), false, None, &drops).expect("set up");
         let storm =
             |n: usize| (0..n).for_each(|i| tracing::warn!(target: "criscope::test", i, "storm"));
         tracing::subscriber::with_default(subscriber, || {
@@ -399,7 +399,7 @@ mod tests {
             .sum();
         assert_eq!(
             told,
-            accounts.losses(Loss::LogRateLimited),
+            drops.count(DropReason::LogRateLimited),
             "every suppressed line is told of"
         );
         assert_eq!(told as usize + storms, 2001);
@@ -411,13 +411,13 @@ mod tests {
     fn a_stuck_pipe_holds_nobody_up() {
         testing::apart();
         let (reader, writer) = io::pipe().expect("pipe");
-        let accounts = Arc::new(Accounts::default());
+        let drops = Arc::new(Drops::default());
         let config = Log {
             format: LogFormat::Json,
             level: "info".to_owned(),
         };
         let (subscriber, _handle, guard) =
-            subscriber(&config, writer, false, None, &accounts).expect("set up");
+            subscriber(&config, writer, false, None, &drops).expect("set up");
         let before = Instant::now();
         let text = "x".repeat(4000);
         tracing::subscriber::with_default(subscriber, || {
@@ -430,7 +430,7 @@ mod tests {
             lines!(1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16);
         });
         assert!(before.elapsed() < PATIENCE, "{:?}", before.elapsed());
-        assert!(accounts.losses(Loss::LogQueueFull) > 0);
+        assert!(drops.count(DropReason::LogQueueFull) > 0);
         drop(guard);
         assert!(before.elapsed() < 2 * PATIENCE, "{:?}", before.elapsed());
         drop(reader);

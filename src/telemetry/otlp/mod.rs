@@ -29,7 +29,7 @@ use tracing_subscriber::registry::LookupSpan;
 
 pub use self::sink::SpanSink;
 use self::sink::{ForProvider, Limits};
-use super::accounts::Accounts;
+use super::drops::Drops;
 use crate::config;
 
 #[cfg(test)]
@@ -75,10 +75,7 @@ impl Otlp {
     /// # Errors
     /// If the endpoint cannot be used. A proxy that passes calls on without traces is better than none: log it and go
     /// on.
-    pub fn start(
-        config: &config::Otlp,
-        accounts: Arc<Accounts>,
-    ) -> Result<Option<Self>, OtlpError> {
+    pub fn start(config: &config::Otlp, drops: Arc<Drops>) -> Result<Option<Self>, OtlpError> {
         let env = |name: &str| std::env::var(name).ok().filter(|v| !v.trim().is_empty());
         let Some(endpoint) = endpoint(config, &env) else {
             return Ok(None);
@@ -111,7 +108,7 @@ impl Otlp {
             batch,
             &limits,
             Handle::current(),
-            accounts,
+            drops,
         );
         let provider = SdkTracerProvider::builder()
             .with_resource(resource)

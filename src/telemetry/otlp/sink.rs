@@ -13,7 +13,7 @@ use opentelemetry_sdk::trace::{
 };
 use tokio::runtime::Handle;
 
-use crate::telemetry::accounts::{Accounts, Loss};
+use crate::telemetry::drops::{DropReason, Drops};
 
 /// Bounds of a [`SpanSink`].
 #[derive(Debug)]
@@ -47,14 +47,14 @@ impl SpanSink {
         batch: BatchConfig,
         limits: &Limits,
         runtime: Handle,
-        accounts: Arc<Accounts>,
+        drops: Arc<Drops>,
     ) -> Self {
         let ledger = Arc::new(Ledger {
             pending: AtomicUsize::new(0),
             limit: limits.pending,
             closed: AtomicBool::new(false),
             finished: AtomicBool::new(false),
-            accounts,
+            drops,
         });
         let counting = Counting {
             exporter,
@@ -78,7 +78,7 @@ impl SpanSink {
         self.processor.on_end(span);
         if self.ledger.finished.load(Ordering::SeqCst) {
             // The last count may have been made before this span was admitted.
-            self.ledger.lose(1, Loss::SpanShutdown);
+            self.ledger.lose(1, DropReason::SpanShutdown);
         }
         true
     }
@@ -89,10 +89,10 @@ impl SpanSink {
         if self.ledger.closed.swap(true, Ordering::SeqCst) {
             return;
         }
-        // The result is in the accounts.
+        // The result is in the drops.
         let _ = self.processor.shutdown_with_timeout(limit);
         self.ledger.finished.store(true, Ordering::SeqCst);
-        self.ledger.lose(usize::MAX, Loss::SpanShutdown);
+        self.ledger.lose(usize::MAX, DropReason::SpanShutdown);
     }
 }
 
@@ -104,13 +104,13 @@ struct Ledger {
     limit: usize,
     closed: AtomicBool,
     finished: AtomicBool,
-    accounts: Arc<Accounts>,
+    drops: Arc<Drops>,
 }
 
 impl Ledger {
     fn admit(&self) -> bool {
         if self.closed.load(Ordering::SeqCst) {
-            self.accounts.lost(Loss::SpanShutdown, 1);
+            self.drops.add(DropReason::SpanShutdown, 1);
             return false;
         }
         let room = |pending: usize| (pending < self.limit).then(|| pending + 1);
@@ -119,7 +119,7 @@ impl Ledger {
             .fetch_update(Ordering::SeqCst, Ordering::SeqCst, room)
             .is_ok();
         if !admitted {
-            self.accounts.lost(Loss::SpanQueueFull, 1);
+            self.drops.add(DropReason::SpanQueueFull, 1);
         }
         admitted
     }
@@ -133,9 +133,9 @@ impl Ledger {
         before.unwrap_or(0).min(n)
     }
 
-    fn lose(&self, n: usize, loss: Loss) -> usize {
+    fn lose(&self, n: usize, loss: DropReason) -> usize {
         let lost = self.settle(n);
-        self.accounts.lost(loss, lost);
+        self.drops.add(loss, lost);
         lost
     }
 }
@@ -169,10 +169,10 @@ impl<E: SpanExporter> SpanExporter for Counting<E> {
         match &result {
             Ok(()) => {
                 let exported = self.ledger.settle(spans);
-                self.ledger.accounts.spans_exported(exported);
+                self.ledger.drops.spans_exported(exported);
             }
             Err(error) => {
-                let lost = self.ledger.lose(spans, Loss::SpanExportFailed);
+                let lost = self.ledger.lose(spans, DropReason::SpanExportFailed);
                 tracing::warn!(
                     target: "criscope::telemetry",
                     event = "telemetry.dropped",
@@ -264,8 +264,8 @@ pub(crate) mod testing {
         behaviour: Behaviour,
         pending: usize,
         export: Duration,
-    ) -> (SpanSink, Arc<Accounts>) {
-        let accounts = Arc::new(Accounts::default());
+    ) -> (SpanSink, Arc<Drops>) {
+        let drops = Arc::new(Drops::default());
         let batch = opentelemetry_sdk::trace::BatchConfigBuilder::default()
             .with_max_queue_size(pending)
             .with_max_export_batch_size(10)
@@ -279,9 +279,9 @@ pub(crate) mod testing {
             batch,
             &limits,
             Handle::current(),
-            Arc::clone(&accounts),
+            Arc::clone(&drops),
         );
-        (sink, accounts)
+        (sink, drops)
     }
 
     impl SpanSink {
@@ -321,28 +321,28 @@ mod tests {
         }
     }
 
-    fn counted(accounts: &Accounts) -> (u64, [u64; 3]) {
+    fn counted(drops: &Drops) -> (u64, [u64; 3]) {
         let losses = [
-            Loss::SpanQueueFull,
-            Loss::SpanExportFailed,
-            Loss::SpanShutdown,
+            DropReason::SpanQueueFull,
+            DropReason::SpanExportFailed,
+            DropReason::SpanShutdown,
         ];
-        (accounts.exported(), losses.map(|l| accounts.losses(l)))
+        (drops.exported(), losses.map(|l| drops.count(l)))
     }
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
     async fn what_the_collector_takes_is_exported() {
         let taken = Exported::default();
-        let (sink, accounts) = sink(Behaviour::Take(taken.clone()), 1000, PATIENCE);
+        let (sink, drops) = sink(Behaviour::Take(taken.clone()), 1000, PATIENCE);
         for _ in 0..123 {
             sink.export(span());
         }
         sink.finish();
         assert_eq!(taken.lock().expect("lock").len(), 123);
-        assert_eq!(counted(&accounts), (123, [0, 0, 0]));
+        assert_eq!(counted(&drops), (123, [0, 0, 0]));
         sink.export(span());
         assert_eq!(
-            counted(&accounts),
+            counted(&drops),
             (123, [0, 0, 1]),
             "a span after the end is counted"
         );
@@ -350,29 +350,29 @@ mod tests {
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
     async fn what_the_collector_refuses_has_failed() {
-        let (sink, accounts) = sink(Behaviour::Refuse, 1000, PATIENCE);
+        let (sink, drops) = sink(Behaviour::Refuse, 1000, PATIENCE);
         for _ in 0..57 {
             sink.export(span());
         }
         sink.finish();
-        assert_eq!(counted(&accounts), (0, [0, 57, 0]));
+        assert_eq!(counted(&drops), (0, [0, 57, 0]));
     }
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
     async fn a_collector_that_never_answers_is_given_up_on() {
-        let (sink, accounts) = sink(Behaviour::Hang, 100, Duration::from_millis(20));
+        let (sink, drops) = sink(Behaviour::Hang, 100, Duration::from_millis(20));
         for _ in 0..10 {
             sink.export(span());
         }
         sink.finish();
-        assert_eq!(counted(&accounts), (0, [0, 10, 0]));
+        assert_eq!(counted(&drops), (0, [0, 10, 0]));
     }
 
     /// The exporter's thread hangs and cannot even be timed out: handing over stays immediate, memory stays bounded,
     /// shutdown keeps its limit, and every span is accounted for.
     #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
     async fn a_stuck_exporter_holds_nobody_up() {
-        let (sink, accounts) = sink(Behaviour::BlockThread(10 * PATIENCE), 64, PATIENCE);
+        let (sink, drops) = sink(Behaviour::BlockThread(10 * PATIENCE), 64, PATIENCE);
         let before = Instant::now();
         for _ in 0..10_000 {
             sink.export(span());
@@ -382,16 +382,16 @@ mod tests {
             "10,000 spans took {:?}",
             before.elapsed()
         );
-        let (exported, [full, failed, _]) = counted(&accounts);
+        let (exported, [full, failed, _]) = counted(&drops);
         assert_eq!((exported, full, failed), (0, 10_000 - 64, 0));
         sink.shutdown(Duration::from_millis(50));
         assert!(before.elapsed() < 2 * PATIENCE);
-        assert_eq!(counted(&accounts), (0, [10_000 - 64, 0, 64]));
+        assert_eq!(counted(&drops), (0, [10_000 - 64, 0, 64]));
     }
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
     async fn spans_handed_over_during_shutdown_are_each_counted_once() {
-        let (sink, accounts) = sink(Behaviour::Take(Exported::default()), 100_000, PATIENCE);
+        let (sink, drops) = sink(Behaviour::Take(Exported::default()), 100_000, PATIENCE);
         let threads: Vec<_> = (0..4)
             .map(|_| {
                 let sink = sink.clone();
@@ -406,7 +406,7 @@ mod tests {
         for thread in threads {
             thread.join().expect("thread");
         }
-        let (exported, losses) = counted(&accounts);
+        let (exported, losses) = counted(&drops);
         assert_eq!(exported + losses.iter().sum::<u64>(), 20_000);
     }
 }

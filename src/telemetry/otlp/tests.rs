@@ -18,7 +18,7 @@ use tracing_subscriber::layer::SubscriberExt as _;
 
 use super::testing::{Behaviour, Exported, sink};
 use super::*;
-use crate::telemetry::accounts::Loss;
+use crate::telemetry::drops::DropReason;
 use crate::testing::PATIENCE;
 
 fn config(endpoint: Option<&str>) -> config::Otlp {
@@ -146,8 +146,8 @@ impl Collector {
 async fn a_collector_gets_the_spans_with_the_resource() {
     let collector = Collector::default();
     let endpoint = collector.serve().await;
-    let accounts = Arc::new(Accounts::default());
-    let otlp = Otlp::start(&config(Some(&endpoint)), Arc::clone(&accounts))
+    let drops = Arc::new(Drops::default());
+    let otlp = Otlp::start(&config(Some(&endpoint)), Arc::clone(&drops))
         .expect("starts")
         .expect("on");
     let subscriber = tracing_subscriber::registry().with(layer(otlp.tracer()));
@@ -182,7 +182,7 @@ async fn a_collector_gets_the_spans_with_the_resource() {
         ("criscope", env!("CARGO_PKG_VERSION"))
     );
     assert_eq!(spans.scope_spans[0].spans[0].name, "index.resync");
-    assert_eq!(accounts.exported(), 1);
+    assert_eq!(drops.exported(), 1);
 }
 
 /// Nobody listens there: the spans are counted as failed, and the end does not wait longer than it may.
@@ -192,8 +192,8 @@ async fn a_collector_that_is_not_there_costs_only_spans() {
     let socket = TcpSocket::new_v4().expect("a socket");
     socket.bind(([127, 0, 0, 1], 0).into()).expect("bound");
     let endpoint = format!("http://{}", socket.local_addr().expect("address"));
-    let accounts = Arc::new(Accounts::default());
-    let otlp = Otlp::start(&config(Some(&endpoint)), Arc::clone(&accounts))
+    let drops = Arc::new(Drops::default());
+    let otlp = Otlp::start(&config(Some(&endpoint)), Arc::clone(&drops))
         .expect("starts")
         .expect("on");
     let subscriber = tracing_subscriber::registry().with(layer(otlp.tracer()));
@@ -204,8 +204,8 @@ async fn a_collector_that_is_not_there_costs_only_spans() {
     let before = Instant::now();
     otlp.shutdown(Duration::from_secs(8)).await;
     assert!(before.elapsed() < PATIENCE, "{:?}", before.elapsed());
-    let lost = accounts.losses(Loss::SpanExportFailed) + accounts.losses(Loss::SpanShutdown);
-    assert_eq!((accounts.exported(), lost), (0, 1));
+    let lost = drops.count(DropReason::SpanExportFailed) + drops.count(DropReason::SpanShutdown);
+    assert_eq!((drops.exported(), lost), (0, 1));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]

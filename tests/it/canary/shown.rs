@@ -2,9 +2,9 @@
 
 use std::collections::BTreeSet;
 
-use criscope::cri::call::{Answer, Subject};
 use criscope::cri::identity::SHOWN;
 use criscope::cri::lists::{Containers, Sandboxes};
+use criscope::cri::subject::{ResponseDetails, Subject};
 use criscope::cri::{Method, peek};
 use prost::Message;
 use prost_reflect::{
@@ -140,7 +140,7 @@ fn said(subject: &Subject) -> String {
     format!("{pod:?} {sandbox_id:?} {container:?} {container_id:?} {image:?} {handler:?}")
 }
 
-fn answered(answer: &Answer) -> String {
+fn answered(answer: &ResponseDetails) -> String {
     format!("{answer:?}")
 }
 

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use criscope::cri::outcome::{Code, code_name};
+use criscope::cri::status::{Code, code_name};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant, SystemTime};
 
-use criscope::cri::outcome::Code;
+use criscope::cri::status::Code;
 use serde_json::Value;
 
 use super::panels::{Query, all};

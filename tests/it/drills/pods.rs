@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use criscope::cri::outcome::Code;
+use criscope::cri::status::Code;
 
 use super::{Fired, Node, Ordinary, stays};
 use crate::harness::pods::{Manner, oom_killed};

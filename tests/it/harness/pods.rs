@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
-use criscope::cri::outcome::Code;
+use criscope::cri::status::Code;
 use criscope::cri::v1;
 use prost::Message;
 use tokio_util::sync::CancellationToken;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use criscope::cri::episode::Ids;
+use criscope::call::episode::Ids;
 use criscope::cri::v1;
 use opentelemetry_proto::tonic::trace::v1::Span;
 

@@ -1,6 +1,6 @@
 //! What a span says.
 
-use criscope::cri::episode::Ids;
+use criscope::call::episode::Ids;
 use criscope::cri::v1;
 
 use super::{FAST, SERVER, assert_attributes, hex, of_kind, pair, proxy};

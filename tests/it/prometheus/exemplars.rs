@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use criscope::cri::episode::Ids;
+use criscope::call::episode::Ids;
 use criscope::cri::v1;
 use criscope::telemetry::openmetrics;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
-use criscope::cri::episode::Ids;
+use criscope::call::episode::Ids;
 use serde_json::Value;
 use tempfile::TempDir;
 

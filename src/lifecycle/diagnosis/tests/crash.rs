@@ -1,7 +1,7 @@
 //! Containers that end again and again, and those that only seem to.
 
 use super::*;
-use crate::cri::call::ExitReason;
+use crate::cri::subject::ExitReason;
 
 /// The end of a run of `app`, in milliseconds.
 fn end(attempt: u32, code: i32, ran: u64, ended: u64) -> Ended {
@@ -21,31 +21,31 @@ fn end(attempt: u32, code: i32, ran: u64, ended: u64) -> Ended {
 }
 
 /// A run of `app` whose StartContainer ends 200 ms after `from`.
-fn run(pod: &Pod, attempt: u32, from: u64) -> [Told; 2] {
+fn run(pod: &Pod, attempt: u32, from: u64) -> [EpisodeCall; 2] {
     let app = ("app", attempt);
     [pod.create(app, from, 100), pod.start(app, from + 100, 100)]
 }
 
-fn apply(book: &mut EpisodeStore, calls: impl IntoIterator<Item = Told>) {
+fn apply(store: &mut EpisodeStore, calls: impl IntoIterator<Item = EpisodeCall>) {
     for call in calls {
-        book.apply(call);
+        store.apply(call);
     }
 }
 
-/// A book with the starts of a pod whose runs of `app` begin at these times, and their ends.
+/// A store with the starts of a pod whose runs of `app` begin at these times, and their ends.
 fn runs(pod: &Pod, from: &[u64], ends: impl IntoIterator<Item = Ended>) -> EpisodeStore {
     let starts = (0..).zip(from).flat_map(|(n, from)| run(pod, n, *from));
-    let mut book = book([pod.run(0, 100)].into_iter().chain(starts));
+    let mut store = store([pod.run(0, 100)].into_iter().chain(starts));
     for exit in ends {
-        book.note_exit(&pod.0, None, exit);
+        store.note_exit(&pod.0, None, exit);
     }
-    book
+    store
 }
 
 /// The headline of the pod, and the states and crash loops of its episodes.
-fn told(book: &mut EpisodeStore, now: u64) -> (String, Vec<(String, State, Option<String>)>) {
-    book.tick(at(now), &[]);
-    let episodes = episodes(book, now);
+fn told(store: &mut EpisodeStore, now: u64) -> (String, Vec<(String, State, Option<String>)>) {
+    store.tick(at(now), &[]);
+    let episodes = episodes(store, now);
     let headline = of_pod(&episodes, at(now));
     let marks = episodes
         .into_iter()
@@ -53,8 +53,8 @@ fn told(book: &mut EpisodeStore, now: u64) -> (String, Vec<(String, State, Optio
     (headline, marks.collect())
 }
 
-fn is_marked(book: &mut EpisodeStore, now: u64) -> bool {
-    let (headline, marks) = told(book, now);
+fn is_marked(store: &mut EpisodeStore, now: u64) -> bool {
+    let (headline, marks) = told(store, now);
     let marked = marks.iter().any(|(.., mark)| mark.is_some());
     assert_eq!(marked, headline.contains(" keeps "), "{headline} {marks:?}");
     marked
@@ -65,9 +65,9 @@ fn a_container_that_keeps_ending() {
     let pod = pod("web");
     let ends = [500, 1400, 20_400, 60_400, 120_500];
     let ends = (0..).zip(ends).map(|(n, at)| end(n, 1, 200, at));
-    let mut book = runs(&pod, &[100, 1_000, 20_000, 60_000, 120_100], ends);
+    let mut store = runs(&pod, &[100, 1_000, 20_000, 60_000, 120_100], ends);
     let sentence = "container app keeps ending: exit code 1 after 200 ms, 5 starts in 2m 00s";
-    let (headline, marks) = told(&mut book, 140_000);
+    let (headline, marks) = told(&mut store, 140_000);
     assert_eq!(headline, sentence);
     let all = |kind: &str| (kind.to_owned(), State::Ok, Some(sentence.to_owned()));
     let restart = || all("restart");
@@ -77,25 +77,25 @@ fn a_container_that_keeps_ending() {
         "the list says it of each that went well"
     );
     // An hour later it is still down; had it come up again, that would be over.
-    assert!(is_marked(&mut book, 3_600_000));
-    apply(&mut book, run(&pod, 5, 200_000));
-    assert!(is_marked(&mut book, 300_000));
-    assert!(!is_marked(&mut book, 3_600_000));
+    assert!(is_marked(&mut store, 3_600_000));
+    apply(&mut store, run(&pod, 5, 200_000));
+    assert!(is_marked(&mut store, 300_000));
+    assert!(!is_marked(&mut store, 3_600_000));
 }
 
 #[test]
 fn a_container_that_takes_too_much_memory() {
     let pod = pod("web");
-    let mut book = runs(&pod, &[100, 11_000], [end(0, 137, 3000, 3300)]);
-    let one = headline(&episodes(&book, 4000)[0], at(4000));
+    let mut store = runs(&pod, &[100, 11_000], [end(0, 137, 3000, 3300)]);
+    let one = headline(&episodes(&store, 4000)[0], at(4000));
     assert!(
         one.starts_with("container app was killed for lack of memory after 3.00 s (exit code 137)"),
         "{one}"
     );
-    assert!(!is_marked(&mut book, 4000));
-    book.note_exit(&pod.0, None, end(1, 137, 3000, 14_200));
+    assert!(!is_marked(&mut store, 4000));
+    store.note_exit(&pod.0, None, end(1, 137, 3000, 14_200));
     assert_eq!(
-        told(&mut book, 15_000).0,
+        told(&mut store, 15_000).0,
         "container app keeps being killed for lack of memory: exit code 137 after 3.00 s, 2 starts in 13.9 s"
     );
 }
@@ -103,8 +103,8 @@ fn a_container_that_takes_too_much_memory() {
 #[test]
 fn a_container_that_did_its_work_is_no_crash() {
     let pod = pod("job");
-    let mut book = runs(&pod, &[100], [end(0, 0, 1000, 1300)]);
-    let (headline, marks) = told(&mut book, 60_000);
+    let mut store = runs(&pod, &[100], [end(0, 0, 1000, 1300)]);
+    let (headline, marks) = told(&mut store, 60_000);
     assert_eq!(headline, "up after 300 ms, nothing slow");
     assert_eq!(marks, [("start".to_owned(), State::Ok, None)]);
 }
@@ -127,27 +127,27 @@ fn who_ends_well_each_time_is_in_a_loop_too() {
     let pod = pod("web");
     let ends = [400, 1400].into_iter().zip(0..);
     let ends = ends.map(|(at, n)| end(n, 0, 100, at));
-    let mut book = runs(&pod, &[100, 1_000, 20_000], ends);
-    assert!(!is_marked(&mut book, 20_300));
-    book.note_exit(&pod.0, None, end(2, 0, 100, 20_400));
-    assert!(is_marked(&mut book, 30_000));
+    let mut store = runs(&pod, &[100, 1_000, 20_000], ends);
+    assert!(!is_marked(&mut store, 20_300));
+    store.note_exit(&pod.0, None, end(2, 0, 100, 20_400));
+    assert!(is_marked(&mut store, 30_000));
 }
 
 #[test]
 fn an_init_container_of_every_sandbox_is_in_no_loop() {
     let pod = pod("web");
-    let mut book = book([]);
+    let mut store = store([]);
     for n in 0..4 {
         let (pod, from) = (pod.attempt(n), u64::from(n) * 100_000);
-        book.apply(pod.run(from, 100));
-        apply(&mut book, run(&pod, n, from + 100));
-        book.note_exit(&pod.0, None, end(n, 0, 100, from + 400));
-        book.apply(pod.create(("web", n), from + 500, 100));
-        book.apply(pod.start(("web", n), from + 600, 100));
-        book.tick(at(from + 50_000), &[]);
-        book.apply(pod.stop(from + 60_000, 2000));
+        store.apply(pod.run(from, 100));
+        apply(&mut store, run(&pod, n, from + 100));
+        store.note_exit(&pod.0, None, end(n, 0, 100, from + 400));
+        store.apply(pod.create(("web", n), from + 500, 100));
+        store.apply(pod.start(("web", n), from + 600, 100));
+        store.tick(at(from + 50_000), &[]);
+        store.apply(pod.stop(from + 60_000, 2000));
     }
-    assert!(!is_marked(&mut book, 500_000));
+    assert!(!is_marked(&mut store, 500_000));
 }
 
 #[test]
@@ -155,51 +155,51 @@ fn who_was_asked_to_end_does_not_crash() {
     let pod = pod("web");
     // Probes fail. The first end is told before StopContainer has ended, the second after.
     let kill = |n, from| pod.kill(("app", n), from, 30_000);
-    let mut book = runs(&pod, &[100], [end(0, 137, 90_000, 90_300)]);
-    book.apply(kill(0, 60_400));
-    apply(&mut book, run(&pod, 1, 91_000));
-    book.apply(kill(1, 150_000));
-    book.note_exit(&pod.0, None, end(1, 143, 88_000, 179_500));
-    apply(&mut book, run(&pod, 2, 180_100));
-    assert!(!is_marked(&mut book, 200_000));
+    let mut store = runs(&pod, &[100], [end(0, 137, 90_000, 90_300)]);
+    store.apply(kill(0, 60_400));
+    apply(&mut store, run(&pod, 1, 91_000));
+    store.apply(kill(1, 150_000));
+    store.note_exit(&pod.0, None, end(1, 143, 88_000, 179_500));
+    apply(&mut store, run(&pod, 2, 180_100));
+    assert!(!is_marked(&mut store, 200_000));
     // Then it crashes by itself, once and again.
-    book.note_exit(&pod.0, None, end(2, 1, 100, 180_400));
-    assert!(!is_marked(&mut book, 200_000));
-    apply(&mut book, run(&pod, 3, 200_000));
-    book.note_exit(&pod.0, None, end(3, 1, 100, 200_300));
-    assert!(is_marked(&mut book, 201_000));
+    store.note_exit(&pod.0, None, end(2, 1, 100, 180_400));
+    assert!(!is_marked(&mut store, 200_000));
+    apply(&mut store, run(&pod, 3, 200_000));
+    store.note_exit(&pod.0, None, end(3, 1, 100, 200_300));
+    assert!(is_marked(&mut store, 201_000));
 }
 
 #[test]
 fn the_end_of_a_pod_is_no_crash_of_its_containers() {
     let pod = pod("web");
     // The second sandbox goes without a word to its container.
-    let mut book = runs(&pod, &[100], []);
-    book.apply(pod.stop(60_000, 2000));
-    book.note_exit(&pod.0, None, end(0, 137, 60_000, 60_500));
+    let mut store = runs(&pod, &[100], []);
+    store.apply(pod.stop(60_000, 2000));
+    store.note_exit(&pod.0, None, end(0, 137, 60_000, 60_500));
     let next = pod.attempt(1);
-    book.apply(next.run(70_000, 100));
-    apply(&mut book, run(&next, 1, 70_100));
-    book.apply(next.stop(130_000, 2000));
-    book.note_exit(&next.0, None, end(1, 137, 60_000, 130_500));
-    assert!(!is_marked(&mut book, 140_000));
+    store.apply(next.run(70_000, 100));
+    apply(&mut store, run(&next, 1, 70_100));
+    store.apply(next.stop(130_000, 2000));
+    store.note_exit(&next.0, None, end(1, 137, 60_000, 130_500));
+    assert!(!is_marked(&mut store, 140_000));
 }
 
 #[test]
 fn a_crash_loop_is_over_with_its_pod() {
     let pod = pod("web");
     let ends = [end(0, 1, 100, 400), end(1, 1, 100, 1400)];
-    let mut book = runs(&pod, &[100, 1_000], ends);
+    let mut store = runs(&pod, &[100, 1_000], ends);
     // A stop of the container alone is not the end of the pod.
-    book.apply(pod.kill(("app", 1), 5000, 1000));
-    let (_, marks) = told(&mut book, 20_000);
+    store.apply(pod.kill(("app", 1), 5000, 1000));
+    let (_, marks) = told(&mut store, 20_000);
     let marked = marks
         .iter()
         .map(|(kind, _, mark)| (&**kind, mark.is_some()));
     let wanted = [("start", true), ("restart", true), ("stop", false)];
     assert_eq!(marked.collect::<Vec<_>>(), wanted);
-    book.apply(pod.stop(21_000, 2000));
-    let (headline, marks) = told(&mut book, 30_000);
+    store.apply(pod.stop(21_000, 2000));
+    let (headline, marks) = told(&mut store, 30_000);
     assert_eq!(
         headline,
         "container app kept ending: exit code 1 after 100 ms, 2 starts in 1.10 s"
@@ -207,9 +207,9 @@ fn a_crash_loop_is_over_with_its_pod() {
     assert!(marks.iter().all(|(.., mark)| mark.is_none()), "{marks:?}");
     // It was not the pod that went, only its sandbox.
     let next = pod.attempt(1);
-    book.apply(next.run(31_000, 100));
-    apply(&mut book, run(&next, 2, 31_200));
-    assert!(is_marked(&mut book, 60_000));
+    store.apply(next.run(31_000, 100));
+    apply(&mut store, run(&next, 2, 31_200));
+    assert!(is_marked(&mut store, 60_000));
 }
 
 #[test]
@@ -217,9 +217,9 @@ fn when_one_is_over_few_others_are_looked_at() {
     let pod = pod("web");
     let from: Vec<_> = (0..100).map(|n| 200 + n * 20_000).collect();
     let ends = (0..).zip(&from).map(|(n, at)| end(n, 1, 100, at + 300));
-    let book = runs(&pod, &from, ends);
-    let last = book.tales().last().expect("a tale");
-    let text = book.view(last, at(2_000_000)).crash_loop;
+    let store = runs(&pod, &from, ends);
+    let last = store.episodes().last().expect("an episode");
+    let text = store.view(last, at(2_000_000)).crash_loop;
     let text = text.expect("a crash loop");
     assert!(text.contains(", 64 starts in "), "{text}");
 }
@@ -228,12 +228,12 @@ fn when_one_is_over_few_others_are_looked_at() {
 fn only_what_is_about_the_container_is_marked() {
     let [pod, other] = ["web", "other"].map(pod);
     let ends = [end(0, 1, 100, 400), end(1, 1, 100, 1400)];
-    let mut book = runs(&pod, &[100, 1_000], ends);
-    book.apply(pod.create(("side", 1), 40_000, 100));
-    book.apply(pod.start(("side", 1), 40_200, 100));
-    apply(&mut book, run(&other, 0, 41_000));
-    book.tick(at(60_000), &[]);
-    let marked: Vec<_> = episodes(&book, 60_000)
+    let mut store = runs(&pod, &[100, 1_000], ends);
+    store.apply(pod.create(("side", 1), 40_000, 100));
+    store.apply(pod.start(("side", 1), 40_200, 100));
+    apply(&mut store, run(&other, 0, 41_000));
+    store.tick(at(60_000), &[]);
+    let marked: Vec<_> = episodes(&store, 60_000)
         .into_iter()
         .map(|e| (e.name, e.container, e.crash_loop.is_some()))
         .collect();

@@ -55,10 +55,10 @@ fn an_image_that_came_late() {
 fn a_deadline_that_passes() {
     let pod = pod("web");
     let run = |from| pod.run(from, 2000).late();
-    let slow = |call: Told| call.seen(Work::Cni, "slow", "", 0, 2000);
+    let slow = |call: EpisodeCall| call.seen(WorkKind::Cni, "slow", "", 0, 2000);
     let calls = [
         slow(run(0)),
-        run(15_000).seen(Work::Cni, "slow", "", 0, 9500),
+        run(15_000).seen(WorkKind::Cni, "slow", "", 0, 9500),
     ];
     assert_eq!(
         says(calls, 60_000),
@@ -74,7 +74,7 @@ fn a_retry_that_is_refused() {
     let late = pod
         .run(0, 240_000)
         .late()
-        .seen(Work::Cni, "slow", "", 100, 240_000);
+        .seen(WorkKind::Cni, "slow", "", 100, 240_000);
     assert_eq!(
         says([late, refused(250_000), refused(260_000)], 270_000),
         "RunPodSandbox passed the kubelet's deadline of 4m 00s, and 2 more tries were refused while the first went on \

@@ -1,7 +1,7 @@
 //! Starts that wait for containers of their own.
 
 use super::*;
-use crate::cri::call::ExitReason;
+use crate::cri::subject::ExitReason;
 
 /// A container that ended at this time, in milliseconds.
 fn done(container: &str, ran: u64, ended: u64) -> Ended {
@@ -16,20 +16,20 @@ fn done(container: &str, ran: u64, ended: u64) -> Ended {
 }
 
 /// As [`says`], of a pod with init containers that end at these times after the calls before them.
-fn says_with(parts: Vec<(Vec<Told>, Option<Ended>)>, pod: &Pod, now: u64) -> String {
-    let mut book = book([]);
+fn says_with(parts: Vec<(Vec<EpisodeCall>, Option<Ended>)>, pod: &Pod, now: u64) -> String {
+    let mut store = store([]);
     for (calls, exit) in parts {
         for call in calls {
-            book.tick(call.began, &[]);
-            book.apply(call);
+            store.tick(call.began, &[]);
+            store.apply(call);
         }
         if let Some(exit) = exit {
             let id = format!("id of {}", exit.container);
-            book.note_exit(&pod.0, Some(&id), exit);
+            store.note_exit(&pod.0, Some(&id), exit);
         }
     }
-    book.tick(at(now), &[]);
-    of_pod(&episodes(&book, now), at(now))
+    store.tick(at(now), &[]);
+    of_pod(&episodes(&store, now), at(now))
 }
 
 #[test]

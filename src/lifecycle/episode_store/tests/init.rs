@@ -4,11 +4,11 @@ use super::*;
 
 #[test]
 fn a_container_after_an_init_container_that_ran_for_long_is_a_restart() {
-    let (mut book, pod) = (book(), pod("a"));
-    apply(&mut book, start(&pod, 0));
-    book.tick(at(20_000), &[]);
+    let (mut store, pod) = (store(), pod("a"));
+    apply(&mut store, start(&pod, 0));
+    store.tick(at(20_000), &[]);
     apply(
-        &mut book,
+        &mut store,
         [
             pod.pull("main:1", 60_000, 10),
             pod.create(("main", 0), 60_100, 10),
@@ -16,44 +16,47 @@ fn a_container_after_an_init_container_that_ran_for_long_is_a_restart() {
         ],
     );
     assert_eq!(
-        lines(&book)[1..],
+        lines(&store)[1..],
         ["restart main#0 Open: PullImage CreateContainer StartContainer"]
     );
-    let (start, restart) = (book.get(0).expect("0").ids(), book.get(1).expect("1").ids());
+    let (start, restart) = (
+        store.get(0).expect("0").ids(),
+        store.get(1).expect("1").ids(),
+    );
     assert_eq!(start.trace_id, restart.trace_id);
     assert_ne!(start.root, restart.root);
 }
 
 #[test]
 fn the_time_of_an_init_container_is_told_apart() {
-    let (mut book, pod) = (book(), pod("a"));
+    let (mut store, pod) = (store(), pod("a"));
     let calls = [
         pod.run(0, 200),
         pod.create(("init", 0), 300, 100),
         pod.start(("init", 0), 400, 100),
     ];
-    apply(&mut book, calls);
+    apply(&mut store, calls);
     let exit = |name: &str, attempt, from, to| Ended {
         container: name.into(),
         attempt,
         code: 0,
-        reason: crate::cri::call::ExitReason::Completed,
+        reason: crate::cri::subject::ExitReason::Completed,
         ran: (to - from) * 1000,
         at: at(to),
     };
     // It began to run while StartContainer was under way.
-    book.note_exit(&pod.0, Some("i"), exit("init", 0, 450, 6500));
+    store.note_exit(&pod.0, Some("i"), exit("init", 0, 450, 6500));
     let calls = [
         pod.pull("app:1", 6600, 1000),
         pod.create(("app", 0), 7600, 100),
         pod.start(("app", 0), 7700, 100),
     ];
-    apply(&mut book, calls);
+    apply(&mut store, calls);
     // Nobody waited for this one.
-    book.note_exit(&pod.0, Some("m"), exit("app", 0, 7750, 7790));
-    book.tick(at(60_000), &[]);
-    let tale = book.tales().next().expect("a tale");
-    let shares = tale.shares();
+    store.note_exit(&pod.0, Some("m"), exit("app", 0, 7750, 7790));
+    store.tick(at(60_000), &[]);
+    let episode = store.episodes().next().expect("an episode");
+    let shares = episode.shares();
     assert_eq!(shares[Phase::InitContainer as usize], 6_000_000);
     assert_eq!(shares[Phase::OutsideCri as usize], 200_000);
     assert_eq!(shares.iter().sum::<u64>(), 7_800_000);
@@ -61,30 +64,30 @@ fn the_time_of_an_init_container_is_told_apart() {
 
 #[test]
 fn what_waited_for_a_long_init_container_counts_from_there() {
-    let (mut book, pod) = (book(), pod("a"));
-    apply(&mut book, start(&pod, 0));
+    let (mut store, pod) = (store(), pod("a"));
+    apply(&mut store, start(&pod, 0));
     let ended = |code| Ended {
         container: "app".into(),
         attempt: 0,
         code,
-        reason: crate::cri::call::ExitReason::Completed,
+        reason: crate::cri::subject::ExitReason::Completed,
         ran: 59_000_000,
         at: at(59_900),
     };
-    book.tick(at(20_000), &[]);
-    let mut failed = book.clone();
-    book.note_exit(&pod.0, Some("c"), ended(0));
+    store.tick(at(20_000), &[]);
+    let mut failed = store.clone();
+    store.note_exit(&pod.0, Some("c"), ended(0));
     failed.note_exit(&pod.0, Some("c"), ended(1));
     let calls = [
         pod.pull("main:1", 60_000, 10),
         pod.create(("main", 0), 60_100, 10),
         pod.start(("main", 0), 60_200, 10),
     ];
-    apply(&mut book, calls.clone());
+    apply(&mut store, calls.clone());
     apply(&mut failed, calls);
-    let tale = book.get(1).expect("what came later");
-    assert_eq!((tale.began, tale.ended), (at(900), at(60_210)));
-    let shares = tale.shares();
+    let episode = store.get(1).expect("what came later");
+    assert_eq!((episode.began, episode.ended), (at(900), at(60_210)));
+    let shares = episode.shares();
     assert_eq!(shares[Phase::InitContainer as usize], 59_000_000);
     assert_eq!(shares.iter().sum::<u64>(), 59_310_000);
     // One that failed is waited for by nobody but itself.

@@ -8,7 +8,7 @@ use rand::{Rng, SeedableRng, rngs::StdRng};
 use super::*;
 
 /// What each pod does: an ordinary life, with retries and restarts thrown in.
-fn life(n: u64, random: &mut StdRng) -> Vec<Told> {
+fn life(n: u64, random: &mut StdRng) -> Vec<EpisodeCall> {
     let pod = pod(&format!("p{n}"));
     let from = random.random_range(0..5000);
     let mut calls = Vec::new();
@@ -27,7 +27,7 @@ fn life(n: u64, random: &mut StdRng) -> Vec<Told> {
 #[test]
 fn two_hundred_pods_at_once_never_mix() {
     let mut random = StdRng::seed_from_u64(200);
-    let mut book = book();
+    let mut store = store();
     for round in 0..5 {
         let mut calls: Vec<_> = (0..200)
             .flat_map(|n| life(round * 200 + n, &mut random))
@@ -39,18 +39,23 @@ fn two_hundred_pods_at_once_never_mix() {
         for call in calls {
             if call.ends() - ticked.min(call.ends()) > 1_000_000 {
                 ticked = call.ends();
-                book.tick(ticked, &[]);
+                store.tick(ticked, &[]);
             }
-            book.apply(call);
+            store.apply(call);
         }
-        book.tick(at(1_000_000), &[]);
+        store.tick(at(1_000_000), &[]);
         let mut kinds: BTreeMap<_, Vec<_>> = BTreeMap::new();
-        for tale in book.tales() {
-            assert!(tale.calls.iter().all(|c| c.pod.as_ref() == Some(&tale.pod)));
-            assert_eq!(tale.state, State::Ok, "{tale:?}");
-            let told = (tale.kind.name(), tale.calls.len(), tale.failures);
+        for episode in store.episodes() {
+            assert!(
+                episode
+                    .calls
+                    .iter()
+                    .all(|c| c.pod.as_ref() == Some(&episode.pod))
+            );
+            assert_eq!(episode.state, State::Ok, "{episode:?}");
+            let told = (episode.kind.name(), episode.calls.len(), episode.failures);
             kinds
-                .entry(tale.pod.name.to_string())
+                .entry(episode.pod.name.to_string())
                 .or_default()
                 .push(told);
         }
@@ -65,10 +70,10 @@ fn two_hundred_pods_at_once_never_mix() {
             wanted.push(("stop", 5, 0));
             assert_eq!(kinds[&format!("p{n}")], wanted, "p{n}");
         }
-        assert!(book.tales.len() <= LIMITS.episodes);
-        let in_pods: usize = book.pods.values().map(Vec::len).sum();
-        assert_eq!((in_pods, book.open.len()), (book.tales.len(), 0));
-        book.take_closed();
+        assert!(store.episodes.len() <= LIMITS.episodes);
+        let in_pods: usize = store.pods.values().map(Vec::len).sum();
+        assert_eq!((in_pods, store.open.len()), (store.episodes.len(), 0));
+        store.take_closed();
     }
 }
 
@@ -76,7 +81,7 @@ fn two_hundred_pods_at_once_never_mix() {
 #[test]
 fn nonsense_stays_within_bounds() {
     let mut random = StdRng::seed_from_u64(9);
-    let mut book = EpisodeStore::new(Limits {
+    let mut store = EpisodeStore::new(Limits {
         episodes: 40,
         quiet: 10_000_000,
         give_up: 60_000_000,
@@ -104,17 +109,20 @@ fn nonsense_stays_within_bounds() {
             1 => call.late(),
             _ => call,
         };
-        book.apply(call);
+        store.apply(call);
         if n.is_multiple_of(20) {
-            book.tick(at(began), &[]);
+            store.tick(at(began), &[]);
         }
-        book.take_closed();
-        assert!(book.tales.len() <= 40);
+        store.take_closed();
+        assert!(store.episodes.len() <= 40);
     }
-    for tale in book.tales() {
-        assert_eq!(tale.shares().iter().sum::<u64>(), tale.ended - tale.began);
-        assert!(!tale.calls.is_empty());
+    for episode in store.episodes() {
+        assert_eq!(
+            episode.shares().iter().sum::<u64>(),
+            episode.ended - episode.began
+        );
+        assert!(!episode.calls.is_empty());
     }
-    let in_pods: usize = book.pods.values().map(Vec::len).sum();
-    assert_eq!(in_pods, book.tales.len());
+    let in_pods: usize = store.pods.values().map(Vec::len).sum();
+    assert_eq!(in_pods, store.episodes.len());
 }

@@ -10,7 +10,7 @@ use super::{CANARY, call, of, ticks_now};
 use crate::cri::Method;
 use crate::lifecycle::process_scanner::proc::Proc;
 use crate::lifecycle::process_scanner::scan::{Found, ProcessScanner};
-use crate::lifecycle::process_scanner::{Observation, Work};
+use crate::lifecycle::process_scanner::{Observation, WorkKind};
 use crate::testing::PATIENCE;
 
 /// A process of ours. Its end is a pipe's: whatever it has started ends with it.
@@ -75,7 +75,7 @@ fn looker() -> ProcessScanner {
 /// The plugins that work for a call. An OCI runtime that somebody else runs on this machine may be taken for one of ours.
 fn plugins(found: &Found, seq: u64) -> Vec<Observation> {
     let mut all = of(found, seq);
-    all.retain(|sighting| sighting.work == Work::Cni);
+    all.retain(|observation| observation.work == WorkKind::Cni);
     all
 }
 

@@ -20,8 +20,8 @@ fn sampler(root: &Path) -> (Sampler, Registry) {
     let registry = Registry::new(prometheus::Registry::new(), []);
     let metrics = Looks::new(&registry).expect("once");
     let calls = Arc::new(|| vec![call(1, Method::StopContainer, "cart", [None; 2])]);
-    let sightings = Arc::new(Observations::default());
-    let mut sampler = Sampler::new(settings, calls, sightings, metrics, Arc::default());
+    let observations = Arc::new(Observations::default());
+    let mut sampler = Sampler::new(settings, calls, observations, metrics, Arc::default());
     sampler.root = root.to_owned();
     (sampler, registry)
 }

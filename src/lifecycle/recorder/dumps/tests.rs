@@ -10,8 +10,8 @@ use tempfile::TempDir;
 use super::super::row::tests::{pod, record};
 use super::*;
 use crate::cri::Method;
-use crate::cri::call::Subject;
-use crate::lifecycle::process_scanner::{Observation, Work};
+use crate::cri::subject::Subject;
+use crate::lifecycle::process_scanner::{Observation, WorkKind};
 use crate::testing::PATIENCE as SOON;
 
 fn flying() -> Vec<Arc<Call>> {
@@ -30,21 +30,21 @@ fn dumps(state: &Path, keep: usize, max_bytes: usize) -> Arc<Dumps> {
         recorder.record(record(n), true);
         recorder.record(record(1000 + n), false);
     }
-    let sightings = Observations::default();
+    let observations = Observations::default();
     let seen = Observation {
-        work: Work::Cni,
+        work: WorkKind::Cni,
         name: "calico".into(),
         doing: None,
         began: SystemTime::now(),
         last_seen: SystemTime::now(),
     };
-    assert!(sightings.put(0, vec![seen]));
+    assert!(observations.put(0, vec![seen]));
     Arc::new(Dumps::new(Parts {
         recorder: Arc::new(recorder),
         in_flight: Box::new(flying),
-        sightings: Arc::new(sightings),
+        observations: Arc::new(observations),
         config: Box::new(|| "c0ffee".to_owned()),
-        accounts: Arc::default(),
+        drops: Arc::default(),
         state_dir: state.to_owned(),
         keep,
         max_bytes,
@@ -68,7 +68,7 @@ fn read(dumps: &Dumps, name: &str) -> Value {
 }
 
 fn failed(dumps: &Dumps) -> u64 {
-    dumps.parts.accounts.losses(Loss::DumpFailed)
+    dumps.parts.drops.count(DropReason::DumpFailed)
 }
 
 #[test]
@@ -172,7 +172,7 @@ fn a_writer_that_hangs_holds_nobody_up() {
         dumps.last[0].store(0, Ordering::Relaxed);
         assert_eq!(dumps.ask(Reason::Signal, None), expected);
     }
-    assert_eq!(dumps.parts.accounts.losses(Loss::DumpQueueFull), 2);
+    assert_eq!(dumps.parts.drops.count(DropReason::DumpQueueFull), 2);
     dumps.wait(Duration::from_millis(1));
     drop(disk);
     dumps.wait(SOON);

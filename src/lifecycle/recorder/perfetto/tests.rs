@@ -10,7 +10,7 @@ use super::super::dump::tests::example;
 use super::super::row::tests::{plain, pod, record};
 use super::super::{Memory, dump};
 use super::*;
-use crate::cri::Call;
+use crate::call::Call;
 
 fn trace(dump: &Dump, most: usize) -> (usize, Value) {
     let mut text = Vec::new();

@@ -9,7 +9,7 @@ use http_body::{Body as HttpBody, Frame, SizeHint};
 
 use super::Upstream;
 use super::exchange::Answer;
-use crate::cri::Call;
+use crate::call::Call;
 use crate::grpc::BoxError;
 use crate::grpc::status::Status;
 use crate::http2;

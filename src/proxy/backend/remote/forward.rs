@@ -8,9 +8,9 @@ use http::uri::{Authority, PathAndQuery, Scheme};
 use super::body::UpstreamBody;
 use super::exchange::{Answer, Fault, exchange};
 use super::{Error, Upstream};
-use crate::cri::call::Phase;
+use crate::call::{Call, CallStage};
+use crate::cri::Method;
 use crate::cri::method::{ApiVersion, Class};
-use crate::cri::{Call, Method};
 use crate::grpc::{Answering, Backend, Body, BoxError, Request, Response};
 use crate::http2;
 use crate::http2::client::Sender;
@@ -61,15 +61,15 @@ impl Forward {
         let method = call.as_ref().map_or(Method::Other, |c| c.method);
         self.address(&mut request, call.as_deref());
         if let Some(call) = &call {
-            call.set_phase(Phase::Connecting);
-            if let Some(place) = call.place() {
+            call.set_stage(CallStage::Connecting);
+            if let Some(place) = call.placement() {
                 propagation::inject(&place, request.headers_mut());
             }
         }
         let sender = self.sender_for(method).await?;
         if let Some(call) = &call {
             call.backend_begins();
-            call.set_phase(Phase::Waiting);
+            call.set_stage(CallStage::Waiting);
         }
         match self.send(sender, request, method).await {
             Ok(response) => Ok(response.map(|body| {

@@ -5,10 +5,10 @@ use std::time::Duration;
 use tracing::Level;
 
 use super::Stuck;
-use crate::cri::call::{ContainerIdentity, PodIdentity};
+use crate::call::{Call, Ending, Outcome};
 use crate::cri::method::Class;
-use crate::cri::outcome::{Code, Ending, code_name, is_server_fault};
-use crate::cri::{Call, Outcome};
+use crate::cri::status::{Code, code_name, is_server_fault};
+use crate::cri::subject::{ContainerIdentity, PodIdentity};
 
 /// Longest error message in a line, in bytes.
 const MESSAGE: usize = 1024;
@@ -28,8 +28,8 @@ macro_rules! event {
             $level,
             event = $event,
             seq = $call.seq,
-            trace_id = $call.place().map(|p| tracing::field::display(p.trace_id)),
-            span_id = $call.place().map(|p| tracing::field::display(p.server)),
+            trace_id = $call.placement().map(|p| tracing::field::display(p.trace_id)),
+            span_id = $call.placement().map(|p| tracing::field::display(p.server)),
             method = $call.method.name(),
             method_original = $call.other_path.as_deref(),
             client = $call.peer.client.name(),
@@ -76,7 +76,7 @@ pub(super) fn stuck(call: &Call, stuck: &Stuck) {
     event!(Level::WARN, "rpc.stuck", call, "call takes long", {
         duration_ms = millis(call.age()),
         percent = stuck.percent,
-        phase = call.phase().name(),
+        phase = call.stage().name(),
         doing = stuck.doing.as_deref(),
     });
 }
@@ -131,7 +131,7 @@ pub(super) fn cut(text: &str, bytes: usize) -> &str {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cri::outcome::Source;
+    use crate::call::Source;
 
     #[test]
     fn levels() {

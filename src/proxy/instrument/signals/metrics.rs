@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use opentelemetry::trace::TraceId;
 
+use crate::call::{Call, Ending, Outcome};
+use crate::cri::Method;
 use crate::cri::method::Class;
-use crate::cri::outcome::Ending;
-use crate::cri::{Call, Method, Outcome};
 use crate::telemetry::catalogue;
 use crate::telemetry::family::{Counters, Gauges, Histograms};
 use crate::telemetry::registry::{BackendLabels, Registry, RegistryError};

@@ -14,11 +14,11 @@ use self::metrics::RpcMetrics;
 pub use self::metrics::{InFlightView, watch_in_flight};
 use self::span::Spans;
 use super::Observe;
+use crate::call::trace::TraceIds;
+use crate::call::{Call, Ending, Outcome};
 use crate::config::{Config, Sampling};
-use crate::cri::call::TraceIds;
+use crate::cri::Method;
 use crate::cri::method::Class;
-use crate::cri::outcome::Ending;
-use crate::cri::{Call, Method, Outcome};
 use crate::lifecycle::CallSink;
 use crate::telemetry::family::Histograms;
 use crate::telemetry::otlp::SpanSink;
@@ -45,7 +45,7 @@ pub struct Signals {
     /// Whether calls are parts of traces: if spans are exported, or the runtime's own spans are received.
     traces: bool,
     sampling: Live,
-    chronicle: CallSink,
+    call_sink: CallSink,
 }
 
 impl Signals {
@@ -58,14 +58,14 @@ impl Signals {
         registry: &Registry,
         config: &Config,
         sink: Option<SpanSink>,
-        chronicle: CallSink,
+        call_sink: CallSink,
     ) -> Result<Self, RegistryError> {
         Ok(Self {
             traces: sink.is_some() || config.receiver.is_some(),
             metrics: RpcMetrics::new(registry)?,
             spans: sink.map(|sink| Spans::new(sink, config)),
             sampling: Live::new(&config.telemetry.sampling),
-            chronicle,
+            call_sink,
         })
     }
 
@@ -111,14 +111,14 @@ impl Observe for Signals {
         self.metrics.end(call, outcome, exported);
         log::end(call, outcome, slow);
         let matters = sticks_out || call.method.class() == Class::Mutating;
-        self.chronicle.end(call, outcome, matters);
+        self.call_sink.end(call, outcome, matters);
     }
 }
 
 impl Signals {
     /// Exports the spans of a call that was chosen, or that sticks out, and gives their trace.
     fn export(&self, call: &Call, outcome: &Outcome, sticks_out: bool) -> Option<TraceId> {
-        let (spans, place) = (self.spans.as_ref()?, call.place()?);
+        let (spans, place) = (self.spans.as_ref()?, call.placement()?);
         let exported = (place.sampled || sticks_out) && spans.export(call, outcome, &place);
         exported.then(|| {
             call.keep();

@@ -14,11 +14,13 @@ use opentelemetry_sdk::trace::{SpanData, SpanEvents, SpanLinks};
 use opentelemetry_semantic_conventions::attribute as key;
 
 use super::log::cut;
+use crate::call::steps::{RuntimeSteps, StepOutcome, StepRecord, Worker};
+use crate::call::trace::SpanPlacement;
+use crate::call::{Call, Outcome, trace};
 use crate::config::Config;
-use crate::cri::call::{Place, Subject};
-use crate::cri::outcome::{Code, code_name, is_server_fault};
-use crate::cri::phases::{PhaseOutcome, PhaseRecord, Phases, Worker};
-use crate::cri::{Call, Method, Outcome, trace};
+use crate::cri::Method;
+use crate::cri::status::{Code, code_name, is_server_fault};
+use crate::cri::subject::Subject;
 use crate::telemetry::otlp::{self, SpanSink};
 
 /// The status of a call. Renamed to `rpc.status_code` after schema 1.44.
@@ -54,27 +56,27 @@ impl Spans {
 
     /// Exports the spans of a call, whether or not the backend was told to record its part. False if there was no room
     /// for them.
-    pub(super) fn export(&self, call: &Call, outcome: &Outcome, place: &Place<'_>) -> bool {
+    pub(super) fn export(&self, call: &Call, outcome: &Outcome, place: &SpanPlacement<'_>) -> bool {
         let common = attributes(call, outcome);
         if let Some((began, took)) = call.backend_span(outcome.elapsed) {
             self.sink
                 .export(self.client(call, outcome, place, common.clone(), (began, took)));
         }
-        if let Some(phases) = call.phases.get() {
+        if let Some(phases) = call.steps.get() {
             self.export_phases(phases, place);
         }
         self.sink.export(self.server(call, outcome, place, common))
     }
 
     /// Exports what the built-in runtime did for a call: what has ended now, and the rest when it ends.
-    fn export_phases(&self, phases: &Phases, place: &Place<'_>) {
+    fn export_phases(&self, phases: &RuntimeSteps, place: &SpanPlacement<'_>) {
         let steps = Steps {
             trace_id: place.trace_id,
             state: place.state.cloned().unwrap_or(TraceState::NONE),
             scope: self.scope.clone(),
         };
         let (late, sink) = (steps.clone(), self.sink.clone());
-        let late = Box::new(move |record: &PhaseRecord| {
+        let late = Box::new(move |record: &StepRecord| {
             let _counted_if_lost = sink.export(late.span(record));
         });
         for record in phases.close(Some(late)) {
@@ -88,7 +90,7 @@ impl Spans {
         &self,
         call: &Call,
         outcome: &Outcome,
-        place: &Place<'_>,
+        place: &SpanPlacement<'_>,
         mut attributes: Vec<KeyValue>,
     ) -> SpanData {
         attributes.push(text(key::SERVER_ADDRESS, &self.listen));
@@ -108,7 +110,7 @@ impl Spans {
         &self,
         call: &Call,
         outcome: &Outcome,
-        place: &Place<'_>,
+        place: &SpanPlacement<'_>,
         mut attributes: Vec<KeyValue>,
         (began, took): (Duration, Duration),
     ) -> SpanData {
@@ -139,7 +141,7 @@ impl Spans {
         &self,
         call: &Call,
         outcome: &Outcome,
-        place: &Place<'_>,
+        place: &SpanPlacement<'_>,
         mut attributes: Vec<KeyValue>,
         failed: bool,
         (start_time, end_time): (SystemTime, SystemTime),
@@ -177,8 +179,8 @@ struct Steps {
 }
 
 impl Steps {
-    fn span(&self, record: &PhaseRecord) -> SpanData {
-        let phase = record.phase;
+    fn span(&self, record: &StepRecord) -> SpanData {
+        let phase = record.step;
         let mut attributes = Vec::new();
         if let Some(name) = &record.name {
             let key = match phase.worker() {
@@ -190,7 +192,7 @@ impl Steps {
         }
         let mut status = Status::Unset;
         let outcome = record.ended.map(|(_, outcome)| outcome);
-        if let Some(outcome) = outcome.filter(|outcome| *outcome != PhaseOutcome::Ok) {
+        if let Some(outcome) = outcome.filter(|outcome| *outcome != StepOutcome::Ok) {
             attributes.push(KeyValue::new(key::ERROR_TYPE, outcome.name()));
             // What went wrong in words is in the span of the call.
             status = Status::error("");
@@ -221,7 +223,7 @@ impl Steps {
 }
 
 /// An exported span is a sampled one, whoever decided it and when.
-fn context(place: &Place<'_>, span: SpanId) -> SpanContext {
+fn context(place: &SpanPlacement<'_>, span: SpanId) -> SpanContext {
     let state = place.state.cloned().unwrap_or(TraceState::NONE);
     SpanContext::new(place.trace_id, span, TraceFlags::SAMPLED, false, state)
 }
@@ -258,7 +260,7 @@ fn attributes(call: &Call, outcome: &Outcome) -> Vec<KeyValue> {
         ));
     }
     out.push(KeyValue::new(STATUS_CODE, code_name(outcome.code)));
-    let mode = match call.phases.get() {
+    let mode = match call.steps.get() {
         Some(_) => "runtime",
         None => "proxy",
     };

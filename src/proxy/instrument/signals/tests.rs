@@ -13,15 +13,14 @@ use prometheus::proto::MetricType;
 use serde_json::json;
 
 use super::*;
+use crate::call::{Client, Peer, Route, RouteReason, Source};
 use crate::config::LogFormat;
 use crate::cri::Method;
-use crate::cri::call::{
-    Answer, Client, ContainerIdentity, Peer, PodIdentity, Route, RouteReason, Subject,
-};
 use crate::cri::method::ApiVersion;
-use crate::cri::outcome::{CODES, Code, Source};
+use crate::cri::status::{CODES, Code};
+use crate::cri::subject::{ContainerIdentity, PodIdentity, ResponseDetails, Subject};
 use crate::lifecycle::recorder::Recorder;
-use crate::telemetry::Accounts;
+use crate::telemetry::Drops;
 use crate::telemetry::catalogue::{CATALOGUE, Kind, Metric, Values};
 use crate::telemetry::handles::{Backends, Connections, Identity, Looks, Receiving, Remembered};
 use crate::telemetry::logging::testing::logged;
@@ -39,12 +38,12 @@ fn registry() -> Registry {
 }
 
 /// Tells nobody.
-fn chronicle() -> CallSink {
+fn call_sink() -> CallSink {
     CallSink::new(Arc::new(Recorder::new(16, 16)), Arc::default()).0
 }
 
 fn signals(registry: &Registry) -> Signals {
-    Signals::new(registry, &config(), None, chronicle()).expect("signals")
+    Signals::new(registry, &config(), None, call_sink()).expect("signals")
 }
 
 fn call(method: Method) -> Call {
@@ -90,9 +89,9 @@ fn full(method: Method) -> Call {
         handler: Some("runc".into()),
     };
     call.subject.set(subject).expect("once");
-    let answer = Answer {
+    let answer = ResponseDetails {
         container_id: Some("c1".into()),
-        ..Answer::default()
+        ..ResponseDetails::default()
     };
     call.answer.set(answer).expect("once");
     route(&call, BACKEND, RouteReason::Default);
@@ -166,7 +165,7 @@ fn populated() -> Registry {
     identity.looked_up(false);
     Looks::new(&registry).expect("once");
     Receiving::new(&registry).expect("once");
-    Arc::new(Accounts::default())
+    Arc::new(Drops::default())
         .register(&registry)
         .expect("once");
     let config = ConfigHash::default();

@@ -15,7 +15,7 @@ use super::part::{Part, PartReader};
 use super::spool::{Spool, SpoolReader};
 use super::turns::{LEAST_RATE, Watched};
 use super::{Layers, Source, blocking};
-use crate::cri::phases::RuntimePhase;
+use crate::call::steps::RuntimeStep;
 use crate::runtime::error::shown;
 use crate::runtime::image::config::Step;
 use crate::runtime::image::digest::Digest;
@@ -63,7 +63,7 @@ impl Flight {
                 let unpacking = blocking(move || own.unpack_part(&part));
                 let watch = &flight.layers.config.watch;
                 watch
-                    .step(RuntimePhase::LayerUnpack, Some(&name), unpacking)
+                    .step(RuntimeStep::LayerUnpack, Some(&name), unpacking)
                     .await
             }
         };
@@ -163,7 +163,7 @@ impl Flight {
         let mut unpacked = None;
         let name = short(&self.layer);
         let fetched = tokio::select! {
-            fetched = watch.step(RuntimePhase::LayerFetch, Some(&name), download) => fetched,
+            fetched = watch.step(RuntimeStep::LayerFetch, Some(&name), download) => fetched,
             () = self.cancel.cancelled() => Err(self.cancelled()),
             () = self.give_up.cancelled() => Err(self.too_slow(session)),
             // Before all is here: it has failed.
@@ -185,7 +185,7 @@ impl Flight {
             None => {
                 let unpacking = async { ended_well(unpacker.await) };
                 watch
-                    .step(RuntimePhase::LayerUnpack, Some(&name), unpacking)
+                    .step(RuntimeStep::LayerUnpack, Some(&name), unpacking)
                     .await
             }
         };

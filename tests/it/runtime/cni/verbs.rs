@@ -2,8 +2,8 @@
 
 use std::fs;
 
-use criscope::cri::call::Place;
-use criscope::cri::phases::{PhaseOutcome, Phases};
+use criscope::call::steps::{RuntimeSteps, StepOutcome};
+use criscope::call::trace::SpanPlacement;
 use criscope::runtime::cni::{Attachment, Bandwidth, Error, Loopback, PortMapping, Protocol};
 use criscope::runtime::observe::serve;
 use opentelemetry::trace::{SpanId, TraceId};
@@ -40,7 +40,7 @@ async fn a_chain_runs_forward_and_back_with_all_it_must_be_told() {
         .annotations
         .insert("a".to_owned(), "b".to_owned());
     let cni = fake.cni();
-    let phases = Arc::new(Phases::new(Some(&Place {
+    let phases = Arc::new(RuntimeSteps::new(Some(&SpanPlacement {
         trace_id: TraceId::from(7u128),
         parent: SpanId::from(1u64),
         parent_is_remote: false,
@@ -121,8 +121,8 @@ async fn a_chain_runs_forward_and_back_with_all_it_must_be_told() {
     let told: Vec<_> = steps
         .iter()
         .map(|step| {
-            let verb = step.phase.name().trim_start_matches("cni_").to_uppercase();
-            let good = step.ended.is_some_and(|(_, how)| how == PhaseOutcome::Ok);
+            let verb = step.step.name().trim_start_matches("cni_").to_uppercase();
+            let good = step.ended.is_some_and(|(_, how)| how == StepOutcome::Ok);
             assert!(good, "{verb}");
             format!("{} {verb}", step.name.as_deref().unwrap_or_default())
         })

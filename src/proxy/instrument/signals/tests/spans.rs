@@ -7,9 +7,9 @@ use opentelemetry::trace::{SpanKind, Status};
 use opentelemetry_sdk::trace::SpanData;
 
 use super::*;
+use crate::call::episode::Ids;
+use crate::call::steps::{RuntimeStep, RuntimeSteps, StepOutcome};
 use crate::config::MethodSampling;
-use crate::cri::episode::Ids;
-use crate::cri::phases::{PhaseOutcome, Phases, RuntimePhase};
 use crate::telemetry::otlp::testing::{Behaviour, Exported, sink};
 use crate::telemetry::sampling::testing::sampling;
 use crate::testing::PATIENCE;
@@ -19,7 +19,7 @@ async fn exported(run: impl FnOnce(&Signals)) -> Vec<SpanData> {
     let taken = Exported::default();
     let (sink, _) = sink(Behaviour::Take(taken.clone()), 100, PATIENCE);
     let signals =
-        Signals::new(&registry(), &config(), Some(sink.clone()), chronicle()).expect("signals");
+        Signals::new(&registry(), &config(), Some(sink.clone()), call_sink()).expect("signals");
     run(&signals);
     tokio::task::spawn_blocking(move || sink.finish())
         .await
@@ -334,17 +334,17 @@ async fn the_steps_of_a_call_share_its_fate() {
             let mut call = full(Method::StopContainer);
             call.trace = signals.trace(&HeaderMap::new(), Method::StopContainer);
             call.backend_begins();
-            let place = call.place().expect("traced");
-            let phases = Arc::new(Phases::new(Some(&place)));
-            assert!(call.phases.set(Arc::clone(&phases)).is_ok());
+            let place = call.placement().expect("traced");
+            let phases = Arc::new(RuntimeSteps::new(Some(&place)));
+            assert!(call.steps.set(Arc::clone(&phases)).is_ok());
             let told = phases.traceparent(phases.root()).expect("traced");
             assert!(told.ends_with("-00"), "nobody is told to sample: {told}");
-            let wait = phases.begin(RuntimePhase::GraceWait, None, phases.root());
-            phases.end(wait, PhaseOutcome::Error);
+            let wait = phases.begin(RuntimeStep::GraceWait, None, phases.root());
+            phases.end(wait, StepOutcome::Error);
             let plugin = Some("bridge".into());
-            let late = phases.begin(RuntimePhase::CniDel, plugin, wait.span);
+            let late = phases.begin(RuntimeStep::CniDel, plugin, wait.span);
             signals.end(&call, &outcome(Ending::Ok, Code::Ok, elapsed));
-            phases.end(late, PhaseOutcome::Ok);
+            phases.end(late, StepOutcome::Ok);
         }
     })
     .await;

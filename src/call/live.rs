@@ -11,110 +11,17 @@ use std::time::{Duration, Instant, SystemTime};
 use bytes::Bytes;
 
 use super::episode;
-use super::method::{ApiVersion, Method};
-use super::phases::Phases;
-pub use super::subject::{
-    Answer, ContainerExit, ContainerIdentity, ContainerState, ExitReason, PodIdentity, Subject,
-};
-pub use super::trace::{Place, TraceIds};
-
-/// Who is at the other end of a connection, as the kernel tells it (`SO_PEERCRED`, `/proc/PID/comm`).
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Peer {
-    /// What kind of program it is.
-    pub client: Client,
-    /// Process id in our pid namespace; `None` if the kernel would not say.
-    pub pid: Option<i32>,
-    /// The program's name, at most 15 bytes.
-    pub comm: Option<Box<str>>,
-}
-
-/// Kind of caller. A metric label.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u8)]
-pub enum Client {
-    /// The kubelet.
-    Kubelet,
-    /// The crictl command: a person.
-    Crictl,
-    /// Anything else.
-    Other,
-}
-
-impl Client {
-    /// Every value.
-    pub const ALL: [Client; 3] = [Client::Kubelet, Client::Crictl, Client::Other];
-
-    /// The label value.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Kubelet => "kubelet",
-            Self::Crictl => "crictl",
-            Self::Other => "other",
-        }
-    }
-
-    /// From the name of the calling program.
-    pub fn from_comm(comm: &str) -> Self {
-        match comm {
-            "kubelet" | "hyperkube" => Self::Kubelet,
-            "crictl" => Self::Crictl,
-            _ => Self::Other,
-        }
-    }
-}
-
-/// Why a call went to its backend. A metric label.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u8)]
-pub enum RouteReason {
-    /// There is one backend, or nothing else applied.
-    Default,
-    /// A rule on the runtime handler.
-    Handler,
-    /// The backend that has the sandbox or container named in the call.
-    Owner,
-    /// The backend set for images.
-    Images,
-    /// The call goes to every backend and the answers are joined.
-    All,
-}
-
-impl RouteReason {
-    /// Every value.
-    pub const ALL: [RouteReason; 5] = [
-        RouteReason::Default,
-        RouteReason::Handler,
-        RouteReason::Owner,
-        RouteReason::Images,
-        RouteReason::All,
-    ];
-
-    /// The label value.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Default => "default",
-            Self::Handler => "handler",
-            Self::Owner => "owner",
-            Self::Images => "images",
-            Self::All => "all",
-        }
-    }
-}
-
-/// Where the router sent a call.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Route {
-    /// The backend's name in the configuration; the names joined by `+` when it went to several.
-    pub backend: Arc<str>,
-    /// Why.
-    pub reason: RouteReason,
-}
+use super::peer::Peer;
+use super::route::Route;
+use super::steps::RuntimeSteps;
+use super::trace::{SpanPlacement, TraceIds};
+use crate::cri::method::{ApiVersion, Method};
+use crate::cri::subject::{ResponseDetails, Subject};
 
 /// How far a call has come. Shown while it runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
-pub enum Phase {
+pub enum CallStage {
     /// Reading the request message.
     Reading,
     /// Choosing the backend.
@@ -127,13 +34,13 @@ pub enum Phase {
     Answering,
 }
 
-impl Phase {
-    const ALL: [Phase; 5] = [
-        Phase::Reading,
-        Phase::Routing,
-        Phase::Connecting,
-        Phase::Waiting,
-        Phase::Answering,
+impl CallStage {
+    const ALL: [CallStage; 5] = [
+        CallStage::Reading,
+        CallStage::Routing,
+        CallStage::Connecting,
+        CallStage::Waiting,
+        CallStage::Answering,
     ];
 
     /// A word for pages and logs.
@@ -198,12 +105,12 @@ pub struct Call {
     /// Whom it is about, as far as the request and the index tell.
     pub subject: OnceLock<Subject>,
     /// What the answer added.
-    pub answer: OnceLock<Answer>,
+    pub answer: OnceLock<ResponseDetails>,
     /// The backend.
     pub route: OnceLock<Route>,
     /// The steps of the built-in runtime, if that serves it.
-    pub phases: OnceLock<Arc<Phases>>,
-    phase: AtomicU8,
+    pub steps: OnceLock<Arc<RuntimeSteps>>,
+    stage: AtomicU8,
     share_used: AtomicU32,
     kept: AtomicBool,
     backend_began: AtomicU64,
@@ -239,8 +146,8 @@ impl Call {
             subject: OnceLock::new(),
             answer: OnceLock::new(),
             route: OnceLock::new(),
-            phases: OnceLock::new(),
-            phase: AtomicU8::new(Phase::Reading as u8),
+            steps: OnceLock::new(),
+            stage: AtomicU8::new(CallStage::Reading as u8),
             share_used: AtomicU32::new(0),
             kept: AtomicBool::new(false),
             backend_began: AtomicU64::new(UNSET),
@@ -251,13 +158,14 @@ impl Call {
     }
 
     /// How far the call has come.
-    pub fn phase(&self) -> Phase {
-        Phase::ALL[usize::from(self.phase.load(Ordering::Relaxed)).min(Phase::ALL.len() - 1)]
+    pub fn stage(&self) -> CallStage {
+        CallStage::ALL
+            [usize::from(self.stage.load(Ordering::Relaxed)).min(CallStage::ALL.len() - 1)]
     }
 
     /// Notes how far the call has come.
-    pub fn set_phase(&self, phase: Phase) {
-        self.phase.store(phase as u8, Ordering::Relaxed);
+    pub fn set_stage(&self, stage: CallStage) {
+        self.stage.store(stage as u8, Ordering::Relaxed);
     }
 
     /// Notes that the call has used this share of its deadline, in percent. False if that was noted before.
@@ -272,7 +180,7 @@ impl Call {
     }
 
     /// Where its spans stand, once its message has been read; `None` when traces are off.
-    pub fn place(&self) -> Option<Place<'_>> {
+    pub fn placement(&self) -> Option<SpanPlacement<'_>> {
         Some(self.trace.as_ref()?.place(self.episode.get()))
     }
 
@@ -362,6 +270,7 @@ impl Call {
 impl Call {
     /// A call for tests of the layers above.
     pub(crate) fn example(method: Method) -> Self {
+        use super::peer::Client;
         let peer = Peer {
             client: Client::Other,
             pid: None,

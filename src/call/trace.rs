@@ -66,7 +66,7 @@ pub struct TraceIds {
 
 /// Where the spans of a call stand.
 #[derive(Clone, Copy, Debug)]
-pub struct Place<'a> {
+pub struct SpanPlacement<'a> {
     /// The trace.
     pub trace_id: TraceId,
     /// The parent of the SERVER span; invalid if it has none.
@@ -96,19 +96,19 @@ pub enum Link<'a> {
 
 impl TraceIds {
     /// Where the spans of the call stand, given the episode it is part of.
-    pub fn place(&self, episode: Option<&episode::Ids>) -> Place<'_> {
+    pub fn place(&self, episode: Option<&episode::Ids>) -> SpanPlacement<'_> {
         let caller = self.parent.as_ref();
         let stays = |parent: &SpanContext| parent.is_sampled() || self.joining.respects;
         match (episode, caller) {
             (None, _) => self.outside(),
             (Some(ids), Some(parent)) if stays(parent) => {
                 let both = parent.is_sampled() && self.joining.episodes.has(ids.trace_id);
-                Place {
+                SpanPlacement {
                     link: both.then_some(Link::Episode(*ids)),
                     ..self.outside()
                 }
             }
-            (Some(ids), _) => Place {
+            (Some(ids), _) => SpanPlacement {
                 trace_id: ids.trace_id,
                 parent: ids.root,
                 parent_is_remote: false,
@@ -122,9 +122,9 @@ impl TraceIds {
         }
     }
 
-    fn outside(&self) -> Place<'_> {
+    fn outside(&self) -> SpanPlacement<'_> {
         let parent = self.parent.as_ref();
-        Place {
+        SpanPlacement {
             trace_id: self.trace_id,
             parent: parent.map_or(SpanId::INVALID, SpanContext::span_id),
             parent_is_remote: parent.is_some(),

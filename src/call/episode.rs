@@ -5,8 +5,8 @@
 use opentelemetry::trace::{SpanId, TraceId};
 use sha2::{Digest, Sha256};
 
-use super::call::Subject;
-use super::method::Method;
+use crate::cri::Method;
+use crate::cri::subject::Subject;
 
 /// What an episode is about. A metric label.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

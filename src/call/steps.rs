@@ -9,36 +9,36 @@ use std::time::{Duration, Instant, SystemTime};
 use opentelemetry::trace::{SpanId, TraceId};
 use opentelemetry_sdk::trace::{IdGenerator, RandomIdGenerator};
 
-use super::trace::Place;
+use super::trace::SpanPlacement;
 
 /// Most steps that are remembered of one call. A pull of an image with a hundred layers is still whole.
 const MOST: usize = 320;
 
-macro_rules! phases {
-    ($($(#[$doc:meta])* $phase:ident = $name:literal, $words:literal;)*) => {
+macro_rules! steps {
+    ($($(#[$doc:meta])* $step:ident = $name:literal, $words:literal;)*) => {
         /// A step of the runtime's work. A metric label.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         #[repr(u8)]
-        pub enum RuntimePhase {$($(#[$doc])* $phase),*}
+        pub enum RuntimeStep {$($(#[$doc])* $step),*}
 
-        impl RuntimePhase {
+        impl RuntimeStep {
             /// Every value.
-            pub const ALL: [Self; [$($name),*].len()] = [$(Self::$phase),*];
+            pub const ALL: [Self; [$($name),*].len()] = [$(Self::$step),*];
 
             /// The label value, and the name of its span.
             pub const fn name(self) -> &'static str {
-                match self {$(Self::$phase => $name),*}
+                match self {$(Self::$step => $name),*}
             }
 
             /// The same in a sentence: `9.5 s in the fetch of layer sha256:0a1b`.
             pub const fn words(self) -> &'static str {
-                match self {$(Self::$phase => $words),*}
+                match self {$(Self::$step => $words),*}
             }
         }
     };
 }
 
-phases! {
+steps! {
     /// Files of a sandbox and its shared memory.
     SandboxFiles = "sandbox_files", "the files of the sandbox";
     /// Namespaces, and what is set in them.
@@ -112,7 +112,7 @@ pub enum Worker {
     Several,
 }
 
-impl RuntimePhase {
+impl RuntimeStep {
     /// Whose work it is.
     pub const fn worker(self) -> Worker {
         match self {
@@ -133,7 +133,7 @@ impl RuntimePhase {
 /// How a step ended. A metric label.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
-pub enum PhaseOutcome {
+pub enum StepOutcome {
     /// It did what it was to do.
     Ok,
     /// It did not.
@@ -142,7 +142,7 @@ pub enum PhaseOutcome {
     Cancelled,
 }
 
-impl PhaseOutcome {
+impl StepOutcome {
     /// Every value.
     pub const ALL: [Self; 3] = [Self::Ok, Self::Error, Self::Cancelled];
 
@@ -158,9 +158,9 @@ impl PhaseOutcome {
 
 /// A step.
 #[derive(Clone, Debug)]
-pub struct PhaseRecord {
+pub struct StepRecord {
     /// What.
-    pub phase: RuntimePhase,
+    pub step: RuntimeStep,
     /// Whose: the type of a CNI plugin, the name of the OCI runtime, the digest of a layer.
     pub name: Option<Arc<str>>,
     /// Its span.
@@ -170,11 +170,11 @@ pub struct PhaseRecord {
     /// When it began.
     pub began: SystemTime,
     /// How long it took and how it ended; `None` while it goes on.
-    pub ended: Option<(Duration, PhaseOutcome)>,
+    pub ended: Option<(Duration, StepOutcome)>,
     clock: Instant,
 }
 
-impl PhaseRecord {
+impl StepRecord {
     /// How long it took, or has taken.
     pub fn took(&self) -> Duration {
         self.ended
@@ -183,7 +183,7 @@ impl PhaseRecord {
 }
 
 /// Told of steps that end when their call has ended already.
-pub type Late = Box<dyn Fn(&PhaseRecord) + Send + Sync>;
+pub type Late = Box<dyn Fn(&StepRecord) + Send + Sync>;
 
 /// Where the steps of a call stand in a trace.
 #[derive(Clone, Copy, Debug)]
@@ -194,7 +194,7 @@ struct Traced {
 
 /// The steps of one call.
 #[derive(Debug)]
-pub struct Phases {
+pub struct RuntimeSteps {
     traced: Option<Traced>,
     root: SpanId,
     state: Mutex<State>,
@@ -202,7 +202,7 @@ pub struct Phases {
 
 #[derive(Default)]
 struct State {
-    all: Vec<PhaseRecord>,
+    all: Vec<StepRecord>,
     late: Option<Late>,
 }
 
@@ -221,9 +221,9 @@ pub struct Begun {
     pub span: SpanId,
 }
 
-impl Phases {
+impl RuntimeSteps {
     /// Of a call whose spans stand there; `None` if there are none.
-    pub fn new(place: Option<&Place<'_>>) -> Self {
+    pub fn new(place: Option<&SpanPlacement<'_>>) -> Self {
         Self {
             traced: place.map(|place| Traced {
                 trace_id: place.trace_id,
@@ -240,13 +240,13 @@ impl Phases {
     }
 
     /// A step begins.
-    pub fn begin(&self, phase: RuntimePhase, name: Option<Arc<str>>, parent: SpanId) -> Begun {
+    pub fn begin(&self, step: RuntimeStep, name: Option<Arc<str>>, parent: SpanId) -> Begun {
         let span = RandomIdGenerator::default().new_span_id();
         let mut state = self.state();
         let at = (state.all.len() < MOST).then_some(state.all.len());
         if at.is_some() {
-            state.all.push(PhaseRecord {
-                phase,
+            state.all.push(StepRecord {
+                step,
                 name,
                 span,
                 parent,
@@ -259,7 +259,7 @@ impl Phases {
     }
 
     /// It ends.
-    pub fn end(&self, begun: Begun, outcome: PhaseOutcome) {
+    pub fn end(&self, begun: Begun, outcome: StepOutcome) {
         let mut state = self.state();
         let State { all, late } = &mut *state;
         let Some(record) = begun.at.and_then(|at| all.get_mut(at)) else {
@@ -272,12 +272,12 @@ impl Phases {
     }
 
     /// All steps so far, in the order in which they began.
-    pub fn read(&self) -> Vec<PhaseRecord> {
+    pub fn read(&self) -> Vec<StepRecord> {
         self.state().all.clone()
     }
 
     /// The same when the call has ended. `late` is told of those that end after it.
-    pub fn close(&self, late: Option<Late>) -> Vec<PhaseRecord> {
+    pub fn close(&self, late: Option<Late>) -> Vec<StepRecord> {
         let mut state = self.state();
         state.late = late;
         state.all.clone()
@@ -293,13 +293,14 @@ impl Phases {
     /// What goes on now, in a few words: `CNI plugin bridge`. Of several the one that began last.
     pub fn doing(&self) -> Option<String> {
         let state = self.state();
-        let going =
-            state.all.iter().rev().find(|record| {
-                record.ended.is_none() && record.phase.worker() != Worker::Several
-            })?;
+        let going = state
+            .all
+            .iter()
+            .rev()
+            .find(|record| record.ended.is_none() && record.step.worker() != Worker::Several)?;
         let name = going.name.as_deref().unwrap_or_default();
-        let words = going.phase.words();
-        Some(match going.phase.worker() {
+        let words = going.step.words();
+        Some(match going.step.worker() {
             Worker::Cni => format!("cni plugin {name}"),
             Worker::Oci => format!("oci runtime {name} ({words})"),
             _ => format!("{words} {name}").trim_end().to_owned(),
@@ -319,50 +320,50 @@ mod tests {
 
     #[test]
     fn what_began_last_is_what_goes_on() {
-        let phases = Phases::new(None);
+        let steps = RuntimeSteps::new(None);
         assert_eq!(
-            (phases.doing(), phases.traceparent(phases.root())),
+            (steps.doing(), steps.traceparent(steps.root())),
             (None, None)
         );
-        let attach = phases.begin(RuntimePhase::NetworkAttach, None, phases.root());
-        assert_eq!(phases.doing(), None, "its plugins are told");
-        let bridge = phases.begin(RuntimePhase::CniAdd, Some("bridge".into()), attach.span);
-        assert_eq!(phases.doing().as_deref(), Some("cni plugin bridge"));
-        let shim = phases.begin(RuntimePhase::ShimLaunch, None, phases.root());
-        assert_eq!(phases.doing().as_deref(), Some("the launch of the shim"));
-        phases.end(shim, PhaseOutcome::Ok);
-        assert_eq!(phases.doing().as_deref(), Some("cni plugin bridge"));
-        phases.end(bridge, PhaseOutcome::Error);
-        let all = phases.read();
+        let attach = steps.begin(RuntimeStep::NetworkAttach, None, steps.root());
+        assert_eq!(steps.doing(), None, "its plugins are told");
+        let bridge = steps.begin(RuntimeStep::CniAdd, Some("bridge".into()), attach.span);
+        assert_eq!(steps.doing().as_deref(), Some("cni plugin bridge"));
+        let shim = steps.begin(RuntimeStep::ShimLaunch, None, steps.root());
+        assert_eq!(steps.doing().as_deref(), Some("the launch of the shim"));
+        steps.end(shim, StepOutcome::Ok);
+        assert_eq!(steps.doing().as_deref(), Some("cni plugin bridge"));
+        steps.end(bridge, StepOutcome::Error);
+        let all = steps.read();
         assert_eq!(all[1].parent, all[0].span);
-        assert_eq!(all[1].ended.map(|(_, how)| how), Some(PhaseOutcome::Error));
+        assert_eq!(all[1].ended.map(|(_, how)| how), Some(StepOutcome::Error));
         assert_eq!(all[0].ended, None);
     }
 
     #[test]
     fn what_ends_late_is_told_once() {
-        let phases = Phases::new(None);
-        let early = phases.begin(RuntimePhase::Spec, None, phases.root());
-        let late = phases.begin(RuntimePhase::OciCreate, None, phases.root());
-        phases.end(early, PhaseOutcome::Ok);
+        let steps = RuntimeSteps::new(None);
+        let early = steps.begin(RuntimeStep::Spec, None, steps.root());
+        let late = steps.begin(RuntimeStep::OciCreate, None, steps.root());
+        steps.end(early, StepOutcome::Ok);
         let told = Arc::new(AtomicUsize::new(0));
         let count = Arc::clone(&told);
-        let closed = phases.close(Some(Box::new(move |record| {
-            assert_eq!(record.phase, RuntimePhase::OciCreate);
+        let closed = steps.close(Some(Box::new(move |record| {
+            assert_eq!(record.step, RuntimeStep::OciCreate);
             count.fetch_add(1, Ordering::Relaxed);
         })));
         assert_eq!(closed.iter().filter(|r| r.ended.is_some()).count(), 1);
-        phases.end(late, PhaseOutcome::Ok);
+        steps.end(late, StepOutcome::Ok);
         assert_eq!(told.load(Ordering::Relaxed), 1);
     }
 
     #[test]
     fn there_is_an_end_to_what_is_remembered() {
-        let phases = Phases::new(None);
+        let steps = RuntimeSteps::new(None);
         for _ in 0..2 * MOST {
-            let begun = phases.begin(RuntimePhase::LayerFetch, None, phases.root());
-            phases.end(begun, PhaseOutcome::Ok);
+            let begun = steps.begin(RuntimeStep::LayerFetch, None, steps.root());
+            steps.end(begun, StepOutcome::Ok);
         }
-        assert_eq!(phases.read().len(), MOST);
+        assert_eq!(steps.read().len(), MOST);
     }
 }

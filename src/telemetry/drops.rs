@@ -11,7 +11,7 @@ use super::registry::{Registry, RegistryError};
 /// Why something was lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
-pub enum Loss {
+pub enum DropReason {
     /// A span, because too many waited for the collector.
     SpanQueueFull,
     /// A span, because the collector refused it or could not be reached.
@@ -33,7 +33,7 @@ pub enum Loss {
     /// A line of the journal that could not be read after a restart.
     JournalDamaged,
     /// What was seen of a call, because too many calls took long at a time.
-    SightingsFull,
+    ObservationsFull,
     /// A span of the runtime that was to be passed on, because too many waited for the collector.
     PassedQueueFull,
     /// A span of the runtime that was to be passed on, because the collector refused it or could not be reached.
@@ -44,24 +44,24 @@ pub enum Loss {
     DumpFailed,
 }
 
-impl Loss {
+impl DropReason {
     /// Every value.
-    pub const ALL: [Loss; 15] = [
-        Loss::SpanQueueFull,
-        Loss::SpanExportFailed,
-        Loss::SpanShutdown,
-        Loss::LogQueueFull,
-        Loss::LogRateLimited,
-        Loss::StoryQueueFull,
-        Loss::EpisodesFull,
-        Loss::JournalQueueFull,
-        Loss::JournalFailed,
-        Loss::JournalDamaged,
-        Loss::SightingsFull,
-        Loss::PassedQueueFull,
-        Loss::PassedFailed,
-        Loss::DumpQueueFull,
-        Loss::DumpFailed,
+    pub const ALL: [DropReason; 15] = [
+        DropReason::SpanQueueFull,
+        DropReason::SpanExportFailed,
+        DropReason::SpanShutdown,
+        DropReason::LogQueueFull,
+        DropReason::LogRateLimited,
+        DropReason::StoryQueueFull,
+        DropReason::EpisodesFull,
+        DropReason::JournalQueueFull,
+        DropReason::JournalFailed,
+        DropReason::JournalDamaged,
+        DropReason::ObservationsFull,
+        DropReason::PassedQueueFull,
+        DropReason::PassedFailed,
+        DropReason::DumpQueueFull,
+        DropReason::DumpFailed,
     ];
 
     /// The labels `signal` and `reason`.
@@ -77,7 +77,7 @@ impl Loss {
             Self::JournalQueueFull => ["story", "journal_queue_full"],
             Self::JournalFailed => ["story", "journal_failed"],
             Self::JournalDamaged => ["story", "journal_damaged"],
-            Self::SightingsFull => ["sighting", "queue_full"],
+            Self::ObservationsFull => ["sighting", "queue_full"],
             Self::PassedQueueFull => ["passed_span", "queue_full"],
             Self::PassedFailed => ["passed_span", "export_failed"],
             Self::DumpQueueFull => ["dump", "queue_full"],
@@ -88,21 +88,21 @@ impl Loss {
 
 /// The counts of one process.
 #[derive(Debug, Default)]
-pub struct Accounts {
+pub struct Drops {
     spans_exported: AtomicU64,
-    losses: [AtomicU64; Loss::ALL.len()],
+    counts: [AtomicU64; DropReason::ALL.len()],
     log_queue: OnceLock<ErrorCounter>,
 }
 
-impl Accounts {
+impl Drops {
     /// Counts spans that the collector took.
     pub fn spans_exported(&self, n: usize) {
         self.spans_exported.fetch_add(n as u64, Ordering::Relaxed);
     }
 
-    /// Counts a loss of `n`.
-    pub fn lost(&self, loss: Loss, n: usize) {
-        self.losses[loss as usize].fetch_add(n as u64, Ordering::Relaxed);
+    /// Counts a reason of `n`.
+    pub fn add(&self, reason: DropReason, n: usize) {
+        self.counts[reason as usize].fetch_add(n as u64, Ordering::Relaxed);
     }
 
     /// Takes in the counter of the log writer's queue. Only the first one counts.
@@ -116,31 +116,34 @@ impl Accounts {
     }
 
     /// What was lost so far for one reason.
-    pub fn losses(&self, loss: Loss) -> u64 {
-        let counted = self.losses[loss as usize].load(Ordering::Relaxed);
-        match (loss, self.log_queue.get()) {
-            (Loss::LogQueueFull, Some(queue)) => counted + queue.dropped_lines() as u64,
+    pub fn count(&self, reason: DropReason) -> u64 {
+        let counted = self.counts[reason as usize].load(Ordering::Relaxed);
+        match (reason, self.log_queue.get()) {
+            (DropReason::LogQueueFull, Some(queue)) => counted + queue.dropped_lines() as u64,
             _ => counted,
         }
     }
 
-    /// Shows the counts as metrics. All of them from the start, so that the first loss is seen as an increase.
+    /// Shows the counts as metrics. All of them from the start, so that the first reason is seen as an increase.
     ///
     /// # Errors
     /// If they are registered already.
     pub fn register(self: &Arc<Self>, registry: &Registry) -> Result<(), RegistryError> {
-        let accounts = Arc::clone(self);
+        let drops = Arc::clone(self);
         registry.computed(&catalogue::TELEMETRY_DROPPED, move |out| {
-            for loss in Loss::ALL {
-                out.put(&loss.labels(), accounts.losses(loss) as f64);
+            for reason in DropReason::ALL {
+                out.put(&reason.labels(), drops.count(reason) as f64);
             }
         })?;
-        let accounts = Arc::clone(self);
+        let drops = Arc::clone(self);
         registry.computed(&catalogue::TELEMETRY_SPANS, move |out| {
             let dropped =
-                accounts.losses(Loss::SpanQueueFull) + accounts.losses(Loss::SpanShutdown);
-            out.put(&["exported"], accounts.exported() as f64);
-            out.put(&["failed"], accounts.losses(Loss::SpanExportFailed) as f64);
+                drops.count(DropReason::SpanQueueFull) + drops.count(DropReason::SpanShutdown);
+            out.put(&["exported"], drops.exported() as f64);
+            out.put(
+                &["failed"],
+                drops.count(DropReason::SpanExportFailed) as f64,
+            );
             out.put(&["dropped"], dropped as f64);
         })
     }
@@ -153,11 +156,11 @@ mod tests {
 
     #[test]
     fn reasons_are_in_the_catalogue() {
-        for loss in Loss::ALL {
+        for reason in DropReason::ALL {
             for (label, value) in catalogue::TELEMETRY_DROPPED
                 .labels
                 .iter()
-                .zip(loss.labels())
+                .zip(reason.labels())
             {
                 assert!(
                     matches!(label.values, Values::Fixed(v) if v.contains(&value)),
@@ -169,10 +172,10 @@ mod tests {
 
     #[test]
     fn losses_add_up() {
-        let accounts = Accounts::default();
-        accounts.lost(Loss::SpanQueueFull, 2);
-        accounts.lost(Loss::SpanQueueFull, 3);
-        assert_eq!(accounts.losses(Loss::SpanQueueFull), 5);
-        assert_eq!(accounts.losses(Loss::SpanShutdown), 0);
+        let drops = Drops::default();
+        drops.add(DropReason::SpanQueueFull, 2);
+        drops.add(DropReason::SpanQueueFull, 3);
+        assert_eq!(drops.count(DropReason::SpanQueueFull), 5);
+        assert_eq!(drops.count(DropReason::SpanShutdown), 0);
     }
 }

@@ -5,15 +5,19 @@ use std::time::{Duration, SystemTime};
 
 use opentelemetry::trace::{SpanContext, SpanId, TraceId};
 
-use crate::cri::call::{Call, ContainerIdentity, ContainerState, Peer, PodIdentity, Route};
-use crate::cri::episode;
+use super::episode;
+use super::live::Call;
+use super::outcome::{Ending, Outcome, Source};
+use super::peer::Peer;
+use super::route::Route;
+use super::steps::RuntimeSteps;
 use crate::cri::method::{ApiVersion, Method};
-use crate::cri::outcome::{Code, Ending, Outcome, Source};
-use crate::cri::phases::Phases;
+use crate::cri::status::Code;
+use crate::cri::subject::{ContainerIdentity, ContainerState, PodIdentity};
 
 /// One finished call. Clones share the texts.
 #[derive(Clone, Debug)]
-pub struct Record {
+pub struct CallRecord {
     /// Number of the call since the start of the process.
     pub seq: u64,
     /// The method.
@@ -67,7 +71,7 @@ pub struct Record {
     /// The largest share of its deadline that was reported while it ran, in percent; 0 if none.
     pub share_used: u32,
     /// What the built-in runtime did for it. Not kept in the recorder.
-    pub phases: Option<Arc<Phases>>,
+    pub steps: Option<Arc<RuntimeSteps>>,
 }
 
 /// The spans of a call.
@@ -85,7 +89,7 @@ pub struct SpanIds {
     pub kept: bool,
 }
 
-impl Record {
+impl CallRecord {
     /// The record of a call that has just ended.
     pub fn of(call: &Call, outcome: &Outcome) -> Self {
         let subject = call.subject.get();
@@ -114,7 +118,7 @@ impl Record {
             code: outcome.code,
             source: outcome.source,
             message: outcome.message.clone(),
-            spans: call.place().map(|place| SpanIds {
+            spans: call.placement().map(|place| SpanIds {
                 trace_id: place.trace_id,
                 server: place.server,
                 client: place.client,
@@ -123,7 +127,7 @@ impl Record {
             }),
             episode: call.episode.get().copied(),
             share_used: call.share_used(),
-            phases: call.phases.get().cloned(),
+            steps: call.steps.get().cloned(),
         }
     }
 

@@ -1,10 +1,10 @@
 //! Which episode a call belongs to. Reads only, so that calls in flight can be asked about as well.
 
-use super::{EpisodeStore, Tale};
+use super::{Episode, EpisodeStore};
+use crate::call::episode::Kind;
 use crate::cri::Method;
-use crate::cri::call::{ContainerIdentity, PodIdentity};
-use crate::cri::episode::Kind;
-use crate::lifecycle::episode_call::Told;
+use crate::cri::subject::{ContainerIdentity, PodIdentity};
+use crate::lifecycle::episode_call::EpisodeCall;
 use crate::lifecycle::view::State;
 
 /// A call that ends something and takes less than this, in microseconds, is no story by itself: the kubelet's garbage
@@ -13,7 +13,7 @@ const TRIVIAL: u64 = 1_000_000;
 
 /// Where a call belongs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Place {
+pub(super) enum Assignment {
     /// In the open episode with this number.
     In(u64),
     /// In a new one.
@@ -22,67 +22,69 @@ pub(super) enum Place {
     Nowhere,
 }
 
-impl Place {
-    fn in_or_new(found: Option<&Tale>, kind: Kind) -> Self {
-        found.map_or(Self::New(kind), |tale| Self::In(tale.number))
+impl Assignment {
+    fn in_or_new(found: Option<&Episode>, kind: Kind) -> Self {
+        found.map_or(Self::New(kind), |episode| Self::In(episode.number))
     }
 }
 
 impl EpisodeStore {
     /// Where this call belongs.
-    pub(super) fn place(&self, call: &Told) -> Place {
+    pub(super) fn assign(&self, call: &EpisodeCall) -> Assignment {
         let Some(pod) = call.pod.as_deref() else {
-            return Place::Nowhere;
+            return Assignment::Nowhere;
         };
         match call.method {
             Method::RunPodSandbox => {
                 let start = self.open_of(pod, Kind::Start);
-                Place::in_or_new(start.filter(|t| t.pod.attempt == pod.attempt), Kind::Start)
+                Assignment::in_or_new(start.filter(|t| t.pod.attempt == pod.attempt), Kind::Start)
             }
-            Method::PullImage => self.place_pull(pod, call),
-            Method::CreateContainer | Method::StartContainer => self.place_container(pod, call),
+            Method::PullImage => self.assign_pull(pod, call),
+            Method::CreateContainer | Method::StartContainer => self.assign_container(pod, call),
             Method::StopContainer
             | Method::StopPodSandbox
             | Method::RemoveContainer
-            | Method::RemovePodSandbox => self.place_end(pod, call),
-            _ => Place::Nowhere,
+            | Method::RemovePodSandbox => self.assign_end(pod, call),
+            _ => Assignment::Nowhere,
         }
     }
 
-    fn open_of<'a>(&'a self, pod: &'a PodIdentity, kind: Kind) -> Option<&'a Tale> {
-        let mut tales = self.of_pod(pod);
-        tales.find(|tale| tale.is_open() && tale.kind == kind)
+    fn open_of<'a>(&'a self, pod: &'a PodIdentity, kind: Kind) -> Option<&'a Episode> {
+        let mut episodes = self.of_pod(pod);
+        episodes.find(|episode| episode.is_open() && episode.kind == kind)
     }
 
     /// Whether anything is known of how this sandbox came up.
-    fn was_up(&self, pod: &PodIdentity, call: &Told) -> bool {
-        let mut tales = self.of_pod(pod);
-        tales.any(|t| t.kind != Kind::Stop && t.is_of_sandbox(pod, call.sandbox_id.as_deref()))
+    fn was_up(&self, pod: &PodIdentity, call: &EpisodeCall) -> bool {
+        let mut episodes = self.of_pod(pod);
+        episodes.any(|t| t.kind != Kind::Stop && t.is_of_sandbox(pod, call.sandbox_id.as_deref()))
     }
 
     /// A pull names no container. It counts to what is under way in the pod.
-    fn place_pull(&self, pod: &PodIdentity, call: &Told) -> Place {
-        let same = |t: &&Tale| t.pod.attempt == pod.attempt;
+    fn assign_pull(&self, pod: &PodIdentity, call: &EpisodeCall) -> Assignment {
+        let same = |t: &&Episode| t.pod.attempt == pod.attempt;
         let start = self.open_of(pod, Kind::Start).filter(same);
         let open = start.or_else(|| self.open_of(pod, Kind::Restart).filter(same));
         match open {
-            Some(tale) => Place::In(tale.number),
-            None if self.was_up(pod, call) => Place::New(Kind::Restart),
-            None => Place::New(Kind::Start),
+            Some(episode) => Assignment::In(episode.number),
+            None if self.was_up(pod, call) => Assignment::New(Kind::Restart),
+            None => Assignment::New(Kind::Start),
         }
     }
 
-    fn place_container(&self, pod: &PodIdentity, call: &Told) -> Place {
+    fn assign_container(&self, pod: &PodIdentity, call: &EpisodeCall) -> Assignment {
         let sandbox = call.sandbox_id.as_deref();
         let open = || {
-            let tales = self.of_pod(pod);
-            tales.filter(|t| t.is_open() && t.kind != Kind::Stop && t.is_of_sandbox(pod, sandbox))
+            let episodes = self.of_pod(pod);
+            episodes
+                .filter(|t| t.is_open() && t.kind != Kind::Stop && t.is_of_sandbox(pod, sandbox))
         };
         // Where it was created it is started.
         let id = call.container_id.as_deref();
-        if let Some(tale) = open().find(|t| id.is_some_and(|id| t.call_of_container(id).is_some()))
+        if let Some(episode) =
+            open().find(|t| id.is_some_and(|id| t.call_of_container(id).is_some()))
         {
-            return Place::In(tale.number);
+            return Assignment::In(episode.number);
         }
         let nobody = ContainerIdentity::default();
         let container = call.container.as_deref().unwrap_or(&nobody);
@@ -91,17 +93,19 @@ impl EpisodeStore {
             container.attempt == 0 || start.is_unresolved(&container.name)
         });
         if let Some(start) = start {
-            return Place::In(start.number);
+            return Assignment::In(start.number);
         }
         let restart = open().find(|t| t.kind == Kind::Restart && continues(t, container));
         match restart {
-            Some(tale) => Place::In(tale.number),
-            None if container.attempt > 0 || self.was_up(pod, call) => Place::New(Kind::Restart),
-            None => Place::New(Kind::Start),
+            Some(episode) => Assignment::In(episode.number),
+            None if container.attempt > 0 || self.was_up(pod, call) => {
+                Assignment::New(Kind::Restart)
+            }
+            None => Assignment::New(Kind::Start),
         }
     }
 
-    fn place_end(&self, pod: &PodIdentity, call: &Told) -> Place {
+    fn assign_end(&self, pod: &PodIdentity, call: &EpisodeCall) -> Assignment {
         let sandbox = call.sandbox_id.as_deref();
         let mut stops = self
             .of_pod(pod)
@@ -110,23 +114,23 @@ impl EpisodeStore {
         if let Some(stop) = newest.filter(|t| t.is_open()) {
             // Dead containers are swept up while others go on.
             return match call.method {
-                Method::RemoveContainer if stop.is_tentative() => Place::Nowhere,
-                _ => Place::In(stop.number),
+                Method::RemoveContainer if stop.is_tentative() => Assignment::Nowhere,
+                _ => Assignment::In(stop.number),
             };
         }
         let stopped = newest.is_some_and(|t| t.state == State::Ok && !t.is_tentative());
         let trivial = call.elapsed < TRIVIAL && !call.is_bad();
         match call.method {
-            Method::RemoveContainer => Place::Nowhere,
-            Method::RemovePodSandbox if trivial => Place::Nowhere,
-            _ if stopped && trivial => Place::Nowhere,
-            _ => Place::New(Kind::Stop),
+            Method::RemoveContainer => Assignment::Nowhere,
+            Method::RemovePodSandbox if trivial => Assignment::Nowhere,
+            _ if stopped && trivial => Assignment::Nowhere,
+            _ => Assignment::New(Kind::Stop),
         }
     }
 }
 
 /// Whether a start of this container belongs to that restart.
-fn continues(restart: &Tale, container: &ContainerIdentity) -> bool {
+fn continues(restart: &Episode, container: &ContainerIdentity) -> bool {
     match &restart.container {
         // So far only the image was pulled.
         None => restart.is_resolved(),

@@ -1,0 +1,47 @@
+//! The caller of a call.
+
+/// Who is at the other end of a connection, as the kernel tells it (`SO_PEERCRED`, `/proc/PID/comm`).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Peer {
+    /// What kind of program it is.
+    pub client: Client,
+    /// Process id in our pid namespace; `None` if the kernel would not say.
+    pub pid: Option<i32>,
+    /// The program's name, at most 15 bytes.
+    pub comm: Option<Box<str>>,
+}
+
+/// Kind of caller. A metric label.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Client {
+    /// The kubelet.
+    Kubelet,
+    /// The crictl command: a person.
+    Crictl,
+    /// Anything else.
+    Other,
+}
+
+impl Client {
+    /// Every value.
+    pub const ALL: [Client; 3] = [Client::Kubelet, Client::Crictl, Client::Other];
+
+    /// The label value.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Kubelet => "kubelet",
+            Self::Crictl => "crictl",
+            Self::Other => "other",
+        }
+    }
+
+    /// From the name of the calling program.
+    pub fn from_comm(comm: &str) -> Self {
+        match comm {
+            "kubelet" | "hyperkube" => Self::Kubelet,
+            "crictl" => Self::Crictl,
+            _ => Self::Other,
+        }
+    }
+}
