@@ -37,8 +37,8 @@
 //! are what it is written in: the protocol, its frames, its connections, which speak [`http2`]. Beside it stand [`telemetry`] (where signals go), [`admin`] (what
 //! can be read), [`lifecycle`] (what calls make together: the start, restart and end of a pod, and why it took so long) and
 //! [`watchdog`]. [`config`] and [`cli`] are the way in, [`app`] puts everything together, and [`reload`] changes it while it
-//! runs. [`runtime`] is the built-in backend, [`shim`] the small process beside each of its pods, [`streaming`] the server of
-//! exec, attach and port-forward. [`smoke`] is a caller like the kubelet, with a [`client`] of its own. [`units`] formats
+//! runs. [`runtime`] is the built-in backend, [`streaming`] the server of exec, attach and port-forward; the small process beside each
+//! pod is a crate of its own, [`criscope_shim`]. [`smoke`] is a caller like the kubelet, with a [`client`] of its own. [`units`] formats
 //! durations, sizes and times. `docs/ARCHITECTURE.md` tells the rest.
 
 pub mod admin;
@@ -54,7 +54,6 @@ pub mod lifecycle;
 pub mod proxy;
 pub mod reload;
 pub mod runtime;
-pub mod shim;
 pub mod smoke;
 pub mod streaming;
 pub mod telemetry;

@@ -17,7 +17,7 @@ SCRIPTS=(.ci/run tests/*.sh tests/v2/*.sh deploy/*.sh)
 STEPS=(packages fmt clippy scripts units test v2 docs deny quickstart leaks)
 declare -A ABOUT=(
     [packages]="Debian packages that the tests use; installs those that are missing"
-    [fmt]="cargo fmt --check"
+    [fmt]="cargo fmt --all --check"
     [clippy]="cargo clippy on all targets, benches included; warnings are errors"
     [scripts]="shellcheck"
     [units]="systemd-analyze verify"
@@ -158,10 +158,10 @@ step_packages() {
 
 # --- the other steps -------------------------------------------------------------------------------------------------
 
-step_fmt() { cargo fmt --check; }
-step_clippy() { cargo clippy --all-targets --locked -- -D warnings; }
+step_fmt() { cargo fmt --all --check; }
+step_clippy() { cargo clippy --workspace --all-targets --locked -- -D warnings; }
 step_scripts() { shellcheck -- "${SCRIPTS[@]}"; }
-step_docs() { RUSTDOCFLAGS="-D warnings" cargo doc --no-deps --document-private-items --locked; }
+step_docs() { RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --document-private-items --locked; }
 
 step_units() {
     if ! have systemd-analyze; then
@@ -194,12 +194,12 @@ step_test() {
     # tests that compare generated documents must not rewrite them
     unset UPDATE_DOCS
     if [ "$EUID" = 0 ]; then
-        cargo test --locked
+        cargo test --workspace --locked
     else
         local host
         host=$(rustc -vV | sed -n 's/^host: //p' | tr 'a-z-' 'A-Z_')
         # built by the user, run by root
-        env "CARGO_TARGET_${host}_RUNNER=$(root_command)" cargo test --locked
+        env "CARGO_TARGET_${host}_RUNNER=$(root_command)" cargo test --workspace --locked
     fi
 }
 
@@ -211,7 +211,7 @@ step_v2() {
 
 step_deny() {
     if cargo deny --version > /dev/null 2>&1; then
-        cargo --locked deny check
+        cargo --locked deny --workspace check
     else
         note "cargo-deny is not installed. Licences, sources and duplicates are checked by the test supply_chain;"
         note "NOT CHECKED: advisories"

@@ -2,5 +2,5 @@
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
-    criscope::shim::protocol::fuzz::fuzz(bytes);
+    criscope_shim::protocol::fuzz::fuzz(bytes);
 });

@@ -8,15 +8,18 @@ use std::collections::BTreeSet;
 use std::fmt::Debug;
 use std::fs;
 use std::marker::PhantomData;
+use std::path::Path;
 
 use criscope::cri::v1;
 
-use self::source::{File, Place, crate_root, source_files};
+use self::source::{File, Place, crate_root, product_files, source_files};
 
 /// Who may import whom, from the top down: a row may only name rows below it. This is section "Code map" of
 /// `docs/ARCHITECTURE.md` in exact words. Unit tests may import what they need.
 const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("main", &["cli"]),
+    // criscope-shim, which is linked with nothing but the crate of that name.
+    ("bin", &[]),
     // The way in.
     (
         "cli",
@@ -128,12 +131,11 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
             "cri",
         ],
     ),
-    // The built-in backend, and the small process that stays with each of its pods.
+    // The built-in backend.
     (
         "runtime",
-        &["streaming", "shim", "telemetry", "grpc", "call", "cri"],
+        &["streaming", "telemetry", "grpc", "call", "cri"],
     ),
-    ("shim", &[]),
     // Exec, attach and port-forward: knows nothing of what runs behind it.
     (
         "streaming",
@@ -163,15 +165,18 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("units", &[]),
 ];
 
-/// Lines of a file under `src`, tests included.
+/// The crates of this workspace, and the modules that may name each. No crate can name a module: cargo allows no cycle.
+const MAY_USE: &[(&str, &[&str])] = &[("criscope_shim", &["bin", "runtime"])];
+
+/// Lines of a file under `src` or `crates`, tests included.
 const MAX_LINES: usize = 450;
 
 /// Where `unsafe` may stand, and how often.
 const UNSAFE: &[(&str, usize)] = &[
+    ("crates/shim/src/signal.rs", 3),
+    ("crates/shim/src/spawn.rs", 2),
     ("src/proxy/listener/socket.rs", 1),
     ("src/runtime/sys/idmap.rs", 1),
-    ("src/shim/signal.rs", 3),
-    ("src/shim/spawn.rs", 2),
     ("src/uds/stream.rs", 1),
 ];
 
@@ -194,7 +199,7 @@ fn the_table_of_imports_reads_from_the_top_down() {
 
 #[test]
 fn the_table_of_imports_names_every_module() {
-    let there: BTreeSet<_> = source_files().iter().map(File::module).collect();
+    let there: BTreeSet<_> = product_files().iter().map(File::module).collect();
     let listed: BTreeSet<_> = MAY_IMPORT
         .iter()
         .map(|(name, _)| (*name).to_owned())
@@ -210,7 +215,7 @@ fn the_table_of_imports_names_every_module() {
 fn imports_follow_the_table() {
     let mut problems = Vec::new();
     let mut used = BTreeSet::new();
-    for file in source_files() {
+    for file in product_files() {
         let room = file.module();
         let Some((module, allowed)) = MAY_IMPORT.iter().find(|(name, _)| *name == room) else {
             continue;
@@ -235,9 +240,45 @@ fn imports_follow_the_table() {
 }
 
 #[test]
+fn crates_are_used_where_the_table_says() {
+    let crates = fs::read_dir(crate_root().join("crates")).expect("crates");
+    let mut crates: Vec<_> = crates
+        .map(|entry| entry.expect("an entry").path().join("Cargo.toml"))
+        .map(|path| read_package_name(&path).replace('-', "_"))
+        .collect();
+    crates.sort();
+    let listed: Vec<_> = MAY_USE.iter().map(|(name, _)| *name).collect();
+    assert_eq!(crates, listed, "crates/ (left) and rows (right)");
+
+    let files = product_files();
+    for (name, allowed) in MAY_USE {
+        let users: BTreeSet<_> = files
+            .iter()
+            .filter(|file| !file.idents(name).is_empty())
+            .map(File::module)
+            .collect();
+        let users: Vec<_> = users.iter().map(String::as_str).collect();
+        assert_eq!(
+            users, *allowed,
+            "modules that name {name} (left) and listed"
+        );
+    }
+}
+
+fn read_package_name(manifest: &Path) -> String {
+    let text =
+        fs::read_to_string(manifest).unwrap_or_else(|e| panic!("{}: {e}", manifest.display()));
+    let table: toml::Table = text.parse().expect("a manifest");
+    table["package"]["name"]
+        .as_str()
+        .expect("a name")
+        .to_owned()
+}
+
+#[test]
 fn the_crate_docs_lead_to_every_module() {
     let lib = fs::read_to_string(crate_root().join("src/lib.rs")).expect("src/lib.rs");
-    let top = |name: &&&str| **name != "main" && !name.contains("::");
+    let top = |name: &&&str| !["main", "bin"].contains(*name) && !name.contains("::");
     for module in MAY_IMPORT.iter().map(|(name, _)| name).filter(top) {
         assert!(
             lib.contains(&format!("[`{module}`]")),
@@ -327,7 +368,7 @@ fn has_safety_comment(file: &File, place: &Place) -> bool {
 
 #[test]
 fn the_path_of_a_call_knows_nothing_of_tonics_transport() {
-    let files = source_files().into_iter();
+    let files = product_files().into_iter();
     let found: Vec<_> = files
         .filter(|file| !TONIC_TRANSPORT.contains(&file.module().as_str()))
         .flat_map(|file| file.paths("tonic", "transport"))

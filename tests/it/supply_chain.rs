@@ -44,8 +44,8 @@ fn read_toml(name: &str) -> toml::Table {
     text.parse().unwrap_or_else(|e| panic!("{name}: {e}"))
 }
 
-/// Every package that is compiled on this machine's platform, this one left out.
-fn packages() -> Vec<Value> {
+/// The packages that are compiled on this machine's platform: those of this workspace, and all others.
+fn packages() -> (Vec<Value>, Vec<Value>) {
     let host = Command::new(env!("CARGO"))
         .args(["-vV"])
         .output()
@@ -75,12 +75,12 @@ fn packages() -> Vec<Value> {
     );
     let metadata: Value = serde_json::from_slice(&output.stdout).expect("JSON");
     let packages = metadata["packages"].as_array().expect("packages").clone();
-    let foreign: Vec<_> = packages
+    let members = metadata["workspace_members"].as_array().expect("members");
+    let (own, foreign): (Vec<_>, Vec<_>) = packages
         .into_iter()
-        .filter(|p| p["name"] != env!("CARGO_PKG_NAME"))
-        .collect();
+        .partition(|package| members.contains(&package["id"]));
     assert!(foreign.len() > 100, "only {} packages", foreign.len());
-    foreign
+    (own, foreign)
 }
 
 /// Versions by name of all that is in Cargo.lock, other platforms included.
@@ -126,6 +126,7 @@ fn every_licence_is_allowed() {
         .collect();
     assert!(!is_met("GPL-3.0-only", &allowed) && !is_met("MIT AND GPL-3.0-only", &allowed));
     let refused: Vec<_> = packages()
+        .1
         .iter()
         .filter(|package| {
             !package["license"]
@@ -149,9 +150,10 @@ fn every_licence_is_allowed() {
 #[test]
 fn everything_comes_from_crates_io_with_a_checksum() {
     let lock = read_toml("Cargo.lock");
+    let (own, _) = packages();
     for package in lock["package"].as_array().expect("packages") {
         let name = package["name"].as_str().expect("a name");
-        if name == env!("CARGO_PKG_NAME") {
+        if own.iter().any(|package| package["name"] == name) {
             continue;
         }
         assert_eq!(
@@ -204,4 +206,22 @@ fn duplicates_are_known_and_none_is_left_over() {
         older, known,
         "older duplicates in Cargo.lock (left) and bans.skip of deny.toml (right)"
     );
+}
+
+#[test]
+fn the_shim_is_linked_with_its_crate_alone() {
+    let program = fs::read(env!("CARGO_BIN_EXE_criscope-shim")).expect("criscope-shim");
+    let has = |text: &str| program.windows(text.len()).any(|at| at == text.as_bytes());
+    // Symbols and debug information name every crate that has code in it.
+    assert!(has("seccompiler") && has("prost"), "no names to look for");
+    let others = [
+        "criscope::",
+        "hyper",
+        "opentelemetry",
+        "serde_json",
+        "tokio",
+        "tonic",
+    ];
+    let found: Vec<_> = others.into_iter().filter(|name| has(name)).collect();
+    assert!(found.is_empty(), "criscope-shim has code of {found:?}");
 }

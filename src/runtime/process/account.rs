@@ -8,7 +8,7 @@ use std::path::Path;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
-use crate::shim::record::{EXIT, INIT, is_name, start_time};
+use criscope_shim::record::{EXIT, INIT, is_name, start_time};
 
 /// How a container was left.
 #[derive(Clone, Debug, PartialEq, Eq)]

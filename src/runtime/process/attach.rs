@@ -12,7 +12,7 @@ use super::client::{Shim, accepted, connect, gone};
 use super::codec::Codec;
 use super::error::Error;
 use super::frames::Frames;
-use crate::shim::protocol::{self, Attach, Incoming, MAX_CHUNK, Request, stream};
+use criscope_shim::protocol::{self, Attach, Incoming, MAX_CHUNK, Request, stream};
 
 /// What is read at a time, in bytes: some pieces, of which each wakes somebody up.
 const ROOM: usize = 64 << 10;

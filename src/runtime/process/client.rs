@@ -24,8 +24,8 @@ use super::frames::Frames;
 use super::listen::listen;
 use crate::runtime::environment;
 use crate::runtime::oci::reason;
-use crate::shim::SOCKET;
-use crate::shim::protocol::{
+use criscope_shim::SOCKET;
+use criscope_shim::protocol::{
     self, Answer, Create, Empty, Exec, Hello, Kill, PidNamespace, Request, Resize, Shutdown, State,
     Target, Verb,
 };

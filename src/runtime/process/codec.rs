@@ -11,7 +11,7 @@ use super::client::gone;
 use super::error::Error;
 use super::frames::Frames;
 use super::v1;
-use crate::shim::protocol::{self, Event, Hello, Incoming, Malformed, Request};
+use criscope_shim::protocol::{self, Event, Hello, Incoming, Malformed, Request};
 
 /// The oldest version the daemon speaks.
 pub(super) const OLDEST: u32 = 1;

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::oneshot;
 
-use crate::shim::protocol::{Exit, Target};
+use criscope_shim::protocol::{Exit, Target};
 
 /// Who waits for which end; nobody any more once the shim has gone.
 type Awaited = Option<HashMap<Target, oneshot::Sender<Exit>>>;
@@ -85,9 +85,9 @@ mod tests {
     use super::*;
     use crate::runtime::process::Shim;
     use crate::runtime::process::frames::Frames;
-    use crate::shim::SOCKET;
-    use crate::shim::protocol::{self, Answer, Empty, Event, Request};
     use crate::testing::PATIENCE;
+    use criscope_shim::SOCKET;
+    use criscope_shim::protocol::{self, Answer, Empty, Event, Request};
 
     fn target(exec: &str) -> Target {
         Target {

@@ -1,6 +1,6 @@
 //! What the daemon hears of a shim without having asked.
 
-use crate::shim::protocol::{Exit, Oom};
+use criscope_shim::protocol::{Exit, Oom};
 
 /// What the daemon hears of a shim without having asked.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -3,7 +3,7 @@
 use bytes::{Buf as _, Bytes, BytesMut};
 use tokio::io::AsyncReadExt as _;
 
-use crate::shim::protocol::{self, MAX_FRAME};
+use criscope_shim::protocol::{self, MAX_FRAME};
 
 /// Frames from a socket. Dropping [`Frames::next`] loses nothing.
 #[derive(Debug)]

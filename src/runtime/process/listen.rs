@@ -10,7 +10,7 @@ use super::codec::Codec;
 use super::endings::Endings;
 use super::event::{Event, Unreadable};
 use super::frames::Frames;
-use crate::shim::protocol::{self, Incoming, Unread};
+use criscope_shim::protocol::{self, Incoming, Unread};
 
 /// Hears a shim until its connection ends.
 pub(super) async fn listen<R: AsyncRead + Unpin>(

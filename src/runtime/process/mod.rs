@@ -23,7 +23,7 @@ pub(in crate::runtime) use self::end::is_called_for;
 pub use self::endings::Ending;
 pub use self::error::Error;
 pub use self::event::{Event, Unreadable};
-pub use crate::shim::protocol::{
+pub use criscope_shim::protocol::{
     Attach, Create, Exec, Exit, Kill, Oom, PidNamespace, Process, Resize, Runtime, State, Stdio,
     Target, Verb,
 };

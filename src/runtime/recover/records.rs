@@ -15,7 +15,7 @@ use crate::runtime::paths::Paths;
 use crate::runtime::store::disk::Written;
 use crate::runtime::store::record::VERSION;
 use crate::runtime::store::{ContainerRecord, SandboxRecord, disk, versions};
-use crate::shim::record::INIT;
+use criscope_shim::record::INIT;
 
 /// Damaged records that are kept for a human to look at.
 const MAX_ASIDE: usize = 64;

@@ -7,8 +7,8 @@ use tokio_util::sync::CancellationToken;
 
 use crate::runtime::error::{Error, shim_gone};
 use crate::runtime::process::{self, Attached, Input, Kill, Output, Resize, Shim, Target};
-use crate::shim::STUCK;
 use crate::streaming;
+use criscope_shim::STUCK;
 
 /// What is read of a client at a time.
 const PIECE: usize = 16 << 10;

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::fs;
 
-use super::source::{File, crate_root, files_under};
+use super::source::{File, crate_root, files_under, source_files};
 
 /// The numbered promises: `1. **Byte-exact.**` gives `(1, "Byte-exact")`.
 fn promises(lib: &str) -> Vec<(u32, String)> {
@@ -85,12 +85,12 @@ fn every_threat_has_tests_that_exist() {
     assert!(rows > 0, "docs/THREATS.md has no rows");
 }
 
-/// The tests of the crate, by file.
+/// The tests of the workspace, by file.
 struct Tests(BTreeMap<String, File>);
 
 impl Tests {
     fn read() -> Self {
-        let files = [files_under("src"), files_under("tests")];
+        let files = [source_files(), files_under("tests")];
         let files = files.into_iter().flatten();
         Self(files.map(|file| (file.path.clone(), file)).collect())
     }

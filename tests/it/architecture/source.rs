@@ -1,4 +1,4 @@
-//! The source of the crate as tokens. Comments and strings are no tokens, so what is found is code.
+//! The source of the workspace as tokens. Comments and strings are no tokens, so what is found is code.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -12,9 +12,16 @@ pub(super) fn crate_root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
-/// Every Rust file under `src`.
-pub(super) fn source_files() -> Vec<File> {
+/// Every Rust file of the product, that is under `src`.
+pub(super) fn product_files() -> Vec<File> {
     files_under("src")
+}
+
+/// Every Rust file of the product and of the crates beside it, their examples and tests included.
+pub(super) fn source_files() -> Vec<File> {
+    let mut files = files_under("crates");
+    files.extend(product_files());
+    files
 }
 
 /// Every Rust file under a folder, in the order of their paths.
@@ -40,7 +47,7 @@ fn collect(folder: &Path, paths: &mut Vec<PathBuf>) {
 /// Where something stands.
 #[derive(Clone, Debug)]
 pub(super) struct Place {
-    /// Relative to the root of the crate.
+    /// Relative to the root of the workspace.
     pub(super) path: String,
     /// From 1.
     pub(super) line: usize,
@@ -52,10 +59,10 @@ impl fmt::Display for Place {
     }
 }
 
-/// One file of the crate.
+/// One source file.
 #[derive(Debug)]
 pub(super) struct File {
-    /// Relative to the root of the crate.
+    /// Relative to the root of the workspace.
     pub(super) path: String,
     pub(super) text: String,
     tokens: TokenStream,

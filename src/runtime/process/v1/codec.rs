@@ -1,7 +1,7 @@
 //! How version 1 wrote fields: numbers in little endian, strings and lists behind their length, records without lengths or
 //! tags, so that no field could be added.
 
-use crate::shim::protocol::{
+use criscope_shim::protocol::{
     Attach, Create, Empty, Exec, Exit, Failure, Hello, Kill, Malformed, Oom, Process, Resize,
     Runtime, Shutdown, State, Stdio, Target, Verb,
 };

@@ -8,7 +8,7 @@
 mod codec;
 
 use self::codec::Field;
-use crate::shim::protocol::{self, Answer, Event, Incoming, Malformed, Request, Unread};
+use criscope_shim::protocol::{self, Answer, Event, Incoming, Malformed, Request, Unread};
 
 /// Whether the first frame of a shim, without its length, is the hello of version 1: an event (number 0) of kind 3. A message
 /// of any later version does not begin with a zero byte, which is no tag of protobuf.

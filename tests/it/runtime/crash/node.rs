@@ -310,7 +310,7 @@ impl Witness {
             life.ask(node, verb).await.expect("the witness");
         }
         let (_, pid) = node.container(&life.container).await.expect("its status");
-        let begun = criscope::shim::record::start_time(pid).expect("it runs");
+        let begun = criscope_shim::record::start_time(pid).expect("it runs");
         let log = node.path("logs").join("witness.log");
         Self {
             life,
@@ -322,7 +322,7 @@ impl Witness {
 
     /// The same process, still writing, seen as before.
     pub(super) async fn is_well(&self, node: &mut Node, when: &str) {
-        let begun = criscope::shim::record::start_time(self.pid);
+        let begun = criscope_shim::record::start_time(self.pid);
         assert_eq!(begun, Some(self.begun), "{when}: its process");
         let (status, pid) = node
             .container(&self.life.container)

@@ -74,7 +74,7 @@ async fn a_container_ends_while_nobody_looks() {
     node.kill();
     fs::write(end.join("now"), "").expect("file");
     until("its end", || async {
-        criscope::shim::record::start_time(pid)
+        criscope_shim::record::start_time(pid)
             .is_none()
             .then_some(())
     })
@@ -118,7 +118,7 @@ async fn a_shim_is_killed() {
         );
         assert!(status.finished_at > 0, "{when}");
         until("the end of its process", || async {
-            criscope::shim::record::start_time(pid)
+            criscope_shim::record::start_time(pid)
                 .is_none()
                 .then_some(())
         })

@@ -11,7 +11,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use criscope::cri::v1;
-use criscope::shim::record::start_time;
+use criscope_shim::record::start_time;
 use serde_json::Value;
 
 use crate::harness::daemon::Daemon;

@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use criscope::cri::v1;
 use criscope::runtime::process::v1 as version_1;
-use criscope::shim::SOCKET;
-use criscope::shim::protocol::{self, Event, Hello, Incoming, Request};
+use criscope_shim::SOCKET;
+use criscope_shim::protocol::{self, Event, Hello, Incoming, Request};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, copy};
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{UnixListener, UnixStream};

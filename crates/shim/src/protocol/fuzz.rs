@@ -34,7 +34,7 @@ fn read(frame: &[u8]) {
 mod tests {
     #[test]
     fn frames_of_the_corpus_are_read() {
-        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/fuzz/corpus/shim");
+        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fuzz/corpus/shim");
         let mut files = 0;
         for entry in std::fs::read_dir(folder).expect(folder) {
             let bytes = std::fs::read(entry.expect("an entry").path()).expect("a seed");
