@@ -11,7 +11,7 @@ use std::marker::PhantomData;
 
 use criscope::cri::v1;
 
-use self::source::{File, Place, crate_root, source_files};
+use self::source::{File, Place, crate_root, product_files, source_files};
 
 /// Who may import whom, from the top down: a row may only name rows below it. This is section "Code map" of
 /// `docs/ARCHITECTURE.md` in exact words. Unit tests may import what they need.
@@ -143,13 +143,13 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("units", &[]),
 ];
 
-/// Lines of a file under `src`, tests included.
+/// Lines of a file under `src` or `crates/*/src`, tests included.
 const MAX_LINES: usize = 450;
 
 /// Where `unsafe` may stand, and how often.
 const UNSAFE: &[(&str, usize)] = &[
+    ("crates/linux/src/idmap.rs", 1),
     ("src/proxy/listener/socket.rs", 1),
-    ("src/runtime/sys/idmap.rs", 1),
     ("src/shim/signal.rs", 3),
     ("src/shim/spawn.rs", 2),
     ("src/uds/stream.rs", 1),
@@ -174,7 +174,7 @@ fn the_table_of_imports_reads_from_the_top_down() {
 
 #[test]
 fn the_table_of_imports_names_every_module() {
-    let there: BTreeSet<_> = source_files().iter().map(File::module).collect();
+    let there: BTreeSet<_> = product_files().iter().map(File::module).collect();
     let listed: BTreeSet<_> = MAY_IMPORT
         .iter()
         .map(|(name, _)| (*name).to_owned())
@@ -190,7 +190,7 @@ fn the_table_of_imports_names_every_module() {
 fn imports_follow_the_table() {
     let mut problems = Vec::new();
     let mut used = BTreeSet::new();
-    for file in source_files() {
+    for file in product_files() {
         let room = file.module();
         let Some((module, allowed)) = MAY_IMPORT.iter().find(|(name, _)| *name == room) else {
             continue;

@@ -1,13 +1,15 @@
 //! Taking away what a sandbox has, part by part. Every part is done as often as it is asked for, whatever is there: after a
 //! failure, after a crash, after a reboot.
 
+use criscope_linux::rootfs;
+
 use crate::cri::phases::RuntimePhase;
+use crate::runtime::Runtime;
 use crate::runtime::error::Result;
 use crate::runtime::observe::carried_over;
 use crate::runtime::process::{self, Shim};
 use crate::runtime::steps::{Step, reached};
 use crate::runtime::store::{Sandbox, SandboxRecord, disk};
-use crate::runtime::{Runtime, rootfs};
 
 impl Runtime {
     /// Detaches it from its networks, on the plugins' own deadline, and frees its namespaces.

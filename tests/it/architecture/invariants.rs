@@ -90,7 +90,11 @@ struct Tests(BTreeMap<String, File>);
 
 impl Tests {
     fn read() -> Self {
-        let files = [files_under("src"), files_under("tests")];
+        let files = [
+            files_under("src"),
+            files_under("tests"),
+            files_under("crates"),
+        ];
         let files = files.into_iter().flatten();
         Self(files.map(|file| (file.path.clone(), file)).collect())
     }

@@ -12,8 +12,20 @@ pub(super) fn crate_root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
-/// Every Rust file under `src`.
+/// Every Rust file that is shipped: under `src` and under the `src` of each crate in `crates`.
 pub(super) fn source_files() -> Vec<File> {
+    let mut files = product_files();
+    let crates = crate_root().join("crates");
+    for entry in fs::read_dir(crates).expect("crates") {
+        let name = entry.expect("an entry").file_name();
+        files.extend(files_under(&format!("crates/{}/src", name.display())));
+    }
+    files.sort_by(|a, b| a.path.cmp(&b.path));
+    files
+}
+
+/// Every Rust file under `src`.
+pub(super) fn product_files() -> Vec<File> {
     files_under("src")
 }
 
