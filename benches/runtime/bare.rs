@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use criscope::runtime::rootfs::{MountRequest, Rootfs};
-use criscope::runtime::sys::namespace::{Kind, Pins, Request};
+use criscope_linux::namespace::{Kind, Pins, Request};
+use criscope_linux::rootfs::{MountRequest, Rootfs};
 use nix::sys::wait::waitpid;
 use nix::unistd::Pid;
 use serde_json::{Value, json};

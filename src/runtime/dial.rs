@@ -7,12 +7,12 @@ use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::Duration;
 
+use criscope_linux::namespace::{Error, Kind, run_in};
 use tokio::net::{TcpSocket, TcpStream};
 use tokio::time::timeout;
 
 use super::Runtime;
 use super::store::Sandbox;
-use super::sys::namespace::{Error, Kind, run_in};
 use crate::streaming::TargetError;
 
 /// How long a port may take to accept: it is on this machine.

@@ -5,12 +5,13 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use criscope_linux::{namespace, rootfs};
 use tonic::{Code, Status};
 
+use super::code::GrpcCode as _;
 use super::oci::OciError;
 use super::oci::spec::SpecError;
 use super::store::refused::Refused;
-use super::sys::namespace;
 use super::{cni, image, process};
 use crate::cri::redact;
 
@@ -109,7 +110,7 @@ pub enum Error {
     Namespace(Arc<namespace::Error>),
     /// The root file system.
     #[error(transparent)]
-    Rootfs(Arc<super::rootfs::Error>),
+    Rootfs(Arc<rootfs::Error>),
     /// The kernel or the file system refused.
     #[error("{}: cannot {action}: {source}", path.display())]
     Io {
@@ -220,7 +221,7 @@ from!(
     Oci(OciError),
     Process(process::Error),
     Namespace(namespace::Error),
-    Rootfs(super::rootfs::Error),
+    Rootfs(rootfs::Error),
 );
 
 impl From<tokio::task::JoinError> for Error {

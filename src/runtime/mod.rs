@@ -7,7 +7,7 @@
 //!   |
 //! store       what there is: records on disk, objects in memory
 //!   |
-//! image  cni  oci  process  rootfs  sys  node  stats     the parts, which know nothing of each other's insides
+//! image  cni  oci  process  node  stats     the parts, which know nothing of each other's insides
 //! ```
 //!
 //! What holds for every verb: it is done by a task that outlives its caller; what fails is undone; what could not be undone
@@ -17,6 +17,7 @@
 pub mod attempts;
 pub mod caller;
 pub mod cni;
+pub mod code;
 mod container;
 mod dial;
 mod environment;
@@ -39,7 +40,6 @@ pub mod oci;
 pub mod paths;
 pub mod process;
 mod recover;
-pub mod rootfs;
 mod sandbox;
 mod selinux;
 mod settings;
@@ -48,13 +48,12 @@ mod status;
 pub mod steps;
 pub mod store;
 pub mod streams;
-pub mod sys;
-mod untrusted;
 mod usage;
 mod validate;
-pub mod walk;
 
 use std::sync::Arc;
+
+use criscope_linux::namespace::Pins;
 
 use self::attempts::Attempts;
 pub use self::error::{Error, Result, What};
@@ -70,7 +69,6 @@ use self::recover::Problems;
 pub use self::settings::{HandlerSettings, Settings};
 use self::stats::{DiskUsage, Rates};
 use self::store::Store;
-use self::sys::namespace::Pins;
 
 /// The runtime: all that its verbs need.
 #[derive(Debug)]

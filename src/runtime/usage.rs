@@ -2,6 +2,9 @@
 
 use std::sync::Arc;
 
+use criscope_linux::link::{self, Counters};
+use criscope_linux::namespace::{Kind, run_in};
+
 use super::Runtime;
 use super::error::{Error, Result, What};
 use super::node::cgroup::Cgroup;
@@ -14,8 +17,6 @@ use super::stats::{filter, network_usage, now, processes};
 use super::store::{
     Container, ContainerRecord, ContainerState, Sandbox, SandboxRecord, SandboxState,
 };
-use super::sys::link::{self, Counters};
-use super::sys::namespace::{Kind, run_in};
 use crate::cri::v1;
 
 impl Runtime {

@@ -166,17 +166,20 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
 ];
 
 /// The crates of this workspace, and the modules that may name each. No crate can name a module: cargo allows no cycle.
-const MAY_USE: &[(&str, &[&str])] = &[("criscope_shim", &["bin", "runtime"])];
+const MAY_USE: &[(&str, &[&str])] = &[
+    ("criscope_linux", &["runtime"]),
+    ("criscope_shim", &["bin", "runtime"]),
+];
 
 /// Lines of a file under `src` or `crates`, tests included.
 const MAX_LINES: usize = 450;
 
 /// Where `unsafe` may stand, and how often.
 const UNSAFE: &[(&str, usize)] = &[
+    ("crates/linux/src/idmap.rs", 1),
     ("crates/shim/src/signal.rs", 3),
     ("crates/shim/src/spawn.rs", 2),
     ("src/proxy/listener/socket.rs", 1),
-    ("src/runtime/sys/idmap.rs", 1),
     ("src/uds/stream.rs", 1),
 ];
 

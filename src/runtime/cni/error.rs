@@ -5,7 +5,9 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use crate::runtime::sys::namespace;
+use criscope_linux::namespace;
+
+use crate::runtime::code::GrpcCode as _;
 
 /// An operation of the specification.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

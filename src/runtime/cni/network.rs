@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, LazyLock};
 use std::time::Instant;
 
+use criscope_linux::namespace;
 use serde_json::{Map, Value};
 
 use super::cache::{Cache, Entry, KIND};
@@ -14,7 +15,6 @@ use super::error::Error;
 use super::pod::{Attached, Attachment, Interface, Pod, args, netns, valid};
 use super::result::{Address, CniResult};
 use super::settings::{Loopback, Settings};
-use crate::runtime::sys::namespace;
 
 /// The networks of one directory.
 #[derive(Debug, Clone)]

@@ -10,7 +10,7 @@ use crate::runtime::observe::Watch;
 /// Who sets `lo` up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Loopback {
-    /// Whoever made the namespace: [`namespace`](crate::runtime::sys::namespace) does. No plugin runs.
+    /// Whoever made the namespace: [`namespace`](criscope_linux::namespace) does. No plugin runs.
     #[default]
     Made,
     /// The plugin `loopback`.

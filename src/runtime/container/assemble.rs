@@ -8,20 +8,21 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::call::steps::RuntimeStep;
+use criscope_linux::namespace::Kind;
+use criscope_linux::rootfs::{self, IdMapped, MountRequest, Rootfs};
+
 use crate::runtime::Runtime;
 use crate::runtime::error::{Error, Result};
 use crate::runtime::image;
 use crate::runtime::oci::spec::{
-    self, Action, ImageConfig, Machine, Propagation, ResolvedUser, SandboxFacts, build,
-    propagation_of,
+    self, Action, ImageConfig, Machine, Propagation, ResolvedUser, SandboxFacts, UserDatabase,
+    build, propagation_of,
 };
-use crate::runtime::rootfs::{self, IdMapped, MountRequest, Rootfs};
 use crate::runtime::sandbox::files::hostname;
 use crate::runtime::sandbox::namespaces::mappings;
 use crate::runtime::selinux;
 use crate::runtime::steps::{Step, reached};
 use crate::runtime::store::{ContainerRecord, SandboxRecord};
-use crate::runtime::sys::namespace::Kind;
 
 /// Name of the specification in a bundle (OCI runtime specification, "Filesystem Bundle").
 pub(in crate::runtime) const SPEC: &str = "config.json";
@@ -119,7 +120,7 @@ impl Assembly {
             user: self.image.user.clone(),
             working_dir: self.image.working_dir.clone(),
         };
-        let users = rootfs::user_database(root)?;
+        let users = UserDatabase::of_rootfs(root)?;
         let cdi = match record.config.cdi_devices.is_empty() {
             true => spec::cdi::Registry::default(),
             // Those of now: what is plugged in or installed is told by its files.

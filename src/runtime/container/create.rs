@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use criscope_linux::rootfs::Rootfs;
+
 use super::super::sandbox::teardown::blocking;
 use super::assemble::Assembly;
 use crate::cri::v1::{self, ContainerEventType, CreateContainerRequest};
@@ -10,7 +12,6 @@ use crate::runtime::caller::Caller;
 use crate::runtime::error::{Error, Result, What, shown};
 use crate::runtime::image::{Image, Layers, Name};
 use crate::runtime::observe::carried;
-use crate::runtime::rootfs::Rootfs;
 use crate::runtime::steps::{Step, reached};
 use crate::runtime::store::record::{VERSION, container_name};
 use crate::runtime::store::{Container, ContainerRecord, ContainerState, Sandbox, disk};

@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use criscope_linux::rootfs::Rootfs;
+
 use super::super::sandbox::teardown::blocking;
 use crate::call::steps::RuntimeStep;
 use crate::cri::v1::ContainerEventType;
@@ -9,7 +11,6 @@ use crate::runtime::Runtime;
 use crate::runtime::error::{Result, shown};
 use crate::runtime::handler::Handler;
 use crate::runtime::process::{self, Verb};
-use crate::runtime::rootfs::Rootfs;
 use crate::runtime::steps::{Step, reached};
 use crate::runtime::store::{Container, Exit};
 

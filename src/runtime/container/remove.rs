@@ -4,10 +4,11 @@ use std::path::Path;
 use std::sync::Arc;
 
 use crate::call::steps::RuntimeStep;
+use criscope_linux::rootfs::Rootfs;
+
 use crate::cri::v1::ContainerEventType;
 use crate::runtime::Runtime;
 use crate::runtime::error::Result;
-use crate::runtime::rootfs::Rootfs;
 use crate::runtime::steps::{Step, reached};
 use crate::runtime::store::disk;
 

@@ -4,6 +4,9 @@ use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use criscope_linux::namespace::of_process;
+use criscope_linux::rootfs::{self, MountRequest, Rootfs};
+
 use super::assemble::Assembly;
 use super::create::reference;
 use crate::cri::v1::{ContainerConfig, ImageSpec, Mount, NamespaceMode};
@@ -11,10 +14,8 @@ use crate::runtime::Runtime;
 use crate::runtime::error::{Error, Result, What};
 use crate::runtime::image::Layers;
 use crate::runtime::process::State;
-use crate::runtime::rootfs::{self, MountRequest, Rootfs};
 use crate::runtime::store::record::ImageVolume;
 use crate::runtime::store::{ContainerRecord, Sandbox};
-use crate::runtime::sys::namespace::of_process;
 
 impl Runtime {
     /// The layers of all images that a container mounts, by container path.

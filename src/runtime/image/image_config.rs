@@ -4,13 +4,13 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::marker::PhantomData;
 
+use criscope_linux::rootfs::MAX_LAYERS;
 use serde::de::{IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 
 use super::digest::Digest;
 use super::error::{Error, Result};
 use super::platform::{Offered, Platform};
-use crate::runtime::rootfs::MAX_LAYERS;
 
 /// What containers of the image start with. `Debug` shows no value of it: environments hold secrets.
 #[derive(Clone, Default, Deserialize, Eq, PartialEq)]

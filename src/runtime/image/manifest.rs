@@ -1,12 +1,12 @@
 //! Manifests and indexes, of the OCI and of Docker, as far as they are needed. Unknown fields are nobody's concern.
 
+use criscope_linux::rootfs::MAX_LAYERS;
 use serde::Deserialize;
 
 use super::digest::Digest;
 use super::error::{Error, Result};
 use super::image_config::few_by_key;
 use super::platform::{Offered, Platform};
-use crate::runtime::rootfs::MAX_LAYERS;
 
 /// The largest manifest or index. Registries refuse to store larger ones (OCI distribution: "at least 4 megabytes").
 pub(super) const MAX_MANIFEST: u64 = 4 << 20;

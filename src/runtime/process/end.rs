@@ -8,12 +8,12 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 use std::time::Duration;
 
+use criscope_linux::untrusted;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
 use super::error::Error;
-use crate::runtime::untrusted;
 
 /// How long a shim may take to end once it is killed: it may be writing a log to a slow disk.
 const DYING: Duration = Duration::from_secs(10);

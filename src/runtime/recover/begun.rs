@@ -5,13 +5,13 @@ use std::fs;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use criscope_linux::untrusted;
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
 use crate::runtime::Runtime;
 use crate::runtime::error::Result;
 use crate::runtime::process::{self, Shim};
 use crate::runtime::sandbox::teardown::blocking;
-use crate::runtime::untrusted;
 
 /// How long a plugin may go on before it is killed, and a shim until it listens.
 const PATIENCE: Duration = Duration::from_secs(10);

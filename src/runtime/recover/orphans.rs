@@ -4,6 +4,8 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use criscope_linux::namespace::{self, Kind};
+
 use super::Known;
 use super::pod::forced;
 use crate::runtime::cni::Pod;
@@ -14,7 +16,6 @@ use crate::runtime::oci::spec::CgroupDriver;
 use crate::runtime::process::Shim;
 use crate::runtime::sandbox::teardown::blocking;
 use crate::runtime::store::disk;
-use crate::runtime::sys::namespace::{self, Kind};
 use crate::runtime::{Runtime, container, id};
 
 /// How long what is killed may take to end.

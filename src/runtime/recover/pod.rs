@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use criscope_linux::namespace::{self, Kind};
+
 use crate::cri::v1::NamespaceMode;
 use crate::runtime::Runtime;
 use crate::runtime::error::{Error, Result};
@@ -9,7 +11,6 @@ use crate::runtime::process::{self, Kill, Shim, State, Target, Verb};
 use crate::runtime::sandbox::pid_namespace::shares_processes;
 use crate::runtime::sandbox::teardown::blocking;
 use crate::runtime::store::{Reservation, Sandbox, SandboxState};
-use crate::runtime::sys::namespace::{self, Kind};
 
 const SIGKILL: i32 = 9;
 

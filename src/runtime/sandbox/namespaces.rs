@@ -1,14 +1,14 @@
 //! Which namespaces a pod has of its own, and what is set in them.
 
+use criscope_linux::idmap::{Mappings, Range};
+use criscope_linux::namespace::{Kind, Request};
+use criscope_linux::sysctl::Sysctl;
 use oci_spec::runtime::LinuxIdMapping;
 
 use crate::cri::v1::NamespaceMode;
 use crate::runtime::error::{Error, Result};
 use crate::runtime::oci::spec::{Policy, sandbox_sysctls, user_mappings};
 use crate::runtime::store::SandboxRecord;
-use crate::runtime::sys::idmap::{Mappings, Range};
-use crate::runtime::sys::namespace::{Kind, Request};
-use crate::runtime::sys::sysctl::Sysctl;
 
 /// What is to be made for a pod.
 pub(super) fn request(record: &SandboxRecord, hostname: &str, policy: &Policy) -> Result<Request> {

@@ -2,13 +2,14 @@
 
 use std::collections::BTreeMap;
 
+use criscope_linux::namespace::{Kind, State};
+
 use super::teardown::blocking;
 use crate::cri::v1::{self, PodSandboxConfig};
 use crate::runtime::Runtime;
 use crate::runtime::cni::{Bandwidth, Capabilities, Dns, Pod, PortMapping, Protocol};
 use crate::runtime::error::{Error, Result};
 use crate::runtime::store::SandboxRecord;
-use crate::runtime::sys::namespace::{Kind, State};
 
 impl Runtime {
     /// A pod as plugins see it. Without its namespace if that is gone: they detach it all the same.

@@ -4,13 +4,14 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use criscope_linux::namespace::{Kind, of_process};
+
 use super::teardown::blocking;
 use crate::cri::v1::{LinuxSandboxSecurityContext, NamespaceMode};
 use crate::runtime::Runtime;
 use crate::runtime::error::{Error, Result, shown};
 use crate::runtime::process::{PidNamespace, Shim};
 use crate::runtime::store::{Sandbox, SandboxRecord, SandboxState};
-use crate::runtime::sys::namespace::{Kind, of_process};
 
 /// User and group of the init, where the pod asks for none: those of the pause image.
 const NOBODY: u32 = 65535;

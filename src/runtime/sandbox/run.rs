@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use criscope_linux::rootfs;
+
 use super::files;
 use super::namespaces;
 use super::teardown::blocking;
@@ -17,7 +19,7 @@ use crate::runtime::selinux::Lease;
 use crate::runtime::steps::{Step, reached};
 use crate::runtime::store::record::{VERSION, sandbox_name};
 use crate::runtime::store::{Sandbox, SandboxRecord, SandboxState, disk};
-use crate::runtime::{Runtime, id, rootfs, validate};
+use crate::runtime::{Runtime, id, validate};
 
 impl Runtime {
     /// Makes a sandbox; returns its id. It is there as a whole or not at all.

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 
+use criscope_linux::namespace::Kind;
 use serde_json::json;
 
 use super::teardown::blocking;
@@ -10,7 +11,6 @@ use crate::runtime::Runtime;
 use crate::runtime::error::Result;
 use crate::runtime::id;
 use crate::runtime::store::{Sandbox, SandboxRecord, SandboxState};
-use crate::runtime::sys::namespace::Kind;
 
 impl Runtime {
     /// The status of a sandbox, with those of its containers.

@@ -2,12 +2,14 @@
 //! failure, after a crash, after a reboot.
 
 use crate::call::steps::RuntimeStep;
+use criscope_linux::rootfs;
+
+use crate::runtime::Runtime;
 use crate::runtime::error::Result;
 use crate::runtime::observe::carried_over;
 use crate::runtime::process::{self, Shim};
 use crate::runtime::steps::{Step, reached};
 use crate::runtime::store::{Sandbox, SandboxRecord, disk};
-use crate::runtime::{Runtime, rootfs};
 
 impl Runtime {
     /// Detaches it from its networks, on the plugins' own deadline, and frees its namespaces.

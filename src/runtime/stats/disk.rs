@@ -5,9 +5,8 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use criscope_linux::walk::{Missed, Step, Walk, is_dir};
 use rustix::fs::{CWD, Mode, OFlags, Stat, fstat, openat};
-
-use crate::runtime::walk::{Missed, Step, Walk, is_dir};
 
 /// `st_blocks` counts these, whatever the file system's own blocks are (stat(3type)).
 const BLOCK: u128 = 512;
@@ -250,7 +249,7 @@ mod tests {
         let size = measure(dir.path()).expect("measured");
         assert_eq!(size.inodes, 5002);
         assert!(size.bytes >= 1 << 20, "{size:?}");
-        crate::runtime::rootfs::remove_tree(dir.path()).expect("removed");
+        criscope_linux::rootfs::remove_tree(dir.path()).expect("removed");
     }
 
     #[test]

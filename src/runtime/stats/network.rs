@@ -1,7 +1,8 @@
 //! The network of a pod, from the counters of its interfaces.
 
+use criscope_linux::link::Counters;
+
 use crate::cri::v1;
-use crate::runtime::sys::link::Counters;
 
 /// The interface CNI makes for Kubernetes.
 const DEFAULT: &str = "eth0";

@@ -4,10 +4,12 @@ use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
+use criscope::runtime::code::GrpcCode as _;
+use criscope_linux::namespace::{Error, Kind, Pins, Request, State, run_in};
+use criscope_linux::sysctl::Sysctl;
+
 use super::Scratch;
 use crate::harness::until;
-use criscope::runtime::sys::namespace::{Error, Kind, Pins, Request, State, run_in};
-use criscope::runtime::sys::sysctl::Sysctl;
 
 fn pins() -> (Scratch, Pins) {
     assert!(

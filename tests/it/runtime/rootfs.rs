@@ -10,9 +10,11 @@ use std::os::unix::fs::{
 use std::path::{Path, PathBuf};
 
 use super::Scratch;
-use criscope::runtime::rootfs::{
+use criscope::runtime::code::GrpcCode as _;
+use criscope::runtime::oci::spec::UserDatabase;
+use criscope_linux::rootfs::{
     Error, MountRequest, Rootfs, Shm, is_mounted, list_mounts_below, mount_shm, open_in_root,
-    prepare_volumes, unmount, user_database,
+    prepare_volumes, unmount,
 };
 use rustix::fs::{CWD, FileType, IFlags, Mode, XattrFlags, ioctl_setflags, mknodat, setxattr};
 
@@ -315,7 +317,7 @@ fn files_are_read_inside_whatever_links_say() {
         .expect("text");
     assert_eq!(text, "web:x:33:34::/:\n");
     // The table of groups is missing, which is fine.
-    let tables = user_database(&root).expect("read");
+    let tables = UserDatabase::of_rootfs(&root).expect("read");
     let context = criscope::cri::v1::LinuxContainerSecurityContext::default();
     let user = criscope::runtime::oci::spec::resolve_user(&context, "web", &tables);
     let user = user.expect("found through the link");
@@ -335,7 +337,7 @@ fn tables_of_users_that_are_too_large_or_no_files_are_refused_unread() {
     let (rootfs, root) = place.mount();
     let table = root.join("etc/group");
     let refused = |what: &str| {
-        let error = user_database(&root).expect_err(what);
+        let error = UserDatabase::of_rootfs(&root).expect_err(what);
         assert_eq!(error.code(), tonic::Code::FailedPrecondition, "{error}");
         fs::remove_file(&table).expect("removed");
     };
@@ -346,7 +348,7 @@ fn tables_of_users_that_are_too_large_or_no_files_are_refused_unread() {
     refused("a device that never ends");
     nix::unistd::mkfifo(&table, mode).expect("pipe");
     refused("a pipe that nobody writes to");
-    user_database(&root).expect("none is fine");
+    UserDatabase::of_rootfs(&root).expect("none is fine");
     rootfs.remove().expect("removed");
 }
 

@@ -4,6 +4,8 @@ use std::fs;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use criscope_linux::namespace::{Kind, Pins, Request};
+
 use super::Scratch;
 use super::node::Own;
 use crate::harness::PATIENCE;
@@ -13,7 +15,6 @@ use criscope::runtime::stats::cgroup::{Usage, read};
 use criscope::runtime::stats::message::{Layer, container_stats};
 use criscope::runtime::stats::metrics::Filesystem;
 use criscope::runtime::stats::{Rates, disk, network_usage, processes};
-use criscope::runtime::sys::namespace::{Kind, Pins, Request};
 
 /// Reads until what is read is as it should be.
 fn until(cgroup: &Cgroup, ready: impl Fn(&Usage) -> bool) -> Usage {

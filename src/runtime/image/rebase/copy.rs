@@ -6,6 +6,7 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 
+use criscope_linux::walk::{Step, Walk, is_dir, reopen};
 use rustix::fs::{
     AtFlags, Gid, Mode, ResolveFlags, Stat, Timespec, Timestamps, Uid, XattrFlags, fchmod, fchown,
     fsetxattr, fstat, futimens, linkat, mkdirat, open, openat, openat2,
@@ -13,7 +14,6 @@ use rustix::fs::{
 use rustix::io::Errno;
 
 use super::below::{Below, DIR, OPAQUE, Parts, is_opaque, xattrs};
-use crate::runtime::walk::{Step, Walk, is_dir, reopen};
 
 /// See the module.
 pub(super) struct Copy<'a> {

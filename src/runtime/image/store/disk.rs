@@ -15,12 +15,12 @@ use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use criscope_linux::rootfs::{self, remove_tree};
 use rustix::fs::{FlockOperation, flock, syncfs};
 use rustix::io::Errno;
 
 use crate::runtime::image::digest::Digest;
 use crate::runtime::image::error::{At as _, Error, Result};
-use crate::runtime::rootfs::{self, remove_tree};
 
 /// The folders of a store, locked for this process.
 #[derive(Debug)]

@@ -5,10 +5,10 @@ use std::io;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
+use criscope_linux::untrusted;
 use oci_spec::runtime::LinuxDeviceType;
 
 use super::facts::DeviceNode;
-use crate::runtime::untrusted;
 
 /// The most bytes read of a profile or a table: 4 MiB.
 const FILE_LIMIT: u64 = 4 << 20;

@@ -1,10 +1,13 @@
 //! Which user a container runs as.
 
-use std::io::Read;
+use std::io::{self, Read};
+use std::path::Path;
+
+use criscope_linux::rootfs::{self, open_in_root};
+use criscope_linux::untrusted;
 
 use super::error::SpecError;
 use crate::cri::v1::{LinuxContainerSecurityContext, SupplementalGroupsPolicy};
-use crate::runtime::untrusted;
 
 /// The most bytes read of a user or group table: 4 MiB. An image is a stranger's.
 const TABLE_LIMIT: u64 = 4 << 20;
@@ -17,12 +20,30 @@ pub struct UserDatabase {
 }
 
 impl UserDatabase {
+    /// Reads `/etc/passwd` and `/etc/group` below the root of a container. A table that the image lacks is empty.
+    ///
+    /// # Errors
+    /// As [`open_in_root`], and for a table of more than 4 MiB.
+    pub fn of_rootfs(rootfs: &Path) -> rootfs::Result<Self> {
+        let table = |path| -> rootfs::Result<Box<dyn Read>> {
+            Ok(match open_in_root(rootfs, path)? {
+                Some(file) => Box::new(file),
+                None => Box::new(io::empty()),
+            })
+        };
+        Self::read(table("etc/passwd")?, table("etc/group")?).map_err(|source| rootfs::Error::Io {
+            action: "read the users in",
+            path: rootfs.to_owned(),
+            source,
+        })
+    }
+
     /// Reads both tables. The caller opened the files inside the root file system.
     ///
     /// # Errors
     /// Also for a table of more than 4 MiB: what is read of a row that was cut off would be another user.
-    pub fn read(passwd: impl Read, group: impl Read) -> std::io::Result<Self> {
-        let text = |from: &mut dyn Read| -> std::io::Result<String> {
+    pub fn read(passwd: impl Read, group: impl Read) -> io::Result<Self> {
+        let text = |from: &mut dyn Read| -> io::Result<String> {
             let bytes = untrusted::read(from, TABLE_LIMIT)?;
             Ok(String::from_utf8_lossy(&bytes).into_owned())
         };

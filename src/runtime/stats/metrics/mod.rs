@@ -6,8 +6,9 @@
 mod container;
 mod table;
 
+use criscope_linux::link::Counters;
+
 use crate::cri::v1;
-use crate::runtime::sys::link::Counters;
 
 pub use self::container::{Container, Filesystem, container_metrics};
 use self::table::{ALL, BASE, Kind};

@@ -6,10 +6,11 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::process::Command;
 
+use criscope_linux::namespace::{Kind, Pins, Request};
+
 use super::super::Scratch;
 use super::fake::pod;
 use criscope::runtime::cni::{Bandwidth, Cni, Loopback, Pod, PortMapping, Protocol, Settings};
-use criscope::runtime::sys::namespace::{Kind, Pins, Request};
 
 const PLUGINS: &str = "/usr/lib/cni";
 

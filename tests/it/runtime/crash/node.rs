@@ -11,7 +11,7 @@ use criscope::cri::v1;
 use criscope::cri::v1::image_service_client::ImageServiceClient;
 use criscope::cri::v1::runtime_service_client::RuntimeServiceClient;
 use criscope::runtime::image::{Images, ImagesConfig};
-use criscope::runtime::sys::namespace::{self, Kind, Pins, Request};
+use criscope_linux::namespace::{self, Kind, Pins, Request};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::Value;

@@ -6,6 +6,11 @@ use std::os::unix::fs::chown;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use criscope_linux::namespace::{Kind, Pins};
+use criscope_linux::rootfs::{
+    IdMapped, MountRequest, Rootfs, Shm, list_mounts_below, mount_shm, prepare_volumes,
+};
+
 use super::super::Scratch;
 use super::super::oci::{facts, words};
 use super::{HOST, LENGTH, layer, mappings, owner, pins, request, scratch};
@@ -15,10 +20,6 @@ use criscope::runtime::oci::spec::{
     self, HandlerOptions, ImageConfig, Machine, Request as Wanted, SandboxFacts, UserDatabase,
 };
 use criscope::runtime::oci::{Create, OciRuntime};
-use criscope::runtime::rootfs::{
-    IdMapped, MountRequest, Rootfs, Shm, list_mounts_below, mount_shm, prepare_volumes,
-};
-use criscope::runtime::sys::namespace::{Kind, Pins};
 
 /// Deletes its container at the end.
 struct Running(OciRuntime, String);
@@ -91,7 +92,7 @@ async fn a_container_is_root_among_its_own_and_nobody_on_the_node() {
         (HOST, HOST)
     );
     drop(running);
-    criscope::runtime::rootfs::unmount(&shm).expect("unmounted");
+    criscope_linux::rootfs::unmount(&shm).expect("unmounted");
     rootfs.remove().expect("removed");
     pins.remove("a").await.expect("remove");
     assert!(list_mounts_below(dir.path()).expect("table").is_empty());

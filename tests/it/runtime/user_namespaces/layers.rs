@@ -3,11 +3,10 @@
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;
 
+use criscope_linux::namespace::Kind;
+use criscope_linux::rootfs::{IdMapped, MountRequest, Rootfs, list_mounts_below, prepare_volumes};
+
 use super::{HOST, layer, mappings, owner, pins, request, scratch};
-use criscope::runtime::rootfs::{
-    IdMapped, MountRequest, Rootfs, list_mounts_below, prepare_volumes,
-};
-use criscope::runtime::sys::namespace::Kind;
 
 #[tokio::test]
 async fn layers_are_seen_with_the_eyes_of_the_pod() {

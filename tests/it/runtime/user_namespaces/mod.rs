@@ -9,12 +9,13 @@ use std::fs;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, chown};
 use std::path::{Path, PathBuf};
 
+use criscope_linux::idmap::{Mappings, Range};
+use criscope_linux::namespace::{Kind, Pins, Request};
+use criscope_linux::sysctl::Sysctl;
+
 use super::Scratch;
 use crate::harness::executable::copy_program;
 use crate::harness::packages::file;
-use criscope::runtime::sys::idmap::{Mappings, Range};
-use criscope::runtime::sys::namespace::{Kind, Pins, Request};
-use criscope::runtime::sys::sysctl::Sysctl;
 
 const SHIM: &str = env!("CARGO_BIN_EXE_criscope-shim");
 const HOST: u32 = 2_000_000;

@@ -5,12 +5,14 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
+use criscope::runtime::code::GrpcCode as _;
+use criscope_linux::namespace::{Error, Kind, Pins, Request, State};
+use criscope_linux::rootfs::list_mounts_below;
+use criscope_linux::sysctl::Sysctl;
+
 use super::{SHIM, pins, request, scratch};
 use crate::harness::executable::executable;
 use crate::harness::{PATIENCE, until};
-use criscope::runtime::rootfs::list_mounts_below;
-use criscope::runtime::sys::namespace::{Error, Kind, Pins, Request, State};
-use criscope::runtime::sys::sysctl::Sysctl;
 
 /// Processes that run the helper for `dir`'s tests: children of this process.
 fn helpers() -> usize {

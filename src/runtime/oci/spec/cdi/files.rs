@@ -7,10 +7,10 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use criscope_linux::untrusted;
 use serde::Deserialize;
 
 use super::super::error::SpecError;
-use crate::runtime::untrusted;
 
 /// Where CDI files are, the later before the earlier.
 pub const DIRECTORIES: [&str; 2] = ["/etc/cdi", "/var/run/cdi"];

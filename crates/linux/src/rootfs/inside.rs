@@ -1,7 +1,6 @@
 //! Reading from a container's root without leaving it.
 
 use std::fs::File;
-use std::io::{self, Read};
 use std::os::fd::OwnedFd;
 use std::path::Path;
 
@@ -9,8 +8,7 @@ use rustix::fs::{Mode, OFlags, ResolveFlags, open, openat2};
 use rustix::io::Errno;
 
 use super::error::{At as _, Error, Result};
-use crate::runtime::oci::spec::UserDatabase;
-use crate::runtime::untrusted;
+use crate::untrusted;
 
 /// How often the kernel is asked again whose answer was that something moved meanwhile.
 const TRIES: usize = 32;
@@ -33,20 +31,6 @@ pub fn open_in_root(rootfs: &Path, path: &str) -> Result<Option<File>> {
         wanted: "regular file",
     };
     file.ok_or_else(refused).map(Some)
-}
-
-/// Reads `/etc/passwd` and `/etc/group` of a container. What an image lacks is empty.
-///
-/// # Errors
-/// As [`open_in_root`], and for a table of more than 4 MiB.
-pub fn user_database(rootfs: &Path) -> Result<UserDatabase> {
-    let table = |path| -> Result<Box<dyn Read>> {
-        Ok(match open_in_root(rootfs, path)? {
-            Some(file) => Box::new(file),
-            None => Box::new(io::empty()),
-        })
-    };
-    UserDatabase::read(table("etc/passwd")?, table("etc/group")?).at("read the users in", rootfs)
 }
 
 pub(super) fn root(rootfs: &Path) -> Result<OwnedFd> {

@@ -32,20 +32,14 @@ use std::path::{Path, PathBuf};
 pub use self::clear::remove_tree;
 pub use self::error::{Error, Result};
 pub use self::idmapped::{IdMapped, bind};
-pub use self::inside::{open_in_root, user_database};
-pub use self::mounts::{is_mounted, list_mounts_below, unmount};
+pub use self::inside::open_in_root;
+pub use self::mounts::{is_mounted, list_mounts_below, mounts_in_table, unmount};
 pub use self::overlay::MAX_LAYERS;
 pub use self::relabel::relabel;
 pub use self::shm::{SHM_SIZE, Shm, mount_shm};
 pub use self::volumes::prepare_volumes;
 
 use self::error::At as _;
-
-/// Reads any bytes as a `mountinfo`, for the fuzzer.
-#[cfg(any(test, fuzzing))]
-pub(super) fn fuzz_mounts(table: &[u8]) {
-    mounts::fuzz(table);
-}
 
 /// What is to be mounted.
 #[derive(Debug, Clone, Default)]

@@ -8,8 +8,8 @@ use std::process::{Child, Command, Stdio};
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
-use super::super::idmap::Mappings;
 use super::{Error, Kind};
+use crate::idmap::Mappings;
 
 /// How long the helper may take, in milliseconds. It makes one system call.
 const PATIENCE: u16 = 10_000;

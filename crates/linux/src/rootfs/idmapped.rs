@@ -20,8 +20,8 @@ use rustix::mount::{MoveMountFlags, OpenTreeFlags, move_mount, open_tree};
 
 use super::error::{At as _, Error, Result};
 use super::overlay::Stack;
-use crate::runtime::sys::idmap::{Mappings, clone_mapped};
-use crate::runtime::sys::namespace;
+use crate::idmap::{Mappings, clone_mapped};
+use crate::namespace;
 
 /// What is moved is the mount of the descriptor itself.
 const HERE: MoveMountFlags = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH;

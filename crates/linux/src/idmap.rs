@@ -19,14 +19,6 @@ const MAX_RANGES: usize = 340;
 #[error("user namespace: {0}")]
 pub struct Invalid(String);
 
-impl Invalid {
-    /// What a gRPC caller is told.
-    #[must_use]
-    pub fn code(&self) -> tonic::Code {
-        tonic::Code::InvalidArgument
-    }
-}
-
 /// A range of ids in a user namespace, and who they are on the node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Range {
@@ -70,11 +62,11 @@ impl Mappings {
         (host(&self.uids, uid), host(&self.gids, gid))
     }
 
-    pub(super) fn uid_table(&self) -> String {
+    pub(crate) fn uid_table(&self) -> String {
         table(&self.uids)
     }
 
-    pub(super) fn gid_table(&self) -> String {
+    pub(crate) fn gid_table(&self) -> String {
         table(&self.gids)
     }
 }

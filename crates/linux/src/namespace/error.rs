@@ -3,7 +3,7 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-use super::super::sysctl;
+use crate::sysctl;
 
 /// See the module.
 #[derive(Debug, thiserror::Error)]
@@ -66,24 +66,6 @@ pub enum Error {
 }
 
 impl Error {
-    /// What a gRPC caller is told.
-    #[must_use]
-    pub fn code(&self) -> tonic::Code {
-        match self {
-            Self::Id { .. } => tonic::Code::InvalidArgument,
-            Self::Sysctl(sysctl::Error::Name { .. } | sysctl::Error::NotNamespaced { .. }) => {
-                tonic::Code::InvalidArgument
-            }
-            Self::Exists { .. } => tonic::Code::AlreadyExists,
-            Self::NotPinned { .. } => tonic::Code::NotFound,
-            Self::Thread { .. } => tonic::Code::ResourceExhausted,
-            Self::User { .. } => tonic::Code::FailedPrecondition,
-            Self::Helper { .. } | Self::Io { .. } | Self::Sysctl(sysctl::Error::Write { .. }) => {
-                tonic::Code::Internal
-            }
-        }
-    }
-
     pub(super) fn io(action: &'static str, path: &Path, source: impl Into<io::Error>) -> Self {
         Self::Io {
             action,

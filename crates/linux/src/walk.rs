@@ -249,7 +249,7 @@ mod tests {
         assert_eq!((found, walk.missed()), (2500, None));
         assert!(most <= 2 * OPEN + 1, "{most} are open");
         assert!(descriptors() < 1000);
-        crate::runtime::rootfs::remove_tree(dir.path()).expect("removed");
+        crate::rootfs::remove_tree(dir.path()).expect("removed");
     }
 
     #[test]

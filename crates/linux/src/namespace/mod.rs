@@ -20,9 +20,9 @@ use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use nix::sched::CloneFlags;
 use nix::sys::statfs::{NSFS_MAGIC, fstatfs};
 
-use super::idmap::Mappings;
-use super::link::{self, Counters};
-use super::sysctl::Sysctl;
+use crate::idmap::Mappings;
+use crate::link::{self, Counters};
+use crate::sysctl::Sysctl;
 
 pub use self::error::Error;
 pub use self::pid::of_process;

@@ -2,7 +2,7 @@
 //!
 //! Such a file may be a pipe that is never written to, a device that acts when it is opened or never ends, a link out of
 //! the place where it was looked for, or a sparse file of a terabyte. It must be a regular file, is not
-//! opened before that is known, and is read up to a bound. Below the root of a container `rootfs::open_in_root` opens it.
+//! opened before that is known, and is read up to a bound. Below the root of a container [`open_in_root`](crate::rootfs::open_in_root) opens it.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -15,7 +15,7 @@ use rustix::fs::{FileType, Mode, OFlags, fstat};
 ///
 /// # Errors
 /// What the system says, and [`io::ErrorKind::InvalidInput`] for anything else than a regular file.
-pub(super) fn open(path: &Path) -> io::Result<File> {
+pub fn open(path: &Path) -> io::Result<File> {
     let found = rustix::fs::open(path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?;
     reopen(&found)?.ok_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, "not a regular file"))
 }
@@ -24,7 +24,7 @@ pub(super) fn open(path: &Path) -> io::Result<File> {
 ///
 /// # Errors
 /// What the system says.
-pub(super) fn reopen(found: impl AsFd) -> io::Result<Option<File>> {
+pub fn reopen(found: impl AsFd) -> io::Result<Option<File>> {
     let found = found.as_fd();
     if FileType::from_raw_mode(fstat(found)?.st_mode) != FileType::RegularFile {
         return Ok(None);
@@ -38,7 +38,7 @@ pub(super) fn reopen(found: impl AsFd) -> io::Result<Option<File>> {
 /// # Errors
 /// What the system says, and [`io::ErrorKind::FileTooLarge`] if there is more: half of a file may mean something else than
 /// the whole.
-pub(super) fn read(from: impl Read, limit: u64) -> io::Result<Vec<u8>> {
+pub fn read(from: impl Read, limit: u64) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     from.take(limit + 1).read_to_end(&mut bytes)?;
     if bytes.len() as u64 > limit {
@@ -53,7 +53,7 @@ pub(super) fn read(from: impl Read, limit: u64) -> io::Result<Vec<u8>> {
 ///
 /// # Errors
 /// What the system says.
-pub(super) fn read_start(path: &Path, most: u64) -> io::Result<Vec<u8>> {
+pub fn read_start(path: &Path, most: u64) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     File::open(path)?.take(most).read_to_end(&mut bytes)?;
     Ok(bytes)
@@ -63,7 +63,7 @@ pub(super) fn read_start(path: &Path, most: u64) -> io::Result<Vec<u8>> {
 ///
 /// # Errors
 /// As theirs, and [`io::ErrorKind::InvalidData`] if it is not UTF-8.
-pub(super) fn read_text(path: &Path, limit: u64) -> io::Result<String> {
+pub fn read_text(path: &Path, limit: u64) -> io::Result<String> {
     let bytes = read(open(path)?, limit)?;
     String::from_utf8(bytes).map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))
 }

@@ -41,26 +41,6 @@ pub enum Error {
 /// What every function here returns.
 pub type Result<T> = std::result::Result<T, Error>;
 
-impl Error {
-    /// What a gRPC caller is told.
-    #[must_use]
-    pub fn code(&self) -> tonic::Code {
-        match self {
-            Self::Exists { .. } => tonic::Code::AlreadyExists,
-            Self::Invalid(_) => tonic::Code::InvalidArgument,
-            Self::Kind { .. } | Self::Unsupported(_) => tonic::Code::FailedPrecondition,
-            Self::Io { source, .. } => match source.kind() {
-                // A file of the image that no container needs to be so large.
-                io::ErrorKind::FileTooLarge => tonic::Code::FailedPrecondition,
-                io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
-                    tonic::Code::ResourceExhausted
-                }
-                _ => tonic::Code::Internal,
-            },
-        }
-    }
-}
-
 /// Names what was tried, and where.
 pub(super) trait At<T> {
     fn at(self, action: &'static str, path: &Path) -> Result<T>;

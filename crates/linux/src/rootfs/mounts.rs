@@ -45,18 +45,12 @@ pub fn list_mounts_below(dir: &Path) -> Result<Vec<PathBuf>> {
     };
     let table = Path::new("/proc/self/mountinfo");
     let text = fs::read(table).at("read", table)?;
-    Ok(below(&text, &real))
+    Ok(mounts_in_table(&text, &real))
 }
 
-/// See [`super::fuzz_mounts`].
-#[cfg(any(test, fuzzing))]
-pub(super) fn fuzz(table: &[u8]) {
-    let found = below(table, Path::new("/"));
-    let held = found.iter().map(|path| path.as_os_str().len());
-    assert!(held.sum::<usize>() <= table.len());
-}
-
-fn below(table: &[u8], dir: &Path) -> Vec<PathBuf> {
+/// The mount points below `dir` in a table with the format of `/proc/self/mountinfo` (proc_pid_mountinfo(5)), in its order.
+#[must_use]
+pub fn mounts_in_table(table: &[u8], dir: &Path) -> Vec<PathBuf> {
     let points = table
         .split(|byte| *byte == b'\n')
         .filter_map(|line| line.split(|byte| *byte == b' ').nth(4))
@@ -136,7 +130,7 @@ mod tests {
 
     #[test]
     fn a_table_is_read_as_the_kernel_writes_it() {
-        let found = |dir: &str| below(TABLE, Path::new(dir));
+        let found = |dir: &str| mounts_in_table(TABLE, Path::new(dir));
         assert_eq!(
             found("/c"),
             [

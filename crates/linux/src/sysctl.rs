@@ -4,7 +4,7 @@ use std::fs;
 use std::io;
 use std::path::PathBuf;
 
-use super::namespace::Kind;
+use crate::namespace::Kind;
 
 /// Why a parameter is not set.
 #[derive(Debug, thiserror::Error)]

@@ -14,7 +14,7 @@ use rustix::fs::{
 };
 use rustix::io::Errno;
 
-use crate::runtime::walk::{Step, Walk, is_dir, reopen};
+use crate::walk::{Step, Walk, is_dir, reopen};
 
 const DIR: OFlags = OFlags::RDONLY
     .union(OFlags::DIRECTORY)

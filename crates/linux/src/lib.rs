@@ -1,0 +1,26 @@
+//! What a container runtime asks of Linux, without knowing what for: all raw system calls are here.
+//!
+//! | module | what it does |
+//! |---|---|
+//! | [`namespace`] | makes the namespaces of a pod, pins them as mounts, runs code inside them |
+//! | [`idmap`] | mappings of user namespaces, and id-mapped mounts |
+//! | [`sysctl`] | namespaced kernel parameters |
+//! | [`link`] | network interfaces of a namespace: `lo` up, counters |
+//! | [`rootfs`] | root file systems on overlayfs, `/dev/shm`, volumes of images, SELinux labels of files |
+//! | [`walk`] | walks directory trees of any depth with a bounded number of descriptors |
+//! | [`untrusted`] | reads files that containers, images or pod authors control |
+//!
+//! Functions block unless they are `async`. Those that return a namespace, mount or change another process's files need root.
+
+pub mod idmap;
+pub mod link;
+pub mod namespace;
+pub mod rootfs;
+pub mod sysctl;
+pub mod untrusted;
+pub mod walk;
+
+/// The examples of the README compile.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
