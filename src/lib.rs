@@ -34,7 +34,7 @@
 //! # Modules, in reading order
 //!
 //! [`proxy`] is the request path; read its list of layers first. [`call`] is one call on that path, [`cri`], [`grpc`] and [`uds`]
-//! are what it is written in: the protocol, its frames, its connections, which speak [`http2`]. Beside it stand [`telemetry`] (where signals go), [`admin`] (what
+//! are what it is written in: the protocol, its frames, its connections. Beside it stand [`telemetry`] (where signals go), [`admin`] (what
 //! can be read), [`lifecycle`] (what calls make together: the start, restart and end of a pod, and why it took so long) and
 //! [`watchdog`]. [`config`] and [`cli`] are the way in, [`app`] puts everything together, and [`reload`] changes it while it
 //! runs. [`runtime`] is the built-in backend, [`streaming`] the server of exec, attach and port-forward; the small process beside each
@@ -49,7 +49,6 @@ pub mod client;
 pub mod config;
 pub mod cri;
 pub mod grpc;
-pub mod http2;
 pub mod lifecycle;
 pub mod proxy;
 pub mod reload;

@@ -6,13 +6,16 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
+use h2::Reason;
 use http::HeaderMap;
 use http_body::{Body as HttpBody, Frame, SizeHint};
+use hyper::body::Incoming;
 
 use super::BoxError;
-use crate::http2::Incoming;
 
 /// See the module documentation.
+///
+/// Its size is never announced: hyper would make a known size a `content-length` header that the sender did not send.
 #[derive(Default)]
 pub enum Body {
     /// Nothing; together with `grpc-status` among the headers this is a trailers-only answer.
@@ -118,6 +121,10 @@ fn poll_incoming(
     body: &mut Incoming,
     cx: &mut Context<'_>,
 ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
-    let frame = ready!(Pin::new(body).poll_frame(cx));
-    Poll::Ready(frame.map(|f| f.map_err(Into::into)))
+    let frame = ready!(Pin::new(&mut *body).poll_frame(cx));
+    Poll::Ready(match frame {
+        // hyper takes a reset with NO_ERROR for an early end of the body. A request that was cut off must not look whole.
+        None if !body.is_end_stream() => Some(Err(h2::Error::from(Reason::NO_ERROR).into())),
+        frame => frame.map(|frame| frame.map_err(Into::into)),
+    })
 }

@@ -1,8 +1,9 @@
-//! What both ends of the request path share: the socket stream, the message body, HTTP/2 settings, and answers that
-//! criscope gives itself. A leaf.
+//! What both ends of the request path share: the message body, gRPC frames and statuses, HTTP/2 limits, and responses that
+//! criscope makes itself. A leaf.
 
 pub mod body;
 pub mod frame;
+pub mod limits;
 pub mod status;
 pub mod unary;
 

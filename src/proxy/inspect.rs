@@ -15,6 +15,7 @@ use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
 use http_body::Body as _;
 use http_body_util::BodyExt;
+use hyper::body::Incoming;
 use tower::{Layer, Service};
 
 use self::answer::AnswerBody;
@@ -24,7 +25,6 @@ use crate::cri::{Method, peek};
 use crate::grpc::body::Prefix;
 use crate::grpc::frame::{self, Head};
 use crate::grpc::{Body, BoxError, Request, Response};
-use crate::http2::Incoming;
 use crate::proxy::pod_index::Index;
 
 /// See the module documentation.

@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
+use hyper::body::Incoming;
 use tower::{Service, ServiceBuilder};
 
 use crate::call::Peer;
 use crate::grpc::{Body, BoxError};
-use crate::http2::Incoming;
 use crate::proxy::inspect::InspectLayer;
 use crate::proxy::instrument::InstrumentLayer;
 use crate::proxy::instrument::body::InstrumentBody;

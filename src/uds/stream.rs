@@ -5,7 +5,7 @@
 //! about reading only. It writes directly, and registers a duplicate of the descriptor for writing only after the
 //! kernel said the buffer is full, until it is empty again.
 //!
-//! Nothing is kept here: what was written is with the kernel. `http2` gathers what can leave together.
+//! It buffers nothing: bytes that were written are with the kernel. h2 gathers the frames that can leave together.
 
 use std::io::{self, IoSlice};
 use std::os::fd::AsRawFd as _;

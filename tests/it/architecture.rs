@@ -88,31 +88,22 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
             "proxy::router",
             "proxy::pod_index",
             "grpc",
-            "http2",
             "call",
         ],
     ),
     // Layers do not know each other, except that rescue knows the errors of the backends.
     (
         "proxy::listener",
-        &["telemetry", "grpc", "uds", "http2", "config", "call"],
+        &["telemetry", "grpc", "uds", "config", "call"],
     ),
     (
         "proxy::instrument",
-        &[
-            "lifecycle",
-            "telemetry",
-            "grpc",
-            "http2",
-            "config",
-            "call",
-            "cri",
-        ],
+        &["lifecycle", "telemetry", "grpc", "config", "call", "cri"],
     ),
     ("proxy::rescue", &["proxy::backend", "grpc"]),
     (
         "proxy::inspect",
-        &["proxy::pod_index", "grpc", "http2", "call", "cri"],
+        &["proxy::pod_index", "grpc", "call", "cri"],
     ),
     // Neither of the next two knows the other: backends are handed in as services.
     (
@@ -126,7 +117,6 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
             "telemetry",
             "grpc",
             "uds",
-            "http2",
             "call",
             "cri",
         ],
@@ -153,10 +143,8 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     ),
     ("proxy::pod_index", &["cri"]),
     ("telemetry", &["config", "call", "cri"]),
-    ("grpc", &["http2", "cri"]),
+    ("grpc", &["cri"]),
     ("uds", &[]),
-    // Knows nothing of the CRI.
-    ("http2", &[]),
     ("config", &["cri"]),
     // One call, and what is kept of it.
     ("call", &["cri"]),

@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
+use h2::Reason;
 use http::HeaderMap;
 use tonic::Code;
 
 use crate::call::{Ending, Source};
 use crate::grpc::{BoxError, frame};
-use crate::http2::Reason;
 
 /// How a call ended, before the error text is scrubbed.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -82,7 +82,14 @@ pub fn broken(error: &BoxError) -> End {
 
 /// The reason of a stream reset somewhere in a chain of causes.
 pub fn reset_reason(error: &BoxError) -> Option<Reason> {
-    Reason::of(&**error)
+    let mut cause: Option<&(dyn std::error::Error + 'static)> = Some(&**error);
+    while let Some(error) = cause {
+        if let Some(error) = error.downcast_ref::<h2::Error>() {
+            return error.reason();
+        }
+        cause = error.source();
+    }
+    None
 }
 
 /// The caller left.
@@ -104,7 +111,6 @@ pub fn dropped(elapsed: Duration, deadline: Option<Duration>) -> End {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::http2::Error;
 
     #[test]
     fn a_dropped_call_is_cancelled_or_late() {
@@ -135,7 +141,7 @@ mod tests {
             (Reason::PROTOCOL_ERROR, Code::Internal),
         ];
         for (reason, want) in cases {
-            let error: BoxError = Box::new(Error::Reset(reason));
+            let error: BoxError = Box::new(h2::Error::from(reason));
             assert_eq!(broken(&error).code, want, "{reason}");
         }
     }

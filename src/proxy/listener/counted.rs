@@ -12,7 +12,7 @@ use tower::Service;
 use crate::uds::limit::{Busy, ConnectionPermit};
 
 /// See the module documentation.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Counted<S> {
     inner: S,
     place: Arc<ConnectionPermit>,

@@ -1,5 +1,6 @@
 //! The CRI socket: binds it, says who calls, serves each connection, and drains at the end.
 
+mod authority;
 mod counted;
 pub mod peer;
 pub mod serve;

@@ -1,21 +1,27 @@
 //! Accepts connections and serves each with a service of its own.
 
-use std::future::poll_fn;
 use std::io;
 use std::os::unix::net::UnixListener;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use http_body::Body as HttpBody;
+use hyper::body::Incoming;
+use hyper::rt::Executor;
+use hyper::server::conn::http2::Builder;
+use hyper_util::rt::TokioIo;
+use hyper_util::service::TowerToHyperService;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tower::Service;
 
+use super::authority::RewriteAuthority;
 use super::counted::Counted;
 use super::peer;
 use crate::call::{Client, Peer};
 use crate::grpc::BoxError;
-use crate::http2::{Incoming, server};
+use crate::grpc::limits::{CONNECTION_WINDOW, MAX_HEADER_LIST, STREAM_WINDOW};
 use crate::telemetry::handles::Connections;
 use crate::uds::Stream;
 use crate::uds::limit::{ConnectionLimit, ConnectionPermit, Evict};
@@ -27,6 +33,10 @@ const MAX_CONNECTIONS: usize = 1024;
 /// Most calls in flight on one connection (`SETTINGS_MAX_CONCURRENT_STREAMS`). The kubelet has one connection for the
 /// runtime service, and a call or two for each of at most some hundred pods on it.
 const MAX_CALLS: u32 = 1000;
+
+/// Most calls that were reset before they were accepted, and most streams that broke a rule, before their connection is
+/// closed. A kubelet that restarts drops many calls at once.
+const MAX_WASTED: usize = 1024;
 
 /// How long a connection that was asked to go may take if it carries nothing.
 const GOODBYE: Duration = Duration::from_millis(20);
@@ -48,6 +58,7 @@ pub async fn serve<M, S, B>(
 where
     M: Fn(Arc<Peer>) -> S,
     S: Service<http::Request<Incoming>, Response = http::Response<B>, Error = BoxError>
+        + Clone
         + Send
         + 'static,
     S::Future: Send,
@@ -55,7 +66,7 @@ where
 {
     let listener = tokio::net::UnixListener::from_std(listener)?;
     let places = ConnectionLimit::new(MAX_CONNECTIONS, Evict::Idle);
-    let tasks = TaskTracker::new();
+    let (tasks, calls) = (TaskTracker::new(), Calls::default());
     let cut = CancellationToken::new();
     loop {
         let socket = tokio::select! {
@@ -84,10 +95,10 @@ where
         };
         let open = Open::new(&connections, peer.client);
         let service = Counted::new(make_service(peer), Arc::clone(&place));
-        let (stop, cut) = (stop.clone(), cut.clone());
+        let (stop, cut, calls) = (stop.clone(), cut.clone(), calls.clone());
         tasks.spawn(async move {
             tokio::select! {
-                () = connection(stream, service, &place, stop) => {}
+                () = connection(stream, service, calls, &place, stop) => {}
                 () = cut.cancelled() => {}
             }
             drop(open);
@@ -97,14 +108,33 @@ where
     // it those who come, for the next instance.
     drop(listener);
     tasks.close();
-    if tokio::time::timeout(drain, tasks.wait()).await.is_ok() {
+    calls.0.close();
+    let ended = async {
+        tasks.wait().await;
+        calls.0.wait().await;
+    };
+    if tokio::time::timeout(drain, ended).await.is_ok() {
         return Ok(0);
     }
     let left = tasks.len();
-    // Dropping a connection drops its calls; each ends as cancelled.
+    // Dropping a connection ends the streams of its calls; each ends as cancelled.
     cut.cancel();
     tasks.wait().await;
+    calls.0.wait().await;
     Ok(left)
+}
+
+/// Spawns the calls of all connections, and knows when the last has ended.
+#[derive(Clone, Debug, Default)]
+struct Calls(TaskTracker);
+
+impl<F> Executor<F> for Calls
+where
+    F: Future<Output = ()> + Send + 'static,
+{
+    fn execute(&self, call: F) {
+        self.0.spawn(call);
+    }
 }
 
 /// Counts a connection for as long as it is held, also if its task panics.
@@ -123,13 +153,30 @@ impl Drop for Open {
     }
 }
 
+/// The settings of a caller's connection.
+fn settings(calls: Calls) -> Builder<Calls> {
+    let mut builder = Builder::new(calls);
+    builder
+        // A backend's response has no date, so the one passed on has none.
+        .auto_date_header(false)
+        .max_concurrent_streams(MAX_CALLS)
+        .max_header_list_size(MAX_HEADER_LIST)
+        .max_pending_accept_reset_streams(MAX_WASTED)
+        .max_local_error_reset_streams(MAX_WASTED)
+        .initial_stream_window_size(STREAM_WINDOW)
+        .initial_connection_window_size(CONNECTION_WINDOW);
+    builder
+}
+
 async fn connection<S, B>(
     stream: Stream,
     service: S,
+    calls: Calls,
     place: &ConnectionPermit,
     stop: CancellationToken,
 ) where
     S: Service<http::Request<Incoming>, Response = http::Response<B>, Error = BoxError>
+        + Clone
         + Send
         + 'static,
     S::Future: Send,
@@ -145,19 +192,21 @@ async fn connection<S, B>(
         tracing::debug!(%error, "connection ended");
         return;
     }
-    let mut connection = server::Connection::new(stream, service, MAX_CALLS);
+    let io = TokioIo::new(RewriteAuthority::new(stream));
+    let service = TowerToHyperService::new(service);
+    let mut connection = pin!(settings(calls).serve_connection(io, service));
     let ended = tokio::select! {
-        ended = poll_fn(|cx| connection.poll(cx)) => Some(ended),
+        ended = connection.as_mut() => Some(ended),
         () = stop.cancelled() => None,
         () = place.wanted() => None,
     };
     let ended = match ended {
         Some(ended) => ended,
         None => {
-            connection.leave();
+            connection.as_mut().graceful_shutdown();
             loop {
                 tokio::select! {
-                    ended = poll_fn(|cx| connection.poll(cx)) => break ended,
+                    ended = connection.as_mut() => break ended,
                     // A caller that does not answer holds its place no longer.
                     () = tokio::time::sleep(GOODBYE), if !stop.is_cancelled() => {
                         if place.is_idle() {

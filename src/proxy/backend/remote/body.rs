@@ -8,23 +8,27 @@ use bytes::Bytes;
 use http_body::{Body as HttpBody, Frame, SizeHint};
 
 use super::Upstream;
-use super::exchange::Answer;
+use super::error::was_reset_by_runtime;
+use super::exchange::ResponseBody;
 use crate::call::Call;
 use crate::grpc::BoxError;
 use crate::grpc::status::Status;
-use crate::http2;
 
 /// Passes frames on as they come. If the connection to the runtime breaks, the caller gets trailers that say so; a
 /// stream that the runtime reset is reset here with the same reason.
 #[derive(Debug)]
 pub struct UpstreamBody {
-    inner: Option<Answer>,
+    inner: Option<ResponseBody>,
     call: Option<Arc<Call>>,
     upstream: Arc<Upstream>,
 }
 
 impl UpstreamBody {
-    pub(super) fn new(inner: Answer, call: Option<Arc<Call>>, upstream: Arc<Upstream>) -> Self {
+    pub(super) fn new(
+        inner: ResponseBody,
+        call: Option<Arc<Call>>,
+        upstream: Arc<Upstream>,
+    ) -> Self {
         let body = Self {
             inner: Some(inner),
             call,
@@ -66,10 +70,8 @@ impl HttpBody for UpstreamBody {
             return Poll::Ready(None);
         };
         let frame = match ready!(Pin::new(inner).poll_frame(cx)) {
-            Some(Err(error)) => match error {
-                http2::Error::Reset(_) => Some(Err(error.into())),
-                _ => Some(Ok(self.lost())),
-            },
+            Some(Err(error)) if was_reset_by_runtime(&error) => Some(Err(error.into())),
+            Some(Err(_)) => Some(Ok(self.lost())),
             Some(Ok(frame)) => Some(Ok(frame)),
             None => None,
         };

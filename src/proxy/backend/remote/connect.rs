@@ -6,15 +6,32 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::Duration;
 
+use bytes::Bytes;
+use h2::client::{Builder, Connection, SendRequest};
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, UnixAddr, connect, socket};
 
 use super::{Error, Upstream};
-use crate::http2::client::{Connection, Sender, connect as speak};
+use crate::grpc::limits::{CONNECTION_WINDOW, MAX_HEADER_LIST, STREAM_WINDOW};
 use crate::uds::Stream;
 
 /// How often and how long to wait while the runtime's queue of new connections is full.
 const BACKLOG_TRIES: u32 = 20;
 const BACKLOG_WAIT: Duration = Duration::from_millis(25);
+
+/// The settings of a connection to a runtime.
+fn settings() -> Builder {
+    let mut builder = Builder::new();
+    builder
+        .enable_push(false)
+        .max_header_list_size(MAX_HEADER_LIST)
+        .initial_window_size(STREAM_WINDOW)
+        .initial_connection_window_size(CONNECTION_WINDOW)
+        // The runtime is trusted: small events may wait for their reader, and frames for calls that were cancelled long
+        // ago are no attack.
+        .data_frame_budget(usize::MAX)
+        .max_local_error_reset_streams(None);
+    builder
+}
 
 /// Connects to a unix socket. At once: the kernel never makes such a connection wait, it only refuses when the
 /// listener's queue is full, and that is tried again for half a second.
@@ -43,7 +60,7 @@ impl Upstream {
     ///
     /// # Errors
     /// [`Error::Connect`].
-    pub async fn connect(&self) -> Result<Sender, Error> {
+    pub async fn connect(&self) -> Result<SendRequest<Bytes>, Error> {
         let (sender, connection) = self.handshake().await?;
         // Each call on the connection hears of its end by itself.
         tokio::spawn(async move {
@@ -58,14 +75,20 @@ impl Upstream {
     ///
     /// # Errors
     /// As [`Upstream::connect`].
-    pub(super) async fn handshake(&self) -> Result<(Sender, Connection<Stream>), Error> {
+    pub(super) async fn handshake(
+        &self,
+    ) -> Result<(SendRequest<Bytes>, Connection<Stream, Bytes>), Error> {
         let refused = |source| Error::Connect {
             name: self.name().clone(),
             path: self.path().to_owned(),
             source,
         };
         let stream = Stream::new(open(self.path()).await.map_err(refused)?).map_err(refused)?;
-        Ok(speak(stream))
+        settings().handshake(stream).await.map_err(|error| {
+            // It only writes; the runtime's settings are read later.
+            let source = error.into_io();
+            refused(source.unwrap_or_else(|| io::ErrorKind::Other.into()))
+        })
     }
 }
 

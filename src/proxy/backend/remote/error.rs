@@ -5,8 +5,6 @@ use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use crate::http2;
-
 /// See the module documentation.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -28,7 +26,7 @@ pub enum Error {
         /// Its socket.
         path: PathBuf,
         /// What went wrong.
-        source: http2::Error,
+        source: h2::Error,
     },
     /// The connection broke while the call was under way. It may or may not have been carried out.
     #[error("backend {name} at unix://{}: connection lost during the call", path.display())]
@@ -38,6 +36,11 @@ pub enum Error {
         /// Its socket.
         path: PathBuf,
         /// What went wrong.
-        source: http2::Error,
+        source: h2::Error,
     },
+}
+
+/// Returns whether the runtime reset this one stream.
+pub(super) fn was_reset_by_runtime(error: &h2::Error) -> bool {
+    error.is_reset() && error.is_remote()
 }

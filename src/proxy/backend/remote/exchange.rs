@@ -1,72 +1,95 @@
-//! One call on an HTTP/2 connection, carried by whoever carries the call.
+//! One call on an HTTP/2 connection, straight on h2.
+//!
+//! hyper's client hands each request to a task of the connection and each response back through another: two more turns
+//! of the scheduler per call than the bytes need. Here the task that carries the call sends it and receives its response.
 
 use std::future::poll_fn;
 use std::pin::{Pin, pin};
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
 use futures_util::FutureExt as _;
+use h2::client::SendRequest;
+use h2::{Error, Reason, RecvStream, SendStream};
 use http_body::{Body as HttpBody, Frame, SizeHint};
 use http_body_util::BodyExt;
 use tokio_util::task::AbortOnDropHandle;
 
 use crate::grpc::{Body, Request};
-use crate::http2::client::Sender;
-use crate::http2::{Error, Incoming, Outgoing, Reason};
 
-/// An answer under way. Dropping it cancels the call.
+/// A response body. Dropping it cancels the call.
 #[derive(Debug)]
-pub struct Answer {
-    receive: Incoming,
-    /// Sends what is left of the request.
+pub struct ResponseBody {
+    receive: RecvStream,
+    data_ended: bool,
+    trailers_ended: bool,
+    /// Sends the rest of the request.
     _sending: Option<AbortOnDropHandle<()>>,
 }
 
-/// What went wrong.
+/// Why there is no response.
 #[derive(Debug)]
 pub enum Fault {
-    /// The runtime closed the connection before it looked at the call. It is given back.
-    NotSent(Box<Request>, Error),
+    /// The runtime closed the connection before it processed the call. The request is returned and may be sent again.
+    NotProcessed(Box<Request>, Error),
     /// The call was sent, and then the stream or the connection broke.
     Broken(Error),
 }
 
-/// Sends a request and waits for the head of the answer.
+/// Sends a request and waits for the response headers.
 ///
 /// # Errors
 /// See [`Fault`].
-pub async fn exchange(sender: &Sender, request: Request) -> Result<http::Response<Answer>, Fault> {
-    let (head, mut body) = request.into_parts();
+pub async fn exchange(
+    sender: SendRequest<Bytes>,
+    request: Request,
+) -> Result<http::Response<ResponseBody>, Fault> {
+    let mut sender = match sender.ready().await {
+        Ok(sender) => sender,
+        Err(error) => return Err(Fault::NotProcessed(Box::new(request), error)),
+    };
+    let (mut head, mut body) = request.into_parts();
+    // They do not leave the process, and a copy of the rest is kept.
+    head.extensions.clear();
     let is_empty = body.is_end_stream();
-    let not_sent = |head, body, error| {
-        let request = Request::from_parts(head, body);
-        Fault::NotSent(Box::new(request), error)
-    };
-    let mut started = match sender.start(&head, is_empty).await {
-        Ok(started) => started,
-        Err(error) => return Err(not_sent(head, body, error)),
-    };
-    // Nearly always all of the request is here. It is kept until there is an answer: it may have to be sent again.
+    let (response, stream) = sender
+        .send_request(http::Request::from_parts(head.clone(), ()), is_empty)
+        .map_err(Fault::Broken)?;
+    // Nearly always the whole request is here. It is kept until there is a response: it may have to be sent again.
     let whole = body.take_whole();
     let can_repeat = is_empty || whole.is_some();
-    let sending = started.outgoing.take().and_then(|out| match &whole {
-        Some(whole) => send_whole(out, whole.clone()),
-        None => begin(send(std::mem::take(&mut body), out)),
-    });
-    match started.answer().await {
-        Ok(response) => Ok(response.map(|receive| Answer {
+    let sending = match &whole {
+        _ if is_empty => None,
+        Some(whole) => send_whole(stream, whole.clone()),
+        None => begin(send(std::mem::take(&mut body), stream)),
+    };
+    match response.await {
+        Ok(response) => Ok(response.map(|receive| ResponseBody {
+            data_ended: receive.is_end_stream(),
+            trailers_ended: receive.is_end_stream(),
             receive,
             _sending: sending,
         })),
-        Err(error @ Error::NotTaken(_)) if can_repeat => {
+        Err(error) if can_repeat && was_not_processed(&error) => {
             let body = whole.map_or(body, Body::full);
-            Err(not_sent(head, body, error))
+            let request = Request::from_parts(head, body);
+            Err(Fault::NotProcessed(Box::new(request), error))
         }
         Err(error) => Err(Fault::Broken(error)),
     }
 }
 
-/// Sends at once what the other end has room for, and the rest from a task.
+/// Returns whether the runtime said that it did not process the stream. h2 reports a GOAWAY of the other end only on
+/// streams above the last one that it names (RFC 9113, section 6.8).
+fn was_not_processed(error: &Error) -> bool {
+    error.is_go_away() && error.is_remote()
+}
+
+/// A body of up to this many bytes is handed to h2 at once, which keeps what the flow control windows hold back. It is
+/// the window that every stream begins with (RFC 9113, section 6.9.2).
+const AT_ONCE: usize = 65_535;
+
+/// Sends what the windows allow at once, and the rest from a task.
 fn begin(sending: impl Future<Output = ()> + Send + 'static) -> Option<AbortOnDropHandle<()>> {
     let mut sending = Box::pin(sending);
     match sending.as_mut().now_or_never() {
@@ -75,62 +98,84 @@ fn begin(sending: impl Future<Output = ()> + Send + 'static) -> Option<AbortOnDr
     }
 }
 
-/// The same for a request that is one piece, as nearly all are.
-fn send_whole(mut out: Outgoing, mut data: Bytes) -> Option<AbortOnDropHandle<()>> {
-    let sent = poll_fn(|cx| out.poll_data(cx, &mut data, true)).now_or_never();
-    match sent {
-        Some(_) => None,
-        None => begin(send_last(out, data)),
+/// Sends a body that is one piece, as nearly all are.
+fn send_whole(mut stream: SendStream<Bytes>, data: Bytes) -> Option<AbortOnDropHandle<()>> {
+    if data.len() > AT_ONCE {
+        return begin(send(Body::full(data), stream));
     }
+    // An error is that of the stream; the receiving half gets it too, and reports it.
+    let _ = stream.send_data(data, true);
+    None
 }
 
-/// Sends the last piece of a body.
-async fn send_last(mut out: Outgoing, mut data: Bytes) {
-    // An error here is that of the stream; the receiving half hears of it too, and tells.
-    let _ = poll_fn(|cx| out.poll_data(cx, &mut data, true)).await;
-}
-
-/// Sends a body, as fast as the other end takes it.
-async fn send(mut body: Body, mut out: Outgoing) {
+/// Sends a body, as fast as the runtime takes it.
+async fn send(mut body: Body, mut stream: SendStream<Bytes>) {
     loop {
         let frame = {
             let next = pin!(body.frame());
-            match until_closed(&mut out, next).await {
+            match until_reset(&mut stream, next).await {
                 Some(frame) => frame,
                 None => return,
             }
         };
-        let (mut data, is_last) = match frame {
-            None => (Bytes::new(), true),
-            // The caller broke off; so do we.
-            Some(Err(_)) => return out.reset(Reason::CANCEL),
+        let sent = match frame {
+            None => stream.send_data(Bytes::new(), true),
+            // The caller broke off; so does the call to the runtime.
+            Some(Err(_)) => return stream.send_reset(Reason::CANCEL),
             Some(Ok(frame)) => match frame.into_data() {
-                Ok(data) => (data, body.is_end_stream()),
+                Ok(data) => {
+                    let is_last = body.is_end_stream();
+                    match send_data(&mut stream, data, is_last).await {
+                        Ok(()) if !is_last => continue,
+                        other => other,
+                    }
+                }
                 Err(frame) => match frame.into_trailers() {
-                    Ok(trailers) => return out.trailers(&trailers),
+                    Ok(trailers) => stream.send_trailers(trailers),
                     Err(_) => continue,
                 },
             },
         };
-        // An error here is that of the stream; the receiving half hears of it too, and tells.
-        let sent = poll_fn(|cx| out.poll_data(cx, &mut data, is_last)).await;
-        if is_last || sent.is_err() {
-            return;
-        }
+        // An error is that of the stream; the receiving half gets it too, and reports it.
+        let _ = sent;
+        return;
     }
 }
 
-/// The next piece of the body, or `None` if the other end wants no more.
-async fn until_closed<F: Future>(out: &mut Outgoing, next: Pin<&mut F>) -> Option<F::Output> {
-    let mut next = next;
+/// The next frame of the body, or `None` if the runtime resets the stream first.
+async fn until_reset<F: Future>(
+    stream: &mut SendStream<Bytes>,
+    mut next: Pin<&mut F>,
+) -> Option<F::Output> {
     poll_fn(|cx| match next.as_mut().poll(cx) {
         Poll::Ready(frame) => Poll::Ready(Some(frame)),
-        Poll::Pending => out.poll_closed(cx).map(|()| None),
+        Poll::Pending => stream.poll_reset(cx).map(|_| None),
     })
     .await
 }
 
-impl HttpBody for Answer {
+async fn send_data(
+    stream: &mut SendStream<Bytes>,
+    mut data: Bytes,
+    is_last: bool,
+) -> Result<(), Error> {
+    loop {
+        stream.reserve_capacity(data.len());
+        let room = match stream.capacity() {
+            0 if !data.is_empty() => match poll_fn(|cx| stream.poll_capacity(cx)).await {
+                Some(room) => room?,
+                None => return Ok(()),
+            },
+            room => room,
+        };
+        if room >= data.len() {
+            return stream.send_data(data, is_last);
+        }
+        stream.send_data(data.split_to(room), false)?;
+    }
+}
+
+impl HttpBody for ResponseBody {
     type Data = Bytes;
     type Error = Error;
 
@@ -138,7 +183,27 @@ impl HttpBody for Answer {
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Error>>> {
-        Pin::new(&mut self.receive).poll_frame(cx)
+        if !self.data_ended {
+            match ready!(self.receive.poll_data(cx)) {
+                Some(Ok(data)) => {
+                    // The reader took all earlier data, so there is room for as much again. This fails only for a
+                    // stream that is closed already.
+                    let _ = self.receive.flow_control().release_capacity(data.len());
+                    return Poll::Ready(Some(Ok(Frame::data(data))));
+                }
+                Some(Err(error)) => return Poll::Ready(Some(Err(error))),
+                None => self.data_ended = true,
+            }
+        }
+        if self.trailers_ended {
+            return Poll::Ready(None);
+        }
+        let trailers = ready!(self.receive.poll_trailers(cx));
+        self.trailers_ended = true;
+        Poll::Ready(match trailers {
+            Ok(trailers) => trailers.map(|t| Ok(Frame::trailers(t))),
+            Err(error) => Some(Err(error)),
+        })
     }
 
     fn is_end_stream(&self) -> bool {

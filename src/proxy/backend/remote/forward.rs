@@ -2,25 +2,27 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
+use bytes::Bytes;
+use h2::Reason;
+use h2::client::SendRequest;
 use http::Uri;
 use http::uri::{Authority, PathAndQuery, Scheme};
 
 use super::body::UpstreamBody;
-use super::exchange::{Answer, Fault, exchange};
+use super::error::was_reset_by_runtime;
+use super::exchange::{Fault, ResponseBody, exchange};
 use super::{Error, Upstream};
 use crate::call::{Call, CallStage};
 use crate::cri::Method;
 use crate::cri::method::{ApiVersion, Class};
 use crate::grpc::{Answering, Backend, Body, BoxError, Request, Response};
-use crate::http2;
-use crate::http2::client::Sender;
 use crate::telemetry::propagation;
 
 /// The runtime as seen from one connection of a caller. See [`crate::proxy::backend::remote`].
 #[derive(Clone, Debug)]
 pub struct Forward {
     upstream: Arc<Upstream>,
-    sender: Arc<Mutex<Option<Sender>>>,
+    sender: Arc<Mutex<Option<SendRequest<Bytes>>>>,
 }
 
 impl Forward {
@@ -33,7 +35,7 @@ impl Forward {
     }
 
     /// The connection of this caller, opened if there is none that works.
-    async fn shared(&self) -> Result<Sender, Error> {
+    async fn shared(&self) -> Result<SendRequest<Bytes>, Error> {
         let existing = self
             .sender
             .lock()
@@ -49,7 +51,7 @@ impl Forward {
         Ok(sender)
     }
 
-    async fn sender_for(&self, method: Method) -> Result<Sender, Error> {
+    async fn sender_for(&self, method: Method) -> Result<SendRequest<Bytes>, Error> {
         match method.class() {
             Class::Watch => Box::pin(self.upstream.connect()).await,
             _ => self.shared().await,
@@ -87,22 +89,22 @@ impl Forward {
     /// Sends; once more on a new connection if the runtime closed the old one before it took the call.
     async fn send(
         &self,
-        sender: Sender,
+        sender: SendRequest<Bytes>,
         request: Request,
         method: Method,
-    ) -> Result<http::Response<Answer>, BoxError> {
-        let fault = match exchange(&sender, request).await {
+    ) -> Result<http::Response<ResponseBody>, BoxError> {
+        let fault = match exchange(sender, request).await {
             Ok(response) => return Ok(response),
             Err(fault) => fault,
         };
         let error = match fault {
             Fault::Broken(error) => error,
-            Fault::NotSent(request, _) => {
+            Fault::NotProcessed(request, _) => {
                 *self.sender.lock().unwrap_or_else(PoisonError::into_inner) = None;
                 let sender = self.sender_for(method).await?;
-                match Box::pin(exchange(&sender, *request)).await {
+                match Box::pin(exchange(sender, *request)).await {
                     Ok(response) => return Ok(response),
-                    Err(Fault::Broken(error) | Fault::NotSent(_, error)) => error,
+                    Err(Fault::Broken(error) | Fault::NotProcessed(_, error)) => error,
                 }
             }
         };
@@ -151,14 +153,20 @@ fn respell(path: &str, api: ApiVersion) -> Option<PathAndQuery> {
 impl Upstream {
     /// A stream that the runtime reset is passed on as a reset with the same reason; a connection that broke becomes
     /// an [`Error`].
-    fn explain(&self, source: http2::Error) -> BoxError {
+    fn explain(&self, source: h2::Error) -> BoxError {
+        if was_reset_by_runtime(&source) {
+            return source.into();
+        }
         let name = self.name().clone();
         let path = self.path().to_owned();
-        match source {
-            http2::Error::Reset(_) => source.into(),
-            http2::Error::Protocol(..) => Error::Protocol { name, path, source }.into(),
-            _ => Error::Lost { name, path, source }.into(),
-        }
+        // h2 found the runtime's bytes at fault.
+        let is_fault =
+            source.is_library() && source.reason().is_some_and(|r| r != Reason::NO_ERROR);
+        let error = match is_fault {
+            true => Error::Protocol { name, path, source },
+            false => Error::Lost { name, path, source },
+        };
+        error.into()
     }
 }
 

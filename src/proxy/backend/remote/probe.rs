@@ -7,19 +7,20 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use bytes::Bytes;
 use futures_util::future::BoxFuture;
+use h2::client::SendRequest;
 use http_body_util::BodyExt as _;
 use tokio::time::{sleep, timeout};
 use tonic::Code;
 
-use super::exchange::{Answer, Fault, exchange};
+use super::exchange::{Fault, ResponseBody, exchange};
 use super::health::Condition;
 use super::{Error, Link, Upstream};
 use crate::cri::method::ApiVersion;
 use crate::cri::v1;
 use crate::grpc::status::Status;
 use crate::grpc::{Answering, Body, CriService, Request, unary};
-use crate::http2::client::Sender;
 
 /// Waits between attempts to connect grow from the first to the second.
 const FIRST_RETRY: Duration = Duration::from_millis(50);
@@ -83,7 +84,7 @@ struct Session {
 
 /// How the probe asks.
 enum Line {
-    Connection(Sender),
+    Connection(SendRequest<Bytes>),
     Local(CriService),
 }
 
@@ -94,9 +95,11 @@ impl Line {
             Self::Connection(sender) => {
                 let sender = sender.clone();
                 Box::pin(async move {
-                    match exchange(&sender, request).await {
+                    match exchange(sender, request).await {
                         Ok(response) => Ok(response.map(whole)),
-                        Err(Fault::Broken(error) | Fault::NotSent(_, error)) => Err(error.into()),
+                        Err(Fault::Broken(error) | Fault::NotProcessed(_, error)) => {
+                            Err(error.into())
+                        }
                     }
                 })
             }
@@ -206,7 +209,7 @@ impl Session {
     }
 }
 
-fn whole(answer: Answer) -> Body {
+fn whole(answer: ResponseBody) -> Body {
     Body::boxed(answer.map_err(Into::into))
 }
 
