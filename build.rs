@@ -1,4 +1,4 @@
-//! Compiles `proto/api.proto` with protox, so that no `protoc` has to be installed, and notes the commit.
+//! Compiles `proto/api.proto` with protox, so that no `protoc` has to be installed, and finds where git notes commits.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -6,13 +6,13 @@ use std::process::Command;
 use std::{env, error::Error, fs};
 
 fn main() -> Result<(), Box<dyn Error>> {
-    note_commit();
+    let out = PathBuf::from(env::var("OUT_DIR")?);
+    find_head_log(&out)?;
     println!("cargo:rerun-if-changed=proto/api.proto");
     let mut compiler = protox::Compiler::new(["proto"])?;
     compiler.include_imports(true).open_file("api.proto")?;
 
     // The descriptor set as protox writes it keeps options that prost-types does not know, such as `debug_redact`.
-    let out = PathBuf::from(env::var("OUT_DIR")?);
     fs::write(
         out.join("descriptor.bin"),
         compiler.encode_file_descriptor_set(),
@@ -78,39 +78,37 @@ fn reachable(set: &prost_types::FileDescriptorSet, from: &[&str]) -> BTreeSet<St
     found
 }
 
-/// Sets `CRISCOPE_COMMIT` for the crate, from the environment if a packager set it there, else from git, else not; and
-/// `CRISCOPE_VERSION`, the version with the commit if there is one.
-fn note_commit() {
-    println!("cargo:rerun-if-env-changed=CRISCOPE_COMMIT");
-    let commit = match env::var("CRISCOPE_COMMIT") {
-        // Set to nothing: the packager wants no commit in it.
-        Ok(commit) => Some(commit).filter(|commit| !commit.is_empty()),
-        Err(_) => commit_from_git(),
+/// Sets `CRISCOPE_HEAD_LOG` to git's log of HEAD, from which `src/main.rs` takes the commit; see there. Where there is no
+/// such log it is a file in `out` of the same form, which is empty if there is no commit either.
+fn find_head_log(out: &Path) -> Result<(), Box<dyn Error>> {
+    let path = match head_log() {
+        Some(path) => path,
+        None => {
+            let commit = own_repository().and_then(|()| git(&["rev-parse", "HEAD"]));
+            let path = out.join("head");
+            fs::write(
+                &path,
+                commit.map_or_else(String::new, |commit| format!("- {commit}\n")),
+            )?;
+            path
+        }
     };
-    let mut version = env::var("CARGO_PKG_VERSION").unwrap_or_default();
-    if let Some(commit) = commit {
-        println!("cargo:rustc-env=CRISCOPE_COMMIT={commit}");
-        version = format!("{version} ({commit})");
-    }
-    println!("cargo:rustc-env=CRISCOPE_VERSION={version}");
+    println!("cargo:rustc-env=CRISCOPE_HEAD_LOG={}", path.display());
+    Ok(())
 }
 
-fn commit_from_git() -> Option<String> {
-    // A source archive unpacked inside another repository must not take that one's commit.
+fn head_log() -> Option<PathBuf> {
+    own_repository()?;
+    let path = fs::canonicalize(git(&["rev-parse", "--git-path", "logs/HEAD"])?).ok()?;
+    // git gc empties the log of a repository without recent commits.
+    (fs::metadata(&path).ok()?.len() > 0).then_some(path)
+}
+
+/// A source archive unpacked inside another repository must not take that one's commit.
+fn own_repository() -> Option<()> {
     let top = PathBuf::from(git(&["rev-parse", "--show-toplevel"])?);
     let here = PathBuf::from(env::var_os("CARGO_MANIFEST_DIR")?);
-    if top.canonicalize().ok()? != here.canonicalize().ok()? {
-        return None;
-    }
-    // HEAD changes when another branch is checked out, its log with every commit. Cargo would rebuild each time for a
-    // file that is not there.
-    for name in ["HEAD", "logs/HEAD"] {
-        let path = git(&["rev-parse", "--git-path", name])?;
-        if Path::new(&path).exists() {
-            println!("cargo:rerun-if-changed={path}");
-        }
-    }
-    git(&["rev-parse", "--short=12", "HEAD"])
+    (top.canonicalize().ok()? == here.canonicalize().ok()?).then_some(())
 }
 
 fn git(args: &[&str]) -> Option<String> {

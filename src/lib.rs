@@ -37,9 +37,10 @@
 //! are what it is written in: the protocol, its frames, its connections. Beside it stand [`telemetry`] (where signals go), [`admin`] (what
 //! can be read), [`lifecycle`] (what calls make together: the start, restart and end of a pod, and why it took so long) and
 //! [`watchdog`]. [`config`] and [`cli`] are the way in, [`app`] puts everything together, and [`reload`] changes it while it
-//! runs. [`runtime`] is the built-in backend, [`streaming`] the server of exec, attach and port-forward; the small process beside each
-//! pod is a crate of its own, [`criscope_shim`]. [`smoke`] is a caller like the kubelet, with a [`client`] of its own. [`units`] formats
-//! durations, sizes and times. `docs/ARCHITECTURE.md` tells the rest.
+//! runs. [`runtime`] is the built-in backend, [`streaming`] the server of exec, attach and port-forward; the small process
+//! beside each pod is a crate of its own, [`criscope_shim`]. [`smoke`] is a caller like the kubelet, with a [`client`] of its
+//! own. [`units`] formats durations, sizes and times, [`version`] has the version and the commit. `docs/ARCHITECTURE.md` tells
+//! the rest.
 
 pub mod admin;
 pub mod app;
@@ -58,6 +59,7 @@ pub mod streaming;
 pub mod telemetry;
 pub mod uds;
 pub mod units;
+pub mod version;
 pub mod watchdog;
 
 /// What unit tests share.

@@ -3,9 +3,17 @@
 use std::env;
 use std::process::ExitCode;
 
-use criscope::cli;
+use criscope::{cli, version};
+
+/// The commit that this is built from: what a packager set, else what git's log of HEAD says, which `build.rs` finds.
+/// rustc notes both as inputs of this file, so that a new commit compiles it again and not the library.
+const COMMIT: &str = match option_env!("CRISCOPE_COMMIT") {
+    Some(commit) => commit,
+    None => version::head(include_bytes!(env!("CRISCOPE_HEAD_LOG"))),
+};
 
 fn main() -> ExitCode {
+    version::set_commit(COMMIT);
     match cli::run(env::args_os()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => failure.report(),

@@ -11,6 +11,7 @@ use super::runtimes::Standing;
 use crate::lifecycle::examples::{self, NOW};
 use crate::lifecycle::tables::RpcTable;
 use crate::lifecycle::view::{Episode, OpenSession, Pull, Running, Session};
+use crate::version;
 
 fn running(method: &str, pod: &str, age_s: u64, deadline_s: u64, stuck: u32) -> Running {
     Running {
@@ -61,7 +62,7 @@ fn backend() -> Standing {
 fn quiet() -> Live {
     Live {
         now_unix_us: NOW,
-        version: env!("CRISCOPE_VERSION"),
+        version: version::with_commit(),
         host: "node-a7".to_owned(),
         uptime_ms: 93_600_000.0,
         backends: vec![backend()],

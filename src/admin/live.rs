@@ -15,6 +15,7 @@ use super::{Sources, methods, nav, pulls, sessions, starts};
 use crate::lifecycle::tables::{RpcTable, rpc_table};
 use crate::lifecycle::view::{Episode, OpenSession, Pull, Running, State as Stand, crash_loops};
 use crate::units;
+use crate::version;
 
 /// Starts that are shown.
 const STARTS: usize = 40;
@@ -72,7 +73,7 @@ fn live(sources: &Sources) -> Live {
     recent.episodes.truncate(STARTS);
     Live {
         now_unix_us: units::unix_us(SystemTime::now()),
-        version: env!("CRISCOPE_VERSION"),
+        version: version::with_commit(),
         host: host(),
         uptime_ms: sources.started.elapsed().as_secs_f64() * 1e3,
         backends: runtimes::standings(sources),

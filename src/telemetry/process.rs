@@ -11,12 +11,7 @@ use tokio::runtime::Handle;
 use super::catalogue;
 use super::computed::Readings;
 use super::registry::{Registry, RegistryError};
-
-/// The commit this was built from.
-pub const COMMIT: &str = match option_env!("CRISCOPE_COMMIT") {
-    Some(commit) => commit,
-    None => "unknown",
-};
+use crate::version::{self, VERSION};
 
 /// The configuration in force, as its hash. Changes on a reload.
 #[derive(Clone, Debug, Default)]
@@ -48,7 +43,7 @@ pub fn register(
 ) -> Result<(), RegistryError> {
     let started = since_epoch(SystemTime::now());
     registry.computed(&catalogue::BUILD_INFO, |out| {
-        out.put(&[env!("CARGO_PKG_VERSION"), COMMIT], 1.0);
+        out.put(&[VERSION, version::commit().unwrap_or("unknown")], 1.0);
     })?;
     registry.computed(&catalogue::CONFIG_HASH_INFO, move |out| {
         out.put(&[&config.get()], 1.0)

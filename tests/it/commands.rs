@@ -234,3 +234,24 @@ async fn the_commands_read_over_the_socket_too() {
     assert!(text.contains(&socket), "{text}");
     printed(&proxy, &["pods", "--admin", &socket]).await;
 }
+
+#[test]
+fn the_version_names_the_commit_that_was_built() {
+    let output = |command: &mut Command| {
+        let output = command.output().ok().filter(|o| o.status.success())?;
+        Some(String::from_utf8(output.stdout).expect("text"))
+    };
+    let printed = output(Command::new(env!("CARGO_BIN_EXE_criscope")).arg("--version"));
+    let printed = printed.expect("criscope --version");
+    let root = env!("CARGO_MANIFEST_DIR");
+    let commit = match option_env!("CRISCOPE_COMMIT") {
+        Some(commit) => Some(commit.to_owned()),
+        // A source archive has none.
+        None if !std::path::Path::new(root).join(".git").exists() => None,
+        None => output(Command::new("git").args(["-C", root, "rev-parse", "HEAD"])),
+    };
+    let commit = commit.filter(|commit| !commit.is_empty());
+    let commit = commit.map_or_else(String::new, |commit| format!(" ({:.12})", commit.trim()));
+    let version = env!("CARGO_PKG_VERSION");
+    assert_eq!(printed, format!("criscope {version}{commit}\n"));
+}

@@ -19,7 +19,7 @@ use crate::lifecycle::activity::doing;
 use crate::lifecycle::process_scanner::Observations;
 use crate::telemetry::Drops;
 use crate::telemetry::drops::DropReason;
-use crate::telemetry::process::COMMIT;
+use crate::version;
 
 /// Dumps that may be under way at the same time: one that is written, and one that waits for it.
 const AT_ONCE: usize = 2;
@@ -202,8 +202,8 @@ impl Dumps {
             row
         });
         let about = About {
-            version: env!("CARGO_PKG_VERSION").to_owned(),
-            commit: COMMIT.to_owned(),
+            version: version::VERSION.to_owned(),
+            commit: version::commit().unwrap_or("unknown").to_owned(),
             reason: reason.to_owned(),
             detail,
             config: (self.parts.config)(),
