@@ -1,7 +1,6 @@
 //! Every call in flight: what is it, whose is it, how far has it come, how long may it still take?
 
 use std::fmt::Write as _;
-use std::time::Duration;
 
 use axum::Json;
 use axum::extract::{Query, State};
@@ -12,8 +11,8 @@ use super::Sources;
 use super::links;
 use super::page::{Escaped, page_at};
 use super::waterfall::gauge;
-use crate::call::Call;
-use crate::lifecycle::view::Running;
+use crate::call::CallRecord;
+use crate::lifecycle::view::Call;
 use crate::units;
 
 /// `?format=json`
@@ -29,43 +28,11 @@ impl Format {
     }
 }
 
-fn millis(d: Duration) -> i64 {
-    i64::try_from(d.as_millis()).unwrap_or(i64::MAX)
-}
-
-/// What is known of a call now.
-pub fn running(call: &Call) -> Running {
-    let age = call.age();
-    let subject = call.subject.get();
-    let pod = subject.and_then(|s| s.pod.as_deref());
-    let container = subject.and_then(|s| s.container.as_deref());
-    Running {
-        seq: call.seq,
-        method: call.method.name().to_owned(),
-        phase: call.stage().name().to_owned(),
-        age_ms: age.as_millis().try_into().unwrap_or(u64::MAX),
-        deadline_left_ms: call.deadline.map(|d| millis(d) - millis(age)),
-        stuck_percent: call.share_used(),
-        backend: call.route.get().map(|r| r.backend.to_string()),
-        client: call.peer.client.name().to_owned(),
-        client_pid: call.peer.pid,
-        client_comm: call.peer.comm.as_deref().map(str::to_owned),
-        namespace: pod.map(|p| p.namespace.to_string()),
-        pod: pod.map(|p| p.name.to_string()),
-        pod_uid: pod.map(|p| p.uid.to_string()),
-        container: container.map(|c| c.name.to_string()),
-        sandbox_id: call.sandbox_id().map(|id| id.to_string()),
-        container_id: call.container_id().map(|id| id.to_string()),
-        image: subject.and_then(|s| s.image.as_deref()).map(str::to_owned),
-        request_bytes: call.request_bytes(),
-        response_bytes: call.response_bytes(),
-    }
-}
-
 /// All calls in flight, the oldest first.
-pub(super) fn rows(sources: &Sources) -> Vec<Running> {
+pub(super) fn rows(sources: &Sources) -> Vec<Call> {
     let calls = sources.in_flight.calls();
-    calls.iter().map(|call| running(call)).collect()
+    let records = calls.iter().map(|call| CallRecord::in_flight(call));
+    records.map(|record| Call::of(&record)).collect()
 }
 
 /// `/debug/calls`
@@ -81,7 +48,7 @@ pub async fn page(State(sources): State<Sources>, Query(format): Query<Format>) 
 }
 
 /// The calls as a table.
-pub(super) fn table(rows: &[Running]) -> String {
+pub(super) fn table(rows: &[Call]) -> String {
     if rows.is_empty() {
         return "<p class=\"none\">No call is in flight.</p>".to_owned();
     }
@@ -100,7 +67,7 @@ pub(super) fn table(rows: &[Running]) -> String {
     html
 }
 
-fn write_row(html: &mut String, row: &Running) -> std::fmt::Result {
+fn write_row(html: &mut String, row: &Call) -> std::fmt::Result {
     let pod = match (&row.namespace, &row.pod, &row.sandbox_id) {
         (Some(namespace), Some(pod), _) => links::pod(namespace, pod),
         (_, _, Some(id)) => format!("<code>{}</code>", Escaped(short(id))),
@@ -112,7 +79,7 @@ fn write_row(html: &mut String, row: &Running) -> std::fmt::Result {
         (Some(comm), Some(pid)) => format!("{comm} ({pid})"),
         _ => row.client.clone(),
     };
-    let stuck = row.stuck_percent > 0;
+    let stuck = row.stuck.is_some();
     writeln!(
         html,
         "<tr{}><th scope=\"row\" class=\"call\">{}{}</th><td class=\"n\">{}</td><td class=\"nw\">{}</td>\
@@ -125,30 +92,24 @@ fn write_row(html: &mut String, row: &Running) -> std::fmt::Result {
         } else {
             ""
         },
-        age(row),
+        units::duration(row.duration_ms),
         deadline(row),
         Escaped(container.unwrap_or_default()),
-        Escaped(&row.phase),
+        Escaped(row.phase.as_deref().unwrap_or_default()),
         Escaped(row.backend.as_deref().unwrap_or_default()),
         Escaped(caller),
     )
 }
 
-#[allow(clippy::cast_precision_loss)]
-fn age(row: &Running) -> String {
-    units::duration(row.age_ms as f64)
-}
-
 /// The share of the deadline that is used, as a number and as a bar.
-#[allow(clippy::cast_precision_loss)]
-fn deadline(row: &Running) -> String {
-    let (Some(share), Some(whole)) = (row.share(), row.deadline_ms()) else {
+fn deadline(row: &Call) -> String {
+    let (Some(share), Some(whole)) = (row.share(), row.deadline_ms) else {
         return "<span class=\"muted\">none</span>".to_owned();
     };
-    let words = format!("{share} % of {}", units::duration(whole as f64));
-    let shown = match row.deadline_left_ms {
-        Some(left) if left < 0 => format!("<span class=\"late\">{words}: passed</span>"),
-        _ => words.clone(),
+    let words = format!("{share} % of {}", units::duration(whole));
+    let shown = match row.duration_ms > whole {
+        true => format!("<span class=\"late\">{words}: passed</span>"),
+        false => words.clone(),
     };
     format!("{shown}{}", gauge(share, &words))
 }
@@ -162,15 +123,15 @@ pub(super) fn short(id: &str) -> &str {
 mod tests {
     use super::*;
 
-    fn row() -> Running {
-        Running {
+    fn row() -> Call {
+        Call {
             method: "RunPodSandbox".to_owned(),
-            phase: "waiting".to_owned(),
-            age_ms: 150_000,
-            deadline_left_ms: Some(90_000),
+            phase: Some("waiting".to_owned()),
+            duration_ms: 150_000.0,
+            deadline_ms: Some(240_000.0),
             namespace: Some("shop".to_owned()),
             pod: Some("<web>".to_owned()),
-            ..Running::default()
+            ..Call::default()
         }
     }
 
@@ -178,7 +139,7 @@ mod tests {
     fn a_stuck_call_says_so_in_words_and_with_its_share() {
         let mut row = row();
         assert!(!table(std::slice::from_ref(&row)).contains("stuck"));
-        row.stuck_percent = 50;
+        row.stuck = Some(50);
         let html = table(&[row]);
         assert!(html.contains("<tr class=\"stuck\">") && html.contains(">stuck</span>"));
         assert!(html.contains("62 % of 4m 00s") && html.contains("width=\"62%\""));
@@ -191,11 +152,11 @@ mod tests {
     #[test]
     fn a_deadline_may_have_passed_or_not_exist() {
         let mut late = row();
-        late.deadline_left_ms = Some(-1000);
+        late.deadline_ms = Some(149_000.0);
         let html = table(&[late]);
         assert!(html.contains("100 % of 2m 29s: passed"), "{html}");
         let mut endless = row();
-        endless.deadline_left_ms = None;
+        endless.deadline_ms = None;
         assert!(table(&[endless]).contains("none</span>"));
     }
 }

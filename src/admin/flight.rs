@@ -14,7 +14,7 @@ use super::Sources;
 use super::page::{Escaped, page_at};
 use super::tracez::{CALLS_HEAD, NO_SUCH_METHOD, method_of, write_call};
 use crate::lifecycle::recorder::dump::{Dump, Filter};
-use crate::lifecycle::recorder::row::Row;
+use crate::lifecycle::view;
 use crate::units;
 
 /// Most calls on the page.
@@ -156,7 +156,7 @@ fn write_calls(html: &mut String, dump: &Dump) -> std::fmt::Result {
         write_call(html, row, now)?;
     }
     for record in calls.iter().rev().take(SHOWN) {
-        write_call(html, &Row::of(record), now)?;
+        write_call(html, &view::Call::of(record), now)?;
     }
     html.push_str("</tbody></table>\n");
     Ok(())

@@ -10,23 +10,23 @@ use super::pods::{self, Filter};
 use super::runtimes::Standing;
 use crate::lifecycle::examples::{self, NOW};
 use crate::lifecycle::tables::RpcTable;
-use crate::lifecycle::view::{Episode, OpenSession, Pull, Running, Session};
+use crate::lifecycle::view::{Call, Episode, OpenSession, Pull, Session};
 use crate::version;
 
-fn running(method: &str, pod: &str, age_s: u64, deadline_s: u64, stuck: u32) -> Running {
-    Running {
+fn running(method: &str, pod: &str, age_s: u64, deadline_s: u64, stuck: u32) -> Call {
+    Call {
         method: method.to_owned(),
-        phase: "waiting".to_owned(),
-        age_ms: age_s * 1000,
-        deadline_left_ms: Some(i64::try_from((deadline_s - age_s) * 1000).expect("small")),
-        stuck_percent: stuck,
+        phase: Some("waiting".to_owned()),
+        duration_ms: age_s as f64 * 1e3,
+        deadline_ms: Some(deadline_s as f64 * 1e3),
+        stuck: (stuck > 0).then_some(stuck),
         backend: Some("containerd".to_owned()),
         client: "kubelet".to_owned(),
         client_pid: Some(812),
         client_comm: Some("kubelet".to_owned()),
         namespace: Some("shop".to_owned()),
         pod: Some(pod.to_owned()),
-        ..Running::default()
+        ..Call::default()
     }
 }
 
@@ -98,16 +98,16 @@ fn busy() -> Live {
         ],
         starts: examples::all(),
         crash_loops: 1,
-        pulls: vec![Pull {
-            image: "registry.example.com/ml/model-server:2026-01".to_owned(),
+        pulls: vec![Pull::from(Call {
+            image: Some("registry.example.com/ml/model-server:2026-01".to_owned()),
             namespace: Some("shop".to_owned()),
             pod: Some("model-0".to_owned()),
             began_unix_us: NOW - 41_000_000,
             duration_ms: 41_000.0,
             outcome: "in_flight".to_owned(),
             client: "kubelet".to_owned(),
-            ..Pull::default()
-        }],
+            ..Call::default()
+        })],
         ..quiet()
     }
 }

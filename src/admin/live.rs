@@ -13,7 +13,7 @@ use super::page::{Escaped, Page, framed, lone};
 use super::runtimes::{self, Standing};
 use super::{Sources, methods, nav, pulls, sessions, starts};
 use crate::lifecycle::tables::{RpcTable, rpc_table};
-use crate::lifecycle::view::{Episode, OpenSession, Pull, Running, State as Stand, crash_loops};
+use crate::lifecycle::view::{Call, Episode, OpenSession, Pull, State as Stand, crash_loops};
 use crate::units;
 use crate::version;
 
@@ -34,7 +34,7 @@ pub(super) struct Live {
     /// The runtimes.
     pub(super) backends: Vec<Standing>,
     /// Calls in flight, the oldest first.
-    pub(super) calls: Vec<Running>,
+    pub(super) calls: Vec<Call>,
     /// Sessions of exec, attach and port-forward that are open, the oldest first.
     pub(super) sessions: Vec<OpenSession>,
     /// Rates, errors and latencies by method.
@@ -109,11 +109,7 @@ pub(super) fn html(live: &Live) -> Page {
 }
 
 fn facts(live: &Live) -> String {
-    let stuck = live
-        .calls
-        .iter()
-        .filter(|row| row.stuck_percent > 0)
-        .count();
+    let stuck = live.calls.iter().filter(|row| row.stuck.is_some()).count();
     let stuck = match stuck {
         0 => String::new(),
         n => format!(" <span class=\"warn\">{n} stuck</span>"),

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
 use axum::Json;
 use axum::extract::{Query, State};
@@ -11,12 +11,9 @@ use axum::response::{IntoResponse, Response};
 use super::calls::Format;
 use super::page::{Escaped, page_at};
 use super::{Sources, links};
-use crate::call::Call;
 use crate::call::CallRecord;
 use crate::cri::Method;
-use crate::cri::status::code_name;
-use crate::cri::subject::PodIdentity;
-use crate::lifecycle::view::{Progress, Pull, Pulls};
+use crate::lifecycle::view::{Call, Progress, Pull, Pulls};
 use crate::units;
 
 /// Characters that are shown of a digest.
@@ -54,14 +51,9 @@ pub async fn page(State(sources): State<Sources>, Query(format): Query<Format>) 
 /// What is known of pulls now.
 pub(super) fn pulls(sources: &Sources) -> Pulls {
     let calls = sources.in_flight.calls();
-    let mut recent: Vec<_> = sources
-        .recorder
-        .calls()
-        .iter()
-        .filter(|record| record.method == Method::PullImage)
-        .map(ended)
-        .collect();
-    recent.sort_by_key(|pull| std::cmp::Reverse(pull.began_unix_us));
+    let mut recent = sources.recorder.calls();
+    recent.retain(|record| record.method == Method::PullImage);
+    recent.sort_by_key(|record| std::cmp::Reverse(record.began));
     recent.truncate(RECENT);
     Pulls {
         now_unix_us: units::unix_us(SystemTime::now()),
@@ -69,7 +61,7 @@ pub(super) fn pulls(sources: &Sources) -> Pulls {
             calls
                 .iter()
                 .filter(|call| call.method == Method::PullImage)
-                .map(|call| under_way(call))
+                .map(|call| Pull::from(Call::of(&CallRecord::in_flight(call))))
                 .collect(),
             sources
                 .pulling
@@ -77,18 +69,21 @@ pub(super) fn pulls(sources: &Sources) -> Pulls {
                 .map(|read| (read.0)())
                 .unwrap_or_default(),
         ),
-        recent,
+        recent: recent.iter().map(Call::of).collect(),
     }
 }
 
 /// Finds for each pull how far the built-in runtime is with it. That spells names out: `busybox` is
 /// `docker.io/library/busybox:latest` there.
 fn with_progress(mut pulls: Vec<Pull>, mut progress: Vec<Progress>) -> Vec<Pull> {
-    for pull in pulls.iter_mut().filter(|pull| !pull.image.is_empty()) {
+    for pull in &mut pulls {
+        let Some(image) = pull.call.image.as_deref().filter(|image| !image.is_empty()) else {
+            continue;
+        };
         let is_same = |one: &Progress| {
-            let tagged = format!("{}:latest", pull.image);
-            [&pull.image, &tagged].into_iter().any(|name| {
-                let rest = one.image.strip_suffix(name.as_str());
+            let tagged = format!("{image}:latest");
+            [image, &tagged].into_iter().any(|name| {
+                let rest = one.image.strip_suffix(name);
                 rest.is_some_and(|rest| rest.is_empty() || rest.ends_with('/'))
             })
         };
@@ -97,57 +92,6 @@ fn with_progress(mut pulls: Vec<Pull>, mut progress: Vec<Progress>) -> Vec<Pull>
         }
     }
     pulls
-}
-
-fn millis(duration: Duration) -> f64 {
-    duration.as_secs_f64() * 1e3
-}
-
-fn under_way(call: &Call) -> Pull {
-    let subject = call.subject.get();
-    let pod = subject.and_then(|s| s.pod.as_deref());
-    Pull {
-        image: text(subject.and_then(|s| s.image.as_deref())),
-        namespace: pod.map(namespace),
-        pod: pod.map(name),
-        began_unix_us: units::unix_us(call.started_at),
-        duration_ms: millis(call.age()),
-        outcome: "in_flight".to_owned(),
-        code: String::new(),
-        error: None,
-        backend: call.route.get().map(|route| route.backend.to_string()),
-        client: call.peer.client.name().to_owned(),
-        progress: None,
-    }
-}
-
-fn ended(record: &CallRecord) -> Pull {
-    let pod = record.pod.as_deref();
-    Pull {
-        image: text(record.image.as_deref()),
-        namespace: pod.map(namespace),
-        pod: pod.map(name),
-        began_unix_us: units::unix_us(record.began),
-        duration_ms: millis(record.elapsed),
-        outcome: record.ending.name().to_owned(),
-        code: code_name(record.code).to_owned(),
-        error: record.message.as_deref().map(str::to_owned),
-        backend: record.route.as_ref().map(|route| route.backend.to_string()),
-        client: record.peer.client.name().to_owned(),
-        progress: None,
-    }
-}
-
-fn text(text: Option<&str>) -> String {
-    text.unwrap_or_default().to_owned()
-}
-
-fn namespace(pod: &PodIdentity) -> String {
-    pod.namespace.to_string()
-}
-
-fn name(pod: &PodIdentity) -> String {
-    pod.name.to_string()
 }
 
 fn html(pulls: &Pulls) -> String {
@@ -167,7 +111,8 @@ pub(super) fn in_flight(pulls: &[Pull]) -> String {
         false => {
             let heads = ["Image", "For", "Since"];
             table("Images being pulled", &heads, pulls, |html, pull| {
-                write!(html, "{}</tr>", subject(pull))
+                let here = pull.progress.as_ref().map(here).unwrap_or_default();
+                write!(html, "{}</tr>", subject(&pull.call, &here))
             })
         }
     }
@@ -206,7 +151,7 @@ fn here(progress: &Progress) -> String {
 }
 
 /// Those that have ended, or that there are none.
-fn ended_table(pulls: &[Pull], now: u64) -> String {
+fn ended_table(pulls: &[Call], now: u64) -> String {
     if pulls.is_empty() {
         return "<p class=\"none\">No pull has ended yet.</p>".to_owned();
     }
@@ -216,17 +161,17 @@ fn ended_table(pulls: &[Pull], now: u64) -> String {
         write!(
             html,
             "{}<td class=\"msg\">{}</td><td class=\"nw\">{since}</td></tr>",
-            subject(pull),
+            subject(pull, ""),
             result(pull)
         )
     })
 }
 
-fn table(
+fn table<T>(
     caption: &str,
     heads: &[&str],
-    pulls: &[Pull],
-    row: impl Fn(&mut String, &Pull) -> std::fmt::Result,
+    pulls: &[T],
+    row: impl Fn(&mut String, &T) -> std::fmt::Result,
 ) -> String {
     let mut html = format!(
         "<div class=\"wide\" tabindex=\"0\" role=\"region\" aria-label=\"{caption}\"><table class=\"flow\">\
@@ -249,23 +194,22 @@ fn table(
 }
 
 /// The cells that every pull has.
-fn subject(pull: &Pull) -> String {
+fn subject(pull: &Call, progress: &str) -> String {
     let pod = match (&pull.namespace, &pull.pod) {
         (Some(namespace), Some(pod)) => links::pod(namespace, pod),
         _ => Escaped(&pull.client).to_string(),
     };
-    let image = match pull.image.as_str() {
+    let image = match pull.image.as_deref().unwrap_or_default() {
         "" => "<span class=\"muted\">not known</span>".to_owned(),
         image => Escaped(image).to_string(),
     };
-    let here = pull.progress.as_ref().map(here).unwrap_or_default();
     format!(
-        "<tr><th scope=\"row\" class=\"name\">{image}{here}</th><td class=\"name\">{pod}</td><td class=\"n\">{}</td>",
+        "<tr><th scope=\"row\" class=\"name\">{image}{progress}</th><td class=\"name\">{pod}</td><td class=\"n\">{}</td>",
         units::duration(pull.duration_ms)
     )
 }
 
-fn result(pull: &Pull) -> String {
+fn result(pull: &Call) -> String {
     match pull.outcome.as_str() {
         "ok" => "<span class=\"good\">✓ ok</span>".to_owned(),
         _ => format!(
@@ -279,12 +223,12 @@ fn result(pull: &Pull) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::call::{Ending, Outcome, Source};
-    use crate::cri::subject::Subject;
+    use crate::call::{Call as Live, Ending, Outcome, Source};
+    use crate::cri::subject::{PodIdentity, Subject};
     use crate::lifecycle::view::Layer;
 
-    fn call() -> Call {
-        let call = Call::example(Method::PullImage);
+    fn call() -> Live {
+        let call = Live::example(Method::PullImage);
         let pod = PodIdentity {
             namespace: "shop".into(),
             name: "<web>".into(),
@@ -301,24 +245,24 @@ mod tests {
     #[test]
     fn pulls_are_told_while_they_run_and_afterwards() {
         let call = call();
-        let running = under_way(&call);
+        let running = Call::of(&CallRecord::in_flight(&call));
         assert_eq!(running.outcome, "in_flight");
-        assert_eq!(running.image, "r.example/<img>:1");
+        assert_eq!(running.image.as_deref(), Some("r.example/<img>:1"));
         let outcome = Outcome {
             ending: Ending::Error,
             code: tonic::Code::NotFound,
             source: Source::Backend,
             message: Some(Arc::from("no such <image>")),
-            elapsed: Duration::from_millis(1500),
+            elapsed: std::time::Duration::from_millis(1500),
         };
-        let done = ended(&CallRecord::of(&call, &outcome));
+        let done = Call::of(&CallRecord::ended(&call, &outcome));
         assert_eq!(
             (done.code.as_str(), done.duration_ms),
             ("NOT_FOUND", 1500.0)
         );
         let html = html(&Pulls {
             now_unix_us: done.began_unix_us + 5_000_000,
-            in_flight: vec![running],
+            in_flight: vec![running.into()],
             recent: vec![done],
         });
         assert_eq!(html.matches("r.example/&lt;img&gt;:1").count(), 2, "{html}");
@@ -347,11 +291,11 @@ mod tests {
             ],
             ..Progress::default()
         };
-        let pull = Pull {
-            image: "web".to_owned(),
-            ..Pull::default()
+        let pull = Call {
+            image: Some("web".to_owned()),
+            ..Call::default()
         };
-        let html = in_flight(&with_progress(vec![pull], vec![progress]));
+        let html = in_flight(&with_progress(vec![pull.into()], vec![progress]));
         for text in [
             "value=\"3145728\" max=\"12582912\"",
             "3.0 MiB of 12.0 MiB",

@@ -12,8 +12,8 @@ use super::Sources;
 use super::figures::count;
 use super::page::{Escaped, page_at};
 use crate::cri::Method;
-use crate::lifecycle::recorder::row::Row;
 use crate::lifecycle::tables::{BUCKETS_US, Bucket, MethodSamples, Samples, samples};
+use crate::lifecycle::view;
 use crate::units;
 
 /// What is asked for.
@@ -113,13 +113,13 @@ pub(super) const CALLS_HEAD: &str = "<table class=\"flow\"><thead><tr><th scope=
     <th scope=\"col\">error</th></tr></thead><tbody>\n";
 
 /// A row of such a table.
-pub(super) fn write_call(html: &mut String, row: &Row, now: u64) -> std::fmt::Result {
+pub(super) fn write_call(html: &mut String, row: &view::Call, now: u64) -> std::fmt::Result {
     let whom = row.pod_path().or_else(|| row.image.clone());
     let stuck = row.stuck.map(|n| format!(" (stuck: {n}\u{a0}%)"));
     // A code is written as gRPC has it, an outcome for people.
-    let outcome = match row.code.as_deref() {
-        Some(code) => code.to_owned(),
-        None => row.outcome.replace('_', " "),
+    let outcome = match row.code.is_empty() {
+        true => row.outcome.replace('_', " "),
+        false => row.code.clone(),
     };
     writeln!(
         html,
@@ -151,10 +151,10 @@ mod tests {
     /// On a narrow screen what went wrong must not stand beyond the edge.
     #[test]
     fn rows_of_calls_flow_where_it_is_narrow() {
-        let row = Row {
+        let row = view::Call {
             error: Some("no <network>".to_owned()),
             outcome: "in_flight".to_owned(),
-            ..Row::default()
+            ..view::Call::default()
         };
         let mut html = CALLS_HEAD.to_owned();
         write_call(&mut html, &row, 0).expect("written");

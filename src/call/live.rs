@@ -105,7 +105,7 @@ pub struct Call {
     /// Whom it is about, as far as the request and the index tell.
     pub subject: OnceLock<Subject>,
     /// What the answer added.
-    pub answer: OnceLock<ResponseDetails>,
+    pub response: OnceLock<ResponseDetails>,
     /// The backend.
     pub route: OnceLock<Route>,
     /// The steps of the built-in runtime, if that serves it.
@@ -144,7 +144,7 @@ impl Call {
             episode: OnceLock::new(),
             message: OnceLock::new(),
             subject: OnceLock::new(),
-            answer: OnceLock::new(),
+            response: OnceLock::new(),
             route: OnceLock::new(),
             steps: OnceLock::new(),
             stage: AtomicU8::new(CallStage::Reading as u8),
@@ -255,13 +255,13 @@ impl Call {
 
     /// The sandbox the call is about, whether the request or the answer named it.
     pub fn sandbox_id(&self) -> Option<&Arc<str>> {
-        let answered = self.answer.get().and_then(|a| a.sandbox_id.as_ref());
+        let answered = self.response.get().and_then(|a| a.sandbox_id.as_ref());
         answered.or_else(|| self.subject.get()?.sandbox_id.as_ref())
     }
 
     /// The container the call is about, whether the request or the answer named it.
     pub fn container_id(&self) -> Option<&Arc<str>> {
-        let answered = self.answer.get().and_then(|a| a.container_id.as_ref());
+        let answered = self.response.get().and_then(|a| a.container_id.as_ref());
         answered.or_else(|| self.subject.get()?.container_id.as_ref())
     }
 }

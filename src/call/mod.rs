@@ -11,10 +11,11 @@ mod peer;
 mod record;
 mod route;
 pub mod steps;
+pub mod times;
 pub mod trace;
 
 pub use self::live::{Call, CallStage, Sealed};
 pub use self::outcome::{Ending, Outcome, Source};
 pub use self::peer::{Client, Peer};
-pub use self::record::{CallRecord, SpanIds};
+pub use self::record::{CallRecord, CallState, SpanIds};
 pub use self::route::{Route, RouteReason};

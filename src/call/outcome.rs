@@ -3,6 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+use super::times;
 use crate::cri::status::Code;
 
 /// The four ways a call can end. A metric label.
@@ -40,9 +43,10 @@ impl Ending {
 }
 
 /// Who made the status the caller saw.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Source {
     /// The backend said it.
+    #[default]
     Backend,
     /// criscope said it, because the backend could not.
     Proxy,
@@ -62,16 +66,30 @@ impl Source {
 }
 
 /// The one end of a call.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Outcome {
     /// How it ended.
     pub ending: Ending,
     /// The status the caller saw; `Cancelled` or `DeadlineExceeded` if it did not wait for one.
+    #[serde(serialize_with = "write_code", deserialize_with = "read_code")]
     pub code: Code,
     /// Who made that status.
+    #[serde(skip)]
     pub source: Source,
-    /// The error message, already scrubbed of secrets and cut (see [`super::redact`]).
+    /// The error message, already scrubbed of secrets and cut (see [`crate::cri::redact`]).
+    #[serde(rename = "error", default, skip_serializing_if = "Option::is_none")]
     pub message: Option<Arc<str>>,
     /// From the request headers to this end.
+    #[serde(with = "times::micros")]
     pub elapsed: Duration,
 }
+
+fn write_code<S: Serializer>(code: &Code, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_i32(*code as i32)
+}
+
+fn read_code<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Code, D::Error> {
+    i32::deserialize(deserializer).map(Code::from)
+}
+
+crate::cri::names::serde_by_name!(Ending);

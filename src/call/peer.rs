@@ -45,3 +45,5 @@ impl Client {
         }
     }
 }
+
+crate::cri::names::serde_by_name!(Client);

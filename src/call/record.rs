@@ -1,77 +1,115 @@
-//! What is kept of a call that has ended: identity, times and outcome, and nothing of its messages.
+//! A copy of what is known of a call, in flight or ended: identity, times and outcome, and nothing of its messages.
+//!
+//! Its serde form is the line of a call in the journal, which names a few of the fields and leaves out what only the
+//! recorder shows. A journal of an earlier version must still be read: see the test below.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use opentelemetry::trace::{SpanContext, SpanId, TraceId};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::episode;
-use super::live::Call;
-use super::outcome::{Ending, Outcome, Source};
-use super::peer::Peer;
-use super::route::Route;
-use super::steps::RuntimeSteps;
-use crate::cri::method::{ApiVersion, Method};
+use super::live::{Call, CallStage};
+use super::outcome::{Ending, Outcome};
+use super::peer::{Client, Peer};
+use super::route::{Route, RouteReason};
+use super::times::{self, micros_of, unix_micros};
+use crate::cri::Method;
 use crate::cri::status::Code;
 use crate::cri::subject::{ContainerIdentity, ContainerState, PodIdentity};
 
-/// One finished call. Clones share the texts.
-#[derive(Clone, Debug)]
+/// See the module documentation. Clones share the texts.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct CallRecord {
-    /// Number of the call since the start of the process.
+    /// Counts calls since the start of the process.
     pub seq: u64,
     /// The method.
     pub method: Method,
-    /// The spelling the caller used.
-    pub api: ApiVersion,
     /// When the request headers were read.
+    #[serde(with = "times::unix")]
     pub began: SystemTime,
-    /// From there to the end.
-    pub elapsed: Duration,
+    /// How far it has come, or how it ended.
+    #[serde(flatten)]
+    pub state: CallState,
     /// The caller's deadline, counted from `began`.
+    #[serde(
+        with = "times::optional",
+        default,
+        skip_serializing_if = "Option::is_none"
+    )]
     pub deadline: Option<Duration>,
     /// The caller.
+    #[serde(
+        rename = "client",
+        serialize_with = "write_client",
+        deserialize_with = "read_client"
+    )]
     pub peer: Arc<Peer>,
     /// The pod.
     pub pod: Option<Arc<PodIdentity>>,
     /// The sandbox id.
+    #[serde(rename = "sandbox", default, skip_serializing_if = "Option::is_none")]
     pub sandbox_id: Option<Arc<str>>,
     /// The container.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub container: Option<Arc<ContainerIdentity>>,
     /// The container id.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub container_id: Option<Arc<str>>,
     /// The image reference, without user, password and query.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub image: Option<Arc<str>>,
     /// The runtime handler asked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub handler: Option<Arc<str>>,
-    /// What a ContainerStatus said.
-    pub state: Option<ContainerState>,
-    /// Exit code of the command (ExecSync).
-    pub exit_code: Option<i32>,
-    /// Where it went, and why.
+    /// The backend, and why it was chosen.
+    #[serde(
+        rename = "backend",
+        serialize_with = "write_backend",
+        deserialize_with = "read_backend",
+        default,
+        skip_serializing_if = "Option::is_none"
+    )]
     pub route: Option<Route>,
+    /// What a ContainerStatus answered.
+    #[serde(skip)]
+    pub container_state: Option<ContainerState>,
+    /// Exit code of the command (ExecSync).
+    #[serde(skip)]
+    pub exit_code: Option<i32>,
     /// When the backend was asked, counted from `began`, and how long it took.
-    pub backend: Option<(Duration, Duration)>,
+    #[serde(skip)]
+    pub backend_time: Option<(Duration, Duration)>,
     /// Bytes of request messages.
+    #[serde(skip)]
     pub request_bytes: u64,
     /// Bytes of response messages.
+    #[serde(skip)]
     pub response_bytes: u64,
-    /// How it ended.
-    pub ending: Ending,
-    /// The status the caller saw.
-    pub code: Code,
-    /// Who made that status.
-    pub source: Source,
-    /// The error message, scrubbed.
-    pub message: Option<Arc<str>>,
-    /// Its spans, when traces are on.
+    /// Its spans, when traces are on; `None` for a call read from the journal.
+    #[serde(skip)]
     pub spans: Option<SpanIds>,
     /// The trace of its episode.
+    #[serde(skip)]
     pub episode: Option<episode::Ids>,
     /// The largest share of its deadline that was reported while it ran, in percent; 0 if none.
+    #[serde(skip)]
     pub share_used: u32,
-    /// What the built-in runtime did for it. Not kept in the recorder.
-    pub steps: Option<Arc<RuntimeSteps>>,
+}
+
+/// How far a call has come.
+#[derive(Clone, Debug, PartialEq)]
+pub enum CallState {
+    /// It has not ended.
+    InFlight {
+        /// What it is doing.
+        stage: CallStage,
+        /// Time since it entered.
+        age: Duration,
+    },
+    /// It has.
+    Ended(Outcome),
 }
 
 /// The spans of a call.
@@ -90,16 +128,24 @@ pub struct SpanIds {
 }
 
 impl CallRecord {
-    /// The record of a call that has just ended.
-    pub fn of(call: &Call, outcome: &Outcome) -> Self {
+    /// A call that has just ended.
+    pub fn ended(call: &Call, outcome: &Outcome) -> Self {
+        Self::new(call, CallState::Ended(outcome.clone()))
+    }
+
+    /// A call in flight, as it is now.
+    pub fn in_flight(call: &Call) -> Self {
+        let (stage, age) = (call.stage(), call.age());
+        Self::new(call, CallState::InFlight { stage, age })
+    }
+
+    fn new(call: &Call, state: CallState) -> Self {
         let subject = call.subject.get();
-        let answer = call.answer.get();
+        let response = call.response.get();
         Self {
             seq: call.seq,
             method: call.method,
-            api: call.api,
             began: call.started_at,
-            elapsed: outcome.elapsed,
             deadline: call.deadline,
             peer: Arc::clone(&call.peer),
             pod: subject.and_then(|s| s.pod.clone()),
@@ -108,36 +154,143 @@ impl CallRecord {
             container_id: call.container_id().cloned(),
             image: subject.and_then(|s| s.image.clone()),
             handler: subject.and_then(|s| s.handler.clone()),
-            state: answer.and_then(|a| a.state),
-            exit_code: answer.and_then(|a| a.exit_code),
+            container_state: response.and_then(|r| r.state),
+            exit_code: response.and_then(|r| r.exit_code),
             route: call.route.get().cloned(),
-            backend: call.backend_span(outcome.elapsed),
+            backend_time: call.backend_span(state.elapsed()),
             request_bytes: call.request_bytes(),
             response_bytes: call.response_bytes(),
-            ending: outcome.ending,
-            code: outcome.code,
-            source: outcome.source,
-            message: outcome.message.clone(),
-            spans: call.placement().map(|place| SpanIds {
-                trace_id: place.trace_id,
-                server: place.server,
-                client: place.client,
+            spans: call.placement().map(|placement| SpanIds {
+                trace_id: placement.trace_id,
+                server: placement.server,
+                client: placement.client,
                 caller: call.trace.as_ref().and_then(|trace| trace.parent.clone()),
                 kept: call.is_kept(),
             }),
             episode: call.episode.get().copied(),
             share_used: call.share_used(),
-            steps: call.steps.get().cloned(),
+            state,
         }
     }
 
-    /// When it ended.
-    pub fn ended(&self) -> SystemTime {
-        self.began + self.elapsed
+    /// How long it took, or has taken.
+    pub fn elapsed(&self) -> Duration {
+        self.state.elapsed()
     }
 
-    /// Whether it ended well.
-    pub fn is_ok(&self) -> bool {
-        self.ending == Ending::Ok
+    /// When it ended; now for one in flight.
+    pub fn end(&self) -> SystemTime {
+        self.began + self.elapsed()
     }
+
+    /// When it began, in microseconds since 1970.
+    pub fn began_us(&self) -> u64 {
+        unix_micros(self.began)
+    }
+
+    /// How long it took, or has taken, in microseconds.
+    pub fn elapsed_us(&self) -> u64 {
+        micros_of(self.elapsed())
+    }
+
+    /// When it ended, or now, in microseconds since 1970.
+    pub fn end_us(&self) -> u64 {
+        self.began_us().saturating_add(self.elapsed_us())
+    }
+
+    /// Its outcome; `None` while it is in flight.
+    pub fn outcome(&self) -> Option<&Outcome> {
+        match &self.state {
+            CallState::InFlight { .. } => None,
+            CallState::Ended(outcome) => Some(outcome),
+        }
+    }
+
+    /// Whether it has not ended.
+    pub fn is_in_flight(&self) -> bool {
+        self.outcome().is_none()
+    }
+
+    /// Whether it ended with this.
+    pub fn has_ended(&self, ending: Ending) -> bool {
+        self.outcome()
+            .is_some_and(|outcome| outcome.ending == ending)
+    }
+
+    /// Whether it ended and did what it was to do. Stopping or removing what does not exist does.
+    pub fn is_good(&self) -> bool {
+        self.outcome().is_some_and(|outcome| {
+            outcome.ending == Ending::Ok
+                || (self.method.takes_away() && outcome.code == Code::NotFound)
+        })
+    }
+
+    /// Whether it ended and did not do what it was to do.
+    pub fn is_bad(&self) -> bool {
+        !self.is_in_flight() && !self.is_good()
+    }
+
+    /// What it ended with, to be changed by a test.
+    #[cfg(test)]
+    pub(crate) fn outcome_mut(&mut self) -> &mut Outcome {
+        match &mut self.state {
+            CallState::InFlight { .. } => panic!("the call has not ended"),
+            CallState::Ended(outcome) => outcome,
+        }
+    }
+
+    /// The container's name.
+    pub fn container_name(&self) -> Option<&str> {
+        self.container.as_deref().map(|c| &*c.name)
+    }
+
+    /// The error message.
+    pub fn error(&self) -> Option<&Arc<str>> {
+        self.outcome()?.message.as_ref()
+    }
+}
+
+impl CallState {
+    fn elapsed(&self) -> Duration {
+        match self {
+            Self::InFlight { age, .. } => *age,
+            Self::Ended(outcome) => outcome.elapsed,
+        }
+    }
+}
+
+impl Serialize for CallState {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self {
+            Self::InFlight { .. } => Err(serde::ser::Error::custom("the call has not ended")),
+            Self::Ended(outcome) => outcome.serialize(serializer),
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for CallState {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        Outcome::deserialize(deserializer).map(Self::Ended)
+    }
+}
+
+fn write_client<S: Serializer>(peer: &Peer, serializer: S) -> Result<S::Ok, S::Error> {
+    peer.client.serialize(serializer)
+}
+
+fn read_client<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Arc<Peer>, D::Error> {
+    let client = Client::deserialize(deserializer)?;
+    let (pid, comm) = (None, None);
+    Ok(Arc::new(Peer { client, pid, comm }))
+}
+
+fn write_backend<S: Serializer>(route: &Option<Route>, serializer: S) -> Result<S::Ok, S::Error> {
+    let backend = route.as_ref().map(|route| &route.backend);
+    backend.serialize(serializer)
+}
+
+fn read_backend<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Route>, D::Error> {
+    let backend = Option::<Arc<str>>::deserialize(deserializer)?;
+    let reason = RouteReason::Default;
+    Ok(backend.map(|backend| Route { backend, reason }))
 }

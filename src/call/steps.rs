@@ -291,7 +291,7 @@ impl RuntimeSteps {
     }
 
     /// What goes on now, in a few words: `CNI plugin bridge`. Of several the one that began last.
-    pub fn doing(&self) -> Option<String> {
+    pub fn activity(&self) -> Option<String> {
         let state = self.state();
         let going = state
             .all
@@ -322,17 +322,17 @@ mod tests {
     fn what_began_last_is_what_goes_on() {
         let steps = RuntimeSteps::new(None);
         assert_eq!(
-            (steps.doing(), steps.traceparent(steps.root())),
+            (steps.activity(), steps.traceparent(steps.root())),
             (None, None)
         );
         let attach = steps.begin(RuntimeStep::NetworkAttach, None, steps.root());
-        assert_eq!(steps.doing(), None, "its plugins are told");
+        assert_eq!(steps.activity(), None, "its plugins are told");
         let bridge = steps.begin(RuntimeStep::CniAdd, Some("bridge".into()), attach.span);
-        assert_eq!(steps.doing().as_deref(), Some("cni plugin bridge"));
+        assert_eq!(steps.activity().as_deref(), Some("cni plugin bridge"));
         let shim = steps.begin(RuntimeStep::ShimLaunch, None, steps.root());
-        assert_eq!(steps.doing().as_deref(), Some("the launch of the shim"));
+        assert_eq!(steps.activity().as_deref(), Some("the launch of the shim"));
         steps.end(shim, StepOutcome::Ok);
-        assert_eq!(steps.doing().as_deref(), Some("cni plugin bridge"));
+        assert_eq!(steps.activity().as_deref(), Some("cni plugin bridge"));
         steps.end(bridge, StepOutcome::Error);
         let all = steps.read();
         assert_eq!(all[1].parent, all[0].span);

@@ -148,6 +148,17 @@ methods! {
 }
 
 impl Method {
+    /// Whether it stops or removes something.
+    pub const fn takes_away(self) -> bool {
+        matches!(
+            self,
+            Self::StopContainer
+                | Self::StopPodSandbox
+                | Self::RemoveContainer
+                | Self::RemovePodSandbox
+        )
+    }
+
     /// How many values there are, `Other` included; the length of a table with a slot per method.
     pub const COUNT: usize = Self::ALL.len();
 
@@ -224,6 +235,8 @@ impl fmt::Display for Method {
         f.write_str(self.name())
     }
 }
+
+super::names::serde_by_name!(Method);
 
 #[cfg(test)]
 mod tests {

@@ -5,6 +5,7 @@ pub mod identity;
 pub mod image_pattern;
 pub mod lists;
 pub mod method;
+pub(crate) mod names;
 pub mod peek;
 mod readable;
 pub mod redact;

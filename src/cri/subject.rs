@@ -2,8 +2,12 @@
 
 use std::sync::Arc;
 
+use serde::{Deserialize, Serialize};
+
+use super::names::serde_by_name;
+
 /// A pod, as the kubelet names it.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct PodIdentity {
     /// Kubernetes namespace.
     pub namespace: Box<str>,
@@ -16,12 +20,25 @@ pub struct PodIdentity {
 }
 
 /// A container, as the kubelet names it within its pod.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(from = "(Box<str>, u32)", into = "(Box<str>, u32)")]
 pub struct ContainerIdentity {
     /// Container name.
     pub name: Box<str>,
     /// Restart count.
     pub attempt: u32,
+}
+
+impl From<(Box<str>, u32)> for ContainerIdentity {
+    fn from((name, attempt): (Box<str>, u32)) -> Self {
+        Self { name, attempt }
+    }
+}
+
+impl From<ContainerIdentity> for (Box<str>, u32) {
+    fn from(container: ContainerIdentity) -> Self {
+        (container.name, container.attempt)
+    }
 }
 
 /// Whom a call is about: the fields that may be shown (see [`super::identity`]).
@@ -107,3 +124,5 @@ impl ExitReason {
         }
     }
 }
+
+serde_by_name!(ExitReason);

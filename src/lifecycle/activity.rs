@@ -4,9 +4,9 @@ use super::process_scanner::{Observation, Observations, WorkKind};
 use crate::call::Call;
 
 /// As `cni plugin calico (iptables)`; `None` if nothing was seen.
-pub fn doing(observations: &Observations, call: &Call) -> Option<String> {
+pub fn of(observations: &Observations, call: &Call) -> Option<String> {
     match call.steps.get() {
-        Some(phases) => phases.doing(),
+        Some(phases) => phases.activity(),
         None => words(&observations.of(call.seq)),
     }
 }
@@ -19,8 +19,8 @@ fn words(observations: &[Observation]) -> Option<String> {
         WorkKind::Oci => "oci runtime",
         WorkKind::Runtime => "runtime",
     };
-    Some(match &last.doing {
-        Some(doing) => format!("{whose} {} ({doing})", last.name),
+    Some(match &last.activity {
+        Some(activity) => format!("{whose} {} ({activity})", last.name),
         None => format!("{whose} {}", last.name),
     })
 }
@@ -34,7 +34,7 @@ mod tests {
     fn observation(
         work: WorkKind,
         name: &str,
-        doing: Option<&str>,
+        activity: Option<&str>,
         began: u64,
         last: u64,
     ) -> Observation {
@@ -42,7 +42,7 @@ mod tests {
         Observation {
             work,
             name: name.into(),
-            doing: doing.map(Into::into),
+            activity: activity.map(Into::into),
             began: at(began),
             last_seen: at(last),
         }

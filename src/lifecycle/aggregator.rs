@@ -10,14 +10,16 @@ use tokio::task::spawn_blocking;
 use tokio::time::{MissedTickBehavior, interval};
 use tokio_util::sync::CancellationToken;
 
-use super::episode_call::{EpisodeCall, micros};
-use super::episode_store::{Applied, Ended};
+use super::episode_call::EpisodeCall;
+use super::episode_store::{Applied, Exit};
 use super::journal::{self, Journal, JournalFiles, Line, Replayed};
 use super::metrics::StoryMetrics;
 use super::{EpisodeSubscriber, Event, Stories, summary};
 use crate::call::Call;
 use crate::call::CallRecord;
 use crate::call::episode::is_told;
+use crate::call::steps::RuntimeSteps;
+use crate::call::times::unix_micros;
 use crate::telemetry::Drops;
 use crate::telemetry::drops::DropReason;
 use crate::telemetry::registry::{Registry, RegistryError};
@@ -106,7 +108,7 @@ impl Aggregator {
     }
 
     fn now(&self) -> u64 {
-        micros((self.parts.clock)())
+        unix_micros((self.parts.clock)())
     }
 
     /// Reads what was written before, and goes on from there.
@@ -136,8 +138,8 @@ impl Aggregator {
     }
 
     fn take_in(&mut self, event: Event) {
-        let record = match event {
-            Event::Ended(record) => record,
+        let (record, steps) = match event {
+            Event::Ended(record, steps) => (record, steps),
             Event::Spans(spans) => {
                 let mut store = self.parts.stories.store();
                 return spans.into_iter().for_each(|span| store.hang(span));
@@ -149,15 +151,15 @@ impl Aggregator {
             }
         };
         if is_told(record.method) {
-            self.call(&record);
+            self.call(record, steps.as_deref());
         } else {
             self.look(&record);
         }
     }
 
-    fn call(&mut self, record: &CallRecord) {
+    fn call(&mut self, record: Box<CallRecord>, steps: Option<&RuntimeSteps>) {
         let observations = self.parts.stories.observations().take(record.seq);
-        let mut call = EpisodeCall::ended(record, observations);
+        let mut call = EpisodeCall::new(record, observations, steps);
         let applied = {
             let mut store = self.parts.stories.store();
             // What is written down names its pod, whoever knew it.
@@ -179,13 +181,13 @@ impl Aggregator {
     /// Someone asked how a container is.
     fn look(&mut self, record: &CallRecord) {
         let (Some(state), Some(pod), Some(container)) =
-            (&record.state, &record.pod, &record.container)
+            (&record.container_state, &record.pod, &record.container)
         else {
             return;
         };
         let Some(exit) = &state.exit else { return };
         let id = record.container_id.as_deref();
-        let ended = Ended::new(container, state.started_at, exit);
+        let ended = Exit::new(container, state.started_at, exit);
         let is_new = self.parts.stories.store().note_exit(pod, id, ended.clone());
         if is_new {
             self.write(Some(Line::exit(pod, id, &ended)));

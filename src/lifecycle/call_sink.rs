@@ -8,9 +8,9 @@ use tokio::sync::mpsc::{Receiver, Sender, channel};
 
 use super::recorder::Recorder;
 use super::sessions::{Open, Session};
-use crate::call::CallRecord;
 use crate::call::episode::is_told;
-use crate::call::{Call, Outcome};
+use crate::call::steps::RuntimeSteps;
+use crate::call::{Call, CallRecord, Outcome};
 use crate::cri::Method;
 use crate::telemetry::Drops;
 use crate::telemetry::drops::DropReason;
@@ -22,7 +22,7 @@ const WAITING: usize = 4096;
 #[derive(Debug)]
 pub enum Event {
     /// A call that makes an episode, or a look at a container, has ended.
-    Ended(Box<CallRecord>),
+    Ended(Box<CallRecord>, Option<Arc<RuntimeSteps>>),
     /// Spans that the runtime reported below calls of ours: [`MOST_SPANS`] at most. They may come before their call has
     /// ended, and for some seconds after.
     Spans(Vec<RuntimeSpan>),
@@ -83,15 +83,14 @@ impl CallSink {
 
     /// A call has ended. `matters` says whether it is more than an ordinary poll.
     pub fn end(&self, call: &Call, outcome: &Outcome, matters: bool) {
-        let mut record = CallRecord::of(call, outcome);
-        let is_look = call.method == Method::ContainerStatus && record.state.is_some();
+        let record = CallRecord::ended(call, outcome);
+        let is_look = call.method == Method::ContainerStatus && record.container_state.is_some();
         if is_look || is_told(call.method) {
-            let event = Event::Ended(Box::new(record.clone()));
+            let event = Event::Ended(Box::new(record.clone()), call.steps.get().cloned());
             if self.feed.try_send(event).is_err() {
                 self.drops.add(DropReason::StoryQueueFull, 1);
             }
         }
-        record.steps = None;
         self.recorder.record(record, matters);
     }
 }

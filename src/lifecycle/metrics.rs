@@ -6,7 +6,7 @@ use opentelemetry::trace::TraceId;
 
 use super::Stories;
 use super::episode_call::EpisodeCall;
-use super::episode_store::{Ended, Episode};
+use super::episode_store::{Episode, Exit};
 use super::timeline::Phase;
 use super::view::State;
 use crate::call::episode::Kind;
@@ -16,21 +16,21 @@ use crate::telemetry::family::{Counters, Histograms};
 use crate::telemetry::registry::{Registry, RegistryError};
 
 /// The phases of a start, as the catalogue lists them.
-const START_PHASES: [Phase; 7] = [
-    Phase::Sandbox,
-    Phase::Network,
-    Phase::ImagePull,
-    Phase::ContainerCreate,
-    Phase::ContainerStart,
-    Phase::InitContainer,
-    Phase::OutsideCri,
+const START_PHASES: [EpisodePhase; 7] = [
+    EpisodePhase::Sandbox,
+    EpisodePhase::Network,
+    EpisodePhase::ImagePull,
+    EpisodePhase::ContainerCreate,
+    EpisodePhase::ContainerStart,
+    EpisodePhase::InitContainer,
+    EpisodePhase::OutsideCri,
 ];
 /// The calls of a start, likewise.
-const START_CALLS: [Phase; 4] = [
-    Phase::Sandbox,
-    Phase::ImagePull,
-    Phase::ContainerCreate,
-    Phase::ContainerStart,
+const START_CALLS: [EpisodePhase; 4] = [
+    EpisodePhase::Sandbox,
+    EpisodePhase::ImagePull,
+    EpisodePhase::ContainerCreate,
+    EpisodePhase::ContainerStart,
 ];
 
 /// What the aggregator counts.
@@ -86,7 +86,7 @@ impl StoryMetrics {
 
     /// A call of an episode of this kind has ended.
     pub(super) fn call(&self, kind: Kind, call: &EpisodeCall) {
-        let phase = Phase::of(call.method);
+        let phase = EpisodePhase::of(call.method);
         let failed = START_CALLS.iter().position(|p| *p == phase);
         if let Some(i) = failed.filter(|_| kind == Kind::Start && call.is_bad())
             && let Some(failures) = self.failures.at([i])
@@ -104,7 +104,7 @@ impl StoryMetrics {
     }
 
     /// A container has ended.
-    pub(super) fn exit(&self, exit: &Ended) {
+    pub(super) fn exit(&self, exit: &Exit) {
         if let Some(exits) = self.exits.at([exit.reason as usize]) {
             exits.inc();
         }
@@ -180,7 +180,7 @@ pub(crate) fn populate(registry: &Registry) {
         up.stop(60_000, 2000),
         open.run(80_000, 10),
     ] {
-        store.tick(call.began, &[]);
+        store.tick(call.began_us(), &[]);
         store.apply(call);
     }
     store.tick(at(79_000), &[]);
@@ -205,11 +205,11 @@ mod tests {
     fn the_catalogue_lists_the_phases_in_our_order() {
         assert_eq!(
             names(&catalogue::POD_START_PHASE),
-            START_PHASES.map(Phase::name)
+            START_PHASES.map(EpisodePhase::name)
         );
         assert_eq!(
             names(&catalogue::POD_START_FAILURES),
-            START_CALLS.map(Phase::name)
+            START_CALLS.map(EpisodePhase::name)
         );
     }
 }

@@ -1,13 +1,18 @@
 //! Calls for tests, as a kubelet would make them. Times are milliseconds from an arbitrary day.
 
 use std::sync::Arc;
+use std::time::{Duration, UNIX_EPOCH};
 
-use super::episode_call::{End, EpisodeCall, Work};
+use super::episode_call::{EpisodeCall, Work};
 use super::process_scanner::WorkKind;
-use crate::call::{Client, Ending};
+use crate::call::{
+    Call, CallRecord, CallStage, CallState, Client, Ending, Outcome, Peer, Route, RouteReason,
+    Source,
+};
 use crate::cri::Method;
+use crate::cri::method::ApiVersion;
 use crate::cri::status::Code;
-use crate::cri::subject::{ContainerIdentity, PodIdentity};
+use crate::cri::subject::{ContainerIdentity, PodIdentity, Subject};
 
 /// The day, in microseconds since 1970.
 pub(super) const DAY: u64 = 1_750_000_000_000_000;
@@ -41,29 +46,34 @@ impl Pod {
     }
 
     fn call(&self, method: Method, began: u64, took: u64) -> EpisodeCall {
-        EpisodeCall {
-            seq: began,
-            method,
-            began: at(began),
-            elapsed: took * 1000,
-            deadline: None,
+        let peer = Peer {
             client: Client::Kubelet,
+            pid: None,
+            comm: None,
+        };
+        let mut call = Call::new(began, method, ApiVersion::V1, None, Arc::new(peer), None);
+        call.started_at = UNIX_EPOCH + Duration::from_micros(at(began));
+        let subject = Subject {
             pod: Some(Arc::clone(&self.0)),
             sandbox_id: Some(self.sandbox()),
-            container: None,
-            container_id: None,
-            image: None,
-            handler: None,
-            backend: Some("main".into()),
-            end: End::Over {
-                ending: Ending::Ok,
-                code: Code::Ok,
-                error: None,
-            },
-            retry: false,
-            observations: Vec::new(),
-            spans: None,
-        }
+            ..Subject::default()
+        };
+        let (backend, reason) = ("main".into(), RouteReason::Default);
+        assert!(
+            call.subject.set(subject).is_ok() && call.route.set(Route { backend, reason }).is_ok()
+        );
+        let outcome = Outcome {
+            ending: Ending::Ok,
+            code: Code::Ok,
+            source: Source::Backend,
+            message: None,
+            elapsed: Duration::from_millis(took),
+        };
+        EpisodeCall::new(
+            Box::new(CallRecord::ended(&call, &outcome)),
+            Vec::new(),
+            None,
+        )
     }
 
     pub(super) fn run(&self, began: u64, took: u64) -> EpisodeCall {
@@ -120,12 +130,13 @@ impl Pod {
 
 impl EpisodeCall {
     fn how(mut self, ending: Ending, code: Code, error: Option<&str>) -> Self {
-        let error = error.map(Arc::from);
-        self.end = End::Over {
+        self.state = CallState::Ended(Outcome {
             ending,
             code,
-            error,
-        };
+            source: Source::Backend,
+            message: error.map(Arc::from),
+            elapsed: self.elapsed(),
+        });
         if matches!(self.method, Method::RunPodSandbox) {
             self.sandbox_id = None;
         }
@@ -138,7 +149,7 @@ impl EpisodeCall {
 
     /// It ends because this deadline passes.
     pub(super) fn late(mut self) -> Self {
-        self.deadline = Some(self.elapsed);
+        self.deadline = Some(self.elapsed());
         self.how(Ending::Deadline, Code::DeadlineExceeded, None)
     }
 
@@ -148,15 +159,16 @@ impl EpisodeCall {
 
     /// It has a deadline and has not ended.
     pub(super) fn under_way(mut self, deadline: Option<u64>) -> Self {
-        self.deadline = deadline.map(|ms| ms * 1000);
-        self.end = End::InFlight("waiting");
+        self.deadline = deadline.map(Duration::from_millis);
+        let (stage, age) = (CallStage::Waiting, self.elapsed());
+        self.state = CallState::InFlight { stage, age };
         self
     }
 
     /// A step of the built-in runtime from and to this many milliseconds after its begin.
     pub(super) fn told(mut self, work: WorkKind, name: &str, from: u64, to: u64) -> Self {
         self = self.seen(work, name, "", from, to);
-        if let Some(last) = self.observations.last_mut() {
+        if let Some(last) = self.work.last_mut() {
             last.own = true;
         }
         self
@@ -171,13 +183,14 @@ impl EpisodeCall {
         from: u64,
         to: u64,
     ) -> Self {
-        self.observations.push(Work {
+        let began = self.began_us();
+        self.work.push(Work {
             own: false,
-            work,
+            kind: work,
             name: name.into(),
-            doing: (!doing.is_empty()).then(|| doing.into()),
-            began: self.began + from * 1000,
-            ended: self.began + to * 1000,
+            activity: (!doing.is_empty()).then(|| doing.into()),
+            began: began + from * 1000,
+            ended: began + to * 1000,
         });
         self
     }

@@ -8,9 +8,10 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
-use super::episode_call::{micros, millis, span};
+use super::episode_call::millis;
 use super::view::{self, OpenSession};
 use crate::call::Client;
+use crate::call::times::{micros_of, unix_micros};
 use crate::cri::subject::{ContainerIdentity, PodIdentity};
 
 /// Sessions that have ended and are remembered, of all pods.
@@ -95,7 +96,7 @@ impl Asked {
             client: self.client.map(|client| client.name().to_owned()),
             transport: self.carrier.0.to_owned(),
             protocol: self.carrier.1.to_owned(),
-            began_unix_us: micros(self.began),
+            began_unix_us: unix_micros(self.began),
             ..view::Session::default()
         }
     }
@@ -104,7 +105,7 @@ impl Asked {
 impl Session {
     fn view(&self) -> view::Session {
         view::Session {
-            duration_ms: millis(span(self.elapsed)),
+            duration_ms: millis(micros_of(self.elapsed)),
             bytes_in: self.bytes.0,
             bytes_out: self.bytes.1,
             outcome: self.outcome.to_owned(),
@@ -119,7 +120,7 @@ impl Open {
     fn view(&self) -> Option<view::Session> {
         let (bytes_in, bytes_out) = (self.carried.0)()?;
         Some(view::Session {
-            duration_ms: millis(span(self.since.elapsed())),
+            duration_ms: millis(micros_of(self.since.elapsed())),
             bytes_in,
             bytes_out,
             outcome: view::Session::OPEN.to_owned(),

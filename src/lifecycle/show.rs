@@ -33,7 +33,7 @@ impl Episode {
     /// With its calls, but alone; `now` in microseconds since 1970.
     pub(super) fn view(&self, now: u64) -> view::Episode {
         let shares = self.shares();
-        let phases = Phase::ALL.into_iter().filter_map(|phase| {
+        let phases = EpisodePhase::ALL.into_iter().filter_map(|phase| {
             let time = shares[phase as usize];
             (time > 0).then(|| view::Phase {
                 phase: phase.name().to_owned(),

@@ -5,13 +5,14 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::SystemTime;
 
 use super::diagnosis;
-use super::episode_call::{self, EpisodeCall, micros, span};
+use super::episode_call::EpisodeCall;
 use super::episode_store::{Episode, EpisodeStore, Limits};
 use super::process_scanner::Observations;
 use super::sessions::Sessions;
 use super::view::{self, OpenSession, PodStory, Recent};
 use crate::call::Call;
 use crate::call::episode::{Kind, is_told};
+use crate::call::times::{micros_of, unix_micros};
 use crate::config;
 use crate::cri::subject::PodIdentity;
 
@@ -32,8 +33,8 @@ impl Stories {
     pub fn new(settings: &config::Story, observations: Arc<Observations>) -> Self {
         let limits = Limits {
             episodes: settings.episodes,
-            quiet: span(settings.quiet),
-            give_up: span(settings.give_up),
+            quiet: micros_of(settings.quiet),
+            give_up: micros_of(settings.give_up),
         };
         Self {
             store: Mutex::new(EpisodeStore::new(limits)),
@@ -56,7 +57,7 @@ impl Stories {
 
     /// Recent episodes, the newest first, without their calls. Calls in flight count to the episodes they belong to.
     pub fn recent(&self, in_flight: &[Arc<Call>]) -> Recent {
-        let now = micros(SystemTime::now());
+        let now = unix_micros(SystemTime::now());
         let mut episodes = self.episodes(in_flight, now, |_| true);
         episodes.sort_by_key(|episode| std::cmp::Reverse(episode.began_unix_us));
         for episode in &mut episodes {
@@ -71,7 +72,7 @@ impl Stories {
 
     /// All that is remembered of the pods of this name; `None` if there is nothing.
     pub fn of_pod(&self, namespace: &str, name: &str, in_flight: &[Arc<Call>]) -> Option<PodStory> {
-        let now = micros(SystemTime::now());
+        let now = unix_micros(SystemTime::now());
         let is_meant = |pod: &PodIdentity| *pod.namespace == *namespace && *pod.name == *name;
         let mut episodes = self.episodes(in_flight, now, is_meant);
         let sessions = self.sessions().of_pod(is_meant);
@@ -144,7 +145,7 @@ impl Stories {
 
     /// Age of the oldest start that is open, in microseconds.
     pub(super) fn oldest_open_start(&self) -> Option<u64> {
-        let now = micros(SystemTime::now());
+        let now = unix_micros(SystemTime::now());
         let store = self.store();
         let starts = store
             .open_episodes()
@@ -176,10 +177,7 @@ fn is_same(one: &PodIdentity, other: &PodIdentity) -> bool {
 }
 
 /// The pods that have calls in flight, each with a store in which these are part of its episodes.
-fn touched(
-    store: &EpisodeStore,
-    calls: Vec<episode_call::EpisodeCall>,
-) -> Vec<(Arc<PodIdentity>, EpisodeStore)> {
+fn touched(store: &EpisodeStore, calls: Vec<EpisodeCall>) -> Vec<(Arc<PodIdentity>, EpisodeStore)> {
     let mut pods: Vec<(Arc<PodIdentity>, EpisodeStore)> = Vec::new();
     for call in calls {
         let Some(pod) = store.pod_of(&call) else {

@@ -10,9 +10,10 @@ use serde::{Deserialize, Serialize};
 
 use super::rates::{Rates, Within};
 use super::recorder::Recorder;
-use super::recorder::row::{Row, millis};
+use super::view;
+use super::view::call::millis;
 use crate::call::Call;
-use crate::call::CallRecord;
+use crate::call::{CallRecord, Ending};
 use crate::cri::Method;
 use crate::units::unix_us;
 
@@ -171,7 +172,7 @@ pub struct Bucket {
     /// How many are remembered.
     pub count: u64,
     /// The last of them, the newest first.
-    pub samples: Vec<Row>,
+    pub samples: Vec<view::Call>,
 }
 
 /// Samples of every method that is remembered or in flight; of one method, if one is given.
@@ -179,7 +180,7 @@ pub fn samples(recorder: &Recorder, in_flight: &[Arc<Call>], only: Option<Method
     let wanted = |method: Method| only.is_none_or(|only| only == method);
     let mut records = recorder.calls();
     records.retain(|record| wanted(record.method));
-    records.sort_unstable_by_key(|record| std::cmp::Reverse(record.ended()));
+    records.sort_unstable_by_key(|record| std::cmp::Reverse(record.end()));
     let mut methods: HashMap<Method, MethodSamples> = HashMap::new();
     for record in &records {
         let of_method = methods
@@ -217,15 +218,15 @@ fn empty(method: Method) -> MethodSamples {
 impl MethodSamples {
     /// Takes in a call; to be called with the newest first.
     fn take(&mut self, record: &CallRecord) {
-        let took = record.elapsed.as_micros();
+        let took = record.elapsed().as_micros();
         let bucket = BUCKETS_US.partition_point(|from| u128::from(*from) <= took) - 1;
         let (bucket, most) = match self.buckets.get_mut(bucket) {
-            Some(bucket) if record.is_ok() => (bucket, SAMPLES),
+            Some(bucket) if record.has_ended(Ending::Ok) => (bucket, SAMPLES),
             _ => (&mut self.errors, ERRORS),
         };
         bucket.count += 1;
         if bucket.samples.len() < most {
-            bucket.samples.push(Row::of(record));
+            bucket.samples.push(view::Call::of(record));
         }
     }
 }
@@ -236,7 +237,7 @@ mod tests {
 
     use super::*;
     use crate::call::Ending;
-    use crate::lifecycle::recorder::row::tests::{plain, record};
+    use crate::lifecycle::view::call::tests::{plain, record};
     use crate::telemetry::{Registry, catalogue};
 
     #[test]
@@ -244,15 +245,15 @@ mod tests {
         let recorder = Recorder::new(100, 100);
         for (seq, micros) in [(1, 0), (2, 9), (3, 10), (4, 999_999), (5, 1_000_000)] {
             let mut call = record(seq);
-            call.elapsed = Duration::from_micros(micros);
+            call.outcome_mut().elapsed = Duration::from_micros(micros);
             recorder.record(call, true);
         }
         for seq in 10..20 {
             recorder.record(plain(seq, Method::Version), false);
         }
         let mut failed = record(30);
-        failed.ending = Ending::Deadline;
-        failed.elapsed = Duration::from_secs(1000);
+        failed.outcome_mut().ending = Ending::Deadline;
+        failed.outcome_mut().elapsed = Duration::from_secs(1000);
         recorder.record(failed, true);
         let flying = [Arc::new(Call::example(Method::PullImage))];
         let all = samples(&recorder, &flying, None);

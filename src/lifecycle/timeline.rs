@@ -7,7 +7,7 @@ use crate::cri::Method;
 /// A part of an episode. A metric label.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
-pub enum Phase {
+pub enum EpisodePhase {
     /// RunPodSandbox, without what was seen of the network.
     Sandbox,
     /// CNI plugins at work.
@@ -32,20 +32,20 @@ pub enum Phase {
     OutsideCri,
 }
 
-impl Phase {
+impl EpisodePhase {
     /// Every value, in the order in which they are shown.
-    pub const ALL: [Phase; 11] = [
-        Phase::Sandbox,
-        Phase::Network,
-        Phase::ImagePull,
-        Phase::ContainerCreate,
-        Phase::ContainerStart,
-        Phase::InitContainer,
-        Phase::ContainerStop,
-        Phase::SandboxStop,
-        Phase::ContainerRemove,
-        Phase::SandboxRemove,
-        Phase::OutsideCri,
+    pub const ALL: [EpisodePhase; 11] = [
+        EpisodePhase::Sandbox,
+        EpisodePhase::Network,
+        EpisodePhase::ImagePull,
+        EpisodePhase::ContainerCreate,
+        EpisodePhase::ContainerStart,
+        EpisodePhase::InitContainer,
+        EpisodePhase::ContainerStop,
+        EpisodePhase::SandboxStop,
+        EpisodePhase::ContainerRemove,
+        EpisodePhase::SandboxRemove,
+        EpisodePhase::OutsideCri,
     ];
 
     /// The label value.
@@ -81,15 +81,15 @@ impl Phase {
     }
 }
 
-/// Time per phase, in microseconds, indexed by [`Phase`].
-pub(super) type Shares = [u64; Phase::ALL.len()];
+/// Time per phase, in microseconds, indexed by [`EpisodePhase`].
+pub(super) type Shares = [u64; EpisodePhase::ALL.len()];
 
 /// From when to when something went on, in microseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Interval {
     pub(super) begin: u64,
     pub(super) end: u64,
-    pub(super) phase: Phase,
+    pub(super) phase: EpisodePhase,
 }
 
 /// Divides the time from `from` to `to` among phases. At each instant the network goes before the call it serves, and a
@@ -114,12 +114,12 @@ pub(super) fn divide(from: u64, to: u64, intervals: &[Interval]) -> Shares {
 }
 
 /// What orders the intervals of one instant: the smallest counts.
-type Rank = (u8, u64, usize, Phase);
+type Rank = (u8, u64, usize, EpisodePhase);
 
-fn current(active: &BTreeSet<Rank>) -> Phase {
+fn current(active: &BTreeSet<Rank>) -> EpisodePhase {
     active
         .first()
-        .map_or(Phase::OutsideCri, |(.., phase)| *phase)
+        .map_or(EpisodePhase::OutsideCri, |(.., phase)| *phase)
 }
 
 fn edges(from: u64, to: u64, intervals: &[Interval]) -> Vec<(u64, bool, Rank)> {
@@ -128,8 +128,8 @@ fn edges(from: u64, to: u64, intervals: &[Interval]) -> Vec<(u64, bool, Rank)> {
         let (begin, end) = (interval.begin.max(from), interval.end.min(to));
         if begin < end {
             let order = match interval.phase {
-                Phase::Network => 0,
-                Phase::InitContainer => 2,
+                EpisodePhase::Network => 0,
+                EpisodePhase::InitContainer => 2,
                 _ => 1,
             };
             let rank = (order, interval.begin, i, interval.phase);
@@ -142,7 +142,7 @@ fn edges(from: u64, to: u64, intervals: &[Interval]) -> Vec<(u64, bool, Rank)> {
 
 /// Takes time of calls that are no longer remembered one by one out of the time between calls.
 pub(super) fn add_forgotten(shares: &mut Shares, forgotten: &Shares) {
-    let outside = Phase::OutsideCri as usize;
+    let outside = EpisodePhase::OutsideCri as usize;
     for (i, time) in forgotten.iter().enumerate() {
         let time = (*time).min(shares[outside]);
         shares[outside] -= time;
@@ -156,11 +156,11 @@ mod tests {
 
     use super::*;
 
-    fn interval(begin: u64, end: u64, phase: Phase) -> Interval {
+    fn interval(begin: u64, end: u64, phase: EpisodePhase) -> Interval {
         Interval { begin, end, phase }
     }
 
-    fn share(shares: &Shares, phase: Phase) -> u64 {
+    fn share(shares: &Shares, phase: EpisodePhase) -> u64 {
         shares[phase as usize]
     }
 
@@ -170,17 +170,17 @@ mod tests {
             100,
             1000,
             &[
-                interval(100, 400, Phase::Sandbox),
-                interval(150, 350, Phase::Network),
-                interval(500, 700, Phase::ImagePull),
-                interval(700, 1000, Phase::ContainerStart),
+                interval(100, 400, EpisodePhase::Sandbox),
+                interval(150, 350, EpisodePhase::Network),
+                interval(500, 700, EpisodePhase::ImagePull),
+                interval(700, 1000, EpisodePhase::ContainerStart),
             ],
         );
-        assert_eq!(share(&shares, Phase::Sandbox), 100);
-        assert_eq!(share(&shares, Phase::Network), 200);
-        assert_eq!(share(&shares, Phase::OutsideCri), 100);
-        assert_eq!(share(&shares, Phase::ImagePull), 200);
-        assert_eq!(share(&shares, Phase::ContainerStart), 300);
+        assert_eq!(share(&shares, EpisodePhase::Sandbox), 100);
+        assert_eq!(share(&shares, EpisodePhase::Network), 200);
+        assert_eq!(share(&shares, EpisodePhase::OutsideCri), 100);
+        assert_eq!(share(&shares, EpisodePhase::ImagePull), 200);
+        assert_eq!(share(&shares, EpisodePhase::ContainerStart), 300);
     }
 
     #[test]
@@ -189,19 +189,19 @@ mod tests {
             0,
             100,
             &[
-                interval(20, 60, Phase::ContainerStop),
-                interval(0, 40, Phase::ImagePull),
+                interval(20, 60, EpisodePhase::ContainerStop),
+                interval(0, 40, EpisodePhase::ImagePull),
             ],
         );
-        assert_eq!(share(&shares, Phase::ImagePull), 40);
-        assert_eq!(share(&shares, Phase::ContainerStop), 20);
-        assert_eq!(share(&shares, Phase::OutsideCri), 40);
+        assert_eq!(share(&shares, EpisodePhase::ImagePull), 40);
+        assert_eq!(share(&shares, EpisodePhase::ContainerStop), 20);
+        assert_eq!(share(&shares, EpisodePhase::OutsideCri), 40);
     }
 
     #[test]
     fn the_same_interval_twice_is_no_trouble() {
-        let same = [interval(0, 10, Phase::Network); 3];
-        assert_eq!(share(&divide(0, 10, &same), Phase::Network), 10);
+        let same = [interval(0, 10, EpisodePhase::Network); 3];
+        assert_eq!(share(&divide(0, 10, &same), EpisodePhase::Network), 10);
     }
 
     #[test]
@@ -214,7 +214,7 @@ mod tests {
                 .map(|_| {
                     let begin = random.random_range(0..4_000_000);
                     let end = begin + random.random_range(0..1_000_000);
-                    let phase = Phase::ALL[random.random_range(0..Phase::ALL.len())];
+                    let phase = EpisodePhase::ALL[random.random_range(0..EpisodePhase::ALL.len())];
                     interval(begin, end, phase)
                 })
                 .collect();

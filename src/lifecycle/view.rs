@@ -3,14 +3,15 @@
 //!
 //! Times of day are microseconds since 1970-01-01 UTC; durations and offsets are milliseconds, with fractions.
 
+pub mod call;
 mod loops;
 mod sessions;
 
 use serde::{Deserialize, Serialize};
 
+pub use self::call::Call;
 pub(crate) use self::loops::crash_loops;
 pub use self::sessions::{OpenSession, Session};
-use crate::call::SpanIds;
 
 /// `/debug/pods?format=json`: recent episodes of all pods, the newest first, without their calls.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -170,53 +171,6 @@ pub struct Phase {
     pub ms: f64,
 }
 
-/// A call of an episode.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Call {
-    /// Number of the call since the start of the process.
-    pub seq: u64,
-    /// Short name of the method.
-    pub method: String,
-    /// From the begin of the episode.
-    pub offset_ms: f64,
-    /// How long it took, or has taken so far.
-    pub duration_ms: f64,
-    /// `ok`, `error`, `cancelled`, `deadline`, or `in_flight`.
-    pub outcome: String,
-    /// The status code, as `DEADLINE_EXCEEDED`; empty while in flight.
-    #[serde(default, skip_serializing_if = "String::is_empty")]
-    pub code: String,
-    /// The error message, scrubbed of secrets.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub error: Option<String>,
-    /// How far a call in flight has come.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub phase: Option<String>,
-    /// The caller's deadline, from the begin of the call.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub deadline_ms: Option<f64>,
-    /// The container.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub container: Option<String>,
-    /// The image.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub image: Option<String>,
-    /// Where it went.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub backend: Option<String>,
-    /// Kind of caller.
-    pub client: String,
-    /// Whether the same had been tried before in this episode.
-    #[serde(default)]
-    pub retry: bool,
-    /// What was seen of the runtime's work for it.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub details: Vec<Detail>,
-    /// Its spans, when traces are on; `None` for calls from before our restart.
-    #[serde(skip)]
-    pub spans: Option<SpanIds>,
-}
-
 /// A piece of work that the runtime did for a call.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Detail {
@@ -252,75 +206,6 @@ pub struct Exit {
     pub at_unix_us: u64,
 }
 
-/// A call in flight: `/debug/calls?format=json` is an array of these, the oldest first.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Running {
-    /// Number of the call since the start of the process.
-    pub seq: u64,
-    /// Short name of the method.
-    pub method: String,
-    /// How far it has come.
-    pub phase: String,
-    /// Milliseconds since it entered.
-    pub age_ms: u64,
-    /// Milliseconds until the caller's deadline; negative once it has passed; absent if there is none.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub deadline_left_ms: Option<i64>,
-    /// The largest share of its deadline that was reported because it was used up, in percent; 0 while all is well.
-    #[serde(default)]
-    pub stuck_percent: u32,
-    /// Where it went.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub backend: Option<String>,
-    /// Kind of caller.
-    pub client: String,
-    /// The caller's process.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub client_pid: Option<i32>,
-    /// The caller's name.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub client_comm: Option<String>,
-    /// Kubernetes namespace.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub namespace: Option<String>,
-    /// Pod name.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub pod: Option<String>,
-    /// Pod uid.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub pod_uid: Option<String>,
-    /// Container name.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub container: Option<String>,
-    /// Sandbox id.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub sandbox_id: Option<String>,
-    /// Container id.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub container_id: Option<String>,
-    /// Image reference without credentials.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub image: Option<String>,
-    /// Bytes of the request message.
-    pub request_bytes: u64,
-    /// Bytes of the answer so far.
-    pub response_bytes: u64,
-}
-
-impl Running {
-    /// The share of its deadline that it has used, in percent; `None` without a deadline.
-    pub fn share(&self) -> Option<u64> {
-        let whole = u64::try_from(self.deadline_ms()?).unwrap_or(0).max(1);
-        Some(self.age_ms.saturating_mul(100) / whole)
-    }
-
-    /// Its deadline in milliseconds from its begin.
-    pub fn deadline_ms(&self) -> Option<i64> {
-        let age = i64::try_from(self.age_ms).unwrap_or(i64::MAX);
-        Some(age.saturating_add(self.deadline_left_ms?))
-    }
-}
-
 /// `/debug/images/pulls?format=json`: images that are being pulled, the longest first, and pulls that have ended, the
 /// newest first.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -329,41 +214,26 @@ pub struct Pulls {
     pub now_unix_us: u64,
     /// Under way.
     pub in_flight: Vec<Pull>,
-    /// Ended, as far as the recorder remembers.
-    pub recent: Vec<Pull>,
+    /// Exit, as far as the recorder remembers.
+    pub recent: Vec<Call>,
 }
 
 /// The pull of an image.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Pull {
-    /// The image, without credentials; empty if the request could not be read.
-    pub image: String,
-    /// Kubernetes namespace of the pod it is for.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub namespace: Option<String>,
-    /// Name of the pod it is for.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub pod: Option<String>,
-    /// When it began, in microseconds since 1970.
-    pub began_unix_us: u64,
-    /// How long it took, or has taken so far.
-    pub duration_ms: f64,
-    /// `ok`, `error`, `cancelled`, `deadline`, or `in_flight`.
-    pub outcome: String,
-    /// The status code; empty while in flight.
-    #[serde(default, skip_serializing_if = "String::is_empty")]
-    pub code: String,
-    /// The error message, scrubbed of secrets.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub error: Option<String>,
-    /// Where it went.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub backend: Option<String>,
-    /// Kind of caller.
-    pub client: String,
+    /// The call.
+    #[serde(flatten)]
+    pub call: Call,
     /// How far the built-in runtime is with it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub progress: Option<Progress>,
+}
+
+impl From<Call> for Pull {
+    fn from(call: Call) -> Self {
+        let progress = None;
+        Self { call, progress }
+    }
 }
 
 /// How far a pull of the built-in runtime is.

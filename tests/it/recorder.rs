@@ -7,8 +7,8 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 use criscope::cri::v1;
-use criscope::lifecycle::recorder::row::Row;
 use criscope::lifecycle::tables::{RpcTable, Samples};
+use criscope::lifecycle::view::Call;
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use nix::sys::signal::Signal;
 use serde_json::Value;
@@ -59,11 +59,11 @@ async fn traffic(
     (client, open)
 }
 
-fn rows(dump: &Value, list: &str) -> Vec<Row> {
+fn rows(dump: &Value, list: &str) -> Vec<Call> {
     serde_json::from_value(dump[list].clone()).expect("rows")
 }
 
-fn methods(rows: &[Row]) -> Vec<&str> {
+fn methods(rows: &[Call]) -> Vec<&str> {
     rows.iter().map(|row| row.method.as_str()).collect()
 }
 

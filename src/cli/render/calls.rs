@@ -2,7 +2,7 @@
 
 use super::{Ink, Paper, image, pad, pod};
 use crate::lifecycle::tables::{RpcRow, RpcTable};
-use crate::lifecycle::view::{OpenSession, Running};
+use crate::lifecycle::view::{Call, OpenSession};
 use crate::smoke::waterfall::Look;
 use crate::units;
 
@@ -17,7 +17,7 @@ const PHASE: usize = 10;
 #[derive(Debug, Default)]
 pub(crate) struct Now {
     /// Calls in flight, the oldest first.
-    pub(crate) calls: Vec<Running>,
+    pub(crate) calls: Vec<Call>,
     /// Sessions that are open, the oldest first.
     pub(crate) sessions: Vec<OpenSession>,
     /// The rates.
@@ -56,7 +56,7 @@ fn summary(address: &str, now: &Now, paper: Paper) -> String {
     let rates = now.methods.methods.iter().map(|row| row.minute.rate());
     // Not sum(): that of nothing is -0.
     let rate = rates.fold(0.0, |a, b| a + b);
-    let stuck = now.calls.iter().filter(|row| row.stuck_percent > 0).count();
+    let stuck = now.calls.iter().filter(|row| row.stuck.is_some()).count();
     let stuck = match stuck {
         0 => String::new(),
         n => paper.ink(Ink::Yellow, &format!(", {n} stuck")),
@@ -75,7 +75,7 @@ fn summary(address: &str, now: &Now, paper: Paper) -> String {
 
 fn in_flight(
     lines: &mut Vec<String>,
-    calls: &[Running],
+    calls: &[Call],
     (name, subject): (usize, usize),
     most: usize,
     paper: Paper,
@@ -149,29 +149,31 @@ fn what(row: &OpenSession) -> String {
     }
 }
 
-#[allow(clippy::cast_precision_loss)]
-fn call(row: &Running, (name, about): (usize, usize), paper: Paper) -> String {
-    let mut deadline = match (row.share(), row.deadline_ms()) {
+fn call(row: &Call, (name, about): (usize, usize), paper: Paper) -> String {
+    let mut deadline = match (row.share(), row.deadline_ms) {
         (Some(share), Some(whole)) => {
-            format!("{share} % of {}", units::duration(whole as f64))
+            format!("{share} % of {}", units::duration(whole))
         }
         _ => "none".to_owned(),
     };
     // In words too, where there is no colour.
-    if row.stuck_percent > 0 {
+    if row.stuck.is_some() {
         deadline.push_str(", stuck");
     }
     let line = format!(
         "{}  {:>8}  {}  {}  {}",
         pad(&paper.cut(&row.method, name), name),
-        units::duration(row.age_ms as f64),
+        units::duration(row.duration_ms),
         pad(&paper.cut(&deadline, DEADLINE), DEADLINE),
-        pad(&paper.cut(&row.phase, PHASE), PHASE),
+        pad(
+            &paper.cut(row.phase.as_deref().unwrap_or_default(), PHASE),
+            PHASE
+        ),
         paper.cut(&subject(row), about)
     );
-    match row.stuck_percent {
-        0 => line.trim_end().to_owned(),
-        _ => paper.ink(Ink::Yellow, line.trim_end()),
+    match row.stuck {
+        None => line.trim_end().to_owned(),
+        Some(_) => paper.ink(Ink::Yellow, line.trim_end()),
     }
 }
 
@@ -181,7 +183,7 @@ fn names(names: impl Iterator<Item = String>) -> usize {
     longest.unwrap_or_default().clamp(METHOD.0, METHOD.1)
 }
 
-fn subject(row: &Running) -> String {
+fn subject(row: &Call) -> String {
     let pod = match (&row.namespace, &row.pod, &row.sandbox_id) {
         (Some(namespace), Some(name), _) => pod(namespace, name),
         (_, _, Some(id)) => id.chars().take(13).collect(),

@@ -7,7 +7,7 @@ use super::calls::Now;
 use super::{calls, explain, pods};
 use crate::lifecycle::examples;
 use crate::lifecycle::tables::{RpcRow, RpcTable, Window};
-use crate::lifecycle::view::{Episode, OpenSession, PodStory, Recent, Running, Session};
+use crate::lifecycle::view::{Call, Episode, OpenSession, PodStory, Recent, Session};
 use crate::smoke::waterfall::Look;
 
 fn look(width: usize, unicode: bool) -> Look {
@@ -130,24 +130,24 @@ fn tables_of_starts_look_like_this() {
     );
 }
 
-fn running() -> Vec<Running> {
-    let call = |method: &str, pod: &str, age_ms, left| Running {
+fn running() -> Vec<Call> {
+    let call = |method: &str, pod: &str, duration_ms: f64, deadline_ms| Call {
         method: method.to_owned(),
-        phase: "waiting".to_owned(),
-        age_ms,
-        deadline_left_ms: left,
+        phase: Some("waiting".to_owned()),
+        duration_ms,
+        deadline_ms,
         namespace: Some("shop".to_owned()),
         pod: Some(pod.to_owned()),
-        ..Running::default()
+        ..Call::default()
     };
-    let mut stuck = call("RunPodSandbox", "stuck-1", 130_000, Some(110_000));
-    stuck.stuck_percent = 50;
-    let mut pull = call("PullImage", "model-0", 41_000, None);
+    let mut stuck = call("RunPodSandbox", "stuck-1", 130_000.0, Some(240_000.0));
+    stuck.stuck = Some(50);
+    let mut pull = call("PullImage", "model-0", 41_000.0, None);
     pull.image = Some("registry.example.com/ml/model-server:2026-01".to_owned());
     vec![
         stuck,
         pull,
-        call("CreateContainer", "web", 30_020, Some(-20)),
+        call("CreateContainer", "web", 30_020.0, Some(30_000.0)),
     ]
 }
 

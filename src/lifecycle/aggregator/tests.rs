@@ -218,7 +218,7 @@ async fn what_is_in_flight_is_shown_and_waited_for() {
 
 fn status(name: &str, attempt: u32, at: SystemTime, reason: ExitReason) -> Call {
     let call = call(Method::ContainerStatus, name, attempt);
-    let at = i64::try_from(micros(at)).expect("fits") * 1000;
+    let at = i64::try_from(unix_micros(at)).expect("fits") * 1000;
     let exit = ContainerExit {
         at,
         code: 1,
@@ -232,7 +232,7 @@ fn status(name: &str, attempt: u32, at: SystemTime, reason: ExitReason) -> Call 
         state: Some(state),
         ..ResponseDetails::default()
     };
-    call.answer.set(answer).expect("unset");
+    call.response.set(answer).expect("unset");
     call
 }
 

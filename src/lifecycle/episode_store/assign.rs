@@ -119,7 +119,7 @@ impl EpisodeStore {
             };
         }
         let stopped = newest.is_some_and(|t| t.state == State::Ok && !t.is_tentative());
-        let trivial = call.elapsed < TRIVIAL && !call.is_bad();
+        let trivial = call.elapsed_us() < TRIVIAL && !call.is_bad();
         match call.method {
             Method::RemoveContainer => Assignment::Nowhere,
             Method::RemovePodSandbox if trivial => Assignment::Nowhere,

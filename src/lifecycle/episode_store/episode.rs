@@ -4,12 +4,13 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use super::Limits;
-use super::exits::Ended;
+use super::exits::Exit;
+use crate::call::CallState;
 use crate::call::episode::{Ids, Kind};
 use crate::cri::Method;
 use crate::cri::subject::{ContainerIdentity, PodIdentity};
-use crate::lifecycle::episode_call::{End, EpisodeCall};
-use crate::lifecycle::timeline::{self, Interval, Phase, Shares};
+use crate::lifecycle::episode_call::EpisodeCall;
+use crate::lifecycle::timeline::{self, Interval, EpisodePhase, Shares};
 use crate::lifecycle::view::State;
 
 /// Most calls of an episode that are remembered one by one: the first ones, which tell how it began, and the newest.
@@ -44,8 +45,8 @@ pub(in crate::lifecycle) struct Episode {
     /// StartContainer calls that ended well.
     pub(in crate::lifecycle) started: u32,
     /// What failed and has not succeeded since.
-    open_matters: Vec<(Phase, Box<str>)>,
-    pub(in crate::lifecycle) exits: Vec<Ended>,
+    open_matters: Vec<(EpisodePhase, Box<str>)>,
+    pub(in crate::lifecycle) exits: Vec<Exit>,
 }
 
 impl Episode {
@@ -65,8 +66,8 @@ impl Episode {
             sandbox_id: None,
             handler: None,
             state: State::Open,
-            began: first.began,
-            ended: first.began,
+            began: first.began_us(),
+            ended: first.began_us(),
             calls: VecDeque::new(),
             calls_forgotten: 0,
             forgotten: Shares::default(),
@@ -161,12 +162,12 @@ impl Episode {
     /// Takes a call in.
     pub(super) fn add(&mut self, mut call: EpisodeCall) {
         self.share_texts(&mut call);
-        self.began = self.began.min(call.began);
-        self.ended = self.ended.max(call.ends());
+        self.began = self.began.min(call.began_us());
+        self.ended = self.ended.max(call.end_us());
         call.retry = self
             .calls
             .iter()
-            .any(|c| c.is_bad() && c.method == call.method && c.matter() == call.matter());
+            .any(|c| c.is_bad() && c.method == call.method && c.target() == call.target());
         self.retries += u32::from(call.retry);
         self.pulled |= call.method == Method::PullImage;
         if call.is_good() {
@@ -193,7 +194,7 @@ impl Episode {
         self.open_matters.clear();
         self.pulled = false;
         if let Some(first) = kept.first() {
-            (self.began, self.ended) = (first.began, first.began);
+            (self.began, self.ended) = (first.began_us(), first.began_us());
         }
         for call in kept {
             self.add(call);
@@ -219,20 +220,22 @@ impl Episode {
             call.sandbox_id.clone_from(&self.sandbox_id);
         }
         if let Some(last) = self.calls.back() {
-            if call.backend == last.backend {
-                call.backend.clone_from(&last.backend);
+            if call.route == last.route {
+                call.route.clone_from(&last.route);
             }
-            if let (End::Over { error, .. }, End::Over { error: same, .. }) =
-                (&mut call.end, &last.end)
-                && error == same
+            if call.peer == last.peer {
+                call.peer = Arc::clone(&last.peer);
+            }
+            if let (CallState::Ended(outcome), Some(same)) = (&mut call.state, last.outcome())
+                && outcome.message == same.message
             {
-                error.clone_from(same);
+                outcome.message.clone_from(&same.message);
             }
         }
     }
 
     fn note_failure(&mut self, call: &EpisodeCall) {
-        let matter = (Phase::of(call.method), Box::from(call.matter()));
+        let matter = (EpisodePhase::of(call.method), Box::from(call.target()));
         if self.open_matters.len() < MOST_MATTERS && !self.open_matters.contains(&matter) {
             self.open_matters.push(matter);
         }
@@ -240,12 +243,12 @@ impl Episode {
 
     /// A container that was started makes good whatever failed of it before.
     fn resolve(&mut self, call: &EpisodeCall) {
-        let phase = Phase::of(call.method);
+        let phase = EpisodePhase::of(call.method);
         self.open_matters.retain(|(failed, matter)| {
-            let same_call = *failed == phase && **matter == *call.matter();
-            let started = phase == Phase::ContainerStart
-                && matches!(failed, Phase::ContainerCreate | Phase::ContainerStart)
-                && **matter == *call.matter();
+            let same_call = *failed == phase && **matter == *call.target();
+            let started = phase == EpisodePhase::ContainerStart
+                && matches!(failed, EpisodePhase::ContainerCreate | EpisodePhase::ContainerStart)
+                && **matter == *call.target();
             !same_call && !started
         });
     }
@@ -253,7 +256,7 @@ impl Episode {
     /// What failed of a container was made good by another episode.
     pub(super) fn resolve_container(&mut self, name: &str) {
         self.open_matters.retain(|(failed, matter)| {
-            let of_container = matches!(failed, Phase::ContainerCreate | Phase::ContainerStart);
+            let of_container = matches!(failed, EpisodePhase::ContainerCreate | EpisodePhase::ContainerStart);
             !(of_container && **matter == *name)
         });
     }
@@ -262,13 +265,13 @@ impl Episode {
         while self.calls.len() > MOST_CALLS {
             if let Some(call) = self.calls.remove(FIRST_CALLS) {
                 self.calls_forgotten += 1;
-                self.forgotten[Phase::of(call.method) as usize] += call.elapsed;
+                self.forgotten[EpisodePhase::of(call.method) as usize] += call.elapsed_us();
             }
         }
     }
 
     /// Notes the end of one of its containers; the first and the newest are kept.
-    pub(super) fn note_exit(&mut self, exit: Ended) {
+    pub(super) fn note_exit(&mut self, exit: Exit) {
         if self.exits.len() >= MOST_EXITS {
             self.exits.remove(1);
         }
@@ -307,10 +310,10 @@ impl Episode {
 
     /// Containers that had done their work before the pod went on. That is what init containers do; nothing in the CRI
     /// says which they are.
-    fn waited_for(&self) -> impl Iterator<Item = &Ended> {
-        let followed = |exit: &&Ended| {
+    fn waited_for(&self) -> impl Iterator<Item = &Exit> {
+        let followed = |exit: &&Exit| {
             let creates =
-                |c: &&EpisodeCall| c.method == Method::CreateContainer && c.began >= exit.at;
+                |c: &&EpisodeCall| c.method == Method::CreateContainer && c.began_us() >= exit.at;
             let mut creates = self.calls.iter().filter(creates);
             creates.any(|c| !exit.is_of(c) && c.container.as_ref().is_some_and(|c| c.attempt == 0))
         };
@@ -330,7 +333,7 @@ impl Episode {
     }
 
     /// The container that was started last, if it had done its work by then.
-    pub(super) fn last_done(&self, by: u64) -> Option<&Ended> {
+    pub(super) fn last_done(&self, by: u64) -> Option<&Exit> {
         let mut starts = self.calls.iter().rev();
         let last = starts.find(|c| c.method == Method::StartContainer)?;
         let name = last.container_name()?;
@@ -339,7 +342,7 @@ impl Episode {
     }
 
     /// It waited for this container, from then on.
-    pub(super) fn wait_for(&mut self, exit: Ended, since: u64) {
+    pub(super) fn wait_for(&mut self, exit: Exit, since: u64) {
         self.began = self.began.min(since);
         self.note_exit(exit);
     }
@@ -348,20 +351,20 @@ impl Episode {
     pub(in crate::lifecycle) fn shares(&self) -> Shares {
         let mut intervals = Vec::with_capacity(self.calls.len());
         for call in &self.calls {
-            let (begin, end) = (call.began, call.ends());
-            let phase = Phase::of(call.method);
+            let (begin, end) = (call.began_us(), call.end_us());
+            let phase = EpisodePhase::of(call.method);
             intervals.push(Interval { begin, end, phase });
-            let network = call.observations.iter().filter(|s| s.is_network());
+            let network = call.work.iter().filter(|s| s.is_network());
             intervals.extend(network.map(|seen| Interval {
                 begin: seen.began.max(begin),
                 end: seen.ended.min(end),
-                phase: Phase::Network,
+                phase: EpisodePhase::Network,
             }));
         }
         intervals.extend(self.waited_for().map(|exit| Interval {
             begin: exit.at.saturating_sub(exit.ran),
             end: exit.at,
-            phase: Phase::InitContainer,
+            phase: EpisodePhase::InitContainer,
         }));
         let mut shares = timeline::divide(self.began, self.ended, &intervals);
         timeline::add_forgotten(&mut shares, &self.forgotten);

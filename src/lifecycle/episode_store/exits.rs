@@ -3,6 +3,8 @@
 use std::collections::{HashSet, VecDeque};
 use std::hash::{DefaultHasher, Hash, Hasher};
 
+use serde::{Deserialize, Serialize};
+
 use crate::cri::subject::{ContainerExit, ContainerIdentity, ExitReason};
 use crate::lifecycle::episode_call::{EpisodeCall, millis};
 use crate::lifecycle::view;
@@ -11,8 +13,8 @@ use crate::lifecycle::view;
 const KNOWN: usize = 2048;
 
 /// The end of a container.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(in crate::lifecycle) struct Ended {
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(in crate::lifecycle) struct Exit {
     pub(in crate::lifecycle) container: Box<str>,
     pub(in crate::lifecycle) attempt: u32,
     pub(in crate::lifecycle) code: i32,
@@ -23,7 +25,7 @@ pub(in crate::lifecycle) struct Ended {
     pub(in crate::lifecycle) at: u64,
 }
 
-impl Ended {
+impl Exit {
     /// From what a runtime said; its times are nanoseconds, and 0 is never.
     pub(in crate::lifecycle) fn new(
         container: &ContainerIdentity,
@@ -78,7 +80,7 @@ pub(super) struct Noted {
 
 impl Noted {
     /// Notes an end. False if it was noted before.
-    pub(super) fn note(&mut self, uid: &str, container_id: Option<&str>, exit: &Ended) -> bool {
+    pub(super) fn note(&mut self, uid: &str, container_id: Option<&str>, exit: &Exit) -> bool {
         let mut hash = DefaultHasher::new();
         (uid, container_id, &exit.container, exit.attempt).hash(&mut hash);
         let hash = hash.finish();

@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use self::assign::Assignment;
 pub(super) use self::episode::Episode;
-pub(super) use self::exits::Ended;
+pub(super) use self::exits::Exit;
 use self::exits::Noted;
 use self::spans::Early;
 use super::episode_call::EpisodeCall;
@@ -306,7 +306,7 @@ impl EpisodeStore {
         &mut self,
         pod: &PodIdentity,
         container_id: Option<&str>,
-        exit: Ended,
+        exit: Exit,
     ) -> bool {
         if !self.exits.note(&pod.uid, container_id, &exit) {
             return false;
@@ -401,7 +401,7 @@ impl EpisodeStore {
     pub(super) fn pod_of(&self, call: &EpisodeCall) -> Option<Arc<PodIdentity>> {
         let mut call = call.clone();
         self.identify(&mut call);
-        call.pod
+        call.pod.clone()
     }
 
     /// A store of only this pod, in which calls in flight can be tried out.

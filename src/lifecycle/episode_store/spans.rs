@@ -37,7 +37,7 @@ impl Early {
         }
         let (own, others) = self.0.drain(..).partition(|span| span.client == client);
         self.0 = others;
-        call.see(VecDeque::into_iter(own).map(|span| Work::of_span(&span)));
+        call.add_work(VecDeque::into_iter(own).map(|span| Work::of_span(&span)));
     }
 }
 
@@ -49,7 +49,7 @@ impl EpisodeStore {
             return;
         }
         match self.call_with(span.client) {
-            Some(call) => call.see([Work::of_span(&span)]),
+            Some(call) => call.add_work([Work::of_span(&span)]),
             None => self.early.put(span),
         }
     }

@@ -330,7 +330,7 @@ fn an_end_counts_once_and_goes_to_the_start_it_ended() {
             pod.start(("app", 1), 20_100, 1),
         ],
     );
-    let ended = |attempt| Ended {
+    let ended = |attempt| Exit {
         container: "app".into(),
         attempt,
         code: 1,

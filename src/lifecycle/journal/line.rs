@@ -2,18 +2,13 @@
 //! this program with other numbers.
 
 use std::borrow::Cow;
-use std::sync::Arc;
 
 use opentelemetry::trace::SpanId;
 use serde::{Deserialize, Serialize};
 
-use crate::call::{Client, Ending};
-use crate::cri::Method;
-use crate::cri::status::Code;
-use crate::cri::subject::{ContainerIdentity, ExitReason, PodIdentity};
-use crate::lifecycle::episode_call::{End, EpisodeCall, Work};
-use crate::lifecycle::episode_store::Ended;
-use crate::lifecycle::process_scanner::WorkKind;
+use crate::cri::subject::PodIdentity;
+use crate::lifecycle::episode_call::EpisodeCall;
+use crate::lifecycle::episode_store::Exit;
 use crate::lifecycle::view::State;
 
 /// A line.
@@ -21,276 +16,82 @@ use crate::lifecycle::view::State;
 #[serde(rename_all = "snake_case")]
 pub(in crate::lifecycle) enum Line<'a> {
     /// A call has ended.
-    #[serde(borrow)]
-    Call(Box<CallLine<'a>>),
+    Call(Cow<'a, EpisodeCall>),
     /// A container has ended.
-    #[serde(borrow)]
     Exit(ExitLine<'a>),
-    /// An episode is over and was told.
+    /// An episode is over and was reported.
     Closed(ClosedLine),
-}
-
-type Text<'a> = Cow<'a, str>;
-
-#[derive(Debug, Serialize, Deserialize)]
-pub(in crate::lifecycle) struct PodLine<'a> {
-    #[serde(borrow)]
-    namespace: Text<'a>,
-    #[serde(borrow)]
-    name: Text<'a>,
-    #[serde(borrow)]
-    uid: Text<'a>,
-    attempt: u32,
-}
-
-#[derive(Debug, Serialize, Deserialize)]
-pub(in crate::lifecycle) struct CallLine<'a> {
-    seq: u64,
-    #[serde(borrow)]
-    method: Text<'a>,
-    began: u64,
-    elapsed: u64,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    deadline: Option<u64>,
-    #[serde(borrow)]
-    client: Text<'a>,
-    #[serde(borrow)]
-    pod: PodLine<'a>,
-    #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
-    sandbox: Option<Text<'a>>,
-    #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
-    container: Option<(Text<'a>, u32)>,
-    #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
-    container_id: Option<Text<'a>>,
-    #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
-    image: Option<Text<'a>>,
-    #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
-    handler: Option<Text<'a>>,
-    #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
-    backend: Option<Text<'a>>,
-    #[serde(borrow)]
-    ending: Text<'a>,
-    code: i32,
-    #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
-    error: Option<Text<'a>>,
-    #[serde(borrow, default, skip_serializing_if = "Vec::is_empty")]
-    seen: Vec<SeenLine<'a>>,
-}
-
-#[derive(Debug, Serialize, Deserialize)]
-struct SeenLine<'a> {
-    #[serde(borrow)]
-    work: Text<'a>,
-    #[serde(borrow)]
-    name: Text<'a>,
-    #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
-    doing: Option<Text<'a>>,
-    began: u64,
-    ended: u64,
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    own: bool,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
 pub(in crate::lifecycle) struct ExitLine<'a> {
-    #[serde(borrow)]
-    pod: PodLine<'a>,
-    #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
-    container_id: Option<Text<'a>>,
-    #[serde(borrow)]
-    container: Text<'a>,
-    attempt: u32,
-    code: i32,
-    #[serde(borrow)]
-    reason: Text<'a>,
-    ran: u64,
-    at: u64,
+    pub(super) pod: Cow<'a, PodIdentity>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) container_id: Option<Cow<'a, str>>,
+    #[serde(flatten)]
+    pub(super) exit: Cow<'a, Exit>,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
 pub(in crate::lifecycle) struct ClosedLine {
-    /// The root span, which names the episode.
+    /// The root span, which identifies the episode.
     root: String,
-    pub(in crate::lifecycle) state: State,
-    /// When.
-    pub(in crate::lifecycle) at: u64,
-}
-
-impl<'a> PodLine<'a> {
-    fn of(pod: &'a PodIdentity) -> Self {
-        Self {
-            namespace: (&*pod.namespace).into(),
-            name: (&*pod.name).into(),
-            uid: (&*pod.uid).into(),
-            attempt: pod.attempt,
-        }
-    }
-
-    fn identity(&self) -> PodIdentity {
-        PodIdentity {
-            namespace: (&*self.namespace).into(),
-            name: (&*self.name).into(),
-            uid: (&*self.uid).into(),
-            attempt: self.attempt,
-        }
-    }
-}
-
-fn text(text: &Option<Arc<str>>) -> Option<Text<'_>> {
-    text.as_deref().map(Cow::Borrowed)
-}
-
-fn shared(text: Option<&Text<'_>>) -> Option<Arc<str>> {
-    text.map(|text| Arc::from(&**text))
-}
-
-fn named<T: Copy>(all: &[T], name: impl Fn(T) -> &'static str, wanted: &str) -> Option<T> {
-    all.iter().copied().find(|value| name(*value) == wanted)
+    pub(super) state: State,
+    /// When, in microseconds since 1970.
+    pub(super) at: u64,
 }
 
 impl<'a> Line<'a> {
     /// The line of a call; `None` for one that is in flight or of no pod.
     pub(in crate::lifecycle) fn call(call: &'a EpisodeCall) -> Option<Self> {
-        let (
-            Some(pod),
-            End::Over {
-                ending,
-                code,
-                error,
-            },
-        ) = (&call.pod, &call.end)
-        else {
-            return None;
-        };
-        let container = call.container.as_deref();
-        Some(Self::Call(Box::new(CallLine {
-            seq: call.seq,
-            method: call.method.name().into(),
-            began: call.began,
-            elapsed: call.elapsed,
-            deadline: call.deadline,
-            client: call.client.name().into(),
-            pod: PodLine::of(pod),
-            sandbox: text(&call.sandbox_id),
-            container: container.map(|c| ((&*c.name).into(), c.attempt)),
-            container_id: text(&call.container_id),
-            image: text(&call.image),
-            handler: text(&call.handler),
-            backend: text(&call.backend),
-            ending: ending.name().into(),
-            code: *code as i32,
-            error: text(error),
-            seen: call.observations.iter().map(SeenLine::of).collect(),
-        })))
+        let is_written = !call.is_in_flight() && call.pod.is_some();
+        is_written.then_some(Self::Call(Cow::Borrowed(call)))
     }
 
     /// The line of the end of a container.
     pub(in crate::lifecycle) fn exit(
         pod: &'a PodIdentity,
         container_id: Option<&'a str>,
-        exit: &'a Ended,
+        exit: &'a Exit,
     ) -> Self {
         Self::Exit(ExitLine {
-            pod: PodLine::of(pod),
+            pod: Cow::Borrowed(pod),
             container_id: container_id.map(Cow::Borrowed),
-            container: (&*exit.container).into(),
-            attempt: exit.attempt,
-            code: exit.code,
-            reason: exit.reason.name().into(),
-            ran: exit.ran,
-            at: exit.at,
+            exit: Cow::Borrowed(exit),
         })
     }
 
-    /// The line of an episode that was told.
+    /// The line of an episode that was reported.
     pub(in crate::lifecycle) fn closed(root: SpanId, state: State, at: u64) -> Self {
         let root = root.to_string();
         Self::Closed(ClosedLine { root, state, at })
     }
 }
 
-impl CallLine<'_> {
-    /// The call; `None` if a word is unknown.
-    pub(in crate::lifecycle) fn told(&self) -> Option<EpisodeCall> {
-        let container = self
-            .container
-            .as_ref()
-            .map(|(name, attempt)| ContainerIdentity {
-                name: (&**name).into(),
-                attempt: *attempt,
-            });
-        Some(EpisodeCall {
-            seq: self.seq,
-            method: named(&Method::ALL, Method::name, &self.method)?,
-            began: self.began,
-            elapsed: self.elapsed,
-            deadline: self.deadline,
-            client: named(&Client::ALL, Client::name, &self.client)?,
-            pod: Some(Arc::new(self.pod.identity())),
-            sandbox_id: shared(self.sandbox.as_ref()),
-            container: container.map(Arc::new),
-            container_id: shared(self.container_id.as_ref()),
-            image: shared(self.image.as_ref()),
-            handler: shared(self.handler.as_ref()),
-            backend: shared(self.backend.as_ref()),
-            end: End::Over {
-                ending: named(&Ending::ALL, Ending::name, &self.ending)?,
-                code: Code::from(self.code),
-                error: shared(self.error.as_ref()),
-            },
-            retry: false,
-            observations: self.seen.iter().filter_map(SeenLine::seen).collect(),
-            spans: None,
-        })
-    }
-}
-
-impl<'a> SeenLine<'a> {
-    fn of(seen: &'a Work) -> Self {
-        Self {
-            work: seen.work.name().into(),
-            name: (&*seen.name).into(),
-            doing: text(&seen.doing),
-            began: seen.began,
-            ended: seen.ended,
-            own: seen.own,
-        }
-    }
-
-    fn seen(&self) -> Option<Work> {
-        Some(Work {
-            work: named(
-                &[WorkKind::Cni, WorkKind::Oci, WorkKind::Runtime],
-                WorkKind::name,
-                &self.work,
-            )?,
-            name: Arc::from(&*self.name),
-            doing: shared(self.doing.as_ref()),
-            began: self.began,
-            ended: self.ended,
-            own: self.own,
-        })
-    }
-}
-
-impl ExitLine<'_> {
-    /// The pod, the container's id, and how it ended; `None` if a word is unknown.
-    pub(in crate::lifecycle) fn ended(&self) -> Option<(PodIdentity, Option<&str>, Ended)> {
-        let ended = Ended {
-            container: (&*self.container).into(),
-            attempt: self.attempt,
-            code: self.code,
-            reason: named(&ExitReason::ALL, ExitReason::name, &self.reason)?,
-            ran: self.ran,
-            at: self.at,
-        };
-        Some((self.pod.identity(), self.container_id.as_deref(), ended))
-    }
-}
-
 impl ClosedLine {
     /// The root span; `None` if it is none.
-    pub(in crate::lifecycle) fn root(&self) -> Option<SpanId> {
+    pub(super) fn root(&self) -> Option<SpanId> {
         SpanId::from_hex(&self.root).ok()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What the version before this form wrote, and what is written now.
+    #[test]
+    fn a_journal_of_an_earlier_version_is_read() {
+        let lines = [
+            r#"{"call":{"seq":7,"method":"PullImage","began":1750000000000000,"elapsed":1500,"deadline":240000000,"client":"kubelet","pod":{"namespace":"shop","name":"a","uid":"u","attempt":1},"sandbox":"s","container":["app",2],"container_id":"c","image":"i","handler":"","backend":"main","ending":"error","code":5,"error":"no such image","seen":[{"work":"cni","name":"bridge","doing":"iptables","began":1,"ended":2},{"work":"runtime","name":"making namespaces","began":1,"ended":2,"own":true}]}}"#,
+            r#"{"call":{"seq":8,"method":"RunPodSandbox","began":1,"elapsed":2,"client":"other","pod":{"namespace":"","name":"","uid":"","attempt":0},"ending":"ok","code":0}}"#,
+            r#"{"exit":{"pod":{"namespace":"shop","name":"a","uid":"u","attempt":0},"container_id":"c1","container":"app","attempt":1,"code":137,"reason":"oom_killed","ran":5,"at":1750000000900000}}"#,
+            r#"{"closed":{"root":"0fd3efd10e782af0","state":"failed","at":1750000000900000}}"#,
+        ];
+        for text in lines {
+            let line: Line<'_> = serde_json::from_str(text).expect("read");
+            let before: serde_json::Value = serde_json::from_str(text).expect("json");
+            assert_eq!(serde_json::to_value(&line).expect("written"), before);
+        }
     }
 }

@@ -5,9 +5,8 @@ use std::io::{self, BufRead, BufReader, Read};
 use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 
-use super::line::ClosedLine;
+use super::line::{ClosedLine, ExitLine};
 use super::{JournalFiles, Line};
-use crate::lifecycle::episode_call::{End, EpisodeCall};
 use crate::lifecycle::episode_store::EpisodeStore;
 
 /// Longest line, in bytes; none of ours comes near.
@@ -67,42 +66,40 @@ fn read(
         if text.is_empty() {
             continue;
         }
-        let understood = serde_json::from_slice::<Line<'_>>(text)
-            .ok()
-            .and_then(|line| replayed.take_in(&line, store));
-        match understood {
-            Some(()) => replayed.lines += 1,
-            None => replayed.damaged += 1,
+        match serde_json::from_slice(text) {
+            Ok(line) => {
+                replayed.take_in(line, store);
+                replayed.lines += 1;
+            }
+            Err(_) => replayed.damaged += 1,
         }
     }
 }
 
 impl Replayed {
-    fn take_in(&mut self, line: &Line<'_>, store: &Mutex<EpisodeStore>) -> Option<()> {
+    fn take_in(&mut self, line: Line<'_>, store: &Mutex<EpisodeStore>) {
         let store = || store.lock().unwrap_or_else(PoisonError::into_inner);
         match line {
             Line::Call(call) => {
-                let call = call.told()?;
-                self.last = self.last.max(call.ends());
-                self.call(&mut store(), call);
+                self.last = self.last.max(call.end_us());
+                let mut locked = store();
+                locked.apply(call.into_owned());
+                self.untold.extend(locked.take_closed());
             }
-            Line::Exit(exit) => {
-                let (pod, id, ended) = exit.ended()?;
-                self.last = self.last.max(ended.at);
-                store().note_exit(&pod, id, ended);
+            Line::Exit(line) => {
+                let ExitLine {
+                    pod,
+                    container_id,
+                    exit,
+                } = line;
+                self.last = self.last.max(exit.at);
+                store().note_exit(&pod, container_id.as_deref(), exit.into_owned());
             }
             Line::Closed(closed) => {
                 self.last = self.last.max(closed.at);
-                self.closed(&mut store(), closed);
+                self.closed(&mut store(), &closed);
             }
         }
-        Some(())
-    }
-
-    fn call(&mut self, store: &mut EpisodeStore, call: EpisodeCall) {
-        debug_assert!(matches!(call.end, End::Over { .. }));
-        store.apply(call);
-        self.untold.extend(store.take_closed());
     }
 
     /// The episode was over then, and was told.

@@ -10,7 +10,7 @@ use super::*;
 use crate::cri::status::Code;
 use crate::cri::subject::ExitReason;
 use crate::lifecycle::episode_call::EpisodeCall;
-use crate::lifecycle::episode_store::{Ended, EpisodeStore, Limits};
+use crate::lifecycle::episode_store::{EpisodeStore, Exit, Limits};
 use crate::lifecycle::process_scanner::WorkKind;
 use crate::lifecycle::script::{at, pod};
 use crate::lifecycle::view::State;
@@ -158,7 +158,7 @@ fn what_a_call_ended_is_told_if_it_was_not() {
 #[test]
 fn ends_of_containers_are_known_again() {
     let (state, pod) = (state(MAX_BYTES), pod("a"));
-    let exit = Ended {
+    let exit = Exit {
         container: "app".into(),
         attempt: 1,
         code: 137,
@@ -192,7 +192,7 @@ fn a_crash_loop_is_known_again() {
     for call in &calls {
         before.apply(call.clone());
     }
-    let exit = |attempt, ended| Ended {
+    let exit = |attempt, ended| Exit {
         container: "app".into(),
         attempt,
         code: 1,

@@ -16,6 +16,9 @@ pub enum WorkKind {
 }
 
 impl WorkKind {
+    /// Every value.
+    pub const ALL: [Self; 3] = [Self::Cni, Self::Oci, Self::Runtime];
+
     /// A word for pages and logs.
     pub const fn name(self) -> &'static str {
         match self {
@@ -35,6 +38,8 @@ impl WorkKind {
     }
 }
 
+crate::cri::names::serde_by_name!(WorkKind);
+
 /// A process that worked for a call, from the first to the last time it was seen.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Observation {
@@ -44,7 +49,7 @@ pub struct Observation {
     pub name: Arc<str>,
     /// The program it had started, or its command; what was seen most often. Programs that started each other are joined
     /// by slashes.
-    pub doing: Option<Arc<str>>,
+    pub activity: Option<Arc<str>>,
     /// When it began: its start as the kernel tells it, or when it was first seen.
     pub began: SystemTime,
     /// When it was last seen.
@@ -55,8 +60,8 @@ impl Observation {
     /// In a few words: "in the CNI plugin calico (iptables)".
     pub fn phrase(&self) -> String {
         let (place, name) = (self.work.place(), &self.name);
-        match &self.doing {
-            Some(doing) => format!("{place} {name} ({doing})"),
+        match &self.activity {
+            Some(activity) => format!("{place} {name} ({activity})"),
             None => format!("{place} {name}"),
         }
     }
@@ -169,12 +174,12 @@ impl Observations {
 mod tests {
     use super::*;
 
-    fn observation(work: WorkKind, name: &str, doing: Option<&str>, at: u64) -> Observation {
+    fn observation(work: WorkKind, name: &str, activity: Option<&str>, at: u64) -> Observation {
         let time = SystemTime::UNIX_EPOCH + Duration::from_secs(at);
         Observation {
             work,
             name: name.into(),
-            doing: doing.map(Arc::from),
+            activity: activity.map(Arc::from),
             began: time,
             last_seen: time,
         }

@@ -16,7 +16,7 @@ use crate::call::Call;
 const OBSERVATIONS: usize = 64;
 
 /// Most things one process is remembered to have done.
-const DOINGS: usize = 8;
+const ACTIVITIES: usize = 8;
 
 /// Most names in a chain of programs that started each other.
 const CHAIN: usize = 3;
@@ -28,7 +28,7 @@ struct Work {
     start: u64,
     observation: Observation,
     /// What it was doing, and in how many looks.
-    doing: Vec<(Arc<str>, u32)>,
+    activity: Vec<(Arc<str>, u32)>,
 }
 
 /// What one look found.
@@ -109,7 +109,7 @@ impl ProcessScanner {
             self.attribute(pid, &mut targets);
             found.new.extend(self.note(pid, &now, &entered));
         }
-        self.note_doings();
+        self.note_activities();
         let calls = self.seen.iter();
         found.calls = calls
             .map(|(seq, seen)| (*seq, seen.iter().map(|s| s.observation.clone()).collect()))
@@ -213,7 +213,7 @@ impl ProcessScanner {
         if seen.len() >= OBSERVATIONS {
             return None;
         }
-        let (work, doing) = match &process.kind {
+        let (work, activity) = match &process.kind {
             Kind::Runtime(verb) => (WorkKind::Oci, Some(verb.name().into())),
             _ => (WorkKind::Cni, None),
         };
@@ -224,7 +224,7 @@ impl ProcessScanner {
         let observation = Observation {
             work,
             name,
-            doing,
+            activity,
             began: began.min(now.wall),
             last_seen: now.wall,
         };
@@ -232,14 +232,14 @@ impl ProcessScanner {
             pid,
             start,
             observation,
-            doing: Vec::new(),
+            activity: Vec::new(),
         });
         seen.sort_by_key(|s| s.observation.began);
         Some(new)
     }
 
     /// Notes what each process that works for a call has started: the longest chain of programs below it.
-    fn note_doings(&mut self) {
+    fn note_activities(&mut self) {
         let mut chains: HashMap<u32, Vec<u32>> = HashMap::new();
         for pid in self.processes.young() {
             let Some(worker) = self.worker_above(pid) else {
@@ -266,8 +266,8 @@ impl ProcessScanner {
             };
             let chain = chains.get(&seen.pid).map_or(&[][..], Vec::as_slice);
             let chain = chain.iter().filter_map(|pid| self.processes.get(*pid));
-            if let Some(doing) = doing(worker, chain) {
-                seen.count(doing);
+            if let Some(activity) = activity(worker, chain) {
+                seen.count(activity);
             }
         }
     }
@@ -275,20 +275,23 @@ impl ProcessScanner {
 
 impl Work {
     /// What it did in most looks is what it is said to have been doing.
-    fn count(&mut self, doing: Arc<str>) {
-        let known = self.doing.iter_mut().find(|(known, _)| *known == doing);
+    fn count(&mut self, activity: Arc<str>) {
+        let known = self
+            .activity
+            .iter_mut()
+            .find(|(known, _)| *known == activity);
         if let Some((_, looks)) = known {
             *looks += 1;
-        } else if self.doing.len() < DOINGS {
-            self.doing.push((doing, 1));
+        } else if self.activity.len() < ACTIVITIES {
+            self.activity.push((activity, 1));
         }
-        let most = self.doing.iter().max_by_key(|(_, looks)| *looks);
-        self.observation.doing = most.map(|(doing, _)| Arc::clone(doing));
+        let most = self.activity.iter().max_by_key(|(_, looks)| *looks);
+        self.observation.activity = most.map(|(activity, _)| Arc::clone(activity));
     }
 }
 
 /// What a process does: the command it was given, and the programs it has started. A copy of a program is none.
-fn doing<'a>(worker: &Process, chain: impl Iterator<Item = &'a Process>) -> Option<Arc<str>> {
+fn activity<'a>(worker: &Process, chain: impl Iterator<Item = &'a Process>) -> Option<Arc<str>> {
     let mut words: Vec<Arc<str>> = Vec::new();
     let mut last = worker.comm;
     if let Kind::Runtime(verb) = &worker.kind {

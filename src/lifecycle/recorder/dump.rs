@@ -7,9 +7,9 @@ use std::time::SystemTime;
 use serde::{Deserialize, Serialize};
 
 use super::Memory;
-use super::row::Row;
 use super::select::{Available, LeftOut, Selected, json_len};
 use crate::cri::Method;
+use crate::lifecycle::view;
 use crate::units::unix_us;
 
 /// What every JSON dump says it is.
@@ -54,7 +54,7 @@ impl Filter {
         self.method.is_none_or(|m| m.name() == method) && self.pod.as_ref().is_none_or(right_pod)
     }
 
-    fn apply(&self, in_flight: &mut Vec<Row>, memory: &mut Memory) {
+    fn apply(&self, in_flight: &mut Vec<view::Call>, memory: &mut Memory) {
         if *self == Self::default() {
             return;
         }
@@ -75,7 +75,7 @@ impl Filter {
 pub struct Dump {
     pub(super) about: About,
     /// The oldest first.
-    pub(super) in_flight: Vec<Row>,
+    pub(super) in_flight: Vec<view::Call>,
     pub(super) memory: Memory,
 }
 
@@ -91,7 +91,7 @@ impl Dump {
     /// A dump of these calls, the oldest in flight first.
     pub fn new(
         mut about: About,
-        mut in_flight: Vec<Row>,
+        mut in_flight: Vec<view::Call>,
         mut memory: Memory,
         filter: &Filter,
     ) -> Self {
@@ -107,7 +107,7 @@ impl Dump {
     }
 
     /// Calls in flight.
-    pub fn in_flight(&self) -> &[Row] {
+    pub fn in_flight(&self) -> &[view::Call] {
         &self.in_flight
     }
 
@@ -149,14 +149,14 @@ impl Dump {
         write!(out, "{open},\n\"in_flight\":[")?;
         write_rows(out, selected.in_flight.iter().cloned())?;
         write!(out, "],\n\"calls\":[")?;
-        write_rows(out, selected.calls.iter().map(Row::of))?;
+        write_rows(out, selected.calls.iter().map(view::Call::of))?;
         write!(out, "],\n\"polls\":[")?;
-        write_rows(out, selected.polls.iter().map(Row::of))?;
+        write_rows(out, selected.polls.iter().map(view::Call::of))?;
         writeln!(out, "]}}")
     }
 }
 
-fn write_rows(out: &mut impl Write, rows: impl Iterator<Item = Row>) -> io::Result<()> {
+fn write_rows(out: &mut impl Write, rows: impl Iterator<Item = view::Call>) -> io::Result<()> {
     for (n, row) in rows.enumerate() {
         out.write_all(if n == 0 { b"\n" } else { b",\n" })?;
         serde_json::to_writer(&mut *out, &row)?;
@@ -168,9 +168,9 @@ fn write_rows(out: &mut impl Write, rows: impl Iterator<Item = Row>) -> io::Resu
 pub(crate) mod tests {
     use serde_json::Value;
 
-    use super::super::row::tests::{plain, pod, record};
     use super::*;
-    use crate::call::Call;
+    use crate::call::{Call, CallRecord};
+    use crate::lifecycle::view::call::tests::{plain, pod, record};
 
     /// Three calls of pods, two polls, and a call in flight.
     pub(crate) fn example() -> Dump {
@@ -185,7 +185,9 @@ pub(crate) mod tests {
             polls: vec![poll, plain(5, Method::ListContainers)],
             forgotten: 17,
         };
-        let flying = vec![Row::in_flight(&Call::example(Method::PullImage))];
+        let flying = vec![view::Call::of(&CallRecord::in_flight(&Call::example(
+            Method::PullImage,
+        )))];
         let about = About {
             reason: "http".to_owned(),
             config: "c0ffee".to_owned(),

@@ -12,11 +12,11 @@ use std::time::{Duration, Instant, SystemTime};
 use super::Recorder;
 use super::dump::{About, Dump, Filter};
 use super::files::{self, ENDINGS, FileError};
-use super::row::Row;
 use super::when::stamp;
-use crate::call::Call;
-use crate::lifecycle::activity::doing;
+use crate::call::{Call, CallRecord};
+use crate::lifecycle::activity;
 use crate::lifecycle::process_scanner::Observations;
+use crate::lifecycle::view;
 use crate::telemetry::Drops;
 use crate::telemetry::drops::DropReason;
 use crate::version;
@@ -197,8 +197,8 @@ impl Dumps {
     /// A copy of everything, as it would be written. Takes a while: not for a thread that has more to do.
     pub fn collect(&self, reason: &str, detail: Option<String>, filter: &Filter) -> Dump {
         let rows = (self.parts.in_flight)().into_iter().map(|call| {
-            let mut row = Row::in_flight(&call);
-            row.doing = doing(&self.parts.observations, &call);
+            let mut row = view::Call::of(&CallRecord::in_flight(&call));
+            row.doing = activity::of(&self.parts.observations, &call);
             row
         });
         let about = About {

@@ -4,7 +4,6 @@
 //! | module | what |
 //! |---|---|
 //! | `ring` | where the request path writes: in place, under a lock that nobody holds for long |
-//! | [`row`] | one call as it is shown in a dump and on pages |
 //! | [`dump`] | everything that is remembered, as JSON |
 //! | [`perfetto`] | the same as a trace file for ui.perfetto.dev and chrome://tracing |
 //! | [`dumps`] | when a dump is written, where, and how many are kept |
@@ -14,7 +13,6 @@ pub mod dumps;
 mod files;
 pub mod perfetto;
 mod ring;
-pub mod row;
 mod select;
 mod when;
 

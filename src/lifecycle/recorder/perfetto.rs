@@ -10,12 +10,12 @@ use std::io::{self, Write};
 use serde::Serialize;
 
 use super::dump::{About, Dump};
-use super::row::Row;
 use super::select::{LeftOut, Selected, json_len};
 use super::when::since_epoch;
 use crate::call::CallRecord;
 use crate::cri::Method;
 use crate::cri::method::Class;
+use crate::lifecycle::view;
 
 /// Threads have numbers of their own, apart from those of processes: viewers take a thread with its process's number for
 /// the main one.
@@ -41,14 +41,14 @@ struct Event<'a> {
 #[derive(Serialize)]
 #[serde(untagged)]
 enum Args<'a> {
-    Call(&'a Row),
+    Call(&'a view::Call),
     Name { name: &'a str },
     Order { sort_index: u32 },
 }
 
 /// A call and when it was, in nanoseconds since 1970.
 struct Slice {
-    row: Row,
+    row: view::Call,
     begin: u64,
     /// Nanoseconds; `None` while in flight.
     took: Option<u64>,
@@ -65,12 +65,12 @@ struct Track {
 
 impl Slice {
     fn ended(record: &CallRecord) -> Self {
-        let took = nanos(record.elapsed);
+        let took = nanos(record.elapsed());
         let backend = record
-            .backend
+            .backend_time
             .map(|(offset, took)| (nanos(offset), nanos(took)));
         Self {
-            row: Row::of(record),
+            row: view::Call::of(record),
             begin: nanos(since_epoch(record.began)),
             took: Some(took),
             // The backend's part lies within the call, whatever the clocks said.
@@ -78,7 +78,7 @@ impl Slice {
         }
     }
 
-    fn in_flight(row: &Row) -> Self {
+    fn in_flight(row: &view::Call) -> Self {
         Self {
             begin: row.began_unix_us.saturating_mul(1000),
             took: None,
@@ -171,7 +171,7 @@ impl Tracks {
         }
     }
 
-    fn process(&mut self, row: &Row) -> u32 {
+    fn process(&mut self, row: &view::Call) -> u32 {
         let path = row.pod_path();
         let uid = row.pod_uid.clone().filter(|uid| !uid.is_empty());
         let key = uid.or_else(|| path.clone()).unwrap_or_default();
@@ -242,7 +242,7 @@ fn of_thread(pid: u32, tid: u32, name: &str) -> Event<'_> {
 }
 
 /// Most bytes that the events of a call take, were it alone in its process.
-fn cost(row: &Row) -> usize {
+fn cost(row: &view::Call) -> usize {
     // The longest numbers there are.
     let track = Track {
         pid: u32::MAX,
@@ -322,7 +322,7 @@ impl Dump {
 /// A call that is to be written; the text of its events is made when its turn comes.
 enum What<'a> {
     Ended(&'a CallRecord),
-    InFlight(&'a Row),
+    InFlight(&'a view::Call),
 }
 
 impl What<'_> {

@@ -113,8 +113,8 @@ mod tests {
     use std::sync::Barrier;
     use std::thread;
 
-    use super::super::row::tests::record;
     use super::*;
+    use crate::lifecycle::view::call::tests::record;
 
     fn numbers(ring: &Ring) -> Vec<u64> {
         ring.copy().0.iter().map(|r| r.seq).collect()

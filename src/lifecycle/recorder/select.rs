@@ -4,8 +4,8 @@ use std::io::{self, Write};
 
 use serde::Serialize;
 
-use super::row::Row;
 use crate::call::CallRecord;
+use crate::lifecycle::view;
 
 /// Calls that were left out because the dump would have been too large.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
@@ -21,7 +21,7 @@ pub struct LeftOut {
 /// What is in a dump.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Selected<'a> {
-    pub(super) in_flight: &'a [Row],
+    pub(super) in_flight: &'a [view::Call],
     pub(super) calls: &'a [CallRecord],
     pub(super) polls: &'a [CallRecord],
     pub(super) left_out: LeftOut,
@@ -30,20 +30,20 @@ pub(super) struct Selected<'a> {
 /// What a dump may hold at most.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Available<'a> {
-    pub(super) in_flight: &'a [Row],
+    pub(super) in_flight: &'a [view::Call],
     pub(super) calls: &'a [CallRecord],
     pub(super) polls: &'a [CallRecord],
 }
 
 impl<'a> Available<'a> {
     /// What fits into `budget` bytes, if a row takes as many bytes as `cost` says.
-    pub(super) fn select(self, budget: usize, cost: impl Fn(&Row) -> usize) -> Selected<'a> {
+    pub(super) fn select(self, budget: usize, cost: impl Fn(&view::Call) -> usize) -> Selected<'a> {
         let mut left = budget;
         // The oldest call in flight is the one that hangs. A storm of calls leaves half for what led to it.
         let mut for_flight = budget / 2;
         let flying = fit(self.in_flight.iter(), &mut for_flight, &cost);
         left -= budget / 2 - for_flight;
-        let of_record = |record: &CallRecord| cost(&Row::of(record));
+        let of_record = |record: &CallRecord| cost(&view::Call::of(record));
         let calls = fit(self.calls.iter().rev(), &mut left, of_record);
         let polls = match calls == self.calls.len() {
             true => fit(self.polls.iter().rev(), &mut left, of_record),
@@ -99,14 +99,14 @@ impl Write for Count {
 
 #[cfg(test)]
 mod tests {
-    use super::super::row::tests::record;
     use super::*;
+    use crate::lifecycle::view::call::tests::record;
 
     #[test]
     fn the_newest_that_matter_come_first() {
         let calls: Vec<_> = (0..10).map(record).collect();
         let polls: Vec<_> = (10..20).map(record).collect();
-        let in_flight: Vec<_> = (20..25).map(|n| Row::of(&record(n))).collect();
+        let in_flight: Vec<_> = (20..25).map(|n| view::Call::of(&record(n))).collect();
         let available = Available {
             in_flight: &in_flight,
             calls: &calls,

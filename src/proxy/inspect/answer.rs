@@ -62,7 +62,7 @@ impl AnswerBody {
             return;
         };
         let answer = peek::answer(self.call.method, message);
-        let _ = self.call.answer.set(answer);
+        let _ = self.call.response.set(answer);
         learn(&self.call, &self.index);
     }
 }

@@ -25,7 +25,7 @@ use super::signals::{Signals, Stuck};
 use crate::call::Call;
 use crate::cri::Method;
 use crate::cri::method::Class;
-use crate::lifecycle::activity::doing;
+use crate::lifecycle::activity;
 use crate::lifecycle::process_scanner::Observations;
 use crate::lifecycle::recorder::Dumps;
 use crate::lifecycle::recorder::dumps::Reason;
@@ -99,7 +99,7 @@ impl Watch {
         let stuck = Stuck {
             percent,
             is_first: before == 0,
-            doing: doing(&self.observations, call),
+            activity: activity::of(&self.observations, call),
         };
         self.signals.stuck(call, &stuck);
         if percent >= 100 {

@@ -243,7 +243,7 @@ async fn of_polls_only_the_slow_the_cancelled_and_the_failed_are_exported() {
     until("a slow call", || async {
         let (_, calls) = proxy.get("/debug/calls?format=json").await;
         let calls: serde_json::Value = serde_json::from_str(&calls).expect("json");
-        (calls[0]["age_ms"].as_u64()? > 2000).then_some(())
+        (calls[0]["duration_ms"].as_f64()? > 2000.0).then_some(())
     })
     .await;
     gate.cancel();

@@ -36,7 +36,7 @@ fn the_time_of_an_init_container_is_told_apart() {
         pod.start(("init", 0), 400, 100),
     ];
     apply(&mut store, calls);
-    let exit = |name: &str, attempt, from, to| Ended {
+    let exit = |name: &str, attempt, from, to| Exit {
         container: name.into(),
         attempt,
         code: 0,
@@ -66,7 +66,7 @@ fn the_time_of_an_init_container_is_told_apart() {
 fn what_waited_for_a_long_init_container_counts_from_there() {
     let (mut store, pod) = (store(), pod("a"));
     apply(&mut store, start(&pod, 0));
-    let ended = |code| Ended {
+    let ended = |code| Exit {
         container: "app".into(),
         attempt: 0,
         code,

@@ -34,11 +34,11 @@ fn two_hundred_pods_at_once_never_mix() {
             .collect();
         // They arrive in the order in which they end; those that end at the same time in any order.
         calls.shuffle(&mut random);
-        calls.sort_by_key(|c| (c.ends(), c.began));
+        calls.sort_by_key(|c| (c.end_us(), c.began));
         let mut ticked = 0;
         for call in calls {
-            if call.ends() - ticked.min(call.ends()) > 1_000_000 {
-                ticked = call.ends();
+            if call.end_us() - ticked.min(call.end_us()) > 1_000_000 {
+                ticked = call.end_us();
                 store.tick(ticked, &[]);
             }
             store.apply(call);

@@ -7,11 +7,11 @@ use std::sync::atomic::AtomicBool;
 use serde_json::Value;
 use tempfile::TempDir;
 
-use super::super::row::tests::{pod, record};
 use super::*;
 use crate::cri::Method;
 use crate::cri::subject::Subject;
 use crate::lifecycle::process_scanner::{Observation, WorkKind};
+use crate::lifecycle::view::call::tests::{pod, record};
 use crate::testing::PATIENCE as SOON;
 
 fn flying() -> Vec<Arc<Call>> {
@@ -34,7 +34,7 @@ fn dumps(state: &Path, keep: usize, max_bytes: usize) -> Arc<Dumps> {
     let seen = Observation {
         work: WorkKind::Cni,
         name: "calico".into(),
-        doing: None,
+        activity: None,
         began: SystemTime::now(),
         last_seen: SystemTime::now(),
     };

@@ -7,10 +7,10 @@ use serde_json::Value;
 
 use super::super::dump::Filter;
 use super::super::dump::tests::example;
-use super::super::row::tests::{plain, pod, record};
 use super::super::{Memory, dump};
 use super::*;
 use crate::call::Call;
+use crate::lifecycle::view::call::tests::{plain, pod, record};
 
 fn trace(dump: &Dump, most: usize) -> (usize, Value) {
     let mut text = Vec::new();
@@ -113,15 +113,19 @@ fn calls_at_the_same_time_have_tracks_of_their_own() {
         call.pod = Some(pod(if n % 3 == 0 { "a" } else { "b" }));
         call.began = std::time::UNIX_EPOCH
             + Duration::from_nanos(1_700_000_000_000_000_123 + n * n % 997 * 1_001);
-        call.elapsed = Duration::from_nanos(n * 7919 % 50_021);
-        call.backend = Some((
+        call.outcome_mut().elapsed = Duration::from_nanos(n * 7919 % 50_021);
+        call.backend_time = Some((
             Duration::from_nanos(n % 5 * 10_007),
             Duration::from_secs(n % 2),
         ));
         calls.push(call);
     }
     calls.push(plain(900, Method::GetContainerEvents));
-    let flying = (0..3).map(|_| Row::in_flight(&Call::example(Method::ListContainers)));
+    let flying = (0..3).map(|_| {
+        view::Call::of(&CallRecord::in_flight(&Call::example(
+            Method::ListContainers,
+        )))
+    });
     let memory = Memory {
         calls,
         ..Memory::default()

@@ -77,7 +77,7 @@ pub(super) fn stuck(call: &Call, stuck: &Stuck) {
         duration_ms = millis(call.age()),
         percent = stuck.percent,
         phase = call.stage().name(),
-        doing = stuck.doing.as_deref(),
+        doing = stuck.activity.as_deref(),
     });
 }
 

@@ -34,7 +34,7 @@ pub struct Stuck {
     /// Whether it is the first report of this call.
     pub is_first: bool,
     /// What the runtime is doing for it.
-    pub doing: Option<String>,
+    pub activity: Option<String>,
 }
 
 /// Turns calls into signals. Shared by all connections.

@@ -93,7 +93,7 @@ fn full(method: Method) -> Call {
         container_id: Some("c1".into()),
         ..ResponseDetails::default()
     };
-    call.answer.set(answer).expect("once");
+    call.response.set(answer).expect("once");
     route(&call, BACKEND, RouteReason::Default);
     call.add_request_bytes(100);
     call.add_response_bytes(30);

@@ -6,7 +6,7 @@ pub(super) fn report(percent: u32) -> Stuck {
     Stuck {
         percent,
         is_first: percent == 50,
-        doing: Some("cni plugin calico (iptables)".into()),
+        activity: Some("cni plugin calico (iptables)".into()),
     }
 }
 

@@ -1,12 +1,12 @@
-//! One call as it is shown in a dump and on pages, and read back by `criscope calls`. Holds identity, times and outcome
+//! One call as it is shown in dumps, on pages and in episodes, and read back by commands. Holds identity, times and outcome
 //! only.
 
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::call::Call;
-use crate::call::CallRecord;
+use super::Detail;
+use crate::call::{CallRecord, CallState, Ending, SpanIds};
 use crate::cri::status::code_name;
 use crate::cri::subject::PodIdentity;
 use crate::units::unix_us;
@@ -14,7 +14,7 @@ use crate::units::unix_us;
 /// One call. What is not known is left out.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct Row {
+pub struct Call {
     /// Number of the call since the start of the process.
     pub seq: u64,
     /// Short name of the method.
@@ -25,9 +25,9 @@ pub struct Row {
     pub duration_ms: f64,
     /// `ok`, `error`, `cancelled`, `deadline`, or `in_flight`.
     pub outcome: String,
-    /// The status code, as `DEADLINE_EXCEEDED`.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub code: Option<String>,
+    /// The status code, as `DEADLINE_EXCEEDED`; empty while in flight.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub code: String,
     /// Who made the status, if it is not OK: `backend`, `proxy` or `caller`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub source: Option<String>,
@@ -109,6 +109,22 @@ pub struct Row {
     /// Trace id of its episode, in hex.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub episode_trace_id: Option<String>,
+    /// From the begin of its episode.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub offset_ms: f64,
+    /// Whether the same had failed before in its episode.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub retry: bool,
+    /// The runtime's work for a call of an episode.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub details: Vec<Detail>,
+    /// Its spans, when traces are on; `None` for calls from before our restart.
+    #[serde(skip)]
+    pub spans: Option<SpanIds>,
+}
+
+fn is_zero(ms: &f64) -> bool {
+    *ms == 0.0
 }
 
 /// Milliseconds, to the nanosecond.
@@ -120,20 +136,15 @@ fn text(value: &Option<impl AsRef<str>>) -> Option<String> {
     value.as_ref().map(|v| v.as_ref().to_owned())
 }
 
-impl Row {
-    /// A call that has ended.
+impl Call {
+    /// A call, in flight or ended.
     pub fn of(record: &CallRecord) -> Self {
-        let failed = !record.is_ok();
-        let container = record.container.as_deref();
-        Self {
+        let (container, route) = (record.container.as_deref(), record.route.as_ref());
+        let mut shown = Self {
             seq: record.seq,
             method: record.method.name().to_owned(),
             began_unix_us: unix_us(record.began),
-            duration_ms: millis(record.elapsed),
-            outcome: record.ending.name().to_owned(),
-            code: Some(code_name(record.code).to_owned()),
-            source: failed.then(|| record.source.name().to_owned()),
-            error: text(&record.message),
+            duration_ms: millis(record.elapsed()),
             deadline_ms: record.deadline.map(millis),
             stuck: (record.share_used > 0).then_some(record.share_used),
             sandbox_id: text(&record.sandbox_id),
@@ -143,10 +154,10 @@ impl Row {
             image: text(&record.image),
             handler: text(&record.handler).filter(|h| !h.is_empty()),
             exit_code: record.exit_code,
-            backend: record.route.as_ref().map(|r| r.backend.to_string()),
-            route: record.route.as_ref().map(|r| r.reason.name().to_owned()),
-            backend_offset_ms: record.backend.map(|(offset, _)| millis(offset)),
-            backend_ms: record.backend.map(|(_, took)| millis(took)),
+            backend: route.map(|r| r.backend.to_string()),
+            route: route.map(|r| r.reason.name().to_owned()),
+            backend_offset_ms: record.backend_time.map(|(offset, _)| millis(offset)),
+            backend_ms: record.backend_time.map(|(_, took)| millis(took)),
             client: record.peer.client.name().to_owned(),
             client_pid: record.peer.pid,
             client_comm: text(&record.peer.comm),
@@ -154,49 +165,25 @@ impl Row {
             response_bytes: record.response_bytes,
             trace_id: record.spans.as_ref().map(|s| s.trace_id.to_string()),
             episode_trace_id: record.episode.map(|e| e.trace_id.to_string()),
+            spans: record.spans.clone(),
             ..Self::default()
         }
-        .with_pod(record.pod.as_deref())
-    }
-
-    /// A call in flight, as it is now.
-    pub fn in_flight(call: &Call) -> Self {
-        let age = call.age();
-        let subject = call.subject.get();
-        let container = subject.and_then(|s| s.container.as_deref());
-        let backend = call.backend_span(age);
-        let stuck = call.share_used();
-        Self {
-            seq: call.seq,
-            method: call.method.name().to_owned(),
-            began_unix_us: unix_us(call.started_at),
-            duration_ms: millis(age),
-            outcome: "in_flight".to_owned(),
-            phase: Some(call.stage().name().to_owned()),
-            deadline_ms: call.deadline.map(millis),
-            stuck: (stuck > 0).then_some(stuck),
-            sandbox_id: call.sandbox_id().map(|id| id.to_string()),
-            container: container.map(|c| c.name.to_string()),
-            container_attempt: container.map(|c| c.attempt),
-            container_id: call.container_id().map(|id| id.to_string()),
-            image: subject.and_then(|s| text(&s.image)),
-            handler: subject
-                .and_then(|s| text(&s.handler))
-                .filter(|h| !h.is_empty()),
-            backend: call.route.get().map(|r| r.backend.to_string()),
-            route: call.route.get().map(|r| r.reason.name().to_owned()),
-            backend_offset_ms: backend.map(|(offset, _)| millis(offset)),
-            backend_ms: backend.map(|(_, took)| millis(took)),
-            client: call.peer.client.name().to_owned(),
-            client_pid: call.peer.pid,
-            client_comm: text(&call.peer.comm),
-            request_bytes: call.request_bytes(),
-            response_bytes: call.response_bytes(),
-            trace_id: call.trace.as_ref().map(|t| t.trace_id.to_string()),
-            episode_trace_id: call.episode.get().map(|e| e.trace_id.to_string()),
-            ..Self::default()
+        .with_pod(record.pod.as_deref());
+        match &record.state {
+            CallState::InFlight { stage, .. } => {
+                Self::IN_FLIGHT.clone_into(&mut shown.outcome);
+                shown.phase = Some(stage.name().to_owned());
+            }
+            CallState::Ended(outcome) => {
+                outcome.ending.name().clone_into(&mut shown.outcome);
+                code_name(outcome.code).clone_into(&mut shown.code);
+                shown.error = text(&outcome.message);
+                if outcome.ending != Ending::Ok {
+                    shown.source = Some(outcome.source.name().to_owned());
+                }
+            }
         }
-        .with_pod(subject.and_then(|s| s.pod.as_deref()))
+        shown
     }
 
     fn with_pod(mut self, pod: Option<&PodIdentity>) -> Self {
@@ -209,9 +196,22 @@ impl Row {
         self
     }
 
-    /// Whether it has not ended yet.
+    /// The outcome of a call that has none yet.
+    pub const IN_FLIGHT: &str = "in_flight";
+
+    /// Whether it has not ended.
     pub fn is_in_flight(&self) -> bool {
-        self.outcome == "in_flight"
+        self.outcome == Self::IN_FLIGHT
+    }
+
+    /// Whether it ended in another way than well.
+    pub fn is_failed(&self) -> bool {
+        !matches!(&*self.outcome, "ok" | Self::IN_FLIGHT)
+    }
+
+    /// The share of its deadline that it has used, in percent; `None` without a deadline.
+    pub fn share(&self) -> Option<u64> {
+        Some((self.duration_ms * 100.0 / self.deadline_ms?.max(1.0)) as u64)
     }
 
     /// `NAMESPACE/NAME` of its pod.
@@ -230,7 +230,7 @@ pub(crate) mod tests {
     use std::time::UNIX_EPOCH;
 
     use super::*;
-    use crate::call::{Ending, Outcome, Route, RouteReason, Source};
+    use crate::call::{Call as Live, Outcome, Route, RouteReason, Source};
     use crate::cri::Method;
     use crate::cri::status::Code;
     use crate::cri::subject::{ContainerIdentity, Subject};
@@ -244,7 +244,7 @@ pub(crate) mod tests {
             name: "app".into(),
             attempt: 0,
         }));
-        record.backend = Some((Duration::from_micros(500), Duration::from_millis(9)));
+        record.backend_time = Some((Duration::from_micros(500), Duration::from_millis(9)));
         record.route = Some(Route {
             backend: "main".into(),
             reason: RouteReason::Default,
@@ -270,7 +270,7 @@ pub(crate) mod tests {
             message: None,
             elapsed: Duration::from_millis(10),
         };
-        let mut record = CallRecord::of(&Call::example(method), &outcome);
+        let mut record = CallRecord::ended(&Live::example(method), &outcome);
         record.seq = seq;
         record.began = UNIX_EPOCH + Duration::from_secs(1_700_000_000 + seq);
         record
@@ -279,30 +279,31 @@ pub(crate) mod tests {
     #[test]
     fn a_row_reads_back_what_it_wrote_and_leaves_out_what_is_not_known() {
         let mut record = record(7);
-        record.ending = Ending::Deadline;
-        record.code = Code::DeadlineExceeded;
-        record.message = Some("too late".into());
+        let outcome = record.outcome_mut();
+        outcome.ending = Ending::Deadline;
+        outcome.code = Code::DeadlineExceeded;
+        outcome.message = Some("too late".into());
         record.share_used = 90;
-        let row = Row::of(&record);
+        let row = Call::of(&record);
         assert_eq!(row.pod_path().as_deref(), Some("shop/web-7"));
-        assert_eq!(row.code.as_deref(), Some("DEADLINE_EXCEEDED"));
+        assert_eq!(row.code, "DEADLINE_EXCEEDED");
         assert_eq!((row.stuck, row.duration_ms), (Some(90), 10.0));
         let text = serde_json::to_string(&row).expect("json");
         assert!(!text.contains("null") && !text.contains("image"), "{text}");
-        assert_eq!(serde_json::from_str::<Row>(&text).expect("row"), row);
+        assert_eq!(serde_json::from_str::<Call>(&text).expect("row"), row);
     }
 
     #[test]
     fn a_call_in_flight_says_how_far_it_has_come() {
-        let call = Call::example(Method::RunPodSandbox);
+        let call = Live::example(Method::RunPodSandbox);
         let subject = Subject {
             pod: Some(pod("web-0")),
             handler: Some("".into()),
             ..Subject::default()
         };
         call.subject.set(subject).expect("once");
-        let row = Row::in_flight(&call);
-        assert!(row.is_in_flight() && row.handler.is_none() && row.code.is_none());
+        let row = Call::of(&CallRecord::in_flight(&call));
+        assert!(row.is_in_flight() && row.handler.is_none() && row.code.is_empty());
         assert_eq!(row.phase.as_deref(), Some("reading"));
         assert_eq!(row.pod_path().as_deref(), Some("shop/web-0"));
     }
