@@ -15,7 +15,6 @@ use crate::admin;
 use crate::config::{self, IpPreference, ProgramError, Streaming};
 use crate::grpc::CriService;
 use crate::lifecycle::view::{Layer, Progress};
-use crate::runtime::cni;
 use crate::runtime::image::{ImagesConfig, LayerPhase, Limits, Patience, Platform, PullView};
 use crate::runtime::node::{self, NodeError, NodeOptions};
 use crate::runtime::oci::spec::{CgroupDriver, NodeFacts};
@@ -203,26 +202,26 @@ fn settings(
     }
 }
 
-fn networks(config: &config::Cni) -> cni::Settings {
-    cni::Settings {
+fn networks(config: &config::Cni) -> criscope_cni::Settings {
+    criscope_cni::Settings {
         conf_dir: config.conf_dir.clone(),
         max_conf_num: config.max_conf_num,
         bin_dirs: config.bin_dirs.clone(),
         cache_dir: config.cache_dir.clone(),
         loopback: match config.loopback {
-            config::Loopback::Builtin => cni::Loopback::Made,
-            config::Loopback::Plugin => cni::Loopback::Plugin,
+            config::Loopback::Builtin => criscope_cni::Loopback::Builtin,
+            config::Loopback::Plugin => criscope_cni::Loopback::Plugin,
         },
         interface_prefix: config.interface_prefix.clone(),
         preference: match config.ip_preference {
-            IpPreference::Ipv4 => cni::Preference::Ipv4,
-            IpPreference::Ipv6 => cni::Preference::Ipv6,
-            IpPreference::Cni => cni::Preference::Cni,
+            IpPreference::Ipv4 => criscope_cni::Preference::Ipv4,
+            IpPreference::Ipv6 => criscope_cni::Preference::Ipv6,
+            IpPreference::Cni => criscope_cni::Preference::Cni,
         },
         add_timeout: config.add_timeout,
         del_timeout: config.del_timeout,
         query_timeout: config.query_timeout,
-        ..cni::Settings::default()
+        ..criscope_cni::Settings::default()
     }
 }
 

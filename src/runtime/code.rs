@@ -2,6 +2,7 @@
 
 use std::io;
 
+use criscope_cni::TemplateError;
 use criscope_linux::{idmap, namespace, rootfs, sysctl};
 use tonic::Code;
 
@@ -54,6 +55,98 @@ impl GrpcCode for rootfs::Error {
                 }
                 _ => Code::Internal,
             },
+        }
+    }
+}
+
+impl GrpcCode for criscope_cni::Error {
+    fn code(&self) -> Code {
+        match self {
+            Self::NotReady { .. } => Code::Unavailable,
+            // 11: try again later. 50, 51: the plugin is not available, or only in part.
+            Self::Plugin { error, .. } if matches!(error.code, 11 | 50 | 51) => Code::Unavailable,
+            Self::Invalid { .. } => Code::InvalidArgument,
+            Self::PluginMissing { .. } => Code::FailedPrecondition,
+            Self::TimedOut { .. } => Code::DeadlineExceeded,
+            Self::NotUndone { add: error, .. } | Self::Several { first: error, .. } => error.code(),
+            Self::Namespace(error) => error.code(),
+            Self::Plugin { .. }
+            | Self::PluginFailed { .. }
+            | Self::BadResult { .. }
+            | Self::Run { .. }
+            | Self::Cache { .. } => Code::Internal,
+        }
+    }
+}
+
+impl GrpcCode for TemplateError {
+    fn code(&self) -> Code {
+        match self {
+            Self::Cidr { .. } | Self::Template { .. } => Code::InvalidArgument,
+            Self::Io { source, .. } if source.kind() == io::ErrorKind::StorageFull => {
+                Code::ResourceExhausted
+            }
+            Self::Io { .. } => Code::Internal,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use criscope_cni::{Error, PluginError, Verb};
+
+    use super::*;
+
+    #[test]
+    fn errors_of_plugins_have_the_code_that_says_whether_to_try_again() {
+        let plugin = || "x".to_owned();
+        let failed = |code| Error::Plugin {
+            plugin: plugin(),
+            verb: Verb::Add,
+            error: PluginError {
+                code,
+                msg: "busy".to_owned(),
+                details: String::new(),
+            },
+        };
+        let why = || "why".to_owned();
+        let timed_out = || Error::TimedOut {
+            plugin: plugin(),
+            verb: Verb::Add,
+            after: Duration::from_secs(1),
+        };
+        for (error, code) in [
+            (failed(11), Code::Unavailable),
+            (failed(50), Code::Unavailable),
+            (failed(7), Code::Internal),
+            (Error::NotReady { why: why() }, Code::Unavailable),
+            (
+                Error::BadResult {
+                    plugin: plugin(),
+                    verb: Verb::Add,
+                    why: why(),
+                },
+                Code::Internal,
+            ),
+            (timed_out(), Code::DeadlineExceeded),
+            (
+                Error::Invalid {
+                    what: "pod name",
+                    value: "a;b".to_owned(),
+                },
+                Code::InvalidArgument,
+            ),
+            (
+                Error::NotUndone {
+                    add: Box::new(timed_out()),
+                    undo: Box::new(failed(7)),
+                },
+                Code::DeadlineExceeded,
+            ),
+        ] {
+            assert_eq!(error.code(), code, "{error}");
         }
     }
 }

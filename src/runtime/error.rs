@@ -12,7 +12,7 @@ use super::code::GrpcCode as _;
 use super::oci::OciError;
 use super::oci::spec::SpecError;
 use super::store::refused::Refused;
-use super::{cni, image, process};
+use super::{image, process};
 use crate::cri::redact;
 
 /// What a verb works on.
@@ -92,7 +92,10 @@ pub enum Error {
     Refused(Arc<Refused>),
     /// The network.
     #[error("network: {0}")]
-    Network(Arc<cni::Error>),
+    Network(Arc<criscope_cni::Error>),
+    /// The configuration of a network from a template.
+    #[error(transparent)]
+    Template(Arc<criscope_cni::TemplateError>),
     /// An image.
     #[error(transparent)]
     Image(Arc<image::Error>),
@@ -189,6 +192,7 @@ impl Error {
             Self::Exhausted(_) => Code::ResourceExhausted,
             Self::Unavailable(_) => Code::Unavailable,
             Self::Network(error) => error.code(),
+            Self::Template(error) => error.code(),
             Self::Image(error) => error.code(),
             Self::Spec(error) => error.code(),
             Self::Oci(error) => error.code(),
@@ -215,7 +219,8 @@ macro_rules! from {
 }
 
 from!(
-    Network(cni::Error),
+    Network(criscope_cni::Error),
+    Template(criscope_cni::TemplateError),
     Image(image::Error),
     Spec(SpecError),
     Oci(OciError),

@@ -2,9 +2,10 @@
 
 use std::path::Path;
 
+use criscope_cni::fuzz as cni;
 use criscope_linux::rootfs::mounts_in_table;
 
-use super::{cni, network_config, node, oci, stats};
+use super::{node, oci, stats};
 
 /// Reads the bytes behind the first one as what it says.
 ///
@@ -17,9 +18,9 @@ pub fn fuzz(bytes: &[u8]) {
     };
     let text = String::from_utf8_lossy(bytes);
     match kind % 11 {
-        0 => cni::fuzz::configuration(bytes),
-        1 => cni::fuzz::result(bytes),
-        2 => cni::fuzz::cached(bytes),
+        0 => cni::configuration(bytes),
+        1 => cni::result(bytes),
+        2 => cni::cached(bytes),
         3 => oci::spec::cdi::fuzz(&text, false),
         4 => oci::spec::cdi::fuzz(&text, true),
         5 => oci::spec::fuzz_seccomp(&text),
@@ -31,8 +32,8 @@ pub fn fuzz(bytes: &[u8]) {
             assert!(held.sum::<usize>() <= bytes.len());
         }
         8 => stats::cgroup::fuzz(&text),
-        9 => network_config::fuzz(&text),
-        _ => cni::fuzz::bandwidth(&text),
+        9 => cni::template(&text),
+        _ => cni::bandwidth(&text),
     }
 }
 

@@ -8,8 +8,9 @@ use std::ffi::OsString;
 use std::path::Path;
 use std::sync::Arc;
 
+use criscope_cni::Cni;
+
 use super::Runtime;
-use super::cni::{self, Cni};
 use super::error::{Error, Result};
 use super::oci::spec::{CgroupDriver, HandlerOptions};
 use super::oci::{Filters, OciRuntime};
@@ -48,7 +49,7 @@ pub struct Handlers {
 
 impl Handlers {
     /// The handlers of the settings, each with the network it wants.
-    pub fn new(default: &str, handlers: Vec<HandlerSettings>, cni: cni::Settings) -> Self {
+    pub fn new(default: &str, handlers: Vec<HandlerSettings>, cni: criscope_cni::Settings) -> Self {
         let shared = Cni::new(cni);
         let by_name = handlers.into_iter().map(|handler| {
             let networks = match handler.cni {
@@ -239,7 +240,7 @@ mod tests {
             user_namespaces: false,
             takes_filters: false,
         };
-        Handlers::new("one", vec![settings], cni::Settings::default())
+        Handlers::new("one", vec![settings], criscope_cni::Settings::default())
     }
 
     #[test]

@@ -7,7 +7,7 @@
 //!   |
 //! store       what there is: records on disk, objects in memory
 //!   |
-//! image  cni  oci  process  node  stats     the parts, which know nothing of each other's insides
+//! image  oci  process  node  stats     the parts, which know nothing of each other's insides
 //! ```
 //!
 //! What holds for every verb: it is done by a task that outlives its caller; what fails is undone; what could not be undone
@@ -16,11 +16,9 @@
 
 pub mod attempts;
 pub mod caller;
-pub mod cni;
 pub mod code;
 mod container;
 mod dial;
-mod environment;
 mod error;
 pub mod events;
 #[cfg(any(test, fuzzing))]
@@ -53,6 +51,7 @@ mod validate;
 
 use std::sync::Arc;
 
+use criscope_cni::Observer;
 use criscope_linux::namespace::Pins;
 
 use self::attempts::Attempts;
@@ -117,8 +116,8 @@ impl Runtime {
         images.on_step = steps::image_steps().unwrap_or(images.on_step);
         images.watch = watch.clone();
         let images = Images::open(images).await?;
-        let networks = cni::Settings {
-            watch: watch.clone(),
+        let networks = criscope_cni::Settings {
+            observer: Observer::from(watch.clone()),
             ..settings.cni.clone()
         };
         let handlers = Handlers::new(

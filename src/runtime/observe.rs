@@ -8,6 +8,7 @@ use std::future::Future;
 use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
+use criscope_cni::{Invocation, PluginObserver, PluginRun, Verb};
 use opentelemetry::trace::SpanId;
 
 use crate::call::steps::{Begun, RuntimeStep, RuntimeSteps, StepOutcome, Worker};
@@ -130,6 +131,24 @@ impl Watch {
     }
 }
 
+impl PluginObserver for Watch {
+    fn wrap<'a>(&'a self, invocation: Invocation<'a>, run: PluginRun<'a>) -> PluginRun<'a> {
+        let phase = match invocation.verb {
+            Verb::Add => RuntimePhase::CniAdd,
+            Verb::Del => RuntimePhase::CniDel,
+            Verb::Check => RuntimePhase::CniCheck,
+            Verb::Status => RuntimePhase::CniStatus,
+            Verb::Gc => RuntimePhase::CniGc,
+        };
+        Box::pin(self.step(phase, Some(invocation.plugin), run))
+    }
+
+    fn environment(&self) -> Vec<(&'static str, String)> {
+        let trace = traceparent().map(|trace| ("TRACEPARENT", trace));
+        trace.into_iter().collect()
+    }
+}
+
 /// A step that goes on. It ends when it is dropped.
 #[derive(Debug)]
 struct Step {
@@ -177,7 +196,10 @@ impl Drop for Step {
 mod tests {
     use std::convert::Infallible;
 
+    use opentelemetry::trace::TraceId;
+
     use super::*;
+    use crate::cri::call::Place;
 
     #[tokio::test]
     async fn steps_are_parts_of_each_other_also_on_other_tasks_and_threads() {
@@ -215,6 +237,43 @@ mod tests {
             (how(attach), how(spec)),
             (Some(StepOutcome::Ok), Some(StepOutcome::Ok))
         );
+    }
+
+    #[tokio::test]
+    async fn runs_of_plugins_are_steps_and_carry_their_own_trace_context() {
+        let phases = Arc::new(Phases::new(Some(&Place {
+            trace_id: TraceId::from(7u128),
+            parent: SpanId::from(1u64),
+            parent_is_remote: false,
+            server: SpanId::from(2u64),
+            client: SpanId::from(3u64),
+            state: None,
+            link: None,
+            sampled: true,
+        })));
+        let watch = Watch::default();
+        for verb in [Verb::Add, Verb::Del] {
+            let invocation = Invocation {
+                plugin: "bridge",
+                verb,
+            };
+            let environment = || watch.environment();
+            let run = Box::pin(async move {
+                let [(name, value)] = &environment()[..] else {
+                    panic!("one variable");
+                };
+                Ok(format!("{name}={value}").into_bytes())
+            });
+            let run = serve(Some(Arc::clone(&phases)), watch.wrap(invocation, run));
+            let output = String::from_utf8(run.await.expect("output")).expect("text");
+            let step = phases.read().pop().expect("a step");
+            let traceparent = phases.traceparent(step.span).expect("traces are on");
+            assert_eq!(output, format!("TRACEPARENT={traceparent}"));
+            assert_eq!(step.name.as_deref(), Some("bridge"));
+            assert!(matches!(step.ended, Some((_, PhaseOutcome::Ok))));
+            let name = format!("cni_{}", verb.name().to_lowercase());
+            assert_eq!(step.phase.name(), name);
+        }
     }
 
     #[tokio::test]

@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::image::ImagesConfig;
 use super::oci::OciRuntime;
 use super::oci::spec::{HandlerOptions, NodeFacts};
-use super::{cni, paths::Paths};
+use super::paths::Paths;
 use crate::cri::image_pattern::ImagePattern;
 
 /// See the module documentation.
@@ -30,7 +30,7 @@ pub struct Settings {
     /// Archives put here are imported at start and when they appear or change.
     pub import_dir: Option<PathBuf>,
     /// The network, unless a handler has its own.
-    pub cni: cni::Settings,
+    pub cni: criscope_cni::Settings,
     /// A template of a network configuration, used when the kubelet tells the pod CIDR and there is no network yet.
     pub cni_template: Option<PathBuf>,
     /// What the node can.

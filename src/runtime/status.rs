@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use serde_json::json;
 
+use super::Runtime;
 use super::oci::spec::CgroupDriver;
-use super::{Runtime, cni};
 use crate::cri::v1;
 
 /// What every runtime answers here, and the kubelet insists on.
@@ -30,7 +30,7 @@ impl Runtime {
     pub async fn status(self: &Arc<Self>, verbose: bool) -> v1::StatusResponse {
         let network = match self.handlers.get("") {
             Ok(handler) => handler.cni.ready().await,
-            Err(error) => Err(cni::Error::NotReady {
+            Err(error) => Err(criscope_cni::Error::NotReady {
                 why: error.to_string(),
             }),
         };
@@ -45,7 +45,7 @@ impl Runtime {
             Err(error) => condition(
                 "NetworkReady",
                 false,
-                cni::Error::NOT_READY,
+                criscope_cni::Error::NOT_READY,
                 error.to_string(),
             ),
         };

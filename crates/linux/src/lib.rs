@@ -7,11 +7,13 @@
 //! | [`sysctl`] | namespaced kernel parameters |
 //! | [`link`] | network interfaces of a namespace: `lo` up, counters |
 //! | [`rootfs`] | root file systems on overlayfs, `/dev/shm`, volumes of images, SELinux labels of files |
+//! | [`environment`] | variables that child processes must not inherit |
 //! | [`walk`] | walks directory trees of any depth with a bounded number of descriptors |
 //! | [`untrusted`] | reads files that containers, images or pod authors control |
 //!
 //! Functions block unless they are `async`. Those that return a namespace, mount or change another process's files need root.
 
+pub mod environment;
 pub mod idmap;
 pub mod link;
 pub mod namespace;

@@ -6,12 +6,11 @@ use std::path::Path;
 use std::process::{ExitStatus, Stdio};
 use std::time::Duration;
 
+use criscope_linux::environment;
 use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
 use tokio::process::Command;
-
-use crate::runtime::environment;
 
 /// The most bytes kept of each stream: 1 MiB. What is beyond is read and dropped, so that the program does not stall.
 const OUTPUT_LIMIT: usize = 1 << 20;
@@ -62,7 +61,7 @@ pub(super) async fn run(
     limit: Duration,
 ) -> Result<Finished, Fault> {
     let mut command = Command::new(path);
-    for name in environment::OWN {
+    for name in environment::SERVICE_MANAGER {
         command.env_remove(name);
     }
     command

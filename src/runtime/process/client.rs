@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use criscope_linux::environment;
 use tokio::io::AsyncWriteExt as _;
 use tokio::net::UnixStream;
 use tokio::process::Command;
@@ -22,7 +23,6 @@ use super::error::Error;
 use super::event::Event;
 use super::frames::Frames;
 use super::listen::listen;
-use crate::runtime::environment;
 use crate::runtime::oci::reason;
 use criscope_shim::SOCKET;
 use criscope_shim::protocol::{
@@ -98,7 +98,7 @@ impl Shim {
             .stdin(Child::null())
             .stdout(Child::null())
             .kill_on_drop(true);
-        for name in environment::OWN {
+        for name in environment::SERVICE_MANAGER {
             command.env_remove(name);
         }
         for cgroup in &launch.cgroups {

@@ -4,11 +4,11 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use criscope_cni::Pod;
 use criscope_linux::namespace::{self, Kind};
 
 use super::Known;
 use super::pod::forced;
-use crate::runtime::cni::Pod;
 use crate::runtime::error::{Error, Result};
 use crate::runtime::node::cgroup::Hierarchies;
 use crate::runtime::oci::OciRuntime;

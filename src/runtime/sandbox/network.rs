@@ -2,12 +2,12 @@
 
 use std::collections::BTreeMap;
 
+use criscope_cni::{Bandwidth, Capabilities, Dns, Pod, PortMapping, Protocol};
 use criscope_linux::namespace::{Kind, State};
 
 use super::teardown::blocking;
 use crate::cri::v1::{self, PodSandboxConfig};
 use crate::runtime::Runtime;
-use crate::runtime::cni::{Bandwidth, Capabilities, Dns, Pod, PortMapping, Protocol};
 use crate::runtime::error::{Error, Result};
 use crate::runtime::store::SandboxRecord;
 

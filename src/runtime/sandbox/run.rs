@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use criscope_cni::Attached;
 use criscope_linux::rootfs;
 
 use super::files;
@@ -11,7 +12,6 @@ use crate::call::steps::RuntimeStep;
 use crate::cri::v1::{ContainerEventType, NamespaceMode, RunPodSandboxRequest};
 use crate::runtime::attempts::fingerprint;
 use crate::runtime::caller::Caller;
-use crate::runtime::cni::Attached;
 use crate::runtime::error::{Error, Result, shown};
 use crate::runtime::handler::Handler;
 use crate::runtime::observe::carried;

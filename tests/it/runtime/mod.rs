@@ -1,7 +1,6 @@
 //! The parts of the built-in runtime, with the real tools they drive.
 
 mod campaign;
-mod cni;
 mod crash;
 mod crun;
 mod image;

@@ -9,21 +9,21 @@ use super::version::Version;
 /// One network: plugins that are run one after the other.
 #[derive(Clone)]
 pub struct Network {
-    pub(super) name: String,
-    pub(super) version: Version,
-    pub(super) disable_check: bool,
-    pub(super) disable_gc: bool,
-    pub(super) plugins: Vec<Plugin>,
-    pub(super) source: PathBuf,
+    pub(crate) name: String,
+    pub(crate) version: Version,
+    pub(crate) disable_check: bool,
+    pub(crate) disable_gc: bool,
+    pub(crate) plugins: Vec<Plugin>,
+    pub(crate) source: PathBuf,
     /// The list as read: it goes to the cache, and comes back from it for the DEL.
-    pub(super) list: Value,
+    pub(crate) list: Value,
 }
 
 /// One plugin of a network, with all its keys.
 #[derive(Clone)]
 pub struct Plugin {
-    pub(super) kind: String,
-    pub(super) conf: Map<String, Value>,
+    pub(crate) kind: String,
+    pub(crate) conf: Map<String, Value>,
 }
 
 // Configurations can hold keys of other systems: only names are shown.
@@ -70,7 +70,7 @@ impl Network {
     }
 
     /// Reads a file's text; its kind is told by its name, as libcni does.
-    pub(super) fn parse(path: &Path, text: &[u8]) -> Result<Self, String> {
+    pub(crate) fn parse(path: &Path, text: &[u8]) -> Result<Self, String> {
         let mut value =
             serde_json::from_slice::<Value>(text).map_err(|error| format!("not JSON: {error}"))?;
         if path
@@ -94,7 +94,7 @@ impl Network {
     }
 
     /// The network of the plugin `loopback`.
-    pub(super) fn loopback() -> Self {
+    pub(crate) fn loopback() -> Self {
         let conf = Map::from_iter([("type".to_owned(), Value::from("loopback"))]);
         let list = json!({"cniVersion": "0.3.1", "name": "cni-loopback", "plugins": [conf]});
         Self {
@@ -112,7 +112,7 @@ impl Network {
     }
 
     /// Takes a list, from a file or from the cache.
-    pub(super) fn from_list(source: &Path, list: Value) -> Result<Self, String> {
+    pub(crate) fn from_list(source: &Path, list: Value) -> Result<Self, String> {
         let name = list.get("name").and_then(Value::as_str).unwrap_or_default();
         if !valid_name(name) {
             return Err(format!(
@@ -240,7 +240,7 @@ fn flag(list: &Value, key: &str) -> Result<bool, String> {
 }
 
 /// Names of networks and containers: a letter or digit, then also `_ . -`.
-pub(super) fn valid_name(name: &str) -> bool {
+pub(crate) fn valid_name(name: &str) -> bool {
     let rest = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'.' | b'-');
     name.as_bytes()
         .first()

@@ -56,7 +56,7 @@ pub struct Attached {
     pub additional_ips: Vec<IpAddr>,
 }
 
-pub(super) fn valid(pod: &Pod) -> Result<(), Error> {
+pub(crate) fn valid(pod: &Pod) -> Result<(), Error> {
     let check = |what, value: &str, fine: bool| match fine {
         true => Ok(()),
         false => Err(Error::Invalid {
@@ -76,14 +76,14 @@ pub(super) fn valid(pod: &Pod) -> Result<(), Error> {
     Ok(())
 }
 
-pub(super) fn netns(pod: &Pod) -> String {
+pub(crate) fn netns(pod: &Pod) -> String {
     pod.netns
         .as_ref()
         .map(|path| path.display().to_string())
         .unwrap_or_default()
 }
 
-pub(super) fn args(pod: &Pod) -> Vec<(String, String)> {
+pub(crate) fn args(pod: &Pod) -> Vec<(String, String)> {
     let pairs = [
         ("IgnoreUnknown", "1"),
         ("K8S_POD_NAMESPACE", &pod.namespace),

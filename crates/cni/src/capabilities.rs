@@ -170,7 +170,7 @@ impl fmt::Debug for Capabilities {
 
 impl Capabilities {
     /// By name, as a plugin that declares all would be told.
-    pub(super) fn arguments(&self) -> Map<String, Value> {
+    pub(crate) fn arguments(&self) -> Map<String, Value> {
         let ports: Vec<_> = self
             .port_mappings
             .iter()
@@ -215,7 +215,7 @@ impl Capabilities {
 }
 
 /// The `runtimeConfig` of one plugin: what it declares of what is asked for.
-pub(super) fn runtime_config(plugin: &Plugin, arguments: &Map<String, Value>) -> Option<Value> {
+pub(crate) fn runtime_config(plugin: &Plugin, arguments: &Map<String, Value>) -> Option<Value> {
     let told: Map<_, _> = arguments
         .iter()
         .filter(|(capability, _)| plugin.declares(capability))

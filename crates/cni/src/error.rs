@@ -7,8 +7,6 @@ use std::time::Duration;
 
 use criscope_linux::namespace;
 
-use crate::runtime::code::GrpcCode as _;
-
 /// An operation of the specification.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Verb {
@@ -179,30 +177,8 @@ impl Error {
     /// The reason of the condition NetworkReady that the kubelet knows.
     pub const NOT_READY: &'static str = "NetworkPluginNotReady";
 
-    /// What a gRPC caller is told.
-    #[must_use]
-    pub fn code(&self) -> tonic::Code {
-        match self {
-            Self::NotReady { .. } => tonic::Code::Unavailable,
-            // 11: try again later. 50, 51: the plugin is not available, or only in part.
-            Self::Plugin { error, .. } if matches!(error.code, 11 | 50 | 51) => {
-                tonic::Code::Unavailable
-            }
-            Self::Invalid { .. } => tonic::Code::InvalidArgument,
-            Self::PluginMissing { .. } => tonic::Code::FailedPrecondition,
-            Self::TimedOut { .. } => tonic::Code::DeadlineExceeded,
-            Self::NotUndone { add: error, .. } | Self::Several { first: error, .. } => error.code(),
-            Self::Namespace(error) => error.code(),
-            Self::Plugin { .. }
-            | Self::PluginFailed { .. }
-            | Self::BadResult { .. }
-            | Self::Run { .. }
-            | Self::Cache { .. } => tonic::Code::Internal,
-        }
-    }
-
     /// One error of many, `Ok` of none.
-    pub(super) fn of(mut errors: Vec<Self>) -> Result<(), Self> {
+    pub(crate) fn of(mut errors: Vec<Self>) -> Result<(), Self> {
         match errors.len() {
             0 => Ok(()),
             1 => Err(errors.remove(0)),
@@ -213,7 +189,7 @@ impl Error {
         }
     }
 
-    pub(super) fn cache(action: &'static str, path: &Path, source: io::Error) -> Self {
+    pub(crate) fn cache(action: &'static str, path: &Path, source: io::Error) -> Self {
         Self::Cache {
             action,
             path: path.to_owned(),

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::{ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
+use criscope_linux::environment;
 use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWriteExt as _};
@@ -12,7 +13,6 @@ use tokio::process::{Child, Command};
 use tokio::time::timeout_at;
 
 use super::error::{Error, PluginError, Verb};
-use crate::runtime::environment;
 
 /// Most that is taken of an answer, in bytes.
 const MAX_STDOUT: u64 = 1 << 20;
@@ -24,13 +24,13 @@ const MAX_WORDS: usize = 512;
 const DRAIN: Duration = Duration::from_millis(500);
 
 /// One run of a plugin.
-pub(super) struct Run<'a> {
-    pub(super) plugin: &'a str,
-    pub(super) verb: Verb,
-    pub(super) bin_dirs: &'a [PathBuf],
-    pub(super) env: Vec<(&'static str, String)>,
-    pub(super) stdin: Vec<u8>,
-    pub(super) deadline: Instant,
+pub(crate) struct Run<'a> {
+    pub(crate) plugin: &'a str,
+    pub(crate) verb: Verb,
+    pub(crate) bin_dirs: &'a [PathBuf],
+    pub(crate) env: Vec<(&'static str, String)>,
+    pub(crate) stdin: Vec<u8>,
+    pub(crate) deadline: Instant,
 }
 
 /// Kills the process and all in its group when dropped before it has ended.
@@ -47,7 +47,7 @@ impl Drop for Group {
 
 impl Run<'_> {
     /// Its standard output, if it succeeded.
-    pub(super) async fn output(self) -> Result<Vec<u8>, Error> {
+    pub(crate) async fn output(self) -> Result<Vec<u8>, Error> {
         let candidates: Vec<_> = self
             .bin_dirs
             .iter()
@@ -110,7 +110,7 @@ fn spawn(program: &Path, env: Vec<(&'static str, String)>) -> io::Result<Group> 
             command.env_remove(key);
         }
     }
-    for name in environment::OWN {
+    for name in environment::SERVICE_MANAGER {
         command.env_remove(name);
     }
     command

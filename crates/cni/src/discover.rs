@@ -32,7 +32,7 @@ pub struct Loaded {
 
 /// A directory of configurations.
 #[derive(Debug)]
-pub(super) struct ConfDir {
+pub(crate) struct ConfDir {
     path: PathBuf,
     /// 0: all.
     max: usize,
@@ -50,7 +50,7 @@ struct Mark {
 }
 
 impl ConfDir {
-    pub(super) fn new(path: PathBuf, max: usize) -> Self {
+    pub(crate) fn new(path: PathBuf, max: usize) -> Self {
         Self {
             path,
             max,
@@ -58,12 +58,12 @@ impl ConfDir {
         }
     }
 
-    pub(super) fn path(&self) -> &Path {
+    pub(crate) fn path(&self) -> &Path {
         &self.path
     }
 
     /// What the directory holds now. Blocks for some file calls.
-    pub(super) fn load(&self) -> Arc<Loaded> {
+    pub(crate) fn load(&self) -> Arc<Loaded> {
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
         let marks = match marks(&self.path) {
             Ok(marks) => marks,

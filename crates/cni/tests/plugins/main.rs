@@ -3,4 +3,5 @@
 mod fake;
 mod misbehaviour;
 mod real;
+mod support;
 mod verbs;

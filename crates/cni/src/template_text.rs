@@ -6,9 +6,9 @@ use std::collections::BTreeMap;
 
 /// What a template is filled with.
 #[derive(Debug, Default)]
-pub(super) struct Values {
-    pub(super) texts: BTreeMap<&'static str, String>,
-    pub(super) lists: BTreeMap<&'static str, Vec<String>>,
+pub(crate) struct Values {
+    pub(crate) texts: BTreeMap<&'static str, String>,
+    pub(crate) lists: BTreeMap<&'static str, Vec<String>>,
 }
 
 #[derive(Debug, PartialEq, Eq)]
@@ -50,7 +50,7 @@ enum Variable {
 }
 
 /// Fills a template in. The error says what in it is not understood.
-pub(super) fn fill(template: &str, values: &Values) -> Result<String, String> {
+pub(crate) fn fill(template: &str, values: &Values) -> Result<String, String> {
     let mut tokens = tokens(template)?.into_iter();
     let (nodes, ended) = nodes(&mut tokens, 0)?;
     if ended {

@@ -4,15 +4,15 @@ use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use super::observer::Observer;
 use super::result::Preference;
-use crate::runtime::observe::Watch;
 
 /// Who sets `lo` up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Loopback {
     /// Whoever made the namespace: [`namespace`](criscope_linux::namespace) does. No plugin runs.
     #[default]
-    Made,
+    Builtin,
     /// The plugin `loopback`.
     Plugin,
 }
@@ -40,8 +40,8 @@ pub struct Settings {
     pub del_timeout: Duration,
     /// For all plugins of any other verb.
     pub query_timeout: Duration,
-    /// Measures what plugins do.
-    pub watch: Watch,
+    /// Observes the runs of plugins.
+    pub observer: Observer,
 }
 
 impl Default for Settings {
@@ -51,14 +51,14 @@ impl Default for Settings {
             max_conf_num: 1,
             bin_dirs: vec!["/opt/cni/bin".into(), "/usr/lib/cni".into()],
             cache_dir: "/var/lib/cni".into(),
-            loopback: Loopback::Made,
+            loopback: Loopback::Builtin,
             interface_prefix: "eth".to_owned(),
             preference: Preference::Ipv4,
             // Less than the four minutes the kubelet gives RunPodSandbox, so that there is time to undo.
             add_timeout: Duration::from_secs(180),
             del_timeout: Duration::from_secs(60),
             query_timeout: Duration::from_secs(10),
-            watch: Watch::default(),
+            observer: Observer::default(),
         }
     }
 }

@@ -8,30 +8,29 @@ use super::capabilities::runtime_config;
 use super::conf::{Network, Plugin};
 use super::error::{Error, Verb};
 use super::exec::Run;
+use super::observer::Invocation;
 use super::pod::Attachment;
 use super::result::CniResult;
 use super::settings::Settings;
 use super::version::Version;
-use crate::call::steps::RuntimeStep;
-use crate::runtime::observe::traceparent;
 
 /// A network, and for which attachment of it.
-pub(super) struct Chain<'a> {
-    pub(super) settings: &'a Settings,
-    pub(super) network: &'a Network,
+pub(crate) struct Chain<'a> {
+    pub(crate) settings: &'a Settings,
+    pub(crate) network: &'a Network,
     /// Empty for STATUS and GC, which are about no container.
-    pub(super) container: &'a str,
+    pub(crate) container: &'a str,
     /// Empty when the namespace is gone.
-    pub(super) netns: &'a str,
-    pub(super) interface: &'a str,
-    pub(super) args: &'a [(String, String)],
-    pub(super) capabilities: &'a Map<String, Value>,
-    pub(super) deadline: Instant,
+    pub(crate) netns: &'a str,
+    pub(crate) interface: &'a str,
+    pub(crate) args: &'a [(String, String)],
+    pub(crate) capabilities: &'a Map<String, Value>,
+    pub(crate) deadline: Instant,
 }
 
 impl Chain<'_> {
     /// Forward; each plugin is told the result of the one before.
-    pub(super) async fn add(&self) -> Result<CniResult, Error> {
+    pub(crate) async fn add(&self) -> Result<CniResult, Error> {
         let mut last = None;
         for plugin in &self.network.plugins {
             let output = self.run(Verb::Add, plugin, last.as_ref(), None).await?;
@@ -51,7 +50,7 @@ impl Chain<'_> {
 
     /// Backward; stops at the first that fails, as the specification asks: what was set up first (an address) must not be
     /// given to another pod while what was set up on it (a port) still leads there.
-    pub(super) async fn del(&self, result: Option<&CniResult>) -> Result<(), Error> {
+    pub(crate) async fn del(&self, result: Option<&CniResult>) -> Result<(), Error> {
         let result = result.filter(|_| self.network.version >= Version::V0_4_0);
         for plugin in self.network.plugins.iter().rev() {
             self.run(Verb::Del, plugin, result, None).await?;
@@ -60,7 +59,7 @@ impl Chain<'_> {
     }
 
     /// Forward. `Ok` where the version has no CHECK or the network wants none.
-    pub(super) async fn check(&self, result: &CniResult) -> Result<(), Error> {
+    pub(crate) async fn check(&self, result: &CniResult) -> Result<(), Error> {
         if self.network.version < Version::V0_4_0 || self.network.disable_check {
             return Ok(());
         }
@@ -71,7 +70,7 @@ impl Chain<'_> {
     }
 
     /// Forward. `Ok` where the version has no STATUS.
-    pub(super) async fn status(&self) -> Result<(), Error> {
+    pub(crate) async fn status(&self) -> Result<(), Error> {
         if self.network.version < Version::V1_1_0 {
             return Ok(());
         }
@@ -82,7 +81,7 @@ impl Chain<'_> {
     }
 
     /// Every plugin, also after one has failed.
-    pub(super) async fn gc(&self, keep: &[Attachment]) -> Result<(), Error> {
+    pub(crate) async fn gc(&self, keep: &[Attachment]) -> Result<(), Error> {
         if self.network.version < Version::V1_1_0 || self.network.disable_gc {
             return Ok(());
         }
@@ -105,29 +104,26 @@ impl Chain<'_> {
         result: Option<&CniResult>,
         valid: Option<&Value>,
     ) -> Result<Vec<u8>, Error> {
-        let phase = match verb {
-            Verb::Add => RuntimeStep::CniAdd,
-            Verb::Del => RuntimeStep::CniDel,
-            Verb::Check => RuntimeStep::CniCheck,
-            Verb::Status => RuntimeStep::CniStatus,
-            Verb::Gc => RuntimeStep::CniGc,
-        };
-        let work = async {
+        let observer = &self.settings.observer;
+        let work = Box::pin(async {
             let run = Run {
                 plugin: &plugin.kind,
                 verb,
                 bin_dirs: &self.settings.bin_dirs,
-                env: self.env(verb, traceparent()),
+                env: self.env(verb, observer.environment()),
                 stdin: self.config(plugin, result, valid),
                 deadline: self.deadline,
             };
             run.output().await
+        });
+        let invocation = Invocation {
+            plugin: &plugin.kind,
+            verb,
         };
-        let watch = &self.settings.watch;
-        watch.step(phase, Some(&plugin.kind), work).await
+        observer.wrap(invocation, work).await
     }
 
-    fn env(&self, verb: Verb, trace: Option<String>) -> Vec<(&'static str, String)> {
+    fn env(&self, verb: Verb, more: Vec<(&'static str, String)>) -> Vec<(&'static str, String)> {
         let args: Vec<_> = self
             .args
             .iter()
@@ -147,7 +143,7 @@ impl Chain<'_> {
             ("CNI_ARGS", args.join(";")),
             ("CNI_PATH", path.join(":")),
         ];
-        env.extend(trace.map(|trace| ("TRACEPARENT", trace)));
+        env.extend(more);
         env
     }
 

@@ -21,37 +21,37 @@ use super::error::Error;
 /// One attachment. Its Debug would show annotations: there is none.
 #[derive(Clone, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct Entry {
-    pub(super) kind: String,
-    pub(super) container_id: String,
+pub(crate) struct Entry {
+    pub(crate) kind: String,
+    pub(crate) container_id: String,
     /// The list of plugins, as bytes in base64 (how Go writes `[]byte`).
     #[serde(with = "base64_json")]
-    pub(super) config: Value,
-    pub(super) if_name: String,
-    pub(super) network_name: String,
+    pub(crate) config: Value,
+    pub(crate) if_name: String,
+    pub(crate) network_name: String,
     #[serde(default, skip_serializing_if = "String::is_empty")]
-    pub(super) netns: String,
+    pub(crate) netns: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(super) cni_args: Option<Vec<(String, String)>>,
+    pub(crate) cni_args: Option<Vec<(String, String)>>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(super) capability_args: Option<Map<String, Value>>,
+    pub(crate) capability_args: Option<Map<String, Value>>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(super) result: Option<Value>,
+    pub(crate) result: Option<Value>,
 }
 
-pub(super) const KIND: &str = "cniCacheV1";
+pub(crate) const KIND: &str = "cniCacheV1";
 
 /// Largest entry that is read, in bytes.
 const MAX_ENTRY: u64 = 4 << 20;
 
 /// A directory of entries.
 #[derive(Debug, Clone)]
-pub(super) struct Cache {
+pub(crate) struct Cache {
     dir: PathBuf,
 }
 
 impl Cache {
-    pub(super) fn new(cache_dir: &Path) -> Self {
+    pub(crate) fn new(cache_dir: &Path) -> Self {
         Self {
             dir: cache_dir.join("results"),
         }
@@ -62,7 +62,7 @@ impl Cache {
     }
 
     /// Replaces the entry.
-    pub(super) fn write(&self, entry: &Entry) -> Result<(), Error> {
+    pub(crate) fn write(&self, entry: &Entry) -> Result<(), Error> {
         let path = self.path(&entry.network_name, &entry.container_id, &entry.if_name);
         let text = serde_json::to_vec(entry)
             .map_err(|error| Error::cache("encode", &path, error.into()))?;
@@ -95,7 +95,7 @@ impl Cache {
         })
     }
 
-    pub(super) fn remove(&self, entry: &Entry) -> Result<(), Error> {
+    pub(crate) fn remove(&self, entry: &Entry) -> Result<(), Error> {
         let path = self.path(&entry.network_name, &entry.container_id, &entry.if_name);
         match fs::remove_file(&path) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => {
@@ -110,7 +110,7 @@ impl Cache {
     ///
     /// # Errors
     /// The directory cannot be read, or an entry that can be of this container: without it an address would be lost.
-    pub(super) fn find(&self, container: Option<&str>) -> Result<(Vec<Entry>, bool), Error> {
+    pub(crate) fn find(&self, container: Option<&str>) -> Result<(Vec<Entry>, bool), Error> {
         let listing = match fs::read_dir(&self.dir) {
             Ok(listing) => listing,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Default::default()),
@@ -179,69 +179,20 @@ fn read(path: &Path) -> Result<Entry, Fault> {
 
 /// JSON inside base64 inside JSON.
 mod base64_json {
+    use base64::Engine as _;
+    use base64::engine::general_purpose::STANDARD;
     use serde::de::Error as _;
     use serde::{Deserialize as _, Deserializer, Serializer};
     use serde_json::Value;
 
-    const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-
-    pub(super) fn serialize<S: Serializer>(value: &Value, to: S) -> Result<S::Ok, S::Error> {
-        to.serialize_str(&encode(value.to_string().as_bytes()))
+    pub(crate) fn serialize<S: Serializer>(value: &Value, to: S) -> Result<S::Ok, S::Error> {
+        to.serialize_str(&STANDARD.encode(value.to_string()))
     }
 
-    pub(super) fn deserialize<'a, D: Deserializer<'a>>(from: D) -> Result<Value, D::Error> {
+    pub(crate) fn deserialize<'a, D: Deserializer<'a>>(from: D) -> Result<Value, D::Error> {
         let text = String::deserialize(from)?;
-        let bytes = decode(&text).ok_or_else(|| D::Error::custom("config is not base64"))?;
+        let bytes = STANDARD.decode(&text).map_err(D::Error::custom)?;
         serde_json::from_slice(&bytes).map_err(D::Error::custom)
-    }
-
-    fn encode(bytes: &[u8]) -> String {
-        let mut text = String::with_capacity(bytes.len().div_ceil(3) * 4);
-        for three in bytes.chunks(3) {
-            let at = |index: usize| u32::from(three.get(index).copied().unwrap_or(0));
-            let word = at(0) << 16 | at(1) << 8 | at(2);
-            for sextet in 0..4 {
-                if sextet > three.len() {
-                    text.push('=');
-                } else {
-                    text.push(char::from(
-                        ALPHABET[(word >> (18 - 6 * sextet) & 63) as usize],
-                    ));
-                }
-            }
-        }
-        text
-    }
-
-    fn decode(text: &str) -> Option<Vec<u8>> {
-        let mut bytes = Vec::with_capacity(text.len() / 4 * 3);
-        for four in text.trim_end_matches('=').as_bytes().chunks(4) {
-            let mut word = 0_u32;
-            for (place, letter) in four.iter().enumerate() {
-                let sextet = ALPHABET.iter().position(|known| known == letter)?;
-                word |= u32::try_from(sextet).ok()? << (18 - 6 * place);
-            }
-            bytes.extend(&word.to_be_bytes()[1..four.len()]);
-        }
-        Some(bytes)
-    }
-
-    #[cfg(test)]
-    mod tests {
-        use base64::Engine as _;
-        use base64::engine::general_purpose::STANDARD;
-
-        #[test]
-        fn it_is_the_base64_of_everyone_else() {
-            for length in 0..40_u8 {
-                let bytes: Vec<u8> = (0..length)
-                    .map(|byte| byte.wrapping_mul(89) ^ 0xa5)
-                    .collect();
-                assert_eq!(super::encode(&bytes), STANDARD.encode(&bytes));
-                assert_eq!(super::decode(&STANDARD.encode(&bytes)), Some(bytes));
-            }
-            assert_eq!(super::decode("a*=="), None);
-        }
     }
 }
 

@@ -8,9 +8,9 @@ use std::process::Command;
 
 use criscope_linux::namespace::{Kind, Pins, Request};
 
-use super::super::Scratch;
 use super::fake::pod;
-use criscope::runtime::cni::{Bandwidth, Cni, Loopback, Pod, PortMapping, Protocol, Settings};
+use super::support::Scratch;
+use criscope_cni::{Bandwidth, Cni, Loopback, Pod, PortMapping, Protocol, Settings};
 
 const PLUGINS: &str = "/usr/lib/cni";
 

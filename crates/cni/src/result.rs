@@ -66,7 +66,7 @@ impl CniResult {
         Self::from_value(value, asked)
     }
 
-    pub(super) fn from_value(value: Value, asked: Version) -> Result<Self, String> {
+    pub(crate) fn from_value(value: Value, asked: Version) -> Result<Self, String> {
         let Value::Object(mut raw) = value else {
             return Err("no JSON object".to_owned());
         };

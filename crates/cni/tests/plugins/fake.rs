@@ -4,11 +4,11 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
-use criscope::runtime::cni::{Cni, Pod, Settings};
+use criscope_cni::{Cni, Pod, Settings};
 use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::harness::PATIENCE;
+use super::support::PATIENCE;
 
 /// A good answer to an ADD.
 pub(super) const RESULT: &str = r#"{"cniVersion":"1.0.0","interfaces":[{"name":"eth0","sandbox":"/x"}],"ips":[{"address":"10.1.2.3/24","interface":0}]}"#;

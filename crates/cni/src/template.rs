@@ -1,0 +1,150 @@
+//! Network configurations made from a template and the pod CIDR of the node, as containerd makes them (`conf_template`).
+
+use std::collections::BTreeMap;
+use std::io;
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
+
+use crate::template_text::{Values, fill};
+
+/// Why no configuration was written.
+#[derive(Debug, thiserror::Error)]
+pub enum TemplateError {
+    /// Not an address range.
+    #[error("{range:?} is no pod CIDR")]
+    Cidr {
+        /// One of the comma-separated ranges.
+        range: String,
+    },
+    /// The template has an action that is not supported, or its result is no JSON.
+    #[error("{}: {why}", path.display())]
+    Template {
+        /// The template.
+        path: PathBuf,
+        /// What is wrong with it.
+        why: String,
+    },
+    /// The template cannot be read, or the configuration not be written.
+    #[error("{}: cannot {action}: {source}", path.display())]
+    Io {
+        /// What was tried.
+        action: &'static str,
+        /// On which path.
+        path: PathBuf,
+        /// The cause.
+        source: io::Error,
+    },
+}
+
+/// Fills in `template` for the pod CIDR, both families separated by a comma, and writes the result to `target` atomically.
+/// The template has the fields of containerd's: `.PodCIDR`, the first range; `.PodCIDRRanges`, all of them; and `.Routes`, the
+/// default route of each family among them.
+///
+/// # Errors
+/// The template cannot be read, its result is no JSON, or that cannot be written.
+pub fn write_network(template: &Path, target: &Path, cidr: &str) -> Result<(), TemplateError> {
+    let io = |action, path: &Path| {
+        let path = path.to_owned();
+        move |source| TemplateError::Io {
+            action,
+            path,
+            source,
+        }
+    };
+    let wrong = |why| TemplateError::Template {
+        path: template.to_owned(),
+        why,
+    };
+    let text = std::fs::read_to_string(template).map_err(io("read", template))?;
+    let text = fill(&text, &values(cidr)?).map_err(wrong)?;
+    serde_json::from_str::<serde::de::IgnoredAny>(&text)
+        .map_err(|error| wrong(format!("what it makes is no JSON: {error}")))?;
+    let dir = target.parent().unwrap_or(target);
+    let draft = target.with_extension("new");
+    std::fs::create_dir_all(dir)
+        .and_then(|()| std::fs::write(&draft, text))
+        .and_then(|()| std::fs::rename(&draft, target))
+        .map_err(io("write", target))
+}
+
+/// Fills in the text of a template for the fuzzer.
+pub(crate) fn made(cidr: &str, template: &str) -> Option<String> {
+    fill(template, &values(cidr).ok()?).ok()
+}
+
+fn values(cidr: &str) -> Result<Values, TemplateError> {
+    let ranges: Vec<_> = cidr
+        .split(',')
+        .map(|range| range.trim().to_owned())
+        .collect();
+    let mut routes: Vec<String> = Vec::new();
+    for range in &ranges {
+        let address = range.split_once('/').map(|(address, _)| address.parse());
+        let route = match address {
+            Some(Ok(IpAddr::V4(_))) => "0.0.0.0/0",
+            Some(Ok(IpAddr::V6(_))) => "::/0",
+            _ => {
+                return Err(TemplateError::Cidr {
+                    range: range.clone(),
+                });
+            }
+        };
+        if !routes.iter().any(|known| known == route) {
+            routes.push(route.to_owned());
+        }
+    }
+    Ok(Values {
+        texts: BTreeMap::from([("PodCIDR", ranges[0].clone())]),
+        lists: BTreeMap::from([("PodCIDRRanges", ranges), ("Routes", routes)]),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The `ipam` that containerd's documentation shows.
+    const TEMPLATE: &str = r#"{"ranges": [{{range $i, $range := .PodCIDRRanges}}{{if $i}}, {{end}}[{"subnet": "{{$range}}"}]{{end}}],
+"routes": [{{range $i, $route := .Routes}}{{if $i}}, {{end}}{"dst": "{{$route}}"}{{end}}], "first": "{{.PodCIDR}}"}"#;
+
+    #[test]
+    fn ranges_and_routes_take_their_place_in_the_template() {
+        let dir = tempfile::tempdir().expect("dir");
+        let (template, target) = (
+            dir.path().join("t"),
+            dir.path().join("net.d").join("99.conflist"),
+        );
+        std::fs::write(&template, TEMPLATE).expect("write");
+        write_network(&template, &target, "10.1.0.0/24, fd00::/64").expect("a network");
+        let made = std::fs::read(&target).expect("there");
+        let made: serde_json::Value = serde_json::from_slice(&made).expect("JSON");
+        let expected = serde_json::json!({
+            "ranges": [[{"subnet": "10.1.0.0/24"}], [{"subnet": "fd00::/64"}]],
+            "routes": [{"dst": "0.0.0.0/0"}, {"dst": "::/0"}],
+            "first": "10.1.0.0/24",
+        });
+        assert_eq!(made, expected);
+    }
+
+    #[test]
+    fn nothing_is_written_that_is_no_network() {
+        let dir = tempfile::tempdir().expect("dir");
+        let (template, target) = (dir.path().join("t"), dir.path().join("99.conflist"));
+        for (text, cidr, expected) in [
+            (
+                "{{.Gateway}}",
+                "10.1.0.0/24",
+                "{{.Gateway}} is not understood",
+            ),
+            ("{{.PodCIDR}", "10.1.0.0/24", "{{ without }}"),
+            ("{{.PodCIDR}}", "10.1.0.0/24", "no JSON"),
+            ("{}", "10.1.0.0", "is no pod CIDR"),
+            ("{}", "a/24", "is no pod CIDR"),
+        ] {
+            std::fs::write(&template, text).expect("write");
+            let error = write_network(&template, &target, cidr).expect_err("refused");
+            assert!(error.to_string().contains(expected), "{error}");
+            assert!(!target.exists());
+        }
+    }
+}

@@ -1,0 +1,84 @@
+//! Waiting, directories whose mounts go with them, and an observer.
+
+use std::fs;
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use criscope_cni::{Invocation, PluginObserver, PluginRun};
+use nix::mount::{MntFlags, umount2};
+use tempfile::TempDir;
+
+/// By far more than anything takes.
+pub(super) const PATIENCE: Duration = Duration::from_secs(120);
+
+/// Asks again and again until there is an answer.
+pub(super) async fn until<T, F>(what: &str, mut ask: impl FnMut() -> F) -> T
+where
+    F: Future<Output = Option<T>>,
+{
+    let end = Instant::now() + PATIENCE;
+    loop {
+        if let Some(answer) = ask().await {
+            return answer;
+        }
+        assert!(Instant::now() < end, "waited in vain: {what}");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
+/// A temporary directory; what is mounted in it is unmounted first.
+pub(super) struct Scratch(TempDir);
+
+impl Scratch {
+    pub(super) fn new() -> Self {
+        Self(tempfile::tempdir().expect("dir"))
+    }
+
+    pub(super) fn path(&self) -> &Path {
+        self.0.path()
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+        let points = mounts.lines().filter_map(|line| line.split(' ').nth(4));
+        for point in points.filter(|point| Path::new(point).starts_with(self.path())) {
+            let _ = umount2(point, MntFlags::MNT_DETACH);
+        }
+    }
+}
+
+tokio::task_local! {
+    static CURRENT: String;
+}
+
+/// Keeps each run as `PLUGIN VERB OUTCOME`, and hands each plugin the name of its run.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Runs(Arc<Mutex<Vec<String>>>);
+
+impl Runs {
+    pub(super) fn all(&self) -> Vec<String> {
+        self.0.lock().expect("runs").clone()
+    }
+}
+
+impl PluginObserver for Runs {
+    fn wrap<'a>(&'a self, invocation: Invocation<'a>, run: PluginRun<'a>) -> PluginRun<'a> {
+        let name = format!("{} {}", invocation.plugin, invocation.verb);
+        Box::pin(CURRENT.scope(name.clone(), async move {
+            let output = run.await;
+            let outcome = if output.is_ok() { "ok" } else { "error" };
+            self.0
+                .lock()
+                .expect("runs")
+                .push(format!("{name} {outcome}"));
+            output
+        }))
+    }
+
+    fn environment(&self) -> Vec<(&'static str, String)> {
+        vec![("TRACEPARENT", CURRENT.get())]
+    }
+}
