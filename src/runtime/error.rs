@@ -12,7 +12,7 @@ use super::code::GrpcCode as _;
 use super::oci::OciError;
 use super::oci::spec::SpecError;
 use super::store::refused::Refused;
-use super::{cni, image, process};
+use super::{cni, process};
 use crate::cri::redact;
 
 /// What a verb works on.
@@ -95,7 +95,7 @@ pub enum Error {
     Network(Arc<cni::Error>),
     /// An image.
     #[error(transparent)]
-    Image(Arc<image::Error>),
+    Image(Arc<criscope_image::Error>),
     /// The specification.
     #[error(transparent)]
     Spec(Arc<SpecError>),
@@ -216,7 +216,7 @@ macro_rules! from {
 
 from!(
     Network(cni::Error),
-    Image(image::Error),
+    Image(criscope_image::Error),
     Spec(SpecError),
     Oci(OciError),
     Process(process::Error),

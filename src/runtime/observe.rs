@@ -4,6 +4,8 @@
 //! Which call that is goes with the work, also into tasks and threads of its own ([`carried`], [`carried_over`]). Work that
 //! no call asked for, such as what follows from the end of a container, is measured all the same.
 
+mod images;
+
 use std::future::Future;
 use std::sync::{Arc, OnceLock};
 use std::time::Instant;
@@ -111,8 +113,16 @@ impl Watch {
     }
 
     fn begin(&self, phase: RuntimePhase, name: Option<&str>) -> Step {
+        self.begin_within(phase, name, current())
+    }
+
+    fn begin_within(
+        &self,
+        phase: RuntimePhase,
+        name: Option<&str>,
+        within: Option<Current>,
+    ) -> Step {
         let name: Option<Arc<str>> = name.map(Arc::from);
-        let within = current();
         Step {
             watch: self.clone(),
             phase,
@@ -147,11 +157,15 @@ impl Step {
         })
     }
 
-    fn end(mut self, well: bool) {
-        self.outcome = match well {
+    fn end(self, well: bool) {
+        self.end_with(match well {
             true => PhaseOutcome::Ok,
             false => PhaseOutcome::Error,
-        };
+        });
+    }
+
+    fn end_with(mut self, outcome: PhaseOutcome) {
+        self.outcome = outcome;
     }
 }
 
