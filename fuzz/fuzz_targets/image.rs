@@ -2,5 +2,5 @@
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
-    criscope::runtime::image::fuzz(bytes);
+    criscope_image::fuzz(bytes);
 });

@@ -15,7 +15,6 @@ use crate::admin;
 use crate::config::{self, IpPreference, ProgramError, Streaming};
 use crate::grpc::CriService;
 use crate::lifecycle::view::{Layer, Progress};
-use crate::runtime::image::{ImagesConfig, LayerPhase, Limits, Patience, Platform, PullView};
 use crate::runtime::node::{self, NodeError, NodeOptions};
 use crate::runtime::oci::spec::{CgroupDriver, NodeFacts};
 use crate::runtime::oci::{Filters, OciRuntime, runtime::Version};
@@ -24,6 +23,7 @@ use crate::runtime::streams::Sessions;
 use crate::runtime::{self, HandlerSettings, Runtime, Settings, grpc};
 use crate::streaming::{Observer, Server};
 use crate::telemetry::registry::{Registry, RegistryError};
+use criscope_image::{ImageStoreConfig, LayerPhase, Limits, Platform, PullView, Timeouts};
 
 use super::Error;
 
@@ -226,13 +226,13 @@ fn networks(config: &config::Cni) -> criscope_cni::Settings {
 }
 
 /// The image store.
-pub(super) fn images(config: &config::Images) -> ImagesConfig {
+pub(super) fn images(config: &config::Images) -> ImageStoreConfig {
     let platform = config.platform.as_ref().map(|platform| Platform {
         os: platform.os.clone(),
         architecture: platform.architecture.clone(),
         variant: platform.variant.clone(),
     });
-    ImagesConfig {
+    ImageStoreConfig {
         certs_dirs: config.certs_dirs.clone(),
         docker_config: config.docker_config.clone(),
         platform: platform.unwrap_or_else(Platform::host),
@@ -245,14 +245,14 @@ pub(super) fn images(config: &config::Images) -> ImagesConfig {
             min_free_bytes: config.min_free_bytes as u64,
             ..Limits::default()
         },
-        patience: Patience {
+        timeouts: Timeouts {
             connect: config.connect_timeout,
             stall: config.progress_timeout,
             retries: config.retries.try_into().unwrap_or(u32::MAX),
-            ..Patience::default()
+            ..Timeouts::default()
         },
         keep_unused: config.keep_unused,
-        ..ImagesConfig::new(&config.root)
+        ..ImageStoreConfig::new(&config.root)
     }
 }
 

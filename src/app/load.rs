@@ -9,8 +9,8 @@ use tokio::runtime::Builder;
 use super::Error;
 use super::builtin::{BuiltinError, images};
 use crate::config::Config;
-use crate::runtime::image::Images;
 use crate::runtime::load::{self, LoadError};
+use criscope_image::ImageStore;
 
 pub use crate::runtime::load::Loaded;
 
@@ -23,7 +23,7 @@ pub enum Loader {
     /// The daemon with this state directory.
     Daemon(PathBuf),
     /// We do; the store is ours as long as this lives.
-    Store(Box<(tokio::runtime::Runtime, Images)>),
+    Store(Box<(tokio::runtime::Runtime, ImageStore)>),
 }
 
 /// Why nothing, or not this archive, can be loaded.
@@ -57,7 +57,7 @@ impl Loader {
             .enable_all()
             .build()
             .map_err(Error::Start)?;
-        let opened = threads.block_on(Images::open(images(&config.images)));
+        let opened = threads.block_on(ImageStore::open(images(&config.images)));
         let opened = opened.map_err(|error| Error::Builtin(BuiltinError::Runtime(error.into())))?;
         Ok(Self::Store(Box::new((threads, opened))))
     }
@@ -84,7 +84,7 @@ impl Loader {
 }
 
 async fn take_in(
-    images: &Images,
+    images: &ImageStore,
     file: File,
     name: &str,
     progress: &mut dyn FnMut(u64, u64),

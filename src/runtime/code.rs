@@ -59,6 +59,32 @@ impl GrpcCode for rootfs::Error {
     }
 }
 
+/// `RegistryUnavailable` is `Unknown`: of that code alone the kubelet strips the code's own words, and then finds the word at
+/// the beginning of the message that it looks for (`parseStatusErr` in its `cri-client`).
+impl GrpcCode for criscope_image::Error {
+    fn code(&self) -> Code {
+        match self {
+            Self::InvalidReference { .. } | Self::AmbiguousId { .. } => Code::InvalidArgument,
+            Self::NotFound { .. } => Code::NotFound,
+            Self::Unauthenticated { .. } => Code::Unauthenticated,
+            Self::PermissionDenied { .. } => Code::PermissionDenied,
+            Self::RegistryUnavailable { .. } | Self::BadResponse { .. } => Code::Unknown,
+            Self::DeadlineExceeded { .. } => Code::DeadlineExceeded,
+            Self::Cancelled { .. } => Code::Cancelled,
+            Self::WrongDigest { .. } => Code::DataLoss,
+            Self::Invalid { .. }
+            | Self::NoPlatform { .. }
+            | Self::Unpack { .. }
+            | Self::Settings { .. } => Code::FailedPrecondition,
+            Self::TooLarge { .. } | Self::NoSpace { .. } | Self::NoInodes { .. } => {
+                Code::ResourceExhausted
+            }
+            Self::Locked { .. } => Code::Unavailable,
+            Self::Io { .. } | Self::Internal { .. } => Code::Internal,
+        }
+    }
+}
+
 impl GrpcCode for criscope_cni::Error {
     fn code(&self) -> Code {
         match self {

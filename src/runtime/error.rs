@@ -11,8 +11,8 @@ use tonic::{Code, Status};
 use super::code::GrpcCode as _;
 use super::oci::OciError;
 use super::oci::spec::SpecError;
+use super::process;
 use super::store::refused::Refused;
-use super::{image, process};
 use crate::cri::redact;
 
 /// What a verb works on.
@@ -98,7 +98,7 @@ pub enum Error {
     Template(Arc<criscope_cni::TemplateError>),
     /// An image.
     #[error(transparent)]
-    Image(Arc<image::Error>),
+    Image(Arc<criscope_image::Error>),
     /// The specification.
     #[error(transparent)]
     Spec(Arc<SpecError>),
@@ -221,7 +221,7 @@ macro_rules! from {
 from!(
     Network(criscope_cni::Error),
     Template(criscope_cni::TemplateError),
-    Image(image::Error),
+    Image(criscope_image::Error),
     Spec(SpecError),
     Oci(OciError),
     Process(process::Error),

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use tokio::time::{MissedTickBehavior, interval};
 
-use super::image::ImportFolder;
 use super::{Runtime, load};
+use criscope_image::ImportFolder;
 
 /// How often the folder of archives is looked into: a look is one `readdir`.
 const IMPORT: Duration = Duration::from_secs(2);

@@ -9,9 +9,9 @@ use serde_json::json;
 
 use super::caller::Caller;
 use super::error::{Error, Result};
-use super::image::{Auth, AuthFields, Image};
 use super::{Runtime, id};
 use crate::cri::v1;
+use criscope_image::{Auth, AuthFields, Image};
 
 impl Runtime {
     /// The images that are here, or the one that the filter names.
@@ -65,7 +65,7 @@ impl Runtime {
     /// next one.
     ///
     /// # Errors
-    /// [`super::image::Error`], [`Error::Deadline`], [`Error::Cancelled`].
+    /// [`criscope_image::Error`], [`Error::Deadline`], [`Error::Cancelled`].
     pub async fn pull_image(
         &self,
         request: v1::PullImageRequest,

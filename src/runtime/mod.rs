@@ -27,7 +27,6 @@ pub mod grpc;
 pub mod handler;
 mod housekeeping;
 pub mod id;
-pub mod image;
 mod image_service;
 pub mod load;
 pub(crate) mod metrics;
@@ -60,7 +59,6 @@ use self::events::Events;
 #[cfg(any(test, fuzzing))]
 pub use self::fuzz::fuzz;
 use self::handler::Handlers;
-use self::image::Images;
 use self::node::cgroup::Hierarchies;
 use self::observe::Watch;
 pub use self::recover::Problem;
@@ -68,13 +66,14 @@ use self::recover::Problems;
 pub use self::settings::{HandlerSettings, Settings};
 use self::stats::{DiskUsage, Rates};
 use self::store::Store;
+use criscope_image::ImageStore;
 
 /// The runtime: all that its verbs need.
 #[derive(Debug)]
 pub struct Runtime {
     settings: Settings,
     handlers: Handlers,
-    images: Images,
+    images: ImageStore,
     pins: Pins,
     store: Store,
     attempts: Attempts,
@@ -113,9 +112,9 @@ impl Runtime {
         }
         let watch = Watch::default();
         let mut images = settings.images.clone();
-        images.on_step = steps::image_steps().unwrap_or(images.on_step);
-        images.watch = watch.clone();
-        let images = Images::open(images).await?;
+        images.failpoint = steps::image_steps().unwrap_or(images.failpoint);
+        images.observer = Arc::new(watch.clone());
+        let images = ImageStore::open(images).await?;
         let networks = criscope_cni::Settings {
             observer: Observer::from(watch.clone()),
             ..settings.cni.clone()
@@ -159,7 +158,7 @@ impl Runtime {
     }
 
     /// Its images.
-    pub fn images(&self) -> &Images {
+    pub fn images(&self) -> &ImageStore {
         &self.images
     }
 }

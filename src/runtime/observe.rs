@@ -4,6 +4,8 @@
 //! Which call that is goes with the work, also into tasks and threads of its own ([`carried`], [`carried_over`]). Work that
 //! no call asked for, such as what follows from the end of a container, is measured all the same.
 
+mod images;
+
 use std::future::Future;
 use std::sync::{Arc, OnceLock};
 use std::time::Instant;
@@ -115,8 +117,16 @@ impl Watch {
     }
 
     fn begin(&self, phase: RuntimeStep, name: Option<&str>) -> Step {
+        self.begin_within(phase, name, current())
+    }
+
+    fn begin_within(
+        &self,
+        phase: RuntimeStep,
+        name: Option<&str>,
+        within: Option<Current>,
+    ) -> Step {
         let name: Option<Arc<str>> = name.map(Arc::from);
-        let within = current();
         Step {
             watch: self.clone(),
             phase,
@@ -134,11 +144,11 @@ impl Watch {
 impl PluginObserver for Watch {
     fn wrap<'a>(&'a self, invocation: Invocation<'a>, run: PluginRun<'a>) -> PluginRun<'a> {
         let phase = match invocation.verb {
-            Verb::Add => RuntimePhase::CniAdd,
-            Verb::Del => RuntimePhase::CniDel,
-            Verb::Check => RuntimePhase::CniCheck,
-            Verb::Status => RuntimePhase::CniStatus,
-            Verb::Gc => RuntimePhase::CniGc,
+            Verb::Add => RuntimeStep::CniAdd,
+            Verb::Del => RuntimeStep::CniDel,
+            Verb::Check => RuntimeStep::CniCheck,
+            Verb::Status => RuntimeStep::CniStatus,
+            Verb::Gc => RuntimeStep::CniGc,
         };
         Box::pin(self.step(phase, Some(invocation.plugin), run))
     }
@@ -169,11 +179,15 @@ impl Step {
         })
     }
 
-    fn end(mut self, well: bool) {
-        self.outcome = match well {
+    fn end(self, well: bool) {
+        self.end_with(match well {
             true => StepOutcome::Ok,
             false => StepOutcome::Error,
-        };
+        });
+    }
+
+    fn end_with(mut self, outcome: StepOutcome) {
+        self.outcome = outcome;
     }
 }
 
@@ -199,7 +213,7 @@ mod tests {
     use opentelemetry::trace::TraceId;
 
     use super::*;
-    use crate::cri::call::Place;
+    use crate::call::trace::SpanPlacement;
 
     #[tokio::test]
     async fn steps_are_parts_of_each_other_also_on_other_tasks_and_threads() {
@@ -241,7 +255,7 @@ mod tests {
 
     #[tokio::test]
     async fn runs_of_plugins_are_steps_and_carry_their_own_trace_context() {
-        let phases = Arc::new(Phases::new(Some(&Place {
+        let phases = Arc::new(RuntimeSteps::new(Some(&SpanPlacement {
             trace_id: TraceId::from(7u128),
             parent: SpanId::from(1u64),
             parent_is_remote: false,
@@ -270,7 +284,7 @@ mod tests {
             let traceparent = phases.traceparent(step.span).expect("traces are on");
             assert_eq!(output, format!("TRACEPARENT={traceparent}"));
             assert_eq!(step.name.as_deref(), Some("bridge"));
-            assert!(matches!(step.ended, Some((_, PhaseOutcome::Ok))));
+            assert!(matches!(step.ended, Some((_, StepOutcome::Ok))));
             let name = format!("cni_{}", verb.name().to_lowercase());
             assert_eq!(step.phase.name(), name);
         }

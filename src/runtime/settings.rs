@@ -3,11 +3,11 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use super::image::ImagesConfig;
 use super::oci::OciRuntime;
 use super::oci::spec::{HandlerOptions, NodeFacts};
 use super::paths::Paths;
 use crate::cri::image_pattern::ImagePattern;
+use criscope_image::ImageStoreConfig;
 
 /// See the module documentation.
 #[derive(Clone, Debug)]
@@ -24,7 +24,7 @@ pub struct Settings {
     /// The OCI runtimes.
     pub handlers: Vec<HandlerSettings>,
     /// The image store.
-    pub images: ImagesConfig,
+    pub images: ImageStoreConfig,
     /// Images that the kubelet is told not to remove, whenever they came. Removed by name they go all the same.
     pub pinned_images: Vec<ImagePattern>,
     /// Archives put here are imported at start and when they appear or change.

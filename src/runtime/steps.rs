@@ -6,7 +6,7 @@
 use std::env;
 use std::fmt;
 
-use super::image::{self, StepHook};
+use criscope_image::{Failpoint, FailpointHook};
 
 /// Names the step at which this process is to end.
 const VARIABLE: &str = "CRISCOPE_CRASH_AT";
@@ -97,12 +97,12 @@ pub fn reached(step: Step) {
     }
 }
 
-/// The same for the steps of pulls, imports and removals: `image.LayerPlaced`. None if no test wants it.
-pub fn image_steps() -> Option<StepHook> {
+/// The same for the failpoints of pulls, imports and removals: `image.LayerPlaced`. None if no test wants it.
+pub fn image_steps() -> Option<FailpointHook> {
     let at = env::var(VARIABLE).ok().filter(|_| cfg!(debug_assertions))?;
     let at = at.strip_prefix("image.")?.to_owned();
-    Some(StepHook::new(move |step: image::Step| {
-        if format!("{step:?}") == at {
+    Some(FailpointHook::new(move |point: Failpoint| {
+        if format!("{point:?}") == at {
             end();
         }
     }))

@@ -13,7 +13,6 @@ use criscope_linux::rootfs::{self, IdMapped, MountRequest, Rootfs};
 
 use crate::runtime::Runtime;
 use crate::runtime::error::{Error, Result};
-use crate::runtime::image;
 use crate::runtime::oci::spec::{
     self, Action, ImageConfig, Machine, Propagation, ResolvedUser, SandboxFacts, UserDatabase,
     build, propagation_of,
@@ -31,7 +30,7 @@ pub(in crate::runtime) const SPEC: &str = "config.json";
 pub(super) struct Assembly {
     pub(super) runtime: Arc<Runtime>,
     pub(super) sandbox: Arc<SandboxRecord>,
-    pub(super) image: Arc<image::ImageConfig>,
+    pub(super) image: Arc<criscope_image::ImageConfig>,
     /// Layers of the image, from the bottom up.
     pub(super) layers: Vec<PathBuf>,
     /// Layers of images that are volumes, by container path.

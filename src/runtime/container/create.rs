@@ -10,12 +10,12 @@ use crate::cri::v1::{self, ContainerEventType, CreateContainerRequest};
 use crate::runtime::attempts::fingerprint;
 use crate::runtime::caller::Caller;
 use crate::runtime::error::{Error, Result, What, shown};
-use crate::runtime::image::{Image, Layers, Name};
 use crate::runtime::observe::carried;
 use crate::runtime::steps::{Step, reached};
 use crate::runtime::store::record::{VERSION, container_name};
 use crate::runtime::store::{Container, ContainerRecord, ContainerState, Sandbox, disk};
 use crate::runtime::{Runtime, id, validate};
+use criscope_image::{Image, LayerLease, Reference};
 
 impl Runtime {
     /// Makes a container in a sandbox that is ready, of an image that is here; returns its id. It is there as a whole or
@@ -95,7 +95,7 @@ impl Runtime {
         sandbox: &Arc<Sandbox>,
         mut record: ContainerRecord,
         image: &Image,
-        layers: Layers,
+        layers: LayerLease,
     ) -> Result<Container> {
         let dir = self.settings.paths.container(&record.id);
         let copy = self.settings.paths.copy(&record.id);
@@ -161,7 +161,7 @@ pub(super) fn reference(image: &Image) -> String {
 fn name_of(image: &Image, asked: Option<&v1::ImageSpec>) -> String {
     let names = || image.tags.iter().chain(&image.digests);
     let given = |text: &String| {
-        let name = Name::parse(text).ok()?.to_string();
+        let name = Reference::parse(text).ok()?.to_string();
         names().find(|one| **one == name)
     };
     let found = asked.and_then(|asked| {

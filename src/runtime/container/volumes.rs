@@ -12,10 +12,10 @@ use super::create::reference;
 use crate::cri::v1::{ContainerConfig, ImageSpec, Mount, NamespaceMode};
 use crate::runtime::Runtime;
 use crate::runtime::error::{Error, Result, What};
-use crate::runtime::image::Layers;
 use crate::runtime::process::State;
 use crate::runtime::store::record::ImageVolume;
 use crate::runtime::store::{ContainerRecord, Sandbox};
+use criscope_image::LayerLease;
 
 impl Runtime {
     /// The layers of all images that a container mounts, by container path.
@@ -23,7 +23,7 @@ impl Runtime {
     pub(super) fn hold_volumes(
         &self,
         config: &ContainerConfig,
-    ) -> Result<(Vec<(String, Layers)>, BTreeMap<String, ImageVolume>)> {
+    ) -> Result<(Vec<(String, LayerLease)>, BTreeMap<String, ImageVolume>)> {
         let (mut held, mut volumes) = (Vec::new(), BTreeMap::new());
         for (mount, image) in image_mounts(config) {
             if !mount.readonly {

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use super::image::Imported;
+use criscope_image::ImportedImage;
 
 pub use self::client::{LoadError, is_served, load};
 pub(super) use self::server::serve;
@@ -25,8 +25,8 @@ pub struct Loaded {
     pub names: Vec<String>,
 }
 
-impl From<Imported> for Loaded {
-    fn from(image: Imported) -> Self {
+impl From<ImportedImage> for Loaded {
+    fn from(image: ImportedImage) -> Self {
         Self {
             id: image.id.to_string(),
             names: image.names,

@@ -14,7 +14,7 @@ use tokio::sync::Semaphore;
 use tokio::time::interval;
 
 use super::{Answer, Loaded, MESSAGE, socket, write_answer};
-use crate::runtime::image::Images;
+use criscope_image::ImageStore;
 
 /// How often a client is told how far it is; then it is also seen that it has gone.
 const PROGRESS: Duration = Duration::from_millis(250);
@@ -32,7 +32,7 @@ const PAUSE: Duration = Duration::from_secs(1);
 ///
 /// # Errors
 /// There can be no socket.
-pub(in crate::runtime) async fn serve(images: Images, state: PathBuf) -> io::Result<()> {
+pub(in crate::runtime) async fn serve(images: ImageStore, state: PathBuf) -> io::Result<()> {
     let path = socket(&state);
     let listener = bind(&path)?;
     tracing::info!(event = "image.load.ready", socket = %path.display(), "images can be loaded by command");
@@ -71,7 +71,7 @@ fn bind(path: &Path) -> io::Result<UnixListener> {
     UnixListener::bind(path)
 }
 
-async fn answer(stream: UnixStream, images: &Images) -> io::Result<()> {
+async fn answer(stream: UnixStream, images: &ImageStore) -> io::Result<()> {
     let uid = stream.peer_cred()?.uid();
     let stream = stream.into_std()?;
     stream.set_nonblocking(false)?;

@@ -32,9 +32,9 @@ use self::pod::Pod;
 use self::records::{Entry, Found, Unusable};
 use super::Runtime;
 use super::error::{Result, shown};
-use super::image::Layers;
 use super::sandbox::teardown::blocking;
 use super::store::{Container, ContainerRecord, ContainerState, Sandbox, SandboxState};
+use criscope_image::LayerLease;
 
 /// Objects that are worked on at the same time.
 const AT_ONCE: usize = 16;
@@ -202,7 +202,7 @@ impl Runtime {
     }
 
     /// The layers of a container that has not ended stay.
-    fn hold_layers(&self, record: &ContainerRecord, dir: &Path) -> Vec<Layers> {
+    fn hold_layers(&self, record: &ContainerRecord, dir: &Path) -> Vec<LayerLease> {
         let mut layers = Vec::new();
         if record.state != ContainerState::Exited {
             let volumes = record.image_volumes.values();

@@ -9,8 +9,8 @@ use tokio::sync::watch;
 use super::kept::Kept;
 use super::record::{ContainerRecord, ContainerState, Exit};
 use crate::runtime::error::{Error, Result};
-use crate::runtime::image::Layers;
 use crate::runtime::paths::Paths;
+use criscope_image::LayerLease;
 
 /// A container.
 #[derive(Debug)]
@@ -25,13 +25,13 @@ pub struct Container {
     asked: AtomicBool,
     untold: AtomicBool,
     forgotten: AtomicBool,
-    layers: Mutex<Vec<Layers>>,
+    layers: Mutex<Vec<LayerLease>>,
 }
 
 impl Container {
     /// A container with a record that is on disk already, or soon. `layers` keeps those of its image, and of images that are
     /// its volumes, until it is dropped.
-    pub fn new(paths: &Paths, record: ContainerRecord, layers: Vec<Layers>) -> Self {
+    pub fn new(paths: &Paths, record: ContainerRecord, layers: Vec<LayerLease>) -> Self {
         let (dir, copy) = (paths.container(&record.id), paths.copy(&record.id));
         Self {
             id: record.id.clone(),

@@ -10,8 +10,8 @@ use serde_json::Value;
 
 use super::disk::Written;
 use crate::cri::v1;
-use crate::runtime::image::Digest;
 use crate::runtime::oci::OciRuntime;
+use criscope_image::Digest;
 
 /// Version of both records: grows when an older program would misunderstand what a newer one writes. What is older is
 /// migrated (see [`super::versions`]), with what is newer the runtime does not start. Fields that are added without a new

@@ -9,7 +9,6 @@ use serde_json::Value;
 use super::refused::Refused;
 use super::{disk, record};
 use crate::runtime::error::{Error, Result};
-use crate::runtime::image;
 use crate::runtime::paths::Paths;
 
 /// Makes a record of the version after its own of it.
@@ -53,7 +52,7 @@ fn all(paths: &Paths, images: &Path) -> Result<Vec<(PathBuf, u32)>> {
         found.extend(dirs.map(|(_, dir)| (dir.join(disk::RECORD), record::VERSION)));
     }
     let images = disk::list(&images.join("images"))?.into_iter();
-    found.extend(images.map(|(_, path)| (path, image::RECORD_VERSION)));
+    found.extend(images.map(|(_, path)| (path, criscope_image::RECORD_VERSION)));
     for file in [paths.root(), paths.state()] {
         found.push((file.join(super::identity::FILE), super::identity::VERSION));
     }

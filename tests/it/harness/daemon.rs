@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-use criscope::runtime::image::{Images, ImagesConfig};
+use criscope_image::{ImageStore, ImageStoreConfig};
 
 use super::PATIENCE;
 use super::executable::executable;
@@ -232,7 +232,7 @@ level = "debug"
             &serde_json::json!({"Volumes": {VOLUME: {}}}),
         );
         let root = self.root().join("root/images");
-        let images = Images::open(ImagesConfig::new(root.clone())).await;
+        let images = ImageStore::open(ImageStoreConfig::new(root.clone())).await;
         let images = images.expect("store");
         images.import(&archive).await.expect("import");
         store::close(images, &root).await;

@@ -6,15 +6,15 @@
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use criscope::runtime::image::{Error, Images, ImagesConfig};
+use criscope_image::{Error, ImageStore, ImageStoreConfig};
 
 use super::packages::program;
 use super::until;
 
 /// Opens a store that was open in this process before.
-pub(crate) async fn open(config: &ImagesConfig) -> Images {
+pub(crate) async fn open(config: &ImageStoreConfig) -> ImageStore {
     until("a store that nobody has", || async {
-        match Images::open(config.clone()).await {
+        match ImageStore::open(config.clone()).await {
             Ok(images) => Some(images),
             Err(Error::Locked { .. }) => None,
             Err(error) => panic!("{error}"),
@@ -24,7 +24,7 @@ pub(crate) async fn open(config: &ImagesConfig) -> Images {
 }
 
 /// Closes a store, so that another program can open it from now on.
-pub(crate) async fn close(images: Images, root: &Path) {
+pub(crate) async fn close(images: ImageStore, root: &Path) {
     drop(images);
     let lock = root.join("lock");
     until("a store that nobody has", || async {

@@ -10,7 +10,7 @@ use criscope::client;
 use criscope::cri::v1;
 use criscope::cri::v1::image_service_client::ImageServiceClient;
 use criscope::cri::v1::runtime_service_client::RuntimeServiceClient;
-use criscope::runtime::image::{Images, ImagesConfig};
+use criscope_image::{ImageStore, ImageStoreConfig};
 use criscope_linux::namespace::{self, Kind, Pins, Request};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -81,7 +81,7 @@ impl Node {
         };
         node.configure();
         let root = node.path("root/images");
-        let images = Images::open(ImagesConfig::new(root.clone())).await;
+        let images = ImageStore::open(ImageStoreConfig::new(root.clone())).await;
         let images = images.expect("images");
         let archive = node.path("busybox.tar");
         image::write(&archive, IMAGE);

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::fs;
 
 use criscope::cri::v1;
-use criscope::runtime::image::Step;
+use criscope_image::Failpoint;
 use tonic::Status;
 
 use super::node::{Node, Witness};
@@ -72,7 +72,10 @@ async fn while_an_image_is_pulled_and_removed() {
     let witness = Witness::new(&mut node).await;
     let before = stored(&node);
     // The last one is also come by when a daemon that has just started collects: it would not start at all.
-    for step in Step::ALL.iter().filter(|step| **step != Step::GarbageNamed) {
+    for step in Failpoint::ALL
+        .iter()
+        .filter(|step| **step != Failpoint::GarbageNamed)
+    {
         node.restart(Some(&format!("image.{step:?}"))).await;
         let mut crashed = false;
         for verb in [Verb::Pull, Verb::Remove] {

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 use std::time::{Duration, SystemTime};
 
-use criscope::runtime::image::{Digest, Error, ImportFolder};
+use criscope_image::{Digest, Error, ImportFolder};
 
 use super::Store;
 use super::make::{INDEX, Image, OCI, descriptor, docker_archive, gzip, gzipped, image_for, layer};
@@ -168,7 +168,7 @@ async fn an_archive_in_the_folder_is_taken_in_when_it_does_not_grow_any_more() {
     let store = Store::with(|config| config.keep_unused = Duration::from_secs(3600)).await;
     let dir = store.dir.path().join("import");
     let mut folder = ImportFolder::new(&dir);
-    let counts = |done: criscope::runtime::image::FolderImport| {
+    let counts = |done: criscope_image::FolderImport| {
         (done.imported.len(), done.unchanged, done.failed.len())
     };
     let mut look = async || counts(folder.look(&store.images).await.expect("look"));

@@ -3,7 +3,8 @@
 use std::fs;
 use std::time::Duration;
 
-use criscope::runtime::image::{Digest, Error};
+use criscope::runtime::code::GrpcCode as _;
+use criscope_image::{Digest, Error};
 
 use super::make::{Layer, docker_archive, gzip, gzipped, image, layer, noise};
 use super::registry::{Registry, trickle};
@@ -171,7 +172,7 @@ async fn a_slow_registry_does_not_hold_a_layer_that_another_has() {
 async fn slow_registries_in_every_place_make_room() {
     let store = Store::with(|config| {
         config.max_concurrent_downloads = 1;
-        config.patience.turn = Duration::from_secs(1);
+        config.timeouts.slow_layer = Duration::from_secs(1);
     })
     .await;
     let mut pulls = Vec::new();

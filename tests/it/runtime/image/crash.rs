@@ -4,7 +4,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use criscope::runtime::image::{Images, Step, StepHook};
+use criscope_image::{Failpoint, FailpointHook, ImageStore};
 
 use super::make::{gzipped, layer, noise};
 use super::registry::Registry;
@@ -26,12 +26,12 @@ async fn dies() {
         return;
     };
     let mut config = config(Path::new(&dir));
-    config.on_step = StepHook::new(move |reached| {
+    config.failpoint = FailpointHook::new(move |reached| {
         if format!("{reached:?}") == step {
             std::process::abort();
         }
     });
-    let images = Images::open(config).await.expect("open");
+    let images = ImageStore::open(config).await.expect("open");
     images.pull(&name, None, None).await.expect("pull");
     images.remove(&name).await.expect("remove");
 }
@@ -47,7 +47,7 @@ async fn whatever_the_step() {
         layer().file("a/g", b"x").end(),
     ]);
     let name = registry.push("a", "1", &built);
-    for step in Step::ALL.iter().copied() {
+    for step in Failpoint::ALL.iter().copied() {
         let dir = tempfile::tempdir().expect("a folder");
         let died = die(dir.path(), &name, step).await;
         assert!(died, "{step:?} was never reached");
@@ -80,7 +80,7 @@ async fn whatever_the_step() {
     }
 }
 
-async fn die(dir: &Path, name: &str, step: Step) -> bool {
+async fn die(dir: &Path, name: &str, step: Failpoint) -> bool {
     let mut command = Command::new(std::env::current_exe().expect("this program"));
     command
         .args(["--exact", "runtime::image::crash::dies", "--test-threads=1"])

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use criscope::runtime::image::{Digest, Error};
+use criscope::runtime::code::GrpcCode as _;
+use criscope_image::{Digest, Error};
 use tonic::Code;
 
 use super::Store;
@@ -73,7 +74,7 @@ async fn too_much_of_everything() {
     let digest = Digest::of(&built.layers[0]);
     registry.hook(move |asked| asked.path.ends_with(digest.as_str()).then(endless));
     let error = refused(&store, &name).await;
-    assert!(matches!(error, Error::BadAnswer { .. }), "{error}");
+    assert!(matches!(error, Error::BadResponse { .. }), "{error}");
     let large = [b"{\"x\": \"".to_vec(), vec![b'x'; 5 << 20], b"\"}".to_vec()].concat();
     registry.behave();
     registry.put_manifest("a", "large", "", &large);
@@ -101,12 +102,12 @@ async fn sizes_that_do_not_fit() {
     lie(100);
     assert!(matches!(
         refused(&store, &name).await,
-        Error::BadAnswer { .. }
+        Error::BadResponse { .. }
     ));
     lie(900_000);
     assert!(matches!(
         refused(&store, &name).await,
-        Error::BadAnswer { .. }
+        Error::BadResponse { .. }
     ));
 }
 
@@ -121,7 +122,7 @@ async fn no_room() {
 
 #[tokio::test]
 async fn one_that_never_works() {
-    let store = Store::with(|config| config.patience.stall = Duration::from_secs(2)).await;
+    let store = Store::with(|config| config.timeouts.stall = Duration::from_secs(2)).await;
     let registry = Registry::start().await;
     let built = some();
     let name = registry.push("a", "1", &built);
@@ -220,7 +221,7 @@ async fn redirects_see_no_credentials() {
             response
         })
     });
-    let auth = criscope::runtime::image::Auth::basic("me", "secret");
+    let auth = criscope_image::Auth::basic("me", "secret");
     store
         .images
         .pull(&name, Some(auth.clone()), None)

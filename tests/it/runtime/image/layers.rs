@@ -4,14 +4,14 @@ use std::fs;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
-use criscope::runtime::image::{Error, ImagesConfig, Layers};
+use criscope_image::{Error, ImageStoreConfig, LayerLease};
 use tar::EntryType;
 
 use super::Store;
 use super::make::{Layer, docker_archive, gzip, image, layer};
 
 /// Takes in an image of these layers.
-async fn unpack(store: &Store, layers: Vec<Layer>) -> Result<Layers, Error> {
+async fn unpack(store: &Store, layers: Vec<Layer>) -> Result<LayerLease, Error> {
     let layers: Vec<_> = layers
         .into_iter()
         .map(Layer::end)
@@ -23,7 +23,7 @@ async fn unpack(store: &Store, layers: Vec<Layer>) -> Result<Layers, Error> {
     store.images.layers("test/image:1")
 }
 
-async fn refused(change: impl FnOnce(&mut ImagesConfig), layer: Layer) -> Error {
+async fn refused(change: impl FnOnce(&mut ImageStoreConfig), layer: Layer) -> Error {
     let store = Store::with(change).await;
     let error = unpack(&store, vec![layer]).await.expect_err("refused");
     store.assert_empty().await;

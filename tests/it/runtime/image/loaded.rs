@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::time::Duration;
 
-use criscope::runtime::image::ImagesConfig;
+use criscope_image::ImageStoreConfig;
 use tempfile::TempDir;
 
 use super::make::{Image, docker_archive, gzip, gzipped, layer};
@@ -67,7 +67,7 @@ impl Node {
 
     /// The names of all images; the daemon must have ended.
     async fn names(&self) -> Vec<String> {
-        let config = ImagesConfig::new(self.path("root").join("images"));
+        let config = ImageStoreConfig::new(self.path("root").join("images"));
         let images = store::open(&config).await;
         assert!(images.problems().is_empty());
         let all = images.list(None).expect("list").into_iter();
@@ -113,7 +113,7 @@ async fn archives_are_loaded_without_the_daemon() {
     load_three(&node).await;
     assert_eq!(node.names().await, BOTH);
     // Whoever has the store without serving is not disturbed.
-    let config = ImagesConfig::new(node.path("root").join("images"));
+    let config = ImageStoreConfig::new(node.path("root").join("images"));
     let mine = store::open(&config).await;
     let refused = node.load(&[&node.path("one.tar")], None).await;
     assert_eq!(refused.status.code(), Some(1));

@@ -1,7 +1,8 @@
 //! Registries that want to know who asks, and mirrors.
 
 use axum::response::Response;
-use criscope::runtime::image::{Auth, AuthFields, Error};
+use criscope::runtime::code::GrpcCode as _;
+use criscope_image::{Auth, AuthFields, Error};
 use tonic::Code;
 
 use super::Store;
@@ -222,7 +223,7 @@ async fn a_mirror_that_lacks_something_or_lies_is_passed_over() {
 #[tokio::test]
 async fn a_helper_that_hangs_is_not_waited_for() {
     let store =
-        Store::with(|config| config.patience.helper = std::time::Duration::from_millis(100)).await;
+        Store::with(|config| config.timeouts.helper = std::time::Duration::from_millis(100)).await;
     let registry = Registry::start().await;
     let name = registry.push("a", "1", &small());
     wants_password(&registry);

@@ -2,7 +2,7 @@
 
 use std::io::Write;
 
-use criscope::runtime::image::Digest;
+use criscope_image::Digest;
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use serde_json::{Value, json};

@@ -17,7 +17,7 @@ mod tokens;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use criscope::runtime::image::{Images, ImagesConfig};
+use criscope_image::{ImageStore, ImageStoreConfig};
 use tempfile::TempDir;
 
 use crate::harness::packages::need_root;
@@ -27,20 +27,20 @@ pub(super) const NOTHING: &[PathBuf] = &[];
 
 /// A store in a folder of its own.
 pub(super) struct Store {
-    pub(super) images: Images,
+    pub(super) images: ImageStore,
     pub(super) dir: TempDir,
 }
 
 /// Short waits, and nothing is kept that nobody needs.
-pub(super) fn config(dir: &Path) -> ImagesConfig {
-    let mut config = ImagesConfig::new(dir.join("store"));
+pub(super) fn config(dir: &Path) -> ImageStoreConfig {
+    let mut config = ImageStoreConfig::new(dir.join("store"));
     config.certs_dirs = vec![dir.join("certs.d")];
     config.docker_config = Some(dir.join("config.json"));
     config.keep_unused = Duration::ZERO;
     config.limits.min_free_bytes = 1 << 20;
-    config.patience.backoff = Duration::from_millis(5);
-    config.patience.max_backoff = Duration::from_millis(50);
-    config.patience.stall = Duration::from_secs(20);
+    config.timeouts.backoff = Duration::from_millis(5);
+    config.timeouts.max_backoff = Duration::from_millis(50);
+    config.timeouts.stall = Duration::from_secs(20);
     config
 }
 
@@ -49,12 +49,12 @@ impl Store {
         Self::with(|_| {}).await
     }
 
-    pub(super) async fn with(change: impl FnOnce(&mut ImagesConfig)) -> Self {
+    pub(super) async fn with(change: impl FnOnce(&mut ImageStoreConfig)) -> Self {
         need_root();
         let dir = tempfile::tempdir().expect("a folder");
         let mut config = config(dir.path());
         change(&mut config);
-        let images = Images::open(config).await.expect("open");
+        let images = ImageStore::open(config).await.expect("open");
         Self { images, dir }
     }
 

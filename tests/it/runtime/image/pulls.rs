@@ -3,7 +3,8 @@
 use std::collections::HashSet;
 use std::time::{Duration, Instant};
 
-use criscope::runtime::image::{Digest, Error, LayerPhase};
+use criscope::runtime::code::GrpcCode as _;
+use criscope_image::{Digest, Error, LayerPhase};
 use tonic::Code;
 
 use super::make::{INDEX, descriptor, gzip, gzipped, image, image_for, layer, noise};

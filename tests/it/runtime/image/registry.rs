@@ -9,7 +9,7 @@ use axum::extract::{Request, State};
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::Response;
 use bytes::Bytes;
-use criscope::runtime::image::Digest;
+use criscope_image::Digest;
 use futures_util::stream;
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use axum::response::Response;
-use criscope::runtime::image::{Auth, AuthFields, Error};
+use criscope_image::{Auth, AuthFields, Error};
 
 use super::Store;
 use super::make::{Image, gzipped, layer};
@@ -203,7 +203,7 @@ async fn where_a_registry_leads_gets_no_password() {
 
 #[tokio::test]
 async fn a_registry_that_asks_for_time_is_given_it() {
-    let store = Store::with(|config| config.patience.max_backoff = Duration::from_secs(20)).await;
+    let store = Store::with(|config| config.timeouts.max_backoff = Duration::from_secs(20)).await;
     let registry = Registry::start().await;
     let name = registry.push("a", "1", &small());
     registry.hook(|asked| {
@@ -214,7 +214,7 @@ async fn a_registry_that_asks_for_time_is_given_it() {
     store.images.pull(&name, None, None).await.expect("pull");
     assert!(began.elapsed() >= Duration::from_secs(1), "too early");
     // What it asks for has an end.
-    let store = Store::with(|config| config.patience.retries = 1).await;
+    let store = Store::with(|config| config.timeouts.retries = 1).await;
     registry.hook(|_| Some(with(status(429, "slowly"), "retry-after", "86400")));
     let error = store.images.pull(&name, None, None).await;
     let error = error.expect_err("it is busy");

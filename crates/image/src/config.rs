@@ -1,0 +1,190 @@
+//! Settings of an image store, and its failpoints.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::observer::{NoObserver, Observer};
+use super::platform::Platform;
+
+/// Settings of an image store. [`ImageStoreConfig::new`] has the defaults.
+#[derive(Clone, Debug)]
+pub struct ImageStoreConfig {
+    /// The directory of the store. Created with mode 0700, because layers contain set-user-ID programs.
+    pub root: PathBuf,
+    /// Directories in the layout of containerd's `certs.d`. The first that has the registry is used.
+    pub certs_dirs: Vec<PathBuf>,
+    /// Docker's `config.json` with credentials.
+    pub docker_config: Option<PathBuf>,
+    /// The platform that images are pulled for.
+    pub platform: Platform,
+    /// Layers that are fetched and unpacked at the same time, over all pulls. Pulls that would get no permit have extra ones:
+    /// see `layer/permits.rs`.
+    pub max_concurrent_downloads: usize,
+    /// Limits of every image.
+    pub limits: Limits,
+    /// Timeouts and retries of requests to registries.
+    pub timeouts: Timeouts,
+    /// How long layers and incomplete blobs that no image needs are kept, so that the next pull can use them.
+    pub keep_unused: Duration,
+    /// Called where a crash would leave something incomplete; for tests that crash there.
+    pub failpoint: FailpointHook,
+    /// Receives the steps of pulls and imports.
+    pub observer: Arc<dyn Observer>,
+}
+
+impl ImageStoreConfig {
+    /// The defaults, with a store in this directory.
+    #[must_use]
+    pub fn new(root: impl Into<PathBuf>) -> Self {
+        Self {
+            root: root.into(),
+            certs_dirs: vec![
+                "/etc/containerd/certs.d".into(),
+                "/etc/docker/certs.d".into(),
+            ],
+            docker_config: None,
+            platform: Platform::host(),
+            max_concurrent_downloads: 3,
+            limits: Limits::default(),
+            timeouts: Timeouts::default(),
+            keep_unused: Duration::from_secs(3600),
+            failpoint: FailpointHook::default(),
+            observer: Arc::new(NoObserver),
+        }
+    }
+}
+
+/// Limits of an image. Beyond them its pull fails.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// Bytes of one layer's blob.
+    pub max_layer_bytes: u64,
+    /// Bytes of one layer's uncompressed archive.
+    pub max_unpacked_bytes: u64,
+    /// Files, directories, links and so on in one layer.
+    pub max_entries: u64,
+    /// The largest ratio of unpacked to compressed bytes; applied from [`Self::ratio_from_bytes`] on, because small layers of
+    /// zeros are harmless and not rare.
+    pub max_ratio: u64,
+    /// Unpacked bytes from which the ratio is applied.
+    pub ratio_from_bytes: u64,
+    /// Bytes that stay free on the disk.
+    pub min_free_bytes: u64,
+    /// Inodes that stay free on the disk.
+    pub min_free_inodes: u64,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            max_layer_bytes: 64 << 30,
+            max_unpacked_bytes: 256 << 30,
+            max_entries: 4_000_000,
+            max_ratio: 200,
+            ratio_from_bytes: 1 << 30,
+            min_free_bytes: 256 << 20,
+            min_free_inodes: 10_000,
+        }
+    }
+}
+
+/// Timeouts and retries of requests to registries.
+#[derive(Clone, Copy, Debug)]
+pub struct Timeouts {
+    /// Until a connection is established, unless `hosts.toml` has a `dial_timeout`.
+    pub connect: Duration,
+    /// Until a response begins, and then for each 64 KiB of it.
+    pub stall: Duration,
+    /// How long a layer is measured before it loses its permit because it is slow while others wait.
+    pub slow_layer: Duration,
+    /// Retries without any progress in between.
+    pub retries: u32,
+    /// The pause before the first retry; it doubles with each.
+    pub backoff: Duration,
+    /// The longest pause, also if the registry's `Retry-After` is longer.
+    pub max_backoff: Duration,
+    /// For a credential helper.
+    pub helper: Duration,
+}
+
+impl Default for Timeouts {
+    fn default() -> Self {
+        Self {
+            connect: Duration::from_secs(30),
+            stall: Duration::from_secs(60),
+            slow_layer: Duration::from_secs(30),
+            retries: 4,
+            backoff: Duration::from_millis(500),
+            max_backoff: Duration::from_secs(30),
+            helper: Duration::from_secs(30),
+        }
+    }
+}
+
+macro_rules! failpoints {
+    ($($(#[$doc:meta])* $point:ident = $name:literal),* $(,)?) => {
+        /// Points at which a crash leaves something that the next start has to clean up or continue.
+        #[derive(Clone, Copy, Debug, Eq, PartialEq)]
+        #[non_exhaustive]
+        pub enum Failpoint {$($(#[$doc])* $point),*}
+
+        impl Failpoint {
+            /// All, in the order of a pull and a removal.
+            pub const ALL: &[Self] = &[$(Self::$point),*];
+
+            /// The name of the point.
+            #[must_use]
+            pub fn name(self) -> &'static str {
+                match self {$(Self::$point => $name),*}
+            }
+        }
+    };
+}
+
+failpoints! {
+    /// Manifest and configuration are known, nothing is on disk.
+    Resolved = "image.resolved",
+    /// ArchiveSlice of a layer has been fetched.
+    LayerFetching = "image.layer-fetching",
+    /// A layer is unpacked, still under a temporary name.
+    LayerUnpacked = "image.layer-unpacked",
+    /// A layer has its final name.
+    LayerPlaced = "image.layer-placed",
+    /// Manifest and configuration are on disk.
+    ContentWritten = "image.content-written",
+    /// All layers are synced to disk.
+    LayersSynced = "image.layers-synced",
+    /// The record of the image is written.
+    RecordWritten = "image.record-written",
+    /// Tags that moved are removed from the records of other images.
+    TagsMoved = "image.tags-moved",
+    /// The record of an image is removed, its layers are still there.
+    RecordRemoved = "image.record-removed",
+    /// Unused layers and content have temporary names.
+    GarbageNamed = "image.garbage-named",
+}
+
+/// Called at each [`Failpoint`]. Does nothing by default.
+#[derive(Clone, Default)]
+pub struct FailpointHook(Option<Arc<dyn Fn(Failpoint) + Send + Sync>>);
+
+impl FailpointHook {
+    /// Calls `hook` at every failpoint, on the thread that reaches it.
+    pub fn new(hook: impl Fn(Failpoint) + Send + Sync + 'static) -> Self {
+        Self(Some(Arc::new(hook)))
+    }
+
+    pub(super) fn reached(&self, point: Failpoint) {
+        if let Some(hook) = &self.0 {
+            hook(point);
+        }
+    }
+}
+
+impl fmt::Debug for FailpointHook {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(if self.0.is_some() { "set" } else { "none" })
+    }
+}

@@ -1,0 +1,194 @@
+//! Content digests.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+use sha2::{Digest as _, Sha256, Sha512};
+use thiserror::Error;
+
+/// `sha256:` or `sha512:` and the digest in lower-case hex. Safe as a file name once the colon is replaced.
+#[derive(Clone, Debug, Deserialize, Eq, Hash, Ord, PartialEq, PartialOrd, Serialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct Digest(Box<str>);
+
+/// Not a digest of a supported algorithm.
+#[derive(Clone, Copy, Debug, Eq, Error, PartialEq)]
+#[error("not a digest: sha256 or sha512, a colon, and 64 or 128 lower-case hex digits")]
+pub struct InvalidDigest;
+
+impl Digest {
+    /// Parses a digest strictly.
+    ///
+    /// # Errors
+    ///
+    /// Another algorithm, length or spelling.
+    pub fn parse(text: &str) -> Result<Self, InvalidDigest> {
+        let (algorithm, hex) = text.split_once(':').ok_or(InvalidDigest)?;
+        let length = match algorithm {
+            "sha256" => 64,
+            "sha512" => 128,
+            _ => return Err(InvalidDigest),
+        };
+        let is_hex = |b: u8| b.is_ascii_digit() || (b'a'..=b'f').contains(&b);
+        if hex.len() != length || !hex.bytes().all(is_hex) {
+            return Err(InvalidDigest);
+        }
+        Ok(Self(text.into()))
+    }
+
+    /// The SHA-256 digest of these bytes.
+    #[must_use]
+    pub fn of(bytes: &[u8]) -> Self {
+        let mut hasher = Hasher::Sha256(Sha256::new());
+        hasher.update(bytes);
+        hasher.finish()
+    }
+
+    /// The digest with its algorithm.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// The hex digits without the algorithm.
+    #[must_use]
+    pub fn hex(&self) -> &str {
+        self.0.split_once(':').map_or(&self.0, |(_, hex)| hex)
+    }
+
+    /// The digest as a file name. The colon is replaced, because overlayfs separates directories by it in mount options.
+    pub(super) fn file_name(&self) -> String {
+        self.0.replace(':', "-")
+    }
+
+    /// The inverse of [`Self::file_name`].
+    pub(super) fn from_file_name(name: &str) -> Result<Self, InvalidDigest> {
+        Self::parse(&name.replacen('-', ":", 1))
+    }
+
+    /// A hasher of the same algorithm.
+    pub(super) fn hasher(&self) -> Hasher {
+        if self.0.starts_with("sha512:") {
+            Hasher::Sha512(Sha512::new())
+        } else {
+            Hasher::Sha256(Sha256::new())
+        }
+    }
+
+    /// Checks that these bytes have this digest.
+    pub(super) fn check(&self, what: &'static str, bytes: &[u8]) -> super::Result<()> {
+        let mut hasher = self.hasher();
+        hasher.update(bytes);
+        self.compare(what, hasher)
+    }
+
+    /// Checks that the hashed bytes have this digest.
+    pub(super) fn compare(&self, what: &'static str, hasher: Hasher) -> super::Result<()> {
+        let found = hasher.finish();
+        if found == *self {
+            return Ok(());
+        }
+        let expected = self.clone();
+        Err(super::Error::WrongDigest {
+            what,
+            expected,
+            found,
+        })
+    }
+}
+
+impl fmt::Display for Digest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl TryFrom<String> for Digest {
+    type Error = InvalidDigest;
+
+    fn try_from(text: String) -> Result<Self, InvalidDigest> {
+        Self::parse(&text)
+    }
+}
+
+impl From<Digest> for String {
+    fn from(digest: Digest) -> Self {
+        digest.0.into()
+    }
+}
+
+/// Computes a digest incrementally.
+#[derive(Clone, Debug)]
+pub(super) enum Hasher {
+    Sha256(Sha256),
+    Sha512(Sha512),
+}
+
+impl Hasher {
+    pub(super) fn update(&mut self, bytes: &[u8]) {
+        match self {
+            Self::Sha256(hasher) => hasher.update(bytes),
+            Self::Sha512(hasher) => hasher.update(bytes),
+        }
+    }
+
+    pub(super) fn finish(self) -> Digest {
+        match self {
+            Self::Sha256(hasher) => write("sha256:", &hasher.finalize()),
+            Self::Sha512(hasher) => write("sha512:", &hasher.finalize()),
+        }
+    }
+}
+
+fn write(algorithm: &str, bytes: &[u8]) -> Digest {
+    const HEX: &[u8; 16] = b"0123456789abcdef";
+    let mut text = String::with_capacity(algorithm.len() + 2 * bytes.len());
+    text.push_str(algorithm);
+    for byte in bytes {
+        text.push(char::from(HEX[usize::from(byte >> 4)]));
+        text.push(char::from(HEX[usize::from(byte & 15)]));
+    }
+    Digest(text.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const EMPTY: &str = "sha256:e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
+
+    #[test]
+    fn of_nothing() {
+        assert_eq!(Digest::of(b"").as_str(), EMPTY);
+    }
+
+    #[test]
+    fn only_exact_spellings() {
+        let digest = Digest::parse(EMPTY).expect("a digest");
+        assert_eq!(Digest::from_file_name(&digest.file_name()), Ok(digest));
+        let long = format!("sha512:{}", "0".repeat(128));
+        assert!(Digest::parse(&long).is_ok());
+        for wrong in [
+            "",
+            "sha256:",
+            "e3b0",
+            "md5:d41d8cd98f00b204e9800998ecf8427e",
+            &EMPTY.to_uppercase(),
+            &EMPTY[..70],
+            &format!("{EMPTY}0"),
+            &format!("sha256:../{}", "0".repeat(61)),
+        ] {
+            assert_eq!(Digest::parse(wrong), Err(InvalidDigest), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn sha512_is_checked_as_such() {
+        let content = b"content";
+        let mut hasher = Hasher::Sha512(Sha512::new());
+        hasher.update(content);
+        let digest = hasher.finish();
+        digest.check("blob", content).expect("the same");
+        assert!(digest.check("blob", b"other").is_err());
+    }
+}

@@ -1,0 +1,228 @@
+//! Docker's `config.json`: credentials in the file, and programs that have them (docker-credential-helpers).
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::process::Stdio;
+use std::time::Duration;
+
+use serde::Deserialize;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::process::Command;
+
+use super::credentials::{AuthFields, Credentials, host_of};
+use super::error::{At as _, Error, Result};
+
+/// What a helper may print.
+const MAX_OUTPUT: u64 = 64 << 10;
+/// What the file may hold.
+const MAX_FILE: u64 = 4 << 20;
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct File {
+    auths: BTreeMap<String, Entry>,
+    cred_helpers: BTreeMap<String, String>,
+    creds_store: String,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Entry {
+    username: String,
+    password: String,
+    auth: String,
+    identitytoken: String,
+    registrytoken: String,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "PascalCase")]
+struct HelperOutput {
+    #[serde(default)]
+    username: String,
+    #[serde(default)]
+    secret: String,
+}
+
+/// Credentials for a registry, by its host and port. `None` if the file has none, or is not there.
+pub(super) async fn look_up(
+    path: &Path,
+    registry: &str,
+    timeout: Duration,
+) -> Result<Option<Credentials>> {
+    let Some(file) = read(path)? else {
+        return Ok(None);
+    };
+    let matches = |address: &str| host_of(address).as_deref() == Some(registry);
+    let own = file.cred_helpers.iter().find(|(host, _)| matches(host));
+    let helper = own
+        .map(|(_, helper)| helper.as_str())
+        .or_else(|| Some(file.creds_store.as_str()).filter(|store| !store.is_empty()));
+    if let Some(helper) = helper
+        && let Some(found) = ask(path, helper, registry, timeout).await?
+    {
+        return Ok(Some(found));
+    }
+    let entry = file.auths.into_iter().find(|(host, _)| matches(host));
+    Ok(entry.and_then(|(_, entry)| entry.credentials()))
+}
+
+fn read(path: &Path) -> Result<Option<File>> {
+    let length = match std::fs::metadata(path) {
+        Ok(metadata) => metadata.len(),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(Error::io(path, error)),
+    };
+    let settings = |reason: String| Error::Settings {
+        path: path.to_owned(),
+        reason,
+    };
+    if length > MAX_FILE {
+        return Err(settings(format!("larger than {MAX_FILE} bytes")));
+    }
+    let text = std::fs::read(path).at(path)?;
+    parse(&text).map(Some).map_err(settings)
+}
+
+/// The message of the parser may show what it stumbled over.
+fn parse(text: &[u8]) -> std::result::Result<File, String> {
+    serde_json::from_slice(text).map_err(|e| format!("not valid, in line {}", e.line()))
+}
+
+/// Reads any bytes as the file, for the fuzzer.
+#[cfg(any(test, fuzzing))]
+pub(super) fn fuzz(bytes: &[u8]) {
+    if let Ok(file) = parse(bytes) {
+        for (host, entry) in file.auths {
+            let _ = (host_of(&host), entry.credentials());
+        }
+    }
+}
+
+impl Entry {
+    fn credentials(self) -> Option<Credentials> {
+        let fields = AuthFields {
+            username: self.username,
+            password: self.password,
+            auth: self.auth,
+            server_address: String::new(),
+            identity_token: self.identitytoken,
+            registry_token: self.registrytoken,
+        };
+        fields.credentials()
+    }
+}
+
+/// Runs `docker-credential-NAME get`. What it prints on stderr, and on stdout when it fails, is not shown to anybody.
+async fn ask(
+    path: &Path,
+    helper: &str,
+    registry: &str,
+    timeout: Duration,
+) -> Result<Option<Credentials>> {
+    let settings = |reason: String| Error::Settings {
+        path: path.to_owned(),
+        reason,
+    };
+    let is_name = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
+    if !helper.chars().all(is_name) {
+        return Err(settings(
+            "a credential helper with an unusual name".to_owned(),
+        ));
+    }
+    let program = format!("docker-credential-{helper}");
+    let failed = |what: &str| settings(format!("{program}: {what}"));
+    // Docker's own registry goes by its oldest name there.
+    let server = match registry {
+        "docker.io" => "https://index.docker.io/v1/",
+        other => other,
+    };
+    let run = run(&program, server);
+    let (success, output) = tokio::time::timeout(timeout, run)
+        .await
+        .map_err(|_| failed(&format!("no answer within {} s", timeout.as_secs_f32())))?
+        .map_err(|error| failed(&error.to_string()))?;
+    if !success {
+        // The protocol's own words for "no credentials for this one".
+        let text = String::from_utf8_lossy(&output);
+        if text.contains("credentials not found") {
+            return Ok(None);
+        }
+        return Err(failed("it failed"));
+    }
+    let answer: HelperOutput =
+        serde_json::from_slice(&output).map_err(|_| failed("its answer is not JSON"))?;
+    Ok(match (answer.username.as_str(), answer.secret) {
+        (_, secret) if secret.is_empty() => None,
+        ("<token>", secret) => Some(Credentials::IdentityToken(secret)),
+        (username, password) => Some(Credentials::Basic {
+            username: username.to_owned(),
+            password,
+        }),
+    })
+}
+
+async fn run(program: &str, server: &str) -> std::io::Result<(bool, Vec<u8>)> {
+    let mut child = Command::new(program)
+        .arg("get")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .kill_on_drop(true)
+        .spawn()?;
+    if let Some(mut stdin) = child.stdin.take() {
+        // One that does not read what it is told is not interested; its answer counts.
+        let _ = stdin.write_all(server.as_bytes()).await;
+    }
+    let mut output = Vec::new();
+    if let Some(stdout) = child.stdout.take() {
+        stdout.take(MAX_OUTPUT).read_to_end(&mut output).await?;
+    }
+    let status = child.wait().await?;
+    Ok((status.success(), output))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Only a hanging helper takes so long, however busy the machine is.
+    const PATIENCE: Duration = Duration::from_secs(120);
+
+    #[tokio::test]
+    async fn entries_and_their_spellings() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let path = dir.path().join("config.json");
+        let wait = PATIENCE;
+        assert!(matches!(look_up(&path, "a", wait).await, Ok(None)));
+        let text = r#"{"auths": {"https://index.docker.io/v1/": {"auth": "dTpw"},
+            "https://quay.io": {"username": "q", "password": "r"}, "b:5000": {"identitytoken": "i"}, "c": {}}}"#;
+        std::fs::write(&path, text).expect("write");
+        let basic = |u: &str, p: &str| Credentials::Basic {
+            username: u.to_owned(),
+            password: p.to_owned(),
+        };
+        let found = look_up(&path, "docker.io", wait).await.expect("read");
+        assert_eq!(found, Some(basic("u", "p")));
+        let found = look_up(&path, "quay.io", wait).await.expect("read");
+        assert_eq!(found, Some(basic("q", "r")));
+        let found = look_up(&path, "b:5000", wait).await.expect("read");
+        assert_eq!(found, Some(Credentials::IdentityToken("i".to_owned())));
+        assert_eq!(look_up(&path, "c", wait).await.expect("read"), None);
+    }
+
+    #[tokio::test]
+    async fn what_is_wrong_with_the_file_is_said_without_showing_it() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let path = dir.path().join("config.json");
+        std::fs::write(&path, r#"{"auths": {"a": {"auth": "secret"#).expect("write");
+        let error = look_up(&path, "a", PATIENCE).await;
+        let text = error.expect_err("damaged").to_string();
+        assert!(
+            text.contains("config.json") && !text.contains("secret"),
+            "{text}"
+        );
+        std::fs::write(&path, r#"{"credsStore": "../../x"}"#).expect("write");
+        assert!(look_up(&path, "a", PATIENCE).await.is_err());
+    }
+}

@@ -1,0 +1,209 @@
+//! Errors of the crate.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use thiserror::Error;
+
+use super::digest::Digest;
+
+/// Why a pull, an import or another operation on images failed. Cheap to clone, because all pulls that wait for a layer get
+/// its error.
+///
+/// No text contains a secret of this crate: URLs are shown without their query, responses of registries are truncated.
+#[derive(Clone, Debug, Error)]
+pub enum Error {
+    /// Neither a reference nor an ID.
+    #[error("invalid image reference \"{reference}\": {reason}")]
+    InvalidReference {
+        /// The input.
+        reference: String,
+        /// The cause.
+        reason: &'static str,
+    },
+    /// A prefix of more than one image ID.
+    #[error("image id \"{prefix}\" is the beginning of more than one id")]
+    AmbiguousId {
+        /// The input.
+        prefix: String,
+    },
+    /// Not in the store, or not in the registry.
+    #[error("{what}: not found")]
+    NotFound {
+        /// The image, layer or blob.
+        what: String,
+    },
+    /// The registry requires credentials, or refused those it got.
+    #[error("{host}: authentication failed: {reason}")]
+    Unauthenticated {
+        /// The registry or its token service.
+        host: String,
+        /// What the registry or the operating system reported.
+        reason: String,
+    },
+    /// The registry accepted the credentials, and denies access.
+    #[error("{host}: access denied: {reason}")]
+    PermissionDenied {
+        /// The registry.
+        host: String,
+        /// What the registry or the operating system reported.
+        reason: String,
+    },
+    /// No response, or only responses that ask to retry later. The kubelet recognises the first word of the text
+    /// (`ErrRegistryUnavailable` in `pkg/kubelet/images/types.go`).
+    #[error("RegistryUnavailable: {host}: {reason}")]
+    RegistryUnavailable {
+        /// The registry.
+        host: String,
+        /// The last failure.
+        reason: String,
+    },
+    /// A response that violates the protocol.
+    #[error("{host}: unusable answer: {reason}")]
+    BadResponse {
+        /// The registry.
+        host: String,
+        /// The cause.
+        reason: String,
+    },
+    /// The caller's deadline has passed.
+    #[error("deadline exceeded while pulling {reference}")]
+    DeadlineExceeded {
+        /// The image.
+        reference: String,
+    },
+    /// All callers that waited have gone.
+    #[error("cancelled: nobody waits for {what} any more")]
+    Cancelled {
+        /// The layer.
+        what: String,
+    },
+    /// Content does not match its digest.
+    #[error("{what}: wrong digest: expected {expected}, got {found}")]
+    WrongDigest {
+        /// The kind of content.
+        what: &'static str,
+        /// The digest it was requested by.
+        expected: Digest,
+        /// The digest of the content.
+        found: Digest,
+    },
+    /// A manifest, configuration or archive that cannot be used.
+    #[error("{what}: {reason}")]
+    Invalid {
+        /// The object.
+        what: String,
+        /// The cause.
+        reason: String,
+    },
+    /// The image has no manifest for this platform.
+    #[error("{what}: no image for {wanted}, only for {offered}")]
+    NoPlatform {
+        /// The image.
+        what: String,
+        /// The platform of the store.
+        wanted: String,
+        /// The platforms of the image.
+        offered: String,
+    },
+    /// A layer that cannot be unpacked, or violates a rule.
+    #[error("layer {layer}: {entry}: {reason}")]
+    Unpack {
+        /// The layer's diff ID.
+        layer: Digest,
+        /// The entry of the archive.
+        entry: String,
+        /// The cause.
+        reason: String,
+    },
+    /// A limit is exceeded.
+    #[error("{what}: {reason}")]
+    TooLarge {
+        /// The object.
+        what: String,
+        /// The limit.
+        reason: String,
+    },
+    /// Not enough free space.
+    #[error("{}: no space: {free} bytes are free, {needed} are needed", path.display())]
+    NoSpace {
+        /// The directory or file.
+        path: PathBuf,
+        /// Bytes free.
+        free: u64,
+        /// Bytes needed, including those that must stay free.
+        needed: u64,
+    },
+    /// Not enough free inodes.
+    #[error("{}: no space: {free} inodes are free, {needed} are needed", path.display())]
+    NoInodes {
+        /// The directory or file.
+        path: PathBuf,
+        /// Inodes free.
+        free: u64,
+        /// Inodes that must stay free.
+        needed: u64,
+    },
+    /// Another process uses the store.
+    #[error("{}: in use by another process", path.display())]
+    Locked {
+        /// The root of the store.
+        path: PathBuf,
+    },
+    /// A configuration file that cannot be used.
+    #[error("{}: {reason}", path.display())]
+    Settings {
+        /// The file.
+        path: PathBuf,
+        /// The cause.
+        reason: String,
+    },
+    /// A system call failed.
+    #[error("{}: {source}", path.display())]
+    Io {
+        /// The directory or file.
+        path: PathBuf,
+        /// What the registry or the operating system reported.
+        source: Arc<io::Error>,
+    },
+    /// A bug in this crate, such as a task that has panicked.
+    #[error("internal: {what}")]
+    Internal {
+        /// The part that failed.
+        what: String,
+    },
+}
+
+impl Error {
+    pub(super) fn io(path: impl AsRef<Path>, source: impl Into<io::Error>) -> Self {
+        let path = path.as_ref().to_owned();
+        let source = Arc::new(source.into());
+        Self::Io { path, source }
+    }
+
+    pub(super) fn invalid(what: impl Into<String>, reason: impl Into<String>) -> Self {
+        Self::Invalid {
+            what: what.into(),
+            reason: reason.into(),
+        }
+    }
+
+    pub(super) fn internal(what: impl Into<String>) -> Self {
+        Self::Internal { what: what.into() }
+    }
+}
+
+/// [`std::result::Result`] with [`enum@Error`].
+pub type Result<T> = std::result::Result<T, Error>;
+
+/// Adds the path to an I/O error.
+pub(super) trait At<T> {
+    fn at(self, path: impl AsRef<Path>) -> Result<T>;
+}
+
+impl<T, E: Into<io::Error>> At<T> for std::result::Result<T, E> {
+    fn at(self, path: impl AsRef<Path>) -> Result<T> {
+        self.map_err(|error| Error::io(path, error))
+    }
+}

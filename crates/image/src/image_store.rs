@@ -1,0 +1,288 @@
+//! The image store: images by reference or ID, their layers, and what they take on the disk.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use crate::config::ImageStoreConfig;
+use crate::digest::Digest;
+use crate::error::{Error, Result};
+use crate::image_config::{self, ImageConfig};
+use crate::layer::{LayerFetcher, blocking};
+use crate::progress::{PullView, Pulls};
+use crate::registry::RegistryClient;
+use crate::store::{Collected, ContentStore, Held, Problem, Record};
+
+/// The digest of an image's configuration.
+pub type ImageId = Digest;
+
+/// A store of images in a directory. Cheap to clone; clones share the store.
+#[derive(Clone, Debug)]
+pub struct ImageStore {
+    pub(crate) store: Arc<ContentStore>,
+    pub(crate) registries: Arc<RegistryClient>,
+    pub(crate) layers: Arc<LayerFetcher>,
+    pub(crate) pulls: Pulls,
+    problems: Arc<[Problem]>,
+    pub(crate) config: Arc<ImageStoreConfig>,
+}
+
+/// An image in the store.
+#[derive(Clone, Debug)]
+pub struct Image {
+    /// The digest of its configuration.
+    pub id: ImageId,
+    /// Its references with a tag, in full form.
+    pub tags: Vec<String>,
+    /// Its references with a digest, in full form.
+    pub digests: Vec<String>,
+    /// Bytes when unpacked, including layers shared with other images.
+    pub size: u64,
+    /// Whether it is excluded from garbage collection.
+    pub pinned: bool,
+    /// Seconds since the Unix epoch.
+    pub pulled_at: u64,
+    /// The configuration for its containers.
+    pub config: Arc<ImageConfig>,
+}
+
+/// The layers of an image, protected from removal until the lease is dropped.
+#[derive(Debug)]
+pub struct LayerLease {
+    held: Held,
+    paths: Vec<PathBuf>,
+}
+
+/// The disk usage of a store.
+#[derive(Clone, Debug)]
+pub struct FsInfo {
+    /// The directory of the store.
+    pub root: PathBuf,
+    /// Approximate bytes of layers, records and incomplete blobs.
+    pub used_bytes: u64,
+    /// Approximate inodes.
+    pub inodes_used: u64,
+    /// The time of the measurement.
+    pub at: SystemTime,
+}
+
+impl LayerLease {
+    /// Directories for overlayfs, from the base of the image up.
+    #[must_use]
+    pub fn paths(&self) -> &[PathBuf] {
+        &self.paths
+    }
+
+    /// Their digests, which [`ImageStore::hold`] takes after a restart.
+    #[must_use]
+    pub fn ids(&self) -> &[Digest] {
+        &self.held.layers
+    }
+}
+
+impl ImageStore {
+    /// Opens the store, and removes what an interrupted process has left incomplete. Complete but unused layers stay until
+    /// [`Self::collect`], so that containers can call [`Self::hold`] first.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Locked`] if another process uses the store, [`Error::Io`].
+    pub async fn open(config: ImageStoreConfig) -> Result<Self> {
+        let config = Arc::new(config);
+        let own = Arc::clone(&config);
+        let (store, problems) = blocking(move || ContentStore::open(&own)).await?;
+        for problem in &problems {
+            tracing::warn!(
+                what = problem.what,
+                reason = problem.reason,
+                "passed over in the image store"
+            );
+        }
+        let store = Arc::new(store);
+        Ok(Self {
+            registries: Arc::new(RegistryClient::new(&config)),
+            layers: Arc::new(LayerFetcher::new(Arc::clone(&store), (*config).clone())),
+            pulls: Pulls::default(),
+            problems: problems.into(),
+            store,
+            config,
+        })
+    }
+
+    /// Entries of the store that could not be read when it was opened, and are ignored.
+    #[must_use]
+    pub fn problems(&self) -> &[Problem] {
+        &self.problems
+    }
+
+    /// An image by a reference, its ID, or a prefix of its ID. `None` if it is not in the store.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::InvalidReference`], [`Error::AmbiguousId`].
+    pub fn status(&self, reference: &str) -> Result<Option<Image>> {
+        let id = self.store.resolve(reference)?;
+        Ok(id.and_then(|id| self.store.image(&id)).map(image))
+    }
+
+    /// The labels of an image. They are read from disk, because their number has no useful limit in memory.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Io`] if they cannot be read, for instance because the image has been removed.
+    pub async fn labels(&self, id: &ImageId) -> Result<BTreeMap<String, String>> {
+        let (store, id) = (Arc::clone(&self.store), id.clone());
+        blocking(move || image_config::labels(&store.content(&id)?)).await
+    }
+
+    /// All images, or the one that `filter` refers to, ordered by ID.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::status`].
+    pub fn list(&self, filter: Option<&str>) -> Result<Vec<Image>> {
+        let mut images = match filter {
+            Some(reference) => self.status(reference)?.into_iter().collect(),
+            None => self
+                .store
+                .images()
+                .into_iter()
+                .map(image)
+                .collect::<Vec<_>>(),
+        };
+        images.sort_by(|a, b| a.id.cmp(&b.id));
+        Ok(images)
+    }
+
+    /// Removes an image with all its references, and the layers that nothing else needs. Returns whether it was in the store.
+    /// Once begun, the removal completes even if the future is dropped.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::status`], and [`Error::Io`].
+    pub async fn remove(&self, reference: &str) -> Result<bool> {
+        let Some(id) = self.store.resolve(reference)? else {
+            return Ok(false);
+        };
+        let store = Arc::clone(&self.store);
+        blocking(move || store.remove(&id)).await
+    }
+
+    /// Sets whether an image is excluded from garbage collection. The mark is for the caller's collector: [`Self::remove`]
+    /// removes pinned images too.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::status`], [`Error::NotFound`], and [`Error::Io`].
+    pub async fn pin(&self, reference: &str, pinned: bool) -> Result<()> {
+        let missing = || Error::NotFound {
+            what: format!("image {reference}"),
+        };
+        let id = self.store.resolve(reference)?.ok_or_else(missing)?;
+        let store = Arc::clone(&self.store);
+        let found = blocking(move || store.pin(&id, pinned)).await?;
+        if found { Ok(()) } else { Err(missing()) }
+    }
+
+    /// Leases the layers of an image, for a container.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::status`], and [`Error::NotFound`].
+    pub fn layers(&self, reference: &str) -> Result<LayerLease> {
+        let missing = || Error::NotFound {
+            what: format!("image {reference}"),
+        };
+        let id = self.store.resolve(reference)?.ok_or_else(missing)?;
+        let (record, _) = self.store.image(&id).ok_or_else(missing)?;
+        // Held before the check, as they could be removed between the two.
+        let layers = self.hold(record.layers);
+        layers.map_err(|_| missing())
+    }
+
+    /// Leases layers by the digests of [`LayerLease::ids`]: after a restart, for containers whose image may have been removed.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NotFound`] if one is not in the store.
+    pub fn hold(&self, ids: impl IntoIterator<Item = Digest>) -> Result<LayerLease> {
+        let held = self.store.hold(ids);
+        for id in &held.layers {
+            if self.store.layer(id).is_none() {
+                let what = format!("layer {id}");
+                return Err(Error::NotFound { what });
+            }
+        }
+        let paths = held
+            .layers
+            .iter()
+            .map(|id| self.store.disk.layer(id).join("fs"));
+        let paths = paths.collect();
+        Ok(LayerLease { held, paths })
+    }
+
+    /// Measures the disk usage.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Io`].
+    pub async fn fs_info(&self) -> Result<FsInfo> {
+        let store = Arc::clone(&self.store);
+        let (used_bytes, inodes_used) = blocking(move || store.usage()).await?;
+        Ok(FsInfo {
+            root: self.config.root.clone(),
+            used_bytes,
+            inodes_used,
+            at: SystemTime::now(),
+        })
+    }
+
+    /// The number of images.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.store.images().len()
+    }
+
+    /// Whether the store has no images.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Bytes of all unpacked layers.
+    #[must_use]
+    pub fn layer_bytes(&self) -> u64 {
+        self.store.layer_bytes()
+    }
+
+    /// Pulls and imports in progress.
+    #[must_use]
+    pub fn pulls(&self) -> Vec<PullView> {
+        self.pulls.views()
+    }
+
+    /// Removes what neither an image nor a lease needs and what has been unused for [`ImageStoreConfig::keep_unused`]. To be
+    /// called periodically, and only after all containers have called [`Self::hold`].
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Io`].
+    pub async fn collect(&self) -> Result<Collected> {
+        let store = Arc::clone(&self.store);
+        let unused_for = self.config.keep_unused;
+        blocking(move || store.collect(unused_for)).await
+    }
+}
+
+fn image((record, config): (Record, Arc<ImageConfig>)) -> Image {
+    Image {
+        id: record.id,
+        tags: record.tags.into_keys().collect(),
+        digests: record.digests,
+        size: record.size,
+        pinned: record.pinned,
+        pulled_at: record.pulled_at,
+        config,
+    }
+}

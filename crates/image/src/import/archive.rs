@@ -1,0 +1,222 @@
+//! The files of an archive: where each lies, so that they can be read in any order.
+
+use std::collections::HashMap;
+use std::fs::{File, OpenOptions};
+use std::io::{self, BufReader, Read, Seek, SeekFrom, Write};
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use crate::config::Limits;
+use crate::digest::Digest;
+use crate::error::{At as _, Error, Result};
+use crate::layer::{ArchiveSlice, LayerSource};
+use crate::store::Disk;
+use crate::unpack::{Entry, Kind, TarReader, decompress};
+
+/// Files in one archive: layers, manifests, and a few more per image.
+const MAX_FILES: usize = 100_000;
+const MAX_LINKS: usize = 8;
+const BUFFER: usize = 256 << 10;
+/// Free space is asked for after so many bytes.
+const SPACE_EVERY: u64 = 64 << 20;
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct Archive {
+    file: Arc<File>,
+    path: PathBuf,
+    files: HashMap<String, FileLocation>,
+}
+
+#[derive(Clone, Debug)]
+enum FileLocation {
+    At {
+        offset: u64,
+        size: u64,
+    },
+    /// Older versions of Docker save a layer once, and links to it.
+    Link(String),
+}
+
+impl Archive {
+    /// Reads the table of contents of a file that has this name. A compressed archive is first decompressed into a file without a name.
+    pub(super) fn open(disk: &Disk, mut file: File, path: &Path, limits: &Limits) -> Result<Self> {
+        let mut magic = [0; 4];
+        let is_compressed = match file.read_exact(&mut magic) {
+            Ok(()) => matches!(magic, [0x1f, 0x8b, ..] | [0x28, 0xb5, 0x2f, 0xfd]),
+            Err(_) => false,
+        };
+        file.seek(SeekFrom::Start(0)).at(path)?;
+        if is_compressed {
+            file = spool(disk, path, file, limits)?;
+        }
+        let files = contents(&file, path)?;
+        Ok(Self {
+            file: Arc::new(file),
+            path: path.to_owned(),
+            files,
+        })
+    }
+
+    /// One that is not compressed, without a place on the disk.
+    #[cfg(any(test, fuzzing))]
+    pub(super) fn of(bytes: &[u8]) -> Option<Self> {
+        let flags = rustix::fs::MemfdFlags::CLOEXEC;
+        let mut file = File::from(rustix::fs::memfd_create("archive", flags).ok()?);
+        file.write_all(bytes).ok()?;
+        file.seek(SeekFrom::Start(0)).ok()?;
+        let path = PathBuf::from("archive");
+        Some(Self {
+            files: contents(&file, &path).ok()?,
+            file: Arc::new(file),
+            path,
+        })
+    }
+
+    pub(super) fn has(&self, name: &str) -> bool {
+        self.files.contains_key(name)
+    }
+
+    pub(super) fn what(&self) -> String {
+        self.path.display().to_string()
+    }
+
+    fn place(&self, name: &str) -> Result<(u64, u64)> {
+        let mut name = normal(name);
+        for _ in 0..MAX_LINKS {
+            match self.files.get(&name) {
+                Some(FileLocation::At { offset, size }) => return Ok((*offset, *size)),
+                Some(FileLocation::Link(target)) => name.clone_from(target),
+                None => break,
+            }
+        }
+        let name: String = name.chars().take(200).collect();
+        Err(Error::invalid(
+            self.what(),
+            format!("it has no file {name}"),
+        ))
+    }
+
+    /// A small file.
+    pub(super) fn read(&self, name: &str, most: u64) -> Result<Vec<u8>> {
+        let (offset, size) = self.place(name)?;
+        if size > most {
+            let what = format!("{}: {}", self.what(), normal(name));
+            let reason = format!("{size} bytes, at most {most}");
+            return Err(Error::TooLarge { what, reason });
+        }
+        let size = usize::try_from(size).map_err(|_| Error::internal("a size"))?;
+        let mut bytes = vec![0; size];
+        self.file.read_exact_at(&mut bytes, offset).at(&self.path)?;
+        Ok(bytes)
+    }
+
+    /// A layer.
+    pub(super) fn layer(&self, name: &str, digest: Option<Digest>) -> Result<LayerSource> {
+        let (offset, size) = self.place(name)?;
+        Ok(LayerSource::Archive(Arc::new(ArchiveSlice {
+            file: Arc::clone(&self.file),
+            path: self.path.clone(),
+            offset,
+            size,
+            digest,
+        })))
+    }
+}
+
+/// The way that is meant by names with `./` in front, or links with `../` in them.
+fn normal(name: &str) -> String {
+    let mut parts = Vec::new();
+    for part in name.split('/') {
+        match part {
+            "" | "." => {}
+            ".." => drop(parts.pop()),
+            part => parts.push(part),
+        }
+    }
+    parts.join("/")
+}
+
+fn contents(file: &File, path: &Path) -> Result<HashMap<String, FileLocation>> {
+    let invalid = |error: io::Error| Error::invalid(path.display().to_string(), error.to_string());
+    let length = file.metadata().at(path)?.len();
+    let mut files = HashMap::new();
+    let mut tar = TarReader::new(BufReader::new(file));
+    while let Some(entry) = tar.next_entry().map_err(invalid)? {
+        tar.seek_over().map_err(invalid)?;
+        let Ok(name) = String::from_utf8(entry.path.clone()) else {
+            continue;
+        };
+        let Some(place) = place(&entry, &name) else {
+            continue;
+        };
+        if entry.position.saturating_add(entry.size) > length {
+            return Err(invalid(io::Error::new(
+                io::ErrorKind::UnexpectedEof,
+                "it is cut off",
+            )));
+        }
+        files.insert(normal(&name), place);
+        if files.len() > MAX_FILES {
+            return Err(invalid(io::Error::other(format!(
+                "more than {MAX_FILES} files"
+            ))));
+        }
+    }
+    Ok(files)
+}
+
+fn place(entry: &Entry, name: &str) -> Option<FileLocation> {
+    let link = || String::from_utf8(entry.link.clone()).ok();
+    match entry.kind {
+        Kind::File => Some(FileLocation::At {
+            offset: entry.position,
+            size: entry.size,
+        }),
+        // From the root of the archive.
+        Kind::HardLink => link().map(|target| FileLocation::Link(normal(&target))),
+        // From where the link is.
+        Kind::Symlink => {
+            let parent = name.rsplit_once('/').map_or("", |(parent, _)| parent);
+            link().map(|target| FileLocation::Link(normal(&format!("{parent}/{target}"))))
+        }
+        _ => None,
+    }
+}
+
+/// Decompresses into a file that goes with its last user, also if that is killed.
+fn spool(disk: &Disk, path: &Path, file: File, limits: &Limits) -> Result<File> {
+    let temporary = disk.temporary();
+    let mut options = OpenOptions::new();
+    options.create_new(true).read(true).write(true).mode(0o600);
+    let mut target = options.open(&temporary).at(&temporary)?;
+    std::fs::remove_file(&temporary).at(&temporary)?;
+    let invalid = |error: io::Error| Error::invalid(path.display().to_string(), error.to_string());
+    let mut source = decompress(file, || Ok(())).map_err(invalid)?;
+    let mut buffer = vec![0; BUFFER];
+    let (mut total, mut unchecked) = (0_u64, SPACE_EVERY);
+    loop {
+        let length = source.read(&mut buffer).map_err(invalid)?;
+        if length == 0 {
+            break;
+        }
+        total += length as u64;
+        unchecked += length as u64;
+        if total > limits.max_unpacked_bytes {
+            let reason = format!(
+                "more than {} bytes when decompressed",
+                limits.max_unpacked_bytes
+            );
+            let what = path.display().to_string();
+            return Err(Error::TooLarge { what, reason });
+        }
+        if unchecked >= SPACE_EVERY {
+            unchecked = 0;
+            disk.check_space(limits.min_free_bytes + SPACE_EVERY)?;
+        }
+        target.write_all(&buffer[..length]).at(&temporary)?;
+    }
+    target.seek(SeekFrom::Start(0)).at(&temporary)?;
+    Ok(target)
+}

@@ -1,0 +1,140 @@
+//! Archives of images: the layout of the OCI in a tar, and what `docker save` writes, as they are or compressed.
+
+mod archive;
+mod docker;
+mod folder;
+mod oci;
+
+use std::fs::File;
+use std::path::Path;
+use std::sync::Arc;
+
+use tracing::Instrument;
+
+use self::archive::Archive;
+use super::digest::Digest;
+use super::error::{At as _, Error, Result};
+use super::image_config::ParsedConfig;
+use super::layer::{LayerSource, blocking};
+use super::observer::Steps;
+use super::progress::PullPhase;
+use super::reference::Reference;
+use super::store::{NewImage, Record};
+use super::{ImageId, ImageStore};
+
+pub use self::folder::{FolderImport, ImportFolder};
+
+/// Manifests, indexes and configurations in an archive may be as large as those of a registry.
+const MAX_JSON: u64 = super::manifest::MAX_CONFIG;
+
+/// An image of an archive that is here now.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct ImportedImage {
+    /// Its id.
+    pub id: ImageId,
+    /// The names that it got, spelt out. None if the archive has none: then it goes by its id.
+    pub names: Vec<String>,
+}
+
+/// An image of an archive.
+#[derive(Debug)]
+struct ArchivedImage {
+    names: Vec<Reference>,
+    /// For an archive of the OCI.
+    manifest: Option<(Digest, Vec<u8>)>,
+    config: (Digest, Vec<u8>),
+    layers: Vec<LayerSource>,
+}
+
+/// Reads any bytes as an archive, for the fuzzer.
+#[cfg(any(test, fuzzing))]
+pub(super) fn fuzz(bytes: &[u8]) {
+    if let Some(archive) = Archive::of(bytes) {
+        let _ = oci::read(&archive, &super::platform::Platform::host());
+        let _ = docker::read(&archive);
+    }
+}
+
+impl ImageStore {
+    /// Takes in all images of an archive that are for this machine. Dropping the future stops it.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Invalid`] if it is none, or what is in it is damaged; [`Error::NoPlatform`] if none is for this machine;
+    /// as for a pull.
+    pub async fn import(&self, path: &Path) -> Result<Vec<ImportedImage>> {
+        let own = path.to_owned();
+        let file = blocking(move || File::open(&own).at(&own)).await?;
+        self.import_file(file, path).await
+    }
+
+    /// The same for a file that is open, wherever it lies; `path` is what it is called. It must be one that can be read from
+    /// any place.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::import`].
+    pub async fn import_file(&self, file: File, path: &Path) -> Result<Vec<ImportedImage>> {
+        let span = tracing::info_span!("image.import", archive = %path.display());
+        self.import_archive(file, path).instrument(span).await
+    }
+
+    async fn import_archive(&self, file: File, path: &Path) -> Result<Vec<ImportedImage>> {
+        let progress = self.pulls.begin(path.display().to_string());
+        let (store, limits, path) = (Arc::clone(&self.store), self.config.limits, path.to_owned());
+        let platform = self.config.platform.clone();
+        let work = blocking(move || {
+            let archive = Archive::open(&store.disk, file, &path, &limits)?;
+            if archive.has("oci-layout") && archive.has("index.json") {
+                oci::read(&archive, &platform)
+            } else if archive.has("manifest.json") {
+                docker::read(&archive)
+            } else {
+                let reason = "neither an OCI layout nor an archive of docker save";
+                Err(Error::invalid(path.display().to_string(), reason))
+            }
+        });
+        let found = work.await?;
+        let steps = self.config.observer.operation();
+        let mut imported = Vec::new();
+        for image in found {
+            progress.enter(PullPhase::Layers);
+            imported.push(self.import_image(image, &progress, &steps).await?);
+        }
+        Ok(imported)
+    }
+
+    async fn import_image(
+        &self,
+        image: ArchivedImage,
+        progress: &super::progress::PullGuard,
+        steps: &Arc<dyn Steps>,
+    ) -> Result<ImportedImage> {
+        let (id, config) = image.config;
+        let parsed = ParsedConfig::read(&config)?;
+        parsed.check(
+            &format!("image {id}"),
+            image.layers.len(),
+            &self.config.platform,
+        )?;
+        let layers = parsed.diff_ids.into_iter().zip(image.layers).collect();
+        let held = self.get_layers(layers, progress, steps).await?;
+        progress.enter(PullPhase::Recording);
+        let mut record = Record::new(id, held.layers.clone());
+        for name in &image.names {
+            record.add_reference(name);
+            if let Some((digest, _)) = &image.manifest {
+                record.add_reference(&name.at(digest.clone()));
+            }
+        }
+        record.manifest = image.manifest.as_ref().map(|(digest, _)| digest.clone());
+        let new = NewImage {
+            record,
+            config,
+            manifest: image.manifest,
+        };
+        let id = self.record(new, held, steps).await?;
+        let names = image.names.iter().map(Reference::to_string).collect();
+        Ok(ImportedImage { id, names })
+    }
+}

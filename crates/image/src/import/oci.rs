@@ -1,0 +1,108 @@
+//! The image layout of the OCI (image-spec, "Image Layout"): `index.json`, and everything else by its digest.
+
+use std::collections::BTreeMap;
+
+use super::archive::Archive;
+use super::{ArchivedImage, MAX_JSON};
+use crate::digest::Digest;
+use crate::error::{Error, Result};
+use crate::manifest::{Descriptor, ImageManifest, MAX_DEPTH, MAX_MANIFEST, Manifest, choose};
+use crate::platform::Platform;
+use crate::reference::Reference;
+
+/// The full name, as containerd, buildkit and newer versions of Docker write it.
+const FULL_NAME: &str = "io.containerd.image.name";
+/// A name by the specification; often only a tag.
+const REF_NAME: &str = "org.opencontainers.image.ref.name";
+
+/// Images by manifest: one may stand in the index under several names.
+pub(super) fn read(archive: &Archive, platform: &Platform) -> Result<Vec<ArchivedImage>> {
+    let index = archive.read("index.json", MAX_JSON)?;
+    let Manifest::Index(entries) = Manifest::parse(&index, "")? else {
+        return Err(Error::invalid(archive.what(), "its index.json is none"));
+    };
+    let mut found: BTreeMap<Digest, ArchivedImage> = BTreeMap::new();
+    let mut other_machines = None;
+    for entry in &entries {
+        match image(archive, entry, platform) {
+            Ok((digest, image)) => found
+                .entry(digest)
+                .or_insert(image)
+                .names
+                .extend(name(entry)?),
+            Err(error @ Error::NoPlatform { .. }) => other_machines = Some(error),
+            Err(error) => return Err(error),
+        }
+    }
+    match other_machines {
+        Some(error) if found.is_empty() => Err(error),
+        _ => Ok(found.into_values().collect()),
+    }
+}
+
+/// A tag alone says nothing of a repository.
+fn name(entry: &Descriptor) -> Result<Option<Reference>> {
+    let annotation = |key: &str| entry.annotations.get(key).map(String::as_str);
+    let partial = annotation(REF_NAME).filter(|name| name.contains([':', '/', '@']));
+    let name = annotation(FULL_NAME).or(partial);
+    name.map(Reference::parse).transpose()
+}
+
+fn image(
+    archive: &Archive,
+    entry: &Descriptor,
+    platform: &Platform,
+) -> Result<(Digest, ArchivedImage)> {
+    if let Some(offered) = &entry.platform
+        && platform.fits(offered).is_none()
+    {
+        choose(&archive.what(), std::slice::from_ref(entry), platform)?;
+    }
+    let mut digest = entry.digest.clone();
+    for _ in 0..MAX_DEPTH {
+        let bytes = blob(archive, &digest, "manifest", MAX_MANIFEST)?;
+        match Manifest::parse(&bytes, "")? {
+            Manifest::Index(manifests) => {
+                digest = choose(&archive.what(), &manifests, platform)?
+                    .digest
+                    .clone();
+            }
+            Manifest::Image(manifest) => {
+                let found = whole(archive, &manifest, (digest.clone(), bytes))?;
+                return Ok((digest, found));
+            }
+        }
+    }
+    Err(Error::invalid(
+        archive.what(),
+        "an index of indexes without end",
+    ))
+}
+
+fn whole(
+    archive: &Archive,
+    manifest: &ImageManifest,
+    own: (Digest, Vec<u8>),
+) -> Result<ArchivedImage> {
+    let id = &manifest.config.digest;
+    let config = blob(archive, id, "image configuration", MAX_JSON)?;
+    let layers = manifest.layers.iter();
+    let layers =
+        layers.map(|layer| archive.layer(&path(&layer.digest), Some(layer.digest.clone())));
+    Ok(ArchivedImage {
+        names: Vec::new(),
+        manifest: Some(own),
+        config: (id.clone(), config),
+        layers: layers.collect::<Result<_>>()?,
+    })
+}
+
+fn blob(archive: &Archive, digest: &Digest, what: &'static str, most: u64) -> Result<Vec<u8>> {
+    let bytes = archive.read(&path(digest), most)?;
+    digest.check(what, &bytes)?;
+    Ok(bytes)
+}
+
+fn path(digest: &Digest) -> String {
+    format!("blobs/{}", digest.as_str().replacen(':', "/", 1))
+}

@@ -1,0 +1,304 @@
+//! One layer: fetched from its source, unpacked while it arrives, and renamed into the store at the end.
+
+use std::any::Any;
+use std::fs;
+use std::io::{self, Read};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+
+use rustix::io::Errno;
+use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
+
+use super::permits::{LEAST_RATE, Monitor};
+use super::slice::{ArchiveSlice, SliceReader};
+use super::spool::{Spool, SpoolReader};
+use super::{LayerFetcher, LayerSource, blocking};
+use crate::config::{Failpoint, ImageStoreConfig};
+use crate::digest::Digest;
+use crate::error::{At as _, Error, Result};
+use crate::manifest::Descriptor;
+use crate::observer::{Step, Steps, observed};
+use crate::progress::{LayerPhase, LayerProgress};
+use crate::pull::short;
+use crate::registry::Repository;
+use crate::store::{Disk, NewLayer};
+use crate::unpack::{UnpackJob, carry, unpack};
+
+/// Chunks between the network and the thread that writes. A chunk is what a connection reads at once, up to 400 KiB.
+const CHUNKS: usize = 16;
+
+/// A layer on its way into the store.
+#[derive(Debug)]
+pub(super) struct Flight {
+    pub(super) layers: Arc<LayerFetcher>,
+    pub(super) layer: Digest,
+    pub(super) progress: Arc<LayerProgress>,
+    /// Receives its steps.
+    pub(super) steps: Arc<dyn Steps>,
+    pub(super) cancel: CancellationToken,
+    /// It is too slow while others wait for a permit: see `permits`.
+    pub(super) give_up: CancellationToken,
+}
+
+impl Flight {
+    pub(super) async fn run(self, source: LayerSource) -> Result<()> {
+        let permits = self.layers.permits.clone();
+        let flight = Arc::new(self);
+        let monitor = Monitor {
+            progress: Arc::clone(&flight.progress),
+            give_up: flight.give_up.clone(),
+        };
+        let _permit = tokio::select! {
+            permit = permits.acquire(source.requester(), monitor) => permit,
+            () = flight.cancel.cancelled() => return Err(flight.cancelled()),
+        };
+        flight.progress.enter(LayerPhase::Fetching);
+        let result = match source {
+            LayerSource::Registry(repository, descriptor) => {
+                flight.fetch(&repository, &descriptor).await
+            }
+            LayerSource::Archive(slice) => {
+                let own = Arc::clone(&flight);
+                let name = short(&own.layer);
+                let unpacking = blocking(move || own.unpack_slice(&slice));
+                observed(&*flight.steps, Step::Unpack, Some(&name), unpacking).await
+            }
+        };
+        match &result {
+            Ok(()) => flight.progress.finished(),
+            Err(_) => flight.progress.enter(LayerPhase::Failed),
+        }
+        result
+    }
+
+    pub(super) fn cancelled(&self) -> Error {
+        Error::Cancelled {
+            what: format!("layer {}", self.layer),
+        }
+    }
+
+    fn too_slow(&self, repository: &Repository) -> Error {
+        let reason = format!(
+            "less than {LEAST_RATE} bytes per second of layer {} while others waited",
+            self.layer
+        );
+        let host = repository.registry().to_owned();
+        Error::RegistryUnavailable { host, reason }
+    }
+
+    fn disk(&self) -> &Disk {
+        &self.layers.store.disk
+    }
+
+    /// Fetches it; once more from the beginning if the part left by an earlier pull turns out to be wrong.
+    async fn fetch(
+        self: &Arc<Self>,
+        repository: &Repository,
+        descriptor: &Descriptor,
+    ) -> Result<()> {
+        self.check_size(descriptor.size)?;
+        let path = self.disk().partial(&descriptor.digest, &self.layer);
+        let (kept, result) = self.fetch_once(repository, descriptor, &path).await;
+        match result {
+            Err(error) if kept > 0 && is_about_content(&error) => {
+                let error = self.layers.config.observer.error_text(&error);
+                tracing::warn!(layer = %self.layer, %error, "the kept beginning may be wrong: starting over");
+                self.progress.start_over();
+                self.fetch_once(repository, descriptor, &path).await.1
+            }
+            result => result,
+        }
+    }
+
+    /// Also returns how many bytes an earlier pull had left.
+    async fn fetch_once(
+        self: &Arc<Self>,
+        repository: &Repository,
+        descriptor: &Descriptor,
+        kept_at: &Path,
+    ) -> (u64, Result<()>) {
+        let min_free = self.layers.config.limits.min_free_bytes;
+        let opened = match Spool::open(kept_at, descriptor.size) {
+            Ok(None) => {
+                let own = self.disk().temporary();
+                Spool::open(&own, descriptor.size).map(|spool| (spool, own))
+            }
+            opened => opened.map(|spool| (spool, kept_at.to_owned())),
+        };
+        let (spool, path) = match opened {
+            Ok((Some(spool), path)) => (Arc::new(spool.keep_free(min_free)), path),
+            Ok((None, path)) => return (0, Err(Error::io(path, Errno::WOULDBLOCK))),
+            Err(error) => return (0, Err(error)),
+        };
+        let kept = spool.available();
+        self.progress.fetched(kept);
+        let guard = EndGuard(Arc::clone(&spool));
+        let (sender, receiver) = mpsc::channel(CHUNKS);
+        let writer = {
+            let (spool, path, digest) =
+                (Arc::clone(&spool), path.clone(), descriptor.digest.clone());
+            blocking(move || {
+                spool.write(&path, &digest, receiver);
+                Ok(())
+            })
+        };
+        let unpacker = {
+            let (own, spool) = (Arc::clone(self), Arc::clone(&spool));
+            blocking(move || {
+                let all = || spool.wait_for_all();
+                own.unpack(SpoolReader::new(&spool), &spool.consumed, &all)
+            })
+        };
+        let mut unpacker = Box::pin(tokio::spawn(unpacker));
+        let writer = tokio::spawn(writer);
+        let ImageStoreConfig {
+            failpoint,
+            observer,
+            ..
+        } = &self.layers.config;
+        let download = repository.blob(descriptor, kept, |chunk| {
+            self.progress.fetched(chunk.len() as u64);
+            observer.bytes_fetched(chunk.len() as u64);
+            failpoint.reached(Failpoint::LayerFetching);
+            let sender = sender.clone();
+            async move { sender.send(chunk).await.is_ok() }
+        });
+        let mut unpacked = None;
+        let name = short(&self.layer);
+        let fetched = tokio::select! {
+            fetched = observed(&*self.steps, Step::Fetch, Some(&name), download) => fetched,
+            () = self.cancel.cancelled() => Err(self.cancelled()),
+            () = self.give_up.cancelled() => Err(self.too_slow(repository)),
+            // Unpacking ends before the blob is complete only if it has failed.
+            ended = &mut unpacker => {
+                unpacked = Some(ended);
+                Ok(())
+            }
+        };
+        let broke_off = fetched.is_err();
+        if let Err(error) = fetched {
+            spool.end(Err(error));
+        } else {
+            self.progress.enter(LayerPhase::Unpacking);
+        }
+        drop(sender);
+        let _ = writer.await;
+        let unpacked = match unpacked {
+            Some(ended) => joined(ended),
+            None => {
+                let unpacking = async { joined(unpacker.await) };
+                observed(&*self.steps, Step::Unpack, Some(&name), unpacking).await
+            }
+        };
+        drop(guard);
+        // The cause of the failure, not the reader's error about it.
+        let result = match (unpacked, spool.failure()) {
+            (Err(own), Some(failure))
+                if matches!(failure, Error::Cancelled { .. }) && !broke_off =>
+            {
+                Err(own)
+            }
+            (Err(_), Some(failure)) => Err(failure),
+            (result, _) => result,
+        };
+        // An incomplete blob is kept for the next pull, a wrong one is not.
+        if result.is_ok() || !broke_off || spool.available() == 0 || path != kept_at {
+            let _ = fs::remove_file(&path);
+        }
+        (kept, result)
+    }
+
+    /// Checks the size and the free space. The unpacked size is checked while it is unpacked.
+    fn check_size(&self, size: u64) -> Result<()> {
+        let limits = &self.layers.config.limits;
+        if size > limits.max_layer_bytes {
+            let what = format!("layer {}", self.layer);
+            let reason = format!(
+                "{size} bytes, at most {} are allowed",
+                limits.max_layer_bytes
+            );
+            return Err(Error::TooLarge { what, reason });
+        }
+        self.disk()
+            .check_space(size.saturating_add(limits.min_free_bytes))
+    }
+
+    fn unpack_slice(&self, slice: &ArchiveSlice) -> Result<()> {
+        let consumed = AtomicU64::new(0);
+        let mut reader = SliceReader::new(slice, &consumed, self);
+        self.unpack(&mut reader, &consumed, &|| Ok(()))
+    }
+
+    /// Unpacks it in a staging directory, and renames it into the store. Blocks. `all` waits until the input is complete.
+    fn unpack(
+        &self,
+        input: impl Read,
+        consumed: &AtomicU64,
+        all: &dyn Fn() -> io::Result<()>,
+    ) -> Result<()> {
+        let staging = self.disk().staging()?;
+        let result = self.unpack_in(&staging, input, consumed, all);
+        // On success only files replaced during unpacking are left there, or the whole layer if another flight was faster.
+        self.disk().remove(&staging)?;
+        result
+    }
+
+    fn unpack_in(
+        &self,
+        staging: &Path,
+        input: impl Read,
+        consumed: &AtomicU64,
+        all: &dyn Fn() -> io::Result<()>,
+    ) -> Result<()> {
+        let large_window = || -> io::Result<Box<dyn Any>> {
+            all()?;
+            let permit = self.layers.windows.acquire(&self.cancel);
+            permit.map_or_else(
+                || Err(carry(self.cancelled())),
+                |permit| Ok(Box::new(permit) as Box<dyn Any>),
+            )
+        };
+        let job = UnpackJob {
+            diff_id: &self.layer,
+            staging,
+            limits: &self.layers.config.limits,
+            consumed,
+            unpacked: &|bytes| self.progress.unpacked(bytes),
+            large_window: &large_window,
+        };
+        let unpacked = unpack(input, &job)?;
+        let named = self.disk().staging()?;
+        let placed = fs::rename(staging.join("fs"), named.join("fs"))
+            .at(staging)
+            .and_then(|()| {
+                let new = NewLayer::new(unpacked.bytes, unpacked.inodes, unpacked.implied);
+                self.layers.store.add_layer(&self.layer, &named, &new)
+            });
+        self.disk().remove(&named)?;
+        placed
+    }
+}
+
+fn joined(unpacked: std::result::Result<Result<()>, tokio::task::JoinError>) -> Result<()> {
+    unpacked.unwrap_or_else(|_| Err(Error::internal("unpacking has ended early")))
+}
+
+/// Whether fetching the blob again may help.
+fn is_about_content(error: &Error) -> bool {
+    matches!(
+        error,
+        Error::WrongDigest { .. } | Error::Unpack { .. } | Error::TooLarge { .. }
+    )
+}
+
+/// Ends a spool when the task that fills it is dropped, so that no thread waits for it forever.
+struct EndGuard(Arc<Spool>);
+
+impl Drop for EndGuard {
+    fn drop(&mut self) {
+        let what = "a layer".to_owned();
+        self.0.end(Err(Error::Cancelled { what }));
+    }
+}

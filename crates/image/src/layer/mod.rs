@@ -1,0 +1,174 @@
+//! Layers: fetched once, however many pulls want them; unpacked while they arrive; renamed into the store when every digest
+//! has been checked.
+
+mod flight;
+mod get;
+mod permits;
+mod slice;
+mod spool;
+
+use std::sync::Arc;
+
+use tokio_util::sync::CancellationToken;
+
+use self::flight::{Ending, Flights, Joined, Waiter, ended};
+use self::get::Flight;
+use self::permits::{Permits, Requester, WindowSemaphore};
+pub(super) use self::slice::ArchiveSlice;
+use super::config::ImageStoreConfig;
+use super::digest::Digest;
+use super::error::{Error, Result};
+use super::manifest::Descriptor;
+use super::observer::Steps;
+use super::progress::LayerProgress;
+use super::registry::Repository;
+use super::store::ContentStore;
+
+/// Where the bytes of a layer come from.
+#[derive(Clone, Debug)]
+pub(super) enum LayerSource {
+    Registry(Arc<Repository>, Descriptor),
+    /// Part of an archive on disk. It has a digest of its own unless the archive is of `docker save`.
+    Archive(Arc<ArchiveSlice>),
+}
+
+/// Fetches and unpacks layers.
+#[derive(Debug)]
+pub(super) struct LayerFetcher {
+    store: Arc<ContentStore>,
+    config: ImageStoreConfig,
+    flights: Flights,
+    permits: Permits,
+    windows: WindowSemaphore,
+}
+
+/// A layer that is in the store, or on its way. Pulls of the same layer from the same registry share one flight; another
+/// registry may be slower, or send different content.
+#[derive(Debug)]
+pub(super) enum PendingLayer {
+    Ready(Arc<LayerProgress>),
+    Flying(Waiter),
+    /// A flight that all its waiters have left. Once it has ended, a new one begins.
+    Ending(Arc<LayerProgress>, Ending),
+}
+
+impl LayerFetcher {
+    pub(super) fn new(store: Arc<ContentStore>, config: ImageStoreConfig) -> Self {
+        let permits = Permits::new(config.max_concurrent_downloads, config.timeouts.slow_layer);
+        Self {
+            store,
+            config,
+            flights: Flights::default(),
+            permits,
+            windows: WindowSemaphore::default(),
+        }
+    }
+
+    /// Begins to get a layer, or joins the flight that does. The caller holds the layer in the store.
+    pub(super) fn request(
+        self: &Arc<Self>,
+        layer: &Digest,
+        source: &LayerSource,
+        steps: &Arc<dyn Steps>,
+    ) -> PendingLayer {
+        let size = source.size();
+        let progress = || Arc::new(LayerProgress::new(layer.clone(), size));
+        if self.store.layer(layer).is_some() {
+            let progress = progress();
+            progress.finished();
+            return PendingLayer::Ready(progress);
+        }
+        let key = (layer.clone(), source.requester().registry);
+        let joined = self.flights.join(&key, |cancel| {
+            let progress = progress();
+            let flight = Flight {
+                layers: Arc::clone(self),
+                layer: layer.clone(),
+                progress: Arc::clone(&progress),
+                steps: Arc::clone(steps),
+                cancel,
+                give_up: CancellationToken::new(),
+            };
+            let source = source.clone();
+            // Another flight may have ended since the check above.
+            let is_ready = self.store.layer(layer).is_some();
+            let task = async move {
+                if is_ready {
+                    Ok(())
+                } else {
+                    flight.run(source).await
+                }
+            };
+            (progress, task)
+        });
+        match joined {
+            Joined::Waiter(waiter) => PendingLayer::Flying(waiter),
+            Joined::Ending(ending) => PendingLayer::Ending(progress(), ending),
+        }
+    }
+
+    /// Waits until a layer is in the store. If a flight begun by another pull fails, this one tries itself: the other may have
+    /// had other credentials.
+    pub(super) async fn get(
+        self: &Arc<Self>,
+        layer: &Digest,
+        source: &LayerSource,
+        mut pending: PendingLayer,
+        steps: &Arc<dyn Steps>,
+    ) -> Result<()> {
+        loop {
+            match pending {
+                PendingLayer::Ready(_) => return Ok(()),
+                PendingLayer::Flying(waiter) => {
+                    let is_first = waiter.is_first;
+                    match waiter.wait().await {
+                        Err(_) if !is_first => {}
+                        result => return result,
+                    }
+                }
+                PendingLayer::Ending(_, mut ending) => drop(ended(&mut ending).await),
+            }
+            pending = self.request(layer, source, steps);
+        }
+    }
+}
+
+impl PendingLayer {
+    pub(super) fn progress(&self) -> Arc<LayerProgress> {
+        match self {
+            Self::Ready(progress) | Self::Ending(progress, _) => Arc::clone(progress),
+            Self::Flying(waiter) => Arc::clone(&waiter.progress),
+        }
+    }
+}
+
+impl LayerSource {
+    /// What a permit is requested for. The address of the object that one pull has for itself identifies the pull.
+    fn requester(&self) -> Requester {
+        match self {
+            Self::Registry(repository, _) => Requester {
+                registry: repository.registry().into(),
+                pull: Arc::as_ptr(repository).addr(),
+            },
+            Self::Archive(slice) => Requester {
+                registry: "".into(),
+                pull: Arc::as_ptr(&slice.file).addr(),
+            },
+        }
+    }
+
+    fn size(&self) -> u64 {
+        match self {
+            Self::Registry(_, descriptor) => descriptor.size,
+            Self::Archive(slice) => slice.size,
+        }
+    }
+}
+
+/// Runs blocking work on a thread for it. The work completes even if the future is dropped.
+pub(super) async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T> + Send + 'static,
+) -> Result<T> {
+    let result = tokio::task::spawn_blocking(work).await;
+    result.unwrap_or_else(|_| Err(Error::internal("a blocking task has ended early")))
+}

@@ -1,0 +1,412 @@
+//! Download permits: how many layers are fetched and unpacked at the same time, and which one is next.
+//!
+//! A slow registry must not starve others. So permits are shared fairly: the next one goes to the registry that has the
+//! fewest, then to the pull that has the fewest. A pull without any permit gets an extra one, as long as its registry holds
+//! no more than the regular number. When the extra permits are used up as well, the slowest layer of another pull loses its
+//! permit: that pull fails, and its retry continues with what was fetched. A pull never displaces layers of its own.
+
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::oneshot;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use crate::progress::{LayerPhase, LayerProgress, lock};
+
+/// Extra permits for each regular one.
+const EXTRA: usize = 2;
+/// Bytes per second below which a layer loses its permit to a pull that has none.
+pub(super) const LEAST_RATE: u64 = 32 << 10;
+
+/// Hands out permits. Clones share them.
+#[derive(Clone, Debug)]
+pub(super) struct Permits(Arc<Shared>);
+
+#[derive(Debug)]
+struct Shared {
+    regular: usize,
+    /// How long a layer is measured before it counts as slow.
+    measured: Duration,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    next: u64,
+    running: Vec<Running>,
+    /// In order of arrival.
+    waiting: Vec<Waiting>,
+}
+
+/// Requester layer it is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Requester {
+    /// Empty for an archive, which never counts as slow.
+    pub(super) registry: Arc<str>,
+    /// Unique among the pulls in progress.
+    pub(super) pull: usize,
+}
+
+#[derive(Debug)]
+struct Waiting {
+    id: u64,
+    requester: Requester,
+    monitor: Monitor,
+    ready: oneshot::Sender<()>,
+}
+
+#[derive(Debug)]
+struct Running {
+    id: u64,
+    requester: Requester,
+    monitor: Monitor,
+    /// When it was measured last, and the bytes fetched by then.
+    mark: (Instant, u64),
+}
+
+/// The progress of a layer, and the token that takes its permit away.
+#[derive(Clone, Debug)]
+pub(super) struct Monitor {
+    pub(super) progress: Arc<LayerProgress>,
+    pub(super) give_up: CancellationToken,
+}
+
+/// A permit, or a place in the queue for one. Dropping it returns it.
+#[derive(Debug)]
+pub(super) struct Permit {
+    permits: Permits,
+    id: u64,
+}
+
+impl Permits {
+    pub(super) fn new(regular: usize, measured: Duration) -> Self {
+        Self(Arc::new(Shared {
+            regular: regular.max(1),
+            measured: measured.max(Duration::from_millis(1)),
+            state: Mutex::default(),
+        }))
+    }
+
+    /// Waits for a permit.
+    pub(super) async fn acquire(&self, requester: Requester, monitor: Monitor) -> Permit {
+        let (permit, mut ready) = self.queue(requester, monitor);
+        loop {
+            tokio::select! {
+                _ = &mut ready => return permit,
+                () = tokio::time::sleep(self.0.measured) => self.displace_slowest(permit.id),
+            }
+        }
+    }
+
+    fn queue(&self, requester: Requester, monitor: Monitor) -> (Permit, oneshot::Receiver<()>) {
+        let (sender, ready) = oneshot::channel();
+        let mut state = lock(&self.0.state);
+        let id = state.next;
+        state.next += 1;
+        state.waiting.push(Waiting {
+            id,
+            requester,
+            monitor,
+            ready: sender,
+        });
+        state.grant(self.0.regular);
+        drop(state);
+        let permits = self.clone();
+        (Permit { permits, id }, ready)
+    }
+
+    /// For a pull that has waited without any permit: takes the permit of the slowest layer of the others.
+    fn displace_slowest(&self, id: u64) {
+        let mut state = lock(&self.0.state);
+        let Some(waiting) = state.waiting.iter().find(|waiting| waiting.id == id) else {
+            return;
+        };
+        let requester = waiting.requester.clone();
+        if state.of_pull(&requester) > 0 {
+            return;
+        }
+        // If its own registry holds too many, the permit of another registry would not be granted to it.
+        let only_own = state.of_registry(&requester) > self.0.regular;
+        let mut slowest: Option<(u64, CancellationToken)> = None;
+        for one in &mut state.running {
+            if one.monitor.give_up.is_cancelled() {
+                return;
+            }
+            let fetched = one.monitor.progress.bytes_fetched();
+            let (since, before) = one.mark;
+            let time = since.elapsed();
+            if time < self.0.measured {
+                continue;
+            }
+            one.mark = (Instant::now(), fetched);
+            let millis = u64::try_from(time.as_millis()).unwrap_or(u64::MAX).max(1);
+            let rate = fetched.saturating_sub(before).saturating_mul(1000) / millis;
+            let fetches = one.monitor.progress.phase() == LayerPhase::Fetching;
+            if fetches
+                && (!only_own || one.requester.registry == requester.registry)
+                && !one.requester.registry.is_empty()
+                && rate < LEAST_RATE
+                && slowest.as_ref().is_none_or(|(slow, _)| rate < *slow)
+            {
+                slowest = Some((rate, one.monitor.give_up.clone()));
+            }
+        }
+        drop(state);
+        if let Some((_, give_up)) = slowest {
+            give_up.cancel();
+        }
+    }
+}
+
+/// Only one layer at a time may be decompressed with a window of up to 128 MiB.
+#[derive(Clone, Debug, Default)]
+pub(super) struct WindowSemaphore(Arc<(Mutex<bool>, Condvar)>);
+
+/// See [`WindowSemaphore`]. Dropping it releases the semaphore.
+#[derive(Debug)]
+pub(super) struct WindowPermit(WindowSemaphore);
+
+impl WindowSemaphore {
+    /// Blocks until it is free; returns `None` after a cancellation. The caller already has the whole blob, so that no registry
+    /// decides how long others wait.
+    pub(super) fn acquire(&self, cancel: &CancellationToken) -> Option<WindowPermit> {
+        let (taken, ended) = &*self.0;
+        let mut taken = lock(taken);
+        while *taken {
+            if cancel.is_cancelled() {
+                return None;
+            }
+            // A cancellation does not notify the condition variable.
+            let waited = ended.wait_timeout(taken, Duration::from_millis(100));
+            taken = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+        *taken = true;
+        Some(WindowPermit(self.clone()))
+    }
+}
+
+impl Drop for WindowPermit {
+    fn drop(&mut self) {
+        let (taken, ended) = &*self.0.0;
+        *lock(taken) = false;
+        ended.notify_one();
+    }
+}
+
+impl State {
+    fn of_registry(&self, requester: &Requester) -> usize {
+        let same = |one: &&Running| one.requester.registry == requester.registry;
+        self.running.iter().filter(same).count()
+    }
+
+    fn of_pull(&self, requester: &Requester) -> usize {
+        let same = |one: &&Running| one.requester.pull == requester.pull;
+        self.running.iter().filter(same).count()
+    }
+
+    /// Grants as many permits as there are.
+    fn grant(&mut self, regular: usize) {
+        while let Some(index) = self.next_index(regular) {
+            let Waiting {
+                id,
+                requester,
+                monitor,
+                ready,
+            } = self.waiting.remove(index);
+            let mark = (Instant::now(), monitor.progress.bytes_fetched());
+            self.running.push(Running {
+                id,
+                requester,
+                monitor,
+                mark,
+            });
+            // If the receiver has gone, its permit is being dropped and waits for this lock.
+            let _ = ready.send(());
+        }
+    }
+
+    fn next_index(&self, regular: usize) -> Option<usize> {
+        let waiting = self.waiting.iter().enumerate();
+        if self.running.len() < regular {
+            let fewest = |(index, one): &(usize, &Waiting)| {
+                (
+                    self.of_registry(&one.requester),
+                    self.of_pull(&one.requester),
+                    *index,
+                )
+            };
+            return waiting.min_by_key(fewest).map(|(index, _)| index);
+        }
+        if self.running.len() >= regular * (1 + EXTRA) {
+            return None;
+        }
+        let mut starved = waiting.filter(|(_, one)| {
+            self.of_pull(&one.requester) == 0 && self.of_registry(&one.requester) <= regular
+        });
+        starved.next().map(|(index, _)| index)
+    }
+}
+
+impl Drop for Permit {
+    fn drop(&mut self) {
+        let mut state = lock(&self.permits.0.state);
+        state.waiting.retain(|one| one.id != self.id);
+        state.running.retain(|one| one.id != self.id);
+        state.grant(self.permits.0.regular);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::digest::Digest;
+
+    fn requester(registry: &str, pull: usize) -> Requester {
+        Requester {
+            registry: registry.into(),
+            pull,
+        }
+    }
+
+    fn monitor() -> Monitor {
+        let progress = Arc::new(LayerProgress::new(Digest::of(b"x"), 1 << 30));
+        progress.enter(LayerPhase::Fetching);
+        Monitor {
+            progress,
+            give_up: CancellationToken::new(),
+        }
+    }
+
+    fn permits(regular: usize) -> Permits {
+        Permits::new(regular, Duration::from_secs(30))
+    }
+
+    /// Requests a permit, and returns whether it was granted at once.
+    fn take(permits: &Permits, registry: &str, pull: usize) -> (Permit, bool) {
+        let (permit, mut ready) = permits.queue(requester(registry, pull), monitor());
+        let is_ready = ready.try_recv().is_ok();
+        (permit, is_ready)
+    }
+
+    #[tokio::test]
+    async fn one_pull_gets_the_regular_permits_and_no_more() {
+        let permits = permits(3);
+        let ready: Vec<_> = (0..5).map(|_| take(&permits, "a", 1)).collect();
+        let count = ready.iter().filter(|(_, ready)| *ready).count();
+        assert_eq!(count, 3);
+        drop(ready);
+        assert!(take(&permits, "a", 1).1);
+        assert!(lock(&permits.0.state).running.is_empty());
+    }
+
+    #[tokio::test]
+    async fn another_registry_and_another_pull_need_not_wait() {
+        let permits = permits(3);
+        let slow: Vec<_> = (0..6).map(|_| take(&permits, "slow", 1)).collect();
+        let other = take(&permits, "other", 2);
+        assert!(other.1, "another registry");
+        let same = take(&permits, "slow", 3);
+        assert!(same.1, "another pull of the slow one");
+        // But one registry cannot take all the extra permits.
+        let more: Vec<_> = (4..20).map(|pull| take(&permits, "slow", pull)).collect();
+        assert!(more.iter().all(|(_, ready)| !ready));
+        assert!(take(&permits, "third", 30).1);
+        drop((slow, other, same, more));
+    }
+
+    #[tokio::test]
+    async fn the_requester_with_the_fewest_permits_is_next() {
+        let permits = permits(1);
+        let running = take(&permits, "a", 1);
+        let (mine, mut mine_ready) = permits.queue(requester("a", 1), monitor());
+        let extra: Vec<_> = (0..2)
+            .map(|n| take(&permits, &format!("b{n}"), 10 + n))
+            .collect();
+        assert!(extra.iter().all(|(_, ready)| *ready));
+        let (other, mut other_ready) = permits.queue(requester("c", 2), monitor());
+        // One extra permit is free again.
+        drop(extra.into_iter().next());
+        assert!(other_ready.try_recv().is_ok() && mine_ready.try_recv().is_err());
+        drop((running, other));
+        let _ = (mine, mine_ready);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_registry_over_its_share_displaces_only_its_own_layers() {
+        let permits = permits(1);
+        let all: Vec<_> = (0..3).map(|_| monitor()).collect();
+        let mut held = Vec::new();
+        for (pull, registry) in ["other", "slow", "slow"].into_iter().enumerate() {
+            held.push(
+                permits
+                    .acquire(requester(registry, pull), all[pull].clone())
+                    .await,
+            );
+        }
+        all[1].progress.fetched(1 << 30);
+        let (waiting, _ready) = permits.queue(requester("slow", 9), monitor());
+        tokio::time::sleep(Duration::from_secs(31)).await;
+        permits.displace_slowest(waiting.id);
+        let gave_up: Vec<_> = all.iter().map(|one| one.give_up.is_cancelled()).collect();
+        assert_eq!(gave_up, [false, false, true]);
+    }
+
+    #[test]
+    fn one_large_window_at_a_time() {
+        let (windows, cancel) = (WindowSemaphore::default(), CancellationToken::new());
+        let first = windows.acquire(&cancel).expect("the first");
+        let second = std::thread::scope(|scope| {
+            let second = scope.spawn(|| windows.acquire(&cancel));
+            assert!(!second.is_finished());
+            cancel.cancel();
+            second.join().expect("joined")
+        });
+        assert!(second.is_none());
+        drop(first);
+        assert!(windows.acquire(&cancel).is_some());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_slowest_loses_its_permit_to_a_pull_that_has_none() {
+        let permits = permits(1);
+        let all: Vec<_> = (0..3).map(|_| monitor()).collect();
+        let mut held = Vec::new();
+        for (pull, monitor) in all.iter().enumerate() {
+            let registry = format!("slow{pull}");
+            held.push(Some(
+                permits
+                    .acquire(requester(&registry, pull), monitor.clone())
+                    .await,
+            ));
+        }
+        // A layer of a pull that has a permit displaces no other.
+        let patient = permits.queue(requester("slow0", 0), monitor());
+        tokio::time::sleep(Duration::from_secs(600)).await;
+        permits.displace_slowest(patient.0.id);
+        let gave_up = |n: usize| all[n].give_up.is_cancelled();
+        assert!(!(0..3).any(gave_up));
+        let waiting = permits.acquire(requester("other", 9), monitor());
+        tokio::pin!(waiting);
+        let fast = LEAST_RATE * 31;
+        let mut seconds = 0;
+        loop {
+            tokio::select! {
+                _turn = &mut waiting => break,
+                () = tokio::time::sleep(Duration::from_secs(1)) => {
+                    seconds += 1;
+                    all[0].progress.fetched(LEAST_RATE * 2);
+                    all[1].progress.fetched(10);
+                    all[2].progress.fetched(fast / 31);
+                    for (n, turn) in held.iter_mut().enumerate() {
+                        if gave_up(n) {
+                            *turn = None;
+                        }
+                    }
+                }
+            }
+            assert!(seconds < 1000);
+        }
+        assert!(gave_up(1) && !gave_up(0) && !gave_up(2));
+    }
+}

@@ -1,0 +1,290 @@
+//! The compressed bytes of a layer on their way: one thread writes them to a file and hashes them, another unpacks them
+//! from there as they come. So the network never waits for the disk to unpack, memory stays small, and a fetch that
+//! breaks off goes on from the file. The reader sees the end only when the digest was right.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, Read, Write};
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Condvar, Mutex, PoisonError};
+
+use bytes::Bytes;
+use rustix::fs::{FlockOperation, flock, fstatvfs};
+use rustix::io::Errno;
+use tokio::sync::mpsc::Receiver;
+
+use crate::digest::{Digest, Hasher};
+use crate::error::{At as _, Error, Result};
+use crate::progress::lock;
+use crate::unpack::carry;
+
+/// Free space is asked for after so many bytes: others fetch, too.
+const SPACE_EVERY: u64 = 16 << 20;
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct Spool {
+    file: File,
+    size: u64,
+    min_free: u64,
+    state: Mutex<State>,
+    changed: Condvar,
+    /// Bytes that the reader has read.
+    pub(super) consumed: AtomicU64,
+}
+
+#[derive(Debug)]
+struct State {
+    available: u64,
+    end: Option<Result<()>>,
+}
+
+impl Spool {
+    /// Opens the file, with what an earlier try has left in it. `None` if another flight has it: the same blob from another
+    /// registry.
+    pub(super) fn open(path: &Path, size: u64) -> Result<Option<Self>> {
+        let mut options = OpenOptions::new();
+        options.create(true).read(true).append(true).mode(0o600);
+        let file = options.open(path).at(path)?;
+        match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => {}
+            Err(Errno::WOULDBLOCK) => return Ok(None),
+            Err(error) => return Err(Error::io(path, error)),
+        }
+        let mut available = file.metadata().at(path)?.len();
+        if available > size {
+            file.set_len(0).at(path)?;
+            available = 0;
+        }
+        Ok(Some(Self {
+            file,
+            size,
+            min_free: 0,
+            state: Mutex::new(State {
+                available,
+                end: None,
+            }),
+            changed: Condvar::new(),
+            consumed: AtomicU64::new(0),
+        }))
+    }
+
+    /// So many bytes stay free on the disk.
+    pub(super) fn keep_free(mut self, bytes: u64) -> Self {
+        self.min_free = bytes;
+        self
+    }
+
+    /// Whether there is room for more.
+    fn check_space(&self, path: &Path) -> Result<()> {
+        let status = fstatvfs(&self.file).at(path)?;
+        let free = status.f_bavail.saturating_mul(status.f_frsize);
+        let needed = self.min_free.saturating_add(SPACE_EVERY);
+        if free >= needed {
+            return Ok(());
+        }
+        let path = path.to_owned();
+        Err(Error::NoSpace { path, free, needed })
+    }
+
+    /// Bytes in the file.
+    pub(super) fn available(&self) -> u64 {
+        lock(&self.state).available
+    }
+
+    /// Ends it for the reader, if it has not ended.
+    pub(super) fn end(&self, result: Result<()>) {
+        let mut state = lock(&self.state);
+        if state.end.is_none() {
+            state.end = Some(result);
+        }
+        drop(state);
+        self.changed.notify_all();
+    }
+
+    /// Why it has ended, if not well.
+    pub(super) fn failure(&self) -> Option<Error> {
+        let state = lock(&self.state);
+        state.end.as_ref()?.as_ref().err().cloned()
+    }
+
+    /// Writes what comes until the sender has gone, then checks the digest. Blocks.
+    pub(super) fn write(&self, path: &Path, digest: &Digest, mut chunks: Receiver<Bytes>) {
+        let written = self.try_write(path, digest, &mut chunks);
+        self.end(written);
+    }
+
+    fn try_write(&self, path: &Path, digest: &Digest, chunks: &mut Receiver<Bytes>) -> Result<()> {
+        let mut hasher = self.hash_file(path, digest)?;
+        let mut length = self.available();
+        let mut unchecked = 0;
+        while let Some(chunk) = chunks.blocking_recv() {
+            unchecked += chunk.len() as u64;
+            if self.min_free > 0 && unchecked >= SPACE_EVERY {
+                unchecked = 0;
+                self.check_space(path)?;
+            }
+            (&self.file).write_all(&chunk).at(path)?;
+            hasher.update(&chunk);
+            length += chunk.len() as u64;
+            lock(&self.state).available = length;
+            self.changed.notify_all();
+        }
+        if let Some(failure) = self.failure() {
+            return Err(failure);
+        }
+        if length < self.size {
+            let what = format!("layer {digest}");
+            return Err(Error::Cancelled { what });
+        }
+        digest.compare("layer", hasher)
+    }
+
+    fn hash_file(&self, path: &Path, digest: &Digest) -> Result<Hasher> {
+        let mut hasher = digest.hasher();
+        let (end, mut position) = (self.available(), 0);
+        let mut buffer = vec![0; 128 << 10];
+        while position < end {
+            let length = self.file.read_at(&mut buffer, position).at(path)?;
+            if length == 0 {
+                break;
+            }
+            hasher.update(&buffer[..length]);
+            position += length as u64;
+        }
+        Ok(hasher)
+    }
+
+    /// Waits until all bytes are here, and the right ones.
+    pub(super) fn wait_for_all(&self) -> io::Result<()> {
+        let mut state = lock(&self.state);
+        loop {
+            match &state.end {
+                Some(Ok(())) => return Ok(()),
+                Some(Err(error)) => return Err(carry(error.clone())),
+                None => {}
+            }
+            state = self
+                .changed
+                .wait(state)
+                .unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    /// Bytes that can be read after `position`; 0 at the end.
+    fn wait(&self, position: u64) -> io::Result<u64> {
+        let mut state = lock(&self.state);
+        loop {
+            if let Some(Err(error)) = &state.end {
+                return Err(carry(error.clone()));
+            }
+            if state.available > position {
+                return Ok(state.available - position);
+            }
+            if state.end.is_some() {
+                return Ok(0);
+            }
+            // Ended by the writer, by the guard of the task that fetches, or by that task's own end.
+            state = self
+                .changed
+                .wait(state)
+                .unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+}
+
+/// Reads a spool from the beginning, as far as it is, and waits for more.
+#[derive(Debug)]
+pub(super) struct SpoolReader<'a> {
+    spool: &'a Spool,
+    position: u64,
+}
+
+impl<'a> SpoolReader<'a> {
+    pub(super) fn new(spool: &'a Spool) -> Self {
+        Self { spool, position: 0 }
+    }
+}
+
+impl Read for SpoolReader<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        if buffer.is_empty() {
+            return Ok(0);
+        }
+        let available = self.spool.wait(self.position)?;
+        let most = usize::try_from(available).map_or(buffer.len(), |a| a.min(buffer.len()));
+        if most == 0 {
+            return Ok(0);
+        }
+        let length = self
+            .spool
+            .file
+            .read_at(&mut buffer[..most], self.position)?;
+        if length == 0 {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        self.position += length as u64;
+        self.spool.consumed.store(self.position, Ordering::Relaxed);
+        Ok(length)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::thread;
+
+    use tokio::sync::mpsc;
+
+    use super::*;
+
+    fn run(
+        kept: &[u8],
+        chunks: &[&'static [u8]],
+        whole: &[u8],
+    ) -> (Result<()>, io::Result<Vec<u8>>) {
+        let dir = tempfile::tempdir().expect("a folder");
+        let path = dir.path().join("partial");
+        std::fs::write(&path, kept).expect("write");
+        let spool = Spool::open(&path, whole.len() as u64)
+            .expect("open")
+            .expect("nobody else has it");
+        let (sender, receiver) = mpsc::channel(1);
+        let digest = Digest::of(whole);
+        thread::scope(|scope| {
+            scope.spawn(|| spool.write(&path, &digest, receiver));
+            let reader = scope.spawn(|| {
+                let mut all = Vec::new();
+                SpoolReader::new(&spool).read_to_end(&mut all).map(|_| all)
+            });
+            for chunk in chunks {
+                sender
+                    .blocking_send(Bytes::from_static(chunk))
+                    .expect("send");
+            }
+            drop(sender);
+            let read = reader.join().expect("reader");
+            (spool.failure().map_or(Ok(()), Err), read)
+        })
+    }
+
+    #[test]
+    fn what_is_kept_counts() {
+        let (end, read) = run(b"one ", &[b"two ", b"three"], b"one two three");
+        assert!(end.is_ok());
+        assert_eq!(read.expect("read"), b"one two three");
+        let (end, read) = run(b"all", &[], b"all");
+        assert!(end.is_ok());
+        assert_eq!(read.expect("read"), b"all");
+    }
+
+    #[test]
+    fn the_reader_hears_of_every_failure() {
+        let (end, read) = run(b"", &[b"other"], b"right");
+        assert!(matches!(end, Err(Error::WrongDigest { .. })));
+        assert!(read.is_err());
+        let (end, read) = run(b"", &[b"on"], b"one");
+        assert!(matches!(end, Err(Error::Cancelled { .. })));
+        assert!(read.is_err());
+    }
+}

@@ -1,0 +1,64 @@
+//! Container images: an OCI distribution client, unpacking of layers, archives, and a store of images for overlayfs.
+//!
+//! | type | purpose |
+//! |---|---|
+//! | [`Reference`], [`Digest`] | names of images and of content |
+//! | [`RegistryClient`], [`Repository`] | manifests and blobs of registries: mirrors and TLS by containerd's `hosts.toml`, authentication, retries |
+//! | [`Unpacker`] | a layer's archive to a directory that overlayfs can stack |
+//! | [`ImageStore`] | pulls and imports images, shares their layers, and removes what is unused |
+//! | [`ImportFolder`] | imports archives that appear in a directory |
+//! | [`Observer`] | receives the steps of pulls and imports |
+//!
+//! An image is identified by its ID, the digest of its configuration; references resolve to IDs. Each layer is unpacked into
+//! a directory of its own, which images share.
+//!
+//! The store holds these invariants, whatever is cancelled or killed:
+//!
+//! - A listed image is complete. Its record is written last and removed first.
+//! - A layer under its final name is complete: it is unpacked under a temporary name, checked, and renamed.
+//! - A layer stays as long as an image, a pull or a [`LayerLease`] needs it.
+//! - Content from outside is used only after its digest has been checked, and everything read into memory or written to disk
+//!   has a limit.
+//!
+//! Unpacking needs root, because layers have owners and devices. TLS uses the process-wide crypto provider of `rustls`, and
+//! installs that of `ring` if there is none.
+
+mod config;
+mod credentials;
+mod digest;
+mod docker_config;
+mod error;
+#[cfg(any(test, fuzzing))]
+mod fuzz;
+mod image_config;
+mod image_store;
+mod import;
+mod layer;
+mod manifest;
+mod observer;
+mod platform;
+mod progress;
+mod pull;
+mod rebase;
+mod reference;
+mod registry;
+mod store;
+mod unpack;
+
+pub use self::config::{Failpoint, FailpointHook, ImageStoreConfig, Limits, Timeouts};
+pub use self::credentials::{Auth, AuthFields, Credentials};
+pub use self::digest::{Digest, InvalidDigest};
+pub use self::error::{Error, Result};
+#[cfg(any(test, fuzzing))]
+pub use self::fuzz::fuzz;
+pub use self::image_config::ImageConfig;
+pub use self::image_store::{FsInfo, Image, ImageId, ImageStore, LayerLease};
+pub use self::import::{FolderImport, ImportFolder, ImportedImage};
+pub use self::manifest::{Descriptor, ImageManifest, Manifest};
+pub use self::observer::{ActiveStep, NoObserver, Observer, Outcome, Step, Steps};
+pub use self::platform::{DeclaredPlatform, Platform};
+pub use self::progress::{LayerPhase, LayerView, PullPhase, PullView};
+pub use self::reference::Reference;
+pub use self::registry::{FetchedManifest, RegistryClient, Repository};
+pub use self::store::{Collected, Problem, RECORD_VERSION};
+pub use self::unpack::{UnpackSummary, Unpacker};

@@ -1,0 +1,146 @@
+//! What the store does, step by step, for programs that record it as spans or metrics.
+//!
+//! A pull runs on several tasks and threads. Its observer is passed along explicitly: [`Observer::operation`] is called once,
+//! on the caller's task, and what it returns receives every step of that pull or import.
+
+use std::fmt;
+use std::future::Future;
+use std::sync::Arc;
+
+use crate::error::{Error, Result};
+
+/// A step of a pull or an import.
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+pub enum Step {
+    /// Manifest and configuration are fetched and checked.
+    Resolve,
+    /// One layer is made available: fetched by this pull, or awaited from another one.
+    Layer,
+    /// A layer's blob is downloaded; it is unpacked meanwhile.
+    Fetch,
+    /// What is left of unpacking a layer once its blob is complete.
+    Unpack,
+    /// The image's record is written.
+    Record,
+}
+
+/// How a step, or a pull, ended.
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+pub enum Outcome {
+    /// It succeeded.
+    Ok,
+    /// It failed.
+    Error,
+    /// Its future was dropped.
+    Cancelled,
+}
+
+impl Outcome {
+    pub(crate) fn of<T>(result: &Result<T>) -> Self {
+        match result {
+            Ok(_) => Self::Ok,
+            Err(_) => Self::Error,
+        }
+    }
+}
+
+/// Observes one store. All methods are called on the path of pulls, so they must not block.
+pub trait Observer: fmt::Debug + Send + Sync {
+    /// Begins to observe a pull or an import. It is called on the task that asked for it.
+    fn operation(&self) -> Arc<dyn Steps>;
+
+    /// A pull has begun. An import is not a pull.
+    fn pull_started(&self) {}
+
+    /// A pull has ended.
+    fn pull_ended(&self, _outcome: Outcome) {}
+
+    /// Bytes of a layer have arrived from a registry.
+    fn bytes_fetched(&self, _bytes: u64) {}
+
+    /// The text of an error for the log. Registries and credential helpers write arbitrary text into their errors; a program
+    /// that redacts its log does so here.
+    fn error_text(&self, error: &Error) -> Box<str> {
+        error.to_string().into()
+    }
+}
+
+/// Receives the steps of one operation, or those within a step.
+pub trait Steps: fmt::Debug + Send + Sync {
+    /// A step begins. `name` is the beginning of a layer's diff ID.
+    fn start(&self, step: Step, name: Option<&str>) -> Box<dyn ActiveStep>;
+}
+
+/// A step that has begun. [`end`](Self::end) is called unless its future is dropped: then only the step is dropped, and was
+/// cancelled.
+pub trait ActiveStep: Send + Sync {
+    /// Receives the steps within this one.
+    fn steps(&self) -> Arc<dyn Steps>;
+
+    /// The step has ended by itself.
+    fn end(self: Box<Self>, outcome: Outcome);
+}
+
+/// Records nothing.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct NoObserver;
+
+impl Observer for NoObserver {
+    fn operation(&self) -> Arc<dyn Steps> {
+        Arc::new(Self)
+    }
+}
+
+impl Steps for NoObserver {
+    fn start(&self, _step: Step, _name: Option<&str>) -> Box<dyn ActiveStep> {
+        Box::new(Self)
+    }
+}
+
+impl ActiveStep for NoObserver {
+    fn steps(&self) -> Arc<dyn Steps> {
+        Arc::new(Self)
+    }
+
+    fn end(self: Box<Self>, _outcome: Outcome) {}
+}
+
+/// Runs `work` as a step.
+pub(crate) async fn observed<T>(
+    steps: &dyn Steps,
+    step: Step,
+    name: Option<&str>,
+    work: impl Future<Output = Result<T>>,
+) -> Result<T> {
+    let active = steps.start(step, name);
+    let result = work.await;
+    active.end(Outcome::of(&result));
+    result
+}
+
+/// Reports the end of a pull, also of one that is dropped.
+#[derive(Debug)]
+pub(crate) struct ObservedPull {
+    observer: Arc<dyn Observer>,
+    outcome: Outcome,
+}
+
+impl ObservedPull {
+    pub(crate) fn start(observer: &Arc<dyn Observer>) -> Self {
+        observer.pull_started();
+        Self {
+            observer: Arc::clone(observer),
+            outcome: Outcome::Cancelled,
+        }
+    }
+
+    pub(crate) fn end<T>(mut self, result: &Result<T>) {
+        self.outcome = Outcome::of(result);
+    }
+}
+
+impl Drop for ObservedPull {
+    fn drop(&mut self) {
+        self.observer.pull_ended(self.outcome);
+    }
+}

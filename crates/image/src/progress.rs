@@ -1,0 +1,275 @@
+//! Progress of pulls, for pages and metrics. Counters are lock-free and can be read at any time.
+
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use super::digest::Digest;
+
+/// The state of a layer in a pull.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum LayerPhase {
+    /// Waits for a permit.
+    Waiting,
+    /// The blob is downloaded, and unpacked meanwhile.
+    Fetching,
+    /// The blob is complete.
+    Unpacking,
+    /// In the store.
+    Done,
+    /// Failed or cancelled.
+    Failed,
+}
+
+impl LayerPhase {
+    const ALL: [Self; 5] = [
+        Self::Waiting,
+        Self::Fetching,
+        Self::Unpacking,
+        Self::Done,
+        Self::Failed,
+    ];
+}
+
+/// The state of a pull.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum PullPhase {
+    /// Fetches manifest and configuration.
+    Resolving,
+    /// Fetches and unpacks layers.
+    Layers,
+    /// Writes the record.
+    Recording,
+}
+
+/// One layer of a pull.
+#[derive(Clone, Debug)]
+pub struct LayerView {
+    /// The diff ID.
+    pub layer: Digest,
+    /// Its state.
+    pub phase: LayerPhase,
+    /// Bytes fetched, including those left by earlier pulls.
+    pub bytes_done: u64,
+    /// Bytes to fetch.
+    pub bytes_total: u64,
+    /// Bytes unpacked.
+    pub bytes_unpacked: u64,
+    /// Time since the last progress.
+    pub idle: Duration,
+}
+
+/// A pull or an import in progress.
+#[derive(Clone, Debug)]
+pub struct PullView {
+    /// The reference in full, or the path of an archive.
+    pub reference: String,
+    /// Its state.
+    pub phase: PullPhase,
+    /// Time since it began.
+    pub age: Duration,
+    /// Time since the last progress.
+    pub idle: Duration,
+    /// Bytes fetched of all layers.
+    pub bytes_done: u64,
+    /// Bytes of all layers; 0 until the manifest is known.
+    pub bytes_total: u64,
+    /// From the base up.
+    pub layers: Vec<LayerView>,
+}
+
+/// Counters of one layer, shared by the pulls that share the layer.
+#[derive(Debug)]
+pub(super) struct LayerProgress {
+    layer: Digest,
+    total: u64,
+    began: Instant,
+    phase: AtomicU8,
+    done: AtomicU64,
+    unpacked: AtomicU64,
+    /// Milliseconds after `began`.
+    moved: AtomicU64,
+}
+
+impl LayerProgress {
+    pub(super) fn new(layer: Digest, total: u64) -> Self {
+        Self {
+            layer,
+            total,
+            began: Instant::now(),
+            phase: AtomicU8::new(0),
+            done: AtomicU64::new(0),
+            unpacked: AtomicU64::new(0),
+            moved: AtomicU64::new(0),
+        }
+    }
+
+    pub(super) fn enter(&self, phase: LayerPhase) {
+        self.phase.store(phase as u8, Ordering::Relaxed);
+        self.touch();
+    }
+
+    pub(super) fn fetched(&self, bytes: u64) {
+        self.done.fetch_add(bytes, Ordering::Relaxed);
+        self.touch();
+    }
+
+    pub(super) fn start_over(&self) {
+        self.done.store(0, Ordering::Relaxed);
+        self.unpacked.store(0, Ordering::Relaxed);
+    }
+
+    pub(super) fn unpacked(&self, bytes: u64) {
+        self.unpacked.fetch_add(bytes, Ordering::Relaxed);
+        self.touch();
+    }
+
+    pub(super) fn finished(&self) {
+        self.done.store(self.total, Ordering::Relaxed);
+        self.enter(LayerPhase::Done);
+    }
+
+    /// Bytes fetched, including those left by earlier pulls.
+    pub(super) fn bytes_fetched(&self) -> u64 {
+        self.done.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn phase(&self) -> LayerPhase {
+        let phase = usize::from(self.phase.load(Ordering::Relaxed));
+        LayerPhase::ALL[phase.min(LayerPhase::ALL.len() - 1)]
+    }
+
+    fn touch(&self) {
+        let since = u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX);
+        self.moved.store(since, Ordering::Relaxed);
+    }
+
+    fn view(&self) -> LayerView {
+        let moved = Duration::from_millis(self.moved.load(Ordering::Relaxed));
+        LayerView {
+            layer: self.layer.clone(),
+            phase: self.phase(),
+            bytes_done: self.bytes_fetched(),
+            bytes_total: self.total,
+            bytes_unpacked: self.unpacked.load(Ordering::Relaxed),
+            idle: self.began.elapsed().saturating_sub(moved),
+        }
+    }
+}
+
+#[derive(Debug)]
+struct PullState {
+    phase: PullPhase,
+    moved: Instant,
+    layers: Vec<Arc<LayerProgress>>,
+}
+
+#[derive(Debug)]
+struct Pull {
+    reference: String,
+    began: Instant,
+    state: Mutex<PullState>,
+}
+
+/// All pulls in progress.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Pulls(Arc<Mutex<Vec<Arc<Pull>>>>);
+
+impl Pulls {
+    /// Adds a pull to the list until the guard is dropped.
+    pub(super) fn begin(&self, reference: String) -> PullGuard {
+        let pull = Arc::new(Pull {
+            reference,
+            began: Instant::now(),
+            state: Mutex::new(PullState {
+                phase: PullPhase::Resolving,
+                moved: Instant::now(),
+                layers: Vec::new(),
+            }),
+        });
+        lock(&self.0).push(Arc::clone(&pull));
+        PullGuard {
+            all: self.clone(),
+            pull,
+        }
+    }
+
+    pub(super) fn views(&self) -> Vec<PullView> {
+        let pulls = lock(&self.0).clone();
+        pulls.iter().map(|pull| pull.view()).collect()
+    }
+}
+
+impl Pull {
+    fn view(&self) -> PullView {
+        let state = lock(&self.state);
+        let layers: Vec<_> = state.layers.iter().map(|layer| layer.view()).collect();
+        let idle = layers.iter().map(|layer| layer.idle);
+        PullView {
+            reference: self.reference.clone(),
+            phase: state.phase,
+            age: self.began.elapsed(),
+            idle: idle
+                .chain([state.moved.elapsed()])
+                .min()
+                .unwrap_or_default(),
+            bytes_done: layers.iter().map(|layer| layer.bytes_done).sum(),
+            bytes_total: layers.iter().map(|layer| layer.bytes_total).sum(),
+            layers,
+        }
+    }
+}
+
+/// Removes a pull from the list when it is dropped.
+#[derive(Debug)]
+pub(super) struct PullGuard {
+    all: Pulls,
+    pull: Arc<Pull>,
+}
+
+impl PullGuard {
+    pub(super) fn enter(&self, phase: PullPhase) {
+        let mut state = lock(&self.pull.state);
+        state.phase = phase;
+        state.moved = Instant::now();
+    }
+
+    pub(super) fn layers(&self, layers: Vec<Arc<LayerProgress>>) {
+        lock(&self.pull.state).layers = layers;
+        self.enter(PullPhase::Layers);
+    }
+}
+
+impl Drop for PullGuard {
+    fn drop(&mut self) {
+        lock(&self.all.0).retain(|pull| !Arc::ptr_eq(pull, &self.pull));
+    }
+}
+
+/// Locks a mutex. No code panics while it holds one of these with its data half changed, so poisoning is ignored.
+pub(super) fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pull_is_listed_until_it_ends() {
+        let pulls = Pulls::default();
+        let guard = pulls.begin("a/b:c".to_owned());
+        assert_eq!(pulls.views()[0].phase, PullPhase::Resolving);
+        let layer = Arc::new(LayerProgress::new(Digest::of(b"x"), 10));
+        guard.layers(vec![Arc::clone(&layer)]);
+        layer.enter(LayerPhase::Fetching);
+        layer.fetched(4);
+        let view = pulls.views().remove(0);
+        assert_eq!((view.bytes_done, view.bytes_total), (4, 10));
+        assert_eq!(view.layers[0].phase, LayerPhase::Fetching);
+        layer.finished();
+        assert_eq!(pulls.views()[0].layers[0].phase, LayerPhase::Done);
+        drop(guard);
+        assert!(pulls.views().is_empty());
+    }
+}

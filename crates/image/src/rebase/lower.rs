@@ -1,0 +1,195 @@
+//! What is seen of a stack of layers, as overlayfs would show it, without mounting it.
+
+use std::collections::VecDeque;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+
+use rustix::fs::{
+    AtFlags, FileType, Mode, OFlags, Stat, fgetxattr, flistxattr, open, openat, readlinkat, statat,
+};
+use rustix::io::Errno;
+
+use crate::digest::Digest;
+use crate::error::{At as _, Result};
+use crate::store::ContentStore;
+
+pub(super) const OPAQUE: &str = "trusted.overlay.opaque";
+pub(super) const DIR: OFlags = OFlags::RDONLY
+    .union(OFlags::DIRECTORY)
+    .union(OFlags::NOFOLLOW)
+    .union(OFlags::CLOEXEC);
+/// As the kernel's own limit.
+const MAX_LINKS: usize = 40;
+/// Of the value of one attribute (`XATTR_SIZE_MAX`), and of the list of names.
+const MAX_XATTR: usize = 64 << 10;
+
+/// A path in its parts.
+pub(super) type Parts = Vec<Vec<u8>>;
+
+/// See the module. The uppermost layer first.
+#[derive(Debug)]
+pub(super) struct LowerLayers(Vec<OwnedFd>);
+
+/// Something in the stack.
+#[derive(Debug)]
+pub(super) struct LowerEntry {
+    pub(super) stat: Stat,
+    /// The folder that it is in, in the layer that shows it.
+    pub(super) parent: OwnedFd,
+}
+
+impl LowerLayers {
+    /// Of layers from the bottom up.
+    pub(super) fn open(store: &ContentStore, stack: &[Digest]) -> Result<Self> {
+        let roots = stack.iter().rev().map(|id| {
+            let path = store.disk.layer(id).join("fs");
+            open(&path, DIR, Mode::empty()).at(&path)
+        });
+        Ok(Self(roots.collect::<Result<_>>()?))
+    }
+
+    /// Whether what a layer takes for granted is as it was made up: owned by root, mode 0755, and where it says.
+    pub(super) fn fits(&self, implied: &[String]) -> io::Result<bool> {
+        for implied in implied {
+            let parts = split(implied.as_bytes());
+            let (real, found) = self.resolve(&parts)?;
+            let Some(found) = found else {
+                continue;
+            };
+            let stat = &found.stat;
+            let is_plain = (stat.st_uid, stat.st_gid, stat.st_mode & 0o7777) == (0, 0, 0o755);
+            if real != parts || !is_plain {
+                return Ok(false);
+            }
+            let dir = openat(&found.parent, &real[real.len() - 1][..], DIR, Mode::empty())?;
+            if !xattrs(&dir)?.is_empty() {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// Where a folder really is, links followed, and what is there if it is a folder.
+    pub(super) fn resolve(&self, parts: &[Vec<u8>]) -> io::Result<(Parts, Option<LowerEntry>)> {
+        let mut todo: VecDeque<Vec<u8>> = parts.iter().cloned().collect();
+        let mut real = Parts::new();
+        let mut links = 0;
+        let mut found = None;
+        while let Some(part) = todo.pop_front() {
+            match &part[..] {
+                b"" | b"." => continue,
+                b".." => {
+                    real.pop();
+                    continue;
+                }
+                _ => real.push(part),
+            }
+            found = self.look_up(&real)?;
+            let Some(there) = &found else {
+                continue;
+            };
+            match FileType::from_raw_mode(there.stat.st_mode) {
+                FileType::Directory => {}
+                FileType::Symlink => {
+                    links += 1;
+                    if links > MAX_LINKS {
+                        return Err(Errno::LOOP.into());
+                    }
+                    let name = real.pop().unwrap_or_default();
+                    let target = readlinkat(&there.parent, &name[..], Vec::new())?.into_bytes();
+                    if target.starts_with(b"/") {
+                        real.clear();
+                    }
+                    for part in target.rsplit(|b| *b == b'/') {
+                        todo.push_front(part.to_vec());
+                    }
+                    found = None;
+                }
+                // A folder takes its place.
+                _ => found = None,
+            }
+        }
+        if found.is_none() {
+            // The last step may have gone up, or back to a folder that is there.
+            found = self.look_up(&real)?;
+            found =
+                found.filter(|f| FileType::from_raw_mode(f.stat.st_mode) == FileType::Directory);
+        }
+        Ok((real, found))
+    }
+
+    /// What is at a path of which no part but the last may be a link.
+    fn look_up(&self, real: &[Vec<u8>]) -> io::Result<Option<LowerEntry>> {
+        let Some((last, parents)) = real.split_last() else {
+            return Ok(None);
+        };
+        'layers: for root in &self.0 {
+            let mut dir = openat(root, ".", DIR, Mode::empty())?;
+            let mut hides = is_opaque(&dir)?;
+            for part in parents {
+                match statat(&dir, &part[..], AtFlags::SYMLINK_NOFOLLOW) {
+                    Ok(stat) if FileType::from_raw_mode(stat.st_mode) == FileType::Directory => {
+                        dir = openat(&dir, &part[..], DIR, Mode::empty())?;
+                        hides |= is_opaque(&dir)?;
+                    }
+                    // A whiteout or a file: nothing further down is seen.
+                    Ok(_) => return Ok(None),
+                    Err(Errno::NOENT) if hides => return Ok(None),
+                    Err(Errno::NOENT) => continue 'layers,
+                    Err(error) => return Err(error.into()),
+                }
+            }
+            match statat(&dir, &last[..], AtFlags::SYMLINK_NOFOLLOW) {
+                Ok(stat)
+                    if FileType::from_raw_mode(stat.st_mode) == FileType::CharacterDevice
+                        && stat.st_rdev == 0 =>
+                {
+                    return Ok(None);
+                }
+                Ok(stat) => return Ok(Some(LowerEntry { stat, parent: dir })),
+                Err(Errno::NOENT) if hides => return Ok(None),
+                Err(Errno::NOENT) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(None)
+    }
+}
+
+pub(super) fn split(path: &[u8]) -> Parts {
+    let parts = path.split(|b| *b == b'/').filter(|part| !part.is_empty());
+    parts.map(<[u8]>::to_vec).collect()
+}
+
+pub(super) fn is_opaque(dir: impl AsFd) -> io::Result<bool> {
+    let mut value = [0; 1];
+    match fgetxattr(dir, OPAQUE, &mut value) {
+        Ok(length) => Ok(length == 1 && value == *b"y"),
+        Err(Errno::NODATA | Errno::NOTSUP) => Ok(false),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Attributes of a folder, without those of overlayfs.
+pub(super) fn xattrs(dir: impl AsFd) -> io::Result<Vec<(Vec<u8>, Vec<u8>)>> {
+    let mut names = vec![0; MAX_XATTR];
+    let length = match flistxattr(&dir, &mut names) {
+        Err(Errno::NOTSUP) => 0,
+        length => length?,
+    };
+    let mut all = Vec::new();
+    for name in names[..length]
+        .split(|b| *b == 0)
+        .filter(|name| !name.is_empty())
+    {
+        // The labels of the machine are no business of the image.
+        if name.starts_with(b"trusted.overlay.") || name == b"security.selinux" {
+            continue;
+        }
+        let mut value = vec![0; MAX_XATTR];
+        let length = fgetxattr(&dir, name, &mut value)?;
+        value.truncate(length);
+        all.push((name.to_vec(), value));
+    }
+    Ok(all)
+}

@@ -1,0 +1,69 @@
+//! Layers that take folders of the layers below for granted.
+//!
+//! A layer may hold `lib/x` and no entry for `lib`. Unpacked on its own, `lib` is a folder with made-up owner and mode,
+//! which would hide those of the folder below, or even a link (`lib -> usr/lib`). Most layers name all their folders. For
+//! those that do not, a second folder is made that fits on the layers below: its files are hard links, so it takes next to
+//! no space. It is named after all layers below it, so images with the same base share it.
+
+mod copy;
+mod lower;
+
+use std::sync::Arc;
+
+use self::copy::LinkCopy;
+use self::lower::LowerLayers;
+use super::digest::Digest;
+use super::error::{At as _, Error, Result};
+use super::store::{ContentStore, Held, NewLayer};
+
+/// The layers as they can be stacked, held.
+pub(super) fn rebase(store: &Arc<ContentStore>, held: &Held) -> Result<Held> {
+    let mut stack: Vec<Digest> = Vec::new();
+    let mut chain = String::new();
+    let mut guards = Vec::new();
+    for id in &held.layers {
+        let record = store
+            .layer(id)
+            .ok_or_else(|| Error::internal(format!("layer {id} has gone")))?;
+        chain.push_str(id.as_str());
+        if !record.implies {
+            stack.push(id.clone());
+            continue;
+        }
+        let _alone = store.rebasing();
+        let implied = store.implied(id)?;
+        let below = LowerLayers::open(store, &stack)?;
+        if below.fits(&implied).at(store.disk.layer(id))? {
+            stack.push(id.clone());
+            continue;
+        }
+        let based = Digest::of(format!("rebased {chain}").as_bytes());
+        guards.push(store.hold([based.clone()]));
+        if store.layer(&based).is_none() {
+            make(store, id, &based, &below, &implied)?;
+        }
+        stack.push(based);
+    }
+    Ok(store.hold(stack))
+}
+
+/// Makes the second folder of a layer.
+fn make(
+    store: &ContentStore,
+    id: &Digest,
+    based: &Digest,
+    below: &LowerLayers,
+    implied: &[String],
+) -> Result<()> {
+    let staging = store.disk.staging()?;
+    let source = store.disk.layer(id).join("fs");
+    let made = LinkCopy::new(&source, &staging, below, implied)
+        .and_then(LinkCopy::run)
+        .at(&source)
+        // Its files are there already; only folders are new.
+        .and_then(|folders| {
+            store.add_layer(based, &staging, &NewLayer::new(0, folders, Vec::new()))
+        });
+    store.disk.remove(&staging)?;
+    made
+}

@@ -1,0 +1,159 @@
+//! Download of a blob: retried from where it broke off for as long as there is progress, then from the next host.
+
+use std::future::Future;
+
+use bytes::Bytes;
+use reqwest::header::CONTENT_RANGE;
+use reqwest::{Response, StatusCode, Url};
+use tokio::time::Instant;
+
+use super::get::GetRequest;
+use super::request::{Attempt, Chunks, Failure, pause};
+use super::{Host, Repository};
+use crate::error::Result;
+use crate::manifest::Descriptor;
+
+/// Progress that resets the count of retries: a connection that breaks now and then is not a dead registry.
+const WORTH_IT: u64 = 1 << 20;
+
+/// Where the bytes go. The sink returns `false` when its receiver has gone.
+struct Target<'a, S> {
+    size: u64,
+    position: u64,
+    sink: &'a mut S,
+}
+
+impl Repository {
+    /// Passes every byte from `from` on to the sink, in order, and no more than the descriptor says. The caller checks the
+    /// digest.
+    ///
+    /// # Errors
+    ///
+    /// That of the last host.
+    pub async fn blob<S, F>(&self, descriptor: &Descriptor, from: u64, mut sink: S) -> Result<()>
+    where
+        S: FnMut(Bytes) -> F + Send,
+        F: Future<Output = bool> + Send,
+    {
+        let mut target = Target {
+            size: descriptor.size,
+            position: from,
+            sink: &mut sink,
+        };
+        let mut last = None;
+        for host in self.usable_hosts(false) {
+            let url = host.url(&self.name, &format!("blobs/{}", descriptor.digest));
+            match host.blob(&url, &mut target).await {
+                Ok(()) => return Ok(()),
+                Err(failure) => last = Some(host.failed(failure)),
+            }
+        }
+        Err(last.unwrap_or_else(|| self.no_host()))
+    }
+}
+
+impl Host {
+    async fn blob<S, F>(&self, url: &Url, target: &mut Target<'_, S>) -> Attempt<()>
+    where
+        S: FnMut(Bytes) -> F + Send,
+        F: Future<Output = bool> + Send,
+    {
+        let mut tries = 0;
+        let mut mark = target.position;
+        while target.position < target.size {
+            let Err(failure) = self.stream(url, target).await else {
+                return Ok(());
+            };
+            if target.position - mark >= WORTH_IT {
+                (tries, mark) = (0, target.position);
+            }
+            let retry = failure.retry.filter(|_| tries < self.retries);
+            let Some(retry) = retry else {
+                return Err(failure);
+            };
+            let error = self.observer.error_text(&failure.error);
+            tracing::debug!(%error, position = target.position, "going on with a layer");
+            pause(&self.timeouts, tries, retry).await;
+            tries += 1;
+        }
+        Ok(())
+    }
+
+    /// One request. It succeeds only if the blob is complete, or the receiver has gone.
+    async fn stream<S, F>(&self, url: &Url, target: &mut Target<'_, S>) -> Attempt<()>
+    where
+        S: FnMut(Bytes) -> F + Send,
+        F: Future<Output = bool> + Send,
+    {
+        let get = GetRequest {
+            accept: None,
+            from: target.position,
+        };
+        let response = self.get(url, get).await?;
+        let mut skip = self.offset(&response, target.position, target.size)?;
+        let host = &self.endpoint.host;
+        let mut chunks = Chunks::new(response, host.clone(), self.timeouts.stall);
+        while let Some(mut chunk) = chunks.next().await? {
+            let skipped = usize::try_from(skip).map_or(chunk.len(), |skip| skip.min(chunk.len()));
+            skip -= skipped as u64;
+            let _ = chunk.split_to(skipped);
+            if chunk.is_empty() {
+                continue;
+            }
+            let length = chunk.len() as u64;
+            if length > target.size - target.position {
+                return Err(Failure::bad(
+                    host,
+                    format!("a layer of more than its {} bytes", target.size),
+                ));
+            }
+            let began = Instant::now();
+            if !(target.sink)(chunk).await {
+                return Ok(());
+            }
+            chunks.excuse(began.elapsed());
+            target.position += length;
+            if target.position == target.size {
+                return Ok(());
+            }
+        }
+        Err(Failure::network(
+            host,
+            format!("cut off after {} of {} bytes", target.position, target.size),
+        ))
+    }
+
+    /// How many bytes at the beginning of the response are present already.
+    fn offset(&self, response: &Response, position: u64, size: u64) -> Attempt<u64> {
+        let host = &self.endpoint.host;
+        let begins = match response.status() {
+            StatusCode::PARTIAL_CONTENT => {
+                let range = response.headers().get(CONTENT_RANGE);
+                let first = range
+                    .and_then(|range| range.to_str().ok()?.strip_prefix("bytes ")?.split_once('-'))
+                    .and_then(|(first, _)| first.parse::<u64>().ok());
+                first.ok_or_else(|| {
+                    Failure::bad(host, "a part of a layer that does not say which")
+                })?
+            }
+            // The server does not support ranges: it sends the whole blob.
+            _ => 0,
+        };
+        if begins > position {
+            return Err(Failure::bad(
+                host,
+                "another part of a layer than was asked for",
+            ));
+        }
+        if let Some(length) = response.content_length()
+            && begins.saturating_add(length) != size
+        {
+            let whole = begins.saturating_add(length);
+            return Err(Failure::bad(
+                host,
+                format!("a layer of {whole} bytes in place of {size}"),
+            ));
+        }
+        Ok(position - begins)
+    }
+}

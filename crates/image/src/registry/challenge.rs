@@ -1,0 +1,151 @@
+//! Parses `WWW-Authenticate` (RFC 9110, 11.6.1, and Docker's token authentication).
+
+use reqwest::header::{HeaderMap, WWW_AUTHENTICATE};
+
+/// An authentication scheme offered by a registry.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(super) enum Challenge {
+    /// User and password.
+    Basic,
+    /// A token from a token service.
+    Bearer {
+        realm: String,
+        service: String,
+        scope: String,
+    },
+}
+
+impl Challenge {
+    /// The preferred challenge of a response: a token before a password.
+    pub(super) fn of(headers: &HeaderMap) -> Option<Self> {
+        let values = headers.get_all(WWW_AUTHENTICATE).iter();
+        let all: Vec<_> = values
+            .filter_map(|value| value.to_str().ok())
+            .flat_map(parse)
+            .collect();
+        let bearer = all.iter().find(|c| matches!(c, Self::Bearer { .. }));
+        bearer.or(all.first()).cloned()
+    }
+}
+
+/// A header may contain several challenges. Commas separate both challenges and their parameters.
+pub(super) fn parse(header: &str) -> Vec<Challenge> {
+    let mut found = Vec::new();
+    let mut rest = header.trim();
+    while !rest.is_empty() {
+        let (scheme, after) = rest.split_once(' ').unwrap_or((rest, ""));
+        let mut parameters = Vec::new();
+        rest = after.trim_start();
+        while let Some((name, value, after)) = parameter(rest) {
+            parameters.push((name.to_ascii_lowercase(), value));
+            rest = after;
+        }
+        rest = rest.trim_start_matches([',', ' ']);
+        let get = |key: &str| {
+            let found = parameters.iter().find(|(name, _)| name == key);
+            found.map(|(_, value)| value.clone()).unwrap_or_default()
+        };
+        let scheme = scheme.trim_matches(',');
+        if scheme.eq_ignore_ascii_case("basic") {
+            found.push(Challenge::Basic);
+        } else if scheme.eq_ignore_ascii_case("bearer") && !get("realm").is_empty() {
+            found.push(Challenge::Bearer {
+                realm: get("realm"),
+                service: get("service"),
+                scope: get("scope"),
+            });
+        }
+        if after.is_empty() {
+            break;
+        }
+    }
+    found
+}
+
+/// Parses `name=value` or `name="value"`, and returns the rest.
+fn parameter(text: &str) -> Option<(&str, String, &str)> {
+    let text = text.trim_start_matches([',', ' ']);
+    let (name, rest) = text.split_once('=')?;
+    let name = name.trim();
+    if name.is_empty() || name.contains([' ', ',', '"']) {
+        return None;
+    }
+    let rest = rest.trim_start();
+    let Some(quoted) = rest.strip_prefix('"') else {
+        let end = rest.find([',', ' ']).unwrap_or(rest.len());
+        return Some((name, rest[..end].to_owned(), &rest[end..]));
+    };
+    let mut value = String::new();
+    let mut characters = quoted.char_indices();
+    while let Some((at, character)) = characters.next() {
+        match character {
+            '"' => return Some((name, value, &quoted[at + 1..])),
+            '\\' => value.extend(characters.next().map(|(_, escaped)| escaped)),
+            other => value.push(other),
+        }
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn bearer(realm: &str, service: &str, scope: &str) -> Challenge {
+        Challenge::Bearer {
+            realm: realm.to_owned(),
+            service: service.to_owned(),
+            scope: scope.to_owned(),
+        }
+    }
+
+    #[test]
+    fn challenges_of_real_registries() {
+        let hub = r#"Bearer realm="https://auth.docker.io/token",service="registry.docker.io",scope="repository:a/b:pull,push""#;
+        let expected = bearer(
+            "https://auth.docker.io/token",
+            "registry.docker.io",
+            "repository:a/b:pull,push",
+        );
+        assert_eq!(parse(hub), [expected]);
+        assert_eq!(parse(r#"Basic realm="x""#), [Challenge::Basic]);
+        assert_eq!(parse("basic"), [Challenge::Basic]);
+        let both = r#"Basic realm="a, \"b\"", charset=utf-8, Bearer realm=https://t , service=s"#;
+        assert_eq!(
+            parse(both),
+            [Challenge::Basic, bearer("https://t", "s", "")]
+        );
+        assert_eq!(parse(r#"Negotiate, Basic realm="x""#), [Challenge::Basic]);
+    }
+
+    #[test]
+    fn malformed_challenges_are_ignored() {
+        for text in [
+            "",
+            ",",
+            "Bearer",
+            "Bearer realm=\"x",
+            "=",
+            "a=b",
+            "Bearer ,,,",
+            "x y z",
+            "Bearer realm=",
+        ] {
+            assert!(parse(text).is_empty(), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_token_before_a_password() {
+        let mut headers = HeaderMap::new();
+        headers.append(
+            WWW_AUTHENTICATE,
+            "Basic realm=\"x\"".parse().expect("a header"),
+        );
+        headers.append(
+            WWW_AUTHENTICATE,
+            "Bearer realm=\"y\"".parse().expect("a header"),
+        );
+        assert_eq!(Challenge::of(&headers), Some(bearer("y", "", "")));
+    }
+}

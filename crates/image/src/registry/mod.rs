@@ -1,0 +1,329 @@
+//! Registry client (OCI distribution-spec 1.1 and its predecessor of Docker): hosts, authentication, manifests, blobs.
+//!
+//! It is built on `reqwest`. `oci-client` does not fit: it has one TLS configuration for all hosts, no client certificates,
+//! headers or `override_path`, reads manifests of any size into memory, and does not expose statuses and `Retry-After`.
+
+mod auth;
+mod blob;
+mod challenge;
+mod endpoint;
+mod get;
+mod hosts_file;
+mod request;
+
+use std::future::Future;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use reqwest::Url;
+use reqwest::header::CONTENT_TYPE;
+
+use self::auth::{Authorizer, Identity};
+use self::endpoint::{Endpoint, Endpoints};
+use self::get::{GetRequest, RedirectTokens};
+use self::request::{Attempt, Failure, read_body};
+use super::config::{ImageStoreConfig, Timeouts};
+use super::credentials::{Auth, host_of};
+use super::digest::Digest;
+use super::error::{Error, Result};
+use super::manifest::{ACCEPT, Descriptor, MAX_MANIFEST};
+use super::observer::Observer;
+use super::reference::Reference;
+
+/// Parses `hosts.toml`, for the fuzzer.
+#[cfg(any(test, fuzzing))]
+pub(super) fn read_hosts_file(text: &str, dir: &std::path::Path) {
+    let _ = hosts_file::parse(text, dir);
+}
+
+/// Parses `WWW-Authenticate`, for the fuzzer.
+#[cfg(any(test, fuzzing))]
+pub(super) fn read_challenge(header: &str) {
+    let _ = challenge::parse(header);
+}
+
+/// A client of any number of registries. It keeps connections, reads `hosts.toml` and Docker's `config.json` at every
+/// [`Self::repository`], and takes timeouts and the observer from an [`ImageStoreConfig`].
+#[derive(Debug)]
+pub struct RegistryClient {
+    endpoints: Endpoints,
+    docker_config: Option<PathBuf>,
+    timeouts: Timeouts,
+    observer: Arc<dyn Observer>,
+}
+
+/// A repository of a registry: its hosts and the credentials for them, for the duration of a pull.
+#[derive(Debug)]
+pub struct Repository {
+    name: Reference,
+    hosts: Vec<Host>,
+}
+
+/// One host of the registry: the registry itself or a mirror.
+#[derive(Debug)]
+struct Host {
+    endpoint: Endpoint,
+    authorizer: Authorizer,
+    redirect_tokens: RedirectTokens,
+    timeouts: Timeouts,
+    retries: u32,
+    /// It did not respond: other hosts are tried first from now on.
+    is_down: AtomicBool,
+    observer: Arc<dyn Observer>,
+}
+
+/// A manifest or index as it was received.
+#[derive(Clone, Debug)]
+pub struct FetchedManifest {
+    /// The document.
+    pub bytes: Vec<u8>,
+    /// The `Content-Type` of the response.
+    pub media_type: String,
+    /// The digest of the document.
+    pub digest: Digest,
+}
+
+impl RegistryClient {
+    /// Nothing is sent or read yet.
+    #[must_use]
+    pub fn new(config: &ImageStoreConfig) -> Self {
+        Self {
+            endpoints: Endpoints::new(config.certs_dirs.clone(), config.timeouts.connect),
+            docker_config: config.docker_config.clone(),
+            timeouts: config.timeouts,
+            observer: Arc::clone(&config.observer),
+        }
+    }
+
+    /// The repository of an image. Nothing is sent yet.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Settings`], [`Error::Invalid`] and [`Error::Io`] for files that configure the registry.
+    pub fn repository(&self, name: &Reference, auth: Option<&Auth>) -> Result<Repository> {
+        let endpoints = self.endpoints.of(name.registry())?;
+        let last = endpoints.len().saturating_sub(1);
+        let hosts = endpoints.into_iter().enumerate().map(|(index, endpoint)| {
+            let identity = Identity {
+                given: given(name, &endpoint, auth),
+                docker_config: self.docker_config.clone(),
+                registry: known_as(name, &endpoint),
+                repository: name.repository().to_owned(),
+                helper_timeout: self.timeouts.helper,
+                stall: self.timeouts.stall,
+            };
+            Host {
+                endpoint,
+                authorizer: Authorizer::new(identity),
+                redirect_tokens: RedirectTokens::default(),
+                timeouts: self.timeouts,
+                // As long as there is another host to try, this one is not retried for long.
+                retries: if index < last {
+                    self.timeouts.retries.min(1)
+                } else {
+                    self.timeouts.retries
+                },
+                is_down: AtomicBool::new(false),
+                observer: Arc::clone(&self.observer),
+            }
+        });
+        Ok(Repository {
+            name: name.clone(),
+            hosts: hosts.collect(),
+        })
+    }
+}
+
+/// The name under which credentials for a host are stored.
+fn known_as(name: &Reference, endpoint: &Endpoint) -> String {
+    if endpoint.is_mirror {
+        endpoint.host.clone()
+    } else {
+        name.registry().to_owned()
+    }
+}
+
+/// The credentials of the request, if they are for this host. Those of a registry are not sent to its mirrors.
+fn given(
+    name: &Reference,
+    endpoint: &Endpoint,
+    auth: Option<&Auth>,
+) -> Option<super::credentials::Credentials> {
+    let auth = auth?;
+    let host = known_as(name, endpoint);
+    let is_for_it = match &auth.server {
+        None => !endpoint.is_mirror,
+        Some(server) => *server == host || host_of(&endpoint.host).as_ref() == Some(server),
+    };
+    is_for_it.then(|| auth.credentials.clone())
+}
+
+impl Repository {
+    /// The registry in the reference of the image.
+    #[must_use]
+    pub fn registry(&self) -> &str {
+        self.name.registry()
+    }
+
+    /// Fetches the manifest or index of a tag or digest, and checks `expected`.
+    ///
+    /// # Errors
+    ///
+    /// That of the last host; [`Error::WrongDigest`].
+    pub async fn manifest(
+        &self,
+        version: &str,
+        expected: Option<&Digest>,
+    ) -> Result<FetchedManifest> {
+        self.first_of(expected.is_none(), |host| {
+            let path = format!("manifests/{version}");
+            async move {
+                let url = host.url(&self.name, &path);
+                host.retry(|| host.manifest(&url, expected)).await
+            }
+        })
+        .await
+        .map_err(|error| self.name_missing(error))
+    }
+
+    /// Fetches a blob of at most `most` bytes into memory, and checks its digest.
+    ///
+    /// # Errors
+    ///
+    /// That of the last host; [`Error::TooLarge`], [`Error::WrongDigest`].
+    pub async fn small_blob(&self, descriptor: &Descriptor, most: u64) -> Result<Vec<u8>> {
+        let Descriptor { digest, size, .. } = descriptor;
+        if *size > most {
+            let what = format!("image configuration {digest}");
+            let reason = format!("{size} bytes, at most {most}");
+            return Err(Error::TooLarge { what, reason });
+        }
+        self.first_of(false, |host| async move {
+            let url = host.url(&self.name, &format!("blobs/{digest}"));
+            host.retry(|| async {
+                let response = host.get(&url, GetRequest::default()).await?;
+                let body =
+                    read_body(response, *size, &host.endpoint.host, host.timeouts.stall).await?;
+                digest.check("image configuration", &body)?;
+                Ok(body)
+            })
+            .await
+        })
+        .await
+    }
+
+    /// Tries one host after the other. The error is that of the last, which is the registry itself.
+    async fn first_of<'a, T, F, Fut>(&'a self, resolve: bool, mut attempt: F) -> Result<T>
+    where
+        F: FnMut(&'a Host) -> Fut,
+        Fut: Future<Output = Attempt<T>>,
+    {
+        let mut last = None;
+        for host in self.usable_hosts(resolve) {
+            match attempt(host).await {
+                Ok(value) => return Ok(value),
+                Err(failure) => last = Some(host.failed(failure)),
+            }
+        }
+        Err(last.unwrap_or_else(|| self.no_host()))
+    }
+
+    /// Hosts with the required capability; those that did not respond come last.
+    fn usable_hosts(&self, resolve: bool) -> impl Iterator<Item = &Host> {
+        let able = move |host: &&Host| {
+            let can = host.endpoint.capabilities;
+            if resolve { can.resolve } else { can.pull }
+        };
+        let down = |host: &&Host| host.is_down.load(Ordering::Relaxed);
+        let up = self
+            .hosts
+            .iter()
+            .filter(move |host| able(host) && !down(host));
+        let others = self
+            .hosts
+            .iter()
+            .filter(move |host| able(host) && down(host));
+        // Collected now, so that requests do not change the order.
+        up.collect::<Vec<_>>()
+            .into_iter()
+            .chain(others.collect::<Vec<_>>())
+    }
+
+    fn no_host(&self) -> Error {
+        Error::invalid(
+            format!("registry {}", self.name.registry()),
+            "no host in its hosts.toml may be asked for this",
+        )
+    }
+
+    fn name_missing(&self, error: Error) -> Error {
+        match error {
+            Error::NotFound { what } => Error::NotFound {
+                what: format!("{}: {what}", self.name),
+            },
+            other => other,
+        }
+    }
+}
+
+impl Host {
+    fn failed(&self, failure: Failure) -> Error {
+        let host = &self.endpoint.host;
+        let error = self.observer.error_text(&failure.error);
+        tracing::debug!(%host, %error, "a registry host failed");
+        if matches!(failure.error, Error::RegistryUnavailable { .. }) {
+            self.is_down.store(true, Ordering::Relaxed);
+        }
+        failure.error
+    }
+
+    fn url(&self, name: &Reference, path: &str) -> Url {
+        let mut url = self.endpoint.base.clone();
+        let base = url.path().trim_end_matches('/').to_owned();
+        url.set_path(&format!("{base}/{}/{path}", name.repository()));
+        if self.endpoint.is_mirror {
+            let namespace = name.registry();
+            url.query_pairs_mut().append_pair("ns", namespace);
+        }
+        url
+    }
+
+    async fn manifest(&self, url: &Url, expected: Option<&Digest>) -> Attempt<FetchedManifest> {
+        let get = GetRequest {
+            accept: Some(ACCEPT),
+            from: 0,
+        };
+        let response = self.get(url, get).await?;
+        let headers = response.headers();
+        let text = |name: &str| {
+            headers
+                .get(name)
+                .and_then(|v| v.to_str().ok())
+                .unwrap_or_default()
+                .to_owned()
+        };
+        let (media_type, announced) = (text(CONTENT_TYPE.as_str()), text("docker-content-digest"));
+        let bytes = read_body(
+            response,
+            MAX_MANIFEST,
+            &self.endpoint.host,
+            self.timeouts.stall,
+        )
+        .await?;
+        // The registry's own digest is checked as well; it replaces no other check.
+        let announced = Digest::parse(&announced).ok();
+        let digest = match expected.or(announced.as_ref()) {
+            Some(digest) => {
+                digest.check("manifest", &bytes)?;
+                digest.clone()
+            }
+            None => Digest::of(&bytes),
+        };
+        Ok(FetchedManifest {
+            bytes,
+            media_type,
+            digest,
+        })
+    }
+}

@@ -1,0 +1,286 @@
+//! Where things of the store lie, and how they get there so that a crash leaves either all or nothing of them.
+//!
+//! ```text
+//! ROOT/lock                  held by the one process that uses the store
+//! ROOT/images/ID.json        a record per image
+//! ROOT/content/DIGEST        manifests and configurations
+//! ROOT/layers/DIGEST/fs      an unpacked layer, by its diff id; beside it layer.json, and `synced` once it is on disk
+//! ROOT/partial/DIGEST        the beginning of a layer that is being fetched, or was
+//! ROOT/tmp/                  whatever is being made or removed; emptied at every start
+//! ```
+
+use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use criscope_linux::rootfs::{self, remove_tree};
+use rustix::fs::{FlockOperation, flock, syncfs};
+use rustix::io::Errno;
+
+use crate::digest::Digest;
+use crate::error::{At as _, Error, Result};
+
+/// The folders of a store, locked for this process.
+#[derive(Debug)]
+pub(crate) struct Disk {
+    root: PathBuf,
+    _lock: File,
+    next: AtomicU64,
+}
+
+impl Disk {
+    pub(super) fn open(root: &Path) -> Result<Self> {
+        for dir in ["", "images", "content", "layers", "partial", "tmp"] {
+            let dir = root.join(dir);
+            let mut builder = DirBuilder::new();
+            builder.recursive(true).mode(0o700).create(&dir).at(&dir)?;
+        }
+        let path = root.join("lock");
+        let lock = OpenOptions::new()
+            .create(true)
+            .truncate(false)
+            .write(true)
+            .mode(0o600)
+            .open(&path)
+            .at(&path)?;
+        match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => {}
+            Err(Errno::WOULDBLOCK) => {
+                let path = root.to_owned();
+                return Err(Error::Locked { path });
+            }
+            Err(error) => return Err(Error::io(path, error)),
+        }
+        Ok(Self {
+            root: root.to_owned(),
+            _lock: lock,
+            next: AtomicU64::new(0),
+        })
+    }
+
+    pub(crate) fn root(&self) -> &Path {
+        &self.root
+    }
+
+    pub(super) fn images(&self) -> PathBuf {
+        self.root.join("images")
+    }
+
+    pub(super) fn content_dir(&self) -> PathBuf {
+        self.root.join("content")
+    }
+
+    pub(super) fn layers(&self) -> PathBuf {
+        self.root.join("layers")
+    }
+
+    pub(super) fn partials(&self) -> PathBuf {
+        self.root.join("partial")
+    }
+
+    pub(super) fn record(&self, id: &Digest) -> PathBuf {
+        self.images().join(format!("{}.json", id.file_name()))
+    }
+
+    pub(super) fn content(&self, digest: &Digest) -> PathBuf {
+        self.content_dir().join(digest.file_name())
+    }
+
+    pub(crate) fn layer(&self, id: &Digest) -> PathBuf {
+        self.layers().join(id.file_name())
+    }
+
+    /// Where the beginning of a layer is kept. By both names: content that claims to be another layer is not it.
+    pub(crate) fn partial(&self, blob: &Digest, layer: &Digest) -> PathBuf {
+        let name = format!("{}.{}", blob.file_name(), &layer.hex()[..16]);
+        self.partials().join(name)
+    }
+
+    /// A name in `tmp` that nothing else has.
+    pub(crate) fn temporary(&self) -> PathBuf {
+        let number = self.next.fetch_add(1, Ordering::Relaxed);
+        self.root.join("tmp").join(number.to_string())
+    }
+
+    /// A new folder in `tmp`.
+    pub(crate) fn staging(&self) -> Result<PathBuf> {
+        let path = self.temporary();
+        DirBuilder::new().mode(0o700).create(&path).at(&path)?;
+        Ok(path)
+    }
+
+    /// Writes a file that is there whole or not at all, also after a power failure.
+    pub(crate) fn write(&self, path: &Path, bytes: &[u8]) -> Result<()> {
+        let temporary = self.temporary();
+        let written = self.write_by_way_of(&temporary, path, bytes);
+        if written.is_err() {
+            let _ = fs::remove_file(&temporary);
+        }
+        written
+    }
+
+    fn write_by_way_of(&self, temporary: &Path, path: &Path, bytes: &[u8]) -> Result<()> {
+        let mut file = OpenOptions::new()
+            .create_new(true)
+            .write(true)
+            .mode(0o600)
+            .open(temporary)
+            .at(temporary)?;
+        file.write_all(bytes).at(temporary)?;
+        file.sync_all().at(temporary)?;
+        fs::rename(temporary, path).at(path)?;
+        sync_parent(path)
+    }
+
+    /// Whether so many bytes are free.
+    pub(crate) fn check_space(&self, needed: u64) -> Result<()> {
+        let status = rustix::fs::statvfs(&self.root).at(&self.root)?;
+        let free = status.f_bavail.saturating_mul(status.f_frsize);
+        if free >= needed {
+            return Ok(());
+        }
+        let path = self.root.clone();
+        Err(Error::NoSpace { path, free, needed })
+    }
+
+    /// Makes everything that was written so far safe from a power failure.
+    pub(super) fn sync(&self) -> Result<()> {
+        let root = File::open(&self.root).at(&self.root)?;
+        syncfs(&root).at(&self.root)
+    }
+
+    /// Gives something a name in `tmp`, from where it can be removed at leisure. Whether it was there.
+    pub(crate) fn discard(&self, path: &Path) -> Result<Option<PathBuf>> {
+        let aside = self.temporary();
+        match fs::rename(path, &aside) {
+            Ok(()) => Ok(Some(aside)),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(Error::io(path, error)),
+        }
+    }
+
+    /// Removes what lies in `tmp`: a layer may be nested deeper than any path goes, and have more folders than memory
+    /// should hold.
+    pub(crate) fn remove(&self, victim: &Path) -> Result<()> {
+        let removed = match fs::symlink_metadata(victim) {
+            Ok(metadata) if metadata.is_dir() => {
+                return remove_tree(victim).map_err(|error| match error {
+                    rootfs::Error::Io { source, .. } => Error::io(victim, source),
+                    other => Error::internal(other.to_string()),
+                });
+            }
+            Ok(_) => fs::remove_file(victim),
+            Err(error) => Err(error),
+        };
+        match removed {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+            other => other.at(victim),
+        }
+    }
+
+    /// Removes what an earlier life has left in `tmp`.
+    pub(super) fn clean(&self) -> Result<()> {
+        let tmp = self.root.join("tmp");
+        // Under names of our own, which must not meet those that we give next.
+        let mut victims = Vec::new();
+        for entry in fs::read_dir(&tmp).at(&tmp)? {
+            let path = entry.at(&tmp)?.path();
+            let number = path
+                .file_name()
+                .and_then(|name| name.to_str()?.parse::<u64>().ok());
+            self.next
+                .fetch_max(number.map_or(0, |n| n.saturating_add(1)), Ordering::Relaxed);
+            victims.push(path);
+        }
+        victims
+            .into_iter()
+            .try_for_each(|victim| self.remove(&victim))
+    }
+}
+
+/// Makes a new name in a folder safe from a power failure.
+pub(super) fn sync_parent(path: &Path) -> Result<()> {
+    let Some(parent) = path.parent() else {
+        return Ok(());
+    };
+    let dir = File::open(parent).at(parent)?;
+    dir.sync_all().at(parent)
+}
+
+/// Names in a folder.
+pub(super) fn names(dir: &Path) -> Result<Vec<String>> {
+    let mut names = Vec::new();
+    for entry in fs::read_dir(dir).at(dir)? {
+        // Nothing of ours has a name that is no text; what somebody else put there stays.
+        names.extend(entry.at(dir)?.file_name().into_string());
+    }
+    Ok(names)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Opens a store that was closed just now. A process started by another test has the descriptor of the lock until its
+    /// `exec`.
+    fn reopen(root: &Path) -> Disk {
+        loop {
+            match Disk::open(root) {
+                Err(Error::Locked { .. }) => {
+                    std::thread::sleep(std::time::Duration::from_millis(1))
+                }
+                opened => return opened.expect("a store"),
+            }
+        }
+    }
+
+    #[test]
+    fn only_one_at_a_time() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let first = Disk::open(dir.path()).expect("the first");
+        let second = Disk::open(dir.path());
+        assert!(matches!(second, Err(Error::Locked { .. })));
+        drop(first);
+        reopen(dir.path());
+    }
+
+    #[test]
+    fn deep_folders_are_removed_and_links_not_followed() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let disk = Disk::open(&dir.path().join("store")).expect("a store");
+        let outside = dir.path().join("outside");
+        fs::write(&outside, "stays").expect("write");
+        let staging = disk.staging().expect("staging");
+        std::os::unix::fs::symlink(dir.path(), staging.join("link")).expect("link");
+        let mut deep = staging;
+        for _ in 0..1500 {
+            // By short steps, as an archive with links would.
+            deep = deep.join("d");
+            if deep.as_os_str().len() > 3000 {
+                break;
+            }
+            fs::create_dir(&deep).expect("a folder");
+        }
+        fs::write(deep.parent().expect("parent").join("f"), "x").expect("write");
+        drop(disk);
+        let disk = reopen(&dir.path().join("store"));
+        disk.clean().expect("clean");
+        let left = fs::read_dir(disk.root().join("tmp")).expect("tmp").count();
+        assert_eq!(left, 0);
+        assert_eq!(fs::read_to_string(outside).expect("outside"), "stays");
+    }
+
+    #[test]
+    fn a_file_is_replaced_whole() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let disk = Disk::open(dir.path()).expect("a store");
+        let path = disk.content(&Digest::of(b"x"));
+        disk.write(&path, b"one").expect("write");
+        disk.write(&path, b"two").expect("write");
+        assert_eq!(fs::read(&path).expect("read"), b"two");
+        assert!(disk.write(&dir.path().join("none/x"), b"three").is_err());
+        assert_eq!(names(&dir.path().join("tmp")).expect("tmp"), [""; 0]);
+    }
+}

@@ -1,0 +1,137 @@
+//! Removing images, and collecting what nobody needs.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
+
+use super::disk::{names, sync_parent};
+use super::{ContentStore, lock};
+use crate::config::Failpoint;
+use crate::digest::Digest;
+use crate::error::{Error, Result};
+
+/// What was collected.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct Collected {
+    /// Unpacked layers.
+    pub layers: usize,
+    /// Manifests and configurations.
+    pub contents: usize,
+    /// Beginnings of layers.
+    pub partials: usize,
+}
+
+impl ContentStore {
+    /// Removes an image with all its names, and what only it needed. Whether it was there.
+    pub(crate) fn remove(&self, id: &Digest) -> Result<bool> {
+        let writing = lock(&self.writing);
+        let Some(known) = lock(&self.index).images.remove(id) else {
+            return Ok(false);
+        };
+        let path = self.disk.record(id);
+        match fs::remove_file(&path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                // It is still there, so it is still listed.
+                lock(&self.index).images.insert(id.clone(), known);
+                return Err(Error::io(path, error));
+            }
+            _ => sync_parent(&path)?,
+        }
+        self.failpoint.reached(Failpoint::RecordRemoved);
+        let mut victims = Vec::new();
+        for layer in known.record.all_layers() {
+            victims.extend(self.discard_layer(layer)?);
+        }
+        for content in known.record.manifest.iter().chain([id]) {
+            victims.extend(self.discard_content(content)?);
+        }
+        self.failpoint.reached(Failpoint::GarbageNamed);
+        drop(writing);
+        self.remove_all(victims)?;
+        Ok(true)
+    }
+
+    /// Removes what no image and no holder needs and was not touched for so long, and contents at once.
+    pub(crate) fn collect(&self, unused_for: Duration) -> Result<Collected> {
+        let writing = lock(&self.writing);
+        let mut collected = Collected::default();
+        let mut victims = Vec::new();
+        for name in names(&self.disk.layers())? {
+            let old = is_old(&self.disk.layers().join(&name), unused_for);
+            if let Ok(id) = Digest::from_file_name(&name)
+                && old
+                && let Some(victim) = self.discard_layer(&id)?
+            {
+                victims.push(victim);
+                collected.layers += 1;
+            }
+        }
+        for name in names(&self.disk.content_dir())? {
+            if let Ok(digest) = Digest::from_file_name(&name)
+                && let Some(victim) = self.discard_content(&digest)?
+            {
+                victims.push(victim);
+                collected.contents += 1;
+            }
+        }
+        for name in names(&self.disk.partials())? {
+            let path = self.disk.partials().join(&name);
+            if !self.is_being_fetched(&name) && is_old(&path, unused_for) {
+                victims.extend(self.disk.discard(&path)?);
+                collected.partials += 1;
+            }
+        }
+        self.failpoint.reached(Failpoint::GarbageNamed);
+        drop(writing);
+        self.remove_all(victims)?;
+        Ok(collected)
+    }
+
+    fn remove_all(&self, victims: Vec<PathBuf>) -> Result<()> {
+        victims
+            .into_iter()
+            .try_for_each(|victim| self.disk.remove(&victim))
+    }
+
+    /// Takes a layer's name away if nobody needs it. It is not known any more before: whoever needs it from then on fetches
+    /// it, and waits with its name until this is done.
+    fn discard_layer(&self, id: &Digest) -> Result<Option<PathBuf>> {
+        let _moving = lock(&self.moving);
+        let known = {
+            let mut index = lock(&self.index);
+            if index.needs_layer(id) {
+                return Ok(None);
+            }
+            index.layers.remove(id)
+        };
+        self.disk.discard(&self.disk.layer(id)).inspect_err(|_| {
+            if let Some(layer) = known {
+                lock(&self.index).layers.insert(id.clone(), layer);
+            }
+        })
+    }
+
+    fn discard_content(&self, digest: &Digest) -> Result<Option<PathBuf>> {
+        if lock(&self.index).needs_content(digest) {
+            return Ok(None);
+        }
+        self.disk.discard(&self.disk.content(digest))
+    }
+
+    /// Whether somebody holds the layer that this is the beginning of.
+    fn is_being_fetched(&self, partial: &str) -> bool {
+        let index = lock(&self.index);
+        let layer = partial.rsplit('.').next().unwrap_or_default();
+        index.held.keys().any(|id| id.hex().starts_with(layer))
+    }
+}
+
+fn is_old(path: &Path, unused_for: Duration) -> bool {
+    let Ok(modified) = fs::symlink_metadata(path).and_then(|m| m.modified()) else {
+        return false;
+    };
+    // One from the future, by a clock that was wrong, waits for its time.
+    let age = SystemTime::now().duration_since(modified);
+    age.is_ok_and(|age| age >= unused_for)
+}

@@ -1,0 +1,193 @@
+//! What is known without asking the disk: images, their names, layers, and who holds them.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use super::layers::Layer;
+use super::record::Record;
+use crate::digest::Digest;
+use crate::error::{Error, Result};
+use crate::image_config::ImageConfig;
+use crate::reference::Reference;
+
+/// An image in memory.
+#[derive(Debug)]
+pub(super) struct IndexedImage {
+    pub(super) record: Record,
+    pub(super) config: Arc<ImageConfig>,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct Index {
+    pub(super) images: HashMap<Digest, IndexedImage>,
+    pub(super) layers: HashMap<Digest, Layer>,
+    /// Layers that pulls and containers need, and how many do.
+    pub(super) held: HashMap<Digest, usize>,
+}
+
+impl Index {
+    pub(super) fn new(layers: HashMap<Digest, Layer>) -> Self {
+        Self {
+            images: HashMap::new(),
+            layers,
+            held: HashMap::new(),
+        }
+    }
+
+    /// See `ContentStore::resolve`. A name goes before the beginning of an id, as with Docker.
+    pub(super) fn resolve(&self, text: &str) -> Result<Option<Digest>> {
+        let hex = text.strip_prefix("sha256:").unwrap_or(text);
+        if let Ok(id) = Digest::parse(&format!("sha256:{hex}")) {
+            return Ok(self.images.contains_key(&id).then_some(id));
+        }
+        let named = Reference::parse(text);
+        if let Ok(name) = &named
+            && let Some(id) = self.by_name(&name.to_string())
+        {
+            return Ok(Some(id));
+        }
+        let is_hex = |b: u8| b.is_ascii_digit() || (b'a'..=b'f').contains(&b);
+        if !hex.is_empty() && hex.bytes().all(is_hex) {
+            return self.by_prefix(hex);
+        }
+        named.map(|_| None)
+    }
+
+    fn by_name(&self, name: &str) -> Option<Digest> {
+        let has = |record: &Record| {
+            record.tags.contains_key(name) || record.digests.iter().any(|digest| digest == name)
+        };
+        let mut images = self.images.iter();
+        images.find_map(|(id, known)| has(&known.record).then(|| id.clone()))
+    }
+
+    fn by_prefix(&self, hex: &str) -> Result<Option<Digest>> {
+        let mut fitting = self.images.keys().filter(|id| id.hex().starts_with(hex));
+        match (fitting.next(), fitting.next()) {
+            (Some(_), Some(_)) => Err(Error::AmbiguousId {
+                prefix: hex.to_owned(),
+            }),
+            (found, _) => Ok(found.cloned()),
+        }
+    }
+
+    /// Adds an image, takes its tags from others, and returns those that lost one.
+    pub(super) fn insert(&mut self, new: IndexedImage) -> Vec<Record> {
+        let mut changed = Vec::new();
+        for (id, known) in &mut self.images {
+            if *id == new.record.id {
+                continue;
+            }
+            let before = known.record.tags.len();
+            let tags = &mut known.record.tags;
+            tags.retain(|tag, _| !new.record.tags.contains_key(tag));
+            if tags.len() < before {
+                changed.push(known.record.clone());
+            }
+        }
+        self.images.insert(new.record.id.clone(), new);
+        changed
+    }
+
+    /// After a crash between two records: a tag that both have belongs to the later.
+    pub(super) fn settle_tags(&mut self) {
+        let mut newest: HashMap<String, (u64, Digest)> = HashMap::new();
+        for (id, known) in &self.images {
+            for (tag, since) in &known.record.tags {
+                let newer = newest.get(tag).is_none_or(|(other, _)| other < since);
+                if newer {
+                    newest.insert(tag.clone(), (*since, id.clone()));
+                }
+            }
+        }
+        for (id, known) in &mut self.images {
+            let tags = &mut known.record.tags;
+            tags.retain(|tag, _| newest.get(tag).is_some_and(|(_, owner)| owner == id));
+        }
+    }
+
+    /// Whether an image or a holder needs this layer.
+    pub(super) fn needs_layer(&self, id: &Digest) -> bool {
+        let mut images = self.images.values();
+        self.held.contains_key(id)
+            || images.any(|known| known.record.all_layers().any(|layer| layer == id))
+    }
+
+    /// Whether an image needs this configuration or manifest.
+    pub(super) fn needs_content(&self, digest: &Digest) -> bool {
+        let mut images = self.images.values();
+        self.images.contains_key(digest)
+            || images.any(|known| known.record.manifest.as_ref() == Some(digest))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn index(images: &[(&Digest, &[&str])]) -> Index {
+        let mut index = Index::new(HashMap::new());
+        for (id, names) in images {
+            let mut record = Record::new((*id).clone(), Vec::new());
+            for name in *names {
+                record.add_reference(&Reference::parse(name).expect("a name"));
+            }
+            index.insert(IndexedImage {
+                record,
+                config: Arc::default(),
+            });
+        }
+        index
+    }
+
+    #[test]
+    fn every_way_to_say_which() {
+        let (a, b) = (Digest::of(b"a"), Digest::of(b"b"));
+        let by_digest = format!("quay.io/x/y@{b}");
+        let index = index(&[(&a, &["busybox"]), (&b, &["quay.io/x/y:1", &by_digest])]);
+        let find = |text: &str| index.resolve(text).expect(text);
+        for text in [
+            "busybox",
+            "busybox:latest",
+            "docker.io/library/busybox",
+            a.as_str(),
+            a.hex(),
+            &a.hex()[..12],
+        ] {
+            assert_eq!(find(text), Some(a.clone()), "{text}");
+        }
+        assert_eq!(find(&a.as_str()[..20]), Some(a.clone()));
+        assert_eq!(find(&by_digest), Some(b.clone()));
+        assert_eq!(find(&format!("quay.io/x/y:other@{b}")), Some(b.clone()));
+        assert_eq!(find("quay.io/x/y"), None);
+        assert_eq!(find(&format!("busybox@{b}")), None);
+        assert_eq!(find(Digest::of(b"c").as_str()), None);
+        assert!(index.resolve("not//a name").is_err());
+    }
+
+    #[test]
+    fn a_tag_moves() {
+        let (a, b) = (Digest::of(b"a"), Digest::of(b"b"));
+        let mut index = index(&[(&a, &["x", "y"])]);
+        let mut record = Record::new(b.clone(), Vec::new());
+        record.add_reference(&Reference::parse("x").expect("a name"));
+        let config = Arc::default();
+        let changed = index.insert(IndexedImage { record, config });
+        assert_eq!(changed.len(), 1);
+        assert_eq!(index.resolve("x").expect("x"), Some(b));
+        assert_eq!(index.resolve("y").expect("y"), Some(a));
+    }
+
+    #[test]
+    fn the_beginning_of_two_ids_is_neither() {
+        let ids: Vec<_> = (0..40_u8).map(|n| Digest::of(&[n])).collect();
+        let images: Vec<_> = ids.iter().map(|id| (id, &[][..])).collect();
+        let index = index(&images);
+        // 40 ids, 16 first digits.
+        let ambiguous = (0..16)
+            .filter(|n| index.resolve(&format!("{n:x}")).is_err())
+            .count();
+        assert!(ambiguous > 0);
+    }
+}

@@ -1,0 +1,261 @@
+//! Unpacked layers: what is known of each, and who needs it.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::fs::{self, File};
+use std::io::{self, BufReader};
+use std::path::Path;
+
+use serde::de::{IgnoredAny, SeqAccess, Visitor};
+use serde::{Deserialize, Deserializer, Serialize};
+
+use super::disk::{Disk, names, sync_parent};
+use crate::digest::Digest;
+use crate::error::{At as _, Error, Result};
+
+/// What is kept in memory of a layer: nothing whose length the layer decides.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct LayerRecord {
+    /// Bytes on the disk, about.
+    pub(crate) bytes: u64,
+    /// Inodes on the disk, about.
+    pub(crate) inodes: u64,
+    /// Whether there are any of [`NewLayer::implied`].
+    pub(crate) implies: bool,
+}
+
+/// `layer.json`: written before the layer gets its name, so that a layer with a name has one.
+#[derive(Debug, Serialize)]
+pub(crate) struct NewLayer {
+    bytes: u64,
+    inodes: u64,
+    /// See `Unpacked`.
+    implied: Vec<String>,
+    /// In which life of the machine it was unpacked. What was not synced in an earlier one cannot be trusted: its name
+    /// may have reached the disk without its content.
+    boot: String,
+}
+
+/// A layer in the index.
+#[derive(Debug)]
+pub(super) struct Layer {
+    pub(super) record: LayerRecord,
+    pub(super) synced: bool,
+}
+
+/// The file that says that a layer is safe from a power failure.
+const SYNCED: &str = "synced";
+const RECORD: &str = "layer.json";
+
+/// The same as it is read at the start, without the paths.
+#[derive(Deserialize)]
+struct Head {
+    bytes: u64,
+    inodes: u64,
+    #[serde(default, deserialize_with = "is_not_empty")]
+    implied: bool,
+    boot: String,
+}
+
+/// The same again: only the paths.
+#[derive(Deserialize)]
+struct Paths {
+    #[serde(default)]
+    implied: Vec<String>,
+}
+
+/// Whether a list has something in it.
+fn is_not_empty<'de, D: Deserializer<'de>>(deserializer: D) -> std::result::Result<bool, D::Error> {
+    struct Any;
+    impl<'de> Visitor<'de> for Any {
+        type Value = bool;
+
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("a list")
+        }
+
+        fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> std::result::Result<bool, A::Error> {
+            let mut any = false;
+            while list.next_element::<IgnoredAny>()?.is_some() {
+                any = true;
+            }
+            Ok(any)
+        }
+    }
+    deserializer.deserialize_seq(Any)
+}
+
+impl NewLayer {
+    pub(crate) fn new(bytes: u64, inodes: u64, implied: Vec<String>) -> Self {
+        Self {
+            bytes,
+            inodes,
+            implied,
+            boot: boot(),
+        }
+    }
+
+    /// What is kept in memory of it.
+    pub(super) fn head(&self) -> LayerRecord {
+        LayerRecord {
+            bytes: self.bytes,
+            inodes: self.inodes,
+            implies: !self.implied.is_empty(),
+        }
+    }
+
+    /// Puts it beside an unpacked layer that has no name yet.
+    pub(crate) fn write(&self, staging: &Path) -> Result<()> {
+        let path = staging.join(RECORD);
+        let bytes = serde_json::to_vec(self).map_err(|e| Error::internal(e.to_string()))?;
+        fs::write(&path, bytes).at(&path)
+    }
+}
+
+/// Why a folder is not used as a layer.
+#[derive(Debug)]
+pub(super) enum Fault {
+    /// Not now: containers may be using it, so it stays.
+    Unreadable(String),
+    /// It cannot be trusted.
+    Distrusted(String),
+}
+
+/// All layers with a name. What cannot be used is given to `fault`, with the reason.
+pub(super) fn load(
+    disk: &Disk,
+    mut fault: impl FnMut(String, Fault),
+) -> Result<HashMap<Digest, Layer>> {
+    let boot = boot();
+    let mut layers = HashMap::new();
+    for name in names(&disk.layers())? {
+        let Ok(id) = Digest::from_file_name(&name) else {
+            let why = "not the name of a layer".to_owned();
+            fault(name, Fault::Distrusted(why));
+            continue;
+        };
+        match read(&disk.layer(&id), &boot) {
+            Ok(layer) => drop(layers.insert(id, layer)),
+            Err(why) => fault(name, why),
+        }
+    }
+    Ok(layers)
+}
+
+fn read(dir: &Path, boot: &str) -> std::result::Result<Layer, Fault> {
+    let unreadable = |error: io::Error| match error.kind() {
+        io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => {
+            Fault::Distrusted(error.to_string())
+        }
+        _ => Fault::Unreadable(error.to_string()),
+    };
+    let distrusted = |why: &str| Err(Fault::Distrusted(why.to_owned()));
+    let file = File::open(dir.join(RECORD)).map_err(unreadable)?;
+    let head = serde_json::from_reader(BufReader::new(file));
+    let head: Head = head.map_err(|error| match error.is_io() {
+        true => Fault::Unreadable(error.to_string()),
+        false => Fault::Distrusted(error.to_string()),
+    })?;
+    let synced = dir.join(SYNCED).try_exists().map_err(unreadable)?;
+    if !synced && head.boot != boot {
+        return distrusted("the machine stopped before it was safely on disk");
+    }
+    if !fs::metadata(dir.join("fs")).map_err(unreadable)?.is_dir() {
+        return distrusted("its folder is missing");
+    }
+    let record = LayerRecord {
+        bytes: head.bytes,
+        inodes: head.inodes,
+        implies: head.implied,
+    };
+    Ok(Layer { record, synced })
+}
+
+/// Reads any bytes as `layer.json`, for the fuzzer.
+///
+/// # Panics
+///
+/// If the short form of a record does not say what the whole one has.
+#[cfg(any(test, fuzzing))]
+pub(super) fn fuzz(bytes: &[u8]) {
+    let head = serde_json::from_slice::<Head>(bytes);
+    let paths = serde_json::from_slice::<Paths>(bytes);
+    if let (Ok(head), Ok(paths)) = (head, paths) {
+        assert_eq!(head.implied, !paths.implied.is_empty());
+    }
+}
+
+/// The folders that a layer takes for granted.
+pub(super) fn implied(dir: &Path) -> Result<Vec<String>> {
+    let path = dir.join(RECORD);
+    let file = File::open(&path).at(&path)?;
+    let paths: Paths = serde_json::from_reader(BufReader::new(file))
+        .map_err(|e| Error::invalid(path.display().to_string(), e.to_string()))?;
+    Ok(paths.implied)
+}
+
+/// Says of a layer that it is on disk; only after a sync.
+pub(super) fn mark_synced(dir: &Path) -> Result<()> {
+    let path = dir.join(SYNCED);
+    File::create(&path).at(&path)?;
+    sync_parent(&path)
+}
+
+/// Gives an unpacked layer its name. One that is there already is as good.
+pub(super) fn place(staging: &Path, dir: &Path) -> Result<()> {
+    match fs::rename(staging, dir) {
+        Ok(()) => Ok(()),
+        Err(error) if error.kind() == io::ErrorKind::DirectoryNotEmpty => Ok(()),
+        Err(error) => Err(Error::io(dir, error)),
+    }
+}
+
+/// This life of the machine.
+fn boot() -> String {
+    fs::read_to_string("/proc/sys/kernel/random/boot_id").map_or_else(
+        // Then nothing that is not synced is trusted.
+        |_| format!("unknown-{}", std::process::id()),
+        |id| id.trim().to_owned(),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::ContentStore;
+    use super::*;
+    use crate::ImageStoreConfig;
+
+    #[test]
+    fn the_paths_of_a_layer_are_on_disk_alone() {
+        let dir = tempfile::tempdir().expect("a folder");
+        fs::create_dir(dir.path().join("fs")).expect("a folder");
+        for paths in [vec![], vec!["a".to_owned(), "a/b".to_owned()]] {
+            let new = NewLayer::new(7, 3, paths.clone());
+            new.write(dir.path()).expect("write");
+            let layer = read(dir.path(), &boot()).expect("read");
+            // A record that could hold them could not be copied.
+            let kept: [LayerRecord; 2] = [layer.record; 2];
+            assert_eq!((kept[0].bytes, kept[1].implies), (7, !paths.is_empty()));
+            assert_eq!(implied(dir.path()).expect("read"), paths);
+        }
+        // As the first version of this program wrote it, before there was anything to imply.
+        let old = format!(r#"{{"bytes": 1, "inodes": 2, "boot": "{}"}}"#, boot());
+        fs::write(dir.path().join(RECORD), old).expect("write");
+        assert!(!read(dir.path(), &boot()).expect("read").record.implies);
+    }
+
+    /// Containers may run on it.
+    #[test]
+    fn a_layer_that_cannot_be_read_now_stays() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let [kept, gone] = [b"kept", b"gone"].map(|text| Digest::of(text));
+        let layer = |id: &Digest| dir.path().join("layers").join(id.file_name());
+        fs::create_dir_all(layer(&kept).join(RECORD)).expect("in place of a file");
+        fs::create_dir_all(layer(&gone)).expect("a folder");
+        fs::write(layer(&gone).join(RECORD), "{").expect("damaged");
+        let (_store, problems) =
+            ContentStore::open(&ImageStoreConfig::new(dir.path())).expect("a store");
+        assert_eq!(problems.len(), 2);
+        assert!(layer(&kept).exists() && !layer(&gone).exists());
+    }
+}

@@ -1,0 +1,343 @@
+//! What is on disk, and what is known of it in memory. Everything here may block: it is called on blocking threads.
+//!
+//! Three locks. `writing` is held by whoever changes records, so that changes come one after the other, `moving` by whoever
+//! names a layer or takes its name away; `index` is held for moments only, so that questions never wait for a disk.
+
+mod disk;
+mod garbage;
+mod index;
+mod layers;
+mod record;
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use self::index::{Index, IndexedImage};
+use super::config::{Failpoint, FailpointHook, ImageStoreConfig};
+use super::digest::Digest;
+use super::error::{At as _, Error, Result};
+use super::image_config::{ImageConfig, ParsedConfig};
+use super::progress::lock;
+
+pub(super) use self::disk::Disk;
+pub use self::garbage::Collected;
+
+pub(super) use self::layers::NewLayer;
+pub(super) use self::record::Record;
+pub use self::record::VERSION as RECORD_VERSION;
+
+/// Something in the store that cannot be used, and is passed over.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Problem {
+    /// Which file or folder, relative to the root of the store.
+    pub what: String,
+    /// What is wrong with it.
+    pub reason: String,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct ContentStore {
+    pub(super) disk: Disk,
+    index: Mutex<Index>,
+    writing: Mutex<()>,
+    /// Held while a layer is given its name or loses it; `index` is not held while the disk is waited for.
+    moving: Mutex<()>,
+    rebasing: Mutex<()>,
+    failpoint: FailpointHook,
+}
+
+/// Reads any bytes as records of the store, for the fuzzer.
+#[cfg(any(test, fuzzing))]
+pub(super) fn fuzz(bytes: &[u8]) {
+    let _ = Record::read(bytes, &Digest::of(b""));
+    layers::fuzz(bytes);
+}
+
+/// What makes an image.
+#[derive(Debug)]
+pub(super) struct NewImage {
+    pub(super) record: Record,
+    pub(super) config: Vec<u8>,
+    pub(super) manifest: Option<(Digest, Vec<u8>)>,
+}
+
+impl ContentStore {
+    /// Opens a store: removes what was being made when the last process ended, reads what is there, and reports what
+    /// cannot be read.
+    pub(super) fn open(config: &ImageStoreConfig) -> Result<(Self, Vec<Problem>)> {
+        let disk = Disk::open(&config.root)?;
+        disk.clean()?;
+        let mut problems = Vec::new();
+        let mut distrusted = Vec::new();
+        let layers = layers::load(&disk, |name, fault| {
+            let reason = match fault {
+                layers::Fault::Unreadable(reason) => reason,
+                layers::Fault::Distrusted(reason) => {
+                    distrusted.push(name.clone());
+                    reason
+                }
+            };
+            problems.push(Problem {
+                what: format!("layers/{name}"),
+                reason,
+            });
+        })?;
+        for name in distrusted {
+            if let Some(victim) = disk.discard(&disk.layers().join(name))? {
+                disk.remove(&victim)?;
+            }
+        }
+        let mut index = Index::new(layers);
+        for name in disk::names(&disk.images())? {
+            if let Err(reason) = load_image(&disk, &mut index, &name) {
+                problems.push(Problem {
+                    what: format!("images/{name}"),
+                    reason,
+                });
+            }
+        }
+        index.settle_tags();
+        let store = Self {
+            disk,
+            index: Mutex::new(index),
+            writing: Mutex::new(()),
+            moving: Mutex::new(()),
+            rebasing: Mutex::new(()),
+            failpoint: config.failpoint.clone(),
+        };
+        Ok((store, problems))
+    }
+
+    /// The id behind a name, an id, or the beginning of one.
+    pub(super) fn resolve(&self, text: &str) -> Result<Option<Digest>> {
+        lock(&self.index).resolve(text)
+    }
+
+    pub(super) fn image(&self, id: &Digest) -> Option<(Record, Arc<ImageConfig>)> {
+        let index = lock(&self.index);
+        let known = index.images.get(id)?;
+        Some((known.record.clone(), Arc::clone(&known.config)))
+    }
+
+    pub(super) fn images(&self) -> Vec<(Record, Arc<ImageConfig>)> {
+        let index = lock(&self.index);
+        let all = index.images.values();
+        all.map(|known| (known.record.clone(), Arc::clone(&known.config)))
+            .collect()
+    }
+
+    /// What is known of an unpacked layer.
+    pub(super) fn layer(&self, id: &Digest) -> Option<layers::LayerRecord> {
+        let index = lock(&self.index);
+        index.layers.get(id).map(|layer| layer.record)
+    }
+
+    /// A manifest or a configuration.
+    pub(super) fn content(&self, digest: &Digest) -> Result<Vec<u8>> {
+        let path = self.disk.content(digest);
+        fs::read(&path).at(&path)
+    }
+
+    /// The folders that an unpacked layer takes for granted: as many as the layer likes, so they are read when they are
+    /// needed, and by one image after the other.
+    pub(super) fn implied(&self, id: &Digest) -> Result<Vec<String>> {
+        match self.layer(id) {
+            Some(record) if record.implies => layers::implied(&self.disk.layer(id)),
+            _ => Ok(Vec::new()),
+        }
+    }
+
+    /// Held while [`Self::implied`] of any layer is in memory.
+    pub(super) fn rebasing(&self) -> MutexGuard<'_, ()> {
+        lock(&self.rebasing)
+    }
+
+    /// Keeps layers, there or not yet, until what is returned is dropped.
+    pub(super) fn hold(self: &Arc<Self>, layers: impl IntoIterator<Item = Digest>) -> Held {
+        let layers: Vec<_> = layers.into_iter().collect();
+        let mut index = lock(&self.index);
+        for layer in &layers {
+            *index.held.entry(layer.clone()).or_default() += 1;
+        }
+        drop(index);
+        Held {
+            store: Arc::clone(self),
+            layers,
+        }
+    }
+
+    /// Gives an unpacked layer its name. Somebody must hold it.
+    pub(super) fn add_layer(
+        &self,
+        id: &Digest,
+        staging: &std::path::Path,
+        new: &NewLayer,
+    ) -> Result<()> {
+        new.write(staging)?;
+        self.failpoint.reached(Failpoint::LayerUnpacked);
+        let moving = lock(&self.moving);
+        layers::place(staging, &self.disk.layer(id))?;
+        let synced = false;
+        let record = new.head();
+        lock(&self.index)
+            .layers
+            .entry(id.clone())
+            .or_insert(layers::Layer { record, synced });
+        drop(moving);
+        self.failpoint.reached(Failpoint::LayerPlaced);
+        Ok(())
+    }
+
+    /// Writes the record of an image, whose layers must be there and held.
+    pub(super) fn commit(&self, new: NewImage) -> Result<()> {
+        let _writing = lock(&self.writing);
+        let NewImage {
+            mut record,
+            config,
+            manifest,
+        } = new;
+        let parsed = ParsedConfig::read(&config)?;
+        let contents = [(record.id.clone(), config)].into_iter().chain(manifest);
+        for (digest, bytes) in contents {
+            self.disk.write(&self.disk.content(&digest), &bytes)?;
+        }
+        self.failpoint.reached(Failpoint::ContentWritten);
+        self.sync(record.all_layers())?;
+        self.failpoint.reached(Failpoint::LayersSynced);
+        if let Some(known) = lock(&self.index).images.get(&record.id) {
+            record.absorb(known.record.clone());
+        }
+        self.write(&record)?;
+        self.failpoint.reached(Failpoint::RecordWritten);
+        let changed = lock(&self.index).insert(IndexedImage {
+            record,
+            config: Arc::new(parsed.config),
+        });
+        for record in changed {
+            self.write(&record)?;
+        }
+        self.failpoint.reached(Failpoint::TagsMoved);
+        Ok(())
+    }
+
+    /// One sync for all layers of an image that were not safe yet.
+    fn sync<'a>(&self, layers: impl Iterator<Item = &'a Digest>) -> Result<()> {
+        let mut missing = BTreeSet::new();
+        let index = lock(&self.index);
+        for id in layers {
+            let layer = index.layers.get(id);
+            let layer = layer.ok_or_else(|| Error::internal(format!("layer {id} has gone")))?;
+            if !layer.synced {
+                missing.insert(id.clone());
+            }
+        }
+        drop(index);
+        if missing.is_empty() {
+            return Ok(());
+        }
+        self.disk.sync()?;
+        for id in missing {
+            layers::mark_synced(&self.disk.layer(&id))?;
+            if let Some(layer) = lock(&self.index).layers.get_mut(&id) {
+                layer.synced = true;
+            }
+        }
+        Ok(())
+    }
+
+    fn write(&self, record: &Record) -> Result<()> {
+        let bytes = record.bytes().map_err(|e| Error::internal(e.to_string()))?;
+        self.disk.write(&self.disk.record(&record.id), &bytes)
+    }
+
+    /// Whether the image is to stay when room is made. `false` if there is no such image.
+    pub(super) fn pin(&self, id: &Digest, pinned: bool) -> Result<bool> {
+        let _writing = lock(&self.writing);
+        let Some((mut record, _)) = self.image(id) else {
+            return Ok(false);
+        };
+        if record.pinned != pinned {
+            record.pinned = pinned;
+            self.write(&record)?;
+            if let Some(known) = lock(&self.index).images.get_mut(id) {
+                known.record.pinned = pinned;
+            }
+        }
+        Ok(true)
+    }
+
+    /// Bytes of all layers.
+    pub(super) fn layer_bytes(&self) -> u64 {
+        let index = lock(&self.index);
+        index.layers.values().map(|layer| layer.record.bytes).sum()
+    }
+
+    /// Bytes and inodes of all layers, contents and beginnings of layers.
+    pub(super) fn usage(&self) -> Result<(u64, u64)> {
+        let index = lock(&self.index);
+        let records = index.layers.values().map(|layer| &layer.record);
+        let (mut bytes, mut inodes) = records.fold((0, 0), |(bytes, inodes), record| {
+            (bytes + record.bytes, inodes + record.inodes)
+        });
+        drop(index);
+        for dir in [
+            self.disk.content_dir(),
+            self.disk.partials(),
+            self.disk.images(),
+        ] {
+            for entry in fs::read_dir(&dir).at(&dir)? {
+                // One that goes meanwhile takes nothing.
+                let length = entry.at(&dir)?.metadata().map_or(0, |m| m.len());
+                bytes += length;
+                inodes += 1;
+            }
+        }
+        Ok((bytes, inodes))
+    }
+}
+
+/// Reads one record and what it needs.
+fn load_image(disk: &Disk, index: &mut Index, name: &str) -> std::result::Result<(), String> {
+    let id = name.strip_suffix(".json").map(Digest::from_file_name);
+    let Some(Ok(id)) = id else {
+        return Err("not the name of a record".to_owned());
+    };
+    let bytes = fs::read(disk.record(&id)).map_err(|e| e.to_string())?;
+    let record = Record::read(&bytes, &id)?;
+    let config = fs::read(disk.content(&id)).map_err(|e| format!("its configuration: {e}"))?;
+    id.check("image configuration", &config)
+        .map_err(|e| e.to_string())?;
+    let parsed = ParsedConfig::read(&config).map_err(|e| e.to_string())?;
+    if let Some(missing) = record
+        .all_layers()
+        .find(|id| !index.layers.contains_key(id))
+    {
+        return Err(format!("its layer {missing} is missing"));
+    }
+    let config = Arc::new(parsed.config);
+    index.images.insert(id, IndexedImage { record, config });
+    Ok(())
+}
+
+/// Layers that stay as long as this is there.
+#[derive(Debug)]
+pub(super) struct Held {
+    store: Arc<ContentStore>,
+    pub(super) layers: Vec<Digest>,
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        let mut index = lock(&self.store.index);
+        for layer in &self.layers {
+            if let Some(count) = index.held.get_mut(layer) {
+                *count -= 1;
+                if *count == 0 {
+                    index.held.remove(layer);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,199 @@
+//! Which compression a layer has is read from its first bytes: media types are often wrong.
+
+use std::io::{self, BufReader, Cursor, Read};
+
+use flate2::bufread::MultiGzDecoder;
+
+/// The largest window of zstd: 128 MiB, what `zstd --long` uses. More memory is not spent on one layer.
+const WIDE_LOG: u32 = 27;
+/// Windows up to 8 MiB need no turn of their own: every decoder supports them (RFC 8878, 3.1.1.1.2), and tools that make
+/// layers use no larger ones unless they are told to.
+const NARROW_LOG: u32 = 23;
+const BUFFER: usize = 64 << 10;
+
+/// gzip (of several members, too), zstd, or none. `wide` is called before memory is taken for a wide window of zstd: what it
+/// returns is kept until the reader is dropped.
+pub(crate) fn decompress<'a, R: Read + 'a, T: 'a>(
+    mut input: R,
+    wide: impl FnOnce() -> io::Result<T>,
+) -> io::Result<Box<dyn Read + 'a>> {
+    let mut magic = [0; FRAME_HEADER];
+    let length = fill(&mut input, &mut magic)?;
+    let magic = &magic[..length];
+    let all = Cursor::new(magic.to_vec()).chain(input);
+    Ok(match magic {
+        [0x1f, 0x8b, ..] => {
+            let buffered = BufReader::with_capacity(BUFFER, all);
+            Box::new(MultiGzDecoder::new(buffered))
+        }
+        // A frame, or one to skip before it.
+        [0x28, 0xb5, 0x2f, 0xfd, ..] | [0x50..=0x5f, 0x2a, 0x4d, 0x18, ..] => {
+            let buffered = BufReader::with_capacity(BUFFER, all);
+            let mut decoder = zstd::stream::read::Decoder::with_buffer(buffered)?;
+            if is_narrow(magic) {
+                decoder.window_log_max(NARROW_LOG)?;
+                return Ok(Box::new(decoder));
+            }
+            let turn = wide()?;
+            decoder.window_log_max(WIDE_LOG)?;
+            Box::new(WithPermit {
+                decoder,
+                _turn: turn,
+            })
+        }
+        [b'B', b'Z', b'h', b'9', b'1', b'A', ..] | [0xfd, b'7', b'z', b'X', b'Z', 0, ..] => {
+            let reason = "compressed with bzip2 or xz: only gzip and zstd are for layers";
+            return Err(io::Error::new(io::ErrorKind::InvalidData, reason));
+        }
+        _ => Box::new(all),
+    })
+}
+
+/// A decoder, and the turn for its window.
+struct WithPermit<R, T> {
+    decoder: R,
+    _turn: T,
+}
+
+impl<R: Read, T> Read for WithPermit<R, T> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        self.decoder.read(buffer)
+    }
+}
+
+/// The beginning of a frame, up to where the size of its window is known.
+const FRAME_HEADER: usize = 18;
+
+/// Whether the window of the first frame is a narrow one (RFC 8878, 3.1.1.1). What comes before it and is skipped says nothing
+/// of it.
+fn is_narrow(frame: &[u8]) -> bool {
+    let [0x28, 0xb5, 0x2f, 0xfd, descriptor, rest @ ..] = frame else {
+        return false;
+    };
+    let is_single_segment = descriptor & 0x20 != 0;
+    if !is_single_segment {
+        let Some(window) = rest.first() else {
+            return false;
+        };
+        let base = 1_u64 << (10 + (window >> 3));
+        return base + base / 8 * u64::from(window & 7) <= 1 << NARROW_LOG;
+    }
+    let dictionary = [0, 1, 2, 4][usize::from(descriptor & 3)];
+    let size = match descriptor >> 6 {
+        0 => 1,
+        1 => 2,
+        2 => 4,
+        _ => 8,
+    };
+    let Some(field) = rest.get(dictionary..dictionary + size) else {
+        return false;
+    };
+    let content = field
+        .iter()
+        .rev()
+        .fold(0_u64, |sum, byte| sum << 8 | u64::from(*byte));
+    content <= 1 << NARROW_LOG
+}
+
+/// Reads until the buffer is full or the input ends.
+pub(super) fn fill(input: &mut impl Read, buffer: &mut [u8]) -> io::Result<usize> {
+    let mut length = 0;
+    while length < buffer.len() {
+        match input.read(&mut buffer[length..]) {
+            Ok(0) => break,
+            Ok(more) => length += more,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(length)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+
+    use flate2::Compression;
+    use flate2::write::GzEncoder;
+
+    use super::*;
+
+    fn gzip(bytes: &[u8]) -> Vec<u8> {
+        let mut encoder = GzEncoder::new(Vec::new(), Compression::fast());
+        encoder.write_all(bytes).expect("gzip");
+        encoder.finish().expect("gzip")
+    }
+
+    /// One byte at a time, as a slow network.
+    struct Slow<'a>(&'a [u8]);
+
+    impl Read for Slow<'_> {
+        fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+            let length = 1.min(buffer.len());
+            self.0.read(&mut buffer[..length])
+        }
+    }
+
+    fn plain(bytes: &[u8]) -> io::Result<String> {
+        let mut text = String::new();
+        decompress(Slow(bytes), || Ok(()))?.read_to_string(&mut text)?;
+        Ok(text)
+    }
+
+    #[test]
+    fn every_kind() {
+        let mut members = gzip(b"one ");
+        members.extend(gzip(b"two"));
+        assert_eq!(plain(&members).expect("gzip"), "one two");
+        let mut frames = vec![0x50, 0x2a, 0x4d, 0x18, 1, 0, 0, 0, 9];
+        frames.extend(zstd::encode_all(&b"one "[..], 1).expect("zstd"));
+        frames.extend(zstd::encode_all(&b"two"[..], 1).expect("zstd"));
+        assert_eq!(plain(&frames).expect("zstd"), "one two");
+        assert_eq!(plain(b"just text").expect("plain"), "just text");
+        assert_eq!(plain(b"").expect("nothing"), "");
+        assert!(plain(b"\xfd7zXZ\0...").is_err());
+    }
+
+    #[test]
+    fn a_wide_window_needs_a_turn() {
+        // Without its size in front, so that it is what counts.
+        let compress = |log: u32| {
+            let mut encoder = zstd::stream::write::Encoder::new(Vec::new(), 1).expect("zstd");
+            encoder.window_log(log).expect("log");
+            encoder.write_all(b"text").expect("zstd");
+            encoder.finish().expect("zstd")
+        };
+        for (log, is_wide) in [
+            (20, false),
+            (NARROW_LOG, false),
+            (24, true),
+            (WIDE_LOG, true),
+        ] {
+            let bytes = compress(log);
+            let mut asked = false;
+            let mut text = String::new();
+            decompress(&bytes[..], || {
+                asked = true;
+                Ok(())
+            })
+            .expect("zstd")
+            .read_to_string(&mut text)
+            .expect("read");
+            assert_eq!((asked, text.as_str()), (is_wide, "text"), "{log}");
+            let refused = decompress(&bytes[..], || Err::<(), _>(io::Error::other("no")));
+            assert_eq!(refused.is_err(), is_wide);
+        }
+        assert!(plain(&compress(28)).is_err());
+        // A later frame has no more than the first.
+        let later = [compress(20), compress(27)].concat();
+        assert!(plain(&later).is_err());
+    }
+
+    #[test]
+    fn what_is_cut_off_is_an_error() {
+        let whole = gzip(&[7; 5000]);
+        assert!(plain(&whole[..whole.len() - 1]).is_err());
+        let whole = zstd::encode_all(&[7; 5000][..], 1).expect("zstd");
+        assert!(plain(&whole[..whole.len() - 1]).is_err());
+    }
+}

@@ -1,0 +1,97 @@
+//! One entry of an archive, with all that its extended headers say.
+
+use std::io;
+
+/// What is made of an entry.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Kind {
+    File,
+    HardLink,
+    Symlink,
+    Char,
+    Block,
+    Directory,
+    Fifo,
+}
+
+/// See the module.
+#[derive(Clone, Debug)]
+pub(crate) struct Entry {
+    pub(crate) kind: Kind,
+    pub(crate) path: Vec<u8>,
+    /// Where a link leads.
+    pub(crate) link: Vec<u8>,
+    /// Where its data begins in the archive.
+    pub(crate) position: u64,
+    /// Bytes of its data.
+    pub(crate) size: u64,
+    pub(super) mode: u32,
+    pub(super) uid: u32,
+    pub(super) gid: u32,
+    /// Seconds and nanoseconds.
+    pub(super) mtime: (i64, u32),
+    pub(super) device: (u32, u32),
+    pub(super) xattrs: Vec<(Vec<u8>, Vec<u8>)>,
+}
+
+/// Longer paths cannot be opened.
+const MAX_PATH: usize = 4095;
+
+impl Entry {
+    /// Bytes of what it has in memory.
+    #[cfg(any(test, fuzzing))]
+    pub(crate) fn held(&self) -> usize {
+        let xattrs = self.xattrs.iter();
+        let xattrs = xattrs.map(|(name, value)| name.len() + value.len());
+        self.path.len() + self.link.len() + xattrs.sum::<usize>()
+    }
+
+    /// Its path for an error: on one line, and not too long.
+    pub(super) fn shown(&self) -> String {
+        let text: String = String::from_utf8_lossy(&self.path)
+            .chars()
+            .take(200)
+            .collect();
+        text.escape_debug().to_string()
+    }
+}
+
+/// The parts of a path, relative to the root. A path that goes up is an attack or a mistake; neither is repaired.
+pub(crate) fn parts(path: &[u8]) -> io::Result<Vec<&[u8]>> {
+    if path.len() > MAX_PATH {
+        return Err(bad("its path is longer than 4095 bytes"));
+    }
+    if path.contains(&0) {
+        return Err(bad("its path has a zero byte"));
+    }
+    let parts: Vec<_> = path
+        .split(|b| *b == b'/')
+        .filter(|part| !part.is_empty() && *part != b".")
+        .collect();
+    if parts.contains(&&b".."[..]) {
+        return Err(bad("its path leads out of the layer with \"..\""));
+    }
+    Ok(parts)
+}
+
+/// Something that no layer should have.
+pub(super) fn bad(reason: impl Into<String>) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, reason.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_stay_below() {
+        assert_eq!(parts(b"./a//b/").expect("path"), [b"a", b"b"]);
+        assert_eq!(parts(b"/etc/x").expect("path"), [&b"etc"[..], b"x"]);
+        assert!(parts(b"./").expect("path").is_empty());
+        assert_eq!(parts(b"..a/b..").expect("path").len(), 2);
+        for wrong in [&b"../x"[..], b"a/../../x", b"a/..", b"..", b"/..", b"a\0b"] {
+            assert!(parts(wrong).is_err(), "{wrong:?}");
+        }
+        assert!(parts(&vec![b'a'; 5000]).is_err());
+    }
+}

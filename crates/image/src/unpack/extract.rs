@@ -1,0 +1,310 @@
+//! Makes files, folders and whiteouts of the entries of a layer.
+
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::os::fd::OwnedFd;
+
+use rustix::fs::{
+    AtFlags, Dev, FileType, Gid, Mode, OFlags, Timespec, Timestamps, Uid, XattrFlags, chmodat,
+    chownat, fchmod, fchown, fsetxattr, fstatvfs, futimens, linkat, makedev, mknodat, openat,
+    symlinkat, utimensat,
+};
+use rustix::io::Errno;
+
+use super::entry::{Entry, Kind, bad, parts};
+use super::tree::{OPAQUE, Tree, is, is_whiteout, status, text};
+use super::{UnpackJob, UnpackSummary, carry};
+use crate::error::{At as _, Error, Result};
+
+const WHITEOUT: &[u8] = b".wh.";
+const OPAQUE_MARK: &[u8] = b".wh..wh..opq";
+/// Other names of aufs, which mean nothing to anybody else.
+const AUFS: &[u8] = b".wh..wh.";
+/// Free space is asked for after so many bytes.
+const SPACE_EVERY: u64 = 16 << 20;
+const BUFFER: usize = 128 << 10;
+const BLOCK: u64 = 4096;
+
+/// Applies entries to a tree.
+pub(super) struct Extractor<'a> {
+    job: &'a UnpackJob<'a>,
+    tree: Tree,
+    usage: UnpackSummary,
+    unchecked: u64,
+    buffer: Vec<u8>,
+}
+
+impl<'a> Extractor<'a> {
+    pub(super) fn new(job: &'a UnpackJob<'a>) -> Result<Self> {
+        Ok(Self {
+            job,
+            tree: Tree::create(job.staging).at(job.staging)?,
+            usage: UnpackSummary::default(),
+            unchecked: SPACE_EVERY,
+            buffer: vec![0; BUFFER],
+        })
+    }
+
+    /// Makes one entry. Its data is read from `data`.
+    pub(super) fn apply(&mut self, entry: &Entry, data: &mut impl Read) -> io::Result<()> {
+        self.count(entry)?;
+        let parts = parts(&entry.path)?;
+        let Some((name, parents)) = parts.split_last() else {
+            return self.root(entry);
+        };
+        if let Some(hidden) = name.strip_prefix(WHITEOUT) {
+            return self.whiteout(name, hidden, parents);
+        }
+        let parent = self.tree.dir(parents)?;
+        match entry.kind {
+            Kind::Directory => self.directory(entry, &parent, name, &parts),
+            Kind::File => self.file(entry, &parent, name, data),
+            Kind::HardLink => self.hard_link(entry, &parent, name),
+            Kind::Symlink => self.symlink(entry, &parent, name),
+            Kind::Char => self.node(entry, &parent, name, FileType::CharacterDevice),
+            Kind::Block => self.node(entry, &parent, name, FileType::BlockDevice),
+            Kind::Fifo => self.node(entry, &parent, name, FileType::Fifo),
+        }
+    }
+
+    /// Ends the tree, and tells what the layer takes.
+    pub(super) fn finish(mut self) -> io::Result<UnpackSummary> {
+        self.tree.leave()?;
+        self.usage.inodes += std::mem::take(&mut self.tree.made);
+        self.usage.implied = self.tree.take_implied().filter_map(text).collect();
+        Ok(self.usage)
+    }
+
+    fn count(&mut self, entry: &Entry) -> io::Result<()> {
+        let limits = self.job.limits;
+        let implied = std::mem::take(&mut self.tree.made);
+        self.usage.inodes += 1 + implied;
+        if self.usage.inodes > limits.max_entries {
+            let what = format!("layer {}", self.job.diff_id);
+            let reason = format!("more than {} entries", limits.max_entries);
+            return Err(carry(Error::TooLarge { what, reason }));
+        }
+        if entry.kind != Kind::HardLink {
+            let bytes = entry.size.div_ceil(BLOCK).saturating_mul(BLOCK);
+            self.usage.bytes = self.usage.bytes.saturating_add(bytes);
+        }
+        // An entry costs about a block of its own.
+        self.space(BLOCK * (1 + implied))
+    }
+
+    /// Whether there will be enough left on the disk after so many bytes more.
+    fn space(&mut self, bytes: u64) -> io::Result<()> {
+        self.unchecked += bytes;
+        if self.unchecked < SPACE_EVERY {
+            return Ok(());
+        }
+        self.unchecked = 0;
+        let status = fstatvfs(&*self.tree.root())?;
+        let free = status.f_bavail.saturating_mul(status.f_frsize);
+        let needed = self.job.limits.min_free_bytes.saturating_add(SPACE_EVERY);
+        let path = self.tree.place().to_owned();
+        if free < needed {
+            return Err(carry(Error::NoSpace { path, free, needed }));
+        }
+        // Some file systems make inodes as they need them, and count none.
+        let (free, needed) = (status.f_favail, self.job.limits.min_free_inodes);
+        if status.f_files > 0 && free < needed {
+            return Err(carry(Error::NoInodes { path, free, needed }));
+        }
+        Ok(())
+    }
+
+    fn root(&mut self, entry: &Entry) -> io::Result<()> {
+        if entry.kind != Kind::Directory {
+            return Err(bad("the root of a layer must be a folder"));
+        }
+        let root = self.tree.dir(&[])?;
+        self.own(entry, &root)?;
+        self.tree.set_times(times(entry));
+        Ok(())
+    }
+
+    fn whiteout(&mut self, name: &[u8], hidden: &[u8], parents: &[&[u8]]) -> io::Result<()> {
+        let parent = self.tree.dir(parents)?;
+        if name == OPAQUE_MARK {
+            return Ok(fsetxattr(&*parent, OPAQUE, b"y", XattrFlags::empty())?);
+        }
+        if name.starts_with(AUFS) {
+            return Ok(());
+        }
+        if matches!(hidden, b"" | b"." | b"..") {
+            return Err(bad("a whiteout of nothing"));
+        }
+        // It hides what is below, never what this layer has (OCI image-spec, "Whiteouts").
+        match status(&*parent, hidden)? {
+            Some(stat) if is(&stat, FileType::Directory) => self.tree.set_opaque(&parent, hidden),
+            Some(_) => Ok(()),
+            None => Ok(mknodat(
+                &*parent,
+                hidden,
+                FileType::CharacterDevice,
+                Mode::empty(),
+                0,
+            )?),
+        }
+    }
+
+    fn directory(
+        &mut self,
+        entry: &Entry,
+        parent: &OwnedFd,
+        name: &[u8],
+        parts: &[&[u8]],
+    ) -> io::Result<()> {
+        let there = status(parent, name)?;
+        let is_dir = there
+            .as_ref()
+            .is_some_and(|stat| is(stat, FileType::Directory));
+        if is_dir {
+            // Made for what is in it, and explained only now.
+            self.tree.explain(&parts.join(&b'/'));
+        } else {
+            let opaque = there.as_ref().is_some_and(is_whiteout);
+            self.tree.make_dir(parent, name, there.as_ref(), opaque)?;
+        }
+        let dir = self.tree.dir(parts)?;
+        self.own(entry, &dir)?;
+        self.tree.set_times(times(entry));
+        Ok(())
+    }
+
+    fn file(
+        &mut self,
+        entry: &Entry,
+        parent: &OwnedFd,
+        name: &[u8],
+        data: &mut impl Read,
+    ) -> io::Result<()> {
+        self.make_room(parent, name)?;
+        let flags =
+            OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let file = openat(parent, name, flags, Mode::from_raw_mode(0o600))?;
+        let mut file = File::from(file);
+        let mut buffer = std::mem::take(&mut self.buffer);
+        loop {
+            let length = data.read(&mut buffer)?;
+            if length == 0 {
+                break;
+            }
+            self.space(length as u64)?;
+            file.write_all(&buffer[..length])?;
+        }
+        self.buffer = buffer;
+        let file = OwnedFd::from(file);
+        self.own(entry, &file)?;
+        Ok(futimens(&file, &times(entry))?)
+    }
+
+    fn hard_link(&mut self, entry: &Entry, parent: &OwnedFd, name: &[u8]) -> io::Result<()> {
+        let target = parts(&entry.link)?;
+        let Some((last, parents)) = target.split_last() else {
+            return Err(bad("a hard link to the root"));
+        };
+        let missing = || bad("a hard link to something that the layer does not have");
+        let from = match self.tree.find(&parents.join(&b'/')) {
+            Ok(from) => from,
+            Err(Errno::NOENT | Errno::NOTDIR) => return Err(missing()),
+            Err(error) => return Err(error.into()),
+        };
+        let stat = status(&from, last)?.ok_or_else(missing)?;
+        if is(&stat, FileType::Directory) || is_whiteout(&stat) {
+            return Err(bad("a hard link to a folder or a whiteout"));
+        }
+        let there = status(parent, name)?;
+        if there.is_some_and(|there| (there.st_dev, there.st_ino) == (stat.st_dev, stat.st_ino)) {
+            return Ok(());
+        }
+        self.make_room(parent, name)?;
+        // Without AT_SYMLINK_FOLLOW: a link to a symbolic link, not to where that leads.
+        Ok(linkat(&from, *last, parent, name, AtFlags::empty())?)
+    }
+
+    fn symlink(&mut self, entry: &Entry, parent: &OwnedFd, name: &[u8]) -> io::Result<()> {
+        self.make_room(parent, name)?;
+        symlinkat(&entry.link[..], parent, name)?;
+        self.own_by_name(entry, parent, name)
+    }
+
+    fn node(
+        &mut self,
+        entry: &Entry,
+        parent: &OwnedFd,
+        name: &[u8],
+        kind: FileType,
+    ) -> io::Result<()> {
+        self.make_room(parent, name)?;
+        let (major, minor) = entry.device;
+        let device: Dev = makedev(major, minor);
+        mknodat(parent, name, kind, Mode::from_raw_mode(0o600), device)?;
+        self.own_by_name(entry, parent, name)?;
+        // After the owner, as for files. It is no link: it was made just now.
+        Ok(chmodat(
+            parent,
+            name,
+            Mode::from_raw_mode(entry.mode),
+            AtFlags::empty(),
+        )?)
+    }
+
+    fn make_room(&mut self, parent: &OwnedFd, name: &[u8]) -> io::Result<()> {
+        match status(parent, name)? {
+            Some(stat) => self.tree.clear(parent, name, &stat),
+            None => Ok(()),
+        }
+    }
+
+    /// Owner, then mode (a change of owner takes set-uid away), then attributes (and capabilities).
+    fn own(&self, entry: &Entry, file: &OwnedFd) -> io::Result<()> {
+        fchown(file, Some(uid(entry)), Some(gid(entry)))?;
+        fchmod(file, Mode::from_raw_mode(entry.mode))?;
+        for (name, value) in entry.xattrs.iter().filter(|(name, _)| is_welcome(name)) {
+            match fsetxattr(file, &name[..], value, XattrFlags::empty()) {
+                // A file system without them; containerd goes on, too.
+                Ok(()) | Err(Errno::NOTSUP) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(())
+    }
+
+    fn own_by_name(&self, entry: &Entry, parent: &OwnedFd, name: &[u8]) -> io::Result<()> {
+        let flags = AtFlags::SYMLINK_NOFOLLOW;
+        chownat(parent, name, Some(uid(entry)), Some(gid(entry)), flags)?;
+        Ok(utimensat(parent, name, &times(entry), flags)?)
+    }
+}
+
+/// Attributes that an image may bring. Not those of overlayfs, with which a layer could show files of the machine
+/// (`trusted.overlay.redirect`), and not labels, which are the machine's business.
+fn is_welcome(name: &[u8]) -> bool {
+    let user = name.starts_with(b"user.") && !name.starts_with(b"user.overlay.");
+    user || matches!(
+        name,
+        b"security.capability" | b"system.posix_acl_access" | b"system.posix_acl_default"
+    )
+}
+
+fn uid(entry: &Entry) -> Uid {
+    Uid::from_raw(entry.uid)
+}
+
+fn gid(entry: &Entry) -> Gid {
+    Gid::from_raw(entry.gid)
+}
+
+fn times(entry: &Entry) -> Timestamps {
+    let (tv_sec, nanos) = entry.mtime;
+    let time = Timespec {
+        tv_sec,
+        tv_nsec: nanos.into(),
+    };
+    Timestamps {
+        last_access: time,
+        last_modification: time,
+    }
+}

@@ -1,0 +1,60 @@
+//! Counts and hashes what comes out of a compressed layer, and stops a bomb before the disk is full.
+
+use std::io::{self, Read};
+use std::sync::atomic::Ordering;
+
+use super::{UnpackJob, carry};
+use crate::digest::Hasher;
+use crate::error::Error;
+
+/// A reader that stops at limits.
+pub(super) struct Meter<'a, R> {
+    inner: R,
+    job: &'a UnpackJob<'a>,
+    hasher: Hasher,
+    bytes: u64,
+}
+
+impl<'a, R: Read> Meter<'a, R> {
+    pub(super) fn new(inner: R, job: &'a UnpackJob<'a>) -> Self {
+        Self {
+            inner,
+            job,
+            hasher: job.diff_id.hasher(),
+            bytes: 0,
+        }
+    }
+
+    pub(super) fn into_hasher(self) -> Hasher {
+        self.hasher
+    }
+
+    fn check(&self) -> io::Result<()> {
+        let limits = self.job.limits;
+        let too_large = |reason: String| {
+            let what = format!("layer {}", self.job.diff_id);
+            Err(carry(Error::TooLarge { what, reason }))
+        };
+        if self.bytes > limits.max_unpacked_bytes {
+            let most = limits.max_unpacked_bytes;
+            return too_large(format!("more than {most} bytes when unpacked"));
+        }
+        let fetched = self.job.consumed.load(Ordering::Relaxed).max(1);
+        if self.bytes > limits.ratio_from_bytes && self.bytes / fetched > limits.max_ratio {
+            let most = limits.max_ratio;
+            return too_large(format!("unpacks to more than {most} times its size"));
+        }
+        Ok(())
+    }
+}
+
+impl<R: Read> Read for Meter<'_, R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let length = self.inner.read(buffer)?;
+        self.hasher.update(&buffer[..length]);
+        self.bytes += length as u64;
+        (self.job.unpacked)(length as u64);
+        self.check()?;
+        Ok(length)
+    }
+}

@@ -1,0 +1,135 @@
+//! Unpacks a layer into a directory that overlayfs can stack: decompresses it, checks its diff ID, extracts its entries.
+//!
+//! It blocks, and works while the bytes arrive. The archive is untrusted: see `tree` for paths and `meter` for limits.
+
+mod decompress;
+mod entry;
+mod extract;
+mod meter;
+mod pax;
+mod tar;
+mod tree;
+
+use std::any::Any;
+use std::io::{self, Read};
+use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use self::extract::Extractor;
+use self::meter::Meter;
+use super::config::Limits;
+use super::digest::Digest;
+use super::error::{Error, Result};
+
+pub(super) use self::decompress::decompress;
+#[cfg(any(test, fuzzing))]
+pub(super) use self::entry::parts;
+pub(super) use self::entry::{Entry, Kind};
+pub(super) use self::tar::TarReader;
+
+/// An unpacked layer.
+#[derive(Clone, Debug, Default)]
+pub struct UnpackSummary {
+    /// Approximate bytes on disk: files in whole blocks.
+    pub bytes: u64,
+    /// Approximate inodes on disk.
+    pub inodes: u64,
+    /// Directories that the archive has no entries for, relative to its root. They are created with owner root and mode 0755,
+    /// which may hide those of the layers below.
+    pub implied: Vec<String>,
+}
+
+/// Unpacks layers outside of a store. It needs root: files get the owners of the archive.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Unpacker {
+    limits: Limits,
+}
+
+impl Unpacker {
+    /// One with these limits.
+    #[must_use]
+    pub fn new(limits: Limits) -> Self {
+        Self { limits }
+    }
+
+    /// Unpacks a layer, which may be compressed with gzip or zstd, into `fs` in the empty directory `dir`. Whiteouts become
+    /// those of overlayfs. Blocks. After an error the contents of `dir` are undefined, and up to the caller to remove.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Unpack`] for an archive that is damaged or leads out of the layer; [`Error::TooLarge`], [`Error::NoSpace`],
+    /// [`Error::NoInodes`], [`Error::WrongDigest`], [`Error::Io`].
+    pub fn unpack(&self, layer: impl Read, diff_id: &Digest, dir: &Path) -> Result<UnpackSummary> {
+        let consumed = AtomicU64::new(0);
+        let job = UnpackJob {
+            diff_id,
+            staging: dir,
+            limits: &self.limits,
+            consumed: &consumed,
+            unpacked: &|_| {},
+            large_window: &|| Ok(Box::new(())),
+        };
+        unpack(Counted(layer, &consumed), &job)
+    }
+}
+
+/// Counts the bytes read.
+struct Counted<'a, R>(R, &'a AtomicU64);
+
+impl<R: Read> Read for Counted<'_, R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let length = self.0.read(buffer)?;
+        self.1.fetch_add(length as u64, Ordering::Relaxed);
+        Ok(length)
+    }
+}
+
+/// The parameters of [`unpack`].
+pub(super) struct UnpackJob<'a> {
+    /// The digest of the uncompressed archive.
+    pub(super) diff_id: &'a Digest,
+    /// An empty directory. The layer is unpacked into `fs` below it.
+    pub(super) staging: &'a Path,
+    pub(super) limits: &'a Limits,
+    /// Bytes read of the input so far, counted by the reader.
+    pub(super) consumed: &'a AtomicU64,
+    /// Called with the number of bytes unpacked.
+    pub(super) unpacked: &'a dyn Fn(u64),
+    /// Waits for the permit to use a large window: see `decompress`.
+    pub(super) large_window: &'a dyn Fn() -> io::Result<Box<dyn Any>>,
+}
+
+/// Unpacks a layer. The reader returns its end only if the digest of the blob is right.
+pub(super) fn unpack(input: impl Read, job: &UnpackJob<'_>) -> Result<UnpackSummary> {
+    let at = |entry: &str, reason: String| Error::Unpack {
+        layer: job.diff_id.clone(),
+        entry: entry.to_owned(),
+        reason,
+    };
+    let whole = |error: io::Error| carried(error).unwrap_or_else(|e| at("archive", e.to_string()));
+    let mut plain = decompress(input, job.large_window).map_err(whole)?;
+    let mut meter = Meter::new(&mut plain, job);
+    let mut extractor = Extractor::new(job)?;
+    let mut archive = TarReader::new(&mut meter);
+    while let Some(entry) = archive.next_entry().map_err(whole)? {
+        extractor.apply(&entry, &mut archive).map_err(|error| {
+            carried(error).unwrap_or_else(|e| at(&entry.shown(), e.to_string()))
+        })?;
+    }
+    let unpacked = extractor.finish().map_err(whole)?;
+    // The diff ID includes what follows the end of the archive.
+    io::copy(&mut meter, &mut io::sink()).map_err(whole)?;
+    let hasher = meter.into_hasher();
+    job.diff_id.compare("unpacked layer", hasher)?;
+    Ok(unpacked)
+}
+
+/// Wraps an error of this crate for readers, which return [`io::Error`].
+pub(super) fn carry(error: Error) -> io::Error {
+    io::Error::other(error)
+}
+
+/// The inverse of [`carry`].
+pub(super) fn carried(error: io::Error) -> std::result::Result<Error, io::Error> {
+    error.downcast::<Error>()
+}

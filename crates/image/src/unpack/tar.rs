@@ -1,0 +1,381 @@
+//! Reads an archive entry by entry. The library's headers, but our own walk over them: it reads the headers that extend
+//! others into memory as long as they claim to be, which a hostile layer would use.
+
+use std::io::{self, Read, Seek, SeekFrom};
+
+use tar::Header;
+
+use super::decompress::fill;
+use super::entry::{Entry, Kind, bad};
+use super::pax::Pax;
+
+const BLOCK: usize = 512;
+/// Of all headers that extend one entry. Linux's own limit for all extended attributes of a file is 64 KiB.
+const MAX_EXTENSION: u64 = 1 << 20;
+
+/// The entries of an archive, and the data of the current one.
+#[derive(Debug)]
+pub(crate) struct TarReader<R> {
+    inner: R,
+    /// Data of the current entry that was not read yet.
+    left: u64,
+    /// What fills its last block.
+    padding: u64,
+    /// Bytes read of the whole archive.
+    position: u64,
+    /// Bytes that headers may still take which extend the next entry.
+    room: u64,
+    ended: bool,
+}
+
+/// What headers of their own say about the next entry.
+#[derive(Default)]
+struct Extensions {
+    pax: Pax,
+    path: Option<Vec<u8>>,
+    link: Option<Vec<u8>>,
+}
+
+impl<R: Read> TarReader<R> {
+    pub(crate) fn new(inner: R) -> Self {
+        Self {
+            inner,
+            left: 0,
+            padding: 0,
+            position: 0,
+            room: 0,
+            ended: false,
+        }
+    }
+
+    /// The next entry; whatever is left of the current one is passed over.
+    pub(crate) fn next_entry(&mut self) -> io::Result<Option<Entry>> {
+        let mut extensions = Extensions::default();
+        let mut count = 0;
+        self.room = MAX_EXTENSION;
+        while let Some(header) = self.header()? {
+            let kind = header.entry_type();
+            let size = numeric(&header.as_old().size)?;
+            if kind.is_pax_local_extensions() {
+                extensions.pax = Pax::parse(&self.extension(size)?)?;
+            } else if kind.is_gnu_longname() {
+                extensions.path = Some(name(self.extension(size)?));
+            } else if kind.is_gnu_longlink() {
+                extensions.link = Some(name(self.extension(size)?));
+            } else if kind.is_pax_global_extensions() {
+                self.begin(size);
+            } else {
+                return self.entry(&header, extensions).map(Some);
+            }
+            count += 1;
+            if count > 16 {
+                return Err(bad("more than 16 headers for one entry"));
+            }
+        }
+        Ok(None)
+    }
+
+    fn entry(&mut self, header: &Header, extensions: Extensions) -> io::Result<Entry> {
+        let Extensions { pax, path, link } = extensions;
+        let path = pax.path.or(path);
+        let path = path.unwrap_or_else(|| header.path_bytes().into_owned());
+        let kind = match header.entry_type() {
+            // Before there was a type for folders.
+            kind if kind.is_file() && path.ends_with(b"/") => Kind::Directory,
+            kind if kind.is_file() || kind.is_contiguous() => Kind::File,
+            kind if kind.is_dir() => Kind::Directory,
+            kind if kind.is_symlink() => Kind::Symlink,
+            kind if kind.is_hard_link() => Kind::HardLink,
+            kind if kind.is_character_special() => Kind::Char,
+            kind if kind.is_block_special() => Kind::Block,
+            kind if kind.is_fifo() => Kind::Fifo,
+            kind if kind.is_gnu_sparse() => return Err(bad("sparse files are not for layers")),
+            kind => return Err(bad(format!("an entry of unknown type {}", kind.as_byte()))),
+        };
+        let old = header.as_old();
+        // As Go does, with which all layers are made and read: others have no data whatever they claim.
+        let size = match kind {
+            Kind::File => pax.size.map_or_else(|| numeric(&old.size), Ok)?,
+            _ => 0,
+        };
+        self.begin(size);
+        let id = |pax: Option<u64>, own: &[u8]| {
+            let id = pax.map_or_else(|| numeric(own), Ok)?;
+            u32::try_from(id).map_err(|_| bad(format!("user or group id {id}")))
+        };
+        let link = pax.link.or(link);
+        let device = match kind {
+            Kind::Char | Kind::Block => device(header)?,
+            _ => (0, 0),
+        };
+        Ok(Entry {
+            kind,
+            path,
+            link: link
+                .or_else(|| header.link_name_bytes().map(std::borrow::Cow::into_owned))
+                .unwrap_or_default(),
+            position: self.position,
+            size,
+            mode: u32::try_from(numeric(&old.mode)? & 0o7777).unwrap_or_default(),
+            uid: id(pax.uid, &old.uid)?,
+            gid: id(pax.gid, &old.gid)?,
+            mtime: pax.mtime.unwrap_or_else(|| (seconds(&old.mtime), 0)),
+            device,
+            xattrs: pax.xattrs,
+        })
+    }
+
+    /// The next header, or the end: two blocks of zeros, or nothing at all.
+    fn header(&mut self) -> io::Result<Option<Header>> {
+        if self.ended {
+            return Ok(None);
+        }
+        self.skip()?;
+        let mut header = Header::new_old();
+        if !self.block(&mut header)? {
+            return Ok(None);
+        }
+        if header.as_bytes().iter().all(|b| *b == 0) {
+            self.ended = true;
+            let mut second = Header::new_old();
+            if self.block(&mut second)? && second.as_bytes().iter().any(|b| *b != 0) {
+                return Err(bad("something follows the end of the archive"));
+            }
+            return Ok(None);
+        }
+        check_sum(&header)?;
+        Ok(Some(header))
+    }
+
+    fn block(&mut self, header: &mut Header) -> io::Result<bool> {
+        let bytes = header.as_mut_bytes();
+        match fill(&mut self.inner, bytes)? {
+            0 => {
+                self.ended = true;
+                Ok(false)
+            }
+            BLOCK => {
+                self.position += BLOCK as u64;
+                Ok(true)
+            }
+            _ => Err(cut()),
+        }
+    }
+
+    fn begin(&mut self, size: u64) {
+        self.left = size;
+        self.padding = (BLOCK as u64 - size % BLOCK as u64) % BLOCK as u64;
+    }
+
+    fn extension(&mut self, size: u64) -> io::Result<Vec<u8>> {
+        self.room = self.room.checked_sub(size).ok_or_else(|| {
+            bad(format!(
+                "headers of one entry with {size} bytes more, at most {MAX_EXTENSION} together"
+            ))
+        })?;
+        self.begin(size);
+        let mut bytes = Vec::new();
+        self.read_to_end(&mut bytes)?;
+        Ok(bytes)
+    }
+
+    fn skip(&mut self) -> io::Result<()> {
+        let wanted = self
+            .left
+            .checked_add(self.padding)
+            .ok_or_else(|| bad("an impossible size"))?;
+        let skipped = io::copy(&mut (&mut self.inner).take(wanted), &mut io::sink())?;
+        if skipped < wanted {
+            return Err(cut());
+        }
+        self.position += wanted;
+        (self.left, self.padding) = (0, 0);
+        Ok(())
+    }
+}
+
+impl<R: Read + Seek> TarReader<R> {
+    /// Passes over the data of the current entry without reading it.
+    pub(crate) fn seek_over(&mut self) -> io::Result<()> {
+        let wanted = self.left.checked_add(self.padding);
+        let wanted = wanted.ok_or_else(|| bad("an impossible size"))?;
+        let position = self.position.checked_add(wanted);
+        let position = position.ok_or_else(|| bad("an impossible size"))?;
+        self.inner.seek(SeekFrom::Start(position))?;
+        self.position = position;
+        (self.left, self.padding) = (0, 0);
+        Ok(())
+    }
+}
+
+/// The data of the current entry.
+impl<R: Read> Read for TarReader<R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let most = usize::try_from(self.left).map_or(buffer.len(), |left| left.min(buffer.len()));
+        if most == 0 {
+            return Ok(0);
+        }
+        let length = self.inner.read(&mut buffer[..most])?;
+        if length == 0 {
+            return Err(cut());
+        }
+        self.left -= length as u64;
+        self.position += length as u64;
+        Ok(length)
+    }
+}
+
+fn cut() -> io::Error {
+    io::Error::new(io::ErrorKind::UnexpectedEof, "the archive is cut off")
+}
+
+/// Of all bytes, with spaces in place of the sum itself.
+fn check_sum(header: &Header) -> io::Result<()> {
+    let bytes = header.as_bytes();
+    let others = bytes[..148].iter().chain(&bytes[156..]);
+    let sum: u32 = others.map(|b| u32::from(*b)).sum::<u32>() + 8 * 32;
+    let claimed = header.cksum().map_err(|_| bad("not a tar archive"))?;
+    if sum == claimed {
+        return Ok(());
+    }
+    // Some old programs added bytes with a sign.
+    let others = bytes[..148].iter().chain(&bytes[156..]);
+    let signed: i32 = others.map(|b| i32::from(b.cast_signed())).sum::<i32>() + 8 * 32;
+    if i32::try_from(claimed) == Ok(signed) {
+        return Ok(());
+    }
+    Err(bad("not a tar archive, or a damaged one"))
+}
+
+/// Octal digits, or GNU's binary form for what is too large for them. An empty field is 0, as for Go.
+fn numeric(field: &[u8]) -> io::Result<u64> {
+    let damaged = || bad("a damaged number in a header");
+    if let [first, rest @ ..] = field
+        && first & 0x80 != 0
+    {
+        let (high, low) = rest.split_at(rest.len().saturating_sub(8));
+        if first & 0x7f != 0 || high.iter().any(|b| *b != 0) {
+            return Err(damaged());
+        }
+        return Ok(low.iter().fold(0, |sum, b| sum << 8 | u64::from(*b)));
+    }
+    let is_blank = |b: &u8| matches!(b, b' ' | 0);
+    let digits = field.iter().skip_while(|b| is_blank(b));
+    let digits: Vec<_> = digits.take_while(|b| !is_blank(b)).collect();
+    digits
+        .into_iter()
+        .try_fold(0_u64, |sum, digit| match digit {
+            b'0'..=b'7' => sum
+                .checked_mul(8)
+                .and_then(|sum| sum.checked_add(u64::from(digit - b'0')))
+                .ok_or_else(damaged),
+            _ => Err(damaged()),
+        })
+}
+
+/// A time that cannot be read is the beginning of all.
+fn seconds(field: &[u8]) -> i64 {
+    let seconds = numeric(field).ok().and_then(|t| i64::try_from(t).ok());
+    seconds.unwrap_or(0)
+}
+
+fn device(header: &Header) -> io::Result<(u32, u32)> {
+    let gnu = header.as_gnu().map(|h| (&h.dev_major, &h.dev_minor));
+    let ustar = header.as_ustar().map(|h| (&h.dev_major, &h.dev_minor));
+    let Some((major, minor)) = gnu.or(ustar) else {
+        return Ok((0, 0));
+    };
+    let number = |field: &[u8]| {
+        let number = numeric(field)?;
+        u32::try_from(number).map_err(|_| bad(format!("device number {number}")))
+    };
+    Ok((number(major)?, number(minor)?))
+}
+
+/// GNU ends a long name with a zero byte.
+fn name(mut bytes: Vec<u8>) -> Vec<u8> {
+    if let Some(end) = bytes.iter().position(|b| *b == 0) {
+        bytes.truncate(end);
+    }
+    bytes
+}
+
+#[cfg(test)]
+mod tests {
+    use tar::{Builder, EntryType};
+
+    use super::*;
+
+    fn file(path: &str, data: &[u8]) -> Vec<u8> {
+        let mut tar = Builder::new(Vec::new());
+        let mut header = Header::new_gnu();
+        header.set_size(data.len() as u64);
+        header.set_mode(0o4644);
+        header.set_uid(7);
+        header.set_mtime(9);
+        tar.append_data(&mut header, path, data).expect("entry");
+        tar.into_inner().expect("archive")
+    }
+
+    #[test]
+    fn names_longer_than_a_header() {
+        let long = format!("a/{}/b", "x".repeat(300));
+        let bytes = file(&long, b"data");
+        let mut tar = TarReader::new(&bytes[..]);
+        let entry = tar.next_entry().expect("read").expect("an entry");
+        assert_eq!(entry.path, long.as_bytes());
+        assert_eq!((entry.mode, entry.uid, entry.mtime), (0o4644, 7, (9, 0)));
+        let mut data = String::new();
+        tar.read_to_string(&mut data).expect("data");
+        assert_eq!(data, "data");
+        assert!(tar.next_entry().expect("read").is_none());
+    }
+
+    #[test]
+    fn damage_is_noticed() {
+        let good = file("a", &[1; 600]);
+        let read_all = |bytes: &[u8]| -> io::Result<usize> {
+            let mut tar = TarReader::new(bytes);
+            let mut count = 0;
+            while tar.next_entry()?.is_some() {
+                count += 1;
+            }
+            Ok(count)
+        };
+        assert_eq!(read_all(&good).expect("good"), 1);
+        assert_eq!(read_all(&[]).expect("nothing"), 0);
+        for cut in [100, 512, 700, 1200] {
+            assert!(read_all(&good[..cut]).is_err(), "cut at {cut}");
+        }
+        let mut other = good.clone();
+        other[0] = b'b';
+        assert!(read_all(&other).is_err());
+        assert!(read_all(&[b'x'; 2000]).is_err());
+    }
+
+    #[test]
+    fn a_header_cannot_claim_all_memory() {
+        let mut header = Header::new_ustar();
+        header.set_entry_type(EntryType::XHeader);
+        header.set_size(8 << 30);
+        header.set_cksum();
+        let mut tar = TarReader::new(&header.as_bytes()[..]);
+        let error = tar.next_entry().expect_err("too large").to_string();
+        assert!(error.contains("at most"), "{error}");
+    }
+
+    #[test]
+    fn a_link_has_no_data_whatever_it_claims() {
+        let mut header = Header::new_ustar();
+        header.set_entry_type(EntryType::Link);
+        header.set_path("a").expect("path");
+        header.set_link_name("b").expect("link");
+        header.set_size(512);
+        header.set_cksum();
+        let mut bytes = header.as_bytes().to_vec();
+        bytes.extend(file("c", b""));
+        let mut tar = TarReader::new(&bytes[..]);
+        assert_eq!(tar.next_entry().expect("read").expect("link").link, b"b");
+        assert_eq!(tar.next_entry().expect("read").expect("file").path, b"c");
+    }
+}

@@ -1,0 +1,109 @@
+//! The image store's steps, recorded like the runtime's own.
+
+use std::sync::Arc;
+
+use criscope_image::{ActiveStep, Error, Observer, Outcome, Steps};
+
+use super::{Current, Step, Watch, current};
+use crate::call::steps::{RuntimeStep, StepOutcome};
+use crate::runtime::error::shown;
+
+impl Observer for Watch {
+    fn operation(&self) -> Arc<dyn Steps> {
+        let (watch, within) = (self.clone(), current());
+        Arc::new(Within { watch, within })
+    }
+
+    fn pull_started(&self) {
+        if let Some(metrics) = self.metrics() {
+            metrics.pull_begins();
+        }
+    }
+
+    fn pull_ended(&self, ended: Outcome) {
+        if let Some(metrics) = self.metrics() {
+            metrics.pull_ended(outcome(ended));
+        }
+    }
+
+    fn bytes_fetched(&self, bytes: u64) {
+        if let Some(metrics) = self.metrics() {
+            metrics.pulled(bytes);
+        }
+    }
+
+    fn error_text(&self, error: &Error) -> Box<str> {
+        shown(error)
+    }
+}
+
+/// Records steps for one call, within one of its steps, on whatever task or thread they happen.
+#[derive(Clone, Debug)]
+struct Within {
+    watch: Watch,
+    within: Option<Current>,
+}
+
+impl Steps for Within {
+    fn start(&self, step: criscope_image::Step, name: Option<&str>) -> Box<dyn ActiveStep> {
+        let phase = match step {
+            criscope_image::Step::Resolve => RuntimeStep::ImageResolve,
+            criscope_image::Step::Layer => RuntimeStep::ImageLayer,
+            criscope_image::Step::Fetch => RuntimeStep::LayerFetch,
+            criscope_image::Step::Unpack => RuntimeStep::LayerUnpack,
+            criscope_image::Step::Record => RuntimeStep::ImageRecord,
+        };
+        Box::new(self.watch.begin_within(phase, name, self.within.clone()))
+    }
+}
+
+impl ActiveStep for Step {
+    fn steps(&self) -> Arc<dyn Steps> {
+        let (watch, within) = (self.watch.clone(), self.within());
+        Arc::new(Within { watch, within })
+    }
+
+    fn end(self: Box<Self>, ended: Outcome) {
+        self.end_with(outcome(ended));
+    }
+}
+
+fn outcome(outcome: Outcome) -> StepOutcome {
+    match outcome {
+        Outcome::Ok => StepOutcome::Ok,
+        Outcome::Error => StepOutcome::Error,
+        Outcome::Cancelled => StepOutcome::Cancelled,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::serve;
+    use super::*;
+    use crate::call::steps::RuntimeSteps;
+
+    #[tokio::test]
+    async fn steps_of_images_belong_to_their_call_on_other_tasks_as_well() {
+        let phases = Arc::new(RuntimeSteps::new(None));
+        let watch = Watch::default();
+        let pull = async {
+            let layer = watch
+                .operation()
+                .start(criscope_image::Step::Layer, Some("sha256:0a1b"));
+            let inner = layer.steps();
+            let fetch = async move { drop(inner.start(criscope_image::Step::Fetch, None)) };
+            tokio::spawn(fetch).await.expect("the task ends");
+            layer.end(Outcome::Error);
+        };
+        serve(Some(Arc::clone(&phases)), pull).await;
+        let all = phases.read();
+        let [layer, fetch] = &all[..] else {
+            panic!("two steps");
+        };
+        assert_eq!((layer.parent, fetch.parent), (phases.root(), layer.span));
+        assert_eq!(layer.name.as_deref(), Some("sha256:0a1b"));
+        let how = |record: &crate::call::steps::StepRecord| record.ended.map(|(_, how)| how);
+        assert_eq!(how(layer), Some(StepOutcome::Error));
+        assert_eq!(how(fetch), Some(StepOutcome::Cancelled));
+    }
+}
