@@ -188,11 +188,8 @@ pub async fn one(
     Query(which): Query<Which>,
 ) -> Response {
     let calls = sources.in_flight.calls();
-    let mut found = sources.stories.of_pod(&namespace, &name, &calls);
-    if let (Some(story), Some(uid)) = (&mut found, asked(which.uid.as_ref())) {
-        story.keep(uid);
-    }
-    let found = found.filter(|story| !(story.episodes.is_empty() && story.sessions.is_empty()));
+    let uid = asked(which.uid.as_ref());
+    let found = sources.stories.of_pod(&namespace, &name, uid, &calls);
     let json = which.format.as_deref() == Some("json");
     match found {
         Some(story) if json => Json(story).into_response(),

@@ -136,9 +136,8 @@ fn calls(html: &mut String, episode: &Episode, scale: Scale) {
          <span class=\"n\">Took</span><span class=\"track-cell\">{}</span><span class=\"what\">Call</span></li>",
         scale.axis()
     );
-    let waits = episode.waits();
     for (n, call) in episode.calls.iter().enumerate() {
-        for wait in waits.iter().filter(|wait| wait.before == n) {
+        for wait in episode.waits.iter().filter(|wait| wait.before == n) {
             write_wait(html, wait, scale);
         }
         write_call(html, call, scale);
@@ -154,7 +153,7 @@ fn calls(html: &mut String, episode: &Episode, scale: Scale) {
 }
 
 /// A container that the next call waited for.
-fn write_wait(html: &mut String, wait: &Wait<'_>, scale: Scale) {
+fn write_wait(html: &mut String, wait: &Wait, scale: Scale) {
     let (class, word) = waterfall::look("init_container");
     let took = units::duration(wait.duration_ms);
     let words = format!("{word} {}, ran for {took}", wait.container);
@@ -163,7 +162,7 @@ fn write_wait(html: &mut String, wait: &Wait<'_>, scale: Scale) {
         "<li>{}<span class=\"what\"><strong>{}</strong> {}</span></li>",
         times(wait.offset_ms, wait.duration_ms, class, scale, &words),
         Escaped(word),
-        Escaped(wait.container)
+        Escaped(&wait.container)
     );
 }
 

@@ -10,7 +10,7 @@ use crate::config::Config;
 use crate::lifecycle::otlp_receiver::Receiver;
 use crate::lifecycle::process_scanner::Sampler;
 use crate::telemetry::Drops;
-use crate::telemetry::handles::{Looks, Receiving};
+use crate::telemetry::handles::{Receiving, ScanMetrics};
 use crate::telemetry::otlp::Destination;
 use crate::telemetry::registry::RegistryError;
 
@@ -25,7 +25,7 @@ impl Built {
             config.sampler.clone(),
             reading(&self.in_flight),
             Arc::clone(&self.observations),
-            Looks::new(&self.registry)?,
+            ScanMetrics::new(&self.registry)?,
             Arc::clone(drops),
         ))
     }

@@ -201,7 +201,7 @@ impl Aggregator {
         let now = self.now();
         let some_open = self.parts.stories.store().open_episodes().next().is_some();
         if some_open {
-            let in_flight = self.parts.stories.told(&(self.parts.in_flight)());
+            let in_flight = self.parts.stories.in_flight(&(self.parts.in_flight)());
             self.parts.stories.store().tick(now, &in_flight);
             self.tell_what_closed();
         }

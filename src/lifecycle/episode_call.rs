@@ -87,6 +87,16 @@ impl EpisodeCall {
         Self::new(record, observations, call.steps.get().map(AsRef::as_ref))
     }
 
+    /// How long it took, or has taken, in milliseconds.
+    pub(super) fn duration_ms(&self) -> f64 {
+        millis(self.elapsed_us())
+    }
+
+    /// The caller's deadline, in milliseconds from its begin.
+    pub(super) fn deadline_ms(&self) -> Option<f64> {
+        self.deadline.map(|deadline| millis(micros_of(deadline)))
+    }
+
     /// Our span of the call to the backend, the parent of the runtime's spans.
     pub(super) fn client_span(&self) -> Option<SpanId> {
         self.spans.as_ref().map(|spans| spans.client)

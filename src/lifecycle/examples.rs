@@ -1,6 +1,6 @@
 //! Stories for tests of what shows them: each a case that a person wants explained.
 
-use super::view::{Call, Detail, Episode, Exit, Phase, PodStory, Recent, State};
+use super::view::{Call, Detail, Episode, Exit, Phase, PodStory, Recent, State, Wait};
 
 /// The time of day in all of them.
 pub(crate) const NOW: u64 = 1_769_850_487_123_456;
@@ -137,6 +137,12 @@ pub(crate) fn slow_init() -> Episode {
             reason: "completed".to_owned(),
             ran_ms: 6520.0,
             at_unix_us: start.began_unix_us + 6_860_000,
+        }],
+        waits: vec![Wait {
+            before: 3,
+            offset_ms: 360.0,
+            duration_ms: 6500.0,
+            container: "migrate".to_owned(),
         }],
         ..start
     }

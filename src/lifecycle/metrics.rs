@@ -7,7 +7,7 @@ use opentelemetry::trace::TraceId;
 use super::Stories;
 use super::episode_call::EpisodeCall;
 use super::episode_store::{Episode, Exit};
-use super::timeline::Phase;
+use super::timeline::EpisodePhase;
 use super::view::State;
 use crate::call::episode::Kind;
 use crate::cri::Method;

@@ -3,28 +3,21 @@
 use super::diagnosis;
 use super::episode_call::millis;
 use super::episode_store::{Episode, EpisodeStore};
-use super::timeline::Phase;
+use super::timeline::EpisodePhase;
 use super::view;
-use crate::call::episode::Kind;
 
-/// Most episodes of a pod that are looked at when one of them is over: one that restarts all the time must not cost more
-/// each time.
-const LOOKED_AT: usize = 64;
+/// Most episodes of a pod that are read when one of them is over: one that restarts all the time must not cost more each
+/// time.
+const MOST_READ: usize = 64;
 
 impl EpisodeStore {
     /// An episode with its calls, as one of the newest of its pod; `now` in microseconds since 1970.
     pub(super) fn view(&self, episode: &Episode, now: u64) -> view::Episode {
+        let others = self.of_pod(&episode.pod).take(MOST_READ);
+        let others = others.filter(|other| other.number != episode.number);
+        let all: Vec<_> = [episode].into_iter().chain(others).collect();
         let mut shown = episode.view(now);
-        let own = || self.of_pod(&episode.pod).take(LOOKED_AT);
-        let ends: usize = own().map(|episode| episode.exits.len()).sum();
-        // Most pods never come near a crash loop.
-        if episode.kind != Kind::Stop && ends >= 2 {
-            let others = own().filter(|other| other.number != episode.number);
-            let mut all: Vec<_> = others.map(|episode| episode.view(now)).collect();
-            all.push(shown.clone());
-            diagnosis::mark_crash_loops(&mut all, now);
-            shown.crash_loop = all.pop().and_then(|episode| episode.crash_loop);
-        }
+        shown.crash_loop = diagnosis::crash_loops(&all, now).swap_remove(0);
         shown
     }
 }
@@ -32,6 +25,21 @@ impl EpisodeStore {
 impl Episode {
     /// With its calls, but alone; `now` in microseconds since 1970.
     pub(super) fn view(&self, now: u64) -> view::Episode {
+        let waits = self.waits().into_iter().map(|wait| view::Wait {
+            before: wait.before,
+            offset_ms: millis(wait.began.saturating_sub(self.began)),
+            duration_ms: millis(wait.took),
+            container: wait.container.to_owned(),
+        });
+        view::Episode {
+            calls: self.calls.iter().map(|c| c.view(self.began)).collect(),
+            waits: waits.collect(),
+            ..self.summary(now)
+        }
+    }
+
+    /// Without its calls.
+    pub(super) fn summary(&self, now: u64) -> view::Episode {
         let shares = self.shares();
         let phases = EpisodePhase::ALL.into_iter().filter_map(|phase| {
             let time = shares[phase as usize];
@@ -40,7 +48,7 @@ impl Episode {
                 ms: millis(time),
             })
         });
-        let mut shown = view::Episode {
+        view::Episode {
             kind: self.kind.name().to_owned(),
             namespace: self.pod.namespace.to_string(),
             name: self.pod.name.to_string(),
@@ -52,18 +60,15 @@ impl Episode {
             trace_id: self.ids().trace_id.to_string(),
             state: self.state,
             began_unix_us: self.began,
-            duration_ms: millis(self.ended.saturating_sub(self.began)),
-            headline: String::new(),
-            crash_loop: None,
+            duration_ms: self.duration_ms(),
+            headline: diagnosis::headline(self, now),
             phases: phases.collect(),
             retries: self.retries,
             failures: self.failures,
             pulled: self.pulled,
-            calls: self.calls.iter().map(|c| c.view(self.began)).collect(),
             calls_forgotten: self.calls_forgotten,
             exits: self.exits.iter().map(|e| e.view()).collect(),
-        };
-        shown.headline = diagnosis::headline(&shown, now);
-        shown
+            ..view::Episode::default()
+        }
     }
 }

@@ -58,23 +58,54 @@ impl Stories {
     /// Recent episodes, the newest first, without their calls. Calls in flight count to the episodes they belong to.
     pub fn recent(&self, in_flight: &[Arc<Call>]) -> Recent {
         let now = unix_micros(SystemTime::now());
-        let mut episodes = self.episodes(in_flight, now, |_| true);
+        let (mut episodes, forgotten) = self.read(
+            in_flight,
+            |_| true,
+            |episodes, store| {
+                let loops = diagnosis::crash_loops(episodes, now).into_iter();
+                let shown = episodes
+                    .iter()
+                    .zip(loops)
+                    .map(|(episode, crash_loop)| view::Episode {
+                        crash_loop,
+                        ..episode.summary(now)
+                    });
+                (shown.collect::<Vec<_>>(), store.forgotten())
+            },
+        );
         episodes.sort_by_key(|episode| std::cmp::Reverse(episode.began_unix_us));
-        for episode in &mut episodes {
-            episode.calls = Vec::new();
-        }
         Recent {
             now_unix_us: now,
             episodes,
-            forgotten: self.store().forgotten(),
+            forgotten,
         }
     }
 
-    /// All that is remembered of the pods of this name; `None` if there is nothing.
-    pub fn of_pod(&self, namespace: &str, name: &str, in_flight: &[Arc<Call>]) -> Option<PodStory> {
+    /// All that is remembered of the pods of this name, or of the one with this uid; `None` if there is nothing.
+    pub fn of_pod(
+        &self,
+        namespace: &str,
+        name: &str,
+        uid: Option<&str>,
+        in_flight: &[Arc<Call>],
+    ) -> Option<PodStory> {
         let now = unix_micros(SystemTime::now());
-        let is_meant = |pod: &PodIdentity| *pod.namespace == *namespace && *pod.name == *name;
-        let mut episodes = self.episodes(in_flight, now, is_meant);
+        let is_meant = |pod: &PodIdentity| {
+            *pod.namespace == *namespace
+                && *pod.name == *name
+                && uid.is_none_or(|uid| *pod.uid == *uid)
+        };
+        let (mut episodes, headline) = self.read(in_flight, is_meant, |episodes, _| {
+            let loops = diagnosis::crash_loops(episodes, now).into_iter();
+            let shown = episodes
+                .iter()
+                .zip(loops)
+                .map(|(episode, crash_loop)| view::Episode {
+                    crash_loop,
+                    ..episode.view(now)
+                });
+            (shown.collect::<Vec<_>>(), diagnosis::of_pod(episodes, now))
+        });
         let sessions = self.sessions().of_pod(is_meant);
         if episodes.is_empty() && sessions.is_empty() {
             return None;
@@ -84,33 +115,31 @@ impl Stories {
             now_unix_us: now,
             namespace: namespace.to_owned(),
             name: name.to_owned(),
-            headline: headline(&episodes, now),
+            headline: match episodes.is_empty() {
+                true => NO_EPISODE.to_owned(),
+                false => headline,
+            },
             episodes,
             sessions,
         })
     }
 
-    /// The episodes of the pods that are meant, as they are shown, and with what is in flight.
-    fn episodes(
+    /// Reads the episodes of the pods that are meant, with what is in flight. The store is locked meanwhile.
+    fn read<T>(
         &self,
         in_flight: &[Arc<Call>],
-        now: u64,
         is_meant: impl Fn(&PodIdentity) -> bool,
-    ) -> Vec<view::Episode> {
-        let calls = self.told(in_flight);
-        let mut episodes: Vec<_> = {
-            let store = self.store();
-            let touched = touched(&store, calls);
-            store
-                .episodes()
-                .filter(|episode| !touched.iter().any(|(pod, _)| is_same(pod, &episode.pod)))
-                .chain(touched.iter().flat_map(|(_, store)| store.episodes()))
-                .filter(|episode| is_meant(&episode.pod))
-                .map(|episode| episode.view(now))
-                .collect()
-        };
-        diagnosis::mark_crash_loops(&mut episodes, now);
-        episodes
+        read: impl FnOnce(&[&Episode], &EpisodeStore) -> T,
+    ) -> T {
+        let calls = self.in_flight(in_flight);
+        let store = self.store();
+        let touched = touched(&store, calls);
+        let episodes = store
+            .episodes()
+            .filter(|episode| !touched.iter().any(|(pod, _)| is_same(pod, &episode.pod)))
+            .chain(touched.iter().flat_map(|(_, store)| store.episodes()))
+            .filter(|episode| is_meant(&episode.pod));
+        read(&episodes.collect::<Vec<_>>(), &store)
     }
 
     /// Sessions of exec, attach and port-forward that are open, the oldest first.
@@ -119,9 +148,10 @@ impl Stories {
     }
 
     /// The calls in flight that make episodes.
-    pub(super) fn told(&self, in_flight: &[Arc<Call>]) -> Vec<EpisodeCall> {
-        let told = in_flight.iter().filter(|call| is_told(call.method));
-        told.map(|call| EpisodeCall::in_flight(call, self.observations.of(call.seq)))
+    pub(super) fn in_flight(&self, in_flight: &[Arc<Call>]) -> Vec<EpisodeCall> {
+        let calls = in_flight.iter().filter(|call| is_told(call.method));
+        calls
+            .map(|call| EpisodeCall::in_flight(call, self.observations.of(call.seq)))
             .collect()
     }
 
@@ -156,22 +186,6 @@ impl Stories {
     }
 }
 
-fn headline(episodes: &[view::Episode], now: u64) -> String {
-    match episodes.is_empty() {
-        true => NO_EPISODE.to_owned(),
-        false => diagnosis::of_pod(episodes, now),
-    }
-}
-
-impl PodStory {
-    /// Leaves the pod with this uid, of several that had the name, and the sentence on it.
-    pub fn keep(&mut self, uid: &str) {
-        self.episodes.retain(|episode| episode.uid == uid);
-        self.sessions.retain(|session| session.uid == uid);
-        self.headline = headline(&self.episodes, self.now_unix_us);
-    }
-}
-
 fn is_same(one: &PodIdentity, other: &PodIdentity) -> bool {
     one.uid == other.uid && one.name == other.name && one.namespace == other.namespace
 }
@@ -193,4 +207,66 @@ fn touched(store: &EpisodeStore, calls: Vec<EpisodeCall>) -> Vec<(Arc<PodIdentit
         }
     }
     pods
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cri::status::Code;
+    use crate::lifecycle::script::{Pod, pod};
+
+    fn stories(calls: impl IntoIterator<Item = EpisodeCall>) -> Stories {
+        let settings = config::Config::with_upstream("/nowhere".into()).story;
+        let stories = Stories::new(&settings, Arc::default());
+        for call in calls {
+            stories.store().apply(call);
+        }
+        stories
+    }
+
+    #[test]
+    fn pods_that_had_the_same_name_are_told_apart_by_uid() {
+        let first = pod("web");
+        let second = Pod(Arc::new(PodIdentity {
+            uid: "other".into(),
+            ..(*first.0).clone()
+        }));
+        let stories = stories([
+            second.run(0, 9000),
+            second.create(("app", 0), 9000, 10),
+            second.start(("app", 0), 9010, 10),
+            first.run(20_000, 10),
+            first
+                .pull("web:1", 20_100, 10)
+                .fails(Code::NotFound, "no such image"),
+        ]);
+        let of = |uid| stories.of_pod("shop", "web", uid, &[]);
+        let all = of(None).expect("both");
+        let newest = of(Some("uid-web")).expect("known");
+        assert_eq!(
+            (newest.episodes.len(), &newest.headline),
+            (1, &all.headline)
+        );
+        let other = of(Some("other")).expect("known");
+        assert_eq!(
+            (other.episodes.len(), &other.headline),
+            (1, &all.episodes[0].headline)
+        );
+        assert_ne!(other.headline, newest.headline);
+        assert_eq!(of(Some("none")), None);
+    }
+
+    /// A list is made without the calls, which are most of what is remembered, and says the same of each episode.
+    #[test]
+    fn a_list_has_the_episodes_without_their_calls() {
+        let web = pod("web");
+        let stories = stories([web.run(0, 9000), web.pull("web:1", 9000, 10)]);
+        let [listed] = &stories.recent(&[]).episodes[..] else {
+            panic!("one episode")
+        };
+        let story = stories.of_pod("shop", "web", None, &[]).expect("known");
+        assert_eq!((listed.calls.len(), story.episodes[0].calls.len()), (0, 2));
+        assert_eq!(listed.headline, story.headline);
+        assert_eq!(listed.phases, story.episodes[0].phases);
+    }
 }

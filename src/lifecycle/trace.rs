@@ -120,7 +120,7 @@ impl Spans<'_> {
         root.span_context = context(self.ids.trace_id, self.ids.root);
         root.attributes = describe(episode);
         if episode.state == State::Failed {
-            let last = episode.calls.iter().rev().find(|call| is_failure(call));
+            let last = episode.calls.iter().rev().find(|call| call.is_failed());
             let code = last.map_or("given_up", |call| &call.code);
             root.attributes.push(text(key::ERROR_TYPE, code));
             let message = last.and_then(|call| call.error.as_deref());
@@ -143,13 +143,13 @@ impl Spans<'_> {
         }
         let mut covered = 0.0_f64;
         let mut gaps = Vec::new();
-        for call in &self.episode.calls {
+        for (n, call) in self.episode.calls.iter().enumerate() {
             if call.offset_ms - covered >= GAP {
                 let times = (covered, call.offset_ms - covered);
-                let init = self.episode.waited_for(covered, call);
+                let init = self.episode.waits.iter().find(|wait| wait.before == n);
                 let name = init.map_or("outside_cri", |_| "init_container");
                 let mut gap = self.span(self.ids.trace_id, self.ids.root, name, times);
-                let container = init.map(|exit| text(key::K8S_CONTAINER_NAME, &exit.container));
+                let container = init.map(|wait| text(key::K8S_CONTAINER_NAME, &wait.container));
                 gap.attributes.extend(container);
                 gaps.push(gap);
             }
@@ -165,7 +165,7 @@ impl Spans<'_> {
         let mut span = self.span(self.ids.trace_id, self.ids.root, name, times);
         span.attributes
             .push(text(key::RPC_RESPONSE_STATUS_CODE, &call.code));
-        if is_failure(call) {
+        if call.is_failed() {
             span.attributes.push(text(key::ERROR_TYPE, &call.code));
             let message = call.error.as_deref().unwrap_or_default();
             span.status = Status::error(cut(message).to_owned());
@@ -248,10 +248,6 @@ fn describe(episode: &Episode) -> Vec<KeyValue> {
         out.push(KeyValue::new("cri.image.pulled", episode.pulled));
     }
     out
-}
-
-fn is_failure(call: &Call) -> bool {
-    !matches!(call.outcome.as_str(), "ok" | "in_flight")
 }
 
 /// An exported span is a sampled one.

@@ -105,60 +105,25 @@ pub struct Episode {
     /// Calls that are no longer remembered, because there were too many.
     #[serde(default)]
     pub calls_forgotten: u32,
+    /// The init containers that calls waited for; in lists of episodes left out.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub waits: Vec<Wait>,
     /// What became of its containers afterwards, as far as the kubelet asked.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub exits: Vec<Exit>,
 }
 
 /// A container that had to do its work before a call was made.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Wait<'a> {
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Wait {
     /// The place of the call among those of the episode.
-    pub(crate) before: usize,
-    /// From when on nothing else went on, in milliseconds from the beginning of the episode.
-    pub(crate) offset_ms: f64,
-    /// How long.
-    pub(crate) duration_ms: f64,
-    /// Which container.
-    pub(crate) container: &'a str,
-}
-
-impl Episode {
-    /// The containers that calls waited for, in order.
-    pub(crate) fn waits(&self) -> Vec<Wait<'_>> {
-        let mut end = 0.0_f64;
-        let mut waits = Vec::new();
-        for (before, call) in self.calls.iter().enumerate() {
-            if let Some(exit) = self.waited_for(end, call) {
-                let done = exit.at_unix_us.saturating_sub(self.began_unix_us) as f64 / 1000.0;
-                let offset_ms = end.max(done - exit.ran_ms);
-                waits.push(Wait {
-                    before,
-                    offset_ms,
-                    duration_ms: done - offset_ms,
-                    container: &exit.container,
-                });
-            }
-            end = end.max(call.offset_ms + call.duration_ms);
-        }
-        waits
-    }
-
-    /// The container that the call waited for, behind a gap that begins at `from` ms: one that ran for at least half of
-    /// the gap, did its work, and ended in it. An init container, that is.
-    pub(super) fn waited_for(&self, from: f64, call: &Call) -> Option<&Exit> {
-        let end = |exit: &Exit| exit.at_unix_us.saturating_sub(self.began_unix_us) as f64 / 1000.0;
-        self.exits
-            .iter()
-            .filter(|exit| exit.code == 0)
-            .find(|exit| {
-                let end = end(exit);
-                let is_within = end > from && end <= call.offset_ms;
-                let ran = end - from.max(end - exit.ran_ms);
-                let is_other = call.container.as_deref() != Some(&exit.container);
-                is_within && is_other && ran >= (call.offset_ms - from) / 2.0
-            })
-    }
+    pub before: usize,
+    /// When the call before it had ended and it ran, from the begin of the episode.
+    pub offset_ms: f64,
+    /// How long nothing else went on.
+    pub duration_ms: f64,
+    /// The container.
+    pub container: String,
 }
 
 /// A part of an episode's duration.

@@ -77,7 +77,7 @@ impl DropReason {
             Self::JournalQueueFull => ["story", "journal_queue_full"],
             Self::JournalFailed => ["story", "journal_failed"],
             Self::JournalDamaged => ["story", "journal_damaged"],
-            Self::ObservationsFull => ["sighting", "queue_full"],
+            Self::ObservationsFull => ["observation", "queue_full"],
             Self::PassedQueueFull => ["passed_span", "queue_full"],
             Self::PassedFailed => ["passed_span", "export_failed"],
             Self::DumpQueueFull => ["dump", "queue_full"],

@@ -134,52 +134,52 @@ impl Identity {
     }
 }
 
-/// For the look at processes.
+/// For the process scanner.
 #[derive(Debug)]
-pub struct Looks {
+pub struct ScanMetrics {
     enabled: Gauges<0>,
-    looks: Counters<0>,
+    scans: Counters<0>,
     time: Histograms<0>,
-    sightings: Counters<1>,
+    observations: Counters<1>,
 }
 
-impl Looks {
+impl ScanMetrics {
     /// Registers the metrics. All of them are there from the start.
     ///
     /// # Errors
     /// If they are registered already.
     pub fn new(registry: &Registry) -> Result<Self, RegistryError> {
-        let looks = Self {
+        let scans = Self {
             enabled: registry.gauges(&catalogue::SAMPLER_ENABLED)?,
-            looks: registry.counters(&catalogue::SAMPLER_LOOKS)?,
-            time: registry.histograms(&catalogue::SAMPLER_LOOK)?,
-            sightings: registry.counters(&catalogue::SAMPLER_SIGHTINGS)?,
+            scans: registry.counters(&catalogue::SAMPLER_SCANS)?,
+            time: registry.histograms(&catalogue::SAMPLER_SCAN)?,
+            observations: registry.counters(&catalogue::SAMPLER_OBSERVATIONS)?,
         };
-        looks.enabled(false);
-        let _ = (looks.looks.at([]), looks.time.at([]));
-        let _ = (looks.sightings.at([0]), looks.sightings.at([1]));
-        Ok(looks)
+        scans.enabled(false);
+        let _ = (scans.scans.at([]), scans.time.at([]));
+        let _ = (scans.observations.at([0]), scans.observations.at([1]));
+        Ok(scans)
     }
 
-    /// Whether processes are looked at.
+    /// Whether processes are scanned.
     pub fn enabled(&self, enabled: bool) {
         if let Some(gauge) = self.enabled.at([]) {
             gauge.set(i64::from(enabled));
         }
     }
 
-    /// A look was made and took this much CPU time.
-    pub fn looked(&self, cost: Duration) {
-        if let (Some(looks), Some(time)) = (self.looks.at([]), self.time.at([])) {
-            looks.inc();
+    /// A scan was made and took this much CPU time.
+    pub fn scanned(&self, cost: Duration) {
+        if let (Some(scans), Some(time)) = (self.scans.at([]), self.time.at([])) {
+            scans.inc();
             time.observe(cost.as_secs_f64());
         }
     }
 
     /// A CNI plugin, or else an OCI runtime, was seen at work for a call.
     pub fn seen(&self, is_oci: bool) {
-        if let Some(sightings) = self.sightings.at([usize::from(is_oci)]) {
-            sightings.inc();
+        if let Some(observations) = self.observations.at([usize::from(is_oci)]) {
+            observations.inc();
         }
     }
 }

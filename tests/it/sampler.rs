@@ -77,12 +77,12 @@ fn plugin(name: &str, pod: &str) -> Plugin {
 }
 
 fn sightings(scrape: &Scrape, work: &str) -> f64 {
-    let all = scrape.metric("criscope_sampler_sightings_total");
+    let all = scrape.metric("criscope_sampler_observations_total");
     all.with("work", work).sum()
 }
 
 fn looks(scrape: &Scrape) -> f64 {
-    scrape.metric("criscope_sampler_looks_total").sum()
+    scrape.metric("criscope_sampler_scans_total").sum()
 }
 
 #[tokio::test(flavor = "multi_thread")]

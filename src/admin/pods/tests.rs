@@ -96,29 +96,6 @@ fn a_list_tells_a_crash_loop_once_and_marks_all_of_it() {
 }
 
 #[test]
-fn pods_that_had_the_same_name_are_told_apart_by_uid() {
-    let mut story = examples::story(examples::failed_image());
-    let other = Episode {
-        uid: "other".to_owned(),
-        ..examples::slow_cni()
-    };
-    story.episodes.push(other.clone());
-    let mut first = story.clone();
-    first.keep(&story.episodes[0].uid);
-    assert_eq!(
-        (first.episodes.len(), &first.headline),
-        (1, &story.headline)
-    );
-    story.keep("other");
-    assert_eq!(
-        (story.episodes.len(), &story.headline),
-        (1, &other.headline)
-    );
-    story.keep("none");
-    assert!(story.episodes.is_empty());
-}
-
-#[test]
 fn a_container_that_others_wait_for_stands_among_the_calls() {
     let html = pod_page(&examples::story(examples::slow_init())).into_html();
     let row = html

@@ -174,8 +174,13 @@ fn phases(text: &mut String, episode: &Episode, paper: Paper) {
 }
 
 fn waterfall(text: &mut String, episode: &Episode, paper: Paper) {
-    let waits = episode.waits();
-    let before = |n| waits.iter().filter(move |wait| wait.before == n).map(wait);
+    let before = |n| {
+        episode
+            .waits
+            .iter()
+            .filter(move |wait| wait.before == n)
+            .map(wait)
+    };
     let calls_and_waits = episode.calls.iter().enumerate();
     let lines: Vec<_> = calls_and_waits
         .flat_map(|(n, call)| before(n).chain(lines(call)))
@@ -241,13 +246,13 @@ fn waterfall(text: &mut String, episode: &Episode, paper: Paper) {
 }
 
 /// The line of a container that a call waited for.
-fn wait(wait: &Wait<'_>) -> Line {
+fn wait(wait: &Wait) -> Line {
     Line {
         at: wait.offset_ms,
         took: wait.duration_ms,
         ink: Ink::Yellow,
         name: "init container".to_owned(),
-        about: wait.container.to_owned(),
+        about: wait.container.clone(),
         detail: false,
         error: None,
     }

@@ -199,7 +199,7 @@ async fn what_is_in_flight_is_shown_and_waited_for() {
     assert!(recent.iter().all(|e| e.calls.is_empty()));
     let story = aggregator
         .stories
-        .of_pod("shop", "web", &in_flight)
+        .of_pod("shop", "web", None, &in_flight)
         .expect("told");
     let outcomes: Vec<_> = story.episodes[0]
         .calls
@@ -207,8 +207,14 @@ async fn what_is_in_flight_is_shown_and_waited_for() {
         .map(|c| &*c.outcome)
         .collect();
     assert_eq!(outcomes, ["ok", "ok", "ok", "in_flight"]);
-    assert_eq!(aggregator.stories.of_pod("shop", "other", &in_flight), None);
-    assert_eq!(aggregator.stories.of_pod("other", "web", &in_flight), None);
+    assert_eq!(
+        aggregator.stories.of_pod("shop", "other", None, &in_flight),
+        None
+    );
+    assert_eq!(
+        aggregator.stories.of_pod("other", "web", None, &in_flight),
+        None
+    );
     // To look is not to keep.
     assert_eq!(aggregator.stories.recent(&[]).episodes.len(), 1);
     aggregator.in_flight.lock().expect("lock").clear();
@@ -261,7 +267,10 @@ async fn ends_of_containers_count_once_if_they_are_of_our_time() {
             "{line} is not in\n{metrics}"
         );
     }
-    let story = aggregator.stories.of_pod("shop", "web", &[]).expect("told");
+    let story = aggregator
+        .stories
+        .of_pod("shop", "web", None, &[])
+        .expect("told");
     let exits: Vec<_> = story.episodes.iter().flat_map(|e| &e.exits).collect();
     assert_eq!((exits.len(), exits[0].ran_ms), (1, 200.0));
 }
@@ -278,7 +287,10 @@ async fn a_list_says_of_a_crash_loop_what_the_story_of_the_pod_says() {
     }
     aggregator.end(&status("web", 1, now, ExitReason::Error), Ending::Ok);
     sleep(Duration::from_secs(30)).await;
-    let story = aggregator.stories.of_pod("shop", "web", &[]).expect("told");
+    let story = aggregator
+        .stories
+        .of_pod("shop", "web", None, &[])
+        .expect("told");
     assert!(
         story.headline.contains("keeps ending"),
         "{}",
@@ -295,8 +307,11 @@ async fn a_list_says_of_a_crash_loop_what_the_story_of_the_pod_says() {
         "so does the log"
     );
     // Asked for by its uid it has the same.
-    let mut one = story.clone();
-    one.keep("uid-web");
+    let mut one = aggregator
+        .stories
+        .of_pod("shop", "web", Some("uid-web"), &[])
+        .expect("told");
+    one.now_unix_us = story.now_unix_us;
     assert_eq!(one, story);
     // What is being stopped may end.
     let recent = aggregator.stories.recent(&[stop]);
@@ -321,7 +336,10 @@ async fn a_restart_of_ours_repeats_nothing() {
     second.end(&call(Method::StartContainer, "half", 0), Ending::Ok);
     second.finish().await;
     assert_eq!(second.heard(), []);
-    let story = second.stories.of_pod("shop", "half", &[]).expect("told");
+    let story = second
+        .stories
+        .of_pod("shop", "half", None, &[])
+        .expect("told");
     let calls: Vec<_> = story.episodes[0].calls.iter().map(|c| &*c.method).collect();
     assert_eq!(
         calls,

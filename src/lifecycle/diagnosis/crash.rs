@@ -2,7 +2,12 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use crate::lifecycle::view::{Call, Episode, Exit};
+use crate::call::Ending;
+use crate::call::episode::Kind;
+use crate::cri::Method;
+use crate::cri::subject::ExitReason;
+use crate::lifecycle::episode_call::{EpisodeCall, millis};
+use crate::lifecycle::episode_store::{Episode, Exit};
 use crate::units::duration;
 
 /// How long after its last end a container that is up again counts as one that keeps ending, in microseconds: twice the
@@ -41,19 +46,18 @@ struct Asked<'a> {
 }
 
 impl<'a> Asked<'a> {
-    fn note(&mut self, episode: &'a Episode, call: &'a Call) {
-        let at = moment(episode, call.offset_ms);
-        match (&*call.method, &call.container, &episode.sandbox_id) {
-            ("StopContainer", Some(name), _) => self.containers.insert((name, at)),
-            ("StopPodSandbox", _, Some(id)) => self.sandboxes.insert((id, at)),
+    fn note(&mut self, episode: &'a Episode, call: &'a EpisodeCall) {
+        let at = call.began_us();
+        match (call.method, call.container_name(), &episode.sandbox_id) {
+            (Method::StopContainer, Some(name), _) => self.containers.insert((name, at)),
+            (Method::StopPodSandbox, _, Some(id)) => self.sandboxes.insert((id, at)),
             _ => false,
         };
     }
 
     /// Whether it was asked to end while it ran. Whatever code it ended with then is no matter.
     fn has(&self, &(exit, sandbox): &End<'_>) -> bool {
-        let ran = (exit.ran_ms * 1000.0) as u64;
-        let run = exit.at_unix_us.saturating_sub(ran)..=exit.at_unix_us;
+        let run = exit.at.saturating_sub(exit.ran)..=exit.at;
         let within = |asked: &BTreeSet<(&str, u64)>, name| {
             let mut asked = asked.range((name, *run.start())..=(name, *run.end()));
             asked.next().is_some()
@@ -63,14 +67,9 @@ impl<'a> Asked<'a> {
 
     /// Whether the sandbox was stopped after that end.
     fn has_followed(&self, &(exit, sandbox): &End<'_>) -> bool {
-        let later = (sandbox, exit.at_unix_us)..=(sandbox, u64::MAX);
+        let later = (sandbox, exit.at)..=(sandbox, u64::MAX);
         self.sandboxes.range(later).next().is_some()
     }
-}
-
-/// A moment of an episode, in microseconds since 1970.
-fn moment(episode: &Episode, offset_ms: f64) -> u64 {
-    episode.began_unix_us + (offset_ms * 1000.0) as u64
 }
 
 /// The lives of the containers that ended, by name.
@@ -89,16 +88,15 @@ fn lives<'a>(episodes: &[&'a Episode]) -> BTreeMap<&'a str, Life<'a>> {
         .flat_map(|e| e.calls.iter().map(move |c| (*e, c)));
     for (episode, call) in calls {
         asked.note(episode, call);
-        let started = call.method == "StartContainer" && call.outcome == "ok";
-        let name = call.container.as_deref().filter(|_| started);
+        let started = call.method == Method::StartContainer && call.has_ended(Ending::Ok);
+        let name = call.container_name().filter(|_| started);
         if let Some(life) = name.and_then(|name| lives.get_mut(name)) {
-            let at = call.offset_ms + call.duration_ms;
-            life.starts.push(moment(episode, at));
+            life.starts.push(call.end_us());
         }
     }
     for life in lives.values_mut() {
         life.ends.retain(|end| !asked.has(end));
-        life.ends.sort_by_key(|(exit, _)| exit.at_unix_us);
+        life.ends.sort_by_key(|(exit, _)| exit.at);
         life.starts.sort_unstable();
         let last = life.ends.last();
         life.is_gone = last.is_some_and(|end| asked.has_followed(end));
@@ -124,8 +122,8 @@ impl Life<'_> {
     /// What is to be said of it, if it keeps ending. `now` in microseconds since 1970.
     fn told(&self, name: &str, now: u64) -> Option<Loop> {
         let (last, _) = *self.ends.last()?;
-        let is_down = self.starts.last().is_none_or(|at| *at <= last.at_unix_us);
-        let is_recent = now.saturating_sub(last.at_unix_us) < RECENT;
+        let is_down = self.starts.last().is_none_or(|at| *at <= last.at);
+        let is_recent = now.saturating_sub(last.at) < RECENT;
         if !self.keeps_ending(is_down) || !(is_down || is_recent) {
             return None;
         }
@@ -133,19 +131,19 @@ impl Life<'_> {
         let keeps = if is_over { "kept" } else { "keeps" };
         let mut sentence = format!("container {name} {keeps} {}", how(last, true));
         // Starts from before our time are known by the number of the newest.
-        let began = self.starts.first().copied().unwrap_or(last.at_unix_us);
+        let began = self.starts.first().copied().unwrap_or(last.at);
         let ended = self.starts.last().copied().unwrap_or(began);
         match self.starts.len() {
             0 | 1 => sentence += &format!(", {} restarts", last.attempt),
             n => {
-                let window = ended.max(last.at_unix_us).saturating_sub(began) as f64 / 1000.0;
-                sentence += &format!(", {n} starts in {}", duration(window));
+                let window = ended.max(last.at).saturating_sub(began);
+                sentence += &format!(", {n} starts in {}", duration(millis(window)));
             }
         }
         Some(Loop {
             sentence,
             is_over,
-            at: last.at_unix_us,
+            at: last.at,
         })
     }
 }
@@ -167,55 +165,51 @@ pub(super) fn sentence(episodes: &[&Episode], now: u64) -> Option<(String, u64)>
 
 /// Says of each start and restart whether a container that it started keeps ending. Reads the calls of all episodes,
 /// which may be of many pods, once.
-pub(in crate::lifecycle) fn mark(episodes: &mut [Episode], now: u64) {
+pub(in crate::lifecycle) fn marks(episodes: &[&Episode], now: u64) -> Vec<Option<String>> {
     let mut pods = HashMap::<_, Vec<_>>::new();
-    for episode in &*episodes {
-        let pod = (&*episode.uid, &*episode.namespace, &*episode.name);
-        pods.entry(pod).or_default().push(episode);
+    for episode in episodes {
+        pods.entry(pod(episode)).or_default().push(*episode);
     }
+    // Most pods never come near a crash loop.
+    pods.retain(|_, own| own.iter().map(|episode| episode.exits.len()).sum::<usize>() >= 2);
     let loops: HashMap<_, _> = pods
         .into_iter()
         .map(|(pod, own)| (pod, loops(&own, now)))
-        .filter(|(_, loops)| !loops.is_empty())
         .collect();
-    let marks: Vec<_> = episodes
-        .iter()
-        .map(|episode| {
-            let pod = (&*episode.uid, &*episode.namespace, &*episode.name);
-            let loops = loops.get(&pod).filter(|_| episode.kind != "stop")?;
-            let of_it = containers(episode).filter_map(|name| loops.get(name));
-            let goes_on = of_it.filter(|it| !it.is_over);
-            Some(goes_on.max_by_key(|it| it.at)?.sentence.clone())
-        })
-        .collect();
-    for (episode, mark) in episodes.iter_mut().zip(marks) {
-        episode.crash_loop = mark;
-    }
+    let mark = |episode: &&Episode| {
+        let loops = loops
+            .get(&pod(episode))
+            .filter(|_| episode.kind != Kind::Stop)?;
+        let of_it = containers(episode).filter_map(|name| loops.get(name));
+        let goes_on = of_it.filter(|it| !it.is_over);
+        Some(goes_on.max_by_key(|it| it.at)?.sentence.clone())
+    };
+    episodes.iter().map(mark).collect()
+}
+
+fn pod(episode: &Episode) -> (&str, &str, &str) {
+    (&episode.pod.uid, &episode.pod.namespace, &episode.pod.name)
 }
 
 /// The containers that an episode is about.
 fn containers(episode: &Episode) -> impl Iterator<Item = &str> {
-    let calls = episode.calls.iter().filter_map(|c| c.container.as_deref());
+    let own = episode.container.iter().map(|container| &*container.name);
+    let calls = episode.calls.iter().filter_map(|c| c.container_name());
     let exits = episode.exits.iter().map(|exit| &*exit.container);
-    episode
-        .container
-        .as_deref()
-        .into_iter()
-        .chain(calls)
-        .chain(exits)
+    own.chain(calls).chain(exits)
 }
 
 /// How a container ended.
 pub(super) fn how(exit: &Exit, keeps: bool) -> String {
-    let ran = duration(exit.ran_ms);
-    match (&*exit.reason, keeps) {
-        ("oom_killed", true) => {
+    let ran = duration(millis(exit.ran));
+    match (exit.reason, keeps) {
+        (ExitReason::OomKilled, true) => {
             format!(
                 "being killed for lack of memory: exit code {} after {ran}",
                 exit.code
             )
         }
-        ("oom_killed", false) => {
+        (ExitReason::OomKilled, false) => {
             format!(
                 "was killed for lack of memory after {ran} (exit code {})",
                 exit.code
@@ -230,7 +224,7 @@ pub(super) fn how(exit: &Exit, keeps: bool) -> String {
 pub(super) fn afterwards(episode: &Episode) -> Option<String> {
     let failed = episode.exits.iter().rev().find(|exit| exit.code != 0)?;
     // Who is stopped is killed, and a container that ran for long did its work.
-    let soon = failed.ran_ms < 60_000.0 || failed.reason == "oom_killed";
-    let stops = episode.kind == "stop";
+    let soon = failed.ran < 60_000_000 || failed.reason == ExitReason::OomKilled;
+    let stops = episode.kind == Kind::Stop;
     (soon && !stops).then(|| format!("container {} {}", failed.container, how(failed, false)))
 }

@@ -9,9 +9,14 @@ mod tests;
 mod words;
 mod work;
 
-pub(super) use self::crash::mark as mark_crash_loops;
+pub(super) use self::crash::marks as crash_loops;
 use self::words::subject;
-use super::view::{Call, Episode, State};
+use super::episode_call::{EpisodeCall, millis};
+use super::episode_store::Episode;
+use super::view::State;
+use crate::call::Ending;
+use crate::call::episode::Kind;
+use crate::cri::Method;
 use crate::units::duration;
 
 /// A call in flight is worth the headline after this, in milliseconds.
@@ -22,7 +27,7 @@ const SILENCE: f64 = 5_000.0;
 /// The headline of an episode. `now` in microseconds since 1970.
 pub(super) fn headline(episode: &Episode, now: u64) -> String {
     let in_flight = longest_in_flight(episode);
-    if let Some(call) = in_flight.filter(|call| call.duration_ms >= WORTH) {
+    if let Some(call) = in_flight.filter(|call| call.duration_ms() >= WORTH) {
         return waits(episode, call);
     }
     if let Some(call) = failure::unresolved(episode) {
@@ -31,8 +36,8 @@ pub(super) fn headline(episode: &Episode, now: u64) -> String {
     if let Some(text) = silence(episode, now) {
         return text;
     }
-    if episode.state == State::Failed && episode.kind == "start" {
-        let took = duration(episode.duration_ms);
+    if episode.state == State::Failed && episode.kind == Kind::Start {
+        let took = duration(episode.duration_ms());
         return format!("no container was started: the pod was stopped, or given up, after {took}");
     }
     if let Some(call) = failure::worst(episode) {
@@ -44,15 +49,19 @@ pub(super) fn headline(episode: &Episode, now: u64) -> String {
     slow::sentence(episode)
 }
 
-fn longest_in_flight(episode: &Episode) -> Option<&Call> {
-    let calls = episode.calls.iter().filter(|c| c.outcome == "in_flight");
-    calls.max_by(|a, b| a.duration_ms.total_cmp(&b.duration_ms))
+fn longest_in_flight(episode: &Episode) -> Option<&EpisodeCall> {
+    let calls = episode.calls.iter().filter(|c| c.is_in_flight());
+    calls.max_by_key(|call| call.elapsed())
 }
 
 /// A call in flight that takes long.
-fn waits(episode: &Episode, call: &Call) -> String {
-    let mut text = format!("{} has taken {}", subject(call), duration(call.duration_ms));
-    if let Some(deadline) = call.deadline_ms {
+fn waits(episode: &Episode, call: &EpisodeCall) -> String {
+    let mut text = format!(
+        "{} has taken {}",
+        subject(call),
+        duration(call.duration_ms())
+    );
+    if let Some(deadline) = call.deadline_ms() {
         text += &format!(" of its {}", duration(deadline));
     }
     let done = match work::at_work(call) {
@@ -72,11 +81,11 @@ fn waits(episode: &Episode, call: &Call) -> String {
 
 /// The caller does not go on.
 fn silence(episode: &Episode, now: u64) -> Option<String> {
-    let started = work::calls_of(episode, "StartContainer").any(|c| c.outcome == "ok");
-    let waits = episode.state == State::Open && episode.kind == "start" && !started;
-    let last = episode.calls.last().filter(|_| waits)?;
-    let age = now.saturating_sub(episode.began_unix_us) as f64 / 1000.0;
-    let silence = age - episode.duration_ms;
+    let started = work::calls_of(episode, Method::StartContainer).any(|c| c.has_ended(Ending::Ok));
+    let waits = episode.state == State::Open && episode.kind == Kind::Start && !started;
+    let last = episode.calls.back().filter(|_| waits)?;
+    let age = millis(now.saturating_sub(episode.began));
+    let silence = age - episode.duration_ms();
     (silence >= SILENCE && longest_in_flight(episode).is_none()).then(|| {
         format!(
             "kubelet: no call for {} since {} ended: it waits for something outside the CRI",
@@ -87,55 +96,49 @@ fn silence(episode: &Episode, now: u64) -> Option<String> {
 }
 
 /// Something failed and then went well.
-fn made_good(episode: &Episode, call: &Call, now: u64) -> String {
+fn made_good(episode: &Episode, call: &EpisodeCall, now: u64) -> String {
     let failed = failure::sentence(episode, call, now, true);
-    let took = duration(episode.duration_ms);
-    match &*episode.kind {
-        "stop" => format!("{failed}; gone after {took}"),
+    let took = duration(episode.duration_ms());
+    match episode.kind {
+        Kind::Stop => format!("{failed}; gone after {took}"),
         _ => format!("{failed}; up after {took}"),
     }
 }
 
 /// The headline of a pod: that of the episode which matters most now. `episodes` is not empty.
-pub(super) fn of_pod(episodes: &[Episode], now: u64) -> String {
+pub(super) fn of_pod(episodes: &[&Episode], now: u64) -> String {
     // Of several pods of one name the newest counts.
-    let newest = episodes.iter().max_by_key(|e| e.began_unix_us);
-    let uid = newest.map_or("", |e| &*e.uid);
-    let own: Vec<_> = episodes.iter().filter(|e| e.uid == uid).collect();
+    let newest = episodes.iter().max_by_key(|e| e.began);
+    let uid = newest.map_or("", |e| &*e.pod.uid);
+    let own = episodes.iter().copied().filter(|e| *e.pod.uid == *uid);
+    let own: Vec<_> = own.collect();
     let last = |wanted: &dyn Fn(&Episode) -> bool| {
         let wanted = own.iter().copied().filter(|e| wanted(e));
-        wanted.max_by_key(|e| e.began_unix_us)
+        wanted.max_by_key(|e| e.began)
     };
-    let hangs = |e: &Episode| longest_in_flight(e).is_some_and(|c| c.duration_ms >= WORTH);
+    let hangs = |e: &Episode| longest_in_flight(e).is_some_and(|c| c.duration_ms() >= WORTH);
     if let Some(episode) = last(&hangs) {
-        return episode.headline.clone();
+        return headline(episode, now);
     }
     let fails = |e: &Episode| failure::unresolved(e).is_some() && e.state != State::Ok;
     let failing = last(&|e| e.state == State::Open && fails(e));
     if let Some((text, at)) = crash::sentence(&own, now)
-        && failing.is_none_or(|e| at > ended(e))
+        && failing.is_none_or(|e| at > e.ended)
     {
         return text;
     }
     if let Some(episode) = failing {
-        return episode.headline.clone();
+        return headline(episode, now);
     }
     // A pod that goes, and goes quickly, hides nothing of how it came up.
-    let open = last(&|e| e.state == State::Open && (e.kind != "stop" || slow::is_slow(e)));
+    let open = last(&|e| e.state == State::Open && (e.kind != Kind::Stop || slow::is_slow(e)));
     // What failed counts until something newer went well.
     let newest = last(&|e| e.state != State::Open);
     let failed = newest.filter(|e| e.state == State::Failed);
     let slowest = own.iter().copied().max_by(|a, b| {
-        let up = |e: &Episode| e.kind != "stop";
-        up(a)
-            .cmp(&up(b))
-            .then(a.duration_ms.total_cmp(&b.duration_ms))
+        let up = |e: &Episode| e.kind != Kind::Stop;
+        up(a).cmp(&up(b)).then(a.duration().cmp(&b.duration()))
     });
     let matters = open.or(failed).or(slowest);
-    matters.map_or_else(String::new, |e| e.headline.clone())
-}
-
-/// When the last call of an episode ended, in microseconds since 1970.
-fn ended(episode: &Episode) -> u64 {
-    episode.began_unix_us + (episode.duration_ms * 1000.0) as u64
+    matters.map_or_else(String::new, |e| headline(e, now))
 }

@@ -2,7 +2,13 @@
 
 use super::words::{subject, times};
 use super::work::{self, Worker};
-use crate::lifecycle::view::{Call, Episode};
+use crate::call::Ending;
+use crate::call::episode::Kind;
+use crate::cri::Method;
+use crate::lifecycle::episode_call::{EpisodeCall, millis};
+use crate::lifecycle::episode_store::Episode;
+use crate::lifecycle::process_scanner::WorkKind;
+use crate::lifecycle::timeline::EpisodePhase;
 use crate::units::duration;
 
 /// What takes less than this is not slow, in milliseconds.
@@ -10,40 +16,44 @@ const QUICK: f64 = 2_000.0;
 
 /// Whether it took long enough to ask why.
 pub(super) fn is_slow(episode: &Episode) -> bool {
-    episode.duration_ms >= QUICK
+    episode.duration_ms() >= QUICK
 }
 
 /// Where the time went.
 pub(super) fn sentence(episode: &Episode) -> String {
-    let longest = episode.phases.iter().max_by(|a, b| a.ms.total_cmp(&b.ms));
+    let shares = episode.shares();
+    let phases = EpisodePhase::ALL.into_iter();
+    let longest = phases.max_by_key(|phase| shares[*phase as usize]);
     let Some(longest) = longest.filter(|_| is_slow(episode)) else {
         return quick(episode);
     };
-    match &*longest.phase {
-        "network" => network(episode, longest.ms),
-        "image_pull" => pull(episode, longest.ms),
-        "outside_cri" => outside(episode, longest.ms),
-        "init_container" => init(episode, longest.ms),
-        "container_stop" => stop(episode, longest.ms),
-        "sandbox" => within(episode, "RunPodSandbox", longest.ms),
-        "container_create" => within(episode, "CreateContainer", longest.ms),
-        "container_start" => within(episode, "StartContainer", longest.ms),
-        "sandbox_stop" => within(episode, "StopPodSandbox", longest.ms),
-        "container_remove" => within(episode, "RemoveContainer", longest.ms),
-        _ => within(episode, "RemovePodSandbox", longest.ms),
+    let ms = millis(shares[longest as usize]);
+    match longest {
+        EpisodePhase::Network => network(episode, ms),
+        EpisodePhase::ImagePull => pull(episode, ms),
+        EpisodePhase::OutsideCri => outside(episode, ms),
+        EpisodePhase::InitContainer => init(episode, ms),
+        EpisodePhase::ContainerStop => stop(episode, ms),
+        EpisodePhase::Sandbox => within(episode, Method::RunPodSandbox, ms),
+        EpisodePhase::ContainerCreate => within(episode, Method::CreateContainer, ms),
+        EpisodePhase::ContainerStart => within(episode, Method::StartContainer, ms),
+        EpisodePhase::SandboxStop => within(episode, Method::StopPodSandbox, ms),
+        EpisodePhase::ContainerRemove => within(episode, Method::RemoveContainer, ms),
+        EpisodePhase::SandboxRemove => within(episode, Method::RemovePodSandbox, ms),
     }
 }
 
 /// What there is to say of an episode that was not slow.
 fn quick(episode: &Episode) -> String {
-    let took = duration(episode.duration_ms);
-    let container = episode.container.as_deref().unwrap_or("the container");
-    let started = work::calls_of(episode, "StartContainer").any(|c| c.outcome == "ok");
-    match &*episode.kind {
-        "start" if started => format!("up after {took}, nothing slow"),
-        "restart" if started => format!("container {container} up after {took}, nothing slow"),
-        "restart" if episode.container.is_none() => format!("image pulled in {took}"),
-        "stop" => match only_stopped(episode) {
+    let took = duration(episode.duration_ms());
+    let container = episode.container.as_deref();
+    let container = container.map_or("the container", |c| &*c.name);
+    let started = work::calls_of(episode, Method::StartContainer).any(|c| c.has_ended(Ending::Ok));
+    match episode.kind {
+        Kind::Start if started => format!("up after {took}, nothing slow"),
+        Kind::Restart if started => format!("container {container} up after {took}, nothing slow"),
+        Kind::Restart if episode.container.is_none() => format!("image pulled in {took}"),
+        Kind::Stop => match only_stopped(episode) {
             Some(name) => format!("container {name} stopped after {took}; the pod stays"),
             None => format!("gone after {took}, nothing slow"),
         },
@@ -53,18 +63,21 @@ fn quick(episode: &Episode) -> String {
 
 /// The container that was stopped in a pod that stays.
 fn only_stopped(episode: &Episode) -> Option<&str> {
-    let all_stops = episode.calls.iter().all(|c| c.method == "StopContainer");
-    let last = episode.calls.last().filter(|_| all_stops)?;
-    last.container.as_deref()
+    let all_stops = episode
+        .calls
+        .iter()
+        .all(|c| c.method == Method::StopContainer);
+    let last = episode.calls.back().filter(|_| all_stops)?;
+    last.container_name()
 }
 
 /// `9.50 s of 9.90 s`
 fn share(ms: f64, episode: &Episode) -> String {
-    format!("{} of {}", duration(ms), duration(episode.duration_ms))
+    format!("{} of {}", duration(ms), duration(episode.duration_ms()))
 }
 
 fn network(episode: &Episode, ms: f64) -> String {
-    let Some(worker) = work::longest("cni", &episode.calls.iter()) else {
+    let Some(worker) = work::longest(WorkKind::Cni, &episode.calls.iter()) else {
         return format!("network: {}", share(ms, episode));
     };
     let during = subject(worker.call);
@@ -72,7 +85,7 @@ fn network(episode: &Episode, ms: f64) -> String {
         let share = share(ms, episode);
         return format!(
             "network: {share} in {}, during {during}",
-            worker.phrase("cni")
+            worker.phrase(WorkKind::Cni)
         );
     }
     format!(
@@ -84,7 +97,7 @@ fn network(episode: &Episode, ms: f64) -> String {
 }
 
 fn pull(episode: &Episode, ms: f64) -> String {
-    let pulls = work::calls_of(episode, "PullImage");
+    let pulls = work::calls_of(episode, Method::PullImage);
     let share = share(ms, episode);
     let mut images: Vec<_> = pulls.clone().filter_map(|c| c.image.as_deref()).collect();
     images.sort_unstable();
@@ -93,7 +106,10 @@ fn pull(episode: &Episode, ms: f64) -> String {
         return format!("image pull: {share}");
     };
     let image = longest.image.as_deref().unwrap_or("an image");
-    let layer = work::longest("runtime", &work::calls_of(episode, "PullImage"));
+    let layer = work::longest(
+        WorkKind::Runtime,
+        &work::calls_of(episode, Method::PullImage),
+    );
     let layer = layer.filter(|worker| worker.own && worker.ms >= 0.5 * ms);
     match images.len() {
         0 | 1 => match layer {
@@ -106,28 +122,28 @@ fn pull(episode: &Episode, ms: f64) -> String {
         },
         n => format!(
             "image pull: {share} pulling {n} images, {} of it {image}",
-            duration(longest.duration_ms)
+            duration(longest.duration_ms())
         ),
     }
 }
 
-fn longest_call<'a>(calls: impl Iterator<Item = &'a Call>) -> Option<&'a Call> {
-    calls.max_by(|a, b| a.duration_ms.total_cmp(&b.duration_ms))
+fn longest_call<'a>(calls: impl Iterator<Item = &'a EpisodeCall>) -> Option<&'a EpisodeCall> {
+    calls.max_by_key(|call| call.elapsed())
 }
 
 /// Time in a call: that of the OCI runtime, of the runtime itself, or just that of the call.
-fn within(episode: &Episode, method: &str, ms: f64) -> String {
+fn within(episode: &Episode, method: Method, ms: f64) -> String {
     let calls = work::calls_of(episode, method);
     let counts = |worker: &Worker<'_>| worker.ms >= 0.5 * ms;
     let share = |ms: f64| share(ms, episode);
     let Some(longest) = longest_call(calls.clone()) else {
-        return format!("{} in {method}", share(ms));
+        return format!("{} in {}", share(ms), method.name());
     };
     let during = subject(longest);
-    for what in ["oci", "runtime"] {
-        if let Some(worker) = work::longest(what, &calls).filter(counts) {
+    for kind in [WorkKind::Oci, WorkKind::Runtime] {
+        if let Some(worker) = work::longest(kind, &calls).filter(counts) {
             let share = share(worker.ms.min(ms));
-            return format!("{share} in {}, during {during}", worker.phrase(what));
+            return format!("{share} in {}, during {during}", worker.phrase(kind));
         }
     }
     let n = calls.clone().count();
@@ -136,21 +152,21 @@ fn within(episode: &Episode, method: &str, ms: f64) -> String {
         _ => format!(
             " (called {}, the longest took {})",
             times(n),
-            duration(longest.duration_ms)
+            duration(longest.duration_ms())
         ),
     };
-    let seen = calls.clone().any(|c| !c.details.is_empty());
+    let seen = calls.clone().any(|c| !c.work.is_empty());
     let whose = if seen { ", in the runtime itself" } else { "" };
     format!("{} in {during}{several}{whose}", share(ms))
 }
 
 fn stop(episode: &Episode, ms: f64) -> String {
-    let name = longest_call(work::calls_of(episode, "StopContainer"));
+    let name = longest_call(work::calls_of(episode, Method::StopContainer));
     let name = name
-        .and_then(|c| c.container.as_deref())
+        .and_then(|c| c.container_name())
         .unwrap_or("a container");
-    let again = match &*episode.kind {
-        "restart" => ", which was then started again",
+    let again = match episode.kind {
+        Kind::Restart => ", which was then started again",
         _ => "",
     };
     format!(
@@ -163,15 +179,13 @@ fn stop(episode: &Episode, ms: f64) -> String {
 fn init(episode: &Episode, ms: f64) -> String {
     let share = share(ms, episode);
     let waits = episode.waits();
-    let longest = waits
-        .iter()
-        .max_by(|a, b| a.duration_ms.total_cmp(&b.duration_ms));
+    let longest = waits.iter().max_by_key(|wait| wait.took);
     match (longest, waits.len()) {
         (None, _) => format!("init containers: {share}"),
         (Some(only), 1) => format!("init container {} ran for {share}", only.container),
         (Some(longest), n) => format!(
             "{n} init containers ran for {share}, {} of it {}",
-            duration(longest.duration_ms),
+            duration(millis(longest.took)),
             longest.container
         ),
     }
@@ -179,15 +193,16 @@ fn init(episode: &Episode, ms: f64) -> String {
 
 fn outside(episode: &Episode, ms: f64) -> String {
     let mut text = format!("kubelet: {} passed between CRI calls", share(ms, episode));
-    let (mut end, mut widest) = (0.0_f64, None::<(f64, &Call)>);
+    let (mut end, mut widest) = (episode.began, None::<(u64, &EpisodeCall)>);
     for call in &episode.calls {
-        let gap = call.offset_ms - end;
-        if widest.is_none_or(|(most, _)| gap > most) {
+        let gap = call.began_us().saturating_sub(end);
+        if gap > widest.map_or(0, |(most, _)| most) {
             widest = Some((gap, call));
         }
-        end = end.max(call.offset_ms + call.duration_ms);
+        end = end.max(call.end_us());
     }
-    if let Some((gap, call)) = widest.filter(|(gap, _)| *gap > 0.0) {
+    if let Some((gap, call)) = widest {
+        let gap = millis(gap);
         let most = if gap >= 0.99 * ms {
             "all of it"
         } else {

@@ -7,7 +7,7 @@ mod init;
 use super::*;
 use crate::cri::status::Code;
 use crate::lifecycle::episode_call::EpisodeCall;
-use crate::lifecycle::episode_store::{Ended, EpisodeStore, Limits};
+use crate::lifecycle::episode_store::{EpisodeStore, Exit, Limits};
 use crate::lifecycle::process_scanner::WorkKind;
 use crate::lifecycle::script::{Pod, at, pod};
 
@@ -18,27 +18,22 @@ fn store(calls: impl IntoIterator<Item = EpisodeCall>) -> EpisodeStore {
         give_up: 1_800_000_000,
     });
     for call in calls {
-        let now = call.ends();
+        let now = call.end_us();
         store.tick(now, &[]);
         store.apply(call);
     }
     store
 }
 
-fn episodes(store: &EpisodeStore, now: u64) -> Vec<Episode> {
-    let mut episodes: Vec<_> = store
-        .episodes()
-        .map(|episode| episode.view(at(now)))
-        .collect();
-    mark_crash_loops(&mut episodes, at(now));
-    episodes
+fn episodes(store: &EpisodeStore) -> Vec<&Episode> {
+    store.episodes().collect()
 }
 
 /// The headline of the pod at this time, after time has passed.
 fn says(calls: impl IntoIterator<Item = EpisodeCall>, now: u64) -> String {
     let mut store = store(calls);
     store.tick(at(now), &[]);
-    of_pod(&episodes(&store, now), at(now))
+    of_pod(&episodes(&store), at(now))
 }
 
 fn up(pod: &Pod, from: u64) -> [EpisodeCall; 2] {
@@ -224,7 +219,7 @@ fn a_sandbox_that_was_stopped_too_soon() {
     let pod = pod("web");
     assert_eq!(
         headline(
-            &episodes(&store([pod.run(0, 1000), pod.stop(2000, 100)]), 3000)[0],
+            episodes(&store([pod.run(0, 1000), pod.stop(2000, 100)]))[0],
             at(3000)
         ),
         "no container was started: the pod was stopped, or given up, after 1.00 s"
@@ -328,7 +323,7 @@ fn what_the_built_in_runtime_tells_is_named() {
     );
     let mut store = store([]);
     store.apply(running);
-    let now = of_pod(&episodes(&store, 4000), at(4000));
+    let now = of_pod(&episodes(&store), at(4000));
     assert_eq!(
         now,
         "RunPodSandbox has taken 4.00 s of its 4m 00s; now in freeing namespaces"

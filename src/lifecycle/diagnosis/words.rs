@@ -1,6 +1,7 @@
 //! How counts and calls are said.
 
-use crate::lifecycle::view::Call;
+use crate::call::Client;
+use crate::lifecycle::episode_call::EpisodeCall;
 
 /// `once`, `twice`, `3 times`.
 pub(super) fn times(n: usize) -> String {
@@ -12,22 +13,17 @@ pub(super) fn times(n: usize) -> String {
 }
 
 /// What a call does to what: `CreateContainer of app`.
-pub(super) fn subject(call: &Call) -> String {
-    let of = match &*call.method {
-        "PullImage" => call.image.as_deref(),
-        _ => call.container.as_deref(),
-    };
-    match of {
-        Some(of) if !of.is_empty() => format!("{} of {of}", call.method),
-        _ => call.method.clone(),
+pub(super) fn subject(call: &EpisodeCall) -> String {
+    match call.target() {
+        "" => call.method.name().to_owned(),
+        target => format!("{} of {target}", call.method.name()),
     }
 }
 
 /// Who set the deadline or hung up.
-pub(super) fn caller(call: &Call) -> &'static str {
-    match &*call.client {
-        "kubelet" => "kubelet",
-        "crictl" => "crictl",
-        _ => "caller",
+pub(super) fn caller(call: &EpisodeCall) -> &'static str {
+    match call.peer.client {
+        Client::Other => "caller",
+        client => client.name(),
     }
 }

@@ -9,8 +9,8 @@ use crate::call::CallState;
 use crate::call::episode::{Ids, Kind};
 use crate::cri::Method;
 use crate::cri::subject::{ContainerIdentity, PodIdentity};
-use crate::lifecycle::episode_call::EpisodeCall;
-use crate::lifecycle::timeline::{self, Interval, EpisodePhase, Shares};
+use crate::lifecycle::episode_call::{EpisodeCall, millis};
+use crate::lifecycle::timeline::{self, EpisodePhase, Interval, Shares};
 use crate::lifecycle::view::State;
 
 /// Most calls of an episode that are remembered one by one: the first ones, which tell how it began, and the newest.
@@ -78,6 +78,16 @@ impl Episode {
             open_matters: Vec::new(),
             exits: Vec::new(),
         }
+    }
+
+    /// From the begin of its first call to the end of its last, in microseconds.
+    pub(in crate::lifecycle) fn duration(&self) -> u64 {
+        self.ended.saturating_sub(self.began)
+    }
+
+    /// The same in milliseconds.
+    pub(in crate::lifecycle) fn duration_ms(&self) -> f64 {
+        millis(self.duration())
     }
 
     /// Whether calls may still come.
@@ -247,7 +257,10 @@ impl Episode {
         self.open_matters.retain(|(failed, matter)| {
             let same_call = *failed == phase && **matter == *call.target();
             let started = phase == EpisodePhase::ContainerStart
-                && matches!(failed, EpisodePhase::ContainerCreate | EpisodePhase::ContainerStart)
+                && matches!(
+                    failed,
+                    EpisodePhase::ContainerCreate | EpisodePhase::ContainerStart
+                )
                 && **matter == *call.target();
             !same_call && !started
         });
@@ -256,7 +269,10 @@ impl Episode {
     /// What failed of a container was made good by another episode.
     pub(super) fn resolve_container(&mut self, name: &str) {
         self.open_matters.retain(|(failed, matter)| {
-            let of_container = matches!(failed, EpisodePhase::ContainerCreate | EpisodePhase::ContainerStart);
+            let of_container = matches!(
+                failed,
+                EpisodePhase::ContainerCreate | EpisodePhase::ContainerStart
+            );
             !(of_container && **matter == *name)
         });
     }
@@ -370,4 +386,51 @@ impl Episode {
         timeline::add_forgotten(&mut shares, &self.forgotten);
         shares
     }
+
+    /// The containers that calls waited for, in order.
+    pub(in crate::lifecycle) fn waits(&self) -> Vec<Wait<'_>> {
+        let mut end = self.began;
+        let mut waits = Vec::new();
+        for (before, call) in self.calls.iter().enumerate() {
+            if let Some(exit) = self.waited_in_gap(end, call) {
+                let began = end.max(exit.at.saturating_sub(exit.ran));
+                waits.push(Wait {
+                    before,
+                    began,
+                    took: exit.at - began,
+                    container: &exit.container,
+                });
+            }
+            end = end.max(call.end_us());
+        }
+        waits
+    }
+
+    /// The container that the call waited for, behind a gap that begins at `from`: one that ran for at least half of the
+    /// gap, did its work, and ended in it. An init container, that is.
+    fn waited_in_gap(&self, from: u64, call: &EpisodeCall) -> Option<&Exit> {
+        let to = call.began_us();
+        self.exits
+            .iter()
+            .filter(|exit| exit.is_good())
+            .find(|exit| {
+                let is_within = exit.at > from && exit.at <= to;
+                let ran = exit
+                    .at
+                    .saturating_sub(from.max(exit.at.saturating_sub(exit.ran)));
+                is_within && !exit.is_of(call) && 2 * ran >= to - from
+            })
+    }
+}
+
+/// A container that had to do its work before a call was made.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::lifecycle) struct Wait<'a> {
+    /// The place of the call among those of the episode.
+    pub(in crate::lifecycle) before: usize,
+    /// From when on nothing else went on, in microseconds since 1970.
+    pub(in crate::lifecycle) began: u64,
+    /// How long, in microseconds.
+    pub(in crate::lifecycle) took: u64,
+    pub(in crate::lifecycle) container: &'a str,
 }

@@ -6,7 +6,7 @@ mod many;
 use super::*;
 use crate::cri::status::Code;
 use crate::lifecycle::script::{Pod, at, pod};
-use crate::lifecycle::timeline::Phase;
+use crate::lifecycle::timeline::EpisodePhase;
 
 const LIMITS: Limits = Limits {
     episodes: 512,
@@ -76,7 +76,7 @@ fn a_start_is_over_after_silence_that_does_not_count() {
         (State::Ok, 900_000)
     );
     let shares = episode.shares();
-    assert_eq!(shares[Phase::OutsideCri as usize], 100_000);
+    assert_eq!(shares[EpisodePhase::OutsideCri as usize], 100_000);
     assert_eq!(shares.iter().sum::<u64>(), 900_000);
     assert_eq!(store.take_closed(), [0]);
     assert_eq!(store.take_closed(), [0; 0]);
@@ -368,7 +368,10 @@ fn an_episode_keeps_its_first_and_its_newest_calls() {
     assert_eq!(episode.calls.front().map(|c| c.seq), Some(0));
     assert_eq!(episode.calls.back().map(|c| c.seq), Some(999_000));
     // The time of forgotten calls is not lost either.
-    assert_eq!(episode.shares()[Phase::Sandbox as usize], 400_000 * 1000);
+    assert_eq!(
+        episode.shares()[EpisodePhase::Sandbox as usize],
+        400_000 * 1000
+    );
     assert_eq!(
         episode.shares().iter().sum::<u64>(),
         episode.ended - episode.began

@@ -1,4 +1,4 @@
-//! The clocks that the age of a process and the cost of a look are read from.
+//! The clocks that the age of a process and the cost of a scan are read from.
 
 use std::time::{Duration, SystemTime};
 

@@ -76,7 +76,7 @@ impl Plugin {
     }
 }
 
-/// Keeps a value that looks like an id or a name; the first one counts.
+/// Keeps a value that scans like an id or a name; the first one counts.
 fn keep(slot: &mut Option<Box<str>>, value: &[u8]) {
     let fit = |b: &u8| b.is_ascii_alphanumeric() || b"._-".contains(b);
     if slot.is_some() || value.is_empty() || value.len() > LONGEST || !value.iter().all(fit) {

@@ -1,6 +1,6 @@
 //! What the node's processes do for a call that takes long.
 //!
-//! While a call that changes something has been under way for `sampler.after`, every `sampler.period` this looks at
+//! While a call that changes something has been under way for `sampler.after`, every `sampler.period` this scans at
 //! `/proc`: CNI plugins are told in their environment for whom they work, OCI runtimes in their arguments, and what they
 //! start is below them. No other variable and no other argument is ever kept, and environments of containers are not
 //! opened at all.
@@ -8,7 +8,7 @@
 //! | module | what |
 //! |---|---|
 //! | [`observations`] | what was seen, for those who tell it |
-//! | `look` | one look, and what is remembered until the next |
+//! | `scan` | one scan, and what is remembered until the next |
 //! | `processes` | the young processes of the node, and what each is |
 //! | `target` | for which call does a process work? |
 //! | `cni`, `oci` | what may be read of plugins and of runtimes |
@@ -38,12 +38,12 @@ use crate::call::Call;
 use crate::config;
 use crate::telemetry::Drops;
 use crate::telemetry::drops::DropReason;
-use crate::telemetry::handles::Looks;
+use crate::telemetry::handles::ScanMetrics;
 
 /// Gives the calls in flight, in the order of their numbers.
 pub type InFlightCalls = Arc<dyn Fn() -> Vec<Arc<Call>> + Send + Sync>;
 
-/// A look may take this share of the time: a twentieth.
+/// A scan may take this share of the time: a twentieth.
 const SHARE: u32 = 20;
 
 /// What is seen is exact to this part of a call's duration, or to a period.
@@ -52,7 +52,7 @@ const EXACT: u32 = 100;
 /// Shortest wait between two questions whether a call takes long.
 const LEAST: Duration = Duration::from_millis(10);
 
-/// Looks at processes for calls that take long.
+/// Scans at processes for calls that take long.
 pub struct Sampler {
     /// When and how often.
     pub settings: config::Sampler,
@@ -61,7 +61,7 @@ pub struct Sampler {
     /// Where to put what is seen.
     pub observations: Arc<Observations>,
     /// What is counted.
-    pub metrics: Looks,
+    pub metrics: ScanMetrics,
     /// What is lost.
     pub drops: Arc<Drops>,
     /// Where processes are seen: `/proc`.
@@ -76,14 +76,14 @@ impl fmt::Debug for Sampler {
     }
 }
 
-/// Why it does not look any more.
+/// Why scanning has stopped.
 #[derive(Debug, thiserror::Error)]
 enum Off {
     #[error("processes of others are hidden in {0} (hidepid)")]
     Hidden(PathBuf),
     #[error("{0}: {1}")]
     NoProc(PathBuf, #[source] io::Error),
-    #[error("the thread that looks has failed")]
+    #[error("the thread that scans has failed")]
     Thread,
 }
 
@@ -93,7 +93,7 @@ impl Sampler {
         settings: config::Sampler,
         calls: InFlightCalls,
         observations: Arc<Observations>,
-        metrics: Looks,
+        metrics: ScanMetrics,
         drops: Arc<Drops>,
     ) -> Self {
         Self {
@@ -106,7 +106,7 @@ impl Sampler {
         }
     }
 
-    /// Looks until dropped, or until it finds that it may not.
+    /// Scans until dropped, or until it finds that it may not.
     pub async fn run(self) {
         if !self.settings.enabled {
             return;
@@ -122,7 +122,7 @@ impl Sampler {
     }
 
     async fn watch(&self) -> Result<(), Off> {
-        let mut looker = self.first_look().await?;
+        let mut scanner = self.first_scan().await?;
         self.metrics.enabled(true);
         loop {
             let calls = (self.calls)();
@@ -134,19 +134,19 @@ impl Sampler {
             let ages: Vec<_> = works.map(|call| call.age()).collect();
             let oldest = ages.iter().max().copied().unwrap_or_default();
             if oldest < self.settings.after {
-                looker.rest();
+                scanner.rest();
                 tokio::time::sleep((self.settings.after - oldest).max(LEAST)).await;
                 continue;
             }
             let cost;
-            (looker, cost) = self.look(looker, calls).await?;
+            (scanner, cost) = self.scan(scanner, calls).await?;
             tokio::time::sleep(self.pause(&ages, cost)).await;
         }
     }
 
-    /// How long to wait after a look that took this much CPU time, while calls are this old. The longer the youngest of
+    /// How long to wait after a scan that took this much CPU time, while calls are this old. The longer the youngest of
     /// the slow calls has taken, the less it matters when exactly something began or ended: a container that takes its
-    /// time to stop is no reason to look ten times a second.
+    /// time to stop is no reason to scan ten times a second.
     fn pause(&self, ages: &[Duration], cost: Duration) -> Duration {
         let after = self.settings.after;
         let youngest = ages.iter().filter(|age| **age >= after).min();
@@ -157,39 +157,39 @@ impl Sampler {
     }
 
     /// Finds out whether anything may be seen.
-    async fn first_look(&self) -> Result<ProcessScanner, Off> {
+    async fn first_scan(&self) -> Result<ProcessScanner, Off> {
         let root = self.root.clone();
         let tried = spawn_blocking(move || {
-            let looker = ProcessScanner::new(Proc::new(&root));
-            looker.sees_others().then_some(looker).ok_or(root)
+            let scanner = ProcessScanner::new(Proc::new(&root));
+            scanner.sees_others().then_some(scanner).ok_or(root)
         });
         tried.await.map_err(|_| Off::Thread)?.map_err(Off::Hidden)
     }
 
-    /// Looks once, on a thread that may block, and gives the CPU time it took.
-    async fn look(
+    /// Scans once, on a thread that may block, and gives the CPU time it took.
+    async fn scan(
         &self,
-        mut looker: ProcessScanner,
+        mut scanner: ProcessScanner,
         calls: Vec<Arc<Call>>,
     ) -> Result<(ProcessScanner, Duration), Off> {
-        let was_limited = looker.is_limited();
-        let looked = spawn_blocking(move || {
+        let was_limited = scanner.is_limited();
+        let scanned = spawn_blocking(move || {
             let begin = clock::cpu();
-            let found = looker.look(&calls);
-            (looker, found, clock::cpu().saturating_sub(begin))
+            let found = scanner.scan(&calls);
+            (scanner, found, clock::cpu().saturating_sub(begin))
         });
-        let (looker, found, cost) = looked.await.map_err(|_| Off::Thread)?;
+        let (scanner, found, cost) = scanned.await.map_err(|_| Off::Thread)?;
         let found = found.map_err(|error| Off::NoProc(self.root.clone(), error))?;
-        if looker.is_limited() && !was_limited {
+        if scanner.is_limited() && !was_limited {
             tracing::warn!(
                 event = "sampler.limited",
                 reason = "environments of processes cannot be read (CAP_SYS_PTRACE is missing)",
                 "CNI plugins are known by name only: what works for calls at the same time is not told apart"
             );
         }
-        self.metrics.looked(cost);
+        self.metrics.scanned(cost);
         self.tell(found);
-        Ok((looker, cost))
+        Ok((scanner, cost))
     }
 
     fn tell(&self, found: Found) {
@@ -209,7 +209,7 @@ impl Sampler {
             }
         }
         if let Some(at) = found.at {
-            self.observations.looked_at(at);
+            self.observations.scanned_at(at);
         }
     }
 }

@@ -84,8 +84,8 @@ struct Entry {
 #[derive(Debug, Default)]
 struct EpisodeStore {
     calls: HashMap<u64, Entry>,
-    /// When the last look was made.
-    looked: Option<SystemTime>,
+    /// When the last scan was made.
+    scanned: Option<SystemTime>,
 }
 
 /// The observations of calls in flight, by the number of the call.
@@ -106,12 +106,12 @@ impl Observations {
         entry.map(|e| e.observations.clone()).unwrap_or_default()
     }
 
-    /// Where a call is now, in a few words: "in the CNI plugin calico (iptables)". `None` if the last look found nothing
+    /// Where a call is now, in a few words: "in the CNI plugin calico (iptables)". `None` if the last scan found nothing
     /// that works for it.
     pub fn now(&self, seq: u64) -> Option<String> {
         let store = self.lock();
         let seen = store.calls.get(&seq)?.observations.iter();
-        let still = seen.filter(|s| store.looked.is_none_or(|looked| s.last_seen >= looked));
+        let still = seen.filter(|s| store.scanned.is_none_or(|scanned| s.last_seen >= scanned));
         still.max_by_key(|s| s.began).map(Observation::phrase)
     }
 
@@ -140,9 +140,9 @@ impl Observations {
         true
     }
 
-    /// Notes when the last look was made: what was last seen before it has ended.
-    pub fn looked_at(&self, at: SystemTime) {
-        self.lock().looked = Some(at);
+    /// Notes when the last scan was made: what was last seen before it has ended.
+    pub fn scanned_at(&self, at: SystemTime) {
+        self.lock().scanned = Some(at);
     }
 
     /// Forgets calls that are no longer in flight, a minute after they ended: by then whoever wants to know has asked.
@@ -194,7 +194,7 @@ mod tests {
         assert!(observations.put(1, vec![calico.clone()]));
         let phrase = "in the CNI plugin calico (iptables)";
         assert_eq!(observations.now(1).as_deref(), Some(phrase));
-        observations.looked_at(SystemTime::UNIX_EPOCH + Duration::from_secs(6));
+        observations.scanned_at(SystemTime::UNIX_EPOCH + Duration::from_secs(6));
         assert_eq!(observations.now(1), None, "it has ended");
         observations.put(1, vec![calico, runc]);
         let phrase = "in the OCI runtime runc (create)";

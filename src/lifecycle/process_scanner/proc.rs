@@ -20,7 +20,7 @@ const NAME: usize = 64;
 pub(super) enum Failure {
     /// The process is gone.
     Gone,
-    /// This process may not look.
+    /// This process may not read it.
     Denied,
 }
 
@@ -28,7 +28,7 @@ impl From<io::Error> for Failure {
     fn from(error: io::Error) -> Self {
         match error.kind() {
             io::ErrorKind::PermissionDenied => Self::Denied,
-            // ENOENT, ESRCH, and whatever else ends a look at one process.
+            // ENOENT, ESRCH, and whatever else ends a scan at one process.
             _ => Self::Gone,
         }
     }
@@ -159,13 +159,13 @@ impl Proc {
         Stat::parse(&text[..len]).ok_or(Failure::Gone)
     }
 
-    /// Gives a file of NUL-separated texts to `look`, of which at most [`MOST`] bytes, and wipes it out. A text that is
+    /// Gives a file of NUL-separated texts to `visit`, of which at most [`MOST`] bytes, and wipes it out. A text that is
     /// cut off at the end of what was read is left out.
     pub(super) fn texts<T>(
         &mut self,
         pid: u32,
         file: &str,
-        look: impl FnOnce(&[u8]) -> T,
+        visit: impl FnOnce(&[u8]) -> T,
     ) -> Result<T, Failure> {
         let mut from = File::open(self.path(pid, file))?;
         self.buffer.resize(MOST, 0);
@@ -175,7 +175,7 @@ impl Proc {
             MOST => self.buffer.iter().rposition(|b| *b == 0).unwrap_or(0),
             len => len,
         };
-        let seen = read.map(|_| look(&self.buffer[..whole]));
+        let seen = read.map(|_| visit(&self.buffer[..whole]));
         self.buffer[..len].fill(0);
         Ok(seen?)
     }

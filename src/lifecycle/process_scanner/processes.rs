@@ -12,7 +12,7 @@ use super::proc::{Comm, Failure, Proc, Stat, shown};
 /// Most processes that are remembered. A node has some thousands at most.
 const MOST: usize = 1 << 15;
 
-/// How long an old process is taken to be still the same without looking again.
+/// How long an old process is taken to be still the same without reading it again.
 const OLD_STAYS: Duration = Duration::from_secs(2);
 
 /// Longest way up from a process to its ancestors.
@@ -26,7 +26,7 @@ const INIT: [&str; 2] = ["systemd", "init"];
 pub(super) enum Kind {
     /// Older than every call in flight.
     Old,
-    /// Not looked at yet, or caught between two programs.
+    /// Not read yet, or caught between two programs.
     New,
     /// Something else.
     Plain,
@@ -59,7 +59,7 @@ pub(super) struct Processes {
     all: HashMap<u32, Process>,
     /// Environments that could be read, and that were refused.
     environs: (u32, u32),
-    look: u64,
+    scan: u64,
     /// When old processes were last made sure of, since boot.
     sure: Duration,
 }
@@ -70,7 +70,7 @@ impl Processes {
             proc,
             all: HashMap::new(),
             environs: (0, 0),
-            look: 0,
+            scan: 0,
             sure: Duration::ZERO,
         }
     }
@@ -122,7 +122,7 @@ impl Processes {
     /// # Errors
     /// If there is no `/proc`.
     pub(super) fn scan(&mut self, horizon: u64, now: Duration) -> io::Result<()> {
-        self.look += 1;
+        self.scan += 1;
         let sure = now.saturating_sub(self.sure) < OLD_STAYS;
         if !sure {
             self.sure = now;
@@ -133,7 +133,7 @@ impl Processes {
                 && sure
                 && matches!(process.kind, Kind::Old)
             {
-                process.seen = self.look;
+                process.seen = self.scan;
                 continue;
             }
             // It may have gone meanwhile, and what has ended does nothing any more.
@@ -143,8 +143,8 @@ impl Processes {
                 self.take_in(pid, &stat, horizon);
             }
         }
-        let look = self.look;
-        self.all.retain(|_, process| process.seen == look);
+        let scan = self.scan;
+        self.all.retain(|_, process| process.seen == scan);
         self.classify();
         Ok(())
     }
@@ -162,7 +162,7 @@ impl Processes {
                     }
                 }
                 process.ppid = stat.ppid;
-                process.seen = self.look;
+                process.seen = self.scan;
                 if old {
                     process.kind = Kind::Old;
                 }
@@ -176,7 +176,7 @@ impl Processes {
                     start: stat.start,
                     kind: if old { Kind::Old } else { Kind::New },
                     call: None,
-                    seen: self.look,
+                    seen: self.scan,
                 };
                 self.all.insert(pid, process);
             }

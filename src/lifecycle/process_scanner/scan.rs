@@ -1,4 +1,4 @@
-//! One look: which processes work for which of the calls in flight, and what are they doing?
+//! One scan: which processes work for which of the calls in flight, and what are they doing?
 
 use std::collections::HashMap;
 use std::io;
@@ -21,17 +21,17 @@ const ACTIVITIES: usize = 8;
 /// Most names in a chain of programs that started each other.
 const CHAIN: usize = 3;
 
-/// A process that works for a call, from its first to its last look.
+/// A process that works for a call, from its first to its last scan.
 #[derive(Debug)]
 struct Work {
     pid: u32,
     start: u64,
     observation: Observation,
-    /// What it was doing, and in how many looks.
+    /// What it was doing, and in how many scans.
     activity: Vec<(Arc<str>, u32)>,
 }
 
-/// What one look found.
+/// What one scan found.
 #[derive(Debug, Default)]
 pub(super) struct Found {
     /// When it was made.
@@ -42,7 +42,7 @@ pub(super) struct Found {
     pub(super) new: Vec<(u64, WorkKind, Arc<str>)>,
 }
 
-/// Looks, and remembers from one look to the next.
+/// ScanMetrics, and remembers from one scan to the next.
 #[derive(Debug)]
 pub(super) struct ProcessScanner {
     processes: Processes,
@@ -79,11 +79,11 @@ impl ProcessScanner {
         self.sandboxes = HashMap::new();
     }
 
-    /// Looks. `calls` are all calls in flight: also those that are not slow can be the ones a process works for.
+    /// Scans. `calls` are all calls in flight: also those that are not slow can be the ones a process works for.
     ///
     /// # Errors
     /// If there is no `/proc`.
-    pub(super) fn look(&mut self, calls: &[Arc<Call>]) -> io::Result<Found> {
+    pub(super) fn scan(&mut self, calls: &[Arc<Call>]) -> io::Result<Found> {
         let now = Moment::now().ok_or_else(|| io::Error::from(io::ErrorKind::Unsupported))?;
         let targets = calls.iter().filter_map(|call| Target::of(call, now.boot));
         let mut targets: Vec<_> = targets.collect();
@@ -274,18 +274,18 @@ impl ProcessScanner {
 }
 
 impl Work {
-    /// What it did in most looks is what it is said to have been doing.
+    /// What it did in most scans is what it is said to have been doing.
     fn count(&mut self, activity: Arc<str>) {
         let known = self
             .activity
             .iter_mut()
             .find(|(known, _)| *known == activity);
-        if let Some((_, looks)) = known {
-            *looks += 1;
+        if let Some((_, scans)) = known {
+            *scans += 1;
         } else if self.activity.len() < ACTIVITIES {
             self.activity.push((activity, 1));
         }
-        let most = self.activity.iter().max_by_key(|(_, looks)| *looks);
+        let most = self.activity.iter().max_by_key(|(_, scans)| *scans);
         self.observation.activity = most.map(|(activity, _)| Arc::clone(activity));
     }
 }

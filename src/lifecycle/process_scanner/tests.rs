@@ -1,4 +1,4 @@
-//! Looks at a made-up `/proc`, where anything can be made to happen, and at real processes.
+//! Scans of a made-up `/proc`, where anything can be made to happen, and at real processes.
 
 mod real;
 mod running;
@@ -89,10 +89,10 @@ impl Node {
         fs::remove_dir_all(self.path(pid)).expect("remove");
     }
 
-    fn looker(&self) -> ProcessScanner {
-        let looker = ProcessScanner::new(Proc::new(self.dir.path()));
-        assert!(looker.sees_others());
-        looker
+    fn scanner(&self) -> ProcessScanner {
+        let scanner = ProcessScanner::new(Proc::new(self.dir.path()));
+        assert!(scanner.sees_others());
+        scanner
     }
 }
 
@@ -139,8 +139,8 @@ fn a_plugin_is_found_for_the_pod_it_works_for() {
     node.plugin(201, "calico-ipam", 200, "ADD", "s1", "cart");
     node.add(202, "iptables", 201, ticks_now());
     node.plugin(210, "bridge", DAEMON, "ADD", "s2", "till");
-    let mut looker = node.looker();
-    let found = looker.look(&calls).expect("look");
+    let mut scanner = node.scanner();
+    let found = scanner.scan(&calls).expect("scan");
     assert_eq!(
         names(&found, 1),
         ["in the CNI plugin calico (calico-ipam/iptables)"]
@@ -155,14 +155,14 @@ fn a_plugin_is_found_for_the_pod_it_works_for() {
         new,
         [(1, WorkKind::Cni, "calico"), (2, WorkKind::Cni, "bridge")]
     );
-    assert!(!format!("{looker:?} {found:?}").contains(CANARY));
+    assert!(!format!("{scanner:?} {found:?}").contains(CANARY));
 
     // One after the other, in the order in which they began; each is there once.
     node.end(202);
     node.end(201);
     node.end(200);
     node.plugin(203, "portmap", DAEMON, "ADD", "s1", "cart");
-    let found = looker.look(&calls).expect("look");
+    let found = scanner.scan(&calls).expect("scan");
     assert_eq!(
         names(&found, 1),
         [
@@ -186,9 +186,9 @@ fn what_was_learnt_from_a_plugin_helps_to_know_the_runtime() {
         call(2, Method::RunPodSandbox, "till", [None; 2]),
         call(3, Method::StartContainer, "bank", [Some("s3"), Some("c3")]),
     ];
-    let mut looker = node.looker();
+    let mut scanner = node.scanner();
     node.plugin(200, "calico", DAEMON, "ADD", "s1", "cart");
-    let found = looker.look(&calls).expect("look");
+    let found = scanner.scan(&calls).expect("scan");
     assert_eq!(names(&found, 1).len(), 1);
     node.end(200);
     let now = ticks_now();
@@ -210,7 +210,7 @@ fn what_was_learnt_from_a_plugin_helps_to_know_the_runtime() {
     }
     node.add(302, "runc:[2:INIT]", 301, now);
     node.add(312, "nvidia-ctk", 311, now);
-    let found = looker.look(&calls).expect("look");
+    let found = scanner.scan(&calls).expect("scan");
     assert_eq!(names(&found, 1)[1], "in the OCI runtime runc (create)");
     assert_eq!(
         names(&found, 2),
@@ -222,23 +222,23 @@ fn what_was_learnt_from_a_plugin_helps_to_know_the_runtime() {
 #[test]
 fn what_could_be_anyones_is_nobodys() {
     let node = Node::new();
-    let mut looker = node.looker();
+    let mut scanner = node.scanner();
     let two = [
         call(1, Method::RunPodSandbox, "cart", [None; 2]),
         call(2, Method::RunPodSandbox, "till", [None; 2]),
     ];
     node.runtime(300, DAEMON, &["runc", "create", "unknown"]);
-    let found = looker.look(&two).expect("look");
+    let found = scanner.scan(&two).expect("scan");
     assert!(found.calls.is_empty() && found.new.is_empty(), "{found:?}");
     // With one call only it must be that one's.
-    let found = looker.look(&two[1..]).expect("look");
+    let found = scanner.scan(&two[1..]).expect("scan");
     assert_eq!(names(&found, 2), ["in the OCI runtime runc (create)"]);
 }
 
 #[test]
 fn commands_that_no_call_makes_are_left_out() {
     let node = Node::new();
-    let mut looker = node.looker();
+    let mut scanner = node.scanner();
     let calls = [
         call(1, Method::StopContainer, "cart", [Some("s1"), Some("c1")]),
         call(2, Method::CreateContainer, "till", [Some("s2"), None]),
@@ -250,17 +250,17 @@ fn commands_that_no_call_makes_are_left_out() {
     // A plugin that was there before the call, and one below a shim.
     node.plugin(303, "calico", DAEMON, "DEL", "s1", "cart");
     node.add(303, "calico", DAEMON, 60);
-    let found = looker.look(&calls).expect("look");
+    let found = scanner.scan(&calls).expect("scan");
     assert!(found.calls.is_empty(), "{found:?}");
     node.runtime(304, DAEMON, &["runc", "kill", "c1", "15"]);
-    let found = looker.look(&calls).expect("look");
+    let found = scanner.scan(&calls).expect("scan");
     assert_eq!(names(&found, 1), ["in the OCI runtime runc (kill)"]);
 }
 
 #[test]
 fn the_end_of_a_sandbox_is_told_from_that_of_its_containers() {
     let node = Node::new();
-    let mut looker = node.looker();
+    let mut scanner = node.scanner();
     let calls = [
         call(1, Method::StopPodSandbox, "cart", [Some("s1"), None]),
         call(2, Method::StopContainer, "cart", [Some("s1"), Some("c1")]),
@@ -270,7 +270,7 @@ fn the_end_of_a_sandbox_is_told_from_that_of_its_containers() {
     node.runtime(300, 150, &["runc", "kill", "c1"]);
     node.runtime(301, 150, &["runc", "kill", "c2"]);
     node.plugin(302, "bridge", DAEMON, "DEL", "s1", "cart");
-    let found = looker.look(&calls).expect("look");
+    let found = scanner.scan(&calls).expect("scan");
     assert_eq!(
         names(&found, 1),
         ["in the OCI runtime runc (kill)", "in the CNI plugin bridge"]
@@ -281,37 +281,37 @@ fn the_end_of_a_sandbox_is_told_from_that_of_its_containers() {
 #[test]
 fn environments_of_containers_are_not_opened() {
     let node = Node::new();
-    let mut looker = node.looker();
+    let mut scanner = node.scanner();
     let calls = [call(1, Method::RunPodSandbox, "cart", [None; 2])];
     node.add(150, "containerd-shim", 1, 70);
     node.add(151, "app", 150, 71);
     // It says it is a plugin, and is in a container. So is the next, which a service of the node has started.
     node.plugin(300, "evil", 151, "ADD", "s1", "cart");
     node.plugin(301, "cron-job", 1, "ADD", "s1", "cart");
-    let found = looker.look(&calls).expect("look");
+    let found = scanner.scan(&calls).expect("scan");
     assert!(found.calls.is_empty(), "{found:?}");
     assert!(
-        format!("{looker:?}").contains("environs: (0, 0)"),
-        "{looker:?}"
+        format!("{scanner:?}").contains("environs: (0, 0)"),
+        "{scanner:?}"
     );
 }
 
 #[test]
 fn a_number_that_changes_hands_is_another_process() {
     let node = Node::new();
-    let mut looker = node.looker();
+    let mut scanner = node.scanner();
     let calls = [call(1, Method::RunPodSandbox, "cart", [None; 2])];
     node.plugin(300, "calico", DAEMON, "ADD", "s1", "cart");
-    let before = looker.look(&calls).expect("look");
+    let before = scanner.scan(&calls).expect("scan");
     node.end(300);
     node.add(300, "logger", DAEMON, ticks_now() + 1);
-    let after = looker.look(&calls).expect("look");
+    let after = scanner.scan(&calls).expect("scan");
     assert_eq!(of(&before, 1)[0], of(&after, 1)[0], "not seen again");
     node.end(300);
     node.plugin(300, "bridge", DAEMON, "ADD", "s1", "cart");
     node.add(300, "bridge", DAEMON, ticks_now() + 2);
     node.environ(300, "CNI_COMMAND=ADD\0CNI_CONTAINERID=s1\0");
-    let after = looker.look(&calls).expect("look");
+    let after = scanner.scan(&calls).expect("scan");
     assert_eq!(
         names(&after, 1),
         ["in the CNI plugin calico", "in the CNI plugin bridge"]
@@ -321,27 +321,27 @@ fn a_number_that_changes_hands_is_another_process() {
 #[test]
 fn a_process_that_changes_its_program_is_looked_at_again() {
     let node = Node::new();
-    let mut looker = node.looker();
+    let mut scanner = node.scanner();
     let calls = [call(1, Method::RunPodSandbox, "cart", [None; 2])];
     // A copy of the daemon, then a plugin that the kernel is still setting up, then the plugin.
     let start = ticks_now();
     node.add(300, "containerd", DAEMON, start);
-    assert!(looker.look(&calls).expect("look").calls.is_empty());
+    assert!(scanner.scan(&calls).expect("scan").calls.is_empty());
     node.add(300, "bridge", DAEMON, start);
     node.environ(300, "");
-    assert!(looker.look(&calls).expect("look").calls.is_empty());
+    assert!(scanner.scan(&calls).expect("scan").calls.is_empty());
     node.environ(
         300,
         "CNI_COMMAND=ADD\0CNI_ARGS=K8S_POD_NAMESPACE=shop;K8S_POD_NAME=cart\0",
     );
-    let found = looker.look(&calls).expect("look");
+    let found = scanner.scan(&calls).expect("scan");
     assert_eq!(names(&found, 1), ["in the CNI plugin bridge"]);
 }
 
 #[test]
 fn processes_that_vanish_or_lie_do_no_harm() {
     let node = Node::new();
-    let mut looker = node.looker();
+    let mut scanner = node.scanner();
     let calls = [call(1, Method::RunPodSandbox, "cart", [None; 2])];
     node.plugin(300, "calico", DAEMON, "ADD", "s1", "cart");
     fs::remove_file(node.path(300).join("environ")).expect("remove");
@@ -359,18 +359,18 @@ fn processes_that_vanish_or_lie_do_no_harm() {
     node.add(305, "b", 304, ticks_now());
     fs::create_dir(node.dir.path().join("sys")).expect("dir");
     fs::create_dir(node.dir.path().join("99999999999")).expect("dir");
-    let found = looker.look(&calls).expect("look");
+    let found = scanner.scan(&calls).expect("scan");
     assert!(found.calls.is_empty(), "{found:?}");
-    assert!(!format!("{looker:?} {found:?}").contains(CANARY));
-    looker.rest();
+    assert!(!format!("{scanner:?} {found:?}").contains(CANARY));
+    scanner.rest();
     drop(node);
-    assert!(looker.look(&calls).is_err(), "there is no /proc any more");
+    assert!(scanner.scan(&calls).is_err(), "there is no /proc any more");
 }
 
 #[test]
 fn a_runtime_in_cri_o_is_known_by_its_monitor() {
     let node = Node::new();
-    let mut looker = node.looker();
+    let mut scanner = node.scanner();
     let calls = [
         call(1, Method::RunPodSandbox, "cart", [None; 2]),
         call(2, Method::RunPodSandbox, "till", [None; 2]),
@@ -382,7 +382,7 @@ fn a_runtime_in_cri_o_is_known_by_its_monitor() {
     );
     node.add(301, "crun", 300, ticks_now());
     node.cmdline(301, &["crun", "create", "--bundle", "/x/ab/userdata", "ab"]);
-    let found = looker.look(&calls).expect("look");
+    let found = scanner.scan(&calls).expect("scan");
     assert_eq!(names(&found, 2), ["in the OCI runtime crun (create)"]);
     assert_eq!(found.calls.len(), 1);
 }
@@ -390,28 +390,28 @@ fn a_runtime_in_cri_o_is_known_by_its_monitor() {
 #[test]
 fn calls_that_are_pulls_or_polls_need_no_look() {
     let node = Node::new();
-    let mut looker = node.looker();
+    let mut scanner = node.scanner();
     node.plugin(300, "calico", DAEMON, "ADD", "s1", "cart");
     let calls = [
         call(1, Method::PullImage, "cart", [None; 2]),
         call(2, Method::ListContainers, "cart", [None; 2]),
     ];
-    let found = looker.look(&calls).expect("look");
+    let found = scanner.scan(&calls).expect("scan");
     assert!(found.at.is_none() && found.calls.is_empty());
 }
 
 #[test]
 fn a_call_that_has_ended_is_forgotten() {
     let node = Node::new();
-    let mut looker = node.looker();
+    let mut scanner = node.scanner();
     let calls = [
         call(1, Method::RunPodSandbox, "cart", [None; 2]),
         call(2, Method::RunPodSandbox, "till", [None; 2]),
     ];
     node.plugin(300, "calico", DAEMON, "ADD", "s1", "cart");
-    assert_eq!(looker.look(&calls).expect("look").calls.len(), 1);
+    assert_eq!(scanner.scan(&calls).expect("scan").calls.len(), 1);
     // The plugin goes on.
-    let found = looker.look(&calls[1..]).expect("look");
+    let found = scanner.scan(&calls[1..]).expect("scan");
     assert!(found.calls.is_empty(), "{found:?}");
 }
 
@@ -424,7 +424,7 @@ fn hidden_processes_are_noticed() {
 #[test]
 fn starts_are_exact_to_a_tick() {
     let node = Node::new();
-    let mut looker = node.looker();
+    let mut scanner = node.scanner();
     let mut call = Call::example(Method::RunPodSandbox);
     // It entered ten seconds ago.
     let ago = Duration::from_secs(10);
@@ -439,7 +439,7 @@ fn starts_are_exact_to_a_tick() {
     // What we took meanwhile is part of its start.
     let late = calls[0].started.elapsed() - ago;
     node.cmdline(300, &["runc", "create", "x"]);
-    let found = looker.look(&calls).expect("look");
+    let found = scanner.scan(&calls).expect("scan");
     let began = of(&found, 0)[0]
         .began
         .duration_since(entered)

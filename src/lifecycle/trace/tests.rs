@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use super::*;
-use crate::lifecycle::view::Exit;
+use crate::lifecycle::view::Wait;
 use crate::telemetry::otlp::testing::{Behaviour, Exported, sink};
 use crate::telemetry::sampling::testing::sampling;
 use crate::testing::PATIENCE;
@@ -115,11 +115,11 @@ fn since_begin(span: &SpanData) -> (u128, u128) {
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn time_that_an_init_container_took_is_a_span_of_its_name() {
     let mut episode = start(&spans(Caller::Plain, true));
-    episode.exits = vec![Exit {
+    episode.waits = vec![Wait {
+        before: 3,
+        offset_ms: 451.0,
+        duration_ms: 46.0,
         container: "migrate".into(),
-        ran_ms: 46.0,
-        at_unix_us: episode.began_unix_us + 497_000,
-        ..Exit::default()
     }];
     let told = told(&episode, 1.0).await;
     let [_, gap] = &told[..] else {

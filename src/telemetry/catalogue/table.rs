@@ -265,12 +265,12 @@ catalogue! {
         "Time from dialling the upstream to its 101.");
 
     SAMPLER_ENABLED = Metric::gauge("sampler_enabled", Unit::Flag, &[],
-        "Whether processes are looked at while calls take long; 0 if that is turned off or not possible.");
-    SAMPLER_LOOKS = Metric::counter("sampler_looks_total", &[],
-        "Looks at the processes of the node.");
-    SAMPLER_LOOK = Metric::histogram("sampler_look_seconds", Unit::Seconds, &[], LOOK_BUCKETS,
-        "CPU time of one look; looks are made less often the longer they take.");
-    SAMPLER_SIGHTINGS = Metric::counter("sampler_sightings_total", &[fixed("work", &["cni", "oci"])],
+        "Whether processes are scanned while calls take long; 0 if that is turned off or not possible.");
+    SAMPLER_SCANS = Metric::counter("sampler_scans_total", &[],
+        "Scans of the processes of the node.");
+    SAMPLER_SCAN = Metric::histogram("sampler_scan_seconds", Unit::Seconds, &[], LOOK_BUCKETS,
+        "CPU time of one scan; scans are made less often the longer they take.");
+    SAMPLER_OBSERVATIONS = Metric::counter("sampler_observations_total", &[fixed("work", &["cni", "oci"])],
         "CNI plugins and OCI runtimes that were seen at work for a call.");
     RECEIVER_SPANS = Metric::counter("receiver_spans_total", &[fixed("result", &["attributed", "unknown", "dropped"])],
         "Spans of the runtime that were received: part of a call, part of none that is known, or lost.");
@@ -313,8 +313,8 @@ catalogue! {
     TELEMETRY_SPANS = Metric::counter("telemetry_spans_total", &[fixed("decision", &["exported", "failed", "dropped"])],
         "Finished spans by what became of them: taken by the collector, refused or unreachable, never sent.");
     TELEMETRY_DROPPED = Metric::counter("telemetry_dropped_total",
-        &[fixed("signal", &["span", "log", "story", "sighting", "passed_span", "dump"]), fixed("reason", &["queue_full", "export_failed", "shutdown", "rate_limited", "episodes_full", "journal_queue_full", "journal_failed", "journal_damaged", "write_failed"])],
-        "What was lost, and why: spans, log lines, calls of the stories of pods and lines of their journal, sightings, spans of the runtime that were to be passed on, dumps.");
+        &[fixed("signal", &["span", "log", "story", "observation", "passed_span", "dump"]), fixed("reason", &["queue_full", "export_failed", "shutdown", "rate_limited", "episodes_full", "journal_queue_full", "journal_failed", "journal_damaged", "write_failed"])],
+        "What was lost, and why: spans, log lines, calls of the stories of pods and lines of their journal, observations, spans of the runtime that were to be passed on, dumps.");
     BUILD_INFO = Metric::gauge("build_info", Unit::Flag,
         &[one("version", "version of the program"), one("commit", "commit it was built from, or `unknown`")],
         "The program that runs; always 1.");

@@ -4,13 +4,13 @@ use super::*;
 use crate::cri::subject::ExitReason;
 
 /// The end of a run of `app`, in milliseconds.
-fn end(attempt: u32, code: i32, ran: u64, ended: u64) -> Ended {
+fn end(attempt: u32, code: i32, ran: u64, ended: u64) -> Exit {
     let reason = match code {
         0 => ExitReason::Completed,
         137 => ExitReason::OomKilled,
         _ => ExitReason::Error,
     };
-    Ended {
+    Exit {
         container: "app".into(),
         attempt,
         code,
@@ -33,7 +33,7 @@ fn apply(store: &mut EpisodeStore, calls: impl IntoIterator<Item = EpisodeCall>)
 }
 
 /// A store with the starts of a pod whose runs of `app` begin at these times, and their ends.
-fn runs(pod: &Pod, from: &[u64], ends: impl IntoIterator<Item = Ended>) -> EpisodeStore {
+fn runs(pod: &Pod, from: &[u64], ends: impl IntoIterator<Item = Exit>) -> EpisodeStore {
     let starts = (0..).zip(from).flat_map(|(n, from)| run(pod, n, *from));
     let mut store = store([pod.run(0, 100)].into_iter().chain(starts));
     for exit in ends {
@@ -45,11 +45,11 @@ fn runs(pod: &Pod, from: &[u64], ends: impl IntoIterator<Item = Ended>) -> Episo
 /// The headline of the pod, and the states and crash loops of its episodes.
 fn told(store: &mut EpisodeStore, now: u64) -> (String, Vec<(String, State, Option<String>)>) {
     store.tick(at(now), &[]);
-    let episodes = episodes(store, now);
+    let episodes = episodes(store);
     let headline = of_pod(&episodes, at(now));
-    let marks = episodes
-        .into_iter()
-        .map(|e| (e.kind, e.state, e.crash_loop));
+    let loops = crash_loops(&episodes, at(now)).into_iter();
+    let marks = episodes.iter().zip(loops);
+    let marks = marks.map(|(e, crash_loop)| (e.kind.name().to_owned(), e.state, crash_loop));
     (headline, marks.collect())
 }
 
@@ -87,7 +87,7 @@ fn a_container_that_keeps_ending() {
 fn a_container_that_takes_too_much_memory() {
     let pod = pod("web");
     let mut store = runs(&pod, &[100, 11_000], [end(0, 137, 3000, 3300)]);
-    let one = headline(&episodes(&store, 4000)[0], at(4000));
+    let one = headline(episodes(&store)[0], at(4000));
     assert!(
         one.starts_with("container app was killed for lack of memory after 3.00 s (exit code 137)"),
         "{one}"
@@ -233,9 +233,13 @@ fn only_what_is_about_the_container_is_marked() {
     store.apply(pod.start(("side", 1), 40_200, 100));
     apply(&mut store, run(&other, 0, 41_000));
     store.tick(at(60_000), &[]);
-    let marked: Vec<_> = episodes(&store, 60_000)
-        .into_iter()
-        .map(|e| (e.name, e.container, e.crash_loop.is_some()))
+    let episodes = episodes(&store);
+    let loops = crash_loops(&episodes, at(60_000)).into_iter();
+    let container = |e: &Episode| e.container.as_ref().map(|c| c.name.to_string());
+    let marked: Vec<_> = episodes
+        .iter()
+        .zip(loops)
+        .map(|(e, crash_loop)| (e.pod.name.to_string(), container(e), crash_loop.is_some()))
         .collect();
     let some = |text: &str| Some(text.to_owned());
     assert_eq!(

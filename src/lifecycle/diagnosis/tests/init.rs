@@ -4,8 +4,8 @@ use super::*;
 use crate::cri::subject::ExitReason;
 
 /// A container that ended at this time, in milliseconds.
-fn done(container: &str, ran: u64, ended: u64) -> Ended {
-    Ended {
+fn done(container: &str, ran: u64, ended: u64) -> Exit {
+    Exit {
         container: container.into(),
         attempt: 0,
         code: 0,
@@ -16,11 +16,11 @@ fn done(container: &str, ran: u64, ended: u64) -> Ended {
 }
 
 /// As [`says`], of a pod with init containers that end at these times after the calls before them.
-fn says_with(parts: Vec<(Vec<EpisodeCall>, Option<Ended>)>, pod: &Pod, now: u64) -> String {
+fn says_with(parts: Vec<(Vec<EpisodeCall>, Option<Exit>)>, pod: &Pod, now: u64) -> String {
     let mut store = store([]);
     for (calls, exit) in parts {
         for call in calls {
-            store.tick(call.began, &[]);
+            store.tick(call.began_us(), &[]);
             store.apply(call);
         }
         if let Some(exit) = exit {
@@ -29,7 +29,7 @@ fn says_with(parts: Vec<(Vec<EpisodeCall>, Option<Ended>)>, pod: &Pod, now: u64)
         }
     }
     store.tick(at(now), &[]);
-    of_pod(&episodes(&store, now), at(now))
+    of_pod(&episodes(&store), at(now))
 }
 
 #[test]

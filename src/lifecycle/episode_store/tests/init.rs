@@ -57,8 +57,8 @@ fn the_time_of_an_init_container_is_told_apart() {
     store.tick(at(60_000), &[]);
     let episode = store.episodes().next().expect("an episode");
     let shares = episode.shares();
-    assert_eq!(shares[Phase::InitContainer as usize], 6_000_000);
-    assert_eq!(shares[Phase::OutsideCri as usize], 200_000);
+    assert_eq!(shares[EpisodePhase::InitContainer as usize], 6_000_000);
+    assert_eq!(shares[EpisodePhase::OutsideCri as usize], 200_000);
     assert_eq!(shares.iter().sum::<u64>(), 7_800_000);
 }
 
@@ -88,7 +88,7 @@ fn what_waited_for_a_long_init_container_counts_from_there() {
     let episode = store.get(1).expect("what came later");
     assert_eq!((episode.began, episode.ended), (at(900), at(60_210)));
     let shares = episode.shares();
-    assert_eq!(shares[Phase::InitContainer as usize], 59_000_000);
+    assert_eq!(shares[EpisodePhase::InitContainer as usize], 59_000_000);
     assert_eq!(shares.iter().sum::<u64>(), 59_310_000);
     // One that failed is waited for by nobody but itself.
     assert_eq!(failed.get(1).expect("what came later").began, at(60_000));

@@ -59,7 +59,7 @@ fn plugin(path: &Path, tool: &str, pod: &str) -> Running {
     Running(child)
 }
 
-fn looker() -> ProcessScanner {
+fn scanner() -> ProcessScanner {
     // This process has to be older than the call.
     let own = Proc::new(Path::new("/proc"))
         .stat(std::process::id())
@@ -67,9 +67,9 @@ fn looker() -> ProcessScanner {
     while ticks_now() <= own.start + 1 {
         std::thread::sleep(Duration::from_millis(5));
     }
-    let looker = ProcessScanner::new(Proc::new(Path::new("/proc")));
-    assert!(looker.sees_others());
-    looker
+    let scanner = ProcessScanner::new(Proc::new(Path::new("/proc")));
+    assert!(scanner.sees_others());
+    scanner
 }
 
 /// The plugins that work for a call. An OCI runtime that somebody else runs on this machine may be taken for one of ours.
@@ -82,7 +82,7 @@ fn plugins(found: &Found, seq: u64) -> Vec<Observation> {
 #[test]
 fn a_real_plugin_and_what_it_started_are_found() {
     let (_dir, path) = programs("calico-with-a-long-name", "iptables");
-    let mut looker = looker();
+    let mut scanner = scanner();
     let calls = [
         call(1, Method::RunPodSandbox, "real-cart", [None; 2]),
         call(2, Method::RunPodSandbox, "real-till", [None; 2]),
@@ -91,7 +91,7 @@ fn a_real_plugin_and_what_it_started_are_found() {
     let end = Instant::now() + PATIENCE;
     let want = "in the CNI plugin calico-with-a-long-name (iptables)";
     let found = loop {
-        let found = looker.look(&calls).expect("look");
+        let found = scanner.scan(&calls).expect("scan");
         let ours: Vec<_> = plugins(&found, 1).iter().map(Observation::phrase).collect();
         if ours == [want] {
             break found;
@@ -99,20 +99,20 @@ fn a_real_plugin_and_what_it_started_are_found() {
         assert!(Instant::now() < end, "{found:?}");
     };
     assert!(plugins(&found, 2).is_empty());
-    assert!(!looker.is_limited());
-    assert!(!format!("{looker:?} {found:?}").contains(CANARY));
+    assert!(!scanner.is_limited());
+    assert!(!format!("{scanner:?} {found:?}").contains(CANARY));
     let began = plugins(&found, 1)[0].began;
-    assert!(began >= calls[0].started_at && began <= found.at.expect("a look"));
+    assert!(began >= calls[0].started_at && began <= found.at.expect("a scan"));
 
     drop(running);
-    let gone = looker.look(&calls).expect("look");
+    let gone = scanner.scan(&calls).expect("scan");
     assert_eq!(
         plugins(&gone, 1)[0].last_seen,
         plugins(&found, 1)[0].last_seen
     );
 }
 
-/// Processes come and go while they are looked at.
+/// Processes come and go while they are scanned.
 #[test]
 fn a_busy_node_does_no_harm() {
     let stop = Arc::new(AtomicBool::new(false));
@@ -125,10 +125,10 @@ fn a_busy_node_does_no_harm() {
             }
         })
     };
-    let mut looker = looker();
+    let mut scanner = scanner();
     let calls = [call(1, Method::RunPodSandbox, "nobody", [None; 2])];
     for _ in 0..200 {
-        let found = looker.look(&calls).expect("look");
+        let found = scanner.scan(&calls).expect("scan");
         assert!(plugins(&found, 1).is_empty(), "{found:?}");
     }
     stop.store(true, Ordering::Relaxed);

@@ -1,4 +1,4 @@
-//! The task that looks: when it does, and when it gives up.
+//! The task that scans: when it does, and when it gives up.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use crate::config;
 use crate::cri::Method;
 use crate::lifecycle::process_scanner::{Observations, Sampler};
 use crate::telemetry::Registry;
-use crate::telemetry::handles::Looks;
+use crate::telemetry::handles::ScanMetrics;
 
 fn sampler(root: &Path) -> (Sampler, Registry) {
     let settings = config::Sampler {
@@ -18,7 +18,7 @@ fn sampler(root: &Path) -> (Sampler, Registry) {
         period: Duration::from_millis(100),
     };
     let registry = Registry::new(prometheus::Registry::new(), []);
-    let metrics = Looks::new(&registry).expect("once");
+    let metrics = ScanMetrics::new(&registry).expect("once");
     let calls = Arc::new(|| vec![call(1, Method::StopContainer, "cart", [None; 2])]);
     let observations = Arc::new(Observations::default());
     let mut sampler = Sampler::new(settings, calls, observations, metrics, Arc::default());
@@ -37,7 +37,7 @@ async fn where_nothing_may_be_seen_it_turns_itself_off() {
     sampler.run().await;
     let text = text(&registry);
     assert!(text.contains("criscope_sampler_enabled 0\n"), "{text}");
-    assert!(text.contains("criscope_sampler_looks_total 0\n"), "{text}");
+    assert!(text.contains("criscope_sampler_scans_total 0\n"), "{text}");
 }
 
 #[test]

@@ -22,7 +22,9 @@ use crate::cri::subject::{ContainerIdentity, PodIdentity, ResponseDetails, Subje
 use crate::lifecycle::recorder::Recorder;
 use crate::telemetry::Drops;
 use crate::telemetry::catalogue::{CATALOGUE, Kind, Metric, Values};
-use crate::telemetry::handles::{Backends, Connections, Identity, Looks, Receiving, Remembered};
+use crate::telemetry::handles::{
+    Backends, Connections, Identity, Receiving, Remembered, ScanMetrics,
+};
 use crate::telemetry::logging::testing::logged;
 use crate::telemetry::process::{self, ConfigHash};
 use crate::telemetry::registry::series;
@@ -163,7 +165,7 @@ fn populated() -> Registry {
     identity.set_entries(Remembered::Container, 3);
     identity.looked_up(true);
     identity.looked_up(false);
-    Looks::new(&registry).expect("once");
+    ScanMetrics::new(&registry).expect("once");
     Receiving::new(&registry).expect("once");
     Arc::new(Drops::default())
         .register(&registry)
