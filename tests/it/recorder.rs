@@ -8,7 +8,7 @@ use std::path::Path;
 
 use criscope::cri::v1;
 use criscope::lifecycle::tables::{RpcTable, Samples};
-use criscope::lifecycle::view::Call;
+use criscope::lifecycle::view;
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use nix::sys::signal::Signal;
 use serde_json::Value;
@@ -59,11 +59,11 @@ async fn traffic(
     (client, open)
 }
 
-fn rows(dump: &Value, list: &str) -> Vec<Call> {
+fn rows(dump: &Value, list: &str) -> Vec<view::Call> {
     serde_json::from_value(dump[list].clone()).expect("rows")
 }
 
-fn methods(rows: &[Call]) -> Vec<&str> {
+fn methods(rows: &[view::Call]) -> Vec<&str> {
     rows.iter().map(|row| row.method.as_str()).collect()
 }
 
@@ -111,7 +111,7 @@ async fn a_signal_has_it_written_down() {
         ["RunPodSandbox", "RunPodSandbox", "StopPodSandbox"]
     );
     assert_eq!(calls[1].pod_path().as_deref(), Some("shop/web-1"));
-    assert_eq!(calls[2].code.as_deref(), Some("INTERNAL"));
+    assert_eq!(calls[2].code, "INTERNAL");
     assert_eq!(methods(&rows(&dump, "polls")), ["ListContainers"]);
     let flying = rows(&dump, "in_flight");
     assert_eq!(
