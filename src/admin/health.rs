@@ -7,7 +7,7 @@ use axum::extract::{RawQuery, State};
 use axum::http::StatusCode;
 
 use super::Sources;
-use crate::proxy::backend::remote::Upstream;
+use crate::proxy::backend::Backend;
 
 /// `/livez`: the request path turns.
 pub async fn livez(State(sources): State<Sources>) -> (StatusCode, String) {
@@ -30,11 +30,11 @@ pub async fn readyz(
         query.is_some_and(|q| q.split('&').any(|p| p.split('=').next() == Some("verbose")));
     let mut text = String::new();
     let mut ready = sources.heartbeat.is_alive();
-    for upstream in &sources.upstreams {
-        let up = upstream.health().is_up();
+    for backend in &sources.backends {
+        let up = backend.health().is_up();
         ready &= up;
         if verbose || !up {
-            describe(&mut text, upstream);
+            describe(&mut text, backend);
         }
     }
     if verbose {
@@ -48,9 +48,9 @@ pub async fn readyz(
     (status, text)
 }
 
-fn describe(text: &mut String, upstream: &Upstream) {
-    let state = upstream.health().state();
-    let name = upstream.name();
+fn describe(text: &mut String, backend: &Backend) {
+    let state = backend.health().state();
+    let name = backend.name();
     let since = state
         .since
         .map_or_else(String::new, |t| format!(" for {:.1?}", t.elapsed()));
@@ -76,7 +76,7 @@ fn describe(text: &mut String, upstream: &Upstream) {
     if let Some(at) = state.last_status {
         let _ = writeln!(text, "    last good Status {:.1?} ago", at.elapsed());
     }
-    let reconnects = upstream.health().reconnects();
+    let reconnects = backend.health().reconnects();
     if reconnects > 0 {
         let _ = writeln!(text, "    came back {reconnects} times");
     }

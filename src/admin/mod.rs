@@ -72,7 +72,7 @@ use crate::lifecycle::Stories;
 use crate::lifecycle::process_scanner::Observations;
 use crate::lifecycle::rates::Rates;
 use crate::lifecycle::recorder::{Dumps, Recorder};
-use crate::proxy::backend::remote::Upstream;
+use crate::proxy::backend::Backend;
 use crate::proxy::instrument::InFlight;
 use crate::telemetry::logging::{AUDIT, LogHandle};
 use crate::telemetry::registry::Registry;
@@ -86,7 +86,7 @@ pub struct Sources {
     /// Calls in flight.
     pub in_flight: Arc<InFlight>,
     /// Backends.
-    pub upstreams: Vec<Arc<Upstream>>,
+    pub backends: Vec<Arc<Backend>>,
     /// The stories of pods.
     pub stories: Arc<Stories>,
     /// The last calls that ended.

@@ -11,7 +11,7 @@ use super::Sources;
 use super::calls::Format;
 use super::figures::count;
 use super::page::{Escaped, page_at};
-use crate::proxy::backend::remote::Upstream;
+use crate::proxy::backend::Backend;
 use crate::units;
 
 /// A backend.
@@ -68,12 +68,12 @@ pub(super) fn standings(sources: &Sources) -> Vec<Standing> {
             |call: &crate::call::Call| call.route.get().is_some_and(|r| *r.backend == *name);
         calls.iter().filter(|call| of_call(call)).count()
     };
-    let upstreams = sources.upstreams.iter();
-    upstreams.map(|u| state(u, went_to(u.name()))).collect()
+    let backends = sources.backends.iter();
+    backends.map(|b| state(b, went_to(b.name()))).collect()
 }
 
-fn state(upstream: &Upstream, in_flight: usize) -> Standing {
-    let health = upstream.health();
+fn state(backend: &Backend, in_flight: usize) -> Standing {
+    let health = backend.health();
     let state = health.state();
     let age = |at: std::time::Instant| at.elapsed().as_secs_f64() * 1e3;
     let conditions = state.conditions.into_iter().map(|c| Condition {
@@ -82,8 +82,8 @@ fn state(upstream: &Upstream, in_flight: usize) -> Standing {
         reason: c.reason,
     });
     Standing {
-        name: upstream.name().to_string(),
-        endpoint: upstream.endpoint(),
+        name: backend.name().to_string(),
+        endpoint: backend.endpoint(),
         up: state.up,
         since_ms: state.since.map(age),
         reason: state.reason,

@@ -1,5 +1,6 @@
 //! Builds every part from the configuration. Nothing runs yet.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Instant, SystemTime};
 
@@ -9,24 +10,25 @@ use tokio::sync::Notify;
 use tokio::sync::mpsc::Sender;
 use tokio_util::sync::CancellationToken;
 
+use super::observer::LifecycleObserver;
 use super::{Error, recording};
 use crate::admin;
 use crate::call::Call;
-use crate::config::{Config, InEffect};
+use crate::config::{self, Config, InEffect};
 use crate::grpc::CriService;
 use crate::lifecycle::process_scanner::Observations;
 use crate::lifecycle::rates::Rates;
 use crate::lifecycle::recorder::{Dumps, Recorder};
 use crate::lifecycle::{Aggregator, CallSink, Event, Stories, Trace, aggregator};
-use crate::proxy::backend::remote::{Upstream, probe, resync};
-use crate::proxy::instrument::InFlight;
-use crate::proxy::instrument::layer::Shared;
+use crate::proxy::backend::{Backend, probe, resync};
 use crate::proxy::instrument::signals::{Signals, watch_in_flight};
 use crate::proxy::instrument::stuck::Watch;
+use crate::proxy::instrument::{CallObserver, InFlight, Shared};
 use crate::proxy::pod_index::Index;
 use crate::proxy::router::Table;
 use crate::proxy::router::rules::Rules;
 use crate::proxy::stack::Parts;
+use crate::streaming::Relay;
 use crate::telemetry::handles::Connections;
 use crate::telemetry::logging;
 use crate::telemetry::otlp::SpanSink;
@@ -49,8 +51,9 @@ pub(super) struct Built {
     pub(super) config: InEffect,
     pub(super) hash: ConfigHash,
     pub(super) in_flight: Arc<InFlight>,
+    observer: Arc<dyn CallObserver>,
     pub(super) index: Arc<Index>,
-    pub(super) upstreams: Vec<Arc<Upstream>>,
+    pub(super) backends: Vec<Arc<Backend>>,
     pub(super) table: Arc<Table>,
     pub(super) heartbeat: Arc<Heartbeat>,
     pub(super) connections: Arc<Connections>,
@@ -79,10 +82,17 @@ pub(super) fn build(
     let recorder = Arc::new(Recorder::new(config.recorder.calls, config.recorder.polls));
     let (call_sink, events) = CallSink::new(Arc::clone(&recorder), Arc::clone(drops));
     let feed = call_sink.feed();
-    let signals = Arc::new(Signals::new(&registry, config, sink.clone(), call_sink)?);
     let in_flight = Arc::new(InFlight::default());
     watch_in_flight(&registry, Arc::clone(&in_flight) as _)?;
     let observations = Arc::<Observations>::default();
+    let dumps = recording::dumps(config, &recorder, &in_flight, &observations, &hash, drops);
+    let observer: Arc<dyn CallObserver> = Arc::new(LifecycleObserver {
+        sink: call_sink,
+        observations: Arc::clone(&observations),
+        dumps: Arc::clone(&dumps),
+    });
+    let signals = Signals::new(&registry, config, sink.clone(), Arc::clone(&observer))?;
+    let signals = Arc::new(signals);
     let stories = Arc::new(Stories::new(&config.story, Arc::clone(&observations)));
     let aggregator = aggregator::Parts {
         stories: Arc::clone(&stories),
@@ -94,25 +104,17 @@ pub(super) fn build(
         clock: Arc::new(SystemTime::now),
     };
     let aggregator = Aggregator::new(aggregator, &registry)?;
-    let dumps = recording::dumps(config, &recorder, &in_flight, &observations, &hash, drops);
 
     let limits = config.telemetry.identity;
     let index = Arc::new(Index::new(limits.sandboxes, limits.containers));
-    let upstreams: Vec<_> = config
-        .backends
-        .iter()
-        .filter_map(|backend| {
-            let upstream = match backend.endpoint() {
-                Some(endpoint) => Upstream::new(&backend.name, endpoint.to_owned()),
-                None => Upstream::local(&backend.name, builtin?.clone()),
-            };
-            Some(Arc::new(upstream))
-        })
-        .collect();
-    register_backends(&registry, &upstreams)?;
+    let backends = config.backends.iter();
+    let backends: Vec<_> = backends
+        .map(|settings| backend(settings, builtin).map(Arc::new))
+        .collect::<Result<_, _>>()?;
+    register_backends(&registry, &backends)?;
     register_identity(&registry, &index)?;
-    let names = upstreams.iter().map(|u| Arc::clone(u.name())).collect();
-    let table = Table::new(rules(config), Arc::clone(&index), names);
+    let names = backends.iter().map(|b| Arc::clone(b.name())).collect();
+    let table = Table::new(rules(config)?, Arc::clone(&index), names);
     Ok(Built {
         connections: Arc::new(Connections::new(&registry)?),
         registry: Arc::new(registry),
@@ -127,8 +129,9 @@ pub(super) fn build(
         config: Arc::new(ArcSwap::from_pointee(config.clone())),
         hash,
         in_flight,
+        observer,
         index,
-        upstreams,
+        backends,
         table: Arc::new(table),
         heartbeat: Arc::default(),
         pulling: None,
@@ -152,47 +155,54 @@ pub(super) fn reading(in_flight: &Arc<InFlight>) -> Arc<dyn Fn() -> Vec<Arc<Call
     Arc::new(move || in_flight.calls())
 }
 
-/// The routing settings with backends as numbers.
-fn rules(config: &Config) -> Rules {
-    let number = |name: &str| {
-        let found = config.backends.iter().position(|b| b.name == name);
-        // The configuration was checked: every name is one of the backends.
-        found.unwrap_or_default()
-    };
-    let mut rules = Rules {
-        backends: config.backends.len(),
-        default: number(&config.routing.default),
-        images: number(&config.routing.images),
-        handlers: Default::default(),
-    };
-    for rule in &config.routing.rules {
-        let handler = rule.runtime_handler.as_str().into();
-        // The first match wins.
-        rules
-            .handlers
-            .entry(handler)
-            .or_insert_with(|| number(&rule.backend));
+/// The backend of these settings.
+fn backend(settings: &config::Backend, builtin: Option<&CriService>) -> Result<Backend, Error> {
+    let name = &settings.name;
+    match (settings.endpoint(), builtin) {
+        (Some(endpoint), _) => Ok(Backend::remote(name, endpoint.to_owned())),
+        (None, Some(service)) => Ok(Backend::local(name, service.clone())),
+        (None, None) => Err(Error::Backends(format!(
+            "backend {name}: the built-in runtime is not configured"
+        ))),
     }
-    rules
 }
 
-fn register_backends(
-    registry: &Registry,
-    upstreams: &[Arc<Upstream>],
-) -> Result<(), RegistryError> {
-    let backends = upstreams.to_vec();
+/// The routing settings, with the positions of backends for their names.
+fn rules(config: &Config) -> Result<Rules, Error> {
+    let position = |name: &str| {
+        let found = config.backends.iter().position(|b| b.name == name);
+        found.ok_or_else(|| Error::Backends(format!("routing: no backend is named {name}")))
+    };
+    let mut handlers = HashMap::new();
+    for rule in &config.routing.rules {
+        let backend = position(&rule.backend)?;
+        // The first match wins.
+        handlers
+            .entry(rule.runtime_handler.as_str().into())
+            .or_insert(backend);
+    }
+    Ok(Rules {
+        backends: config.backends.len(),
+        default: position(&config.routing.default)?,
+        images: position(&config.routing.images)?,
+        handlers,
+    })
+}
+
+fn register_backends(registry: &Registry, backends: &[Arc<Backend>]) -> Result<(), RegistryError> {
+    let all = backends.to_vec();
     registry.computed(&catalogue::BACKEND_UP, move |out| {
-        for upstream in &backends {
+        for backend in &all {
             out.put(
-                &[upstream.name()],
-                f64::from(u8::from(upstream.health().is_up())),
+                &[backend.name()],
+                f64::from(u8::from(backend.health().is_up())),
             );
         }
     })?;
-    let backends = upstreams.to_vec();
+    let all = backends.to_vec();
     registry.computed(&catalogue::BACKEND_RECONNECTS, move |out| {
-        for upstream in &backends {
-            out.put(&[upstream.name()], upstream.health().reconnects() as f64);
+        for backend in &all {
+            out.put(&[backend.name()], backend.health().reconnects() as f64);
         }
     })
 }
@@ -214,15 +224,15 @@ fn register_identity(registry: &Registry, index: &Arc<Index>) -> Result<(), Regi
 
 impl Built {
     pub(super) fn start_background(&self, side: &Runtime, stop: &CancellationToken) {
-        for upstream in &self.upstreams {
+        for backend in &self.backends {
             let came_up = Arc::new(Notify::new());
             let filling = resync::run(
-                Arc::clone(upstream),
+                Arc::clone(backend),
                 Arc::clone(&self.index),
                 Arc::clone(&came_up),
             );
             side.spawn(stop.clone().run_until_cancelled_owned(filling));
-            let watching = probe::run(Arc::clone(upstream), move || came_up.notify_one());
+            let watching = probe::run(Arc::clone(backend), move || came_up.notify_one());
             side.spawn(stop.clone().run_until_cancelled_owned(watching));
         }
         let counting = Arc::clone(&self.rates).run();
@@ -231,8 +241,7 @@ impl Built {
         let watch = Watch {
             in_flight: Arc::clone(&self.in_flight),
             signals: Arc::clone(&self.signals),
-            observations: Arc::clone(&self.observations),
-            dumps: Arc::clone(&self.dumps),
+            observer: Arc::clone(&self.observer),
         };
         side.spawn(stop.clone().run_until_cancelled_owned(watch.run()));
     }
@@ -241,7 +250,7 @@ impl Built {
         admin::Sources {
             registry: Arc::clone(&self.registry),
             in_flight: Arc::clone(&self.in_flight),
-            upstreams: self.upstreams.clone(),
+            backends: self.backends.clone(),
             stories: Arc::clone(&self.stories),
             recorder: Arc::clone(&self.recorder),
             rates: Arc::clone(&self.rates),
@@ -256,15 +265,18 @@ impl Built {
     }
 
     /// What makes the request path of each new connection.
-    pub(super) fn connection_parts(&self, max_message_bytes: usize) -> Parts {
+    pub(super) fn connection_parts(&self, max_message_bytes: usize, relay: Option<Relay>) -> Parts {
         Parts {
             shared: Shared {
-                observer: Arc::clone(&self.signals) as _,
+                signals: Arc::clone(&self.signals),
                 in_flight: Arc::clone(&self.in_flight),
                 seq: Arc::default(),
             },
             index: Arc::clone(&self.index),
             max_message_bytes,
+            table: Arc::clone(&self.table),
+            backends: self.backends.clone(),
+            relay,
         }
     }
 }

@@ -7,6 +7,7 @@
 mod build;
 mod builtin;
 pub mod load;
+mod observer;
 mod recording;
 mod sessions;
 mod sight;
@@ -32,7 +33,6 @@ use crate::lifecycle::otlp_receiver;
 use crate::lifecycle::recorder::Dumps;
 use crate::lifecycle::recorder::dumps::Reason;
 use crate::proxy::listener::{self, Socket};
-use crate::proxy::router::Router;
 use crate::proxy::stack;
 use crate::reload::Reloader;
 use crate::streaming::{self, Relay};
@@ -78,6 +78,9 @@ pub enum Error {
     /// There is no server for exec, attach and port-forward.
     #[error("streaming: {0}")]
     Streaming(#[from] streaming::BindError),
+    /// The routing or a backend names what is not configured: a mistake in the checks of the configuration.
+    #[error("{0}")]
+    Backends(String),
     /// The listener broke.
     #[error("cannot serve: {0}")]
     Serve(#[source] io::Error),
@@ -267,16 +270,8 @@ async fn carry(
     );
     watchdog::notify(&[NotifyState::Ready]);
 
-    let parts = built.connection_parts(config.server.max_message_bytes);
-    let (table, upstreams) = (Arc::clone(&built.table), built.upstreams.clone());
-    let make = move |peer: Arc<Peer>| {
-        let backends = upstreams
-            .iter()
-            .map(|upstream| sessions::service(upstream, relay.as_ref()))
-            .collect();
-        let router = Router::new(Arc::clone(&table), backends);
-        stack::stack(&parts, peer, router)
-    };
+    let parts = built.connection_parts(config.server.max_message_bytes, relay);
+    let make = move |peer: Arc<Peer>| stack::stack(&parts, peer);
     let connections = Arc::clone(&built.connections);
     let drain = config.server.drain_timeout;
     let cut = listener::serve(listener, make, connections, stop, drain)

@@ -16,9 +16,7 @@ use super::build::Built;
 use crate::call::Call;
 use crate::config::Streaming;
 use crate::cri::subject::Subject;
-use crate::grpc::CriService;
 use crate::lifecycle::{Event, sessions};
-use crate::proxy::backend::remote::Upstream;
 use crate::proxy::pod_index::Index;
 use crate::streaming::{
     AuditLog, Kind, Observer, Relay, RelayMetrics, SessionBegin, SessionEnd, SessionMetrics,
@@ -156,7 +154,7 @@ impl Relaying {
         observers: Vec<Arc<dyn Observer>>,
         stop: CancellationToken,
     ) -> Result<Option<Self>, Error> {
-        let wanted = built.upstreams.iter().any(|upstream| !upstream.is_local());
+        let wanted = built.backends.iter().any(|backend| !backend.is_local());
         if !(settings.observe && wanted) {
             return Ok(None);
         }
@@ -198,13 +196,5 @@ impl Relaying {
     /// Ends it.
     pub(super) fn stop(self) {
         self.thread.shutdown_background();
-    }
-}
-
-/// A runtime as a new connection of a caller sees it, its sessions led through this program if it is not part of it.
-pub(super) fn service(upstream: &Arc<Upstream>, relay: Option<&Relay>) -> CriService {
-    match relay.filter(|_| !upstream.is_local()) {
-        Some(relay) => relay.before(upstream.service()),
-        None => upstream.service(),
     }
 }

@@ -28,20 +28,20 @@ pub type Response = http::Response<Body>;
 /// An answer to come.
 pub type Answering = BoxFuture<'static, Result<Response, BoxError>>;
 
-/// What answers CRI calls: the seam between the router and its backends. Backends keep no queue, so there is nothing to
+/// What answers CRI calls: the seam between the router and its backends. Handlers keep no queue, so there is nothing to
 /// be ready for, and a call needs no clone.
-pub trait Backend: fmt::Debug + Send + Sync {
+pub trait Handler: fmt::Debug + Send + Sync {
     /// Answers a call.
     fn answer(&self, request: Request) -> Answering;
 }
 
 /// A backend as a tower service.
 #[derive(Clone, Debug)]
-pub struct CriService(Arc<dyn Backend>);
+pub struct CriService(Arc<dyn Handler>);
 
 impl CriService {
     /// Wraps a backend.
-    pub fn new(backend: impl Backend + 'static) -> Self {
+    pub fn new(backend: impl Handler + 'static) -> Self {
         Self(Arc::new(backend))
     }
 

@@ -1,36 +1,42 @@
-//! The request path, as one list. Read from top to bottom it is the way of a call in; the answer takes it back.
+//! The request path, as one list: a call passes it from top to bottom, its response from bottom to top.
 
 use std::sync::Arc;
 
 use hyper::body::Incoming;
-use tower::{Service, ServiceBuilder};
+use tower::{Layer as _, Service, ServiceBuilder};
 
 use crate::call::Peer;
-use crate::grpc::{Body, BoxError};
+use crate::grpc::{Body, BoxError, CriService};
+use crate::proxy::backend::Backend;
 use crate::proxy::inspect::InspectLayer;
-use crate::proxy::instrument::InstrumentLayer;
 use crate::proxy::instrument::body::InstrumentBody;
-use crate::proxy::instrument::layer::Shared;
+use crate::proxy::instrument::{InstrumentLayer, Shared};
 use crate::proxy::pod_index::Index;
 use crate::proxy::rescue::RescueLayer;
-use crate::proxy::router::Router;
+use crate::proxy::router::{Router, Table};
+use crate::streaming::Relay;
 
-/// What the path is made of, shared by all connections.
+/// The parts of the path that all connections share.
 #[derive(Clone, Debug)]
 pub struct Parts {
-    /// Signals, calls in flight, trace ids.
+    /// Signals, calls in flight, sequence numbers.
     pub shared: Shared,
-    /// Who is behind an id.
+    /// Pods and containers by their ids.
     pub index: Arc<Index>,
     /// Largest request message that is read, in bytes.
     pub max_message_bytes: usize,
+    /// The routing of calls.
+    pub table: Arc<Table>,
+    /// The backends, in the order of the table.
+    pub backends: Vec<Arc<Backend>>,
+    /// Sees the sessions of remote backends.
+    pub relay: Option<Relay>,
 }
 
 /// The path for one connection.
 pub fn stack(
     parts: &Parts,
     peer: Arc<Peer>,
-    router: Router,
 ) -> impl Service<
     http::Request<Incoming>,
     Response = http::Response<InstrumentBody>,
@@ -42,17 +48,29 @@ pub fn stack(
 + 'static
 + use<> {
     ServiceBuilder::new()
-        // The connection's body becomes that of all layers; no byte moves.
+        // hyper's body becomes the body of all layers, without a copy.
         .map_request(|request: http::Request<Incoming>| request.map(Body::Incoming))
-        // Outermost, so that it sees every end: answers, errors, resets and drops.
+        // Outermost, so that it sees every end: responses, errors, resets and drops.
         .layer(InstrumentLayer::new(parts.shared.clone(), peer))
-        // Below instrument, so that what we answer ourselves is measured like any other answer.
+        // Turns errors into gRPC statuses. Below instrument, so that these responses are measured like any other.
         .layer(RescueLayer)
-        // Above the router, which decides by what was read.
+        // Reads the request message. Above the router, which decides by its content.
         .layer(InspectLayer::new(
             Arc::clone(&parts.index),
             parts.max_message_bytes,
         ))
-        // The backend, chosen per call.
-        .service(router)
+        // Chooses the backend of each call.
+        .service(Router::new(Arc::clone(&parts.table), backends(parts)))
+}
+
+/// The backends, below the router.
+fn backends(parts: &Parts) -> Vec<CriService> {
+    let backends = parts.backends.iter();
+    let services = backends.map(|backend| match &parts.relay {
+        // Rewrites the URLs in the responses to Exec, Attach and PortForward, so that sessions pass through the relay. The
+        // local runtime serves its sessions itself.
+        Some(relay) if !backend.is_local() => relay.layer(backend.service()),
+        _ => backend.service(),
+    });
+    services.collect()
 }

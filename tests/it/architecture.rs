@@ -89,6 +89,8 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
             "proxy::inspect",
             "proxy::router",
             "proxy::pod_index",
+            "proxy::backend",
+            "streaming",
             "grpc",
             "call",
         ],
@@ -100,7 +102,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     ),
     (
         "proxy::instrument",
-        &["lifecycle", "telemetry", "grpc", "config", "call", "cri"],
+        &["telemetry", "grpc", "config", "call", "cri"],
     ),
     ("proxy::rescue", &["proxy::backend", "grpc"]),
     (

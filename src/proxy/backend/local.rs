@@ -1,26 +1,25 @@
-//! A runtime in this process, seen as any other backend: it is probed, its lists fill the index, and its part of a call
-//! has its own span.
+//! A runtime in this process, on the path like any other backend: it is probed, its lists fill the index of pods, and its part of
+//! a call has its own span.
 
 use std::sync::Arc;
 
 use crate::call::{Call, CallStage};
-use crate::grpc::{Answering, Backend, CriService, Request};
+use crate::grpc::{Answering, CriService, Handler, Request};
 use crate::telemetry::propagation;
 
-/// The runtime as seen from a caller.
+/// The runtime for one connection of a caller.
 #[derive(Clone, Debug)]
-pub(in crate::proxy) struct Local {
+pub(super) struct Local {
     service: CriService,
 }
 
 impl Local {
-    /// In front of what answers.
-    pub(in crate::proxy) fn new(service: CriService) -> Self {
+    pub(super) fn new(service: CriService) -> Self {
         Self { service }
     }
 }
 
-impl Backend for Local {
+impl Handler for Local {
     fn answer(&self, mut request: Request) -> Answering {
         let call = request.extensions().get::<Arc<Call>>().cloned();
         if let Some(call) = &call {

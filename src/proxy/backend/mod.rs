@@ -1,4 +1,84 @@
-//! Where calls are carried out: a runtime on another socket ([`remote`]), or in this process ([`local`]).
+//! Where calls are carried out: a runtime behind a unix socket ([`remote`]), or the one in this process ([`local`]). Both are
+//! probed, and their lists fill the index of pods.
 
+pub mod health;
 pub mod local;
+pub mod probe;
 pub mod remote;
+pub mod resync;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+pub use health::{Health, State};
+
+use self::local::Local;
+use self::remote::{Forward, Remote};
+use crate::grpc::CriService;
+
+/// A runtime that answers CRI calls. Shared by all connections.
+#[derive(Debug)]
+pub struct Backend {
+    name: Arc<str>,
+    health: Arc<Health>,
+    kind: Kind,
+}
+
+#[derive(Debug)]
+enum Kind {
+    Remote(Arc<Remote>),
+    Local(CriService),
+}
+
+impl Backend {
+    /// The runtime `name` behind the socket at `path`. Connects at the first call.
+    pub fn remote(name: &str, path: PathBuf) -> Self {
+        let (name, health) = (Arc::from(name), Arc::<Health>::default());
+        let remote = Remote::new(Arc::clone(&name), path, Arc::clone(&health));
+        Self {
+            name,
+            health,
+            kind: Kind::Remote(Arc::new(remote)),
+        }
+    }
+
+    /// The runtime `name` in this process.
+    pub fn local(name: &str, service: CriService) -> Self {
+        Self {
+            name: name.into(),
+            health: Arc::default(),
+            kind: Kind::Local(service),
+        }
+    }
+
+    /// The service for a new connection of a caller.
+    pub fn service(&self) -> CriService {
+        match &self.kind {
+            Kind::Remote(remote) => CriService::new(Forward::new(Arc::clone(remote))),
+            Kind::Local(service) => CriService::new(Local::new(service.clone())),
+        }
+    }
+
+    /// Returns whether it is in this process.
+    pub fn is_local(&self) -> bool {
+        matches!(self.kind, Kind::Local(_))
+    }
+
+    /// Its name in the configuration.
+    pub fn name(&self) -> &Arc<str> {
+        &self.name
+    }
+
+    /// Its address, for people.
+    pub fn endpoint(&self) -> String {
+        match &self.kind {
+            Kind::Remote(remote) => remote.endpoint(),
+            Kind::Local(_) => "this process".to_owned(),
+        }
+    }
+
+    /// The findings of its probe.
+    pub fn health(&self) -> &Health {
+        &self.health
+    }
+}

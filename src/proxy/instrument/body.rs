@@ -1,4 +1,4 @@
-//! Watches the answer pass, until its end.
+//! Watches the response body pass, until its end.
 
 use std::future::Future as _;
 use std::pin::Pin;
@@ -10,18 +10,18 @@ use tokio::time::{Sleep, sleep_until};
 use tonic::Code;
 
 use super::classify::{self, End};
-use super::future::last_moment;
+use super::deadline::last_moment;
 use super::guard::Guard;
 use crate::call::Source;
 use crate::grpc::status::Status;
 use crate::grpc::{Body, BoxError};
 
-/// What the head of an answer says about its end, in case nothing else does.
+/// How the call ends if its body does not say so: from the response headers.
 #[derive(Debug)]
 pub(super) struct Unfinished {
     /// The HTTP status.
     pub(super) status: http::StatusCode,
-    /// Who answers.
+    /// Who made the response.
     pub(super) source: Source,
     /// `grpc-status` among the headers.
     pub(super) in_headers: Option<End>,
@@ -40,7 +40,7 @@ pub struct InstrumentBody {
     inner: Body,
     guard: Option<Guard>,
     unfinished: Unfinished,
-    /// Ends an answer that stops half-way; set up when there is something to wait for.
+    /// Ends a response that stops halfway; created at the first wait.
     last_moment: Option<Pin<Box<Sleep>>>,
 }
 
@@ -54,7 +54,7 @@ impl InstrumentBody {
         }
     }
 
-    /// Nothing comes: is it time to say so ourselves?
+    /// Resolves when an unfinished response is past its deadline.
     fn poll_late(&mut self, cx: &mut Context<'_>) -> Poll<Frame<Bytes>> {
         if self.last_moment.is_none() {
             let at = self.guard.as_ref().and_then(|g| last_moment(g.call()));

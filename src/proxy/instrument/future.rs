@@ -1,26 +1,22 @@
-//! Waits for the head of the answer.
+//! Waits for the response headers.
 
 use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll};
-use std::time::Duration;
 
 use http::Response;
 use http_body::Body as _;
 use pin_project_lite::pin_project;
-use tokio::time::{Instant, Sleep, sleep_until};
+use tokio::time::{Sleep, sleep_until};
 use tonic::Code;
 
 use super::body::{InstrumentBody, Unfinished};
 use super::classify;
+use super::deadline::last_moment;
 use super::guard::Guard;
-use crate::call::{Call, CallStage, Source};
+use crate::call::{CallStage, Source};
 use crate::grpc::status::{MadeHere, Status};
 use crate::grpc::{self, BoxError};
-
-/// How long after the caller's deadline we say so ourselves. Caller and backend both know the deadline and come first;
-/// this is for the call that neither of them ends.
-const GRACE: Duration = Duration::from_millis(500);
 
 pin_project! {
     /// See [`crate::proxy::instrument`].
@@ -32,12 +28,6 @@ pin_project! {
         deadline: Option<Sleep>,
         guard: Option<Guard>,
     }
-}
-
-/// When we end the call ourselves. A deadline beyond what the clock can express is none.
-pub(super) fn last_moment(call: &Call) -> Option<Instant> {
-    let deadline = call.deadline?.checked_add(GRACE)?;
-    Instant::from_std(call.started).checked_add(deadline)
 }
 
 impl<F> InstrumentFuture<F> {

@@ -2,16 +2,16 @@
 
 use std::sync::Arc;
 
-use super::Observe;
 use super::classify::{self, End};
 use super::in_flight::{InFlight, Seat};
+use super::signals::Signals;
 use crate::call::{Call, Outcome, Sealed, Source};
 use crate::cri::redact;
 
 /// Held by the future of a call and then by the body of its answer. Dropping it unfinished means that the caller left.
 pub struct Guard {
     call: Arc<Call>,
-    observer: Arc<dyn Observe>,
+    signals: Arc<Signals>,
     seat: Option<Seat>,
 }
 
@@ -25,12 +25,12 @@ impl std::fmt::Debug for Guard {
 
 impl Guard {
     /// Opens a call.
-    pub fn new(call: Arc<Call>, observer: Arc<dyn Observe>, in_flight: &Arc<InFlight>) -> Self {
+    pub fn new(call: Arc<Call>, signals: Arc<Signals>, in_flight: &Arc<InFlight>) -> Self {
         let seat = in_flight.enter(Arc::clone(&call));
-        observer.begin(&call);
+        signals.begin(&call);
         Self {
             call,
-            observer,
+            signals,
             seat: Some(seat),
         }
     }
@@ -58,7 +58,7 @@ impl Guard {
             }),
             elapsed: self.call.age(),
         };
-        self.observer.end(&self.call, &outcome);
+        self.signals.end(&self.call, &outcome);
     }
 
     fn scrub(&self, text: &str) -> Box<str> {

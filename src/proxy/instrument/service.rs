@@ -1,20 +1,58 @@
-//! Opens a call for each request.
+//! The layer: opens a call for each request.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll};
 
 use http::Response;
-use tower::Service;
+use tower::{Layer, Service};
 
 use super::body::InstrumentBody;
 use super::future::InstrumentFuture;
 use super::guard::Guard;
-use super::layer::Shared;
+use super::in_flight::InFlight;
+use super::signals::Signals;
 use crate::call::{Call, Peer};
 use crate::cri::Method;
 use crate::cri::method::ApiVersion;
 use crate::grpc::{self, BoxError, frame};
+
+/// What all connections share.
+#[derive(Clone, Debug)]
+pub struct Shared {
+    /// Metrics, log lines and spans.
+    pub signals: Arc<Signals>,
+    /// The calls in flight.
+    pub in_flight: Arc<InFlight>,
+    /// The number of the next call.
+    pub seq: Arc<AtomicU64>,
+}
+
+/// Wraps the services of one connection.
+#[derive(Clone, Debug)]
+pub struct InstrumentLayer {
+    shared: Shared,
+    peer: Arc<Peer>,
+}
+
+impl InstrumentLayer {
+    /// A layer for the connection of `peer`.
+    pub fn new(shared: Shared, peer: Arc<Peer>) -> Self {
+        Self { shared, peer }
+    }
+}
+
+impl<S> Layer<S> for InstrumentLayer {
+    type Service = Instrument<S>;
+
+    fn layer(&self, inner: S) -> Instrument<S> {
+        Instrument {
+            inner,
+            shared: self.shared.clone(),
+            peer: Arc::clone(&self.peer),
+        }
+    }
+}
 
 /// See [`crate::proxy::instrument`].
 #[derive(Clone, Debug)]
@@ -25,19 +63,11 @@ pub struct Instrument<S> {
 }
 
 impl<S> Instrument<S> {
-    pub(super) fn new(inner: S, shared: Shared, peer: Arc<Peer>) -> Self {
-        Self {
-            inner,
-            shared,
-            peer,
-        }
-    }
-
     fn open<B>(&self, request: &http::Request<B>) -> Call {
         let path = request.uri().path();
         let known = Method::from_path(path);
         let (method, api) = known.unwrap_or((Method::Other, ApiVersion::V1));
-        let trace = self.shared.observer.trace(request.headers(), method);
+        let trace = self.shared.signals.trace(request.headers(), method);
         let mut call = Call::new(
             self.shared.seq.fetch_add(1, Ordering::Relaxed),
             method,
@@ -53,7 +83,7 @@ impl<S> Instrument<S> {
     }
 }
 
-/// An unknown path, fit to be shown.
+/// An unknown path, without characters that a log or page must not show.
 fn printable(path: &str) -> Box<str> {
     path.chars()
         .take(128)
@@ -77,7 +107,7 @@ where
         let call = Arc::new(self.open(&request));
         let guard = Guard::new(
             Arc::clone(&call),
-            Arc::clone(&self.shared.observer),
+            Arc::clone(&self.shared.signals),
             &self.shared.in_flight,
         );
         request.extensions_mut().insert(call);

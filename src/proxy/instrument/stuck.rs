@@ -20,15 +20,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::InFlight;
 use super::signals::{Signals, Stuck};
+use super::{CallObserver, InFlight};
 use crate::call::Call;
 use crate::cri::Method;
 use crate::cri::method::Class;
-use crate::lifecycle::activity;
-use crate::lifecycle::process_scanner::Observations;
-use crate::lifecycle::recorder::Dumps;
-use crate::lifecycle::recorder::dumps::Reason;
 
 /// How long a call may be in flight before it is first looked at.
 pub const PERIOD: Duration = Duration::from_millis(200);
@@ -53,17 +49,15 @@ pub const fn allowed(method: Method) -> Option<Duration> {
     Some(Duration::from_secs(seconds))
 }
 
-/// What the watch over the calls in flight looks at, and whom it tells.
+/// Watches the calls in flight.
 #[derive(Debug)]
 pub struct Watch {
     /// The calls.
     pub in_flight: Arc<InFlight>,
     /// Log and metrics.
     pub signals: Arc<Signals>,
-    /// What the runtime does for them.
-    pub observations: Arc<Observations>,
-    /// Asked for a dump when a deadline is used up.
-    pub dumps: Arc<Dumps>,
+    /// Knows the activity of the runtime, and hears of used-up deadlines.
+    pub observer: Arc<dyn CallObserver>,
 }
 
 impl Watch {
@@ -99,21 +93,12 @@ impl Watch {
         let stuck = Stuck {
             percent,
             is_first: before == 0,
-            activity: activity::of(&self.observations, call),
+            activity: self.observer.activity(call),
         };
         self.signals.stuck(call, &stuck);
         if percent >= 100 {
-            self.dumps.ask(Reason::Stuck, Some(who(call)));
+            self.observer.overdue(call);
         }
-    }
-}
-
-/// The call in a few words.
-fn who(call: &Call) -> String {
-    let (method, seq) = (call.method, call.seq);
-    match call.subject.get().and_then(|s| s.pod.as_deref()) {
-        Some(pod) => format!("{method} of {}/{}, call {seq}", pod.namespace, pod.name),
-        None => format!("{method}, call {seq}"),
     }
 }
 

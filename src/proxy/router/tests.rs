@@ -9,7 +9,7 @@ use super::*;
 use crate::call::{Client, Peer};
 use crate::cri::v1;
 use crate::grpc::status::Status;
-use crate::grpc::{Backend, Body, frame, unary};
+use crate::grpc::{Body, Handler, frame, unary};
 
 /// What a backend does with every call.
 #[derive(Debug)]
@@ -22,7 +22,7 @@ enum Fake {
     BreaksOff(&'static str),
 }
 
-impl Backend for Fake {
+impl Handler for Fake {
     fn answer(&self, _: Request) -> Answering {
         Box::pin(ready(self.play()))
     }

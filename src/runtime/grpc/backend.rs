@@ -18,7 +18,7 @@ use crate::call::steps::RuntimeSteps;
 use crate::cri::v1::image_service_server::ImageServiceServer;
 use crate::cri::v1::runtime_service_server::RuntimeServiceServer;
 use crate::grpc::status::Status;
-use crate::grpc::{Answering, Backend, Body, BoxError, Request, frame};
+use crate::grpc::{Answering, Body, BoxError, Handler, Request, frame};
 use crate::runtime::Runtime;
 use crate::runtime::caller::Caller;
 use crate::runtime::observe::serve;
@@ -53,7 +53,7 @@ impl Builtin {
     }
 }
 
-impl Backend for Builtin {
+impl Handler for Builtin {
     fn answer(&self, mut request: Request) -> Answering {
         let gone = CancellationToken::new();
         let waits = gone.clone().drop_guard();

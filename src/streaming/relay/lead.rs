@@ -10,7 +10,7 @@ use super::metrics::Verdict;
 use super::url::{self, Message};
 use crate::call::Call;
 use crate::cri::{Method, v1};
-use crate::grpc::{Answering, Backend, BoxError, CriService, Request, Response};
+use crate::grpc::{Answering, BoxError, CriService, Handler, Request, Response};
 use crate::streaming::observe::Kind;
 use crate::streaming::session::About;
 
@@ -27,7 +27,7 @@ impl Led {
     }
 }
 
-impl Backend for Led {
+impl Handler for Led {
     fn answer(&self, request: Request) -> Answering {
         let call = request.extensions().get::<Arc<Call>>();
         let led = call.and_then(|call| Some((kind(call.method)?, Arc::clone(call))));

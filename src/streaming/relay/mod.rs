@@ -83,7 +83,7 @@ struct Shared {
     closed: AtomicBool,
 }
 
-/// Gives URLs of ours for those of upstreams. Cheap to clone.
+/// Gives URLs of ours for those of upstreams. As a layer it does so in the answers of a backend. Cheap to clone.
 #[derive(Clone)]
 pub struct Relay(Arc<Shared>);
 
@@ -92,6 +92,14 @@ impl fmt::Debug for Relay {
         f.debug_struct("Relay")
             .field("address", &self.0.address)
             .finish_non_exhaustive()
+    }
+}
+
+impl tower::Layer<CriService> for Relay {
+    type Service = CriService;
+
+    fn layer(&self, backend: CriService) -> CriService {
+        CriService::new(Led::new(backend, self.clone()))
     }
 }
 
@@ -128,11 +136,6 @@ impl Relay {
             shared: Arc::clone(&shared),
         };
         Ok((Self(shared), listener))
-    }
-
-    /// A backend whose sessions are led through this program.
-    pub fn before(&self, upstream: CriService) -> CriService {
-        CriService::new(Led::new(upstream, self.clone()))
     }
 
     fn verdict(&self, verdict: Verdict) {

@@ -7,7 +7,7 @@ use std::task::{Context, Poll, ready};
 use bytes::Bytes;
 use http_body::{Body as HttpBody, Frame, SizeHint};
 
-use super::Upstream;
+use super::Remote;
 use super::error::was_reset_by_runtime;
 use super::exchange::ResponseBody;
 use crate::call::Call;
@@ -17,22 +17,18 @@ use crate::grpc::status::Status;
 /// Passes frames on as they come. If the connection to the runtime breaks, the caller gets trailers that say so; a
 /// stream that the runtime reset is reset here with the same reason.
 #[derive(Debug)]
-pub struct UpstreamBody {
+pub struct ForwardedBody {
     inner: Option<ResponseBody>,
     call: Option<Arc<Call>>,
-    upstream: Arc<Upstream>,
+    remote: Arc<Remote>,
 }
 
-impl UpstreamBody {
-    pub(super) fn new(
-        inner: ResponseBody,
-        call: Option<Arc<Call>>,
-        upstream: Arc<Upstream>,
-    ) -> Self {
+impl ForwardedBody {
+    pub(super) fn new(inner: ResponseBody, call: Option<Arc<Call>>, remote: Arc<Remote>) -> Self {
         let body = Self {
             inner: Some(inner),
             call,
-            upstream,
+            remote,
         };
         if body.is_end_stream() {
             body.backend_ends();
@@ -47,18 +43,18 @@ impl UpstreamBody {
     }
 
     fn lost(&mut self) -> Frame<Bytes> {
-        // Dropping the rest of a broken stream tells nobody anything.
+        // The rest of a broken stream has no reader.
         self.inner = None;
         let status = Status::unavailable(format!(
             "backend {} at unix://{}: connection lost during the answer",
-            self.upstream.name(),
-            self.upstream.path().display()
+            self.remote.name,
+            self.remote.path.display()
         ));
         Frame::trailers(status.to_headers())
     }
 }
 
-impl HttpBody for UpstreamBody {
+impl HttpBody for ForwardedBody {
     type Data = Bytes;
     type Error = BoxError;
 

@@ -4,13 +4,14 @@ use std::io;
 use std::os::fd::{AsRawFd as _, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
 use h2::client::{Builder, Connection, SendRequest};
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, UnixAddr, connect, socket};
 
-use super::{Error, Upstream};
+use super::{Error, Remote};
 use crate::grpc::limits::{CONNECTION_WINDOW, MAX_HEADER_LIST, STREAM_WINDOW};
 use crate::uds::Stream;
 
@@ -55,7 +56,7 @@ pub async fn open(path: &Path) -> io::Result<UnixStream> {
     }
 }
 
-impl Upstream {
+impl Remote {
     /// Opens an HTTP/2 connection. Requests may be sent on it at once.
     ///
     /// # Errors
@@ -65,25 +66,25 @@ impl Upstream {
         // Each call on the connection hears of its end by itself.
         tokio::spawn(async move {
             if let Err(error) = connection.await {
-                tracing::debug!(%error, "upstream connection ended");
+                tracing::debug!(%error, "backend connection ended");
             }
         });
         Ok(sender)
     }
 
-    /// Opens an HTTP/2 connection for someone who drives it.
+    /// Opens an HTTP/2 connection, which the caller has to drive.
     ///
     /// # Errors
-    /// As [`Upstream::connect`].
-    pub(super) async fn handshake(
+    /// As [`Remote::connect`].
+    pub(in crate::proxy::backend) async fn handshake(
         &self,
     ) -> Result<(SendRequest<Bytes>, Connection<Stream, Bytes>), Error> {
         let refused = |source| Error::Connect {
-            name: self.name().clone(),
-            path: self.path().to_owned(),
+            name: Arc::clone(&self.name),
+            path: self.path.clone(),
             source,
         };
-        let stream = Stream::new(open(self.path()).await.map_err(refused)?).map_err(refused)?;
+        let stream = Stream::new(open(&self.path).await.map_err(refused)?).map_err(refused)?;
         settings().handshake(stream).await.map_err(|error| {
             // It only writes; the runtime's settings are read later.
             let source = error.into_io();
@@ -103,8 +104,8 @@ mod tests {
         let error = open(&path).await.expect_err("nothing is there");
         assert_eq!(error.kind(), io::ErrorKind::NotFound);
 
-        let upstream = Upstream::new("containerd", path.clone());
-        let error = upstream.connect().await.expect_err("nothing is there");
+        let remote = Remote::new("containerd".into(), path.clone(), Arc::default());
+        let error = remote.connect().await.expect_err("nothing is there");
         assert_eq!(
             error.to_string(),
             format!(

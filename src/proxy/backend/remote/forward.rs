@@ -8,28 +8,28 @@ use h2::client::SendRequest;
 use http::Uri;
 use http::uri::{Authority, PathAndQuery, Scheme};
 
-use super::body::UpstreamBody;
+use super::body::ForwardedBody;
 use super::error::was_reset_by_runtime;
 use super::exchange::{Fault, ResponseBody, exchange};
-use super::{Error, Upstream};
+use super::{Error, Remote};
 use crate::call::{Call, CallStage};
 use crate::cri::Method;
 use crate::cri::method::{ApiVersion, Class};
-use crate::grpc::{Answering, Backend, Body, BoxError, Request, Response};
+use crate::grpc::{Answering, Body, BoxError, Handler, Request, Response};
 use crate::telemetry::propagation;
 
 /// The runtime as seen from one connection of a caller. See [`crate::proxy::backend::remote`].
 #[derive(Clone, Debug)]
 pub struct Forward {
-    upstream: Arc<Upstream>,
+    remote: Arc<Remote>,
     sender: Arc<Mutex<Option<SendRequest<Bytes>>>>,
 }
 
 impl Forward {
     /// For a new connection of a caller.
-    pub fn new(upstream: Arc<Upstream>) -> Self {
+    pub fn new(remote: Arc<Remote>) -> Self {
         Self {
-            upstream,
+            remote,
             sender: Arc::default(),
         }
     }
@@ -46,14 +46,14 @@ impl Forward {
         }
         // Two calls may both connect here; the second connection takes the first one's place and both work.
         // Boxed, like the other rare turns of this path: it would make the future of every call larger.
-        let sender = Box::pin(self.upstream.connect()).await?;
+        let sender = Box::pin(self.remote.connect()).await?;
         *self.sender.lock().unwrap_or_else(PoisonError::into_inner) = Some(sender.clone());
         Ok(sender)
     }
 
     async fn sender_for(&self, method: Method) -> Result<SendRequest<Bytes>, Error> {
         match method.class() {
-            Class::Watch => Box::pin(self.upstream.connect()).await,
+            Class::Watch => Box::pin(self.remote.connect()).await,
             _ => self.shared().await,
         }
     }
@@ -74,9 +74,8 @@ impl Forward {
             call.set_stage(CallStage::Waiting);
         }
         match self.send(sender, request, method).await {
-            Ok(response) => Ok(response.map(|body| {
-                Body::boxed(UpstreamBody::new(body, call, Arc::clone(&self.upstream)))
-            })),
+            Ok(response) => Ok(response
+                .map(|body| Body::boxed(ForwardedBody::new(body, call, Arc::clone(&self.remote))))),
             Err(error) => {
                 if let Some(call) = &call {
                     call.backend_ends();
@@ -108,13 +107,13 @@ impl Forward {
                 }
             }
         };
-        Err(self.upstream.explain(error))
+        Err(self.remote.explain(error))
     }
 
     /// Gives the request what HTTP/2 needs, and the spelling of the service that this runtime knows.
     fn address(&self, request: &mut Request, call: Option<&Call>) {
         let uri = request.uri();
-        let api = self.upstream.health().api();
+        let api = self.remote.health.api();
         let as_it_is = call.is_some_and(|c| c.api == api || c.method == Method::Other);
         let other_spelling = match as_it_is {
             true => None,
@@ -150,15 +149,15 @@ fn respell(path: &str, api: ApiVersion) -> Option<PathAndQuery> {
     format!("/{}.{service}", api.package()).parse().ok()
 }
 
-impl Upstream {
+impl Remote {
     /// A stream that the runtime reset is passed on as a reset with the same reason; a connection that broke becomes
     /// an [`Error`].
     fn explain(&self, source: h2::Error) -> BoxError {
         if was_reset_by_runtime(&source) {
             return source.into();
         }
-        let name = self.name().clone();
-        let path = self.path().to_owned();
+        let name = Arc::clone(&self.name);
+        let path = self.path.clone();
         // h2 found the runtime's bytes at fault.
         let is_fault =
             source.is_library() && source.reason().is_some_and(|r| r != Reason::NO_ERROR);
@@ -170,7 +169,7 @@ impl Upstream {
     }
 }
 
-impl Backend for Forward {
+impl Handler for Forward {
     fn answer(&self, request: Request) -> Answering {
         Box::pin(self.clone().forward(request))
     }

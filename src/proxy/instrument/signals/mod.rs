@@ -1,5 +1,5 @@
-//! What is told about a call: when it begins, when it seems stuck, and at its one end. Metrics, the log line and spans
-//! are all made here, from the record of the call and its outcome.
+//! The signals of a call: metrics, log lines and spans, made from its record when it begins, when it seems stuck, and at its one
+//! end. All of it runs on the request path and must not block.
 
 mod log;
 mod metrics;
@@ -13,13 +13,12 @@ use opentelemetry::trace::TraceId;
 use self::metrics::RpcMetrics;
 pub use self::metrics::{InFlightView, watch_in_flight};
 use self::span::Spans;
-use super::Observe;
+use super::CallObserver;
 use crate::call::trace::TraceIds;
 use crate::call::{Call, Ending, Outcome};
 use crate::config::{Config, Sampling};
 use crate::cri::Method;
 use crate::cri::method::Class;
-use crate::lifecycle::CallSink;
 use crate::telemetry::family::Histograms;
 use crate::telemetry::otlp::SpanSink;
 use crate::telemetry::propagation;
@@ -45,7 +44,7 @@ pub struct Signals {
     /// Whether calls are parts of traces: if spans are exported, or the runtime's own spans are received.
     traces: bool,
     sampling: Live,
-    call_sink: CallSink,
+    observer: Arc<dyn CallObserver>,
 }
 
 impl Signals {
@@ -58,14 +57,14 @@ impl Signals {
         registry: &Registry,
         config: &Config,
         sink: Option<SpanSink>,
-        call_sink: CallSink,
+        observer: Arc<dyn CallObserver>,
     ) -> Result<Self, RegistryError> {
         Ok(Self {
             traces: sink.is_some() || config.receiver.is_some(),
             metrics: RpcMetrics::new(registry)?,
             spans: sink.map(|sink| Spans::new(sink, config)),
             sampling: Live::new(&config.telemetry.sampling),
-            call_sink,
+            observer,
         })
     }
 
@@ -91,32 +90,31 @@ impl Signals {
         }
         log::stuck(call, stuck);
     }
-}
 
-impl Observe for Signals {
-    fn trace(&self, headers: &HeaderMap, method: Method) -> Option<TraceIds> {
+    /// The trace of a call with these headers; `None` when traces are off.
+    pub fn trace(&self, headers: &HeaderMap, method: Method) -> Option<TraceIds> {
         self.traces
             .then(|| propagation::begin(headers, method, &self.sampling.load()))
     }
 
-    fn begin(&self, call: &Call) {
+    /// A call has entered.
+    pub fn begin(&self, call: &Call) {
         self.metrics.begin(call);
     }
 
-    fn end(&self, call: &Call, outcome: &Outcome) {
+    /// A call has ended. Comes exactly once for each `begin`.
+    pub fn end(&self, call: &Call, outcome: &Outcome) {
         let slow = self.sampling.load().is_slow(call.method, outcome.elapsed);
         let sticks_out = slow || outcome.ending != Ending::Ok || call.share_used() >= STUCK;
         // First, since what follows says whether there are spans.
         let exported = self.export(call, outcome, sticks_out);
         self.metrics.end(call, outcome, exported);
         log::end(call, outcome, slow);
-        let matters = sticks_out || call.method.class() == Class::Mutating;
-        self.call_sink.end(call, outcome, matters);
+        let is_notable = sticks_out || call.method.class() == Class::Mutating;
+        self.observer.ended(call, outcome, is_notable);
     }
-}
 
-impl Signals {
-    /// Exports the spans of a call that was chosen, or that sticks out, and gives their trace.
+    /// Exports the spans of a call that was sampled or that sticks out. Returns their trace.
     fn export(&self, call: &Call, outcome: &Outcome, sticks_out: bool) -> Option<TraceId> {
         let (spans, place) = (self.spans.as_ref()?, call.placement()?);
         let exported = (place.sampled || sticks_out) && spans.export(call, outcome, &place);

@@ -1,5 +1,6 @@
 //! What a call looks like in metrics and log lines.
 
+mod recording;
 mod spans;
 mod stuck;
 
@@ -12,6 +13,7 @@ use std::time::Duration;
 use prometheus::proto::MetricType;
 use serde_json::json;
 
+use self::recording::observer;
 use super::*;
 use crate::call::{Client, Peer, Route, RouteReason, Source};
 use crate::config::LogFormat;
@@ -19,7 +21,6 @@ use crate::cri::Method;
 use crate::cri::method::ApiVersion;
 use crate::cri::status::{CODES, Code};
 use crate::cri::subject::{ContainerIdentity, PodIdentity, ResponseDetails, Subject};
-use crate::lifecycle::recorder::Recorder;
 use crate::telemetry::Drops;
 use crate::telemetry::catalogue::{CATALOGUE, Kind, Metric, Values};
 use crate::telemetry::handles::{
@@ -39,13 +40,8 @@ fn registry() -> Registry {
     Registry::new(prometheus::Registry::new(), [BACKEND.to_owned()])
 }
 
-/// Tells nobody.
-fn call_sink() -> CallSink {
-    CallSink::new(Arc::new(Recorder::new(16, 16)), Arc::default()).0
-}
-
 fn signals(registry: &Registry) -> Signals {
-    Signals::new(registry, &config(), None, call_sink()).expect("signals")
+    Signals::new(registry, &config(), None, observer()).expect("signals")
 }
 
 fn call(method: Method) -> Call {

@@ -6,10 +6,12 @@ use opentelemetry::Value;
 use opentelemetry::trace::{SpanKind, Status};
 use opentelemetry_sdk::trace::SpanData;
 
+use super::recording::recording;
 use super::*;
 use crate::call::episode::Ids;
 use crate::call::steps::{RuntimeStep, RuntimeSteps, StepOutcome};
 use crate::config::MethodSampling;
+use crate::lifecycle::recorder::Recorder;
 use crate::telemetry::otlp::testing::{Behaviour, Exported, sink};
 use crate::telemetry::sampling::testing::sampling;
 use crate::testing::PATIENCE;
@@ -19,7 +21,7 @@ async fn exported(run: impl FnOnce(&Signals)) -> Vec<SpanData> {
     let taken = Exported::default();
     let (sink, _) = sink(Behaviour::Take(taken.clone()), 100, PATIENCE);
     let signals =
-        Signals::new(&registry(), &config(), Some(sink.clone()), call_sink()).expect("signals");
+        Signals::new(&registry(), &config(), Some(sink.clone()), observer()).expect("signals");
     run(&signals);
     tokio::task::spawn_blocking(move || sink.finish())
         .await
@@ -267,9 +269,10 @@ async fn a_call_of_an_episode_is_in_its_trace_everywhere() {
     let recorder = Arc::new(Recorder::new(16, 16));
     let taken = Exported::default();
     let (sink, _) = sink(Behaviour::Take(taken.clone()), 100, PATIENCE);
-    let told = CallSink::new(Arc::clone(&recorder), Arc::default()).0;
+    let observer = recording(Arc::clone(&recorder));
     let registry = registry();
-    let signals = Signals::new(&registry, &config(), Some(sink.clone()), told).expect("signals");
+    let signals =
+        Signals::new(&registry, &config(), Some(sink.clone()), observer).expect("signals");
     let lines = logged("info", LogFormat::Json, |_| {
         let mut call = full(Method::RunPodSandbox);
         call.trace = signals.trace(&headers, call.method);

@@ -14,9 +14,9 @@ use http_body_util::BodyExt as _;
 use tokio::time::{sleep, timeout};
 use tonic::Code;
 
-use super::exchange::{Fault, ResponseBody, exchange};
 use super::health::Condition;
-use super::{Error, Link, Upstream};
+use super::remote::exchange::{Fault, ResponseBody, exchange};
+use super::{Backend, Kind, remote};
 use crate::cri::method::ApiVersion;
 use crate::cri::v1;
 use crate::grpc::status::Status;
@@ -31,21 +31,21 @@ const PERIOD: Duration = Duration::from_secs(5);
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Watches until dropped. `came_up` is called each time the runtime begins to answer.
-pub async fn run(upstream: Arc<Upstream>, came_up: impl Fn()) {
+pub async fn run(backend: Arc<Backend>, came_up: impl Fn()) {
     let mut retry = FIRST_RETRY;
     let mut before = false;
     loop {
-        let reason = match upstream.watched().await {
+        let reason = match backend.watched().await {
             Err(error) => error.to_string(),
             Ok((line, mut lost)) => {
                 let mut session = Session {
-                    upstream: Arc::clone(&upstream),
+                    backend: Arc::clone(&backend),
                     line,
                 };
                 let ended = tokio::select! {
                     reason = session.run(|| {
                         if std::mem::replace(&mut before, true) {
-                            upstream.health().reconnected();
+                            backend.health().reconnected();
                         }
                         retry = FIRST_RETRY;
                         came_up();
@@ -55,18 +55,18 @@ pub async fn run(upstream: Arc<Upstream>, came_up: impl Fn()) {
                 ended
             }
         };
-        mark_down(&upstream, reason);
+        mark_down(&backend, reason);
         sleep(retry).await;
         retry = (retry * 2).min(LAST_RETRY);
     }
 }
 
-fn mark_down(upstream: &Upstream, reason: String) {
-    upstream.health().update(|state| {
+fn mark_down(backend: &Backend, reason: String) {
+    backend.health().update(|state| {
         if state.up || state.since.is_none() {
             tracing::warn!(
                 event = "backend.down",
-                backend = &**upstream.name(),
+                backend = &**backend.name(),
                 reason,
                 "backend is down"
             );
@@ -78,13 +78,13 @@ fn mark_down(upstream: &Upstream, reason: String) {
 
 /// One connection of the probe.
 struct Session {
-    upstream: Arc<Upstream>,
+    backend: Arc<Backend>,
     line: Line,
 }
 
 /// How the probe asks.
 enum Line {
-    Connection(SendRequest<Bytes>),
+    Remote(SendRequest<Bytes>),
     Local(CriService),
 }
 
@@ -92,7 +92,7 @@ impl Line {
     fn ask(&self, request: Request) -> Answering {
         match self {
             Self::Local(service) => service.answer(request),
-            Self::Connection(sender) => {
+            Self::Remote(sender) => {
                 let sender = sender.clone();
                 Box::pin(async move {
                     match exchange(sender, request).await {
@@ -118,14 +118,14 @@ impl Session {
         came_up();
         loop {
             match self.status().await {
-                Ok(conditions) => self.upstream.health().update(|state| {
+                Ok(conditions) => self.backend.health().update(|state| {
                     state.up = true;
                     state.reason.clear();
                     state.conditions = conditions;
                     state.last_status = Some(Instant::now());
                 }),
                 Err(status) if status.code == Code::DeadlineExceeded => {
-                    mark_down(&self.upstream, status.shown().into());
+                    mark_down(&self.backend, status.shown().into());
                 }
                 // It answers, if with an error; a broken connection ends this session from outside.
                 Err(status) => tracing::debug!(error = %status.shown(), "probe"),
@@ -135,7 +135,7 @@ impl Session {
     }
 
     fn mark_up(&self, version: &v1::VersionResponse) {
-        self.upstream.health().update(|state| {
+        self.backend.health().update(|state| {
             state.up = true;
             state.reason.clear();
             state.runtime = Some((
@@ -145,10 +145,10 @@ impl Session {
         });
         tracing::info!(
             event = "backend.up",
-            backend = &**self.upstream.name(),
+            backend = &**self.backend.name(),
             runtime = version.runtime_name,
             version = version.runtime_version,
-            api = self.upstream.health().api().package(),
+            api = self.backend.health().api().package(),
             "backend is up"
         );
     }
@@ -162,7 +162,7 @@ impl Session {
                 .await
             {
                 Ok(version) => {
-                    self.upstream.health().set_api(api);
+                    self.backend.health().set_api(api);
                     return Ok(version);
                 }
                 Err(status) if status.code == Code::Unimplemented => last = Some(status),
@@ -173,7 +173,7 @@ impl Session {
     }
 
     async fn status(&mut self) -> Result<Vec<Condition>, Status> {
-        let api = self.upstream.health().api();
+        let api = self.backend.health().api();
         let answer: v1::StatusResponse = self
             .ask(api, "Status", &v1::StatusRequest::default())
             .await?;
@@ -201,8 +201,8 @@ impl Session {
                 Code::DeadlineExceeded,
                 format!(
                     "backend {} at {}: no answer to {method} for {PATIENCE:?}",
-                    self.upstream.name(),
-                    self.upstream.endpoint()
+                    self.backend.name(),
+                    self.backend.endpoint()
                 ),
             )),
         }
@@ -213,27 +213,25 @@ fn whole(answer: ResponseBody) -> Body {
     Body::boxed(answer.map_err(Into::into))
 }
 
-impl Upstream {
-    /// A connection, and what resolves with the reason when it is lost. A runtime in this process is lost with it.
-    async fn watched(&self) -> Result<(Line, BoxFuture<'static, String>), Error> {
-        if let Link::Local(service) = &self.link {
-            return Ok((
-                Line::Local(service.clone()),
-                Box::pin(std::future::pending()),
-            ));
-        }
-        let (sender, connection) = self.handshake().await?;
-        let (tell, lost) = tokio::sync::oneshot::channel();
+impl Backend {
+    /// A connection, and a future that resolves with the reason when it is lost. The local runtime is lost with this process.
+    async fn watched(&self) -> Result<(Line, BoxFuture<'static, String>), remote::Error> {
+        let remote = match &self.kind {
+            Kind::Local(service) => {
+                let never = Box::pin(std::future::pending());
+                return Ok((Line::Local(service.clone()), never));
+            }
+            Kind::Remote(remote) => remote,
+        };
+        let (sender, connection) = remote.handshake().await?;
         let name = format!("backend {} at {}", self.name(), self.endpoint());
-        tokio::spawn(async move {
-            let reason = match connection.await {
+        let connection = tokio::spawn(async move {
+            match connection.await {
                 Ok(()) => format!("{name}: connection closed"),
                 Err(error) => format!("{name}: {error}"),
-            };
-            // Nobody listens once the probe is gone.
-            let _ = tell.send(reason);
+            }
         });
-        let lost = Box::pin(async { lost.await.unwrap_or_default() });
-        Ok((Line::Connection(sender), lost))
+        let lost = Box::pin(async { connection.await.unwrap_or_default() });
+        Ok((Line::Remote(sender), lost))
     }
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until, timeout};
 
-use super::Upstream;
+use super::Backend;
 use crate::cri::lists::{Container, Sandbox};
 use crate::grpc::status::Status;
 use crate::grpc::unary;
@@ -20,24 +20,24 @@ const PAUSE: Duration = Duration::from_secs(10);
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Runs until dropped. `wanted` is notified by the probe when the runtime comes up.
-pub async fn run(upstream: Arc<Upstream>, index: Arc<Index>, wanted: Arc<Notify>) {
+pub async fn run(backend: Arc<Backend>, index: Arc<Index>, wanted: Arc<Notify>) {
     loop {
         tokio::select! {
             () = wanted.notified() => {}
             () = index.unknown_id() => {}
         }
         let began = Instant::now();
-        match fill(&upstream, &index).await {
+        match fill(&backend, &index).await {
             Ok((sandboxes, containers)) => tracing::debug!(
                 event = "identity.resync",
-                backend = &**upstream.name(),
+                backend = &**backend.name(),
                 sandboxes,
                 containers,
                 "identity index filled"
             ),
             Err(status) => tracing::debug!(
                 event = "identity.resync",
-                backend = &**upstream.name(),
+                backend = &**backend.name(),
                 error = %status.shown(),
                 "identity index not filled"
             ),
@@ -54,12 +54,12 @@ pub async fn run(upstream: Arc<Upstream>, index: Arc<Index>, wanted: Arc<Notify>
 ///
 /// # Errors
 /// The status of the list that failed.
-pub async fn fill(upstream: &Arc<Upstream>, index: &Index) -> Result<(usize, usize), Status> {
-    let mut service = upstream.service();
-    let prefix = format!("/{}.RuntimeService", upstream.health().api().package());
+pub async fn fill(backend: &Arc<Backend>, index: &Index) -> Result<(usize, usize), Status> {
+    let mut service = backend.service();
+    let prefix = format!("/{}.RuntimeService", backend.health().api().package());
     let late = |_| Status::unavailable(format!("no answer for {PATIENCE:?}"));
 
-    let name = upstream.name();
+    let name = backend.name();
     let path = format!("{prefix}/ListPodSandbox");
     let learn = |sandbox: Sandbox| {
         let entry = SandboxEntry {

@@ -1,0 +1,40 @@
+//! Hands what the request path records of calls to [`crate::lifecycle`].
+
+use std::sync::Arc;
+
+use crate::call::{Call, Outcome};
+use crate::lifecycle::process_scanner::Observations;
+use crate::lifecycle::recorder::Dumps;
+use crate::lifecycle::recorder::dumps::Reason;
+use crate::lifecycle::{CallSink, activity};
+use crate::proxy::instrument::CallObserver;
+
+/// See the module documentation.
+#[derive(Debug)]
+pub(super) struct LifecycleObserver {
+    pub(super) sink: CallSink,
+    pub(super) observations: Arc<Observations>,
+    pub(super) dumps: Arc<Dumps>,
+}
+
+impl CallObserver for LifecycleObserver {
+    fn ended(&self, call: &Call, outcome: &Outcome, is_notable: bool) {
+        self.sink.end(call, outcome, is_notable);
+    }
+
+    fn activity(&self, call: &Call) -> Option<String> {
+        activity::of(&self.observations, call)
+    }
+
+    fn overdue(&self, call: &Call) {
+        self.dumps.ask(Reason::Stuck, Some(describe(call)));
+    }
+}
+
+fn describe(call: &Call) -> String {
+    let (method, seq) = (call.method, call.seq);
+    match call.subject.get().and_then(|s| s.pod.as_deref()) {
+        Some(pod) => format!("{method} of {}/{}, call {seq}", pod.namespace, pod.name),
+        None => format!("{method}, call {seq}"),
+    }
+}

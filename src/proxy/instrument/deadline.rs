@@ -1,0 +1,17 @@
+//! When the proxy ends a call itself.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use crate::call::Call;
+
+/// How long after the caller's deadline the proxy ends the call. Caller and backend both know the deadline and come first;
+/// this is for the call that neither of them ends.
+const GRACE: Duration = Duration::from_millis(500);
+
+/// The time at which the proxy ends the call. `None` without a deadline, or with one beyond what the clock can express.
+pub(super) fn last_moment(call: &Call) -> Option<Instant> {
+    let deadline = call.deadline?.checked_add(GRACE)?;
+    Instant::from_std(call.started).checked_add(deadline)
+}
