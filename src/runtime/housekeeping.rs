@@ -6,7 +6,7 @@ use std::time::Duration;
 use tokio::time::{MissedTickBehavior, interval};
 
 use super::{Runtime, load};
-use criscope_image::ImportFolder;
+use criscope_image::ImportDirectory;
 
 /// How often the folder of archives is looked into: a look is one `readdir`.
 const IMPORT: Duration = Duration::from_secs(2);
@@ -25,13 +25,13 @@ impl Runtime {
         let Some(dir) = &self.settings.import_dir else {
             return;
         };
-        let mut folder = ImportFolder::new(dir);
+        let mut folder = ImportDirectory::new(dir);
         let mut ticks = interval(IMPORT);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut told = String::new();
         loop {
             ticks.tick().await;
-            match folder.look(&self.images).await {
+            match folder.scan(&self.images).await {
                 Ok(done) => {
                     told.clear();
                     for (archive, images) in done.imported {

@@ -1,23 +1,23 @@
-//! Who pulls. Nothing here has a `Debug` that shows a secret.
+//! Credentials. No `Debug` shows a secret.
 
 use std::fmt;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD, STANDARD_NO_PAD};
 
-/// What a registry is shown.
+/// The credentials for a registry.
 #[derive(Clone, Eq, Hash, PartialEq)]
 pub enum Credentials {
-    /// A user and a password.
+    /// User and password.
     Basic {
         /// The user.
         username: String,
         /// The password.
         password: String,
     },
-    /// A refresh token that the registry's token service turns into an access token (OAuth2).
+    /// A refresh token, which the token service exchanges for an access token (OAuth2).
     IdentityToken(String),
-    /// An access token that is sent as it is.
+    /// An access token, which is sent as it is.
     RegistryToken(String),
 }
 
@@ -31,16 +31,16 @@ impl fmt::Debug for Credentials {
     }
 }
 
-/// The fields of the CRI's `AuthConfig`, which are those of Docker.
+/// The fields of Docker's `AuthConfig`, which the CRI has as well. All may be empty.
 #[derive(Clone, Default)]
 pub struct AuthFields {
-    /// A user.
+    /// The user.
     pub username: String,
-    /// Their password.
+    /// The password.
     pub password: String,
-    /// `user:password` in base64; counts if there is no user.
+    /// `user:password` in base64, used if `username` is empty.
     pub auth: String,
-    /// The registry that this is for; empty for the one that is pulled from.
+    /// The registry; empty for that of the reference.
     pub server_address: String,
     /// See [`Credentials::IdentityToken`].
     pub identity_token: String,
@@ -55,7 +55,7 @@ impl fmt::Debug for AuthFields {
 }
 
 impl AuthFields {
-    /// What they amount to. `None` if they are empty, or hold nothing that can be read.
+    /// The credentials of these fields. `None` if they are empty or malformed.
     #[must_use]
     pub fn credentials(&self) -> Option<Credentials> {
         if !self.identity_token.is_empty() {
@@ -77,7 +77,7 @@ impl AuthFields {
     }
 }
 
-/// `user:password` in base64, with or without padding; Docker pads the password with zero bytes.
+/// Decodes `user:password` in base64, with or without padding. Docker pads the password with zero bytes.
 pub(super) fn decode(auth: &str) -> Option<Credentials> {
     let auth = auth.trim();
     let bytes = STANDARD
@@ -92,17 +92,17 @@ pub(super) fn decode(auth: &str) -> Option<Credentials> {
     })
 }
 
-/// Credentials of a request, and the registry that they are for if the request says so.
+/// Credentials of a pull, and the registry they are for.
 #[derive(Clone, Debug)]
 pub struct Auth {
-    /// What is shown.
+    /// The credentials.
     pub credentials: Credentials,
-    /// Host and port; `None`: the registry in the image's name, and none of its mirrors.
+    /// Host and port; `None` for the registry of the reference, without its mirrors.
     pub server: Option<String>,
 }
 
 impl Auth {
-    /// From the fields of a request; `None` if they hold nothing.
+    /// From fields; `None` if they are empty or malformed.
     #[must_use]
     pub fn from_fields(fields: &AuthFields) -> Option<Self> {
         let credentials = fields.credentials()?;
@@ -113,7 +113,7 @@ impl Auth {
         })
     }
 
-    /// For the registry in the image's name.
+    /// User and password for the registry of the reference.
     #[must_use]
     pub fn basic(username: impl Into<String>, password: impl Into<String>) -> Self {
         Self {
@@ -126,7 +126,7 @@ impl Auth {
     }
 }
 
-/// Host and port of an address in any of the spellings that Docker's files have; Docker's own registry has many names.
+/// Host and port of an address in any form that Docker's files have. Docker Hub has several names.
 pub(super) fn host_of(address: &str) -> Option<String> {
     let rest = address
         .strip_prefix("https://")

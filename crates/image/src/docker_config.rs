@@ -1,4 +1,4 @@
-//! Docker's `config.json`: credentials in the file, and programs that have them (docker-credential-helpers).
+//! Docker's `config.json`: credentials in the file and of credential helpers.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -12,9 +12,9 @@ use tokio::process::Command;
 use super::credentials::{AuthFields, Credentials, host_of};
 use super::error::{At as _, Error, Result};
 
-/// What a helper may print.
+/// Limit of a helper's output.
 const MAX_OUTPUT: u64 = 64 << 10;
-/// What the file may hold.
+/// Limit of the file's size.
 const MAX_FILE: u64 = 4 << 20;
 
 #[derive(Default, Deserialize)]
@@ -44,7 +44,7 @@ struct HelperOutput {
     secret: String,
 }
 
-/// Credentials for a registry, by its host and port. `None` if the file has none, or is not there.
+/// Credentials for a registry by its host and port. `None` if the file has none, or does not exist.
 pub(super) async fn look_up(
     path: &Path,
     registry: &str,
@@ -84,12 +84,12 @@ fn read(path: &Path) -> Result<Option<File>> {
     parse(&text).map(Some).map_err(settings)
 }
 
-/// The message of the parser may show what it stumbled over.
+/// The message of the JSON parser is dropped, because it may quote a secret.
 fn parse(text: &[u8]) -> std::result::Result<File, String> {
     serde_json::from_slice(text).map_err(|e| format!("not valid, in line {}", e.line()))
 }
 
-/// Reads any bytes as the file, for the fuzzer.
+/// Parses the file, for the fuzzer.
 #[cfg(any(test, fuzzing))]
 pub(super) fn fuzz(bytes: &[u8]) {
     if let Ok(file) = parse(bytes) {
@@ -113,7 +113,7 @@ impl Entry {
     }
 }
 
-/// Runs `docker-credential-NAME get`. What it prints on stderr, and on stdout when it fails, is not shown to anybody.
+/// Runs `docker-credential-NAME get`. Its stderr, and its stdout when it fails, are never shown.
 async fn ask(
     path: &Path,
     helper: &str,
@@ -132,7 +132,7 @@ async fn ask(
     }
     let program = format!("docker-credential-{helper}");
     let failed = |what: &str| settings(format!("{program}: {what}"));
-    // Docker's own registry goes by its oldest name there.
+    // Helpers know Docker Hub by its oldest name.
     let server = match registry {
         "docker.io" => "https://index.docker.io/v1/",
         other => other,
@@ -143,7 +143,7 @@ async fn ask(
         .map_err(|_| failed(&format!("no answer within {} s", timeout.as_secs_f32())))?
         .map_err(|error| failed(&error.to_string()))?;
     if !success {
-        // The protocol's own words for "no credentials for this one".
+        // The protocol's message for unknown registries.
         let text = String::from_utf8_lossy(&output);
         if text.contains("credentials not found") {
             return Ok(None);
@@ -171,7 +171,7 @@ async fn run(program: &str, server: &str) -> std::io::Result<(bool, Vec<u8>)> {
         .kill_on_drop(true)
         .spawn()?;
     if let Some(mut stdin) = child.stdin.take() {
-        // One that does not read what it is told is not interested; its answer counts.
+        // A helper may not read its input; its output counts.
         let _ = stdin.write_all(server.as_bytes()).await;
     }
     let mut output = Vec::new();

@@ -1,4 +1,4 @@
-//! Any bytes as what comes from registries, archives and files of settings.
+//! The fuzzer's entry: parses untrusted input of registries, archives and configuration files.
 
 use std::io::{Read as _, sink};
 use std::path::Path;
@@ -8,11 +8,12 @@ use super::manifest::Manifest;
 use super::reference::Reference;
 use super::{docker_config, import, registry, store, unpack};
 
-/// Reads the bytes behind the first one as what it says.
+/// Passes the bytes after the first to the parser that the first one selects.
 ///
 /// # Panics
 ///
-/// If a reference that was read is not the same when it is written and read again, or a part of a path leads up.
+/// If a reference changes when it is formatted and parsed again, if a path leads out of a layer, or an entry takes too much
+/// memory.
 pub fn fuzz(bytes: &[u8]) {
     let Some((kind, bytes)) = bytes.split_first() else {
         return;
@@ -42,14 +43,14 @@ pub fn fuzz(bytes: &[u8]) {
     }
 }
 
-/// Of what a layer unpacks to.
+/// Limit of a layer's uncompressed bytes.
 const MOST: u64 = 4 << 20;
 
-/// A layer as it is fetched.
+/// A compressed layer.
 fn compressed(bytes: &[u8]) {
-    // Wide windows are not for a fuzzer: they take turns.
-    let wide = || Err::<(), _>(std::io::Error::other("a wide window"));
-    let Ok(plain) = unpack::decompress(bytes, wide) else {
+    // Large windows take too much memory for a fuzzer.
+    let large_window = || Err::<(), _>(std::io::Error::other("a large window"));
+    let Ok(plain) = unpack::decompress(bytes, large_window) else {
         return;
     };
     let mut tar = unpack::TarReader::new(plain.take(MOST));
@@ -58,7 +59,7 @@ fn compressed(bytes: &[u8]) {
     }
 }
 
-/// What one entry may have in memory: headers of 1 MiB, and what lists of their parts take.
+/// Limit of one entry's memory: 1 MiB of headers, and the lists of their parts.
 const MAX_HELD: usize = (1 << 20) + (64 << 10);
 
 fn archive(bytes: &[u8]) {
@@ -88,7 +89,7 @@ mod tests {
     use super::fuzz;
 
     #[test]
-    fn what_is_damaged_is_refused_and_nothing_else_happens() {
+    fn damaged_input_is_refused_without_a_panic() {
         let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fuzz/corpus/image");
         let mut paths: Vec<_> = std::fs::read_dir(folder)
             .expect(folder)

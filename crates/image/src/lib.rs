@@ -6,7 +6,7 @@
 //! | [`RegistryClient`], [`Repository`] | manifests and blobs of registries: mirrors and TLS by containerd's `hosts.toml`, authentication, retries |
 //! | [`Unpacker`] | a layer's archive to a directory that overlayfs can stack |
 //! | [`ImageStore`] | pulls and imports images, shares their layers, and removes what is unused |
-//! | [`ImportFolder`] | imports archives that appear in a directory |
+//! | [`ImportDirectory`] | imports archives that appear in a directory |
 //! | [`Observer`] | receives the steps of pulls and imports |
 //!
 //! An image is identified by its ID, the digest of its configuration; references resolve to IDs. Each layer is unpacked into
@@ -53,7 +53,7 @@ pub use self::error::{Error, Result};
 pub use self::fuzz::fuzz;
 pub use self::image_config::ImageConfig;
 pub use self::image_store::{FsInfo, Image, ImageId, ImageStore, LayerLease};
-pub use self::import::{FolderImport, ImportFolder, ImportedImage};
+pub use self::import::{DirectoryImport, ImportDirectory, ImportedImage};
 pub use self::manifest::{Descriptor, ImageManifest, Manifest};
 pub use self::observer::{ActiveStep, NoObserver, Observer, Outcome, Step, Steps};
 pub use self::platform::{DeclaredPlatform, Platform};

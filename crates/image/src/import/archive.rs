@@ -1,4 +1,4 @@
-//! The files of an archive: where each lies, so that they can be read in any order.
+//! The table of contents of an archive, so that its files can be read in any order.
 
 use std::collections::HashMap;
 use std::fs::{File, OpenOptions};
@@ -14,14 +14,14 @@ use crate::layer::{ArchiveSlice, LayerSource};
 use crate::store::Disk;
 use crate::unpack::{Entry, Kind, TarReader, decompress};
 
-/// Files in one archive: layers, manifests, and a few more per image.
+/// The most files of one archive.
 const MAX_FILES: usize = 100_000;
 const MAX_LINKS: usize = 8;
 const BUFFER: usize = 256 << 10;
-/// Free space is asked for after so many bytes.
+/// Free space is checked after this many bytes.
 const SPACE_EVERY: u64 = 64 << 20;
 
-/// See the module.
+/// An archive and its table of contents.
 #[derive(Debug)]
 pub(super) struct Archive {
     file: Arc<File>,
@@ -35,12 +35,12 @@ enum FileLocation {
         offset: u64,
         size: u64,
     },
-    /// Older versions of Docker save a layer once, and links to it.
+    /// Older versions of Docker save a shared layer once, and links to it.
     Link(String),
 }
 
 impl Archive {
-    /// Reads the table of contents of a file that has this name. A compressed archive is first decompressed into a file without a name.
+    /// Reads the table of contents. A compressed archive is first decompressed into an unnamed file. `path` is for errors.
     pub(super) fn open(disk: &Disk, mut file: File, path: &Path, limits: &Limits) -> Result<Self> {
         let mut magic = [0; 4];
         let is_compressed = match file.read_exact(&mut magic) {
@@ -59,7 +59,7 @@ impl Archive {
         })
     }
 
-    /// One that is not compressed, without a place on the disk.
+    /// An uncompressed archive in memory.
     #[cfg(any(test, fuzzing))]
     pub(super) fn of(bytes: &[u8]) -> Option<Self> {
         let flags = rustix::fs::MemfdFlags::CLOEXEC;
@@ -82,7 +82,7 @@ impl Archive {
         self.path.display().to_string()
     }
 
-    fn place(&self, name: &str) -> Result<(u64, u64)> {
+    fn locate(&self, name: &str) -> Result<(u64, u64)> {
         let mut name = normal(name);
         for _ in 0..MAX_LINKS {
             match self.files.get(&name) {
@@ -98,9 +98,9 @@ impl Archive {
         ))
     }
 
-    /// A small file.
+    /// Reads a file of at most `most` bytes.
     pub(super) fn read(&self, name: &str, most: u64) -> Result<Vec<u8>> {
-        let (offset, size) = self.place(name)?;
+        let (offset, size) = self.locate(name)?;
         if size > most {
             let what = format!("{}: {}", self.what(), normal(name));
             let reason = format!("{size} bytes, at most {most}");
@@ -112,9 +112,9 @@ impl Archive {
         Ok(bytes)
     }
 
-    /// A layer.
+    /// The source of a layer.
     pub(super) fn layer(&self, name: &str, digest: Option<Digest>) -> Result<LayerSource> {
-        let (offset, size) = self.place(name)?;
+        let (offset, size) = self.locate(name)?;
         Ok(LayerSource::Archive(Arc::new(ArchiveSlice {
             file: Arc::clone(&self.file),
             path: self.path.clone(),
@@ -125,7 +125,7 @@ impl Archive {
     }
 }
 
-/// The way that is meant by names with `./` in front, or links with `../` in them.
+/// Normalises a path with `./` or `../`.
 fn normal(name: &str) -> String {
     let mut parts = Vec::new();
     for part in name.split('/') {
@@ -148,7 +148,7 @@ fn contents(file: &File, path: &Path) -> Result<HashMap<String, FileLocation>> {
         let Ok(name) = String::from_utf8(entry.path.clone()) else {
             continue;
         };
-        let Some(place) = place(&entry, &name) else {
+        let Some(location) = location(&entry, &name) else {
             continue;
         };
         if entry.position.saturating_add(entry.size) > length {
@@ -157,7 +157,7 @@ fn contents(file: &File, path: &Path) -> Result<HashMap<String, FileLocation>> {
                 "it is cut off",
             )));
         }
-        files.insert(normal(&name), place);
+        files.insert(normal(&name), location);
         if files.len() > MAX_FILES {
             return Err(invalid(io::Error::other(format!(
                 "more than {MAX_FILES} files"
@@ -167,16 +167,16 @@ fn contents(file: &File, path: &Path) -> Result<HashMap<String, FileLocation>> {
     Ok(files)
 }
 
-fn place(entry: &Entry, name: &str) -> Option<FileLocation> {
+fn location(entry: &Entry, name: &str) -> Option<FileLocation> {
     let link = || String::from_utf8(entry.link.clone()).ok();
     match entry.kind {
         Kind::File => Some(FileLocation::At {
             offset: entry.position,
             size: entry.size,
         }),
-        // From the root of the archive.
+        // Relative to the root of the archive.
         Kind::HardLink => link().map(|target| FileLocation::Link(normal(&target))),
-        // From where the link is.
+        // Relative to the directory of the link.
         Kind::Symlink => {
             let parent = name.rsplit_once('/').map_or("", |(parent, _)| parent);
             link().map(|target| FileLocation::Link(normal(&format!("{parent}/{target}"))))
@@ -185,7 +185,7 @@ fn place(entry: &Entry, name: &str) -> Option<FileLocation> {
     }
 }
 
-/// Decompresses into a file that goes with its last user, also if that is killed.
+/// Decompresses into an unlinked file, which the kernel removes when it is closed.
 fn spool(disk: &Disk, path: &Path, file: File, limits: &Limits) -> Result<File> {
     let temporary = disk.temporary();
     let mut options = OpenOptions::new();

@@ -1,5 +1,5 @@
-//! What `docker save` writes: `manifest.json` names a configuration and layers per image. Layers have no digests of
-//! their own; what they unpack to is checked against the configuration, and the configuration is the image's id.
+//! Archives of `docker save`: `manifest.json` names the configuration and layers of each image. The layers have no digests; their
+//! diff IDs are checked against the configuration, whose digest is the image ID.
 
 use serde::Deserialize;
 

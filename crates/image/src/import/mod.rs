@@ -1,8 +1,8 @@
-//! Archives of images: the layout of the OCI in a tar, and what `docker save` writes, as they are or compressed.
+//! Import of archives: OCI layouts in a tar file and those of `docker save`, compressed or not.
 
 mod archive;
+mod directory;
 mod docker;
-mod folder;
 mod oci;
 
 use std::fs::File;
@@ -22,31 +22,31 @@ use super::reference::Reference;
 use super::store::{NewImage, Record};
 use super::{ImageId, ImageStore};
 
-pub use self::folder::{FolderImport, ImportFolder};
+pub use self::directory::{DirectoryImport, ImportDirectory};
 
 /// Manifests, indexes and configurations in an archive may be as large as those of a registry.
 const MAX_JSON: u64 = super::manifest::MAX_CONFIG;
 
-/// An image of an archive that is here now.
+/// An image that was imported from an archive.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct ImportedImage {
-    /// Its id.
+    /// Its ID.
     pub id: ImageId,
-    /// The names that it got, spelt out. None if the archive has none: then it goes by its id.
+    /// Its references in the archive. There may be none; then only its ID refers to it.
     pub names: Vec<String>,
 }
 
-/// An image of an archive.
+/// An image in an archive.
 #[derive(Debug)]
 struct ArchivedImage {
     names: Vec<Reference>,
-    /// For an archive of the OCI.
+    /// Only in an OCI layout.
     manifest: Option<(Digest, Vec<u8>)>,
     config: (Digest, Vec<u8>),
     layers: Vec<LayerSource>,
 }
 
-/// Reads any bytes as an archive, for the fuzzer.
+/// Parses an archive, for the fuzzer.
 #[cfg(any(test, fuzzing))]
 pub(super) fn fuzz(bytes: &[u8]) {
     if let Some(archive) = Archive::of(bytes) {
@@ -56,11 +56,11 @@ pub(super) fn fuzz(bytes: &[u8]) {
 }
 
 impl ImageStore {
-    /// Takes in all images of an archive that are for this machine. Dropping the future stops it.
+    /// Imports all images of an archive that are for this platform. Dropping the future cancels it.
     ///
     /// # Errors
     ///
-    /// [`Error::Invalid`] if it is none, or what is in it is damaged; [`Error::NoPlatform`] if none is for this machine;
+    /// [`Error::Invalid`] if it is not an archive of images, or damaged; [`Error::NoPlatform`] if no image is for this platform;
     /// as for a pull.
     pub async fn import(&self, path: &Path) -> Result<Vec<ImportedImage>> {
         let own = path.to_owned();
@@ -68,8 +68,7 @@ impl ImageStore {
         self.import_file(file, path).await
     }
 
-    /// The same for a file that is open, wherever it lies; `path` is what it is called. It must be one that can be read from
-    /// any place.
+    /// Imports an open file, which must be seekable. `path` is for progress and errors.
     ///
     /// # Errors
     ///

@@ -1,4 +1,4 @@
-//! The image layout of the OCI (image-spec, "Image Layout"): `index.json`, and everything else by its digest.
+//! OCI layouts (image-spec, "Image Layout"): `index.json`, and everything else by its digest.
 
 use std::collections::BTreeMap;
 
@@ -10,12 +10,12 @@ use crate::manifest::{Descriptor, ImageManifest, MAX_DEPTH, MAX_MANIFEST, Manife
 use crate::platform::Platform;
 use crate::reference::Reference;
 
-/// The full name, as containerd, buildkit and newer versions of Docker write it.
+/// The full reference, as written by containerd, BuildKit and newer versions of Docker.
 const FULL_NAME: &str = "io.containerd.image.name";
-/// A name by the specification; often only a tag.
+/// The reference of the specification; often only a tag.
 const REF_NAME: &str = "org.opencontainers.image.ref.name";
 
-/// Images by manifest: one may stand in the index under several names.
+/// Reads the images of the index. One image may have several entries with different references.
 pub(super) fn read(archive: &Archive, platform: &Platform) -> Result<Vec<ArchivedImage>> {
     let index = archive.read("index.json", MAX_JSON)?;
     let Manifest::Index(entries) = Manifest::parse(&index, "")? else {
@@ -40,7 +40,7 @@ pub(super) fn read(archive: &Archive, platform: &Platform) -> Result<Vec<Archive
     }
 }
 
-/// A tag alone says nothing of a repository.
+/// The reference of an entry. A tag alone has no repository.
 fn name(entry: &Descriptor) -> Result<Option<Reference>> {
     let annotation = |key: &str| entry.annotations.get(key).map(String::as_str);
     let partial = annotation(REF_NAME).filter(|name| name.contains([':', '/', '@']));

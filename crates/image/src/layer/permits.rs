@@ -392,15 +392,15 @@ mod tests {
         let mut seconds = 0;
         loop {
             tokio::select! {
-                _turn = &mut waiting => break,
+                _permit = &mut waiting => break,
                 () = tokio::time::sleep(Duration::from_secs(1)) => {
                     seconds += 1;
                     all[0].progress.fetched(LEAST_RATE * 2);
                     all[1].progress.fetched(10);
                     all[2].progress.fetched(fast / 31);
-                    for (n, turn) in held.iter_mut().enumerate() {
+                    for (n, permit) in held.iter_mut().enumerate() {
                         if gave_up(n) {
-                            *turn = None;
+                            *permit = None;
                         }
                     }
                 }

@@ -1,6 +1,6 @@
-//! The compressed bytes of a layer on their way: one thread writes them to a file and hashes them, another unpacks them
-//! from there as they come. So the network never waits for the disk to unpack, memory stays small, and a fetch that
-//! breaks off goes on from the file. The reader sees the end only when the digest was right.
+//! The spool of a blob: one thread writes it to a file and hashes it, another reads it from there and unpacks it meanwhile. So
+//! the network does not wait for unpacking, memory stays small, and an interrupted download resumes from the file. The reader
+//! gets the end of the blob only if its digest is right.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Write};
@@ -19,7 +19,7 @@ use crate::error::{At as _, Error, Result};
 use crate::progress::lock;
 use crate::unpack::carry;
 
-/// Free space is asked for after so many bytes: others fetch, too.
+/// Free space is checked after this many bytes, because other downloads use it as well.
 const SPACE_EVERY: u64 = 16 << 20;
 
 /// See the module.
@@ -30,7 +30,7 @@ pub(super) struct Spool {
     min_free: u64,
     state: Mutex<State>,
     changed: Condvar,
-    /// Bytes that the reader has read.
+    /// Bytes read by the reader.
     pub(super) consumed: AtomicU64,
 }
 
@@ -41,7 +41,7 @@ struct State {
 }
 
 impl Spool {
-    /// Opens the file, with what an earlier try has left in it. `None` if another flight has it: the same blob from another
+    /// Opens the file, with what an earlier pull has left in it. `None` if it is locked by a flight of the same blob from another
     /// registry.
     pub(super) fn open(path: &Path, size: u64) -> Result<Option<Self>> {
         let mut options = OpenOptions::new();
@@ -70,13 +70,13 @@ impl Spool {
         }))
     }
 
-    /// So many bytes stay free on the disk.
+    /// Sets the bytes that stay free on the disk.
     pub(super) fn keep_free(mut self, bytes: u64) -> Self {
         self.min_free = bytes;
         self
     }
 
-    /// Whether there is room for more.
+    /// Checks the free space.
     fn check_space(&self, path: &Path) -> Result<()> {
         let status = fstatvfs(&self.file).at(path)?;
         let free = status.f_bavail.saturating_mul(status.f_frsize);
@@ -93,7 +93,7 @@ impl Spool {
         lock(&self.state).available
     }
 
-    /// Ends it for the reader, if it has not ended.
+    /// Ends the spool for the reader, unless it has ended.
     pub(super) fn end(&self, result: Result<()>) {
         let mut state = lock(&self.state);
         if state.end.is_none() {
@@ -103,13 +103,13 @@ impl Spool {
         self.changed.notify_all();
     }
 
-    /// Why it has ended, if not well.
+    /// The error it has ended with.
     pub(super) fn failure(&self) -> Option<Error> {
         let state = lock(&self.state);
         state.end.as_ref()?.as_ref().err().cloned()
     }
 
-    /// Writes what comes until the sender has gone, then checks the digest. Blocks.
+    /// Writes chunks until the sender is dropped, then checks the digest. Blocks.
     pub(super) fn write(&self, path: &Path, digest: &Digest, mut chunks: Receiver<Bytes>) {
         let written = self.try_write(path, digest, &mut chunks);
         self.end(written);
@@ -156,7 +156,7 @@ impl Spool {
         Ok(hasher)
     }
 
-    /// Waits until all bytes are here, and the right ones.
+    /// Waits until the blob is complete and its digest has been checked.
     pub(super) fn wait_for_all(&self) -> io::Result<()> {
         let mut state = lock(&self.state);
         loop {
@@ -172,7 +172,7 @@ impl Spool {
         }
     }
 
-    /// Bytes that can be read after `position`; 0 at the end.
+    /// Waits for bytes after `position`, and returns their number; 0 at the end.
     fn wait(&self, position: u64) -> io::Result<u64> {
         let mut state = lock(&self.state);
         loop {
@@ -185,7 +185,7 @@ impl Spool {
             if state.end.is_some() {
                 return Ok(0);
             }
-            // Ended by the writer, by the guard of the task that fetches, or by that task's own end.
+            // The writer ends the spool, or the fetching task, or the guard of that task.
             state = self
                 .changed
                 .wait(state)
@@ -194,7 +194,7 @@ impl Spool {
     }
 }
 
-/// Reads a spool from the beginning, as far as it is, and waits for more.
+/// Reads a spool from the beginning, and waits for more bytes at the end of the file.
 #[derive(Debug)]
 pub(super) struct SpoolReader<'a> {
     spool: &'a Spool,
@@ -269,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_kept_counts() {
+    fn a_kept_beginning_is_resumed() {
         let (end, read) = run(b"one ", &[b"two ", b"three"], b"one two three");
         assert!(end.is_ok());
         assert_eq!(read.expect("read"), b"one two three");
@@ -279,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn the_reader_hears_of_every_failure() {
+    fn the_reader_gets_every_failure() {
         let (end, read) = run(b"", &[b"other"], b"right");
         assert!(matches!(end, Err(Error::WrongDigest { .. })));
         assert!(read.is_err());

@@ -1,4 +1,4 @@
-//! A second folder for a layer: the same files by hard links, in folders that fit on what is below.
+//! A copy of a layer with hard links to its files, in directories that match the layers below.
 
 use std::collections::HashSet;
 use std::fs;
@@ -15,20 +15,20 @@ use rustix::io::Errno;
 
 use super::lower::{DIR, LowerLayers, OPAQUE, Parts, is_opaque, xattrs};
 
-/// See the module.
+/// Creates the copy.
 pub(super) struct LinkCopy<'a> {
     from: OwnedFd,
     to: OwnedFd,
-    below: &'a LowerLayers,
+    lower: &'a LowerLayers,
     implied: HashSet<Vec<u8>>,
-    folders: u64,
+    directories: u64,
 }
 
-/// A folder of the source on the way down to where the walk is: no more of them is kept than are nested in each other.
+/// A directory of the source above the current position of the walk.
 struct Level {
-    /// Where it lies in the copy.
+    /// Its path in the copy.
     target: Parts,
-    /// Its times there, once all is in it.
+    /// The times it gets in the copy when it is complete.
     times: Timestamps,
 }
 
@@ -36,7 +36,7 @@ impl<'a> LinkCopy<'a> {
     pub(super) fn new(
         source: &Path,
         staging: &Path,
-        below: &'a LowerLayers,
+        lower: &'a LowerLayers,
         implied: &[String],
     ) -> io::Result<Self> {
         let target = staging.join("fs");
@@ -44,20 +44,20 @@ impl<'a> LinkCopy<'a> {
         Ok(Self {
             from: open(source, DIR, Mode::empty())?,
             to: open(&target, DIR, Mode::empty())?,
-            below,
+            lower,
             implied: implied
                 .iter()
                 .map(|path| path.clone().into_bytes())
                 .collect(),
-            folders: 0,
+            directories: 0,
         })
     }
 
-    /// Returns how many folders were made.
+    /// Returns the number of directories created.
     pub(super) fn run(mut self) -> io::Result<u64> {
         let mut walk = Walk::new(reopen(&self.from)?)?;
         let mut path = Parts::new();
-        let mut to = self.folder(&[])?;
+        let mut to = self.directory(&[])?;
         let mut way = vec![self.begin(&path, walk.dir()?, Parts::new(), &to)?];
         loop {
             match walk.step()? {
@@ -68,17 +68,17 @@ impl<'a> LinkCopy<'a> {
                     path.push(name.into_bytes());
                     let target = match way.last() {
                         _ if self.implied.contains(&path.join(&b'/')) => {
-                            self.below.resolve(&path)?.0
+                            self.lower.resolve(&path)?.0
                         }
                         Some(level) => join(&level.target, &path[path.len() - 1]),
                         None => path.clone(),
                     };
-                    to = self.folder(&target)?;
+                    to = self.directory(&target)?;
                     way.push(self.begin(&path, walk.dir()?, target, &to)?);
                 }
                 Step::Found(name, _) => {
                     match linkat(walk.dir()?, &name, &to, &name, AtFlags::empty()) {
-                        // Two paths of the layer have become one: either is as good.
+                        // Two paths of the layer have become the same one; either file is right.
                         Ok(()) | Err(Errno::EXIST) => {}
                         Err(error) => return Err(error.into()),
                     }
@@ -96,12 +96,12 @@ impl<'a> LinkCopy<'a> {
             }
         }
         match walk.missed() {
-            None => Ok(self.folders),
+            None => Ok(self.directories),
             Some(_) => Err(Errno::STALE.into()),
         }
     }
 
-    /// Begins with a folder of the source: its copy is there, and like it unless the layer takes it for granted.
+    /// Enters a directory of the source. Its copy exists, and gets its metadata unless it is implied.
     fn begin(
         &self,
         path: &[Vec<u8>],
@@ -121,8 +121,8 @@ impl<'a> LinkCopy<'a> {
         Ok(Level { target, times })
     }
 
-    /// A folder of the copy; what has to be made for it is like what is below.
-    fn folder(&mut self, path: &[Vec<u8>]) -> io::Result<OwnedFd> {
+    /// Opens a directory of the copy. Missing ones are created like those of the layers below.
+    fn directory(&mut self, path: &[Vec<u8>]) -> io::Result<OwnedFd> {
         let mut dir = real(&self.to, &[])?;
         for (depth, name) in path.iter().enumerate() {
             let before = modified(&fstat(&dir)?);
@@ -135,9 +135,9 @@ impl<'a> LinkCopy<'a> {
             dir = openat(&parent, &name[..], DIR, Mode::empty())?;
             if made {
                 futimens(&parent, &before)?;
-                self.folders += 1;
+                self.directories += 1;
                 fchmod(&dir, Mode::from_raw_mode(0o755))?;
-                if let (_, Some(found)) = self.below.resolve(&path[..=depth])? {
+                if let (_, Some(found)) = self.lower.resolve(&path[..=depth])? {
                     let model = openat(&found.parent, &name[..], DIR, Mode::empty())?;
                     like(&dir, &model)?;
                 }
@@ -153,7 +153,7 @@ fn join(path: &[Vec<u8>], name: &[u8]) -> Parts {
     path
 }
 
-/// A folder by its path, no part of which is a link.
+/// Opens a directory by its path, which contains no link.
 fn real(root: &OwnedFd, path: &[Vec<u8>]) -> io::Result<OwnedFd> {
     if path.is_empty() {
         return Ok(openat(root, ".", DIR, Mode::empty())?);
@@ -162,7 +162,7 @@ fn real(root: &OwnedFd, path: &[Vec<u8>]) -> io::Result<OwnedFd> {
     Ok(openat2(root, path.join(&b'/'), DIR, Mode::empty(), how)?)
 }
 
-/// Gives a folder owner, mode, attributes and time of another.
+/// Copies owner, mode, extended attributes and times of a directory.
 fn like(dir: &OwnedFd, model: impl AsFd) -> io::Result<()> {
     let stat = fstat(&model)?;
     fchown(

@@ -1,4 +1,4 @@
-//! What is seen of a stack of layers, as overlayfs would show it, without mounting it.
+//! The merged view of a stack of layers, as overlayfs would show it, without mounting it.
 
 use std::collections::VecDeque;
 use std::io;
@@ -18,28 +18,28 @@ pub(super) const DIR: OFlags = OFlags::RDONLY
     .union(OFlags::DIRECTORY)
     .union(OFlags::NOFOLLOW)
     .union(OFlags::CLOEXEC);
-/// As the kernel's own limit.
+/// The kernel's limit.
 const MAX_LINKS: usize = 40;
-/// Of the value of one attribute (`XATTR_SIZE_MAX`), and of the list of names.
+/// Limit of the value of an extended attribute (`XATTR_SIZE_MAX`), and of the list of names.
 const MAX_XATTR: usize = 64 << 10;
 
-/// A path in its parts.
+/// The components of a path.
 pub(super) type Parts = Vec<Vec<u8>>;
 
-/// See the module. The uppermost layer first.
+/// The roots of the layers, the uppermost first.
 #[derive(Debug)]
 pub(super) struct LowerLayers(Vec<OwnedFd>);
 
-/// Something in the stack.
+/// A file in the merged view.
 #[derive(Debug)]
 pub(super) struct LowerEntry {
     pub(super) stat: Stat,
-    /// The folder that it is in, in the layer that shows it.
+    /// Its directory in the layer that provides it.
     pub(super) parent: OwnedFd,
 }
 
 impl LowerLayers {
-    /// Of layers from the bottom up.
+    /// Opens layers, which are given from the base up.
     pub(super) fn open(store: &ContentStore, stack: &[Digest]) -> Result<Self> {
         let roots = stack.iter().rev().map(|id| {
             let path = store.disk.layer(id).join("fs");
@@ -48,7 +48,8 @@ impl LowerLayers {
         Ok(Self(roots.collect::<Result<_>>()?))
     }
 
-    /// Whether what a layer takes for granted is as it was made up: owned by root, mode 0755, and where it says.
+    /// Whether the implied directories of a layer are right as they were created: owned by root, mode 0755, and not reached by
+    /// links.
     pub(super) fn fits(&self, implied: &[String]) -> io::Result<bool> {
         for implied in implied {
             let parts = split(implied.as_bytes());
@@ -69,7 +70,7 @@ impl LowerLayers {
         Ok(true)
     }
 
-    /// Where a folder really is, links followed, and what is there if it is a folder.
+    /// Resolves the links of a path. Returns the real path, and the directory there if there is one.
     pub(super) fn resolve(&self, parts: &[Vec<u8>]) -> io::Result<(Parts, Option<LowerEntry>)> {
         let mut todo: VecDeque<Vec<u8>> = parts.iter().cloned().collect();
         let mut real = Parts::new();
@@ -105,12 +106,12 @@ impl LowerLayers {
                     }
                     found = None;
                 }
-                // A folder takes its place.
+                // A directory replaces it.
                 _ => found = None,
             }
         }
         if found.is_none() {
-            // The last step may have gone up, or back to a folder that is there.
+            // The last component may have been `..`, or a link to an existing directory.
             found = self.look_up(&real)?;
             found =
                 found.filter(|f| FileType::from_raw_mode(f.stat.st_mode) == FileType::Directory);
@@ -118,7 +119,7 @@ impl LowerLayers {
         Ok((real, found))
     }
 
-    /// What is at a path of which no part but the last may be a link.
+    /// Looks up a path, of which only the last component may be a link.
     fn look_up(&self, real: &[Vec<u8>]) -> io::Result<Option<LowerEntry>> {
         let Some((last, parents)) = real.split_last() else {
             return Ok(None);
@@ -132,7 +133,7 @@ impl LowerLayers {
                         dir = openat(&dir, &part[..], DIR, Mode::empty())?;
                         hides |= is_opaque(&dir)?;
                     }
-                    // A whiteout or a file: nothing further down is seen.
+                    // A whiteout or a file hides lower layers.
                     Ok(_) => return Ok(None),
                     Err(Errno::NOENT) if hides => return Ok(None),
                     Err(Errno::NOENT) => continue 'layers,
@@ -170,7 +171,7 @@ pub(super) fn is_opaque(dir: impl AsFd) -> io::Result<bool> {
     }
 }
 
-/// Attributes of a folder, without those of overlayfs.
+/// Extended attributes of a directory, without those of overlayfs.
 pub(super) fn xattrs(dir: impl AsFd) -> io::Result<Vec<(Vec<u8>, Vec<u8>)>> {
     let mut names = vec![0; MAX_XATTR];
     let length = match flistxattr(&dir, &mut names) {
@@ -182,7 +183,7 @@ pub(super) fn xattrs(dir: impl AsFd) -> io::Result<Vec<(Vec<u8>, Vec<u8>)>> {
         .split(|b| *b == 0)
         .filter(|name| !name.is_empty())
     {
-        // The labels of the machine are no business of the image.
+        // Security labels are set by the host.
         if name.starts_with(b"trusted.overlay.") || name == b"security.selinux" {
             continue;
         }

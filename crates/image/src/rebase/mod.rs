@@ -1,9 +1,9 @@
-//! Layers that take folders of the layers below for granted.
+//! Layers with implied directories.
 //!
-//! A layer may hold `lib/x` and no entry for `lib`. Unpacked on its own, `lib` is a folder with made-up owner and mode,
-//! which would hide those of the folder below, or even a link (`lib -> usr/lib`). Most layers name all their folders. For
-//! those that do not, a second folder is made that fits on the layers below: its files are hard links, so it takes next to
-//! no space. It is named after all layers below it, so images with the same base share it.
+//! A layer may contain `lib/x` without an entry for `lib`. Unpacked by itself, `lib` is a directory with a default owner and mode,
+//! which hides those of the layers below, or even a link (`lib -> usr/lib`). Most layers have entries for all their
+//! directories. For those that do not, a copy is made that matches the layers below: its files are hard links, so it takes
+//! hardly any space. Its name is derived from all layers below it, so images with the same base share it.
 
 mod copy;
 mod lower;
@@ -16,7 +16,7 @@ use super::digest::Digest;
 use super::error::{At as _, Error, Result};
 use super::store::{ContentStore, Held, NewLayer};
 
-/// The layers as they can be stacked, held.
+/// Replaces layers that need it by such copies. Returns the layers to stack, held.
 pub(super) fn rebase(store: &Arc<ContentStore>, held: &Held) -> Result<Held> {
     let mut stack: Vec<Digest> = Vec::new();
     let mut chain = String::new();
@@ -47,7 +47,7 @@ pub(super) fn rebase(store: &Arc<ContentStore>, held: &Held) -> Result<Held> {
     Ok(store.hold(stack))
 }
 
-/// Makes the second folder of a layer.
+/// Creates the copy of a layer.
 fn make(
     store: &ContentStore,
     id: &Digest,
@@ -60,9 +60,9 @@ fn make(
     let made = LinkCopy::new(&source, &staging, below, implied)
         .and_then(LinkCopy::run)
         .at(&source)
-        // Its files are there already; only folders are new.
-        .and_then(|folders| {
-            store.add_layer(based, &staging, &NewLayer::new(0, folders, Vec::new()))
+        // Its files exist already; only directories are new.
+        .and_then(|directories| {
+            store.add_layer(based, &staging, &NewLayer::new(0, directories, Vec::new()))
         });
     store.disk.remove(&staging)?;
     made

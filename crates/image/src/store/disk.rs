@@ -1,12 +1,12 @@
-//! Where things of the store lie, and how they get there so that a crash leaves either all or nothing of them.
+//! The layout of the store on disk, and writes that a crash leaves either complete or undone.
 //!
 //! ```text
-//! ROOT/lock                  held by the one process that uses the store
+//! ROOT/lock                  locked by the process that uses the store
 //! ROOT/images/ID.json        a record per image
 //! ROOT/content/DIGEST        manifests and configurations
-//! ROOT/layers/DIGEST/fs      an unpacked layer, by its diff id; beside it layer.json, and `synced` once it is on disk
-//! ROOT/partial/DIGEST        the beginning of a layer that is being fetched, or was
-//! ROOT/tmp/                  whatever is being made or removed; emptied at every start
+//! ROOT/layers/DIGEST/fs      an unpacked layer, by its diff ID; beside it layer.json, and `synced` once it is on disk
+//! ROOT/partial/DIGEST        an incomplete blob
+//! ROOT/tmp/                  files that are being written or removed; emptied at every start
 //! ```
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
@@ -22,7 +22,7 @@ use rustix::io::Errno;
 use crate::digest::Digest;
 use crate::error::{At as _, Error, Result};
 
-/// The folders of a store, locked for this process.
+/// The directories of a store, locked for this process.
 #[derive(Debug)]
 pub(crate) struct Disk {
     root: PathBuf,
@@ -92,36 +92,36 @@ impl Disk {
         self.layers().join(id.file_name())
     }
 
-    /// Where the beginning of a layer is kept. By both names: content that claims to be another layer is not it.
+    /// The path of an incomplete blob. It has both digests, because an image can claim that a blob is another layer.
     pub(crate) fn partial(&self, blob: &Digest, layer: &Digest) -> PathBuf {
         let name = format!("{}.{}", blob.file_name(), &layer.hex()[..16]);
         self.partials().join(name)
     }
 
-    /// A name in `tmp` that nothing else has.
+    /// An unused path in `tmp`.
     pub(crate) fn temporary(&self) -> PathBuf {
         let number = self.next.fetch_add(1, Ordering::Relaxed);
         self.root.join("tmp").join(number.to_string())
     }
 
-    /// A new folder in `tmp`.
+    /// A new directory in `tmp`.
     pub(crate) fn staging(&self) -> Result<PathBuf> {
         let path = self.temporary();
         DirBuilder::new().mode(0o700).create(&path).at(&path)?;
         Ok(path)
     }
 
-    /// Writes a file that is there whole or not at all, also after a power failure.
+    /// Replaces a file atomically, also with regard to power failures.
     pub(crate) fn write(&self, path: &Path, bytes: &[u8]) -> Result<()> {
         let temporary = self.temporary();
-        let written = self.write_by_way_of(&temporary, path, bytes);
+        let written = self.write_and_rename(&temporary, path, bytes);
         if written.is_err() {
             let _ = fs::remove_file(&temporary);
         }
         written
     }
 
-    fn write_by_way_of(&self, temporary: &Path, path: &Path, bytes: &[u8]) -> Result<()> {
+    fn write_and_rename(&self, temporary: &Path, path: &Path, bytes: &[u8]) -> Result<()> {
         let mut file = OpenOptions::new()
             .create_new(true)
             .write(true)
@@ -134,7 +134,7 @@ impl Disk {
         sync_parent(path)
     }
 
-    /// Whether so many bytes are free.
+    /// Checks that this many bytes are free.
     pub(crate) fn check_space(&self, needed: u64) -> Result<()> {
         let status = rustix::fs::statvfs(&self.root).at(&self.root)?;
         let free = status.f_bavail.saturating_mul(status.f_frsize);
@@ -145,13 +145,13 @@ impl Disk {
         Err(Error::NoSpace { path, free, needed })
     }
 
-    /// Makes everything that was written so far safe from a power failure.
+    /// Syncs the file system of the store.
     pub(super) fn sync(&self) -> Result<()> {
         let root = File::open(&self.root).at(&self.root)?;
         syncfs(&root).at(&self.root)
     }
 
-    /// Gives something a name in `tmp`, from where it can be removed at leisure. Whether it was there.
+    /// Moves a file or directory to `tmp`, to be removed later. `None` if it does not exist.
     pub(crate) fn discard(&self, path: &Path) -> Result<Option<PathBuf>> {
         let aside = self.temporary();
         match fs::rename(path, &aside) {
@@ -161,8 +161,8 @@ impl Disk {
         }
     }
 
-    /// Removes what lies in `tmp`: a layer may be nested deeper than any path goes, and have more folders than memory
-    /// should hold.
+    /// Removes a file or directory in `tmp`. A layer may be nested deeper than the longest path, and have more directories
+    /// than should be kept in memory.
     pub(crate) fn remove(&self, victim: &Path) -> Result<()> {
         let removed = match fs::symlink_metadata(victim) {
             Ok(metadata) if metadata.is_dir() => {
@@ -180,10 +180,10 @@ impl Disk {
         }
     }
 
-    /// Removes what an earlier life has left in `tmp`.
+    /// Removes what an earlier process has left in `tmp`.
     pub(super) fn clean(&self) -> Result<()> {
         let tmp = self.root.join("tmp");
-        // Under names of our own, which must not meet those that we give next.
+        // They have names of the same kind, which must not collide with new ones.
         let mut victims = Vec::new();
         for entry in fs::read_dir(&tmp).at(&tmp)? {
             let path = entry.at(&tmp)?.path();
@@ -200,7 +200,7 @@ impl Disk {
     }
 }
 
-/// Makes a new name in a folder safe from a power failure.
+/// Syncs the parent directory of a new or renamed file.
 pub(super) fn sync_parent(path: &Path) -> Result<()> {
     let Some(parent) = path.parent() else {
         return Ok(());
@@ -209,11 +209,11 @@ pub(super) fn sync_parent(path: &Path) -> Result<()> {
     dir.sync_all().at(parent)
 }
 
-/// Names in a folder.
+/// The names in a directory.
 pub(super) fn names(dir: &Path) -> Result<Vec<String>> {
     let mut names = Vec::new();
     for entry in fs::read_dir(dir).at(dir)? {
-        // Nothing of ours has a name that is no text; what somebody else put there stays.
+        // The store writes no names that are not UTF-8; others are left alone.
         names.extend(entry.at(dir)?.file_name().into_string());
     }
     Ok(names)
@@ -256,7 +256,7 @@ mod tests {
         std::os::unix::fs::symlink(dir.path(), staging.join("link")).expect("link");
         let mut deep = staging;
         for _ in 0..1500 {
-            // By short steps, as an archive with links would.
+            // In short steps, as an archive with links would.
             deep = deep.join("d");
             if deep.as_os_str().len() > 3000 {
                 break;

@@ -1,4 +1,4 @@
-//! Removing images, and collecting what nobody needs.
+//! Removal of images, and garbage collection.
 
 use std::fs;
 use std::io;
@@ -11,19 +11,19 @@ use crate::config::Failpoint;
 use crate::digest::Digest;
 use crate::error::{Error, Result};
 
-/// What was collected.
+/// The result of a garbage collection.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct Collected {
     /// Unpacked layers.
     pub layers: usize,
     /// Manifests and configurations.
     pub contents: usize,
-    /// Beginnings of layers.
+    /// Incomplete blobs.
     pub partials: usize,
 }
 
 impl ContentStore {
-    /// Removes an image with all its names, and what only it needed. Whether it was there.
+    /// Removes an image with all its references, and what only it needs. Returns whether it existed.
     pub(crate) fn remove(&self, id: &Digest) -> Result<bool> {
         let writing = lock(&self.writing);
         let Some(known) = lock(&self.index).images.remove(id) else {
@@ -32,7 +32,7 @@ impl ContentStore {
         let path = self.disk.record(id);
         match fs::remove_file(&path) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                // It is still there, so it is still listed.
+                // It still exists, so it is listed.
                 lock(&self.index).images.insert(id.clone(), known);
                 return Err(Error::io(path, error));
             }
@@ -52,7 +52,8 @@ impl ContentStore {
         Ok(true)
     }
 
-    /// Removes what no image and no holder needs and was not touched for so long, and contents at once.
+    /// Removes layers and incomplete blobs that are neither needed nor held and have not been touched for this long, and unused
+    /// content at once.
     pub(crate) fn collect(&self, unused_for: Duration) -> Result<Collected> {
         let writing = lock(&self.writing);
         let mut collected = Collected::default();
@@ -94,8 +95,8 @@ impl ContentStore {
             .try_for_each(|victim| self.disk.remove(&victim))
     }
 
-    /// Takes a layer's name away if nobody needs it. It is not known any more before: whoever needs it from then on fetches
-    /// it, and waits with its name until this is done.
+    /// Moves a layer to `tmp` if nothing needs it. It leaves the index first: a pull that needs it from then on fetches it, and
+    /// waits for the lock before it renames its own.
     fn discard_layer(&self, id: &Digest) -> Result<Option<PathBuf>> {
         let _moving = lock(&self.moving);
         let known = {
@@ -119,7 +120,7 @@ impl ContentStore {
         self.disk.discard(&self.disk.content(digest))
     }
 
-    /// Whether somebody holds the layer that this is the beginning of.
+    /// Whether the layer of this incomplete blob is held.
     fn is_being_fetched(&self, partial: &str) -> bool {
         let index = lock(&self.index);
         let layer = partial.rsplit('.').next().unwrap_or_default();
@@ -131,7 +132,7 @@ fn is_old(path: &Path, unused_for: Duration) -> bool {
     let Ok(modified) = fs::symlink_metadata(path).and_then(|m| m.modified()) else {
         return false;
     };
-    // One from the future, by a clock that was wrong, waits for its time.
+    // A time in the future, from a wrong clock, does not count as old.
     let age = SystemTime::now().duration_since(modified);
     age.is_ok_and(|age| age >= unused_for)
 }

@@ -1,4 +1,4 @@
-//! What is known without asking the disk: images, their names, layers, and who holds them.
+//! The index in memory: images, their references, layers, and reference counts.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -17,12 +17,12 @@ pub(super) struct IndexedImage {
     pub(super) config: Arc<ImageConfig>,
 }
 
-/// See the module.
+/// Everything that queries need without the disk.
 #[derive(Debug)]
 pub(super) struct Index {
     pub(super) images: HashMap<Digest, IndexedImage>,
     pub(super) layers: HashMap<Digest, Layer>,
-    /// Layers that pulls and containers need, and how many do.
+    /// Reference counts of the layers that pulls and containers hold.
     pub(super) held: HashMap<Digest, usize>,
 }
 
@@ -35,7 +35,7 @@ impl Index {
         }
     }
 
-    /// See `ContentStore::resolve`. A name goes before the beginning of an id, as with Docker.
+    /// See `ContentStore::resolve`. A reference takes precedence over a prefix of an ID, as in Docker.
     pub(super) fn resolve(&self, text: &str) -> Result<Option<Digest>> {
         let hex = text.strip_prefix("sha256:").unwrap_or(text);
         if let Ok(id) = Digest::parse(&format!("sha256:{hex}")) {
@@ -43,7 +43,7 @@ impl Index {
         }
         let named = Reference::parse(text);
         if let Ok(name) = &named
-            && let Some(id) = self.by_name(&name.to_string())
+            && let Some(id) = self.by_reference(&name.to_string())
         {
             return Ok(Some(id));
         }
@@ -54,7 +54,7 @@ impl Index {
         named.map(|_| None)
     }
 
-    fn by_name(&self, name: &str) -> Option<Digest> {
+    fn by_reference(&self, name: &str) -> Option<Digest> {
         let has = |record: &Record| {
             record.tags.contains_key(name) || record.digests.iter().any(|digest| digest == name)
         };
@@ -72,7 +72,7 @@ impl Index {
         }
     }
 
-    /// Adds an image, takes its tags from others, and returns those that lost one.
+    /// Adds an image, removes its tags from other images, and returns the records of those.
     pub(super) fn insert(&mut self, new: IndexedImage) -> Vec<Record> {
         let mut changed = Vec::new();
         for (id, known) in &mut self.images {
@@ -90,7 +90,7 @@ impl Index {
         changed
     }
 
-    /// After a crash between two records: a tag that both have belongs to the later.
+    /// Removes duplicate tags after a crash between two records: a tag belongs to the image that got it last.
     pub(super) fn settle_tags(&mut self) {
         let mut newest: HashMap<String, (u64, Digest)> = HashMap::new();
         for (id, known) in &self.images {
@@ -107,7 +107,7 @@ impl Index {
         }
     }
 
-    /// Whether an image or a holder needs this layer.
+    /// Whether an image needs this layer, or it is held.
     pub(super) fn needs_layer(&self, id: &Digest) -> bool {
         let mut images = self.images.values();
         self.held.contains_key(id)
@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn every_way_to_say_which() {
+    fn images_are_found_by_reference_id_and_prefix() {
         let (a, b) = (Digest::of(b"a"), Digest::of(b"b"));
         let by_digest = format!("quay.io/x/y@{b}");
         let index = index(&[(&a, &["busybox"]), (&b, &["quay.io/x/y:1", &by_digest])]);
@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn the_beginning_of_two_ids_is_neither() {
+    fn a_prefix_of_two_ids_is_ambiguous() {
         let ids: Vec<_> = (0..40_u8).map(|n| Digest::of(&[n])).collect();
         let images: Vec<_> = ids.iter().map(|id| (id, &[][..])).collect();
         let index = index(&images);

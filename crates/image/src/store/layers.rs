@@ -1,4 +1,4 @@
-//! Unpacked layers: what is known of each, and who needs it.
+//! Records of unpacked layers.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -13,26 +13,26 @@ use super::disk::{Disk, names, sync_parent};
 use crate::digest::Digest;
 use crate::error::{At as _, Error, Result};
 
-/// What is kept in memory of a layer: nothing whose length the layer decides.
+/// The record of a layer in memory. It has a fixed size.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct LayerRecord {
-    /// Bytes on the disk, about.
+    /// Approximate bytes on disk.
     pub(crate) bytes: u64,
-    /// Inodes on the disk, about.
+    /// Approximate inodes on disk.
     pub(crate) inodes: u64,
-    /// Whether there are any of [`NewLayer::implied`].
+    /// Whether [`NewLayer::implied`] has any.
     pub(crate) implies: bool,
 }
 
-/// `layer.json`: written before the layer gets its name, so that a layer with a name has one.
+/// `layer.json`, which is written before the layer gets its final name.
 #[derive(Debug, Serialize)]
 pub(crate) struct NewLayer {
     bytes: u64,
     inodes: u64,
-    /// See `Unpacked`.
+    /// See [`crate::UnpackSummary::implied`].
     implied: Vec<String>,
-    /// In which life of the machine it was unpacked. What was not synced in an earlier one cannot be trusted: its name
-    /// may have reached the disk without its content.
+    /// The boot ID when it was unpacked. A layer of an earlier boot that was not synced cannot be trusted: its name may have
+    /// reached the disk without its content.
     boot: String,
 }
 
@@ -43,11 +43,11 @@ pub(super) struct Layer {
     pub(super) synced: bool,
 }
 
-/// The file that says that a layer is safe from a power failure.
+/// The file that marks a layer as synced to disk.
 const SYNCED: &str = "synced";
 const RECORD: &str = "layer.json";
 
-/// The same as it is read at the start, without the paths.
+/// [`NewLayer`] as it is read at the start, without the paths.
 #[derive(Deserialize)]
 struct Head {
     bytes: u64,
@@ -57,14 +57,14 @@ struct Head {
     boot: String,
 }
 
-/// The same again: only the paths.
+/// The paths of [`NewLayer`].
 #[derive(Deserialize)]
 struct Paths {
     #[serde(default)]
     implied: Vec<String>,
 }
 
-/// Whether a list has something in it.
+/// Deserialises a list to whether it has elements.
 fn is_not_empty<'de, D: Deserializer<'de>>(deserializer: D) -> std::result::Result<bool, D::Error> {
     struct Any;
     impl<'de> Visitor<'de> for Any {
@@ -95,7 +95,7 @@ impl NewLayer {
         }
     }
 
-    /// What is kept in memory of it.
+    /// Its record in memory.
     pub(super) fn head(&self) -> LayerRecord {
         LayerRecord {
             bytes: self.bytes,
@@ -104,7 +104,7 @@ impl NewLayer {
         }
     }
 
-    /// Puts it beside an unpacked layer that has no name yet.
+    /// Writes it beside the unpacked layer.
     pub(crate) fn write(&self, staging: &Path) -> Result<()> {
         let path = staging.join(RECORD);
         let bytes = serde_json::to_vec(self).map_err(|e| Error::internal(e.to_string()))?;
@@ -112,16 +112,16 @@ impl NewLayer {
     }
 }
 
-/// Why a folder is not used as a layer.
+/// Why a directory is not used as a layer.
 #[derive(Debug)]
 pub(super) enum Fault {
-    /// Not now: containers may be using it, so it stays.
+    /// It may be readable later, and in use by containers, so it stays.
     Unreadable(String),
-    /// It cannot be trusted.
+    /// It may be incomplete.
     Distrusted(String),
 }
 
-/// All layers with a name. What cannot be used is given to `fault`, with the reason.
+/// Loads the records of all layers. Calls `fault` for those that cannot be used.
 pub(super) fn load(
     disk: &Disk,
     mut fault: impl FnMut(String, Fault),
@@ -171,11 +171,11 @@ fn read(dir: &Path, boot: &str) -> std::result::Result<Layer, Fault> {
     Ok(Layer { record, synced })
 }
 
-/// Reads any bytes as `layer.json`, for the fuzzer.
+/// Parses `layer.json`, for the fuzzer.
 ///
 /// # Panics
 ///
-/// If the short form of a record does not say what the whole one has.
+/// If [`Head`] and [`Paths`] disagree.
 #[cfg(any(test, fuzzing))]
 pub(super) fn fuzz(bytes: &[u8]) {
     let head = serde_json::from_slice::<Head>(bytes);
@@ -185,7 +185,7 @@ pub(super) fn fuzz(bytes: &[u8]) {
     }
 }
 
-/// The folders that a layer takes for granted.
+/// Reads the implied directories of a layer.
 pub(super) fn implied(dir: &Path) -> Result<Vec<String>> {
     let path = dir.join(RECORD);
     let file = File::open(&path).at(&path)?;
@@ -194,14 +194,14 @@ pub(super) fn implied(dir: &Path) -> Result<Vec<String>> {
     Ok(paths.implied)
 }
 
-/// Says of a layer that it is on disk; only after a sync.
+/// Marks a layer as synced, after a sync.
 pub(super) fn mark_synced(dir: &Path) -> Result<()> {
     let path = dir.join(SYNCED);
     File::create(&path).at(&path)?;
     sync_parent(&path)
 }
 
-/// Gives an unpacked layer its name. One that is there already is as good.
+/// Renames an unpacked layer to its final name. An existing one is kept, as it has the same content.
 pub(super) fn place(staging: &Path, dir: &Path) -> Result<()> {
     match fs::rename(staging, dir) {
         Ok(()) => Ok(()),
@@ -210,10 +210,10 @@ pub(super) fn place(staging: &Path, dir: &Path) -> Result<()> {
     }
 }
 
-/// This life of the machine.
+/// The boot ID of the kernel.
 fn boot() -> String {
     fs::read_to_string("/proc/sys/kernel/random/boot_id").map_or_else(
-        // Then nothing that is not synced is trusted.
+        // A unique ID, so that no layer without `synced` is trusted.
         |_| format!("unknown-{}", std::process::id()),
         |id| id.trim().to_owned(),
     )
@@ -233,18 +233,18 @@ mod tests {
             let new = NewLayer::new(7, 3, paths.clone());
             new.write(dir.path()).expect("write");
             let layer = read(dir.path(), &boot()).expect("read");
-            // A record that could hold them could not be copied.
+            // It is `Copy`, so it cannot contain the paths.
             let kept: [LayerRecord; 2] = [layer.record; 2];
             assert_eq!((kept[0].bytes, kept[1].implies), (7, !paths.is_empty()));
             assert_eq!(implied(dir.path()).expect("read"), paths);
         }
-        // As the first version of this program wrote it, before there was anything to imply.
+        // The first version had no `implied`.
         let old = format!(r#"{{"bytes": 1, "inodes": 2, "boot": "{}"}}"#, boot());
         fs::write(dir.path().join(RECORD), old).expect("write");
         assert!(!read(dir.path(), &boot()).expect("read").record.implies);
     }
 
-    /// Containers may run on it.
+    /// Containers may use it.
     #[test]
     fn a_layer_that_cannot_be_read_now_stays() {
         let dir = tempfile::tempdir().expect("a folder");

@@ -1,7 +1,8 @@
-//! What is on disk, and what is known of it in memory. Everything here may block: it is called on blocking threads.
+//! The content store: records, layers, manifests and configurations on disk, and their index in memory. All functions may
+//! block, and are called on blocking threads.
 //!
-//! Three locks. `writing` is held by whoever changes records, so that changes come one after the other, `moving` by whoever
-//! names a layer or takes its name away; `index` is held for moments only, so that questions never wait for a disk.
+//! Three locks: `writing` serialises changes of records, `moving` serialises renames of layers, and `index` is held only
+//! briefly, so that queries never wait for a disk.
 
 mod disk;
 mod garbage;
@@ -27,35 +28,35 @@ pub(super) use self::layers::NewLayer;
 pub(super) use self::record::Record;
 pub use self::record::VERSION as RECORD_VERSION;
 
-/// Something in the store that cannot be used, and is passed over.
+/// An entry of the store that cannot be used and is ignored.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Problem {
-    /// Which file or folder, relative to the root of the store.
+    /// The file or directory, relative to the root of the store.
     pub what: String,
-    /// What is wrong with it.
+    /// The cause.
     pub reason: String,
 }
 
-/// See the module.
+/// The content of a store. See the module for its locks.
 #[derive(Debug)]
 pub(super) struct ContentStore {
     pub(super) disk: Disk,
     index: Mutex<Index>,
     writing: Mutex<()>,
-    /// Held while a layer is given its name or loses it; `index` is not held while the disk is waited for.
+    /// Held while a layer is renamed; `index` is not held during I/O.
     moving: Mutex<()>,
     rebasing: Mutex<()>,
     failpoint: FailpointHook,
 }
 
-/// Reads any bytes as records of the store, for the fuzzer.
+/// Parses records of the store, for the fuzzer.
 #[cfg(any(test, fuzzing))]
 pub(super) fn fuzz(bytes: &[u8]) {
     let _ = Record::read(bytes, &Digest::of(b""));
     layers::fuzz(bytes);
 }
 
-/// What makes an image.
+/// A new image, whose layers are unpacked.
 #[derive(Debug)]
 pub(super) struct NewImage {
     pub(super) record: Record,
@@ -64,8 +65,8 @@ pub(super) struct NewImage {
 }
 
 impl ContentStore {
-    /// Opens a store: removes what was being made when the last process ended, reads what is there, and reports what
-    /// cannot be read.
+    /// Opens a store: removes what an interrupted process left incomplete, loads the records, and reports those that cannot be
+    /// read.
     pub(super) fn open(config: &ImageStoreConfig) -> Result<(Self, Vec<Problem>)> {
         let disk = Disk::open(&config.root)?;
         disk.clean()?;
@@ -110,7 +111,7 @@ impl ContentStore {
         Ok((store, problems))
     }
 
-    /// The id behind a name, an id, or the beginning of one.
+    /// The ID of an image by a reference, an ID, or a prefix of it.
     pub(super) fn resolve(&self, text: &str) -> Result<Option<Digest>> {
         lock(&self.index).resolve(text)
     }
@@ -128,7 +129,7 @@ impl ContentStore {
             .collect()
     }
 
-    /// What is known of an unpacked layer.
+    /// The record of an unpacked layer.
     pub(super) fn layer(&self, id: &Digest) -> Option<layers::LayerRecord> {
         let index = lock(&self.index);
         index.layers.get(id).map(|layer| layer.record)
@@ -140,8 +141,8 @@ impl ContentStore {
         fs::read(&path).at(&path)
     }
 
-    /// The folders that an unpacked layer takes for granted: as many as the layer likes, so they are read when they are
-    /// needed, and by one image after the other.
+    /// The implied directories of a layer. Their number is up to the layer, so they are read when they are needed, for one
+    /// image at a time.
     pub(super) fn implied(&self, id: &Digest) -> Result<Vec<String>> {
         match self.layer(id) {
             Some(record) if record.implies => layers::implied(&self.disk.layer(id)),
@@ -149,12 +150,12 @@ impl ContentStore {
         }
     }
 
-    /// Held while [`Self::implied`] of any layer is in memory.
+    /// The lock to hold while [`Self::implied`] of a layer is in memory.
     pub(super) fn rebasing(&self) -> MutexGuard<'_, ()> {
         lock(&self.rebasing)
     }
 
-    /// Keeps layers, there or not yet, until what is returned is dropped.
+    /// Protects layers from removal, unpacked or not, until the guard is dropped.
     pub(super) fn hold(self: &Arc<Self>, layers: impl IntoIterator<Item = Digest>) -> Held {
         let layers: Vec<_> = layers.into_iter().collect();
         let mut index = lock(&self.index);
@@ -168,7 +169,7 @@ impl ContentStore {
         }
     }
 
-    /// Gives an unpacked layer its name. Somebody must hold it.
+    /// Renames an unpacked layer, which must be held, to its final name.
     pub(super) fn add_layer(
         &self,
         id: &Digest,
@@ -190,7 +191,7 @@ impl ContentStore {
         Ok(())
     }
 
-    /// Writes the record of an image, whose layers must be there and held.
+    /// Writes the record of an image, whose layers must be unpacked and held.
     pub(super) fn commit(&self, new: NewImage) -> Result<()> {
         let _writing = lock(&self.writing);
         let NewImage {
@@ -222,7 +223,7 @@ impl ContentStore {
         Ok(())
     }
 
-    /// One sync for all layers of an image that were not safe yet.
+    /// Syncs all layers of an image that were not synced yet, at once.
     fn sync<'a>(&self, layers: impl Iterator<Item = &'a Digest>) -> Result<()> {
         let mut missing = BTreeSet::new();
         let index = lock(&self.index);
@@ -252,7 +253,7 @@ impl ContentStore {
         self.disk.write(&self.disk.record(&record.id), &bytes)
     }
 
-    /// Whether the image is to stay when room is made. `false` if there is no such image.
+    /// Sets whether the image is pinned. Returns `false` if it does not exist.
     pub(super) fn pin(&self, id: &Digest, pinned: bool) -> Result<bool> {
         let _writing = lock(&self.writing);
         let Some((mut record, _)) = self.image(id) else {
@@ -274,7 +275,7 @@ impl ContentStore {
         index.layers.values().map(|layer| layer.record.bytes).sum()
     }
 
-    /// Bytes and inodes of all layers, contents and beginnings of layers.
+    /// Bytes and inodes of all layers, content and incomplete blobs.
     pub(super) fn usage(&self) -> Result<(u64, u64)> {
         let index = lock(&self.index);
         let records = index.layers.values().map(|layer| &layer.record);
@@ -288,7 +289,7 @@ impl ContentStore {
             self.disk.images(),
         ] {
             for entry in fs::read_dir(&dir).at(&dir)? {
-                // One that goes meanwhile takes nothing.
+                // It may have been removed since.
                 let length = entry.at(&dir)?.metadata().map_or(0, |m| m.len());
                 bytes += length;
                 inodes += 1;
@@ -298,7 +299,7 @@ impl ContentStore {
     }
 }
 
-/// Reads one record and what it needs.
+/// Loads a record, and checks what it needs.
 fn load_image(disk: &Disk, index: &mut Index, name: &str) -> std::result::Result<(), String> {
     let id = name.strip_suffix(".json").map(Digest::from_file_name);
     let Some(Ok(id)) = id else {
@@ -321,7 +322,7 @@ fn load_image(disk: &Disk, index: &mut Index, name: &str) -> std::result::Result
     Ok(())
 }
 
-/// Layers that stay as long as this is there.
+/// Layers that are protected from removal until this is dropped.
 #[derive(Debug)]
 pub(super) struct Held {
     store: Arc<ContentStore>,

@@ -1,4 +1,4 @@
-//! The record of an image: one JSON file that a person can read and mend.
+//! The record of an image: a JSON file.
 
 use std::collections::BTreeMap;
 use std::time::SystemTime;
@@ -8,36 +8,36 @@ use serde::{Deserialize, Serialize};
 use crate::digest::Digest;
 use crate::reference::Reference;
 
-/// Tags of one image, and as many names with a digest: anybody who pulls decides under which name.
+/// The most tags of one image, and the most references with a digest: pulls choose both.
 const MAX_NAMES: usize = 256;
 
-/// Grows when an older program could not read what a newer one writes.
+/// The version of the record. It is incremented when older programs cannot read it.
 pub const VERSION: u32 = 1;
 
-/// See the module.
+/// The record of an image.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub(crate) struct Record {
     version: u32,
     /// The digest of the configuration.
     pub(crate) id: Digest,
-    /// Names with a tag, spelt out, and when the tag came to this image (nanoseconds after 1970): a tag that two records
-    /// have belongs to the later.
+    /// References with a tag, and when the image got them (nanoseconds since the Unix epoch): if two records have the same one,
+    /// the later wins.
     #[serde(default)]
     pub(crate) tags: BTreeMap<String, u64>,
-    /// Names with a digest, spelt out.
+    /// References with a digest.
     #[serde(default)]
     pub(crate) digests: Vec<String>,
-    /// The manifest for this machine; none for an archive of Docker.
+    /// The manifest for the platform; none for an archive of `docker save`.
     pub(crate) manifest: Option<Digest>,
-    /// Layers from the bottom up, as they lie in `layers`.
+    /// Layers from the base up, by their names in `layers`.
     pub(crate) layers: Vec<Digest>,
-    /// The same by their diff ids. Where that is another layer, the files of the first are links to those of this.
+    /// Their diff IDs. Where the two differ, the layer is a rebased copy with hard links to the files of this one.
     pub(crate) diff_ids: Vec<Digest>,
     /// Bytes when unpacked.
     pub(crate) size: u64,
-    /// Seconds after 1970.
+    /// Seconds since the Unix epoch.
     pub(crate) pulled_at: u64,
-    /// Not to be removed to make room.
+    /// Whether it is excluded from garbage collection.
     #[serde(default)]
     pub(crate) pinned: bool,
 }
@@ -58,7 +58,7 @@ impl Record {
         }
     }
 
-    /// Reads one, and refuses what does not fit together.
+    /// Parses a record, and checks its consistency.
     pub(super) fn read(bytes: &[u8], id: &Digest) -> Result<Self, String> {
         let record: Self = serde_json::from_slice(bytes).map_err(|e| e.to_string())?;
         if record.version > VERSION {
@@ -80,7 +80,7 @@ impl Record {
         Ok(record)
     }
 
-    /// Every layer that must stay for this image.
+    /// All layers that the image needs.
     pub(super) fn all_layers(&self) -> impl Iterator<Item = &Digest> {
         self.layers.iter().chain(&self.diff_ids)
     }
@@ -89,7 +89,7 @@ impl Record {
         serde_json::to_vec_pretty(self)
     }
 
-    /// Adds a name, now.
+    /// Adds a reference with the current time.
     pub(crate) fn add_reference(&mut self, reference: &Reference) {
         let text = reference.to_string();
         if reference.tag().is_some() {
@@ -100,7 +100,7 @@ impl Record {
         }
     }
 
-    /// Takes over what is known of the same image already.
+    /// Merges an older record of the same image.
     pub(super) fn absorb(&mut self, older: Self) {
         for (tag, since) in older.tags {
             self.tags.entry(tag).or_insert(since);
@@ -112,7 +112,7 @@ impl Record {
         }
         self.manifest = self.manifest.take().or(older.manifest);
         self.pinned |= older.pinned;
-        // The oldest go: what was named just now is what is asked for next.
+        // The oldest are dropped: recent ones are more likely to be used.
         while self.tags.len() > MAX_NAMES {
             let oldest = self.tags.iter().min_by_key(|(_, since)| **since);
             let Some(oldest) = oldest.map(|(tag, _)| tag.clone()) else {

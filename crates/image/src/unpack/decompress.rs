@@ -1,21 +1,21 @@
-//! Which compression a layer has is read from its first bytes: media types are often wrong.
+//! Decompression. The format is detected by the first bytes, because media types are often wrong.
 
 use std::io::{self, BufReader, Cursor, Read};
 
 use flate2::bufread::MultiGzDecoder;
 
-/// The largest window of zstd: 128 MiB, what `zstd --long` uses. More memory is not spent on one layer.
-const WIDE_LOG: u32 = 27;
-/// Windows up to 8 MiB need no turn of their own: every decoder supports them (RFC 8878, 3.1.1.1.2), and tools that make
-/// layers use no larger ones unless they are told to.
-const NARROW_LOG: u32 = 23;
+/// The largest window of zstd: 128 MiB, as with `zstd --long`.
+const LARGE_LOG: u32 = 27;
+/// Windows up to 8 MiB need no permit: every decoder supports them (RFC 8878, 3.1.1.1.2), and tools that create layers use
+/// no larger ones by default.
+const SMALL_LOG: u32 = 23;
 const BUFFER: usize = 64 << 10;
 
-/// gzip (of several members, too), zstd, or none. `wide` is called before memory is taken for a wide window of zstd: what it
-/// returns is kept until the reader is dropped.
+/// Decompresses gzip, also of several members, and zstd; other input is returned as it is. `large_window` is called before a
+/// large window of zstd is allocated; its permit is kept until the reader is dropped.
 pub(crate) fn decompress<'a, R: Read + 'a, T: 'a>(
     mut input: R,
-    wide: impl FnOnce() -> io::Result<T>,
+    large_window: impl FnOnce() -> io::Result<T>,
 ) -> io::Result<Box<dyn Read + 'a>> {
     let mut magic = [0; FRAME_HEADER];
     let length = fill(&mut input, &mut magic)?;
@@ -26,19 +26,19 @@ pub(crate) fn decompress<'a, R: Read + 'a, T: 'a>(
             let buffered = BufReader::with_capacity(BUFFER, all);
             Box::new(MultiGzDecoder::new(buffered))
         }
-        // A frame, or one to skip before it.
+        // A frame, or a skippable frame before it.
         [0x28, 0xb5, 0x2f, 0xfd, ..] | [0x50..=0x5f, 0x2a, 0x4d, 0x18, ..] => {
             let buffered = BufReader::with_capacity(BUFFER, all);
             let mut decoder = zstd::stream::read::Decoder::with_buffer(buffered)?;
-            if is_narrow(magic) {
-                decoder.window_log_max(NARROW_LOG)?;
+            if is_small(magic) {
+                decoder.window_log_max(SMALL_LOG)?;
                 return Ok(Box::new(decoder));
             }
-            let turn = wide()?;
-            decoder.window_log_max(WIDE_LOG)?;
+            let permit = large_window()?;
+            decoder.window_log_max(LARGE_LOG)?;
             Box::new(WithPermit {
                 decoder,
-                _turn: turn,
+                _permit: permit,
             })
         }
         [b'B', b'Z', b'h', b'9', b'1', b'A', ..] | [0xfd, b'7', b'z', b'X', b'Z', 0, ..] => {
@@ -49,10 +49,10 @@ pub(crate) fn decompress<'a, R: Read + 'a, T: 'a>(
     })
 }
 
-/// A decoder, and the turn for its window.
+/// A decoder, and the permit for its window.
 struct WithPermit<R, T> {
     decoder: R,
-    _turn: T,
+    _permit: T,
 }
 
 impl<R: Read, T> Read for WithPermit<R, T> {
@@ -61,12 +61,11 @@ impl<R: Read, T> Read for WithPermit<R, T> {
     }
 }
 
-/// The beginning of a frame, up to where the size of its window is known.
+/// The bytes of a frame that determine the size of its window.
 const FRAME_HEADER: usize = 18;
 
-/// Whether the window of the first frame is a narrow one (RFC 8878, 3.1.1.1). What comes before it and is skipped says nothing
-/// of it.
-fn is_narrow(frame: &[u8]) -> bool {
+/// Whether the window of the first frame is a small one (RFC 8878, 3.1.1.1). After a skippable frame that is unknown.
+fn is_small(frame: &[u8]) -> bool {
     let [0x28, 0xb5, 0x2f, 0xfd, descriptor, rest @ ..] = frame else {
         return false;
     };
@@ -76,7 +75,7 @@ fn is_narrow(frame: &[u8]) -> bool {
             return false;
         };
         let base = 1_u64 << (10 + (window >> 3));
-        return base + base / 8 * u64::from(window & 7) <= 1 << NARROW_LOG;
+        return base + base / 8 * u64::from(window & 7) <= 1 << SMALL_LOG;
     }
     let dictionary = [0, 1, 2, 4][usize::from(descriptor & 3)];
     let size = match descriptor >> 6 {
@@ -92,7 +91,7 @@ fn is_narrow(frame: &[u8]) -> bool {
         .iter()
         .rev()
         .fold(0_u64, |sum, byte| sum << 8 | u64::from(*byte));
-    content <= 1 << NARROW_LOG
+    content <= 1 << SMALL_LOG
 }
 
 /// Reads until the buffer is full or the input ends.
@@ -124,7 +123,7 @@ mod tests {
         encoder.finish().expect("gzip")
     }
 
-    /// One byte at a time, as a slow network.
+    /// One byte at a time, like a slow network.
     struct Slow<'a>(&'a [u8]);
 
     impl Read for Slow<'_> {
@@ -141,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn every_kind() {
+    fn every_format() {
         let mut members = gzip(b"one ");
         members.extend(gzip(b"two"));
         assert_eq!(plain(&members).expect("gzip"), "one two");
@@ -155,19 +154,19 @@ mod tests {
     }
 
     #[test]
-    fn a_wide_window_needs_a_turn() {
-        // Without its size in front, so that it is what counts.
+    fn a_large_window_needs_a_permit() {
+        // Without the content size, so that the window size counts.
         let compress = |log: u32| {
             let mut encoder = zstd::stream::write::Encoder::new(Vec::new(), 1).expect("zstd");
             encoder.window_log(log).expect("log");
             encoder.write_all(b"text").expect("zstd");
             encoder.finish().expect("zstd")
         };
-        for (log, is_wide) in [
+        for (log, is_large) in [
             (20, false),
-            (NARROW_LOG, false),
+            (SMALL_LOG, false),
             (24, true),
-            (WIDE_LOG, true),
+            (LARGE_LOG, true),
         ] {
             let bytes = compress(log);
             let mut asked = false;
@@ -179,18 +178,18 @@ mod tests {
             .expect("zstd")
             .read_to_string(&mut text)
             .expect("read");
-            assert_eq!((asked, text.as_str()), (is_wide, "text"), "{log}");
+            assert_eq!((asked, text.as_str()), (is_large, "text"), "{log}");
             let refused = decompress(&bytes[..], || Err::<(), _>(io::Error::other("no")));
-            assert_eq!(refused.is_err(), is_wide);
+            assert_eq!(refused.is_err(), is_large);
         }
         assert!(plain(&compress(28)).is_err());
-        // A later frame has no more than the first.
+        // The limit of the first frame holds for later ones.
         let later = [compress(20), compress(27)].concat();
         assert!(plain(&later).is_err());
     }
 
     #[test]
-    fn what_is_cut_off_is_an_error() {
+    fn truncated_input_is_an_error() {
         let whole = gzip(&[7; 5000]);
         assert!(plain(&whole[..whole.len() - 1]).is_err());
         let whole = zstd::encode_all(&[7; 5000][..], 1).expect("zstd");

@@ -1,8 +1,8 @@
-//! One entry of an archive, with all that its extended headers say.
+//! One entry of an archive, with its extended headers applied.
 
 use std::io;
 
-/// What is made of an entry.
+/// The type of an entry.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Kind {
     File,
@@ -14,14 +14,14 @@ pub(crate) enum Kind {
     Fifo,
 }
 
-/// See the module.
+/// An entry of an archive.
 #[derive(Clone, Debug)]
 pub(crate) struct Entry {
     pub(crate) kind: Kind,
     pub(crate) path: Vec<u8>,
-    /// Where a link leads.
+    /// The target of a link.
     pub(crate) link: Vec<u8>,
-    /// Where its data begins in the archive.
+    /// The offset of its data in the archive.
     pub(crate) position: u64,
     /// Bytes of its data.
     pub(crate) size: u64,
@@ -34,11 +34,11 @@ pub(crate) struct Entry {
     pub(super) xattrs: Vec<(Vec<u8>, Vec<u8>)>,
 }
 
-/// Longer paths cannot be opened.
+/// The longest path that can be opened.
 const MAX_PATH: usize = 4095;
 
 impl Entry {
-    /// Bytes of what it has in memory.
+    /// Bytes it has in memory.
     #[cfg(any(test, fuzzing))]
     pub(crate) fn held(&self) -> usize {
         let xattrs = self.xattrs.iter();
@@ -46,7 +46,7 @@ impl Entry {
         self.path.len() + self.link.len() + xattrs.sum::<usize>()
     }
 
-    /// Its path for an error: on one line, and not too long.
+    /// Its path for errors: on one line, and truncated.
     pub(super) fn shown(&self) -> String {
         let text: String = String::from_utf8_lossy(&self.path)
             .chars()
@@ -56,7 +56,7 @@ impl Entry {
     }
 }
 
-/// The parts of a path, relative to the root. A path that goes up is an attack or a mistake; neither is repaired.
+/// Splits a path relative to the root. A path with `..` is refused, not normalised.
 pub(crate) fn parts(path: &[u8]) -> io::Result<Vec<&[u8]>> {
     if path.len() > MAX_PATH {
         return Err(bad("its path is longer than 4095 bytes"));
@@ -74,7 +74,7 @@ pub(crate) fn parts(path: &[u8]) -> io::Result<Vec<&[u8]>> {
     Ok(parts)
 }
 
-/// Something that no layer should have.
+/// An error about invalid contents of a layer.
 pub(super) fn bad(reason: impl Into<String>) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, reason.into())
 }
@@ -84,7 +84,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn paths_stay_below() {
+    fn paths_stay_below_the_root() {
         assert_eq!(parts(b"./a//b/").expect("path"), [b"a", b"b"]);
         assert_eq!(parts(b"/etc/x").expect("path"), [&b"etc"[..], b"x"]);
         assert!(parts(b"./").expect("path").is_empty());

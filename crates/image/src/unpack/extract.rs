@@ -1,4 +1,4 @@
-//! Makes files, folders and whiteouts of the entries of a layer.
+//! Creates the files, directories and whiteouts of a layer.
 
 use std::fs::File;
 use std::io::{self, Read, Write};
@@ -18,14 +18,14 @@ use crate::error::{At as _, Error, Result};
 
 const WHITEOUT: &[u8] = b".wh.";
 const OPAQUE_MARK: &[u8] = b".wh..wh..opq";
-/// Other names of aufs, which mean nothing to anybody else.
+/// Prefix of the other metadata of aufs, which is ignored.
 const AUFS: &[u8] = b".wh..wh.";
-/// Free space is asked for after so many bytes.
+/// Free space is checked after this many bytes.
 const SPACE_EVERY: u64 = 16 << 20;
 const BUFFER: usize = 128 << 10;
 const BLOCK: u64 = 4096;
 
-/// Applies entries to a tree.
+/// Extracts entries into a tree.
 pub(super) struct Extractor<'a> {
     job: &'a UnpackJob<'a>,
     tree: Tree,
@@ -45,7 +45,7 @@ impl<'a> Extractor<'a> {
         })
     }
 
-    /// Makes one entry. Its data is read from `data`.
+    /// Extracts one entry, whose contents are read from `data`.
     pub(super) fn apply(&mut self, entry: &Entry, data: &mut impl Read) -> io::Result<()> {
         self.count(entry)?;
         let parts = parts(&entry.path)?;
@@ -67,7 +67,7 @@ impl<'a> Extractor<'a> {
         }
     }
 
-    /// Ends the tree, and tells what the layer takes.
+    /// Completes the tree, and returns what it takes on disk.
     pub(super) fn finish(mut self) -> io::Result<UnpackSummary> {
         self.tree.leave()?;
         self.usage.inodes += std::mem::take(&mut self.tree.made);
@@ -88,11 +88,11 @@ impl<'a> Extractor<'a> {
             let bytes = entry.size.div_ceil(BLOCK).saturating_mul(BLOCK);
             self.usage.bytes = self.usage.bytes.saturating_add(bytes);
         }
-        // An entry costs about a block of its own.
+        // Each entry takes about one block.
         self.space(BLOCK * (1 + implied))
     }
 
-    /// Whether there will be enough left on the disk after so many bytes more.
+    /// Counts bytes to be written, and checks the free space from time to time.
     fn space(&mut self, bytes: u64) -> io::Result<()> {
         self.unchecked += bytes;
         if self.unchecked < SPACE_EVERY {
@@ -106,7 +106,7 @@ impl<'a> Extractor<'a> {
         if free < needed {
             return Err(carry(Error::NoSpace { path, free, needed }));
         }
-        // Some file systems make inodes as they need them, and count none.
+        // File systems that allocate inodes dynamically report none.
         let (free, needed) = (status.f_favail, self.job.limits.min_free_inodes);
         if status.f_files > 0 && free < needed {
             return Err(carry(Error::NoInodes { path, free, needed }));
@@ -135,7 +135,7 @@ impl<'a> Extractor<'a> {
         if matches!(hidden, b"" | b"." | b"..") {
             return Err(bad("a whiteout of nothing"));
         }
-        // It hides what is below, never what this layer has (OCI image-spec, "Whiteouts").
+        // A whiteout hides files of lower layers, not of its own (OCI image-spec, "Whiteouts").
         match status(&*parent, hidden)? {
             Some(stat) if is(&stat, FileType::Directory) => self.tree.set_opaque(&parent, hidden),
             Some(_) => Ok(()),
@@ -161,8 +161,8 @@ impl<'a> Extractor<'a> {
             .as_ref()
             .is_some_and(|stat| is(stat, FileType::Directory));
         if is_dir {
-            // Made for what is in it, and explained only now.
-            self.tree.explain(&parts.join(&b'/'));
+            // It was created implicitly, by an entry below it.
+            self.tree.make_explicit(&parts.join(&b'/'));
         } else {
             let opaque = there.as_ref().is_some_and(is_whiteout);
             self.tree.make_dir(parent, name, there.as_ref(), opaque)?;
@@ -180,7 +180,7 @@ impl<'a> Extractor<'a> {
         name: &[u8],
         data: &mut impl Read,
     ) -> io::Result<()> {
-        self.make_room(parent, name)?;
+        self.remove_existing(parent, name)?;
         let flags =
             OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let file = openat(parent, name, flags, Mode::from_raw_mode(0o600))?;
@@ -219,13 +219,13 @@ impl<'a> Extractor<'a> {
         if there.is_some_and(|there| (there.st_dev, there.st_ino) == (stat.st_dev, stat.st_ino)) {
             return Ok(());
         }
-        self.make_room(parent, name)?;
-        // Without AT_SYMLINK_FOLLOW: a link to a symbolic link, not to where that leads.
+        self.remove_existing(parent, name)?;
+        // Without AT_SYMLINK_FOLLOW: a hard link to a symbolic link itself.
         Ok(linkat(&from, *last, parent, name, AtFlags::empty())?)
     }
 
     fn symlink(&mut self, entry: &Entry, parent: &OwnedFd, name: &[u8]) -> io::Result<()> {
-        self.make_room(parent, name)?;
+        self.remove_existing(parent, name)?;
         symlinkat(&entry.link[..], parent, name)?;
         self.own_by_name(entry, parent, name)
     }
@@ -237,12 +237,12 @@ impl<'a> Extractor<'a> {
         name: &[u8],
         kind: FileType,
     ) -> io::Result<()> {
-        self.make_room(parent, name)?;
+        self.remove_existing(parent, name)?;
         let (major, minor) = entry.device;
         let device: Dev = makedev(major, minor);
         mknodat(parent, name, kind, Mode::from_raw_mode(0o600), device)?;
         self.own_by_name(entry, parent, name)?;
-        // After the owner, as for files. It is no link: it was made just now.
+        // After the owner, as for files. It is not a link, as it was just created.
         Ok(chmodat(
             parent,
             name,
@@ -251,20 +251,20 @@ impl<'a> Extractor<'a> {
         )?)
     }
 
-    fn make_room(&mut self, parent: &OwnedFd, name: &[u8]) -> io::Result<()> {
+    fn remove_existing(&mut self, parent: &OwnedFd, name: &[u8]) -> io::Result<()> {
         match status(parent, name)? {
             Some(stat) => self.tree.clear(parent, name, &stat),
             None => Ok(()),
         }
     }
 
-    /// Owner, then mode (a change of owner takes set-uid away), then attributes (and capabilities).
+    /// Sets the owner, then the mode (a change of the owner clears set-user-ID), then extended attributes (and capabilities).
     fn own(&self, entry: &Entry, file: &OwnedFd) -> io::Result<()> {
         fchown(file, Some(uid(entry)), Some(gid(entry)))?;
         fchmod(file, Mode::from_raw_mode(entry.mode))?;
-        for (name, value) in entry.xattrs.iter().filter(|(name, _)| is_welcome(name)) {
+        for (name, value) in entry.xattrs.iter().filter(|(name, _)| is_allowed(name)) {
             match fsetxattr(file, &name[..], value, XattrFlags::empty()) {
-                // A file system without them; containerd goes on, too.
+                // The file system does not support them. containerd ignores that as well.
                 Ok(()) | Err(Errno::NOTSUP) => {}
                 Err(error) => return Err(error.into()),
             }
@@ -279,9 +279,9 @@ impl<'a> Extractor<'a> {
     }
 }
 
-/// Attributes that an image may bring. Not those of overlayfs, with which a layer could show files of the machine
-/// (`trusted.overlay.redirect`), and not labels, which are the machine's business.
-fn is_welcome(name: &[u8]) -> bool {
+/// Whether an image may set this extended attribute. Not those of overlayfs, which could expose files of the host
+/// (`trusted.overlay.redirect`), and not security labels, which the host sets.
+fn is_allowed(name: &[u8]) -> bool {
     let user = name.starts_with(b"user.") && !name.starts_with(b"user.overlay.");
     user || matches!(
         name,

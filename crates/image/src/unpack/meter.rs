@@ -1,4 +1,4 @@
-//! Counts and hashes what comes out of a compressed layer, and stops a bomb before the disk is full.
+//! Counts and hashes uncompressed bytes, and stops decompression bombs.
 
 use std::io::{self, Read};
 use std::sync::atomic::Ordering;
@@ -7,7 +7,7 @@ use super::{UnpackJob, carry};
 use crate::digest::Hasher;
 use crate::error::Error;
 
-/// A reader that stops at limits.
+/// A reader that fails beyond the limits.
 pub(super) struct Meter<'a, R> {
     inner: R,
     job: &'a UnpackJob<'a>,

@@ -1,10 +1,10 @@
-//! Extended headers of an archive (POSIX pax). Read by length, not by line: values may hold any byte.
+//! Extended headers of an archive (POSIX pax). Records are split by length, not by line, because values may contain any byte.
 
 use std::io;
 
 use super::entry::bad;
 
-/// What stands in front of an entry and changes it.
+/// The extended header of an entry.
 #[derive(Debug, Default)]
 pub(super) struct Pax {
     pub(super) path: Option<Vec<u8>>,
@@ -17,7 +17,7 @@ pub(super) struct Pax {
 }
 
 const XATTR: &[u8] = b"SCHILY.xattr.";
-/// Attributes of one file. Linux lists no more than 64 KiB of their names.
+/// The most extended attributes of one file. Linux lists at most 64 KiB of names.
 const MAX_XATTRS: usize = 1024;
 
 impl Pax {
@@ -37,7 +37,7 @@ impl Pax {
             text.parse::<u64>().ok()
         };
         let damaged = || bad(format!("damaged pax header \"{}\"", key.escape_ascii()));
-        // An empty value takes back what was said before.
+        // An empty value deletes an earlier one.
         let some = |value: &[u8]| (!value.is_empty()).then(|| value.to_vec());
         match key {
             b"path" => self.path = some(value),
@@ -62,7 +62,7 @@ impl Pax {
     }
 }
 
-/// `LENGTH KEY=VALUE\n`, where the length is that of all of it.
+/// Splits off `LENGTH KEY=VALUE\n`. The length includes all of it.
 fn record(bytes: &[u8]) -> Option<(&[u8], &[u8], &[u8])> {
     let space = bytes.iter().take(20).position(|b| *b == b' ')?;
     let length: usize = std::str::from_utf8(&bytes[..space]).ok()?.parse().ok()?;
@@ -78,7 +78,7 @@ fn record(bytes: &[u8]) -> Option<(&[u8], &[u8], &[u8])> {
     Some((&body[..equals], &body[equals + 1..], rest))
 }
 
-/// `seconds` or `seconds.fraction`.
+/// Parses `seconds` or `seconds.fraction`.
 fn time(value: &[u8]) -> Option<(i64, u32)> {
     let text = std::str::from_utf8(value).ok()?;
     let (seconds, fraction) = text.split_once('.').unwrap_or((text, ""));

@@ -1,5 +1,5 @@
-//! Reads an archive entry by entry. The library's headers, but our own walk over them: it reads the headers that extend
-//! others into memory as long as they claim to be, which a hostile layer would use.
+//! Reads a tar archive entry by entry. Headers are those of the `tar` crate, but not its reader, which reads extended headers of
+//! any size into memory.
 
 use std::io::{self, Read, Seek, SeekFrom};
 
@@ -10,25 +10,25 @@ use super::entry::{Entry, Kind, bad};
 use super::pax::Pax;
 
 const BLOCK: usize = 512;
-/// Of all headers that extend one entry. Linux's own limit for all extended attributes of a file is 64 KiB.
+/// The most bytes of all extended headers of one entry. Linux's limit for the extended attributes of a file is 64 KiB.
 const MAX_EXTENSION: u64 = 1 << 20;
 
-/// The entries of an archive, and the data of the current one.
+/// Iterates over the entries of an archive, and reads the contents of the current one.
 #[derive(Debug)]
 pub(crate) struct TarReader<R> {
     inner: R,
-    /// Data of the current entry that was not read yet.
+    /// Bytes of the current entry that have not been read yet.
     left: u64,
-    /// What fills its last block.
+    /// The padding of its last block.
     padding: u64,
-    /// Bytes read of the whole archive.
+    /// The offset in the archive.
     position: u64,
-    /// Bytes that headers may still take which extend the next entry.
+    /// Bytes that extended headers of the next entry may still take.
     room: u64,
     ended: bool,
 }
 
-/// What headers of their own say about the next entry.
+/// The extended headers of the next entry.
 #[derive(Default)]
 struct Extensions {
     pax: Pax,
@@ -48,7 +48,7 @@ impl<R: Read> TarReader<R> {
         }
     }
 
-    /// The next entry; whatever is left of the current one is passed over.
+    /// The next entry. Unread contents of the current one are skipped.
     pub(crate) fn next_entry(&mut self) -> io::Result<Option<Entry>> {
         let mut extensions = Extensions::default();
         let mut count = 0;
@@ -80,7 +80,7 @@ impl<R: Read> TarReader<R> {
         let path = pax.path.or(path);
         let path = path.unwrap_or_else(|| header.path_bytes().into_owned());
         let kind = match header.entry_type() {
-            // Before there was a type for folders.
+            // Archives of the old format have no type for directories.
             kind if kind.is_file() && path.ends_with(b"/") => Kind::Directory,
             kind if kind.is_file() || kind.is_contiguous() => Kind::File,
             kind if kind.is_dir() => Kind::Directory,
@@ -93,7 +93,7 @@ impl<R: Read> TarReader<R> {
             kind => return Err(bad(format!("an entry of unknown type {}", kind.as_byte()))),
         };
         let old = header.as_old();
-        // As Go does, with which all layers are made and read: others have no data whatever they claim.
+        // As in Go's archive/tar, only files have contents, whatever the size of other types.
         let size = match kind {
             Kind::File => pax.size.map_or_else(|| numeric(&old.size), Ok)?,
             _ => 0,
@@ -125,7 +125,7 @@ impl<R: Read> TarReader<R> {
         })
     }
 
-    /// The next header, or the end: two blocks of zeros, or nothing at all.
+    /// The next header. The archive ends with two blocks of zeros, or with its last byte.
     fn header(&mut self) -> io::Result<Option<Header>> {
         if self.ended {
             return Ok(None);
@@ -195,7 +195,7 @@ impl<R: Read> TarReader<R> {
 }
 
 impl<R: Read + Seek> TarReader<R> {
-    /// Passes over the data of the current entry without reading it.
+    /// Seeks over the contents of the current entry.
     pub(crate) fn seek_over(&mut self) -> io::Result<()> {
         let wanted = self.left.checked_add(self.padding);
         let wanted = wanted.ok_or_else(|| bad("an impossible size"))?;
@@ -208,7 +208,7 @@ impl<R: Read + Seek> TarReader<R> {
     }
 }
 
-/// The data of the current entry.
+/// Reads the contents of the current entry.
 impl<R: Read> Read for TarReader<R> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let most = usize::try_from(self.left).map_or(buffer.len(), |left| left.min(buffer.len()));
@@ -229,7 +229,7 @@ fn cut() -> io::Error {
     io::Error::new(io::ErrorKind::UnexpectedEof, "the archive is cut off")
 }
 
-/// Of all bytes, with spaces in place of the sum itself.
+/// Checks the sum of all bytes, with spaces in place of the checksum field.
 fn check_sum(header: &Header) -> io::Result<()> {
     let bytes = header.as_bytes();
     let others = bytes[..148].iter().chain(&bytes[156..]);
@@ -238,7 +238,7 @@ fn check_sum(header: &Header) -> io::Result<()> {
     if sum == claimed {
         return Ok(());
     }
-    // Some old programs added bytes with a sign.
+    // Some old programs added signed bytes.
     let others = bytes[..148].iter().chain(&bytes[156..]);
     let signed: i32 = others.map(|b| i32::from(b.cast_signed())).sum::<i32>() + 8 * 32;
     if i32::try_from(claimed) == Ok(signed) {
@@ -247,7 +247,7 @@ fn check_sum(header: &Header) -> io::Result<()> {
     Err(bad("not a tar archive, or a damaged one"))
 }
 
-/// Octal digits, or GNU's binary form for what is too large for them. An empty field is 0, as for Go.
+/// Parses octal digits, or GNU's binary form for larger numbers. An empty field is 0, as in Go.
 fn numeric(field: &[u8]) -> io::Result<u64> {
     let damaged = || bad("a damaged number in a header");
     if let [first, rest @ ..] = field
@@ -273,7 +273,7 @@ fn numeric(field: &[u8]) -> io::Result<u64> {
         })
 }
 
-/// A time that cannot be read is the beginning of all.
+/// Parses a time. An invalid one is the Unix epoch.
 fn seconds(field: &[u8]) -> i64 {
     let seconds = numeric(field).ok().and_then(|t| i64::try_from(t).ok());
     seconds.unwrap_or(0)
@@ -292,7 +292,7 @@ fn device(header: &Header) -> io::Result<(u32, u32)> {
     Ok((number(major)?, number(minor)?))
 }
 
-/// GNU ends a long name with a zero byte.
+/// Truncates a long name of GNU tar at its zero byte.
 fn name(mut bytes: Vec<u8>) -> Vec<u8> {
     if let Some(end) = bytes.iter().position(|b| *b == 0) {
         bytes.truncate(end);

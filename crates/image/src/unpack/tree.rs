@@ -1,7 +1,7 @@
-//! The folder that a layer is extracted into, reached only by file descriptors and never left.
+//! The directory that a layer is extracted into. It is accessed through file descriptors and never left.
 //!
-//! The kernel resolves every path below the root (`openat2` with `RESOLVE_IN_ROOT`): a link in the layer leads to a
-//! place in the layer, whatever it says. The last part of a path is never followed. Nobody else writes there meanwhile.
+//! The kernel resolves every path below the root (`openat2` with `RESOLVE_IN_ROOT`), so that links in the layer lead to paths
+//! in the layer. The last component of a path is never followed. No other process writes there.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::fs;
@@ -19,15 +19,15 @@ use rustix::io::Errno;
 
 use super::entry::bad;
 
-/// What overlayfs takes for "nothing of lower layers is seen in this folder".
+/// The attribute of an opaque directory in overlayfs, which hides those of lower layers.
 pub(super) const OPAQUE: &str = "trusted.overlay.opaque";
-/// As the kernel's own limit.
+/// The kernel's limit.
 const MAX_LINKS: usize = 40;
-/// No image has folders nested deeper, and removing them again must stay possible.
+/// The deepest nesting of directories. Real images stay below, and deeper trees are hard to remove.
 const MAX_DEPTH: usize = 512;
-/// Bytes that the paths of folders take which no entry makes: they are in memory until the layer is unpacked.
+/// Bytes of the paths of implied directories, which are in memory until the layer is unpacked.
 const MAX_IMPLIED: usize = 8 << 20;
-/// What a path in a set takes besides its bytes, about.
+/// Approximate memory of a path in a set besides its bytes.
 const PATH_COST: usize = 64;
 
 const DIR: OFlags = OFlags::RDONLY
@@ -35,38 +35,38 @@ const DIR: OFlags = OFlags::RDONLY
     .union(OFlags::NOFOLLOW)
     .union(OFlags::CLOEXEC);
 
-/// See the module.
+/// The tree of a layer.
 pub(super) struct Tree {
     root: Rc<OwnedFd>,
-    /// Where what is replaced goes, until all of it is removed.
+    /// The staging directory, where replaced directories are moved to be removed at the end.
     aside: PathBuf,
     replaced: u32,
-    /// The folder that entries are put into now: those of one mostly follow one another.
+    /// The directory of the last entry. Entries of one directory mostly follow each other.
     current: Option<Current>,
-    /// Folders that no entry had made before something was put into them.
+    /// Directories without an entry of their own, created for entries below them.
     implied: BTreeSet<Vec<u8>>,
-    /// What their paths take, together.
+    /// Bytes of their paths.
     implied_bytes: usize,
-    /// Of those, how many were not counted yet.
+    /// How many directories have been created implicitly and not been counted yet.
     pub(super) made: u64,
 }
 
-/// An open folder. What is put into it changes its times: those it had are set when it is left, so that the times of the
-/// folders of a layer need not be kept until its end.
+/// An open directory. Creating files in it changes its times; they are restored when it is left, so that the times of all
+/// directories need not be kept until the end.
 struct Current {
     path: Vec<u8>,
     dir: Rc<OwnedFd>,
     times: Timestamps,
-    /// Something was taken away that could be on the path: it may lead elsewhere now.
+    /// A file was removed that may be a link on the path, which may lead elsewhere now.
     stale: bool,
 }
 
 impl Tree {
-    /// A new tree in `fs` in this folder.
+    /// Creates an empty tree in `fs` below the staging directory.
     pub(super) fn create(staging: &Path) -> io::Result<Self> {
         let root = staging.join("fs");
         fs::create_dir(&root)?;
-        // A layer that says nothing of its root leaves it as it is in most images.
+        // The mode of the root in most images, for layers without an entry for it.
         let root = open(&root, DIR, Mode::empty())?;
         rustix::fs::fchmod(&root, Mode::from_raw_mode(0o755))?;
         Ok(Self {
@@ -84,7 +84,7 @@ impl Tree {
         Rc::clone(&self.root)
     }
 
-    /// A folder that is to be there: made if it is not, also where a link leads.
+    /// Opens a directory, following links. Missing directories are created.
     pub(super) fn dir(&mut self, parts: &[&[u8]]) -> io::Result<Rc<OwnedFd>> {
         let path = parts.join(&b'/');
         if let Some(current) = &self.current
@@ -108,14 +108,14 @@ impl Tree {
         Ok(dir)
     }
 
-    /// The folder that was opened last is to have these times, whatever is put into it.
+    /// Sets the times that the current directory gets when it is left.
     pub(super) fn set_times(&mut self, times: Timestamps) {
         if let Some(current) = &mut self.current {
             current.times = times;
         }
     }
 
-    /// Gives the folder that was open its times back.
+    /// Leaves the current directory, and restores its times.
     pub(super) fn leave(&mut self) -> io::Result<()> {
         match self.current.take() {
             Some(current) => Ok(futimens(&*current.dir, &current.times)?),
@@ -123,7 +123,7 @@ impl Tree {
         }
     }
 
-    /// How deep a folder lies is told by its path, unless a link is on it.
+    /// Checks the depth of a directory: by its path, or by its real path if that contains a link.
     fn check_depth(&self, parts: &[&[u8]], dir: &OwnedFd) -> io::Result<()> {
         let how = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
         let path = parts.join(&b'/');
@@ -135,7 +135,7 @@ impl Tree {
                     Ok(path.to_bytes().split(|b| *b == b'/').count())
                 };
                 match depth(dir) {
-                    // Deeper than any path goes.
+                    // Longer than the longest path.
                     Err(Errno::NAMETOOLONG) => usize::MAX,
                     below => below?.saturating_sub(depth(&self.root)?),
                 }
@@ -148,7 +148,7 @@ impl Tree {
         Ok(())
     }
 
-    /// A folder that is there, links followed within the root.
+    /// Opens an existing directory, following links within the root.
     pub(super) fn find(&self, path: &[u8]) -> Result<OwnedFd, Errno> {
         let how = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS | ResolveFlags::NO_XDEV;
         let flags = DIR.difference(OFlags::NOFOLLOW);
@@ -156,7 +156,7 @@ impl Tree {
         openat2(&self.root, path, flags, Mode::empty(), how)
     }
 
-    /// A folder by its real path: no part of it is a link.
+    /// Opens a directory by its real path, which contains no link.
     fn real(&self, parts: &[Vec<u8>]) -> io::Result<Rc<OwnedFd>> {
         if parts.is_empty() {
             return Ok(self.root());
@@ -166,7 +166,7 @@ impl Tree {
         Ok(Rc::new(dir))
     }
 
-    /// Goes a path part by part and makes what is missing. What the kernel does for paths that exist.
+    /// Resolves a path component by component, as the kernel does, and creates missing directories.
     fn make(&mut self, parts: &[&[u8]]) -> io::Result<Rc<OwnedFd>> {
         let mut todo: VecDeque<Vec<u8>> = parts.iter().map(|part| part.to_vec()).collect();
         let mut real: Vec<Vec<u8>> = Vec::new();
@@ -215,7 +215,7 @@ impl Tree {
         self.real(&real)
     }
 
-    /// Notes a folder that no entry has made. One entry can make as many as a path has parts.
+    /// Records an implied directory. One entry can create as many as its path has components.
     fn imply(&mut self, real: &[Vec<u8>]) -> io::Result<()> {
         let path = real.join(&b'/');
         self.made += 1;
@@ -230,19 +230,20 @@ impl Tree {
         Ok(())
     }
 
-    /// An entry makes a folder that was taken for granted before.
-    pub(super) fn explain(&mut self, path: &[u8]) {
+    /// Marks a directory as explicit: it has an entry of its own after all.
+    pub(super) fn make_explicit(&mut self, path: &[u8]) {
         if self.implied.remove(path) {
             self.implied_bytes -= path.len() + PATH_COST;
         }
     }
 
-    /// The paths of those that none has made.
+    /// The paths of the implied directories.
     pub(super) fn take_implied(&mut self) -> impl Iterator<Item = Vec<u8>> + use<> {
         std::mem::take(&mut self.implied).into_iter()
     }
 
-    /// Makes a folder in place of what is there. One in place of a whiteout is opaque: what it hid stays hidden.
+    /// Creates a directory, replacing an existing file. In place of a whiteout it has to be opaque, so that the hidden files stay
+    /// hidden.
     pub(super) fn make_dir(
         &mut self,
         parent: &OwnedFd,
@@ -268,9 +269,9 @@ impl Tree {
         Ok(fsetxattr(dir, OPAQUE, b"y", XattrFlags::empty())?)
     }
 
-    /// Takes away what is in the way.
+    /// Removes an existing file, or moves an existing directory to the staging directory.
     pub(super) fn clear(&mut self, parent: &OwnedFd, name: &[u8], stat: &Stat) -> io::Result<()> {
-        // It could be a link on the way to the folder that is open.
+        // It may be a link on the path of the current directory.
         if let Some(current) = &mut self.current {
             current.stale = true;
         }
@@ -283,7 +284,7 @@ impl Tree {
         Ok(renameat(parent, name, aside, to)?)
     }
 
-    /// Where data is on disk, for errors and free space.
+    /// The staging directory, for errors.
     pub(super) fn place(&self) -> &Path {
         &self.aside
     }
@@ -301,7 +302,7 @@ fn times_of(dir: &OwnedFd) -> io::Result<Timestamps> {
     })
 }
 
-/// What is there, the last part not followed.
+/// The status of a file, without following links; `None` if it does not exist.
 pub(super) fn status(parent: impl AsFd, name: &[u8]) -> Result<Option<Stat>, Errno> {
     match statat(parent, name, AtFlags::SYMLINK_NOFOLLOW) {
         Ok(stat) => Ok(Some(stat)),
@@ -314,12 +315,12 @@ pub(super) fn is(stat: &Stat, kind: FileType) -> bool {
     FileType::from_raw_mode(stat.st_mode) == kind
 }
 
-/// What overlayfs takes for "this is not here, whatever lower layers have": a character device 0/0.
+/// Whether this is a whiteout of overlayfs: a character device 0/0.
 pub(super) fn is_whiteout(stat: &Stat) -> bool {
     is(stat, FileType::CharacterDevice) && stat.st_rdev == 0
 }
 
-/// Bytes of a path as text for a record.
+/// A path as text for the record of a layer.
 pub(super) fn text(path: Vec<u8>) -> Option<String> {
     String::from_utf8(path).ok()
 }

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 use std::time::{Duration, SystemTime};
 
-use criscope_image::{Digest, Error, ImportFolder};
+use criscope_image::{Digest, Error, ImportDirectory};
 
 use super::Store;
 use super::make::{INDEX, Image, OCI, descriptor, docker_archive, gzip, gzipped, image_for, layer};
@@ -132,7 +132,11 @@ async fn damaged_archives() {
 async fn a_folder_is_taken_in_once() {
     let store = Store::with(|config| config.keep_unused = Duration::from_secs(3600)).await;
     let dir = store.dir.path().join("import");
-    let empty = store.images.import_folder(&dir).await.expect("no folder");
+    let empty = store
+        .images
+        .import_directory(&dir)
+        .await
+        .expect("no folder");
     assert!(empty.imported.is_empty());
     fs::create_dir(&dir).expect("a folder");
     fs::write(dir.join("a.tar"), docker_archive("a:1", &some("a"))).expect("write");
@@ -143,19 +147,19 @@ async fn a_folder_is_taken_in_once() {
     .expect("write");
     fs::write(dir.join("bad.tar"), "bad").expect("write");
     fs::write(dir.join("README"), "text").expect("write");
-    let first = store.images.import_folder(&dir).await.expect("import");
+    let first = store.images.import_directory(&dir).await.expect("import");
     assert_eq!(
         (first.imported.len(), first.unchanged, first.failed.len()),
         (2, 0, 1)
     );
-    let second = store.images.import_folder(&dir).await.expect("import");
+    let second = store.images.import_directory(&dir).await.expect("import");
     assert_eq!(
         (second.imported.len(), second.unchanged, second.failed.len()),
         (0, 2, 1)
     );
     store.images.remove("a:1").await.expect("remove");
     fs::write(dir.join("bad.tar"), docker_archive("c:1", &some("c"))).expect("write");
-    let third = store.images.import_folder(&dir).await.expect("import");
+    let third = store.images.import_directory(&dir).await.expect("import");
     assert_eq!(
         (third.imported.len(), third.unchanged, third.failed.len()),
         (2, 1, 0)
@@ -167,11 +171,11 @@ async fn a_folder_is_taken_in_once() {
 async fn an_archive_in_the_folder_is_taken_in_when_it_does_not_grow_any_more() {
     let store = Store::with(|config| config.keep_unused = Duration::from_secs(3600)).await;
     let dir = store.dir.path().join("import");
-    let mut folder = ImportFolder::new(&dir);
-    let counts = |done: criscope_image::FolderImport| {
+    let mut folder = ImportDirectory::new(&dir);
+    let counts = |done: criscope_image::DirectoryImport| {
         (done.imported.len(), done.unchanged, done.failed.len())
     };
-    let mut look = async || counts(folder.look(&store.images).await.expect("look"));
+    let mut look = async || counts(folder.scan(&store.images).await.expect("look"));
     assert_eq!(look().await, (0, 0, 0), "it need not be there");
     fs::create_dir(&dir).expect("a folder");
     let now = SystemTime::now();
@@ -201,7 +205,7 @@ async fn an_archive_in_the_folder_is_taken_in_when_it_does_not_grow_any_more() {
     }
     fs::remove_file(&bad).expect("remove");
     // What was taken in is known to the next process too.
-    let mut later = ImportFolder::new(&dir);
-    let known = later.look(&store.images).await.expect("look");
+    let mut later = ImportDirectory::new(&dir);
+    let known = later.scan(&store.images).await.expect("look");
     assert_eq!(counts(known), (0, 1, 0));
 }

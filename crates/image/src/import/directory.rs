@@ -1,4 +1,4 @@
-//! A folder of archives, for nodes without a network: every archive is taken in, those that were already are passed over.
+//! A directory of archives, for nodes without a network. Each archive is imported once.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -15,50 +15,50 @@ use crate::ImageStore;
 use crate::error::{At as _, Error, Result};
 use crate::layer::blocking;
 
-/// What became of a folder of archives.
+/// The result of importing a directory of archives.
 #[derive(Debug, Default)]
-pub struct FolderImport {
-    /// Archives that were taken in, and their images.
+pub struct DirectoryImport {
+    /// Archives that were imported, and their images.
     pub imported: Vec<(PathBuf, Vec<ImportedImage>)>,
-    /// Archives that had been already, and have not changed.
+    /// The number of archives that were imported before and have not changed.
     pub unchanged: usize,
-    /// Archives that could not be: the others are taken in all the same.
+    /// Archives that failed. The others are imported all the same.
     pub failed: Vec<(PathBuf, Error)>,
 }
 
-/// What was taken in, so that it is not read again at each start.
+/// The archives imported so far, persisted so that they are not read again at each start.
 #[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(transparent)]
 struct ImportLedger(BTreeMap<String, ArchiveState>);
 
-/// An archive as it was.
+/// The identity of an archive's file when it was imported, and its images.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 struct ArchiveState {
     size: u64,
     inode: u64,
-    /// Seconds and nanoseconds after 1970.
+    /// Seconds and nanoseconds since the Unix epoch.
     modified: (i64, i64),
     #[serde(default)]
     images: Vec<ImageId>,
 }
 
-/// A folder that archives are put into.
+/// A directory that archives are put into.
 #[derive(Debug)]
-pub struct ImportFolder {
+pub struct ImportDirectory {
     dir: PathBuf,
-    /// What was taken in; nothing before it was read.
+    /// The archives imported so far; `None` until the list is loaded.
     seen: Option<ImportLedger>,
-    /// What the last look saw.
+    /// The archives at the last scan.
     last: BTreeMap<PathBuf, ArchiveState>,
-    /// What could not be taken in, and is tried again when it changes.
+    /// Archives that failed, which are retried when they change.
     failed: BTreeMap<PathBuf, ArchiveState>,
 }
 
-/// An archive that did not change for so long is whole.
+/// An archive that has not changed for this long is complete.
 const SETTLED: Duration = Duration::from_secs(2);
 
-impl ImportFolder {
-    /// Nothing is read yet. The folder need not exist.
+impl ImportDirectory {
+    /// Nothing is read yet. The directory need not exist.
     #[must_use]
     pub fn new(dir: impl Into<PathBuf>) -> Self {
         Self {
@@ -69,18 +69,18 @@ impl ImportFolder {
         }
     }
 
-    /// Takes in what is new or has changed since the last look: files that end in `.tar`, or that and a compression. RedirectTokens
-    /// are left alone, and so are those that still grow: they are for a later look. One that cannot be taken in is told
-    /// once, and tried again when it has changed.
+    /// Imports archives that are new or have changed since the last scan: files that end in `.tar`, `.tar.gz`, `.tgz`, `.tar.zst`
+    /// or `.tzst`. Files that are still being written are left for a later scan. One that fails is reported once, and retried
+    /// when it has changed.
     ///
     /// # Errors
     ///
-    /// [`Error::Io`] if the folder cannot be read, or what was done not be written down.
-    pub async fn look(&mut self, images: &ImageStore) -> Result<FolderImport> {
-        self.take_in(images, false).await
+    /// [`Error::Io`] if the directory cannot be read, or the list of imported archives cannot be written.
+    pub async fn scan(&mut self, images: &ImageStore) -> Result<DirectoryImport> {
+        self.import_new(images, false).await
     }
 
-    async fn take_in(&mut self, images: &ImageStore, growing: bool) -> Result<FolderImport> {
+    async fn import_new(&mut self, images: &ImageStore, growing: bool) -> Result<DirectoryImport> {
         let dir = self.dir.clone();
         let archives = blocking(move || archives(&dir)).await?;
         let mut seen = match self.seen.take() {
@@ -91,13 +91,13 @@ impl ImportFolder {
         seen.0
             .retain(|path, _| archives.contains_key(Path::new(path)));
         self.failed.retain(|path, _| archives.contains_key(path));
-        let mut folder = FolderImport::default();
+        let mut result = DirectoryImport::default();
         for (path, archive) in &archives {
             let key = path.display().to_string();
             let known = seen.0.get(&key);
             if known.is_some_and(|known| images.is_unchanged(known, archive)) {
-                folder.unchanged += 1;
-            } else if (growing || archive.is_whole(self.last.get(path)))
+                result.unchanged += 1;
+            } else if (growing || archive.is_complete(self.last.get(path)))
                 && self.failed.get(path) != Some(archive)
             {
                 match images.import(path).await {
@@ -108,13 +108,13 @@ impl ImportFolder {
                             ..archive.clone()
                         };
                         seen.0.insert(key, archive);
-                        folder.imported.push((path.clone(), imported));
+                        result.imported.push((path.clone(), imported));
                     }
                     Err(error) => {
                         let text = images.config.observer.error_text(&error);
                         tracing::warn!(event = "image.import", archive = key, error = %text, "an archive cannot be imported");
                         self.failed.insert(path.clone(), archive.clone());
-                        folder.failed.push((path.clone(), error));
+                        result.failed.push((path.clone(), error));
                     }
                 }
             }
@@ -124,16 +124,16 @@ impl ImportFolder {
             write(images, &seen).await?;
         }
         self.seen = Some(seen);
-        Ok(folder)
+        Ok(result)
     }
 }
 
-/// Where it is written down what was taken in, in the image store.
+/// The list of imported archives, in the root of the store.
 const LIST: &str = "imported.json";
 
 async fn read(list: PathBuf) -> Result<ImportLedger> {
     blocking(move || {
-        // A damaged list only costs time.
+        // Without the list, archives are only imported again.
         let bytes = fs::read(&list).ok();
         let seen = bytes.and_then(|bytes| serde_json::from_slice(&bytes).ok());
         Ok(seen.unwrap_or_default())
@@ -148,8 +148,8 @@ async fn write(images: &ImageStore, seen: &ImportLedger) -> Result<()> {
 }
 
 impl ArchiveState {
-    /// Whether nobody writes to it any more: it is as it was at the last look, or was last written a while ago.
-    fn is_whole(&self, last: Option<&Self>) -> bool {
+    /// Whether it is complete: unchanged since the last scan, or last written a while ago.
+    fn is_complete(&self, last: Option<&Self>) -> bool {
         let seconds = u64::try_from(self.modified.0).unwrap_or(0);
         let modified = UNIX_EPOCH + Duration::from_secs(seconds);
         let age = SystemTime::now().duration_since(modified);
@@ -158,13 +158,13 @@ impl ArchiveState {
 }
 
 impl ImageStore {
-    /// Takes in every archive of a folder once, as [`ImportFolder::look`] does, but does not ask whether they still grow.
+    /// Imports every archive of a directory once, as [`ImportDirectory::scan`] does, also those written just now.
     ///
     /// # Errors
     ///
-    /// As [`ImportFolder::look`].
-    pub async fn import_folder(&self, dir: &Path) -> Result<FolderImport> {
-        ImportFolder::new(dir).take_in(self, true).await
+    /// As [`ImportDirectory::scan`].
+    pub async fn import_directory(&self, dir: &Path) -> Result<DirectoryImport> {
+        ImportDirectory::new(dir).import_new(self, true).await
     }
 
     fn is_unchanged(&self, known: &ArchiveState, archive: &ArchiveState) -> bool {
@@ -190,7 +190,7 @@ fn archives(dir: &Path) -> Result<BTreeMap<PathBuf, ArchiveState>> {
             continue;
         }
         let metadata = match fs::metadata(&path) {
-            // Gone meanwhile, or a link to nothing.
+            // Removed since, or a dangling link.
             Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
             metadata => metadata.at(&path)?,
         };
