@@ -286,7 +286,7 @@ mod tests {
             assert_eq!(step.name.as_deref(), Some("bridge"));
             assert!(matches!(step.ended, Some((_, StepOutcome::Ok))));
             let name = format!("cni_{}", verb.name().to_lowercase());
-            assert_eq!(step.phase.name(), name);
+            assert_eq!(step.step.name(), name);
         }
     }
 
