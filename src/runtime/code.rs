@@ -3,6 +3,7 @@
 use std::io;
 
 use criscope_cni::TemplateError;
+use criscope_linux::cgroup::{self, usage};
 use criscope_linux::{idmap, namespace, rootfs, sysctl};
 use tonic::Code;
 
@@ -81,6 +82,26 @@ impl GrpcCode for criscope_image::Error {
             }
             Self::Locked { .. } => Code::Unavailable,
             Self::Io { .. } | Self::Internal { .. } => Code::Internal,
+        }
+    }
+}
+
+impl GrpcCode for cgroup::Error {
+    fn code(&self) -> Code {
+        match self {
+            Self::NotFound { .. } => Code::NotFound,
+            Self::Invalid { .. } => Code::InvalidArgument,
+            Self::NotMounted => Code::FailedPrecondition,
+            Self::Busy { .. } | Self::Io { .. } => Code::Internal,
+        }
+    }
+}
+
+impl GrpcCode for usage::Error {
+    fn code(&self) -> Code {
+        match self {
+            Self::NotFound { .. } => Code::NotFound,
+            Self::Io { .. } | Self::Format { .. } => Code::Internal,
         }
     }
 }

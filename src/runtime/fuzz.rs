@@ -3,9 +3,10 @@
 use std::path::Path;
 
 use criscope_cni::fuzz as cni;
+use criscope_linux::cgroup::{self, Hierarchies};
 use criscope_linux::rootfs::mounts_in_table;
 
-use super::{node, oci, stats};
+use super::oci;
 
 /// Reads the bytes behind the first one as what it says.
 ///
@@ -26,12 +27,12 @@ pub fn fuzz(bytes: &[u8]) {
         5 => oci::spec::fuzz_seccomp(&text),
         6 => oci::spec::fuzz_users(bytes),
         7 => {
-            let _ = node::cgroup::Hierarchies::parse(bytes);
+            let _ = Hierarchies::parse(bytes);
             let found = mounts_in_table(bytes, Path::new("/"));
             let held = found.iter().map(|path| path.as_os_str().len());
             assert!(held.sum::<usize>() <= bytes.len());
         }
-        8 => stats::cgroup::fuzz(&text),
+        8 => cgroup::usage::fuzz(&text),
         9 => cni::template(&text),
         _ => cni::bandwidth(&text),
     }

@@ -51,6 +51,7 @@ mod validate;
 use std::sync::Arc;
 
 use criscope_cni::Observer;
+use criscope_linux::cgroup::Hierarchies;
 use criscope_linux::namespace::Pins;
 
 use self::attempts::Attempts;
@@ -59,7 +60,6 @@ use self::events::Events;
 #[cfg(any(test, fuzzing))]
 pub use self::fuzz::fuzz;
 use self::handler::Handlers;
-use self::node::cgroup::Hierarchies;
 use self::observe::Watch;
 pub use self::recover::Problem;
 use self::recover::Problems;

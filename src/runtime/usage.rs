@@ -2,15 +2,15 @@
 
 use std::sync::Arc;
 
+use criscope_linux::cgroup::Cgroup;
+use criscope_linux::cgroup::usage::{self as cgroup_usage, Usage};
 use criscope_linux::link::{self, Counters};
 use criscope_linux::namespace::{Kind, run_in};
 
 use super::Runtime;
 use super::error::{Error, Result, What};
-use super::node::cgroup::Cgroup;
 use super::oci::spec::cgroup_path;
 use super::sandbox::teardown::blocking;
-use super::stats::cgroup::{self, Usage};
 use super::stats::message::{self, Layer, Pod};
 use super::stats::metrics::{self, Filesystem, Identity};
 use super::stats::{filter, network_usage, now, processes};
@@ -141,7 +141,7 @@ impl Runtime {
 
     /// What the cgroup of a container uses; nothing if it has none, or none any more.
     fn usage_of(&self, record: &ContainerRecord) -> Option<Usage> {
-        cgroup::read(&self.cgroup_of(record)?).ok()
+        cgroup_usage::read(&self.cgroup_of(record)?).ok()
     }
 
     /// The cgroup of a container, whether it is there or not.
@@ -195,7 +195,7 @@ impl Runtime {
         let driver = self.settings.node.cgroup_driver;
         let hierarchies = self.hierarchies.as_ref()?;
         let pod = hierarchies.of_pod(record.cgroup_parent(), driver).ok()?;
-        cgroup::read(&pod).ok()
+        cgroup_usage::read(&pod).ok()
     }
 
     fn processes_in(&self, containers: &[Arc<Container>]) -> u64 {
@@ -245,7 +245,7 @@ impl Runtime {
             return None;
         }
         let cgroup = self.cgroup_of(record)?;
-        let usage = cgroup::read(&cgroup).ok()?;
+        let usage = cgroup_usage::read(&cgroup).ok()?;
         let metadata = record.config.metadata.as_ref()?;
         let measured = self.disks.get(&record.id);
         let root = self.settings.paths.container(&record.id);

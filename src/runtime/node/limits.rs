@@ -2,8 +2,9 @@
 
 use std::fs;
 
+use criscope_linux::cgroup::Hierarchies;
+
 use super::NodeError;
-use super::cgroup::Hierarchies;
 use super::files::Files;
 use crate::runtime::oci::spec::CgroupVersion;
 

@@ -1,16 +1,16 @@
-//! What the node can ([`detect`]), and where its cgroups are ([`cgroup`]).
+//! What the node can: see [`detect`].
 
 mod apparmor;
 mod capabilities;
-pub mod cgroup;
 mod files;
 mod limits;
 mod security;
 
+use criscope_linux::cgroup::{self, Hierarchies};
 use oci_spec::runtime::Capability;
 
-use self::cgroup::Hierarchies;
 use self::files::Files;
+use super::code::GrpcCode as _;
 use super::oci::runtime::Version;
 use super::oci::spec::{CgroupDriver, CgroupVersion, NodeFacts, Policy, containerd_capabilities};
 

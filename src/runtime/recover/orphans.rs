@@ -5,12 +5,12 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use criscope_cni::Pod;
+use criscope_linux::cgroup::Hierarchies;
 use criscope_linux::namespace::{self, Kind};
 
 use super::Known;
 use super::pod::forced;
 use crate::runtime::error::{Error, Result};
-use crate::runtime::node::cgroup::Hierarchies;
 use crate::runtime::oci::OciRuntime;
 use crate::runtime::oci::spec::CgroupDriver;
 use crate::runtime::process::Shim;

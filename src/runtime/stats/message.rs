@@ -2,7 +2,8 @@
 
 use std::path::Path;
 
-use super::cgroup::{Cpu, Memory, Pressure, Stalled, Usage};
+use criscope_linux::cgroup::usage::{Cpu, Memory, Pressure, Stalled, Usage};
+
 use super::watch::Measured;
 use crate::cri::v1;
 
@@ -164,9 +165,9 @@ fn pressure(pressure: Pressure) -> v1::PsiStats {
 
 #[cfg(test)]
 mod tests {
-    use super::super::cgroup::Io;
     use super::super::disk::Size;
     use super::*;
+    use criscope_linux::cgroup::usage::Io;
 
     fn usage() -> Usage {
         let stalled = |total| Stalled {

@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-use crate::runtime::node::cgroup::{self, Cgroup, processes};
+use criscope_linux::cgroup::{self, Cgroup, processes};
 
 /// How many processes are looked at: each costs a directory and a link per open file.
 const LIMIT: usize = 1024;

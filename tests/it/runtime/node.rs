@@ -6,10 +6,11 @@ use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-use criscope::runtime::node::cgroup::{Cgroup, Error, Hierarchies, processes};
+use criscope::runtime::code::GrpcCode as _;
 use criscope::runtime::node::{NodeOptions, detect};
 use criscope::runtime::oci::OciRuntime;
 use criscope::runtime::oci::spec::{CgroupVersion, Host as _, Machine};
+use criscope_linux::cgroup::{Cgroup, Error, Hierarchies, processes};
 
 use crate::harness::PATIENCE;
 

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::process::Command;
 
-use criscope::runtime::node::cgroup::Hierarchies;
+use criscope_linux::cgroup::Hierarchies;
 
 use crate::harness::daemon::Daemon;
 use crate::harness::leaks;

@@ -10,11 +10,12 @@ use super::Scratch;
 use super::node::Own;
 use crate::harness::PATIENCE;
 use criscope::cri::v1;
-use criscope::runtime::node::cgroup::Cgroup;
-use criscope::runtime::stats::cgroup::{Usage, read};
+use criscope::runtime::code::GrpcCode as _;
 use criscope::runtime::stats::message::{Layer, container_stats};
 use criscope::runtime::stats::metrics::Filesystem;
 use criscope::runtime::stats::{Rates, disk, network_usage, processes};
+use criscope_linux::cgroup::Cgroup;
+use criscope_linux::cgroup::usage::{Usage, read};
 
 /// Reads until what is read is as it should be.
 fn until(cgroup: &Cgroup, ready: impl Fn(&Usage) -> bool) -> Usage {

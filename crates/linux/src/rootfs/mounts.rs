@@ -1,14 +1,14 @@
 //! What is mounted where, and taking it away.
 
-use std::ffi::OsString;
 use std::fs;
 use std::io;
-use std::os::unix::ffi::OsStringExt as _;
 use std::path::{Path, PathBuf};
 
 use nix::errno::Errno;
 use nix::mount::{MntFlags, umount2};
 use rustix::fs::{AtFlags, CWD, StatxAttributes, StatxFlags, statx};
+
+use crate::mountinfo::unescape;
 
 use super::error::{At as _, Error, Result};
 
@@ -58,21 +58,6 @@ pub fn mounts_in_table(table: &[u8], dir: &Path) -> Vec<PathBuf> {
     points
         .filter(|point| point != dir && point.starts_with(dir))
         .collect()
-}
-
-/// The kernel writes space, tab, line feed and backslash as three octal digits.
-fn unescape(field: &[u8]) -> PathBuf {
-    let mut path = Vec::with_capacity(field.len());
-    let mut rest = field;
-    while let Some((first, after)) = rest.split_first() {
-        let octal = after
-            .get(..3)
-            .filter(|_| *first == b'\\')
-            .and_then(|digits| u8::from_str_radix(std::str::from_utf8(digits).ok()?, 8).ok());
-        path.push(octal.unwrap_or(*first));
-        rest = if octal.is_some() { &after[3..] } else { after };
-    }
-    OsString::from_vec(path).into()
 }
 
 /// Unmounts whatever is mounted on `path`, also several on one another, also what is in use. What is gone already is

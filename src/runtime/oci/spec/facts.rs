@@ -1,5 +1,6 @@
 //! What the caller knows: of the image, of the node, of the sandbox, of the handler.
 
+pub use criscope_linux::cgroup::{CgroupDriver, CgroupVersion};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::path::PathBuf;
@@ -32,24 +33,6 @@ impl fmt::Debug for ImageConfig {
             .field("env", &self.env.len())
             .finish_non_exhaustive()
     }
-}
-
-/// Which kind of cgroups the node has.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum CgroupVersion {
-    /// One hierarchy per controller, hybrid nodes included.
-    V1,
-    /// The unified hierarchy.
-    V2,
-}
-
-/// Who makes cgroups.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum CgroupDriver {
-    /// The OCI runtime, by directories.
-    Cgroupfs,
-    /// The service manager, as scopes below slices.
-    Systemd,
 }
 
 /// One device node.

@@ -3,6 +3,7 @@
 use std::collections::HashSet;
 use std::path::{Component, Path, PathBuf};
 
+use criscope_linux::mountinfo::unescape;
 use oci_spec::runtime::Mount;
 
 use super::build::{Action, Request};
@@ -296,7 +297,7 @@ pub fn propagation_of(mountinfo: &str, path: &Path) -> Option<Propagation> {
     for line in mountinfo.lines() {
         let mut fields = line.split(' ');
         let Some(point) = fields.nth(4) else { continue };
-        let point = unescape(point);
+        let point = unescape(point.as_bytes());
         if !path.starts_with(&point) {
             continue;
         }
@@ -308,24 +309,10 @@ pub fn propagation_of(mountinfo: &str, path: &Path) -> Option<Propagation> {
             (false, false) => Propagation::Private,
         };
         // The last of equal ones lies on top.
-        let length = Path::new(&point).components().count();
+        let length = point.components().count();
         if best.is_none_or(|(longest, _)| length >= longest) {
             best = Some((length, propagation));
         }
     }
     best.map(|(_, propagation)| propagation)
-}
-
-/// The kernel writes blanks and backslashes of a path as three octal digits.
-fn unescape(field: &str) -> String {
-    let escapes = [
-        ("\\040", " "),
-        ("\\011", "\t"),
-        ("\\012", "\n"),
-        ("\\134", "\\"),
-    ];
-    let text = field.to_owned();
-    escapes
-        .iter()
-        .fold(text, |text, (from, to)| text.replace(from, to))
 }

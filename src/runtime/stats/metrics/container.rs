@@ -4,10 +4,11 @@ use std::io;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 
+use criscope_linux::cgroup::usage::{Cpu, Io, Memory, Pressure, Usage};
+
 use super::table::{self, Kind};
 use super::{Identity, Writer};
 use crate::cri::v1;
-use crate::runtime::stats::cgroup::{Cpu, Io, Memory, Pressure, Usage};
 use crate::runtime::stats::disk::Size;
 use crate::runtime::stats::processes::Processes;
 

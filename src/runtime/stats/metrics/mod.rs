@@ -143,7 +143,7 @@ mod tests {
 
     #[test]
     fn the_metrics_of_a_pod_are_what_critest_looks_for() {
-        use crate::runtime::stats::cgroup::{Cpu, Io, Memory, Pids, Usage};
+        use criscope_linux::cgroup::usage::{Cpu, Io, Memory, Pids, Usage};
         // What cgroup v1 has at the least.
         let usage = Usage {
             cpu: Some(Cpu::default()),

@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use criscope::cri::v1;
-use criscope::runtime::node::cgroup::{Cgroup, Hierarchies};
 use criscope::runtime::oci::spec::CgroupVersion;
+use criscope_linux::cgroup::{Cgroup, Hierarchies};
 use tonic::Code;
 
 use crate::harness::daemon::Daemon;

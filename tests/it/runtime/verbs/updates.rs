@@ -4,7 +4,7 @@ use std::fs;
 use std::path::PathBuf;
 
 use criscope::cri::v1;
-use criscope::runtime::node::cgroup::Cgroup;
+use criscope_linux::cgroup::Cgroup;
 use tonic::{Code, Status};
 
 use super::cgroups::{Parent, limit, pod_in, value};

@@ -2,8 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
+use super::CgroupDriver;
 use super::Error;
-use crate::runtime::oci::spec::CgroupDriver;
 
 /// The cgroup of a container by the `linux.cgroupsPath` its OCI runtime was given: the path itself with cgroupfs,
 /// `SLICE:PREFIX:ID` with systemd, which stands for the scope `PREFIX-ID.scope` in that slice.

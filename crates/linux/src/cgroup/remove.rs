@@ -10,9 +10,9 @@ use nix::errno::Errno;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
+use super::CgroupVersion;
 use super::mounts::gone;
 use super::{Cgroup, Dir, Error};
-use crate::runtime::oci::spec::CgroupVersion;
 
 /// How often it is looked whether the processes are gone.
 const PAUSE: Duration = Duration::from_millis(5);

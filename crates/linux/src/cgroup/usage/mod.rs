@@ -4,16 +4,16 @@
 //! version 1) is `None`, never zero.
 
 mod parse;
-#[cfg(any(test, fuzzing))]
-pub(in crate::runtime) use self::parse::fuzz;
 mod v1;
 mod v2;
 
 use std::io;
 use std::path::{Path, PathBuf};
+use std::time::{SystemTime, UNIX_EPOCH};
 
-use crate::runtime::node::cgroup::Cgroup;
-use crate::runtime::oci::spec::CgroupVersion;
+use super::{Cgroup, CgroupVersion};
+#[doc(hidden)]
+pub use parse::fuzz;
 
 /// A limit above this one is none: the kernel rounds the largest number down to whole pages.
 const UNLIMITED: u64 = 1 << 62;
@@ -41,17 +41,6 @@ pub enum Error {
         /// The file.
         path: PathBuf,
     },
-}
-
-impl Error {
-    /// What a gRPC caller is told.
-    #[must_use]
-    pub fn code(&self) -> tonic::Code {
-        match self {
-            Self::NotFound { .. } => tonic::Code::NotFound,
-            Self::Io { .. } | Self::Format { .. } => tonic::Code::Internal,
-        }
-    }
 }
 
 /// What a cgroup uses, and may use, at one moment.
@@ -219,8 +208,17 @@ pub fn read(cgroup: &Cgroup) -> Result<Usage, Error> {
     if !cgroup.exists() || usage.cpu.is_none() && usage.memory.is_none() && usage.pids.is_none() {
         return Err(Error::NotFound { path: first });
     }
-    usage.at = super::now();
+    usage.at = now();
     Ok(usage)
+}
+
+/// Nanoseconds since 1970.
+#[must_use]
+pub fn now() -> i64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH);
+    since.map_or(0, |since| {
+        i64::try_from(since.as_nanos()).unwrap_or(i64::MAX)
+    })
 }
 
 /// Limits as large as the largest number are none.

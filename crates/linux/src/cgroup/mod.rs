@@ -9,6 +9,7 @@ mod make;
 mod mounts;
 mod place;
 mod remove;
+pub mod usage;
 
 use std::fs;
 use std::io;
@@ -17,7 +18,24 @@ use std::path::{Path, PathBuf};
 pub use self::mounts::{Hierarchies, Hierarchy};
 pub use self::place::{container_path, pod_path, slice_path};
 pub use self::remove::processes;
-use crate::runtime::oci::spec::CgroupVersion;
+
+/// Which kind of cgroups a machine has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CgroupVersion {
+    /// One hierarchy per controller, hybrid machines included.
+    V1,
+    /// The unified hierarchy.
+    V2,
+}
+
+/// How cgroups of containers are made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CgroupDriver {
+    /// By the OCI runtime, as directories.
+    Cgroupfs,
+    /// By systemd, as scopes below slices.
+    Systemd,
+}
 
 /// Why a cgroup cannot be found, made or removed.
 #[derive(Debug, thiserror::Error)]
@@ -58,17 +76,6 @@ pub enum Error {
 }
 
 impl Error {
-    /// What a gRPC caller is told.
-    #[must_use]
-    pub fn code(&self) -> tonic::Code {
-        match self {
-            Self::NotFound { .. } => tonic::Code::NotFound,
-            Self::Invalid { .. } => tonic::Code::InvalidArgument,
-            Self::NotMounted => tonic::Code::FailedPrecondition,
-            Self::Busy { .. } | Self::Io { .. } => tonic::Code::Internal,
-        }
-    }
-
     pub(crate) fn io(action: &'static str, path: &Path, source: io::Error) -> Self {
         Self::Io {
             action,

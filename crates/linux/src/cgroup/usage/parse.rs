@@ -83,9 +83,8 @@ fn flat_text(text: &str) -> Option<Flat> {
     lines.collect::<Option<_>>().map(Flat)
 }
 
-/// Reads a text as each of the kernel's forms, for the fuzzer.
-#[cfg(any(test, fuzzing))]
-pub(in crate::runtime) fn fuzz(text: &str) {
+/// Reads a text as each of the kernel's forms, for fuzzers.
+pub fn fuzz(text: &str) {
     let _ = (flat_text(text), pressure_text(text), device(text));
 }
 

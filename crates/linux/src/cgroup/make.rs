@@ -6,9 +6,9 @@ use std::path::Path;
 
 use nix::errno::Errno;
 
+use super::CgroupVersion;
 use super::mounts::Hierarchies;
 use super::{Cgroup, Error};
-use crate::runtime::oci::spec::CgroupVersion;
 
 impl Hierarchies {
     /// Makes a cgroup in every hierarchy that lets it be made; those that are read-only, full or not ours are passed
