@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Parser, ValueEnum};
+use criscope_testkit::bench::Options;
 
 use crate::paths::Kind;
 
@@ -26,18 +27,8 @@ pub(crate) struct Args {
     /// How many calls memory has to stand still for [default: 1000000, with --quick 100000]
     #[arg(long, value_parser = clap::value_parser!(u64).range(1_000..))]
     calls: Option<u64>,
-    /// Write everything that was measured to this file
-    #[arg(long, value_name = "FILE")]
-    pub(crate) json: Option<PathBuf>,
-    /// Put the table into docs/PERFORMANCE.md
-    #[arg(long)]
-    pub(crate) write_docs: bool,
-    /// End with exit code 1 if a budget is missed
-    #[arg(long)]
-    pub(crate) check: bool,
-    /// Passed by `cargo bench`
-    #[arg(long, hide = true)]
-    pub(crate) bench: bool,
+    #[command(flatten)]
+    pub(crate) options: Options,
 }
 
 impl Args {

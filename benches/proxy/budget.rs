@@ -1,76 +1,17 @@
-//! What criscope may cost, and whether it kept to it.
+//! What criscope may cost in front of a runtime.
 
-use std::fmt;
-
-use serde::Serialize;
+use criscope_testkit::bench::budget::{Budget, Limit};
 
 use crate::compare::{Latency, Shape, Throughput};
 use crate::memory::Memory;
 use crate::paths::Kind;
-use crate::report::{Results, Telemetry};
+use crate::results::{Results, Telemetry};
 
 /// Memory that may be added by the many calls: the allocator's pages never come out the same twice.
 const GROWTH: f64 = 1e6;
 
 /// Fewer calls show little more than how memory is first put to use.
 const CALLS_TO_JUDGE_GROWTH: u64 = 1_000_000;
-
-/// A limit, and what was measured.
-#[derive(Debug, Serialize)]
-pub(crate) struct Budget {
-    what: String,
-    measured: f64,
-    limit: Limit,
-    aim: Option<f64>,
-    unit: &'static str,
-    /// Digits after the point.
-    #[serde(skip)]
-    places: usize,
-}
-
-#[derive(Clone, Copy, Debug, Serialize)]
-#[serde(rename_all = "kebab-case")]
-enum Limit {
-    AtMost(f64),
-    AtLeast(f64),
-}
-
-impl Budget {
-    /// Whether the limit was kept.
-    pub(crate) fn met(&self) -> bool {
-        self.within(match self.limit {
-            Limit::AtMost(limit) | Limit::AtLeast(limit) => limit,
-        })
-    }
-
-    fn within(&self, limit: f64) -> bool {
-        match self.limit {
-            Limit::AtMost(_) => self.measured <= limit,
-            Limit::AtLeast(_) => self.measured >= limit,
-        }
-    }
-}
-
-impl fmt::Display for Budget {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let verdict = match self.aim {
-            _ if !self.met() => "MISSED",
-            Some(aim) if self.within(aim) => "ok, aim met",
-            _ => "ok",
-        };
-        let (word, limit) = match self.limit {
-            Limit::AtMost(limit) => ("at most", limit),
-            Limit::AtLeast(limit) => ("at least", limit),
-        };
-        let (what, unit, places) = (&self.what, self.unit, self.places);
-        write!(f, "{verdict}: {what} {:.places$}{unit}", self.measured)?;
-        write!(f, " ({word} {limit:.places$}{unit}")?;
-        match self.aim {
-            Some(aim) => write!(f, ", aim {aim:.places$}{unit})"),
-            None => f.write_str(")"),
-        }
-    }
-}
 
 /// Every budget that the results allow to judge; none without criscope.
 pub(crate) fn judge(results: &Results) -> Vec<Budget> {
@@ -97,23 +38,11 @@ fn of_latency(latency: &Latency) -> Vec<Budget> {
     ) else {
         return Vec::new();
     };
+    let of = |other: &str| format!("added p50 of a call, of what {other} adds");
+    let (nginx, socat) = (criscope / nginx, criscope / socat);
     vec![
-        Budget {
-            what: "added p50 of a call, of what nginx adds,".to_owned(),
-            measured: criscope / nginx,
-            limit: Limit::AtMost(1.0),
-            aim: None,
-            unit: "x",
-            places: 2,
-        },
-        Budget {
-            what: "added p50 of a call, of what socat adds,".to_owned(),
-            measured: criscope / socat,
-            limit: Limit::AtMost(1.8),
-            aim: Some(1.5),
-            unit: "x",
-            places: 2,
-        },
+        Budget::new(of("nginx"), nginx, Limit::AtMost(1.0), "x"),
+        Budget::new(of("socat"), socat, Limit::AtMost(1.8), "x").aim(Some(1.5)),
     ]
 }
 
@@ -129,24 +58,14 @@ fn of_throughput(throughput: &Throughput) -> Option<Budget> {
         Shape::Streams => (share(Kind::Nginx)?.max(50.0), Some(60.0)),
         Shape::Connections => (share(Kind::Socat)?.max(share(Kind::Nginx)?), Some(60.0)),
     };
-    Some(Budget {
-        what: format!("throughput of {}, of direct,", throughput.shape.name()),
-        measured,
-        limit: Limit::AtLeast(limit),
-        aim,
-        unit: " %",
-        places: 1,
-    })
+    let what = format!("throughput of {}, of direct", throughput.shape.name());
+    let budget = Budget::new(what, measured, Limit::AtLeast(limit), " %");
+    Some(budget.aim(aim).digits(1))
 }
 
 fn of_memory(memory: &Memory) -> Vec<Budget> {
-    let megabytes = |what: &str, measured: f64, limit: f64| Budget {
-        what: what.to_owned(),
-        measured: measured / 1e6,
-        limit: Limit::AtMost(limit / 1e6),
-        aim: None,
-        unit: " MB",
-        places: 1,
+    let megabytes = |what: &str, measured: f64, limit: f64| {
+        Budget::new(what, measured / 1e6, Limit::AtMost(limit / 1e6), " MB").digits(1)
     };
     let peak = memory.list_peak.max(memory.slow_list_peak);
     let mut budgets = vec![
@@ -162,14 +81,8 @@ fn of_memory(memory: &Memory) -> Vec<Budget> {
 
 /// The rest is worth nothing if it was measured with the telemetry off.
 fn of_telemetry(telemetry: &Telemetry) -> Vec<Budget> {
-    let some = |what: &str, measured: f64| Budget {
-        what: what.to_owned(),
-        measured,
-        limit: Limit::AtLeast(1.0),
-        aim: None,
-        unit: "",
-        places: 0,
-    };
+    let some =
+        |what: &str, measured: f64| Budget::new(what, measured, Limit::AtLeast(1.0), "").digits(0);
     vec![
         some("spans exported", telemetry.spans as f64),
         some("series in a scrape", telemetry.series as f64),

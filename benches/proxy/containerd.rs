@@ -1,9 +1,10 @@
 //! A containerd of our own, with nothing of it outside two temporary folders.
 
-use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use criscope::cri::v1;
+use criscope_testkit::containerd::Config;
 use tempfile::TempDir;
 
 use crate::client::{Client, Reading};
@@ -51,17 +52,22 @@ impl Runtime {
             .prefix("criscope-bench-")
             .tempdir_in("/run")
             .during(|| "making a folder in /run".to_owned())?;
-        let socket = state.path().join("containerd.sock");
-        let config = folder.join("containerd.toml");
-        fs::write(&config, settings(folder, state.path(), &socket))
-            .during(|| format!("writing {}", config.display()))?;
-        let mut process = Process::start(
-            "containerd",
-            &program,
-            [Path::new("--config"), &config],
-            &[],
-            folder.join("containerd.log"),
-        )?;
+        let config = Config {
+            root: folder.to_owned(),
+            state: state.path().to_owned(),
+            // No pod is run.
+            sandbox_image: String::new(),
+            cni_conf: folder.join("cni"),
+            cni_bin: folder.join("cni"),
+            runc: PathBuf::from("runc"),
+            cri: String::new(),
+            log_level: "warn",
+        };
+        let socket = config.socket();
+        let mut command = Command::new(program);
+        command.arg("--config").arg(config.write()?);
+        let log = folder.join("containerd.log");
+        let mut process = Process::spawn_bound("containerd", &command, log)?;
         process.wait_for_socket(&socket).await?;
         Ok(Self {
             version: version_of(&socket).await?,
@@ -91,32 +97,4 @@ pub(crate) async fn version_of(socket: &Path) -> Result<String> {
         "{} {}",
         answer.runtime_name, answer.runtime_version
     ))
-}
-
-/// The CRI plugin and what it needs. No network is set up, as no pod is ever run.
-fn settings(root: &Path, state: &Path, socket: &Path) -> String {
-    let (root, state, socket) = (root.display(), state.display(), socket.display());
-    format!(
-        r#"version = 2
-root = "{root}/containerd"
-state = "{state}/state"
-temp = "{root}/temp"
-disabled_plugins = [
-  "io.containerd.snapshotter.v1.aufs", "io.containerd.snapshotter.v1.btrfs", "io.containerd.snapshotter.v1.devmapper",
-  "io.containerd.snapshotter.v1.zfs", "io.containerd.tracing.processor.v1.otlp", "io.containerd.internal.v1.tracing",
-]
-[grpc]
-  address = "{socket}"
-[debug]
-  level = "warn"
-[plugins."io.containerd.internal.v1.opt"]
-  path = "{root}/opt"
-[plugins."io.containerd.grpc.v1.cri"]
-  stream_server_address = "127.0.0.1"
-  stream_server_port = "0"
-  [plugins."io.containerd.grpc.v1.cri".cni]
-    bin_dir = "{root}/cni"
-    conf_dir = "{root}/cni"
-"#
-    )
 }

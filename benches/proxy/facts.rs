@@ -1,7 +1,8 @@
 //! What the figures depend on: the machine and the versions.
 
-use std::{fs, thread};
+use std::fs;
 
+use criscope_testkit::bench::{cores, first_line};
 use serde::Serialize;
 
 use crate::args::{Args, Plan};
@@ -11,17 +12,20 @@ use crate::process::version;
 
 /// Name and value of each fact, in the order they are shown.
 #[derive(Debug, Serialize)]
-pub(crate) struct Facts(Vec<(&'static str, String)>);
+pub(crate) struct Facts(pub(crate) Vec<(&'static str, String)>);
 
 impl Facts {
     /// Asks the kernel and the programs.
     pub(crate) fn gather(args: &Args, plan: &Plan, proxies: &Proxies, runtime: &Runtime) -> Self {
-        let cores = thread::available_parallelism().map_or(0, usize::from);
         let mut facts = vec![
             ("kernel", first_line("/proc/sys/kernel/osrelease")),
             (
                 "processor",
-                format!("{cores} cores, {}", field("/proc/cpuinfo", "model name")),
+                format!(
+                    "{} cores, {}",
+                    cores(),
+                    field("/proc/cpuinfo", "model name")
+                ),
             ),
             ("memory", field("/proc/meminfo", "MemTotal")),
             ("load before the run", load()),
@@ -60,19 +64,6 @@ impl Facts {
         }
         Self(facts)
     }
-
-    /// A list in Markdown.
-    pub(crate) fn markdown(&self) -> String {
-        self.0
-            .iter()
-            .map(|(name, value)| format!("- {name}: {value}\n"))
-            .collect()
-    }
-}
-
-fn first_line(file: &str) -> String {
-    let text = fs::read_to_string(file).unwrap_or_default();
-    text.lines().next().unwrap_or("unknown").to_owned()
 }
 
 /// The averages over 1, 5 and 15 minutes.

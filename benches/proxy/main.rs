@@ -11,24 +11,18 @@
 //! [`memory`] (what is measured), [`budget`] and [`report`] (what comes of it).
 
 mod args;
-mod background;
 mod budget;
 mod client;
 mod compare;
 mod containerd;
-mod error;
 mod facts;
 mod load;
 mod memory;
 mod message;
 mod otlp;
 mod paths;
-mod peak;
-mod place;
-mod process;
 mod report;
-mod resident;
-mod stats;
+mod results;
 mod upstream;
 
 use std::io;
@@ -40,8 +34,9 @@ use std::time::Duration;
 
 use clap::Parser;
 use criscope::cri::v1;
+use criscope_testkit::bench::{block_on, progress, server_thread, stats};
+use criscope_testkit::{error, process};
 use tempfile::TempDir;
-use tokio::signal::unix::{SignalKind, signal};
 
 use crate::args::{Args, Plan};
 use crate::client::Prepared;
@@ -52,55 +47,14 @@ use crate::facts::Facts;
 use crate::memory::Memory;
 use crate::otlp::Sink;
 use crate::paths::{Kind, Proxies, Route};
-use crate::report::{Results, Telemetry};
-use crate::resident::adopt_orphans;
+use crate::process::adopt_orphans;
+use crate::report::report;
+use crate::results::{Results, Telemetry};
 use crate::upstream::Fake;
 
 fn main() -> ExitCode {
     let args = Args::parse();
-    if !args.bench {
-        eprintln!("nothing measured: this is a benchmark, run it with `cargo bench --bench proxy`");
-        return ExitCode::SUCCESS;
-    }
-    match start(&args) {
-        Ok(within_budget) if args.check && !within_budget => ExitCode::FAILURE,
-        Ok(_) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("error: {error}");
-            ExitCode::from(2)
-        }
-    }
-}
-
-/// Measures until done or told to stop; either way every process and folder is gone afterwards. The runtime has one
-/// thread, which is the client's.
-fn start(args: &Args) -> Result<bool> {
-    tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .during(|| "making the runtime".to_owned())?
-        .block_on(async {
-            tokio::select! {
-                done = run(args) => done,
-                stopped = told_to_stop() => Err(stopped),
-            }
-        })
-}
-
-async fn told_to_stop() -> Error {
-    let doing = || "waiting for signals".to_owned();
-    let interrupt = signal(SignalKind::interrupt()).during(doing);
-    let terminate = signal(SignalKind::terminate()).during(doing);
-    match (interrupt, terminate) {
-        (Ok(mut interrupt), Ok(mut terminate)) => {
-            tokio::select! {
-                _ = interrupt.recv() => {}
-                _ = terminate.recv() => {}
-            }
-            Error::Interrupted
-        }
-        (Err(error), _) | (_, Err(error)) => error,
-    }
+    args.options.main("proxy", || block_on(run(&args)))
 }
 
 /// Waits until no other run is on this machine: each would spoil the other. The name in the abstract namespace goes
@@ -125,7 +79,7 @@ async fn alone() -> Result<UnixListener> {
 /// Everything. Whether the budgets were kept.
 async fn run(args: &Args) -> Result<bool> {
     let _alone = alone().await?;
-    adopt_orphans()?;
+    adopt_orphans(true)?;
     let folder = tempfile::Builder::new()
         .prefix("criscope-bench-")
         .tempdir_in("/tmp")
@@ -139,14 +93,8 @@ async fn run(args: &Args) -> Result<bool> {
         folder,
     };
     let results = bench.measure(args).await?;
-    println!("\n{}", results.markdown());
-    if let Some(file) = &args.json {
-        results.write_json(file)?;
-    }
-    if args.write_docs {
-        results.write_docs(&Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/PERFORMANCE.md"))?;
-    }
-    Ok(results.within_budget())
+    let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/PERFORMANCE.md");
+    report(&results).publish(&args.options, &docs)
 }
 
 struct Bench {
@@ -183,7 +131,7 @@ impl Bench {
     async fn with_runtime(&self, runtime: &Runtime, results: &mut Results) -> Result<Option<u64>> {
         let folder = self.folder.path().join("real");
         let mut routes = self.start(&self.paths, &runtime.socket, &folder).await?;
-        say("idle memory");
+        progress("idle memory");
         let mut idle = None;
         if let Some(route) = criscope(&routes) {
             let (rss, _) = memory::settled(route.process()?, self.plan.settle).await?;
@@ -192,12 +140,12 @@ impl Bench {
         let version = Prepared::runtime("Version", &v1::VersionRequest::default())?;
         let status = Prepared::runtime("Status", &v1::StatusRequest::default())?;
         for (method, call) in [("Version", &version), ("Status", &status)] {
-            say(&format!("one caller of {method}"));
+            progress(&format!("one caller of {method}"));
             let latency = compare::latency(&routes, method, call, &self.plan).await?;
             results.latency.push(latency);
         }
         for shape in [Shape::Streams, Shape::Connections] {
-            say(shape.name());
+            progress(shape.name());
             let throughput = compare::throughput(&routes, shape, &version, &self.plan).await?;
             results.throughput.push(throughput);
         }
@@ -225,7 +173,7 @@ impl Bench {
             results.long_list = self.long_list(&routes).await?;
             return Ok(());
         };
-        say(&format!("{} calls", self.plan.memory_calls));
+        progress(&format!("{} calls", self.plan.memory_calls));
         let during_calls = memory::many_calls(route, self.plan.memory_calls).await?;
 
         fake.set_long(true);
@@ -234,11 +182,11 @@ impl Bench {
         results.long_list = self.long_list(&routes).await?;
         let list_peak = process.peak_rss()?;
         let call = list_call()?;
-        say("list of 10 MB, slow reader");
+        progress("list of 10 MB, slow reader");
         let slow_list_peak = memory::slow_list(route, &call).await?;
         drop(routes);
 
-        say("start in front of that list");
+        progress("start in front of that list");
         let routes = self
             .start(&[Kind::Criscope], &fake.socket, &folder.join("again"))
             .await?;
@@ -257,7 +205,7 @@ impl Bench {
     }
 
     async fn long_list(&self, routes: &[Route]) -> Result<Vec<compare::ListRow>> {
-        say("list of 10 MB");
+        progress("list of 10 MB");
         compare::long_list(routes, &list_call()?, &self.plan).await
     }
 
@@ -286,9 +234,4 @@ fn list_call() -> Result<Prepared> {
 
 fn criscope(routes: &[Route]) -> Option<&Route> {
     routes.iter().find(|route| route.kind == Kind::Criscope)
-}
-
-/// Progress, beside the report.
-fn say(what: &str) {
-    eprintln!("measuring: {what}");
 }

@@ -16,14 +16,14 @@ use opentelemetry_proto::tonic::collector::trace::v1::{
 use tokio::net::TcpListener;
 use tonic::{Request, Response, Status};
 
-use crate::background::Background;
 use crate::error::{IoContext, Result};
+use crate::server_thread::ServerThread;
 
 /// The receiver; runs until dropped.
 pub(crate) struct Sink {
     address: SocketAddr,
     spans: Arc<AtomicU64>,
-    _server: Background,
+    _server: ServerThread,
 }
 
 impl Sink {
@@ -38,7 +38,7 @@ impl Sink {
         let address = listener.local_addr().during(doing)?;
         let spans = Arc::new(AtomicU64::new(0));
         let counter = Counter(Arc::clone(&spans));
-        let server = Background::start("otlp", move || serve(listener, counter))?;
+        let server = ServerThread::start("otlp", move || serve(listener, counter))?;
         Ok(Self {
             address,
             spans,

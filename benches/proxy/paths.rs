@@ -3,6 +3,7 @@
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use clap::ValueEnum;
 use serde::Serialize;
@@ -106,37 +107,22 @@ impl Proxies {
     /// A process for each connection, as is its way. The larger buffer serves the long list; the queue has to hold all
     /// connections that are opened at once.
     fn start_socat(&self, socket: &Path, upstream: &Path, folder: &Path) -> Result<Process> {
-        Process::start(
-            "socat",
-            &self.socat,
-            [
-                "-b65536".to_owned(),
-                format!("UNIX-LISTEN:{},fork,backlog=128", socket.display()),
-                format!("UNIX-CONNECT:{}", upstream.display()),
-            ],
-            &[],
-            folder.join("log"),
-        )
+        let mut command = Command::new(&self.socat);
+        command
+            .arg("-b65536")
+            .arg(format!("UNIX-LISTEN:{},fork,backlog=128", socket.display()))
+            .arg(format!("UNIX-CONNECT:{}", upstream.display()));
+        Process::spawn_bound("socat", &command, folder.join("log"))
     }
 
     fn start_nginx(&self, socket: &Path, upstream: &Path, folder: &Path) -> Result<Process> {
         let config = folder.join("nginx.conf");
         fs::write(&config, nginx_settings(socket, upstream, folder))
             .during(|| format!("writing {}", config.display()))?;
-        Process::start(
-            "nginx",
-            &self.nginx,
-            [
-                "-p".as_ref(),
-                folder.as_os_str(),
-                "-e".as_ref(),
-                "stderr".as_ref(),
-                "-c".as_ref(),
-                config.as_os_str(),
-            ],
-            &[],
-            folder.join("log"),
-        )
+        let mut command = Command::new(&self.nginx);
+        command.arg("-p").arg(folder);
+        command.args(["-e", "stderr", "-c"]).arg(config);
+        Process::spawn_bound("nginx", &command, folder.join("log"))
     }
 
     fn start_criscope(
@@ -147,27 +133,20 @@ impl Proxies {
         folder: &Path,
         admin: SocketAddr,
     ) -> Result<Process> {
-        let mut args = vec![
-            "serve".to_owned(),
-            "--listen".to_owned(),
-            format!("unix://{}", socket.display()),
-            "--upstream".to_owned(),
-            format!("unix://{}", upstream.display()),
-            "--admin".to_owned(),
-            admin.to_string(),
-        ];
+        let mut command = Command::new(&self.criscope);
+        command
+            .args(["serve", "--listen"])
+            .arg(format!("unix://{}", socket.display()))
+            .arg("--upstream")
+            .arg(format!("unix://{}", upstream.display()))
+            .args(["--admin", &admin.to_string()])
+            .env("OTEL_EXPORTER_OTLP_ENDPOINT", &self.otlp);
         if kind == Kind::CriscopeAllTraced {
             let config = folder.join("criscope.toml");
             fs::write(&config, TRACE_POLLS).during(|| format!("writing {}", config.display()))?;
-            args.extend(["--config".to_owned(), config.display().to_string()]);
+            command.arg("--config").arg(config);
         }
-        Process::start(
-            "criscope",
-            &self.criscope,
-            args,
-            &[("OTEL_EXPORTER_OTLP_ENDPOINT", self.otlp.clone())],
-            folder.join("log"),
-        )
+        Process::spawn_bound("criscope", &command, folder.join("log"))
     }
 }
 

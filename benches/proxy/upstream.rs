@@ -16,9 +16,9 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use tokio::net::UnixListener;
 
-use crate::background::Background;
 use crate::error::{IoContext, Result};
 use crate::message::{Once, frame};
+use crate::server_thread::ServerThread;
 
 /// Least size of the long list, bytes.
 pub(crate) const LONG_LIST: usize = 10_000_000;
@@ -34,7 +34,7 @@ pub(crate) struct Fake {
     /// Its CRI socket.
     pub(crate) socket: PathBuf,
     state: Arc<State>,
-    _server: Background,
+    _server: ServerThread,
 }
 
 impl Fake {
@@ -54,7 +54,7 @@ impl Fake {
             long_list: frame(&list(LONG_LIST)),
         });
         let served = Arc::clone(&state);
-        let server = Background::start("fake", move || serve(listener, served))?;
+        let server = ServerThread::start("fake", move || serve(listener, served))?;
         Ok(Self {
             socket,
             state,

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use clap::Parser;
+use criscope_testkit::bench::Options;
 
 /// Compares the built-in runtime with containerd, and both with the bare OCI runtime and CNI plugins.
 #[derive(Debug, Parser)]
@@ -29,18 +30,8 @@ pub(crate) struct Args {
     /// Leave out containerd, and with it all that is compared with it
     #[arg(long, conflicts_with_all = ["check", "write_docs"])]
     pub(crate) without_containerd: bool,
-    /// Write everything that was measured to this file
-    #[arg(long, value_name = "FILE")]
-    pub(crate) json: Option<PathBuf>,
-    /// Put the table into docs/PERFORMANCE.md
-    #[arg(long)]
-    pub(crate) write_docs: bool,
-    /// End with exit code 1 if a budget is missed
-    #[arg(long)]
-    pub(crate) check: bool,
-    /// Passed by `cargo bench`
-    #[arg(long, hide = true)]
-    pub(crate) bench: bool,
+    #[command(flatten)]
+    pub(crate) options: Options,
 }
 
 impl Args {

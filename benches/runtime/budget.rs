@@ -1,69 +1,17 @@
-//! What the built-in runtime may cost, and whether it kept to it.
+//! What the built-in runtime may cost.
 
-use std::fmt;
+use criscope_testkit::bench::budget::{Budget, Limit};
 
-use serde::Serialize;
-
-use crate::report::{CONTAINERD, CRUN, RUNC, Results};
+use crate::results::Results;
 use crate::rounds::{Group, Row};
 use crate::sessions::Kind;
-
-/// A limit, and what was measured.
-#[derive(Debug, Serialize)]
-pub(crate) struct Budget {
-    what: String,
-    measured: f64,
-    limit: Limit,
-    unit: &'static str,
-}
-
-#[derive(Clone, Copy, Debug, Serialize)]
-#[serde(rename_all = "kebab-case")]
-enum Limit {
-    AtMost(f64),
-    AtLeast(f64),
-}
-
-impl Budget {
-    /// Whether the limit was kept.
-    pub(crate) fn met(&self) -> bool {
-        match self.limit {
-            Limit::AtMost(limit) => self.measured <= limit,
-            Limit::AtLeast(limit) => self.measured >= limit,
-        }
-    }
-}
-
-impl fmt::Display for Budget {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (word, limit) = match self.limit {
-            Limit::AtMost(limit) => ("at most", limit),
-            Limit::AtLeast(limit) => ("at least", limit),
-        };
-        let verdict = if self.met() { "ok" } else { "MISSED" };
-        let Self {
-            what,
-            measured,
-            unit,
-            ..
-        } = self;
-        write!(
-            f,
-            "{verdict}: {what}, {measured:.2}{unit} ({word} {limit:.2}{unit})"
-        )
-    }
-}
+use crate::sides::{CONTAINERD, CRUN, RUNC};
 
 /// Every budget that can be judged by what was measured.
 pub(crate) fn judge(results: &Results) -> Vec<Budget> {
     let mut all = Vec::new();
     let mut add = |what: String, measured: Option<f64>, limit: Limit, unit| {
-        all.extend(measured.map(|measured| Budget {
-            what,
-            measured,
-            limit,
-            unit,
-        }));
+        all.extend(measured.map(|measured| Budget::new(what, measured, limit, unit)));
     };
     let added = |row: &Row| {
         let of = |name| Some(row.side(name).ok()?.added.median);

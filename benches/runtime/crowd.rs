@@ -10,7 +10,8 @@ use tokio::task::JoinSet;
 use crate::bare::{Bare, Prepared};
 use crate::cri::Cri;
 use crate::error::{Error, Result};
-use crate::rounds::{Side, adopt_orphans};
+use crate::process::adopt_orphans;
+use crate::rounds::Side;
 use crate::stats::Spread;
 
 /// Pods at a time.

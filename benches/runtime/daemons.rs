@@ -2,11 +2,15 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use criscope_testkit::containerd;
+use criscope_testkit::daemon::{PLUGINS, RuntimeConfig};
 
 use crate::cri::{Cri, Place};
 use crate::error::{IoContext, Result};
 use crate::image::Image;
-use crate::network::{Network, PLUGINS};
+use crate::network::Network;
 use crate::process::{Process, find};
 
 /// A runtime that runs.
@@ -42,15 +46,23 @@ impl Daemon {
     /// When it is not installed or does not start.
     pub(crate) async fn containerd(room: &Room<'_>, runc: &Path) -> Result<Self> {
         let program = find("containerd", "containerd")?;
-        let socket = room.state.join("containerd.sock");
-        let config = room.write("containerd.toml", &containerd_toml(room, &socket, runc))?;
-        let mut process = Process::start(
-            "containerd",
-            &program,
-            [Path::new("--config"), &config],
-            &[],
-            room.root.join("log"),
-        )?;
+        let config = containerd::Config {
+            root: room.root.clone(),
+            state: room.state.clone(),
+            sandbox_image: room.image.pause.clone(),
+            cni_conf: room.network.dir.clone(),
+            cni_bin: PLUGINS.into(),
+            runc: runc.to_owned(),
+            cri: format!(
+                "[plugins.\"io.containerd.grpc.v1.cri\".registry]\n    config_path = {:?}",
+                room.image.certs
+            ),
+            log_level: "warn",
+        };
+        let socket = config.socket();
+        let mut command = Command::new(program);
+        command.arg("--config").arg(config.write()?);
+        let mut process = Process::spawn_bound("containerd", &command, room.root.join("log"))?;
         process.wait_for_socket(&socket).await?;
         Self::of(process, &socket, room).await
     }
@@ -69,18 +81,18 @@ impl Daemon {
         let [criscope, shim] = programs;
         let socket = room.state.join("criscope.sock");
         let config = room.write("criscope.toml", &criscope_toml(room, &socket, shim, oci))?;
-        let (program, mut args) = (criscope.to_owned(), Vec::new());
-        let program = if own_hugetlb {
+        let mut command = if own_hugetlb {
             let mount = "mount -t cgroup -o hugetlb cgroup /sys/fs/cgroup/hugetlb && exec \"$@\"";
-            args.extend(["--mount", "sh", "-c", mount, "sh"].map(PathBuf::from));
-            args.push(program);
-            find("unshare", "util-linux")?
+            let mut unshare = Command::new(find("unshare", "util-linux")?);
+            unshare
+                .args(["--mount", "sh", "-c", mount, "sh"])
+                .arg(criscope);
+            unshare
         } else {
-            program
+            Command::new(criscope)
         };
-        args.extend(["serve".into(), "--config".into(), config]);
-        let log = room.root.join("log");
-        let mut process = Process::start("criscope", &program, args, &[], log)?;
+        command.args(["serve", "--config"]).arg(config);
+        let mut process = Process::spawn_bound("criscope", &command, room.root.join("log"))?;
         process.wait_for_socket(&socket).await?;
         Self::of(process, &socket, room).await
     }
@@ -108,77 +120,22 @@ impl Room<'_> {
     }
 }
 
-fn containerd_toml(room: &Room<'_>, socket: &Path, runc: &Path) -> String {
-    let (root, state) = (room.root.display(), room.state.display());
-    let (pause, certs) = (&room.image.pause, room.image.certs.display());
-    let (socket, runc, conf) = (socket.display(), runc.display(), room.network.dir.display());
+fn criscope_toml(room: &Room<'_>, socket: &Path, shim: &Path, oci: (&str, &Path)) -> String {
+    let config = RuntimeConfig {
+        root: &room.root.join("runtime"),
+        state: &room.state.join("runtime"),
+        shim: Some(shim),
+        handlers: &[oci],
+        cni_conf: &room.network.dir,
+        cni_bins: &[Path::new(PLUGINS)],
+        cni_cache: &room.root.join("cni"),
+        more: "restrict_oom_score_adj = true",
+    };
     format!(
-        r#"version = 2
-root = "{root}/containerd"
-state = "{state}/state"
-temp = "{root}/temp"
-disabled_plugins = [
-  "io.containerd.snapshotter.v1.aufs", "io.containerd.snapshotter.v1.btrfs", "io.containerd.snapshotter.v1.devmapper",
-  "io.containerd.snapshotter.v1.zfs", "io.containerd.tracing.processor.v1.otlp", "io.containerd.internal.v1.tracing",
-]
-[grpc]
-  address = "{socket}"
-[debug]
-  level = "warn"
-[plugins."io.containerd.internal.v1.opt"]
-  path = "{root}/opt"
-[plugins."io.containerd.grpc.v1.cri"]
-  sandbox_image = "{pause}"
-  restrict_oom_score_adj = true
-  netns_mounts_under_state_dir = true
-  stream_server_address = "127.0.0.1"
-  stream_server_port = "0"
-  [plugins."io.containerd.grpc.v1.cri".cni]
-    bin_dir = "{PLUGINS}"
-    conf_dir = "{conf}"
-  [plugins."io.containerd.grpc.v1.cri".registry]
-    config_path = "{certs}"
-  [plugins."io.containerd.grpc.v1.cri".containerd]
-    default_runtime_name = "runc"
-    snapshotter = "overlayfs"
-    [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc]
-      runtime_type = "io.containerd.runc.v2"
-      [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc.options]
-        BinaryName = "{runc}"
-        Root = "{state}/runc"
-"#
-    )
-}
-
-fn criscope_toml(
-    room: &Room<'_>,
-    socket: &Path,
-    shim: &Path,
-    (name, oci): (&str, &Path),
-) -> String {
-    let (root, state) = (room.root.display(), room.state.display());
-    let (socket, shim, oci) = (socket.display(), shim.display(), oci.display());
-    let (conf, certs) = (room.network.dir.display(), room.image.certs.display());
-    format!(
-        r#"[server]
-listen = "unix://{socket}"
-[admin]
-listen = "127.0.0.1:0"
-[backends.builtin]
-kind = "builtin"
-[runtime]
-root = "{root}/runtime"
-state = "{state}/runtime"
-shim = "{shim}"
-restrict_oom_score_adj = true
-[runtime.handlers.{name}]
-path = "{oci}"
-[runtime.cni]
-conf_dir = "{conf}"
-bin_dirs = ["{PLUGINS}"]
-cache_dir = "{root}/cni"
-[runtime.images]
-certs_dirs = ["{certs}"]
-"#
+        "[server]\nlisten = \"unix://{}\"\n[admin]\nlisten = \"127.0.0.1:0\"\n\
+         [backends.builtin]\nkind = \"builtin\"\n{config}\
+         [runtime.images]\ncerts_dirs = [{:?}]\n",
+        socket.display(),
+        room.image.certs
     )
 }

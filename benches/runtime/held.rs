@@ -8,8 +8,9 @@ use nix::unistd::Pid;
 use serde::Serialize;
 
 use crate::daemons::Daemon;
-use crate::error::{Error, IoContext, Result};
+use crate::error::{Error, Result};
 use crate::ground::pids;
+use crate::process::kibibytes;
 
 /// How long a runtime is left alone before its memory is read.
 const SETTLE: Duration = Duration::from_secs(2);
@@ -109,11 +110,5 @@ fn children(parent: Pid) -> Vec<i32> {
 
 fn pss(pid: Pid) -> Result<u64> {
     let file = format!("/proc/{pid}/smaps_rollup");
-    let text = fs::read_to_string(&file).during(|| format!("reading {file}"))?;
-    text.lines()
-        .find_map(|line| line.strip_prefix("Pss:"))
-        .and_then(|value| value.trim().strip_suffix(" kB"))
-        .and_then(|value| value.trim().parse::<u64>().ok())
-        .map(|kib| kib * 1024)
-        .ok_or_else(|| Error::Setup(format!("{file} has no Pss")))
+    kibibytes(&file, "Pss:")?.ok_or_else(|| Error::Setup(format!("{file} has no Pss")))
 }

@@ -21,19 +21,10 @@ mod held;
 mod image;
 mod network;
 mod report;
+mod results;
 mod rounds;
 mod sessions;
-
-#[path = "../proxy/error.rs"]
-mod error;
-#[path = "../proxy/peak.rs"]
-mod peak;
-#[path = "../proxy/place.rs"]
-mod place;
-#[path = "../proxy/process.rs"]
-mod process;
-#[path = "../proxy/stats.rs"]
-mod stats;
+mod sides;
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -41,8 +32,9 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use clap::Parser;
+use criscope_testkit::bench::{block_on, cores, first_line, progress, stats};
+use criscope_testkit::{error, process};
 use serde_json::{Value, json};
-use tokio::signal::unix::{SignalKind, signal};
 
 use crate::args::{Args, Plan};
 use crate::bare::Bare;
@@ -53,62 +45,24 @@ use crate::ground::Ground;
 use crate::image::Image;
 use crate::network::Network;
 use crate::process::{find, version};
-use crate::report::{CONTAINERD, CRUN, RUNC, Results};
+use crate::report::report;
+use crate::results::Results;
 use crate::rounds::Side;
+use crate::sides::{CONTAINERD, CRUN, RUNC};
 
 fn main() -> ExitCode {
     let args = Args::parse();
-    if !args.bench {
-        eprintln!(
-            "nothing measured: this is a benchmark, run it with `cargo bench --bench runtime`"
-        );
-        return ExitCode::SUCCESS;
-    }
-    match start(&args) {
-        Ok(within_budget) if args.check && !within_budget => ExitCode::FAILURE,
-        Ok(_) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("error: {error}");
-            ExitCode::from(2)
-        }
-    }
+    args.options.main("runtime", || start(&args))
 }
 
-/// Measures until done or told to stop; either way nothing is left afterwards. The ground goes last, when no task and no
-/// thread can put anything on it any more.
+/// Measures until done or interrupted. The ground is dropped last, when no task and no thread of the runtime can put
+/// anything on it any more.
 fn start(args: &Args) -> Result<bool> {
     if !nix::unistd::geteuid().is_root() {
         return Err(Error::Setup("pods need root".to_owned()));
     }
     let mut ground = Ground::new()?;
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .during(|| "making the runtime".to_owned())?;
-    let done = runtime.block_on(async {
-        tokio::select! {
-            done = run(args, &mut ground) => done,
-            stopped = told_to_stop() => Err(stopped),
-        }
-    });
-    drop(runtime);
-    done
-}
-
-async fn told_to_stop() -> Error {
-    let doing = || "waiting for signals".to_owned();
-    let interrupt = signal(SignalKind::interrupt()).during(doing);
-    let terminate = signal(SignalKind::terminate()).during(doing);
-    match (interrupt, terminate) {
-        (Ok(mut interrupt), Ok(mut terminate)) => {
-            tokio::select! {
-                _ = interrupt.recv() => {}
-                _ = terminate.recv() => {}
-            }
-            Error::Interrupted
-        }
-        (Err(error), _) | (_, Err(error)) => error,
-    }
+    block_on(run(args, &mut ground))
 }
 
 /// Everything. Whether the budgets were kept.
@@ -168,7 +122,7 @@ async fn run(args: &Args, ground: &mut Ground) -> Result<bool> {
         .await?;
     }
     if !args.one_by_one {
-        say("sessions");
+        progress("sessions");
         let with_runc = daemons.iter_mut().filter(|(name, _)| *name != CRUN);
         let with_runc = with_runc.map(|(name, daemon)| (*name, daemon));
         results.sessions = sessions::run(with_runc, plan.sessions).await?;
@@ -176,14 +130,8 @@ async fn run(args: &Args, ground: &mut Ground) -> Result<bool> {
     for (_, daemon) in &mut daemons {
         daemon.process.check()?;
     }
-    println!("\n{}", results.markdown());
-    if let Some(file) = &args.json {
-        results.write_json(file)?;
-    }
-    if args.write_docs {
-        results.write_docs(&Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/PERFORMANCE.md"))?;
-    }
-    Ok(results.within_budget())
+    let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/PERFORMANCE.md");
+    report(&results).publish(&args.options, &docs)
 }
 
 async fn measure_pods(
@@ -199,17 +147,17 @@ async fn measure_pods(
         cri: daemon.cri.clone(),
     };
     let mut sides: Vec<Side> = daemons.iter().map(side).collect();
-    say("one pod after the other");
+    progress("one pod after the other");
     results.rows = rounds::run(bare, &mut sides, cgroup, plan.rounds).await?;
     if args.one_by_one {
         return Ok(());
     }
     for (name, daemon) in daemons.iter_mut().filter(|(name, _)| *name != CRUN) {
-        say(&format!("memory of {} pods, {name}", plan.held));
+        progress(&format!("memory of {} pods, {name}", plan.held));
         let held = held::measure(name, daemon, plan.held, *name == CONTAINERD).await?;
         results.held.push(held);
     }
-    say(&format!("{} pods, ten at a time", plan.crowd));
+    progress(&format!("{} pods, ten at a time", plan.crowd));
     results.crowds = crowd::run(bare, &sides, cgroup, plan.crowds, plan.crowd).await?;
     Ok(())
 }
@@ -249,16 +197,11 @@ fn facts(
     runc: &Path,
     crun: Option<&Path>,
 ) -> Vec<(&'static str, String)> {
-    let line = |file: &str| {
-        let text = fs::read_to_string(file).unwrap_or_default();
-        text.lines().next().unwrap_or("unknown").to_owned()
-    };
-    let cores = std::thread::available_parallelism().map_or(0, usize::from);
     let crun = crun.map_or("not measured".to_owned(), |crun| version(crun, "--version"));
     let mut facts = vec![
-        ("kernel", line("/proc/sys/kernel/osrelease")),
-        ("cores", cores.to_string()),
-        ("load before the run", line("/proc/loadavg")),
+        ("kernel", first_line("/proc/sys/kernel/osrelease")),
+        ("cores", cores().to_string()),
+        ("load before the run", first_line("/proc/loadavg")),
         (
             "OCI runtimes",
             format!("{}, {crun}", version(runc, "--version")),
@@ -281,9 +224,4 @@ fn facts(
             .map(|(name, daemon)| (*name, daemon.version.clone())),
     );
     facts
-}
-
-/// Progress, beside the report.
-fn say(what: &str) {
-    eprintln!("measuring: {what}");
 }

@@ -6,12 +6,10 @@ use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
+use criscope_testkit::daemon::PLUGINS;
 use serde_json::{Value, json};
 
 use crate::error::{Error, IoContext, Result};
-
-/// Where Debian has the plugins.
-pub(crate) const PLUGINS: &str = "/usr/lib/cni";
 
 /// A network, as a directory with its configuration.
 pub(crate) struct Network {
@@ -28,8 +26,8 @@ impl Network {
     pub(crate) fn make(folder: &Path, name: &str, subnet: &str) -> Result<Self> {
         if !Path::new(PLUGINS).join("bridge").is_file() {
             return Err(Error::Missing {
-                program: "bridge",
-                package: "containernetworking-plugins",
+                program: "bridge".to_owned(),
+                package: "containernetworking-plugins".to_owned(),
             });
         }
         let dir = folder.join(format!("net.{name}"));

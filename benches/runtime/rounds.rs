@@ -3,12 +3,12 @@
 
 use std::time::Duration;
 
-use nix::sys::prctl::set_child_subreaper;
 use serde::Serialize;
 
 use crate::bare::{Bare, Floor};
 use crate::cri::{Cri, Life};
-use crate::error::{Error, IoContext, Result};
+use crate::error::{Error, Result};
+use crate::process::adopt_orphans;
 use crate::stats::Spread;
 
 /// The groups of calls that are compared.
@@ -138,22 +138,12 @@ fn cell(group: Group, side: &'static str, at: usize, seen: &[Round]) -> Cell {
 
 async fn one_bare(bare: &Bare, id: &str, cgroup: &str) -> Result<Floor> {
     let pod = bare.prepare(id, cgroup).await?;
+    // Only while it runs runc itself: children of the daemons under measurement belong to init.
     adopt_orphans(true)?;
     let lived = bare.live(&pod);
     adopt_orphans(false)?;
     bare.clear(pod).await?;
     lived
-}
-
-/// Makes this process the parent of what runc leaves behind, or leaves that to init: only while it calls runc itself, as
-/// the processes of the runtimes under measurement are none of its business.
-///
-/// # Errors
-/// When the kernel refuses.
-pub(crate) fn adopt_orphans(adopt: bool) -> Result<()> {
-    set_child_subreaper(adopt)
-        .map_err(std::io::Error::from)
-        .during(|| "becoming a subreaper".to_owned())
 }
 
 /// Milliseconds.

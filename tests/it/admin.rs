@@ -7,30 +7,20 @@ use crate::harness::client::Call;
 use crate::harness::fake::Fake;
 use crate::harness::proxy::{Proxy, Start};
 use crate::harness::script::Step;
-use crate::harness::{encode, message, until};
+use crate::harness::{message, pods, until};
 
 fn run_pod(name: &str) -> Call {
-    let request = v1::RunPodSandboxRequest {
-        config: Some(v1::PodSandboxConfig {
-            metadata: Some(v1::PodSandboxMetadata {
-                name: name.into(),
-                namespace: "shop".into(),
-                uid: "uid-1".into(),
-                attempt: 0,
-            }),
-            hostname: "not-to-be-shown".into(),
-            ..Default::default()
-        }),
-        runtime_handler: String::new(),
-    };
-    Call::runtime("RunPodSandbox", encode(&request))
+    let mut config = pods::config(name);
+    config.hostname = "not-to-be-shown".into();
+    config.metadata.get_or_insert_default().uid = "uid-1".into();
+    pods::run_with(config, "")
 }
 
 #[tokio::test]
 async fn calls_in_flight_are_shown() {
     let fake = Fake::new();
     fake.always(vec![Step::Read, Step::Hang]);
-    let proxy = Proxy::before(&fake).await;
+    let proxy = Proxy::before(crate::CRISCOPE, &fake).await;
     let (_, text) = proxy.get("/debug/calls?format=json").await;
     assert_eq!(text, "[]");
     assert!(
@@ -105,7 +95,7 @@ async fn readiness_tells_of_the_runtime() {
         reason: "NoCni".into(),
         message: String::new(),
     }];
-    let proxy = Proxy::before(&fake).await;
+    let proxy = Proxy::before(crate::CRISCOPE, &fake).await;
     let text = until("its Status is known", || async {
         let (status, text) = proxy.get("/readyz?verbose").await;
         assert_eq!(
@@ -145,7 +135,7 @@ async fn the_log_level_can_be_changed_and_not_to_nonsense() {
     let fake = Fake::new();
     // A poll that is slow is told at info, too.
     let config = "[telemetry.sampling]\nslow = \"60s\"\n";
-    let proxy = Start::new()
+    let proxy = Start::new(crate::CRISCOPE)
         .upstream(fake.path())
         .config(config)
         .ready()
@@ -185,7 +175,7 @@ async fn the_log_level_can_be_changed_and_not_to_nonsense() {
 async fn debug_pages_can_be_off() {
     let fake = Fake::new();
     let config = "[admin]\ndebug = false\n";
-    let proxy = Start::new()
+    let proxy = Start::new(crate::CRISCOPE)
         .upstream(fake.path())
         .config(config)
         .ready()
@@ -199,7 +189,7 @@ async fn debug_pages_can_be_off() {
 #[tokio::test]
 async fn nothing_that_a_caller_says_becomes_a_label() {
     let fake = Fake::new();
-    let proxy = Proxy::before(&fake).await;
+    let proxy = Proxy::before(crate::CRISCOPE, &fake).await;
     let client = proxy.client().await;
     for n in 0..200 {
         let call = Call::new(&format!("/strange.Service{n}/Method{n}"), message(b""));

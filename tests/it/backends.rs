@@ -29,7 +29,10 @@ impl Pair {
         let (one, two) = (Fake::new(), Fake::new());
         one.node().add_pod("web", "sandbox-1", "container-1");
         two.node().add_pod("vm", "sandbox-2", "container-2");
-        let proxy = Start::new().config(&config(&one, &two)).ready().await;
+        let proxy = Start::new(crate::CRISCOPE)
+            .config(&config(&one, &two))
+            .ready()
+            .await;
         proxy
             .wait_scrape("the identity index is filled", |scrape| {
                 scrape.metric("criscope_identity_entries").sum() == 4.0

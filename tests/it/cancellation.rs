@@ -26,7 +26,7 @@ fn ended(scrape: &Scrape, method: &str, outcome: &str) -> f64 {
 async fn a_callers_reset_reaches_the_runtime() {
     let fake = Fake::new();
     fake.always(hang());
-    let proxy = Proxy::before(&fake).await;
+    let proxy = Proxy::before(crate::CRISCOPE, &fake).await;
     let client = proxy.client().await;
 
     let call = client.start(Call::plain("StopContainer")).await;
@@ -47,7 +47,7 @@ async fn a_callers_reset_reaches_the_runtime() {
 #[tokio::test]
 async fn a_caller_may_leave_before_its_request_is_whole() {
     let fake = Fake::new();
-    let proxy = Proxy::before(&fake).await;
+    let proxy = Proxy::before(crate::CRISCOPE, &fake).await;
     let client = proxy.client().await;
     let mut call = client.begin(&Call::plain("CreateContainer")).await;
     call.send(message(&[7; 100]).slice(..50), false);
@@ -73,7 +73,7 @@ async fn a_stream_dropped_half_way_ends_at_the_runtime() {
         Step::Data(event.clone()),
         Step::Hang,
     ]);
-    let proxy = Proxy::before(&fake).await;
+    let proxy = Proxy::before(crate::CRISCOPE, &fake).await;
     let client = proxy.client().await;
     for (n, method) in ["GetContainerEvents", "ListContainers", "ExecSync"]
         .into_iter()
@@ -104,7 +104,7 @@ async fn a_stream_dropped_half_way_ends_at_the_runtime() {
 async fn the_deadline_is_the_callers_and_is_told_apart() {
     let fake = Fake::new();
     fake.always(hang());
-    let proxy = Proxy::before(&fake).await;
+    let proxy = Proxy::before(crate::CRISCOPE, &fake).await;
     let client = proxy.client().await;
     let call = client
         .start(Call::plain("ExecSync").with("grpc-timeout", "2000m"))
@@ -126,7 +126,7 @@ async fn the_deadline_is_the_callers_and_is_told_apart() {
 async fn a_call_that_nobody_ends_ends_by_itself() {
     let fake = Fake::new();
     fake.always(hang());
-    let proxy = Proxy::before(&fake).await;
+    let proxy = Proxy::before(crate::CRISCOPE, &fake).await;
     let client = proxy.client().await;
     let call = Call::plain("StartContainer").with("grpc-timeout", "2S");
     let got = client.call(call).await;
@@ -157,7 +157,7 @@ async fn an_answer_that_stops_half_way_ends_at_the_deadline() {
         Step::Data(message(b"x").slice(..3)),
         Step::Hang,
     ]);
-    let proxy = Proxy::before(&fake).await;
+    let proxy = Proxy::before(crate::CRISCOPE, &fake).await;
     let client = proxy.client().await;
     let call = Call::plain("ContainerStatus").with("grpc-timeout", "2S");
     let got = client.call(call).await;
@@ -173,7 +173,7 @@ async fn an_answer_that_stops_half_way_ends_at_the_deadline() {
 async fn a_connection_that_dies_ends_all_its_calls() {
     let fake = Fake::new();
     fake.always(hang());
-    let proxy = Proxy::before(&fake).await;
+    let proxy = Proxy::before(crate::CRISCOPE, &fake).await;
     fake.wait_settled().await;
     let client = proxy.client().await;
     let mut calls = Vec::new();
@@ -213,7 +213,7 @@ async fn an_answer_may_come_before_the_request_is_whole() {
         steps.remove(0);
         steps
     });
-    let proxy = Proxy::before(&fake).await;
+    let proxy = Proxy::before(crate::CRISCOPE, &fake).await;
     let client = proxy.client().await;
     // An unknown call may be a conversation: its request is passed on as it comes.
     let mut call = client.begin(&Call::new("/x.Y/Talk", message(b""))).await;

@@ -6,7 +6,6 @@ use std::os::fd::OwnedFd;
 use std::os::unix::fs::OpenOptionsExt;
 use std::process::{Command, Output, Stdio};
 
-use criscope::cri::v1;
 use nix::fcntl::OFlag;
 use nix::pty::{grantpt, posix_openpt, ptsname_r, unlockpt};
 use nix::sys::signal::{Signal, kill};
@@ -18,10 +17,10 @@ use crate::harness::fake::Fake;
 use crate::harness::packages::program;
 use crate::harness::proxy::Proxy;
 use crate::harness::script::{self, Step};
-use crate::harness::{encode, until};
+use crate::harness::{pods, until};
 
 fn command(proxy: &Proxy, args: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_criscope"));
+    let mut command = Command::new(crate::CRISCOPE);
     command
         .args(args)
         .env(
@@ -57,26 +56,14 @@ async fn complaint(proxy: &Proxy, args: &[&str]) -> String {
 }
 
 fn run_pod(name: &str) -> Call {
-    let request = v1::RunPodSandboxRequest {
-        config: Some(v1::PodSandboxConfig {
-            metadata: Some(v1::PodSandboxMetadata {
-                name: name.into(),
-                namespace: "shop".into(),
-                uid: format!("uid-{name}"),
-                attempt: 0,
-            }),
-            ..Default::default()
-        }),
-        runtime_handler: String::new(),
-    };
-    Call::runtime("RunPodSandbox", encode(&request)).with("grpc-timeout", "60S")
+    pods::run(name).with("grpc-timeout", "60S")
 }
 
 #[tokio::test]
 async fn a_pod_that_does_not_come_up_is_explained() {
     let fake = Fake::new();
     fake.on(|_| script::error(2, "no network: %1B[31m cni plugin not initialized"));
-    let proxy = Proxy::before(&fake).await;
+    let proxy = Proxy::before(crate::CRISCOPE, &fake).await;
     let client = proxy.client().await;
     assert_eq!(client.call(run_pod("web-1")).await.code(), 2);
     until("its story", || async {
@@ -132,7 +119,7 @@ async fn a_pod_that_does_not_come_up_is_explained() {
 #[tokio::test]
 async fn nothing_to_show_is_said() {
     let fake = Fake::new();
-    let proxy = Proxy::before(&fake).await;
+    let proxy = Proxy::before(crate::CRISCOPE, &fake).await;
     let text = printed(&proxy, &["pods"]).await;
     assert_eq!(text, "No pod has been started that criscope remembers.\n");
     let text = printed(&proxy, &["calls"]).await;
@@ -148,7 +135,7 @@ async fn nothing_to_show_is_said() {
 #[tokio::test]
 async fn who_does_not_answer_is_told_with_what_to_do() {
     let fake = Fake::new();
-    let start = crate::harness::proxy::Start::new().upstream(fake.path());
+    let start = crate::harness::proxy::Start::new(crate::CRISCOPE).upstream(fake.path());
     let proxy = start.config("[admin]\ndebug = false\n").ready().await;
     for args in [["pods"].as_slice(), &["explain", "a/b"], &["calls"]] {
         let error = complaint(&proxy, args).await;
@@ -188,7 +175,7 @@ fn terminal() -> (File, File) {
 async fn calls_are_watched_on_a_screen_that_is_given_back() {
     let fake = Fake::new();
     fake.always(vec![Step::Read, Step::Hang]);
-    let proxy = Proxy::before(&fake).await;
+    let proxy = Proxy::before(crate::CRISCOPE, &fake).await;
     let client = proxy.client().await;
     let _call = client.start(run_pod("web-1")).await;
     fake.wait_count(1).await;
@@ -228,7 +215,7 @@ async fn calls_are_watched_on_a_screen_that_is_given_back() {
 #[tokio::test]
 async fn the_commands_read_over_the_socket_too() {
     let fake = Fake::new();
-    let proxy = Proxy::before(&fake).await;
+    let proxy = Proxy::before(crate::CRISCOPE, &fake).await;
     let socket = format!("unix://{}", proxy.admin_socket().display());
     let text = printed(&proxy, &["calls", "--once", "--admin", &socket]).await;
     assert!(text.contains(&socket), "{text}");
@@ -241,7 +228,7 @@ fn the_version_names_the_commit_that_was_built() {
         let output = command.output().ok().filter(|o| o.status.success())?;
         Some(String::from_utf8(output.stdout).expect("text"))
     };
-    let printed = output(Command::new(env!("CARGO_BIN_EXE_criscope")).arg("--version"));
+    let printed = output(Command::new(crate::CRISCOPE).arg("--version"));
     let printed = printed.expect("criscope --version");
     let root = env!("CARGO_MANIFEST_DIR");
     let commit = match option_env!("CRISCOPE_COMMIT") {

@@ -34,7 +34,10 @@ async fn assert_good(client: &Client) {
 #[tokio::test]
 async fn a_runtime_that_comes_later() {
     let fake = Fake::absent();
-    let proxy = Start::new().upstream(fake.path()).serving().await;
+    let proxy = Start::new(crate::CRISCOPE)
+        .upstream(fake.path())
+        .serving()
+        .await;
     let client = proxy.client().await;
     for path in [
         "/runtime.v1.RuntimeService/Version",
@@ -73,7 +76,10 @@ async fn a_runtime_that_left_its_socket_behind() {
         (error.kind() == std::io::ErrorKind::ConnectionRefused).then_some(())
     })
     .await;
-    let proxy = Start::new().upstream(fake.path()).serving().await;
+    let proxy = Start::new(crate::CRISCOPE)
+        .upstream(fake.path())
+        .serving()
+        .await;
     let client = proxy.client().await;
     let got = client.call(Call::plain("Status")).await;
     assert_unavailable(&got, "Connection refused");
@@ -87,7 +93,10 @@ async fn a_runtime_that_left_its_socket_behind() {
 async fn a_runtime_that_accepts_and_is_silent() {
     let fake = Fake::new();
     fake.set_mode(Mode::Silent);
-    let proxy = Start::new().upstream(fake.path()).serving().await;
+    let proxy = Start::new(crate::CRISCOPE)
+        .upstream(fake.path())
+        .serving()
+        .await;
     let client = proxy.client().await;
     let got = client
         .call(Call::plain("Status").with("grpc-timeout", "200m"))
@@ -118,7 +127,10 @@ async fn a_runtime_that_is_none() {
     ];
     let fake = Fake::new();
     fake.set_mode(Mode::Closes);
-    let proxy = Start::new().upstream(fake.path()).serving().await;
+    let proxy = Start::new(crate::CRISCOPE)
+        .upstream(fake.path())
+        .serving()
+        .await;
     let client = proxy.client().await;
     let got = client.call(Call::plain("Status")).await;
     assert_unavailable(&got, "backend upstream at unix://");
@@ -156,7 +168,7 @@ async fn a_runtime_that_dies_during_a_call() {
         ),
     ];
     let fake = Fake::new();
-    let proxy = Proxy::before(&fake).await;
+    let proxy = Proxy::before(crate::CRISCOPE, &fake).await;
     let client = proxy.client().await;
     let mut entered = 0;
     for method in [
@@ -186,7 +198,7 @@ async fn a_runtime_that_dies_during_a_call() {
 #[tokio::test]
 async fn goaway_loses_no_call() {
     let fake = Fake::new();
-    let proxy = Proxy::before(&fake).await;
+    let proxy = Proxy::before(crate::CRISCOPE, &fake).await;
     let client = Arc::new(proxy.client().await);
     // Each call makes its connection go away, while others are under way on it.
     fake.always([vec![Step::GoAway], script::empty()].concat());
@@ -215,7 +227,7 @@ async fn goaway_loses_no_call() {
 #[tokio::test]
 async fn resets_are_passed_on_with_their_reason() {
     let fake = Fake::new();
-    let proxy = Proxy::before(&fake).await;
+    let proxy = Proxy::before(crate::CRISCOPE, &fake).await;
     let (direct, through) = (Client::connect(fake.path()).await, proxy.client().await);
     let mut entered = 0;
     for number in 0..=13 {
@@ -244,7 +256,7 @@ async fn resets_are_passed_on_with_their_reason() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_runtime_that_restarts_under_load() {
     let fake = Fake::new();
-    let proxy = Proxy::before(&fake).await;
+    let proxy = Proxy::before(crate::CRISCOPE, &fake).await;
     let over = Arc::new(AtomicBool::new(false));
     let mut callers = tokio::task::JoinSet::new();
     for _ in 0..8 {
@@ -296,7 +308,7 @@ async fn a_runtime_that_restarts_under_load() {
 async fn unimplemented_is_only_what_the_runtime_says() {
     let fake = Fake::new();
     fake.always(script::error(12, "unknown method CheckpointContainer"));
-    let proxy = Proxy::before(&fake).await;
+    let proxy = Proxy::before(crate::CRISCOPE, &fake).await;
     let client = proxy.client().await;
     let got = client.call(Call::plain("CheckpointContainer")).await;
     assert_eq!(

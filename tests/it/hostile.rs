@@ -15,6 +15,7 @@ use crate::harness::client::Call;
 use crate::harness::fake::Fake;
 use crate::harness::proxy::Proxy;
 use crate::harness::scrape::Scrape;
+use crate::harness::script::{self, Step};
 use crate::harness::{raise_descriptor_limit, until};
 
 /// A proxy, and a caller that calls all the time and is content with good answers only.
@@ -30,7 +31,7 @@ impl Siege {
     async fn new() -> Self {
         raise_descriptor_limit();
         let fake = Fake::new();
-        let proxy = Proxy::before(&fake).await;
+        let proxy = Proxy::before(crate::CRISCOPE, &fake).await;
         let client = proxy.client().await;
         let (stop, good) = (CancellationToken::new(), Arc::new(AtomicUsize::new(0)));
         let caller = {
@@ -50,6 +51,16 @@ impl Siege {
             good,
             caller,
         }
+    }
+
+    /// In front of a runtime that never answers this method.
+    async fn hanging(method: &'static str) -> Self {
+        let siege = Self::new().await;
+        siege.fake.on(move |head| match head.uri.path() {
+            path if path.ends_with(method) => vec![Step::Read, Step::Hang],
+            _ => script::empty(),
+        });
+        siege
     }
 
     /// Waits for some more good answers.

@@ -6,7 +6,7 @@ use serde_json::Value;
 use crate::harness::client::Call;
 use crate::harness::fake::Fake;
 use crate::harness::proxy::Proxy;
-use crate::harness::{encode, script};
+use crate::harness::{encode, pods, script};
 
 fn stop(container: &str) -> Call {
     let request = v1::StopContainerRequest {
@@ -41,7 +41,7 @@ fn assert_pod(line: &Value, pod: &str) {
 async fn ids_are_known_from_the_runtimes_lists() {
     let fake = Fake::new();
     fake.node().add_pod("web", "sandbox-1", "container-1");
-    let proxy = Proxy::before(&fake).await;
+    let proxy = Proxy::before(crate::CRISCOPE, &fake).await;
     wait_entries(&proxy, 2).await;
     let client = proxy.client().await;
     assert_eq!(client.call(stop("container-1")).await.code(), 0);
@@ -67,7 +67,7 @@ async fn an_old_runtime_is_asked_in_its_own_words() {
     let fake = Fake::new();
     fake.node().v1 = false;
     fake.node().add_pod("old", "sandbox-1", "container-1");
-    let proxy = Proxy::before(&fake).await;
+    let proxy = Proxy::before(crate::CRISCOPE, &fake).await;
     wait_entries(&proxy, 2).await;
     let client = proxy.client().await;
     assert_eq!(client.call(stop("container-1")).await.code(), 0);
@@ -87,17 +87,9 @@ async fn ids_are_learnt_from_calls() {
         Some("RemoveContainer") => script::error(5, "no such container"),
         _ => script::empty(),
     });
-    let proxy = Proxy::before(&fake).await;
+    let proxy = Proxy::before(crate::CRISCOPE, &fake).await;
     let client = proxy.client().await;
-    let sandbox = v1::PodSandboxConfig {
-        metadata: Some(v1::PodSandboxMetadata {
-            name: "api".into(),
-            namespace: "shop".into(),
-            uid: "uid-api".into(),
-            attempt: 0,
-        }),
-        ..Default::default()
-    };
+    let sandbox = pods::config("api");
     let run = v1::RunPodSandboxRequest {
         config: Some(sandbox.clone()),
         runtime_handler: String::new(),
@@ -140,7 +132,7 @@ async fn ids_are_learnt_from_calls() {
 #[tokio::test]
 async fn an_unknown_id_makes_criscope_look_again() {
     let fake = Fake::new();
-    let proxy = Proxy::before(&fake).await;
+    let proxy = Proxy::before(crate::CRISCOPE, &fake).await;
     let client = proxy.client().await;
     fake.node().add_pod("late", "sandbox-1", "container-1");
     assert_eq!(client.call(stop("container-1")).await.code(), 0);

@@ -36,13 +36,15 @@ fn inode(path: &Path) -> u64 {
 async fn a_second_instance_is_refused_and_disturbs_nothing() {
     let fake = Fake::new();
     let gate = gated(&fake);
-    let first = Proxy::before(&fake).await;
+    let first = Proxy::before(crate::CRISCOPE, &fake).await;
     let client = first.client().await;
     let call = client.start(Call::plain("StopContainer")).await;
     fake.wait_count(1).await;
     let before = inode(&first.socket());
 
-    let second = Start::new().upstream(fake.path()).listen(&first.socket());
+    let second = Start::new(crate::CRISCOPE)
+        .upstream(fake.path())
+        .listen(&first.socket());
     let text = refused(second).await;
     assert!(
         text.contains("another process is listening on this socket"),
@@ -74,7 +76,7 @@ async fn the_socket_of_a_killed_instance_is_replaced() {
     let fake = Fake::new();
     let dir = tempfile::tempdir().expect("dir");
     let path = dir.path().join("deep").join("cri.sock");
-    let first = Start::new()
+    let first = Start::new(crate::CRISCOPE)
         .upstream(fake.path())
         .listen(&path)
         .ready()
@@ -85,7 +87,7 @@ async fn the_socket_of_a_killed_instance_is_replaced() {
     let _ = first.ended().await;
     assert!(path.exists(), "as after any kill -9");
 
-    let second = Start::new()
+    let second = Start::new(crate::CRISCOPE)
         .upstream(fake.path())
         .listen(&path)
         .ready()
@@ -103,7 +105,12 @@ async fn what_is_no_socket_is_left_alone() {
     let dir = tempfile::tempdir().expect("dir");
     let path = dir.path().join("cri.sock");
     std::fs::write(&path, "precious").expect("write");
-    let text = refused(Start::new().upstream(fake.path()).listen(&path)).await;
+    let text = refused(
+        Start::new(crate::CRISCOPE)
+            .upstream(fake.path())
+            .listen(&path),
+    )
+    .await;
     assert!(text.contains("not a socket"), "{text}");
     assert_eq!(std::fs::read(&path).expect("read"), b"precious");
 }
@@ -111,7 +118,7 @@ async fn what_is_no_socket_is_left_alone() {
 #[tokio::test]
 async fn the_socket_has_its_mode_and_owner() {
     let fake = Fake::new();
-    let proxy = Proxy::before(&fake).await;
+    let proxy = Proxy::before(crate::CRISCOPE, &fake).await;
     let mode = |proxy: &Proxy| std::fs::metadata(proxy.socket()).expect("socket").mode() & 0o7777;
     assert_eq!(mode(&proxy), 0o660);
 
@@ -120,7 +127,7 @@ async fn the_socket_has_its_mode_and_owner() {
         user => (user.as_raw(), nix::unistd::getegid().as_raw()),
     };
     let config = format!("[server]\nmode = \"0606\"\nowner = \"{uid}:{gid}\"\n");
-    let proxy = Start::new()
+    let proxy = Start::new(crate::CRISCOPE)
         .upstream(fake.path())
         .config(&config)
         .ready()
@@ -135,7 +142,7 @@ async fn sigterm_lets_calls_end() {
     let fake = Fake::new();
     let gate = gated(&fake);
     for signal in [Signal::SIGTERM, Signal::SIGINT] {
-        let proxy = Proxy::before(&fake).await;
+        let proxy = Proxy::before(crate::CRISCOPE, &fake).await;
         let seen = fake.count();
         let client = proxy.client().await;
         let idle = proxy.client().await;
@@ -168,7 +175,7 @@ async fn a_drain_has_an_end() {
     let fake = Fake::new();
     fake.always(vec![Step::Read, Step::Hang]);
     let config = "[server]\ndrain_timeout = \"200ms\"\n";
-    let proxy = Start::new()
+    let proxy = Start::new(crate::CRISCOPE)
         .upstream(fake.path())
         .config(config)
         .ready()
@@ -197,7 +204,7 @@ async fn a_drain_has_an_end() {
 async fn killing_it_leaves_no_trace_at_the_runtime() {
     let fake = Fake::new();
     fake.always(vec![Step::Read, Step::Hang]);
-    let proxy = Proxy::before(&fake).await;
+    let proxy = Proxy::before(crate::CRISCOPE, &fake).await;
     let client = Client::connect(&proxy.socket()).await;
     let calls = [
         client.start(Call::plain("PullImage")).await,

@@ -1,5 +1,5 @@
-//! One integration test binary, so that it is linked once: the program from outside, between a caller and a runtime, and
-//! the rules of the house.
+//! The one integration test binary, so that it is linked once: criscope from outside, between callers and runtimes, and the
+//! rules of the repository.
 
 mod admin;
 mod architecture;
@@ -11,7 +11,6 @@ mod containerd;
 mod dashboards;
 mod drills;
 mod faults;
-mod harness;
 mod hostile;
 mod identity;
 mod listener;
@@ -30,3 +29,9 @@ mod streaming;
 mod streams;
 mod supply_chain;
 mod transparency;
+
+use criscope_testkit as harness;
+
+/// The binaries under test.
+const CRISCOPE: &str = env!("CARGO_BIN_EXE_criscope");
+const SHIM: &str = env!("CARGO_BIN_EXE_criscope-shim");

@@ -12,36 +12,16 @@ use tokio::process::Command;
 
 use crate::harness::client::{Call, Client, Open};
 use crate::harness::fake::Fake;
-use crate::harness::packages;
 use crate::harness::proxy::{Proxy, Start};
 use crate::harness::script::{self, Step};
 use crate::harness::{encode, soon};
+use crate::harness::{packages, pods};
 
 /// A name that would run if it were taken for markup.
 const MARKUP: &str = "<script>document.title='owned'</script>";
 
-fn metadata(name: &str) -> v1::PodSandboxMetadata {
-    v1::PodSandboxMetadata {
-        name: name.into(),
-        namespace: "shop".into(),
-        uid: format!("uid-{name}"),
-        attempt: 0,
-    }
-}
-
-fn config(name: &str) -> Option<v1::PodSandboxConfig> {
-    Some(v1::PodSandboxConfig {
-        metadata: Some(metadata(name)),
-        ..Default::default()
-    })
-}
-
 fn run_pod(name: &str) -> Call {
-    let request = v1::RunPodSandboxRequest {
-        config: config(name),
-        runtime_handler: String::new(),
-    };
-    Call::runtime("RunPodSandbox", encode(&request)).with("grpc-timeout", "10M")
+    pods::run(name).with("grpc-timeout", "10M")
 }
 
 fn pull(name: &str) -> Call {
@@ -51,7 +31,7 @@ fn pull(name: &str) -> Call {
             ..Default::default()
         }),
         auth: None,
-        sandbox_config: config(name),
+        sandbox_config: Some(pods::config(name)),
     };
     Call::image("PullImage", encode(&request)).with("grpc-timeout", "10M")
 }
@@ -111,7 +91,7 @@ impl Busy {
     async fn new(calls: Vec<Call>) -> Self {
         let fake = Fake::new();
         fake.always(vec![Step::Read, Step::Hang]);
-        let proxy = Proxy::before(&fake).await;
+        let proxy = Proxy::before(crate::CRISCOPE, &fake).await;
         let client = proxy.client().await;
         let mut started = Vec::new();
         for call in calls {
@@ -310,7 +290,7 @@ async fn every_page_is_whole_in_a_browser() {
 #[tokio::test]
 async fn a_policy_lets_nothing_else_in() {
     let fake = Fake::new();
-    let proxy = Proxy::before(&fake).await;
+    let proxy = Proxy::before(crate::CRISCOPE, &fake).await;
     for path in [
         "/",
         "/debug/pods",
@@ -335,7 +315,7 @@ async fn a_policy_lets_nothing_else_in() {
 #[tokio::test]
 async fn what_is_not_known_is_said() {
     let fake = Fake::new();
-    let proxy = Proxy::before(&fake).await;
+    let proxy = Proxy::before(crate::CRISCOPE, &fake).await;
     let (status, html) = proxy.get("/debug/pods/shop/web").await;
     assert_eq!(status, 404);
     assert!(html.contains("nothing is known of pod shop/web"), "{html}");
@@ -353,7 +333,7 @@ async fn what_is_not_known_is_said() {
 async fn without_debug_pages_no_pod_is_named() {
     let fake = Fake::new();
     fake.always(vec![Step::Read, Step::Hang]);
-    let start = Start::new().upstream(fake.path());
+    let start = Start::new(crate::CRISCOPE).upstream(fake.path());
     let proxy = start.config("[admin]\ndebug = false\n").ready().await;
     let client = proxy.client().await;
     let _call = client.start(run_pod("secret-pod")).await;
@@ -378,7 +358,7 @@ async fn without_debug_pages_no_pod_is_named() {
 async fn pulls_that_have_ended_are_remembered() {
     let fake = Fake::new();
     fake.on(|_| script::error(5, "no such image"));
-    let proxy = Proxy::before(&fake).await;
+    let proxy = Proxy::before(crate::CRISCOPE, &fake).await;
     let client = proxy.client().await;
     assert_eq!(client.call(pull("web")).await.code(), 5);
     proxy.wait_balanced(1).await;

@@ -4,112 +4,38 @@ mod exemplars;
 
 use std::collections::BTreeMap;
 use std::io::Write;
-use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
+use std::time::Duration;
 
 use criscope::cri::Method;
 use criscope::cri::status::{CODES, Code};
 use criscope::telemetry::catalogue::{CATALOGUE, Kind, Values};
-use serde_json::Value;
-use tempfile::TempDir;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
 
 use crate::harness::client::Call;
 use crate::harness::fake::Fake;
 use crate::harness::message;
 use crate::harness::packages::program;
-use crate::harness::proxy::{Proxy, free_port};
+use crate::harness::prometheus::Prometheus;
+use crate::harness::proxy::Proxy;
 use crate::harness::script;
 use crate::harness::until;
 
 /// Series that one node may have, by design.
 const BUDGET: usize = 2000;
 
-/// A Prometheus that scrapes one criscope every second.
-struct Prometheus {
-    dir: TempDir,
-    port: u16,
-    child: Child,
+/// A Prometheus that scrapes this port of loopback every second.
+async fn scraping(port: u16) -> Prometheus {
+    Prometheus::start(Duration::from_secs(1), &[("node", port)], "").await
 }
 
-impl Drop for Prometheus {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-        if std::thread::panicking() {
-            let log = std::fs::read_to_string(self.dir.path().join("log"));
-            eprintln!("log of prometheus:\n{}", log.unwrap_or_default());
-        }
-    }
-}
-
-impl Prometheus {
-    fn before(proxy: &Proxy) -> Self {
-        Self::scraping(proxy.admin_port())
-    }
-
-    /// Scrapes this port on loopback.
-    fn scraping(port: u16) -> Self {
-        let dir = tempfile::tempdir().expect("dir");
-        let config = dir.path().join("prometheus.yml");
-        let target = format!("127.0.0.1:{port}");
-        let text = format!(
-            "global: {{scrape_interval: 1s}}\nscrape_configs:\n- job_name: criscope\n  static_configs:\n  \
-             - targets: [\"{target}\"]\n"
-        );
-        std::fs::write(&config, text).expect("write");
-        let port = free_port();
-        let log = std::fs::File::create(dir.path().join("log")).expect("log");
-        let path = |name: &str| dir.path().join(name).display().to_string();
-        let child = Command::new(program("prometheus", "prometheus"))
-            .arg(format!("--config.file={}", config.display()))
-            .arg(format!("--storage.tsdb.path={}", path("data")))
-            .arg(format!("--web.listen-address=127.0.0.1:{port}"))
-            .arg("--enable-feature=exemplar-storage")
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(log)
-            .spawn()
-            .expect("start prometheus");
-        Self { dir, port, child }
-    }
-
-    /// The samples of an instant query, as value and labels; `None` while it does not answer.
-    async fn query(&self, query: &str) -> Option<Vec<(f64, Value)>> {
-        let result = self.data("query", query).await?;
-        let samples = result["result"].as_array()?.iter().map(|sample| {
-            let value = sample["value"][1].as_str().expect("a value");
-            (value.parse().expect("a number"), sample["metric"].clone())
-        });
-        Some(samples.collect())
-    }
-
-    /// What it answers to a query; `None` while it does not.
-    async fn data(&self, endpoint: &str, query: &str) -> Option<Value> {
-        let query =
-            percent_encoding::percent_encode(query.as_bytes(), percent_encoding::NON_ALPHANUMERIC);
-        let mut stream = TcpStream::connect(("127.0.0.1", self.port)).await.ok()?;
-        let request = format!(
-            "GET /api/v1/{endpoint}?query={query} HTTP/1.0\r\nhost: localhost\r\nconnection: close\r\n\r\n"
-        );
-        stream.write_all(request.as_bytes()).await.ok()?;
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer).await.ok()?;
-        let (_, body) = answer.split_once("\r\n\r\n")?;
-        let mut body: Value = serde_json::from_str(body).ok()?;
-        Some(body["data"].take())
-    }
-
-    /// Waits until the sum of a query is this.
-    async fn wait_sum(&self, query: &str, wanted: f64) {
-        until(query, || async {
-            let samples = self.query(query).await?;
-            let sum: f64 = samples.iter().map(|(value, _)| value).sum();
-            (!samples.is_empty() && sum == wanted).then_some(())
-        })
-        .await;
-    }
+/// Waits until the sum of a query is this.
+async fn wait_sum(prometheus: &Prometheus, query: &str, wanted: f64) {
+    until(query, || async {
+        let samples = prometheus.query(query).await.ok()?;
+        let sum: f64 = samples.iter().map(|(value, _)| value).sum();
+        (!samples.is_empty() && sum == wanted).then_some(())
+    })
+    .await;
 }
 
 /// Calls every method once, with these codes as answers.
@@ -183,12 +109,15 @@ fn check_with_promtool(text: &str) {
 #[tokio::test(flavor = "multi_thread")]
 async fn prometheus_scrapes_us() {
     let fake = Fake::new();
-    let proxy = Proxy::before(&fake).await;
-    let prometheus = Prometheus::before(&proxy);
-    prometheus.wait_sum("up{job=\"criscope\"}", 1.0).await;
-    prometheus
-        .wait_sum("criscope_backend_up{backend=\"upstream\"}", 1.0)
-        .await;
+    let proxy = Proxy::before(crate::CRISCOPE, &fake).await;
+    let prometheus = scraping(proxy.admin_port()).await;
+    wait_sum(&prometheus, "up{job=\"criscope\"}", 1.0).await;
+    wait_sum(
+        &prometheus,
+        "criscope_backend_up{backend=\"upstream\"}",
+        1.0,
+    )
+    .await;
 
     let client = proxy.client().await;
     for _ in 0..7 {
@@ -196,21 +125,21 @@ async fn prometheus_scrapes_us() {
     }
     proxy.wait_balanced(7).await;
     let query = "criscope_rpc_total{method=\"ListContainers\",code=\"OK\",client=\"other\"}";
-    prometheus.wait_sum(query, 7.0).await;
+    wait_sum(&prometheus, query, 7.0).await;
     let query = "criscope_rpc_duration_seconds_bucket{method=\"ListContainers\",outcome=\"ok\",le=\"+Inf\"}";
-    prometheus.wait_sum(query, 7.0).await;
+    wait_sum(&prometheus, query, 7.0).await;
     let quantile =
         "histogram_quantile(0.99, sum by (le) (criscope_rpc_duration_seconds_bucket)) < 10";
     let (_, labels) = until(quantile, || async {
-        prometheus.query(quantile).await?.pop()
+        prometheus.query(quantile).await.ok()?.pop()
     })
     .await;
     assert_eq!(labels, serde_json::json!({}));
 
     // Each scrape ends well, without duplicates or samples out of order.
     let refused = "prometheus_target_scrapes_sample_duplicate_timestamp_total";
-    assert_eq!(prometheus.query(refused).await, Some(vec![]));
-    assert!(Path::new(&prometheus.dir.path().join("data")).exists());
+    assert_eq!(prometheus.query(refused).await, Ok(vec![]));
+    assert!(prometheus.data().exists());
     proxy.stop().await;
 }
 
@@ -265,7 +194,7 @@ const FAILING: [Method; 12] = [
 #[tokio::test(flavor = "multi_thread")]
 async fn the_series_of_a_node_stay_within_the_budget() {
     let fake = Fake::new();
-    let proxy = Proxy::before(&fake).await;
+    let proxy = Proxy::before(crate::CRISCOPE, &fake).await;
     let failures = [Code::Unknown, Code::NotFound, Code::InvalidArgument];
     let mut calls = call_all(&fake, &proxy, &USUAL, &[Code::Ok]).await;
     calls += call_all(&fake, &proxy, &FAILING, &failures).await;
@@ -281,7 +210,7 @@ async fn the_series_of_a_node_stay_within_the_budget() {
 #[tokio::test(flavor = "multi_thread")]
 async fn series_have_an_upper_bound() {
     let fake = Fake::new();
-    let proxy = Proxy::before(&fake).await;
+    let proxy = Proxy::before(crate::CRISCOPE, &fake).await;
     let (_, text) = proxy.get("/metrics").await;
     check_with_promtool(&text);
 

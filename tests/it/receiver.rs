@@ -34,7 +34,7 @@ struct Receiving {
 async fn receiving(fake: &Fake, more: &str) -> Receiving {
     let address = SocketAddr::from(([127, 0, 0, 1], free_port()));
     let config = format!("{more}[receiver]\nlisten = \"{address}\"\n");
-    let proxy = Start::new()
+    let proxy = Start::new(crate::CRISCOPE)
         .upstream(fake.path())
         .config(&config)
         .env("OTEL_BSP_SCHEDULE_DELAY", "50")
@@ -391,7 +391,7 @@ async fn spans_are_not_passed_in_a_circle() {
     let config = format!(
         "[telemetry.otlp]\nendpoint = \"http://{address}\"\n[receiver]\nlisten = \"{address}\"\n"
     );
-    let proxy = Start::new()
+    let proxy = Start::new(crate::CRISCOPE)
         .upstream(fake.path())
         .config(&config)
         .env("OTEL_BSP_SCHEDULE_DELAY", "50")

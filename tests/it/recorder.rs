@@ -15,26 +15,17 @@ use serde_json::Value;
 
 use crate::harness::client::Call;
 use crate::harness::fake::Fake;
-use crate::harness::packages;
 use crate::harness::proxy::{Proxy, Start};
 use crate::harness::script::{self, Step};
 use crate::harness::{encode, until};
+use crate::harness::{packages, pods};
 
 fn run_pod(name: &str) -> Call {
-    let request = v1::RunPodSandboxRequest {
-        config: Some(v1::PodSandboxConfig {
-            metadata: Some(v1::PodSandboxMetadata {
-                name: name.into(),
-                namespace: "shop".into(),
-                uid: format!("uid-{name}"),
-                attempt: 0,
-            }),
-            hostname: "not-to-be-shown".into(),
-            ..Default::default()
-        }),
-        runtime_handler: String::new(),
+    let config = v1::PodSandboxConfig {
+        hostname: "not-to-be-shown".into(),
+        ..pods::config(name)
     };
-    Call::runtime("RunPodSandbox", encode(&request))
+    pods::run_with(config, "")
 }
 
 /// Two pods, one of which fails, a poll, and a call that hangs.
@@ -93,7 +84,7 @@ fn check_trace(trace: &Value) -> BTreeMap<&str, usize> {
 #[tokio::test]
 async fn a_signal_has_it_written_down() {
     let fake = Fake::new();
-    let proxy = Proxy::before(&fake).await;
+    let proxy = Proxy::before(crate::CRISCOPE, &fake).await;
     let (_client, _open) = traffic(&fake, &proxy).await;
     proxy.signal(Signal::SIGUSR2);
     let [json, trace] = proxy.wait_dump("sigusr2").await;
@@ -143,7 +134,7 @@ async fn a_signal_has_it_written_down() {
 #[tokio::test]
 async fn it_is_read_over_http() {
     let fake = Fake::new();
-    let proxy = Proxy::before(&fake).await;
+    let proxy = Proxy::before(crate::CRISCOPE, &fake).await;
     let (_client, _open) = traffic(&fake, &proxy).await;
     let json = async |query: &str| -> Value {
         let (status, text) = proxy
@@ -189,7 +180,7 @@ async fn it_is_read_over_http() {
 async fn a_stuck_call_is_told_before_its_deadline_and_written_down() {
     let fake = Fake::new();
     fake.always(vec![Step::Read, Step::Hang]);
-    let proxy = Proxy::before(&fake).await;
+    let proxy = Proxy::before(crate::CRISCOPE, &fake).await;
     let client = proxy.client().await;
     // What is looked at while the call is in flight has seconds of time between two parts of this deadline.
     let call = run_pod("slow").with("grpc-timeout", "10S");
@@ -277,7 +268,7 @@ async fn a_full_disk_is_counted_and_harms_nobody() {
     fs::write(&ballast, vec![0; 56 << 10]).expect("written");
     let config = format!("[story]\nstate_dir = {:?}\n", small.0.path());
     let fake = Fake::new();
-    let proxy = Start::new()
+    let proxy = Start::new(crate::CRISCOPE)
         .config(&config)
         .upstream(fake.path())
         .ready()
@@ -324,7 +315,7 @@ async fn a_full_disk_is_counted_and_harms_nobody() {
 #[tokio::test]
 async fn rates_samples_and_settings_have_pages() {
     let fake = Fake::new();
-    let proxy = Proxy::before(&fake).await;
+    let proxy = Proxy::before(crate::CRISCOPE, &fake).await;
     let (_client, _open) = traffic(&fake, &proxy).await;
     let table: RpcTable =
         serde_json::from_str(&proxy.get("/debug/rpcz?format=json").await.1).expect("json");
@@ -411,7 +402,7 @@ async fn rates_samples_and_settings_have_pages() {
 async fn a_reload_shows_in_the_settings() {
     let fake = Fake::new();
     let config = "[telemetry.log]\nlevel = \"info\"\n";
-    let proxy = Start::new()
+    let proxy = Start::new(crate::CRISCOPE)
         .config(config)
         .upstream(fake.path())
         .ready()

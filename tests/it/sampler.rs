@@ -3,37 +3,20 @@
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 
-use criscope::cri::v1;
 use tempfile::TempDir;
 use tokio_util::sync::CancellationToken;
 
-use crate::harness::alone::is_alone;
 use crate::harness::client::Call;
 use crate::harness::fake::Fake;
 use crate::harness::packages::{need_root, program};
+use crate::harness::pid_namespace::is_alone;
 use crate::harness::proxy::Start;
 use crate::harness::scrape::Scrape;
 use crate::harness::script::{Step, ok};
-use crate::harness::{encode, message};
+use crate::harness::{message, pods};
 
 const CANARY: &str = "hunter2";
 const SETTINGS: &str = "[sampler]\nafter = \"50ms\"\nperiod = \"20ms\"\n";
-
-fn run_pod(name: &str) -> Call {
-    let request = v1::RunPodSandboxRequest {
-        config: Some(v1::PodSandboxConfig {
-            metadata: Some(v1::PodSandboxMetadata {
-                name: name.into(),
-                namespace: "shop".into(),
-                uid: format!("uid-{name}"),
-                attempt: 0,
-            }),
-            ..Default::default()
-        }),
-        runtime_handler: String::new(),
-    };
-    Call::runtime("RunPodSandbox", encode(&request))
-}
 
 /// A runtime whose calls take until the token is cancelled.
 fn slow_runtime() -> (Fake, CancellationToken) {
@@ -91,7 +74,7 @@ async fn a_plugin_that_works_for_a_slow_call_is_seen() {
         return;
     }
     let (fake, go) = slow_runtime();
-    let proxy = Start::new()
+    let proxy = Start::new(crate::CRISCOPE)
         .upstream(fake.path())
         .config(SETTINGS)
         .ready()
@@ -101,8 +84,8 @@ async fn a_plugin_that_works_for_a_slow_call_is_seen() {
     assert_eq!(looks(&scrape), 0.0, "no call takes long");
     let client = proxy.client().await;
     let calls = [
-        client.start(run_pod("cart")).await,
-        client.start(run_pod("till")).await,
+        client.start(pods::run("cart")).await,
+        client.start(pods::run("till")).await,
     ];
     fake.wait_count(2).await;
     let _ours = plugin("calico", "cart");
@@ -154,20 +137,18 @@ async fn the_units_capabilities_are_enough_and_needed() {
             bounds += &format!(",+{}", cap.trim_start_matches("cap_"));
         }
         let (fake, go) = slow_runtime();
-        let proxy = Start::new()
+        let proxy = Start::new(crate::CRISCOPE)
             .upstream(fake.path())
             .config(SETTINGS)
-            .wrapped(|command| {
-                let mut with = Command::new(program("setpriv", "util-linux"));
-                with.arg(format!("--bounding-set={bounds}"));
-                with.arg(command.get_program()).args(command.get_args());
-                with.stdin(Stdio::null());
-                with
+            .wrapped({
+                let mut setpriv = Command::new(program("setpriv", "util-linux"));
+                setpriv.arg(format!("--bounding-set={bounds}"));
+                setpriv
             })
             .ready()
             .await;
         let client = proxy.client().await;
-        let call = client.start(run_pod("cart")).await;
+        let call = client.start(pods::run("cart")).await;
         fake.wait_count(1).await;
         // One of a name that is known, for the pod; and others, for nobody.
         let _running = [
@@ -194,24 +175,15 @@ async fn the_units_capabilities_are_enough_and_needed() {
 async fn where_processes_are_hidden_it_turns_itself_off() {
     need_root();
     let fake = Fake::new();
-    let proxy = Start::new()
+    let proxy = Start::new(crate::CRISCOPE)
         .upstream(fake.path())
         .config(SETTINGS)
-        .wrapped(|command| {
+        .wrapped({
             let script = "mount -t proc -o hidepid=ptraceable proc /proc && \
                 exec setpriv --bounding-set=-sys_ptrace \"$@\"";
             let mut hidden = Command::new(program("unshare", "util-linux"));
-            hidden.args([
-                "--mount",
-                "--propagation",
-                "private",
-                "sh",
-                "-c",
-                script,
-                "sh",
-            ]);
-            hidden.arg(command.get_program()).args(command.get_args());
-            hidden.stdin(Stdio::null());
+            hidden.args(["--mount", "--propagation", "private"]);
+            hidden.args(["sh", "-c", script, "sh"]);
             hidden
         })
         .ready()
@@ -234,13 +206,13 @@ async fn where_processes_are_hidden_it_turns_itself_off() {
 async fn it_can_be_turned_off() {
     let (fake, go) = slow_runtime();
     let config = SETTINGS.to_owned() + "enabled = false\n";
-    let proxy = Start::new()
+    let proxy = Start::new(crate::CRISCOPE)
         .upstream(fake.path())
         .config(&config)
         .ready()
         .await;
     let client = proxy.client().await;
-    let call = client.start(run_pod("cart")).await;
+    let call = client.start(pods::run("cart")).await;
     let age = "criscope_rpc_oldest_in_flight_seconds";
     let scrape = proxy
         .wait_scrape("an old call", |scrape| scrape.metric(age).sum() > 0.2)

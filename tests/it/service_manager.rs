@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixListener;
-use std::process::{Command, Stdio};
+use std::process::Command;
 
 use nix::sys::signal::Signal;
 use tokio::net::UnixDatagram;
@@ -15,15 +15,10 @@ use crate::harness::soon;
 
 /// Passes a descriptor on as systemd does: as number 3, and with the process id of the program itself.
 fn activated(start: Start, fd: impl Into<OwnedFd>) -> Start {
-    let fd = fd.into();
-    start.wrapped(|command| {
-        let mut shell = Command::new("sh");
-        let script = "export LISTEN_PID=$$ LISTEN_FDS=1; exec \"$@\" 3<&0 0</dev/null";
-        shell.args(["-c", script, "sh"]);
-        shell.arg(command.get_program()).args(command.get_args());
-        shell.stdin(Stdio::from(fd));
-        shell
-    })
+    let mut shell = Command::new("sh");
+    let script = "export LISTEN_PID=$$ LISTEN_FDS=1; exec \"$@\" 3<&0 0</dev/null";
+    shell.args(["-c", script, "sh"]);
+    start.wrapped(shell).stdin(fd.into())
 }
 
 #[tokio::test]
@@ -36,7 +31,7 @@ async fn a_socket_of_the_service_manager_is_used_and_kept() {
         // Before anybody serves: the kernel keeps the connection.
         let early = Client::connect(&path).await;
         let passed = listener.try_clone().expect("clone");
-        let proxy = activated(Start::new().upstream(fake.path()), passed)
+        let proxy = activated(Start::new(crate::CRISCOPE).upstream(fake.path()), passed)
             .ready()
             .await;
         let started = proxy.wait_event("started").await;
@@ -55,7 +50,7 @@ async fn a_socket_of_the_service_manager_is_used_and_kept() {
 async fn a_descriptor_that_is_no_socket_is_refused() {
     let fake = Fake::new();
     let nothing = File::open("/dev/null").expect("open");
-    let start = activated(Start::new().upstream(fake.path()), nothing);
+    let start = activated(Start::new(crate::CRISCOPE).upstream(fake.path()), nothing);
     let (status, log) = start.spawn().ended().await;
     assert_eq!(status.code(), Some(1), "{log:?}");
     let text = log.join("\n");
@@ -93,7 +88,7 @@ async fn the_service_manager_hears_of_every_state() {
     let dir = tempfile::tempdir().expect("dir");
     let path = dir.path().join("notify.sock");
     let manager = Manager(UnixDatagram::bind(&path).expect("bind"));
-    let proxy = Start::new()
+    let proxy = Start::new(crate::CRISCOPE)
         .upstream(fake.path())
         .config("")
         .env("NOTIFY_SOCKET", &path.display().to_string())
@@ -130,7 +125,7 @@ async fn the_service_manager_hears_of_every_state() {
 async fn reload_takes_over_what_it_can_and_names_the_rest() {
     let fake = Fake::new();
     let config = "[telemetry.log]\nlevel = \"warn,criscope=info\"\n";
-    let proxy = Start::new()
+    let proxy = Start::new(crate::CRISCOPE)
         .upstream(fake.path())
         .config(config)
         .ready()

@@ -23,7 +23,7 @@ fn calls_of<'a>(seen: &'a [Seen], method: &'a str) -> impl Iterator<Item = &'a S
 #[tokio::test(flavor = "multi_thread")]
 async fn a_large_answer_arrives_before_it_is_all_sent() {
     let fake = Fake::new();
-    let proxy = Proxy::before(&fake).await;
+    let proxy = Proxy::before(crate::CRISCOPE, &fake).await;
     let client = proxy.client().await;
     for (size, method) in [(10 * MIB, "ListContainers"), (20 * MIB, "ExecSync")] {
         let gate = CancellationToken::new();
@@ -58,7 +58,7 @@ async fn a_consumer_that_stops_reading_stalls_nobody_else() {
         p if p.ends_with("GetContainerEvents") || p.ends_with("ListContainers") => answer.clone(),
         _ => script::empty(),
     });
-    let proxy = Proxy::before(&fake).await;
+    let proxy = Proxy::before(crate::CRISCOPE, &fake).await;
     let client = Client::with_window(&proxy.socket(), 65_535).await;
     let mut stalled = Vec::new();
     for method in [
@@ -104,7 +104,7 @@ async fn events_arrive_one_by_one_for_as_long_as_the_caller_listens() {
     }
     steps.push(Step::Trailers(script::status(0, "")));
     fake.always(steps);
-    let proxy = Proxy::before(&fake).await;
+    let proxy = Proxy::before(crate::CRISCOPE, &fake).await;
     let client = proxy.client().await;
     let mut call = client.start(Call::plain("GetContainerEvents")).await;
     let (mut got, body) = call.head().await;
@@ -123,7 +123,7 @@ async fn events_arrive_one_by_one_for_as_long_as_the_caller_listens() {
 async fn a_watch_has_a_connection_of_its_own_and_gives_it_back() {
     let fake = Fake::new();
     fake.always(vec![Step::Read, script::head(), Step::Hang]);
-    let proxy = Proxy::before(&fake).await;
+    let proxy = Proxy::before(crate::CRISCOPE, &fake).await;
     fake.wait_settled().await;
     let client = proxy.client().await;
     let mut watches = Vec::new();

@@ -210,7 +210,7 @@ fn duplicates_are_known_and_none_is_left_over() {
 
 #[test]
 fn the_shim_is_linked_with_its_crate_alone() {
-    let program = fs::read(env!("CARGO_BIN_EXE_criscope-shim")).expect("criscope-shim");
+    let program = fs::read(crate::SHIM).expect("criscope-shim");
     let has = |text: &str| program.windows(text.len()).any(|at| at == text.as_bytes());
     // Symbols and debug information name every crate that has code in it.
     assert!(has("seccompiler") && has("prost"), "no names to look for");

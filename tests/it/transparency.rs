@@ -13,7 +13,8 @@ use rand::{RngCore, SeedableRng};
 
 use self::generate::{CASE, Case, case};
 use crate::harness::client::{Call, Client, Got};
-use crate::harness::fake::{Fake, Seen, lock};
+use crate::harness::fake::{Fake, Seen};
+use crate::harness::lock;
 use crate::harness::proxy::{Proxy, Start};
 use crate::harness::script::{self, Step};
 use crate::harness::{message, sorted};
@@ -58,7 +59,7 @@ impl Bench {
             steps.unwrap_or_else(script::empty)
         });
         // The log of thousands of errors is not what is tested.
-        let proxy = Start::new()
+        let proxy = Start::new(crate::CRISCOPE)
             .upstream(fake.path())
             .config("[telemetry.log]\nlevel = \"info,criscope::rpc=off\"\n")
             .ready()

@@ -21,7 +21,7 @@ use self::payload::Payload;
 use crate::cri::{Cri, Pod};
 use crate::daemons::Daemon;
 use crate::error::{Error, IoContext, Result};
-use crate::report::CONTAINERD;
+use crate::sides::CONTAINERD;
 use crate::stats::Spread;
 
 /// The kinds of sessions.

@@ -248,7 +248,7 @@ async fn two_runtimes_may_speak_different_versions() {
     two.node().v1 = false;
     two.node().add_pod("vm", "sandbox-2", "container-2");
     let config = super::config(&one, &two);
-    let proxy = crate::harness::proxy::Start::new()
+    let proxy = crate::harness::proxy::Start::new(crate::CRISCOPE)
         .config(&config)
         .ready()
         .await;

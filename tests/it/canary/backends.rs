@@ -1,8 +1,8 @@
 //! With two backends criscope words some errors itself, around what a backend said.
 
+use super::filler::{Filler, echoes, leaks};
 use crate::harness::client::Call;
 use crate::harness::fake::Fake;
-use crate::harness::filler::{Filler, echoes, leaks};
 use crate::harness::proxy::Start;
 use crate::harness::script;
 
@@ -21,7 +21,7 @@ async fn what_one_of_two_backends_quotes_is_hidden() {
         good.path().display(),
         bad.path().display()
     );
-    let proxy = Start::new().config(&config).ready().await;
+    let proxy = Start::new(crate::CRISCOPE).config(&config).ready().await;
     let client = proxy.client().await;
     for method in [
         "ListContainers",

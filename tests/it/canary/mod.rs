@@ -2,6 +2,7 @@
 //! of what may be shown; none is found in any form in any signal, whatever the backend quotes.
 
 mod backends;
+mod filler;
 mod run;
 mod shown;
 mod words;
@@ -10,8 +11,8 @@ use std::collections::BTreeSet;
 
 use criscope::cri::identity::SHOWN;
 
+use self::filler::leaks;
 use self::run::Run;
-use crate::harness::filler::leaks;
 
 /// On the list, but told by nothing that a single backend makes us say.
 const NOT_TOLD: [&str; 2] = [

@@ -15,15 +15,15 @@ use prost::Message;
 use tokio_util::sync::CancellationToken;
 
 use super::expected;
+use super::filler::{Filler, pool};
 use super::shown::methods;
 use super::words::{head, metadata, percent, texts, trailers};
 use crate::harness::client::{Call, Client};
 use crate::harness::collector::{Collector, Manner};
-use crate::harness::fake::{Fake, lock};
-use crate::harness::filler::{Filler, pool};
+use crate::harness::fake::Fake;
 use crate::harness::proxy::{Proxy, Start};
 use crate::harness::script::{self, Step};
-use crate::harness::{PATIENCE, headers, message, message_with};
+use crate::harness::{PATIENCE, headers, lock, message, message_with};
 
 /// Runs of which one has to lose nothing.
 const TRIES: usize = 5;
@@ -67,7 +67,9 @@ impl Run {
              [telemetry.otlp]\nendpoint = \"{}\"\ntimeout = \"120s\"\n[telemetry.sampling]\npolls = 1.0\n",
             collector.endpoint()
         );
-        let start = Start::new().config(&config).upstream(fake.path());
+        let start = Start::new(crate::CRISCOPE)
+            .config(&config)
+            .upstream(fake.path());
         // The default holds too few spans for a slow machine.
         let proxy = start.env("OTEL_BSP_MAX_QUEUE_SIZE", "60000").spawn();
         proxy.wait_ready().await;

@@ -12,7 +12,7 @@ use prost_reflect::{
     Value,
 };
 
-use crate::harness::filler::pool;
+use super::filler::pool;
 
 /// Of the runtime about itself, from the answers to criscope's own questions. No caller's message is read for these.
 const OWN_QUESTIONS: [&str; 4] = [

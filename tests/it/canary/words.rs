@@ -5,7 +5,7 @@ use base64::engine::general_purpose::STANDARD;
 use http::HeaderMap;
 use percent_encoding::{AsciiSet, CONTROLS, percent_encode};
 
-use crate::harness::filler::{Filler, echoes};
+use super::filler::{Filler, echoes};
 use crate::harness::headers;
 use crate::harness::script::{self, Step};
 

@@ -11,10 +11,10 @@ use criscope::cri::v1::runtime_service_client::RuntimeServiceClient;
 use tonic::transport::Channel;
 use tonic::{Code, Request, Status};
 
-use super::daemon::{Containerd, IMAGE};
-use super::registry::Registry;
 use super::{before, end};
 use crate::commands::printed;
+use crate::harness::containerd::{Containerd, IMAGE};
+use crate::harness::docker_registry::DockerRegistry;
 use crate::harness::proxy::Proxy;
 use crate::harness::until;
 
@@ -164,7 +164,7 @@ fn spec(image: &str) -> v1::ImageSpec {
 
 /// What `criscope explain` prints about a pod.
 async fn explain(proxy: &Proxy, pod: &str) -> String {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_criscope"));
+    let mut command = Command::new(crate::CRISCOPE);
     command
         .arg("explain")
         .arg(format!("shop/{pod}"))
@@ -230,9 +230,9 @@ async fn a_slow_oci_runtime_is_named() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_slow_registry_is_named() {
     let containerd = Containerd::new().await;
-    let registry = Registry::new().await;
+    let registry = DockerRegistry::start(&containerd.root()).await;
     registry.push("shop/app:1");
-    let slow = registry.slowly(Duration::from_millis(1500)).await;
+    let slow = registry.slowly(Duration::from_millis(1500));
     let image = slow.image("shop/app:1");
     let proxy = before(&containerd).await;
     let mut kubelet = Kubelet::on(&proxy, &containerd, "web").await;
@@ -250,8 +250,8 @@ async fn a_slow_registry_is_named() {
 #[tokio::test(flavor = "multi_thread")]
 async fn an_image_that_is_not_there_is_named() {
     let containerd = Containerd::new().await;
-    let registry = Registry::new().await;
-    let near = registry.slowly(Duration::ZERO).await;
+    let registry = DockerRegistry::start(&containerd.root()).await;
+    let near = registry.slowly(Duration::ZERO);
     let image = near.image("shop/app:2");
     let proxy = before(&containerd).await;
     let mut kubelet = Kubelet::on(&proxy, &containerd, "web").await;

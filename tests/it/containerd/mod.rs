@@ -1,25 +1,23 @@
 //! In front of a real containerd, which dies, and which has pods. Needs root and the Debian packages containerd, runc,
 //! containernetworking-plugins and busybox-static.
 
-mod daemon;
 mod explained;
 mod load;
 mod pod;
-mod registry;
 mod sessions;
 mod slow;
 
 use nix::sys::signal::Signal;
 
-use self::daemon::Containerd;
 use self::load::Load;
+use crate::harness::containerd::Containerd;
 use crate::harness::leaks;
 use crate::harness::proxy::{Proxy, Start};
 use crate::harness::scrape::Scrape;
 use crate::harness::until;
 
 async fn before(containerd: &Containerd) -> Proxy {
-    let start = Start::new().upstream(&containerd.socket());
+    let start = Start::new(crate::CRISCOPE).upstream(&containerd.socket());
     let log = "[telemetry.log]\nlevel = \"debug\"\n";
     start.config(log).ready().await
 }
@@ -88,7 +86,11 @@ async fn criscope_is_killed_and_replaced_under_load() {
     .await;
     let dir = tempfile::tempdir().expect("dir");
     let socket = dir.path().join("criscope.sock");
-    let start = || Start::new().upstream(&containerd.socket()).listen(&socket);
+    let start = || {
+        Start::new(crate::CRISCOPE)
+            .upstream(&containerd.socket())
+            .listen(&socket)
+    };
     for _ in 0..3 {
         let proxy = start().ready().await;
         let load = Load::on(&socket);

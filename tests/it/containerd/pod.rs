@@ -12,8 +12,8 @@ use criscope::cri::v1::runtime_service_client::RuntimeServiceClient;
 use serde_json::Value;
 use tonic::transport::Channel;
 
-use super::daemon::{Containerd, IMAGE};
 use super::{before, end};
+use crate::harness::containerd::{Containerd, IMAGE};
 use crate::harness::leaks;
 use crate::harness::proxy::Proxy;
 use crate::harness::until;
@@ -343,7 +343,7 @@ async fn smoke_goes_through() {
     // Where containerd puts what no parent is named for.
     let usual = leaks::cgroups("k8s.io");
     for args in [&named[..], &[]] {
-        let mut smoke = Command::new(env!("CARGO_BIN_EXE_criscope"));
+        let mut smoke = Command::new(crate::CRISCOPE);
         smoke
             .arg("smoke")
             .arg("--endpoint")

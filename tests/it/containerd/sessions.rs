@@ -3,9 +3,9 @@
 use criscope::cri::v1;
 use criscope::cri::v1::{AttachRequest, ExecRequest, PortForwardRequest};
 
-use super::daemon::Containerd;
 use super::pod::{Clients, make, sandbox_config, unmake};
 use super::{before, end};
+use crate::harness::containerd::Containerd;
 use crate::streaming::client::{Client, forwarding, upgraded};
 use crate::streaming::spdy::Spdy;
 use crate::streaming::tls::{certificate, connect_with_tls};

@@ -6,9 +6,9 @@ use std::fs;
 use criscope::cri::v1;
 use serde_json::Value;
 
-use super::daemon::Containerd;
 use super::end;
 use super::pod::{Clients, make, sandbox_config};
+use crate::harness::containerd::Containerd;
 use crate::harness::proxy::Start;
 
 /// What was seen, as the methods of the calls and the names of the programs.
@@ -40,7 +40,7 @@ async fn the_slow_part_of_a_slow_start_is_seen() {
     let containerd = Containerd::with_slow_parts().await;
     let config =
         "[telemetry.log]\nlevel = \"debug\"\n[sampler]\nafter = \"100ms\"\nperiod = \"20ms\"\n";
-    let proxy = Start::new()
+    let proxy = Start::new(crate::CRISCOPE)
         .upstream(&containerd.socket())
         .config(config)
         .ready()

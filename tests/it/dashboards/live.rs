@@ -14,7 +14,7 @@ use crate::harness::pods::{Kubelet, Manner, Manners, oom_killed};
 use crate::harness::prometheus::Prometheus;
 use crate::harness::proxy::{Proxy, Start, free_port};
 use crate::harness::{PATIENCE, message, until};
-use crate::rules::file::scaled;
+use crate::rules::file::{INTERVAL, scaled};
 
 /// How long the workload runs before anything is asked: a few times the window of a rate.
 const WORK: Duration = Duration::from_secs(20);
@@ -37,7 +37,7 @@ async fn criscope(fake: &Fake, collector: &Collector) -> Proxy {
         "[story]\nquiet = \"500ms\"\n[telemetry.otlp]\nendpoint = \"{}\"\ntimeout = \"100ms\"\n",
         collector.endpoint()
     );
-    Start::new()
+    Start::new(crate::CRISCOPE)
         .config(&config)
         .upstream(fake.path())
         .env("OTEL_BSP_SCHEDULE_DELAY", "50")
@@ -169,7 +169,7 @@ async fn every_query_has_an_answer() {
     let collector = Collector::absent(Collects::Takes);
     let proxy = criscope(&fake, &collector).await;
     let nodes = [("node-1", proxy.admin_port()), ("gone", free_port())];
-    let prometheus = Prometheus::start(&nodes, &scaled()).await;
+    let prometheus = Prometheus::start(INTERVAL, &nodes, &scaled()).await;
 
     let kubelet = Kubelet::before(&proxy).await;
     let watch = kubelet

@@ -50,7 +50,11 @@ impl Mortal {
 }
 
 async fn begin(fake: &Fake, port: u16) -> Proxy {
-    Start::new().admin(port).upstream(fake.path()).ready().await
+    Start::new(crate::CRISCOPE)
+        .admin(port)
+        .upstream(fake.path())
+        .ready()
+        .await
 }
 
 /// criscope crashes again and again, and then for good.

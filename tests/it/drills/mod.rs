@@ -18,6 +18,7 @@ use crate::harness::fake::Fake;
 use crate::harness::pods::{Kubelet, Manners};
 use crate::harness::prometheus::Prometheus;
 use crate::harness::proxy::{Proxy, Start, free_port};
+use crate::rules::file::INTERVAL;
 use crate::rules::file::{alerts, scaled};
 
 /// How long a node does well before the first fault: longer than most alerts wait.
@@ -101,7 +102,9 @@ impl Ordinary {
     async fn new(config: &str) -> Self {
         let fake = Fake::new();
         let manners = Manners::of(&fake);
-        let start = Start::new().config(config).upstream(fake.path());
+        let start = Start::new(crate::CRISCOPE)
+            .config(config)
+            .upstream(fake.path());
         let proxy = start.env("OTEL_BSP_SCHEDULE_DELAY", "50").ready().await;
         Self {
             fake,
@@ -138,7 +141,7 @@ async fn every_alert_fires_on_its_fault_and_not_before() {
         ("orphan", orphan.proxy.admin_port()),
         ("mortal", mortal.port()),
     ];
-    let prometheus = Prometheus::start(&ports, &scaled()).await;
+    let prometheus = Prometheus::start(INTERVAL, &ports, &scaled()).await;
     let node = |name| Node {
         name,
         prometheus: &prometheus,

@@ -8,7 +8,7 @@ use tokio::net::UnixStream;
 use super::Siege;
 use crate::harness::client::{Call, Client};
 use crate::harness::scrape::Scrape;
-use crate::harness::script::{self, Step};
+use crate::harness::script;
 use crate::harness::{message, soon, until};
 
 #[tokio::test(flavor = "multi_thread")]
@@ -41,11 +41,7 @@ async fn slow_readers_of_large_answers_harm_nobody() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn thousands_of_reset_streams_harm_nobody() {
-    let siege = Siege::new().await;
-    siege.fake.on(|head| match head.uri.path() {
-        p if p.ends_with("StopContainer") => vec![Step::Read, Step::Hang],
-        _ => script::empty(),
-    });
+    let siege = Siege::hanging("StopContainer").await;
     let path = siege.proxy.socket();
     siege
         .during(async {
@@ -122,11 +118,7 @@ async fn many_calls_at_once_on_one_connection_harm_nobody() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn calls_beyond_the_limit_of_a_connection_wait_or_are_refused() {
-    let siege = Siege::new().await;
-    siege.fake.on(|head| match head.uri.path() {
-        p if p.ends_with("StopContainer") => vec![Step::Read, Step::Hang],
-        _ => script::empty(),
-    });
+    let siege = Siege::hanging("StopContainer").await;
     let path = siege.proxy.socket();
     siege
         .during(async {
@@ -180,11 +172,7 @@ async fn calls_beyond_the_limit_of_a_connection_wait_or_are_refused() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn idle_connections_make_room_and_those_with_calls_do_not() {
-    let siege = Siege::new().await;
-    siege.fake.on(|head| match head.uri.path() {
-        p if p.ends_with("GetContainerEvents") => vec![Step::Read, Step::Hang],
-        _ => script::empty(),
-    });
+    let siege = Siege::hanging("GetContainerEvents").await;
     let path = siege.proxy.socket();
     let watcher = Client::connect(&path).await;
     let watch = watcher.begin(&Call::plain("GetContainerEvents")).await;

@@ -68,7 +68,7 @@ async fn two_thousand_idle_connections_to_the_admin_port_harm_nobody() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_head_that_never_ends_is_not_waited_for() {
     let fake = Fake::new();
-    let proxy = Proxy::before(&fake).await;
+    let proxy = Proxy::before(crate::CRISCOPE, &fake).await;
     let mut slow = connect(proxy.admin_port()).await;
     slow.write_all(b"GET /metrics HTTP/1.1\r\n")
         .await
@@ -91,7 +91,7 @@ async fn a_head_that_never_ends_is_not_waited_for() {
 async fn a_page_elsewhere_cannot_read_the_pages_here() {
     let fake = Fake::new();
     let config = "[admin]\nallowed_hosts = [\"metrics.example.com\", \".nodes.example.com\"]\n";
-    let proxy = Start::new()
+    let proxy = Start::new(crate::CRISCOPE)
         .upstream(fake.path())
         .config(config)
         .ready()
@@ -125,7 +125,7 @@ async fn a_page_elsewhere_cannot_read_the_pages_here() {
 #[tokio::test]
 async fn nothing_can_be_changed_over_tcp() {
     let fake = Fake::new();
-    let proxy = Proxy::before(&fake).await;
+    let proxy = Proxy::before(crate::CRISCOPE, &fake).await;
     for level in ["off", "debug", "criscope=off"] {
         let (status, text) = proxy.http("PUT", "/debug/log-level", level).await;
         assert_eq!(status, 405, "{text}");
@@ -176,7 +176,7 @@ fn as_nobody(socket: &Path) -> String {
 async fn the_admin_socket_is_for_root() {
     assert!(nix::unistd::geteuid().is_root(), "wants root");
     let fake = Fake::new();
-    let proxy = Proxy::before(&fake).await;
+    let proxy = Proxy::before(crate::CRISCOPE, &fake).await;
     let socket = proxy.admin_socket();
     let mode = |path: &Path| std::fs::metadata(path).expect("there").permissions().mode() & 0o777;
     assert_eq!(mode(&socket), 0o600);
@@ -209,7 +209,7 @@ async fn the_admin_socket_is_for_root() {
 #[tokio::test]
 async fn the_audit_trail_cannot_be_turned_off() {
     let fake = Fake::new();
-    let proxy = Proxy::before(&fake).await;
+    let proxy = Proxy::before(crate::CRISCOPE, &fake).await;
     let client = proxy.client().await;
     for (n, level) in [
         "off",
@@ -245,7 +245,7 @@ async fn silent_connections_do_not_lock_the_runtime_out_of_the_receiver() {
     let fake = Fake::new();
     let port = free_port();
     let config = format!("[receiver]\nlisten = \"127.0.0.1:{port}\"\n");
-    let proxy = Start::new()
+    let proxy = Start::new(crate::CRISCOPE)
         .upstream(fake.path())
         .config(&config)
         .ready()

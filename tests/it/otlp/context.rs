@@ -120,7 +120,7 @@ async fn a_call_without_a_trace_begins_one() {
 #[tokio::test(flavor = "multi_thread")]
 async fn with_traces_off_nothing_is_touched() {
     let fake = Fake::new();
-    let proxy = Proxy::before(&fake).await;
+    let proxy = Proxy::before(crate::CRISCOPE, &fake).await;
     let parent = format!("00-{TRACE}-{SPAN}-01");
     for parent in [&*parent, "rubbish", "ff-1-2-3"] {
         let sent = [

@@ -12,7 +12,7 @@ use crate::harness::collector::{Collector, Manner};
 use crate::harness::fake::Fake;
 use crate::harness::proxy::Proxy;
 use crate::harness::script;
-use crate::harness::{encode, until};
+use crate::harness::{encode, pods, until};
 
 /// The kubelet's trace.
 const TRACE: &str = "0af7651916cd43dd8448eb211c80319c";
@@ -25,48 +25,6 @@ fn parent(flags: &str) -> String {
     format!("00-{TRACE}-{SPAN}-{flags}")
 }
 
-fn sandbox_config() -> v1::PodSandboxConfig {
-    v1::PodSandboxConfig {
-        metadata: Some(v1::PodSandboxMetadata {
-            name: "web".into(),
-            uid: "u-1".into(),
-            namespace: "shop".into(),
-            attempt: 0,
-        }),
-        ..Default::default()
-    }
-}
-
-fn run_sandbox() -> Call {
-    let request = v1::RunPodSandboxRequest {
-        config: Some(sandbox_config()),
-        ..Default::default()
-    };
-    Call::runtime("RunPodSandbox", encode(&request))
-}
-
-fn create() -> Call {
-    let request = v1::CreateContainerRequest {
-        pod_sandbox_id: "sandbox-1".into(),
-        config: Some(v1::ContainerConfig {
-            metadata: Some(v1::ContainerMetadata {
-                name: "app".into(),
-                attempt: 0,
-            }),
-            ..Default::default()
-        }),
-        sandbox_config: Some(sandbox_config()),
-    };
-    Call::runtime("CreateContainer", encode(&request))
-}
-
-fn start_container() -> Call {
-    let request = v1::StartContainerRequest {
-        container_id: "container-1".into(),
-    };
-    Call::runtime("StartContainer", encode(&request))
-}
-
 /// The calls of a start.
 fn calls() -> [Call; 4] {
     let pull = v1::PullImageRequest {
@@ -74,30 +32,15 @@ fn calls() -> [Call; 4] {
             image: "registry.example/app:1".into(),
             ..Default::default()
         }),
-        sandbox_config: Some(sandbox_config()),
+        sandbox_config: Some(pods::config("web")),
         ..Default::default()
     };
     [
-        run_sandbox(),
+        pods::run("web"),
         Call::image("PullImage", encode(&pull)),
-        create(),
-        start_container(),
+        pods::create(pods::config("web"), 0, None),
+        pods::start(),
     ]
-}
-
-/// A runtime that gives ids.
-fn runtime() -> Fake {
-    let fake = Fake::new();
-    fake.on(|head| match head.uri.path().rsplit('/').next() {
-        Some("RunPodSandbox") => script::ok(&[encode(&v1::RunPodSandboxResponse {
-            pod_sandbox_id: "sandbox-1".into(),
-        })]),
-        Some("CreateContainer") => script::ok(&[encode(&v1::CreateContainerResponse {
-            container_id: "container-1".into(),
-        })]),
-        _ => script::empty(),
-    });
-    fake
 }
 
 async fn call(client: &Client, call: Call, parent: Option<&str>) {
@@ -116,7 +59,7 @@ async fn start_pod(proxy: &Proxy, parent: Option<&str>) {
 }
 
 fn episode() -> Ids {
-    Ids::start("u-1", 0)
+    Ids::start("uid-web", 0)
 }
 
 fn name(span: &Span) -> &str {
@@ -156,7 +99,7 @@ fn told(fake: &Fake) -> Vec<String> {
 #[tokio::test(flavor = "multi_thread")]
 async fn without_tracing_in_the_kubelet_a_start_is_one_trace() {
     let collector = Collector::new(Manner::Takes).await;
-    let fake = runtime();
+    let fake = pods::runtime();
     let proxy = start(&fake, &collector, QUIET).ready().await;
     let client = proxy.client().await;
     for (i, next) in calls().into_iter().enumerate() {
@@ -183,7 +126,7 @@ async fn without_tracing_in_the_kubelet_a_start_is_one_trace() {
         &[
             ("k8s.namespace.name", Some("shop")),
             ("k8s.pod.name", Some("web")),
-            ("k8s.pod.uid", Some("u-1")),
+            ("k8s.pod.uid", Some("uid-web")),
             ("cri.sandbox.attempt", Some("0")),
             ("cri.sandbox.id", Some("sandbox-1")),
             ("cri.outcome", Some("ok")),
@@ -231,7 +174,7 @@ async fn without_tracing_in_the_kubelet_a_start_is_one_trace() {
         call(&client, Call::runtime(method, encode(&request)), None).await;
     }
     let spans = wait_for(&collector, "pod.stop").await;
-    let stop = Ids::stop("u-1", "sandbox-1");
+    let stop = Ids::stop("uid-web", "sandbox-1");
     let root = find(&spans, "pod.stop");
     assert_eq!(hex(&root.span_id), stop.root.to_string());
     let (server, _) = pair(&spans, "RemovePodSandbox");
@@ -243,7 +186,7 @@ async fn without_tracing_in_the_kubelet_a_start_is_one_trace() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_kubelet_that_samples_keeps_its_trace() {
     let collector = Collector::new(Manner::Takes).await;
-    let fake = runtime();
+    let fake = pods::runtime();
     let proxy = start(&fake, &collector, QUIET).ready().await;
     start_pod(&proxy, Some(&parent("01"))).await;
     wait_for(&collector, "pod.start").await;
@@ -275,7 +218,7 @@ async fn a_kubelet_that_samples_keeps_its_trace() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_kubelet_that_does_not_sample_is_linked_to() {
     let collector = Collector::new(Manner::Takes).await;
-    let fake = runtime();
+    let fake = pods::runtime();
     let proxy = start(&fake, &collector, QUIET).ready().await;
     start_pod(&proxy, Some(&parent("00"))).await;
     let spans = wait_for(&collector, "pod.start").await;
@@ -299,7 +242,7 @@ async fn a_kubelet_that_does_not_sample_is_linked_to() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_no_can_be_respected() {
     let collector = Collector::new(Manner::Takes).await;
-    let fake = runtime();
+    let fake = pods::runtime();
     let respect = format!("[telemetry.sampling]\non_unsampled_parent = \"respect\"\n{QUIET}");
     let proxy = start(&fake, &collector, &respect).ready().await;
     start_pod(&proxy, Some(&parent("00"))).await;
@@ -309,7 +252,7 @@ async fn a_no_can_be_respected() {
     }
     fake.always(script::error(13, "broken"));
     let client = proxy.client().await;
-    let failing = run_sandbox().with("traceparent", &parent("00"));
+    let failing = pods::run("web").with("traceparent", &parent("00"));
     assert_eq!(client.call(failing).await.code(), 13);
     proxy.wait_event("pod.start.summary").await;
     proxy.stop().await;
@@ -323,7 +266,7 @@ async fn a_no_can_be_respected() {
 #[tokio::test(flavor = "multi_thread")]
 async fn of_episodes_that_are_not_chosen_only_failures_are_exported() {
     let collector = Collector::new(Manner::Takes).await;
-    let fake = runtime();
+    let fake = pods::runtime();
     let none = format!("[telemetry.sampling]\nepisodes = 0.0\n{QUIET}");
     let proxy = start(&fake, &collector, &none).ready().await;
     start_pod(&proxy, None).await;
@@ -346,7 +289,7 @@ async fn of_episodes_that_are_not_chosen_only_failures_are_exported() {
 
     fake.always(script::error(13, "broken"));
     let client = proxy.client().await;
-    assert_eq!(client.call(start_container()).await.code(), 13);
+    assert_eq!(client.call(pods::start()).await.code(), 13);
     let spans = collector.wait_spans(4).await;
     proxy.stop().await;
     let (failed, _) = pair(&spans, "StartContainer");
@@ -361,8 +304,8 @@ async fn of_episodes_that_are_not_chosen_only_failures_are_exported() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_start_stays_one_trace_when_criscope_is_replaced() {
     let collector = Collector::new(Manner::Takes).await;
-    let fake = runtime();
-    for next in [run_sandbox(), create()] {
+    let fake = pods::runtime();
+    for next in [pods::run("web"), pods::create(pods::config("web"), 0, None)] {
         let proxy = start(&fake, &collector, "").ready().await;
         let client = proxy.client().await;
         call(&client, next, None).await;

@@ -24,7 +24,7 @@ fn start(fake: &Fake, collector: &Collector, more: &str) -> Start {
         "[telemetry.otlp]\nendpoint = \"{}\"\n{more}",
         collector.endpoint()
     );
-    Start::new()
+    Start::new(crate::CRISCOPE)
         .config(&config)
         .upstream(fake.path())
         .env("OTEL_BSP_SCHEDULE_DELAY", "50")

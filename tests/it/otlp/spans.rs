@@ -8,61 +8,29 @@ use crate::harness::client::Call;
 use crate::harness::collector::{Collector, Manner, attribute};
 use crate::harness::encode;
 use crate::harness::fake::Fake;
+use crate::harness::pods;
 use crate::harness::script::{self, Step};
 use crate::harness::until;
 
 fn sandbox_config() -> v1::PodSandboxConfig {
-    v1::PodSandboxConfig {
-        metadata: Some(v1::PodSandboxMetadata {
-            name: "web".into(),
-            uid: "u-1".into(),
-            namespace: "shop".into(),
-            attempt: 2,
-        }),
-        ..Default::default()
-    }
+    let mut config = pods::config("web");
+    config.metadata.get_or_insert_default().attempt = 2;
+    config
 }
 
 fn run_sandbox() -> Call {
-    let request = v1::RunPodSandboxRequest {
-        config: Some(sandbox_config()),
-        runtime_handler: "kata".into(),
-    };
-    Call::runtime("RunPodSandbox", encode(&request)).with("grpc-timeout", "4M")
+    pods::run_with(sandbox_config(), "kata").with("grpc-timeout", "4M")
 }
 
 fn create_container() -> Call {
-    let request = v1::CreateContainerRequest {
-        pod_sandbox_id: "sandbox-1".into(),
-        config: Some(v1::ContainerConfig {
-            metadata: Some(v1::ContainerMetadata {
-                name: "app".into(),
-                attempt: 3,
-            }),
-            image: Some(v1::ImageSpec {
-                image: "registry.example:5000/shop/app:1.2@sha256:ab".into(),
-                ..Default::default()
-            }),
-            ..Default::default()
-        }),
-        sandbox_config: Some(sandbox_config()),
-    };
-    Call::runtime("CreateContainer", encode(&request))
+    let image = "registry.example:5000/shop/app:1.2@sha256:ab";
+    pods::create(sandbox_config(), 3, Some(image))
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn both_spans_say_what_and_whose() {
     let collector = Collector::new(Manner::Takes).await;
-    let fake = Fake::new();
-    fake.on(|head| match head.uri.path().rsplit('/').next() {
-        Some("RunPodSandbox") => script::ok(&[encode(&v1::RunPodSandboxResponse {
-            pod_sandbox_id: "sandbox-1".into(),
-        })]),
-        Some("CreateContainer") => script::ok(&[encode(&v1::CreateContainerResponse {
-            container_id: "container-1".into(),
-        })]),
-        _ => script::empty(),
-    });
+    let fake = pods::runtime();
     let proxy = proxy(&fake, &collector, "").await;
     let client = proxy.client().await;
     let stop = v1::StopContainerRequest {
@@ -85,7 +53,7 @@ async fn both_spans_say_what_and_whose() {
     let (server, upstream) = pair(&spans, "RunPodSandbox");
     assert_eq!(upstream.trace_id, server.trace_id);
     assert_eq!(upstream.parent_span_id, server.span_id);
-    let episode = Ids::start("u-1", 2);
+    let episode = Ids::start("uid-web", 2);
     assert_eq!(hex(&server.trace_id), episode.trace_id.to_string());
     assert_eq!(hex(&server.parent_span_id), episode.root.to_string());
     assert!(server.start_time_unix_nano <= upstream.start_time_unix_nano);
@@ -115,7 +83,7 @@ async fn both_spans_say_what_and_whose() {
                 ("cri.runtime_handler", Some("kata")),
                 ("k8s.namespace.name", Some("shop")),
                 ("k8s.pod.name", Some("web")),
-                ("k8s.pod.uid", Some("u-1")),
+                ("k8s.pod.uid", Some("uid-web")),
                 ("cri.sandbox.id", Some("sandbox-1")),
                 ("cri.sandbox.attempt", Some("2")),
             ],
@@ -151,7 +119,7 @@ async fn both_spans_say_what_and_whose() {
             ("container.id", Some("container-1")),
             ("k8s.container.name", Some("app")),
             ("k8s.pod.name", Some("web")),
-            ("k8s.pod.uid", Some("u-1")),
+            ("k8s.pod.uid", Some("uid-web")),
             ("cri.sandbox.id", Some("sandbox-1")),
         ],
     );

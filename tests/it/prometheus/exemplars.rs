@@ -3,17 +3,18 @@
 use std::collections::BTreeSet;
 
 use criscope::call::episode::Ids;
-use criscope::cri::v1;
 use criscope::telemetry::openmetrics;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
-use super::{Prometheus, check_with_promtool, series};
+use super::{check_with_promtool, scraping, series, wait_sum};
 use crate::harness::client::Call;
 use crate::harness::collector::{Collector, Manner};
 use crate::harness::fake::Fake;
+use crate::harness::pods;
+use crate::harness::prometheus::Prometheus;
 use crate::harness::proxy::{Proxy, Start};
-use crate::harness::{encode, until};
+use crate::harness::until;
 
 /// Passes requests on to an HTTP server on loopback, without the header `Accept`. Its port.
 async fn without_accept(to: u16) -> u16 {
@@ -69,7 +70,7 @@ async fn traced(fake: &Fake, collector: &Collector) -> Proxy {
         "[telemetry.otlp]\nendpoint = \"{endpoint}\"\n[telemetry.sampling]\nslow = \"60s\"\n\
          [story]\nquiet = \"100ms\"\n"
     );
-    Start::new()
+    Start::new(crate::CRISCOPE)
         .config(&config)
         .upstream(fake.path())
         .env("OTEL_BSP_SCHEDULE_DELAY", "50")
@@ -77,56 +78,14 @@ async fn traced(fake: &Fake, collector: &Collector) -> Proxy {
         .await
 }
 
-/// A start of a pod: a sandbox and a container.
+/// The calls of a pod start without a pull.
 fn pod_start() -> [Call; 3] {
-    let sandbox = v1::PodSandboxConfig {
-        metadata: Some(v1::PodSandboxMetadata {
-            name: "web".into(),
-            uid: "u-1".into(),
-            namespace: "shop".into(),
-            attempt: 0,
-        }),
-        ..Default::default()
-    };
-    let run = v1::RunPodSandboxRequest {
-        config: Some(sandbox.clone()),
-        ..Default::default()
-    };
-    let create = v1::CreateContainerRequest {
-        pod_sandbox_id: "sandbox-1".into(),
-        config: Some(v1::ContainerConfig {
-            metadata: Some(v1::ContainerMetadata {
-                name: "app".into(),
-                attempt: 0,
-            }),
-            ..Default::default()
-        }),
-        sandbox_config: Some(sandbox),
-    };
-    let start = v1::StartContainerRequest {
-        container_id: "container-1".into(),
-    };
+    let sandbox = pods::config("web");
     [
-        Call::runtime("RunPodSandbox", encode(&run)),
-        Call::runtime("CreateContainer", encode(&create)),
-        Call::runtime("StartContainer", encode(&start)),
+        pods::run("web"),
+        pods::create(sandbox, 0, None),
+        pods::start(),
     ]
-}
-
-/// A runtime that gives ids.
-fn runtime() -> Fake {
-    use crate::harness::script;
-    let fake = Fake::new();
-    fake.on(|head| match head.uri.path().rsplit('/').next() {
-        Some("RunPodSandbox") => script::ok(&[encode(&v1::RunPodSandboxResponse {
-            pod_sandbox_id: "sandbox-1".into(),
-        })]),
-        Some("CreateContainer") => script::ok(&[encode(&v1::CreateContainerResponse {
-            container_id: "container-1".into(),
-        })]),
-        _ => script::empty(),
-    });
-    fake
 }
 
 async fn start_pod(proxy: &Proxy) {
@@ -138,9 +97,9 @@ async fn start_pod(proxy: &Proxy) {
 
 /// The traces that the exemplars of a metric lead to.
 async fn traces(prometheus: &Prometheus, metric: &str) -> Option<BTreeSet<String>> {
-    let found = prometheus
-        .data("query_exemplars", &format!("{metric}_bucket"))
-        .await?;
+    let query = format!("{metric}_bucket");
+    let query = [("query", query.as_str())];
+    let found = prometheus.api("query_exemplars", &query).await.ok()?;
     let mut traces = BTreeSet::new();
     for series in found.as_array()? {
         for exemplar in series["exemplars"].as_array()? {
@@ -155,10 +114,10 @@ async fn traces(prometheus: &Prometheus, metric: &str) -> Option<BTreeSet<String
 #[tokio::test(flavor = "multi_thread")]
 async fn exemplars_lead_to_traces_that_are_exported() {
     let collector = Collector::new(Manner::Takes).await;
-    let fake = runtime();
+    let fake = pods::runtime();
     let proxy = traced(&fake, &collector).await;
-    let prometheus = Prometheus::before(&proxy);
-    prometheus.wait_sum("up{job=\"criscope\"}", 1.0).await;
+    let prometheus = scraping(proxy.admin_port()).await;
+    wait_sum(&prometheus, "up{job=\"criscope\"}", 1.0).await;
 
     let client = proxy.client().await;
     for _ in 0..20 {
@@ -166,7 +125,7 @@ async fn exemplars_lead_to_traces_that_are_exported() {
         client.call(Call::plain("ListContainers")).await;
     }
     start_pod(&proxy).await;
-    let trace = Ids::start("u-1", 0).trace_id.to_string();
+    let trace = Ids::start("uid-web", 0).trace_id.to_string();
     for metric in [
         "criscope_rpc_duration_seconds",
         "criscope_backend_rpc_duration_seconds",
@@ -184,14 +143,14 @@ async fn exemplars_lead_to_traces_that_are_exported() {
         span.name == "pod.start" && id == trace
     });
     assert_eq!(roots.count(), 1);
-    prometheus.wait_sum("up{job=\"criscope\"}", 1.0).await;
+    wait_sum(&prometheus, "up{job=\"criscope\"}", 1.0).await;
     proxy.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn who_does_not_ask_for_openmetrics_is_served_as_before() {
     let collector = Collector::new(Manner::Takes).await;
-    let fake = runtime();
+    let fake = pods::runtime();
     let proxy = traced(&fake, &collector).await;
     start_pod(&proxy).await;
     proxy.wait_balanced(3).await;
@@ -218,10 +177,10 @@ async fn who_does_not_ask_for_openmetrics_is_served_as_before() {
         series(&plain).1.keys().collect::<Vec<_>>()
     );
 
-    let prometheus = Prometheus::scraping(without_accept(proxy.admin_port()).await);
-    prometheus.wait_sum("up{job=\"criscope\"}", 1.0).await;
+    let prometheus = scraping(without_accept(proxy.admin_port()).await).await;
+    wait_sum(&prometheus, "up{job=\"criscope\"}", 1.0).await;
     // As only the text format writes it.
     let bucket = "criscope_rpc_duration_seconds_bucket{method=\"RunPodSandbox\",le=\"600\"}";
-    prometheus.wait_sum(bucket, 1.0).await;
+    wait_sum(&prometheus, bucket, 1.0).await;
     proxy.stop().await;
 }

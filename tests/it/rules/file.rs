@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use serde::Deserialize;
 
@@ -67,8 +68,8 @@ pub(crate) fn alerts() -> Vec<Rule> {
 /// does not look like a fault.
 const SCALE: f64 = 30.0;
 
-/// Between two scrapes and between two evaluations in tests, in seconds.
-pub(crate) const INTERVAL: f64 = 30.0 / SCALE;
+/// Between two scrapes and between two evaluations in tests.
+pub(crate) const INTERVAL: Duration = Duration::from_millis((30_000.0 / SCALE) as u64);
 
 /// No window is shorter: it has to hold several scrapes.
 const LEAST_WINDOW: f64 = 10.0;
@@ -85,7 +86,7 @@ pub(crate) fn scaled() -> String {
     let mut out = String::new();
     for line in text.lines() {
         let line = match line.trim_start().split_once(": ") {
-            Some(("interval", _)) => format!("    interval: {}ms", INTERVAL * 1000.0),
+            Some(("interval", _)) => format!("    interval: {}ms", INTERVAL.as_millis()),
             Some(("for", time)) => {
                 let wait = (seconds(time) / SCALE).min(MOST_WAIT);
                 format!("        for: {}ms", (wait * 1000.0) as u64)
@@ -98,7 +99,7 @@ pub(crate) fn scaled() -> String {
     // A count is a rate times the interval of its rule.
     let counts = out.matches("]) * 30\n").count();
     assert_eq!(counts, 4);
-    out = out.replace("]) * 30\n", &format!("]) * {INTERVAL}\n"));
+    out = out.replace("]) * 30\n", &format!("]) * {}\n", INTERVAL.as_secs_f64()));
     for (age, count) in AGES {
         let [age, shorter] = [age, age / SCALE].map(|age| format!(" > {age}\n"));
         assert_eq!(out.matches(&age).count(), count, "{age}");

@@ -81,7 +81,7 @@ fn kept(daemon: &Daemon, id: &str) -> Vec<u8> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_life_with_crun_in_which_a_profile_is_compiled_once() {
-    let mut daemon = Daemon::prepared().await;
+    let mut daemon = Daemon::prepared(crate::CRISCOPE).await;
     let crun = crun(&daemon);
     daemon.configure(&format!(
         "[runtime.handlers.crun]\npath = \"{}\"\n",

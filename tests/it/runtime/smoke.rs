@@ -10,7 +10,7 @@ use crate::harness::leaks;
 
 /// Runs it, and gives all it said.
 async fn smoke(daemon: &Daemon, parent: &str) -> String {
-    let mut smoke = Command::new(env!("CARGO_BIN_EXE_criscope"));
+    let mut smoke = Command::new(crate::CRISCOPE);
     smoke
         .arg("smoke")
         .arg("--endpoint")
@@ -26,7 +26,7 @@ async fn smoke(daemon: &Daemon, parent: &str) -> String {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_parent_that_was_not_there_is_gone_and_one_that_was_stays() {
-    let daemon = Daemon::new().await;
+    let daemon = Daemon::new(crate::CRISCOPE).await;
     let all = Hierarchies::detect().expect("mounted");
     let deep = format!("{}/below", daemon.cgroup());
 

@@ -37,7 +37,7 @@ async fn told(proxy: &Proxy) -> (Vec<Value>, Vec<Value>, Vec<Value>, Value) {
 
 /// A criscope that takes a start for over so late that the look at its container still belongs to it.
 async fn patient(fake: &Fake, state: &TempDir) -> Proxy {
-    let start = Start::new().config(&config_with("5s", state.path()));
+    let start = Start::new(crate::CRISCOPE).config(&config_with("5s", state.path()));
     start.upstream(fake.path()).ready().await
 }
 

@@ -35,7 +35,7 @@ fn config_with(quiet: &str, state: &std::path::Path) -> String {
 }
 
 async fn proxy(fake: &Fake, state: &TempDir) -> Proxy {
-    let start = Start::new().config(&config(state.path()));
+    let start = Start::new(crate::CRISCOPE).config(&config(state.path()));
     start.upstream(fake.path()).ready().await
 }
 

@@ -8,7 +8,7 @@ use http::request::Parts;
 use crate::harness::client::{Call, Client};
 use crate::harness::fake::Fake;
 use crate::harness::script::{self, Step};
-use crate::harness::{encode, message};
+use crate::harness::{encode, message, pods};
 
 /// A runtime that gives every sandbox and container an id of its own, and whose containers all failed.
 pub(super) fn answers() -> impl Fn(&Parts) -> Vec<Step> + Send + Sync {
@@ -68,17 +68,8 @@ fn id(answer: &[u8]) -> String {
 
 impl Pod {
     pub(super) fn new(name: &str) -> Self {
-        let metadata = v1::PodSandboxMetadata {
-            name: name.into(),
-            namespace: "shop".into(),
-            uid: format!("uid-{name}"),
-            attempt: 0,
-        };
         Self {
-            config: v1::PodSandboxConfig {
-                metadata: Some(metadata),
-                ..Default::default()
-            },
+            config: pods::config(name),
             sandbox: String::new(),
             container: String::new(),
             attempt: 0,

@@ -87,7 +87,7 @@ async fn a_journal_that_cannot_be_written_harms_no_call() {
     runtime(&fake);
     let file = dir.path().join("taken");
     std::fs::write(&file, "a file, no directory").expect("write");
-    let start = Start::new().config(&config(&file));
+    let start = Start::new(crate::CRISCOPE).config(&config(&file));
     let began = Instant::now();
     let proxy = start.upstream(fake.path()).ready().await;
     let mut pod = Pod::new("web");

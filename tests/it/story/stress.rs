@@ -2,7 +2,7 @@
 //! held up by it, memory has a bound, and whatever is not there afterwards was counted.
 
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
@@ -83,16 +83,11 @@ fn journal_lost(scrape: &Scrape) -> f64 {
 
 /// Keeps its state on a disk of 64 KiB, in a mount namespace that goes with the program.
 fn on_a_small_disk(start: Start, state: &Path) -> Start {
-    let state = state.to_owned();
-    start.wrapped(move |command| {
-        let script = "mount -t tmpfs -o size=64k,mode=700 tmpfs \"$0\" && exec \"$@\"";
-        let mut small = Command::new(program("unshare", "util-linux"));
-        small.args(["--mount", "--propagation", "private", "sh", "-c", script]);
-        small.arg(state);
-        small.arg(command.get_program()).args(command.get_args());
-        small.stdin(Stdio::null());
-        small
-    })
+    let script = "mount -t tmpfs -o size=64k,mode=700 tmpfs \"$0\" && exec \"$@\"";
+    let mut small = Command::new(program("unshare", "util-linux"));
+    small.args(["--mount", "--propagation", "private", "sh", "-c", script]);
+    small.arg(state);
+    start.wrapped(small)
 }
 
 /// The lines of the journal that are whole, as the program sees the disk.
@@ -119,7 +114,9 @@ async fn a_thousand_pods_on_a_full_disk_before_a_dead_collector() {
         config(state.path()),
         collector.endpoint()
     );
-    let start = Start::new().config(&settings).upstream(fake.path());
+    let start = Start::new(crate::CRISCOPE)
+        .config(&settings)
+        .upstream(fake.path());
     let began = Instant::now();
     let proxy = on_a_small_disk(start, state.path())
         .env("OTEL_BSP_MAX_QUEUE_SIZE", SPANS_AT_ONCE)

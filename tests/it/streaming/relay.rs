@@ -12,7 +12,7 @@ use super::client::QUIET;
 use super::http::{connect, nobody, parts};
 use super::upstream::{CONTAINER, SECRET, SWITCHING, Upstream, answer, before, exec, head, url_of};
 use crate::harness::client::Call;
-use crate::harness::fake::lock;
+use crate::harness::lock;
 use crate::harness::proxy::Proxy;
 use crate::harness::script;
 use crate::harness::{message, message_with, soon, until};

@@ -14,7 +14,7 @@ use tokio_rustls::client::TlsStream;
 use super::http::{connect, nobody, parts};
 use super::tls::{certificate, connect_with_tls};
 use super::upstream::{CONTAINER, SWITCHING, Upstream, answer, before, head, url_of};
-use crate::harness::fake::lock;
+use crate::harness::lock;
 use crate::harness::proxy::Proxy;
 use crate::harness::script;
 use crate::harness::{message, soon};

@@ -17,10 +17,10 @@ use tokio::task::JoinHandle;
 use tokio_rustls::TlsAcceptor;
 
 use crate::harness::client::Call;
-use crate::harness::fake::{Fake, lock};
+use crate::harness::fake::Fake;
 use crate::harness::proxy::{Proxy, Start};
 use crate::harness::script;
-use crate::harness::{encode, message};
+use crate::harness::{encode, lock, message};
 
 /// What no line may show.
 pub(super) const SECRET: &str = "kwyjibozq";
@@ -138,7 +138,7 @@ pub(super) async fn before(config: &str, url: &str) -> (Fake, Proxy) {
     let fake = Fake::new();
     fake.node().add_pod("web", "5a4db0", CONTAINER);
     fake.always(script::ok(&[message(&answer(url))]));
-    let start = Start::new().upstream(fake.path());
+    let start = Start::new(crate::CRISCOPE).upstream(fake.path());
     let proxy = start.config(config).ready().await;
     proxy
         .wait_scrape("the index", |s| {

@@ -47,7 +47,7 @@ esac
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_cni_plugin_that_writes_without_end() {
-    let daemon = Daemon::prepared().await;
+    let daemon = Daemon::prepared(crate::CRISCOPE).await;
     daemon.add_program("flood", PLUGIN);
     daemon.set_network(&daemon.bridge(r#"{"type": "flood"},"#));
     let mut daemon = daemon;

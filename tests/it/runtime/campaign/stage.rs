@@ -80,7 +80,7 @@ impl Usage {
 
 impl Stage {
     pub(super) async fn new() -> Self {
-        Self::of(Daemon::new().await).await
+        Self::of(Daemon::new(crate::CRISCOPE).await).await
     }
 
     /// With a daemon that runs.

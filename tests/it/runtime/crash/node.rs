@@ -1,8 +1,8 @@
 //! A node of our own: directories, network namespace, cgroup, daemon.
 
-use std::fs::{self, File};
+use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
@@ -10,7 +10,6 @@ use criscope::client;
 use criscope::cri::v1;
 use criscope::cri::v1::image_service_client::ImageServiceClient;
 use criscope::cri::v1::runtime_service_client::RuntimeServiceClient;
-use criscope_image::{ImageStore, ImageStoreConfig};
 use criscope_linux::namespace::{self, Kind, Pins, Request};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -19,31 +18,24 @@ use tempfile::TempDir;
 use tonic::transport::Channel;
 
 use super::left;
-use crate::harness::image;
+use crate::harness::daemon::{PLUGINS, RuntimeConfig};
 use crate::harness::leaks::Traces;
 use crate::harness::packages::{file, need_root, program};
-use crate::harness::store;
-use crate::harness::{PATIENCE, until};
+use crate::harness::proxy::{Proxy, Start};
+use crate::harness::{busybox, image_store, until};
 
-pub(super) const IMAGE: &str = "registry.example/criscope/busybox:1";
+pub(super) use crate::harness::busybox::NAME as IMAGE;
 
 /// See the module documentation. Dropping it removes everything.
 pub(super) struct Node {
     dir: TempDir,
-    child: Option<Child>,
+    proxy: Option<Proxy>,
     channel: Option<Channel>,
     traces: Traces,
 }
 
 impl Drop for Node {
     fn drop(&mut self) {
-        if std::thread::panicking() {
-            let log = fs::read_to_string(self.dir.path().join("log")).unwrap_or_default();
-            let lines: Vec<_> = log.lines().rev().take(60).collect();
-            for line in lines.iter().rev() {
-                eprintln!("{}: {line}", self.name());
-            }
-        }
         self.kill();
         left::power_off(self);
         let pins = self.dir.path().join("net");
@@ -75,18 +67,16 @@ impl Node {
         pins.make("node", kinds).await.expect("network namespace");
         let node = Self {
             dir,
-            child: None,
+            proxy: None,
             channel: None,
             traces: Traces::of(&format!("crash{}x{number}", std::process::id())),
         };
-        node.configure();
-        let root = node.path("root/images");
-        let images = ImageStore::open(ImageStoreConfig::new(root.clone())).await;
-        let images = images.expect("images");
+        for dir in ["cni", "logs", "root"] {
+            fs::create_dir_all(node.path(dir)).expect("dir");
+        }
         let archive = node.path("busybox.tar");
-        image::write(&archive, IMAGE);
-        images.import(&archive).await.expect("the image");
-        store::close(images, &root).await;
+        busybox::write(&archive, IMAGE);
+        image_store::import(&archive, &node.path("root/images")).await;
         node
     }
 
@@ -104,10 +94,8 @@ impl Node {
         format!("/{}", self.name())
     }
 
-    fn configure(&self) {
-        for dir in ["cni", "logs", "root"] {
-            fs::create_dir_all(self.path(dir)).expect("dir");
-        }
+    /// Writes the network's configuration and returns the daemon's.
+    fn configure(&self) -> String {
         let network = serde_json::json!({
             "cniVersion": "1.0.0",
             "name": self.name(),
@@ -119,38 +107,19 @@ impl Node {
             ],
         });
         fs::write(self.path("cni/10-crash.conflist"), network.to_string()).expect("network");
-        let config = format!(
-            r#"[server]
-listen = "unix://{socket}"
-[admin]
-listen = "off"
-[backends.builtin]
-kind = "builtin"
-[runtime]
-root = "{root}"
-state = "{state}"
-shim = "{shim}"
-cgroup_driver = "cgroupfs"
-restrict_oom_score_adj = true
-[runtime.handlers.runc]
-path = "{runc}"
-[runtime.cni]
-conf_dir = "{cni}"
-cache_dir = "{cache}"
-bin_dirs = ["/usr/lib/cni"]
-[runtime.images]
-certs_dirs = []
-keep_unused = "0s"
-"#,
-            socket = self.socket().display(),
-            root = self.path("root").display(),
-            state = self.path("state").display(),
-            shim = env!("CARGO_BIN_EXE_criscope-shim"),
-            runc = program("runc", "runc").display(),
-            cni = self.path("cni").display(),
-            cache = self.path("root/cni").display(),
-        );
-        fs::write(self.dir.path().join("config.toml"), config).expect("config");
+        let config = RuntimeConfig {
+            root: &self.path("root"),
+            state: &self.path("state"),
+            shim: Some(crate::SHIM.as_ref()),
+            handlers: &[("runc", &program("runc", "runc"))],
+            cni_conf: &self.path("cni"),
+            cni_bins: &[PLUGINS.as_ref()],
+            cni_cache: &self.path("root/cni"),
+            more: "restrict_oom_score_adj = true\ncgroup_driver = \"cgroupfs\"",
+        };
+        format!(
+            "[backends.builtin]\nkind = \"builtin\"\n{config}[runtime.images]\ncerts_dirs = []\nkeep_unused = \"0s\"\n"
+        )
     }
 
     fn socket(&self) -> PathBuf {
@@ -170,36 +139,27 @@ keep_unused = "0s"
 
     /// A program in the node's network.
     pub(super) fn inside(&self, program: &Path) -> Command {
+        let mut command = self.nsenter();
+        command.arg(program);
+        command
+    }
+
+    fn nsenter(&self) -> Command {
         let mut command = Command::new("nsenter");
         let net = self.dir.path().join("net/node/net");
-        command
-            .arg(format!("--net={}", net.display()))
-            .arg("--")
-            .arg(program);
+        command.arg(format!("--net={}", net.display())).arg("--");
         command
     }
 
     /// Starts the daemon, which ends at this step, and waits until it answers.
     pub(super) async fn start(&mut self, step: Option<&str>) {
-        let log = File::options()
-            .create(true)
-            .append(true)
-            .open(self.dir.path().join("log"))
-            .expect("log");
-        let mut command = self.inside(Path::new(env!("CARGO_BIN_EXE_criscope")));
-        for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("OTEL_")) {
-            command.env_remove(name);
-        }
-        command
-            .args(["serve", "--config"])
-            .arg(self.dir.path().join("config.toml"))
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(log);
+        let mut start = Start::new(crate::CRISCOPE)
+            .listen(&self.socket())
+            .config(&self.configure());
         if let Some(step) = step {
-            command.env("CRISCOPE_CRASH_AT", step);
+            start = start.env("CRISCOPE_CRASH_AT", step);
         }
-        self.child = Some(command.spawn().expect("start"));
+        self.proxy = Some(start.wrapped(self.nsenter()).spawn());
         let socket = self.socket();
         let channel = until("criscope", || async {
             let channel = client::connect(&socket, Duration::from_secs(1))
@@ -223,37 +183,24 @@ keep_unused = "0s"
         self.start(step).await;
     }
 
-    /// `kill -9`. What it runs goes on.
+    /// Kills it with SIGKILL. Its pods stay.
     pub(super) fn kill(&mut self) {
         self.channel = None;
-        if let Some(mut child) = self.child.take() {
-            let _ = child.kill();
-            let _ = child.wait();
-        }
+        self.proxy = None;
     }
 
-    /// Waits until it has ended by itself.
+    /// Waits until it has killed itself.
     pub(super) async fn died(&mut self, what: &str) {
         use std::os::unix::process::ExitStatusExt as _;
-        let mut child = self.child.take().expect("started");
-        let end = std::time::Instant::now() + PATIENCE;
-        let status = loop {
-            if let Some(status) = child.try_wait().expect("wait") {
-                break status;
-            }
-            if std::time::Instant::now() > end {
-                let _ = child.kill();
-                panic!("it did not end at {what}");
-            }
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        };
+        let (status, _) = self.proxy.take().expect("started").ended().await;
         assert_eq!(status.signal(), Some(9), "{what}");
         self.channel = None;
     }
 
     /// Of the daemon.
     pub(super) fn pid(&self) -> u32 {
-        self.child.as_ref().expect("started").id()
+        let pid = self.proxy.as_ref().expect("started").pid();
+        pid.as_raw().cast_unsigned()
     }
 
     pub(super) fn client(&self) -> RuntimeServiceClient<Channel> {

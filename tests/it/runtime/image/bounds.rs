@@ -26,7 +26,7 @@ async fn cost(layers: Vec<Vec<u8>>) -> u64 {
     need_root();
     let dir = tempfile::tempdir().expect("dir");
     let root = dir.path().display();
-    let shim = env!("CARGO_BIN_EXE_criscope-shim");
+    let shim = crate::SHIM;
     let config = format!(
         "[runtime]\nroot = \"{root}/root\"\nstate = \"{root}/state\"\nshim = \"{shim}\"\n\
          [runtime.cni]\nconf_dir = \"{root}/net.d\"\ncache_dir = \"{root}/cni\"\n"
@@ -36,14 +36,14 @@ async fn cost(layers: Vec<Vec<u8>>) -> u64 {
     let load = async |name: &str, image: &make::Image| {
         let archive = dir.path().join("image.tar");
         fs::write(&archive, docker_archive(name, image)).expect("write");
-        let load = tokio::process::Command::new(env!("CARGO_BIN_EXE_criscope"))
+        let load = tokio::process::Command::new(crate::CRISCOPE)
             .args(["load-image", "--config"])
             .args([&settings, &archive])
             .output();
         let loaded = load.await.expect("run");
         assert!(loaded.status.success(), "{loaded:?}");
     };
-    let daemon = Start::new().config(&config).serving().await;
+    let daemon = Start::new(crate::CRISCOPE).config(&config).serving().await;
     // What the first image of all costs is not what this is about.
     let first = gzipped(&[layer().file("f", &noise(1, 1 << 20)).end()]);
     load("test/first:1", &first).await;

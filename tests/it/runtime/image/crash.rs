@@ -9,7 +9,7 @@ use criscope_image::{Failpoint, FailpointHook, ImageStore};
 use super::make::{gzipped, layer, noise};
 use super::registry::Registry;
 use super::{NOTHING, Store, config, files};
-use crate::harness::store;
+use crate::harness::image_store;
 
 /// What the process that is to die is told. Unset: it has nothing to do.
 const DIES: &str = "CRISCOPE_TEST_IMAGE_STEP";
@@ -51,7 +51,7 @@ async fn whatever_the_step() {
         let dir = tempfile::tempdir().expect("a folder");
         let died = die(dir.path(), &name, step).await;
         assert!(died, "{step:?} was never reached");
-        let images = store::open(&config(dir.path())).await;
+        let images = image_store::open(&config(dir.path())).await;
         assert!(
             images.problems().is_empty(),
             "{step:?}: {:?}",
@@ -114,13 +114,13 @@ async fn a_broken_record_is_passed_over() {
         a.id().as_str().replace(':', "-")
     ));
     std::fs::write(&record, "{").expect("write");
-    let images = store::open(&config(dir.path())).await;
+    let images = image_store::open(&config(dir.path())).await;
     assert_eq!(images.problems().len(), 1);
     assert_eq!(images.list(None).expect("list").len(), 1);
     assert!(images.status(&second).expect("status").is_some());
     images.pull(&first, None, None).await.expect("pull again");
     assert_eq!(images.list(None).expect("list").len(), 2);
     drop(images);
-    let again = store::open(&config(dir.path())).await;
+    let again = image_store::open(&config(dir.path())).await;
     assert!(again.problems().is_empty());
 }

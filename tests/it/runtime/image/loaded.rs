@@ -11,10 +11,10 @@ use criscope_image::ImageStoreConfig;
 use tempfile::TempDir;
 
 use super::make::{Image, docker_archive, gzip, gzipped, layer};
-use super::real::skopeo;
+use crate::harness::docker_registry::skopeo;
+use crate::harness::image_store;
 use crate::harness::packages::need_root;
 use crate::harness::proxy::{Proxy, Start};
-use crate::harness::store;
 
 /// A node with nothing on it.
 struct Node(TempDir);
@@ -35,7 +35,7 @@ impl Node {
 
     fn config(&self) -> String {
         let dir = self.0.path().display();
-        let shim = env!("CARGO_BIN_EXE_criscope-shim");
+        let shim = crate::SHIM;
         format!(
             "[runtime]\nroot = \"{dir}/root\"\nstate = \"{dir}/state\"\nshim = \"{shim}\"\n\
              [runtime.cni]\nconf_dir = \"{dir}/net.d\"\ncache_dir = \"{dir}/cni\"\n"
@@ -49,13 +49,16 @@ impl Node {
     }
 
     async fn daemon(&self) -> Proxy {
-        Start::new().config(&self.config()).serving().await
+        Start::new(crate::CRISCOPE)
+            .config(&self.config())
+            .serving()
+            .await
     }
 
     /// Runs `criscope load-image`, off the thread of the test.
     async fn load(&self, archives: &[&Path], stdin: Option<&Path>) -> Output {
         let config = self.archive("load.toml", self.config().as_bytes());
-        let mut command = Command::new(env!("CARGO_BIN_EXE_criscope"));
+        let mut command = Command::new(crate::CRISCOPE);
         command.arg("load-image").arg("--config").arg(config);
         command.args(archives).stdin(match stdin {
             Some(path) => File::open(path).expect("open").into(),
@@ -67,8 +70,8 @@ impl Node {
 
     /// The names of all images; the daemon must have ended.
     async fn names(&self) -> Vec<String> {
-        let config = ImageStoreConfig::new(self.path("root").join("images"));
-        let images = store::open(&config).await;
+        let config = ImagesConfig::new(self.path("root").join("images"));
+        let images = image_store::open(&config).await;
         assert!(images.problems().is_empty());
         let all = images.list(None).expect("list").into_iter();
         let mut names: Vec<_> = all.flat_map(|image| image.tags).collect();
@@ -113,8 +116,8 @@ async fn archives_are_loaded_without_the_daemon() {
     load_three(&node).await;
     assert_eq!(node.names().await, BOTH);
     // Whoever has the store without serving is not disturbed.
-    let config = ImageStoreConfig::new(node.path("root").join("images"));
-    let mine = store::open(&config).await;
+    let config = ImagesConfig::new(node.path("root").join("images"));
+    let mine = image_store::open(&config).await;
     let refused = node.load(&[&node.path("one.tar")], None).await;
     assert_eq!(refused.status.code(), Some(1));
     assert!(!refused.stderr.is_empty());
@@ -180,7 +183,7 @@ async fn archives_in_the_folder_are_taken_in_as_they_appear() {
 async fn a_daemon_that_is_killed_tells_nobody_that_it_loaded() {
     let node = Node::new();
     let archive = node.archive("one.tar", &docker_archive("one:1", &some("one")));
-    let start = Start::new().config(&node.config());
+    let start = Start::new(crate::CRISCOPE).config(&node.config());
     let daemon = start
         .env("CRISCOPE_CRASH_AT", "image.LayerUnpacked")
         .serving()
@@ -198,7 +201,7 @@ async fn a_daemon_that_is_killed_tells_nobody_that_it_loaded() {
 
 #[tokio::test]
 async fn a_proxy_has_no_images_of_its_own() {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_criscope"));
+    let mut command = Command::new(crate::CRISCOPE);
     command.args(["load-image", "--upstream", "unix:///no/such", "a.tar"]);
     let done = tokio::time::timeout(
         Duration::from_secs(60),

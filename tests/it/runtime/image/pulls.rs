@@ -10,7 +10,7 @@ use tonic::Code;
 use super::make::{INDEX, descriptor, gzip, gzipped, image, image_for, layer, noise};
 use super::registry::{Registry, cut, stall, status};
 use super::{Store, config};
-use crate::harness::{soon, store, until};
+use crate::harness::{image_store, soon, until};
 
 fn files(n: u32) -> Vec<u8> {
     layer()
@@ -79,7 +79,7 @@ async fn an_image_comes_and_goes() {
     let Store { images, dir } = store;
     drop((images, layers));
     let store = Store {
-        images: store::open(&config(dir.path())).await,
+        images: image_store::open(&config(dir.path())).await,
         dir,
     };
     drop(store.images.hold(ids).expect("hold"));
@@ -376,7 +376,7 @@ async fn a_tag_that_moves_leaves_its_image() {
     assert!(left.tags.is_empty() && left.digests.len() == 1 && left.pinned);
     let Store { images, dir } = store;
     drop(images);
-    let images = store::open(&config(dir.path())).await;
+    let images = image_store::open(&config(dir.path())).await;
     assert_eq!(
         images.status(&name).expect("status").expect("it").id,
         new.id()

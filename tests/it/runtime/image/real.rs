@@ -1,86 +1,19 @@
 //! A real registry, filled by a real client, with an image of the machine's busybox.
 
-use std::fs::{self, File};
+use std::fs;
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::Command;
 
 use super::Store;
 use super::make::{docker_archive, image, layer};
-use crate::harness::packages::{file, program};
-use crate::harness::proxy::free_port;
-use crate::harness::until;
-
-/// `docker-registry` on a port of its own. It ends when it is dropped.
-struct DockerRegistry {
-    child: Child,
-    address: String,
-}
-
-impl DockerRegistry {
-    async fn start(dir: &Path) -> Self {
-        Self::with(dir, "").await
-    }
-
-    /// With more lines in the section `http`.
-    async fn with(dir: &Path, more: &str) -> Self {
-        let port = free_port();
-        let address = format!("127.0.0.1:{port}");
-        let storage = dir.join("registry");
-        let config = format!(
-            "version: 0.1\nlog: {{level: error}}\nstorage: {{filesystem: {{rootdirectory: {}}}}}\nhttp: {{addr: \"{address}\"{more}}}\n",
-            storage.display()
-        );
-        let path = dir.join("registry.yml");
-        fs::write(&path, config).expect("write");
-        let log = File::create(dir.join("registry.log")).expect("log");
-        let child = Command::new(program("docker-registry", "docker-registry"))
-            .arg("serve")
-            .arg(&path)
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(log)
-            .spawn()
-            .expect("start docker-registry");
-        let registry = Self { child, address };
-        let own = registry.address.clone();
-        until("the registry", || async {
-            tokio::net::TcpStream::connect(&own).await.ok()
-        })
-        .await;
-        registry
-    }
-}
-
-impl Drop for DockerRegistry {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
-pub(super) fn skopeo(arguments: &[&str]) {
-    let output = Command::new(program("skopeo", "skopeo"))
-        .args([
-            "--insecure-policy",
-            "copy",
-            "--dest-tls-verify=false",
-            "--src-tls-verify=false",
-            "-q",
-        ])
-        .args(arguments)
-        .output()
-        .expect("start skopeo");
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "skopeo {arguments:?}: {said}");
-}
+use crate::harness::docker_registry::{DockerRegistry, skopeo};
+use crate::harness::packages::{busybox, program};
 
 #[tokio::test]
 async fn pushed_by_skopeo_and_pulled_from_docker_registry() {
     let store = Store::new().await;
     let dir = store.dir.path();
-    let named = std::env::var_os("CRISCOPE_BUSYBOX").map(std::path::PathBuf::from);
-    let busybox =
-        fs::read(named.unwrap_or_else(|| file("/bin/busybox", "busybox-static"))).expect("busybox");
+    let busybox = fs::read(busybox()).expect("busybox");
     let rootfs = layer()
         .dir("bin/", 0o755)
         .file("bin/busybox", &busybox)
@@ -95,7 +28,7 @@ async fn pushed_by_skopeo_and_pulled_from_docker_registry() {
     let mut ids = Vec::new();
     // Docker's manifests and the OCI's; skopeo compresses layers as it pushes.
     for (tag, format) in [("docker", "v2s2"), ("oci", "oci")] {
-        let name = format!("{}/busybox:{tag}", registry.address);
+        let name = format!("{}/busybox:{tag}", registry.address());
         skopeo(&["--format", format, &from, &format!("docker://{name}")]);
         ids.push(store.images.pull(&name, None, None).await.expect("pull"));
     }
@@ -177,15 +110,15 @@ async fn certificates_are_checked_both_ways() {
     ] {
         fs::copy(dir.join(from), client.join(to)).expect("copy");
     }
-    let name = format!("{}/a:1", registry.address);
+    let name = format!("{}/a:1", registry.address());
     let certificates = format!("--dest-cert-dir={}", client.display());
     let from = format!("docker-archive:{}", archive.display());
     skopeo(&[&certificates, &from, &format!("docker://{name}")]);
-    let hosts = dir.join("certs.d").join(&registry.address);
+    let hosts = dir.join("certs.d").join(registry.address());
     fs::create_dir_all(&hosts).expect("a folder");
     let ours = format!("client = [[\"{}\", \"{}\"]]", at("own.crt"), at("own.key"));
     let known = format!("ca = \"{}\"", at("ca.crt"));
-    let server = format!("server = \"https://{}\"", registry.address);
+    let server = format!("server = \"https://{}\"", registry.address());
     for (lines, works) in [
         (vec![&server], false),
         (vec![&server, &known], false),

@@ -14,7 +14,7 @@ use self::node::{Node, image};
 use super::image::make;
 use super::image::registry::Registry;
 use crate::harness::collector::{Collector, Manner, attribute};
-use crate::harness::fake::lock;
+use crate::harness::lock;
 use crate::harness::{PATIENCE, until};
 
 /// How long the plugin sleeps: longer than what is called quick, and than the rest of its call.

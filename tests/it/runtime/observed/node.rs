@@ -10,6 +10,7 @@ use prost::Message;
 
 use crate::harness::client::{Call, Client};
 use crate::harness::collector::Collector;
+use crate::harness::daemon::RuntimeConfig;
 use crate::harness::leaks::Traces;
 use crate::harness::proxy::{Proxy, Start};
 use crate::harness::{encode, until};
@@ -40,23 +41,24 @@ impl Node {
         let conf = r#"{"cniVersion":"1.0.0","name":"net","plugins":[{"type":"dawdler"}]}"#;
         fs::write(dir.join("net.d/net.conflist"), conf).expect("write");
         plugin(dir, add);
-        let path = |name: &str| dir.join(name).display().to_string();
+        let config = RuntimeConfig {
+            root: &dir.join("root"),
+            state: &dir.join("state"),
+            shim: Some(crate::SHIM.as_ref()),
+            handlers: &[],
+            cni_conf: &dir.join("net.d"),
+            cni_bins: &[&dir.join("bin")],
+            cni_cache: &dir.join("cni"),
+            more: "",
+        };
         let config = format!(
-            "[backends.main]\nkind = \"builtin\"\n\
-             [runtime]\nroot = {:?}\nstate = {:?}\nshim = {:?}\n\
-             [runtime.cni]\nconf_dir = {:?}\nbin_dirs = [{:?}]\ncache_dir = {:?}\n\
+            "[backends.main]\nkind = \"builtin\"\n{config}\
              [telemetry.otlp]\nendpoint = {:?}\n\
              [story]\nstate_dir = {:?}\n",
-            path("root"),
-            path("state"),
-            env!("CARGO_BIN_EXE_criscope-shim"),
-            path("net.d"),
-            path("bin"),
-            path("cni"),
             collector.endpoint(),
-            path("story"),
+            dir.join("story"),
         );
-        let start = Start::new()
+        let start = Start::new(crate::CRISCOPE)
             .config(&config)
             .env("OTEL_BSP_SCHEDULE_DELAY", "50");
         Self {

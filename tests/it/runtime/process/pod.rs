@@ -60,7 +60,7 @@ impl Ground {
     /// Starts a shim for it.
     pub(super) async fn launch(&self) -> Result<Shim, Error> {
         Shim::launch(&Launch {
-            program: PathBuf::from(env!("CARGO_BIN_EXE_criscope-shim")),
+            program: PathBuf::from(crate::SHIM),
             dir: self.path("state"),
             cgroups: Vec::new(),
         })

@@ -1,6 +1,7 @@
 //! What the default seccomp profile keeps from a container, tried by a program in one, with runc and with crun.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 
 use criscope::cri::v1;
 use criscope::cri::v1::security_profile::ProfileType;
@@ -31,7 +32,13 @@ async fn tried(
     let pod = pod.expect("RunPodSandbox");
     let dir = daemon.root().join("tries");
     std::fs::create_dir_all(&dir).expect("directory");
-    compile("tests/it/runtime/seccomp/tries.c", &dir.join("tries"));
+    compile(
+        Path::new(concat!(
+            env!("CARGO_MANIFEST_DIR"),
+            "/tests/it/runtime/seccomp/tries.c"
+        )),
+        &dir.join("tries"),
+    );
     let mut config = idle("tries");
     config.mounts.push(v1::Mount {
         container_path: "/tries".to_owned(),
@@ -76,7 +83,7 @@ async fn assert_closed(daemon: &Daemon, kubelet: &Kubelet, handler: &str) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_default_profile_with_runc() {
-    let daemon = Daemon::new().await;
+    let daemon = Daemon::new(crate::CRISCOPE).await;
     let kubelet = Kubelet::of(&daemon).await;
     assert_closed(&daemon, &kubelet, "").await;
     daemon.assert_clean();
@@ -84,7 +91,7 @@ async fn the_default_profile_with_runc() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_default_profile_with_crun() {
-    let mut daemon = Daemon::prepared().await;
+    let mut daemon = Daemon::prepared(crate::CRISCOPE).await;
     let crun = crun::crun(&daemon);
     daemon.configure(&format!(
         "[runtime.handlers.crun]\npath = \"{}\"\n",

@@ -87,7 +87,7 @@ async fn who_listens_on_ipv6_only_is_reached() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_pod_in_the_network_of_the_node_has_its_ports() {
-    let daemon = Daemon::new().await;
+    let daemon = Daemon::new(crate::CRISCOPE).await;
     let kubelet = Kubelet::of(&daemon).await;
     let mut config = kubelet.pod_config("host-network");
     config.hostname = String::new();

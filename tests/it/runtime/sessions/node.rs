@@ -25,7 +25,7 @@ pub(super) struct Node {
 
 impl Node {
     pub(super) async fn with(config: v1::ContainerConfig) -> Self {
-        let daemon = Daemon::new().await;
+        let daemon = Daemon::new(crate::CRISCOPE).await;
         let kubelet = Kubelet::of(&daemon).await;
         let pod = kubelet.plain_pod("sessions").await;
         let container = kubelet.launch(&pod, config).await;

@@ -45,7 +45,7 @@ async fn stuck(daemon: &Daemon, wanted: usize) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn writes_that_hang_hold_up_their_own_containers_only() {
-    let mut daemon = Daemon::prepared().await;
+    let mut daemon = Daemon::prepared(crate::CRISCOPE).await;
     let root = daemon.root();
     let mut disk = Disk::new(&root.join("disk.img"), &root.join("root/containers"));
     daemon.start().await;
@@ -86,7 +86,7 @@ async fn writes_that_hang_hold_up_their_own_containers_only() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn lists_answer_while_all_of_the_root_hangs() {
-    let mut daemon = Daemon::prepared().await;
+    let mut daemon = Daemon::prepared(crate::CRISCOPE).await;
     let root = daemon.root();
     let mut disks = ["containers", "sandboxes"].map(|name| {
         let image = root.join(format!("{name}.img"));

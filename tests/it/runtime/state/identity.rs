@@ -8,12 +8,25 @@ use super::{Running, change, refused};
 use crate::harness::daemon::Daemon;
 use crate::harness::kubelet::Kubelet;
 
-#[tokio::test(flavor = "multi_thread")]
-async fn another_root_refuses_the_start_and_touches_no_pod() {
-    let mut daemon = Daemon::new().await;
+/// A daemon that was killed, and its pod, which still runs.
+async fn killed_with_a_pod() -> (Daemon, Running) {
+    let mut daemon = Daemon::new(crate::CRISCOPE).await;
     let kubelet = Kubelet::of(&daemon).await;
     let pod = Running::new(&kubelet, "kept").await;
     daemon.kill();
+    (daemon, pod)
+}
+
+/// The daemon, started again, has the pod as before; then the pod is removed.
+async fn finds(daemon: &Daemon, pod: &Running, when: &str) {
+    let kubelet = Kubelet::of(daemon).await;
+    pod.is_well(&kubelet, when).await;
+    kubelet.end(&pod.pod).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn another_root_refuses_the_start_and_touches_no_pod() {
+    let (mut daemon, pod) = killed_with_a_pod().await;
     let (root, away) = (daemon.root().join("root"), daemon.root().join("away"));
     fs::rename(&root, &away).expect("rename");
     let names = [&root, &daemon.state().join("state")].map(|path| path.display().to_string());
@@ -45,18 +58,13 @@ async fn another_root_refuses_the_start_and_touches_no_pod() {
     fs::remove_dir_all(&root).expect("dir");
     fs::rename(&away, &root).expect("rename");
     daemon.start().await;
-    let kubelet = Kubelet::of(&daemon).await;
-    pod.is_well(&kubelet, "its own").await;
-    kubelet.end(&pod.pod).await;
+    finds(&daemon, &pod, "its own").await;
     daemon.assert_clean();
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_root_with_pods_of_another_state_is_refused() {
-    let mut daemon = Daemon::new().await;
-    let kubelet = Kubelet::of(&daemon).await;
-    let pod = Running::new(&kubelet, "kept").await;
-    daemon.kill();
+    let (mut daemon, pod) = killed_with_a_pod().await;
     let state = daemon.state().join("state");
     let none = None::<&str>;
     mount(Some("tmpfs"), &state, Some("tmpfs"), MsFlags::empty(), none).expect("tmpfs");
@@ -66,18 +74,13 @@ async fn a_root_with_pods_of_another_state_is_refused() {
     pod.lives("another state");
 
     daemon.start().await;
-    let kubelet = Kubelet::of(&daemon).await;
-    pod.is_well(&kubelet, "its own").await;
-    kubelet.end(&pod.pod).await;
+    finds(&daemon, &pod, "its own").await;
     daemon.assert_clean();
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_a_version_without_identities_left_is_adopted() {
-    let mut daemon = Daemon::new().await;
-    let kubelet = Kubelet::of(&daemon).await;
-    let pod = Running::new(&kubelet, "kept").await;
-    daemon.kill();
+    let (mut daemon, pod) = killed_with_a_pod().await;
     let identities = [daemon.root().join("root"), daemon.state().join("state")];
     for dir in &identities {
         fs::remove_file(dir.join("identity.json")).expect("identity");
@@ -86,9 +89,7 @@ async fn what_a_version_without_identities_left_is_adopted() {
     for dir in &identities {
         assert!(dir.join("identity.json").exists());
     }
-    let kubelet = Kubelet::of(&daemon).await;
-    pod.is_well(&kubelet, "adopted").await;
-    kubelet.end(&pod.pod).await;
+    finds(&daemon, &pod, "adopted").await;
 
     // Nothing runs any more: another root is a new store.
     daemon.kill();

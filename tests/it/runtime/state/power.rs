@@ -21,7 +21,7 @@ fn leases(daemon: &Daemon) -> Vec<String> {
 /// elsewhere, is still taken, and the results of the plugins, which nothing syncs, are lost.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_address_is_given_back_after_a_power_failure() {
-    let mut daemon = Daemon::prepared().await;
+    let mut daemon = Daemon::prepared(crate::CRISCOPE).await;
     let root = daemon.root();
     let (image, copy) = (root.join("disk.img"), root.join("copy.img"));
     let sandboxes = root.join("root/sandboxes");

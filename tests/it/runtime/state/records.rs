@@ -35,7 +35,7 @@ fn show(record: &Path) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_newer_version_refuses_the_start_before_anything_is_touched() {
-    let mut daemon = Daemon::new().await;
+    let mut daemon = Daemon::new(crate::CRISCOPE).await;
     let kubelet = Kubelet::of(&daemon).await;
     let pod = Running::new(&kubelet, "newer").await;
     daemon.kill();
@@ -63,7 +63,7 @@ async fn a_newer_version_refuses_the_start_before_anything_is_touched() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_older_version_is_migrated_and_unknown_fields_survive() {
-    let mut daemon = Daemon::new().await;
+    let mut daemon = Daemon::new(crate::CRISCOPE).await;
     let kubelet = Kubelet::of(&daemon).await;
     let pod = Running::new(&kubelet, "older").await;
     daemon.kill();
@@ -105,7 +105,7 @@ async fn an_older_version_is_migrated_and_unknown_fields_survive() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_record_that_cannot_be_used_now_is_replaced_by_its_copy() {
-    let mut daemon = Daemon::new().await;
+    let mut daemon = Daemon::new(crate::CRISCOPE).await;
     let kubelet = Kubelet::of(&daemon).await;
     let pod = Running::new(&kubelet, "copied").await;
     for what in ["unreadable", "damaged"] {
@@ -142,7 +142,7 @@ async fn a_record_that_cannot_be_used_now_is_replaced_by_its_copy() {
 async fn a_record_without_a_copy_keeps_its_pod_and_is_tried_again() {
     for of in ["sandbox", "container"] {
         for what in ["unreadable", "damaged"] {
-            let mut daemon = Daemon::new().await;
+            let mut daemon = Daemon::new(crate::CRISCOPE).await;
             let kubelet = Kubelet::of(&daemon).await;
             let pod = Running::new(&kubelet, "kept").await;
             let other = Running::new(&kubelet, "well").await;

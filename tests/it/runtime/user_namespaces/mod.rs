@@ -17,7 +17,7 @@ use super::Scratch;
 use crate::harness::executable::copy_program;
 use crate::harness::packages::file;
 
-const SHIM: &str = env!("CARGO_BIN_EXE_criscope-shim");
+const SHIM: &str = crate::SHIM;
 const HOST: u32 = 2_000_000;
 const LENGTH: u32 = 65_536;
 

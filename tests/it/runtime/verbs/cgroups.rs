@@ -81,7 +81,7 @@ pub(super) async fn pod_in(kubelet: &Kubelet, parent: &Parent, name: &str) -> Po
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_asked_for_is_what_the_kernel_is_told() {
-    let daemon = Daemon::new().await;
+    let daemon = Daemon::new(crate::CRISCOPE).await;
     let parent = Parent::new(&daemon, "pod1");
     let kubelet = Kubelet::of(&daemon).await;
     let pod = pod_in(&kubelet, &parent, "limits").await;
@@ -164,7 +164,7 @@ async fn what_is_asked_for_is_what_the_kernel_is_told() {
 /// A kubelet asks for it since 1.28: the kernel ends the container as a whole, not the one process that ate most.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_container_is_killed_as_a_whole_where_the_kernel_can() {
-    let daemon = Daemon::new().await;
+    let daemon = Daemon::new(crate::CRISCOPE).await;
     let parent = Parent::new(&daemon, "pod1");
     let kubelet = Kubelet::of(&daemon).await;
     let pod = pod_in(&kubelet, &parent, "hungry").await;
@@ -196,7 +196,7 @@ async fn a_container_is_killed_as_a_whole_where_the_kernel_can() {
 /// With cgroup v2 a container sees its own cgroup as the root of all, and cannot write there.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_container_sees_only_its_own() {
-    let daemon = Daemon::new().await;
+    let daemon = Daemon::new(crate::CRISCOPE).await;
     let kubelet = Kubelet::of(&daemon).await;
     let pod = kubelet.plain_pod("inside").await;
     let mut config = idle("main");

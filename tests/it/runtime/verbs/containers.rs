@@ -19,7 +19,7 @@ fn lines(log: &[(&str, &str)]) -> Vec<(String, String)> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn how_containers_end() {
-    let daemon = Daemon::new().await;
+    let daemon = Daemon::new(crate::CRISCOPE).await;
     let kubelet = Kubelet::of(&daemon).await;
     let pod = kubelet.plain_pod("ends").await;
 
@@ -81,7 +81,7 @@ async fn how_containers_end() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn how_containers_are_stopped() {
-    let daemon = Daemon::new().await;
+    let daemon = Daemon::new(crate::CRISCOPE).await;
     let kubelet = Kubelet::of(&daemon).await;
     let pod = kubelet.plain_pod("stops").await;
 
@@ -130,7 +130,7 @@ async fn how_containers_are_stopped() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_log_that_was_rotated_is_begun_anew() {
-    let daemon = Daemon::new().await;
+    let daemon = Daemon::new(crate::CRISCOPE).await;
     let kubelet = Kubelet::of(&daemon).await;
     let pod = kubelet.plain_pod("rotates").await;
     let script = "i=0; while :; do i=$((i+1)); echo $i; sleep 0.02; done";
@@ -174,7 +174,7 @@ async fn a_log_that_was_rotated_is_begun_anew() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn limits_change_while_it_runs() {
-    let daemon = Daemon::new().await;
+    let daemon = Daemon::new(crate::CRISCOPE).await;
     let kubelet = Kubelet::of(&daemon).await;
     let pod = kubelet.plain_pod("limits").await;
     let id = kubelet.launch(&pod, idle("main")).await;
@@ -215,7 +215,7 @@ async fn limits_change_while_it_runs() {
 /// runc would make it its container's, and wait for that to say it is ready.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_the_service_manager_and_the_daemon_have_is_theirs() {
-    let mut daemon = Daemon::prepared().await;
+    let mut daemon = Daemon::prepared(crate::CRISCOPE).await;
     let path = daemon.state().join("notify");
     let manager = UnixDatagram::bind(&path).expect("bind");
     daemon.env("NOTIFY_SOCKET", &path.display().to_string());

@@ -28,7 +28,7 @@ const JSON: &str = r#"{"cdiVersion": "0.5.0", "kind": "vendor.example/nic", "dev
 
 #[tokio::test(flavor = "multi_thread")]
 async fn devices_are_described_in_json_and_yaml() {
-    let daemon = Daemon::new().await;
+    let daemon = Daemon::new(crate::CRISCOPE).await;
     let dir = daemon.root().join("cdi");
     fs::create_dir_all(&dir).expect("dir");
     for (name, text) in [

@@ -7,7 +7,7 @@ use crate::harness::kubelet::{Kubelet, idle, shell};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn real_time_signals_stop_containers_and_end_processes() {
-    let daemon = Daemon::new().await;
+    let daemon = Daemon::new(crate::CRISCOPE).await;
     let kubelet = Kubelet::of(&daemon).await;
     let pod = kubelet.plain_pod("real-time").await;
 
@@ -33,7 +33,7 @@ async fn real_time_signals_stop_containers_and_end_processes() {
 /// The kubelet's own tests have such a container: its shell tells how its child ended.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_container_whose_child_had_no_memory_says_so() {
-    let daemon = Daemon::new().await;
+    let daemon = Daemon::new(crate::CRISCOPE).await;
     let kubelet = Kubelet::of(&daemon).await;
     let pod = kubelet.plain_pod("hungry").await;
     let child = "sh -c 'x=0123456789abcdef; while :; do x=$x$x; done'";
@@ -60,7 +60,7 @@ async fn a_container_whose_child_had_no_memory_says_so() {
 /// The kubelet makes containers by the id of the image, and shows what the status calls it to users.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_container_made_by_an_images_id_has_the_images_name() {
-    let daemon = Daemon::new().await;
+    let daemon = Daemon::new(crate::CRISCOPE).await;
     let kubelet = Kubelet::of(&daemon).await;
     let pod = kubelet.plain_pod("named").await;
     let request = v1::ImageStatusRequest {

@@ -8,7 +8,7 @@ use crate::harness::until;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn commands_in_a_container() {
-    let daemon = Daemon::new().await;
+    let daemon = Daemon::new(crate::CRISCOPE).await;
     let kubelet = Kubelet::of(&daemon).await;
     let pod = kubelet.plain_pod("exec").await;
     let container = kubelet.launch(&pod, idle("main")).await;

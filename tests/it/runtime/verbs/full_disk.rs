@@ -47,7 +47,7 @@ impl Disk {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn pods_are_stopped_and_removed_on_a_full_disk() {
-    let mut daemon = Daemon::prepared().await;
+    let mut daemon = Daemon::prepared(crate::CRISCOPE).await;
     let root = daemon.root().join("root");
     let disks = ["sandboxes", "containers"].map(|name| Disk::at(&root.join(name)));
     daemon.start().await;

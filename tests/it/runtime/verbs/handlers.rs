@@ -50,7 +50,7 @@ fn age(daemon: &Daemon, pod: &Pod) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_pod_outlives_its_handler_and_can_be_removed() {
-    let mut daemon = Daemon::new().await;
+    let mut daemon = Daemon::new(crate::CRISCOPE).await;
     // What the oldest is to be found by: its handler's name.
     let bin = daemon.root().join("bin");
     symlink(program("runc", "runc"), bin.join(HANDLER)).expect("link");

@@ -38,7 +38,7 @@ async fn stop_pod(kubelet: &Kubelet, pod: &Pod) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_shim_that_hangs_does_not_keep_its_pod() {
-    let daemon = Daemon::new().await;
+    let daemon = Daemon::new(crate::CRISCOPE).await;
     let kubelet = Kubelet::of(&daemon).await;
     let mut config = kubelet.pod_config("hangs");
     // With a process of its own, which is the shim's.
@@ -86,7 +86,7 @@ async fn a_shim_that_hangs_does_not_keep_its_pod() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_shim_that_hangs_is_met_again_after_a_restart_and_when_a_pod_is_removed() {
-    let mut daemon = Daemon::new().await;
+    let mut daemon = Daemon::new(crate::CRISCOPE).await;
     let kubelet = Kubelet::of(&daemon).await;
     let before = kubelet.plain_pod("before").await;
     let container = kubelet.launch(&before, idle("main")).await;

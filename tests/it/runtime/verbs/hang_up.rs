@@ -74,7 +74,7 @@ async fn hang_up(kubelet: &Kubelet, gate: &Gate, config: &v1::PodSandboxConfig) 
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_caller_that_hangs_up_never_leaves_a_half_made_pod() {
-    let daemon = Daemon::new().await;
+    let daemon = Daemon::new(crate::CRISCOPE).await;
     let gate = Gate::of(&daemon);
     let kubelet = Kubelet::of(&daemon).await;
 
@@ -127,7 +127,7 @@ async fn a_caller_that_hangs_up_never_leaves_a_half_made_pod() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_deadline_beyond_all_time_is_none() {
-    let daemon = Daemon::new().await;
+    let daemon = Daemon::new(crate::CRISCOPE).await;
     let kubelet = Kubelet::of(&daemon).await;
     for timeout in [
         "18446744073709551615H",

@@ -30,7 +30,7 @@ fn peak(daemon: &Daemon) -> u64 {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_host_name_file_of_a_pod_is_never_read_back() {
-    let daemon = Daemon::new().await;
+    let daemon = Daemon::new(crate::CRISCOPE).await;
     let kubelet = Kubelet::of(&daemon).await;
     let pod = kubelet.plain_pod("name").await;
     let first = kubelet.launch(&pod, idle("first")).await;
@@ -63,12 +63,18 @@ async fn the_host_name_file_of_a_pod_is_never_read_back() {
 /// After a kill the daemon looks for the plugins that it had started, among all processes of the node.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_process_that_says_its_environment_is_large_does_not_fill_the_daemon() {
-    let mut daemon = Daemon::new().await;
+    let mut daemon = Daemon::new(crate::CRISCOPE).await;
     let kubelet = Kubelet::of(&daemon).await;
     let pod = kubelet.plain_pod("large").await;
     let dir = daemon.root().join("programs");
     fs::create_dir_all(&dir).expect("directory");
-    compile("tests/it/runtime/verbs/large.c", &dir.join("large"));
+    compile(
+        Path::new(concat!(
+            env!("CARGO_MANIFEST_DIR"),
+            "/tests/it/runtime/verbs/large.c"
+        )),
+        &dir.join("large"),
+    );
     let mut config = shell("large", "exec /programs/large");
     config.mounts.push(v1::Mount {
         container_path: "/programs".to_owned(),
@@ -114,7 +120,7 @@ async fn refused_pod(
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_pod_that_writes_more_than_a_value_into_a_value_is_refused() {
-    let daemon = Daemon::new().await;
+    let daemon = Daemon::new(crate::CRISCOPE).await;
     let kubelet = Kubelet::of(&daemon).await;
     let dns = |change: fn(&mut v1::DnsConfig)| {
         move |pod: &mut v1::PodSandboxConfig| change(pod.dns_config.get_or_insert_default())
@@ -169,7 +175,7 @@ async fn a_pod_that_writes_more_than_a_value_into_a_value_is_refused() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_container_that_writes_more_than_a_value_into_a_value_is_refused() {
-    let daemon = Daemon::new().await;
+    let daemon = Daemon::new(crate::CRISCOPE).await;
     let kubelet = Kubelet::of(&daemon).await;
     let pod = kubelet.plain_pod("values").await;
     type Change = fn(&mut v1::ContainerConfig);
@@ -238,7 +244,7 @@ async fn a_container_that_writes_more_than_a_value_into_a_value_is_refused() {
 /// A log that leads elsewhere: the folder is the kubelet's, but pods that collect logs may write to it.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_log_is_not_written_through_a_link_nor_to_a_device_or_a_pipe() {
-    let daemon = Daemon::new().await;
+    let daemon = Daemon::new(crate::CRISCOPE).await;
     let kubelet = Kubelet::of(&daemon).await;
     let pod = kubelet.plain_pod("logs").await;
     let logs = PathBuf::from(&pod.config.log_directory);

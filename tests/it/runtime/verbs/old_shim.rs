@@ -124,7 +124,7 @@ fn member(name: &str) -> v1::ContainerConfig {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_pod_of_a_shim_of_version_1_goes_on() {
-    let mut daemon = Daemon::new().await;
+    let mut daemon = Daemon::new(crate::CRISCOPE).await;
     let kubelet = Kubelet::of(&daemon).await;
     let pod = kubelet.run(shared(&kubelet)).await;
     let container = kubelet.launch(&pod, member("main")).await;
@@ -164,7 +164,7 @@ async fn a_pod_of_a_shim_of_version_1_goes_on() {
 /// As after a downgrade by more than a release: said at once, and the pod can be stopped and removed.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_shim_that_is_too_new_is_named_and_does_not_keep_its_pod() {
-    let mut daemon = Daemon::new().await;
+    let mut daemon = Daemon::new(crate::CRISCOPE).await;
     let kubelet = Kubelet::of(&daemon).await;
     let pod = kubelet.plain_pod("new").await;
     let container = kubelet.launch(&pod, idle("main")).await;

@@ -14,7 +14,7 @@ use crate::harness::until;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_pod_from_its_beginning_to_its_end() {
-    let daemon = Daemon::new().await;
+    let daemon = Daemon::new(crate::CRISCOPE).await;
     let kubelet = Kubelet::of(&daemon).await;
     let mut config = kubelet.pod_config("whole-life");
     config.labels = HashMap::from([("app".to_owned(), "one".to_owned())]);
@@ -106,7 +106,7 @@ async fn a_pod_from_its_beginning_to_its_end() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_port_of_the_node_leads_into_the_pod() {
-    let daemon = Daemon::new().await;
+    let daemon = Daemon::new(crate::CRISCOPE).await;
     let kubelet = Kubelet::of(&daemon).await;
     let port = free_port();
     let mut config = kubelet.pod_config("ports");
@@ -138,7 +138,7 @@ async fn a_port_of_the_node_leads_into_the_pod() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_pod_in_the_network_of_the_node() {
-    let daemon = Daemon::new().await;
+    let daemon = Daemon::new(crate::CRISCOPE).await;
     let kubelet = Kubelet::of(&daemon).await;
     let mut config = kubelet.pod_config("host-network");
     config.hostname = String::new();
@@ -176,7 +176,7 @@ async fn a_pod_in_the_network_of_the_node() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn two_handlers_and_one_that_is_not_there() {
-    let daemon = Daemon::new().await;
+    let daemon = Daemon::new(crate::CRISCOPE).await;
     let kubelet = Kubelet::of(&daemon).await;
     let second = kubelet
         .try_run(kubelet.pod_config("second"), "second")

@@ -7,7 +7,7 @@ use crate::harness::kubelet::{Kubelet, shell};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_kill_of_the_daemon_touches_no_container() {
-    let mut daemon = Daemon::new().await;
+    let mut daemon = Daemon::new(crate::CRISCOPE).await;
     let kubelet = Kubelet::of(&daemon).await;
     let pod = kubelet.plain_pod("survivor").await;
     let script = "trap 'exit 9' TERM; echo up; until [ -e /go ]; do sleep 0.02; done; echo on; sleep 1000000 & wait";

@@ -11,7 +11,7 @@ use crate::harness::kubelet::{Kubelet, idle, security};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn users_and_groups() {
-    let daemon = Daemon::new().await;
+    let daemon = Daemon::new(crate::CRISCOPE).await;
     let kubelet = Kubelet::of(&daemon).await;
     let pod = kubelet.plain_pod("users").await;
 
@@ -61,7 +61,7 @@ impl Drop for Node {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_privileged_container_has_the_devices_that_the_node_has_now() {
-    let daemon = Daemon::new().await;
+    let daemon = Daemon::new(crate::CRISCOPE).await;
     let kubelet = Kubelet::of(&daemon).await;
     let mut config = kubelet.pod_config("privileged");
     let linux = config.linux.get_or_insert_default();
@@ -86,7 +86,7 @@ async fn a_privileged_container_has_the_devices_that_the_node_has_now() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_closed_and_what_is_open() {
-    let daemon = Daemon::new().await;
+    let daemon = Daemon::new(crate::CRISCOPE).await;
     let kubelet = Kubelet::of(&daemon).await;
     let pod = kubelet.plain_pod("closed").await;
 

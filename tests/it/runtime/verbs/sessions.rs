@@ -27,7 +27,7 @@ async fn url(kubelet: &Kubelet, container: &str, script: &str, outputs: bool) ->
 
 #[tokio::test(flavor = "multi_thread")]
 async fn input_is_carried_as_long_as_the_command_runs() {
-    let daemon = Daemon::new().await;
+    let daemon = Daemon::new(crate::CRISCOPE).await;
     let kubelet = Kubelet::of(&daemon).await;
     let pod = kubelet.plain_pod("sessions").await;
     let container = kubelet.launch(&pod, idle("main")).await;
@@ -64,7 +64,7 @@ async fn input_is_carried_as_long_as_the_command_runs() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_stop_of_the_daemon_is_said_to_clients_and_told() {
     let collector = Collector::new(Manner::Takes).await;
-    let mut daemon = Daemon::prepared().await;
+    let mut daemon = Daemon::prepared(crate::CRISCOPE).await;
     let endpoint = collector.endpoint();
     daemon.configure(&format!("[telemetry.otlp]\nendpoint = {endpoint:?}\n"));
     daemon.start().await;

@@ -71,7 +71,7 @@ async fn init(kubelet: &Kubelet, container: &str) -> i32 {
 /// What containers with the capabilities that people add for debugging try.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_init_leads_to_nothing_of_the_node() {
-    let daemon = Daemon::new().await;
+    let daemon = Daemon::new(crate::CRISCOPE).await;
     let kubelet = Kubelet::of(&daemon).await;
     let secret = daemon.root().join("secret");
     fs::write(&secret, "of the node").expect("a file");
@@ -132,7 +132,7 @@ async fn the_init_leads_to_nothing_of_the_node() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_init_may_do_nothing() {
-    let daemon = Daemon::new().await;
+    let daemon = Daemon::new(crate::CRISCOPE).await;
     let kubelet = Kubelet::of(&daemon).await;
     let mut asked = shared(&kubelet, "asked");
     let context = pod_security(&mut asked);
@@ -178,7 +178,7 @@ async fn the_init_may_do_nothing() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_container_cannot_end_the_init() {
-    let daemon = Daemon::new().await;
+    let daemon = Daemon::new(crate::CRISCOPE).await;
     let kubelet = Kubelet::of(&daemon).await;
     let pod = kubelet.run(shared(&kubelet, "signalled")).await;
     let container = kubelet.launch(&pod, member("main", &["KILL"])).await;
@@ -204,7 +204,7 @@ async fn not_ready(kubelet: &Kubelet, pod: &Pod) {
 /// Whatever ends it, want of memory for instance: the kernel ends all that is in the namespace.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_pod_whose_init_has_ended_is_not_ready() {
-    let daemon = Daemon::new().await;
+    let daemon = Daemon::new(crate::CRISCOPE).await;
     let kubelet = Kubelet::of(&daemon).await;
     let pod = kubelet.run(shared(&kubelet, "ended")).await;
     let container = kubelet.launch(&pod, member("main", &[])).await;
@@ -228,7 +228,7 @@ async fn a_pod_whose_init_has_ended_is_not_ready() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_end_of_the_init_is_found_after_a_restart() {
-    let mut daemon = Daemon::new().await;
+    let mut daemon = Daemon::new(crate::CRISCOPE).await;
     let kubelet = Kubelet::of(&daemon).await;
     let pod = kubelet.run(shared(&kubelet, "ended")).await;
     let container = kubelet.launch(&pod, member("main", &[])).await;
@@ -276,7 +276,7 @@ fn take_number(pid: i32) -> std::process::Child {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_number_that_is_used_again_leads_no_container_to_the_node() {
-    let daemon = Daemon::new().await;
+    let daemon = Daemon::new(crate::CRISCOPE).await;
     let kubelet = Kubelet::of(&daemon).await;
     let pod = kubelet.plain_pod("reused").await;
     let target = kubelet.launch(&pod, idle("target")).await;
@@ -303,7 +303,7 @@ async fn a_number_that_is_used_again_leads_no_container_to_the_node() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_init_of_a_pod_with_user_ids_of_its_own() {
-    let daemon = Daemon::new().await;
+    let daemon = Daemon::new(crate::CRISCOPE).await;
     let kubelet = Kubelet::of(&daemon).await;
     let mapping = v1::IdMapping {
         host_id: 200_000,
@@ -348,7 +348,7 @@ async fn the_init_of_a_pod_with_user_ids_of_its_own() {
 /// Root in a container that sees the node's processes, without more capabilities than any container has.
 #[tokio::test(flavor = "multi_thread")]
 async fn our_processes_are_closed_to_a_container_that_sees_the_nodes() {
-    let daemon = Daemon::new().await;
+    let daemon = Daemon::new(crate::CRISCOPE).await;
     let kubelet = Kubelet::of(&daemon).await;
     let mut config = kubelet.pod_config("sees");
     let options = pod_security(&mut config)

@@ -14,7 +14,7 @@ fn mode(config: &mut v1::ContainerConfig, mode: v1::NamespaceMode, target: &str)
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_processes_of_a_pod_and_of_a_target() {
-    let daemon = Daemon::new().await;
+    let daemon = Daemon::new(crate::CRISCOPE).await;
     let kubelet = Kubelet::of(&daemon).await;
 
     // Each container has its own, but one that looks into another's.
@@ -68,7 +68,7 @@ async fn the_processes_of_a_pod_and_of_a_target() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn memory_and_volumes() {
-    let daemon = Daemon::new().await;
+    let daemon = Daemon::new(crate::CRISCOPE).await;
     let kubelet = Kubelet::of(&daemon).await;
     let pod = kubelet.plain_pod("shared").await;
     let first = kubelet.launch(&pod, idle("first")).await;

@@ -33,7 +33,7 @@ fn app(value: &str) -> HashMap<String, String> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn lists_and_their_filters() {
-    let daemon = Daemon::new().await;
+    let daemon = Daemon::new(crate::CRISCOPE).await;
     let kubelet = Kubelet::of(&daemon).await;
     let mut config = kubelet.pod_config("a");
     config.labels = app("a");
@@ -138,7 +138,7 @@ async fn next(events: &mut Streaming<v1::ContainerEventResponse>) -> v1::Contain
 
 #[tokio::test(flavor = "multi_thread")]
 async fn events_of_a_pods_life() {
-    let daemon = Daemon::new().await;
+    let daemon = Daemon::new(crate::CRISCOPE).await;
     let kubelet = Kubelet::of(&daemon).await;
     let watch = kubelet.runtime.clone();
     let watched = watch
@@ -184,7 +184,7 @@ async fn events_of_a_pods_life() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_end_of_a_pod_is_told_once_also_if_its_network_had_to_be_freed_twice() {
-    let daemon = Daemon::new().await;
+    let daemon = Daemon::new(crate::CRISCOPE).await;
     let gate = daemon.root().join("gate");
     let script = format!(
         r#"#!/bin/sh
@@ -227,7 +227,7 @@ exec /usr/lib/cni/bridge
 
 #[tokio::test(flavor = "multi_thread")]
 async fn statistics_are_not_zero() {
-    let daemon = Daemon::new().await;
+    let daemon = Daemon::new(crate::CRISCOPE).await;
     let kubelet = Kubelet::of(&daemon).await;
     let pod = kubelet.plain_pod("stats").await;
     let script = "dd if=/dev/zero of=/file bs=65536 count=16 2>/dev/null; while :; do :; done";

@@ -102,7 +102,7 @@ async fn container<'a>(
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_update_that_cannot_be_written_down_changes_nothing() {
-    let mut daemon = Daemon::prepared().await;
+    let mut daemon = Daemon::prepared(crate::CRISCOPE).await;
     let disk = Disk::at(&daemon.root().join("root/containers"));
     daemon.start().await;
     let parent = Parent::new(&daemon, "pod1");
@@ -155,7 +155,7 @@ async fn an_update_that_cannot_be_written_down_changes_nothing() {
 /// crun does not take back what it has set when the next of it fails.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_update_that_the_oci_runtime_fails_changes_nothing() {
-    let mut daemon = Daemon::prepared().await;
+    let mut daemon = Daemon::prepared(crate::CRISCOPE).await;
     let fails = daemon.root().join("fails");
     let script = format!(
         "#!/bin/sh\nupdate=no\nfor word; do [ \"$word\" = update ] && update=yes; done\n\

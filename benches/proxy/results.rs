@@ -1,0 +1,26 @@
+//! Everything that was measured.
+
+use serde::Serialize;
+
+use crate::compare::{Latency, ListRow, Throughput};
+use crate::facts::Facts;
+use crate::memory::Memory;
+
+/// The results of a run.
+#[derive(Debug, Serialize)]
+pub(crate) struct Results {
+    pub(crate) facts: Facts,
+    pub(crate) latency: Vec<Latency>,
+    pub(crate) throughput: Vec<Throughput>,
+    pub(crate) long_list: Vec<ListRow>,
+    /// Of criscope.
+    pub(crate) memory: Option<Memory>,
+    pub(crate) telemetry: Option<Telemetry>,
+}
+
+/// Evidence that criscope's telemetry was on.
+#[derive(Debug, Serialize)]
+pub(crate) struct Telemetry {
+    pub(crate) spans: u64,
+    pub(crate) series: usize,
+}

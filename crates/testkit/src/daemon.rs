@@ -1,0 +1,307 @@
+//! criscope with the built-in runtime: its root, state, network, cgroup and socket all carry one name, so that what it
+//! leaves behind can be told from everything else on the machine. OCI runtime and CNI plugins are the real ones.
+
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+use std::{fmt, fs};
+
+use crate::PATIENCE;
+use crate::busybox;
+use crate::executable::executable;
+use crate::image_store;
+use crate::leaks::{self, Traces};
+use crate::packages::{file, need_root, program};
+use crate::proxy::{Proxy, Start};
+
+/// The only image.
+pub use crate::busybox::NAME as IMAGE;
+
+/// The volume of the image.
+pub const VOLUME: &str = "/volume";
+
+/// The CNI plugins of Debian.
+pub const PLUGINS: &str = "/usr/lib/cni";
+
+/// The table `runtime` of a configuration.
+pub struct RuntimeConfig<'a> {
+    pub root: &'a Path,
+    pub state: &'a Path,
+    pub shim: Option<&'a Path>,
+    /// Names and OCI runtimes.
+    pub handlers: &'a [(&'a str, &'a Path)],
+    pub cni_conf: &'a Path,
+    pub cni_bins: &'a [&'a Path],
+    pub cni_cache: &'a Path,
+    /// More settings of the table `runtime`.
+    pub more: &'a str,
+}
+
+impl fmt::Display for RuntimeConfig<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(
+            f,
+            "[runtime]\nroot = {:?}\nstate = {:?}",
+            self.root, self.state
+        )?;
+        if let Some(shim) = self.shim {
+            writeln!(f, "shim = {shim:?}")?;
+        }
+        writeln!(f, "{}", self.more)?;
+        for (name, path) in self.handlers {
+            writeln!(f, "[runtime.handlers.{name}]\npath = {path:?}")?;
+        }
+        let (conf, bins, cache) = (self.cni_conf, self.cni_bins, self.cni_cache);
+        writeln!(
+            f,
+            "[runtime.cni]\nconf_dir = {conf:?}\nbin_dirs = {bins:?}\ncache_dir = {cache:?}"
+        )
+    }
+}
+
+/// See the module documentation. Dropping it kills everything of it and removes every trace.
+pub struct Daemon {
+    criscope: PathBuf,
+    subnet: String,
+    proxy: Option<Proxy>,
+    traces: Traces,
+    env: Vec<(String, String)>,
+    has_second_handler: bool,
+    more_config: String,
+}
+
+/// runc, or the OCI runtime of `CRISCOPE_TEST_RUNTIME`: `tests/v2/run.sh` runs the same tests with crun.
+pub fn oci_runtime() -> PathBuf {
+    let name = std::env::var("CRISCOPE_TEST_RUNTIME");
+    let name = name.as_deref().unwrap_or("runc");
+    program(name, name)
+}
+
+impl Daemon {
+    /// Starts one, with the image in it, and waits until it is ready.
+    pub async fn new(criscope: impl AsRef<Path>) -> Self {
+        let mut daemon = Self::prepared(criscope).await;
+        daemon.start().await;
+        daemon
+    }
+
+    /// One that is configured and has the image, not started yet.
+    pub async fn prepared(criscope: impl AsRef<Path>) -> Self {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        need_root();
+        oci_runtime();
+        program("iptables", "iptables");
+        for plugin in ["bridge", "host-local", "portmap"] {
+            file(
+                &format!("{PLUGINS}/{plugin}"),
+                "containernetworking-plugins",
+            );
+        }
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let pid = std::process::id();
+        let daemon = Self {
+            criscope: criscope.as_ref().to_owned(),
+            subnet: format!("10.{}.{}", 150 + number % 50, pid % 256),
+            proxy: None,
+            // An interface's name has 15 letters at most.
+            traces: Traces::of(&format!("crt{}x{number}", pid % 10_000_000)),
+            env: Vec::new(),
+            has_second_handler: true,
+            more_config: String::new(),
+        };
+        for dir in [daemon.root().join("cni"), daemon.root().join("bin")] {
+            fs::create_dir_all(dir).expect("root");
+        }
+        fs::create_dir_all(daemon.state()).expect("state");
+        daemon.set_network(&daemon.bridge(""));
+        daemon.import().await;
+        daemon
+    }
+
+    /// With this in its environment from the next start on.
+    pub fn env(&mut self, name: &str, value: &str) {
+        self.env.push((name.to_owned(), value.to_owned()));
+    }
+
+    /// Without its second runtime handler from the next start on.
+    pub fn without_second(&mut self) {
+        self.has_second_handler = false;
+    }
+
+    /// With these tables in its configuration from the next start on.
+    pub fn configure(&mut self, tables: &str) {
+        self.more_config.push_str(tables);
+    }
+
+    /// Starts it, and waits until it is ready.
+    pub async fn start(&mut self) {
+        let proxy = self.spawn();
+        proxy.wait_event("started").await;
+        proxy.wait_ready().await;
+        self.proxy = Some(proxy);
+    }
+
+    /// Starts it without waiting, for one that is expected to fail.
+    pub fn spawn(&self) -> Proxy {
+        let mut start = Start::new(&self.criscope)
+            .listen(&self.socket())
+            .config(&self.config());
+        for (name, value) in &self.env {
+            start = start.env(name, value);
+        }
+        start.spawn()
+    }
+
+    /// Kills it with SIGKILL. Its pods stay.
+    pub fn kill(&mut self) {
+        drop(self.proxy.take());
+    }
+
+    /// The running process.
+    pub fn program(&self) -> &Proxy {
+        self.proxy.as_ref().expect("it was started")
+    }
+
+    /// The name that everything of it carries.
+    pub fn name(&self) -> &str {
+        self.traces.name()
+    }
+
+    /// The directory of what survives a reboot, of configuration and of pod logs.
+    pub fn root(&self) -> PathBuf {
+        Path::new("/tmp").join(self.name())
+    }
+
+    /// The directory of what does not survive a reboot.
+    pub fn state(&self) -> PathBuf {
+        Path::new("/run").join(self.name())
+    }
+
+    /// The CRI socket.
+    pub fn socket(&self) -> PathBuf {
+        self.state().join("criscope.sock")
+    }
+
+    /// The parent cgroup for pods.
+    pub fn cgroup(&self) -> String {
+        format!("/{}", self.name())
+    }
+
+    /// The first three octets of its pods' addresses.
+    pub fn subnet(&self) -> &str {
+        &self.subnet
+    }
+
+    /// Replaces the plugins of the network.
+    pub fn set_network(&self, plugins: &str) {
+        let network = format!(
+            r#"{{"cniVersion": "1.0.0", "name": "{}", "plugins": [{plugins}]}}"#,
+            self.name()
+        );
+        let path = self.root().join("cni/10-test.conflist");
+        // Atomically: it may be read at any time.
+        let new = path.with_extension("new");
+        fs::write(&new, network).expect("network");
+        fs::rename(new, path).expect("network");
+    }
+
+    /// The plugins `bridge` and `portmap`, after others that each end with a comma.
+    pub fn bridge(&self, before: &str) -> String {
+        format!(
+            r#"{before}{{"type": "bridge", "bridge": "{}", "isGateway": true, "ipMasq": false,
+                "ipam": {{"type": "host-local", "ranges": [[{{"subnet": "{}.0/24"}}]],
+                          "routes": [{{"dst": "0.0.0.0/0"}}], "dataDir": "{}/ipam"}}}},
+              {{"type": "portmap", "capabilities": {{"portMappings": true}}}}"#,
+            self.name(),
+            self.subnet,
+            self.root().display(),
+        )
+    }
+
+    /// Adds a CNI plugin or another program to the plugin directory.
+    pub fn add_program(&self, name: &str, script: &str) -> PathBuf {
+        let path = self.root().join("bin").join(name);
+        executable(&path, script);
+        path
+    }
+
+    fn config(&self) -> String {
+        let (root, state) = (self.root(), self.state());
+        let runc = oci_runtime();
+        let mut handlers = vec![("runc", &*runc)];
+        if self.has_second_handler {
+            handlers.push(("second", &runc));
+        }
+        let config = RuntimeConfig {
+            root: &root.join("root"),
+            state: &state.join("state"),
+            shim: None,
+            handlers: &handlers,
+            cni_conf: &root.join("cni"),
+            cni_bins: &[&root.join("bin"), Path::new(PLUGINS)],
+            cni_cache: &root.join("cache"),
+            more: &format!(
+                "restrict_oom_score_adj = true\ncgroup_driver = \"cgroupfs\"\ndisable_apparmor = true\nstats_collect_period = \"1s\"\n\
+                 cdi_spec_dirs = [{:?}]\n",
+                root.join("cdi")
+            ),
+        };
+        let more = &self.more_config;
+        format!("{config}[telemetry.log]\nlevel = \"debug\"\n{more}")
+    }
+
+    async fn import(&self) {
+        let archive = self.root().join("image.tar");
+        busybox::write_with(
+            &archive,
+            IMAGE,
+            &serde_json::json!({"Volumes": {VOLUME: {}}}),
+        );
+        image_store::import(&archive, &self.root().join("root/images")).await;
+    }
+
+    /// Asserts that only the bridge and the parent cgroup are left, which stay between pods.
+    pub fn assert_clean(&self) {
+        let kept = |line: &String| {
+            *line == format!("link {}", self.name())
+                || line.starts_with("directory ")
+                || line.starts_with("cgroup ") && line.ends_with(&self.cgroup())
+        };
+        let end = Instant::now() + PATIENCE;
+        let mut left = loop {
+            let mut left = leaks::find(self.name());
+            left.retain(|line| !kept(line));
+            // A shim ends after its last answer, and the kernel removes a link some time after its namespace.
+            let is_ending = |line: &String| {
+                let kinds = ["process ", "link "];
+                kinds.iter().any(|kind| line.starts_with(kind))
+            };
+            if !left.iter().any(is_ending) || Instant::now() > end {
+                break left;
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        };
+        for dir in ["root/sandboxes", "root/containers", "root/cni"].map(|d| self.root().join(d)) {
+            left.extend(names(&dir));
+        }
+        for dir in [
+            "state/pods",
+            "state/ns",
+            "state/oci/runc",
+            "state/oci/second",
+        ]
+        .map(|d| self.state().join(d))
+        {
+            left.extend(names(&dir));
+        }
+        let addresses = names(&self.root().join("ipam").join(self.name()));
+        left.extend(addresses.into_iter().filter(|name| name.starts_with("10.")));
+        assert_eq!(left, [""; 0]);
+    }
+}
+
+fn names(dir: &Path) -> Vec<String> {
+    let entries = fs::read_dir(dir).into_iter().flatten().flatten();
+    let names = entries.map(|entry| entry.file_name().to_string_lossy().into_owned());
+    names.collect()
+}

@@ -1,0 +1,339 @@
+//! A runtime that answers as it is told and keeps every request, byte for byte.
+//!
+//! criscope's own questions (probe and lists, known by their user agent) are answered from a [`Node`] and kept apart.
+
+mod node;
+mod player;
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use bytes::Bytes;
+use h2::Reason;
+use h2::server::SendResponse;
+use http::HeaderMap;
+use http::request::Parts;
+use tempfile::TempDir;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{UnixListener, UnixStream};
+use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
+
+pub use self::node::Node;
+use crate::script::{self, Step};
+use crate::{lock, until};
+
+/// How the body of a request ended.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum RequestEnd {
+    /// Not yet.
+    #[default]
+    Open,
+    /// With END_STREAM.
+    EndStream,
+    /// With trailers.
+    Trailers(HeaderMap),
+    /// The stream was reset.
+    Reset(Reason),
+    /// The connection broke.
+    Lost,
+}
+
+/// One request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Seen {
+    pub method: http::Method,
+    /// Scheme, authority and path.
+    pub uri: http::Uri,
+    pub headers: HeaderMap,
+    pub body: Vec<u8>,
+    pub end: RequestEnd,
+    /// The reset that ended the answer.
+    pub reset: Option<Reason>,
+    /// Bytes of data that were handed to HTTP/2.
+    pub sent: usize,
+    /// Whether the script is through.
+    pub done: bool,
+}
+
+pub type Record = Arc<Mutex<Seen>>;
+
+/// What happens on a new connection.
+#[derive(Clone, Debug)]
+pub enum Mode {
+    /// HTTP/2.
+    Grpc,
+    /// These bytes are sent, whatever comes.
+    Says(Bytes),
+    /// Nothing is ever sent.
+    Silent,
+    /// It is closed.
+    Closes,
+}
+
+type Handler = Arc<dyn Fn(&Parts) -> Vec<Step> + Send + Sync>;
+
+struct Shared {
+    handler: Mutex<Handler>,
+    mode: Mutex<Mode>,
+    node: Mutex<Node>,
+    calls: Mutex<Vec<Record>>,
+    own: AtomicUsize,
+    open: AtomicUsize,
+}
+
+/// See the module documentation.
+pub struct Fake {
+    _dir: TempDir,
+    path: PathBuf,
+    shared: Arc<Shared>,
+    running: Mutex<Option<CancellationToken>>,
+}
+
+impl Drop for Fake {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+impl Fake {
+    /// A runtime that answers every call with an empty message.
+    pub fn new() -> Self {
+        let fake = Self::absent();
+        fake.start();
+        fake
+    }
+
+    /// A runtime that is not there yet.
+    pub fn absent() -> Self {
+        let dir = tempfile::tempdir().expect("dir");
+        Self {
+            path: dir.path().join("runtime.sock"),
+            _dir: dir,
+            shared: Arc::new(Shared {
+                handler: Mutex::new(Arc::new(|_| script::empty())),
+                mode: Mutex::new(Mode::Grpc),
+                node: Mutex::default(),
+                calls: Mutex::default(),
+                own: AtomicUsize::new(0),
+                open: AtomicUsize::new(0),
+            }),
+            running: Mutex::default(),
+        }
+    }
+
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Begins to listen.
+    pub fn start(&self) {
+        let listener = UnixListener::bind(&self.path).expect("bind");
+        let stop = CancellationToken::new();
+        *lock(&self.running) = Some(stop.clone());
+        tokio::spawn(accept(listener, Arc::clone(&self.shared), stop));
+    }
+
+    /// Drops every connection and stops listening; the socket file goes too.
+    pub fn stop(&self) {
+        if let Some(stop) = lock(&self.running).take() {
+            stop.cancel();
+            let _ = std::fs::remove_file(&self.path);
+        }
+    }
+
+    /// Answers calls with what the handler gives, except criscope's own.
+    pub fn on(&self, handler: impl Fn(&Parts) -> Vec<Step> + Send + Sync + 'static) {
+        *lock(&self.shared.handler) = Arc::new(handler);
+    }
+
+    /// Answers every call with these steps.
+    pub fn always(&self, steps: Vec<Step>) {
+        self.on(move |_| steps.clone());
+    }
+
+    /// For the connections that come.
+    pub fn set_mode(&self, mode: Mode) {
+        *lock(&self.shared.mode) = mode;
+    }
+
+    /// What it has.
+    pub fn node(&self) -> MutexGuard<'_, Node> {
+        lock(&self.shared.node)
+    }
+
+    /// Copies of the requests so far, in the order they came.
+    pub fn seen(&self) -> Vec<Seen> {
+        let calls = lock(&self.shared.calls);
+        calls.iter().map(|call| lock(call).clone()).collect()
+    }
+
+    /// Takes the requests out that match.
+    pub fn take(&self, matches: impl Fn(&Seen) -> bool) -> Vec<Seen> {
+        let mut taken = Vec::new();
+        lock(&self.shared.calls).retain(|call| {
+            let call = lock(call);
+            let out = matches(&call);
+            if out {
+                taken.push(call.clone());
+            }
+            !out
+        });
+        taken
+    }
+
+    /// How many calls have come.
+    pub fn count(&self) -> usize {
+        lock(&self.shared.calls).len()
+    }
+
+    /// Waits for a request that matches.
+    pub async fn wait(&self, what: &str, matches: impl Fn(&Seen) -> bool) -> Seen {
+        let find = || async { self.seen().into_iter().find(|seen| matches(seen)) };
+        until(what, find).await
+    }
+
+    /// Waits until so many calls have come.
+    pub async fn wait_count(&self, n: usize) {
+        until("calls at the runtime", || async {
+            (self.count() >= n).then_some(())
+        })
+        .await;
+    }
+
+    /// Waits until criscope has asked all it wants to know, and only its probe is connected.
+    pub async fn wait_settled(&self) {
+        until("criscope's own questions", || async {
+            // Version, Status, and two lists.
+            (self.own() >= 4 && self.connections() == 1).then_some(())
+        })
+        .await;
+    }
+
+    /// Connections that are open now, criscope's own included.
+    pub fn connections(&self) -> usize {
+        self.shared.open.load(Ordering::SeqCst)
+    }
+
+    /// criscope's own requests.
+    pub fn own(&self) -> usize {
+        self.shared.own.load(Ordering::SeqCst)
+    }
+}
+
+async fn accept(listener: UnixListener, shared: Arc<Shared>, stop: CancellationToken) {
+    loop {
+        let socket = tokio::select! {
+            () = stop.cancelled() => return,
+            accepted = listener.accept() => accepted.expect("accept").0,
+        };
+        shared.open.fetch_add(1, Ordering::SeqCst);
+        let (shared, stop) = (Arc::clone(&shared), stop.clone());
+        tokio::spawn(async move {
+            let mode = lock(&shared.mode).clone();
+            // A connection that breaks is what many tests are about.
+            match mode {
+                Mode::Grpc => drop(stop.run_until_cancelled(serve(socket, &shared)).await),
+                Mode::Says(bytes) => drop(stop.run_until_cancelled(speak(socket, &bytes)).await),
+                Mode::Silent => {
+                    stop.cancelled().await;
+                    drop(socket);
+                }
+                Mode::Closes => drop(socket),
+            }
+            shared.open.fetch_sub(1, Ordering::SeqCst);
+        });
+    }
+}
+
+async fn speak(mut socket: UnixStream, bytes: &[u8]) -> io::Result<()> {
+    socket.write_all(bytes).await?;
+    let mut rest = [0; 4096];
+    while socket.read(&mut rest).await? > 0 {}
+    Ok(())
+}
+
+/// What a script does to its whole connection.
+enum Control {
+    Close,
+    GoAway,
+    Abort(Reason),
+}
+
+async fn serve(socket: UnixStream, shared: &Arc<Shared>) -> Result<(), h2::Error> {
+    let mut connection = h2::server::Builder::new()
+        .initial_window_size(4 << 20)
+        .initial_connection_window_size(64 << 20)
+        .max_header_list_size(8 << 20)
+        .max_pending_accept_reset_streams(100_000)
+        .max_concurrent_reset_streams(100_000)
+        .handshake::<_, Bytes>(socket)
+        .await?;
+    let (control, mut controls) = mpsc::channel(16);
+    loop {
+        let request = tokio::select! {
+            biased;
+            Some(control) = controls.recv() => match control {
+                Control::Close => {
+                    // What was handed over before is sent first.
+                    let _ = futures_util::poll!(Box::pin(connection.accept()));
+                    return Ok(());
+                }
+                Control::GoAway => {
+                    connection.graceful_shutdown();
+                    continue;
+                }
+                Control::Abort(reason) => {
+                    connection.abrupt_shutdown(reason);
+                    continue;
+                }
+            },
+            request = connection.accept() => request,
+        };
+        match request {
+            Some(Ok((request, respond))) => {
+                tokio::spawn(answer(
+                    request,
+                    respond,
+                    Arc::clone(shared),
+                    control.clone(),
+                ));
+            }
+            Some(Err(error)) => return Err(error),
+            None => return Ok(()),
+        }
+    }
+}
+
+async fn answer(
+    request: http::Request<h2::RecvStream>,
+    respond: SendResponse<Bytes>,
+    shared: Arc<Shared>,
+    control: mpsc::Sender<Control>,
+) {
+    let (head, body) = request.into_parts();
+    let agent = head.headers.get(http::header::USER_AGENT);
+    if agent.is_some_and(|agent| agent.as_bytes().starts_with(b"criscope/")) {
+        shared.own.fetch_add(1, Ordering::SeqCst);
+        return node::answer(&head, body, respond, &shared.node).await;
+    }
+    let record = Arc::new(Mutex::new(Seen {
+        method: head.method.clone(),
+        uri: head.uri.clone(),
+        headers: head.headers.clone(),
+        body: Vec::new(),
+        end: RequestEnd::Open,
+        reset: None,
+        sent: 0,
+        done: false,
+    }));
+    lock(&shared.calls).push(Arc::clone(&record));
+    let handler = Arc::clone(&lock(&shared.handler));
+    let steps = match lock(&shared.node).knows(head.uri.path()) {
+        true => handler(&head),
+        false => script::error(12, "unknown service"),
+    };
+    player::play(steps, body, respond, record, control).await;
+}

@@ -1,0 +1,95 @@
+//! The test harness of criscope: what its integration tests and benchmarks are written with.
+//!
+//! | part | modules |
+//! |---|---|
+//! | criscope as a process | [`proxy`] (any configuration), [`daemon`] (the built-in runtime), [`scrape`], [`leaks`] |
+//! | runtimes behind it | [`fake`] (a CRI server that misbehaves as its [`script`] says), [`containerd`] |
+//! | callers | [`client`] (raw HTTP/2), [`kubelet`] (typed, for real pods), [`pods`] (typed, for the fake) |
+//! | servers around it | [`docker_registry`], [`collector`] (OTLP), [`prometheus`] |
+//! | images | [`busybox`], [`image_store`] |
+//! | the machine | [`packages`], [`executable`], [`process`], [`pid_namespace`] |
+//! | benchmarks | [`bench`] |
+//!
+//! Nothing here sleeps for a fixed time: [`until`] polls a condition, for [`PATIENCE`] at most. Helpers panic, because a
+//! test that cannot be set up has failed; [`process`] and [`bench`] return errors, because a benchmark reports them.
+//!
+//! The crate links the product for its generated CRI types. The binaries are passed in as paths: only the tests and
+//! benchmarks of the root package know where cargo has put them.
+
+// For one program's tests only; a failed test prints its own values.
+#![expect(missing_docs, missing_debug_implementations, reason = "no public API")]
+
+pub mod bench;
+pub mod busybox;
+pub mod client;
+pub mod collector;
+pub mod containerd;
+pub mod daemon;
+pub mod docker_registry;
+pub mod error;
+pub mod executable;
+pub mod fake;
+mod grpc;
+pub mod image_store;
+pub mod kubelet;
+pub mod leaks;
+pub mod packages;
+pub mod pid_namespace;
+pub mod pods;
+pub mod process;
+pub mod prometheus;
+pub mod proxy;
+pub mod scrape;
+pub mod script;
+pub mod yaml;
+
+use std::future::Future;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+pub use crate::grpc::{encode, headers, message, message_with, sorted};
+
+/// How long a condition may take to become true. Generous: a slow machine is no finding, and the virtual machine of
+/// `tests/v2/run.sh` may be emulated.
+pub const PATIENCE: Duration = Duration::from_secs(120);
+
+/// Polls until `poll` returns a value.
+///
+/// # Panics
+/// After [`PATIENCE`], naming what was waited for.
+pub async fn until<T, F>(what: &str, mut poll: impl FnMut() -> F) -> T
+where
+    F: Future<Output = Option<T>>,
+{
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        if let Some(value) = poll().await {
+            return value;
+        }
+        assert!(Instant::now() < deadline, "timed out waiting for {what}");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
+/// Awaits a future.
+///
+/// # Panics
+/// After [`PATIENCE`], naming what was waited for.
+pub async fn soon<F: Future>(what: &str, future: F) -> F::Output {
+    match tokio::time::timeout(PATIENCE, future).await {
+        Ok(output) => output,
+        Err(_) => panic!("timed out waiting for {what}"),
+    }
+}
+
+/// Locks a mutex, also after a panic of another thread: that panic is the failure to report, not the poisoning.
+pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Raises the limit of open files of this process, and of those it starts, to the hard limit.
+pub fn raise_descriptor_limit() {
+    use nix::sys::resource::{Resource, getrlimit, setrlimit};
+    let (_, hard) = getrlimit(Resource::RLIMIT_NOFILE).expect("getrlimit");
+    setrlimit(Resource::RLIMIT_NOFILE, hard, hard).expect("setrlimit");
+}

@@ -1,0 +1,239 @@
+//! Child processes: output in a log file, memory from `/proc`, always ended and reaped.
+
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+use std::{env, fs, io, thread};
+
+use nix::sys::prctl::set_child_subreaper;
+use nix::sys::signal::{Signal, killpg};
+use nix::sys::wait::{WaitPidFlag, waitpid};
+use nix::unistd::Pid;
+use tokio::net::UnixStream;
+
+use crate::error::{Error, IoContext, Result};
+
+const START_LIMIT: Duration = Duration::from_secs(20);
+const END_LIMIT: Duration = Duration::from_secs(5);
+
+/// The end of a log that is shown when something has failed.
+const TAIL: usize = 8000;
+
+/// Finds a program in `PATH` and where Debian has its daemons.
+///
+/// # Errors
+/// [`Error::Missing`], which names the Debian package.
+pub fn find(program: &str, package: &str) -> Result<PathBuf> {
+    let path = env::var_os("PATH").unwrap_or_default();
+    env::split_paths(&path)
+        .chain(["/usr/local/sbin", "/usr/sbin", "/sbin"].map(PathBuf::from))
+        .map(|folder| folder.join(program))
+        .find(|file| file.is_file())
+        .ok_or_else(|| Error::Missing {
+            program: program.to_owned(),
+            package: package.to_owned(),
+        })
+}
+
+/// The first line with a digit that a program prints for its version flag, on either stream.
+pub fn version(program: &Path, flag: &str) -> String {
+    let Ok(output) = Command::new(program).arg(flag).output() else {
+        return "unknown".to_owned();
+    };
+    let text = [output.stdout, output.stderr].concat();
+    String::from_utf8_lossy(&text)
+        .lines()
+        .find(|line| line.chars().any(|c| c.is_ascii_digit()))
+        .unwrap_or("unknown")
+        .trim()
+        .to_owned()
+}
+
+/// Makes this process a subreaper or ends that: as one it becomes the parent of what its children leave behind, such as
+/// the workers of nginx and the containers of runc, and can reap them.
+///
+/// # Errors
+/// When the kernel refuses.
+pub fn adopt_orphans(adopt: bool) -> Result<()> {
+    set_child_subreaper(adopt)
+        .map_err(io::Error::from)
+        .during(|| "becoming a subreaper".to_owned())
+}
+
+/// A child and its process group. Dropping it ends the group: SIGTERM, after five seconds SIGKILL. If the thread
+/// panics, the end of the log is printed.
+pub struct Process {
+    name: &'static str,
+    child: Child,
+    log: PathBuf,
+}
+
+impl Process {
+    /// Starts `command` in a process group of its own. Both outputs are appended to `log`.
+    ///
+    /// # Errors
+    /// When the program or its log file cannot be opened.
+    pub fn spawn(name: &'static str, command: &mut Command, log: PathBuf) -> Result<Self> {
+        let opening = || format!("opening {}", log.display());
+        let output = fs::File::options().create(true).append(true).open(&log);
+        let output = output.during(opening)?;
+        let errors = output.try_clone().during(opening)?;
+        let child = command
+            .stdin(Stdio::null())
+            .stdout(output)
+            .stderr(errors)
+            .process_group(0)
+            .spawn()
+            .during(|| format!("starting {}", command.get_program().display()))?;
+        Ok(Self { name, child, log })
+    }
+
+    /// As [`Process::spawn`]; the kernel sends the child SIGTERM when the calling thread ends, so call it on the main
+    /// thread. For benchmarks, which may be killed.
+    ///
+    /// # Errors
+    /// As [`Process::spawn`].
+    pub fn spawn_bound(name: &'static str, command: &Command, log: PathBuf) -> Result<Self> {
+        let mut bound = Command::new(find("setpriv", "util-linux")?);
+        bound.args(["--pdeathsig", "TERM", "--"]);
+        bound.arg(command.get_program()).args(command.get_args());
+        let set = command
+            .get_envs()
+            .filter_map(|(key, value)| Some((key, value?)));
+        Self::spawn(name, bound.envs(set), log)
+    }
+
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Waits until the child accepts connections on `socket`.
+    ///
+    /// # Errors
+    /// [`Error::Process`] if the child ends first or takes longer than 20 s.
+    pub async fn wait_for_socket(&mut self, socket: &Path) -> Result<()> {
+        let start = Instant::now();
+        while UnixStream::connect(socket).await.is_err() {
+            self.check()?;
+            if start.elapsed() > START_LIMIT {
+                let problem = format!("did not listen on {}", socket.display());
+                return Err(self.problem(problem));
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        Ok(())
+    }
+
+    /// Checks that the child still runs.
+    ///
+    /// # Errors
+    /// [`Error::Process`] with the end of its log.
+    pub fn check(&mut self) -> Result<()> {
+        match self.child.try_wait() {
+            Ok(None) => Ok(()),
+            Ok(Some(status)) => Err(self.problem(format!("ended: {status}"))),
+            Err(error) => Err(self.problem(error.to_string())),
+        }
+    }
+
+    /// An error about this child, with the end of its log.
+    pub fn problem(&self, problem: String) -> Error {
+        Error::Process {
+            name: self.name,
+            pid: self.pid(),
+            problem,
+            log: self.log.clone(),
+            tail: self.tail(),
+        }
+    }
+
+    /// Kills the child alone with SIGKILL and reaps it.
+    ///
+    /// # Errors
+    /// When it cannot be waited for.
+    pub fn kill(&mut self) -> io::Result<ExitStatus> {
+        // It may have ended by itself.
+        let _ = self.child.kill();
+        self.child.wait()
+    }
+
+    /// Resident memory, in bytes.
+    ///
+    /// # Errors
+    /// When `/proc` cannot be read, as when the child has ended.
+    pub fn rss(&self) -> Result<u64> {
+        self.status("VmRSS:")
+    }
+
+    /// Peak resident memory since the start or the last [`Process::reset_peak`], in bytes.
+    ///
+    /// # Errors
+    /// When `/proc` cannot be read, as when the child has ended.
+    pub fn peak_rss(&self) -> Result<u64> {
+        self.status("VmHWM:")
+    }
+
+    /// Sets the peak to the present value (proc(5), `clear_refs`).
+    ///
+    /// # Errors
+    /// When the file cannot be written.
+    pub fn reset_peak(&self) -> Result<()> {
+        let file = format!("/proc/{}/clear_refs", self.pid());
+        fs::write(&file, "5").during(|| format!("writing {file}"))
+    }
+
+    fn status(&self, key: &str) -> Result<u64> {
+        let file = format!("/proc/{}/status", self.pid());
+        kibibytes(&file, key)?.ok_or_else(|| self.problem(format!("has no {key} in {file}")))
+    }
+
+    fn tail(&self) -> String {
+        let text = fs::read(&self.log).unwrap_or_default();
+        String::from_utf8_lossy(&text[text.len().saturating_sub(TAIL)..]).into_owned()
+    }
+
+    /// Returns whether the child or, after it, another process of the group still runs. Ended ones are reaped.
+    fn is_alive(&mut self, group: Pid) -> bool {
+        if let Ok(None) = self.child.try_wait() {
+            return true;
+        }
+        let any = Pid::from_raw(-group.as_raw());
+        // An error means that there are no more.
+        waitpid(any, Some(WaitPidFlag::WNOHANG)).is_ok()
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        if thread::panicking() {
+            eprintln!("log of {}:\n{}", self.name, self.tail());
+        }
+        // The child leads its group: its pid is the group's id until every process in it is reaped.
+        let group = Pid::from_raw(self.child.id().cast_signed());
+        let mut signal = Signal::SIGTERM;
+        let start = Instant::now();
+        let mut due = true;
+        while self.is_alive(group) {
+            if std::mem::take(&mut due) {
+                let _ = killpg(group, signal);
+            }
+            if start.elapsed() > END_LIMIT && signal == Signal::SIGTERM {
+                (signal, due) = (Signal::SIGKILL, true);
+            }
+            thread::sleep(Duration::from_millis(5));
+        }
+    }
+}
+
+/// The value of a line `KEY N kB` of a file in `/proc`, in bytes.
+///
+/// # Errors
+/// When the file cannot be read.
+pub fn kibibytes(file: &str, key: &str) -> Result<Option<u64>> {
+    let text = fs::read_to_string(file).during(|| format!("reading {file}"))?;
+    let value = text.lines().find_map(|line| line.strip_prefix(key));
+    let number = value.and_then(|value| value.trim().strip_suffix(" kB"));
+    let number = number.and_then(|value| value.trim().parse::<u64>().ok());
+    Ok(number.map(|kib| kib * 1024))
+}
