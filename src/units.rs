@@ -1,10 +1,12 @@
 //! Durations, sizes and times of day as people read them, the same in the terminal, on the pages and in sentences. What
 //! programs read (JSON, metrics, the numbers of log lines and spans) has the unit in its name and is a number.
 
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::num::NonZeroU8;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// Microseconds in a day.
-const DAY_US: u64 = 86_400_000_000;
+use time::UtcDateTime;
+use time::format_description::well_known::Iso8601;
+use time::format_description::well_known::iso8601::{Config, EncodedConfig, TimePrecision};
 
 /// A duration in at most eight characters: `0.42 ms`, `38.1 ms`, `183 ms`, `9.53 s`, `14.2 s`, `2m 05s`, `3h 12m`,
 /// `5d 03h`.
@@ -82,32 +84,25 @@ fn long(s: u64) -> String {
 
 /// A time of day as RFC 3339 in UTC, to the millisecond: `2026-01-31T09:08:07.123Z`.
 pub fn rfc3339(unix_us: u64) -> String {
-    let (year, month, day) = civil(unix_us / DAY_US);
-    let ms = unix_us % DAY_US / 1000;
-    format!(
-        "{year:04}-{month:02}-{day:02}T{:02}:{:02}:{:02}.{:03}Z",
-        ms / 3_600_000,
-        ms / 60_000 % 60,
-        ms / 1000 % 60,
-        ms % 1000
-    )
+    date::<{ MILLIS.encode() }>(Duration::from_micros(unix_us))
 }
 
-/// The date of a day counted from 1970-01-01, in the Gregorian calendar (Howard Hinnant, "chrono-Compatible Low-Level
-/// Date Algorithms", `civil_from_days`).
-pub(crate) fn civil(days: u64) -> (u64, u64, u64) {
-    let z = days + 719_468;
-    let (era, of_era) = (z / 146_097, z % 146_097);
-    let year = (of_era - of_era / 1460 + of_era / 36_524 - of_era / 146_096) / 365;
-    let of_year = of_era - (365 * year + year / 4 - year / 100);
-    let shifted = (5 * of_year + 2) / 153;
-    let day = of_year - (153 * shifted + 2) / 5 + 1;
-    let month = if shifted < 10 {
-        shifted + 3
-    } else {
-        shifted - 9
-    };
-    (year + era * 400 + u64::from(month <= 2), month, day)
+/// A time since 1970 as it stands in the name of a file: `20260131T235959.123Z` (ISO 8601, basic format, UTC). Names sort as
+/// times do.
+pub fn file_stamp(since_1970: Duration) -> String {
+    date::<{ MILLIS.set_use_separators(false).encode() }>(since_1970)
+}
+
+const MILLIS: Config = Config::DEFAULT.set_time_precision(TimePrecision::Second {
+    decimal_digits: NonZeroU8::new(3),
+});
+
+/// After the year 9999 its last moment.
+fn date<const FORMAT: EncodedConfig>(since_1970: Duration) -> String {
+    let nanos = i128::try_from(since_1970.as_nanos()).unwrap_or(i128::MAX);
+    let time = UtcDateTime::from_unix_timestamp_nanos(nanos).unwrap_or(UtcDateTime::MAX);
+    // Only years of more than four digits and a sink that fails are errors.
+    time.format(&Iso8601::<FORMAT>).unwrap_or_default()
 }
 
 #[cfg(test)]

@@ -186,7 +186,7 @@ const UNSAFE: &[(&str, usize)] = &[
 ];
 
 /// Modules that may use tonic's own transport: those that call a runtime themselves, never the path of a call
-/// (`docs/ARCHITECTURE.md`, "What is deliberately absent").
+/// (`docs/adr/0010-calls-pass-through-undecoded.md`).
 const TONIC_TRANSPORT: &[&str] = &["cli", "client", "smoke"];
 
 #[test]

@@ -2,23 +2,16 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use crate::units::civil;
-
-const DAY: u64 = 86_400;
+use crate::units;
 
 /// Since 1970; zero before.
 pub(super) fn since_epoch(time: SystemTime) -> Duration {
     time.duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO)
 }
 
-/// `20260131T235959.123Z` (ISO 8601, basic format, UTC): names sort as times do.
+/// `20260131T235959.123Z`: names sort as times do.
 pub(super) fn stamp(time: SystemTime) -> String {
-    let since = since_epoch(time);
-    let (days, second) = (since.as_secs() / DAY, since.as_secs() % DAY);
-    let (year, month, day) = civil(days);
-    let (hour, minute, second) = (second / 3600, second / 60 % 60, second % 60);
-    let millis = since.subsec_millis();
-    format!("{year:04}{month:02}{day:02}T{hour:02}{minute:02}{second:02}.{millis:03}Z")
+    units::file_stamp(since_epoch(time))
 }
 
 #[cfg(test)]
@@ -38,9 +31,14 @@ mod tests {
 
     #[test]
     fn every_day_follows_the_one_before() {
-        let mut last = civil(0);
+        let date = |day: u64| {
+            let text = stamp(UNIX_EPOCH + Duration::from_secs(day * 86_400));
+            let number = |at: std::ops::Range<usize>| text[at].parse::<u32>().expect("digits");
+            (number(0..4), number(4..6), number(6..8))
+        };
+        let mut last = date(0);
         for day in 1..100_000 {
-            let next = civil(day);
+            let next = date(day);
             let (year, month, of_month) = last;
             let follows = [
                 (year, month, of_month + 1),
