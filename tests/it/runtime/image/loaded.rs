@@ -70,7 +70,7 @@ impl Node {
 
     /// The names of all images; the daemon must have ended.
     async fn names(&self) -> Vec<String> {
-        let config = ImagesConfig::new(self.path("root").join("images"));
+        let config = ImageStoreConfig::new(self.path("root").join("images"));
         let images = image_store::open(&config).await;
         assert!(images.problems().is_empty());
         let all = images.list(None).expect("list").into_iter();
@@ -116,7 +116,7 @@ async fn archives_are_loaded_without_the_daemon() {
     load_three(&node).await;
     assert_eq!(node.names().await, BOTH);
     // Whoever has the store without serving is not disturbed.
-    let config = ImagesConfig::new(node.path("root").join("images"));
+    let config = ImageStoreConfig::new(node.path("root").join("images"));
     let mine = image_store::open(&config).await;
     let refused = node.load(&[&node.path("one.tar")], None).await;
     assert_eq!(refused.status.code(), Some(1));
