@@ -4,6 +4,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
+use cri_streaming::{Kind, Observer, SessionBegin, SessionEnd};
 use futures_util::future::join_all;
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::mpsc::Sender;
@@ -18,10 +19,8 @@ use crate::config::Streaming;
 use crate::cri::subject::Subject;
 use crate::lifecycle::{Event, sessions};
 use crate::proxy::pod_index::Index;
-use crate::streaming::{
-    AuditLog, Kind, Observer, Relay, RelayMetrics, SessionBegin, SessionEnd, SessionMetrics,
-    SessionSpans,
-};
+use crate::proxy::sessions::{Relay, RelayMetrics};
+use crate::streaming::{self, AuditLog, SessionMetrics, SessionSpans};
 use crate::telemetry::Drops;
 use crate::telemetry::drops::DropReason;
 use crate::telemetry::otlp::SpanSink;
@@ -68,7 +67,7 @@ struct Teller {
 
 impl Observer for Teller {
     fn began(&self, begin: &SessionBegin<'_>) {
-        let subject = self.subject(begin.kind, begin.id, begin.call);
+        let subject = self.subject(begin.kind, begin.id, streaming::call(begin.extensions));
         let carried = Arc::clone(begin.carried);
         self.tell(Event::SessionBegan(Box::new(sessions::Open {
             number: begin.number,
@@ -78,7 +77,7 @@ impl Observer for Teller {
                 container: subject.container,
                 kind: begin.kind.name(),
                 carrier: (begin.transport.name(), begin.protocol),
-                client: begin.call.map(|call| call.peer.client),
+                client: streaming::call(begin.extensions).map(|call| call.peer.client),
                 program: begin.program().map(str::to_owned),
                 began: SystemTime::now(),
             },
@@ -88,7 +87,7 @@ impl Observer for Teller {
     }
 
     fn ended(&self, end: &SessionEnd<'_>) {
-        let subject = self.subject(end.kind, end.id, end.call);
+        let subject = self.subject(end.kind, end.id, streaming::call(end.extensions));
         // A session of nobody who is known is part of no story, but it was open.
         let session = subject.pod.map(|pod| sessions::Session {
             pod,
@@ -96,7 +95,7 @@ impl Observer for Teller {
                 container: subject.container,
                 kind: end.kind.name(),
                 carrier: (end.transport.name(), end.protocol),
-                client: end.call.map(|call| call.peer.client),
+                client: streaming::call(end.extensions).map(|call| call.peer.client),
                 program: end.program().map(str::to_owned),
                 began: SystemTime::now() - end.duration,
             },

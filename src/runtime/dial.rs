@@ -7,13 +7,13 @@ use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::Duration;
 
+use cri_streaming::TargetError;
 use criscope_linux::namespace::{Error, Kind, run_in};
 use tokio::net::{TcpSocket, TcpStream};
 use tokio::time::timeout;
 
 use super::Runtime;
 use super::store::Sandbox;
-use crate::streaming::TargetError;
 
 /// How long a port may take to accept: it is on this machine.
 const CONNECT: Duration = Duration::from_secs(10);

@@ -5,6 +5,7 @@ mod line;
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
+use cri_streaming::{Attach, Exec, Streams, Target, TargetError, UrlError};
 use futures_util::future::BoxFuture;
 use tokio::net::TcpStream;
 use tokio::time::sleep;
@@ -19,7 +20,7 @@ use super::process;
 use super::store::Container;
 use crate::call::Call;
 use crate::cri::v1;
-use crate::streaming::{Attach, Exec, Server, Streams, Target, TargetError};
+use crate::streaming::Server;
 
 /// How long a container's output is waited for once everything of it was forgotten, and the shim's end of it with it.
 const LAST_WORDS: Duration = Duration::from_secs(1);
@@ -45,7 +46,7 @@ impl Runtime {
         let container = self.store.containers.get(&request.container_id)?;
         container.running()?;
         request.container_id.clone_from(&container.id);
-        url(self.server()?.exec(request, call))
+        Ok(self.server()?.exec(request, call)?)
     }
 
     /// Where a client is served that attaches.
@@ -60,7 +61,7 @@ impl Runtime {
         let container = self.store.containers.get(&request.container_id)?;
         container.running()?;
         request.container_id.clone_from(&container.id);
-        url(self.server()?.attach(request, call))
+        Ok(self.server()?.attach(request, call)?)
     }
 
     /// Where a client is served that forwards ports.
@@ -75,7 +76,7 @@ impl Runtime {
         let sandbox = self.store.sandboxes.get(&request.pod_sandbox_id)?;
         sandbox.ready()?;
         request.pod_sandbox_id.clone_from(&sandbox.id);
-        url(self.server()?.port_forward(request, call))
+        Ok(self.server()?.port_forward(request, call)?)
     }
 
     fn server(&self) -> Result<&Server> {
@@ -84,13 +85,14 @@ impl Runtime {
     }
 }
 
-fn url(made: std::result::Result<String, crate::streaming::UrlError>) -> Result<String> {
-    use crate::streaming::UrlError;
-    made.map_err(|error| match error {
-        UrlError::Invalid(_) => Error::invalid(error.to_string()),
-        UrlError::Full => Error::Exhausted(error.to_string()),
-        UrlError::Random => Error::Internal(error.to_string()),
-    })
+impl From<UrlError> for Error {
+    fn from(error: UrlError) -> Self {
+        match error {
+            UrlError::Invalid(_) => Self::invalid(error.to_string()),
+            UrlError::Full => Self::Exhausted(error.to_string()),
+            UrlError::Random => Self::Internal(error.to_string()),
+        }
+    }
 }
 
 /// The runtime as the streaming server sees it.

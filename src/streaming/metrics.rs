@@ -1,11 +1,9 @@
 //! Sessions as metrics.
 
-use super::observe::{
-    Direction, Kind, Observer, SessionBegin, SessionEnd, TokenOutcome, Transport,
-};
 use crate::telemetry::catalogue;
 use crate::telemetry::family::{Counters, Gauges, Histograms};
 use crate::telemetry::registry::{Registry, RegistryError};
+use cri_streaming::{Direction, Kind, Observer, SessionBegin, SessionEnd, TokenOutcome, Transport};
 
 /// Counts sessions. One of the observers of a server.
 #[derive(Debug)]
@@ -85,7 +83,7 @@ impl Observer for SessionMetrics {
 /// Shows every metric of this module once.
 #[cfg(test)]
 pub(crate) fn populate(registry: &Registry) {
-    use super::observe::Outcome;
+    use cri_streaming::Outcome;
     let metrics = SessionMetrics::register(registry).expect("once");
     for kind in Kind::ALL.iter().copied() {
         metrics.bytes(kind, Direction::In, 1);
@@ -99,7 +97,7 @@ pub(crate) fn populate(registry: &Registry) {
                     transport,
                     protocol: "v4.channel.k8s.io",
                     command: &[],
-                    call: None,
+                    extensions: &http::Extensions::new(),
                     carried: &std::sync::Arc::default(),
                 });
                 metrics.ended(&SessionEnd {
@@ -115,7 +113,7 @@ pub(crate) fn populate(registry: &Registry) {
                     exit_code: None,
                     connections: 1,
                     command: &[],
-                    call: None,
+                    extensions: &http::Extensions::new(),
                     relayed: None,
                 });
             }
@@ -125,9 +123,9 @@ pub(crate) fn populate(registry: &Registry) {
 
 #[cfg(test)]
 mod tests {
-    use super::super::observe::Outcome;
     use super::*;
     use crate::telemetry::catalogue::{Metric, Values};
+    use cri_streaming::Outcome;
 
     fn names(metric: &Metric, label: usize) -> Vec<&'static str> {
         match metric.labels[label].values {

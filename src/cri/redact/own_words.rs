@@ -96,9 +96,10 @@ fn what_the_built_in_runtime_says_has_no_holes() {
         "crates/image/src",
         "crates/linux/src",
         "src/runtime",
-        "src/shim",
+        "crates/shim/src",
         "src/proxy/router",
         "src/proxy/backend",
+        "crates/cri-streaming/src",
     ] {
         sources(&root.join(folder), &mut paths);
     }

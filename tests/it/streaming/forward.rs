@@ -1,6 +1,6 @@
 //! Port-forward to real listeners.
 
-use criscope::streaming::{Kind, Outcome, Transport};
+use cri_streaming::{Kind, Outcome, Transport};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
 use tokio::net::{TcpListener, TcpStream};
 

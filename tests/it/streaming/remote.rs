@@ -1,6 +1,6 @@
 //! Exec and attach over every protocol.
 
-use criscope::streaming::{Kind, Outcome, Transport};
+use cri_streaming::{Kind, Outcome, Transport};
 use serde_json::Value;
 
 use super::client::{Client, Said, WAYS, Wire};

@@ -5,12 +5,12 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use cri_streaming::{
+    Carried, Direction, Kind, Observer, Outcome, SessionBegin, SessionEnd, TokenOutcome, Transport,
+};
 use criscope::config::Streaming;
 use criscope::cri::v1;
-use criscope::streaming::{
-    Carried, Direction, Kind, Observer, Outcome, Server, SessionBegin, SessionEnd, TokenOutcome,
-    Transport,
-};
+use criscope::streaming::Server;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 

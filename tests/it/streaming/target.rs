@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use criscope::streaming::{Attach, Exec, Streams, Target, TargetError};
+use cri_streaming::{Attach, Exec, Streams, Target, TargetError};
 use futures_util::future::BoxFuture;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -111,7 +111,7 @@ impl Fake {
     }
 }
 
-fn both(streams: &mut Streams) -> (criscope::streaming::Input, criscope::streaming::Output) {
+fn both(streams: &mut Streams) -> (cri_streaming::Input, cri_streaming::Output) {
     let stdin = streams.stdin.take().expect("stdin");
     (stdin, streams.stdout.take().expect("stdout"))
 }
