@@ -5,7 +5,7 @@ mod line;
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
-use cri_streaming::{Attach, Exec, Streams, Target, TargetError, UrlError};
+use cri_streaming::{Attach, Exec, RuntimeError, StreamingRuntime, Streams, UrlError};
 use futures_util::future::BoxFuture;
 use tokio::net::TcpStream;
 use tokio::time::sleep;
@@ -105,18 +105,18 @@ impl Sessions {
         Arc::new(Self(Arc::downgrade(runtime)))
     }
 
-    fn runtime(&self) -> std::result::Result<Arc<Runtime>, TargetError> {
-        let gone = || TargetError::Failed("the runtime is stopping".to_owned());
+    fn runtime(&self) -> std::result::Result<Arc<Runtime>, RuntimeError> {
+        let gone = || RuntimeError::Failed("the runtime is stopping".to_owned());
         self.0.upgrade().ok_or_else(gone)
     }
 }
 
-impl Target for Sessions {
+impl StreamingRuntime for Sessions {
     fn exec(
         &self,
         exec: Exec,
         streams: Streams,
-    ) -> BoxFuture<'static, std::result::Result<i32, TargetError>> {
+    ) -> BoxFuture<'static, std::result::Result<i32, RuntimeError>> {
         let runtime = self.runtime();
         Box::pin(async move { Ok(runtime?.run_exec(exec, streams).await?) })
     }
@@ -125,7 +125,7 @@ impl Target for Sessions {
         &self,
         attach: Attach,
         streams: Streams,
-    ) -> BoxFuture<'static, std::result::Result<(), TargetError>> {
+    ) -> BoxFuture<'static, std::result::Result<(), RuntimeError>> {
         let runtime = self.runtime();
         Box::pin(async move { Ok(runtime?.run_attach(&attach.container, streams).await?) })
     }
@@ -134,13 +134,13 @@ impl Target for Sessions {
         &self,
         sandbox: &str,
         port: u16,
-    ) -> BoxFuture<'static, std::result::Result<TcpStream, TargetError>> {
+    ) -> BoxFuture<'static, std::result::Result<TcpStream, RuntimeError>> {
         let (runtime, sandbox) = (self.runtime(), sandbox.to_owned());
         Box::pin(async move { runtime?.dial(&sandbox, port).await })
     }
 }
 
-impl From<Error> for TargetError {
+impl From<Error> for RuntimeError {
     fn from(error: Error) -> Self {
         match error {
             Error::NotFound { .. } | Error::State(_) => Self::NotRunning(error.to_string()),

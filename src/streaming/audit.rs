@@ -38,8 +38,8 @@ impl Observer for AuditLog {
             client_comm = call.and_then(|call| call.peer.comm.as_deref()),
             namespace = pod.map(|pod| &*pod.namespace),
             pod = pod.map(|pod| &*pod.name),
-            upgrade_ms = end.relayed.and_then(|relayed| relayed.upgrade).map(millis),
-            first_to_close = end.relayed.map(|relayed| relayed.first_to_close()),
+            upgrade_ms = end.proxied.and_then(|proxied| proxied.upgrade).map(millis),
+            first_to_close = end.proxied.map(|proxied| proxied.first_to_close()),
             "session ended"
         );
     }
@@ -60,7 +60,7 @@ mod tests {
     use std::sync::{Arc, Mutex};
 
     use super::*;
-    use cri_streaming::{Kind, Outcome, Transport};
+    use cri_streaming::{Outcome, SessionKind, Transport};
 
     #[derive(Clone, Default)]
     struct Written(Arc<Mutex<Vec<u8>>>);
@@ -89,7 +89,7 @@ mod tests {
         tracing::subscriber::with_default(subscriber, || {
             log.ended(&SessionEnd {
                 number: 1,
-                kind: Kind::Exec,
+                kind: SessionKind::Exec,
                 id: "abc",
                 transport: Transport::Spdy,
                 protocol: "v4.channel.k8s.io",
@@ -101,7 +101,7 @@ mod tests {
                 connections: 0,
                 command: &command,
                 extensions: &http::Extensions::new(),
-                relayed: None,
+                proxied: None,
             });
         });
         let bytes = written.0.lock().expect("no panic").clone();

@@ -3,7 +3,9 @@
 use crate::telemetry::catalogue;
 use crate::telemetry::family::{Counters, Gauges, Histograms};
 use crate::telemetry::registry::{Registry, RegistryError};
-use cri_streaming::{Direction, Kind, Observer, SessionBegin, SessionEnd, TokenOutcome, Transport};
+use cri_streaming::{
+    Direction, Observer, SessionBegin, SessionEnd, SessionKind, TokenOutcome, Transport,
+};
 
 /// Counts sessions. One of the observers of a server.
 #[derive(Debug)]
@@ -35,7 +37,7 @@ impl SessionMetrics {
             metrics.tokens.at([outcome]);
         }
         metrics.connections.at([]);
-        for kind in 0..Kind::ALL.len() {
+        for kind in 0..SessionKind::ALL.len() {
             for transport in 0..Transport::ALL.len() {
                 metrics.open.at([kind, transport]);
             }
@@ -58,7 +60,7 @@ impl Observer for SessionMetrics {
         }
     }
 
-    fn bytes(&self, kind: Kind, direction: Direction, n: u64) {
+    fn bytes(&self, kind: SessionKind, direction: Direction, n: u64) {
         if let Some(bytes) = self.bytes.at([kind as usize, direction as usize]) {
             bytes.inc_by(n);
         }
@@ -85,7 +87,7 @@ impl Observer for SessionMetrics {
 pub(crate) fn populate(registry: &Registry) {
     use cri_streaming::Outcome;
     let metrics = SessionMetrics::register(registry).expect("once");
-    for kind in Kind::ALL.iter().copied() {
+    for kind in SessionKind::ALL.iter().copied() {
         metrics.bytes(kind, Direction::In, 1);
         metrics.bytes(kind, Direction::Out, 1);
         for transport in Transport::ALL.iter().copied() {
@@ -114,7 +116,7 @@ pub(crate) fn populate(registry: &Registry) {
                     connections: 1,
                     command: &[],
                     extensions: &http::Extensions::new(),
-                    relayed: None,
+                    proxied: None,
                 });
             }
         }
@@ -136,7 +138,7 @@ mod tests {
 
     #[test]
     fn the_catalogue_lists_the_values_in_our_order() {
-        let kinds: Vec<_> = Kind::ALL.iter().map(|k| k.name()).collect();
+        let kinds: Vec<_> = SessionKind::ALL.iter().map(|k| k.name()).collect();
         let transports: Vec<_> = Transport::ALL.iter().map(|t| t.name()).collect();
         let outcomes: Vec<_> = Outcome::ALL.iter().map(|o| o.name()).collect();
         let directions: Vec<_> = Direction::ALL.iter().map(|d| d.name()).collect();

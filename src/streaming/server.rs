@@ -4,7 +4,8 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 
 use cri_streaming::{
-    Attach, Exec, Invalid, Observer, Observers, Request, ServerConfig, Target, UrlError, Wanted,
+    Attach, Exec, InvalidRequest, Observer, Observers, ServerConfig, SessionRequest, StreamOptions,
+    StreamingRuntime, UrlError,
 };
 use tokio::net::TcpListener;
 use tokio_rustls::TlsAcceptor;
@@ -27,7 +28,7 @@ impl Server {
     /// If the address is taken, or the TLS files are invalid.
     pub async fn bind(
         settings: &Streaming,
-        target: Arc<dyn Target>,
+        target: Arc<dyn StreamingRuntime>,
         observers: Vec<Arc<dyn Observer>>,
     ) -> Result<(Self, Listener), BindError> {
         let tls = match &settings.tls {
@@ -70,7 +71,7 @@ impl Server {
         request: v1::ExecRequest,
         call: Option<Arc<Call>>,
     ) -> Result<String, UrlError> {
-        let wanted = Wanted {
+        let wanted = StreamOptions {
             stdin: request.stdin,
             stdout: request.stdout,
             stderr: request.stderr,
@@ -81,7 +82,7 @@ impl Server {
             argv: request.cmd,
             tty: request.tty,
         };
-        self.issue(Request::exec(exec, wanted), call)
+        self.issue(SessionRequest::exec(exec, wanted), call)
     }
 
     /// Returns a URL for attaching to a container.
@@ -93,7 +94,7 @@ impl Server {
         request: v1::AttachRequest,
         call: Option<Arc<Call>>,
     ) -> Result<String, UrlError> {
-        let wanted = Wanted {
+        let wanted = StreamOptions {
             stdin: request.stdin,
             stdout: request.stdout,
             stderr: request.stderr,
@@ -103,7 +104,7 @@ impl Server {
             container: request.container_id,
             tty: request.tty,
         };
-        self.issue(Request::attach(attach, wanted), call)
+        self.issue(SessionRequest::attach(attach, wanted), call)
     }
 
     /// Returns a URL for connections to ports of a pod.
@@ -115,13 +116,13 @@ impl Server {
         request: v1::PortForwardRequest,
         call: Option<Arc<Call>>,
     ) -> Result<String, UrlError> {
-        let forward = Request::port_forward(request.pod_sandbox_id, &request.port);
+        let forward = SessionRequest::port_forward(request.pod_sandbox_id, &request.port);
         self.issue(forward, call)
     }
 
     fn issue(
         &self,
-        request: Result<Request, Invalid>,
+        request: Result<SessionRequest, InvalidRequest>,
         call: Option<Arc<Call>>,
     ) -> Result<String, UrlError> {
         self.0.issue(request?, extensions(call))

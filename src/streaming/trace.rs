@@ -8,7 +8,7 @@ use opentelemetry_sdk::trace::{IdGenerator, RandomIdGenerator, SpanData, SpanEve
 use opentelemetry_semantic_conventions::attribute as key;
 
 use crate::telemetry::otlp::{self, SpanSink};
-use cri_streaming::{Kind, Observer, Outcome, SessionEnd};
+use cri_streaming::{Observer, Outcome, SessionEnd, SessionKind};
 
 /// Exports a span at the end of each session.
 #[derive(Debug)]
@@ -66,11 +66,11 @@ impl Observer for SessionSpans {
     }
 }
 
-fn name(kind: Kind) -> &'static str {
+fn name(kind: SessionKind) -> &'static str {
     match kind {
-        Kind::Exec => "cri.stream.exec",
-        Kind::Attach => "cri.stream.attach",
-        Kind::PortForward => "cri.stream.portforward",
+        SessionKind::Exec => "cri.stream.exec",
+        SessionKind::Attach => "cri.stream.attach",
+        SessionKind::PortForward => "cri.stream.portforward",
     }
 }
 

@@ -10,13 +10,13 @@ use tokio::net::TcpStream;
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
-use super::context::{Context, Stop};
+use super::context::{SessionContext, StopSignal};
 use super::observe::{Observers, Outcome};
-use super::request::{Asked, Command, Request, Wanted};
-use super::run::{Start, serve};
-use super::session::{About, Activity, Session, Watched};
-use super::spdy::Wire;
-use super::target::{Attach, Exec, Streams, Target, TargetError};
+use super::request::{Command, PendingSession, SessionRequest, StreamOptions};
+use super::run::{NegotiatedSession, serve};
+use super::runtime::{Attach, Exec, RuntimeError, StreamingRuntime, Streams};
+use super::session::{Activity, ActivityIo, ObservedSession, SessionInfo};
+use super::spdy::ScriptedIo;
 use super::upgrade::Protocol;
 
 /// Nothing here waits for anybody: a session that takes so long hangs.
@@ -54,24 +54,24 @@ async fn session(protocol: u8, wanted: u8, bytes: &[u8]) -> Outcome {
         Protocol::Channels { .. } => wanted & 0x40 != 0,
         Protocol::SpdyRemote(_) => false,
     };
-    let asked = Asked {
+    let asked = PendingSession {
         request: request(is_forward, wanted),
         extensions: Extensions::new(),
     };
-    let about = About::of(&asked);
-    let start = Start::new(asked, ("fuzz", protocol)).expect("it has ports");
+    let about = SessionInfo::of(&asked);
+    let start = NegotiatedSession::new(asked, ("fuzz", protocol)).expect("it has ports");
     let places = Arc::new(Semaphore::new(1));
     let place = Arc::clone(&places).try_acquire_owned().expect("a place");
-    let session = Session::begin(
+    let session = ObservedSession::begin(
         about,
         protocol.transport(),
         "fuzz",
         &Observers(Arc::new([])),
     );
     let activity = Activity::new();
-    let (_nobody_stops_it, stop) = Stop::new();
-    let context = Context {
-        target: Arc::new(Fake),
+    let (_nobody_stops_it, stop) = StopSignal::new();
+    let context = SessionContext {
+        runtime: Arc::new(Fake),
         meter: session.meter(),
         activity: activity.clone(),
         creation_timeout: SOON,
@@ -80,7 +80,7 @@ async fn session(protocol: u8, wanted: u8, bytes: &[u8]) -> Outcome {
         place: Arc::new(place),
     };
     let sent = Arc::new(Mutex::new(Vec::new()));
-    let io = Watched::new(Wire::new(bytes, &sent), activity);
+    let io = ActivityIo::new(ScriptedIo::new(bytes, &sent), activity);
     let ended = timeout(SOON, serve(&context, start, io)).await;
     let ended = ended.expect("the session does not end");
     drop(context);
@@ -98,15 +98,15 @@ const fn channels(version: u8, base64: bool) -> Protocol {
     Protocol::Channels { version, base64 }
 }
 
-fn request(is_forward: bool, wanted: u8) -> Request {
+fn request(is_forward: bool, wanted: u8) -> SessionRequest {
     if is_forward {
-        return Request::Forward {
+        return SessionRequest::Forward {
             sandbox: "s".to_owned(),
             ports: vec![80, 81],
         };
     }
     let tty = wanted & 8 != 0;
-    let streams = Wanted {
+    let streams = StreamOptions {
         stdin: wanted & 1 != 0,
         stdout: wanted & 2 != 0,
         stderr: wanted & 4 != 0 && !tty,
@@ -117,7 +117,7 @@ fn request(is_forward: bool, wanted: u8) -> Request {
         argv: vec![(wanted >> 4 & 3).to_string()],
         tty,
     };
-    Request::Remote(Command::Exec(exec), streams)
+    SessionRequest::Remote(Command::Exec(exec), streams)
 }
 
 /// What is sent consists of frames; `frame` gives the length of the first one, and whether none may follow.
@@ -149,12 +149,12 @@ fn websocket_frame(bytes: &[u8]) -> Option<(usize, bool)> {
 /// Does something else for each name of a command.
 struct Fake;
 
-impl Target for Fake {
+impl StreamingRuntime for Fake {
     fn exec(
         &self,
         exec: Exec,
         mut streams: Streams,
-    ) -> BoxFuture<'static, Result<i32, TargetError>> {
+    ) -> BoxFuture<'static, Result<i32, RuntimeError>> {
         Box::pin(async move {
             let mut input = Vec::new();
             match exec.argv.first().map_or("", String::as_str) {
@@ -195,17 +195,17 @@ impl Target for Fake {
                     while streams.resize.recv().await.is_some() {}
                     Ok(1)
                 }
-                _ => Err(TargetError::Failed("told to fail".to_owned())),
+                _ => Err(RuntimeError::Failed("told to fail".to_owned())),
             }
         })
     }
 
-    fn attach(&self, _: Attach, _: Streams) -> BoxFuture<'static, Result<(), TargetError>> {
+    fn attach(&self, _: Attach, _: Streams) -> BoxFuture<'static, Result<(), RuntimeError>> {
         Box::pin(async { Ok(()) })
     }
 
-    fn dial(&self, _: &str, _: u16) -> BoxFuture<'static, Result<TcpStream, TargetError>> {
-        Box::pin(async { Err(TargetError::Failed("nobody listens".to_owned())) })
+    fn dial(&self, _: &str, _: u16) -> BoxFuture<'static, Result<TcpStream, RuntimeError>> {
+        Box::pin(async { Err(RuntimeError::Failed("nobody listens".to_owned())) })
     }
 }
 

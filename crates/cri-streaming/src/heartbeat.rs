@@ -27,12 +27,12 @@ pub(super) const INTERVAL: Duration = Duration::from_secs(5);
 const LOOKS: u32 = 5;
 
 /// For the connection of a WebSocket.
-pub(super) struct Pulse {
+pub(super) struct Heartbeat {
     pub(super) control: Control,
     pub(super) activity: Activity,
 }
 
-impl Pulse {
+impl Heartbeat {
     /// Waits for something that holds back the client as long as it takes.
     pub(super) async fn during<F: Future>(&self, work: F) -> F::Output {
         let mut work = pin!(work);

@@ -16,7 +16,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use super::run::{self, Start};
+use super::run::{self, NegotiatedSession};
 use super::server::Shared;
 use super::upgrade::negotiate;
 
@@ -91,7 +91,7 @@ impl HttpServer {
             response.headers_mut().extend(answer.headers);
             return response;
         };
-        let start = match Start::new(wanted, chosen) {
+        let start = match NegotiatedSession::new(wanted, chosen) {
             Ok(start) => start,
             Err(why) => return refusal(StatusCode::BAD_REQUEST, why),
         };

@@ -13,7 +13,7 @@
 //!            \          |                |        |         /
 //!             `--- carrier: spdy ------ ' <------'  websocket, channels
 //!                       |
-//!                    Target: runs commands and connects to ports
+//!                    StreamingRuntime: runs commands and connects to ports
 //! ```
 //!
 //! # Guarantees
@@ -27,7 +27,7 @@
 //!   The client then has time to close, because closing the connection first may discard data that is in flight.
 //! - A client that disconnects ends its session, also while its input is not read (`heartbeat`), but not the command: the
 //!   command sees the end of its input and broken outputs, and [`Streams::gone`] fires. Whether it is then killed is the
-//!   decision of the [`Target`].
+//!   decision of the [`StreamingRuntime`].
 //!
 //! # Protocols
 //!
@@ -38,8 +38,8 @@
 //!
 //! [remote command protocol]: https://pkg.go.dev/k8s.io/apimachinery/pkg/util/remotecommand
 
-mod carrier;
 mod channels;
+pub mod client;
 mod context;
 mod error;
 #[cfg(any(test, fuzzing))]
@@ -52,11 +52,12 @@ mod portforward;
 mod remotecommand;
 mod request;
 mod run;
+mod runtime;
 mod server;
 mod session;
 pub mod socket;
 pub mod spdy;
-mod target;
+mod spdy_session;
 mod token;
 mod upgrade;
 pub mod websocket;
@@ -66,12 +67,14 @@ pub use self::error::UrlError;
 pub use self::fuzz::fuzz;
 pub use self::http_server::{HEAD_TIMEOUT, HttpServer};
 pub use self::observe::{
-    Carried, Direction, FirstToClose, Kind, Observer, Observers, Outcome, Relayed, SessionBegin,
-    SessionEnd, TokenOutcome, Transport,
+    Direction, FirstToClose, Observer, Observers, Outcome, Proxied, SessionBegin, SessionEnd,
+    SessionKind, TokenOutcome, TrafficCounters, Transport,
 };
-pub use self::request::{Command, Invalid, Request, Wanted};
+pub use self::request::{Command, InvalidRequest, SessionRequest, StreamOptions};
+pub use self::runtime::{
+    Attach, Exec, Input, Output, RuntimeError, Size, StreamingRuntime, Streams,
+};
 pub use self::server::{Server, ServerConfig};
-pub use self::session::{About, Ended, Meter, Session};
-pub use self::target::{Attach, Exec, Input, Output, Size, Streams, Target, TargetError};
+pub use self::session::{Meter, ObservedSession, SessionInfo, SessionResult};
 pub use self::token::{NoToken, Tokens};
-pub use self::upgrade::known_name;
+pub use self::upgrade::protocol_name;

@@ -32,7 +32,7 @@ macro_rules! named {
 
 named! {
     /// What a session is.
-    Kind {
+    SessionKind {
         /// A command in a container.
         Exec = "exec",
         /// The standard streams of a container.
@@ -73,7 +73,7 @@ named! {
         Used = "used",
         /// Too old, whether it was asked for or not.
         Expired = "expired",
-        /// Asked for and not there: never given out, used before, or of another kind of session.
+        /// PendingSession for and not there: never given out, used before, or of another kind of session.
         Refused = "refused",
         /// Not given out, because too many are.
         Full = "full",
@@ -105,7 +105,7 @@ pub struct SessionBegin<'a> {
     /// Its number, which its end has too. No other session of this process has it.
     pub number: u64,
     /// What it is.
-    pub kind: Kind,
+    pub kind: SessionKind,
     /// Id of its container, or sandbox for port-forward.
     pub id: &'a str,
     /// What carries it.
@@ -117,18 +117,18 @@ pub struct SessionBegin<'a> {
     /// What was passed to [`Server::issue`](crate::Server::issue).
     pub extensions: &'a Extensions,
     /// What it will carry, for those who want to look while it is open.
-    pub carried: &'a Arc<Carried>,
+    pub carried: &'a Arc<TrafficCounters>,
 }
 
 /// What a session has carried so far, and whether it is over. To look at it costs the session nothing.
 #[derive(Debug, Default)]
-pub struct Carried {
+pub struct TrafficCounters {
     pub(super) bytes_in: AtomicU64,
     pub(super) bytes_out: AtomicU64,
     over: AtomicBool,
 }
 
-impl Carried {
+impl TrafficCounters {
     /// Bytes to the container or pod, and from it, as [`SessionEnd`] counts them; `None` once the session is over.
     pub fn so_far(&self) -> Option<(u64, u64)> {
         let is_over = self.over.load(Ordering::Relaxed);
@@ -150,7 +150,7 @@ pub struct SessionEnd<'a> {
     /// Its number, which its begin had too.
     pub number: u64,
     /// What it was.
-    pub kind: Kind,
+    pub kind: SessionKind,
     /// Id of its container, or sandbox for port-forward.
     pub id: &'a str,
     /// What carried it.
@@ -159,7 +159,7 @@ pub struct SessionEnd<'a> {
     pub protocol: &'static str,
     /// How long it lasted, from the first byte of the request.
     pub duration: Duration,
-    /// Bytes from the client to the container or pod, without what the protocols add; with it if it is relayed.
+    /// Bytes from the client to the container or pod, without what the protocols add; with it if it is proxied.
     pub bytes_in: u64,
     /// Bytes to the client, likewise.
     pub bytes_out: u64,
@@ -174,12 +174,12 @@ pub struct SessionEnd<'a> {
     /// What was passed to [`Server::issue`](crate::Server::issue).
     pub extensions: &'a Extensions,
     /// What is known of it if it was served by an upstream.
-    pub relayed: Option<Relayed>,
+    pub proxied: Option<Proxied>,
 }
 
 /// What is known only of a session that was led through this program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Relayed {
+pub struct Proxied {
     /// Time from dialling the upstream to its answer, where that can be read.
     pub upgrade: Option<Duration>,
     /// Who closed first.
@@ -239,7 +239,7 @@ impl fmt::Debug for SessionEnd<'_> {
     }
 }
 
-impl Relayed {
+impl Proxied {
     /// Who closed first, in one word.
     pub fn first_to_close(self) -> &'static str {
         match self.first {
@@ -259,7 +259,7 @@ pub trait Observer: Send + Sync + 'static {
     fn began(&self, _begin: &SessionBegin<'_>) {}
 
     /// A session carried `n` more bytes.
-    fn bytes(&self, _kind: Kind, _direction: Direction, _n: u64) {}
+    fn bytes(&self, _kind: SessionKind, _direction: Direction, _n: u64) {}
 
     /// A session has ended.
     fn ended(&self, _end: &SessionEnd<'_>) {}

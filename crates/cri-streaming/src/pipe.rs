@@ -11,8 +11,8 @@ use tokio::io::{AsyncBufRead, AsyncRead, AsyncWrite, ReadBuf};
 use tokio::sync::{mpsc, watch};
 
 use super::observe::Direction;
+use super::runtime::{Input, Output, Size};
 use super::session::Meter;
-use super::target::{Input, Output, Size};
 
 /// Pieces that wait to be read; each is at most as large as what is read from a connection at once.
 const PIECES: usize = 4;
@@ -71,15 +71,15 @@ impl AsyncRead for Pipe {
 
 /// Bytes from the client, counted.
 pub(super) fn counted(input: Input, meter: Arc<Meter>) -> Input {
-    Box::new(Counted { input, meter })
+    Box::new(CountedInput { input, meter })
 }
 
-struct Counted {
+struct CountedInput {
     input: Input,
     meter: Arc<Meter>,
 }
 
-impl AsyncRead for Counted {
+impl AsyncRead for CountedInput {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -93,13 +93,13 @@ impl AsyncRead for Counted {
 }
 
 #[derive(Default)]
-struct Slot {
+struct RevocableState {
     output: Option<Output>,
     /// Who waits to write: to be woken when the output is taken away.
     waiting: Option<Waker>,
 }
 
-impl Slot {
+impl RevocableState {
     fn take(&mut self) -> Option<Output> {
         if let Some(waker) = self.waiting.take() {
             waker.wake();
@@ -110,25 +110,25 @@ impl Slot {
 
 /// An output that is lent out and can be taken back: what a command was given is ended by us, even if something the
 /// command left behind still holds it.
-pub(super) struct Lent {
-    slot: Arc<Mutex<Slot>>,
+pub(super) struct RevocableOutput {
+    slot: Arc<Mutex<RevocableState>>,
 }
 
-fn lock(slot: &Mutex<Slot>) -> MutexGuard<'_, Slot> {
+fn lock(slot: &Mutex<RevocableState>) -> MutexGuard<'_, RevocableState> {
     slot.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl Lent {
+impl RevocableOutput {
     /// Lends an output, with what is written to it counted.
     pub(super) fn new(output: Output, meter: Arc<Meter>) -> (Self, Output) {
-        let slot = Arc::new(Mutex::new(Slot {
+        let slot = Arc::new(Mutex::new(RevocableState {
             output: Some(output),
             waiting: None,
         }));
         let lent = Self {
             slot: Arc::clone(&slot),
         };
-        (lent, Box::new(Borrowed { slot, meter }))
+        (lent, Box::new(RevocableWriter { slot, meter }))
     }
 
     /// Takes it back and ends it.
@@ -141,18 +141,18 @@ impl Lent {
     }
 }
 
-impl Drop for Lent {
+impl Drop for RevocableOutput {
     fn drop(&mut self) {
         lock(&self.slot).take();
     }
 }
 
-struct Borrowed {
-    slot: Arc<Mutex<Slot>>,
+struct RevocableWriter {
+    slot: Arc<Mutex<RevocableState>>,
     meter: Arc<Meter>,
 }
 
-impl Borrowed {
+impl RevocableWriter {
     fn with<T>(
         &self,
         cx: &mut Context<'_>,
@@ -173,7 +173,7 @@ impl Borrowed {
     }
 }
 
-impl AsyncWrite for Borrowed {
+impl AsyncWrite for RevocableWriter {
     fn poll_write(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -221,18 +221,18 @@ mod tests {
     use http::Extensions;
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-    use super::super::observe::{Kind, Observers, Transport};
-    use super::super::session::{About, Session};
+    use super::super::observe::{Observers, SessionKind, Transport};
+    use super::super::session::{ObservedSession, SessionInfo};
     use super::*;
 
     fn meter() -> Arc<Meter> {
-        let about = About {
-            kind: Kind::PortForward,
+        let about = SessionInfo {
+            kind: SessionKind::PortForward,
             id: "s".into(),
             command: vec![],
             extensions: Extensions::new(),
         };
-        Session::begin(about, Transport::Spdy, "p", &Observers(Arc::new([]))).meter()
+        ObservedSession::begin(about, Transport::Spdy, "p", &Observers(Arc::new([]))).meter()
     }
 
     #[tokio::test]
@@ -252,7 +252,7 @@ mod tests {
     #[tokio::test]
     async fn who_waits_to_write_is_told_that_the_output_was_taken_back() {
         let (near, _far) = tokio::io::duplex(1);
-        let (lent, mut output) = Lent::new(Box::new(near), meter());
+        let (lent, mut output) = RevocableOutput::new(Box::new(near), meter());
         let writing = tokio::spawn(async move { output.write_all(b"more than one").await });
         tokio::task::yield_now().await;
         lent.finish().await.expect("ended");

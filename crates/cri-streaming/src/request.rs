@@ -2,12 +2,12 @@
 
 use http::Extensions;
 
-use super::observe::Kind;
-use super::target::{Attach, Exec};
+use super::observe::SessionKind;
+use super::runtime::{Attach, Exec};
 
 /// What is wrong with a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Invalid {
+pub enum InvalidRequest {
     /// No container is named.
     #[error("container_id is missing")]
     NoContainer,
@@ -30,20 +30,20 @@ pub enum Invalid {
 
 /// Which standard streams a session has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Wanted {
+pub struct StreamOptions {
     pub stdin: bool,
     pub stdout: bool,
     pub stderr: bool,
     pub tty: bool,
 }
 
-impl Wanted {
-    fn check(self) -> Result<Self, Invalid> {
+impl StreamOptions {
+    fn check(self) -> Result<Self, InvalidRequest> {
         if self.tty && self.stderr {
-            return Err(Invalid::TtyWithStderr);
+            return Err(InvalidRequest::TtyWithStderr);
         }
         if !(self.stdin || self.stdout || self.stderr) {
-            return Err(Invalid::NoStream);
+            return Err(InvalidRequest::NoStream);
         }
         Ok(self)
     }
@@ -56,29 +56,29 @@ pub enum Command {
 }
 
 /// What is to be served.
-pub enum Request {
-    Remote(Command, Wanted),
+pub enum SessionRequest {
+    Remote(Command, StreamOptions),
     Forward { sandbox: String, ports: Vec<u16> },
 }
 
 /// What a token stands for, and what its observers get.
-pub(super) struct Asked {
-    pub(super) request: Request,
+pub(super) struct PendingSession {
+    pub(super) request: SessionRequest,
     pub(super) extensions: Extensions,
 }
 
-impl Request {
+impl SessionRequest {
     /// A command.
     ///
     /// # Errors
     /// If the container or the command is missing, or the streams exclude each other.
-    pub fn exec(exec: Exec, wanted: Wanted) -> Result<Self, Invalid> {
+    pub fn exec(exec: Exec, wanted: StreamOptions) -> Result<Self, InvalidRequest> {
         if exec.container.is_empty() {
-            return Err(Invalid::NoContainer);
+            return Err(InvalidRequest::NoContainer);
         }
         let wanted = wanted.check()?;
         if exec.argv.is_empty() {
-            return Err(Invalid::NoCommand);
+            return Err(InvalidRequest::NoCommand);
         }
         Ok(Self::Remote(Command::Exec(exec), wanted))
     }
@@ -87,9 +87,9 @@ impl Request {
     ///
     /// # Errors
     /// If the container is missing, or the streams exclude each other.
-    pub fn attach(attach: Attach, wanted: Wanted) -> Result<Self, Invalid> {
+    pub fn attach(attach: Attach, wanted: StreamOptions) -> Result<Self, InvalidRequest> {
         if attach.container.is_empty() {
-            return Err(Invalid::NoContainer);
+            return Err(InvalidRequest::NoContainer);
         }
         Ok(Self::Remote(Command::Attach(attach), wanted.check()?))
     }
@@ -98,12 +98,12 @@ impl Request {
     ///
     /// # Errors
     /// If the sandbox is missing, or a port is not a TCP port.
-    pub fn port_forward(sandbox: String, ports: &[i32]) -> Result<Self, Invalid> {
+    pub fn port_forward(sandbox: String, ports: &[i32]) -> Result<Self, InvalidRequest> {
         if sandbox.is_empty() {
-            return Err(Invalid::NoSandbox);
+            return Err(InvalidRequest::NoSandbox);
         }
         let port = |port: &i32| match u16::try_from(*port) {
-            Ok(0) | Err(_) => Err(Invalid::Port(*port)),
+            Ok(0) | Err(_) => Err(InvalidRequest::Port(*port)),
             Ok(port) => Ok(port),
         };
         Ok(Self::Forward {
@@ -112,11 +112,11 @@ impl Request {
         })
     }
 
-    pub fn kind(&self) -> Kind {
+    pub fn kind(&self) -> SessionKind {
         match self {
-            Self::Remote(Command::Exec(_), _) => Kind::Exec,
-            Self::Remote(Command::Attach(_), _) => Kind::Attach,
-            Self::Forward { .. } => Kind::PortForward,
+            Self::Remote(Command::Exec(_), _) => SessionKind::Exec,
+            Self::Remote(Command::Attach(_), _) => SessionKind::Attach,
+            Self::Forward { .. } => SessionKind::PortForward,
         }
     }
 
@@ -142,38 +142,47 @@ impl Request {
 mod tests {
     use super::*;
 
-    const OUTPUT: Wanted = Wanted {
+    const OUTPUT: StreamOptions = StreamOptions {
         stdin: false,
         stdout: true,
         stderr: false,
         tty: false,
     };
 
-    fn invalid(container: &str, argv: &[&str], wanted: Wanted) -> Option<Invalid> {
+    fn invalid(container: &str, argv: &[&str], wanted: StreamOptions) -> Option<InvalidRequest> {
         let exec = Exec {
             container: container.into(),
             argv: argv.iter().map(|&word| word.to_owned()).collect(),
             tty: wanted.tty,
         };
-        Request::exec(exec, wanted).err()
+        SessionRequest::exec(exec, wanted).err()
     }
 
     #[test]
     fn an_exec_must_make_sense() {
         assert_eq!(invalid("c", &["true"], OUTPUT), None);
-        assert_eq!(invalid("", &["true"], OUTPUT), Some(Invalid::NoContainer));
-        assert_eq!(invalid("c", &[], OUTPUT), Some(Invalid::NoCommand));
-        let nothing = Wanted {
+        assert_eq!(
+            invalid("", &["true"], OUTPUT),
+            Some(InvalidRequest::NoContainer)
+        );
+        assert_eq!(invalid("c", &[], OUTPUT), Some(InvalidRequest::NoCommand));
+        let nothing = StreamOptions {
             stdout: false,
             ..OUTPUT
         };
-        assert_eq!(invalid("c", &["true"], nothing), Some(Invalid::NoStream));
-        let both = Wanted {
+        assert_eq!(
+            invalid("c", &["true"], nothing),
+            Some(InvalidRequest::NoStream)
+        );
+        let both = StreamOptions {
             tty: true,
             stderr: true,
             ..OUTPUT
         };
-        assert_eq!(invalid("c", &["true"], both), Some(Invalid::TtyWithStderr));
+        assert_eq!(
+            invalid("c", &["true"], both),
+            Some(InvalidRequest::TtyWithStderr)
+        );
     }
 
     #[test]
@@ -183,28 +192,29 @@ mod tests {
                 container: container.into(),
                 tty,
             };
-            let wanted = Wanted {
+            let wanted = StreamOptions {
                 stdout: false,
                 tty,
                 stderr,
                 ..OUTPUT
             };
-            Request::attach(attach, wanted).err()
+            SessionRequest::attach(attach, wanted).err()
         };
         assert_eq!(attach("c", false, true), None);
-        assert_eq!(attach("", false, true), Some(Invalid::NoContainer));
-        assert_eq!(attach("c", true, true), Some(Invalid::TtyWithStderr));
-        assert_eq!(attach("c", true, false), Some(Invalid::NoStream));
+        assert_eq!(attach("", false, true), Some(InvalidRequest::NoContainer));
+        assert_eq!(attach("c", true, true), Some(InvalidRequest::TtyWithStderr));
+        assert_eq!(attach("c", true, false), Some(InvalidRequest::NoStream));
     }
 
     #[test]
     fn ports_are_tcp_ports() {
-        let forward = |id: &str, ports: &[i32]| Request::port_forward(id.into(), ports).err();
+        let forward =
+            |id: &str, ports: &[i32]| SessionRequest::port_forward(id.into(), ports).err();
         assert_eq!(forward("s", &[]), None);
         assert_eq!(forward("s", &[1, 65535]), None);
-        assert_eq!(forward("", &[]), Some(Invalid::NoSandbox));
+        assert_eq!(forward("", &[]), Some(InvalidRequest::NoSandbox));
         for port in [0, -1, 65536] {
-            assert_eq!(forward("s", &[80, port]), Some(Invalid::Port(port)));
+            assert_eq!(forward("s", &[80, port]), Some(InvalidRequest::Port(port)));
         }
     }
 }

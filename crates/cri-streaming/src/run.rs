@@ -10,31 +10,34 @@ use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
-use super::context::{Context, Ending, LINGER, Stop};
+use super::context::{LINGER, SessionContext, StopReason, StopSignal};
 use super::observe::Outcome;
-use super::request::{Asked, Request};
+use super::request::{PendingSession, SessionRequest};
 use super::server::Shared;
-use super::session::{About, Activity, Ended, Session, Watched};
-use super::upgrade::{Known, Protocol};
+use super::session::{Activity, ActivityIo, ObservedSession, SessionInfo, SessionResult};
+use super::upgrade::{NamedProtocol, Protocol};
 use super::{portforward, remotecommand};
 
 /// How long the upgrade may take once it is granted: the answer must only be written.
 const UPGRADE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// What a session begins with.
-pub(super) struct Start {
-    asked: Asked,
+pub(super) struct NegotiatedSession {
+    asked: PendingSession,
     name: &'static str,
     protocol: Protocol,
 }
 
-impl Start {
+impl NegotiatedSession {
     /// Whether the protocol can carry what was asked for.
     ///
     /// # Errors
     /// With what the client is told.
-    pub(super) fn new(asked: Asked, (name, protocol): Known) -> Result<Self, &'static str> {
-        if let (Request::Forward { ports, .. }, Protocol::Channels { .. }) =
+    pub(super) fn new(
+        asked: PendingSession,
+        (name, protocol): NamedProtocol,
+    ) -> Result<Self, &'static str> {
+        if let (SessionRequest::Forward { ports, .. }, Protocol::Channels { .. }) =
             (&asked.request, protocol)
         {
             match ports.len() {
@@ -54,14 +57,14 @@ impl Start {
 /// Runs a session once the upgrade is done.
 pub(super) async fn session(
     shared: Arc<Shared>,
-    start: Start,
+    start: NegotiatedSession,
     upgrade: OnUpgrade,
     place: OwnedSemaphorePermit,
     stop: CancellationToken,
 ) {
     let transport = start.protocol.transport();
-    let session = Session::begin(
-        About::of(&start.asked),
+    let session = ObservedSession::begin(
+        SessionInfo::of(&start.asked),
         transport,
         start.name,
         &shared.observers,
@@ -70,9 +73,9 @@ pub(super) async fn session(
         return session.end(Outcome::ClientGone.into());
     };
     let activity = Activity::new();
-    let (ending, is_ending) = Stop::new();
-    let context = Context {
-        target: Arc::clone(&shared.target),
+    let (ending, is_ending) = StopSignal::new();
+    let context = SessionContext {
+        runtime: Arc::clone(&shared.runtime),
         meter: session.meter(),
         activity: activity.clone(),
         creation_timeout: shared.config.creation_timeout,
@@ -80,14 +83,14 @@ pub(super) async fn session(
         stop: is_ending,
         place: Arc::new(place),
     };
-    let io = Watched::new(TokioIo::new(upgraded), activity.clone());
+    let io = ActivityIo::new(TokioIo::new(upgraded), activity.clone());
     let ended = {
         let work = serve(&context, start, io);
         tokio::pin!(work);
         let by_itself = tokio::select! {
             ended = &mut work => Ok(ended),
-            () = activity.silent_for(shared.config.idle_timeout) => Err(Ending::Idle),
-            () = stop.cancelled() => Err(Ending::Shutdown),
+            () = activity.silent_for(shared.config.idle_timeout) => Err(StopReason::Idle),
+            () = stop.cancelled() => Err(StopReason::Shutdown),
         };
         match by_itself {
             Ok(ended) => ended,
@@ -104,29 +107,33 @@ pub(super) async fn session(
     session.end(ended);
 }
 
-pub(super) async fn serve<T>(context: &Context, start: Start, io: T) -> Ended
+pub(super) async fn serve<T>(
+    context: &SessionContext,
+    start: NegotiatedSession,
+    io: T,
+) -> SessionResult
 where
     T: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
     match (start.asked.request, start.protocol) {
-        (Request::Remote(command, wanted), Protocol::Channels { version, base64 }) => {
+        (SessionRequest::Remote(command, wanted), Protocol::Channels { version, base64 }) => {
             remotecommand::serve_websocket(context, io, (command, wanted), (version, base64)).await
         }
-        (Request::Remote(command, wanted), Protocol::SpdyRemote(version)) => {
+        (SessionRequest::Remote(command, wanted), Protocol::SpdyRemote(version)) => {
             remotecommand::serve_spdy(context, io, (command, wanted), version).await
         }
-        (Request::Forward { sandbox, ports }, Protocol::Channels { base64, .. }) => {
+        (SessionRequest::Forward { sandbox, ports }, Protocol::Channels { base64, .. }) => {
             portforward::serve_websocket(context, io, sandbox, ports, base64).await
         }
-        (Request::Forward { sandbox, .. }, Protocol::SpdyForward) => {
+        (SessionRequest::Forward { sandbox, .. }, Protocol::SpdyForward) => {
             portforward::serve_spdy(context, io, sandbox).await
         }
-        (Request::Forward { sandbox, .. }, Protocol::Tunnel) => {
+        (SessionRequest::Forward { sandbox, .. }, Protocol::Tunnel) => {
             let tunnel = portforward::Tunnel::new(io);
             portforward::serve_spdy(context, tunnel, sandbox).await
         }
         // What is chosen for a kind of session is always one of its own protocols.
-        (Request::Remote(..), Protocol::SpdyForward | Protocol::Tunnel)
-        | (Request::Forward { .. }, Protocol::SpdyRemote(_)) => Outcome::Protocol.into(),
+        (SessionRequest::Remote(..), Protocol::SpdyForward | Protocol::Tunnel)
+        | (SessionRequest::Forward { .. }, Protocol::SpdyRemote(_)) => Outcome::Protocol.into(),
     }
 }

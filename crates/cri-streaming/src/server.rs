@@ -11,8 +11,8 @@ use tokio_util::task::TaskTracker;
 use super::error::UrlError;
 use super::http_server::HttpServer;
 use super::observe::Observers;
-use super::request::{Asked, Request};
-use super::target::Target;
+use super::request::{PendingSession, SessionRequest};
+use super::runtime::StreamingRuntime;
 use super::token::{NoToken, Tokens};
 
 /// How long a token is valid. The kubelet uses it at once.
@@ -48,21 +48,25 @@ impl std::fmt::Debug for Server {
 /// State that the server and its sessions share.
 pub(super) struct Shared {
     pub(super) config: ServerConfig,
-    pub(super) target: Arc<dyn Target>,
+    pub(super) runtime: Arc<dyn StreamingRuntime>,
     pub(super) observers: Observers,
-    pub(super) tokens: Tokens<Asked>,
+    pub(super) tokens: Tokens<PendingSession>,
     /// Permits for sessions.
     pub(super) places: Arc<Semaphore>,
 }
 
 impl Server {
     /// Creates a server. It serves the connections that are passed to [`HttpServer::serve_connection`].
-    pub fn new(config: ServerConfig, target: Arc<dyn Target>, observers: Observers) -> Self {
-        let kind = |asked: &Asked| asked.request.kind();
+    pub fn new(
+        config: ServerConfig,
+        runtime: Arc<dyn StreamingRuntime>,
+        observers: Observers,
+    ) -> Self {
+        let kind = |asked: &PendingSession| asked.request.kind();
         Self(Arc::new(Shared {
             places: Arc::new(Semaphore::new(config.max_sessions)),
             config,
-            target,
+            runtime,
             tokens: Tokens::new(MAX_TOKENS, TOKEN_LIFETIME, kind, observers.clone()),
             observers,
         }))
@@ -73,8 +77,12 @@ impl Server {
     ///
     /// # Errors
     /// If too many URLs were issued and not used.
-    pub fn issue(&self, request: Request, extensions: Extensions) -> Result<String, UrlError> {
-        match self.0.tokens.issue(Asked {
+    pub fn issue(
+        &self,
+        request: SessionRequest,
+        extensions: Extensions,
+    ) -> Result<String, UrlError> {
+        match self.0.tokens.issue(PendingSession {
             request,
             extensions,
         }) {

@@ -13,25 +13,26 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::observe::{
-    Carried, Direction, Kind, Observers, Outcome, Relayed, SessionBegin, SessionEnd, Transport,
+    Direction, Observers, Outcome, Proxied, SessionBegin, SessionEnd, SessionKind, TrafficCounters,
+    Transport,
 };
-use super::request::Asked;
+use super::request::PendingSession;
 
 /// The number of the next session, whoever serves it.
 static NEXT: AtomicU64 = AtomicU64::new(1);
 
 /// How a session came to its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Ended {
+pub struct SessionResult {
     pub outcome: Outcome,
     pub exit_code: Option<i32>,
-    pub relayed: Option<Relayed>,
+    pub proxied: Option<Proxied>,
 }
 
 /// Whom a session is about, what it runs, and who asked for it.
 #[derive(Clone)]
-pub struct About {
-    pub kind: Kind,
+pub struct SessionInfo {
+    pub kind: SessionKind,
     /// Id of the container or sandbox.
     pub id: String,
     /// The command and its arguments.
@@ -39,8 +40,8 @@ pub struct About {
     pub extensions: Extensions,
 }
 
-impl About {
-    pub(super) fn of(asked: &Asked) -> Self {
+impl SessionInfo {
+    pub(super) fn of(asked: &PendingSession) -> Self {
         Self {
             kind: asked.request.kind(),
             id: asked.request.id().to_owned(),
@@ -50,20 +51,20 @@ impl About {
     }
 }
 
-impl From<Outcome> for Ended {
+impl From<Outcome> for SessionResult {
     fn from(outcome: Outcome) -> Self {
         Self {
             outcome,
             exit_code: None,
-            relayed: None,
+            proxied: None,
         }
     }
 }
 
 /// What a session carries.
 pub struct Meter {
-    kind: Kind,
-    carried: Arc<Carried>,
+    kind: SessionKind,
+    carried: Arc<TrafficCounters>,
     connections: AtomicU64,
     observers: Observers,
 }
@@ -95,25 +96,25 @@ impl Meter {
 }
 
 /// A session, counted until it is dropped.
-pub struct Session {
+pub struct ObservedSession {
     number: u64,
-    about: About,
+    about: SessionInfo,
     transport: Transport,
     protocol: &'static str,
     began: Instant,
     meter: Arc<Meter>,
-    ended: Ended,
+    ended: SessionResult,
 }
 
-impl Session {
+impl ObservedSession {
     pub fn begin(
-        about: About,
+        about: SessionInfo,
         transport: Transport,
         protocol: &'static str,
         observers: &Observers,
     ) -> Self {
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
-        let carried = Arc::<Carried>::default();
+        let carried = Arc::<TrafficCounters>::default();
         let begin = SessionBegin {
             number,
             kind: about.kind,
@@ -147,12 +148,12 @@ impl Session {
         Arc::clone(&self.meter)
     }
 
-    pub fn end(mut self, ended: Ended) {
+    pub fn end(mut self, ended: SessionResult) {
         self.ended = ended;
     }
 }
 
-impl Drop for Session {
+impl Drop for ObservedSession {
     fn drop(&mut self) {
         // Before anyone is told, so that nobody sees it open and ended at once.
         self.meter.carried.end();
@@ -171,7 +172,7 @@ impl Drop for Session {
             connections: self.meter.connections.load(Ordering::Relaxed),
             command: &self.about.command,
             extensions: &self.about.extensions,
-            relayed: self.ended.relayed,
+            proxied: self.ended.proxied,
         };
         self.meter.observers.each(|observer| observer.ended(&end));
     }
@@ -235,18 +236,18 @@ impl Activity {
 }
 
 /// A connection whose activity is noted: any byte counts, the client's pings too, but not our heartbeats.
-pub(super) struct Watched<T> {
+pub(super) struct ActivityIo<T> {
     inner: T,
     activity: Activity,
 }
 
-impl<T> Watched<T> {
+impl<T> ActivityIo<T> {
     pub(super) fn new(inner: T, activity: Activity) -> Self {
         Self { inner, activity }
     }
 }
 
-impl<T: AsyncRead + Unpin> AsyncRead for Watched<T> {
+impl<T: AsyncRead + Unpin> AsyncRead for ActivityIo<T> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -261,7 +262,7 @@ impl<T: AsyncRead + Unpin> AsyncRead for Watched<T> {
     }
 }
 
-impl<T: AsyncWrite + Unpin> AsyncWrite for Watched<T> {
+impl<T: AsyncWrite + Unpin> AsyncWrite for ActivityIo<T> {
     fn poll_write(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -308,7 +309,7 @@ mod tests {
         let activity = Activity::new();
         let limit = Duration::from_secs(10);
         let (mut far, near) = tokio::io::duplex(16);
-        let mut near = Watched::new(near, activity.clone());
+        let mut near = ActivityIo::new(near, activity.clone());
         let silent = tokio::spawn(async move {
             activity.silent_for(limit).await;
             Instant::now()

@@ -9,7 +9,7 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use ring::rand::{SecureRandom, SystemRandom};
 use tokio::time::Instant;
 
-use super::observe::{Kind, Observers, TokenOutcome};
+use super::observe::{Observers, SessionKind, TokenOutcome};
 
 /// Bytes of randomness: 128 bit, which nobody guesses within a minute.
 const RANDOM_BYTES: usize = 16;
@@ -34,7 +34,7 @@ pub struct Tokens<T> {
     random: SystemRandom,
     limit: usize,
     lifetime: Duration,
-    kind: fn(&T) -> Kind,
+    kind: fn(&T) -> SessionKind,
     observers: Observers,
 }
 
@@ -43,7 +43,7 @@ impl<T> Tokens<T> {
     pub fn new(
         limit: usize,
         lifetime: Duration,
-        kind: fn(&T) -> Kind,
+        kind: fn(&T) -> SessionKind,
         observers: Observers,
     ) -> Self {
         Self {
@@ -154,7 +154,12 @@ mod tests {
     fn tokens(limit: usize) -> (Tokens<u32>, Arc<Told>) {
         let told = Arc::new(Told::default());
         let observers: Vec<Arc<dyn Observer>> = vec![told.clone()];
-        let tokens = Tokens::new(limit, MINUTE, |_| Kind::Exec, Observers(observers.into()));
+        let tokens = Tokens::new(
+            limit,
+            MINUTE,
+            |_| SessionKind::Exec,
+            Observers(observers.into()),
+        );
         (tokens, told)
     }
 

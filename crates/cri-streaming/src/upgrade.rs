@@ -7,7 +7,7 @@ use http::header::{
 };
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
 
-use super::observe::{Kind, Transport};
+use super::observe::{SessionKind, Transport};
 use super::websocket::accept_key;
 
 /// The SPDY flavour's list of protocols, one a line or several with commas.
@@ -44,41 +44,45 @@ impl Protocol {
 }
 
 /// A protocol and its name on the wire.
-pub(super) type Known = (&'static str, Protocol);
+pub(super) type NamedProtocol = (&'static str, Protocol);
 
 const fn channels(version: u8, base64: bool) -> Protocol {
     Protocol::Channels { version, base64 }
 }
 
-const SPDY_REMOTE: &[Known] = &[
+const SPDY_REMOTE: &[NamedProtocol] = &[
     ("v5.channel.k8s.io", Protocol::SpdyRemote(5)),
     ("v4.channel.k8s.io", Protocol::SpdyRemote(4)),
     ("v3.channel.k8s.io", Protocol::SpdyRemote(3)),
     ("v2.channel.k8s.io", Protocol::SpdyRemote(2)),
     ("channel.k8s.io", Protocol::SpdyRemote(1)),
 ];
-const SPDY_FORWARD: &[Known] = &[("portforward.k8s.io", Protocol::SpdyForward)];
-const WEBSOCKET_REMOTE: &[Known] = &[
+const SPDY_FORWARD: &[NamedProtocol] = &[("portforward.k8s.io", Protocol::SpdyForward)];
+const WEBSOCKET_REMOTE: &[NamedProtocol] = &[
     ("v5.channel.k8s.io", channels(5, false)),
     ("v4.channel.k8s.io", channels(4, false)),
     ("v4.base64.channel.k8s.io", channels(4, true)),
     ("channel.k8s.io", channels(1, false)),
     ("base64.channel.k8s.io", channels(1, true)),
 ];
-const WEBSOCKET_FORWARD: &[Known] = &[
+const WEBSOCKET_FORWARD: &[NamedProtocol] = &[
     ("SPDY/3.1+portforward.k8s.io", Protocol::Tunnel),
     ("v4.channel.k8s.io", channels(4, false)),
     ("v4.base64.channel.k8s.io", channels(4, true)),
 ];
 /// What a WebSocket without a list of protocols speaks, by the name that metrics and logs show.
-const WEBSOCKET_PLAIN: Known = ("none", channels(1, false));
+const WEBSOCKET_PLAIN: NamedProtocol = ("none", channels(1, false));
 
 /// A protocol of the lists above, by what an upstream chose; `None` for one that is not in them.
-pub fn known_name(kind: Kind, transport: Transport, chosen: Option<&str>) -> Option<&'static str> {
+pub fn protocol_name(
+    kind: SessionKind,
+    transport: Transport,
+    chosen: Option<&str>,
+) -> Option<&'static str> {
     let known = match (transport, kind) {
-        (Transport::Spdy, Kind::PortForward) => SPDY_FORWARD,
+        (Transport::Spdy, SessionKind::PortForward) => SPDY_FORWARD,
         (Transport::Spdy, _) => SPDY_REMOTE,
-        (Transport::WebSocket, Kind::PortForward) => WEBSOCKET_FORWARD,
+        (Transport::WebSocket, SessionKind::PortForward) => WEBSOCKET_FORWARD,
         (Transport::WebSocket, _) => WEBSOCKET_REMOTE,
         // Nobody has read what was chosen.
         (Transport::Tls, _) => return None,
@@ -94,16 +98,16 @@ pub fn known_name(kind: Kind, transport: Transport, chosen: Option<&str>) -> Opt
 
 /// The answer to a request, and what is spoken after it if it is yes.
 #[derive(Debug)]
-pub(super) struct Answer {
+pub(super) struct Negotiation {
     pub(super) status: StatusCode,
     pub(super) headers: HeaderMap,
     /// Why not.
     pub(super) why: &'static str,
     /// The protocol and its name.
-    pub(super) chosen: Option<Known>,
+    pub(super) chosen: Option<NamedProtocol>,
 }
 
-impl Answer {
+impl Negotiation {
     fn no(status: StatusCode, why: &'static str) -> Self {
         Self {
             status,
@@ -115,35 +119,35 @@ impl Answer {
 }
 
 /// Looks at the head of a request for a session of this kind.
-pub(super) fn negotiate(kind: Kind, method: &Method, headers: &HeaderMap) -> Answer {
+pub(super) fn negotiate(kind: SessionKind, method: &Method, headers: &HeaderMap) -> Negotiation {
     if !mentions(headers, &CONNECTION, "upgrade") {
-        return Answer::no(StatusCode::BAD_REQUEST, "no upgrade was asked for");
+        return Negotiation::no(StatusCode::BAD_REQUEST, "no upgrade was asked for");
     }
     if mentions(headers, &UPGRADE, "websocket") {
         websocket(kind, method, headers)
     } else if mentions(headers, &UPGRADE, "spdy/3.1") {
         spdy(kind, headers)
     } else {
-        Answer::no(
+        Negotiation::no(
             StatusCode::BAD_REQUEST,
             "upgrade to SPDY/3.1 or websocket only",
         )
     }
 }
 
-fn spdy(kind: Kind, headers: &HeaderMap) -> Answer {
+fn spdy(kind: SessionKind, headers: &HeaderMap) -> Negotiation {
     let known = match kind {
-        Kind::Exec | Kind::Attach => SPDY_REMOTE,
-        Kind::PortForward => SPDY_FORWARD,
+        SessionKind::Exec | SessionKind::Attach => SPDY_REMOTE,
+        SessionKind::PortForward => SPDY_FORWARD,
     };
     let Some(offered) = list(headers, &PROTOCOL_VERSION) else {
-        return Answer::no(
+        return Negotiation::no(
             StatusCode::BAD_REQUEST,
             "X-Stream-Protocol-Version is missing",
         );
     };
     let Some(chosen) = first_known(&offered, known) else {
-        let mut answer = Answer::no(StatusCode::FORBIDDEN, "no protocol in common");
+        let mut answer = Negotiation::no(StatusCode::FORBIDDEN, "no protocol in common");
         for (name, _) in known {
             let name = HeaderValue::from_static(name);
             answer.headers.append(ACCEPTED_VERSIONS, name);
@@ -155,8 +159,8 @@ fn spdy(kind: Kind, headers: &HeaderMap) -> Answer {
     yes(headers, chosen)
 }
 
-fn websocket(kind: Kind, method: &Method, headers: &HeaderMap) -> Answer {
-    let bad = |why| Answer::no(StatusCode::BAD_REQUEST, why);
+fn websocket(kind: SessionKind, method: &Method, headers: &HeaderMap) -> Negotiation {
+    let bad = |why| Negotiation::no(StatusCode::BAD_REQUEST, why);
     if method != Method::GET {
         return bad("a websocket begins with GET");
     }
@@ -169,8 +173,8 @@ fn websocket(kind: Kind, method: &Method, headers: &HeaderMap) -> Answer {
         return bad("Sec-WebSocket-Key must be 16 bytes in base64");
     };
     let known = match kind {
-        Kind::Exec | Kind::Attach => WEBSOCKET_REMOTE,
-        Kind::PortForward => WEBSOCKET_FORWARD,
+        SessionKind::Exec | SessionKind::Attach => WEBSOCKET_REMOTE,
+        SessionKind::PortForward => WEBSOCKET_FORWARD,
     };
     let mut answer = switching("websocket");
     answer.insert(SEC_WEBSOCKET_ACCEPT, accept);
@@ -178,7 +182,7 @@ fn websocket(kind: Kind, method: &Method, headers: &HeaderMap) -> Answer {
         return yes(answer, WEBSOCKET_PLAIN);
     };
     let Some(chosen) = first_known(&offered, known) else {
-        return Answer::no(StatusCode::FORBIDDEN, "no protocol in common");
+        return Negotiation::no(StatusCode::FORBIDDEN, "no protocol in common");
     };
     answer.insert(SEC_WEBSOCKET_PROTOCOL, HeaderValue::from_static(chosen.0));
     yes(answer, chosen)
@@ -191,8 +195,8 @@ fn switching(to: &'static str) -> HeaderMap {
     headers
 }
 
-fn yes(headers: HeaderMap, chosen: Known) -> Answer {
-    Answer {
+fn yes(headers: HeaderMap, chosen: NamedProtocol) -> Negotiation {
+    Negotiation {
         status: StatusCode::SWITCHING_PROTOCOLS,
         headers,
         why: "",
@@ -224,7 +228,7 @@ fn list<'h>(headers: &'h HeaderMap, name: &HeaderName) -> Option<Vec<&'h str>> {
 }
 
 /// The first of the client's protocols that is known: clients put the best first.
-fn first_known(offered: &[&str], known: &[Known]) -> Option<Known> {
+fn first_known(offered: &[&str], known: &[NamedProtocol]) -> Option<NamedProtocol> {
     offered
         .iter()
         .find_map(|offer| known.iter().find(|(name, _)| name == offer))
@@ -246,7 +250,7 @@ mod tests {
         headers
     }
 
-    fn spdy_with(kind: Kind, protocols: &[&'static str]) -> Answer {
+    fn spdy_with(kind: SessionKind, protocols: &[&'static str]) -> Negotiation {
         let mut headers = map(&[
             ("connection", "keep-alive, UPGRADE"),
             ("upgrade", "SPDY/3.1"),
@@ -257,7 +261,7 @@ mod tests {
         negotiate(kind, &Method::POST, &headers)
     }
 
-    fn websocket_with(kind: Kind, protocol: &'static str) -> Answer {
+    fn websocket_with(kind: SessionKind, protocol: &'static str) -> Negotiation {
         let headers = map(&[
             ("connection", "Upgrade"),
             ("upgrade", "websocket"),
@@ -271,7 +275,7 @@ mod tests {
     #[test]
     fn the_first_of_the_client_that_is_known_is_taken() {
         let answer = spdy_with(
-            Kind::Exec,
+            SessionKind::Exec,
             &["v9.channel.k8s.io", "v4.channel.k8s.io, v5.channel.k8s.io"],
         );
         assert_eq!(answer.status, StatusCode::SWITCHING_PROTOCOLS);
@@ -282,11 +286,11 @@ mod tests {
         assert_eq!(answer.headers[PROTOCOL_VERSION], "v4.channel.k8s.io");
         assert_eq!(answer.headers[UPGRADE], "SPDY/3.1");
         for (name, protocol) in SPDY_REMOTE {
-            let chosen = spdy_with(Kind::Attach, &[name]).chosen;
+            let chosen = spdy_with(SessionKind::Attach, &[name]).chosen;
             assert_eq!(chosen, Some((*name, *protocol)));
         }
         for (name, protocol) in WEBSOCKET_FORWARD {
-            let answer = websocket_with(Kind::PortForward, name);
+            let answer = websocket_with(SessionKind::PortForward, name);
             assert_eq!(answer.chosen, Some((*name, *protocol)));
             assert_eq!(answer.headers[SEC_WEBSOCKET_PROTOCOL], *name);
             assert_eq!(
@@ -298,29 +302,35 @@ mod tests {
 
     #[test]
     fn no_list_is_the_first_version_over_websocket_and_wrong_over_spdy() {
-        let answer = websocket_with(Kind::Exec, "");
+        let answer = websocket_with(SessionKind::Exec, "");
         assert_eq!(answer.chosen, Some(WEBSOCKET_PLAIN));
         assert!(!answer.headers.contains_key(SEC_WEBSOCKET_PROTOCOL));
-        assert_eq!(spdy_with(Kind::Exec, &[]).status, StatusCode::BAD_REQUEST);
-        assert_eq!(spdy_with(Kind::Exec, &[""]).status, StatusCode::BAD_REQUEST);
+        assert_eq!(
+            spdy_with(SessionKind::Exec, &[]).status,
+            StatusCode::BAD_REQUEST
+        );
+        assert_eq!(
+            spdy_with(SessionKind::Exec, &[""]).status,
+            StatusCode::BAD_REQUEST
+        );
     }
 
     #[test]
     fn nothing_in_common_is_403_with_what_would_do() {
-        let answer = spdy_with(Kind::PortForward, &["v4.channel.k8s.io"]);
+        let answer = spdy_with(SessionKind::PortForward, &["v4.channel.k8s.io"]);
         assert_eq!(answer.status, StatusCode::FORBIDDEN);
         assert_eq!(answer.headers[ACCEPTED_VERSIONS], "portforward.k8s.io");
-        let answer = spdy_with(Kind::Exec, &["v9.channel.k8s.io"]);
+        let answer = spdy_with(SessionKind::Exec, &["v9.channel.k8s.io"]);
         let accepted = answer.headers.get_all(ACCEPTED_VERSIONS);
         assert_eq!(accepted.iter().count(), SPDY_REMOTE.len());
-        let answer = websocket_with(Kind::Exec, "SPDY/3.1+portforward.k8s.io");
+        let answer = websocket_with(SessionKind::Exec, "SPDY/3.1+portforward.k8s.io");
         assert_eq!(answer.status, StatusCode::FORBIDDEN);
     }
 
     #[test]
     fn half_an_upgrade_is_400() {
         let no = |method: Method, lines: &[(&'static str, &'static str)]| {
-            let answer = negotiate(Kind::Exec, &method, &map(lines));
+            let answer = negotiate(SessionKind::Exec, &method, &map(lines));
             answer.chosen.is_none() && answer.status == StatusCode::BAD_REQUEST
         };
         let upgrade = ("connection", "upgrade");

@@ -8,16 +8,16 @@ use tokio::net::TcpStream;
 use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
 
-use super::copy::{First, both};
-use super::exit_sniffer::{Farewell, Watch};
-use super::head::{Head, NoHead};
-use super::metrics::Said;
-use super::{Shared, Waiting};
+use super::copy::{FirstClosed, both};
+use super::exit_sniffer::{ExitReport, ExitSniffer};
+use super::head::{Head, HeadError};
+use super::metrics::UpstreamAnswer;
+use super::{PendingProxy, Shared};
 use crate::uds::limit::ConnectionPermit;
-use cri_streaming::known_name;
-use cri_streaming::{About, Ended, Session};
-use cri_streaming::{Direction, FirstToClose, Kind, Outcome, Relayed, Transport};
+use cri_streaming::protocol_name;
+use cri_streaming::{Direction, FirstToClose, Outcome, Proxied, SessionKind, Transport};
 use cri_streaming::{HEAD_TIMEOUT, socket};
+use cri_streaming::{ObservedSession, SessionInfo, SessionResult};
 
 /// How long an upstream on loopback may take to accept.
 const DIAL_TIMEOUT: Duration = Duration::from_secs(10);
@@ -39,10 +39,10 @@ pub(super) async fn serve(
     let request = tokio::select! {
         read = timeout(HEAD_TIMEOUT, Head::read(&mut client)) => match read {
             Ok(Ok(request)) => request,
-            Ok(Err(NoHead::TooLarge(_))) => {
+            Ok(Err(HeadError::TooLarge(_))) => {
                 return refuse(client, "431 Request Header Fields Too Large").await;
             }
-            Ok(Err(NoHead::Ended(_) | NoHead::Broken)) => return,
+            Ok(Err(HeadError::Ended(_) | HeadError::Broken)) => return,
             Err(_) => return refuse(client, "408 Request Timeout").await,
         },
         () = connection.wanted() => return,
@@ -64,7 +64,7 @@ pub(super) async fn serve(
         return;
     };
     let _busy = connection.request();
-    let Waiting {
+    let PendingProxy {
         upstream,
         about,
         place: _place,
@@ -83,12 +83,12 @@ pub(super) async fn serve(
     };
     let upgrade = began.elapsed();
     let Some((upstream, answer)) = answered else {
-        shared.metrics.answered(Said::Nothing, upgrade);
-        told(&about, None);
+        shared.metrics.answered(UpstreamAnswer::Nothing, upgrade);
+        warn_refused(&about, None);
         return refuse(client, "502 Bad Gateway").await;
     };
     let status = answer.as_ref().ok().and_then(Head::status);
-    shared.metrics.answered(Said::of(status), upgrade);
+    shared.metrics.answered(UpstreamAnswer::of(status), upgrade);
     match answer {
         Ok(answer) if status == Some(101) => {
             let session = begin(shared, about, &request, &answer);
@@ -101,7 +101,7 @@ pub(super) async fn serve(
             .await;
         }
         answer => {
-            told(&about, status);
+            warn_refused(&about, status);
             tokio::select! {
                 () = no_session(client, upstream, answer) => {}
                 () = stop.cancelled() => {}
@@ -111,7 +111,7 @@ pub(super) async fn serve(
 }
 
 /// What the upstream has said: its head, or what it said in place of one.
-type Answer = Result<Head, Vec<u8>>;
+type UpstreamHead = Result<Head, Vec<u8>>;
 
 /// A connection to an upstream; `None` if there is nobody.
 pub(super) async fn dial(address: SocketAddr) -> Option<TcpStream> {
@@ -122,15 +122,19 @@ pub(super) async fn dial(address: SocketAddr) -> Option<TcpStream> {
 }
 
 /// Sends the request on; `None` if there is no answer at all.
-async fn ask(address: SocketAddr, request: &Head, target: &str) -> Option<(TcpStream, Answer)> {
+async fn ask(
+    address: SocketAddr,
+    request: &Head,
+    target: &str,
+) -> Option<(TcpStream, UpstreamHead)> {
     let mut upstream = dial(address).await?;
     upstream.write_all(&request.aimed_at(target)).await.ok()?;
     // However long it takes: nobody waits less for it than without us.
     let answer = match Head::read(&mut upstream).await {
         Ok(head) => Ok(head),
-        Err(NoHead::TooLarge(bytes)) => Err(bytes),
-        Err(NoHead::Ended(bytes)) if !bytes.is_empty() => Err(bytes),
-        Err(NoHead::Ended(_) | NoHead::Broken) => return None,
+        Err(HeadError::TooLarge(bytes)) => Err(bytes),
+        Err(HeadError::Ended(bytes)) if !bytes.is_empty() => Err(bytes),
+        Err(HeadError::Ended(_) | HeadError::Broken) => return None,
     };
     Some((upstream, answer))
 }
@@ -143,7 +147,7 @@ async fn gone(client: &TcpStream) {
     }
 }
 
-pub(super) fn told(about: &About, status: Option<u16>) {
+pub(super) fn warn_refused(about: &SessionInfo, status: Option<u16>) {
     tracing::warn!(
         event = "stream.refused",
         kind = about.kind.name(),
@@ -171,7 +175,7 @@ async fn hang_up(mut client: TcpStream) {
 }
 
 /// Passes on an answer that is no session.
-async fn no_session(mut client: TcpStream, mut upstream: TcpStream, answer: Answer) {
+async fn no_session(mut client: TcpStream, mut upstream: TcpStream, answer: UpstreamHead) {
     let (bytes, left) = match &answer {
         Ok(head) => {
             let len = head.header("content-length").next();
@@ -201,7 +205,12 @@ async fn pass_on(from: &mut (impl AsyncRead + Unpin), client: &mut TcpStream) ->
 }
 
 /// The session as it is counted, from the heads of both sides.
-fn begin(shared: &Shared, about: About, request: &Head, answer: &Head) -> (Session, Watch, Kind) {
+fn begin(
+    shared: &Shared,
+    about: SessionInfo,
+    request: &Head,
+    answer: &Head,
+) -> (ObservedSession, ExitSniffer, SessionKind) {
     let kind = about.kind;
     let mentions = |word: &str| {
         let mut values = request.header("upgrade");
@@ -212,9 +221,9 @@ fn begin(shared: &Shared, about: About, request: &Head, answer: &Head) -> (Sessi
         false => (Transport::Spdy, "x-stream-protocol-version"),
     };
     let chosen = answer.header(header).next();
-    let protocol = known_name(kind, transport, chosen).unwrap_or("other");
-    let watch = Watch::new(kind, transport);
-    let session = Session::begin(about, transport, protocol, &shared.observers);
+    let protocol = protocol_name(kind, transport, chosen).unwrap_or("other");
+    let watch = ExitSniffer::new(kind, transport);
+    let session = ObservedSession::begin(about, transport, protocol, &shared.observers);
     (session, watch, kind)
 }
 
@@ -228,7 +237,7 @@ struct Switched {
 impl Switched {
     async fn run(
         mut self,
-        (session, mut watch, kind): (Session, Watch, Kind),
+        (session, mut watch, kind): (ObservedSession, ExitSniffer, SessionKind),
         request: &Head,
         answer: &Head,
         stop: &CancellationToken,
@@ -239,7 +248,7 @@ impl Switched {
         let copied = async {
             // In one piece, as it may have come.
             if self.client.write_all(answer.all()).await.is_err() {
-                return First::ClientBroke;
+                return FirstClosed::ClientBroke;
             }
             meter.count(Direction::Out, answer.behind().len());
             both(&mut self.client, &mut self.upstream, &meter, &mut watch).await
@@ -248,36 +257,36 @@ impl Switched {
             first = copied => first,
             () = stop.cancelled() => return session.end(Outcome::Shutdown.into()),
         };
-        session.end(ended(first, watch.farewell(kind), kind, Some(self.upgrade)));
+        session.end(ended(first, watch.report(kind), kind, Some(self.upgrade)));
     }
 }
 
 /// The end of a session, from who closed first and what was said before.
 pub(super) fn ended(
-    first: First,
-    farewell: Farewell,
-    kind: Kind,
+    first: FirstClosed,
+    report: ExitReport,
+    kind: SessionKind,
     upgrade: Option<Duration>,
-) -> Ended {
+) -> SessionResult {
     let outcome = match first {
-        _ if farewell.failed => Outcome::Failed,
-        _ if farewell.said => Outcome::Done,
+        _ if report.failed => Outcome::Failed,
+        _ if report.said => Outcome::Done,
         // All that the upstream had to say has arrived.
-        First::Upstream | First::Both => Outcome::Done,
+        FirstClosed::Upstream | FirstClosed::Both => Outcome::Done,
         // Whoever forwards ports ends that when there is no more to forward.
-        First::Client if kind == Kind::PortForward => Outcome::Done,
-        First::Client | First::ClientBroke => Outcome::ClientGone,
-        First::UpstreamBroke => Outcome::Failed,
+        FirstClosed::Client if kind == SessionKind::PortForward => Outcome::Done,
+        FirstClosed::Client | FirstClosed::ClientBroke => Outcome::ClientGone,
+        FirstClosed::UpstreamBroke => Outcome::Failed,
     };
-    Ended {
+    SessionResult {
         outcome,
-        exit_code: farewell.exit_code,
-        relayed: Some(Relayed {
+        exit_code: report.exit_code,
+        proxied: Some(Proxied {
             upgrade,
             first: match first {
-                First::Client | First::ClientBroke => FirstToClose::Client,
-                First::Upstream | First::UpstreamBroke => FirstToClose::Upstream,
-                First::Both => FirstToClose::Both,
+                FirstClosed::Client | FirstClosed::ClientBroke => FirstToClose::Client,
+                FirstClosed::Upstream | FirstClosed::UpstreamBroke => FirstToClose::Upstream,
+                FirstClosed::Both => FirstToClose::Both,
             },
         }),
     }

@@ -11,7 +11,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, Interest};
 use tokio::net::TcpStream;
 use tokio::net::tcp::{ReadHalf, WriteHalf};
 
-use super::exit_sniffer::Watch;
+use super::exit_sniffer::ExitSniffer;
 use cri_streaming::Direction;
 use cri_streaming::Meter;
 
@@ -23,7 +23,7 @@ const LINGER: Duration = Duration::from_secs(10);
 
 /// Who was the first to close.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum First {
+pub(super) enum FirstClosed {
     /// The client, in good order.
     Client,
     /// The client broke the connection off.
@@ -53,8 +53,8 @@ pub(super) async fn both(
     client: &mut TcpStream,
     upstream: &mut TcpStream,
     meter: &Meter,
-    watch: &mut Watch,
-) -> First {
+    watch: &mut ExitSniffer,
+) -> FirstClosed {
     let (client_read, client_write) = client.split();
     let (upstream_read, upstream_write) = upstream.split();
     let moved = AtomicU64::new(0);
@@ -80,25 +80,25 @@ pub(super) async fn both(
     ));
     tokio::select! {
         end = &mut inward => match end {
-            End::Read => First::ClientBroke,
+            End::Read => FirstClosed::ClientBroke,
             End::Done { both } => match silence(&moved, outward).await {
-                Some(End::Done { .. }) if both => First::Both,
-                _ => First::Client,
+                Some(End::Done { .. }) if both => FirstClosed::Both,
+                _ => FirstClosed::Client,
             },
             // What the upstream has said before it closed is still to be had.
             End::Write => {
                 silence(&moved, outward).await;
-                First::Upstream
+                FirstClosed::Upstream
             }
         },
         end = &mut outward => match end {
-            End::Read => First::UpstreamBroke,
-            End::Write => First::ClientBroke,
+            End::Read => FirstClosed::UpstreamBroke,
+            End::Write => FirstClosed::ClientBroke,
             End::Done { both } => {
                 silence(&moved, inward).await;
                 match both {
-                    true => First::Both,
-                    false => First::Upstream,
+                    true => FirstClosed::Both,
+                    false => FirstClosed::Upstream,
                 }
             }
         },
@@ -180,8 +180,8 @@ mod tests {
     use tokio::net::TcpListener;
 
     use super::*;
-    use cri_streaming::{About, Session};
-    use cri_streaming::{Kind, Observers, Transport};
+    use cri_streaming::{ObservedSession, SessionInfo};
+    use cri_streaming::{Observers, SessionKind, Transport};
 
     /// A connection: the end that is copied, and the end of the peer.
     async fn pair() -> (TcpStream, TcpStream) {
@@ -198,7 +198,7 @@ mod tests {
     }
 
     /// Who is said to be first, if these have closed before anybody looked.
-    async fn first(client_closed: bool, upstream_closed: bool) -> First {
+    async fn first(client_closed: bool, upstream_closed: bool) -> FirstClosed {
         let ((mut client, mut kubectl), (mut upstream, mut runtime)) = tokio::join!(pair(), pair());
         runtime.write_all(b"said").await.expect("sent");
         if client_closed {
@@ -209,15 +209,15 @@ mod tests {
             runtime.shutdown().await.expect("closed");
             until_closed(&upstream).await;
         }
-        let about = About {
-            kind: Kind::Exec,
+        let about = SessionInfo {
+            kind: SessionKind::Exec,
             id: "c".into(),
             command: vec![],
             extensions: http::Extensions::new(),
         };
         let observers = Observers(Arc::from([]));
-        let session = Session::begin(about, Transport::Spdy, "v4", &observers);
-        let mut watch = Watch::new(Kind::Exec, Transport::Tls);
+        let session = ObservedSession::begin(about, Transport::Spdy, "v4", &observers);
+        let mut watch = ExitSniffer::new(SessionKind::Exec, Transport::Tls);
         let meter = session.meter();
         let copied = both(&mut client, &mut upstream, &meter, &mut watch);
         // Whoever has not closed does so once the other end is seen to have.
@@ -240,9 +240,9 @@ mod tests {
     async fn an_order_that_cannot_be_known_is_not_told() {
         // The order in which the two directions are looked at is random.
         for _ in 0..20 {
-            assert_eq!(first(true, false).await, First::Client);
-            assert_eq!(first(false, true).await, First::Upstream);
-            assert_eq!(first(true, true).await, First::Both);
+            assert_eq!(first(true, false).await, FirstClosed::Client);
+            assert_eq!(first(false, true).await, FirstClosed::Upstream);
+            assert_eq!(first(true, true).await, FirstClosed::Both);
         }
     }
 }

@@ -5,7 +5,7 @@
 
 use serde_json::Value;
 
-use cri_streaming::{Kind, Transport};
+use cri_streaming::{SessionKind, Transport};
 
 /// Most of a result that is kept.
 const MAX_RESULT: usize = 4 << 10;
@@ -40,7 +40,7 @@ enum Payload {
 
 /// See the module documentation.
 #[derive(Debug)]
-pub(super) struct Watch {
+pub(super) struct ExitSniffer {
     transport: Option<Transport>,
     /// What is here of a frame's head, or of a small payload.
     head: Vec<u8>,
@@ -53,7 +53,7 @@ pub(super) struct Watch {
 
 /// What was said at the end.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Farewell {
+pub(super) struct ExitReport {
     /// Whether the upstream was done.
     pub(super) said: bool,
     /// The exit code.
@@ -62,9 +62,9 @@ pub(super) struct Farewell {
     pub(super) failed: bool,
 }
 
-impl Watch {
-    pub(super) fn new(kind: Kind, transport: Transport) -> Self {
-        let has_result = matches!(kind, Kind::Exec | Kind::Attach);
+impl ExitSniffer {
+    pub(super) fn new(kind: SessionKind, transport: Transport) -> Self {
+        let has_result = matches!(kind, SessionKind::Exec | SessionKind::Attach);
         Self {
             transport: Some(transport).filter(|t| has_result && *t != Transport::Tls),
             head: Vec::new(),
@@ -209,12 +209,12 @@ impl Watch {
     }
 
     /// What was said at the end of a session of this kind.
-    pub(super) fn farewell(&self, kind: Kind) -> Farewell {
+    pub(super) fn report(&self, kind: SessionKind) -> ExitReport {
         let said = self.ended;
         if !said || self.result.is_empty() {
-            return Farewell {
+            return ExitReport {
                 said,
-                ..Farewell::default()
+                ..ExitReport::default()
             };
         }
         // Version 4 and later say it as an object; earlier ones say only what went wrong.
@@ -227,10 +227,10 @@ impl Watch {
                 .and_then(|cause| cause["message"].as_str()?.parse().ok()),
             _ => None,
         };
-        Farewell {
+        ExitReport {
             said,
             failed: exit_code.is_none() && status["status"] == "Failure",
-            exit_code: exit_code.filter(|_| kind == Kind::Exec),
+            exit_code: exit_code.filter(|_| kind == SessionKind::Exec),
         }
     }
 }
@@ -267,27 +267,28 @@ mod tests {
     }
 
     /// What is made of these bytes, in pieces of any size.
-    fn farewell(kind: Kind, transport: Transport, bytes: &[u8]) -> Farewell {
+    fn report(kind: SessionKind, transport: Transport, bytes: &[u8]) -> ExitReport {
         let whole = {
-            let mut watch = Watch::new(kind, transport);
+            let mut watch = ExitSniffer::new(kind, transport);
             watch.see(bytes);
-            watch.farewell(kind)
+            watch.report(kind)
         };
         for size in [1, 2, 3, 5, 9] {
-            let mut watch = Watch::new(kind, transport);
+            let mut watch = ExitSniffer::new(kind, transport);
             bytes.chunks(size).for_each(|piece| watch.see(piece));
-            assert_eq!(watch.farewell(kind), whole, "pieces of {size}");
+            assert_eq!(watch.report(kind), whole, "pieces of {size}");
         }
         whole
     }
 
     #[test]
     fn the_result_of_a_command_over_spdy() {
-        let spdy = |frames: &[Vec<u8>]| farewell(Kind::Exec, Transport::Spdy, &frames.concat());
+        let spdy =
+            |frames: &[Vec<u8>]| report(SessionKind::Exec, Transport::Spdy, &frames.concat());
         let out = data(5, 0, &[0x80; 300]);
         let reply = control(2, &[0, 0, 0, 1, 9, 9]);
         let quiet = spdy(&[reply.clone(), out.clone(), control(6, &[0, 0, 0, 1])]);
-        assert_eq!(quiet, Farewell::default());
+        assert_eq!(quiet, ExitReport::default());
         let done = spdy(&[reply, out, data(5, FIN, b""), data(1, FIN, SEVEN)]);
         assert_eq!((done.said, done.exit_code), (true, Some(7)));
         let in_two = spdy(&[data(1, 0, &SUCCESS[..9]), data(1, 0, &SUCCESS[9..])]);
@@ -307,11 +308,11 @@ mod tests {
     #[test]
     fn the_result_of_a_command_over_websocket() {
         let websocket =
-            |frames: &[Vec<u8>]| farewell(Kind::Exec, Transport::WebSocket, &frames.concat());
+            |frames: &[Vec<u8>]| report(SessionKind::Exec, Transport::WebSocket, &frames.concat());
         let ready = frame(BINARY, &[RESULT_CHANNEL]);
         let out = frame(BINARY, &[1; 300]);
         let quiet = websocket(&[ready, out.clone(), frame(10, b"pong")]);
-        assert_eq!(quiet, Farewell::default());
+        assert_eq!(quiet, ExitReport::default());
         let result = [&[RESULT_CHANNEL], SEVEN].concat();
         let done = websocket(&[out, frame(BINARY, &result)]);
         assert_eq!((done.said, done.exit_code), (true, Some(7)));
@@ -324,13 +325,17 @@ mod tests {
     #[test]
     fn only_commands_have_exit_codes_and_an_error_is_none() {
         let failure = br#"{"status":"Failure","reason":"InternalError","code":500}"#;
-        let end = farewell(Kind::Exec, Transport::Spdy, &data(1, FIN, failure));
+        let end = report(SessionKind::Exec, Transport::Spdy, &data(1, FIN, failure));
         assert_eq!((end.said, end.failed, end.exit_code), (true, true, None));
-        let end = farewell(Kind::Attach, Transport::Spdy, &data(1, FIN, SUCCESS));
+        let end = report(SessionKind::Attach, Transport::Spdy, &data(1, FIN, SUCCESS));
         assert_eq!((end.said, end.failed, end.exit_code), (true, false, None));
-        let end = farewell(Kind::PortForward, Transport::Spdy, &data(1, FIN, SUCCESS));
-        assert_eq!(end, Farewell::default());
+        let end = report(
+            SessionKind::PortForward,
+            Transport::Spdy,
+            &data(1, FIN, SUCCESS),
+        );
+        assert_eq!(end, ExitReport::default());
         let large = data(1, FIN, &[b'x'; 10_000]);
-        assert!(farewell(Kind::Exec, Transport::Spdy, &large).said);
+        assert!(report(SessionKind::Exec, Transport::Spdy, &large).said);
     }
 }

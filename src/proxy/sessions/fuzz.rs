@@ -3,10 +3,10 @@
 use futures_util::FutureExt as _;
 use tokio::io::AsyncReadExt as _;
 
-use super::exit_sniffer::Watch;
+use super::exit_sniffer::ExitSniffer;
 use super::head::Head;
-use super::url::{self, Message};
-use cri_streaming::{Kind, Transport};
+use super::url::{self, UrlMessage};
+use cri_streaming::{SessionKind, Transport};
 
 /// Reads bytes as the first one says, in pieces of as many as the second one says.
 ///
@@ -52,9 +52,11 @@ fn head(bytes: &[u8], piece: usize) {
 }
 
 fn watch(transport: Transport, bytes: &[u8], piece: usize) {
-    for kind in Kind::ALL {
-        let (mut whole, mut in_pieces) =
-            (Watch::new(*kind, transport), Watch::new(*kind, transport));
+    for kind in SessionKind::ALL {
+        let (mut whole, mut in_pieces) = (
+            ExitSniffer::new(*kind, transport),
+            ExitSniffer::new(*kind, transport),
+        );
         whole.see(bytes);
         for piece in bytes.chunks(piece) {
             in_pieces.see(piece);
@@ -64,17 +66,17 @@ fn watch(transport: Transport, bytes: &[u8], piece: usize) {
                 in_pieces.holds()
             );
         }
-        assert_eq!(whole.farewell(*kind), in_pieces.farewell(*kind));
+        assert_eq!(whole.report(*kind), in_pieces.report(*kind));
     }
 }
 
 fn message(bytes: &[u8]) {
-    let Some(message) = Message::split(bytes) else {
+    let Some(message) = UrlMessage::split(bytes) else {
         return;
     };
     let _ = url::parse(message.url);
     let other = message.with("http://127.0.0.1:1/exec/x");
-    let again = Message::split(&other).expect("it is a message still");
+    let again = UrlMessage::split(&other).expect("it is a message still");
     assert_eq!(again.url, "http://127.0.0.1:1/exec/x");
     // Nothing is lost before and behind it.
     assert_eq!(again.with(message.url), message.with(message.url));

@@ -14,7 +14,7 @@ const END: &[u8] = b"\r\n\r\n";
 
 /// Why there is no head.
 #[derive(Debug)]
-pub(super) enum NoHead {
+pub(super) enum HeadError {
     /// It is too large; what was read of it.
     TooLarge(Vec<u8>),
     /// The connection ended before it was whole; what was read of it.
@@ -33,16 +33,16 @@ pub(super) struct Head {
 
 impl Head {
     /// Reads one.
-    pub(super) async fn read(io: &mut (impl AsyncRead + Unpin)) -> Result<Self, NoHead> {
+    pub(super) async fn read(io: &mut (impl AsyncRead + Unpin)) -> Result<Self, HeadError> {
         let mut bytes = Vec::with_capacity(PIECE);
         loop {
             let before = bytes.len();
             let mut piece = io.take(PIECE as u64);
             match piece.read_buf(&mut bytes).await {
-                Ok(0) => return Err(NoHead::Ended(bytes)),
+                Ok(0) => return Err(HeadError::Ended(bytes)),
                 Ok(_) => {}
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-                Err(_) => return Err(NoHead::Broken),
+                Err(_) => return Err(HeadError::Broken),
             }
             // The end may have been cut.
             let from = before.saturating_sub(END.len() - 1);
@@ -51,11 +51,11 @@ impl Head {
                 let end = from + at + END.len();
                 return match end <= MAX_HEAD {
                     true => Ok(Self { bytes, end }),
-                    false => Err(NoHead::TooLarge(bytes)),
+                    false => Err(HeadError::TooLarge(bytes)),
                 };
             }
             if bytes.len() >= MAX_HEAD {
-                return Err(NoHead::TooLarge(bytes));
+                return Err(HeadError::TooLarge(bytes));
             }
         }
     }
@@ -124,7 +124,7 @@ mod tests {
     const REQUEST: &str = "POST /exec/abc HTTP/1.1\r\nHost: node:10250\r\nX-Stream-Protocol-Version: v4\r\n\
          x-stream-protocol-version:  v3 \r\nUpgrade: SPDY/3.1\r\n\r\nrest";
 
-    async fn read(bytes: &[u8], size: usize) -> Result<Head, NoHead> {
+    async fn read(bytes: &[u8], size: usize) -> Result<Head, HeadError> {
         let (mut far, mut near) = tokio::io::duplex(size);
         let writing = async move {
             use tokio::io::AsyncWriteExt as _;
@@ -161,9 +161,12 @@ mod tests {
     #[tokio::test]
     async fn what_is_no_head_is_none() {
         let large = vec![b'a'; MAX_HEAD + 1];
-        assert!(matches!(read(&large, 1000).await, Err(NoHead::TooLarge(_))));
+        assert!(matches!(
+            read(&large, 1000).await,
+            Err(HeadError::TooLarge(_))
+        ));
         let cut = read(b"GET / HTTP/1.1\r\n", 1000).await;
-        assert!(matches!(cut, Err(NoHead::Ended(_))));
+        assert!(matches!(cut, Err(HeadError::Ended(_))));
         for line in [
             "GET /",
             "GET / HTTP/1.0",

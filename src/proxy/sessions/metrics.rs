@@ -8,35 +8,35 @@ use crate::telemetry::registry::{Registry, RegistryError};
 
 /// What becomes of a URL that an upstream gave.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Verdict {
+pub(super) enum UrlOutcome {
     /// The session is led through this program.
-    Led,
+    Proxied,
     /// It is not on loopback.
-    Remote,
+    NotLoopback,
     /// It is not understood.
-    Odd,
+    Unparsable,
     /// The request or the answer is not one small readable message.
     Unread,
     /// There are too many sessions, or too many that have not begun.
-    Full,
+    LimitReached,
     /// There is nobody to lead it.
-    Closed,
+    Unavailable,
 }
 
-impl Verdict {
+impl UrlOutcome {
     const ALL: [Self; 6] = [
-        Self::Led,
-        Self::Remote,
-        Self::Odd,
+        Self::Proxied,
+        Self::NotLoopback,
+        Self::Unparsable,
         Self::Unread,
-        Self::Full,
-        Self::Closed,
+        Self::LimitReached,
+        Self::Unavailable,
     ];
 }
 
 /// What an upstream says to the request for a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Said {
+pub(super) enum UpstreamAnswer {
     /// 101.
     Switching,
     /// 2xx, which is no session.
@@ -53,7 +53,7 @@ pub(super) enum Said {
     Nothing,
 }
 
-impl Said {
+impl UpstreamAnswer {
     const ALL: [Self; 7] = [
         Self::Switching,
         Self::Success,
@@ -78,13 +78,13 @@ impl Said {
 
 /// Counts the sessions of upstreams.
 #[derive(Debug)]
-pub struct RelayMetrics {
+pub struct SessionProxyMetrics {
     urls: Counters<1>,
     answers: Counters<1>,
     upgrade: Histograms<0>,
 }
 
-impl RelayMetrics {
+impl SessionProxyMetrics {
     /// Registers the metrics.
     ///
     /// # Errors
@@ -96,27 +96,27 @@ impl RelayMetrics {
             upgrade: registry.histograms(&catalogue::STREAM_UPSTREAM_UPGRADE)?,
         };
         // All are shown from the start, so that the first one is seen as an increase.
-        for verdict in Verdict::ALL {
+        for verdict in UrlOutcome::ALL {
             metrics.urls.at([verdict as usize]);
         }
-        for said in Said::ALL {
+        for said in UpstreamAnswer::ALL {
             metrics.answers.at([said as usize]);
         }
         Ok(metrics)
     }
 
-    pub(super) fn url(&self, verdict: Verdict) {
+    pub(super) fn url(&self, verdict: UrlOutcome) {
         if let Some(urls) = self.urls.at([verdict as usize]) {
             urls.inc();
         }
     }
 
     /// The upstream has answered, so long after it was dialled.
-    pub(super) fn answered(&self, said: Said, after: Duration) {
+    pub(super) fn answered(&self, said: UpstreamAnswer, after: Duration) {
         if let Some(answers) = self.answers.at([said as usize]) {
             answers.inc();
         }
-        if said == Said::Switching {
+        if said == UpstreamAnswer::Switching {
             self.upgrade.observe([], after.as_secs_f64(), None);
         }
     }
@@ -125,8 +125,8 @@ impl RelayMetrics {
 /// Shows every metric of this module once.
 #[cfg(test)]
 pub(crate) fn populate(registry: &Registry) {
-    let metrics = RelayMetrics::register(registry).expect("once");
-    metrics.answered(Said::Switching, Duration::from_millis(3));
+    let metrics = SessionProxyMetrics::register(registry).expect("once");
+    metrics.answered(UpstreamAnswer::Switching, Duration::from_millis(3));
 }
 
 #[cfg(test)]
@@ -136,16 +136,16 @@ mod tests {
     #[test]
     fn a_status_is_one_of_few() {
         for (status, said) in [
-            (Some(101), Said::Switching),
-            (Some(100), Said::Other),
-            (Some(204), Said::Success),
-            (Some(302), Said::Redirect),
-            (Some(404), Said::ClientError),
-            (Some(503), Said::ServerError),
-            (Some(600), Said::Other),
-            (None, Said::Other),
+            (Some(101), UpstreamAnswer::Switching),
+            (Some(100), UpstreamAnswer::Other),
+            (Some(204), UpstreamAnswer::Success),
+            (Some(302), UpstreamAnswer::Redirect),
+            (Some(404), UpstreamAnswer::ClientError),
+            (Some(503), UpstreamAnswer::ServerError),
+            (Some(600), UpstreamAnswer::Other),
+            (None, UpstreamAnswer::Other),
         ] {
-            assert_eq!(Said::of(status), said, "{status:?}");
+            assert_eq!(UpstreamAnswer::of(status), said, "{status:?}");
         }
     }
 }

@@ -19,12 +19,12 @@
 //! - TLS is not ended here, which would take a certificate that the kubelet trusts: it passes through unread.
 //! - Only URLs with an address on loopback are led.
 
-mod answer;
 mod connection;
 mod copy;
 #[cfg(any(test, fuzzing))]
 mod fuzz;
 mod head;
+mod response;
 
 mod exit_sniffer;
 pub(crate) mod metrics;
@@ -47,16 +47,16 @@ use tokio_util::task::TaskTracker;
 
 #[cfg(any(test, fuzzing))]
 pub use self::fuzz::fuzz;
-pub use self::metrics::RelayMetrics;
-use self::metrics::Verdict;
-use self::tls::{Port, Ports};
+pub use self::metrics::SessionProxyMetrics;
+use self::metrics::UrlOutcome;
+use self::tls::{TlsPort, TlsPorts};
 use self::url::Upstream;
-use self::url_rewrite::Led;
+use self::url_rewrite::UrlRewrite;
 use crate::grpc::CriService;
 use crate::streaming::BindError;
 use crate::streaming::listener::{ACCEPT_PAUSE, MORE_CONNECTIONS, STOP_TIMEOUT, SWEEP};
 use crate::uds::limit::{ConnectionLimit, Evict};
-use cri_streaming::About;
+use cri_streaming::SessionInfo;
 use cri_streaming::{NoToken, Tokens};
 use cri_streaming::{Observer, Observers};
 
@@ -66,61 +66,61 @@ const TOKEN_LIFETIME: Duration = Duration::from_secs(55);
 const MAX_TOKENS: usize = 1000;
 
 /// A session that was asked for and has not begun.
-struct Waiting {
+struct PendingProxy {
     upstream: Upstream,
-    about: About,
+    about: SessionInfo,
     /// Its place among the sessions, from now on: a client that has our URL cannot go back to the upstream's.
     place: Arc<OwnedSemaphorePermit>,
 }
 
 struct Shared {
-    tokens: Tokens<Waiting>,
-    ports: Ports,
+    tokens: Tokens<PendingProxy>,
+    ports: TlsPorts,
     places: Arc<Semaphore>,
     max_sessions: usize,
     observers: Observers,
-    metrics: RelayMetrics,
+    metrics: SessionProxyMetrics,
     address: SocketAddr,
     closed: AtomicBool,
 }
 
 /// Gives URLs of ours for those of upstreams. As a layer it does so in the answers of a backend. Cheap to clone.
 #[derive(Clone)]
-pub struct Relay(Arc<Shared>);
+pub struct SessionProxy(Arc<Shared>);
 
-impl fmt::Debug for Relay {
+impl fmt::Debug for SessionProxy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Relay")
+        f.debug_struct("SessionProxy")
             .field("address", &self.0.address)
             .finish_non_exhaustive()
     }
 }
 
-impl tower::Layer<CriService> for Relay {
+impl tower::Layer<CriService> for SessionProxy {
     type Service = CriService;
 
     fn layer(&self, backend: CriService) -> CriService {
-        CriService::new(Led::new(backend, self.clone()))
+        CriService::new(UrlRewrite::new(backend, self.clone()))
     }
 }
 
-impl Relay {
-    /// Listens on a port of IPv4 loopback that the system chooses. Nothing is served until [`RelayListener::serve`].
+impl SessionProxy {
+    /// Listens on a port of IPv4 loopback that the system chooses. Nothing is served until [`SessionProxyListener::serve`].
     ///
     /// # Errors
     /// If there is no such port.
     pub async fn bind(
         max_sessions: usize,
-        metrics: RelayMetrics,
+        metrics: SessionProxyMetrics,
         observers: Vec<Arc<dyn Observer>>,
-    ) -> Result<(Self, RelayListener), BindError> {
+    ) -> Result<(Self, SessionProxyListener), BindError> {
         let address = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
         let failed = |source| BindError::Listen { address, source };
         let tcp = TcpListener::bind(address).await.map_err(failed)?;
         let address = tcp.local_addr().map_err(failed)?;
         let observers = Observers(observers.into());
-        let (ports, opened) = Ports::new(observers.clone());
-        let kind = |waiting: &Waiting| waiting.about.kind;
+        let (ports, opened) = TlsPorts::new(observers.clone());
+        let kind = |waiting: &PendingProxy| waiting.about.kind;
         let shared = Arc::new(Shared {
             tokens: Tokens::new(MAX_TOKENS, TOKEN_LIFETIME, kind, observers.clone()),
             ports,
@@ -131,7 +131,7 @@ impl Relay {
             address,
             closed: AtomicBool::new(false),
         });
-        let listener = RelayListener {
+        let listener = SessionProxyListener {
             tcp,
             opened,
             shared: Arc::clone(&shared),
@@ -139,47 +139,47 @@ impl Relay {
         Ok((Self(shared), listener))
     }
 
-    fn verdict(&self, verdict: Verdict) {
+    fn verdict(&self, verdict: UrlOutcome) {
         self.0.metrics.url(verdict);
     }
 
     /// A URL of ours.
-    fn issue(&self, upstream: Upstream, about: About) -> Result<String, Verdict> {
+    fn issue(&self, upstream: Upstream, about: SessionInfo) -> Result<String, UrlOutcome> {
         let shared = &self.0;
         if shared.closed.load(Ordering::Relaxed) {
-            return Err(Verdict::Closed);
+            return Err(UrlOutcome::Unavailable);
         }
         // Those that nobody has come for give their places back.
         shared.tokens.sweep();
         // The upstream has room for more sessions, maybe.
         let place = Arc::clone(&shared.places).try_acquire_owned();
-        let waiting = Waiting {
+        let waiting = PendingProxy {
             upstream,
             about,
-            place: Arc::new(place.map_err(|_| Verdict::Full)?),
+            place: Arc::new(place.map_err(|_| UrlOutcome::LimitReached)?),
         };
         if waiting.upstream.tls {
             return shared.ports.open(waiting);
         }
         match shared.tokens.issue(waiting) {
             Ok(path) => Ok(format!("http://{}{path}", shared.address)),
-            Err(NoToken::Full) => Err(Verdict::Full),
-            Err(NoToken::Random) => Err(Verdict::Closed),
+            Err(NoToken::Full) => Err(UrlOutcome::LimitReached),
+            Err(NoToken::Random) => Err(UrlOutcome::Unavailable),
         }
     }
 }
 
 /// The socket of a relay.
-pub struct RelayListener {
+pub struct SessionProxyListener {
     tcp: TcpListener,
     /// The ports for sessions with TLS.
-    opened: mpsc::Receiver<Port>,
+    opened: mpsc::Receiver<TlsPort>,
     shared: Arc<Shared>,
 }
 
-impl fmt::Debug for RelayListener {
+impl fmt::Debug for SessionProxyListener {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("RelayListener")
+        f.debug_struct("SessionProxyListener")
             .field("address", &self.shared.address)
             .finish_non_exhaustive()
     }
@@ -194,7 +194,7 @@ impl Drop for Closing {
     }
 }
 
-impl RelayListener {
+impl SessionProxyListener {
     /// The address with its real port.
     pub fn address(&self) -> SocketAddr {
         self.shared.address

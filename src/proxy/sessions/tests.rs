@@ -6,7 +6,7 @@ use std::sync::Mutex;
 use super::*;
 use crate::telemetry::registry::Registry;
 use crate::testing::{PATIENCE, until};
-use cri_streaming::{Kind, TokenOutcome};
+use cri_streaming::{SessionKind, TokenOutcome};
 
 #[derive(Default)]
 struct Seen(Mutex<Vec<TokenOutcome>>);
@@ -19,12 +19,12 @@ impl Observer for Seen {
     }
 }
 
-fn issue(relay: &Relay, kind: Kind) -> Result<String, Verdict> {
+fn issue(relay: &SessionProxy, kind: SessionKind) -> Result<String, UrlOutcome> {
     issue_for(relay, "http://127.0.0.1:1/exec/T", kind)
 }
 
-fn issue_for(relay: &Relay, url: &str, kind: Kind) -> Result<String, Verdict> {
-    let about = About {
+fn issue_for(relay: &SessionProxy, url: &str, kind: SessionKind) -> Result<String, UrlOutcome> {
+    let about = SessionInfo {
         kind,
         id: "c".into(),
         command: vec![],
@@ -33,11 +33,11 @@ fn issue_for(relay: &Relay, url: &str, kind: Kind) -> Result<String, Verdict> {
     relay.issue(url::parse(url).expect("understood"), about)
 }
 
-async fn relay(max_sessions: usize) -> (Relay, RelayListener, Arc<Seen>) {
+async fn relay(max_sessions: usize) -> (SessionProxy, SessionProxyListener, Arc<Seen>) {
     let registry = Registry::new(prometheus::Registry::new(), []);
-    let metrics = RelayMetrics::register(&registry).expect("once");
+    let metrics = SessionProxyMetrics::register(&registry).expect("once");
     let seen = Arc::<Seen>::default();
-    let (relay, listener) = Relay::bind(max_sessions, metrics, vec![seen.clone()])
+    let (relay, listener) = SessionProxy::bind(max_sessions, metrics, vec![seen.clone()])
         .await
         .expect("bound");
     (relay, listener, seen)
@@ -54,8 +54,8 @@ fn path(url: &str) -> String {
 #[tokio::test(start_paused = true)]
 async fn a_url_expires_before_that_of_the_upstream() {
     let (relay, _listener, seen) = relay(10).await;
-    let first = path(&issue(&relay, Kind::Exec).expect("a URL"));
-    let second = path(&issue(&relay, Kind::Attach).expect("a URL"));
+    let first = path(&issue(&relay, SessionKind::Exec).expect("a URL"));
+    let second = path(&issue(&relay, SessionKind::Attach).expect("a URL"));
     tokio::time::advance(Duration::from_secs(54)).await;
     assert!(relay.0.tokens.take(&first).is_some());
     tokio::time::advance(Duration::from_secs(1)).await;
@@ -70,21 +70,30 @@ async fn a_url_expires_before_that_of_the_upstream() {
 #[tokio::test(start_paused = true)]
 async fn too_many_are_left_to_the_upstream() {
     let (one, _listener, _) = self::relay(1).await;
-    let first = issue(&one, Kind::Exec).expect("room");
+    let first = issue(&one, SessionKind::Exec).expect("room");
     // Whoever has our URL has a place, though nobody has come yet.
-    assert_eq!(issue(&one, Kind::Exec), Err(Verdict::Full));
+    assert_eq!(
+        issue(&one, SessionKind::Exec),
+        Err(UrlOutcome::LimitReached)
+    );
     let waiting = one.0.tokens.take(&path(&first)).expect("it waits");
-    assert_eq!(issue(&one, Kind::Exec), Err(Verdict::Full));
+    assert_eq!(
+        issue(&one, SessionKind::Exec),
+        Err(UrlOutcome::LimitReached)
+    );
     drop(waiting);
-    issue(&one, Kind::Exec).expect("room again");
+    issue(&one, SessionKind::Exec).expect("room again");
     tokio::time::advance(TOKEN_LIFETIME).await;
-    issue(&one, Kind::Exec).expect("the first is too old");
+    issue(&one, SessionKind::Exec).expect("the first is too old");
 
     let (many, _listener, _) = self::relay(2 * MAX_TOKENS).await;
     for _ in 0..MAX_TOKENS {
-        issue(&many, Kind::Exec).expect("room");
+        issue(&many, SessionKind::Exec).expect("room");
     }
-    assert_eq!(issue(&many, Kind::Exec), Err(Verdict::Full));
+    assert_eq!(
+        issue(&many, SessionKind::Exec),
+        Err(UrlOutcome::LimitReached)
+    );
 }
 
 #[tokio::test]
@@ -92,17 +101,21 @@ async fn without_a_listener_there_is_no_url() {
     let (relay, listener, _) = self::relay(1).await;
     let stop = CancellationToken::new();
     let serving = tokio::spawn(listener.serve(stop.clone()));
-    assert!(issue(&relay, Kind::Exec).is_ok());
+    assert!(issue(&relay, SessionKind::Exec).is_ok());
     stop.cancel();
     serving.await.expect("no panic");
-    assert_eq!(issue(&relay, Kind::Exec), Err(Verdict::Closed));
+    assert_eq!(
+        issue(&relay, SessionKind::Exec),
+        Err(UrlOutcome::Unavailable)
+    );
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_port_closes_with_its_time() {
     let (relay, listener, seen) = relay(2 * tls::MAX_PORTS).await;
     let serving = tokio::spawn(listener.serve(CancellationToken::new()));
-    let tls = |relay: &Relay| issue_for(relay, "https://127.0.0.1:1/exec/T", Kind::Exec);
+    let tls =
+        |relay: &SessionProxy| issue_for(relay, "https://127.0.0.1:1/exec/T", SessionKind::Exec);
     let url = tls(&relay).expect("a URL");
     let address = url.split('/').nth(2).expect("an address").to_owned();
     // Connected without the runtime: while it waits for the kernel, it would let its own time pass.
@@ -120,7 +133,7 @@ async fn a_port_closes_with_its_time() {
     for _ in 0..tls::MAX_PORTS {
         tls(&relay).expect("room");
     }
-    assert_eq!(tls(&relay), Err(Verdict::Full));
+    assert_eq!(tls(&relay), Err(UrlOutcome::LimitReached));
     let seen = seen.0.lock().expect("no panic").clone();
     assert_eq!(seen[..2], [TokenOutcome::Issued, TokenOutcome::Expired]);
     assert_eq!(seen.last(), Some(&TokenOutcome::Full));

@@ -15,17 +15,17 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
 
-use super::connection::{dial, ended, told};
-use super::copy::{First, both};
-use super::exit_sniffer::{Farewell, Watch};
-use super::metrics::{Said, Verdict};
-use super::{Shared, TOKEN_LIFETIME, Waiting};
+use super::connection::{dial, ended, warn_refused};
+use super::copy::{FirstClosed, both};
+use super::exit_sniffer::{ExitReport, ExitSniffer};
+use super::metrics::{UpstreamAnswer, UrlOutcome};
+use super::{PendingProxy, Shared, TOKEN_LIFETIME};
 use crate::streaming::listener::ACCEPT_PAUSE;
-use cri_streaming::{About, Session};
 use cri_streaming::{HEAD_TIMEOUT, socket};
+use cri_streaming::{ObservedSession, SessionInfo};
 use cri_streaming::{Observers, Outcome, TokenOutcome, Transport};
 
-/// Ports that may be open at a time. Each is a file descriptor for as long as a token lives.
+/// TlsPorts that may be open at a time. Each is a file descriptor for as long as a token lives.
 pub(super) const MAX_PORTS: usize = 256;
 /// Connections through one port at a time. A client may come again after a handshake that failed, since the upstream's
 /// token is not used up by that.
@@ -36,22 +36,22 @@ const HANDSHAKE: u8 = 22;
 const UNREAD: &str = "encrypted";
 
 /// Opens ports, and hands them to whoever serves them.
-pub(super) struct Ports {
+pub(super) struct TlsPorts {
     free: Arc<Semaphore>,
-    opened: mpsc::Sender<Port>,
+    opened: mpsc::Sender<TlsPort>,
     observers: Observers,
 }
 
 /// A port for one session.
-pub(super) struct Port {
+pub(super) struct TlsPort {
     tcp: TcpListener,
-    waiting: Waiting,
+    waiting: PendingProxy,
     expires: Instant,
     _place: OwnedSemaphorePermit,
 }
 
-impl Ports {
-    pub(super) fn new(observers: Observers) -> (Self, mpsc::Receiver<Port>) {
+impl TlsPorts {
+    pub(super) fn new(observers: Observers) -> (Self, mpsc::Receiver<TlsPort>) {
         let (opened, ports) = mpsc::channel(MAX_PORTS);
         let free = Arc::new(Semaphore::new(MAX_PORTS));
         let ours = Self {
@@ -66,21 +66,23 @@ impl Ports {
     ///
     /// # Errors
     /// There are too many, the system gives none at that address, or nobody serves them.
-    pub(super) fn open(&self, waiting: Waiting) -> Result<String, Verdict> {
+    pub(super) fn open(&self, waiting: PendingProxy) -> Result<String, UrlOutcome> {
         let Ok(place) = Arc::clone(&self.free).try_acquire_owned() else {
             self.tell(TokenOutcome::Full);
-            return Err(Verdict::Full);
+            return Err(UrlOutcome::LimitReached);
         };
-        let tcp = listen(waiting.upstream.address.ip()).map_err(|_| Verdict::Closed)?;
-        let address = tcp.local_addr().map_err(|_| Verdict::Closed)?;
+        let tcp = listen(waiting.upstream.address.ip()).map_err(|_| UrlOutcome::Unavailable)?;
+        let address = tcp.local_addr().map_err(|_| UrlOutcome::Unavailable)?;
         let url = format!("https://{address}{}", waiting.upstream.target);
-        let port = Port {
+        let port = TlsPort {
             tcp,
             waiting,
             expires: Instant::now() + TOKEN_LIFETIME,
             _place: place,
         };
-        self.opened.try_send(port).map_err(|_| Verdict::Closed)?;
+        self.opened
+            .try_send(port)
+            .map_err(|_| UrlOutcome::Unavailable)?;
         self.tell(TokenOutcome::Issued);
         Ok(url)
     }
@@ -100,7 +102,7 @@ fn listen(ip: IpAddr) -> io::Result<TcpListener> {
     socket.listen(u32::try_from(MAX_CONNECTIONS).unwrap_or(u32::MAX))
 }
 
-impl Port {
+impl TlsPort {
     /// Serves whoever comes, as long as a token lives; then until the last connection ends, or `stop` fires.
     pub(super) async fn serve(self, shared: &Arc<Shared>, stop: &CancellationToken) {
         let used = Arc::<AtomicBool>::default();
@@ -157,7 +159,7 @@ async fn session(
     shared: &Shared,
     mut client: TcpStream,
     upstream: SocketAddr,
-    about: About,
+    about: SessionInfo,
     stop: &CancellationToken,
 ) {
     // A connection that is gone already is noticed soon enough.
@@ -168,21 +170,23 @@ async fn session(
         () = stop.cancelled() => return,
     };
     let Some(mut upstream) = upstream else {
-        shared.metrics.answered(Said::Nothing, dialled.elapsed());
-        return told(&about, None);
+        shared
+            .metrics
+            .answered(UpstreamAnswer::Nothing, dialled.elapsed());
+        return warn_refused(&about, None);
     };
     let kind = about.kind;
-    let session = Session::begin(about, Transport::Tls, UNREAD, &shared.observers);
+    let session = ObservedSession::begin(about, Transport::Tls, UNREAD, &shared.observers);
     let meter = session.meter();
-    let mut blind = Watch::new(kind, Transport::Tls);
+    let mut blind = ExitSniffer::new(kind, Transport::Tls);
     let first = tokio::select! {
         first = both(&mut client, &mut upstream, &meter, &mut blind) => first,
         () = stop.cancelled() => return session.end(Outcome::Shutdown.into()),
     };
     // Who closed first is all that there is to tell by, and whether the upstream said anything at all.
-    let farewell = Farewell {
-        failed: matches!(first, First::Upstream | First::Both) && meter.bytes().1 == 0,
-        ..Farewell::default()
+    let report = ExitReport {
+        failed: matches!(first, FirstClosed::Upstream | FirstClosed::Both) && meter.bytes().1 == 0,
+        ..ExitReport::default()
     };
-    session.end(ended(first, farewell, kind, None));
+    session.end(ended(first, report, kind, None));
 }

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 
 use prost::encoding::{WireType, decode_key, decode_varint, encode_key, encode_varint};
 
-use super::metrics::Verdict;
+use super::metrics::UrlOutcome;
 
 /// The field of the URL in `ExecResponse`, `AttachResponse` and `PortForwardResponse`.
 const URL: u32 = 1;
@@ -27,27 +27,27 @@ pub(super) struct Upstream {
 ///
 /// # Errors
 /// Why it is passed on as it is.
-pub(super) fn parse(url: &str) -> Result<Upstream, Verdict> {
+pub(super) fn parse(url: &str) -> Result<Upstream, UrlOutcome> {
     if url.len() > MAX_URL {
-        return Err(Verdict::Odd);
+        return Err(UrlOutcome::Unparsable);
     }
     let (tls, rest) = match url.split_once("://") {
         Some(("http", rest)) => (false, rest),
         Some(("https", rest)) => (true, rest),
-        _ => return Err(Verdict::Odd),
+        _ => return Err(UrlOutcome::Unparsable),
     };
-    let (authority, target) = rest.split_at(rest.find('/').ok_or(Verdict::Odd)?);
+    let (authority, target) = rest.split_at(rest.find('/').ok_or(UrlOutcome::Unparsable)?);
     // It becomes part of the head of a request.
     if !target.bytes().all(|b| b.is_ascii_graphic()) || target.contains('#') {
-        return Err(Verdict::Odd);
+        return Err(UrlOutcome::Unparsable);
     }
     // A name is none of an address: who knows which one its reader would take.
-    let address: SocketAddr = authority.parse().map_err(|_| Verdict::Odd)?;
+    let address: SocketAddr = authority.parse().map_err(|_| UrlOutcome::Unparsable)?;
     if address.port() == 0 {
-        return Err(Verdict::Odd);
+        return Err(UrlOutcome::Unparsable);
     }
     if !address.ip().is_loopback() {
-        return Err(Verdict::Remote);
+        return Err(UrlOutcome::NotLoopback);
     }
     Ok(Upstream {
         address,
@@ -57,13 +57,13 @@ pub(super) fn parse(url: &str) -> Result<Upstream, Verdict> {
 }
 
 /// A message with one URL in it: what stands before it, it, and what stands behind it.
-pub(super) struct Message<'a> {
+pub(super) struct UrlMessage<'a> {
     before: &'a [u8],
     pub(super) url: &'a str,
     behind: &'a [u8],
 }
 
-impl<'a> Message<'a> {
+impl<'a> UrlMessage<'a> {
     /// Takes a message apart; `None` if it is not well-formed, or has no URL or several.
     pub(super) fn split(message: &'a [u8]) -> Option<Self> {
         let mut found = None;
@@ -130,32 +130,32 @@ mod tests {
         assert_eq!(url.address, "127.0.0.1:2".parse().expect("an address"));
         assert!(url.tls && url.target == "/exec/abc");
         for (url, why) in [
-            ("https://10.0.0.1:1/exec/a", Verdict::Remote),
-            ("https://localhost:1/exec/a", Verdict::Odd),
-            ("https://127.0.0.1/exec/a", Verdict::Odd),
-            ("http://10.0.0.1:1/exec/a", Verdict::Remote),
-            ("http://0.0.0.0:1/exec/a", Verdict::Remote),
-            ("http://localhost:1/exec/a", Verdict::Odd),
-            ("http://127.0.0.1/exec/a", Verdict::Odd),
-            ("http://127.0.0.1:0/exec/a", Verdict::Odd),
-            ("http://user@127.0.0.1:1/exec/a", Verdict::Odd),
-            ("http://127.0.0.1:1", Verdict::Odd),
-            ("http://127.0.0.1:1?x=/", Verdict::Odd),
-            ("http://127.0.0.1:1/exec/a b", Verdict::Odd),
-            ("http://127.0.0.1:1/exec/a\r\nX: y", Verdict::Odd),
-            ("http://127.0.0.1:1/exec/a#b", Verdict::Odd),
-            ("http://127.0.0.1:1/exec/\u{e4}", Verdict::Odd),
-            ("HTTP://127.0.0.1:1/exec/a", Verdict::Odd),
-            ("unix:///run/x.sock", Verdict::Odd),
-            ("/exec/a", Verdict::Odd),
-            ("//127.0.0.1:1/exec/a", Verdict::Odd),
-            ("://127.0.0.1:1/exec/a", Verdict::Odd),
-            ("", Verdict::Odd),
+            ("https://10.0.0.1:1/exec/a", UrlOutcome::NotLoopback),
+            ("https://localhost:1/exec/a", UrlOutcome::Unparsable),
+            ("https://127.0.0.1/exec/a", UrlOutcome::Unparsable),
+            ("http://10.0.0.1:1/exec/a", UrlOutcome::NotLoopback),
+            ("http://0.0.0.0:1/exec/a", UrlOutcome::NotLoopback),
+            ("http://localhost:1/exec/a", UrlOutcome::Unparsable),
+            ("http://127.0.0.1/exec/a", UrlOutcome::Unparsable),
+            ("http://127.0.0.1:0/exec/a", UrlOutcome::Unparsable),
+            ("http://user@127.0.0.1:1/exec/a", UrlOutcome::Unparsable),
+            ("http://127.0.0.1:1", UrlOutcome::Unparsable),
+            ("http://127.0.0.1:1?x=/", UrlOutcome::Unparsable),
+            ("http://127.0.0.1:1/exec/a b", UrlOutcome::Unparsable),
+            ("http://127.0.0.1:1/exec/a\r\nX: y", UrlOutcome::Unparsable),
+            ("http://127.0.0.1:1/exec/a#b", UrlOutcome::Unparsable),
+            ("http://127.0.0.1:1/exec/\u{e4}", UrlOutcome::Unparsable),
+            ("HTTP://127.0.0.1:1/exec/a", UrlOutcome::Unparsable),
+            ("unix:///run/x.sock", UrlOutcome::Unparsable),
+            ("/exec/a", UrlOutcome::Unparsable),
+            ("//127.0.0.1:1/exec/a", UrlOutcome::Unparsable),
+            ("://127.0.0.1:1/exec/a", UrlOutcome::Unparsable),
+            ("", UrlOutcome::Unparsable),
         ] {
             assert_eq!(parse(url), Err(why), "{url}");
         }
         let long = format!("http://127.0.0.1:1/{}", "a".repeat(MAX_URL));
-        assert_eq!(parse(&long), Err(Verdict::Odd));
+        assert_eq!(parse(&long), Err(UrlOutcome::Unparsable));
     }
 
     #[test]
@@ -165,7 +165,7 @@ mod tests {
         let before = [0x10, 0x81, 0x00];
         let behind = [0x1a, 0x02, b'h', b'i', 0x25, 1, 2, 3, 4];
         let all = [&before[..], &message, &behind].concat();
-        let split = Message::split(&all).expect("a message");
+        let split = UrlMessage::split(&all).expect("a message");
         assert_eq!(split.url, "old");
         let new = v1::ExecResponse {
             url: "newer".into(),
@@ -189,9 +189,9 @@ mod tests {
             &[0x12, 0x00],
         ];
         for case in cases {
-            assert!(Message::split(case).is_none(), "{case:?}");
+            assert!(UrlMessage::split(case).is_none(), "{case:?}");
         }
         let cut_behind = [&message[..], &[0x12, 0x05, 0x00]].concat();
-        assert!(Message::split(&cut_behind).is_none());
+        assert!(UrlMessage::split(&cut_behind).is_none());
     }
 }

@@ -4,31 +4,31 @@ use std::sync::Arc;
 
 use prost::Message as _;
 
-use super::Relay;
-use super::answer::Answer;
-use super::metrics::Verdict;
-use super::url::{self, Message};
+use super::SessionProxy;
+use super::metrics::UrlOutcome;
+use super::response::BufferedResponse;
+use super::url::{self, UrlMessage};
 use crate::call::Call;
 use crate::cri::{Method, v1};
 use crate::grpc::{Answering, BoxError, CriService, Handler, Request, Response};
 use crate::streaming::extensions;
-use cri_streaming::About;
-use cri_streaming::Kind;
+use cri_streaming::SessionInfo;
+use cri_streaming::SessionKind;
 
 /// See the module documentation. Every other call goes straight through.
 #[derive(Clone, Debug)]
-pub(super) struct Led {
+pub(super) struct UrlRewrite {
     inner: CriService,
-    relay: Relay,
+    relay: SessionProxy,
 }
 
-impl Led {
-    pub(super) fn new(inner: CriService, relay: Relay) -> Self {
+impl UrlRewrite {
+    pub(super) fn new(inner: CriService, relay: SessionProxy) -> Self {
         Self { inner, relay }
     }
 }
 
-impl Handler for Led {
+impl Handler for UrlRewrite {
     fn answer(&self, request: Request) -> Answering {
         let call = request.extensions().get::<Arc<Call>>();
         let led = call.and_then(|call| Some((kind(call.method)?, Arc::clone(call))));
@@ -41,32 +41,32 @@ impl Handler for Led {
     }
 }
 
-fn kind(method: Method) -> Option<Kind> {
+fn kind(method: Method) -> Option<SessionKind> {
     match method {
-        Method::Exec => Some(Kind::Exec),
-        Method::Attach => Some(Kind::Attach),
-        Method::PortForward => Some(Kind::PortForward),
+        Method::Exec => Some(SessionKind::Exec),
+        Method::Attach => Some(SessionKind::Attach),
+        Method::PortForward => Some(SessionKind::PortForward),
         _ => None,
     }
 }
 
 async fn lead(
-    relay: &Relay,
+    relay: &SessionProxy,
     response: Response,
-    kind: Kind,
+    kind: SessionKind,
     call: Arc<Call>,
 ) -> Result<Response, BoxError> {
-    let answer = Answer::read(response).await;
+    let answer = BufferedResponse::read(response).await;
     let bytes = answer.message();
-    let ours = match bytes.as_deref().and_then(Message::split) {
+    let ours = match bytes.as_deref().and_then(UrlMessage::split) {
         Some(message) => issue(relay, &message, kind, call).map(|url| (message, url)),
         // There is no session when the answer is an error.
         None if answer.is_error() => return Ok(answer.untouched()),
-        None => Err(Verdict::Unread),
+        None => Err(UrlOutcome::Unread),
     };
     match ours {
         Ok((message, url)) => {
-            relay.verdict(Verdict::Led);
+            relay.verdict(UrlOutcome::Proxied);
             Ok(answer.with(&message, &url))
         }
         Err(verdict) => {
@@ -78,34 +78,34 @@ async fn lead(
 
 /// A URL of ours for one of the upstream's.
 fn issue(
-    relay: &Relay,
-    message: &Message<'_>,
-    kind: Kind,
+    relay: &SessionProxy,
+    message: &UrlMessage<'_>,
+    kind: SessionKind,
     call: Arc<Call>,
-) -> Result<String, Verdict> {
+) -> Result<String, UrlOutcome> {
     let upstream = url::parse(message.url)?;
-    let about = about(kind, call).ok_or(Verdict::Unread)?;
+    let about = about(kind, call).ok_or(UrlOutcome::Unread)?;
     relay.issue(upstream, about)
 }
 
 /// Whom the session is about, and what it is to run.
-fn about(kind: Kind, call: Arc<Call>) -> Option<About> {
+fn about(kind: SessionKind, call: Arc<Call>) -> Option<SessionInfo> {
     let request = call.message.get()?.bytes();
     let (id, command) = match kind {
-        Kind::Exec => {
+        SessionKind::Exec => {
             let request = v1::ExecRequest::decode(request).ok()?;
             (request.container_id, request.cmd)
         }
-        Kind::Attach => {
+        SessionKind::Attach => {
             let request = v1::AttachRequest::decode(request).ok()?;
             (request.container_id, Vec::new())
         }
-        Kind::PortForward => {
+        SessionKind::PortForward => {
             let request = v1::PortForwardRequest::decode(request).ok()?;
             (request.pod_sandbox_id, Vec::new())
         }
     };
-    Some(About {
+    Some(SessionInfo {
         kind,
         id,
         command,

@@ -12,8 +12,8 @@ use tokio::net::tcp::OwnedReadHalf;
 use tokio::task::consume_budget;
 use tokio_util::sync::CancellationToken;
 
-use super::inlet::Inlet;
-use super::outlet::Outlet;
+use super::client_writer::ClientWriter;
+use super::pod_writer::PodWriter;
 use crate::observe::Direction;
 use crate::session::Meter;
 
@@ -25,7 +25,7 @@ const HALF_OPEN: Duration = Duration::from_secs(60);
 const BUFFER: usize = 32 << 10;
 
 /// How a direction came to its end.
-enum Over {
+enum CopyEnd {
     /// The sender had no more.
     End,
     /// The sender broke off.
@@ -34,7 +34,7 @@ enum Over {
     WriteFailed(io::Error),
 }
 
-impl Over {
+impl CopyEnd {
     /// An error if the sender broke off.
     fn into_result(self) -> io::Result<()> {
         match self {
@@ -46,14 +46,14 @@ impl Over {
 
 /// What one direction does.
 #[derive(Default)]
-struct Way {
+struct CopyProgress {
     /// How often something arrived.
     moved: AtomicU64,
     /// It waits for its receiver, not for its sender.
     is_writing: AtomicBool,
 }
 
-impl Way {
+impl CopyProgress {
     /// So much arrived.
     fn count(&self, n: usize, moved: impl Fn(usize)) {
         self.is_writing.store(false, Ordering::Relaxed);
@@ -93,35 +93,35 @@ pub(super) async fn copy<R, W>(
 ) -> io::Result<()>
 where
     R: AsyncBufRead + Unpin,
-    W: Outlet,
+    W: ClientWriter,
 {
     let (mut pod_read, pod_write) = pod.into_split();
-    let (there, back) = (&Way::default(), &Way::default());
+    let (there, back) = (&CopyProgress::default(), &CopyProgress::default());
     // A reset is told to whoever asks first, and to the reader it then looks like an end.
     let was_reset = &AtomicBool::new(false);
     // Each owns its halves: what the client still sends after its direction is over is then thrown away by whoever reads
     // the connection, and holds up no other stream.
     let inward = async move {
-        let mut inlet = Inlet::new(pod_write);
+        let mut pod_writer = PodWriter::new(pod_write);
         let count = |n| meter.count(Direction::In, n);
-        let over = upload(&mut client_read, &mut inlet, there, count).await;
+        let over = upload(&mut client_read, &mut pod_writer, there, count).await;
         match over {
-            Over::End if broke_off(&client_read) => {
-                inlet.tear();
-                Over::ReadFailed(io::ErrorKind::ConnectionAborted.into())
+            CopyEnd::End if broke_off(&client_read) => {
+                pod_writer.tear();
+                CopyEnd::ReadFailed(io::ErrorKind::ConnectionAborted.into())
             }
-            Over::ReadFailed(error) => {
-                inlet.tear();
-                Over::ReadFailed(error)
+            CopyEnd::ReadFailed(error) => {
+                pod_writer.tear();
+                CopyEnd::ReadFailed(error)
             }
-            Over::End => {
-                let _ = inlet.shutdown().await;
+            CopyEnd::End => {
+                let _ = pod_writer.shutdown().await;
                 over
             }
-            Over::WriteFailed(ref error) => {
+            CopyEnd::WriteFailed(ref error) => {
                 let is_reset = error.kind() == io::ErrorKind::ConnectionReset;
                 was_reset.store(is_reset, Ordering::Relaxed);
-                let _ = inlet.shutdown().await;
+                let _ = pod_writer.shutdown().await;
                 over
             }
         }
@@ -129,10 +129,10 @@ where
     let outward = async move {
         let count = |n| meter.count(Direction::Out, n);
         match download(&mut pod_read, &mut client_write, back, count).await {
-            Over::End if was_reset.load(Ordering::Relaxed) => {
-                Over::ReadFailed(io::ErrorKind::ConnectionReset.into())
+            CopyEnd::End if was_reset.load(Ordering::Relaxed) => {
+                CopyEnd::ReadFailed(io::ErrorKind::ConnectionReset.into())
             }
-            Over::ReadFailed(error) => Over::ReadFailed(error),
+            CopyEnd::ReadFailed(error) => CopyEnd::ReadFailed(error),
             over => {
                 let _ = client_write.shutdown().await;
                 over
@@ -143,9 +143,9 @@ where
     tokio::select! {
         over = &mut inward => match over {
             // The client has gone, and nobody is there for what may come.
-            Over::ReadFailed(_) => Ok(()),
+            CopyEnd::ReadFailed(_) => Ok(()),
             // The pod may have ended its side of reading and still send.
-            Over::End | Over::WriteFailed(_) => tokio::select! {
+            CopyEnd::End | CopyEnd::WriteFailed(_) => tokio::select! {
                 over = outward => over.into_result(),
                 () = back.silent() => Ok(()),
                 () = gone.cancelled() => Ok(()),
@@ -164,21 +164,26 @@ where
 }
 
 /// Nothing of what the client sent is held here: what the pod does not take is counted where it lies.
-async fn upload<R>(from: &mut R, to: &mut Inlet, way: &Way, moved: impl Fn(usize)) -> Over
+async fn upload<R>(
+    from: &mut R,
+    to: &mut PodWriter,
+    way: &CopyProgress,
+    moved: impl Fn(usize),
+) -> CopyEnd
 where
     R: AsyncBufRead + Unpin,
 {
     loop {
         let piece = match from.fill_buf().await {
-            Ok([]) => return Over::End,
+            Ok([]) => return CopyEnd::End,
             Ok(piece) => piece,
-            Err(error) => return Over::ReadFailed(error),
+            Err(error) => return CopyEnd::ReadFailed(error),
         };
         way.is_writing.store(true, Ordering::Relaxed);
         let n = match to.write(piece).await {
-            Ok(0) => return Over::WriteFailed(io::ErrorKind::WriteZero.into()),
+            Ok(0) => return CopyEnd::WriteFailed(io::ErrorKind::WriteZero.into()),
             Ok(n) => n,
-            Err(error) => return Over::WriteFailed(error),
+            Err(error) => return CopyEnd::WriteFailed(error),
         };
         from.consume(n);
         way.count(n, &moved);
@@ -186,24 +191,29 @@ where
 }
 
 /// Nothing of what the pod says is held here before it has come and there is room for it.
-async fn download<W>(from: &mut OwnedReadHalf, to: &mut W, way: &Way, moved: impl Fn(usize)) -> Over
+async fn download<W>(
+    from: &mut OwnedReadHalf,
+    to: &mut W,
+    way: &CopyProgress,
+    moved: impl Fn(usize),
+) -> CopyEnd
 where
-    W: Outlet,
+    W: ClientWriter,
 {
     loop {
         if let Err(error) = from.readable().await {
-            return Over::ReadFailed(error);
+            return CopyEnd::ReadFailed(error);
         }
         way.is_writing.store(true, Ordering::Relaxed);
         let room = match poll_fn(|cx| to.poll_room(cx)).await {
             Ok(room) => room,
-            Err(error) => return Over::WriteFailed(error),
+            Err(error) => return CopyEnd::WriteFailed(error),
         };
         let mut piece = Vec::with_capacity(room.min(BUFFER));
         match from.read_buf(&mut piece).now_or_never() {
-            Some(Ok(0)) => return Over::End,
+            Some(Ok(0)) => return CopyEnd::End,
             Some(Ok(_)) => {}
-            Some(Err(error)) => return Over::ReadFailed(error),
+            Some(Err(error)) => return CopyEnd::ReadFailed(error),
             // Nothing has come after all, or it is the turn of other tasks.
             None => {
                 way.is_writing.store(false, Ordering::Relaxed);
@@ -212,7 +222,7 @@ where
             }
         }
         if let Err(error) = to.write_all(&piece).await {
-            return Over::WriteFailed(error);
+            return CopyEnd::WriteFailed(error);
         }
         way.count(piece.len(), &moved);
     }

@@ -11,12 +11,12 @@ const MAX_WAITING: usize = 256;
 
 /// What a stream is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Half {
+pub(super) enum StreamType {
     Error,
     Data,
 }
 
-impl Half {
+impl StreamType {
     pub(super) fn named(name: &str) -> Option<Self> {
         match name {
             "error" => Some(Self::Error),
@@ -28,25 +28,25 @@ impl Half {
 
 /// The name of a pair.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(super) enum Key {
+pub(super) enum PairKey {
     /// The `requestid` of both.
     Request(String),
     /// The id of the error stream.
     Stream(u32),
 }
 
-impl Key {
+impl PairKey {
     /// Very old clients give no id; they open the stream of data right after that of errors.
-    pub(super) fn of(request: Option<&str>, half: Half, stream: u32) -> Self {
+    pub(super) fn of(request: Option<&str>, half: StreamType, stream: u32) -> Self {
         match (request, half) {
             (Some(request), _) => Self::Request(request.to_owned()),
-            (None, Half::Error) => Self::Stream(stream),
-            (None, Half::Data) => Self::Stream(stream.wrapping_sub(2)),
+            (None, StreamType::Error) => Self::Stream(stream),
+            (None, StreamType::Data) => Self::Stream(stream.wrapping_sub(2)),
         }
     }
 }
 
-impl fmt::Display for Key {
+impl fmt::Display for PairKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Request(id) => f.write_str(id),
@@ -57,27 +57,27 @@ impl fmt::Display for Key {
 
 /// A stream that waits.
 struct Waiting<S> {
-    half: Half,
+    half: StreamType,
     stream: S,
     since: Instant,
 }
 
 /// What came of a stream.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Paired<S> {
+pub(super) enum Pairing<S> {
     /// The other one is to come.
     Waits,
     /// Both are there.
     Both { error: S, data: S },
     /// The stream is given back: there is one of its kind, which waits on.
-    Double(S, Key),
+    Double(S, PairKey),
     /// The stream is given back: too many wait.
     Refused(S),
 }
 
 /// The streams that wait.
 pub(super) struct Pairs<S> {
-    waiting: HashMap<Key, Waiting<S>>,
+    waiting: HashMap<PairKey, Waiting<S>>,
 }
 
 impl<S> Pairs<S> {
@@ -87,21 +87,21 @@ impl<S> Pairs<S> {
         }
     }
 
-    pub(super) fn put(&mut self, key: Key, half: Half, stream: S) -> Paired<S> {
+    pub(super) fn put(&mut self, key: PairKey, half: StreamType, stream: S) -> Pairing<S> {
         match self.waiting.remove(&key) {
             Some(first) if first.half == half => {
                 self.waiting.insert(key.clone(), first);
-                Paired::Double(stream, key)
+                Pairing::Double(stream, key)
             }
-            Some(first) if half == Half::Data => Paired::Both {
+            Some(first) if half == StreamType::Data => Pairing::Both {
                 error: first.stream,
                 data: stream,
             },
-            Some(first) => Paired::Both {
+            Some(first) => Pairing::Both {
                 error: stream,
                 data: first.stream,
             },
-            None if self.waiting.len() >= MAX_WAITING => Paired::Refused(stream),
+            None if self.waiting.len() >= MAX_WAITING => Pairing::Refused(stream),
             None => {
                 let since = Instant::now();
                 let waiting = Waiting {
@@ -110,19 +110,19 @@ impl<S> Pairs<S> {
                     since,
                 };
                 self.waiting.insert(key, waiting);
-                Paired::Waits
+                Pairing::Waits
             }
         }
     }
 
     /// The stream of errors of a pair that waits for its data.
-    pub(super) fn errors(&mut self, key: &Key) -> Option<&mut S> {
+    pub(super) fn errors(&mut self, key: &PairKey) -> Option<&mut S> {
         let waiting = self.waiting.get_mut(key)?;
-        (waiting.half == Half::Error).then_some(&mut waiting.stream)
+        (waiting.half == StreamType::Error).then_some(&mut waiting.stream)
     }
 
     /// Those that have waited for so long.
-    pub(super) fn overdue(&mut self, limit: Duration) -> Vec<(Half, S)> {
+    pub(super) fn overdue(&mut self, limit: Duration) -> Vec<(StreamType, S)> {
         let now = Instant::now();
         self.waiting
             .extract_if(|_, waiting| now - waiting.since >= limit)
@@ -138,23 +138,23 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn two_halves_make_a_pair_in_any_order() {
         let mut pairs = Pairs::new();
-        let key = |id| Key::of(Some(id), Half::Data, 0);
-        assert_eq!(pairs.put(key("1"), Half::Error, 'e'), Paired::Waits);
-        assert_eq!(pairs.put(key("2"), Half::Data, 'D'), Paired::Waits);
-        let double = Paired::Double('x', key("1"));
-        assert_eq!(pairs.put(key("1"), Half::Error, 'x'), double);
+        let key = |id| PairKey::of(Some(id), StreamType::Data, 0);
+        assert_eq!(pairs.put(key("1"), StreamType::Error, 'e'), Pairing::Waits);
+        assert_eq!(pairs.put(key("2"), StreamType::Data, 'D'), Pairing::Waits);
+        let double = Pairing::Double('x', key("1"));
+        assert_eq!(pairs.put(key("1"), StreamType::Error, 'x'), double);
         assert_eq!(pairs.errors(&key("1")), Some(&mut 'e'));
         assert_eq!(pairs.errors(&key("2")), None);
         assert_eq!(
-            pairs.put(key("1"), Half::Data, 'd'),
-            Paired::Both {
+            pairs.put(key("1"), StreamType::Data, 'd'),
+            Pairing::Both {
                 error: 'e',
                 data: 'd'
             }
         );
         assert_eq!(
-            pairs.put(key("2"), Half::Error, 'E'),
-            Paired::Both {
+            pairs.put(key("2"), StreamType::Error, 'E'),
+            Pairing::Both {
                 error: 'E',
                 data: 'D'
             }
@@ -163,10 +163,10 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn without_an_id_the_stream_of_data_follows_that_of_errors() {
-        let error = Key::of(None, Half::Error, 5);
-        assert_eq!(error, Key::of(None, Half::Data, 7));
-        assert_ne!(error, Key::of(None, Half::Data, 9));
-        assert_ne!(error, Key::of(Some("5"), Half::Error, 5));
+        let error = PairKey::of(None, StreamType::Error, 5);
+        assert_eq!(error, PairKey::of(None, StreamType::Data, 7));
+        assert_ne!(error, PairKey::of(None, StreamType::Data, 9));
+        assert_ne!(error, PairKey::of(Some("5"), StreamType::Error, 5));
     }
 
     #[tokio::test(start_paused = true)]
@@ -174,16 +174,22 @@ mod tests {
         let mut pairs = Pairs::new();
         let limit = Duration::from_secs(30);
         for i in 0..256 {
-            assert_eq!(pairs.put(Key::Stream(i), Half::Data, i), Paired::Waits);
+            assert_eq!(
+                pairs.put(PairKey::Stream(i), StreamType::Data, i),
+                Pairing::Waits
+            );
         }
         assert_eq!(
-            pairs.put(Key::Stream(999), Half::Data, 999),
-            Paired::Refused(999)
+            pairs.put(PairKey::Stream(999), StreamType::Data, 999),
+            Pairing::Refused(999)
         );
         tokio::time::advance(Duration::from_secs(29)).await;
         assert!(pairs.overdue(limit).is_empty());
         tokio::time::advance(Duration::from_secs(1)).await;
         assert_eq!(pairs.overdue(limit).len(), 256);
-        assert_eq!(pairs.put(Key::Stream(0), Half::Error, 0), Paired::Waits);
+        assert_eq!(
+            pairs.put(PairKey::Stream(0), StreamType::Error, 0),
+            Pairing::Waits
+        );
     }
 }

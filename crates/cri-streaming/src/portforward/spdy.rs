@@ -10,29 +10,29 @@ use tokio_util::sync::CancellationToken;
 
 use super::copy::copy;
 use super::dial;
-use super::pairs::{Half, Key, Paired, Pairs};
-use crate::carrier::Carrier;
-use crate::context::{Context, LINGER};
+use super::pairs::{PairKey, Pairing, Pairs, StreamType};
+use crate::context::{LINGER, SessionContext};
 use crate::observe::Outcome;
-use crate::session::Ended;
+use crate::session::SessionResult;
 use crate::spdy::{Limits, Reader, Reason, Stream};
+use crate::spdy_session::SpdySession;
 
 /// How often it is looked for streams whose other half did not come, in parts of the time they have.
 const LOOKS: u32 = 10;
 
 /// A stream with the port that its headers name.
-struct Opened {
+struct PortStream {
     port: u16,
     stream: Stream,
 }
 
 /// Serves one session.
-pub(crate) async fn serve<T>(context: &Context, io: T, sandbox: String) -> Ended
+pub(crate) async fn serve<T>(context: &SessionContext, io: T, sandbox: String) -> SessionResult
 where
     T: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
     let limits = Limits::port_forward(context.idle_timeout);
-    let (mut streams, carrier) = Carrier::begin(context, io, limits);
+    let (mut streams, carrier) = SpdySession::begin(context, io, limits);
     let sandbox: Arc<str> = sandbox.into();
     let mut pairs = Pairs::new();
     let mut forwards = JoinSet::new();
@@ -51,7 +51,7 @@ where
             Some(_) = forwards.join_next() => {}
             _ = looks.tick() => {
                 for (half, opened) in pairs.overdue(context.creation_timeout) {
-                    if half == Half::Error {
+                    if half == StreamType::Error {
                         let message = "the stream of data did not come in time".to_owned();
                         forwards.spawn(complain(opened.stream, message));
                     }
@@ -84,18 +84,18 @@ fn outcome(reason: &Reason) -> Outcome {
 }
 
 /// Puts a stream to its other half. Streams that are dropped are reset.
-fn take(pairs: &mut Pairs<Opened>, stream: Stream) -> Option<(Opened, Opened)> {
+fn take(pairs: &mut Pairs<PortStream>, stream: Stream) -> Option<(PortStream, PortStream)> {
     let headers = &stream.headers;
-    let half = Half::named(headers.get("streamtype")?)?;
+    let half = StreamType::named(headers.get("streamtype")?)?;
     let port = headers
         .get("port")?
         .parse()
         .ok()
         .filter(|port| *port != 0)?;
-    let key = Key::of(headers.get("requestid"), half, stream.id);
-    match pairs.put(key, half, Opened { port, stream }) {
-        Paired::Both { error, data } => Some((error, data)),
-        Paired::Double(_, key) => {
+    let key = PairKey::of(headers.get("requestid"), half, stream.id);
+    match pairs.put(key, half, PortStream { port, stream }) {
+        Pairing::Both { error, data } => Some((error, data)),
+        Pairing::Double(_, key) => {
             // For two streams of data there is none yet.
             if let Some(first) = pairs.errors(&key) {
                 let message = format!(
@@ -107,16 +107,16 @@ fn take(pairs: &mut Pairs<Opened>, stream: Stream) -> Option<(Opened, Opened)> {
             }
             None
         }
-        Paired::Waits | Paired::Refused(_) => None,
+        Pairing::Waits | Pairing::Refused(_) => None,
     }
 }
 
 /// Carries one connection. The client waits for the end of both streams.
 async fn forward(
-    context: &Context,
+    context: &SessionContext,
     sandbox: &str,
-    error: Opened,
-    data: Opened,
+    error: PortStream,
+    data: PortStream,
     gone: &CancellationToken,
 ) {
     match dial(context, sandbox, data.port).await {

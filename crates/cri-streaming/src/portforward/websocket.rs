@@ -15,11 +15,11 @@ use tokio_util::task::AbortOnDropHandle;
 use super::copy::copy;
 use super::{dial, failed};
 use crate::channels::{ChannelWriter, Demux, Encoding, Incoming};
-use crate::context::{Context, LINGER};
-use crate::heartbeat::Pulse;
+use crate::context::{LINGER, SessionContext};
+use crate::heartbeat::Heartbeat;
 use crate::observe::Outcome;
 use crate::pipe::{Pipe, pipe};
-use crate::session::Ended;
+use crate::session::SessionResult;
 use crate::websocket::{self, Event, Frames, Reader};
 
 /// Ports of one session: there are two channels for each, and their number is a byte.
@@ -32,12 +32,12 @@ const GOING_AWAY: u16 = 1001;
 
 /// Serves one session.
 pub(crate) async fn serve<T>(
-    context: &Context,
+    context: &SessionContext,
     io: T,
     sandbox: String,
     ports: Vec<u16>,
     base64: bool,
-) -> Ended
+) -> SessionResult
 where
     T: AsyncRead + AsyncWrite + Send + 'static,
 {
@@ -55,7 +55,7 @@ where
     for (i, port) in ports.into_iter().take(MAX_PORTS).enumerate() {
         let (sender, input) = pipe();
         inputs.push(Some(sender));
-        let forward = Forward {
+        let forward = ForwardedPort {
             context: context.clone(),
             sandbox: Arc::clone(&sandbox),
             port,
@@ -69,15 +69,15 @@ where
         forwards.spawn(forward.run(input));
     }
     drop(frames);
-    let pulse = Pulse {
+    let heartbeat = Heartbeat {
         control: control.clone(),
         activity: context.activity.clone(),
     };
-    let input = Input {
+    let input = ClientInput {
         demux: Demux::new(encoding),
         forwards: inputs,
         lost: Arc::clone(&lost),
-        pulse,
+        heartbeat,
     };
     let mut reading = AbortOnDropHandle::new(tokio::spawn(input.run(Reader::new(read))));
     let ended = tokio::select! {
@@ -123,16 +123,16 @@ async fn finish(mut forwards: JoinSet<()>, end: Instant) {
 }
 
 /// What the client sends.
-struct Input {
+struct ClientInput {
     demux: Demux,
     /// Where it goes, until that takes no more.
     forwards: Vec<Option<mpsc::Sender<Bytes>>>,
     /// Set if the connection ends without the client's close: then nothing has ended, it broke off.
     lost: Arc<AtomicBool>,
-    pulse: Pulse,
+    heartbeat: Heartbeat,
 }
 
-impl Input {
+impl ClientInput {
     /// Reads the client's messages until it has closed. Only then do the inputs of the ports end.
     async fn run<R: AsyncRead + Unpin>(mut self, mut reader: Reader<R>) -> Outcome {
         let outcome = self.read(&mut reader).await;
@@ -142,7 +142,7 @@ impl Input {
     }
 
     async fn read<R: AsyncRead + Unpin>(&mut self, reader: &mut Reader<R>) -> Outcome {
-        let control = &self.pulse.control;
+        let control = &self.heartbeat.control;
         loop {
             let incoming = match reader.next().await {
                 Ok(Some(Event::Ping(content))) => {
@@ -162,7 +162,7 @@ impl Input {
                     if let Some(input) = input
                         && channel % 2 == 0
                         && let Some(sender) = input
-                        && self.pulse.during(sender.send(bytes)).await.is_err()
+                        && self.heartbeat.during(sender.send(bytes)).await.is_err()
                     {
                         *input = None;
                     }
@@ -179,8 +179,8 @@ impl Input {
 }
 
 /// One port.
-struct Forward {
-    context: Context,
+struct ForwardedPort {
+    context: SessionContext,
     sandbox: Arc<str>,
     port: u16,
     channel: u8,
@@ -192,7 +192,7 @@ struct Forward {
     gone: CancellationToken,
 }
 
-impl Forward {
+impl ForwardedPort {
     async fn run(self, input: Pipe) {
         let writer = |channel| ChannelWriter::new(self.frames.clone(), channel, self.encoding);
         let (mut data, mut error) = (writer(self.channel), writer(self.channel + 1));

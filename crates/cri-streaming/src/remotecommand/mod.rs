@@ -10,17 +10,17 @@ use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 pub(super) use self::spdy::serve as serve_spdy;
-use self::status::End;
+use self::status::CommandStatus;
 pub(super) use self::websocket::serve as serve_websocket;
-use super::context::Context;
+use super::context::SessionContext;
 use super::observe::Outcome;
-use super::pipe::{Lent, counted};
+use super::pipe::{RevocableOutput, counted};
 use super::request::Command;
-use super::session::Ended;
-use super::target::{Input, Output, Size, Streams, TargetError};
+use super::runtime::{Input, Output, RuntimeError, Size, Streams};
+use super::session::SessionResult;
 
 /// The client's side of a session, whatever carries it.
-struct Wire {
+struct ClientStreams {
     stdin: Option<Input>,
     stdout: Option<Output>,
     stderr: Option<Output>,
@@ -34,9 +34,14 @@ struct Wire {
 /// is, in this order: clients wait for all three.
 ///
 /// If the client goes, the session ends, and what was run runs on in a task of its own until it has seen that.
-async fn run(context: &Context, command: Command, version: u8, wire: Wire) -> Ended {
+async fn run(
+    context: &SessionContext,
+    command: Command,
+    version: u8,
+    wire: ClientStreams,
+) -> SessionResult {
     let lend = |output: Option<Output>| {
-        let lent = output.map(|output| Lent::new(output, context.meter.clone()));
+        let lent = output.map(|output| RevocableOutput::new(output, context.meter.clone()));
         lent.unzip()
     };
     let (stdout, to_stdout) = lend(wire.stdout);
@@ -52,13 +57,13 @@ async fn run(context: &Context, command: Command, version: u8, wire: Wire) -> En
     };
     let is_exec = matches!(command, Command::Exec(_));
     let failed = match is_exec {
-        true => End::NotRun,
-        false => End::NotAttached,
+        true => CommandStatus::NotRun,
+        false => CommandStatus::NotAttached,
     };
     let work = match command {
-        Command::Exec(exec) => context.target.exec(exec, streams),
+        Command::Exec(exec) => context.runtime.exec(exec, streams),
         Command::Attach(attach) => {
-            let work = context.target.attach(attach, streams);
+            let work = context.runtime.attach(attach, streams);
             Box::pin(async move { work.await.map(|()| 0) })
         }
     };
@@ -74,23 +79,23 @@ async fn run(context: &Context, command: Command, version: u8, wire: Wire) -> En
         () = wire.gone.cancelled() => return Outcome::ClientGone.into(),
         ending = context.stop.fired() => {
             // Without a word from us, clients take the end of the connection for a success.
-            tell(wire.error, &End::Cut(ending), version).await;
+            tell(wire.error, &CommandStatus::Cut(ending), version).await;
             return Outcome::from(ending).into();
         }
         result = work => match result {
-            Ok(Ok(code)) => End::Code(code),
+            Ok(Ok(code)) => CommandStatus::Code(code),
             Ok(Err(error)) => failed(error),
-            Err(_) => failed(TargetError::Failed("internal error".into())),
+            Err(_) => failed(RuntimeError::Failed("internal error".into())),
         },
     };
     let ended = match &end {
-        End::Code(code) => Ended {
-            relayed: None,
+        CommandStatus::Code(code) => SessionResult {
+            proxied: None,
             outcome: Outcome::Done,
             exit_code: is_exec.then_some(*code),
         },
-        End::NotRun(_) | End::NotAttached(_) => Outcome::Failed.into(),
-        End::Cut(ending) => Outcome::from(*ending).into(),
+        CommandStatus::NotRun(_) | CommandStatus::NotAttached(_) => Outcome::Failed.into(),
+        CommandStatus::Cut(ending) => Outcome::from(*ending).into(),
     };
     for output in [stdout, stderr].into_iter().flatten() {
         // A client that has gone by now changes nothing about how the command ended.
@@ -101,7 +106,7 @@ async fn run(context: &Context, command: Command, version: u8, wire: Wire) -> En
 }
 
 /// Says how it ended, to a client that is there.
-async fn tell(mut error: Output, end: &End, version: u8) {
+async fn tell(mut error: Output, end: &CommandStatus, version: u8) {
     let _ = error.write_all(&end.message_for(version)).await;
     let _ = error.shutdown().await;
 }

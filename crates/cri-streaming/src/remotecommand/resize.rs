@@ -2,7 +2,7 @@
 
 use serde::Deserialize;
 
-use crate::target::Size;
+use crate::runtime::Size;
 
 /// An object is about 30 bytes; of one that grows beyond this, nothing is kept.
 const MAX_OBJECT: usize = 1024;
@@ -10,7 +10,7 @@ const MAX_OBJECT: usize = 1024;
 /// A size as clients write it: `{"Width":80,"Height":24}`.
 #[derive(Deserialize)]
 #[serde(rename_all = "PascalCase")]
-struct Wire {
+struct TerminalSize {
     #[serde(alias = "width")]
     width: u16,
     #[serde(alias = "height")]
@@ -33,11 +33,12 @@ impl Sizes {
         }
         self.rest.extend_from_slice(bytes);
         let mut last = None;
-        let mut stream = serde_json::Deserializer::from_slice(&self.rest).into_iter::<Wire>();
+        let mut stream =
+            serde_json::Deserializer::from_slice(&self.rest).into_iter::<TerminalSize>();
         loop {
             match stream.next() {
-                Some(Ok(Wire { width: 0, .. } | Wire { height: 0, .. })) => {}
-                Some(Ok(Wire { width, height })) => last = Some(Size { width, height }),
+                Some(Ok(TerminalSize { width: 0, .. } | TerminalSize { height: 0, .. })) => {}
+                Some(Ok(TerminalSize { width, height })) => last = Some(Size { width, height }),
                 Some(Err(error)) if !error.is_eof() => {
                     self.broken = true;
                     break;

@@ -7,32 +7,32 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
 use super::resize::Sizes;
-use super::{Wire, run};
-use crate::carrier::Carrier;
-use crate::context::Context;
+use super::{ClientStreams, run};
+use crate::context::SessionContext;
 use crate::observe::Outcome;
 use crate::pipe::sizes;
-use crate::request::{Command, Wanted};
-use crate::session::Ended;
+use crate::request::{Command, StreamOptions};
+use crate::runtime::{Input, Output, Size};
+use crate::session::SessionResult;
 use crate::spdy::{Limits, Reader, Reason, Stream, Streams, Writer};
-use crate::target::{Input, Output, Size};
+use crate::spdy_session::SpdySession;
 
 /// The version from which on a terminal has a stream of sizes.
 const RESIZES: u8 = 3;
 
 /// Serves one session.
 pub(crate) async fn serve<T>(
-    context: &Context,
+    context: &SessionContext,
     io: T,
-    (command, wanted): (Command, Wanted),
+    (command, wanted): (Command, StreamOptions),
     version: u8,
-) -> Ended
+) -> SessionResult
 where
     T: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
     let limits = Limits::session(context.idle_timeout);
-    let (mut streams, carrier) = Carrier::begin(context, io, limits);
-    let opening = Opening::new(wanted, version).all(&mut streams);
+    let (mut streams, carrier) = SpdySession::begin(context, io, limits);
+    let opening = PendingStreams::new(wanted, version).all(&mut streams);
     let opened = tokio::select! {
         opened = timeout(context.creation_timeout, opening) => opened,
         ending = context.stop.fired() => {
@@ -75,7 +75,7 @@ fn outcome(reason: &Reason) -> Outcome {
 }
 
 /// The streams that the client opened.
-struct Opened {
+struct OpenedStreams {
     error: Stream,
     stdin: Option<Stream>,
     stdout: Option<Stream>,
@@ -84,13 +84,13 @@ struct Opened {
 }
 
 /// The streams that the client is to open, and those that it has.
-struct Opening {
+struct PendingStreams {
     wanted: [(&'static str, bool); 5],
     there: [Option<Stream>; 5],
 }
 
-impl Opening {
-    fn new(wanted: Wanted, version: u8) -> Self {
+impl PendingStreams {
+    fn new(wanted: StreamOptions, version: u8) -> Self {
         Self {
             wanted: [
                 ("error", true),
@@ -125,12 +125,12 @@ impl Opening {
     }
 
     /// Waits for all streams; nothing if the connection ends before.
-    async fn all(mut self, streams: &mut Streams) -> Option<Opened> {
+    async fn all(mut self, streams: &mut Streams) -> Option<OpenedStreams> {
         while !self.is_complete() {
             self.take(streams.next().await?);
         }
         let [error, stdin, stdout, stderr, resize] = self.there;
-        Some(Opened {
+        Some(OpenedStreams {
             error: error?,
             stdin,
             stdout,
@@ -142,12 +142,12 @@ impl Opening {
 
 /// Our halves of the streams that only the client writes to. They stay open as long as the command runs: a client takes
 /// the end of our half of its input for the end of the input.
-struct Held {
+struct IdleWriters {
     writers: Vec<Writer>,
     _resizing: Option<AbortOnDropHandle<()>>,
 }
 
-impl Held {
+impl IdleWriters {
     async fn finish(self) {
         for mut writer in self.writers {
             let _ = writer.shutdown().await;
@@ -155,8 +155,8 @@ impl Held {
     }
 }
 
-impl Opened {
-    fn wire(self, gone: CancellationToken) -> (Wire, Held) {
+impl OpenedStreams {
+    fn wire(self, gone: CancellationToken) -> (ClientStreams, IdleWriters) {
         let mut writers = Vec::new();
         let mut only_read = |stream: Stream| {
             let (reader, writer) = stream.split();
@@ -169,7 +169,7 @@ impl Opened {
         let resizing = self.resize.map(&mut only_read);
         let resizing =
             resizing.map(|reader| AbortOnDropHandle::new(tokio::spawn(resizes(reader, newest))));
-        let wire = Wire {
+        let wire = ClientStreams {
             stdin: stdin.map(|reader| Box::new(reader) as Input),
             stdout: self.stdout.map(only_write),
             stderr: self.stderr.map(only_write),
@@ -177,7 +177,7 @@ impl Opened {
             resize,
             gone,
         };
-        let held = Held {
+        let held = IdleWriters {
             writers,
             _resizing: resizing,
         };

@@ -3,20 +3,20 @@
 
 use serde::Serialize;
 
-use crate::context::Ending;
-use crate::target::TargetError;
+use crate::context::StopReason;
+use crate::runtime::RuntimeError;
 
 /// What became of a command, or of the connection to a container.
 #[derive(Debug)]
-pub(super) enum End {
+pub(super) enum CommandStatus {
     /// The command ended with this code, or the container is done with.
     Code(i32),
     /// The command could not be run.
-    NotRun(TargetError),
+    NotRun(RuntimeError),
     /// The container could not be attached to, or not to its end.
-    NotAttached(TargetError),
+    NotAttached(RuntimeError),
     /// We ended the session; what was run may still run.
-    Cut(Ending),
+    Cut(StopReason),
 }
 
 #[derive(Serialize)]
@@ -44,7 +44,7 @@ struct Cause {
     message: String,
 }
 
-impl End {
+impl CommandStatus {
     fn message(&self) -> Option<String> {
         match self {
             Self::Code(0) => None,
@@ -59,8 +59,8 @@ impl End {
             )),
             Self::Cut(ending) => {
                 let why = match ending {
-                    Ending::Idle => "nothing was sent either way for too long",
-                    Ending::Shutdown => "criscope is being stopped",
+                    StopReason::Idle => "nothing was sent either way for too long",
+                    StopReason::Shutdown => "criscope is being stopped",
                 };
                 Some(format!(
                     "Internal error occurred: the session was ended: {why}"
@@ -105,20 +105,20 @@ impl End {
 mod tests {
     use super::*;
 
-    fn text(end: &End, version: u8) -> String {
+    fn text(end: &CommandStatus, version: u8) -> String {
         String::from_utf8(end.message_for(version)).expect("text")
     }
 
     #[test]
     fn success_says_nothing_before_version_4() {
-        assert_eq!(text(&End::Code(0), 3), "");
-        assert_eq!(text(&End::Code(0), 4), r#"{"status":"Success"}"#);
-        assert_eq!(text(&End::Code(0), 5), r#"{"status":"Success"}"#);
+        assert_eq!(text(&CommandStatus::Code(0), 3), "");
+        assert_eq!(text(&CommandStatus::Code(0), 4), r#"{"status":"Success"}"#);
+        assert_eq!(text(&CommandStatus::Code(0), 5), r#"{"status":"Success"}"#);
     }
 
     #[test]
     fn an_exit_code_is_a_cause() {
-        let end = End::Code(137);
+        let end = CommandStatus::Code(137);
         let message = "command terminated with non-zero exit code: exit code 137";
         assert_eq!(text(&end, 1), message);
         assert_eq!(
@@ -131,7 +131,7 @@ mod tests {
 
     #[test]
     fn a_session_that_we_ended_is_no_success() {
-        let end = End::Cut(Ending::Idle);
+        let end = CommandStatus::Cut(StopReason::Idle);
         let message = "Internal error occurred: the session was ended: nothing was sent either way for too long";
         assert_eq!(text(&end, 1), message);
         let status = text(&end, 4);
@@ -141,10 +141,10 @@ mod tests {
 
     #[test]
     fn a_failure_has_its_reason() {
-        let end = End::NotAttached(TargetError::Failed("it is gone".into()));
+        let end = CommandStatus::NotAttached(RuntimeError::Failed("it is gone".into()));
         let message = "Internal error occurred: error attaching to container: it is gone";
         assert_eq!(text(&end, 2), message);
-        let end = End::NotRun(TargetError::Failed("no \"such\" file".into()));
+        let end = CommandStatus::NotRun(RuntimeError::Failed("no \"such\" file".into()));
         let message = "Internal error occurred: error executing command in container: no";
         assert_eq!(text(&end, 2), format!("{message} \"such\" file"));
         assert_eq!(

@@ -10,15 +10,15 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
 use super::resize::Sizes;
-use super::{Wire, run};
+use super::{ClientStreams, run};
 use crate::channels::{ChannelWriter, Demux, Encoding, Incoming};
-use crate::context::{Context, LINGER};
-use crate::heartbeat::Pulse;
+use crate::context::{LINGER, SessionContext};
+use crate::heartbeat::Heartbeat;
 use crate::observe::Outcome;
 use crate::pipe::{pipe, sizes};
-use crate::request::{Command, Wanted};
-use crate::session::Ended;
-use crate::target::{Input, Output, Size};
+use crate::request::{Command, StreamOptions};
+use crate::runtime::{Input, Output, Size};
+use crate::session::SessionResult;
 use crate::websocket::{self, Event, Reader};
 
 const STDIN: u8 = 0;
@@ -34,11 +34,11 @@ const GOING_AWAY: u16 = 1001;
 
 /// Serves one session.
 pub(crate) async fn serve<T>(
-    context: &Context,
+    context: &SessionContext,
     io: T,
-    (command, wanted): (Command, Wanted),
+    (command, wanted): (Command, StreamOptions),
     (version, base64): (u8, bool),
-) -> Ended
+) -> SessionResult
 where
     T: AsyncRead + AsyncWrite + Send + 'static,
 {
@@ -54,7 +54,7 @@ where
         |channel| Box::new(ChannelWriter::new(frames.clone(), channel, encoding)) as Output;
     let (stdin, input) = wanted.stdin.then(pipe).unzip();
     let (newest, resize) = sizes();
-    let wire = Wire {
+    let wire = ClientStreams {
         stdin: input.map(|input| Box::new(input) as Input),
         stdout: wanted.stdout.then(|| writer(STDOUT)),
         stderr: wanted.stderr.then(|| writer(STDERR)),
@@ -64,8 +64,8 @@ where
     };
     // Tells the client that it may begin: an empty message on the first channel that it reads.
     let ready = match wanted {
-        Wanted { stdout: true, .. } => STDOUT,
-        Wanted { stderr: true, .. } => STDERR,
+        StreamOptions { stdout: true, .. } => STDOUT,
+        StreamOptions { stderr: true, .. } => STDERR,
         _ => ERROR,
     };
     // There is room: nobody else writes yet.
@@ -76,7 +76,7 @@ where
         stdin,
         sizes: Sizes::default(),
         newest: wanted.tty.then_some(newest),
-        pulse: Pulse {
+        heartbeat: Heartbeat {
             control: control.clone(),
             activity: context.activity.clone(),
         },
@@ -132,14 +132,14 @@ struct Reading {
     stdin: Option<mpsc::Sender<Bytes>>,
     sizes: Sizes,
     newest: Option<watch::Sender<Option<Size>>>,
-    pulse: Pulse,
+    heartbeat: Heartbeat,
 }
 
 impl Reading {
     async fn run<R: AsyncRead + Unpin>(mut self, mut reader: Reader<R>) -> io::Result<()> {
         while let Some(event) = reader.next().await? {
             match event {
-                Event::Ping(content) => self.pulse.control.pong(content),
+                Event::Ping(content) => self.heartbeat.control.pong(content),
                 Event::Pong => {}
                 Event::Close => break,
                 Event::Data { bytes, last, .. } => {
@@ -157,7 +157,7 @@ impl Reading {
             Incoming::Data(STDIN, bytes) => {
                 // Nobody reads it any more: it is thrown away from now on.
                 if let Some(stdin) = &self.stdin
-                    && self.pulse.during(stdin.send(bytes)).await.is_err()
+                    && self.heartbeat.during(stdin.send(bytes)).await.is_err()
                 {
                     self.stdin = None;
                 }

@@ -10,7 +10,7 @@ use super::Limits;
 use super::error::{Counters, Malformed, Reason};
 use super::frame::{self, Status};
 use super::headers::{Deflater, Headers, Inflater};
-use super::slot::{Last, Received, Slot};
+use super::stream_state::{IncomingEnd, OutgoingEnd, StreamState};
 
 /// Answers to the peer's frames that may wait to be sent, in bytes. With more, the connection is not read: whoever
 /// asks for so much does not read the answers.
@@ -37,7 +37,7 @@ impl Shared {
 #[derive(Debug)]
 pub(super) struct Core {
     pub(super) limits: Limits,
-    pub(super) slots: HashMap<u32, Slot>,
+    pub(super) states: HashMap<u32, StreamState>,
     /// The last stream that the peer opened or tried to.
     pub(super) last_id: u32,
     pub(super) inflater: Inflater,
@@ -46,9 +46,9 @@ pub(super) struct Core {
     opened: Option<VecDeque<(u32, Headers)>>,
     acceptor: Option<Waker>,
     /// Streams with something to send, in turn.
-    pub(super) row: VecDeque<u32>,
+    pub(super) send_queue: VecDeque<u32>,
     /// Streams that wait for room to send something; see `room`.
-    pub(super) line: VecDeque<u32>,
+    pub(super) capacity_queue: VecDeque<u32>,
     /// Control frames that leave before any data.
     pub(super) replies: Vec<u8>,
     /// Bytes of heartbeats among what is to be sent.
@@ -68,14 +68,14 @@ impl Core {
     fn new(limits: Limits) -> Self {
         Self {
             limits,
-            slots: HashMap::new(),
+            states: HashMap::new(),
             last_id: 0,
             inflater: Inflater::new(),
             deflater: Deflater::default(),
             opened: Some(VecDeque::new()),
             acceptor: None,
-            row: VecDeque::new(),
-            line: VecDeque::new(),
+            send_queue: VecDeque::new(),
+            capacity_queue: VecDeque::new(),
             replies: Vec::new(),
             heartbeats: 0,
             watcher: None,
@@ -165,9 +165,9 @@ impl Core {
             self.lose();
         }
         self.closing = Some(reason);
-        let ids: Vec<_> = self.slots.keys().copied().collect();
+        let ids: Vec<_> = self.states.keys().copied().collect();
         for id in ids {
-            self.finish(id, Last::Reset(Status::Cancel));
+            self.finish(id, OutgoingEnd::Reset(Status::Cancel));
         }
         self.end_halves();
         self.wake_driver();
@@ -177,11 +177,11 @@ impl Core {
     pub(super) fn end(&mut self) -> Option<Reason> {
         self.is_ended = true;
         self.end_halves();
-        for slot in self.slots.values_mut() {
-            self.counters.unsent -= slot.end_outgoing();
+        for state in self.states.values_mut() {
+            self.counters.unsent -= state.end_outgoing();
         }
-        self.line.clear();
-        self.row.clear();
+        self.capacity_queue.clear();
+        self.send_queue.clear();
         self.replies = Vec::new();
         self.driver = None;
         self.closing.take()
@@ -190,29 +190,29 @@ impl Core {
     /// The connection ended without the peer's doing. One that has said GOAWAY was done with its streams.
     pub(super) fn lose(&mut self) {
         if !self.has_gone_away {
-            for slot in self.slots.values_mut() {
-                slot.end_incoming(Received::Lost);
+            for state in self.states.values_mut() {
+                state.end_incoming(IncomingEnd::Lost);
             }
         }
     }
 
     /// Nothing comes any more, and nobody can write any more.
     fn end_halves(&mut self) {
-        for slot in self.slots.values_mut() {
-            slot.end_incoming(Received::All);
-            slot.wake_writer();
+        for state in self.states.values_mut() {
+            state.end_incoming(IncomingEnd::All);
+            state.wake_writer();
         }
         self.wake_acceptor();
     }
 
     /// Resets the stream with the most data that nobody reads.
     pub(super) fn reset_stalled(&mut self) {
-        let most = self.slots.iter_mut().max_by_key(|(_, slot)| slot.unread);
-        let Some((&id, slot)) = most else {
+        let most = self.states.iter_mut().max_by_key(|(_, state)| state.unread);
+        let Some((&id, state)) = most else {
             return;
         };
-        slot.received = Some(Received::Stalled);
-        slot.wake_reader();
+        state.received = Some(IncomingEnd::Stalled);
+        state.wake_reader();
         self.drop_incoming(id);
         self.counters.streams_stalled += 1;
         self.end_outgoing(id);
@@ -228,11 +228,11 @@ impl Core {
 
     /// Whether a further stream may be opened.
     pub(super) fn takes_streams(&self) -> bool {
-        !self.has_gone_away && self.opened.is_some() && self.slots.len() < self.limits.streams
+        !self.has_gone_away && self.opened.is_some() && self.states.len() < self.limits.streams
     }
 
-    pub(super) fn open(&mut self, id: u32, headers: Headers, slot: Slot) {
-        self.slots.insert(id, slot);
+    pub(super) fn open(&mut self, id: u32, headers: Headers, state: StreamState) {
+        self.states.insert(id, state);
         self.counters.streams += 1;
         if let Some(opened) = &mut self.opened {
             opened.push_back((id, headers));
@@ -268,13 +268,13 @@ impl Core {
 
     /// Whether no stream has anything to say any more.
     pub(super) fn are_streams_over(&self) -> bool {
-        self.slots.values().all(Slot::is_over)
+        self.states.values().all(StreamState::is_over)
     }
 
     /// Forgets a stream that nobody knows any more.
     pub(super) fn forget(&mut self, id: u32) {
-        if self.slots.get(&id).is_some_and(Slot::is_forgotten) {
-            self.slots.remove(&id);
+        if self.states.get(&id).is_some_and(StreamState::is_forgotten) {
+            self.states.remove(&id);
         }
     }
 
@@ -282,13 +282,13 @@ impl Core {
 
     /// The next piece of a stream's data; nothing if there is none yet.
     pub(super) fn take(&mut self, id: u32) -> Option<BytesMut> {
-        self.slots.get_mut(&id)?.take()
+        self.states.get_mut(&id)?.take()
     }
 
     /// The reader has done with the piece that it took.
     pub(super) fn let_go(&mut self, id: u32) {
-        if let Some(slot) = self.slots.get_mut(&id) {
-            let len = slot.let_go();
+        if let Some(state) = self.states.get_mut(&id) {
+            let len = state.let_go();
             self.less_unread(len);
         }
     }
@@ -303,9 +303,9 @@ impl Core {
 
     /// Drops what nobody will read of a stream.
     fn drop_incoming(&mut self, id: u32) {
-        if let Some(slot) = self.slots.get_mut(&id) {
-            let taken = slot.let_go();
-            let dropped = slot.drop_incoming();
+        if let Some(state) = self.states.get_mut(&id) {
+            let taken = state.let_go();
+            let dropped = state.drop_incoming();
             self.counters.data_discarded += dropped as u64;
             self.less_unread(taken + dropped);
         }
@@ -313,9 +313,9 @@ impl Core {
 
     /// Nobody reads this stream any more: what comes is drained.
     pub(super) fn drop_reader(&mut self, id: u32) {
-        if let Some(slot) = self.slots.get_mut(&id) {
-            slot.has_reader = false;
-            slot.reader = None;
+        if let Some(state) = self.states.get_mut(&id) {
+            state.has_reader = false;
+            state.reader = None;
             self.drop_incoming(id);
             self.forget(id);
         }
@@ -324,36 +324,36 @@ impl Core {
     // === the writers' side
 
     /// The stream, if it may still be written to.
-    pub(super) fn writable(&mut self, id: u32) -> Option<&mut Slot> {
+    pub(super) fn writable(&mut self, id: u32) -> Option<&mut StreamState> {
         if self.is_ended || self.is_closing() {
             return None;
         }
-        let slot = self.slots.get_mut(&id)?;
-        (slot.last.is_none() && !slot.is_sent).then_some(slot)
+        let state = self.states.get_mut(&id)?;
+        (state.last.is_none() && !state.is_sent).then_some(state)
     }
 
     /// Ends our half of a stream behind what is queued, unless it has ended.
-    pub(super) fn finish(&mut self, id: u32, last: Last) {
-        let Some(slot) = self.slots.get_mut(&id) else {
+    pub(super) fn finish(&mut self, id: u32, last: OutgoingEnd) {
+        let Some(state) = self.states.get_mut(&id) else {
             return;
         };
-        if slot.last.is_none() && !slot.is_sent {
-            slot.last = Some(last);
+        if state.last.is_none() && !state.is_sent {
+            state.last = Some(last);
             self.queue(id);
         }
     }
 
     /// Ends both halves of a stream, behind what is queued to be sent.
     pub(super) fn reset(&mut self, id: u32) {
-        let Some(slot) = self.slots.get_mut(&id) else {
+        let Some(state) = self.states.get_mut(&id) else {
             return;
         };
-        if !slot.is_sent {
-            slot.last = Some(Last::Reset(Status::Cancel));
+        if !state.is_sent {
+            state.last = Some(OutgoingEnd::Reset(Status::Cancel));
             self.queue(id);
-        } else if slot.received.is_none() {
+        } else if state.received.is_none() {
             // Our half has ended before; the peer's shall end, too.
-            slot.end_incoming(Received::All);
+            state.end_incoming(IncomingEnd::All);
             self.reply_reset(id, Status::Cancel);
             self.wake_driver();
         }
@@ -361,11 +361,11 @@ impl Core {
 
     /// Nobody writes to this stream any more.
     pub(super) fn drop_writer(&mut self, id: u32) {
-        if let Some(slot) = self.slots.get_mut(&id) {
-            slot.has_writer = false;
-            slot.writer = None;
+        if let Some(state) = self.states.get_mut(&id) {
+            state.has_writer = false;
+            state.writer = None;
             self.leave(id);
-            self.finish(id, Last::Reset(Status::Cancel));
+            self.finish(id, OutgoingEnd::Reset(Status::Cancel));
             self.forget(id);
         }
     }

@@ -82,7 +82,7 @@ const TEXT: &str = "\
 const LEN: usize = 1423;
 
 /// The dictionary.
-pub(super) static DICTIONARY: [u8; LEN] = build();
+pub(crate) static DICTIONARY: [u8; LEN] = build();
 
 /// What a zlib stream says to name it: its Adler-32.
 pub(super) const ID: u32 = 0xe3c6_a7c2;

@@ -12,7 +12,7 @@ use tokio::time::{Instant, Sleep, sleep_until};
 
 use super::Limits;
 use super::core::Shared;
-use super::error::{End, Reason};
+use super::error::{ConnectionEnd, Reason};
 use super::frame;
 use super::input::Input;
 use super::output::Output;
@@ -208,12 +208,12 @@ impl Driver {
         }
     }
 
-    fn finish(&mut self, reason: Reason) -> Poll<End> {
+    fn finish(&mut self, reason: Reason) -> Poll<ConnectionEnd> {
         let mut core = self.shared.lock();
         if matches!(reason, Reason::ClientGone | Reason::Io(_)) {
             core.lose();
         }
-        Poll::Ready(End {
+        Poll::Ready(ConnectionEnd {
             reason: core.end().unwrap_or(reason),
             is_flushed: matches!(self.stage, Stage::Draining | Stage::Done),
             counters: core.counters,
@@ -236,9 +236,9 @@ fn after(at: Instant, time: Duration) -> Instant {
 }
 
 impl Future for Driver {
-    type Output = End;
+    type Output = ConnectionEnd;
 
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<End> {
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<ConnectionEnd> {
         let this = &mut *self;
         this.shared.lock().set_driver(cx);
         for _ in 0..TURNS {

@@ -91,7 +91,7 @@ impl Reason {
 
 /// The end of a connection.
 #[derive(Debug)]
-pub struct End {
+pub struct ConnectionEnd {
     /// Why.
     pub reason: Reason,
     /// Whether all that was queued, and the GOAWAY behind it, was handed to the connection.

@@ -3,35 +3,35 @@
 use super::error::Malformed;
 
 /// Length of a head, in bytes.
-pub(super) const HEAD: usize = 8;
+pub(crate) const HEAD: usize = 8;
 
 /// Largest payload of a data frame of ours, in bytes. What Go clients send, too: the size of a copy buffer.
-pub(super) const MAX_DATA: usize = 32 * 1024;
+pub(crate) const MAX_DATA: usize = 32 * 1024;
 
 /// Largest payload of a control frame that must be looked at, in bytes.
-pub(super) const MAX_CONTROL: usize = 64 * 1024;
+pub(crate) const MAX_CONTROL: usize = 64 * 1024;
 
 const VERSION: u16 = 3;
 
-pub(super) const SYN_STREAM: u16 = 1;
-pub(super) const SYN_REPLY: u16 = 2;
-pub(super) const RST_STREAM: u16 = 3;
-pub(super) const PING: u16 = 6;
-pub(super) const GOAWAY: u16 = 7;
-pub(super) const HEADERS: u16 = 8;
-pub(super) const WINDOW_UPDATE: u16 = 9;
+pub(crate) const SYN_STREAM: u16 = 1;
+pub(crate) const SYN_REPLY: u16 = 2;
+pub(crate) const RST_STREAM: u16 = 3;
+pub(crate) const PING: u16 = 6;
+pub(crate) const GOAWAY: u16 = 7;
+pub(crate) const HEADERS: u16 = 8;
+pub(crate) const WINDOW_UPDATE: u16 = 9;
 
 /// Nothing follows on this half of the stream.
-pub(super) const FIN: u8 = 1;
+pub(crate) const FIN: u8 = 1;
 /// On SYN_STREAM: nothing may be sent the other way.
-pub(super) const UNIDIRECTIONAL: u8 = 2;
+pub(crate) const UNIDIRECTIONAL: u8 = 2;
 
 const ID: u32 = 0x7fff_ffff;
 
 /// Why a stream is reset (section 2.6.3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
-pub(super) enum Status {
+pub(crate) enum Status {
     Protocol = 1,
     InvalidStream = 2,
     Refused = 3,
@@ -40,13 +40,13 @@ pub(super) enum Status {
 
 /// What a frame begins with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Head {
+pub(crate) enum Head {
     Data { id: u32, flags: u8, len: usize },
     Control { kind: u16, flags: u8, len: usize },
 }
 
 impl Head {
-    pub(super) fn read(bytes: &[u8; HEAD]) -> Result<Self, Malformed> {
+    pub(crate) fn read(bytes: &[u8; HEAD]) -> Result<Self, Malformed> {
         let [a, b, c, d, flags, e, f, g] = *bytes;
         let len = u32::from_be_bytes([0, e, f, g]) as usize;
         if a & 0x80 == 0 {
@@ -71,7 +71,7 @@ impl Head {
 }
 
 /// Whether control frames of this type are looked at; the payload of others is skipped.
-pub(super) fn is_kept(kind: u16) -> bool {
+pub(crate) fn is_kept(kind: u16) -> bool {
     matches!(
         kind,
         SYN_STREAM | SYN_REPLY | RST_STREAM | PING | GOAWAY | HEADERS
@@ -80,7 +80,7 @@ pub(super) fn is_kept(kind: u16) -> bool {
 
 /// A control frame that means something here.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Control<'a> {
+pub(crate) enum Control<'a> {
     SynStream {
         id: u32,
         block: &'a [u8],
@@ -104,7 +104,7 @@ pub(super) enum Control<'a> {
 
 impl<'a> Control<'a> {
     /// Reads the payload of a type that is kept: one that is none of the others is a PING.
-    pub(super) fn read(kind: u16, payload: &'a [u8]) -> Result<Self, Malformed> {
+    pub(crate) fn read(kind: u16, payload: &'a [u8]) -> Result<Self, Malformed> {
         let len = payload.len();
         let (least, most) = match kind {
             SYN_STREAM => (10, MAX_CONTROL),
@@ -148,34 +148,42 @@ fn control(out: &mut Vec<u8>, kind: u16, len: usize) {
 }
 
 /// The head of a data frame.
-pub(super) fn data_head(id: u32, flags: u8, len: usize) -> [u8; HEAD] {
+pub(crate) fn data_head(id: u32, flags: u8, len: usize) -> [u8; HEAD] {
     let [a, b, c, d] = id.to_be_bytes();
     let [_, e, f, g] = (len as u32).to_be_bytes();
     [a, b, c, d, flags, e, f, g]
 }
 
+/// Appends a SYN_STREAM around a compressed block: no associated stream, the highest priority.
+pub(crate) fn syn_stream(out: &mut Vec<u8>, id: u32, block: &[u8]) {
+    control(out, SYN_STREAM, 10 + block.len());
+    out.extend(id.to_be_bytes());
+    out.extend([0; 6]);
+    out.extend(block);
+}
+
 /// Appends a SYN_REPLY around a compressed block.
-pub(super) fn syn_reply(out: &mut Vec<u8>, id: u32, block: &[u8]) {
+pub(crate) fn syn_reply(out: &mut Vec<u8>, id: u32, block: &[u8]) {
     control(out, SYN_REPLY, 4 + block.len());
     out.extend(id.to_be_bytes());
     out.extend(block);
 }
 
 /// Appends a RST_STREAM.
-pub(super) fn reset(out: &mut Vec<u8>, id: u32, status: Status) {
+pub(crate) fn reset(out: &mut Vec<u8>, id: u32, status: Status) {
     control(out, RST_STREAM, 8);
     out.extend(id.to_be_bytes());
     out.extend((status as u32).to_be_bytes());
 }
 
 /// Appends a PING.
-pub(super) fn ping(out: &mut Vec<u8>, id: u32) {
+pub(crate) fn ping(out: &mut Vec<u8>, id: u32) {
     control(out, PING, 4);
     out.extend(id.to_be_bytes());
 }
 
 /// Appends a GOAWAY: the last stream that was looked at, and whether the peer was at fault.
-pub(super) fn go_away(out: &mut Vec<u8>, last: u32, is_fault: bool) {
+pub(crate) fn go_away(out: &mut Vec<u8>, last: u32, is_fault: bool) {
     control(out, GOAWAY, 8);
     out.extend(last.to_be_bytes());
     out.extend(u32::from(is_fault).to_be_bytes());

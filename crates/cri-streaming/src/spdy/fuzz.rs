@@ -10,7 +10,7 @@ use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _, Re
 use tokio::task::JoinSet;
 
 use super::input::{Event, Input, ROOM};
-use super::{Connection, End, Limits, Stream, frame};
+use super::{Connection, ConnectionEnd, Limits, Stream, frame};
 
 /// Carries one connection whose peer sends these bytes, in pieces of the size that the first byte says, and closes.
 /// Its streams are read, echoed, or dropped.
@@ -19,7 +19,7 @@ use super::{Connection, End, Limits, Stream, frame};
 ///
 /// If the connection does not end in order: everything forgotten, no more kept than allowed, whole frames sent, GOAWAY
 /// the last of them.
-pub fn fuzz(bytes: &[u8]) -> End {
+pub fn fuzz(bytes: &[u8]) -> ConnectionEnd {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_time()
         .build()
@@ -27,7 +27,7 @@ pub fn fuzz(bytes: &[u8]) -> End {
     runtime.block_on(carry(bytes))
 }
 
-async fn carry(bytes: &[u8]) -> End {
+async fn carry(bytes: &[u8]) -> ConnectionEnd {
     let limits = Limits {
         streams: 8,
         unread: 4096,
@@ -36,7 +36,7 @@ async fn carry(bytes: &[u8]) -> End {
         ..Limits::session(Duration::from_secs(3600))
     };
     let sent = Arc::new(Mutex::new(Vec::new()));
-    let wire = Wire::new(bytes, &sent);
+    let wire = ScriptedIo::new(bytes, &sent);
     let (mut streams, driver) = Connection::server(wire, limits);
     let handle = streams.handle();
     let mut tasks = JoinSet::new();
@@ -110,14 +110,14 @@ fn check(sent: &[u8]) {
 }
 
 /// A connection in memory whose peer sends bytes, in pieces of the size that the first byte says, and closes.
-pub(crate) struct Wire {
+pub(crate) struct ScriptedIo {
     bytes: Vec<u8>,
     at: usize,
     piece: usize,
     sent: Arc<Mutex<Vec<u8>>>,
 }
 
-impl Wire {
+impl ScriptedIo {
     pub(crate) fn new(bytes: &[u8], sent: &Arc<Mutex<Vec<u8>>>) -> Self {
         Self {
             bytes: bytes.to_vec(),
@@ -128,7 +128,7 @@ impl Wire {
     }
 }
 
-impl AsyncRead for Wire {
+impl AsyncRead for ScriptedIo {
     fn poll_read(
         mut self: Pin<&mut Self>,
         _: &mut Context<'_>,
@@ -142,7 +142,7 @@ impl AsyncRead for Wire {
     }
 }
 
-impl AsyncWrite for Wire {
+impl AsyncWrite for ScriptedIo {
     fn poll_write(
         self: Pin<&mut Self>,
         _: &mut Context<'_>,

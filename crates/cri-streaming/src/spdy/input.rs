@@ -22,12 +22,12 @@ pub(super) struct Input {
     /// Bytes that were read, and behind them room for more.
     buf: BytesMut,
     filled: usize,
-    at: At,
+    at: ParseState,
 }
 
 /// What the next byte belongs to.
 #[derive(Clone, Copy, Debug)]
-enum At {
+enum ParseState {
     Head,
     Data { id: u32, flags: u8, left: usize },
     Skipped { left: usize },
@@ -51,7 +51,7 @@ impl Input {
         Self {
             buf: BytesMut::new(),
             filled: 0,
-            at: At::Head,
+            at: ParseState::Head,
         }
     }
 
@@ -98,7 +98,7 @@ impl Input {
     /// The head at the front, if it is a head that is there.
     fn frame(&self) -> Result<Option<Head>, Malformed> {
         match (self.at, self.buf[..self.filled].first_chunk()) {
-            (At::Head, Some(head)) => Head::read(head).map(Some),
+            (ParseState::Head, Some(head)) => Head::read(head).map(Some),
             _ => Ok(None),
         }
     }
@@ -107,21 +107,21 @@ impl Input {
     pub(super) fn next(&mut self) -> Result<Option<Event>, Malformed> {
         loop {
             match self.at {
-                At::Data { id, flags, left } => return Ok(self.data(id, flags, left)),
-                At::Skipped { left } => {
+                ParseState::Data { id, flags, left } => return Ok(self.data(id, flags, left)),
+                ParseState::Skipped { left } => {
                     let part = left.min(self.filled);
                     self.skip(part);
                     if part < left {
-                        self.at = At::Skipped { left: left - part };
+                        self.at = ParseState::Skipped { left: left - part };
                         return Ok(None);
                     }
-                    self.at = At::Head;
+                    self.at = ParseState::Head;
                 }
-                At::Head => match self.frame()? {
+                ParseState::Head => match self.frame()? {
                     None => return Ok(None),
                     Some(Head::Data { id, flags, len }) => {
                         self.skip(frame::HEAD);
-                        self.at = At::Data {
+                        self.at = ParseState::Data {
                             id,
                             flags,
                             left: len,
@@ -141,7 +141,7 @@ impl Input {
                     }
                     Some(Head::Control { len, .. }) => {
                         self.skip(frame::HEAD);
-                        self.at = At::Skipped { left: len };
+                        self.at = ParseState::Skipped { left: len };
                     }
                 },
             }
@@ -155,8 +155,8 @@ impl Input {
         }
         let left = left - part;
         self.at = match left {
-            0 => At::Head,
-            _ => At::Data { id, flags, left },
+            0 => ParseState::Head,
+            _ => ParseState::Data { id, flags, left },
         };
         let flags = if left == 0 { flags } else { 0 };
         let piece = self.take(part);

@@ -53,7 +53,8 @@ mod core;
 mod dictionary;
 mod driver;
 mod error;
-mod frame;
+mod flow_control;
+pub(crate) mod frame;
 #[cfg(any(test, fuzzing))]
 mod fuzz;
 mod headers;
@@ -61,10 +62,9 @@ mod input;
 mod output;
 mod reader;
 mod receive;
-mod room;
 mod send;
-mod slot;
 mod stream;
+mod stream_state;
 #[cfg(test)]
 mod tests;
 mod writer;
@@ -73,10 +73,11 @@ use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite};
 
+pub(crate) use self::dictionary::DICTIONARY;
 pub use self::driver::Driver;
-pub use self::error::{Counters, End, Malformed, Reason};
+pub use self::error::{ConnectionEnd, Counters, Malformed, Reason};
 #[cfg(any(test, fuzzing))]
-pub(super) use self::fuzz::Wire;
+pub(super) use self::fuzz::ScriptedIo;
 #[cfg(any(test, fuzzing))]
 pub use self::fuzz::fuzz;
 pub use self::headers::Headers;

@@ -9,7 +9,7 @@ use bytes::{Buf as _, BytesMut};
 use tokio::io::{AsyncBufRead, AsyncRead, ReadBuf};
 
 use super::core::Shared;
-use super::slot::Received;
+use super::stream_state::IncomingEnd;
 
 /// What the peer sends on a stream. It ends with the stream, however that ends, and with the connection; what came
 /// before can be read first, and [`is_lost`](Reader::is_lost) then tells whether it was the peer who ended it. Only a stream that was reset here because nobody read it fails, with
@@ -35,8 +35,8 @@ impl Reader {
     /// its end may be the half of what was to come.
     pub fn is_lost(&self) -> bool {
         let core = self.shared.lock();
-        let slot = core.slots.get(&self.id);
-        slot.is_some_and(|slot| slot.received == Some(Received::Lost))
+        let state = core.states.get(&self.id);
+        state.is_some_and(|state| state.received == Some(IncomingEnd::Lost))
     }
 }
 
@@ -47,15 +47,15 @@ impl AsyncBufRead for Reader {
             let mut core = this.shared.lock();
             if let Some(piece) = core.take(this.id) {
                 this.current = piece;
-            } else if let Some(slot) = core.slots.get_mut(&this.id) {
-                match slot.received {
-                    Some(Received::All | Received::Lost) => {}
-                    Some(Received::Stalled) => {
+            } else if let Some(state) = core.states.get_mut(&this.id) {
+                match state.received {
+                    Some(IncomingEnd::All | IncomingEnd::Lost) => {}
+                    Some(IncomingEnd::Stalled) => {
                         let what = "the stream was not read for too long and held back others";
                         return Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, what)));
                     }
                     None => {
-                        slot.reader = Some(cx.waker().clone());
+                        state.reader = Some(cx.waker().clone());
                         return Poll::Pending;
                     }
                 }

@@ -7,7 +7,7 @@ use super::error::Malformed;
 use super::frame::{self, Control, Status};
 use super::headers::Headers;
 use super::input::{Event, Input};
-use super::slot::{Received, Slot};
+use super::stream_state::{IncomingEnd, StreamState};
 
 /// Most that the headers of a stream may take, in bytes. They are kept as long as nobody has taken the stream, and a few
 /// bytes on the wire can be inflated to a thousand times as many.
@@ -32,11 +32,11 @@ impl Core {
     fn data(&mut self, id: u32, piece: BytesMut, flags: u8) {
         let len = piece.len();
         self.counters.data_in += len as u64;
-        let slot = self.slots.get_mut(&id);
-        match slot.filter(|slot| slot.received.is_none()) {
-            Some(slot) if slot.has_reader => {
+        let state = self.states.get_mut(&id);
+        match state.filter(|state| state.received.is_none()) {
+            Some(state) if state.has_reader => {
                 if len > 0 {
-                    slot.receive(piece);
+                    state.receive(piece);
                     self.counters.unread += len;
                     let peak = &mut self.counters.unread_peak;
                     *peak = self.counters.unread.max(*peak);
@@ -106,14 +106,14 @@ impl Core {
             self.deflater.empty_block(&mut block);
             frame::syn_reply(&mut self.replies, id, &block);
         }
-        let slot = Slot::new(flags & frame::FIN != 0, is_one_way);
-        self.open(id, headers, slot);
+        let state = StreamState::new(flags & frame::FIN != 0, is_one_way);
+        self.open(id, headers, state);
     }
 
     /// The peer sends no more on this stream.
     fn end_incoming(&mut self, id: u32) {
-        if let Some(slot) = self.slots.get_mut(&id) {
-            slot.end_incoming(Received::All);
+        if let Some(state) = self.states.get_mut(&id) {
+            state.end_incoming(IncomingEnd::All);
             self.forget(id);
         }
     }

@@ -3,15 +3,15 @@
 use super::core::Core;
 use super::frame::{self, HEAD};
 use super::output::Output;
-use super::slot::{Last, Received};
+use super::stream_state::{IncomingEnd, OutgoingEnd};
 
 impl Core {
     /// Lets a stream take part in the turns.
     pub(super) fn queue(&mut self, id: u32) {
-        if let Some(slot) = self.slots.get_mut(&id)
-            && !std::mem::replace(&mut slot.is_in_row, true)
+        if let Some(state) = self.states.get_mut(&id)
+            && !std::mem::replace(&mut state.is_queued, true)
         {
-            self.row.push_back(id);
+            self.send_queue.push_back(id);
             self.wake_driver();
         }
     }
@@ -23,7 +23,7 @@ impl Core {
             output.push(std::mem::take(&mut self.replies));
         }
         while output.has_room()
-            && let Some(id) = self.row.pop_front()
+            && let Some(id) = self.send_queue.pop_front()
         {
             self.send_frame(id, output);
             self.forget(id);
@@ -31,40 +31,40 @@ impl Core {
     }
 
     fn send_frame(&mut self, id: u32, output: &mut Output) {
-        let Some(slot) = self.slots.get_mut(&id) else {
+        let Some(state) = self.states.get_mut(&id) else {
             return;
         };
-        slot.is_in_row = false;
-        if slot.is_sent {
+        state.is_queued = false;
+        if state.is_sent {
             return;
         }
         let mut sent = 0;
-        if let Some((mut bytes, is_all)) = slot.next_frame() {
+        if let Some((mut bytes, is_all)) = state.next_frame() {
             let len = bytes.len() - HEAD;
-            let is_last = is_all && slot.last == Some(Last::Fin);
+            let is_last = is_all && state.last == Some(OutgoingEnd::Fin);
             let flags = if is_last { frame::FIN } else { 0 };
             bytes[..HEAD].copy_from_slice(&frame::data_head(id, flags, len));
             output.push(bytes);
             self.counters.data_out += len as u64;
-            slot.is_sent = is_last;
-            slot.wake_writer();
+            state.is_sent = is_last;
+            state.wake_writer();
             sent = len;
-        } else if let Some(last) = slot.last {
+        } else if let Some(last) = state.last {
             let mut bytes = Vec::new();
             match last {
-                Last::Fin => bytes.extend(frame::data_head(id, frame::FIN, 0)),
-                Last::Reset(status) => {
+                OutgoingEnd::Fin => bytes.extend(frame::data_head(id, frame::FIN, 0)),
+                OutgoingEnd::Reset(status) => {
                     frame::reset(&mut bytes, id, status);
                     // The peer then forgets both halves.
-                    slot.end_incoming(Received::All);
+                    state.end_incoming(IncomingEnd::All);
                 }
             }
             output.push(bytes);
-            slot.is_sent = true;
+            state.is_sent = true;
         }
-        if !slot.is_sent && (slot.has_outgoing() || slot.last.is_some()) {
-            slot.is_in_row = true;
-            self.row.push_back(id);
+        if !state.is_sent && (state.has_outgoing() || state.last.is_some()) {
+            state.is_queued = true;
+            self.send_queue.push_back(id);
         }
         self.free(sent);
     }

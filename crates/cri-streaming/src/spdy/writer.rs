@@ -8,7 +8,7 @@ use std::task::{Context, Poll, ready};
 use tokio::io::AsyncWrite;
 
 use super::core::Shared;
-use super::slot::Last;
+use super::stream_state::OutgoingEnd;
 
 /// What is sent to the peer on a stream. Bytes that were taken leave on their own: flushing does nothing. Shutting it
 /// down ends this half behind them (FIN); dropping it before resets the stream.
@@ -60,7 +60,7 @@ impl AsyncWrite for Writer {
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.shared.lock().finish(self.id, Last::Fin);
+        self.shared.lock().finish(self.id, OutgoingEnd::Fin);
         Poll::Ready(Ok(()))
     }
 }

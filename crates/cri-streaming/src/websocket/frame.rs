@@ -140,7 +140,7 @@ pub(super) fn frame(opcode: u8, first: &[u8], second: &[u8]) -> Bytes {
 }
 
 /// Takes the mask off a part of a payload that begins at `offset`.
-pub(super) fn unmask(bytes: &mut [u8], mask: [u8; 4], offset: u64) {
+pub(crate) fn unmask(bytes: &mut [u8], mask: [u8; 4], offset: u64) {
     let mut turned = mask;
     turned.rotate_left((offset % 4) as usize);
     let [a, b, c, d] = turned;

@@ -12,6 +12,7 @@ mod write;
 
 pub use self::decode::{Decoder, Event};
 pub use self::frame::Violation;
+pub(crate) use self::frame::unmask;
 pub(super) use self::handshake::accept_key;
 pub(super) use self::read::Reader;
 pub(super) use self::write::{Control, Frames, binary, start, text};

@@ -8,8 +8,8 @@ use tokio::io::{AsyncRead, AsyncWrite, DuplexStream, Sink, sink};
 use tokio::net::TcpListener;
 
 use super::*;
-use crate::observe::{Kind, Observers, Transport};
-use crate::session::{About, Session};
+use crate::observe::{Observers, SessionKind, Transport};
+use crate::session::{ObservedSession, SessionInfo};
 
 /// A stream of which we have thrown away something.
 struct Stalled;
@@ -25,13 +25,13 @@ impl AsyncRead for Stalled {
 }
 
 fn meter() -> Arc<Meter> {
-    let about = About {
-        kind: Kind::PortForward,
+    let about = SessionInfo {
+        kind: SessionKind::PortForward,
         id: "s".into(),
         command: vec![],
         extensions: http::Extensions::new(),
     };
-    Session::begin(about, Transport::Spdy, "p", &Observers(Arc::new([]))).meter()
+    ObservedSession::begin(about, Transport::Spdy, "p", &Observers(Arc::new([]))).meter()
 }
 
 /// A connection into a pod, and its end there.
@@ -50,13 +50,13 @@ impl AsyncBufRead for Stalled {
     fn consume(self: Pin<&mut Self>, _: usize) {}
 }
 
-impl Outlet for Sink {
+impl ClientWriter for Sink {
     fn poll_room(&mut self, _: &mut Context<'_>) -> Poll<io::Result<usize>> {
         Poll::Ready(Ok(BUFFER))
     }
 }
 
-impl Outlet for DuplexStream {
+impl ClientWriter for DuplexStream {
     fn poll_room(&mut self, _: &mut Context<'_>) -> Poll<io::Result<usize>> {
         Poll::Ready(Ok(BUFFER))
     }
@@ -174,7 +174,7 @@ impl AsyncWrite for Sips {
     }
 }
 
-impl Outlet for Sips {
+impl ClientWriter for Sips {
     fn poll_room(&mut self, _: &mut Context<'_>) -> Poll<io::Result<usize>> {
         Poll::Ready(Ok(100))
     }

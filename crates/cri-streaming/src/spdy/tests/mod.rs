@@ -4,10 +4,10 @@ mod bulk;
 mod codec;
 mod crowd;
 mod ends;
+mod flow_control;
 mod malformed;
 mod peer;
 mod random;
-mod room;
 mod streams;
 
 use std::time::Duration;
@@ -16,7 +16,7 @@ use tokio::io::DuplexStream;
 use tokio::task::JoinHandle;
 
 use self::peer::Peer;
-use super::{Connection, End, Limits, Streams};
+use super::{Connection, ConnectionEnd, Limits, Streams};
 
 const HOUR: Duration = Duration::from_secs(3600);
 
@@ -28,18 +28,18 @@ async fn soon<F: Future>(what: &str, future: F) -> F::Output {
 }
 
 /// A connection over a pipe small enough to fill up.
-fn connect(limits: Limits) -> (Peer<DuplexStream>, Streams, JoinHandle<End>) {
+fn connect(limits: Limits) -> (Peer<DuplexStream>, Streams, JoinHandle<ConnectionEnd>) {
     let (near, far) = tokio::io::duplex(40_000);
     let (streams, driver) = Connection::server(far, limits);
     (Peer::new(near), streams, tokio::spawn(driver))
 }
 
-fn session() -> (Peer<DuplexStream>, Streams, JoinHandle<End>) {
+fn session() -> (Peer<DuplexStream>, Streams, JoinHandle<ConnectionEnd>) {
     connect(Limits::session(HOUR))
 }
 
 /// The end of a driver.
-async fn end(driver: JoinHandle<End>) -> End {
+async fn end(driver: JoinHandle<ConnectionEnd>) -> ConnectionEnd {
     soon("the end", driver).await.expect("no panic")
 }
 

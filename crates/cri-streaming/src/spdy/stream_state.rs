@@ -5,8 +5,8 @@ use std::task::Waker;
 
 use bytes::BytesMut;
 
+use super::flow_control::QueueState;
 use super::frame::{HEAD, MAX_DATA, Status};
-use super::room::Turn;
 
 /// Pieces below this are copied together, in bytes: a larger one keeps the whole read alive that it is a piece of.
 const COPY: usize = 16 * 1024;
@@ -16,7 +16,7 @@ const SMALL_ROOM: usize = 4 * 1024;
 
 /// How the peer's half ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Received {
+pub(super) enum IncomingEnd {
     /// By the peer or by us, with the stream or the whole connection.
     All,
     /// With the connection, of which the peer had not said that it would end.
@@ -27,20 +27,20 @@ pub(super) enum Received {
 
 /// What follows the last data of our half.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Last {
+pub(super) enum OutgoingEnd {
     Fin,
     Reset(Status),
 }
 
 #[derive(Debug, Default)]
-pub(super) struct Slot {
+pub(super) struct StreamState {
     /// From the peer, not read yet.
     incoming: VecDeque<BytesMut>,
     /// Bytes in it, and in the piece that the reader has.
     pub(super) unread: usize,
     /// Bytes of the piece that the reader has: it is kept as a whole, however much of it was read.
     taken: usize,
-    pub(super) received: Option<Received>,
+    pub(super) received: Option<IncomingEnd>,
     pub(super) has_reader: bool,
     pub(super) reader: Option<Waker>,
 
@@ -48,23 +48,23 @@ pub(super) struct Slot {
     outgoing: VecDeque<Vec<u8>>,
     /// Bytes of data in it.
     pub(super) unsent: usize,
-    pub(super) last: Option<Last>,
+    pub(super) last: Option<OutgoingEnd>,
     /// The last frame has left, or needs not.
     pub(super) is_sent: bool,
     pub(super) has_writer: bool,
     pub(super) writer: Option<Waker>,
-    pub(super) turn: Turn,
+    pub(super) turn: QueueState,
     /// It stands in the row of those that have something to send.
-    pub(super) is_in_row: bool,
+    pub(super) is_queued: bool,
 }
 
-impl Slot {
+impl StreamState {
     /// A new stream: both halves are open, but those that the peer said it will not use or read.
     pub(super) fn new(has_no_data: bool, is_one_way: bool) -> Self {
         Self {
-            received: has_no_data.then_some(Received::All),
+            received: has_no_data.then_some(IncomingEnd::All),
             has_reader: true,
-            last: is_one_way.then_some(Last::Fin),
+            last: is_one_way.then_some(OutgoingEnd::Fin),
             is_sent: is_one_way,
             has_writer: true,
             ..Self::default()
@@ -118,7 +118,7 @@ impl Slot {
     }
 
     /// Ends the peer's half, unless it has ended.
-    pub(super) fn end_incoming(&mut self, how: Received) {
+    pub(super) fn end_incoming(&mut self, how: IncomingEnd) {
         self.received.get_or_insert(how);
         self.wake_reader();
     }

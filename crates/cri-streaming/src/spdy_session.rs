@@ -4,23 +4,23 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::sleep;
 use tokio_util::task::AbortOnDropHandle;
 
-use super::context::{Context, LINGER};
+use super::context::{LINGER, SessionContext};
 use super::heartbeat;
-use super::spdy::{Connection, End, Handle, Limits, Reason, Streams};
+use super::spdy::{Connection, ConnectionEnd, Handle, Limits, Reason, Streams};
 
 /// The connection of one session.
-pub(super) struct Carrier {
+pub(super) struct SpdySession {
     handle: Handle,
-    driver: AbortOnDropHandle<End>,
+    driver: AbortOnDropHandle<ConnectionEnd>,
 }
 
-impl Carrier {
+impl SpdySession {
     /// Begins on an upgraded connection.
-    pub(super) fn begin<T>(context: &Context, io: T, mut limits: Limits) -> (Streams, Self)
+    pub(super) fn begin<T>(context: &SessionContext, io: T, mut limits: Limits) -> (Streams, Self)
     where
         T: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
-        // However slowly the client reads, it gets everything; see [`Carrier::close`].
+        // However slowly the client reads, it gets everything; see [`SpdySession::close`].
         limits.linger = context.idle_timeout;
         // It is the session that says goodbye to a silent client; the connection must not come before it.
         limits.idle = limits.idle.saturating_add(2 * LINGER);
@@ -41,7 +41,7 @@ impl Carrier {
     }
 
     /// Ends the connection from our side: what is queued is sent, then the client has a moment to hang up.
-    pub(super) async fn close(mut self, context: &Context) {
+    pub(super) async fn close(mut self, context: &SessionContext) {
         self.handle.close();
         let sent = async {
             context.activity.shut().await;

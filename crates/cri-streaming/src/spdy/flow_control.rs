@@ -13,13 +13,13 @@ use super::core::Core;
 
 /// Where a stream stands that wants to send.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) enum Turn {
+pub(super) enum QueueState {
     /// Nowhere.
     #[default]
     None,
-    InLine,
+    Waiting,
     /// It may go before those that stand in line.
-    Called,
+    Admitted,
 }
 
 impl Core {
@@ -32,25 +32,25 @@ impl Core {
     ) -> Poll<io::Result<usize>> {
         let (each, all) = (self.limits.unsent, self.limits.unsent_all);
         let all = all.saturating_sub(self.counters.unsent);
-        let nobody_waits = self.line.is_empty();
-        let Some(slot) = self.writable(id) else {
+        let nobody_waits = self.capacity_queue.is_empty();
+        let Some(state) = self.writable(id) else {
             return Poll::Ready(Err(io::ErrorKind::BrokenPipe.into()));
         };
-        let own = each.saturating_sub(slot.unsent);
-        let is_turn = nobody_waits || slot.turn == Turn::Called;
+        let own = each.saturating_sub(state.unsent);
+        let is_turn = nobody_waits || state.turn == QueueState::Admitted;
         if own >= least && all >= least && is_turn {
             // What it then writes finds the room that was said, whoever has come meanwhile.
-            slot.turn = Turn::Called;
+            state.turn = QueueState::Admitted;
             return Poll::Ready(Ok(own.min(all)));
         }
-        slot.writer = Some(cx.waker().clone());
+        state.writer = Some(cx.waker().clone());
         // Without room of its own it has frames to come, and is woken by them.
         if own >= least {
-            match std::mem::replace(&mut slot.turn, Turn::InLine) {
-                Turn::None => self.line.push_back(id),
+            match std::mem::replace(&mut state.turn, QueueState::Waiting) {
+                QueueState::None => self.capacity_queue.push_back(id),
                 // It came too late, and keeps its place.
-                Turn::Called => self.line.push_front(id),
-                Turn::InLine => {}
+                QueueState::Admitted => self.capacity_queue.push_front(id),
+                QueueState::Waiting => {}
             }
         }
         Poll::Pending
@@ -58,11 +58,11 @@ impl Core {
 
     /// Queues data of a stream for which there is room.
     pub(super) fn send(&mut self, id: u32, data: &[u8]) {
-        let Some(slot) = self.slots.get_mut(&id) else {
+        let Some(state) = self.states.get_mut(&id) else {
             return;
         };
-        slot.turn = Turn::None;
-        slot.send(data);
+        state.turn = QueueState::None;
+        state.send(data);
         self.counters.unsent += data.len();
         self.queue(id);
     }
@@ -78,11 +78,11 @@ impl Core {
         let all = self.counters.unsent == 0;
         let mut count = (room / self.limits.unsent.max(1)).max(1);
         while (all || count > 0)
-            && let Some(id) = self.line.pop_front()
+            && let Some(id) = self.capacity_queue.pop_front()
         {
-            if let Some(slot) = self.slots.get_mut(&id) {
-                slot.turn = Turn::Called;
-                slot.wake_writer();
+            if let Some(state) = self.states.get_mut(&id) {
+                state.turn = QueueState::Admitted;
+                state.wake_writer();
                 count = count.saturating_sub(1);
             }
         }
@@ -90,8 +90,8 @@ impl Core {
 
     /// Drops what will not be sent of a stream; our half of it is over.
     pub(super) fn end_outgoing(&mut self, id: u32) {
-        if let Some(slot) = self.slots.get_mut(&id) {
-            let dropped = slot.end_outgoing();
+        if let Some(state) = self.states.get_mut(&id) {
+            let dropped = state.end_outgoing();
             self.leave(id);
             self.free(dropped);
         }
@@ -99,10 +99,10 @@ impl Core {
 
     /// A stream wants to send no more.
     pub(super) fn leave(&mut self, id: u32) {
-        if let Some(slot) = self.slots.get_mut(&id)
-            && std::mem::take(&mut slot.turn) == Turn::InLine
+        if let Some(state) = self.states.get_mut(&id)
+            && std::mem::take(&mut state.turn) == QueueState::Waiting
         {
-            self.line.retain(|other| *other != id);
+            self.capacity_queue.retain(|other| *other != id);
         }
     }
 }

@@ -9,13 +9,13 @@ use tokio::net::tcp::OwnedWriteHalf;
 
 /// The way into the pod. Dropped, it ends with a FIN, like the connections of a process that has ended; but if something
 /// that the client has sent does not arrive, the whole connection ends with a reset (RFC 9293 section 3.5.2).
-pub(super) struct Inlet {
+pub(super) struct PodWriter {
     half: Option<OwnedWriteHalf>,
     /// What was handed in last was not all taken.
     is_torn: bool,
 }
 
-impl Inlet {
+impl PodWriter {
     pub(super) fn new(half: OwnedWriteHalf) -> Self {
         Self {
             half: Some(half),
@@ -39,7 +39,7 @@ impl Inlet {
     }
 }
 
-impl Drop for Inlet {
+impl Drop for PodWriter {
     fn drop(&mut self) {
         if let Some(half) = self.half.take_if(|_| self.is_torn) {
             // It fails only for one that has ended anyway.
@@ -50,7 +50,7 @@ impl Drop for Inlet {
     }
 }
 
-impl AsyncWrite for Inlet {
+impl AsyncWrite for PodWriter {
     fn poll_write(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,

@@ -10,7 +10,7 @@ use http_body::{Body as HttpBody, Frame, SizeHint};
 use http_body_util::BodyExt as _;
 use tonic::Code;
 
-use super::url::Message;
+use super::url::UrlMessage;
 use crate::grpc::frame::{self, Head};
 use crate::grpc::{Body, BoxError, Response};
 
@@ -18,13 +18,13 @@ use crate::grpc::{Body, BoxError, Response};
 const MAX_ANSWER: usize = 16 << 10;
 
 /// An answer as far as it was read.
-pub(super) struct Answer {
+pub(super) struct BufferedResponse {
     head: http::response::Parts,
     frames: VecDeque<Result<Frame<Bytes>, BoxError>>,
     rest: Body,
 }
 
-impl Answer {
+impl BufferedResponse {
     /// Reads an answer to its end, or up to a limit.
     pub(super) async fn read(response: Response) -> Self {
         let (head, mut rest) = response.into_parts();
@@ -91,7 +91,7 @@ impl Answer {
     }
 
     /// The answer with this URL in its message; its head and trailers are as they came.
-    pub(super) fn with(mut self, message: &Message<'_>, url: &str) -> Response {
+    pub(super) fn with(mut self, message: &UrlMessage<'_>, url: &str) -> Response {
         if let Ok(framed) = frame::frame(&message.with(url)) {
             self.frames
                 .retain(|frame| !matches!(frame, Ok(frame) if frame.is_data()));

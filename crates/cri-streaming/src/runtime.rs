@@ -53,7 +53,7 @@ pub struct Size {
 
 /// The standard streams of one session, as the client asked for them.
 ///
-/// Whoever has been given them need not close anything: when the future of [`Target::exec`] or [`Target::attach`] ends,
+/// Whoever has been given them need not close anything: when the future of [`StreamingRuntime::exec`] or [`StreamingRuntime::attach`] ends,
 /// what was written is sent, then the ends of the streams, then the result.
 pub struct Streams {
     /// Standard input. It ends when the client has closed its side or has gone; one that is dropped is read on and
@@ -82,7 +82,7 @@ impl fmt::Debug for Streams {
 
 /// Why a session could not be served. The text is shown to the client, and must hold no argument of a command.
 #[derive(Debug, thiserror::Error)]
-pub enum TargetError {
+pub enum RuntimeError {
     /// The container or sandbox is not there, or does not run.
     #[error("{0}")]
     NotRunning(String),
@@ -95,12 +95,12 @@ pub enum TargetError {
 }
 
 /// What serves sessions.
-pub trait Target: Send + Sync + 'static {
+pub trait StreamingRuntime: Send + Sync + 'static {
     /// Runs a command; returns its exit code: 0 to 255, 128 + n for signal n.
     ///
     /// # Errors
     /// If the command could not be run.
-    fn exec(&self, exec: Exec, streams: Streams) -> BoxFuture<'static, Result<i32, TargetError>>;
+    fn exec(&self, exec: Exec, streams: Streams) -> BoxFuture<'static, Result<i32, RuntimeError>>;
 
     /// Connects to the standard streams of a running container, until it ends or the client goes.
     ///
@@ -110,12 +110,13 @@ pub trait Target: Send + Sync + 'static {
         &self,
         attach: Attach,
         streams: Streams,
-    ) -> BoxFuture<'static, Result<(), TargetError>>;
+    ) -> BoxFuture<'static, Result<(), RuntimeError>>;
 
     /// Opens a TCP connection to a port on loopback inside the pod's network namespace: IPv4 first, then IPv6. For a pod
     /// in the host's network, that is the host's loopback.
     ///
     /// # Errors
     /// If neither accepts.
-    fn dial(&self, sandbox: &str, port: u16) -> BoxFuture<'static, Result<TcpStream, TargetError>>;
+    fn dial(&self, sandbox: &str, port: u16)
+    -> BoxFuture<'static, Result<TcpStream, RuntimeError>>;
 }
