@@ -5,7 +5,7 @@
 use flate2::{Compress, Compression, FlushCompress};
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
-    criscope::streaming::spdy::fuzz(&frames(bytes));
+    cri_streaming::spdy::fuzz(&frames(bytes));
 });
 
 fn frames(mut bytes: &[u8]) -> Vec<u8> {

@@ -1,4 +1,4 @@
 //! Any bytes as what the relay reads of clients and upstreams.
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|bytes: &[u8]| criscope::streaming::fuzz_relay(bytes));
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| criscope::proxy::sessions::fuzz(bytes));

@@ -2,5 +2,5 @@
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
-    let _ = criscope::streaming::fuzz(bytes);
+    let _ = cri_streaming::fuzz(bytes);
 });

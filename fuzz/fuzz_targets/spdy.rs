@@ -2,5 +2,5 @@
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
-    criscope::streaming::spdy::fuzz(bytes);
+    cri_streaming::spdy::fuzz(bytes);
 });

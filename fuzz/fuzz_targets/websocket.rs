@@ -4,7 +4,7 @@
 #![no_main]
 
 use bytes::BytesMut;
-use criscope::streaming::websocket::{Decoder, Event, Violation};
+use cri_streaming::websocket::{Decoder, Event, Violation};
 use libfuzzer_sys::fuzz_target;
 
 /// The content of all messages and control frames.

@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use cri_streaming::Observer;
 use tokio::runtime::Builder;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
@@ -21,7 +22,7 @@ use crate::runtime::oci::{Filters, OciRuntime, runtime::Version};
 use crate::runtime::paths::Paths;
 use crate::runtime::streams::Sessions;
 use crate::runtime::{self, HandlerSettings, Runtime, Settings, grpc};
-use crate::streaming::{Observer, Server};
+use crate::streaming::Server;
 use crate::telemetry::registry::{Registry, RegistryError};
 use criscope_image::{ImageStoreConfig, LayerPhase, Limits, Platform, PullView, Timeouts};
 

@@ -33,9 +33,10 @@ use crate::lifecycle::otlp_receiver;
 use crate::lifecycle::recorder::Dumps;
 use crate::lifecycle::recorder::dumps::Reason;
 use crate::proxy::listener::{self, Socket};
+use crate::proxy::sessions::SessionProxy;
 use crate::proxy::stack;
 use crate::reload::Reloader;
-use crate::streaming::{self, Relay};
+use crate::streaming;
 use crate::telemetry::Drops;
 use crate::telemetry::logging::{self, LogError};
 use crate::telemetry::otlp::Otlp;
@@ -255,7 +256,7 @@ async fn carry(
     config: &Config,
     socket: Socket,
     built: &Built,
-    relay: Option<Relay>,
+    relay: Option<SessionProxy>,
     stop: CancellationToken,
 ) -> Result<(), Error> {
     tokio::spawn(Arc::clone(&built.heartbeat).run());

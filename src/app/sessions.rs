@@ -4,6 +4,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
+use cri_streaming::{Observer, SessionBegin, SessionEnd, SessionKind};
 use futures_util::future::join_all;
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::mpsc::Sender;
@@ -18,10 +19,8 @@ use crate::config::Streaming;
 use crate::cri::subject::Subject;
 use crate::lifecycle::{Event, sessions};
 use crate::proxy::pod_index::Index;
-use crate::streaming::{
-    AuditLog, Kind, Observer, Relay, RelayMetrics, SessionBegin, SessionEnd, SessionMetrics,
-    SessionSpans,
-};
+use crate::proxy::sessions::{SessionProxy, SessionProxyMetrics};
+use crate::streaming::{self, AuditLog, SessionMetrics, SessionSpans};
 use crate::telemetry::Drops;
 use crate::telemetry::drops::DropReason;
 use crate::telemetry::otlp::SpanSink;
@@ -68,7 +67,7 @@ struct Teller {
 
 impl Observer for Teller {
     fn began(&self, begin: &SessionBegin<'_>) {
-        let subject = self.subject(begin.kind, begin.id, begin.call);
+        let subject = self.subject(begin.kind, begin.id, streaming::call(begin.extensions));
         let carried = Arc::clone(begin.carried);
         self.tell(Event::SessionBegan(Box::new(sessions::Open {
             number: begin.number,
@@ -78,7 +77,7 @@ impl Observer for Teller {
                 container: subject.container,
                 kind: begin.kind.name(),
                 carrier: (begin.transport.name(), begin.protocol),
-                client: begin.call.map(|call| call.peer.client),
+                client: streaming::call(begin.extensions).map(|call| call.peer.client),
                 program: begin.program().map(str::to_owned),
                 began: SystemTime::now(),
             },
@@ -88,7 +87,7 @@ impl Observer for Teller {
     }
 
     fn ended(&self, end: &SessionEnd<'_>) {
-        let subject = self.subject(end.kind, end.id, end.call);
+        let subject = self.subject(end.kind, end.id, streaming::call(end.extensions));
         // A session of nobody who is known is part of no story, but it was open.
         let session = subject.pod.map(|pod| sessions::Session {
             pod,
@@ -96,7 +95,7 @@ impl Observer for Teller {
                 container: subject.container,
                 kind: end.kind.name(),
                 carrier: (end.transport.name(), end.protocol),
-                client: end.call.map(|call| call.peer.client),
+                client: streaming::call(end.extensions).map(|call| call.peer.client),
                 program: end.program().map(str::to_owned),
                 began: SystemTime::now() - end.duration,
             },
@@ -117,18 +116,18 @@ impl Teller {
     }
 
     /// Whom it is about: as the call knew it, or as it is known by now.
-    fn subject(&self, kind: Kind, id: &str, call: Option<&Call>) -> Subject {
+    fn subject(&self, kind: SessionKind, id: &str, call: Option<&Call>) -> Subject {
         let known = call.and_then(|call| call.subject.get());
         if let Some(known) = known.filter(|subject| subject.pod.is_some()) {
             return known.clone();
         }
         let id = Some(id.into());
         let mut subject = match kind {
-            Kind::Exec | Kind::Attach => Subject {
+            SessionKind::Exec | SessionKind::Attach => Subject {
                 container_id: id,
                 ..Subject::default()
             },
-            Kind::PortForward => Subject {
+            SessionKind::PortForward => Subject {
                 sandbox_id: id,
                 ..Subject::default()
             },
@@ -141,7 +140,7 @@ impl Teller {
 /// The relay, on a thread of its own: what a session carries must hold up neither calls nor what tells of them.
 pub(super) struct Relaying {
     thread: Runtime,
-    relay: Relay,
+    relay: SessionProxy,
     serving: Option<JoinHandle<()>>,
 }
 
@@ -158,14 +157,14 @@ impl Relaying {
         if !(settings.observe && wanted) {
             return Ok(None);
         }
-        let metrics = RelayMetrics::register(&built.registry)?;
+        let metrics = SessionProxyMetrics::register(&built.registry)?;
         let thread = Builder::new_multi_thread()
             .worker_threads(1)
             .thread_name("sessions")
             .enable_all()
             .build()
             .map_err(Error::Start)?;
-        let bound = Relay::bind(settings.max_sessions, metrics, observers);
+        let bound = SessionProxy::bind(settings.max_sessions, metrics, observers);
         match thread.block_on(bound) {
             Ok((relay, listener)) => {
                 tracing::debug!(event = "stream.relay", address = %listener.address(), "sessions of upstreams are seen");
@@ -184,7 +183,7 @@ impl Relaying {
     }
 
     /// What leads sessions.
-    pub(super) fn relay(&self) -> &Relay {
+    pub(super) fn relay(&self) -> &SessionProxy {
         &self.relay
     }
 

@@ -25,14 +25,14 @@ applying arch architecture architectures archive archives are arg argument argum
 assign assigned associated at attach attached attaching attachment attempt attempted attempting attempts attribute attributes
 audit auth authenticate authenticating authentication authority authorization authorized auto available away aws
 azurecr back backend backoff backward bad bandwidth base base64 basic be bearer because become been before begin
-beginning behavior behaviour behind being belong belongs below best between beyond bin binary bind binding bit bits
+beginning begun behavior behaviour behind being belong belongs below best between beyond bin binary bind binding bit bits
 blkio blob blobs block blocked blocking body boot both bound bounds bpf break bridge bring broke broken bucket
 buffer bug build built bundle busy busybox but by byte bytes bz2 bzip2 cache cached calico call called caller
 calling calls can cancel canceled cancelled cancelling cannot cap capabilities capability capacity case catch
 categories caught cause caused cdi cert certificate cgroup cgroupfs cgroups cgroupv2 chain change changed changes
 changing channel char character characters chdir check checked checking checkpoint checkpointed checkpoints checks
 checksum child children chmod choose chown chroot cidr cilium claims class clean cleaned cleaning cleanup clear
-client clients clock clone cloned close closed closing cloud cluster cni cni0 code codec codes cold collect
+client clients clock clone cloned close closed closing cloud cluster cmd cni cni0 code codec codes cold collect
 collection collision colon com command commands commit committed common communicate communication compatible
 complete completed component compress compressed compression computed condition conditions conf config configs
 configuration configurations configure configured configuring conflict conflicting conflist conmon connect connected
@@ -123,7 +123,7 @@ routes routing rpc rtnetlink rule rules run runc runcv running runs runsc runtim
 rwm s safe safely said same sandbox sandboxed sandboxer sandboxes save saved saving saw say says schedule scheduled
 schema scheme scope score scratch script scripts search seccomp second secondary seconds secret section secure
 security see seek seeker seem seen segmentation selection self selinux semaphore send sending sends sent separate
-sequence serial serialize serve served server servers serves service services session set setgid setgroups
+sequence serial serialize serve served server servers serves service services session sessions set setgid setgroups
 sethostname setns sets setting settings setuid setup several severity sha sha256 sha512 shadow share shared shares
 sharing shell shim shims shm short shorter should show shut shutdown shutting side sigint sigkill sign signal
 signaled signals signature signed sigquit sigterm similar simple since single size sizes skip skipped skipping slave

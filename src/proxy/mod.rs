@@ -11,4 +11,5 @@ pub mod listener;
 pub mod pod_index;
 pub mod rescue;
 pub mod router;
+pub mod sessions;
 pub mod stack;

@@ -7,18 +7,18 @@ use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::Duration;
 
+use cri_streaming::RuntimeError;
 use criscope_linux::namespace::{Error, Kind, run_in};
 use tokio::net::{TcpSocket, TcpStream};
 use tokio::time::timeout;
 
 use super::Runtime;
 use super::store::Sandbox;
-use crate::streaming::TargetError;
 
 /// How long a port may take to accept: it is on this machine.
 const CONNECT: Duration = Duration::from_secs(10);
 
-type Result<T> = std::result::Result<T, TargetError>;
+type Result<T> = std::result::Result<T, RuntimeError>;
 
 impl Runtime {
     /// Connects to a port on a pod's loopback: IPv4 first, then IPv6.
@@ -46,7 +46,7 @@ impl Runtime {
         let socket = if sandbox.record().host_network() {
             make()
         } else {
-            let failed = |error: Error| TargetError::Failed(error.to_string());
+            let failed = |error: Error| RuntimeError::Failed(error.to_string());
             let (pins, id) = (self.pins.clone(), sandbox.id.clone());
             let open = move || pins.open(&id, Kind::Net);
             run_in(open, Kind::Net, make).await.map_err(failed)?

@@ -5,6 +5,7 @@ mod line;
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
+use cri_streaming::{Attach, Exec, RuntimeError, StreamingRuntime, Streams, UrlError};
 use futures_util::future::BoxFuture;
 use tokio::net::TcpStream;
 use tokio::time::sleep;
@@ -19,7 +20,7 @@ use super::process;
 use super::store::Container;
 use crate::call::Call;
 use crate::cri::v1;
-use crate::streaming::{Attach, Exec, Server, Streams, Target, TargetError};
+use crate::streaming::Server;
 
 /// How long a container's output is waited for once everything of it was forgotten, and the shim's end of it with it.
 const LAST_WORDS: Duration = Duration::from_secs(1);
@@ -45,7 +46,7 @@ impl Runtime {
         let container = self.store.containers.get(&request.container_id)?;
         container.running()?;
         request.container_id.clone_from(&container.id);
-        url(self.server()?.exec(request, call))
+        Ok(self.server()?.exec(request, call)?)
     }
 
     /// Where a client is served that attaches.
@@ -60,7 +61,7 @@ impl Runtime {
         let container = self.store.containers.get(&request.container_id)?;
         container.running()?;
         request.container_id.clone_from(&container.id);
-        url(self.server()?.attach(request, call))
+        Ok(self.server()?.attach(request, call)?)
     }
 
     /// Where a client is served that forwards ports.
@@ -75,7 +76,7 @@ impl Runtime {
         let sandbox = self.store.sandboxes.get(&request.pod_sandbox_id)?;
         sandbox.ready()?;
         request.pod_sandbox_id.clone_from(&sandbox.id);
-        url(self.server()?.port_forward(request, call))
+        Ok(self.server()?.port_forward(request, call)?)
     }
 
     fn server(&self) -> Result<&Server> {
@@ -84,13 +85,14 @@ impl Runtime {
     }
 }
 
-fn url(made: std::result::Result<String, crate::streaming::UrlError>) -> Result<String> {
-    use crate::streaming::UrlError;
-    made.map_err(|error| match error {
-        UrlError::Invalid(_) => Error::invalid(error.to_string()),
-        UrlError::Full => Error::Exhausted(error.to_string()),
-        UrlError::Random => Error::Internal(error.to_string()),
-    })
+impl From<UrlError> for Error {
+    fn from(error: UrlError) -> Self {
+        match error {
+            UrlError::Invalid(_) => Self::invalid(error.to_string()),
+            UrlError::Full => Self::Exhausted(error.to_string()),
+            UrlError::Random => Self::Internal(error.to_string()),
+        }
+    }
 }
 
 /// The runtime as the streaming server sees it.
@@ -103,18 +105,18 @@ impl Sessions {
         Arc::new(Self(Arc::downgrade(runtime)))
     }
 
-    fn runtime(&self) -> std::result::Result<Arc<Runtime>, TargetError> {
-        let gone = || TargetError::Failed("the runtime is stopping".to_owned());
+    fn runtime(&self) -> std::result::Result<Arc<Runtime>, RuntimeError> {
+        let gone = || RuntimeError::Failed("the runtime is stopping".to_owned());
         self.0.upgrade().ok_or_else(gone)
     }
 }
 
-impl Target for Sessions {
+impl StreamingRuntime for Sessions {
     fn exec(
         &self,
         exec: Exec,
         streams: Streams,
-    ) -> BoxFuture<'static, std::result::Result<i32, TargetError>> {
+    ) -> BoxFuture<'static, std::result::Result<i32, RuntimeError>> {
         let runtime = self.runtime();
         Box::pin(async move { Ok(runtime?.run_exec(exec, streams).await?) })
     }
@@ -123,7 +125,7 @@ impl Target for Sessions {
         &self,
         attach: Attach,
         streams: Streams,
-    ) -> BoxFuture<'static, std::result::Result<(), TargetError>> {
+    ) -> BoxFuture<'static, std::result::Result<(), RuntimeError>> {
         let runtime = self.runtime();
         Box::pin(async move { Ok(runtime?.run_attach(&attach.container, streams).await?) })
     }
@@ -132,13 +134,13 @@ impl Target for Sessions {
         &self,
         sandbox: &str,
         port: u16,
-    ) -> BoxFuture<'static, std::result::Result<TcpStream, TargetError>> {
+    ) -> BoxFuture<'static, std::result::Result<TcpStream, RuntimeError>> {
         let (runtime, sandbox) = (self.runtime(), sandbox.to_owned());
         Box::pin(async move { runtime?.dial(&sandbox, port).await })
     }
 }
 
-impl From<Error> for TargetError {
+impl From<Error> for RuntimeError {
     fn from(error: Error) -> Self {
         match error {
             Error::NotFound { .. } | Error::State(_) => Self::NotRunning(error.to_string()),

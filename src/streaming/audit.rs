@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::observe::{Observer, SessionEnd};
+use cri_streaming::{Observer, SessionEnd};
 
 /// Writes the line. Commands are shown as the name of their program and the number of arguments, since arguments may
 /// hold secrets.
@@ -15,7 +15,8 @@ pub struct AuditLog {
 impl Observer for AuditLog {
     fn ended(&self, end: &SessionEnd<'_>) {
         let program = end.program();
-        let subject = end.call.and_then(|call| call.subject.get());
+        let call = super::call(end.extensions);
+        let subject = call.and_then(|call| call.subject.get());
         let pod = subject.and_then(|subject| subject.pod.as_deref());
         let command = self.commands.then(|| shown(end.command));
         tracing::info!(
@@ -33,12 +34,12 @@ impl Observer for AuditLog {
             program,
             arguments = program.map(|_| end.command.len() - 1),
             command = command.filter(|_| program.is_some()),
-            client = end.call.map(|call| call.peer.client.name()),
-            client_comm = end.call.and_then(|call| call.peer.comm.as_deref()),
+            client = call.map(|call| call.peer.client.name()),
+            client_comm = call.and_then(|call| call.peer.comm.as_deref()),
             namespace = pod.map(|pod| &*pod.namespace),
             pod = pod.map(|pod| &*pod.name),
-            upgrade_ms = end.relayed.and_then(|relayed| relayed.upgrade).map(millis),
-            first_to_close = end.relayed.map(|relayed| relayed.first_to_close()),
+            upgrade_ms = end.proxied.and_then(|proxied| proxied.upgrade).map(millis),
+            first_to_close = end.proxied.map(|proxied| proxied.first_to_close()),
             "session ended"
         );
     }
@@ -58,8 +59,8 @@ mod tests {
     use std::io::{self, Write};
     use std::sync::{Arc, Mutex};
 
-    use super::super::observe::{Kind, Outcome, Transport};
     use super::*;
+    use cri_streaming::{Outcome, SessionKind, Transport};
 
     #[derive(Clone, Default)]
     struct Written(Arc<Mutex<Vec<u8>>>);
@@ -88,7 +89,7 @@ mod tests {
         tracing::subscriber::with_default(subscriber, || {
             log.ended(&SessionEnd {
                 number: 1,
-                kind: Kind::Exec,
+                kind: SessionKind::Exec,
                 id: "abc",
                 transport: Transport::Spdy,
                 protocol: "v4.channel.k8s.io",
@@ -99,8 +100,8 @@ mod tests {
                 exit_code: Some(3),
                 connections: 0,
                 command: &command,
-                call: None,
-                relayed: None,
+                extensions: &http::Extensions::new(),
+                proxied: None,
             });
         });
         let bytes = written.0.lock().expect("no panic").clone();

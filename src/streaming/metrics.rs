@@ -1,11 +1,11 @@
 //! Sessions as metrics.
 
-use super::observe::{
-    Direction, Kind, Observer, SessionBegin, SessionEnd, TokenOutcome, Transport,
-};
 use crate::telemetry::catalogue;
 use crate::telemetry::family::{Counters, Gauges, Histograms};
 use crate::telemetry::registry::{Registry, RegistryError};
+use cri_streaming::{
+    Direction, Observer, SessionBegin, SessionEnd, SessionKind, TokenOutcome, Transport,
+};
 
 /// Counts sessions. One of the observers of a server.
 #[derive(Debug)]
@@ -37,7 +37,7 @@ impl SessionMetrics {
             metrics.tokens.at([outcome]);
         }
         metrics.connections.at([]);
-        for kind in 0..Kind::ALL.len() {
+        for kind in 0..SessionKind::ALL.len() {
             for transport in 0..Transport::ALL.len() {
                 metrics.open.at([kind, transport]);
             }
@@ -60,7 +60,7 @@ impl Observer for SessionMetrics {
         }
     }
 
-    fn bytes(&self, kind: Kind, direction: Direction, n: u64) {
+    fn bytes(&self, kind: SessionKind, direction: Direction, n: u64) {
         if let Some(bytes) = self.bytes.at([kind as usize, direction as usize]) {
             bytes.inc_by(n);
         }
@@ -85,9 +85,9 @@ impl Observer for SessionMetrics {
 /// Shows every metric of this module once.
 #[cfg(test)]
 pub(crate) fn populate(registry: &Registry) {
-    use super::observe::Outcome;
+    use cri_streaming::Outcome;
     let metrics = SessionMetrics::register(registry).expect("once");
-    for kind in Kind::ALL.iter().copied() {
+    for kind in SessionKind::ALL.iter().copied() {
         metrics.bytes(kind, Direction::In, 1);
         metrics.bytes(kind, Direction::Out, 1);
         for transport in Transport::ALL.iter().copied() {
@@ -99,7 +99,7 @@ pub(crate) fn populate(registry: &Registry) {
                     transport,
                     protocol: "v4.channel.k8s.io",
                     command: &[],
-                    call: None,
+                    extensions: &http::Extensions::new(),
                     carried: &std::sync::Arc::default(),
                 });
                 metrics.ended(&SessionEnd {
@@ -115,8 +115,8 @@ pub(crate) fn populate(registry: &Registry) {
                     exit_code: None,
                     connections: 1,
                     command: &[],
-                    call: None,
-                    relayed: None,
+                    extensions: &http::Extensions::new(),
+                    proxied: None,
                 });
             }
         }
@@ -125,9 +125,9 @@ pub(crate) fn populate(registry: &Registry) {
 
 #[cfg(test)]
 mod tests {
-    use super::super::observe::Outcome;
     use super::*;
     use crate::telemetry::catalogue::{Metric, Values};
+    use cri_streaming::Outcome;
 
     fn names(metric: &Metric, label: usize) -> Vec<&'static str> {
         match metric.labels[label].values {
@@ -138,7 +138,7 @@ mod tests {
 
     #[test]
     fn the_catalogue_lists_the_values_in_our_order() {
-        let kinds: Vec<_> = Kind::ALL.iter().map(|k| k.name()).collect();
+        let kinds: Vec<_> = SessionKind::ALL.iter().map(|k| k.name()).collect();
         let transports: Vec<_> = Transport::ALL.iter().map(|t| t.name()).collect();
         let outcomes: Vec<_> = Outcome::ALL.iter().map(|o| o.name()).collect();
         let directions: Vec<_> = Direction::ALL.iter().map(|d| d.name()).collect();

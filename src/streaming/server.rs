@@ -1,62 +1,34 @@
-//! The server as the calls of the CRI see it: they hand in what is to be run, and get a URL.
+//! The server as CRI calls see it: they pass a request and get a URL.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
-use std::time::Duration;
 
+use cri_streaming::{
+    Attach, Exec, InvalidRequest, Observer, Observers, ServerConfig, SessionRequest, StreamOptions,
+    StreamingRuntime, UrlError,
+};
 use tokio::net::TcpListener;
-use tokio::sync::Semaphore;
 use tokio_rustls::TlsAcceptor;
 
-use super::error::{BindError, UrlError};
+use super::error::BindError;
 use super::listener::Listener;
-use super::observe::{Observer, Observers};
-use super::request::{Asked, Request};
-use super::target::Target;
-use super::tls;
-use super::token::{NoToken, Tokens};
+use super::{extensions, tls};
 use crate::call::Call;
 use crate::config::Streaming;
 use crate::cri::v1;
 
-/// How long a token may be used. The kubelet uses it at once.
-const TOKEN_LIFETIME: Duration = Duration::from_secs(60);
-/// Tokens that may wait to be used.
-const MAX_TOKENS: usize = 1000;
-
-/// Gives out URLs for sessions. Cheap to clone.
-#[derive(Clone)]
-pub struct Server(Arc<Shared>);
-
-impl std::fmt::Debug for Server {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Server")
-            .field("base_url", &self.0.base_url)
-            .finish_non_exhaustive()
-    }
-}
-
-/// What the server and its sessions share.
-pub(super) struct Shared {
-    pub(super) target: Arc<dyn Target>,
-    pub(super) observers: Observers,
-    pub(super) tokens: Tokens<Asked>,
-    base_url: String,
-    pub(super) idle_timeout: Duration,
-    pub(super) creation_timeout: Duration,
-    pub(super) max_sessions: usize,
-    /// Places for sessions.
-    pub(super) places: Arc<Semaphore>,
-}
+/// Issues URLs for sessions. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct Server(cri_streaming::Server);
 
 impl Server {
     /// Listens. Nothing is served until [`Listener::serve`].
     ///
     /// # Errors
-    /// If the address is taken, or the files of TLS are not right.
+    /// If the address is taken, or the TLS files are invalid.
     pub async fn bind(
         settings: &Streaming,
-        target: Arc<dyn Target>,
+        target: Arc<dyn StreamingRuntime>,
         observers: Vec<Arc<dyn Observer>>,
     ) -> Result<(Self, Listener), BindError> {
         let tls = match &settings.tls {
@@ -73,35 +45,47 @@ impl Server {
             Some(url) => url.trim_end_matches('/').to_owned(),
             None => url_of(address, tls.is_some()),
         };
-        let observers = Observers(observers.into());
-        let kind = |asked: &Asked| asked.request.kind();
-        let shared = Arc::new(Shared {
-            target,
-            tokens: Tokens::new(MAX_TOKENS, TOKEN_LIFETIME, kind, observers.clone()),
-            observers,
+        let config = ServerConfig {
             base_url,
             idle_timeout: settings.idle_timeout,
             creation_timeout: settings.creation_timeout,
             max_sessions: settings.max_sessions,
-            places: Arc::new(Semaphore::new(settings.max_sessions)),
-        });
-        let listener = Listener::new(tcp, address, tls, Arc::clone(&shared));
-        Ok((Self(shared), listener))
+        };
+        let server = cri_streaming::Server::new(config, target, Observers(observers.into()));
+        let listener = Listener {
+            tcp,
+            address,
+            tls,
+            server: server.clone(),
+            max_sessions: settings.max_sessions,
+        };
+        Ok((Self(server), listener))
     }
 
-    /// A URL for running a command, asked for by this call. It can be used once, within a minute.
+    /// Returns a URL for running a command. It is valid once, within a minute.
     ///
     /// # Errors
-    /// If the request makes no sense, or too many were made.
+    /// If the request is invalid, or too many URLs were issued and not used.
     pub fn exec(
         &self,
         request: v1::ExecRequest,
         call: Option<Arc<Call>>,
     ) -> Result<String, UrlError> {
-        self.0.issue(Request::exec(request)?, call)
+        let wanted = StreamOptions {
+            stdin: request.stdin,
+            stdout: request.stdout,
+            stderr: request.stderr,
+            tty: request.tty,
+        };
+        let exec = Exec {
+            container: request.container_id,
+            argv: request.cmd,
+            tty: request.tty,
+        };
+        self.issue(SessionRequest::exec(exec, wanted), call)
     }
 
-    /// A URL for connecting to a container.
+    /// Returns a URL for attaching to a container.
     ///
     /// # Errors
     /// As [`Server::exec`].
@@ -110,10 +94,20 @@ impl Server {
         request: v1::AttachRequest,
         call: Option<Arc<Call>>,
     ) -> Result<String, UrlError> {
-        self.0.issue(Request::attach(request)?, call)
+        let wanted = StreamOptions {
+            stdin: request.stdin,
+            stdout: request.stdout,
+            stderr: request.stderr,
+            tty: request.tty,
+        };
+        let attach = Attach {
+            container: request.container_id,
+            tty: request.tty,
+        };
+        self.issue(SessionRequest::attach(attach, wanted), call)
     }
 
-    /// A URL for connecting to ports of a pod.
+    /// Returns a URL for connections to ports of a pod.
     ///
     /// # Errors
     /// As [`Server::exec`].
@@ -122,7 +116,16 @@ impl Server {
         request: v1::PortForwardRequest,
         call: Option<Arc<Call>>,
     ) -> Result<String, UrlError> {
-        self.0.issue(Request::port_forward(request)?, call)
+        let forward = SessionRequest::port_forward(request.pod_sandbox_id, &request.port);
+        self.issue(forward, call)
+    }
+
+    fn issue(
+        &self,
+        request: Result<SessionRequest, InvalidRequest>,
+        call: Option<Arc<Call>>,
+    ) -> Result<String, UrlError> {
+        self.0.issue(request?, extensions(call))
     }
 }
 
@@ -147,16 +150,6 @@ fn url_of(address: SocketAddr, tls: bool) -> String {
     };
     let scheme = if tls { "https" } else { "http" };
     format!("{scheme}://{}", SocketAddr::new(ip, address.port()))
-}
-
-impl Shared {
-    fn issue(&self, request: Request, call: Option<Arc<Call>>) -> Result<String, UrlError> {
-        match self.tokens.issue(Asked { request, call }) {
-            Ok(path) => Ok(format!("{}{path}", self.base_url)),
-            Err(NoToken::Full) => Err(UrlError::Full),
-            Err(NoToken::Random) => Err(UrlError::Random),
-        }
-    }
 }
 
 #[cfg(test)]

@@ -7,8 +7,8 @@ use opentelemetry::{InstrumentationScope, KeyValue};
 use opentelemetry_sdk::trace::{IdGenerator, RandomIdGenerator, SpanData, SpanEvents, SpanLinks};
 use opentelemetry_semantic_conventions::attribute as key;
 
-use super::observe::{Kind, Observer, Outcome, SessionEnd};
 use crate::telemetry::otlp::{self, SpanSink};
+use cri_streaming::{Observer, Outcome, SessionEnd, SessionKind};
 
 /// Exports a span at the end of each session.
 #[derive(Debug)]
@@ -29,7 +29,7 @@ impl SessionSpans {
 
 impl Observer for SessionSpans {
     fn ended(&self, end: &SessionEnd<'_>) {
-        let Some(call) = end.call.filter(|call| call.is_kept()) else {
+        let Some(call) = super::call(end.extensions).filter(|call| call.is_kept()) else {
             return;
         };
         let Some(place) = call.placement() else {
@@ -66,11 +66,11 @@ impl Observer for SessionSpans {
     }
 }
 
-fn name(kind: Kind) -> &'static str {
+fn name(kind: SessionKind) -> &'static str {
     match kind {
-        Kind::Exec => "cri.stream.exec",
-        Kind::Attach => "cri.stream.attach",
-        Kind::PortForward => "cri.stream.portforward",
+        SessionKind::Exec => "cri.stream.exec",
+        SessionKind::Attach => "cri.stream.attach",
+        SessionKind::PortForward => "cri.stream.portforward",
     }
 }
 
@@ -87,7 +87,7 @@ fn describe(end: &SessionEnd<'_>) -> Vec<KeyValue> {
     if let Some(code) = end.exit_code {
         out.push(KeyValue::new(key::PROCESS_EXIT_CODE, i64::from(code)));
     }
-    let subject = end.call.and_then(|call| call.subject.get());
+    let subject = super::call(end.extensions).and_then(|call| call.subject.get());
     if let Some(pod) = subject.and_then(|s| s.pod.as_ref()) {
         let names = [
             (key::K8S_NAMESPACE_NAME, &pod.namespace),

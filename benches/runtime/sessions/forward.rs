@@ -4,16 +4,19 @@
 use std::fs::File;
 use std::io::{self, Read as _, Write as _};
 use std::net::{Ipv4Addr, Shutdown, TcpListener, TcpStream};
-use std::thread;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use bytes::Bytes;
+use cri_streaming::client::{SpdyFrame, SpdyReceiver, SpdySender, UpgradeRequest, split_url};
 use criscope_linux::namespace::{Kind, run_in};
 use nix::sys::socket::{setsockopt, sockopt::ReceiveTimeout};
 use nix::sys::time::{TimeVal, TimeValLike as _};
+use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::task::spawn_blocking;
 
+use super::client::{PATIENCE, connect, in_time, refused};
 use super::payload::{PIECE, Payload};
-use super::spdy::{Event, Spdy};
-use super::upgrade::{self, PATIENCE};
 use crate::error::{Error, IoContext, Result};
 
 /// Who sends.
@@ -49,40 +52,31 @@ pub(super) async fn listen(pid: u64) -> Result<TcpListener> {
     Ok(listener)
 }
 
-/// From the first byte sent to the last received. Blocks.
+/// From the first byte sent to the last received.
 ///
 /// # Errors
 /// When not every byte arrives as it was sent.
-pub(super) fn pass(
+pub(super) async fn pass(
     url: &str,
-    listener: &TcpListener,
+    listener: Arc<TcpListener>,
     way: Way,
-    payload: &Payload,
+    payload: Arc<Payload>,
 ) -> io::Result<Duration> {
     let port = listener.local_addr()?.port().to_string();
-    let mut spdy = Spdy::new(upgrade::spdy(url, "portforward.k8s.io")?)?;
-    let headers = |kind| {
-        [
-            ("streamtype", kind),
-            ("port", port.as_str()),
-            ("requestid", "0"),
-        ]
+    let mut client = in_time(Client::connect(url, &port)).await?;
+    let pod = {
+        let payload = Arc::clone(&payload);
+        spawn_blocking(move || in_pod(&listener, way, &payload))
     };
-    let errors = spdy.open(&headers("error"))?;
-    spdy.sender.data(errors, &[], true)?;
-    let data = spdy.open(&headers("data"))?;
-    let mut client = Client { spdy, data, errors };
-    let (there, here) = thread::scope(|scope| {
-        let pod = scope.spawn(|| in_pod(listener, way, payload));
-        let here = client.pass(way, payload);
-        if here.is_err() {
-            client.spdy.receiver.hang_up();
-        }
-        (pod.join(), here)
-    });
     // What the server says of a failure says more than what the pod sees of it.
-    let (begin, end) = here?;
-    let there = there.map_err(|_| io::Error::other("the pod's end panicked"))??;
+    let (begin, end) = client.pass(way, &payload).await?;
+    if way == Way::Down {
+        // The pod's end waits for the client to go.
+        drop(client);
+    }
+    let there = pod
+        .await
+        .map_err(|_| io::Error::other("the pod's end panicked"))??;
     Ok(end.unwrap_or(there) - begin)
 }
 
@@ -125,17 +119,52 @@ fn receive(mut tcp: TcpStream, payload: &Payload) -> io::Result<Instant> {
 }
 
 struct Client {
-    spdy: Spdy,
+    sender: SpdySender<OwnedWriteHalf>,
+    receiver: SpdyReceiver<OwnedReadHalf>,
     data: u32,
     errors: u32,
 }
 
 impl Client {
+    /// Opens a connection to the port.
+    async fn connect(url: &str, port: &str) -> io::Result<Self> {
+        let (host, path) = split_url(url).map_err(refused)?;
+        let mut tcp = connect(url).await?;
+        let request = UpgradeRequest::spdy(host, path, &["portforward.k8s.io"]);
+        request.send(&mut tcp).await.map_err(refused)?;
+        let (read, write) = tcp.into_split();
+        let (mut sender, mut receiver) = (SpdySender::new(write)?, SpdyReceiver::new(read));
+        let mut ids = [0; 2];
+        for (id, kind) in ids.iter_mut().zip(["error", "data"]) {
+            let headers = [("streamtype", kind), ("port", port), ("requestid", "0")];
+            *id = sender.open(&headers).await?;
+            match receiver.next().await? {
+                Some(SpdyFrame::Reply { stream }) if stream == *id => {}
+                _ => return Err(io::Error::other("a stream was not answered")),
+            }
+            if kind == "error" {
+                sender.data(*id, &[], true).await?;
+            }
+        }
+        let [errors, data] = ids;
+        Ok(Self {
+            sender,
+            receiver,
+            data,
+            errors,
+        })
+    }
+
     /// Gives the begin, and the end if it is here.
-    fn pass(&mut self, way: Way, payload: &Payload) -> io::Result<(Instant, Option<Instant>)> {
-        self.send(HELLO)?;
+    async fn pass(
+        &mut self,
+        way: Way,
+        payload: &Payload,
+    ) -> io::Result<(Instant, Option<Instant>)> {
+        self.send(HELLO, false).await?;
         loop {
-            match self.next()? {
+            let (bytes, is_last) = self.next().await?;
+            match (&bytes[..], is_last) {
                 (HELLO, _) => break,
                 // The end of the stream for errors.
                 ([], false) => {}
@@ -145,26 +174,26 @@ impl Client {
         let begin = Instant::now();
         match way {
             Way::Up => {
-                let mut pieces = payload.pieces();
-                pieces.try_for_each(|piece| self.send(piece))?;
-                self.spdy.sender.data(self.data, &[], true)?;
+                for piece in payload.pieces() {
+                    self.send(piece, false).await?;
+                }
+                self.send(&[], true).await?;
                 Ok((begin, None))
             }
             Way::Down => {
-                self.send(GO)?;
-                let end = self.receive(payload)?;
-                self.spdy.receiver.hang_up();
+                self.send(GO, false).await?;
+                let end = self.receive(payload).await?;
                 Ok((begin, Some(end)))
             }
         }
     }
 
     /// Everything until the pod has no more. Gives when the last byte was there.
-    fn receive(&mut self, payload: &Payload) -> io::Result<Instant> {
+    async fn receive(&mut self, payload: &Payload) -> io::Result<Instant> {
         let (mut check, mut end) = (payload.check(), Instant::now());
         loop {
-            let (bytes, is_last) = self.next()?;
-            if check.next(bytes)? && !bytes.is_empty() {
+            let (bytes, is_last) = self.next().await?;
+            if check.next(&bytes)? && !bytes.is_empty() {
                 end = Instant::now();
             }
             if is_last {
@@ -174,25 +203,26 @@ impl Client {
         }
     }
 
-    fn send(&mut self, bytes: &[u8]) -> io::Result<()> {
-        self.spdy.sender.data(self.data, bytes, false)
+    async fn send(&mut self, bytes: &[u8], is_last: bool) -> io::Result<()> {
+        in_time(self.sender.data(self.data, bytes, is_last)).await
     }
 
     /// The next bytes from the pod, and whether they are the last.
-    fn next(&mut self) -> io::Result<(&[u8], bool)> {
-        let (data, errors) = (self.data, self.errors);
-        Ok(match self.spdy.receiver.next()? {
-            Event::Data {
+    async fn next(&mut self) -> io::Result<(Bytes, bool)> {
+        let frame = in_time(self.receiver.next()).await?;
+        Ok(match frame.ok_or(io::ErrorKind::UnexpectedEof)? {
+            SpdyFrame::Data {
                 stream,
                 bytes,
                 is_last,
-            } if stream == data => (bytes, is_last),
-            Event::Data { stream, bytes, .. } if stream == errors && !bytes.is_empty() => {
-                let said = String::from_utf8_lossy(bytes).into_owned();
+            } if stream == self.data => (bytes, is_last),
+            SpdyFrame::Data { stream, bytes, .. } if stream == self.errors && !bytes.is_empty() => {
+                let said = String::from_utf8_lossy(&bytes);
                 return Err(io::Error::other(format!("the server says: {said}")));
             }
-            Event::Reset(stream) if stream == data => (&[], true),
-            _ => (&[], false),
+            SpdyFrame::Reset { stream } if stream == self.data => (Bytes::new(), true),
+            SpdyFrame::GoAway => return Err(io::Error::other("the server went away")),
+            _ => (Bytes::new(), false),
         })
     }
 }

@@ -1,19 +1,19 @@
 //! What passes through exec and port-forward: how fast, and what the daemon holds meanwhile. In each round each side has its
 //! turn with each kind of session, so that what is compared is compared within a round.
 
+mod client;
 mod exec;
 mod forward;
 mod payload;
-mod spdy;
-mod upgrade;
-mod websocket;
 
 use std::io;
 use std::net::TcpListener;
 use std::sync::Arc;
 use std::time::Duration;
 
+use cri_streaming::Transport;
 use serde::Serialize;
+use tokio::runtime::Builder;
 use tokio::task::spawn_blocking;
 
 pub(crate) use self::payload::LENGTH;
@@ -182,7 +182,7 @@ impl<'a> Stand<'a> {
     async fn session(&mut self, kind: Kind, payload: &Arc<Payload>) -> Result<f64> {
         let url = self.url(kind).await?;
         let (payload, listener) = (Arc::clone(payload), Arc::clone(&self.listener));
-        let took = spawn_blocking(move || pass(kind, &url, &listener, &payload)).await;
+        let took = spawn_blocking(move || pass(kind, &url, listener, payload)).await;
         let took = took.map_err(|error| Error::Setup(format!("a session: {error}")))?;
         let took = took.during(|| format!("{}, {}", self.side, kind.name()))?;
         Ok(LENGTH as f64 / 1e6 / took.as_secs_f64())
@@ -200,11 +200,23 @@ impl<'a> Stand<'a> {
 /// Says what it hears.
 const CAT: [&str; 2] = ["/bin/busybox", "cat"];
 
-fn pass(kind: Kind, url: &str, listener: &TcpListener, payload: &Payload) -> io::Result<Duration> {
-    match kind {
-        Kind::Exec => exec::over_spdy(url, payload),
-        Kind::ExecWebSocket => exec::over_websocket(url, payload),
-        Kind::Up => forward::pass(url, listener, forward::Way::Up, payload),
-        Kind::Down => forward::pass(url, listener, forward::Way::Down, payload),
-    }
+/// One session, on threads of its own: sending and receiving do not wait for each other.
+fn pass(
+    kind: Kind,
+    url: &str,
+    listener: Arc<TcpListener>,
+    payload: Arc<Payload>,
+) -> io::Result<Duration> {
+    let threads = Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()?;
+    threads.block_on(async {
+        match kind {
+            Kind::Exec => exec::pass(url, Transport::Spdy, payload).await,
+            Kind::ExecWebSocket => exec::pass(url, Transport::WebSocket, payload).await,
+            Kind::Up => forward::pass(url, listener, forward::Way::Up, payload).await,
+            Kind::Down => forward::pass(url, listener, forward::Way::Down, payload).await,
+        }
+    })
 }

@@ -7,7 +7,6 @@ use tokio_util::sync::CancellationToken;
 
 use crate::runtime::error::{Error, shim_gone};
 use crate::runtime::process::{self, Attached, Input, Kill, Output, Resize, Shim, Target};
-use crate::streaming;
 use criscope_shim::STUCK;
 
 /// What is read of a client at a time.
@@ -44,8 +43,8 @@ impl Line {
     pub(super) async fn drain(
         &self,
         output: &mut Attached,
-        mut stdout: Option<streaming::Output>,
-        mut stderr: Option<streaming::Output>,
+        mut stdout: Option<cri_streaming::Output>,
+        mut stderr: Option<cri_streaming::Output>,
     ) -> Drained {
         let mut open = [stdout.is_some(), stderr.is_some()];
         let mut patience = self.drain;
@@ -94,7 +93,11 @@ impl Line {
     }
 
     /// Hands the client's input to the process, until there is no more. Whether all of it was sent.
-    pub(super) async fn feed(&self, stdin: Option<streaming::Input>, input: &mut Input) -> bool {
+    pub(super) async fn feed(
+        &self,
+        stdin: Option<cri_streaming::Input>,
+        input: &mut Input,
+    ) -> bool {
         let Some(mut stdin) = stdin else { return true };
         let mut piece = vec![0; PIECE];
         while let Ok(read @ 1..) = stdin.read(&mut piece).await {
@@ -107,7 +110,7 @@ impl Line {
     }
 
     /// Sets the sizes that the client sends. Never ends.
-    pub(super) async fn resize(&self, mut sizes: tokio::sync::mpsc::Receiver<streaming::Size>) {
+    pub(super) async fn resize(&self, mut sizes: tokio::sync::mpsc::Receiver<cri_streaming::Size>) {
         while let Some(size) = sizes.recv().await {
             let resize = Resize {
                 target: self.target.clone(),

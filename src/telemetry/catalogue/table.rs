@@ -257,10 +257,10 @@ catalogue! {
     STREAM_TOKENS = Metric::counter("stream_tokens_total", &[fixed("result", &["issued", "used", "expired", "refused", "full"])],
         "Tokens of URLs of sessions: given out, used, too old, asked for and not there, not given out because too many are.");
 
-    STREAM_URLS = Metric::counter("stream_urls_total", &[fixed("result", &["led", "remote", "odd", "unread", "full", "closed"])],
-        "URLs of sessions that upstreams gave: led through this program, or passed on as they were, because they are not on loopback, or not understood, because request or answer were not read, because too many sessions are open or about to be, or because there is nobody to lead them.");
+    STREAM_URLS = Metric::counter("stream_urls_total", &[fixed("result", &["proxied", "not_loopback", "unparsable", "unread", "limit_reached", "unavailable"])],
+        "URLs of sessions that upstreams gave: proxied by this program, or passed on unchanged: because the address is not loopback, because the URL was not parsed, because the request or the answer was not read, because too many sessions are open or pending, or because the proxy is not available.");
     STREAM_UPSTREAM_ANSWERS = Metric::counter("stream_upstream_answers_total", &[fixed("status", &["101", "2xx", "3xx", "4xx", "5xx", "other", "none"])],
-        "Answers of upstreams to the requests for sessions that were led through this program, by HTTP status, which cannot be read under TLS; none if the upstream could not be reached or hung up.");
+        "Answers of upstreams to the requests for sessions that this program proxies, by HTTP status, which cannot be read under TLS; none if the upstream could not be reached or hung up.");
     STREAM_UPSTREAM_UPGRADE = Metric::histogram("stream_upstream_upgrade_seconds", Unit::Seconds, &[], LOOK_BUCKETS,
         "Time from dialling the upstream to its 101.");
 

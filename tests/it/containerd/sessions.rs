@@ -88,7 +88,7 @@ async fn sessions_of_containerd_are_seen() {
     let urls = proxy.scrape().await;
     let led = urls
         .metric("criscope_stream_urls_total")
-        .with("result", "led");
+        .with("result", "proxied");
     assert_eq!(led.sum(), 4.0);
 
     unmake(&mut clients, &sandbox, &container).await;

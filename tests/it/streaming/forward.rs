@@ -1,6 +1,6 @@
 //! Port-forward to real listeners.
 
-use criscope::streaming::{Kind, Outcome, Transport};
+use cri_streaming::{Outcome, SessionKind, Transport};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
 use tokio::net::{TcpListener, TcpStream};
 
@@ -72,7 +72,10 @@ async fn connections_come_and_go_over_one_session() {
     there_and_back(&mut spdy, 2, four).await;
     drop(spdy);
     let end = fixture.end().await;
-    assert_eq!((end.kind, end.outcome), (Kind::PortForward, Outcome::Done));
+    assert_eq!(
+        (end.kind, end.outcome),
+        (SessionKind::PortForward, Outcome::Done)
+    );
     assert_eq!((end.id.as_str(), end.connections), ("pod", 3));
     assert_eq!(end.bytes, (21, 30));
     fixture.stop().await;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use criscope::streaming::{Kind, Outcome};
+use cri_streaming::{Outcome, SessionKind};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
@@ -96,7 +96,7 @@ async fn one_that_forwards_ports_is_missed_too() {
     });
     clients.join_all().await;
     for end in fixture.ends(3).await {
-        assert_eq!(end.kind, Kind::PortForward);
+        assert_eq!(end.kind, SessionKind::PortForward);
         // Over SPDY it is always the client who ends it.
         let is_over = matches!(end.outcome, Outcome::Done | Outcome::ClientGone);
         assert!(is_over, "{end:?}");

@@ -1,8 +1,8 @@
 //! Clients that break the protocols: each is ended alone, and the parser survives whatever comes.
 
 use bytes::BytesMut;
-use criscope::streaming::Outcome;
-use criscope::streaming::websocket::{Decoder, Event};
+use cri_streaming::Outcome;
+use cri_streaming::websocket::{Decoder, Event};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use tokio::io::AsyncReadExt;

@@ -3,8 +3,8 @@
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use cri_streaming::{Outcome, TokenOutcome, UrlError};
 use criscope::cri::v1;
-use criscope::streaming::{Outcome, TokenOutcome, UrlError};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::task::JoinSet;
@@ -88,7 +88,7 @@ async fn the_thousand_and_first_token_is_refused() {
         .port_forward(request(), None)
         .expect_err("full");
     assert_eq!(
-        (error, error.code()),
+        (error, criscope::runtime::Error::from(error).code()),
         (UrlError::Full, Code::ResourceExhausted)
     );
     let last = fixture
@@ -101,6 +101,7 @@ async fn the_thousand_and_first_token_is_refused() {
     assert_eq!(last, Some(TokenOutcome::Full));
     let empty = v1::ExecRequest::default();
     let error = fixture.server.exec(empty, None).expect_err("invalid");
+    let error = criscope::runtime::Error::from(error);
     assert_eq!(error.code(), Code::InvalidArgument);
     fixture.stop().await;
 }

@@ -71,7 +71,13 @@ async fn a_session_is_seen_and_no_byte_of_it_is_touched() {
     ] {
         assert_eq!(line[field], value, "{field}: {line}");
     }
-    wait_counter(&proxy, "criscope_stream_urls_total", ("result", "led"), 1.0).await;
+    wait_counter(
+        &proxy,
+        "criscope_stream_urls_total",
+        ("result", "proxied"),
+        1.0,
+    )
+    .await;
     let ended = "criscope_stream_sessions_ended_total";
     wait_counter(&proxy, ended, ("kind", "exec"), 1.0).await;
     let scrape = proxy.scrape().await;
@@ -111,12 +117,12 @@ async fn what_is_not_understood_is_passed_on_as_it_is() {
     let two = [&good[..], &good].concat();
     let url = |url: &str| message(&answer(url));
     let cases = [
-        (vec![url("https://192.0.2.1:1/exec/T")], "remote"),
-        (vec![url("https://localhost:1/exec/T")], "odd"),
-        (vec![url("http://192.0.2.1:1/exec/T")], "remote"),
-        (vec![url("http://localhost:1/exec/T")], "odd"),
-        (vec![url("/exec/T")], "odd"),
-        (vec![url("http://127.0.0.1:1/exec/T\r\nX: y")], "odd"),
+        (vec![url("https://192.0.2.1:1/exec/T")], "not_loopback"),
+        (vec![url("https://localhost:1/exec/T")], "unparsable"),
+        (vec![url("http://192.0.2.1:1/exec/T")], "not_loopback"),
+        (vec![url("http://localhost:1/exec/T")], "unparsable"),
+        (vec![url("/exec/T")], "unparsable"),
+        (vec![url("http://127.0.0.1:1/exec/T\r\nX: y")], "unparsable"),
         (vec![message(&good[..9])], "unread"),
         (vec![message(&two)], "unread"),
         (vec![message(&long)], "unread"),
@@ -144,7 +150,13 @@ async fn what_is_not_understood_is_passed_on_as_it_is() {
     for (why, n) in counts {
         wait_counter(&proxy, "criscope_stream_urls_total", ("result", why), n).await;
     }
-    wait_counter(&proxy, "criscope_stream_urls_total", ("result", "led"), 0.0).await;
+    wait_counter(
+        &proxy,
+        "criscope_stream_urls_total",
+        ("result", "proxied"),
+        0.0,
+    )
+    .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -117,7 +117,7 @@ async fn a_session_under_tls_is_seen_from_outside() {
     assert_eq!(sessions(&proxy).await, 0.0);
     let scrape = proxy.scrape().await;
     let led = scrape.metric("criscope_stream_urls_total");
-    assert_eq!(led.with("result", "led").sum(), 1.0);
+    assert_eq!(led.with("result", "proxied").sum(), 1.0);
     let (_, page) = proxy.get("/debug/pods/shop/web").await;
     assert!(page.contains("exec sh"), "{page}");
     let log = proxy.stop().await.join("\n");

@@ -1,6 +1,6 @@
 //! Exec and attach over every protocol.
 
-use criscope::streaming::{Kind, Outcome, Transport};
+use cri_streaming::{Outcome, SessionKind, Transport};
 use serde_json::Value;
 
 use super::client::{Client, Said, WAYS, Wire};
@@ -37,7 +37,7 @@ async fn both_outputs_arrive_whole_over_every_protocol() {
         let end = fixture.ends(i + 1).await[i].clone();
         assert_eq!(
             (end.kind, end.outcome),
-            (Kind::Exec, Outcome::Done),
+            (SessionKind::Exec, Outcome::Done),
             "{way:?}"
         );
         assert_eq!((end.id.as_str(), end.exit_code), ("app", Some(0)));
@@ -175,7 +175,10 @@ async fn an_attach_ends_with_success() {
         assert!(client.finish().await.error.contains("is not running"));
     }
     let ends = fixture.ends(4).await;
-    assert_eq!((ends[0].kind, ends[0].exit_code), (Kind::Attach, None));
+    assert_eq!(
+        (ends[0].kind, ends[0].exit_code),
+        (SessionKind::Attach, None)
+    );
     assert_eq!(ends[3].transport, Transport::WebSocket);
     fixture.stop().await;
 }

@@ -5,12 +5,13 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use cri_streaming::{
+    Direction, Observer, Outcome, SessionBegin, SessionEnd, SessionKind, TokenOutcome,
+    TrafficCounters, Transport,
+};
 use criscope::config::Streaming;
 use criscope::cri::v1;
-use criscope::streaming::{
-    Carried, Direction, Kind, Observer, Outcome, Server, SessionBegin, SessionEnd, TokenOutcome,
-    Transport,
-};
+use criscope::streaming::Server;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
@@ -20,7 +21,7 @@ use super::target::{Fake, Seen};
 /// The end of a session.
 #[derive(Clone, Debug)]
 pub(super) struct End {
-    pub(super) kind: Kind,
+    pub(super) kind: SessionKind,
     pub(super) id: String,
     pub(super) protocol: &'static str,
     pub(super) transport: Transport,
@@ -36,7 +37,7 @@ pub(super) struct Watch {
     pub(super) tokens: Mutex<Vec<TokenOutcome>>,
     bytes: Mutex<(u64, u64)>,
     /// Those that have begun and not ended, by number, with what they carry.
-    open: Mutex<BTreeMap<u64, Arc<Carried>>>,
+    open: Mutex<BTreeMap<u64, Arc<TrafficCounters>>>,
     begun: Mutex<usize>,
 }
 
@@ -55,7 +56,7 @@ impl Observer for Watch {
         *self.begun.lock().expect("no panic") += 1;
     }
 
-    fn bytes(&self, _: Kind, direction: Direction, n: u64) {
+    fn bytes(&self, _: SessionKind, direction: Direction, n: u64) {
         let mut bytes = self.bytes.lock().expect("no panic");
         match direction {
             Direction::In => bytes.0 += n,

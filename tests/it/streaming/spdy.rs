@@ -1,10 +1,10 @@
-//! A SPDY client: as little of one as the tests need.
+//! A SPDY client that keeps all that came, so that tests can wait for it.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 
-use flate2::{Compress, Compression, FlushCompress};
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadHalf, WriteHalf};
+use cri_streaming::client::{SpdyFrame, SpdyReceiver, SpdySender};
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, ReadHalf, WriteHalf};
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 
@@ -56,13 +56,11 @@ impl Inbox {
 }
 
 pub(crate) struct Spdy<T> {
-    write: WriteHalf<T>,
+    write: SpdySender<WriteHalf<T>>,
     /// Kept by a client that does not read.
     read: Option<ReadHalf<T>>,
     reading: Option<JoinHandle<()>>,
     inbox: Inbox,
-    deflate: Compress,
-    next: u32,
 }
 
 impl<T: AsyncRead + AsyncWrite + Send + 'static> Spdy<T> {
@@ -75,12 +73,10 @@ impl<T: AsyncRead + AsyncWrite + Send + 'static> Spdy<T> {
     pub(super) fn that_does_not_read(io: T) -> Self {
         let (read, write) = tokio::io::split(io);
         Self {
-            write,
+            write: SpdySender::new(write).expect("a client"),
             read: Some(read),
             reading: None,
             inbox: Inbox::default(),
-            deflate: Compress::new(Compression::fast(), true),
-            next: 1,
         }
     }
 
@@ -95,55 +91,33 @@ impl<T: AsyncRead + AsyncWrite + Send + 'static> Spdy<T> {
 
     /// Opens a stream, without waiting for the answer.
     pub(crate) async fn open(&mut self, headers: &[(&str, &str)]) -> u32 {
-        let id = self.next;
-        self.next += 2;
-        let mut plain = u32::try_from(headers.len())
-            .expect("few")
-            .to_be_bytes()
-            .to_vec();
-        for text in headers.iter().flat_map(|(name, value)| [name, value]) {
-            plain.extend(u32::try_from(text.len()).expect("short").to_be_bytes());
-            plain.extend(text.bytes());
-        }
-        let mut block = Vec::with_capacity(1024);
-        self.deflate
-            .compress_vec(&plain, &mut block, FlushCompress::Sync)
-            .expect("compressed");
-        let mut frame = vec![0x80, 3, 0, 1];
-        frame.extend((u32::try_from(block.len()).expect("short") + 10).to_be_bytes());
-        frame.extend(id.to_be_bytes());
-        frame.extend([0; 6]);
-        frame.extend(block);
-        self.raw(&frame).await;
-        id
+        let opened = soon("room to send", self.write.open(headers)).await;
+        opened.expect("sent")
     }
 
     pub(super) async fn raw(&mut self, bytes: &[u8]) {
-        soon("room to send", self.write.write_all(bytes))
+        soon("room to send", self.write.io().write_all(bytes))
             .await
             .expect("sent");
     }
 
     /// Sends data; `fin` if it is the last.
     pub(crate) async fn send(&mut self, id: u32, data: &[u8], fin: bool) {
-        let mut frame = id.to_be_bytes().to_vec();
-        let length = u32::try_from(data.len()).expect("short");
-        frame.extend((u32::from(fin) << 24 | length).to_be_bytes());
-        frame.extend(data);
-        self.raw(&frame).await;
+        soon("room to send", self.write.data(id, data, fin))
+            .await
+            .expect("sent");
     }
 
     pub(super) async fn ping(&mut self, id: u32) {
-        let mut frame = vec![0x80, 3, 0, 6, 0, 0, 0, 4];
-        frame.extend(id.to_be_bytes());
-        self.raw(&frame).await;
+        soon("room to send", self.write.ping(id))
+            .await
+            .expect("sent");
     }
 
     pub(super) async fn reset(&mut self, id: u32) {
-        let mut frame = vec![0x80, 3, 0, 3, 0, 0, 0, 8];
-        frame.extend(id.to_be_bytes());
-        frame.extend(5_u32.to_be_bytes());
-        self.raw(&frame).await;
+        soon("room to send", self.write.reset(id))
+            .await
+            .expect("sent");
     }
 
     /// The answers to pings so far.
@@ -186,34 +160,31 @@ impl<T> Drop for Spdy<T> {
     }
 }
 
-async fn read_frames<R: AsyncRead + Unpin>(mut read: R, inbox: &Inbox) {
-    let mut head = [0; 8];
-    while read.read_exact(&mut head).await.is_ok() {
-        let [a, b, c, d, flags, lengths @ ..] = head;
-        let length = u32::from_be_bytes([0, lengths[0], lengths[1], lengths[2]]);
-        let mut body = vec![0; length as usize];
-        if read.read_exact(&mut body).await.is_err() {
-            return;
-        }
-        let word = |at: usize| u32::from_be_bytes(body[at..at + 4].try_into().expect("four"));
+async fn read_frames<R: AsyncRead + Unpin>(read: R, inbox: &Inbox) {
+    let mut receiver = SpdyReceiver::new(read);
+    while let Ok(Some(frame)) = receiver.next().await {
         inbox.put(|state| {
             state.after_goaway |= state.goaway;
-            if a & 0x80 == 0 {
-                let got = state
-                    .streams
-                    .entry(u32::from_be_bytes([a, b, c, d]))
-                    .or_default();
-                assert!(got.replied && !got.fin, "data out of order");
-                got.data.extend(&body);
-                got.fin |= flags & 1 != 0;
-                return;
-            }
-            match d {
-                2 => state.streams.entry(word(0)).or_default().replied = true,
-                3 => state.streams.entry(word(0)).or_default().reset = true,
-                6 => state.pings.push(word(0)),
-                7 => state.goaway = true,
-                other => panic!("frame of type {other}"),
+            match frame {
+                SpdyFrame::Data {
+                    stream,
+                    bytes,
+                    is_last,
+                } => {
+                    let got = state.streams.entry(stream).or_default();
+                    assert!(got.replied && !got.fin, "data out of order");
+                    got.data.extend(&bytes);
+                    got.fin |= is_last;
+                }
+                SpdyFrame::Reply { stream } => {
+                    state.streams.entry(stream).or_default().replied = true;
+                }
+                SpdyFrame::Reset { stream } => {
+                    state.streams.entry(stream).or_default().reset = true;
+                }
+                SpdyFrame::Ping { id } => state.pings.push(id),
+                SpdyFrame::GoAway => state.goaway = true,
+                SpdyFrame::Other { kind } => panic!("frame of type {kind}"),
             }
         });
     }

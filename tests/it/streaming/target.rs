@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use criscope::streaming::{Attach, Exec, Streams, Target, TargetError};
+use cri_streaming::{Attach, Exec, RuntimeError, StreamingRuntime, Streams};
 use futures_util::future::BoxFuture;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -25,12 +25,12 @@ pub(super) struct Seen {
 pub(super) struct Fake(pub(super) Arc<Seen>);
 
 impl Fake {
-    async fn run(self, argv: Vec<String>, mut streams: Streams) -> Result<i32, TargetError> {
+    async fn run(self, argv: Vec<String>, mut streams: Streams) -> Result<i32, RuntimeError> {
         let argument = argv.get(1).cloned().unwrap_or_default();
         let number = argument.parse().unwrap_or(0);
         match argv[0].rsplit('/').next().unwrap_or_default() {
             "exit" => return Ok(number),
-            "fail" => return Err(TargetError::Failed("no such file".into())),
+            "fail" => return Err(RuntimeError::Failed("no such file".into())),
             "panic" => panic!("as the test wants"),
             // Its input to its output.
             "cat" => {
@@ -105,13 +105,13 @@ impl Fake {
                 streams.gone.cancelled().await;
                 self.0.gone.fetch_add(1, Ordering::SeqCst);
             }
-            other => return Err(TargetError::Failed(format!("no command {other}"))),
+            other => return Err(RuntimeError::Failed(format!("no command {other}"))),
         }
         Ok(0)
     }
 }
 
-fn both(streams: &mut Streams) -> (criscope::streaming::Input, criscope::streaming::Output) {
+fn both(streams: &mut Streams) -> (cri_streaming::Input, cri_streaming::Output) {
     let stdin = streams.stdin.take().expect("stdin");
     (stdin, streams.stdout.take().expect("stdout"))
 }
@@ -125,8 +125,8 @@ impl Drop for Running {
     }
 }
 
-impl Target for Fake {
-    fn exec(&self, exec: Exec, streams: Streams) -> BoxFuture<'static, Result<i32, TargetError>> {
+impl StreamingRuntime for Fake {
+    fn exec(&self, exec: Exec, streams: Streams) -> BoxFuture<'static, Result<i32, RuntimeError>> {
         let fake = self.clone();
         fake.0.running.fetch_add(1, Ordering::SeqCst);
         let running = Running(Arc::clone(&fake.0));
@@ -140,11 +140,11 @@ impl Target for Fake {
         &self,
         attach: Attach,
         streams: Streams,
-    ) -> BoxFuture<'static, Result<(), TargetError>> {
+    ) -> BoxFuture<'static, Result<(), RuntimeError>> {
         let fake = self.clone();
         Box::pin(async move {
             if attach.container == "gone" {
-                return Err(TargetError::NotRunning(
+                return Err(RuntimeError::NotRunning(
                     "container gone is not running".into(),
                 ));
             }
@@ -152,11 +152,15 @@ impl Target for Fake {
         })
     }
 
-    fn dial(&self, sandbox: &str, port: u16) -> BoxFuture<'static, Result<TcpStream, TargetError>> {
+    fn dial(
+        &self,
+        sandbox: &str,
+        port: u16,
+    ) -> BoxFuture<'static, Result<TcpStream, RuntimeError>> {
         let known = sandbox == "pod";
         Box::pin(async move {
             if !known {
-                return Err(TargetError::NotRunning("no such pod".into()));
+                return Err(RuntimeError::NotRunning("no such pod".into()));
             }
             let connected = match TcpStream::connect(("127.0.0.1", port)).await {
                 Err(_) => TcpStream::connect(("::1", port)).await,

@@ -1,9 +1,12 @@
-//! A WebSocket client: as little of one as the tests need.
+//! A WebSocket client that keeps all that came, so that tests can wait for it.
 
 use std::sync::{Arc, Mutex};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use cri_streaming::client::{
+    BINARY, CLOSE, PONG, TEXT, WebSocketReceiver, WebSocketSender, encode_frame,
+};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadHalf, WriteHalf};
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
@@ -29,29 +32,15 @@ pub(super) struct State {
 struct Inbox(Arc<(Mutex<State>, Notify)>);
 
 pub(super) struct WebSocket<T> {
-    write: WriteHalf<T>,
+    write: WebSocketSender<WriteHalf<T>>,
     read: Option<ReadHalf<T>>,
     reading: Option<JoinHandle<()>>,
     inbox: Inbox,
 }
 
-/// A frame as a client sends it.
+/// A frame with any first byte, for clients that break the protocol.
 pub(super) fn frame(first: u8, payload: &[u8]) -> Vec<u8> {
-    let mut frame = vec![first];
-    match payload.len() {
-        n @ 0..=125 => frame.push(0x80 | u8::try_from(n).expect("short")),
-        n @ 126..=0xffff => {
-            frame.push(0x80 | 126);
-            frame.extend(u16::try_from(n).expect("fits").to_be_bytes());
-        }
-        n => {
-            frame.push(0x80 | 127);
-            frame.extend((n as u64).to_be_bytes());
-        }
-    }
-    frame.extend(MASK);
-    frame.extend(payload.iter().zip(MASK.iter().cycle()).map(|(b, m)| b ^ m));
-    frame
+    encode_frame(first, MASK, &[payload])
 }
 
 impl<T: AsyncRead + AsyncWrite + Send + 'static> WebSocket<T> {
@@ -64,7 +53,7 @@ impl<T: AsyncRead + AsyncWrite + Send + 'static> WebSocket<T> {
     pub(super) fn that_does_not_read(io: T) -> Self {
         let (read, write) = tokio::io::split(io);
         Self {
-            write,
+            write: WebSocketSender::new(write),
             read: Some(read),
             reading: None,
             inbox: Inbox::default(),
@@ -81,25 +70,30 @@ impl<T: AsyncRead + AsyncWrite + Send + 'static> WebSocket<T> {
     }
 
     pub(super) async fn raw(&mut self, bytes: &[u8]) {
-        soon("room to send", self.write.write_all(bytes))
+        soon("room to send", self.write.io().write_all(bytes))
             .await
             .expect("sent");
     }
 
     /// A binary message on a channel.
     pub(super) async fn send(&mut self, channel: u8, data: &[u8]) {
-        let payload = [&[channel], data].concat();
-        self.raw(&frame(0x82, &payload)).await;
+        soon("room to send", self.write.send(BINARY, &[&[channel], data]))
+            .await
+            .expect("sent");
     }
 
     /// The same in base64.
     pub(super) async fn send_text(&mut self, channel: u8, data: &[u8]) {
         let payload = format!("{channel}{}", STANDARD.encode(data));
-        self.raw(&frame(0x81, payload.as_bytes())).await;
+        soon("room to send", self.write.send(TEXT, &[payload.as_bytes()]))
+            .await
+            .expect("sent");
     }
 
     pub(super) async fn close(&mut self) {
-        self.raw(&frame(0x88, &1000_u16.to_be_bytes())).await;
+        soon("room to send", self.write.close(1000))
+            .await
+            .expect("sent");
     }
 
     /// Waits for something to hold.
@@ -148,34 +142,23 @@ impl<T> Drop for WebSocket<T> {
     }
 }
 
-/// Reads one frame.
-async fn next<R: AsyncRead + Unpin>(read: &mut R) -> std::io::Result<(u8, Vec<u8>)> {
-    let first = read.read_u8().await?;
-    let length = match read.read_u8().await? {
-        126 => u64::from(read.read_u16().await?),
-        127 => read.read_u64().await?,
-        short => u64::from(short),
-    };
-    let mut payload = vec![0; usize::try_from(length).expect("fits")];
-    read.read_exact(&mut payload).await?;
-    Ok((first, payload))
-}
-
-async fn read_frames<R: AsyncRead + Unpin>(mut read: R, inbox: &Inbox) {
-    while let Ok((first, payload)) = next(&mut read).await {
-        assert_eq!(first & 0x80, 0x80, "whole messages");
+async fn read_frames<R: AsyncRead + Unpin>(read: R, inbox: &Inbox) {
+    let mut receiver = WebSocketReceiver::new(read);
+    while let Ok(Some(frame)) = receiver.next().await {
+        assert!(frame.is_last, "whole messages");
+        let payload = frame.payload;
         inbox.put(|state| {
             assert_eq!(state.close, None, "something after the close frame");
-            match first & 0x0f {
-                8 => {
+            match frame.opcode {
+                CLOSE => {
                     state.close = Some(u16::from_be_bytes(payload[..2].try_into().expect("a code")))
                 }
-                10 => state.pongs.push(payload),
-                opcode @ (1 | 2) => {
+                PONG => state.pongs.push(payload.to_vec()),
+                opcode @ (TEXT | BINARY) => {
                     let (channel, rest) = payload.split_first().expect("a channel");
                     state.messages.push((opcode, *channel, rest.len()));
                     let (channel, data) = match opcode {
-                        1 => (channel - b'0', STANDARD.decode(rest).expect("base64")),
+                        TEXT => (channel - b'0', STANDARD.decode(rest).expect("base64")),
                         _ => (*channel, rest.to_vec()),
                     };
                     // Messages of a tunnel have no channel, and are not looked at here.
@@ -195,13 +178,14 @@ where
     T: AsyncRead + AsyncWrite + Send + 'static,
 {
     let (near, far) = tokio::io::duplex(64 << 10);
-    let (mut read, mut write) = tokio::io::split(io);
+    let (read, write) = tokio::io::split(io);
+    let (mut receiver, mut sender) = (WebSocketReceiver::new(read), WebSocketSender::new(write));
     let (mut from, mut to) = tokio::io::split(far);
     let outward = async move {
-        while let Ok((first, payload)) = next(&mut read).await {
-            match first & 0x0f {
-                2 if to.write_all(&payload).await.is_err() => return,
-                8 => break,
+        while let Ok(Some(frame)) = receiver.next().await {
+            match frame.opcode {
+                BINARY if to.write_all(&frame.payload).await.is_err() => return,
+                CLOSE => break,
                 _ => {}
             }
         }
@@ -212,11 +196,11 @@ where
         // Small and odd, so that messages end in the middle of frames.
         let mut buffer = vec![0; 10_007];
         while let Ok(n @ 1..) = from.read(&mut buffer).await {
-            if write.write_all(&frame(0x82, &buffer[..n])).await.is_err() {
+            if sender.send(BINARY, &[&buffer[..n]]).await.is_err() {
                 return;
             }
         }
-        let _ = write.write_all(&frame(0x88, &1000_u16.to_be_bytes())).await;
+        let _ = sender.close(1000).await;
     };
     // A test that has gone closes the connection, also in the middle of a message that nobody takes.
     tokio::spawn(async move {

@@ -174,7 +174,7 @@ fn populated() -> Registry {
     crate::lifecycle::metrics::populate(&registry);
     crate::streaming::metrics::populate(&registry);
     crate::runtime::metrics::populate(&registry);
-    crate::streaming::relay::metrics::populate(&registry);
+    crate::proxy::sessions::metrics::populate(&registry);
     process::register(&registry, config, vec![runtime.handle().clone()]).expect("once");
     registry
 }

@@ -1,0 +1,225 @@
+//! An exec or attach session over either transport.
+
+use std::collections::HashMap;
+use std::io;
+
+use bytes::{Buf as _, Bytes};
+use tokio::io::{AsyncRead, AsyncWrite, ReadHalf, WriteHalf};
+
+use super::http::{UpgradeError, UpgradeRequest, split_url};
+use super::spdy::{SpdyFrame, SpdyReceiver, SpdySender};
+use super::websocket::{BINARY, CLOSE, PING, PONG, WebSocketReceiver, WebSocketSender};
+use crate::observe::Transport;
+use crate::request::StreamOptions;
+use crate::runtime::Size;
+
+/// The version of the protocol: the newest that every supported server speaks over the transport.
+const SPDY_PROTOCOL: &str = "v4.channel.k8s.io";
+const WEBSOCKET_PROTOCOL: &str = "v5.channel.k8s.io";
+
+/// The channels of a WebSocket, which over SPDY are streams of these names.
+const STDIN: u8 = 0;
+const STDOUT: u8 = 1;
+const STDERR: u8 = 2;
+const ERROR: u8 = 3;
+const RESIZE: u8 = 4;
+/// Closes the channel that it names, from version 5 on.
+const CLOSE_CHANNEL: u8 = 255;
+const NAMES: [&str; 5] = ["stdin", "stdout", "stderr", "error", "resize"];
+
+/// Begins the session behind `url` on a connection to its server, with the standard streams that the URL was asked for.
+///
+/// # Errors
+/// If the server refuses the upgrade or a stream, or the connection fails.
+pub async fn run_command<T>(
+    mut io: T,
+    url: &str,
+    transport: Transport,
+    streams: StreamOptions,
+) -> Result<(CommandInput<WriteHalf<T>>, CommandOutput<ReadHalf<T>>), UpgradeError>
+where
+    T: AsyncRead + AsyncWrite + Unpin,
+{
+    let (host, path) = split_url(url)?;
+    let is_spdy = transport == Transport::Spdy;
+    let request = match is_spdy {
+        true => UpgradeRequest::spdy(host, path, &[SPDY_PROTOCOL]),
+        false => UpgradeRequest::websocket(host, path, &[WEBSOCKET_PROTOCOL])?,
+    };
+    request.send(&mut io).await?;
+    let (read, write) = tokio::io::split(io);
+    if !is_spdy {
+        let input = CommandInput::WebSocket(WebSocketSender::new(write));
+        return Ok((
+            input,
+            CommandOutput::WebSocket(WebSocketReceiver::new(read)),
+        ));
+    }
+    let (mut sender, mut receiver) = (SpdySender::new(write)?, SpdyReceiver::new(read));
+    let (mut ids, mut channels) = ([None; 5], HashMap::new());
+    let wanted = [
+        (ERROR, true),
+        (STDIN, streams.stdin),
+        (STDOUT, streams.stdout),
+        (STDERR, streams.stderr),
+        (RESIZE, streams.tty),
+    ];
+    // One after the other, and the error stream first, as the clients of Kubernetes do.
+    for (channel, _) in wanted.into_iter().filter(|(_, is_wanted)| *is_wanted) {
+        let at = usize::from(channel);
+        let id = sender.open(&[("streamtype", NAMES[at])]).await?;
+        match receiver.next().await? {
+            Some(SpdyFrame::Reply { stream }) if stream == id => {}
+            _ => return Err(io::Error::other("the server did not accept a stream").into()),
+        }
+        ids[at] = Some(id);
+        channels.insert(id, channel);
+    }
+    let input = CommandInput::Spdy { sender, ids };
+    Ok((input, CommandOutput::Spdy { receiver, channels }))
+}
+
+/// The standard input of a command, and the size of its terminal.
+#[derive(Debug)]
+pub enum CommandInput<W> {
+    /// Over SPDY; the ids of the streams by channel.
+    #[non_exhaustive]
+    Spdy {
+        /// The connection.
+        sender: SpdySender<W>,
+        /// The streams.
+        ids: [Option<u32>; 5],
+    },
+    /// Over WebSocket.
+    WebSocket(WebSocketSender<W>),
+}
+
+impl<W: AsyncWrite + Unpin> CommandInput<W> {
+    async fn channel(&mut self, channel: u8, bytes: &[u8], is_last: bool) -> io::Result<()> {
+        match self {
+            Self::Spdy { sender, ids } => match ids[usize::from(channel)] {
+                Some(id) => sender.data(id, bytes, is_last).await,
+                None => Err(io::Error::other("the session has no such stream")),
+            },
+            Self::WebSocket(sender) if is_last => {
+                sender.send(BINARY, &[&[CLOSE_CHANNEL, channel]]).await
+            }
+            Self::WebSocket(sender) => sender.send(BINARY, &[&[channel], bytes]).await,
+        }
+    }
+
+    /// Sends standard input.
+    ///
+    /// # Errors
+    /// If the session has none or the connection has ended.
+    pub async fn send(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.channel(STDIN, bytes, false).await
+    }
+
+    /// Ends standard input.
+    ///
+    /// # Errors
+    /// As [`send`](Self::send).
+    pub async fn finish(&mut self) -> io::Result<()> {
+        self.channel(STDIN, &[], true).await
+    }
+
+    /// Sends the size of the terminal.
+    ///
+    /// # Errors
+    /// As [`send`](Self::send).
+    pub async fn resize(&mut self, size: Size) -> io::Result<()> {
+        let Size { width, height } = size;
+        let size = format!(r#"{{"Width":{width},"Height":{height}}}"#);
+        self.channel(RESIZE, size.as_bytes(), false).await
+    }
+}
+
+/// What a command sends.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum CommandEvent {
+    /// Standard output.
+    Stdout(Bytes),
+    /// Standard error.
+    Stderr(Bytes),
+    /// A part of the status: a Kubernetes `Status` in JSON.
+    Status(Bytes),
+}
+
+/// The outputs of a command and its status.
+#[derive(Debug)]
+pub enum CommandOutput<R> {
+    /// Over SPDY; the channel of each stream.
+    #[non_exhaustive]
+    Spdy {
+        /// The connection.
+        receiver: SpdyReceiver<R>,
+        /// The streams.
+        channels: HashMap<u32, u8>,
+    },
+    /// Over WebSocket.
+    WebSocket(WebSocketReceiver<R>),
+}
+
+impl<R: AsyncRead + Unpin> CommandOutput<R> {
+    /// The next output; `None` once the status is complete.
+    ///
+    /// # Errors
+    /// If the connection ends before that.
+    pub async fn next(&mut self) -> io::Result<Option<CommandEvent>> {
+        loop {
+            let (channel, bytes) = match self {
+                Self::Spdy { receiver, channels } => {
+                    if !channels.values().any(|channel| *channel == ERROR) {
+                        return Ok(None);
+                    }
+                    let frame = receiver.next().await?;
+                    match frame.ok_or(io::ErrorKind::UnexpectedEof)? {
+                        SpdyFrame::Data {
+                            stream,
+                            bytes,
+                            is_last,
+                        } => {
+                            let channel = match is_last {
+                                true => channels.remove(&stream),
+                                false => channels.get(&stream).copied(),
+                            };
+                            (channel, bytes)
+                        }
+                        // containerd resets the error stream behind the status.
+                        SpdyFrame::Reset { stream } if channels.get(&stream) == Some(&ERROR) => {
+                            return Ok(None);
+                        }
+                        SpdyFrame::GoAway => {
+                            return Err(io::ErrorKind::ConnectionAborted.into());
+                        }
+                        _ => continue,
+                    }
+                }
+                Self::WebSocket(receiver) => {
+                    let frame = receiver.next().await?;
+                    let mut frame = frame.ok_or(io::ErrorKind::UnexpectedEof)?;
+                    match frame.opcode {
+                        CLOSE => return Ok(None),
+                        PING | PONG => continue,
+                        _ if frame.payload.is_empty() => continue,
+                        _ => {
+                            let channel = frame.payload.get_u8();
+                            (Some(channel), frame.payload)
+                        }
+                    }
+                }
+            };
+            // Servers begin WebSocket channels with an empty message.
+            if bytes.is_empty() {
+                continue;
+            }
+            match channel {
+                Some(STDOUT) => return Ok(Some(CommandEvent::Stdout(bytes))),
+                Some(STDERR) => return Ok(Some(CommandEvent::Stderr(bytes))),
+                Some(ERROR) => return Ok(Some(CommandEvent::Status(bytes))),
+                _ => return Err(io::Error::other("data outside of the outputs of a command")),
+            }
+        }
+    }
+}

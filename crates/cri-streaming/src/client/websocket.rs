@@ -1,0 +1,153 @@
+//! A WebSocket client (RFC 6455), frame by frame: it masks what it sends and knows no extensions.
+
+use std::io;
+
+use bytes::{Bytes, BytesMut};
+use ring::rand::{SecureRandom as _, SystemRandom};
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _, BufReader};
+
+use crate::websocket::unmask;
+
+/// Opcode of a text message.
+pub const TEXT: u8 = 1;
+/// Opcode of a binary message.
+pub const BINARY: u8 = 2;
+/// Opcode of a close frame.
+pub const CLOSE: u8 = 8;
+/// Opcode of a ping.
+pub const PING: u8 = 9;
+/// Opcode of a pong.
+pub const PONG: u8 = 10;
+
+/// The bit of the first byte of a frame that is the last one of its message.
+const FIN: u8 = 0x80;
+/// Largest payload of a frame that is read, in bytes.
+const MAX_PAYLOAD: u64 = 16 << 20;
+/// Size of the read buffer, in bytes.
+const BUFFER: usize = 64 << 10;
+
+/// A masked frame (RFC 6455 section 5.2) from its first byte, flags and opcode, and the parts of its payload.
+pub fn encode_frame(first: u8, mask: [u8; 4], parts: &[&[u8]]) -> Vec<u8> {
+    let length: usize = parts.iter().map(|part| part.len()).sum();
+    let mut frame = Vec::with_capacity(14 + length);
+    frame.push(first);
+    match (u8::try_from(length), u16::try_from(length)) {
+        (Ok(short @ ..=125), _) => frame.push(0x80 | short),
+        (_, Ok(medium)) => {
+            frame.push(0x80 | 126);
+            frame.extend(medium.to_be_bytes());
+        }
+        _ => {
+            frame.push(0x80 | 127);
+            frame.extend((length as u64).to_be_bytes());
+        }
+    }
+    frame.extend(mask);
+    let payload = frame.len();
+    parts.iter().for_each(|part| frame.extend(*part));
+    // Masking and unmasking are the same operation.
+    unmask(&mut frame[payload..], mask, 0);
+    frame
+}
+
+/// The half towards the server.
+#[derive(Debug)]
+pub struct WebSocketSender<W> {
+    io: W,
+    random: SystemRandom,
+}
+
+impl<W: AsyncWrite + Unpin> WebSocketSender<W> {
+    /// The writing half of an upgraded connection.
+    pub fn new(io: W) -> Self {
+        Self {
+            io,
+            random: SystemRandom::new(),
+        }
+    }
+
+    /// Sends a message or control frame whose payload consists of these parts.
+    ///
+    /// # Errors
+    /// If the connection has ended, or the system provides no random numbers for the mask.
+    pub async fn send(&mut self, opcode: u8, parts: &[&[u8]]) -> io::Result<()> {
+        let mut mask = [0; 4];
+        self.random
+            .fill(&mut mask)
+            .map_err(|_| io::Error::other("no random number for the mask of a frame"))?;
+        let frame = encode_frame(FIN | opcode, mask, parts);
+        self.io.write_all(&frame).await?;
+        self.io.flush().await
+    }
+
+    /// Sends a close frame with this code (RFC 6455 section 7.4).
+    ///
+    /// # Errors
+    /// As [`send`](Self::send).
+    pub async fn close(&mut self, code: u16) -> io::Result<()> {
+        self.send(CLOSE, &[&code.to_be_bytes()]).await
+    }
+
+    /// The connection itself, for bytes that are not a frame of this client.
+    pub fn io(&mut self) -> &mut W {
+        &mut self.io
+    }
+}
+
+/// A frame of the server.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WebSocketFrame {
+    /// What it is: [`TEXT`], [`BINARY`], [`CLOSE`], [`PING`], [`PONG`] or 0 for the continuation of a message.
+    pub opcode: u8,
+    /// Whether it is the last one of its message.
+    pub is_last: bool,
+    /// Its content.
+    pub payload: Bytes,
+}
+
+/// The half from the server.
+#[derive(Debug)]
+pub struct WebSocketReceiver<R> {
+    io: BufReader<R>,
+}
+
+impl<R: AsyncRead + Unpin> WebSocketReceiver<R> {
+    /// The reading half of an upgraded connection.
+    pub fn new(io: R) -> Self {
+        Self {
+            io: BufReader::with_capacity(BUFFER, io),
+        }
+    }
+
+    /// The next frame; `None` at the end of the connection. Dropping the future may lose a part of a frame.
+    ///
+    /// # Errors
+    /// If the connection breaks within a frame, or with [`io::ErrorKind::InvalidData`] if the frame is malformed.
+    pub async fn next(&mut self) -> io::Result<Option<WebSocketFrame>> {
+        let mut first = [0];
+        if self.io.read(&mut first).await? == 0 {
+            return Ok(None);
+        }
+        let length = match self.io.read_u8().await? {
+            126 => u64::from(self.io.read_u16().await?),
+            127 => self.io.read_u64().await?,
+            short => u64::from(short),
+        };
+        // The mask bit is part of the length byte: servers do not mask.
+        let length = usize::try_from(length)
+            .ok()
+            .filter(|len| *len as u64 <= MAX_PAYLOAD);
+        let [first] = first;
+        let (Some(length), 0) = (length, first & 0x70) else {
+            let what = "malformed WebSocket frame of a server";
+            return Err(io::Error::new(io::ErrorKind::InvalidData, what));
+        };
+        let mut payload = BytesMut::zeroed(length);
+        self.io.read_exact(&mut payload).await?;
+        Ok(Some(WebSocketFrame {
+            opcode: first & 0x0f,
+            is_last: first & FIN != 0,
+            payload: payload.freeze(),
+        }))
+    }
+}

@@ -1,0 +1,244 @@
+//! Any bytes as a client's half of a session, behind the upgrade: everything between the connection and the runtime.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use futures_util::future::BoxFuture;
+use http::Extensions;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+use tokio::sync::Semaphore;
+use tokio::time::timeout;
+
+use super::context::{SessionContext, StopSignal};
+use super::observe::{Observers, Outcome};
+use super::request::{Command, PendingSession, SessionRequest, StreamOptions};
+use super::run::{NegotiatedSession, serve};
+use super::runtime::{Attach, Exec, RuntimeError, StreamingRuntime, Streams};
+use super::session::{Activity, ActivityIo, ObservedSession, SessionInfo};
+use super::spdy::ScriptedIo;
+use super::upgrade::Protocol;
+
+/// Nothing here waits for anybody: a session that takes so long hangs.
+const SOON: Duration = Duration::from_secs(20);
+
+/// Serves one session whose client sends these bytes and closes. The first byte says what is spoken, the second which
+/// streams there are and what the command does, the rest is sent, in pieces of a size that its own first byte says.
+/// Gives how the session ended.
+///
+/// # Panics
+///
+/// If the session does not end, keeps its place, or sends something that is not a row of whole frames.
+pub fn fuzz(bytes: &[u8]) -> Option<Outcome> {
+    let [protocol, wanted, bytes @ ..] = bytes else {
+        return None;
+    };
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_time()
+        .build()
+        .expect("a runtime");
+    Some(runtime.block_on(session(*protocol, *wanted, bytes)))
+}
+
+async fn session(protocol: u8, wanted: u8, bytes: &[u8]) -> Outcome {
+    let protocol = match protocol % 10 {
+        version @ 1..=5 => Protocol::SpdyRemote(version),
+        0 => Protocol::SpdyForward,
+        6 => Protocol::Tunnel,
+        7 => channels(5, false),
+        8 => channels(4, true),
+        _ => channels(1, wanted & 0x80 != 0),
+    };
+    let is_forward = match protocol {
+        Protocol::SpdyForward | Protocol::Tunnel => true,
+        Protocol::Channels { .. } => wanted & 0x40 != 0,
+        Protocol::SpdyRemote(_) => false,
+    };
+    let asked = PendingSession {
+        request: request(is_forward, wanted),
+        extensions: Extensions::new(),
+    };
+    let about = SessionInfo::of(&asked);
+    let start = NegotiatedSession::new(asked, ("fuzz", protocol)).expect("it has ports");
+    let places = Arc::new(Semaphore::new(1));
+    let place = Arc::clone(&places).try_acquire_owned().expect("a place");
+    let session = ObservedSession::begin(
+        about,
+        protocol.transport(),
+        "fuzz",
+        &Observers(Arc::new([])),
+    );
+    let activity = Activity::new();
+    let (_nobody_stops_it, stop) = StopSignal::new();
+    let context = SessionContext {
+        runtime: Arc::new(Fake),
+        meter: session.meter(),
+        activity: activity.clone(),
+        creation_timeout: SOON,
+        stop,
+        idle_timeout: 10 * SOON,
+        place: Arc::new(place),
+    };
+    let sent = Arc::new(Mutex::new(Vec::new()));
+    let io = ActivityIo::new(ScriptedIo::new(bytes, &sent), activity);
+    let ended = timeout(SOON, serve(&context, start, io)).await;
+    let ended = ended.expect("the session does not end");
+    drop(context);
+    let given_back = timeout(SOON, places.acquire()).await;
+    assert!(given_back.is_ok(), "the session keeps its place");
+    let sent = sent.lock().unwrap_or_else(PoisonError::into_inner);
+    match protocol {
+        Protocol::SpdyRemote(_) | Protocol::SpdyForward => whole(&sent, spdy_frame),
+        Protocol::Channels { .. } | Protocol::Tunnel => whole(&sent, websocket_frame),
+    }
+    ended.outcome
+}
+
+const fn channels(version: u8, base64: bool) -> Protocol {
+    Protocol::Channels { version, base64 }
+}
+
+fn request(is_forward: bool, wanted: u8) -> SessionRequest {
+    if is_forward {
+        return SessionRequest::Forward {
+            sandbox: "s".to_owned(),
+            ports: vec![80, 81],
+        };
+    }
+    let tty = wanted & 8 != 0;
+    let streams = StreamOptions {
+        stdin: wanted & 1 != 0,
+        stdout: wanted & 2 != 0,
+        stderr: wanted & 4 != 0 && !tty,
+        tty,
+    };
+    let exec = Exec {
+        container: "c".to_owned(),
+        argv: vec![(wanted >> 4 & 3).to_string()],
+        tty,
+    };
+    SessionRequest::Remote(Command::Exec(exec), streams)
+}
+
+/// What is sent consists of frames; `frame` gives the length of the first one, and whether none may follow.
+fn whole(mut sent: &[u8], frame: fn(&[u8]) -> Option<(usize, bool)>) {
+    while !sent.is_empty() {
+        let (len, is_last) = frame(sent).expect("a whole head of a frame");
+        assert!(len <= sent.len(), "half a frame");
+        sent = &sent[len..];
+        assert!(!is_last || sent.is_empty(), "something follows the end");
+    }
+}
+
+fn spdy_frame(bytes: &[u8]) -> Option<(usize, bool)> {
+    let [a, _, _, kind, _, lengths @ ..] = *bytes.first_chunk::<8>()?;
+    let len = lengths.iter().fold(0, |len, b| len << 8 | usize::from(*b));
+    Some((8 + len, a & 0x80 != 0 && kind == 7))
+}
+
+fn websocket_frame(bytes: &[u8]) -> Option<(usize, bool)> {
+    let is_close = bytes.first()? & 15 == 8;
+    let (head, len) = match *bytes.get(1)? {
+        126 => (4, u64::from(u16::from_be_bytes(*bytes[2..].first_chunk()?))),
+        127 => (10, u64::from_be_bytes(*bytes[2..].first_chunk()?)),
+        len => (2, u64::from(len)),
+    };
+    Some((head + usize::try_from(len).ok()?, is_close))
+}
+
+/// Does something else for each name of a command.
+struct Fake;
+
+impl StreamingRuntime for Fake {
+    fn exec(
+        &self,
+        exec: Exec,
+        mut streams: Streams,
+    ) -> BoxFuture<'static, Result<i32, RuntimeError>> {
+        Box::pin(async move {
+            let mut input = Vec::new();
+            match exec.argv.first().map_or("", String::as_str) {
+                // Says what it hears.
+                "0" => {
+                    if let Some(stdin) = &mut streams.stdin {
+                        let _ = stdin.read_to_end(&mut input).await;
+                    }
+                    let outputs = [&mut streams.stdout, &mut streams.stderr];
+                    for output in outputs.into_iter().flatten() {
+                        let _ = output.write_all(&input).await;
+                    }
+                    Ok(0)
+                }
+                // Reads nothing and says much.
+                "1" => {
+                    if let Some(stdout) = &mut streams.stdout {
+                        let _ = stdout.write_all(&[b'x'; 200_000]).await;
+                    }
+                    Ok(7)
+                }
+                // Waits for the client to go. It reads meanwhile: behind input that nobody takes the end of a client shows
+                // only when a heartbeat breaks the connection, and this one never breaks.
+                "2" => {
+                    let mut gone = std::pin::pin!(streams.gone.cancelled());
+                    let mut room = [0; 4096];
+                    while let Some(stdin) = &mut streams.stdin {
+                        tokio::select! {
+                            () = &mut gone => break,
+                            read = stdin.read(&mut room) => {
+                                if !matches!(read, Ok(1..)) {
+                                    break;
+                                }
+                            }
+                        }
+                    }
+                    gone.await;
+                    while streams.resize.recv().await.is_some() {}
+                    Ok(1)
+                }
+                _ => Err(RuntimeError::Failed("told to fail".to_owned())),
+            }
+        })
+    }
+
+    fn attach(&self, _: Attach, _: Streams) -> BoxFuture<'static, Result<(), RuntimeError>> {
+        Box::pin(async { Ok(()) })
+    }
+
+    fn dial(&self, _: &str, _: u16) -> BoxFuture<'static, Result<TcpStream, RuntimeError>> {
+        Box::pin(async { Err(RuntimeError::Failed("nobody listens".to_owned())) })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rand::rngs::StdRng;
+    use rand::{Rng as _, SeedableRng as _};
+
+    use super::*;
+
+    #[test]
+    fn sessions_of_the_corpus_end_however_they_are_damaged() {
+        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fuzz/corpus/session");
+        let mut paths: Vec<_> = std::fs::read_dir(folder)
+            .expect(folder)
+            .map(|entry| entry.expect("an entry").path())
+            .collect();
+        paths.sort();
+        let mut rng = StdRng::seed_from_u64(4);
+        let mut outcomes = std::collections::HashSet::new();
+        for path in paths {
+            let mut bytes = std::fs::read(path).expect("a seed");
+            outcomes.extend(fuzz(&bytes));
+            for _ in 0..20 {
+                let at = rng.random_range(0..bytes.len().max(1));
+                if let Some(byte) = bytes.get_mut(at) {
+                    *byte = rng.random();
+                }
+                outcomes.extend(fuzz(&bytes));
+            }
+        }
+        for outcome in [Outcome::Done, Outcome::ClientGone, Outcome::Protocol] {
+            assert!(outcomes.contains(&outcome), "none is {}", outcome.name());
+        }
+    }
+}

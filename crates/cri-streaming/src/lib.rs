@@ -1,0 +1,80 @@
+//! Kubernetes `exec`, `attach` and `port-forward` sessions over SPDY/3.1 and WebSocket: the server that a CRI runtime
+//! answers with a URL of, and the client that a kubelet is.
+//!
+//! ```text
+//!   CRI call ----> Server: one token, one URL               Observer: metrics, audit log, traces
+//!                    |                                          ^ tokens, bytes, ends of sessions
+//!   client  ----> HttpServer: HTTP/1.1 head, token, upgrade     |
+//!                    |
+//!                   run: one session, idle timeout, stop  --- session
+//!                    |
+//!       remotecommand (exec, attach)      portforward
+//!         spdy      websocket          spdy    tunnel    websocket
+//!            \          |                |        |         /
+//!             `--- carrier: spdy ------ ' <------'  websocket, channels
+//!                       |
+//!                    StreamingRuntime: runs commands and connects to ports
+//! ```
+//!
+//! # Guarantees
+//!
+//! - The token is the credential: 128 random bits, valid once, for a minute, for one kind of session. Everything a session
+//!   may do was part of the CRI call; nothing is taken from its URL.
+//! - A session ends with exactly one [`Outcome`], which every [`Observer`] is notified of once. Observers never see content.
+//! - A session holds a few MiB at most, whatever its client sends or does not read, and there are at most
+//!   [`ServerConfig::max_sessions`].
+//! - What the command has written is sent, however slowly the client reads, then the ends of the streams, then the status.
+//!   The client then has time to close, because closing the connection first may discard data that is in flight.
+//! - A client that disconnects ends its session, also while its input is not read (`heartbeat`), but not the command: the
+//!   command sees the end of its input and broken outputs, and [`Streams::gone`] fires. Whether it is then killed is the
+//!   decision of the [`StreamingRuntime`].
+//!
+//! # Protocols
+//!
+//! Versions 1 to 5 of the [remote command protocol] over SPDY, and those that have a name for it over WebSocket;
+//! port-forward over SPDY, over SPDY tunnelled through WebSocket, and over WebSocket channels. The first known protocol of
+//! the client's list is chosen. Version 1 is served as version 2, which its clients understand: the two differ by bugs of
+//! the first server.
+//!
+//! [remote command protocol]: https://pkg.go.dev/k8s.io/apimachinery/pkg/util/remotecommand
+
+mod channels;
+pub mod client;
+mod context;
+mod error;
+#[cfg(any(test, fuzzing))]
+mod fuzz;
+mod heartbeat;
+mod http_server;
+mod observe;
+mod pipe;
+mod portforward;
+mod remotecommand;
+mod request;
+mod run;
+mod runtime;
+mod server;
+mod session;
+pub mod socket;
+pub mod spdy;
+mod spdy_session;
+mod token;
+mod upgrade;
+pub mod websocket;
+
+pub use self::error::UrlError;
+#[cfg(any(test, fuzzing))]
+pub use self::fuzz::fuzz;
+pub use self::http_server::{HEAD_TIMEOUT, HttpServer};
+pub use self::observe::{
+    Direction, FirstToClose, Observer, Observers, Outcome, Proxied, SessionBegin, SessionEnd,
+    SessionKind, TokenOutcome, TrafficCounters, Transport,
+};
+pub use self::request::{Command, InvalidRequest, SessionRequest, StreamOptions};
+pub use self::runtime::{
+    Attach, Exec, Input, Output, RuntimeError, Size, StreamingRuntime, Streams,
+};
+pub use self::server::{Server, ServerConfig};
+pub use self::session::{Meter, ObservedSession, SessionInfo, SessionResult};
+pub use self::token::{NoToken, Tokens};
+pub use self::upgrade::protocol_name;

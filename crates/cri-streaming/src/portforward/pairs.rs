@@ -1,0 +1,195 @@
+//! Which two streams belong together: the one that carries a connection, and the one that says what is wrong with it.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+/// Pairs that may wait for their second half.
+const MAX_WAITING: usize = 256;
+
+/// What a stream is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum StreamType {
+    Error,
+    Data,
+}
+
+impl StreamType {
+    pub(super) fn named(name: &str) -> Option<Self> {
+        match name {
+            "error" => Some(Self::Error),
+            "data" => Some(Self::Data),
+            _ => None,
+        }
+    }
+}
+
+/// The name of a pair.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) enum PairKey {
+    /// The `requestid` of both.
+    Request(String),
+    /// The id of the error stream.
+    Stream(u32),
+}
+
+impl PairKey {
+    /// Very old clients give no id; they open the stream of data right after that of errors.
+    pub(super) fn of(request: Option<&str>, half: StreamType, stream: u32) -> Self {
+        match (request, half) {
+            (Some(request), _) => Self::Request(request.to_owned()),
+            (None, StreamType::Error) => Self::Stream(stream),
+            (None, StreamType::Data) => Self::Stream(stream.wrapping_sub(2)),
+        }
+    }
+}
+
+impl fmt::Display for PairKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Request(id) => f.write_str(id),
+            Self::Stream(id) => id.fmt(f),
+        }
+    }
+}
+
+/// A stream that waits.
+struct Waiting<S> {
+    half: StreamType,
+    stream: S,
+    since: Instant,
+}
+
+/// What came of a stream.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Pairing<S> {
+    /// The other one is to come.
+    Waits,
+    /// Both are there.
+    Both { error: S, data: S },
+    /// The stream is given back: there is one of its kind, which waits on.
+    Double(S, PairKey),
+    /// The stream is given back: too many wait.
+    Refused(S),
+}
+
+/// The streams that wait.
+pub(super) struct Pairs<S> {
+    waiting: HashMap<PairKey, Waiting<S>>,
+}
+
+impl<S> Pairs<S> {
+    pub(super) fn new() -> Self {
+        Self {
+            waiting: HashMap::new(),
+        }
+    }
+
+    pub(super) fn put(&mut self, key: PairKey, half: StreamType, stream: S) -> Pairing<S> {
+        match self.waiting.remove(&key) {
+            Some(first) if first.half == half => {
+                self.waiting.insert(key.clone(), first);
+                Pairing::Double(stream, key)
+            }
+            Some(first) if half == StreamType::Data => Pairing::Both {
+                error: first.stream,
+                data: stream,
+            },
+            Some(first) => Pairing::Both {
+                error: stream,
+                data: first.stream,
+            },
+            None if self.waiting.len() >= MAX_WAITING => Pairing::Refused(stream),
+            None => {
+                let since = Instant::now();
+                let waiting = Waiting {
+                    half,
+                    stream,
+                    since,
+                };
+                self.waiting.insert(key, waiting);
+                Pairing::Waits
+            }
+        }
+    }
+
+    /// The stream of errors of a pair that waits for its data.
+    pub(super) fn errors(&mut self, key: &PairKey) -> Option<&mut S> {
+        let waiting = self.waiting.get_mut(key)?;
+        (waiting.half == StreamType::Error).then_some(&mut waiting.stream)
+    }
+
+    /// Those that have waited for so long.
+    pub(super) fn overdue(&mut self, limit: Duration) -> Vec<(StreamType, S)> {
+        let now = Instant::now();
+        self.waiting
+            .extract_if(|_, waiting| now - waiting.since >= limit)
+            .map(|(_, waiting)| (waiting.half, waiting.stream))
+            .collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn two_halves_make_a_pair_in_any_order() {
+        let mut pairs = Pairs::new();
+        let key = |id| PairKey::of(Some(id), StreamType::Data, 0);
+        assert_eq!(pairs.put(key("1"), StreamType::Error, 'e'), Pairing::Waits);
+        assert_eq!(pairs.put(key("2"), StreamType::Data, 'D'), Pairing::Waits);
+        let double = Pairing::Double('x', key("1"));
+        assert_eq!(pairs.put(key("1"), StreamType::Error, 'x'), double);
+        assert_eq!(pairs.errors(&key("1")), Some(&mut 'e'));
+        assert_eq!(pairs.errors(&key("2")), None);
+        assert_eq!(
+            pairs.put(key("1"), StreamType::Data, 'd'),
+            Pairing::Both {
+                error: 'e',
+                data: 'd'
+            }
+        );
+        assert_eq!(
+            pairs.put(key("2"), StreamType::Error, 'E'),
+            Pairing::Both {
+                error: 'E',
+                data: 'D'
+            }
+        );
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn without_an_id_the_stream_of_data_follows_that_of_errors() {
+        let error = PairKey::of(None, StreamType::Error, 5);
+        assert_eq!(error, PairKey::of(None, StreamType::Data, 7));
+        assert_ne!(error, PairKey::of(None, StreamType::Data, 9));
+        assert_ne!(error, PairKey::of(Some("5"), StreamType::Error, 5));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn halves_do_not_wait_for_ever_nor_in_any_number() {
+        let mut pairs = Pairs::new();
+        let limit = Duration::from_secs(30);
+        for i in 0..256 {
+            assert_eq!(
+                pairs.put(PairKey::Stream(i), StreamType::Data, i),
+                Pairing::Waits
+            );
+        }
+        assert_eq!(
+            pairs.put(PairKey::Stream(999), StreamType::Data, 999),
+            Pairing::Refused(999)
+        );
+        tokio::time::advance(Duration::from_secs(29)).await;
+        assert!(pairs.overdue(limit).is_empty());
+        tokio::time::advance(Duration::from_secs(1)).await;
+        assert_eq!(pairs.overdue(limit).len(), 256);
+        assert_eq!(
+            pairs.put(PairKey::Stream(0), StreamType::Error, 0),
+            Pairing::Waits
+        );
+    }
+}

@@ -1,0 +1,136 @@
+//! A stream of bytes inside of WebSocket messages: SPDY for clients whose way through proxies is WebSocket. Where a
+//! message begins and ends means nothing.
+
+use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use bytes::Bytes;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio_util::sync::PollSender;
+use tokio_util::task::AbortOnDropHandle;
+
+use crate::pipe::{Pipe, pipe};
+use crate::websocket::{self, Event, Reader, binary};
+
+/// Bytes of one message. Clients have buffers of 32 KiB.
+const MAX_MESSAGE: usize = 32 << 10;
+
+/// The close code for a client that broke the protocol.
+const PROTOCOL_ERROR: u16 = 1002;
+
+/// The stream.
+pub(crate) struct Tunnel {
+    input: Pipe,
+    output: PollSender<Bytes>,
+    /// What reads and writes the connection. The writer is waited for when this side is shut.
+    writing: Option<tokio::task::JoinHandle<io::Result<()>>>,
+    _reading: AbortOnDropHandle<()>,
+}
+
+impl Tunnel {
+    pub(crate) fn new<T>(io: T) -> Self
+    where
+        T: AsyncRead + AsyncWrite + Send + 'static,
+    {
+        let (read, write) = tokio::io::split(io);
+        let (frames, control, writing) = websocket::start(write);
+        let (sender, input) = pipe();
+        let reading = async move {
+            let mut reader = Reader::new(read);
+            loop {
+                match reader.next().await {
+                    Ok(Some(Event::Ping(content))) => control.pong(content),
+                    Ok(Some(Event::Pong)) => {}
+                    Ok(Some(Event::Data {
+                        text: false, bytes, ..
+                    })) => {
+                        // If nobody reads SPDY any more, the client's close is still to come.
+                        let _ = sender.send(bytes).await;
+                    }
+                    // Text is how a client says what went wrong at its side.
+                    Ok(Some(Event::Data { text: true, .. } | Event::Close) | None) => break,
+                    Err(error) => {
+                        if error.kind() == io::ErrorKind::InvalidData {
+                            control.fail(PROTOCOL_ERROR);
+                        }
+                        break;
+                    }
+                }
+            }
+        };
+        Self {
+            input,
+            output: PollSender::new(frames),
+            writing: Some(tokio::spawn(writing)),
+            _reading: AbortOnDropHandle::new(tokio::spawn(reading)),
+        }
+    }
+}
+
+impl Drop for Tunnel {
+    fn drop(&mut self) {
+        if let Some(writing) = &self.writing {
+            writing.abort();
+        }
+    }
+}
+
+impl AsyncRead for Tunnel {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.input).poll_read(cx, buf)
+    }
+}
+
+impl AsyncWrite for Tunnel {
+    fn poll_write(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        self.poll_write_vectored(cx, &[io::IoSlice::new(buf)])
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bufs: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let gone = |_| io::Error::from(io::ErrorKind::BrokenPipe);
+        let total: usize = bufs.iter().map(|buf| buf.len()).sum();
+        if total == 0 {
+            return Poll::Ready(Ok(0));
+        }
+        ready!(self.output.poll_reserve(cx)).map_err(gone)?;
+        let mut message = Vec::with_capacity(total.min(MAX_MESSAGE));
+        for buf in bufs {
+            let n = buf.len().min(MAX_MESSAGE - message.len());
+            message.extend_from_slice(&buf[..n]);
+        }
+        let frame = binary(&message, b"");
+        self.output.send_item(frame).map_err(gone)?;
+        Poll::Ready(Ok(message.len()))
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        true
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.output.close();
+        let Some(writing) = &mut self.writing else {
+            return Poll::Ready(Ok(()));
+        };
+        let result = ready!(Pin::new(writing).poll(cx));
+        self.writing = None;
+        Poll::Ready(result.unwrap_or(Ok(())))
+    }
+}

@@ -1,0 +1,219 @@
+//! Port-forward over the channels of a WebSocket, for old clients: two channels for each port that the request names,
+//! one connection for each port.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use bytes::Bytes;
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+use tokio::time::{Instant, timeout, timeout_at};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::AbortOnDropHandle;
+
+use super::copy::copy;
+use super::{dial, failed};
+use crate::channels::{ChannelWriter, Demux, Encoding, Incoming};
+use crate::context::{LINGER, SessionContext};
+use crate::heartbeat::Heartbeat;
+use crate::observe::Outcome;
+use crate::pipe::{Pipe, pipe};
+use crate::session::SessionResult;
+use crate::websocket::{self, Event, Frames, Reader};
+
+/// Ports of one session: there are two channels for each, and their number is a byte.
+pub(crate) const MAX_PORTS: usize = 127;
+
+/// The close code for a client that broke the protocol.
+const PROTOCOL_ERROR: u16 = 1002;
+/// The close code of a server that stops.
+const GOING_AWAY: u16 = 1001;
+
+/// Serves one session.
+pub(crate) async fn serve<T>(
+    context: &SessionContext,
+    io: T,
+    sandbox: String,
+    ports: Vec<u16>,
+    base64: bool,
+) -> SessionResult
+where
+    T: AsyncRead + AsyncWrite + Send + 'static,
+{
+    let encoding = Encoding {
+        base64,
+        closes: false,
+    };
+    let (read, write) = tokio::io::split(io);
+    let (frames, control, writing) = websocket::start(write);
+    let mut writing = AbortOnDropHandle::new(tokio::spawn(writing));
+    let sandbox: Arc<str> = sandbox.into();
+    let mut forwards = JoinSet::new();
+    let mut inputs = Vec::new();
+    let (lost, gone) = (Arc::new(AtomicBool::new(false)), CancellationToken::new());
+    for (i, port) in ports.into_iter().take(MAX_PORTS).enumerate() {
+        let (sender, input) = pipe();
+        inputs.push(Some(sender));
+        let forward = ForwardedPort {
+            context: context.clone(),
+            sandbox: Arc::clone(&sandbox),
+            port,
+            // There are no more than channels.
+            channel: u8::try_from(2 * i).unwrap_or(u8::MAX),
+            frames: frames.clone(),
+            encoding,
+            lost: Arc::clone(&lost),
+            gone: gone.clone(),
+        };
+        forwards.spawn(forward.run(input));
+    }
+    drop(frames);
+    let heartbeat = Heartbeat {
+        control: control.clone(),
+        activity: context.activity.clone(),
+    };
+    let input = ClientInput {
+        demux: Demux::new(encoding),
+        forwards: inputs,
+        lost: Arc::clone(&lost),
+        heartbeat,
+    };
+    let mut reading = AbortOnDropHandle::new(tokio::spawn(input.run(Reader::new(read))));
+    let ended = tokio::select! {
+        // In this order: a client that broke the protocol was told so, and with that writing ends, too.
+        biased;
+        outcome = &mut reading => {
+            gone.cancel();
+            finish(forwards, Instant::now() + LINGER).await;
+            let _ = timeout(LINGER, writing).await;
+            return outcome.unwrap_or(Outcome::Failed).into();
+        }
+        () = async { while forwards.join_next().await.is_some() {} } => Outcome::Done,
+        _ = &mut writing => {
+            // How it ended may stand behind what was not read yet.
+            let end = Instant::now() + LINGER;
+            let outcome = timeout_at(end, &mut reading).await;
+            lost.fetch_or(outcome.is_err(), Ordering::Relaxed);
+            drop(reading);
+            gone.cancel();
+            finish(forwards, end).await;
+            return match outcome {
+                Ok(Ok(outcome)) => outcome.into(),
+                _ => Outcome::ClientGone.into(),
+            };
+        }
+        ending = context.stop.fired() => {
+            control.fail(GOING_AWAY);
+            let _ = timeout(LINGER, writing).await;
+            forwards.shutdown().await;
+            return Outcome::from(ending).into();
+        }
+    };
+    let _ = writing.await;
+    let _ = timeout(LINGER, reading).await;
+    ended.into()
+}
+
+/// What the client has sent is still on its way into the pod; nobody is there any more to send to.
+async fn finish(mut forwards: JoinSet<()>, end: Instant) {
+    let rest = async { while forwards.join_next().await.is_some() {} };
+    let _ = timeout_at(end, rest).await;
+    forwards.shutdown().await;
+}
+
+/// What the client sends.
+struct ClientInput {
+    demux: Demux,
+    /// Where it goes, until that takes no more.
+    forwards: Vec<Option<mpsc::Sender<Bytes>>>,
+    /// Set if the connection ends without the client's close: then nothing has ended, it broke off.
+    lost: Arc<AtomicBool>,
+    heartbeat: Heartbeat,
+}
+
+impl ClientInput {
+    /// Reads the client's messages until it has closed. Only then do the inputs of the ports end.
+    async fn run<R: AsyncRead + Unpin>(mut self, mut reader: Reader<R>) -> Outcome {
+        let outcome = self.read(&mut reader).await;
+        self.lost
+            .fetch_or(outcome == Outcome::ClientGone, Ordering::Relaxed);
+        outcome
+    }
+
+    async fn read<R: AsyncRead + Unpin>(&mut self, reader: &mut Reader<R>) -> Outcome {
+        let control = &self.heartbeat.control;
+        loop {
+            let incoming = match reader.next().await {
+                Ok(Some(Event::Ping(content))) => {
+                    control.pong(content);
+                    continue;
+                }
+                Ok(Some(Event::Pong)) => continue,
+                Ok(Some(Event::Data { bytes, last, .. })) => self.demux.feed(bytes, last),
+                Ok(Some(Event::Close)) => return Outcome::Done,
+                Ok(None) => return Outcome::ClientGone,
+                Err(error) => Err(error),
+            };
+            match incoming {
+                Ok(Some(Incoming::Data(channel, bytes))) => {
+                    // Channels of errors are odd, and only we write to them.
+                    let input = self.forwards.get_mut(usize::from(channel / 2));
+                    if let Some(input) = input
+                        && channel % 2 == 0
+                        && let Some(sender) = input
+                        && self.heartbeat.during(sender.send(bytes)).await.is_err()
+                    {
+                        *input = None;
+                    }
+                }
+                Ok(_) => {}
+                Err(error) if error.kind() == std::io::ErrorKind::InvalidData => {
+                    control.fail(PROTOCOL_ERROR);
+                    return Outcome::Protocol;
+                }
+                Err(_) => return Outcome::ClientGone,
+            }
+        }
+    }
+}
+
+/// One port.
+struct ForwardedPort {
+    context: SessionContext,
+    sandbox: Arc<str>,
+    port: u16,
+    channel: u8,
+    frames: Frames,
+    encoding: Encoding,
+    /// The client broke off; known before its input ends.
+    lost: Arc<AtomicBool>,
+    /// Nobody is there any more to send to.
+    gone: CancellationToken,
+}
+
+impl ForwardedPort {
+    async fn run(self, input: Pipe) {
+        let writer = |channel| ChannelWriter::new(self.frames.clone(), channel, self.encoding);
+        let (mut data, mut error) = (writer(self.channel), writer(self.channel + 1));
+        // So that the client knows which is which.
+        let port = self.port.to_le_bytes();
+        if data.write_all(&port).await.is_err() || error.write_all(&port).await.is_err() {
+            return;
+        }
+        let ended = match dial(&self.context, &self.sandbox, self.port).await {
+            Ok(pod) => {
+                let broke_off = |_: &Pipe| self.lost.load(Ordering::Relaxed);
+                let halves = (input, data);
+                let copied = copy(halves, pod, &self.context.meter, broke_off, &self.gone).await;
+                // A channel has no end of its own that could tell.
+                copied.map_err(|error| failed(&self.sandbox, self.port, &error))
+            }
+            Err(message) => Err(message),
+        };
+        if let Err(message) = ended {
+            // If the client has gone, nobody needs to know.
+            let _ = error.write_all(message.as_bytes()).await;
+        }
+    }
+}

@@ -1,0 +1,112 @@
+//! Exec and attach: the standard streams of a command or container, and what became of it.
+
+mod resize;
+mod spdy;
+mod status;
+mod websocket;
+
+use tokio::io::AsyncWriteExt;
+use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
+
+pub(super) use self::spdy::serve as serve_spdy;
+use self::status::CommandStatus;
+pub(super) use self::websocket::serve as serve_websocket;
+use super::context::SessionContext;
+use super::observe::Outcome;
+use super::pipe::{RevocableOutput, counted};
+use super::request::Command;
+use super::runtime::{Input, Output, RuntimeError, Size, Streams};
+use super::session::SessionResult;
+
+/// The client's side of a session, whatever carries it.
+struct ClientStreams {
+    stdin: Option<Input>,
+    stdout: Option<Output>,
+    stderr: Option<Output>,
+    /// Where the result goes.
+    error: Output,
+    resize: mpsc::Receiver<Size>,
+    gone: CancellationToken,
+}
+
+/// Runs the command between the streams of the client. What was written is sent, the outputs are ended, then the result
+/// is, in this order: clients wait for all three.
+///
+/// If the client goes, the session ends, and what was run runs on in a task of its own until it has seen that.
+async fn run(
+    context: &SessionContext,
+    command: Command,
+    version: u8,
+    wire: ClientStreams,
+) -> SessionResult {
+    let lend = |output: Option<Output>| {
+        let lent = output.map(|output| RevocableOutput::new(output, context.meter.clone()));
+        lent.unzip()
+    };
+    let (stdout, to_stdout) = lend(wire.stdout);
+    let (stderr, to_stderr) = lend(wire.stderr);
+    let streams = Streams {
+        stdin: wire
+            .stdin
+            .map(|stdin| counted(stdin, context.meter.clone())),
+        stdout: to_stdout,
+        stderr: to_stderr,
+        resize: wire.resize,
+        gone: wire.gone.clone(),
+    };
+    let is_exec = matches!(command, Command::Exec(_));
+    let failed = match is_exec {
+        true => CommandStatus::NotRun,
+        false => CommandStatus::NotAttached,
+    };
+    let work = match command {
+        Command::Exec(exec) => context.runtime.exec(exec, streams),
+        Command::Attach(attach) => {
+            let work = context.runtime.attach(attach, streams);
+            Box::pin(async move { work.await.map(|()| 0) })
+        }
+    };
+    let place = context.place.clone();
+    let work = tokio::spawn(async move {
+        let result = work.await;
+        drop(place);
+        result
+    });
+    let end = tokio::select! {
+        biased;
+        // First, because a command that sees the client go may end at once.
+        () = wire.gone.cancelled() => return Outcome::ClientGone.into(),
+        ending = context.stop.fired() => {
+            // Without a word from us, clients take the end of the connection for a success.
+            tell(wire.error, &CommandStatus::Cut(ending), version).await;
+            return Outcome::from(ending).into();
+        }
+        result = work => match result {
+            Ok(Ok(code)) => CommandStatus::Code(code),
+            Ok(Err(error)) => failed(error),
+            Err(_) => failed(RuntimeError::Failed("internal error".into())),
+        },
+    };
+    let ended = match &end {
+        CommandStatus::Code(code) => SessionResult {
+            proxied: None,
+            outcome: Outcome::Done,
+            exit_code: is_exec.then_some(*code),
+        },
+        CommandStatus::NotRun(_) | CommandStatus::NotAttached(_) => Outcome::Failed.into(),
+        CommandStatus::Cut(ending) => Outcome::from(*ending).into(),
+    };
+    for output in [stdout, stderr].into_iter().flatten() {
+        // A client that has gone by now changes nothing about how the command ended.
+        let _ = output.finish().await;
+    }
+    tell(wire.error, &end, version).await;
+    ended
+}
+
+/// Says how it ended, to a client that is there.
+async fn tell(mut error: Output, end: &CommandStatus, version: u8) {
+    let _ = error.write_all(&end.message_for(version)).await;
+    let _ = error.shutdown().await;
+}

@@ -1,0 +1,106 @@
+//! Sizes of the terminal: JSON objects one after another, cut anywhere.
+
+use serde::Deserialize;
+
+use crate::runtime::Size;
+
+/// An object is about 30 bytes; of one that grows beyond this, nothing is kept.
+const MAX_OBJECT: usize = 1024;
+
+/// A size as clients write it: `{"Width":80,"Height":24}`.
+#[derive(Deserialize)]
+#[serde(rename_all = "PascalCase")]
+struct TerminalSize {
+    #[serde(alias = "width")]
+    width: u16,
+    #[serde(alias = "height")]
+    height: u16,
+}
+
+/// Puts the pieces together.
+#[derive(Debug, Default)]
+pub(super) struct Sizes {
+    rest: Vec<u8>,
+    /// Whether something came that is no size: then nothing later can be trusted to be one.
+    broken: bool,
+}
+
+impl Sizes {
+    /// The last size that is complete with these bytes, if there is one: those before it are history.
+    pub(super) fn feed(&mut self, bytes: &[u8]) -> Option<Size> {
+        if self.broken {
+            return None;
+        }
+        self.rest.extend_from_slice(bytes);
+        let mut last = None;
+        let mut stream =
+            serde_json::Deserializer::from_slice(&self.rest).into_iter::<TerminalSize>();
+        loop {
+            match stream.next() {
+                Some(Ok(TerminalSize { width: 0, .. } | TerminalSize { height: 0, .. })) => {}
+                Some(Ok(TerminalSize { width, height })) => last = Some(Size { width, height }),
+                Some(Err(error)) if !error.is_eof() => {
+                    self.broken = true;
+                    break;
+                }
+                Some(Err(_)) | None => break,
+            }
+        }
+        let used = stream.byte_offset();
+        self.rest.drain(..used);
+        if self.rest.len() > MAX_OBJECT {
+            self.broken = true;
+        }
+        if self.broken {
+            self.rest = Vec::new();
+        }
+        last
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn size(width: u16, height: u16) -> Option<Size> {
+        Some(Size { width, height })
+    }
+
+    #[test]
+    fn objects_may_be_cut_and_joined() {
+        let mut sizes = Sizes::default();
+        assert_eq!(sizes.feed(b"{\"Width\":80,\"He"), None);
+        assert_eq!(sizes.feed(b"ight\":24}\n{\"Width\":1"), size(80, 24));
+        assert_eq!(
+            sizes.feed(b"00,\"Height\":50}{\"Width\":120,\"Height\":60}"),
+            size(120, 60)
+        );
+        assert_eq!(sizes.feed(b""), None);
+        assert_eq!(sizes.feed(b"{\"Width\":0,\"Height\":5}"), None, "too small");
+        assert_eq!(sizes.feed(b"{\"Width\":9,\"Height\":5}\n"), size(9, 5));
+        for byte in b"{\"Width\":7,\"Height\":8" {
+            assert_eq!(sizes.feed(&[*byte]), None);
+        }
+        assert_eq!(sizes.feed(b"}"), size(7, 8));
+    }
+
+    #[test]
+    fn what_is_no_size_ends_it() {
+        for wrong in [
+            &b"[1]"[..],
+            b"{\"Width\":70000,\"Height\":1}",
+            b"\xff",
+            b"x",
+        ] {
+            let mut sizes = Sizes::default();
+            assert_eq!(sizes.feed(wrong), None);
+            assert_eq!(sizes.feed(b"{\"Width\":9,\"Height\":5}"), None);
+        }
+        let mut sizes = Sizes::default();
+        sizes.feed(b"{\"Width\":");
+        for _ in 0..100 {
+            sizes.feed(&[b' '; 100]);
+        }
+        assert!(sizes.broken && sizes.rest.capacity() == 0);
+    }
+}

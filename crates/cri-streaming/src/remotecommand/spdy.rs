@@ -1,0 +1,196 @@
+//! Standard streams over SPDY: one stream of the connection for each, and one for the result.
+
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::sync::watch;
+use tokio::time::timeout;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::AbortOnDropHandle;
+
+use super::resize::Sizes;
+use super::{ClientStreams, run};
+use crate::context::SessionContext;
+use crate::observe::Outcome;
+use crate::pipe::sizes;
+use crate::request::{Command, StreamOptions};
+use crate::runtime::{Input, Output, Size};
+use crate::session::SessionResult;
+use crate::spdy::{Limits, Reader, Reason, Stream, Streams, Writer};
+use crate::spdy_session::SpdySession;
+
+/// The version from which on a terminal has a stream of sizes.
+const RESIZES: u8 = 3;
+
+/// Serves one session.
+pub(crate) async fn serve<T>(
+    context: &SessionContext,
+    io: T,
+    (command, wanted): (Command, StreamOptions),
+    version: u8,
+) -> SessionResult
+where
+    T: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    let limits = Limits::session(context.idle_timeout);
+    let (mut streams, carrier) = SpdySession::begin(context, io, limits);
+    let opening = PendingStreams::new(wanted, version).all(&mut streams);
+    let opened = tokio::select! {
+        opened = timeout(context.creation_timeout, opening) => opened,
+        ending = context.stop.fired() => {
+            carrier.close(context).await;
+            return Outcome::from(ending).into();
+        }
+    };
+    let opened = match opened {
+        Ok(Some(opened)) => opened,
+        Ok(None) => return outcome(&carrier.reason().await).into(),
+        Err(_) => {
+            carrier.close(context).await;
+            return Outcome::NoStreams.into();
+        }
+    };
+    let gone = CancellationToken::new();
+    let _gone_in_the_end = gone.clone().drop_guard();
+    let (wire, held) = opened.wire(gone.clone());
+    let _watching = AbortOnDropHandle::new(tokio::spawn(async move {
+        // All are there: a further one is dropped, which resets it.
+        while streams.next().await.is_some() {}
+        gone.cancel();
+    }));
+    let ended = run(context, command, version, wire).await;
+    if ended.outcome == Outcome::ClientGone {
+        return outcome(&carrier.reason().await).into();
+    }
+    held.finish().await;
+    carrier.close(context).await;
+    ended
+}
+
+/// What the end of a connection means for a session that has not ended.
+fn outcome(reason: &Reason) -> Outcome {
+    match reason {
+        Reason::Malformed(_) => Outcome::Protocol,
+        Reason::Idle => Outcome::Idle,
+        Reason::ClientGone | Reason::GoAway | Reason::Closed | Reason::Io(_) => Outcome::ClientGone,
+    }
+}
+
+/// The streams that the client opened.
+struct OpenedStreams {
+    error: Stream,
+    stdin: Option<Stream>,
+    stdout: Option<Stream>,
+    stderr: Option<Stream>,
+    resize: Option<Stream>,
+}
+
+/// The streams that the client is to open, and those that it has.
+struct PendingStreams {
+    wanted: [(&'static str, bool); 5],
+    there: [Option<Stream>; 5],
+}
+
+impl PendingStreams {
+    fn new(wanted: StreamOptions, version: u8) -> Self {
+        Self {
+            wanted: [
+                ("error", true),
+                ("stdin", wanted.stdin),
+                ("stdout", wanted.stdout),
+                ("stderr", wanted.stderr),
+                ("resize", wanted.tty && version >= RESIZES),
+            ],
+            there: [const { None }; 5],
+        }
+    }
+
+    fn is_complete(&self) -> bool {
+        let mut both = self.wanted.iter().zip(&self.there);
+        both.all(|((_, wanted), there)| !wanted || there.is_some())
+    }
+
+    /// Takes a stream that is wanted. Others, and those that come twice, are dropped, which resets them.
+    fn take(&mut self, stream: Stream) {
+        let Some(name) = stream.headers.get("streamtype") else {
+            return;
+        };
+        let place = self
+            .wanted
+            .iter()
+            .position(|(wanted, is_wanted)| *is_wanted && *wanted == name);
+        if let Some(place) = place.and_then(|place| self.there.get_mut(place))
+            && place.is_none()
+        {
+            *place = Some(stream);
+        }
+    }
+
+    /// Waits for all streams; nothing if the connection ends before.
+    async fn all(mut self, streams: &mut Streams) -> Option<OpenedStreams> {
+        while !self.is_complete() {
+            self.take(streams.next().await?);
+        }
+        let [error, stdin, stdout, stderr, resize] = self.there;
+        Some(OpenedStreams {
+            error: error?,
+            stdin,
+            stdout,
+            stderr,
+            resize,
+        })
+    }
+}
+
+/// Our halves of the streams that only the client writes to. They stay open as long as the command runs: a client takes
+/// the end of our half of its input for the end of the input.
+struct IdleWriters {
+    writers: Vec<Writer>,
+    _resizing: Option<AbortOnDropHandle<()>>,
+}
+
+impl IdleWriters {
+    async fn finish(self) {
+        for mut writer in self.writers {
+            let _ = writer.shutdown().await;
+        }
+    }
+}
+
+impl OpenedStreams {
+    fn wire(self, gone: CancellationToken) -> (ClientStreams, IdleWriters) {
+        let mut writers = Vec::new();
+        let mut only_read = |stream: Stream| {
+            let (reader, writer) = stream.split();
+            writers.push(writer);
+            reader
+        };
+        let only_write = |stream: Stream| Box::new(stream.split().1) as Output;
+        let (newest, resize) = sizes();
+        let stdin = self.stdin.map(&mut only_read);
+        let resizing = self.resize.map(&mut only_read);
+        let resizing =
+            resizing.map(|reader| AbortOnDropHandle::new(tokio::spawn(resizes(reader, newest))));
+        let wire = ClientStreams {
+            stdin: stdin.map(|reader| Box::new(reader) as Input),
+            stdout: self.stdout.map(only_write),
+            stderr: self.stderr.map(only_write),
+            error: only_write(self.error),
+            resize,
+            gone,
+        };
+        let held = IdleWriters {
+            writers,
+            _resizing: resizing,
+        };
+        (wire, held)
+    }
+}
+
+/// Reads sizes of the terminal until there are no more.
+async fn resizes(mut reader: Reader, newest: watch::Sender<Option<Size>>) {
+    let (mut sizes, mut buffer) = (Sizes::default(), [0; 512]);
+    while let Ok(n @ 1..) = reader.read(&mut buffer).await {
+        if let Some(size) = sizes.feed(&buffer[..n]) {
+            newest.send_replace(Some(size));
+        }
+    }
+}

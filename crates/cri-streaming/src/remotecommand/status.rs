@@ -1,0 +1,157 @@
+//! What a client is told at the end: a Kubernetes `Status` in JSON from version 4 on, plain text and only about failures
+//! before.
+
+use serde::Serialize;
+
+use crate::context::StopReason;
+use crate::runtime::RuntimeError;
+
+/// What became of a command, or of the connection to a container.
+#[derive(Debug)]
+pub(super) enum CommandStatus {
+    /// The command ended with this code, or the container is done with.
+    Code(i32),
+    /// The command could not be run.
+    NotRun(RuntimeError),
+    /// The container could not be attached to, or not to its end.
+    NotAttached(RuntimeError),
+    /// We ended the session; what was run may still run.
+    Cut(StopReason),
+}
+
+#[derive(Serialize)]
+struct Status<'a> {
+    status: &'static str,
+    #[serde(skip_serializing_if = "str::is_empty")]
+    message: &'a str,
+    #[serde(skip_serializing_if = "str::is_empty")]
+    reason: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    details: Option<Details>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    code: Option<u16>,
+}
+
+#[derive(Serialize)]
+struct Details {
+    causes: [Cause; 1],
+}
+
+/// The type of a cause stands under `reason`, as in Kubernetes.
+#[derive(Serialize)]
+struct Cause {
+    reason: &'static str,
+    message: String,
+}
+
+impl CommandStatus {
+    fn message(&self) -> Option<String> {
+        match self {
+            Self::Code(0) => None,
+            Self::Code(code) => Some(format!(
+                "command terminated with non-zero exit code: exit code {code}"
+            )),
+            Self::NotRun(error) => Some(format!(
+                "Internal error occurred: error executing command in container: {error}"
+            )),
+            Self::NotAttached(error) => Some(format!(
+                "Internal error occurred: error attaching to container: {error}"
+            )),
+            Self::Cut(ending) => {
+                let why = match ending {
+                    StopReason::Idle => "nothing was sent either way for too long",
+                    StopReason::Shutdown => "criscope is being stopped",
+                };
+                Some(format!(
+                    "Internal error occurred: the session was ended: {why}"
+                ))
+            }
+        }
+    }
+
+    /// What is written to the error stream in this version of the protocol; may be nothing.
+    pub(super) fn message_for(&self, version: u8) -> Vec<u8> {
+        let message = self.message();
+        if version < 4 {
+            return message.unwrap_or_default().into_bytes();
+        }
+        let (status, reason, details, code) = match self {
+            Self::Code(0) => ("Success", "", None, None),
+            Self::Code(code) => {
+                let cause = Cause {
+                    reason: "ExitCode",
+                    message: code.to_string(),
+                };
+                let details = Details { causes: [cause] };
+                ("Failure", "NonZeroExitCode", Some(details), None)
+            }
+            Self::NotRun(_) | Self::NotAttached(_) | Self::Cut(_) => {
+                ("Failure", "InternalError", None, Some(500))
+            }
+        };
+        let status = Status {
+            status,
+            message: message.as_deref().unwrap_or_default(),
+            reason,
+            details,
+            code,
+        };
+        // Strings and numbers always can be written.
+        serde_json::to_vec(&status).unwrap_or_default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn text(end: &CommandStatus, version: u8) -> String {
+        String::from_utf8(end.message_for(version)).expect("text")
+    }
+
+    #[test]
+    fn success_says_nothing_before_version_4() {
+        assert_eq!(text(&CommandStatus::Code(0), 3), "");
+        assert_eq!(text(&CommandStatus::Code(0), 4), r#"{"status":"Success"}"#);
+        assert_eq!(text(&CommandStatus::Code(0), 5), r#"{"status":"Success"}"#);
+    }
+
+    #[test]
+    fn an_exit_code_is_a_cause() {
+        let end = CommandStatus::Code(137);
+        let message = "command terminated with non-zero exit code: exit code 137";
+        assert_eq!(text(&end, 1), message);
+        assert_eq!(
+            text(&end, 4),
+            format!(
+                r#"{{"status":"Failure","message":"{message}","reason":"NonZeroExitCode","details":{{"causes":[{{"reason":"ExitCode","message":"137"}}]}}}}"#
+            )
+        );
+    }
+
+    #[test]
+    fn a_session_that_we_ended_is_no_success() {
+        let end = CommandStatus::Cut(StopReason::Idle);
+        let message = "Internal error occurred: the session was ended: nothing was sent either way for too long";
+        assert_eq!(text(&end, 1), message);
+        let status = text(&end, 4);
+        assert!(status.starts_with(r#"{"status":"Failure""#), "{status}");
+        assert!(status.contains(message), "{status}");
+    }
+
+    #[test]
+    fn a_failure_has_its_reason() {
+        let end = CommandStatus::NotAttached(RuntimeError::Failed("it is gone".into()));
+        let message = "Internal error occurred: error attaching to container: it is gone";
+        assert_eq!(text(&end, 2), message);
+        let end = CommandStatus::NotRun(RuntimeError::Failed("no \"such\" file".into()));
+        let message = "Internal error occurred: error executing command in container: no";
+        assert_eq!(text(&end, 2), format!("{message} \"such\" file"));
+        assert_eq!(
+            text(&end, 4),
+            format!(
+                r#"{{"status":"Failure","message":"{message} \"such\" file","reason":"InternalError","code":500}}"#
+            )
+        );
+    }
+}

@@ -1,0 +1,220 @@
+//! What a caller may ask for. The parameters of a session come from the CRI request alone, never from its URL.
+
+use http::Extensions;
+
+use super::observe::SessionKind;
+use super::runtime::{Attach, Exec};
+
+/// What is wrong with a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum InvalidRequest {
+    /// No container is named.
+    #[error("container_id is missing")]
+    NoContainer,
+    /// No sandbox is named.
+    #[error("pod_sandbox_id is missing")]
+    NoSandbox,
+    /// There is nothing to run.
+    #[error("cmd is missing")]
+    NoCommand,
+    /// A terminal has one output only.
+    #[error("tty and stderr cannot both be set")]
+    TtyWithStderr,
+    /// Such a session would carry nothing.
+    #[error("one of stdin, stdout and stderr must be set")]
+    NoStream,
+    /// Not a TCP port.
+    #[error("port {0} is not between 1 and 65535")]
+    Port(i32),
+}
+
+/// Which standard streams a session has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StreamOptions {
+    pub stdin: bool,
+    pub stdout: bool,
+    pub stderr: bool,
+    pub tty: bool,
+}
+
+impl StreamOptions {
+    fn check(self) -> Result<Self, InvalidRequest> {
+        if self.tty && self.stderr {
+            return Err(InvalidRequest::TtyWithStderr);
+        }
+        if !(self.stdin || self.stdout || self.stderr) {
+            return Err(InvalidRequest::NoStream);
+        }
+        Ok(self)
+    }
+}
+
+/// What runs behind a session with standard streams.
+pub enum Command {
+    Exec(Exec),
+    Attach(Attach),
+}
+
+/// What is to be served.
+pub enum SessionRequest {
+    Remote(Command, StreamOptions),
+    Forward { sandbox: String, ports: Vec<u16> },
+}
+
+/// What a token stands for, and what its observers get.
+pub(super) struct PendingSession {
+    pub(super) request: SessionRequest,
+    pub(super) extensions: Extensions,
+}
+
+impl SessionRequest {
+    /// A command.
+    ///
+    /// # Errors
+    /// If the container or the command is missing, or the streams exclude each other.
+    pub fn exec(exec: Exec, wanted: StreamOptions) -> Result<Self, InvalidRequest> {
+        if exec.container.is_empty() {
+            return Err(InvalidRequest::NoContainer);
+        }
+        let wanted = wanted.check()?;
+        if exec.argv.is_empty() {
+            return Err(InvalidRequest::NoCommand);
+        }
+        Ok(Self::Remote(Command::Exec(exec), wanted))
+    }
+
+    /// The standard streams of a container.
+    ///
+    /// # Errors
+    /// If the container is missing, or the streams exclude each other.
+    pub fn attach(attach: Attach, wanted: StreamOptions) -> Result<Self, InvalidRequest> {
+        if attach.container.is_empty() {
+            return Err(InvalidRequest::NoContainer);
+        }
+        Ok(Self::Remote(Command::Attach(attach), wanted.check()?))
+    }
+
+    /// Connections to ports of a pod.
+    ///
+    /// # Errors
+    /// If the sandbox is missing, or a port is not a TCP port.
+    pub fn port_forward(sandbox: String, ports: &[i32]) -> Result<Self, InvalidRequest> {
+        if sandbox.is_empty() {
+            return Err(InvalidRequest::NoSandbox);
+        }
+        let port = |port: &i32| match u16::try_from(*port) {
+            Ok(0) | Err(_) => Err(InvalidRequest::Port(*port)),
+            Ok(port) => Ok(port),
+        };
+        Ok(Self::Forward {
+            sandbox,
+            ports: ports.iter().map(port).collect::<Result<_, _>>()?,
+        })
+    }
+
+    pub fn kind(&self) -> SessionKind {
+        match self {
+            Self::Remote(Command::Exec(_), _) => SessionKind::Exec,
+            Self::Remote(Command::Attach(_), _) => SessionKind::Attach,
+            Self::Forward { .. } => SessionKind::PortForward,
+        }
+    }
+
+    /// Id of the container or sandbox.
+    pub fn id(&self) -> &str {
+        match self {
+            Self::Remote(Command::Exec(exec), _) => &exec.container,
+            Self::Remote(Command::Attach(attach), _) => &attach.container,
+            Self::Forward { sandbox, .. } => sandbox,
+        }
+    }
+
+    /// The command and its arguments.
+    pub fn argv(&self) -> &[String] {
+        match self {
+            Self::Remote(Command::Exec(exec), _) => &exec.argv,
+            _ => &[],
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const OUTPUT: StreamOptions = StreamOptions {
+        stdin: false,
+        stdout: true,
+        stderr: false,
+        tty: false,
+    };
+
+    fn invalid(container: &str, argv: &[&str], wanted: StreamOptions) -> Option<InvalidRequest> {
+        let exec = Exec {
+            container: container.into(),
+            argv: argv.iter().map(|&word| word.to_owned()).collect(),
+            tty: wanted.tty,
+        };
+        SessionRequest::exec(exec, wanted).err()
+    }
+
+    #[test]
+    fn an_exec_must_make_sense() {
+        assert_eq!(invalid("c", &["true"], OUTPUT), None);
+        assert_eq!(
+            invalid("", &["true"], OUTPUT),
+            Some(InvalidRequest::NoContainer)
+        );
+        assert_eq!(invalid("c", &[], OUTPUT), Some(InvalidRequest::NoCommand));
+        let nothing = StreamOptions {
+            stdout: false,
+            ..OUTPUT
+        };
+        assert_eq!(
+            invalid("c", &["true"], nothing),
+            Some(InvalidRequest::NoStream)
+        );
+        let both = StreamOptions {
+            tty: true,
+            stderr: true,
+            ..OUTPUT
+        };
+        assert_eq!(
+            invalid("c", &["true"], both),
+            Some(InvalidRequest::TtyWithStderr)
+        );
+    }
+
+    #[test]
+    fn an_attach_must_make_sense() {
+        let attach = |container: &str, tty, stderr| {
+            let attach = Attach {
+                container: container.into(),
+                tty,
+            };
+            let wanted = StreamOptions {
+                stdout: false,
+                tty,
+                stderr,
+                ..OUTPUT
+            };
+            SessionRequest::attach(attach, wanted).err()
+        };
+        assert_eq!(attach("c", false, true), None);
+        assert_eq!(attach("", false, true), Some(InvalidRequest::NoContainer));
+        assert_eq!(attach("c", true, true), Some(InvalidRequest::TtyWithStderr));
+        assert_eq!(attach("c", true, false), Some(InvalidRequest::NoStream));
+    }
+
+    #[test]
+    fn ports_are_tcp_ports() {
+        let forward =
+            |id: &str, ports: &[i32]| SessionRequest::port_forward(id.into(), ports).err();
+        assert_eq!(forward("s", &[]), None);
+        assert_eq!(forward("s", &[1, 65535]), None);
+        assert_eq!(forward("", &[]), Some(InvalidRequest::NoSandbox));
+        for port in [0, -1, 65536] {
+            assert_eq!(forward("s", &[80, port]), Some(InvalidRequest::Port(port)));
+        }
+    }
+}

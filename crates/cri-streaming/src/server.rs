@@ -1,0 +1,104 @@
+//! The server as CRI calls see it: they pass a request and get a URL.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::Extensions;
+use tokio::sync::Semaphore;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use super::error::UrlError;
+use super::http_server::HttpServer;
+use super::observe::Observers;
+use super::request::{PendingSession, SessionRequest};
+use super::runtime::StreamingRuntime;
+use super::token::{NoToken, Tokens};
+
+/// How long a token is valid. The kubelet uses it at once.
+const TOKEN_LIFETIME: Duration = Duration::from_secs(60);
+/// Tokens that may be valid at the same time.
+const MAX_TOKENS: usize = 1000;
+
+/// Settings of a server.
+#[derive(Clone, Debug)]
+pub struct ServerConfig {
+    /// Scheme, host and port of the URLs it issues, without a trailing slash.
+    pub base_url: String,
+    /// Sessions end after this long without a byte in either direction.
+    pub idle_timeout: Duration,
+    /// How long a SPDY client may take to open its streams.
+    pub creation_timeout: Duration,
+    /// Sessions at the same time.
+    pub max_sessions: usize,
+}
+
+/// Issues URLs for sessions and serves them. Cheap to clone.
+#[derive(Clone)]
+pub struct Server(Arc<Shared>);
+
+impl std::fmt::Debug for Server {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Server")
+            .field("config", &self.0.config)
+            .finish_non_exhaustive()
+    }
+}
+
+/// State that the server and its sessions share.
+pub(super) struct Shared {
+    pub(super) config: ServerConfig,
+    pub(super) runtime: Arc<dyn StreamingRuntime>,
+    pub(super) observers: Observers,
+    pub(super) tokens: Tokens<PendingSession>,
+    /// Permits for sessions.
+    pub(super) places: Arc<Semaphore>,
+}
+
+impl Server {
+    /// Creates a server. It serves the connections that are passed to [`HttpServer::serve_connection`].
+    pub fn new(
+        config: ServerConfig,
+        runtime: Arc<dyn StreamingRuntime>,
+        observers: Observers,
+    ) -> Self {
+        let kind = |asked: &PendingSession| asked.request.kind();
+        Self(Arc::new(Shared {
+            places: Arc::new(Semaphore::new(config.max_sessions)),
+            config,
+            runtime,
+            tokens: Tokens::new(MAX_TOKENS, TOKEN_LIFETIME, kind, observers.clone()),
+            observers,
+        }))
+    }
+
+    /// Returns a URL for a session. It is valid once, within a minute. `extensions` are handed to the observers of the
+    /// session, for example the call that asked for it.
+    ///
+    /// # Errors
+    /// If too many URLs were issued and not used.
+    pub fn issue(
+        &self,
+        request: SessionRequest,
+        extensions: Extensions,
+    ) -> Result<String, UrlError> {
+        match self.0.tokens.issue(PendingSession {
+            request,
+            extensions,
+        }) {
+            Ok(path) => Ok(format!("{}{path}", self.0.config.base_url)),
+            Err(NoToken::Full) => Err(UrlError::Full),
+            Err(NoToken::Random) => Err(UrlError::Random),
+        }
+    }
+
+    /// Removes expired tokens. Without it they are removed when the next URL is issued.
+    pub fn sweep(&self) {
+        self.0.tokens.sweep();
+    }
+
+    /// The end that connections are passed to. Sessions run as tasks of `tasks` and end when `stop` fires.
+    pub fn http(&self, stop: CancellationToken, tasks: TaskTracker) -> HttpServer {
+        HttpServer::new(Arc::clone(&self.0), stop, tasks)
+    }
+}

@@ -1,0 +1,372 @@
+//! What the driver and the holders of streams share.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Waker};
+
+use bytes::BytesMut;
+
+use super::Limits;
+use super::error::{Counters, Malformed, Reason};
+use super::frame::{self, Status};
+use super::headers::{Deflater, Headers, Inflater};
+use super::stream_state::{IncomingEnd, OutgoingEnd, StreamState};
+
+/// Answers to the peer's frames that may wait to be sent, in bytes. With more, the connection is not read: whoever
+/// asks for so much does not read the answers.
+const MAX_REPLIES: usize = 64 * 1024;
+
+/// Number of a PING that no peer has sent: odd ones are the peer's, and they count from 1.
+const HEARTBEAT: u32 = u32::MAX;
+
+/// The core behind its lock.
+#[derive(Debug)]
+pub(super) struct Shared(Mutex<Core>);
+
+impl Shared {
+    pub(super) fn new(limits: Limits) -> Arc<Self> {
+        Arc::new(Self(Mutex::new(Core::new(limits))))
+    }
+
+    /// Nothing waits while it holds this.
+    pub(super) fn lock(&self) -> MutexGuard<'_, Core> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[derive(Debug)]
+pub(super) struct Core {
+    pub(super) limits: Limits,
+    pub(super) states: HashMap<u32, StreamState>,
+    /// The last stream that the peer opened or tried to.
+    pub(super) last_id: u32,
+    pub(super) inflater: Inflater,
+    pub(super) deflater: Deflater,
+    /// Streams that nobody has taken yet; nothing if nobody will.
+    opened: Option<VecDeque<(u32, Headers)>>,
+    acceptor: Option<Waker>,
+    /// Streams with something to send, in turn.
+    pub(super) send_queue: VecDeque<u32>,
+    /// Streams that wait for room to send something; see `room`.
+    pub(super) capacity_queue: VecDeque<u32>,
+    /// Control frames that leave before any data.
+    pub(super) replies: Vec<u8>,
+    /// Bytes of heartbeats among what is to be sent.
+    heartbeats: usize,
+    /// Who waits until too much is unread.
+    watcher: Option<Waker>,
+    /// The peer opens no more streams.
+    pub(super) has_gone_away: bool,
+    /// Why the end has begun.
+    closing: Option<Reason>,
+    is_ended: bool,
+    driver: Option<Waker>,
+    pub(super) counters: Counters,
+}
+
+impl Core {
+    fn new(limits: Limits) -> Self {
+        Self {
+            limits,
+            states: HashMap::new(),
+            last_id: 0,
+            inflater: Inflater::new(),
+            deflater: Deflater::default(),
+            opened: Some(VecDeque::new()),
+            acceptor: None,
+            send_queue: VecDeque::new(),
+            capacity_queue: VecDeque::new(),
+            replies: Vec::new(),
+            heartbeats: 0,
+            watcher: None,
+            has_gone_away: false,
+            closing: None,
+            is_ended: false,
+            driver: None,
+            counters: Counters::default(),
+        }
+    }
+
+    // === the driver's side
+
+    pub(super) fn set_driver(&mut self, cx: &Context<'_>) {
+        match &mut self.driver {
+            Some(driver) => driver.clone_from(cx.waker()),
+            driver => *driver = Some(cx.waker().clone()),
+        }
+    }
+
+    pub(super) fn wake_driver(&self) {
+        if let Some(driver) = &self.driver {
+            driver.wake_by_ref();
+        }
+    }
+
+    /// Whether so much waits to be read that the connection is not read.
+    pub(super) fn is_full(&self) -> bool {
+        self.counters.unread >= self.limits.unread
+    }
+
+    /// Whether the peer may say more.
+    pub(super) fn may_read(&self) -> bool {
+        !self.is_full() && self.replies.len() < MAX_REPLIES
+    }
+
+    /// Ready when too much waits to be read.
+    pub(super) fn poll_full(&mut self, cx: &Context<'_>) -> Poll<()> {
+        if self.is_full() {
+            return Poll::Ready(());
+        }
+        self.watcher = Some(cx.waker().clone());
+        Poll::Pending
+    }
+
+    /// More is unread.
+    pub(super) fn wake_watcher(&mut self) {
+        if self.is_full()
+            && let Some(watcher) = self.watcher.take()
+        {
+            watcher.wake();
+        }
+    }
+
+    /// Queues a PING's answer that says nothing, unless something is to be sent anyway.
+    pub(super) fn heartbeat(&mut self) {
+        if self.is_ended || self.is_closing() || !self.replies.is_empty() {
+            return;
+        }
+        frame::ping(&mut self.replies, HEARTBEAT);
+        self.heartbeats += self.replies.len();
+        self.wake_driver();
+    }
+
+    /// So much was sent. Gives whether there was more in it than heartbeats.
+    pub(super) fn sent(&mut self, n: usize) -> bool {
+        self.counters.bytes_out += n as u64;
+        let heartbeats = self.heartbeats.min(n);
+        self.heartbeats -= heartbeats;
+        n > heartbeats
+    }
+
+    pub(super) fn is_closing(&self) -> bool {
+        self.closing.is_some()
+    }
+
+    pub(super) fn is_malformed(&self) -> bool {
+        matches!(self.closing, Some(Reason::Malformed(_)))
+    }
+
+    /// Begins the end, unless it has begun: what is queued is still sent, then what is unfinished is reset.
+    pub(super) fn close(&mut self, reason: Reason) {
+        if self.is_ended || self.closing.is_some() {
+            return;
+        }
+        if matches!(reason, Reason::ClientGone) {
+            self.lose();
+        }
+        self.closing = Some(reason);
+        let ids: Vec<_> = self.states.keys().copied().collect();
+        for id in ids {
+            self.finish(id, OutgoingEnd::Reset(Status::Cancel));
+        }
+        self.end_halves();
+        self.wake_driver();
+    }
+
+    /// Nobody will read or write the connection any more. Gives why, if the end had begun before.
+    pub(super) fn end(&mut self) -> Option<Reason> {
+        self.is_ended = true;
+        self.end_halves();
+        for state in self.states.values_mut() {
+            self.counters.unsent -= state.end_outgoing();
+        }
+        self.capacity_queue.clear();
+        self.send_queue.clear();
+        self.replies = Vec::new();
+        self.driver = None;
+        self.closing.take()
+    }
+
+    /// The connection ended without the peer's doing. One that has said GOAWAY was done with its streams.
+    pub(super) fn lose(&mut self) {
+        if !self.has_gone_away {
+            for state in self.states.values_mut() {
+                state.end_incoming(IncomingEnd::Lost);
+            }
+        }
+    }
+
+    /// Nothing comes any more, and nobody can write any more.
+    fn end_halves(&mut self) {
+        for state in self.states.values_mut() {
+            state.end_incoming(IncomingEnd::All);
+            state.wake_writer();
+        }
+        self.wake_acceptor();
+    }
+
+    /// Resets the stream with the most data that nobody reads.
+    pub(super) fn reset_stalled(&mut self) {
+        let most = self.states.iter_mut().max_by_key(|(_, state)| state.unread);
+        let Some((&id, state)) = most else {
+            return;
+        };
+        state.received = Some(IncomingEnd::Stalled);
+        state.wake_reader();
+        self.drop_incoming(id);
+        self.counters.streams_stalled += 1;
+        self.end_outgoing(id);
+        self.reply_reset(id, Status::Cancel);
+        self.forget(id);
+    }
+
+    pub(super) fn malformed(&mut self, malformed: Malformed) {
+        self.close(Reason::Malformed(malformed));
+    }
+
+    // === new streams
+
+    /// Whether a further stream may be opened.
+    pub(super) fn takes_streams(&self) -> bool {
+        !self.has_gone_away && self.opened.is_some() && self.states.len() < self.limits.streams
+    }
+
+    pub(super) fn open(&mut self, id: u32, headers: Headers, state: StreamState) {
+        self.states.insert(id, state);
+        self.counters.streams += 1;
+        if let Some(opened) = &mut self.opened {
+            opened.push_back((id, headers));
+        }
+        self.wake_acceptor();
+    }
+
+    fn wake_acceptor(&mut self) {
+        if let Some(acceptor) = self.acceptor.take() {
+            acceptor.wake();
+        }
+    }
+
+    /// The next stream that was opened; nothing at the end.
+    pub(super) fn poll_opened(&mut self, cx: &Context<'_>) -> Poll<Option<(u32, Headers)>> {
+        if let Some(next) = self.opened.as_mut().and_then(VecDeque::pop_front) {
+            return Poll::Ready(Some(next));
+        }
+        if self.is_ended || self.is_closing() {
+            return Poll::Ready(None);
+        }
+        self.acceptor = Some(cx.waker().clone());
+        Poll::Pending
+    }
+
+    /// Nobody takes new streams any more.
+    pub(super) fn stop_accepting(&mut self) {
+        for (id, _) in self.opened.take().into_iter().flatten() {
+            self.drop_reader(id);
+            self.drop_writer(id);
+        }
+    }
+
+    /// Whether no stream has anything to say any more.
+    pub(super) fn are_streams_over(&self) -> bool {
+        self.states.values().all(StreamState::is_over)
+    }
+
+    /// Forgets a stream that nobody knows any more.
+    pub(super) fn forget(&mut self, id: u32) {
+        if self.states.get(&id).is_some_and(StreamState::is_forgotten) {
+            self.states.remove(&id);
+        }
+    }
+
+    // === the readers' side
+
+    /// The next piece of a stream's data; nothing if there is none yet.
+    pub(super) fn take(&mut self, id: u32) -> Option<BytesMut> {
+        self.states.get_mut(&id)?.take()
+    }
+
+    /// The reader has done with the piece that it took.
+    pub(super) fn let_go(&mut self, id: u32) {
+        if let Some(state) = self.states.get_mut(&id) {
+            let len = state.let_go();
+            self.less_unread(len);
+        }
+    }
+
+    fn less_unread(&mut self, len: usize) {
+        let was_full = self.is_full();
+        self.counters.unread -= len;
+        if was_full && !self.is_full() {
+            self.wake_driver();
+        }
+    }
+
+    /// Drops what nobody will read of a stream.
+    fn drop_incoming(&mut self, id: u32) {
+        if let Some(state) = self.states.get_mut(&id) {
+            let taken = state.let_go();
+            let dropped = state.drop_incoming();
+            self.counters.data_discarded += dropped as u64;
+            self.less_unread(taken + dropped);
+        }
+    }
+
+    /// Nobody reads this stream any more: what comes is drained.
+    pub(super) fn drop_reader(&mut self, id: u32) {
+        if let Some(state) = self.states.get_mut(&id) {
+            state.has_reader = false;
+            state.reader = None;
+            self.drop_incoming(id);
+            self.forget(id);
+        }
+    }
+
+    // === the writers' side
+
+    /// The stream, if it may still be written to.
+    pub(super) fn writable(&mut self, id: u32) -> Option<&mut StreamState> {
+        if self.is_ended || self.is_closing() {
+            return None;
+        }
+        let state = self.states.get_mut(&id)?;
+        (state.last.is_none() && !state.is_sent).then_some(state)
+    }
+
+    /// Ends our half of a stream behind what is queued, unless it has ended.
+    pub(super) fn finish(&mut self, id: u32, last: OutgoingEnd) {
+        let Some(state) = self.states.get_mut(&id) else {
+            return;
+        };
+        if state.last.is_none() && !state.is_sent {
+            state.last = Some(last);
+            self.queue(id);
+        }
+    }
+
+    /// Ends both halves of a stream, behind what is queued to be sent.
+    pub(super) fn reset(&mut self, id: u32) {
+        let Some(state) = self.states.get_mut(&id) else {
+            return;
+        };
+        if !state.is_sent {
+            state.last = Some(OutgoingEnd::Reset(Status::Cancel));
+            self.queue(id);
+        } else if state.received.is_none() {
+            // Our half has ended before; the peer's shall end, too.
+            state.end_incoming(IncomingEnd::All);
+            self.reply_reset(id, Status::Cancel);
+            self.wake_driver();
+        }
+    }
+
+    /// Nobody writes to this stream any more.
+    pub(super) fn drop_writer(&mut self, id: u32) {
+        if let Some(state) = self.states.get_mut(&id) {
+            state.has_writer = false;
+            state.writer = None;
+            self.leave(id);
+            self.finish(id, OutgoingEnd::Reset(Status::Cancel));
+            self.forget(id);
+        }
+    }
+}

@@ -1,0 +1,176 @@
+//! Bytes in: one read brings many frames. Data passes in the pieces in which it comes.
+
+use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use bytes::{Buf as _, BytesMut};
+use tokio::io::{AsyncRead, ReadBuf};
+
+use super::error::Malformed;
+use super::frame::{self, Head};
+
+/// Room for one read, in bytes. A control frame fits.
+pub(super) const ROOM: usize = frame::HEAD + frame::MAX_CONTROL;
+
+/// Least room that a read is worth.
+const LEAST_ROOM: usize = 4 * 1024;
+
+/// What was read.
+#[derive(Debug)]
+pub(super) struct Input {
+    /// Bytes that were read, and behind them room for more.
+    buf: BytesMut,
+    filled: usize,
+    at: ParseState,
+}
+
+/// What the next byte belongs to.
+#[derive(Clone, Copy, Debug)]
+enum ParseState {
+    Head,
+    Data { id: u32, flags: u8, left: usize },
+    Skipped { left: usize },
+}
+
+/// What came.
+#[derive(Debug)]
+pub(super) enum Event {
+    /// A piece of a stream's data; with the flags of its frame behind the last piece.
+    Data { id: u32, piece: BytesMut, flags: u8 },
+    /// A whole control frame.
+    Control {
+        kind: u16,
+        flags: u8,
+        payload: BytesMut,
+    },
+}
+
+impl Input {
+    pub(super) fn new() -> Self {
+        Self {
+            buf: BytesMut::new(),
+            filled: 0,
+            at: ParseState::Head,
+        }
+    }
+
+    /// Reads once. Gives how much it was; nothing is the end.
+    pub(super) fn poll_read<T: AsyncRead + Unpin + ?Sized>(
+        &mut self,
+        io: &mut T,
+        cx: &mut Context<'_>,
+    ) -> Poll<io::Result<usize>> {
+        self.make_room();
+        let mut buf = ReadBuf::new(&mut self.buf[self.filled..]);
+        ready!(Pin::new(io).poll_read(cx, &mut buf))?;
+        let n = buf.filled().len();
+        self.filled += n;
+        Poll::Ready(Ok(n))
+    }
+
+    /// Forgets what was read.
+    pub(super) fn discard(&mut self) {
+        self.skip(self.filled);
+    }
+
+    fn make_room(&mut self) {
+        let wanted = match self.frame() {
+            // What is left of a read is no data: a control frame that is not whole, or a head that is not.
+            Ok(Some(Head::Control { len, .. })) => frame::HEAD + len,
+            _ => self.filled + LEAST_ROOM,
+        };
+        if self.buf.len() >= wanted {
+            return;
+        }
+        if self.filled == 0 {
+            self.buf.clear();
+            // The same memory again, if nobody holds a piece of it.
+            if self.buf.try_reclaim(ROOM) {
+                return self.buf.resize(ROOM, 0);
+            }
+        }
+        let mut buf = BytesMut::zeroed(ROOM);
+        buf[..self.filled].copy_from_slice(&self.buf[..self.filled]);
+        self.buf = buf;
+    }
+
+    /// The head at the front, if it is a head that is there.
+    fn frame(&self) -> Result<Option<Head>, Malformed> {
+        match (self.at, self.buf[..self.filled].first_chunk()) {
+            (ParseState::Head, Some(head)) => Head::read(head).map(Some),
+            _ => Ok(None),
+        }
+    }
+
+    /// The next thing that is there.
+    pub(super) fn next(&mut self) -> Result<Option<Event>, Malformed> {
+        loop {
+            match self.at {
+                ParseState::Data { id, flags, left } => return Ok(self.data(id, flags, left)),
+                ParseState::Skipped { left } => {
+                    let part = left.min(self.filled);
+                    self.skip(part);
+                    if part < left {
+                        self.at = ParseState::Skipped { left: left - part };
+                        return Ok(None);
+                    }
+                    self.at = ParseState::Head;
+                }
+                ParseState::Head => match self.frame()? {
+                    None => return Ok(None),
+                    Some(Head::Data { id, flags, len }) => {
+                        self.skip(frame::HEAD);
+                        self.at = ParseState::Data {
+                            id,
+                            flags,
+                            left: len,
+                        };
+                    }
+                    Some(Head::Control { kind, flags, len }) if frame::is_kept(kind) => {
+                        if self.filled < frame::HEAD + len {
+                            return Ok(None);
+                        }
+                        self.skip(frame::HEAD);
+                        let payload = self.take(len);
+                        return Ok(Some(Event::Control {
+                            kind,
+                            flags,
+                            payload,
+                        }));
+                    }
+                    Some(Head::Control { len, .. }) => {
+                        self.skip(frame::HEAD);
+                        self.at = ParseState::Skipped { left: len };
+                    }
+                },
+            }
+        }
+    }
+
+    fn data(&mut self, id: u32, flags: u8, left: usize) -> Option<Event> {
+        let part = left.min(self.filled);
+        if part == 0 && left > 0 {
+            return None;
+        }
+        let left = left - part;
+        self.at = match left {
+            0 => ParseState::Head,
+            _ => ParseState::Data { id, flags, left },
+        };
+        let flags = if left == 0 { flags } else { 0 };
+        let piece = self.take(part);
+        Some(Event::Data { id, piece, flags })
+    }
+
+    fn skip(&mut self, n: usize) {
+        self.buf.advance(n);
+        self.filled -= n;
+    }
+
+    /// Takes bytes out, without a copy.
+    fn take(&mut self, n: usize) -> BytesMut {
+        self.filled -= n;
+        self.buf.split_to(n)
+    }
+}

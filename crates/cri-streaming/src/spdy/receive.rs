@@ -1,0 +1,130 @@
+//! What the peer's frames do.
+
+use bytes::BytesMut;
+
+use super::core::Core;
+use super::error::Malformed;
+use super::frame::{self, Control, Status};
+use super::headers::Headers;
+use super::input::{Event, Input};
+use super::stream_state::{IncomingEnd, StreamState};
+
+/// Most that the headers of a stream may take, in bytes. They are kept as long as nobody has taken the stream, and a few
+/// bytes on the wire can be inflated to a thousand times as many.
+const MAX_KEPT: usize = 4 * 1024;
+
+impl Core {
+    /// Takes in everything that was read.
+    pub(super) fn receive(&mut self, input: &mut Input) -> Result<(), Malformed> {
+        while let Some(event) = input.next()? {
+            match event {
+                Event::Data { id, piece, flags } => self.data(id, piece, flags),
+                Event::Control {
+                    kind,
+                    flags,
+                    payload,
+                } => self.control(kind, flags, &payload)?,
+            }
+        }
+        Ok(())
+    }
+
+    fn data(&mut self, id: u32, piece: BytesMut, flags: u8) {
+        let len = piece.len();
+        self.counters.data_in += len as u64;
+        let state = self.states.get_mut(&id);
+        match state.filter(|state| state.received.is_none()) {
+            Some(state) if state.has_reader => {
+                if len > 0 {
+                    state.receive(piece);
+                    self.counters.unread += len;
+                    let peak = &mut self.counters.unread_peak;
+                    *peak = self.counters.unread.max(*peak);
+                    self.wake_watcher();
+                }
+            }
+            Some(_) => self.counters.data_discarded += len as u64,
+            None => {
+                self.counters.data_discarded += len as u64;
+                // Of a stream that is over some may still be on its way.
+                if id > self.last_id || id.is_multiple_of(2) {
+                    self.reply_reset(id, Status::InvalidStream);
+                }
+                return;
+            }
+        }
+        if flags & frame::FIN != 0 {
+            self.end_incoming(id);
+        }
+    }
+
+    fn control(&mut self, kind: u16, flags: u8, payload: &[u8]) -> Result<(), Malformed> {
+        match Control::read(kind, payload)? {
+            Control::SynStream { id, block } => {
+                let headers = self.inflater.block(block)?;
+                self.syn_stream(id, flags, headers);
+            }
+            // We open no streams, but its block is part of the compression.
+            Control::SynReply { block } => drop(self.inflater.block(block)?),
+            Control::Headers { id, block } => {
+                self.inflater.block(block)?;
+                if flags & frame::FIN != 0 {
+                    self.end_incoming(id);
+                }
+            }
+            Control::Reset { id } => self.abort(id),
+            // The other half of the numbers are ours; we ask nothing.
+            Control::Ping { id } if id % 2 == 1 => {
+                self.counters.pings += 1;
+                frame::ping(&mut self.replies, id);
+            }
+            Control::Ping { .. } => {}
+            Control::GoAway => self.has_gone_away = true,
+        }
+        Ok(())
+    }
+
+    fn syn_stream(&mut self, id: u32, flags: u8, headers: Headers) {
+        let is_in_order = id % 2 == 1 && id > self.last_id;
+        let is_small = headers.room() <= MAX_KEPT;
+        if !is_in_order || !is_small || !self.takes_streams() {
+            self.counters.streams_refused += 1;
+            let status = if is_in_order {
+                Status::Refused
+            } else {
+                Status::Protocol
+            };
+            self.last_id = self.last_id.max(id);
+            // The peer forgets a stream of this id, if there is one.
+            self.abort(id);
+            return self.reply_reset(id, status);
+        }
+        self.last_id = id;
+        let is_one_way = flags & frame::UNIDIRECTIONAL != 0;
+        if !is_one_way {
+            let mut block = Vec::new();
+            self.deflater.empty_block(&mut block);
+            frame::syn_reply(&mut self.replies, id, &block);
+        }
+        let state = StreamState::new(flags & frame::FIN != 0, is_one_way);
+        self.open(id, headers, state);
+    }
+
+    /// The peer sends no more on this stream.
+    fn end_incoming(&mut self, id: u32) {
+        if let Some(state) = self.states.get_mut(&id) {
+            state.end_incoming(IncomingEnd::All);
+            self.forget(id);
+        }
+    }
+
+    /// The peer knows this stream no more. What it sent before can still be read.
+    fn abort(&mut self, id: u32) {
+        self.end_outgoing(id);
+        self.end_incoming(id);
+    }
+
+    pub(super) fn reply_reset(&mut self, id: u32, status: Status) {
+        frame::reset(&mut self.replies, id, status);
+    }
+}

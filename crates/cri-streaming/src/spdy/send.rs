@@ -1,0 +1,71 @@
+//! What leaves, in which order.
+
+use super::core::Core;
+use super::frame::{self, HEAD};
+use super::output::Output;
+use super::stream_state::{IncomingEnd, OutgoingEnd};
+
+impl Core {
+    /// Lets a stream take part in the turns.
+    pub(super) fn queue(&mut self, id: u32) {
+        if let Some(state) = self.states.get_mut(&id)
+            && !std::mem::replace(&mut state.is_queued, true)
+        {
+            self.send_queue.push_back(id);
+            self.wake_driver();
+        }
+    }
+
+    /// Moves frames to the output while it has room: answers first, then a frame of each stream in turn.
+    pub(super) fn fill(&mut self, output: &mut Output) {
+        // Answers that find no room wait, and are counted, until the peer takes what is on its way.
+        if output.has_room() && !self.replies.is_empty() {
+            output.push(std::mem::take(&mut self.replies));
+        }
+        while output.has_room()
+            && let Some(id) = self.send_queue.pop_front()
+        {
+            self.send_frame(id, output);
+            self.forget(id);
+        }
+    }
+
+    fn send_frame(&mut self, id: u32, output: &mut Output) {
+        let Some(state) = self.states.get_mut(&id) else {
+            return;
+        };
+        state.is_queued = false;
+        if state.is_sent {
+            return;
+        }
+        let mut sent = 0;
+        if let Some((mut bytes, is_all)) = state.next_frame() {
+            let len = bytes.len() - HEAD;
+            let is_last = is_all && state.last == Some(OutgoingEnd::Fin);
+            let flags = if is_last { frame::FIN } else { 0 };
+            bytes[..HEAD].copy_from_slice(&frame::data_head(id, flags, len));
+            output.push(bytes);
+            self.counters.data_out += len as u64;
+            state.is_sent = is_last;
+            state.wake_writer();
+            sent = len;
+        } else if let Some(last) = state.last {
+            let mut bytes = Vec::new();
+            match last {
+                OutgoingEnd::Fin => bytes.extend(frame::data_head(id, frame::FIN, 0)),
+                OutgoingEnd::Reset(status) => {
+                    frame::reset(&mut bytes, id, status);
+                    // The peer then forgets both halves.
+                    state.end_incoming(IncomingEnd::All);
+                }
+            }
+            output.push(bytes);
+            state.is_sent = true;
+        }
+        if !state.is_sent && (state.has_outgoing() || state.last.is_some()) {
+            state.is_queued = true;
+            self.send_queue.push_back(id);
+        }
+        self.free(sent);
+    }
+}

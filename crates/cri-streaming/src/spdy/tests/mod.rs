@@ -1,0 +1,49 @@
+//! The server's end against a peer that writes frames by hand, in the order in which Go clients do.
+
+mod bulk;
+mod codec;
+mod crowd;
+mod ends;
+mod flow_control;
+mod malformed;
+mod peer;
+mod random;
+mod streams;
+
+use std::time::Duration;
+
+use tokio::io::DuplexStream;
+use tokio::task::JoinHandle;
+
+use self::peer::Peer;
+use super::{Connection, ConnectionEnd, Limits, Streams};
+
+const HOUR: Duration = Duration::from_secs(3600);
+
+/// Nothing here may hang.
+async fn soon<F: Future>(what: &str, future: F) -> F::Output {
+    tokio::time::timeout(Duration::from_secs(120), future)
+        .await
+        .unwrap_or_else(|_| panic!("{what} takes too long"))
+}
+
+/// A connection over a pipe small enough to fill up.
+fn connect(limits: Limits) -> (Peer<DuplexStream>, Streams, JoinHandle<ConnectionEnd>) {
+    let (near, far) = tokio::io::duplex(40_000);
+    let (streams, driver) = Connection::server(far, limits);
+    (Peer::new(near), streams, tokio::spawn(driver))
+}
+
+fn session() -> (Peer<DuplexStream>, Streams, JoinHandle<ConnectionEnd>) {
+    connect(Limits::session(HOUR))
+}
+
+/// The end of a driver.
+async fn end(driver: JoinHandle<ConnectionEnd>) -> ConnectionEnd {
+    soon("the end", driver).await.expect("no panic")
+}
+
+/// Data that shows when it is out of place.
+fn pattern(len: usize) -> Vec<u8> {
+    (0..len).map(|i| (i / 251 + i) as u8).collect()
+}

@@ -1,0 +1,63 @@
+//! The SPDY connection of a session, and how it ends.
+
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::time::sleep;
+use tokio_util::task::AbortOnDropHandle;
+
+use super::context::{LINGER, SessionContext};
+use super::heartbeat;
+use super::spdy::{Connection, ConnectionEnd, Handle, Limits, Reason, Streams};
+
+/// The connection of one session.
+pub(super) struct SpdySession {
+    handle: Handle,
+    driver: AbortOnDropHandle<ConnectionEnd>,
+}
+
+impl SpdySession {
+    /// Begins on an upgraded connection.
+    pub(super) fn begin<T>(context: &SessionContext, io: T, mut limits: Limits) -> (Streams, Self)
+    where
+        T: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    {
+        // However slowly the client reads, it gets everything; see [`SpdySession::close`].
+        limits.linger = context.idle_timeout;
+        // It is the session that says goodbye to a silent client; the connection must not come before it.
+        limits.idle = limits.idle.saturating_add(2 * LINGER);
+        let (streams, driver) = Connection::server(io, limits);
+        let handle = driver.handle();
+        let heartbeats = heartbeat::of_spdy(handle.clone(), context.activity.clone());
+        let driver = async move {
+            tokio::select! {
+                end = driver => end,
+                never = heartbeats => match never {},
+            }
+        };
+        let carrier = Self {
+            handle,
+            driver: AbortOnDropHandle::new(tokio::spawn(driver)),
+        };
+        (streams, carrier)
+    }
+
+    /// Ends the connection from our side: what is queued is sent, then the client has a moment to hang up.
+    pub(super) async fn close(mut self, context: &SessionContext) {
+        self.handle.close();
+        let sent = async {
+            context.activity.shut().await;
+            sleep(LINGER).await;
+        };
+        tokio::select! {
+            _ = &mut self.driver => {}
+            () = sent => {}
+        }
+    }
+
+    /// Why a connection ended that has ended.
+    pub(super) async fn reason(self) -> Reason {
+        match self.driver.await {
+            Ok(end) => end.reason,
+            Err(_) => Reason::Closed,
+        }
+    }
+}

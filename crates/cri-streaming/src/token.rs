@@ -1,0 +1,237 @@
+//! Tokens: the only credential of a session. Random, for one use, for a minute, and not more than so many at a time.
+
+use std::collections::HashMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use ring::rand::{SecureRandom, SystemRandom};
+use tokio::time::Instant;
+
+use super::observe::{Observers, SessionKind, TokenOutcome};
+
+/// Bytes of randomness: 128 bit, which nobody guesses within a minute.
+const RANDOM_BYTES: usize = 16;
+
+/// Why there is no token.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum NoToken {
+    #[error("too many sessions were asked for and not begun")]
+    Full,
+    #[error("the system gives no random numbers")]
+    Random,
+}
+
+struct Entry<T> {
+    value: T,
+    expires: Instant,
+}
+
+/// What has been asked for and not yet begun. What becomes of each token is told to the observers.
+pub struct Tokens<T> {
+    entries: Mutex<HashMap<String, Entry<T>>>,
+    random: SystemRandom,
+    limit: usize,
+    lifetime: Duration,
+    kind: fn(&T) -> SessionKind,
+    observers: Observers,
+}
+
+impl<T> Tokens<T> {
+    /// At most so many, each for so long. `kind` is that of the session.
+    pub fn new(
+        limit: usize,
+        lifetime: Duration,
+        kind: fn(&T) -> SessionKind,
+        observers: Observers,
+    ) -> Self {
+        Self {
+            entries: Mutex::default(),
+            random: SystemRandom::new(),
+            limit,
+            lifetime,
+            kind,
+            observers,
+        }
+    }
+
+    fn entries(&self) -> MutexGuard<'_, HashMap<String, Entry<T>>> {
+        self.entries.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn tell(&self, outcome: TokenOutcome, n: u64) {
+        self.observers.each(|observer| observer.token(outcome, n));
+    }
+
+    /// Keeps `value` for one use. Gives the path of its URL: the kind of session and the token.
+    ///
+    /// # Errors
+    /// Too many wait, or there are no random numbers.
+    pub fn issue(&self, value: T) -> Result<String, NoToken> {
+        self.sweep();
+        let issued = self.keep(value);
+        match issued {
+            Ok(_) => self.tell(TokenOutcome::Issued, 1),
+            Err(NoToken::Full) => self.tell(TokenOutcome::Full, 1),
+            Err(NoToken::Random) => {}
+        }
+        issued
+    }
+
+    fn keep(&self, value: T) -> Result<String, NoToken> {
+        let mut bytes = [0; RANDOM_BYTES];
+        self.random.fill(&mut bytes).map_err(|_| NoToken::Random)?;
+        let token = URL_SAFE_NO_PAD.encode(bytes);
+        let path = format!("/{}/{token}", (self.kind)(&value).name());
+        let mut entries = self.entries();
+        if entries.len() >= self.limit {
+            return Err(NoToken::Full);
+        }
+        let expires = Instant::now() + self.lifetime;
+        entries.insert(token, Entry { value, expires });
+        Ok(path)
+    }
+
+    /// Uses up the token of a path; `None` if there is nothing behind it.
+    pub fn take(&self, path: &str) -> Option<T> {
+        let (kind, token) = path.strip_prefix('/')?.split_once('/')?;
+        let entry = self.entries().remove(token);
+        let outcome = match entry {
+            Some(entry) if entry.expires <= Instant::now() => TokenOutcome::Expired,
+            Some(entry) if (self.kind)(&entry.value).name() == kind => {
+                self.tell(TokenOutcome::Used, 1);
+                return Some(entry.value);
+            }
+            // Of another kind; or never given out, used before, or swept.
+            Some(_) | None => TokenOutcome::Refused,
+        };
+        self.tell(outcome, 1);
+        None
+    }
+
+    /// Forgets what nobody has used in time.
+    pub fn sweep(&self) {
+        let now = Instant::now();
+        let mut entries = self.entries();
+        let before = entries.len();
+        entries.retain(|_, entry| entry.expires > now);
+        let expired = before - entries.len();
+        drop(entries);
+        if expired > 0 {
+            self.tell(TokenOutcome::Expired, expired as u64);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+    use std::sync::Arc;
+
+    use super::super::observe::Observer;
+    use super::*;
+
+    const MINUTE: Duration = Duration::from_secs(60);
+
+    /// What became of tokens, in order.
+    #[derive(Default)]
+    struct Told(Mutex<Vec<(TokenOutcome, u64)>>);
+
+    impl Observer for Told {
+        fn token(&self, outcome: TokenOutcome, n: u64) {
+            self.0.lock().expect("no panic").push((outcome, n));
+        }
+    }
+
+    impl Told {
+        fn take(&self) -> Vec<(TokenOutcome, u64)> {
+            std::mem::take(&mut *self.0.lock().expect("no panic"))
+        }
+    }
+
+    /// Tokens for numbers, all of them for commands.
+    fn tokens(limit: usize) -> (Tokens<u32>, Arc<Told>) {
+        let told = Arc::new(Told::default());
+        let observers: Vec<Arc<dyn Observer>> = vec![told.clone()];
+        let tokens = Tokens::new(
+            limit,
+            MINUTE,
+            |_| SessionKind::Exec,
+            Observers(observers.into()),
+        );
+        (tokens, told)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_token_is_for_one_use() {
+        let (tokens, told) = tokens(10);
+        let path = tokens.issue(7).expect("room");
+        assert_eq!(path.len(), "/exec/".len() + 22, "128 bit");
+        assert_eq!(tokens.take(&path), Some(7));
+        assert_eq!(tokens.take(&path), None);
+        assert_eq!(tokens.take("/exec/"), None);
+        let refused = (TokenOutcome::Refused, 1);
+        let all = [
+            (TokenOutcome::Issued, 1),
+            (TokenOutcome::Used, 1),
+            refused,
+            refused,
+        ];
+        assert_eq!(told.take(), all);
+        // What is no path of a session is told to nobody.
+        assert_eq!((tokens.take(""), tokens.take("/")), (None, None));
+        assert!(told.take().is_empty());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_token_is_for_one_kind_of_session() {
+        let (tokens, told) = tokens(10);
+        let path = tokens.issue(7).expect("room");
+        let other = path.replace("exec", "attach");
+        assert_eq!(tokens.take(&other), None);
+        assert_eq!(tokens.take(&path), None, "used up");
+        let refused = (TokenOutcome::Refused, 1);
+        assert_eq!(told.take(), [(TokenOutcome::Issued, 1), refused, refused]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_token_expires() {
+        let (tokens, told) = tokens(10);
+        let first = tokens.issue(1).expect("room");
+        tokio::time::advance(Duration::from_secs(59)).await;
+        let second = tokens.issue(2).expect("room");
+        tokens.sweep();
+        told.take();
+        tokio::time::advance(Duration::from_secs(1)).await;
+        assert_eq!(tokens.take(&first), None);
+        assert_eq!(tokens.take(&second), Some(2));
+        assert_eq!(
+            told.take(),
+            [(TokenOutcome::Expired, 1), (TokenOutcome::Used, 1)]
+        );
+        for number in [3, 4] {
+            tokens.issue(number).expect("room");
+        }
+        told.take();
+        tokio::time::advance(MINUTE).await;
+        tokens.sweep();
+        assert_eq!(told.take(), [(TokenOutcome::Expired, 2)]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn there_are_not_more_than_the_limit_and_no_two_alike() {
+        let (tokens, told) = tokens(1000);
+        let issued: HashSet<_> = (0..1000).map(|i| tokens.issue(i).expect("room")).collect();
+        assert_eq!(issued.len(), 1000);
+        told.take();
+        assert_eq!(tokens.issue(1000), Err(NoToken::Full));
+        assert_eq!(told.take(), [(TokenOutcome::Full, 1)]);
+        let one = issued.iter().next().expect("one");
+        assert!(tokens.take(one).is_some());
+        assert!(tokens.issue(1000).is_ok());
+        // Those that nobody has used are no hindrance.
+        tokio::time::advance(MINUTE).await;
+        assert!(tokens.issue(1001).is_ok());
+    }
+}

@@ -1,0 +1,349 @@
+//! From a request to a protocol: what the client offers, what is chosen, and what is answered. Nothing here reads or
+//! writes. The order of the checks and the codes are those of the reference server.
+
+use http::header::{
+    CONNECTION, SEC_WEBSOCKET_ACCEPT, SEC_WEBSOCKET_KEY, SEC_WEBSOCKET_PROTOCOL,
+    SEC_WEBSOCKET_VERSION, UPGRADE,
+};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
+
+use super::observe::{SessionKind, Transport};
+use super::websocket::accept_key;
+
+/// The SPDY flavour's list of protocols, one a line or several with commas.
+const PROTOCOL_VERSION: HeaderName = HeaderName::from_static("x-stream-protocol-version");
+/// What the server would have taken.
+const ACCEPTED_VERSIONS: HeaderName =
+    HeaderName::from_static("x-accepted-stream-protocol-versions");
+
+/// What is spoken after the upgrade.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Protocol {
+    /// Streams of SPDY; the version of the remote command protocol, 1 to 5.
+    SpdyRemote(u8),
+    /// Streams of SPDY, two for each connection.
+    SpdyForward,
+    /// Messages that begin with the number of a channel; for port-forward the version says nothing.
+    Channels {
+        /// Version of the remote command protocol, 1 to 5.
+        version: u8,
+        /// Whether messages are text.
+        base64: bool,
+    },
+    /// SPDY inside of WebSocket messages.
+    Tunnel,
+}
+
+impl Protocol {
+    pub(super) fn transport(self) -> Transport {
+        match self {
+            Self::SpdyRemote(_) | Self::SpdyForward => Transport::Spdy,
+            Self::Channels { .. } | Self::Tunnel => Transport::WebSocket,
+        }
+    }
+}
+
+/// A protocol and its name on the wire.
+pub(super) type NamedProtocol = (&'static str, Protocol);
+
+const fn channels(version: u8, base64: bool) -> Protocol {
+    Protocol::Channels { version, base64 }
+}
+
+const SPDY_REMOTE: &[NamedProtocol] = &[
+    ("v5.channel.k8s.io", Protocol::SpdyRemote(5)),
+    ("v4.channel.k8s.io", Protocol::SpdyRemote(4)),
+    ("v3.channel.k8s.io", Protocol::SpdyRemote(3)),
+    ("v2.channel.k8s.io", Protocol::SpdyRemote(2)),
+    ("channel.k8s.io", Protocol::SpdyRemote(1)),
+];
+const SPDY_FORWARD: &[NamedProtocol] = &[("portforward.k8s.io", Protocol::SpdyForward)];
+const WEBSOCKET_REMOTE: &[NamedProtocol] = &[
+    ("v5.channel.k8s.io", channels(5, false)),
+    ("v4.channel.k8s.io", channels(4, false)),
+    ("v4.base64.channel.k8s.io", channels(4, true)),
+    ("channel.k8s.io", channels(1, false)),
+    ("base64.channel.k8s.io", channels(1, true)),
+];
+const WEBSOCKET_FORWARD: &[NamedProtocol] = &[
+    ("SPDY/3.1+portforward.k8s.io", Protocol::Tunnel),
+    ("v4.channel.k8s.io", channels(4, false)),
+    ("v4.base64.channel.k8s.io", channels(4, true)),
+];
+/// What a WebSocket without a list of protocols speaks, by the name that metrics and logs show.
+const WEBSOCKET_PLAIN: NamedProtocol = ("none", channels(1, false));
+
+/// A protocol of the lists above, by what an upstream chose; `None` for one that is not in them.
+pub fn protocol_name(
+    kind: SessionKind,
+    transport: Transport,
+    chosen: Option<&str>,
+) -> Option<&'static str> {
+    let known = match (transport, kind) {
+        (Transport::Spdy, SessionKind::PortForward) => SPDY_FORWARD,
+        (Transport::Spdy, _) => SPDY_REMOTE,
+        (Transport::WebSocket, SessionKind::PortForward) => WEBSOCKET_FORWARD,
+        (Transport::WebSocket, _) => WEBSOCKET_REMOTE,
+        // Nobody has read what was chosen.
+        (Transport::Tls, _) => return None,
+    };
+    match chosen {
+        None => Some(WEBSOCKET_PLAIN.0),
+        Some(chosen) => known
+            .iter()
+            .map(|(name, _)| *name)
+            .find(|name| *name == chosen),
+    }
+}
+
+/// The answer to a request, and what is spoken after it if it is yes.
+#[derive(Debug)]
+pub(super) struct Negotiation {
+    pub(super) status: StatusCode,
+    pub(super) headers: HeaderMap,
+    /// Why not.
+    pub(super) why: &'static str,
+    /// The protocol and its name.
+    pub(super) chosen: Option<NamedProtocol>,
+}
+
+impl Negotiation {
+    fn no(status: StatusCode, why: &'static str) -> Self {
+        Self {
+            status,
+            headers: HeaderMap::new(),
+            why,
+            chosen: None,
+        }
+    }
+}
+
+/// Looks at the head of a request for a session of this kind.
+pub(super) fn negotiate(kind: SessionKind, method: &Method, headers: &HeaderMap) -> Negotiation {
+    if !mentions(headers, &CONNECTION, "upgrade") {
+        return Negotiation::no(StatusCode::BAD_REQUEST, "no upgrade was asked for");
+    }
+    if mentions(headers, &UPGRADE, "websocket") {
+        websocket(kind, method, headers)
+    } else if mentions(headers, &UPGRADE, "spdy/3.1") {
+        spdy(kind, headers)
+    } else {
+        Negotiation::no(
+            StatusCode::BAD_REQUEST,
+            "upgrade to SPDY/3.1 or websocket only",
+        )
+    }
+}
+
+fn spdy(kind: SessionKind, headers: &HeaderMap) -> Negotiation {
+    let known = match kind {
+        SessionKind::Exec | SessionKind::Attach => SPDY_REMOTE,
+        SessionKind::PortForward => SPDY_FORWARD,
+    };
+    let Some(offered) = list(headers, &PROTOCOL_VERSION) else {
+        return Negotiation::no(
+            StatusCode::BAD_REQUEST,
+            "X-Stream-Protocol-Version is missing",
+        );
+    };
+    let Some(chosen) = first_known(&offered, known) else {
+        let mut answer = Negotiation::no(StatusCode::FORBIDDEN, "no protocol in common");
+        for (name, _) in known {
+            let name = HeaderValue::from_static(name);
+            answer.headers.append(ACCEPTED_VERSIONS, name);
+        }
+        return answer;
+    };
+    let mut headers = switching("SPDY/3.1");
+    headers.insert(PROTOCOL_VERSION, HeaderValue::from_static(chosen.0));
+    yes(headers, chosen)
+}
+
+fn websocket(kind: SessionKind, method: &Method, headers: &HeaderMap) -> Negotiation {
+    let bad = |why| Negotiation::no(StatusCode::BAD_REQUEST, why);
+    if method != Method::GET {
+        return bad("a websocket begins with GET");
+    }
+    if !mentions(headers, &SEC_WEBSOCKET_VERSION, "13") {
+        return bad("Sec-WebSocket-Version must be 13");
+    }
+    let key = headers.get(SEC_WEBSOCKET_KEY);
+    let accept = key.and_then(|key| accept_key(key.to_str().ok()?));
+    let Some(Ok(accept)) = accept.map(HeaderValue::try_from) else {
+        return bad("Sec-WebSocket-Key must be 16 bytes in base64");
+    };
+    let known = match kind {
+        SessionKind::Exec | SessionKind::Attach => WEBSOCKET_REMOTE,
+        SessionKind::PortForward => WEBSOCKET_FORWARD,
+    };
+    let mut answer = switching("websocket");
+    answer.insert(SEC_WEBSOCKET_ACCEPT, accept);
+    let Some(offered) = list(headers, &SEC_WEBSOCKET_PROTOCOL) else {
+        return yes(answer, WEBSOCKET_PLAIN);
+    };
+    let Some(chosen) = first_known(&offered, known) else {
+        return Negotiation::no(StatusCode::FORBIDDEN, "no protocol in common");
+    };
+    answer.insert(SEC_WEBSOCKET_PROTOCOL, HeaderValue::from_static(chosen.0));
+    yes(answer, chosen)
+}
+
+fn switching(to: &'static str) -> HeaderMap {
+    let mut headers = HeaderMap::new();
+    headers.insert(CONNECTION, HeaderValue::from_static("Upgrade"));
+    headers.insert(UPGRADE, HeaderValue::from_static(to));
+    headers
+}
+
+fn yes(headers: HeaderMap, chosen: NamedProtocol) -> Negotiation {
+    Negotiation {
+        status: StatusCode::SWITCHING_PROTOCOLS,
+        headers,
+        why: "",
+        chosen: Some(chosen),
+    }
+}
+
+/// Whether a header has a word somewhere, in any case, as the reference server asks.
+fn mentions(headers: &HeaderMap, name: &HeaderName, word: &str) -> bool {
+    let mut values = headers.get_all(name).iter();
+    values.any(|value| {
+        let value = value.as_bytes().to_ascii_lowercase();
+        value
+            .windows(word.len())
+            .any(|part| part == word.as_bytes())
+    })
+}
+
+/// The values of a header that may come as several lines, as lists with commas, or both; `None` if there are none.
+fn list<'h>(headers: &'h HeaderMap, name: &HeaderName) -> Option<Vec<&'h str>> {
+    let lines = headers.get_all(name).iter();
+    let values: Vec<_> = lines
+        .filter_map(|line| line.to_str().ok())
+        .flat_map(|line| line.split(','))
+        .map(str::trim)
+        .filter(|value| !value.is_empty())
+        .collect();
+    (!values.is_empty()).then_some(values)
+}
+
+/// The first of the client's protocols that is known: clients put the best first.
+fn first_known(offered: &[&str], known: &[NamedProtocol]) -> Option<NamedProtocol> {
+    offered
+        .iter()
+        .find_map(|offer| known.iter().find(|(name, _)| name == offer))
+        .copied()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn map(lines: &[(&'static str, &'static str)]) -> HeaderMap {
+        let mut headers = HeaderMap::new();
+        for (name, value) in lines {
+            headers.append(
+                HeaderName::from_static(name),
+                HeaderValue::from_static(value),
+            );
+        }
+        headers
+    }
+
+    fn spdy_with(kind: SessionKind, protocols: &[&'static str]) -> Negotiation {
+        let mut headers = map(&[
+            ("connection", "keep-alive, UPGRADE"),
+            ("upgrade", "SPDY/3.1"),
+        ]);
+        for protocol in protocols {
+            headers.append(PROTOCOL_VERSION, HeaderValue::from_static(protocol));
+        }
+        negotiate(kind, &Method::POST, &headers)
+    }
+
+    fn websocket_with(kind: SessionKind, protocol: &'static str) -> Negotiation {
+        let headers = map(&[
+            ("connection", "Upgrade"),
+            ("upgrade", "websocket"),
+            ("sec-websocket-version", "13"),
+            ("sec-websocket-key", "dGhlIHNhbXBsZSBub25jZQ=="),
+            ("sec-websocket-protocol", protocol),
+        ]);
+        negotiate(kind, &Method::GET, &headers)
+    }
+
+    #[test]
+    fn the_first_of_the_client_that_is_known_is_taken() {
+        let answer = spdy_with(
+            SessionKind::Exec,
+            &["v9.channel.k8s.io", "v4.channel.k8s.io, v5.channel.k8s.io"],
+        );
+        assert_eq!(answer.status, StatusCode::SWITCHING_PROTOCOLS);
+        assert_eq!(
+            answer.chosen,
+            Some(("v4.channel.k8s.io", Protocol::SpdyRemote(4)))
+        );
+        assert_eq!(answer.headers[PROTOCOL_VERSION], "v4.channel.k8s.io");
+        assert_eq!(answer.headers[UPGRADE], "SPDY/3.1");
+        for (name, protocol) in SPDY_REMOTE {
+            let chosen = spdy_with(SessionKind::Attach, &[name]).chosen;
+            assert_eq!(chosen, Some((*name, *protocol)));
+        }
+        for (name, protocol) in WEBSOCKET_FORWARD {
+            let answer = websocket_with(SessionKind::PortForward, name);
+            assert_eq!(answer.chosen, Some((*name, *protocol)));
+            assert_eq!(answer.headers[SEC_WEBSOCKET_PROTOCOL], *name);
+            assert_eq!(
+                answer.headers[SEC_WEBSOCKET_ACCEPT],
+                "s3pPLMBiTxaQ9kYGzzhZRbK+xOo="
+            );
+        }
+    }
+
+    #[test]
+    fn no_list_is_the_first_version_over_websocket_and_wrong_over_spdy() {
+        let answer = websocket_with(SessionKind::Exec, "");
+        assert_eq!(answer.chosen, Some(WEBSOCKET_PLAIN));
+        assert!(!answer.headers.contains_key(SEC_WEBSOCKET_PROTOCOL));
+        assert_eq!(
+            spdy_with(SessionKind::Exec, &[]).status,
+            StatusCode::BAD_REQUEST
+        );
+        assert_eq!(
+            spdy_with(SessionKind::Exec, &[""]).status,
+            StatusCode::BAD_REQUEST
+        );
+    }
+
+    #[test]
+    fn nothing_in_common_is_403_with_what_would_do() {
+        let answer = spdy_with(SessionKind::PortForward, &["v4.channel.k8s.io"]);
+        assert_eq!(answer.status, StatusCode::FORBIDDEN);
+        assert_eq!(answer.headers[ACCEPTED_VERSIONS], "portforward.k8s.io");
+        let answer = spdy_with(SessionKind::Exec, &["v9.channel.k8s.io"]);
+        let accepted = answer.headers.get_all(ACCEPTED_VERSIONS);
+        assert_eq!(accepted.iter().count(), SPDY_REMOTE.len());
+        let answer = websocket_with(SessionKind::Exec, "SPDY/3.1+portforward.k8s.io");
+        assert_eq!(answer.status, StatusCode::FORBIDDEN);
+    }
+
+    #[test]
+    fn half_an_upgrade_is_400() {
+        let no = |method: Method, lines: &[(&'static str, &'static str)]| {
+            let answer = negotiate(SessionKind::Exec, &method, &map(lines));
+            answer.chosen.is_none() && answer.status == StatusCode::BAD_REQUEST
+        };
+        let upgrade = ("connection", "upgrade");
+        let websocket = ("upgrade", "websocket");
+        let version = ("sec-websocket-version", "13");
+        let key = ("sec-websocket-key", "dGhlIHNhbXBsZSBub25jZQ==");
+        assert!(no(Method::GET, &[]));
+        assert!(no(Method::GET, &[upgrade]));
+        assert!(no(Method::GET, &[("upgrade", "SPDY/3.1")]));
+        assert!(no(Method::GET, &[upgrade, ("upgrade", "h2c")]));
+        assert!(no(Method::GET, &[upgrade, websocket, version]));
+        assert!(no(Method::GET, &[upgrade, websocket, key]));
+        assert!(no(Method::POST, &[upgrade, websocket, version, key]));
+        assert!(!no(Method::GET, &[upgrade, websocket, version, key]));
+    }
+}

@@ -1,0 +1,48 @@
+//! Reads events from a connection.
+
+use std::io;
+
+use bytes::BytesMut;
+use tokio::io::{AsyncRead, AsyncReadExt};
+
+use super::decode::{Decoder, Event};
+
+/// Bytes that are read at once: a piece of a message is no larger.
+const READ: usize = 64 << 10;
+
+/// The reading half of a connection.
+pub(crate) struct Reader<R> {
+    io: R,
+    decoder: Decoder,
+    buffer: BytesMut,
+}
+
+impl<R: AsyncRead + Unpin> Reader<R> {
+    pub(crate) fn new(io: R) -> Self {
+        Self {
+            io,
+            decoder: Decoder::default(),
+            buffer: BytesMut::new(),
+        }
+    }
+
+    /// The next event; `None` at the end of the connection. May be dropped and called again.
+    ///
+    /// # Errors
+    /// If reading fails, or with [`io::ErrorKind::InvalidData`] if the client broke the protocol.
+    pub(crate) async fn next(&mut self) -> io::Result<Option<Event>> {
+        loop {
+            let event = self.decoder.decode(&mut self.buffer);
+            if let Some(event) =
+                event.map_err(|violation| io::Error::new(io::ErrorKind::InvalidData, violation))?
+            {
+                return Ok(Some(event));
+            }
+            // A buffer that is still shared with pieces on their way is left to them.
+            self.buffer.reserve(READ / 2);
+            if self.io.read_buf(&mut self.buffer).await? == 0 {
+                return Ok(None);
+            }
+        }
+    }
+}

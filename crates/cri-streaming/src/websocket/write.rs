@@ -1,0 +1,198 @@
+//! Writes frames to a connection: one task writes, everybody else hands it frames. So nobody waits for a lock while the
+//! client does not read, and a pong never stands behind more than the frame that is being written.
+
+use std::io;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use bytes::Bytes;
+use tokio::io::{AsyncWrite, AsyncWriteExt};
+use tokio::sync::{Notify, mpsc};
+
+use super::frame::{frame, opcode};
+
+/// Frames that wait to be written: enough to keep the task busy. The largest are 32 KiB.
+const QUEUE: usize = 4;
+
+/// Where data frames go.
+pub(crate) type Frames = mpsc::Sender<Bytes>;
+
+/// What goes before the data.
+#[derive(Default)]
+struct Pending {
+    /// The last ping. RFC 6455 section 5.5.3: only the most recent one needs an answer, so nobody can fill our memory.
+    pong: Option<Bytes>,
+    /// The code of the close frame.
+    close: Option<u16>,
+    /// The code of the close frame behind the data, if it is not 1000.
+    last: Option<u16>,
+}
+
+/// What goes before the data, for those who read.
+#[derive(Clone, Default)]
+pub(crate) struct Control(Arc<(Mutex<Pending>, Notify)>);
+
+impl Control {
+    fn pending(&self) -> MutexGuard<'_, Pending> {
+        self.0.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Answers a ping.
+    pub(crate) fn pong(&self, content: Bytes) {
+        self.pending().pong = Some(content);
+        self.0.1.notify_one();
+    }
+
+    /// Sends a pong that nobody asked for, unless one is to be sent anyway.
+    pub(crate) fn heartbeat(&self) {
+        self.pending().pong.get_or_insert_default();
+        self.0.1.notify_one();
+    }
+
+    /// Closes because of an error, not waiting for data.
+    pub(crate) fn fail(&self, code: u16) {
+        self.pending().close = Some(code);
+        self.0.1.notify_one();
+    }
+
+    /// Closes with this code, in place of 1000, once everything is written.
+    pub(crate) fn end_with(&self, code: u16) {
+        self.pending().last = Some(code);
+    }
+}
+
+/// A binary message of two parts.
+pub(crate) fn binary(first: &[u8], second: &[u8]) -> Bytes {
+    frame(opcode::BINARY, first, second)
+}
+
+/// A text message of two parts.
+pub(crate) fn text(first: &[u8], second: &[u8]) -> Bytes {
+    frame(opcode::TEXT, first, second)
+}
+
+/// Makes the queue, and what writes it out: a future that ends once all senders are gone, everything is written, and the
+/// connection was closed from our side with code 1000.
+pub(crate) fn start<W: AsyncWrite + Unpin>(
+    io: W,
+) -> (
+    Frames,
+    Control,
+    impl Future<Output = io::Result<()>> + use<W>,
+) {
+    let (frames, queue) = mpsc::channel(QUEUE);
+    let control = Control::default();
+    let writing = write(io, queue, control.clone());
+    (frames, control, writing)
+}
+
+async fn write<W: AsyncWrite + Unpin>(
+    mut io: W,
+    mut queue: mpsc::Receiver<Bytes>,
+    control: Control,
+) -> io::Result<()> {
+    let code = loop {
+        let (pong, close) = {
+            let mut pending = control.pending();
+            (pending.pong.take(), pending.close)
+        };
+        if let Some(pong) = pong {
+            io.write_all(&frame(opcode::PONG, &pong, b"")).await?;
+        }
+        if let Some(code) = close {
+            break code;
+        }
+        let next = match queue.try_recv() {
+            Ok(next) => Some(next),
+            Err(_) => {
+                // Nothing waits: whatever TLS holds back must go out now.
+                io.flush().await?;
+                tokio::select! {
+                    biased;
+                    () = control.0.1.notified() => continue,
+                    next = queue.recv() => next,
+                }
+            }
+        };
+        match next {
+            Some(next) => io.write_all(&next).await?,
+            None => break control.pending().last.unwrap_or(1000),
+        }
+    };
+    io.write_all(&frame(opcode::CLOSE, &code.to_be_bytes(), b""))
+        .await?;
+    io.shutdown().await
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::AsyncReadExt;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn everything_is_written_before_the_close() {
+        let (near, mut far) = tokio::io::duplex(8);
+        let (frames, control, writing) = start(near);
+        let task = tokio::spawn(writing);
+        control.pong(Bytes::from_static(b"p"));
+        frames.send(binary(b"1", b"abc")).await.expect("open");
+        frames.send(text(b"0", b"")).await.expect("open");
+        drop(frames);
+        let mut all = Vec::new();
+        far.read_to_end(&mut all).await.expect("read");
+        assert_eq!(all, b"\x8a\x01p\x82\x041abc\x81\x010\x88\x02\x03\xe8");
+        task.await.expect("no panic").expect("written");
+    }
+
+    #[tokio::test]
+    async fn pings_wait_for_one_frame_only_and_only_the_last_is_answered() {
+        let (near, mut far) = tokio::io::duplex(1);
+        let (frames, control, writing) = start(near);
+        let task = tokio::spawn(writing);
+        let data = binary(b"", &[b'd'; 50]);
+        for _ in 0..QUEUE {
+            frames.send(data.clone()).await.expect("open");
+        }
+        assert_eq!(
+            far.read_u8().await.expect("read"),
+            0x82,
+            "the first is on its way"
+        );
+        for i in 0..100_000_u32 {
+            control.pong(Bytes::copy_from_slice(&i.to_be_bytes()));
+        }
+        drop(frames);
+        let mut all = Vec::new();
+        far.read_to_end(&mut all).await.expect("read");
+        assert_eq!(all[51..53], [0x8a, 4]);
+        assert_eq!(all[53..57], 99_999_u32.to_be_bytes());
+        assert_eq!(all.len(), 51 + 6 + 3 * 52 + 4);
+        task.await.expect("no panic").expect("written");
+    }
+
+    #[tokio::test]
+    async fn the_last_word_has_a_code() {
+        let (near, mut far) = tokio::io::duplex(64);
+        let (frames, control, writing) = start(near);
+        let task = tokio::spawn(writing);
+        control.end_with(1001);
+        frames.send(binary(b"3", b"why")).await.expect("open");
+        drop(frames);
+        let mut all = Vec::new();
+        far.read_to_end(&mut all).await.expect("read");
+        assert_eq!(all, b"\x82\x043why\x88\x02\x03\xe9");
+        task.await.expect("no panic").expect("written");
+    }
+
+    #[tokio::test]
+    async fn a_failure_does_not_wait_for_those_who_send() {
+        let (near, mut far) = tokio::io::duplex(64);
+        let (_frames, control, writing) = start(near);
+        let task = tokio::spawn(writing);
+        control.fail(1002);
+        let mut all = Vec::new();
+        far.read_to_end(&mut all).await.expect("read");
+        assert_eq!(all, b"\x88\x02\x03\xea");
+        task.await.expect("no panic").expect("written");
+    }
+}

@@ -1,0 +1,293 @@
+//! One connection of a client: its request, the upstream's answer, and what follows.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+use tokio::time::{Instant, timeout};
+use tokio_util::sync::CancellationToken;
+
+use super::copy::{FirstClosed, both};
+use super::exit_sniffer::{ExitReport, ExitSniffer};
+use super::head::{Head, HeadError};
+use super::metrics::UpstreamAnswer;
+use super::{PendingProxy, Shared};
+use crate::uds::limit::ConnectionPermit;
+use cri_streaming::protocol_name;
+use cri_streaming::{Direction, FirstToClose, Outcome, Proxied, SessionKind, Transport};
+use cri_streaming::{HEAD_TIMEOUT, socket};
+use cri_streaming::{ObservedSession, SessionInfo, SessionResult};
+
+/// How long an upstream on loopback may take to accept.
+const DIAL_TIMEOUT: Duration = Duration::from_secs(10);
+/// Silence after which an answer that is no session is over.
+const REST_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long a client that has been refused may take to hang up: a connection that is closed earlier may take the answer
+/// with it.
+const HANG_UP: Duration = Duration::from_secs(2);
+
+/// Serves a client until it has what it asked for, or `stop` fires.
+pub(super) async fn serve(
+    shared: &Shared,
+    mut client: TcpStream,
+    connection: &ConnectionPermit,
+    stop: &CancellationToken,
+) {
+    // A connection that is gone already is noticed soon enough.
+    let _ = socket::configure(&client);
+    let request = tokio::select! {
+        read = timeout(HEAD_TIMEOUT, Head::read(&mut client)) => match read {
+            Ok(Ok(request)) => request,
+            Ok(Err(HeadError::TooLarge(_))) => {
+                return refuse(client, "431 Request Header Fields Too Large").await;
+            }
+            Ok(Err(HeadError::Ended(_) | HeadError::Broken)) => return,
+            Err(_) => return refuse(client, "408 Request Timeout").await,
+        },
+        () = connection.wanted() => return,
+        () = stop.cancelled() => return,
+    };
+    let Some(target) = request.target() else {
+        return refuse(client, "400 Bad Request").await;
+    };
+    let (path, query) = match target.split_once('?') {
+        Some((path, query)) => (path, Some(query)),
+        None => (target, None),
+    };
+    let Some(waiting) = shared.tokens.take(path) else {
+        // What is left is to hang up, which is waited for only as long as nobody wants the place.
+        tokio::select! {
+            () = refuse(client, "404 Not Found") => {}
+            () = connection.wanted() => {}
+        }
+        return;
+    };
+    let _busy = connection.request();
+    let PendingProxy {
+        upstream,
+        about,
+        place: _place,
+    } = waiting;
+    let mut target = upstream.target;
+    if let Some(query) = query {
+        target.push(if target.contains('?') { '&' } else { '?' });
+        target.push_str(query);
+    }
+    let began = Instant::now();
+    let asked = ask(upstream.address, &request, &target);
+    let answered = tokio::select! {
+        answered = asked => answered,
+        () = gone(&client) => None,
+        () = stop.cancelled() => return,
+    };
+    let upgrade = began.elapsed();
+    let Some((upstream, answer)) = answered else {
+        shared.metrics.answered(UpstreamAnswer::Nothing, upgrade);
+        warn_refused(&about, None);
+        return refuse(client, "502 Bad Gateway").await;
+    };
+    let status = answer.as_ref().ok().and_then(Head::status);
+    shared.metrics.answered(UpstreamAnswer::of(status), upgrade);
+    match answer {
+        Ok(answer) if status == Some(101) => {
+            let session = begin(shared, about, &request, &answer);
+            Switched {
+                client,
+                upstream,
+                upgrade,
+            }
+            .run(session, &request, &answer, stop)
+            .await;
+        }
+        answer => {
+            warn_refused(&about, status);
+            tokio::select! {
+                () = no_session(client, upstream, answer) => {}
+                () = stop.cancelled() => {}
+            }
+        }
+    }
+}
+
+/// What the upstream has said: its head, or what it said in place of one.
+type UpstreamHead = Result<Head, Vec<u8>>;
+
+/// A connection to an upstream; `None` if there is nobody.
+pub(super) async fn dial(address: SocketAddr) -> Option<TcpStream> {
+    let dialled = timeout(DIAL_TIMEOUT, TcpStream::connect(address)).await;
+    let upstream = dialled.ok()?.ok()?;
+    let _ = socket::configure(&upstream);
+    Some(upstream)
+}
+
+/// Sends the request on; `None` if there is no answer at all.
+async fn ask(
+    address: SocketAddr,
+    request: &Head,
+    target: &str,
+) -> Option<(TcpStream, UpstreamHead)> {
+    let mut upstream = dial(address).await?;
+    upstream.write_all(&request.aimed_at(target)).await.ok()?;
+    // However long it takes: nobody waits less for it than without us.
+    let answer = match Head::read(&mut upstream).await {
+        Ok(head) => Ok(head),
+        Err(HeadError::TooLarge(bytes)) => Err(bytes),
+        Err(HeadError::Ended(bytes)) if !bytes.is_empty() => Err(bytes),
+        Err(HeadError::Ended(_) | HeadError::Broken) => return None,
+    };
+    Some((upstream, answer))
+}
+
+/// Returns when the client has hung up; never if it sends something, which is for later.
+async fn gone(client: &TcpStream) {
+    let mut byte = [0];
+    if let Ok(1..) = client.peek(&mut byte).await {
+        std::future::pending().await
+    }
+}
+
+pub(super) fn warn_refused(about: &SessionInfo, status: Option<u16>) {
+    tracing::warn!(
+        event = "stream.refused",
+        kind = about.kind.name(),
+        id = about.id,
+        status,
+        "no session: the upstream refused it, or cannot be reached"
+    );
+}
+
+/// A short answer of our own, to a client that has no session.
+async fn refuse(mut client: TcpStream, status: &str) {
+    let answer = format!("HTTP/1.1 {status}\r\nContent-Length: 0\r\nConnection: close\r\n\r\n");
+    if client.write_all(answer.as_bytes()).await.is_ok() {
+        hang_up(client).await;
+    }
+}
+
+/// Ends our half, and gives the client a moment to end its own.
+async fn hang_up(mut client: TcpStream) {
+    if client.shutdown().await.is_ok() {
+        let mut rest = tokio::io::sink();
+        // It has nothing more to say that matters.
+        let _ = timeout(HANG_UP, tokio::io::copy(&mut client, &mut rest)).await;
+    }
+}
+
+/// Passes on an answer that is no session.
+async fn no_session(mut client: TcpStream, mut upstream: TcpStream, answer: UpstreamHead) {
+    let (bytes, left) = match &answer {
+        Ok(head) => {
+            let len = head.header("content-length").next();
+            let len: Option<u64> = len.and_then(|len| len.parse().ok());
+            let left = len.map(|len| len.saturating_sub(head.behind().len() as u64));
+            (head.all(), left)
+        }
+        Err(bytes) => (&bytes[..], None),
+    };
+    if client.write_all(bytes).await.is_err() {
+        return;
+    }
+    // Without a length it ends with the connection, or with what nobody sends any more.
+    let mut rest = (&mut upstream).take(left.unwrap_or(u64::MAX));
+    if pass_on(&mut rest, &mut client).await.is_some() {
+        hang_up(client).await;
+    }
+}
+
+/// Until the end, or silence; `None` if the client has gone.
+async fn pass_on(from: &mut (impl AsyncRead + Unpin), client: &mut TcpStream) -> Option<()> {
+    let mut buffer = [0; 4096];
+    while let Ok(Ok(n @ 1..)) = timeout(REST_TIMEOUT, from.read(&mut buffer)).await {
+        client.write_all(&buffer[..n]).await.ok()?;
+    }
+    Some(())
+}
+
+/// The session as it is counted, from the heads of both sides.
+fn begin(
+    shared: &Shared,
+    about: SessionInfo,
+    request: &Head,
+    answer: &Head,
+) -> (ObservedSession, ExitSniffer, SessionKind) {
+    let kind = about.kind;
+    let mentions = |word: &str| {
+        let mut values = request.header("upgrade");
+        values.any(|value| value.to_ascii_lowercase().contains(word))
+    };
+    let (transport, header) = match mentions("websocket") {
+        true => (Transport::WebSocket, "sec-websocket-protocol"),
+        false => (Transport::Spdy, "x-stream-protocol-version"),
+    };
+    let chosen = answer.header(header).next();
+    let protocol = protocol_name(kind, transport, chosen).unwrap_or("other");
+    let watch = ExitSniffer::new(kind, transport);
+    let session = ObservedSession::begin(about, transport, protocol, &shared.observers);
+    (session, watch, kind)
+}
+
+/// Two ends of a session.
+struct Switched {
+    client: TcpStream,
+    upstream: TcpStream,
+    upgrade: Duration,
+}
+
+impl Switched {
+    async fn run(
+        mut self,
+        (session, mut watch, kind): (ObservedSession, ExitSniffer, SessionKind),
+        request: &Head,
+        answer: &Head,
+        stop: &CancellationToken,
+    ) {
+        let meter = session.meter();
+        meter.count(Direction::In, request.behind().len());
+        watch.see(answer.behind());
+        let copied = async {
+            // In one piece, as it may have come.
+            if self.client.write_all(answer.all()).await.is_err() {
+                return FirstClosed::ClientBroke;
+            }
+            meter.count(Direction::Out, answer.behind().len());
+            both(&mut self.client, &mut self.upstream, &meter, &mut watch).await
+        };
+        let first = tokio::select! {
+            first = copied => first,
+            () = stop.cancelled() => return session.end(Outcome::Shutdown.into()),
+        };
+        session.end(ended(first, watch.report(kind), kind, Some(self.upgrade)));
+    }
+}
+
+/// The end of a session, from who closed first and what was said before.
+pub(super) fn ended(
+    first: FirstClosed,
+    report: ExitReport,
+    kind: SessionKind,
+    upgrade: Option<Duration>,
+) -> SessionResult {
+    let outcome = match first {
+        _ if report.failed => Outcome::Failed,
+        _ if report.said => Outcome::Done,
+        // All that the upstream had to say has arrived.
+        FirstClosed::Upstream | FirstClosed::Both => Outcome::Done,
+        // Whoever forwards ports ends that when there is no more to forward.
+        FirstClosed::Client if kind == SessionKind::PortForward => Outcome::Done,
+        FirstClosed::Client | FirstClosed::ClientBroke => Outcome::ClientGone,
+        FirstClosed::UpstreamBroke => Outcome::Failed,
+    };
+    SessionResult {
+        outcome,
+        exit_code: report.exit_code,
+        proxied: Some(Proxied {
+            upgrade,
+            first: match first {
+                FirstClosed::Client | FirstClosed::ClientBroke => FirstToClose::Client,
+                FirstClosed::Upstream | FirstClosed::UpstreamBroke => FirstToClose::Upstream,
+                FirstClosed::Both => FirstToClose::Both,
+            },
+        }),
+    }
+}

@@ -1,0 +1,341 @@
+//! Looks at what an upstream sends to the client of exec or attach, for the result: whether it was on its way before the
+//! client left, and what exit code it says. Nothing else is looked at, and nothing of it kept.
+//!
+//! With any surprise the look is over. The bytes have nothing to do with that: they are copied elsewhere.
+
+use serde_json::Value;
+
+use cri_streaming::{SessionKind, Transport};
+
+/// Most of a result that is kept.
+const MAX_RESULT: usize = 4 << 10;
+
+/// Types of SPDY control frames (SPDY/3.1, 2.6).
+const RST_STREAM: u16 = 3;
+const GOAWAY: u16 = 7;
+/// The flag of a frame that is the last of its stream.
+const FIN: u8 = 1;
+/// Clients open the stream of the result first, and count from 1.
+const RESULT_STREAM: u32 = 1;
+
+/// Opcodes of WebSocket frames (RFC 6455, 5.2).
+const TEXT: u8 = 1;
+const BINARY: u8 = 2;
+const CLOSE: u8 = 8;
+/// The channel of the result.
+const RESULT_CHANNEL: u8 = 3;
+
+/// What follows a frame's head.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Payload {
+    /// Nothing that matters.
+    Skip,
+    /// The result; whether that is all of it.
+    Result { last: bool },
+    /// The stream that is reset, and why.
+    Reset,
+    /// A message of WebSocket: its channel, then what is on it.
+    Message,
+}
+
+/// See the module documentation.
+#[derive(Debug)]
+pub(super) struct ExitSniffer {
+    transport: Option<Transport>,
+    /// What is here of a frame's head, or of a small payload.
+    head: Vec<u8>,
+    /// What is to come of the payload.
+    left: u64,
+    payload: Payload,
+    ended: bool,
+    result: Vec<u8>,
+}
+
+/// What was said at the end.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct ExitReport {
+    /// Whether the upstream was done.
+    pub(super) said: bool,
+    /// The exit code.
+    pub(super) exit_code: Option<i32>,
+    /// Whether it could not do what it was to do.
+    pub(super) failed: bool,
+}
+
+impl ExitSniffer {
+    pub(super) fn new(kind: SessionKind, transport: Transport) -> Self {
+        let has_result = matches!(kind, SessionKind::Exec | SessionKind::Attach);
+        Self {
+            transport: Some(transport).filter(|t| has_result && *t != Transport::Tls),
+            head: Vec::new(),
+            left: 0,
+            payload: Payload::Skip,
+            ended: false,
+            result: Vec::new(),
+        }
+    }
+
+    /// Sees what comes next.
+    pub(super) fn see(&mut self, mut bytes: &[u8]) {
+        while let Some(transport) = self.transport
+            && !bytes.is_empty()
+        {
+            if self.left > 0 {
+                let n = bytes
+                    .len()
+                    .min(usize::try_from(self.left).unwrap_or(usize::MAX));
+                let (now, later) = bytes.split_at(n);
+                self.take(now);
+                bytes = later;
+                continue;
+            }
+            self.head.push(bytes[0]);
+            bytes = &bytes[1..];
+            match transport {
+                Transport::Spdy => self.spdy(),
+                Transport::WebSocket => self.websocket(),
+                // There is nothing to be seen.
+                Transport::Tls => return,
+            }
+        }
+    }
+
+    fn begin(&mut self, payload: Payload, len: u64) {
+        self.head.clear();
+        self.payload = payload;
+        self.left = len;
+        if len == 0 && payload == (Payload::Result { last: true }) {
+            self.ended = true;
+        }
+    }
+
+    fn spdy(&mut self) {
+        let Some(&[a, b, c, d, flags, x, y, z]) = self.head.first_chunk::<8>() else {
+            return;
+        };
+        let len = u64::from(u32::from_be_bytes([0, x, y, z]));
+        let payload = if a & 0x80 == 0 {
+            match u32::from_be_bytes([a, b, c, d]) {
+                RESULT_STREAM => Payload::Result {
+                    last: flags & FIN != 0,
+                },
+                _ => Payload::Skip,
+            }
+        } else {
+            match u16::from_be_bytes([c, d]) {
+                RST_STREAM if len == 8 => Payload::Reset,
+                GOAWAY => {
+                    self.ended = true;
+                    Payload::Skip
+                }
+                _ => Payload::Skip,
+            }
+        };
+        self.begin(payload, len);
+    }
+
+    fn websocket(&mut self) {
+        let &[first, second, ref more @ ..] = &*self.head else {
+            return;
+        };
+        // A server masks nothing.
+        if second & 0x80 != 0 {
+            self.transport = None;
+            return;
+        }
+        let len = match (second, more) {
+            (126, &[a, b]) => u64::from(u16::from_be_bytes([a, b])),
+            (127, more) => match more.first_chunk::<8>() {
+                Some(len) => u64::from_be_bytes(*len),
+                None => return,
+            },
+            (126, _) => return,
+            (len, _) => u64::from(len),
+        };
+        let payload = match first & 0x0f {
+            TEXT | BINARY => Payload::Message,
+            CLOSE => {
+                self.ended = true;
+                Payload::Skip
+            }
+            _ => Payload::Skip,
+        };
+        self.begin(payload, len);
+    }
+
+    /// Takes so much of the payload.
+    fn take(&mut self, mut bytes: &[u8]) {
+        self.left -= bytes.len() as u64;
+        if self.payload == Payload::Message {
+            // One that has nothing but a channel says that the connection is there.
+            let channel = bytes[0];
+            bytes = &bytes[1..];
+            let more = !bytes.is_empty() || self.left > 0;
+            self.payload = match channel {
+                RESULT_CHANNEL if more => {
+                    self.ended = true;
+                    Payload::Result { last: false }
+                }
+                // In base64, which is not read.
+                b'3' if more => {
+                    self.ended = true;
+                    Payload::Skip
+                }
+                _ => Payload::Skip,
+            };
+        }
+        match self.payload {
+            Payload::Result { last } => {
+                let room = MAX_RESULT - self.result.len();
+                self.result
+                    .extend_from_slice(&bytes[..bytes.len().min(room)]);
+                self.ended |= last && self.left == 0;
+            }
+            Payload::Reset => {
+                self.head.extend_from_slice(bytes);
+                if self.left == 0 {
+                    self.ended |= self.head.starts_with(&RESULT_STREAM.to_be_bytes());
+                    self.head.clear();
+                }
+            }
+            Payload::Skip | Payload::Message => {}
+        }
+    }
+
+    /// Bytes that are kept.
+    #[cfg(any(test, fuzzing))]
+    pub(super) fn holds(&self) -> usize {
+        self.head.len() + self.result.len()
+    }
+
+    /// What was said at the end of a session of this kind.
+    pub(super) fn report(&self, kind: SessionKind) -> ExitReport {
+        let said = self.ended;
+        if !said || self.result.is_empty() {
+            return ExitReport {
+                said,
+                ..ExitReport::default()
+            };
+        }
+        // Version 4 and later say it as an object; earlier ones say only what went wrong.
+        let status: Value = serde_json::from_slice(&self.result).unwrap_or_default();
+        let exit_code = match status["status"].as_str() {
+            Some("Success") => Some(0),
+            _ if status["reason"] == "NonZeroExitCode" => status["details"]["causes"]
+                .as_array()
+                .and_then(|causes| causes.iter().find(|cause| cause["reason"] == "ExitCode"))
+                .and_then(|cause| cause["message"].as_str()?.parse().ok()),
+            _ => None,
+        };
+        ExitReport {
+            said,
+            failed: exit_code.is_none() && status["status"] == "Failure",
+            exit_code: exit_code.filter(|_| kind == SessionKind::Exec),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SUCCESS: &[u8] = br#"{"metadata":{},"status":"Success"}"#;
+    const SEVEN: &[u8] = br#"{"status":"Failure","reason":"NonZeroExitCode","details":{"causes":[{"reason":"ExitCode","message":"7"}]}}"#;
+
+    fn data(stream: u32, flags: u8, bytes: &[u8]) -> Vec<u8> {
+        let len = u32::try_from(bytes.len()).expect("small").to_be_bytes();
+        [&stream.to_be_bytes()[..], &[flags], &len[1..], bytes].concat()
+    }
+
+    fn control(kind: u16, bytes: &[u8]) -> Vec<u8> {
+        let mut frame = data(0x8003_0000 | u32::from(kind), 0, bytes);
+        frame[0] |= 0x80;
+        frame
+    }
+
+    fn frame(opcode: u8, bytes: &[u8]) -> Vec<u8> {
+        let mut frame = vec![0x80 | opcode];
+        match u8::try_from(bytes.len()) {
+            Ok(len) if len < 126 => frame.push(len),
+            _ => {
+                frame.push(126);
+                let len = u16::try_from(bytes.len()).expect("small");
+                frame.extend_from_slice(&len.to_be_bytes());
+            }
+        }
+        [&frame[..], bytes].concat()
+    }
+
+    /// What is made of these bytes, in pieces of any size.
+    fn report(kind: SessionKind, transport: Transport, bytes: &[u8]) -> ExitReport {
+        let whole = {
+            let mut watch = ExitSniffer::new(kind, transport);
+            watch.see(bytes);
+            watch.report(kind)
+        };
+        for size in [1, 2, 3, 5, 9] {
+            let mut watch = ExitSniffer::new(kind, transport);
+            bytes.chunks(size).for_each(|piece| watch.see(piece));
+            assert_eq!(watch.report(kind), whole, "pieces of {size}");
+        }
+        whole
+    }
+
+    #[test]
+    fn the_result_of_a_command_over_spdy() {
+        let spdy =
+            |frames: &[Vec<u8>]| report(SessionKind::Exec, Transport::Spdy, &frames.concat());
+        let out = data(5, 0, &[0x80; 300]);
+        let reply = control(2, &[0, 0, 0, 1, 9, 9]);
+        let quiet = spdy(&[reply.clone(), out.clone(), control(6, &[0, 0, 0, 1])]);
+        assert_eq!(quiet, ExitReport::default());
+        let done = spdy(&[reply, out, data(5, FIN, b""), data(1, FIN, SEVEN)]);
+        assert_eq!((done.said, done.exit_code), (true, Some(7)));
+        let in_two = spdy(&[data(1, 0, &SUCCESS[..9]), data(1, 0, &SUCCESS[9..])]);
+        assert!(!in_two.said, "more may come");
+        for end in [
+            data(1, FIN, b""),
+            control(RST_STREAM, &[0, 0, 0, 1, 0, 0, 0, 5]),
+            control(GOAWAY, &[0; 8]),
+        ] {
+            let done = spdy(&[data(1, 0, SUCCESS), end]);
+            assert_eq!((done.said, done.exit_code), (true, Some(0)));
+        }
+        let other = spdy(&[control(RST_STREAM, &[0, 0, 0, 3, 0, 0, 0, 5])]);
+        assert!(!other.said);
+    }
+
+    #[test]
+    fn the_result_of_a_command_over_websocket() {
+        let websocket =
+            |frames: &[Vec<u8>]| report(SessionKind::Exec, Transport::WebSocket, &frames.concat());
+        let ready = frame(BINARY, &[RESULT_CHANNEL]);
+        let out = frame(BINARY, &[1; 300]);
+        let quiet = websocket(&[ready, out.clone(), frame(10, b"pong")]);
+        assert_eq!(quiet, ExitReport::default());
+        let result = [&[RESULT_CHANNEL], SEVEN].concat();
+        let done = websocket(&[out, frame(BINARY, &result)]);
+        assert_eq!((done.said, done.exit_code), (true, Some(7)));
+        assert!(websocket(&[frame(TEXT, b"3e30=")]).said);
+        let done = websocket(&[frame(CLOSE, &[3, 232])]);
+        assert_eq!((done.said, done.exit_code), (true, None));
+        assert!(!websocket(&[vec![0x82, 0x85, 3, 3, 3, 3, 3, 3, 3]]).said);
+    }
+
+    #[test]
+    fn only_commands_have_exit_codes_and_an_error_is_none() {
+        let failure = br#"{"status":"Failure","reason":"InternalError","code":500}"#;
+        let end = report(SessionKind::Exec, Transport::Spdy, &data(1, FIN, failure));
+        assert_eq!((end.said, end.failed, end.exit_code), (true, true, None));
+        let end = report(SessionKind::Attach, Transport::Spdy, &data(1, FIN, SUCCESS));
+        assert_eq!((end.said, end.failed, end.exit_code), (true, false, None));
+        let end = report(
+            SessionKind::PortForward,
+            Transport::Spdy,
+            &data(1, FIN, SUCCESS),
+        );
+        assert_eq!(end, ExitReport::default());
+        let large = data(1, FIN, &[b'x'; 10_000]);
+        assert!(report(SessionKind::Exec, Transport::Spdy, &large).said);
+    }
+}

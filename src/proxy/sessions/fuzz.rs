@@ -1,0 +1,116 @@
+//! Any bytes as what the relay reads of clients and upstreams: heads, the frames of results, and messages with a URL.
+
+use futures_util::FutureExt as _;
+use tokio::io::AsyncReadExt as _;
+
+use super::exit_sniffer::ExitSniffer;
+use super::head::Head;
+use super::url::{self, UrlMessage};
+use cri_streaming::{SessionKind, Transport};
+
+/// Reads bytes as the first one says, in pieces of as many as the second one says.
+///
+/// # Panics
+///
+/// If something else is read from pieces than from the whole, or if what is passed on is not what came.
+pub fn fuzz(input: &[u8]) {
+    let &[what, piece, ref bytes @ ..] = input else {
+        return;
+    };
+    let piece = usize::from(piece) + 1;
+    match what % 4 {
+        0 => head(bytes, piece),
+        1 => watch(Transport::Spdy, bytes, piece),
+        2 => watch(Transport::WebSocket, bytes, piece),
+        _ => message(bytes),
+    }
+}
+
+fn head(bytes: &[u8], piece: usize) {
+    let read = |mut whole: &[u8]| Head::read(&mut whole).now_or_never().expect("it is there");
+    let (first, rest) = bytes.split_at(piece.min(bytes.len()));
+    let mut pieces = first.chain(rest);
+    let in_pieces = Head::read(&mut pieces).now_or_never();
+    let (whole, in_pieces) = (read(bytes), in_pieces.expect("it is there"));
+    let only_head = |head: &Head| head.all()[..head.all().len() - head.behind().len()].to_vec();
+    assert_eq!(
+        whole.as_ref().ok().map(only_head),
+        in_pieces.as_ref().ok().map(only_head)
+    );
+    let Ok(head) = whole else { return };
+    assert!(bytes.starts_with(head.all()));
+    let _ = (head.status(), head.header("upgrade").count());
+    if let Some(target) = head.target() {
+        assert_eq!(head.aimed_at(target), head.all());
+        let _ = read(&head.aimed_at("/other")).map(|other| {
+            assert_eq!(
+                (other.target(), other.behind()),
+                (Some("/other"), head.behind())
+            );
+        });
+    }
+}
+
+fn watch(transport: Transport, bytes: &[u8], piece: usize) {
+    for kind in SessionKind::ALL {
+        let (mut whole, mut in_pieces) = (
+            ExitSniffer::new(*kind, transport),
+            ExitSniffer::new(*kind, transport),
+        );
+        whole.see(bytes);
+        for piece in bytes.chunks(piece) {
+            in_pieces.see(piece);
+            assert!(
+                in_pieces.holds() < 5000,
+                "{} bytes are held",
+                in_pieces.holds()
+            );
+        }
+        assert_eq!(whole.report(*kind), in_pieces.report(*kind));
+    }
+}
+
+fn message(bytes: &[u8]) {
+    let Some(message) = UrlMessage::split(bytes) else {
+        return;
+    };
+    let _ = url::parse(message.url);
+    let other = message.with("http://127.0.0.1:1/exec/x");
+    let again = UrlMessage::split(&other).expect("it is a message still");
+    assert_eq!(again.url, "http://127.0.0.1:1/exec/x");
+    // Nothing is lost before and behind it.
+    assert_eq!(again.with(message.url), message.with(message.url));
+}
+
+#[cfg(test)]
+mod tests {
+    use rand::rngs::StdRng;
+    use rand::{Rng as _, SeedableRng as _};
+
+    #[test]
+    fn what_is_damaged_is_read_the_same_in_pieces() {
+        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/fuzz/corpus/relay");
+        let mut paths: Vec<_> = std::fs::read_dir(folder)
+            .expect(folder)
+            .map(|entry| entry.expect("an entry").path())
+            .collect();
+        paths.sort();
+        assert!(paths.len() >= 5, "{paths:?}");
+        let mut rng = StdRng::seed_from_u64(5);
+        for path in paths {
+            let seed = std::fs::read(path).expect("a seed");
+            for _ in 0..200 {
+                let mut bytes = seed.clone();
+                bytes[1] = rng.random();
+                super::fuzz(&bytes);
+                for _ in 0..rng.random_range(1..8) {
+                    let at = rng.random_range(2..bytes.len());
+                    bytes[at] = rng.random();
+                    super::fuzz(&bytes);
+                }
+                bytes.truncate(rng.random_range(0..bytes.len()));
+                super::fuzz(&bytes);
+            }
+        }
+    }
+}

@@ -1,0 +1,195 @@
+//! The head of an HTTP/1.1 message, read without changing a byte of it.
+
+use std::io;
+
+use tokio::io::{AsyncRead, AsyncReadExt as _};
+
+/// Largest head, in bytes.
+pub(super) const MAX_HEAD: usize = 64 << 10;
+
+/// What is read at a time.
+const PIECE: usize = 4 << 10;
+
+const END: &[u8] = b"\r\n\r\n";
+
+/// Why there is no head.
+#[derive(Debug)]
+pub(super) enum HeadError {
+    /// It is too large; what was read of it.
+    TooLarge(Vec<u8>),
+    /// The connection ended before it was whole; what was read of it.
+    Ended(Vec<u8>),
+    /// The connection broke.
+    Broken,
+}
+
+/// A head, and what came with it.
+#[derive(Debug)]
+pub(super) struct Head {
+    bytes: Vec<u8>,
+    /// Where the head ends.
+    end: usize,
+}
+
+impl Head {
+    /// Reads one.
+    pub(super) async fn read(io: &mut (impl AsyncRead + Unpin)) -> Result<Self, HeadError> {
+        let mut bytes = Vec::with_capacity(PIECE);
+        loop {
+            let before = bytes.len();
+            let mut piece = io.take(PIECE as u64);
+            match piece.read_buf(&mut bytes).await {
+                Ok(0) => return Err(HeadError::Ended(bytes)),
+                Ok(_) => {}
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                Err(_) => return Err(HeadError::Broken),
+            }
+            // The end may have been cut.
+            let from = before.saturating_sub(END.len() - 1);
+            let found = bytes[from..].windows(END.len()).position(|w| w == END);
+            if let Some(at) = found {
+                let end = from + at + END.len();
+                return match end <= MAX_HEAD {
+                    true => Ok(Self { bytes, end }),
+                    false => Err(HeadError::TooLarge(bytes)),
+                };
+            }
+            if bytes.len() >= MAX_HEAD {
+                return Err(HeadError::TooLarge(bytes));
+            }
+        }
+    }
+
+    /// The head and what came with it, as they came.
+    pub(super) fn all(&self) -> &[u8] {
+        &self.bytes
+    }
+
+    /// What came behind it.
+    pub(super) fn behind(&self) -> &[u8] {
+        &self.bytes[self.end..]
+    }
+
+    fn lines(&self) -> impl Iterator<Item = &[u8]> {
+        let head = &self.bytes[..self.end - END.len()];
+        head.split(|b| *b == b'\n')
+            .map(|line| line.strip_suffix(b"\r").unwrap_or(line))
+    }
+
+    fn first(&self) -> &[u8] {
+        self.lines().next().unwrap_or_default()
+    }
+
+    /// The values of a header, as far as they are text.
+    pub(super) fn header<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a str> {
+        self.lines().skip(1).filter_map(move |line| {
+            let (found, value) = std::str::from_utf8(line).ok()?.split_once(':')?;
+            found.eq_ignore_ascii_case(name).then(|| value.trim())
+        })
+    }
+
+    /// What a request asks for: path and query; `None` if it is no request of HTTP/1.1.
+    pub(super) fn target(&self) -> Option<&str> {
+        let mut words = self.first().split(|b| *b == b' ');
+        let (_method, target, version) = (words.next()?, words.next()?, words.next()?);
+        (version == b"HTTP/1.1" && words.next().is_none())
+            .then(|| std::str::from_utf8(target).ok())?
+    }
+
+    /// The request with what came behind it, for another target. No other byte is changed.
+    pub(super) fn aimed_at(&self, target: &str) -> Vec<u8> {
+        let mut words = self.first().splitn(3, |b| *b == b' ');
+        let method = words.next().unwrap_or_default().len();
+        let old = words.next().unwrap_or_default().len();
+        let mut out = Vec::with_capacity(self.bytes.len() + target.len());
+        out.extend_from_slice(&self.bytes[..=method]);
+        out.extend_from_slice(target.as_bytes());
+        out.extend_from_slice(&self.bytes[method + 1 + old..]);
+        out
+    }
+
+    /// The status of an answer.
+    pub(super) fn status(&self) -> Option<u16> {
+        let mut words = self.first().split(|b| *b == b' ');
+        let version = words.next()?;
+        let status = std::str::from_utf8(words.next()?).ok()?;
+        (version.starts_with(b"HTTP/1.") && status.len() == 3).then(|| status.parse().ok())?
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const REQUEST: &str = "POST /exec/abc HTTP/1.1\r\nHost: node:10250\r\nX-Stream-Protocol-Version: v4\r\n\
+         x-stream-protocol-version:  v3 \r\nUpgrade: SPDY/3.1\r\n\r\nrest";
+
+    async fn read(bytes: &[u8], size: usize) -> Result<Head, HeadError> {
+        let (mut far, mut near) = tokio::io::duplex(size);
+        let writing = async move {
+            use tokio::io::AsyncWriteExt as _;
+            // Who has read enough goes.
+            let _ = far.write_all(bytes).await;
+        };
+        let (head, ()) = tokio::join!(
+            async {
+                let head = Head::read(&mut near).await;
+                drop(near);
+                head
+            },
+            writing
+        );
+        head
+    }
+
+    #[tokio::test]
+    async fn a_head_may_come_in_any_pieces_and_is_changed_in_one_place() {
+        for size in [1, 2, 3, 7, 1000] {
+            let head = read(REQUEST.as_bytes(), size).await.expect("a head");
+            assert_eq!(head.target(), Some("/exec/abc"));
+            let protocols: Vec<_> = head.header("X-Stream-Protocol-Version").collect();
+            assert_eq!(protocols, ["v4", "v3"]);
+            let aimed = head.aimed_at("/x/y?z");
+            let wanted = REQUEST.replacen("/exec/abc", "/x/y?z", 1);
+            // What comes behind may not have been read.
+            assert!(wanted.as_bytes().starts_with(&aimed), "pieces of {size}");
+            assert!(aimed.len() >= wanted.len() - "rest".len());
+            assert!("rest".as_bytes().starts_with(head.behind()));
+        }
+    }
+
+    #[tokio::test]
+    async fn what_is_no_head_is_none() {
+        let large = vec![b'a'; MAX_HEAD + 1];
+        assert!(matches!(
+            read(&large, 1000).await,
+            Err(HeadError::TooLarge(_))
+        ));
+        let cut = read(b"GET / HTTP/1.1\r\n", 1000).await;
+        assert!(matches!(cut, Err(HeadError::Ended(_))));
+        for line in [
+            "GET /",
+            "GET / HTTP/1.0",
+            "GET  / HTTP/1.1",
+            "",
+            "GET / HTTP/1.1 ",
+        ] {
+            let head = read(format!("{line}\r\n\r\n").as_bytes(), 1000).await;
+            assert_eq!(head.expect("a head").target(), None, "{line:?}");
+        }
+    }
+
+    #[tokio::test]
+    async fn the_status_of_an_answer() {
+        for (line, status) in [
+            ("HTTP/1.1 101 Switching Protocols", Some(101)),
+            ("HTTP/1.0 404", Some(404)),
+            ("HTTP/2 200 OK", None),
+            ("HTTP/1.1 1010 x", None),
+            ("SSH-2.0 101", None),
+        ] {
+            let head = read(format!("{line}\r\n\r\n").as_bytes(), 1000).await;
+            assert_eq!(head.expect("a head").status(), status, "{line:?}");
+        }
+    }
+}

@@ -1,0 +1,131 @@
+//! The answer of an upstream that carries a URL: read whole if it is small, and passed on as it came or with our URL.
+
+use std::collections::VecDeque;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use http::header::CONTENT_LENGTH;
+use http_body::{Body as HttpBody, Frame, SizeHint};
+use http_body_util::BodyExt as _;
+use tonic::Code;
+
+use super::url::UrlMessage;
+use crate::grpc::frame::{self, Head};
+use crate::grpc::{Body, BoxError, Response};
+
+/// Largest answer that is read. A URL has a hundred bytes.
+const MAX_ANSWER: usize = 16 << 10;
+
+/// An answer as far as it was read.
+pub(super) struct BufferedResponse {
+    head: http::response::Parts,
+    frames: VecDeque<Result<Frame<Bytes>, BoxError>>,
+    rest: Body,
+}
+
+impl BufferedResponse {
+    /// Reads an answer to its end, or up to a limit.
+    pub(super) async fn read(response: Response) -> Self {
+        let (head, mut rest) = response.into_parts();
+        let mut frames = VecDeque::new();
+        let mut len = 0;
+        while len <= MAX_ANSWER && !rest.is_end_stream() {
+            let Some(frame) = rest.frame().await else {
+                break;
+            };
+            if let Ok(frame) = &frame {
+                len += frame.data_ref().map_or(0, Bytes::len);
+            }
+            let is_last = !matches!(&frame, Ok(frame) if frame.is_data());
+            frames.push_back(frame);
+            if is_last {
+                break;
+            }
+        }
+        Self { head, frames, rest }
+    }
+
+    /// The trailers, if the answer was read to its end.
+    fn trailers(&self) -> Option<&http::HeaderMap> {
+        self.frames.back()?.as_ref().ok()?.trailers_ref()
+    }
+
+    fn status(&self) -> Option<Code> {
+        let status = self.trailers().and_then(frame::status);
+        Some(status.or_else(|| frame::status(&self.head.headers))?.0)
+    }
+
+    /// Whether it says that there is no session.
+    pub(super) fn is_error(&self) -> bool {
+        self.status().is_some_and(|code| code != Code::Ok)
+    }
+
+    /// The message, if the answer is good and has one that can be read and changed.
+    pub(super) fn message(&self) -> Option<Bytes> {
+        // With a length in the head, the message cannot have another one.
+        if self.trailers().is_none()
+            || self.status() != Some(Code::Ok)
+            || self.head.headers.contains_key(CONTENT_LENGTH)
+        {
+            return None;
+        }
+        let mut all = Vec::new();
+        for frame in &self.frames {
+            if let Some(data) = frame.as_ref().ok()?.data_ref() {
+                all.extend_from_slice(data);
+            }
+        }
+        let head = Head::read(&all).filter(|head| !head.compressed)?;
+        (all.len() == frame::HEADER.checked_add(head.len)?)
+            .then(|| Bytes::from(all).slice(frame::HEADER..))
+    }
+
+    /// The answer as it came.
+    pub(super) fn untouched(self) -> Response {
+        let body = Replay {
+            frames: self.frames,
+            rest: self.rest,
+        };
+        Response::from_parts(self.head, Body::boxed(body))
+    }
+
+    /// The answer with this URL in its message; its head and trailers are as they came.
+    pub(super) fn with(mut self, message: &UrlMessage<'_>, url: &str) -> Response {
+        if let Ok(framed) = frame::frame(&message.with(url)) {
+            self.frames
+                .retain(|frame| !matches!(frame, Ok(frame) if frame.is_data()));
+            self.frames.push_front(Ok(Frame::data(framed)));
+        }
+        self.untouched()
+    }
+}
+
+/// What was read, then the rest.
+struct Replay {
+    frames: VecDeque<Result<Frame<Bytes>, BoxError>>,
+    rest: Body,
+}
+
+impl HttpBody for Replay {
+    type Data = Bytes;
+    type Error = BoxError;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+        match self.frames.pop_front() {
+            Some(frame) => Poll::Ready(Some(frame)),
+            None => Pin::new(&mut self.rest).poll_frame(cx),
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.frames.is_empty() && self.rest.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        SizeHint::default()
+    }
+}

@@ -1,0 +1,192 @@
+//! Sessions under TLS. Nothing of them can be read, not even the path with its token, so each has a port of its own that it
+//! is known by.
+//!
+//! Our URL differs from the upstream's in the port alone. So the client checks the upstream's certificate, which names the
+//! address, the upstream checks its own token, and neither can tell that somebody stands between them.
+
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep, sleep_until, timeout};
+use tokio_util::sync::CancellationToken;
+
+use super::connection::{dial, ended, warn_refused};
+use super::copy::{FirstClosed, both};
+use super::exit_sniffer::{ExitReport, ExitSniffer};
+use super::metrics::{UpstreamAnswer, UrlOutcome};
+use super::{PendingProxy, Shared, TOKEN_LIFETIME};
+use crate::streaming::listener::ACCEPT_PAUSE;
+use cri_streaming::{HEAD_TIMEOUT, socket};
+use cri_streaming::{ObservedSession, SessionInfo};
+use cri_streaming::{Observers, Outcome, TokenOutcome, Transport};
+
+/// TlsPorts that may be open at a time. Each is a file descriptor for as long as a token lives.
+pub(super) const MAX_PORTS: usize = 256;
+/// Connections through one port at a time. A client may come again after a handshake that failed, since the upstream's
+/// token is not used up by that.
+const MAX_CONNECTIONS: usize = 4;
+/// What a client with TLS begins with: a record of the handshake (RFC 8446, 5.1).
+const HANDSHAKE: u8 = 22;
+/// What is shown for the protocol.
+const UNREAD: &str = "encrypted";
+
+/// Opens ports, and hands them to whoever serves them.
+pub(super) struct TlsPorts {
+    free: Arc<Semaphore>,
+    opened: mpsc::Sender<TlsPort>,
+    observers: Observers,
+}
+
+/// A port for one session.
+pub(super) struct TlsPort {
+    tcp: TcpListener,
+    waiting: PendingProxy,
+    expires: Instant,
+    _place: OwnedSemaphorePermit,
+}
+
+impl TlsPorts {
+    pub(super) fn new(observers: Observers) -> (Self, mpsc::Receiver<TlsPort>) {
+        let (opened, ports) = mpsc::channel(MAX_PORTS);
+        let free = Arc::new(Semaphore::new(MAX_PORTS));
+        let ours = Self {
+            free,
+            opened,
+            observers,
+        };
+        (ours, ports)
+    }
+
+    /// Opens a port for a session; gives its URL.
+    ///
+    /// # Errors
+    /// There are too many, the system gives none at that address, or nobody serves them.
+    pub(super) fn open(&self, waiting: PendingProxy) -> Result<String, UrlOutcome> {
+        let Ok(place) = Arc::clone(&self.free).try_acquire_owned() else {
+            self.tell(TokenOutcome::Full);
+            return Err(UrlOutcome::LimitReached);
+        };
+        let tcp = listen(waiting.upstream.address.ip()).map_err(|_| UrlOutcome::Unavailable)?;
+        let address = tcp.local_addr().map_err(|_| UrlOutcome::Unavailable)?;
+        let url = format!("https://{address}{}", waiting.upstream.target);
+        let port = TlsPort {
+            tcp,
+            waiting,
+            expires: Instant::now() + TOKEN_LIFETIME,
+            _place: place,
+        };
+        self.opened
+            .try_send(port)
+            .map_err(|_| UrlOutcome::Unavailable)?;
+        self.tell(TokenOutcome::Issued);
+        Ok(url)
+    }
+
+    fn tell(&self, outcome: TokenOutcome) {
+        self.observers.each(|observer| observer.token(outcome, 1));
+    }
+}
+
+/// Listens on a port that the system chooses.
+fn listen(ip: IpAddr) -> io::Result<TcpListener> {
+    let socket = match ip {
+        IpAddr::V4(_) => TcpSocket::new_v4(),
+        IpAddr::V6(_) => TcpSocket::new_v6(),
+    }?;
+    socket.bind(SocketAddr::new(ip, 0))?;
+    socket.listen(u32::try_from(MAX_CONNECTIONS).unwrap_or(u32::MAX))
+}
+
+impl TlsPort {
+    /// Serves whoever comes, as long as a token lives; then until the last connection ends, or `stop` fires.
+    pub(super) async fn serve(self, shared: &Arc<Shared>, stop: &CancellationToken) {
+        let used = Arc::<AtomicBool>::default();
+        let mut connections = JoinSet::new();
+        loop {
+            tokio::select! {
+                () = stop.cancelled() => break,
+                () = sleep_until(self.expires) => break,
+                Some(_) = connections.join_next() => {}
+                accepted = self.tcp.accept(), if connections.len() < MAX_CONNECTIONS => {
+                    let Ok((client, _)) = accepted else {
+                        // There are too many open files, mostly.
+                        sleep(ACCEPT_PAUSE).await;
+                        continue;
+                    };
+                    let upstream = self.waiting.upstream.address;
+                    let about = self.waiting.about.clone();
+                    let place = Arc::clone(&self.waiting.place);
+                    let (shared, used, stop) = (Arc::clone(shared), Arc::clone(&used), stop.clone());
+                    connections.spawn(async move {
+                        if is_tls(&client, &stop).await {
+                            if !used.swap(true, Ordering::Relaxed) {
+                                shared.ports.tell(TokenOutcome::Used);
+                            }
+                            session(&shared, client, upstream, about, &stop).await;
+                        }
+                        drop(place);
+                    });
+                }
+            }
+        }
+        // The sessions do not need the port.
+        drop(self);
+        while connections.join_next().await.is_some() {}
+        if !used.load(Ordering::Relaxed) {
+            shared.ports.tell(TokenOutcome::Expired);
+        }
+    }
+}
+
+/// Whether the client begins with TLS, where the client speaks first. Nobody else costs the upstream a connection.
+async fn is_tls(client: &TcpStream, stop: &CancellationToken) -> bool {
+    let mut first = [0];
+    tokio::select! {
+        read = timeout(HEAD_TIMEOUT, client.peek(&mut first)) => {
+            matches!(read, Ok(Ok(1))) && first == [HANDSHAKE]
+        }
+        () = stop.cancelled() => false,
+    }
+}
+
+/// A connection from its first byte to its last. What it was for shows in the call that asked for it, not here.
+async fn session(
+    shared: &Shared,
+    mut client: TcpStream,
+    upstream: SocketAddr,
+    about: SessionInfo,
+    stop: &CancellationToken,
+) {
+    // A connection that is gone already is noticed soon enough.
+    let _ = socket::configure(&client);
+    let dialled = Instant::now();
+    let upstream = tokio::select! {
+        upstream = dial(upstream) => upstream,
+        () = stop.cancelled() => return,
+    };
+    let Some(mut upstream) = upstream else {
+        shared
+            .metrics
+            .answered(UpstreamAnswer::Nothing, dialled.elapsed());
+        return warn_refused(&about, None);
+    };
+    let kind = about.kind;
+    let session = ObservedSession::begin(about, Transport::Tls, UNREAD, &shared.observers);
+    let meter = session.meter();
+    let mut blind = ExitSniffer::new(kind, Transport::Tls);
+    let first = tokio::select! {
+        first = both(&mut client, &mut upstream, &meter, &mut blind) => first,
+        () = stop.cancelled() => return session.end(Outcome::Shutdown.into()),
+    };
+    // Who closed first is all that there is to tell by, and whether the upstream said anything at all.
+    let report = ExitReport {
+        failed: matches!(first, FirstClosed::Upstream | FirstClosed::Both) && meter.bytes().1 == 0,
+        ..ExitReport::default()
+    };
+    session.end(ended(first, report, kind, None));
+}

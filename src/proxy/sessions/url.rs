@@ -1,0 +1,197 @@
+//! The URL of an upstream: which ones are led through this program, and how the message is changed that carries one.
+
+use std::net::SocketAddr;
+
+use prost::encoding::{WireType, decode_key, decode_varint, encode_key, encode_varint};
+
+use super::metrics::UrlOutcome;
+
+/// The field of the URL in `ExecResponse`, `AttachResponse` and `PortForwardResponse`.
+const URL: u32 = 1;
+
+/// Longest URL that is understood.
+const MAX_URL: usize = 4096;
+
+/// Where a session is served.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Upstream {
+    pub(super) address: SocketAddr,
+    /// Path and query, as they came. They hold the upstream's token, so they are never printed.
+    pub(super) target: String,
+    /// Whether it is under TLS.
+    pub(super) tls: bool,
+}
+
+/// Reads a URL. Only one with an address on loopback is understood: what is elsewhere may be reached by clients that do not
+/// reach us.
+///
+/// # Errors
+/// Why it is passed on as it is.
+pub(super) fn parse(url: &str) -> Result<Upstream, UrlOutcome> {
+    if url.len() > MAX_URL {
+        return Err(UrlOutcome::Unparsable);
+    }
+    let (tls, rest) = match url.split_once("://") {
+        Some(("http", rest)) => (false, rest),
+        Some(("https", rest)) => (true, rest),
+        _ => return Err(UrlOutcome::Unparsable),
+    };
+    let (authority, target) = rest.split_at(rest.find('/').ok_or(UrlOutcome::Unparsable)?);
+    // It becomes part of the head of a request.
+    if !target.bytes().all(|b| b.is_ascii_graphic()) || target.contains('#') {
+        return Err(UrlOutcome::Unparsable);
+    }
+    // A name is none of an address: who knows which one its reader would take.
+    let address: SocketAddr = authority.parse().map_err(|_| UrlOutcome::Unparsable)?;
+    if address.port() == 0 {
+        return Err(UrlOutcome::Unparsable);
+    }
+    if !address.ip().is_loopback() {
+        return Err(UrlOutcome::NotLoopback);
+    }
+    Ok(Upstream {
+        address,
+        target: target.to_owned(),
+        tls,
+    })
+}
+
+/// A message with one URL in it: what stands before it, it, and what stands behind it.
+pub(super) struct UrlMessage<'a> {
+    before: &'a [u8],
+    pub(super) url: &'a str,
+    behind: &'a [u8],
+}
+
+impl<'a> UrlMessage<'a> {
+    /// Takes a message apart; `None` if it is not well-formed, or has no URL or several.
+    pub(super) fn split(message: &'a [u8]) -> Option<Self> {
+        let mut found = None;
+        let mut rest = message;
+        while !rest.is_empty() {
+            let begin = message.len() - rest.len();
+            let (tag, wire_type) = decode_key(&mut rest).ok()?;
+            let len = match wire_type {
+                WireType::Varint => decode_varint(&mut rest).map(|_| 0).ok()?,
+                WireType::SixtyFourBit => 8,
+                WireType::ThirtyTwoBit => 4,
+                WireType::LengthDelimited => {
+                    usize::try_from(decode_varint(&mut rest).ok()?).ok()?
+                }
+                // Nothing in proto3 has these.
+                WireType::StartGroup | WireType::EndGroup => return None,
+            };
+            let value = rest.get(..len)?;
+            rest = &rest[len..];
+            if tag != URL {
+                continue;
+            }
+            if wire_type != WireType::LengthDelimited || found.is_some() {
+                return None;
+            }
+            found = Some(Self {
+                before: &message[..begin],
+                url: std::str::from_utf8(value).ok()?,
+                behind: rest,
+            });
+        }
+        // What is behind the URL has been read, too.
+        found
+    }
+
+    /// The message with another URL; every other byte is as it was.
+    pub(super) fn with(&self, url: &str) -> Vec<u8> {
+        let mut out = Vec::with_capacity(self.before.len() + url.len() + self.behind.len() + 8);
+        out.extend_from_slice(self.before);
+        encode_key(URL, WireType::LengthDelimited, &mut out);
+        encode_varint(url.len() as u64, &mut out);
+        out.extend_from_slice(url.as_bytes());
+        out.extend_from_slice(self.behind);
+        out
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use prost::Message as _;
+
+    use super::*;
+    use crate::cri::v1;
+
+    #[test]
+    fn only_a_url_with_an_address_on_loopback_is_understood() {
+        let url = parse("http://127.0.0.1:4321/exec/abc?x=%20y").expect("plain");
+        assert_eq!(url.address, "127.0.0.1:4321".parse().expect("an address"));
+        assert_eq!(url.target, "/exec/abc?x=%20y");
+        assert!(!url.tls);
+        let url = parse("http://[::1]:1/attach/abc").expect("plain");
+        assert_eq!(url.address, "[::1]:1".parse().expect("an address"));
+        let url = parse("https://127.0.0.1:2/exec/abc").expect("with TLS");
+        assert_eq!(url.address, "127.0.0.1:2".parse().expect("an address"));
+        assert!(url.tls && url.target == "/exec/abc");
+        for (url, why) in [
+            ("https://10.0.0.1:1/exec/a", UrlOutcome::NotLoopback),
+            ("https://localhost:1/exec/a", UrlOutcome::Unparsable),
+            ("https://127.0.0.1/exec/a", UrlOutcome::Unparsable),
+            ("http://10.0.0.1:1/exec/a", UrlOutcome::NotLoopback),
+            ("http://0.0.0.0:1/exec/a", UrlOutcome::NotLoopback),
+            ("http://localhost:1/exec/a", UrlOutcome::Unparsable),
+            ("http://127.0.0.1/exec/a", UrlOutcome::Unparsable),
+            ("http://127.0.0.1:0/exec/a", UrlOutcome::Unparsable),
+            ("http://user@127.0.0.1:1/exec/a", UrlOutcome::Unparsable),
+            ("http://127.0.0.1:1", UrlOutcome::Unparsable),
+            ("http://127.0.0.1:1?x=/", UrlOutcome::Unparsable),
+            ("http://127.0.0.1:1/exec/a b", UrlOutcome::Unparsable),
+            ("http://127.0.0.1:1/exec/a\r\nX: y", UrlOutcome::Unparsable),
+            ("http://127.0.0.1:1/exec/a#b", UrlOutcome::Unparsable),
+            ("http://127.0.0.1:1/exec/\u{e4}", UrlOutcome::Unparsable),
+            ("HTTP://127.0.0.1:1/exec/a", UrlOutcome::Unparsable),
+            ("unix:///run/x.sock", UrlOutcome::Unparsable),
+            ("/exec/a", UrlOutcome::Unparsable),
+            ("//127.0.0.1:1/exec/a", UrlOutcome::Unparsable),
+            ("://127.0.0.1:1/exec/a", UrlOutcome::Unparsable),
+            ("", UrlOutcome::Unparsable),
+        ] {
+            assert_eq!(parse(url), Err(why), "{url}");
+        }
+        let long = format!("http://127.0.0.1:1/{}", "a".repeat(MAX_URL));
+        assert_eq!(parse(&long), Err(UrlOutcome::Unparsable));
+    }
+
+    #[test]
+    fn all_but_the_url_stays_as_it_is() {
+        let message = v1::ExecResponse { url: "old".into() }.encode_to_vec();
+        // Fields that nobody knows yet, before and behind, one with a varint that is longer than need be.
+        let before = [0x10, 0x81, 0x00];
+        let behind = [0x1a, 0x02, b'h', b'i', 0x25, 1, 2, 3, 4];
+        let all = [&before[..], &message, &behind].concat();
+        let split = UrlMessage::split(&all).expect("a message");
+        assert_eq!(split.url, "old");
+        let new = v1::ExecResponse {
+            url: "newer".into(),
+        }
+        .encode_to_vec();
+        assert_eq!(split.with("newer"), [&before[..], &new, &behind].concat());
+    }
+
+    #[test]
+    fn what_is_no_message_with_one_url_is_left_alone() {
+        let message = v1::ExecResponse { url: "old".into() }.encode_to_vec();
+        let two = [&message[..], &message].concat();
+        let no_text = [0x0a, 0x01, 0xff];
+        let cases: [&[u8]; 7] = [
+            &[],
+            &two,
+            &message[..3],
+            &no_text,
+            &[0x08, 0x01],
+            &[0x0b, 0x0c],
+            &[0x12, 0x00],
+        ];
+        for case in cases {
+            assert!(UrlMessage::split(case).is_none(), "{case:?}");
+        }
+        let cut_behind = [&message[..], &[0x12, 0x05, 0x00]].concat();
+        assert!(UrlMessage::split(&cut_behind).is_none());
+    }
+}

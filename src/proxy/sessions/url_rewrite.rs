@@ -1,0 +1,114 @@
+//! A backend whose sessions are led through this program.
+
+use std::sync::Arc;
+
+use prost::Message as _;
+
+use super::SessionProxy;
+use super::metrics::UrlOutcome;
+use super::response::BufferedResponse;
+use super::url::{self, UrlMessage};
+use crate::call::Call;
+use crate::cri::{Method, v1};
+use crate::grpc::{Answering, BoxError, CriService, Handler, Request, Response};
+use crate::streaming::extensions;
+use cri_streaming::SessionInfo;
+use cri_streaming::SessionKind;
+
+/// See the module documentation. Every other call goes straight through.
+#[derive(Clone, Debug)]
+pub(super) struct UrlRewrite {
+    inner: CriService,
+    relay: SessionProxy,
+}
+
+impl UrlRewrite {
+    pub(super) fn new(inner: CriService, relay: SessionProxy) -> Self {
+        Self { inner, relay }
+    }
+}
+
+impl Handler for UrlRewrite {
+    fn answer(&self, request: Request) -> Answering {
+        let call = request.extensions().get::<Arc<Call>>();
+        let led = call.and_then(|call| Some((kind(call.method)?, Arc::clone(call))));
+        let answering = self.inner.answer(request);
+        let Some((kind, call)) = led else {
+            return answering;
+        };
+        let relay = self.relay.clone();
+        Box::pin(async move { lead(&relay, answering.await?, kind, call).await })
+    }
+}
+
+fn kind(method: Method) -> Option<SessionKind> {
+    match method {
+        Method::Exec => Some(SessionKind::Exec),
+        Method::Attach => Some(SessionKind::Attach),
+        Method::PortForward => Some(SessionKind::PortForward),
+        _ => None,
+    }
+}
+
+async fn lead(
+    relay: &SessionProxy,
+    response: Response,
+    kind: SessionKind,
+    call: Arc<Call>,
+) -> Result<Response, BoxError> {
+    let answer = BufferedResponse::read(response).await;
+    let bytes = answer.message();
+    let ours = match bytes.as_deref().and_then(UrlMessage::split) {
+        Some(message) => issue(relay, &message, kind, call).map(|url| (message, url)),
+        // There is no session when the answer is an error.
+        None if answer.is_error() => return Ok(answer.untouched()),
+        None => Err(UrlOutcome::Unread),
+    };
+    match ours {
+        Ok((message, url)) => {
+            relay.verdict(UrlOutcome::Proxied);
+            Ok(answer.with(&message, &url))
+        }
+        Err(verdict) => {
+            relay.verdict(verdict);
+            Ok(answer.untouched())
+        }
+    }
+}
+
+/// A URL of ours for one of the upstream's.
+fn issue(
+    relay: &SessionProxy,
+    message: &UrlMessage<'_>,
+    kind: SessionKind,
+    call: Arc<Call>,
+) -> Result<String, UrlOutcome> {
+    let upstream = url::parse(message.url)?;
+    let about = about(kind, call).ok_or(UrlOutcome::Unread)?;
+    relay.issue(upstream, about)
+}
+
+/// Whom the session is about, and what it is to run.
+fn about(kind: SessionKind, call: Arc<Call>) -> Option<SessionInfo> {
+    let request = call.message.get()?.bytes();
+    let (id, command) = match kind {
+        SessionKind::Exec => {
+            let request = v1::ExecRequest::decode(request).ok()?;
+            (request.container_id, request.cmd)
+        }
+        SessionKind::Attach => {
+            let request = v1::AttachRequest::decode(request).ok()?;
+            (request.container_id, Vec::new())
+        }
+        SessionKind::PortForward => {
+            let request = v1::PortForwardRequest::decode(request).ok()?;
+            (request.pod_sandbox_id, Vec::new())
+        }
+    };
+    Some(SessionInfo {
+        kind,
+        id,
+        command,
+        extensions: extensions(Some(call)),
+    })
+}
