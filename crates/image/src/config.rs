@@ -26,6 +26,8 @@ pub struct ImageStoreConfig {
     pub limits: Limits,
     /// Timeouts and retries of requests to registries.
     pub timeouts: Timeouts,
+    /// The `User-Agent` of requests, such as `example/1.0`. The name before the slash is the client ID for token services.
+    pub user_agent: String,
     /// How long layers and incomplete blobs that no image needs are kept, so that the next pull can use them.
     pub keep_unused: Duration,
     /// Called where a crash would leave something incomplete; for tests that crash there.
@@ -49,6 +51,7 @@ impl ImageStoreConfig {
             max_concurrent_downloads: 3,
             limits: Limits::default(),
             timeouts: Timeouts::default(),
+            user_agent: concat!("criscope/", env!("CARGO_PKG_VERSION")).to_owned(),
             keep_unused: Duration::from_secs(3600),
             failpoint: FailpointHook::default(),
             observer: Arc::new(NoObserver),

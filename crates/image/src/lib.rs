@@ -62,3 +62,8 @@ pub use self::reference::Reference;
 pub use self::registry::{FetchedManifest, RegistryClient, Repository};
 pub use self::store::{Collected, Problem, RECORD_VERSION};
 pub use self::unpack::{UnpackSummary, Unpacker};
+
+/// Compiles the example of the README.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

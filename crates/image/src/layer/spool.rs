@@ -22,7 +22,7 @@ use crate::unpack::carry;
 /// Free space is checked after this many bytes, because other downloads use it as well.
 const SPACE_EVERY: u64 = 16 << 20;
 
-/// See the module.
+/// The spool of one blob.
 #[derive(Debug)]
 pub(super) struct Spool {
     file: File,

@@ -1,6 +1,7 @@
 //! Authentication to one host. Credentials are sent only after a challenge.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use base64::Engine as _;
@@ -23,6 +24,7 @@ const MAX_TOKEN: u64 = 1 << 20;
 pub(super) struct Authorizer {
     given: Option<Credentials>,
     docker_config: Option<PathBuf>,
+    client_id: Arc<str>,
     /// The name under which credentials for this host are stored.
     registry: String,
     scope: String,
@@ -73,6 +75,7 @@ impl<'a> Challenger<'a> {
 pub(super) struct Identity {
     pub(super) given: Option<Credentials>,
     pub(super) docker_config: Option<PathBuf>,
+    pub(super) client_id: Arc<str>,
     pub(super) registry: String,
     pub(super) repository: String,
     pub(super) helper_timeout: Duration,
@@ -92,6 +95,7 @@ impl Authorizer {
         Self {
             given: identity.given,
             docker_config: identity.docker_config,
+            client_id: identity.client_id,
             registry: identity.registry,
             scope: format!("repository:{}:pull", identity.repository),
             helper_timeout: identity.helper_timeout,
@@ -105,6 +109,7 @@ impl Authorizer {
         Self {
             given: None,
             docker_config: None,
+            client_id: Arc::clone(&self.client_id),
             registry: String::new(),
             scope: self.scope.clone(),
             helper_timeout: self.helper_timeout,
@@ -154,6 +159,7 @@ impl Authorizer {
             ) => {
                 let scope = if scope.is_empty() { &self.scope } else { scope };
                 let request = TokenRequest {
+                    client_id: &self.client_id,
                     realm,
                     service,
                     scope,
@@ -231,6 +237,7 @@ impl Authorizer {
 }
 
 struct TokenRequest<'a> {
+    client_id: &'a str,
     realm: &'a str,
     service: &'a str,
     scope: &'a str,
@@ -250,7 +257,7 @@ impl TokenRequest<'_> {
                     ("grant_type", "refresh_token"),
                     ("service", self.service),
                     ("scope", self.scope),
-                    ("client_id", "criscope"),
+                    ("client_id", self.client_id),
                     ("refresh_token", token),
                 ]);
                 let post = challenger.client.post(url);

@@ -50,6 +50,7 @@ impl Endpoint {
 pub(super) struct Endpoints {
     dirs: Vec<PathBuf>,
     connect: Duration,
+    user_agent: String,
     clients: Mutex<HashMap<ClientKey, Client>>,
 }
 
@@ -62,12 +63,13 @@ struct ClientKey {
 }
 
 impl Endpoints {
-    pub(super) fn new(dirs: Vec<PathBuf>, connect: Duration) -> Self {
+    pub(super) fn new(dirs: Vec<PathBuf>, connect: Duration, user_agent: String) -> Self {
         // An error means that the process has installed a provider before.
         let _ = rustls::crypto::ring::default_provider().install_default();
         Self {
             dirs,
             connect,
+            user_agent,
             clients: Mutex::default(),
         }
     }
@@ -154,7 +156,7 @@ impl Endpoints {
                 .redirect(Policy::none())
                 .connect_timeout(tls.dial_timeout.unwrap_or(self.connect))
                 .pool_idle_timeout(Duration::from_secs(60))
-                .user_agent(concat!("criscope/", env!("CARGO_PKG_VERSION")))
+                .user_agent(&self.user_agent)
                 .tls_danger_accept_invalid_certs(tls.skip_verify);
             // As in Go programs, a proxy (HTTPS_PROXY and so on) is not used for the local host.
             if is_local {

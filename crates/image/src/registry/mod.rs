@@ -49,6 +49,7 @@ pub(super) fn read_challenge(header: &str) {
 pub struct RegistryClient {
     endpoints: Endpoints,
     docker_config: Option<PathBuf>,
+    client_id: Arc<str>,
     timeouts: Timeouts,
     observer: Arc<dyn Observer>,
 }
@@ -89,7 +90,17 @@ impl RegistryClient {
     #[must_use]
     pub fn new(config: &ImageStoreConfig) -> Self {
         Self {
-            endpoints: Endpoints::new(config.certs_dirs.clone(), config.timeouts.connect),
+            endpoints: Endpoints::new(
+                config.certs_dirs.clone(),
+                config.timeouts.connect,
+                config.user_agent.clone(),
+            ),
+            client_id: config
+                .user_agent
+                .split('/')
+                .next()
+                .unwrap_or_default()
+                .into(),
             docker_config: config.docker_config.clone(),
             timeouts: config.timeouts,
             observer: Arc::clone(&config.observer),
@@ -108,6 +119,7 @@ impl RegistryClient {
             let identity = Identity {
                 given: given(name, &endpoint, auth),
                 docker_config: self.docker_config.clone(),
+                client_id: Arc::clone(&self.client_id),
                 registry: known_as(name, &endpoint),
                 repository: name.repository().to_owned(),
                 helper_timeout: self.timeouts.helper,
