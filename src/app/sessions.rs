@@ -73,7 +73,7 @@ impl Observer for Teller {
             number: begin.number,
             id: begin.id.to_owned(),
             pod: subject.pod,
-            asked: sessions::Asked {
+            asked: sessions::SessionRequest {
                 container: subject.container,
                 kind: begin.kind.name(),
                 carrier: (begin.transport.name(), begin.protocol),
@@ -91,7 +91,7 @@ impl Observer for Teller {
         // A session of nobody who is known is part of no story, but it was open.
         let session = subject.pod.map(|pod| sessions::Session {
             pod,
-            asked: sessions::Asked {
+            asked: sessions::SessionRequest {
                 container: subject.container,
                 kind: end.kind.name(),
                 carrier: (end.transport.name(), end.protocol),

@@ -5,7 +5,7 @@ use std::net::TcpListener;
 use std::sync::Arc;
 
 use super::build::{Built, reading};
-use crate::call::episode::is_told;
+use crate::call::episode::is_episodic;
 use crate::config::Config;
 use crate::lifecycle::otlp_receiver::Receiver;
 use crate::lifecycle::process_scanner::Sampler;
@@ -41,9 +41,9 @@ impl Built {
         let ours = move || {
             let calls = in_flight.calls();
             let records = recorder.calls();
-            let flying = calls.iter().filter(|call| is_told(call.method));
+            let flying = calls.iter().filter(|call| is_episodic(call.method));
             let flying = flying.filter_map(|call| call.placement());
-            let ended = records.iter().filter(|record| is_told(record.method));
+            let ended = records.iter().filter(|record| is_episodic(record.method));
             let ended = ended.filter_map(|record| record.spans.as_ref());
             flying
                 .map(|place| (place.trace_id, place.client))

@@ -1,6 +1,6 @@
-//! Episodes: the start of a pod, the start of a container in a running pod, and the end of a pod. Which of them a call
-//! belongs to follows from the call alone, so it is the same before and after a restart of this program, and in every
-//! process that looks at the same pod.
+//! Episodes: the start of a pod, the start of a container in a running pod, and the end of a pod. The trace of an episode
+//! is derived from the call alone, so it is the same before and after a restart of criscope, and in every process that sees
+//! the same pod.
 
 use opentelemetry::trace::{SpanId, TraceId};
 use sha2::{Digest, Sha256};
@@ -8,15 +8,15 @@ use sha2::{Digest, Sha256};
 use crate::cri::Method;
 use crate::cri::subject::Subject;
 
-/// What an episode is about. A metric label.
+/// Kind of episode. A metric label.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Kind {
-    /// A pod comes up: its sandbox, its images, its containers.
+    /// A pod starts: its sandbox, images and containers.
     Start,
-    /// A container starts in a pod that is up: again after it ended, or for the first time after an init container.
+    /// A container starts in a running pod: again after it exited, or for the first time after an init container.
     Restart,
-    /// A pod goes: its containers, its sandbox.
+    /// A pod is stopped: its containers and its sandbox.
     Stop,
 }
 
@@ -44,8 +44,8 @@ pub struct Ids {
 }
 
 impl Ids {
-    /// The ids for a key. A pod's uid itself is no trace id: a UUID has fixed bits where samplers look, and the uid of
-    /// a static pod is no UUID at all. So it is hashed.
+    /// Hashes a key into ids. A pod's uid itself cannot be the trace id: a UUID has fixed bits where ratio samplers read, and
+    /// the uid of a static pod is not a UUID.
     fn of(kind: Kind, parts: &[&str]) -> Self {
         let mut hash = Sha256::new();
         hash.update("criscope-episode/v1");
@@ -64,12 +64,12 @@ impl Ids {
         }
     }
 
-    /// The start of the sandbox with this attempt of the pod with this uid.
+    /// The start of a pod's sandbox with this attempt.
     pub fn start(uid: &str, attempt: u32) -> Self {
         Self::of(Kind::Start, &[uid, &attempt.to_string()])
     }
 
-    /// The start of a container with this restart count in a pod that is up.
+    /// The start of a container with this restart count in a running pod.
     pub fn restart(uid: &str, container: &str, attempt: u32) -> Self {
         Self::of(Kind::Restart, &[uid, container, &attempt.to_string()])
     }
@@ -79,8 +79,8 @@ impl Ids {
         Self::of(Kind::Stop, &[uid, sandbox_id])
     }
 
-    /// The trace that a call belongs to by itself; `None` if it is no part of an episode. A pull counts to the start of
-    /// its pod, and so does the first start of a container.
+    /// The episode of a call, as far as the call alone tells; `None` if it belongs to none. A pull, and the first start of a
+    /// container, belong to the start of the pod.
     pub fn of_call(method: Method, subject: &Subject) -> Option<Self> {
         let pod = subject.pod.as_deref().filter(|pod| !pod.uid.is_empty())?;
         let restarted = subject.container.as_deref().filter(|c| c.attempt > 0);
@@ -107,8 +107,8 @@ impl Ids {
     }
 }
 
-/// Whether calls of this method make episodes.
-pub const fn is_told(method: Method) -> bool {
+/// Whether calls of this method are part of episodes.
+pub const fn is_episodic(method: Method) -> bool {
     matches!(
         method,
         Method::RunPodSandbox

@@ -1,8 +1,7 @@
-//! One call on its way through the program: what is known about it, filled in by each layer as it learns it.
+//! A call on the request path. Each layer adds what it learns.
 //!
-//! The record is made once by `instrument`, travels in the request's extensions as an `Arc`, and is read at the one
-//! end of the call and by `/debug/calls` while it runs. Every slot is written at most once or is an atomic, so no
-//! reader can hold a writer up.
+//! `instrument` creates it; it travels in the request's extensions as an `Arc`, and is read when the call ends and by
+//! `/debug/calls` before that. Every field is written at most once or is an atomic, so a reader never blocks a writer.
 
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -18,7 +17,7 @@ use super::trace::{SpanPlacement, TraceIds};
 use crate::cri::method::{ApiVersion, Method};
 use crate::cri::subject::{ResponseDetails, Subject};
 
-/// How far a call has come. Shown while it runs.
+/// The stage of a call in flight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum CallStage {
@@ -43,7 +42,7 @@ impl CallStage {
         CallStage::Answering,
     ];
 
-    /// A word for pages and logs.
+    /// The name in pages and logs.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Reading => "reading",
@@ -55,12 +54,12 @@ impl CallStage {
     }
 }
 
-/// Bytes that cannot be printed by accident.
+/// Bytes that `Debug` does not print.
 #[derive(Clone)]
 pub struct Sealed(Bytes);
 
 impl Sealed {
-    /// Seals bytes.
+    /// Wraps bytes.
     pub fn new(bytes: Bytes) -> Self {
         Self(bytes)
     }
@@ -84,7 +83,7 @@ pub struct Call {
     pub seq: u64,
     /// The method.
     pub method: Method,
-    /// The spelling the caller used.
+    /// The API version in the request path.
     pub api: ApiVersion,
     /// The path of a [`Method::Other`], cut to 128 printable ASCII characters.
     pub other_path: Option<Box<str>>,
@@ -96,19 +95,20 @@ pub struct Call {
     pub deadline: Option<Duration>,
     /// The caller.
     pub peer: Arc<Peer>,
-    /// What its headers say of its trace; `None` when traces are off. See [`Call::place`].
+    /// Trace context of the request headers; `None` when traces are off. See [`Call::placement`].
     pub trace: Option<TraceIds>,
-    /// The trace of the episode it belongs to, once that is known.
+    /// The trace of its episode, set when the request message has been read.
     pub episode: OnceLock<episode::Ids>,
-    /// The request message, if it was read whole and is not compressed. Kept only to tell an id in an error text from a key.
+    /// The request message, if it was read whole and is not compressed. Used to redact error messages: an id in one is
+    /// told from a secret by the request.
     pub message: OnceLock<Sealed>,
-    /// Whom it is about, as far as the request and the index tell.
+    /// Pod, container and image, from the request and the pod index.
     pub subject: OnceLock<Subject>,
-    /// What the answer added.
+    /// Ids and exit codes from the response.
     pub response: OnceLock<ResponseDetails>,
     /// The backend.
     pub route: OnceLock<Route>,
-    /// The steps of the built-in runtime, if that serves it.
+    /// Steps of the built-in runtime, if that serves the call.
     pub steps: OnceLock<Arc<RuntimeSteps>>,
     stage: AtomicU8,
     share_used: AtomicU32,
@@ -122,7 +122,7 @@ pub struct Call {
 const UNSET: u64 = u64::MAX;
 
 impl Call {
-    /// A call that has just entered.
+    /// Creates a call that has just been received.
     pub fn new(
         seq: u64,
         method: Method,
@@ -157,44 +157,43 @@ impl Call {
         }
     }
 
-    /// How far the call has come.
+    /// The current stage.
     pub fn stage(&self) -> CallStage {
         CallStage::ALL
             [usize::from(self.stage.load(Ordering::Relaxed)).min(CallStage::ALL.len() - 1)]
     }
 
-    /// Notes how far the call has come.
+    /// Sets the stage.
     pub fn set_stage(&self, stage: CallStage) {
         self.stage.store(stage as u8, Ordering::Relaxed);
     }
 
-    /// Notes that the call has used this share of its deadline, in percent. False if that was noted before.
+    /// Records that the call has used this share of its deadline, in percent. Returns false if that is already recorded.
     pub fn reaches(&self, percent: u32) -> bool {
         self.share_used.fetch_max(percent, Ordering::Relaxed) < percent
     }
 
-    /// The largest share of its deadline, or of what is allowed to a call without one, that was noted, in percent; 0 if
-    /// none.
+    /// The largest recorded share of its deadline, or of the limit for calls without one, in percent; 0 if none.
     pub fn share_used(&self) -> u32 {
         self.share_used.load(Ordering::Relaxed)
     }
 
-    /// Where its spans stand, once its message has been read; `None` when traces are off.
+    /// Trace and parent of its spans, final once the request message has been read; `None` when traces are off.
     pub fn placement(&self) -> Option<SpanPlacement<'_>> {
         Some(self.trace.as_ref()?.place(self.episode.get()))
     }
 
-    /// Notes that its spans are exported.
+    /// Records that its spans are exported.
     pub fn keep(&self) {
         self.kept.store(true, Ordering::Relaxed);
     }
 
-    /// Whether its spans are exported; decided when it ends.
+    /// Whether its spans are exported; decided when the call ends.
     pub fn is_kept(&self) -> bool {
         self.kept.load(Ordering::Relaxed)
     }
 
-    /// Time since the call entered.
+    /// Time since the request headers were read.
     pub fn age(&self) -> Duration {
         self.started.elapsed()
     }
@@ -203,7 +202,7 @@ impl Call {
         u64::try_from(self.age().as_nanos()).unwrap_or(UNSET - 1)
     }
 
-    /// Notes that the request is handed to the backend. The first of several counts.
+    /// Records when the request is sent to the backend; the first of several calls counts.
     pub fn backend_begins(&self) {
         let _ = self.backend_began.compare_exchange(
             UNSET,
@@ -213,13 +212,13 @@ impl Call {
         );
     }
 
-    /// Notes that the backend's answer is complete. The last of several counts.
+    /// Records when the backend's response is complete; the last of several calls counts.
     pub fn backend_ends(&self) {
         self.backend_ended.store(self.now(), Ordering::Relaxed);
     }
 
-    /// When the backend was asked and how long it took, both counted from `started`; a call that ends before the
-    /// backend's answer does is charged to the backend up to `elapsed`.
+    /// When the request was sent to the backend, from `started`, and how long the backend took. If the call ends before the
+    /// backend's response does, the backend's time ends with `elapsed`.
     pub fn backend_span(&self, elapsed: Duration) -> Option<(Duration, Duration)> {
         let began = self.backend_began.load(Ordering::Relaxed);
         if began == UNSET {
@@ -253,13 +252,13 @@ impl Call {
         self.response_bytes.load(Ordering::Relaxed)
     }
 
-    /// The sandbox the call is about, whether the request or the answer named it.
+    /// The sandbox id, from the request or the response.
     pub fn sandbox_id(&self) -> Option<&Arc<str>> {
         let answered = self.response.get().and_then(|a| a.sandbox_id.as_ref());
         answered.or_else(|| self.subject.get()?.sandbox_id.as_ref())
     }
 
-    /// The container the call is about, whether the request or the answer named it.
+    /// The container id, from the request or the response.
     pub fn container_id(&self) -> Option<&Arc<str>> {
         let answered = self.response.get().and_then(|a| a.container_id.as_ref());
         answered.or_else(|| self.subject.get()?.container_id.as_ref())

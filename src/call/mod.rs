@@ -1,8 +1,8 @@
-//! One call, from its first byte to what is kept of it after its end.
+//! A call, while it is in flight and as a record.
 //!
-//! `proxy::instrument` makes a [`Call`]; every layer below adds what it learns, and [`steps`] are added by the built-in
-//! runtime. The end of a call is an [`Outcome`], from which every signal is made. A [`CallRecord`] is a copy of both that
-//! outlives the call. [`trace`] and [`episode`] say where the spans of a call belong.
+//! `proxy::instrument` creates a [`Call`]; the layers below it add what they learn, the built-in runtime adds [`steps`].
+//! Every call ends in one [`Outcome`], from which metrics, log line and spans are made. A [`CallRecord`] is an immutable copy
+//! of both. [`trace`] and [`episode`] determine the trace that the spans of a call belong to.
 
 pub mod episode;
 mod live;

@@ -14,9 +14,9 @@ use crate::cri::status::Code;
 pub enum Ending {
     /// Status OK reached the caller.
     Ok,
-    /// Another status reached the caller, or the answer broke off.
+    /// Another status reached the caller, or the response was cut off.
     Error,
-    /// The caller went away before the answer was complete, and before its deadline.
+    /// The caller cancelled before the response was complete, and before its deadline.
     Cancelled,
     /// The caller's deadline passed first.
     Deadline,
@@ -42,20 +42,20 @@ impl Ending {
     }
 }
 
-/// Who made the status the caller saw.
+/// Origin of the status that the caller saw.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Source {
-    /// The backend said it.
+    /// The backend.
     #[default]
     Backend,
-    /// criscope said it, because the backend could not.
+    /// criscope, because the backend did not answer.
     Proxy,
-    /// Nobody: the caller left.
+    /// None was sent: the caller had cancelled.
     Caller,
 }
 
 impl Source {
-    /// A word for logs and spans.
+    /// The name in logs and spans.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Backend => "backend",
@@ -70,10 +70,10 @@ impl Source {
 pub struct Outcome {
     /// How it ended.
     pub ending: Ending,
-    /// The status the caller saw; `Cancelled` or `DeadlineExceeded` if it did not wait for one.
+    /// The status that the caller saw; `Cancelled` or `DeadlineExceeded` if it did not wait for one.
     #[serde(serialize_with = "write_code", deserialize_with = "read_code")]
     pub code: Code,
-    /// Who made that status.
+    /// The origin of that status.
     #[serde(skip)]
     pub source: Source,
     /// The error message, already scrubbed of secrets and cut (see [`crate::cri::redact`]).

@@ -1,11 +1,11 @@
 //! The caller of a call.
 
-/// Who is at the other end of a connection, as the kernel tells it (`SO_PEERCRED`, `/proc/PID/comm`).
+/// The process at the other end of a connection, from `SO_PEERCRED` and `/proc/PID/comm`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Peer {
-    /// What kind of program it is.
+    /// Kind of program.
     pub client: Client,
-    /// Process id in our pid namespace; `None` if the kernel would not say.
+    /// Process id in our PID namespace; `None` if the kernel does not report it.
     pub pid: Option<i32>,
     /// The program's name, at most 15 bytes.
     pub comm: Option<Box<str>>,
@@ -17,7 +17,7 @@ pub struct Peer {
 pub enum Client {
     /// The kubelet.
     Kubelet,
-    /// The crictl command: a person.
+    /// The crictl command.
     Crictl,
     /// Anything else.
     Other,
@@ -36,7 +36,7 @@ impl Client {
         }
     }
 
-    /// From the name of the calling program.
+    /// Classifies a program by its name.
     pub fn from_comm(comm: &str) -> Self {
         match comm {
             "kubelet" | "hyperkube" => Self::Kubelet,

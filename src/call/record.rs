@@ -1,7 +1,7 @@
-//! A copy of what is known of a call, in flight or ended: identity, times and outcome, and nothing of its messages.
+//! An immutable copy of a call, in flight or ended: identity, times and outcome, without its messages.
 //!
-//! Its serde form is the line of a call in the journal, which names a few of the fields and leaves out what only the
-//! recorder shows. A journal of an earlier version must still be read: see the test below.
+//! Its serde form is the journal's line of a call. It renames a few fields and leaves out those that only the flight recorder
+//! shows. Journals of earlier versions must stay readable; `lifecycle/journal/line.rs` has a test of the format.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -19,7 +19,7 @@ use crate::cri::Method;
 use crate::cri::status::Code;
 use crate::cri::subject::{ContainerIdentity, ContainerState, PodIdentity};
 
-/// See the module documentation. Clones share the texts.
+/// See the module documentation. Clones share strings.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct CallRecord {
     /// Counts calls since the start of the process.
@@ -29,7 +29,7 @@ pub struct CallRecord {
     /// When the request headers were read.
     #[serde(with = "times::unix")]
     pub began: SystemTime,
-    /// How far it has come, or how it ended.
+    /// Stage or outcome.
     #[serde(flatten)]
     pub state: CallState,
     /// The caller's deadline, counted from `began`.
@@ -72,13 +72,13 @@ pub struct CallRecord {
         skip_serializing_if = "Option::is_none"
     )]
     pub route: Option<Route>,
-    /// What a ContainerStatus answered.
+    /// The state in a ContainerStatus response.
     #[serde(skip)]
     pub container_state: Option<ContainerState>,
     /// Exit code of the command (ExecSync).
     #[serde(skip)]
     pub exit_code: Option<i32>,
-    /// When the backend was asked, counted from `began`, and how long it took.
+    /// When the request was sent to the backend, counted from `began`, and how long the backend took.
     #[serde(skip)]
     pub backend_time: Option<(Duration, Duration)>,
     /// Bytes of request messages.
@@ -98,17 +98,17 @@ pub struct CallRecord {
     pub share_used: u32,
 }
 
-/// How far a call has come.
+/// In flight or ended.
 #[derive(Clone, Debug, PartialEq)]
 pub enum CallState {
-    /// It has not ended.
+    /// In flight.
     InFlight {
-        /// What it is doing.
+        /// The current stage.
         stage: CallStage,
-        /// Time since it entered.
+        /// Time since `began`.
         age: Duration,
     },
-    /// It has.
+    /// Ended.
     Ended(Outcome),
 }
 
@@ -117,11 +117,11 @@ pub enum CallState {
 pub struct SpanIds {
     /// The trace.
     pub trace_id: TraceId,
-    /// The call as it was served.
+    /// SERVER span.
     pub server: SpanId,
-    /// The call as it was made to the backend.
+    /// CLIENT span of the call to the backend.
     pub client: SpanId,
-    /// The caller's own span, if it had one.
+    /// The caller's span, if it sent one.
     pub caller: Option<SpanContext>,
     /// Whether the spans were handed to the exporter.
     pub kept: bool,
@@ -211,13 +211,13 @@ impl CallRecord {
         self.outcome().is_none()
     }
 
-    /// Whether it ended with this.
+    /// Whether it has ended this way.
     pub fn has_ended(&self, ending: Ending) -> bool {
         self.outcome()
             .is_some_and(|outcome| outcome.ending == ending)
     }
 
-    /// Whether it ended and did what it was to do. Stopping or removing what does not exist does.
+    /// Whether it has succeeded. Stopping or removing an object that does not exist counts as success.
     pub fn is_good(&self) -> bool {
         self.outcome().is_some_and(|outcome| {
             outcome.ending == Ending::Ok
@@ -225,12 +225,12 @@ impl CallRecord {
         })
     }
 
-    /// Whether it ended and did not do what it was to do.
+    /// Whether it has failed.
     pub fn is_bad(&self) -> bool {
         !self.is_in_flight() && !self.is_good()
     }
 
-    /// What it ended with, to be changed by a test.
+    /// The outcome, for tests that change it.
     #[cfg(test)]
     pub(crate) fn outcome_mut(&mut self) -> &mut Outcome {
         match &mut self.state {

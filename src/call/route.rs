@@ -1,12 +1,12 @@
-//! The backend that a call was sent to, and why.
+//! The backend that a call was routed to, and the reason.
 
 use std::sync::Arc;
 
-/// Why a call went to its backend. A metric label.
+/// Why a call was routed to its backend. A metric label.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum RouteReason {
-    /// There is one backend, or nothing else applied.
+    /// There is one backend, or no rule applies.
     Default,
     /// A rule on the runtime handler.
     Handler,
@@ -14,7 +14,7 @@ pub enum RouteReason {
     Owner,
     /// The backend set for images.
     Images,
-    /// The call goes to every backend and the answers are joined.
+    /// The call goes to every backend and the responses are joined.
     All,
 }
 
@@ -40,11 +40,11 @@ impl RouteReason {
     }
 }
 
-/// Where the router sent a call.
+/// The routing decision for a call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Route {
     /// The backend's name in the configuration; the names joined by `+` when it went to several.
     pub backend: Arc<str>,
-    /// Why.
+    /// The reason.
     pub reason: RouteReason,
 }

@@ -1,7 +1,7 @@
-//! What the built-in runtime does for a call, step by step: written where it happens, read by whoever tells of the call.
+//! Steps of the built-in runtime within a call, recorded where they happen.
 //!
-//! A backend that is another process is seen from outside, by what its processes do and by spans that it may report. The
-//! built-in runtime tells itself: each step has its name, its time and how it ended.
+//! Of another runtime, criscope sees processes and, if it exports them, spans. The built-in runtime records its own steps,
+//! each with a name, a time and an outcome.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
@@ -11,7 +11,7 @@ use opentelemetry_sdk::trace::{IdGenerator, RandomIdGenerator};
 
 use super::trace::SpanPlacement;
 
-/// Most steps that are remembered of one call. A pull of an image with a hundred layers is still whole.
+/// Most steps recorded of one call; enough for a pull of an image with a hundred layers.
 const MOST: usize = 320;
 
 macro_rules! steps {
@@ -30,7 +30,7 @@ macro_rules! steps {
                 match self {$(Self::$step => $name),*}
             }
 
-            /// The same in a sentence: `9.5 s in the fetch of layer sha256:0a1b`.
+            /// The name in a sentence: `9.5 s in the fetch of layer sha256:0a1b`.
             pub const fn words(self) -> &'static str {
                 match self {$(Self::$step => $words),*}
             }
@@ -39,35 +39,35 @@ macro_rules! steps {
 }
 
 steps! {
-    /// Files of a sandbox and its shared memory.
+    /// Creating the sandbox's files and shared memory.
     SandboxFiles = "sandbox_files", "the files of the sandbox";
-    /// Namespaces, and what is set in them.
+    /// Creating namespaces and setting their sysctls.
     Namespaces = "namespaces", "making namespaces";
-    /// The network of a sandbox: all its plugins.
+    /// Attaching the sandbox to its network: all CNI plugins.
     NetworkAttach = "network_attach", "attaching the network";
-    /// The same backwards.
+    /// Detaching it.
     NetworkDetach = "network_detach", "detaching the network";
-    /// A plugin's ADD.
+    /// CNI ADD of one plugin.
     CniAdd = "cni_add", "CNI ADD";
-    /// A plugin's DEL.
+    /// CNI DEL of one plugin.
     CniDel = "cni_del", "CNI DEL";
-    /// A plugin's CHECK.
+    /// CNI CHECK of one plugin.
     CniCheck = "cni_check", "CNI CHECK";
-    /// A plugin's STATUS.
+    /// CNI STATUS of one plugin.
     CniStatus = "cni_status", "CNI STATUS";
-    /// A plugin's GC.
+    /// CNI GC of one plugin.
     CniGc = "cni_gc", "CNI GC";
-    /// The process beside a pod is started.
+    /// Starting criscope-shim.
     ShimLaunch = "shim_launch", "the launch of the shim";
-    /// It is ended.
+    /// Ending criscope-shim.
     ShimEnd = "shim_end", "the end of the shim";
-    /// Namespaces are given back.
+    /// Unmounting the pinned namespaces.
     NamespacesRemove = "namespaces_remove", "freeing namespaces";
-    /// Directories of a sandbox are removed.
+    /// Removing the sandbox's directories.
     SandboxRemove = "sandbox_remove", "removing the sandbox's files";
-    /// The root of a container is mounted.
+    /// Mounting a container's root file system.
     RootfsMount = "rootfs_mount", "the mount of the root file system";
-    /// The OCI specification is made and written.
+    /// Generating and writing the OCI specification.
     Spec = "spec", "the OCI specification";
     /// The OCI runtime's create.
     OciCreate = "oci_create", "create";
@@ -79,41 +79,41 @@ steps! {
     OciUpdate = "oci_update", "update";
     /// The OCI runtime's delete.
     OciDelete = "oci_delete", "delete";
-    /// A container was asked to end.
+    /// Waiting for a container after its stop signal.
     GraceWait = "grace_wait", "the container's grace period";
-    /// A container was killed.
+    /// Waiting for a container after SIGKILL.
     KillWait = "kill_wait", "waiting for a killed container";
-    /// The root of a container is unmounted.
+    /// Unmounting a container's root file system.
     RootfsUnmount = "rootfs_unmount", "the unmount of the root file system";
-    /// The directory of a container is removed.
+    /// Removing a container's directory.
     ContainerRemove = "container_remove", "removing the container's files";
-    /// Manifest and configuration of an image.
+    /// Fetching an image's manifest and configuration.
     ImageResolve = "image_resolve", "resolving the image";
-    /// A layer, however it comes: also one that another pull fetches.
+    /// Getting a layer, also from a concurrent pull.
     ImageLayer = "image_layer", "layer";
-    /// A layer on its way from the registry; it is unpacked meanwhile.
+    /// Fetching a layer from the registry; it is unpacked as it arrives.
     LayerFetch = "layer_fetch", "the fetch of layer";
-    /// What of its unpacking is left when all of it is here.
+    /// Unpacking the rest of a layer after it was fetched.
     LayerUnpack = "layer_unpack", "the unpacking of layer";
-    /// An image is written down.
+    /// Recording an image in the store.
     ImageRecord = "image_record", "recording the image";
 }
 
-/// Whose work a step is.
+/// Who performs a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Worker {
     /// A CNI plugin.
     Cni,
     /// The OCI runtime.
     Oci,
-    /// The runtime itself.
+    /// The built-in runtime.
     Own,
-    /// Steps that are told one by one.
+    /// The step consists of steps that are recorded one by one.
     Several,
 }
 
 impl RuntimeStep {
-    /// Whose work it is.
+    /// Who performs it.
     pub const fn worker(self) -> Worker {
         match self {
             Self::CniAdd | Self::CniDel | Self::CniCheck | Self::CniStatus | Self::CniGc => {
@@ -134,11 +134,11 @@ impl RuntimeStep {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum StepOutcome {
-    /// It did what it was to do.
+    /// It succeeded.
     Ok,
-    /// It did not.
+    /// It failed.
     Error,
-    /// Nobody waited for it any more.
+    /// It was dropped before its end.
     Cancelled,
 }
 
@@ -159,17 +159,17 @@ impl StepOutcome {
 /// A step.
 #[derive(Clone, Debug)]
 pub struct StepRecord {
-    /// What.
+    /// Kind of step.
     pub step: RuntimeStep,
-    /// Whose: the type of a CNI plugin, the name of the OCI runtime, the digest of a layer.
+    /// The type of a CNI plugin, the name of the OCI runtime, or the digest of a layer.
     pub name: Option<Arc<str>>,
     /// Its span.
     pub span: SpanId,
-    /// The step it is a part of; the call's own span if it is none.
+    /// The span of the enclosing step, or of the call.
     pub parent: SpanId,
     /// When it began.
     pub began: SystemTime,
-    /// How long it took and how it ended; `None` while it goes on.
+    /// How long it took and how it ended; `None` while it runs.
     pub ended: Option<(Duration, StepOutcome)>,
     clock: Instant,
 }
@@ -182,10 +182,10 @@ impl StepRecord {
     }
 }
 
-/// Told of steps that end when their call has ended already.
+/// Called for steps that end after their call.
 pub type Late = Box<dyn Fn(&StepRecord) + Send + Sync>;
 
-/// Where the steps of a call stand in a trace.
+/// The trace of the steps of a call.
 #[derive(Clone, Copy, Debug)]
 struct Traced {
     trace_id: TraceId,
@@ -212,17 +212,17 @@ impl std::fmt::Debug for State {
     }
 }
 
-/// A step that goes on.
+/// A step that runs.
 #[derive(Clone, Copy, Debug)]
 pub struct Begun {
-    /// Where it stands; `None` if there was no room for it.
+    /// Its index; `None` if it was not recorded because there were too many.
     at: Option<usize>,
     /// Its span.
     pub span: SpanId,
 }
 
 impl RuntimeSteps {
-    /// Of a call whose spans stand there; `None` if there are none.
+    /// Steps of a call with these spans; `None` when traces are off.
     pub fn new(place: Option<&SpanPlacement<'_>>) -> Self {
         Self {
             traced: place.map(|place| Traced {
@@ -234,12 +234,12 @@ impl RuntimeSteps {
         }
     }
 
-    /// The call's own span of the backend, below which its steps are.
+    /// The CLIENT span of the call, the parent of its steps.
     pub fn root(&self) -> SpanId {
         self.root
     }
 
-    /// A step begins.
+    /// Begins a step.
     pub fn begin(&self, step: RuntimeStep, name: Option<Arc<str>>, parent: SpanId) -> Begun {
         let span = RandomIdGenerator::default().new_span_id();
         let mut state = self.state();
@@ -258,7 +258,7 @@ impl RuntimeSteps {
         Begun { at, span }
     }
 
-    /// It ends.
+    /// Ends a step.
     pub fn end(&self, begun: Begun, outcome: StepOutcome) {
         let mut state = self.state();
         let State { all, late } = &mut *state;
@@ -276,7 +276,7 @@ impl RuntimeSteps {
         self.state().all.clone()
     }
 
-    /// The same when the call has ended. `late` is told of those that end after it.
+    /// Reads the steps when the call ends. `late` is called for those that end after it.
     pub fn close(&self, late: Option<Late>) -> Vec<StepRecord> {
         let mut state = self.state();
         state.late = late;
@@ -290,7 +290,7 @@ impl RuntimeSteps {
         Some(format!("00-{}-{span}-{flags:02x}", traced.trace_id))
     }
 
-    /// What goes on now, in a few words: `CNI plugin bridge`. Of several the one that began last.
+    /// The current step in a few words, as `cni plugin bridge`; of several, the one that began last.
     pub fn activity(&self) -> Option<String> {
         let state = self.state();
         let going = state

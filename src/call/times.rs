@@ -1,4 +1,4 @@
-//! Times as a journal has them: whole microseconds, so that sums of them are exact.
+//! Times in whole microseconds, as the journal has them: sums of them are exact.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -6,7 +6,7 @@ use serde::{Deserialize, Deserializer, Serializer};
 
 /// Microseconds of a duration.
 pub fn micros_of(time: Duration) -> u64 {
-    // No sum of a few of these overflows.
+    // A quarter, so that sums do not overflow.
     u64::try_from(time.as_micros()).unwrap_or(u64::MAX / 4)
 }
 

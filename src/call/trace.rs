@@ -1,20 +1,20 @@
 //! The trace of a call: its caller's, that of its episode, or one of its own.
 //!
-//! Ids are chosen when a call enters. Whether it is part of an episode is known only when its message has been read, so
-//! where its spans stand is worked out from both whenever it is asked for; that is a few comparisons.
+//! Span ids are chosen when a call is received. Its episode is known only when the request message has been read, so the
+//! placement of its spans is computed from both on demand, with a few comparisons.
 //!
 //! | the caller's `traceparent` | part of an episode | no part of one |
 //! |---|---|---|
 //! | none | below the episode's root span | a new trace |
 //! | sampled | below the caller's span, linked to the episode's root | below the caller's span |
-//! | not sampled | below the episode's root span, linked to the caller's; or, where a no is respected, as without an episode | below the caller's span |
+//! | not sampled | below the episode's root span, linked to the caller's; or, with `respects`, as without an episode | below the caller's span |
 
 use opentelemetry::trace::{SpanContext, SpanId, TraceId, TraceState};
 
 use super::episode;
 
-/// A share of all traces. Which ones belong to it follows from their ids alone, by the rule of OpenTelemetry's
-/// `TraceIdRatioBased`, so that all calls of a trace are chosen alike, and others who sample by ratio choose the same.
+/// A ratio of all traces. Membership follows from the trace id by the rule of OpenTelemetry's `TraceIdRatioBased`, so all
+/// spans of a trace, and other samplers of that kind, get the same decision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Share(u64);
 
@@ -22,49 +22,49 @@ impl Share {
     /// No trace.
     pub const NONE: Self = Self(0);
 
-    /// A share between 0 and 1; what is below, or not a number, is none.
+    /// A ratio between 0 and 1; negative numbers and NaN are 0.
     pub fn of(ratio: f64) -> Self {
-        // What is not a number stays that, and becomes 0 in the cast.
+        // NaN passes clamp and becomes 0 in the cast.
         Self((ratio.clamp(0.0, 1.0) * (1u64 << 63) as f64) as u64)
     }
 
-    /// Whether a trace belongs to it.
+    /// Whether a trace is sampled.
     pub fn has(self, trace_id: TraceId) -> bool {
         let low = u128::from_be_bytes(trace_id.to_bytes()) as u64;
         low >> 1 < self.0
     }
 }
 
-/// What is done with a call that turns out to be part of an episode.
+/// Sampling of calls that belong to an episode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Joining {
-    /// The episodes that are sampled as a whole.
+    /// Share of episodes that are sampled as a whole.
     pub episodes: Share,
-    /// Calls of this method that are sampled beside those.
+    /// Share of calls of this method that are sampled in addition.
     pub method: Share,
-    /// Whether a caller that does not sample has the last word.
+    /// Whether a caller's decision not to sample is respected.
     pub respects: bool,
 }
 
-/// What is known of the trace of a call when it enters. The ids of spans are chosen then; whether they are exported is
-/// decided when it ends.
+/// Trace context of a call as it is received. Span ids are chosen then; whether they are exported is decided when the call
+/// ends.
 #[derive(Clone, Debug)]
 pub struct TraceIds {
     /// The caller's span, from `traceparent`.
     pub parent: Option<SpanContext>,
     /// The caller's trace, or a new one.
     pub trace_id: TraceId,
-    /// The span of the call as we serve it.
+    /// SERVER span.
     pub server: SpanId,
-    /// The span of the call as we make it to the backend.
+    /// CLIENT span of the call to the backend.
     pub client: SpanId,
-    /// Whether it is sampled if it is no part of an episode.
+    /// Whether it is sampled if it belongs to no episode.
     pub sampled: bool,
-    /// What holds if it is.
+    /// How it is sampled if it does.
     pub joining: Joining,
 }
 
-/// Where the spans of a call stand.
+/// Trace and parent of the spans of a call.
 #[derive(Clone, Copy, Debug)]
 pub struct SpanPlacement<'a> {
     /// The trace.
@@ -73,15 +73,15 @@ pub struct SpanPlacement<'a> {
     pub parent: SpanId,
     /// Whether that parent is the caller's.
     pub parent_is_remote: bool,
-    /// The span of the call as we serve it.
+    /// SERVER span.
     pub server: SpanId,
-    /// The span of the call as we make it to the backend.
+    /// CLIENT span of the call to the backend.
     pub client: SpanId,
     /// The `tracestate` of the trace, if it is the caller's.
     pub state: Option<&'a TraceState>,
     /// A span of another trace that the SERVER span is linked to.
     pub link: Option<Link<'a>>,
-    /// What the backend is told: record, or not.
+    /// The sampled flag sent to the backend.
     pub sampled: bool,
 }
 
@@ -95,7 +95,7 @@ pub enum Link<'a> {
 }
 
 impl TraceIds {
-    /// Where the spans of the call stand, given the episode it is part of.
+    /// The placement of the call's spans, given its episode.
     pub fn place(&self, episode: Option<&episode::Ids>) -> SpanPlacement<'_> {
         let caller = self.parent.as_ref();
         let stays = |parent: &SpanContext| parent.is_sampled() || self.joining.respects;
@@ -185,7 +185,7 @@ mod tests {
         assert!(!Share::NONE.has(TraceId::from(1u128 << 64)));
     }
 
-    /// Worked out by other means: whoever sees the same pod, before or after a restart, comes to the same ids.
+    /// The expected ids were computed with another program: every process that sees the same pod derives the same ids.
     #[test]
     fn the_trace_of_an_episode_follows_from_the_pod() {
         let ids = episode::Ids::start("uid-1", 0);

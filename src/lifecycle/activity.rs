@@ -1,9 +1,9 @@
-//! What the runtime was last seen doing for a call, in a few words for log lines and pages.
+//! The current activity of the runtime for a call, in a few words for log lines and pages.
 
 use super::process_scanner::{Observation, Observations, WorkKind};
 use crate::call::Call;
 
-/// As `cni plugin calico (iptables)`; `None` if nothing was seen.
+/// As `cni plugin calico (iptables)`; `None` if nothing was observed.
 pub fn of(observations: &Observations, call: &Call) -> Option<String> {
     match call.steps.get() {
         Some(phases) => phases.activity(),
@@ -11,7 +11,7 @@ pub fn of(observations: &Observations, call: &Call) -> Option<String> {
     }
 }
 
-/// The work seen last; of several, that which began last, since it is the one the others wait for.
+/// The work observed last; of several, the one that began last, since the others wait for it.
 fn words(observations: &[Observation]) -> Option<String> {
     let last = observations.iter().max_by_key(|s| (s.last_seen, s.began))?;
     let whose = match last.work {

@@ -1,4 +1,4 @@
-//! Keeps the stories: takes in the calls that have ended, closes what is over, and tells of it. A task of the side thread.
+//! Applies ended calls to the episode store, closes episodes and reports them. A task of the side thread.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -17,14 +17,14 @@ use super::metrics::StoryMetrics;
 use super::{EpisodeSubscriber, Event, Stories, summary};
 use crate::call::Call;
 use crate::call::CallRecord;
-use crate::call::episode::is_told;
+use crate::call::episode::is_episodic;
 use crate::call::steps::RuntimeSteps;
 use crate::call::times::unix_micros;
 use crate::telemetry::Drops;
 use crate::telemetry::drops::DropReason;
 use crate::telemetry::registry::{Registry, RegistryError};
 
-/// How often it is looked whether something is over.
+/// Between two checks for episodes that are over.
 const TICK: Duration = Duration::from_secs(1);
 
 /// Reads the calls in flight.
@@ -33,19 +33,19 @@ pub type InFlight = Arc<dyn Fn() -> Vec<Arc<Call>> + Send + Sync>;
 /// Reads the wall clock.
 pub type Clock = Arc<dyn Fn() -> SystemTime + Send + Sync>;
 
-/// What an aggregator works with.
+/// What an aggregator is made of.
 pub struct Parts {
-    /// What it writes.
+    /// The store that it writes.
     pub stories: Arc<Stories>,
-    /// What it is told.
+    /// Events from the call sink, the OTLP receiver and the streaming server.
     pub events: Receiver<Event>,
     /// The calls in flight.
     pub in_flight: InFlight,
-    /// Where the journal is; `None` for none.
+    /// The directory of the journal; `None` for none.
     pub state_dir: Option<PathBuf>,
-    /// Where losses are counted.
+    /// Counts what is lost.
     pub drops: Arc<Drops>,
-    /// Who hears of episodes that are over, beside metrics and log.
+    /// Receives closed episodes, besides metrics and log.
     pub subscriber: Option<Arc<dyn EpisodeSubscriber>>,
     /// The wall clock.
     pub clock: Clock,
@@ -65,12 +65,12 @@ pub struct Aggregator {
     parts: Parts,
     metrics: StoryMetrics,
     journal: Option<Journal>,
-    /// Ends of containers before this, in microseconds since 1970, were counted by whoever ran before us, or are old.
+    /// Exits before this, in microseconds since 1970, are not counted: the process before this one did, or they are old.
     counts_from: u64,
 }
 
 impl Aggregator {
-    /// An aggregator that has not begun.
+    /// Creates an aggregator; [`Aggregator::run`] starts it.
     ///
     /// # Errors
     /// If its metrics are registered already.
@@ -83,7 +83,7 @@ impl Aggregator {
         })
     }
 
-    /// Works until `stop`, then takes in what still waits and writes it down.
+    /// Runs until `stop`, then applies the queued events and flushes the journal.
     pub async fn run(mut self, stop: CancellationToken) {
         self.begin().await;
         let mut ticks = interval(TICK);
@@ -102,7 +102,7 @@ impl Aggregator {
             self.take_in(event);
         }
         if let Some(journal) = self.journal.take() {
-            // Only a panic over there can be the error.
+            // It fails only if the journal's thread panicked.
             let _ = spawn_blocking(move || journal.close()).await;
         }
     }
@@ -111,7 +111,7 @@ impl Aggregator {
         unix_micros((self.parts.clock)())
     }
 
-    /// Reads what was written before, and goes on from there.
+    /// Replays the journal and opens it for writing.
     async fn begin(&mut self) {
         self.counts_from = self.now();
         let Some(dir) = self.parts.state_dir.clone() else {
@@ -131,8 +131,8 @@ impl Aggregator {
                 .drops
                 .add(DropReason::JournalDamaged, replayed.damaged);
             self.journal = start_journal(files, &self.parts.drops);
-            for number in replayed.untold {
-                self.tell(number);
+            for number in replayed.unreported {
+                self.report(number);
             }
         }
     }
@@ -142,7 +142,7 @@ impl Aggregator {
             Event::Ended(record, steps) => (record, steps),
             Event::Spans(spans) => {
                 let mut store = self.parts.stories.store();
-                return spans.into_iter().for_each(|span| store.hang(span));
+                return spans.into_iter().for_each(|span| store.add_span(span));
             }
             Event::SessionBegan(open) => return self.parts.stories.sessions().begin(*open),
             Event::SessionEnded(number, session) => {
@@ -150,10 +150,10 @@ impl Aggregator {
                 return self.parts.stories.sessions().end(number, session);
             }
         };
-        if is_told(record.method) {
+        if is_episodic(record.method) {
             self.call(record, steps.as_deref());
         } else {
-            self.look(&record);
+            self.container_status(&record);
         }
     }
 
@@ -162,7 +162,7 @@ impl Aggregator {
         let mut call = EpisodeCall::new(record, observations, steps);
         let applied = {
             let mut store = self.parts.stories.store();
-            // What is written down names its pod, whoever knew it.
+            // A line names its pod, also if only the store knew it.
             store.identify(&mut call);
             store.apply(call.clone())
         };
@@ -175,11 +175,11 @@ impl Aggregator {
                 self.metrics.call(kind, &call);
             }
         }
-        self.tell_what_closed();
+        self.report_closed();
     }
 
-    /// Someone asked how a container is.
-    fn look(&mut self, record: &CallRecord) {
+    /// A ContainerStatus: notes the exit of the container, if that is new.
+    fn container_status(&mut self, record: &CallRecord) {
         let (Some(state), Some(pod), Some(container)) =
             (&record.container_state, &record.pod, &record.container)
         else {
@@ -203,23 +203,23 @@ impl Aggregator {
         if some_open {
             let in_flight = self.parts.stories.in_flight(&(self.parts.in_flight)());
             self.parts.stories.store().tick(now, &in_flight);
-            self.tell_what_closed();
+            self.report_closed();
         }
     }
 
-    fn tell_what_closed(&mut self) {
-        let (closed, untold) = {
+    fn report_closed(&mut self) {
+        let (closed, unreported) = {
             let mut store = self.parts.stories.store();
-            (store.take_closed(), store.take_untold())
+            (store.take_closed(), store.take_unreported())
         };
-        self.parts.drops.add(DropReason::EpisodesFull, untold);
+        self.parts.drops.add(DropReason::EpisodesFull, unreported);
         for number in closed {
-            self.tell(number);
+            self.report(number);
         }
     }
 
-    /// An episode is over: says so once, everywhere.
-    fn tell(&mut self, number: u64) {
+    /// Reports a closed episode: metrics, log line, subscriber, journal.
+    fn report(&mut self, number: u64) {
         let now = self.now();
         let (shown, ids) = {
             let store = self.parts.stories.store();
@@ -247,7 +247,7 @@ impl Aggregator {
     }
 }
 
-/// Reads the journal. Blocks.
+/// Replays the journal. Blocks.
 fn replay(files: &JournalFiles, stories: &Stories) -> Replayed {
     let (replayed, result) = journal::replay(files, &stories.store);
     if let Err(error) = result {

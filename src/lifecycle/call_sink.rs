@@ -1,4 +1,4 @@
-//! Where the request path hands over what it knows of a call that has ended. Nothing here waits.
+//! Hands ended calls from the request path to the recorder and the aggregator. Never waits.
 
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -8,7 +8,7 @@ use tokio::sync::mpsc::{Receiver, Sender, channel};
 
 use super::recorder::Recorder;
 use super::sessions::{Open, Session};
-use crate::call::episode::is_told;
+use crate::call::episode::is_episodic;
 use crate::call::steps::RuntimeSteps;
 use crate::call::{Call, CallRecord, Outcome};
 use crate::cri::Method;
@@ -18,24 +18,24 @@ use crate::telemetry::drops::DropReason;
 /// Events that may wait for the aggregator. A node starts a few pods at a time; each makes about ten.
 const WAITING: usize = 4096;
 
-/// What the aggregator is told.
+/// Input of the aggregator.
 #[derive(Debug)]
 pub enum Event {
-    /// A call that makes an episode, or a look at a container, has ended.
+    /// A call that belongs to an episode, or a ContainerStatus, has ended; with its steps, if the built-in runtime served it.
     Ended(Box<CallRecord>, Option<Arc<RuntimeSteps>>),
-    /// Spans that the runtime reported below calls of ours: [`MOST_SPANS`] at most. They may come before their call has
-    /// ended, and for some seconds after.
+    /// Spans that the runtime exported below our calls, [`MOST_SPANS`] at most. They may arrive before their call has ended,
+    /// and some seconds after.
     Spans(Vec<RuntimeSpan>),
     /// A session of exec, attach or port-forward begins.
     SessionBegan(Box<Open>),
-    /// The session of this number has ended. What it was is told if its pod is known.
+    /// The session with this number has ended; described if its pod is known.
     SessionEnded(u64, Option<Box<Session>>),
 }
 
 /// Most spans in one event.
 pub const MOST_SPANS: usize = 512;
 
-/// A span that the runtime reported, below a call that we made to it. Holds nothing of its attributes.
+/// A span that the runtime exported below a call of ours, without its attributes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RuntimeSpan {
     /// The trace.
@@ -76,16 +76,16 @@ impl CallSink {
         (sink, events)
     }
 
-    /// Another way in for events, for those who see more than calls.
+    /// A sender for events other than calls.
     pub fn feed(&self) -> Sender<Event> {
         self.feed.clone()
     }
 
-    /// A call has ended. `matters` says whether it is more than an ordinary poll.
+    /// A call has ended. `matters` is false for an ordinary poll.
     pub fn end(&self, call: &Call, outcome: &Outcome, matters: bool) {
         let record = CallRecord::ended(call, outcome);
         let is_look = call.method == Method::ContainerStatus && record.container_state.is_some();
-        if is_look || is_told(call.method) {
+        if is_look || is_episodic(call.method) {
             let event = Event::Ended(Box::new(record.clone()), call.steps.get().cloned());
             if self.feed.try_send(event).is_err() {
                 self.drops.add(DropReason::StoryQueueFull, 1);

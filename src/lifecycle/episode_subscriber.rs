@@ -1,16 +1,16 @@
-//! What hears of an episode when it is over.
+//! Receivers of closed episodes.
 
 use std::fmt::Debug;
 
 use super::view;
 use crate::call::episode::Ids;
 
-/// Hears of each episode once, when it is over. Called by the aggregator on the side thread; must not block.
+/// Receives each episode once, when it is closed. Called by the aggregator on the side thread; must not block.
 pub trait EpisodeSubscriber: Debug + Send + Sync {
-    /// `episode` is over, with all calls that are remembered of it; `ids` are its trace and root span.
+    /// `episode` is closed; `ids` are its trace and root span.
     fn closed(&self, episode: &view::Episode, ids: &Ids);
 
-    /// Whether the trace of an episode that is over is exported, so that an exemplar may lead to it.
+    /// Whether the trace of a closed episode is exported, so that an exemplar may name it.
     fn keeps(&self, _episode: &view::Episode, _ids: &Ids) -> bool {
         false
     }

@@ -15,7 +15,7 @@ use crate::telemetry::catalogue;
 use crate::telemetry::family::{Counters, Histograms};
 use crate::telemetry::registry::{Registry, RegistryError};
 
-/// The phases of a start, as the catalogue lists them.
+/// The phases of a start, in the order of the catalogue.
 const START_PHASES: [EpisodePhase; 7] = [
     EpisodePhase::Sandbox,
     EpisodePhase::Network,
@@ -73,7 +73,7 @@ impl StoryMetrics {
         Ok(metrics)
     }
 
-    /// So that the first failure is seen as an increase.
+    /// Exports zeros, so that the first failure is an increase.
     fn show_from_the_start(&self) {
         for i in 0..START_CALLS.len() {
             self.failures.at([i]);
@@ -115,7 +115,7 @@ impl StoryMetrics {
         let time = seconds(episode.ended.saturating_sub(episode.began));
         match episode.kind {
             Kind::Start => self.start(episode, time, trace),
-            // A container alone that was stopped is no end of a pod.
+            // Only containers were stopped, not the pod.
             Kind::Stop if episode.is_tentative() => {}
             Kind::Stop => {
                 if let Some(stops) = self.stops.at([index(episode.state)]) {
@@ -142,7 +142,7 @@ impl StoryMetrics {
     }
 }
 
-/// What is read when someone scrapes.
+/// Metrics that are computed on each scrape.
 fn compute(registry: &Registry, stories: &Arc<Stories>) -> Result<(), RegistryError> {
     let source = Arc::clone(stories);
     registry.computed(&catalogue::POD_STARTS_OPEN, move |out| {
@@ -164,7 +164,7 @@ fn compute(registry: &Registry, stories: &Arc<Stories>) -> Result<(), RegistryEr
     })
 }
 
-/// Shows every metric of this module once.
+/// Exports every metric of this module once.
 #[cfg(test)]
 pub(crate) fn populate(registry: &Registry) {
     use super::script::{at, pod};

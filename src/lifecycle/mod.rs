@@ -1,4 +1,4 @@
-//! The story of each pod, told from the CRI calls alone: why was this pod slow, or never up?
+//! Episodes of pods, reconstructed from CRI calls: why was this pod slow to start, or never ready?
 //!
 //! ```text
 //!   instrument::signals --end of a call--> CallSink --+--> recorder   (ring of the last calls, in place, no task)
@@ -6,11 +6,11 @@
 //!                                                      +--> feed --> aggregator --> episodes --> metrics, summary line, trace
 //!                                                    (bounded queue,   |  ^                  journal (survives a restart)
 //!                                                     tried)           |  |
-//!                              admin, CLI read <---- Stories <---------+  +-- sampler: observations of CNI plugins and OCI
-//!                                                                             runtimes; receiver: the upstream's spans
+//!                              admin, CLI read <---- Stories <---------+  +-- process scanner: CNI plugins and OCI runtimes
+//!                                                                             at work; OTLP receiver: the upstream's spans
 //! ```
 //!
-//! Everything right of the feed runs on the side thread.
+//! Everything right of the feed runs on the side thread. What people read is called a story: the episodes of a pod.
 
 pub mod activity;
 pub mod aggregator;

@@ -166,7 +166,7 @@ impl EpisodeCall {
     }
 
     /// A step of the built-in runtime from and to this many milliseconds after its begin.
-    pub(super) fn told(mut self, work: WorkKind, name: &str, from: u64, to: u64) -> Self {
+    pub(super) fn step(mut self, work: WorkKind, name: &str, from: u64, to: u64) -> Self {
         self = self.seen(work, name, "", from, to);
         if let Some(last) = self.work.last_mut() {
             last.own = true;

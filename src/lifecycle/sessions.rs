@@ -1,7 +1,7 @@
-//! Sessions of exec, attach and port-forward: who looks into a pod or has done so, for how long, and how that ended. A
-//! session is no part of a start, restart or stop, so it stands beside them in the story of its pod.
+//! Sessions of exec, attach and port-forward: caller, duration and outcome. A session belongs to no episode; the story of its
+//! pod lists it besides them.
 //!
-//! They are kept in memory, and are gone after a restart, which ends them.
+//! Sessions are kept in memory: a restart ends the open ones and forgets the others.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
@@ -19,16 +19,16 @@ const REMEMBERED: usize = 512;
 
 /// What was asked for, and by whom.
 #[derive(Clone, Debug)]
-pub struct Asked {
+pub struct SessionRequest {
     /// The container of exec and attach.
     pub container: Option<Arc<ContainerIdentity>>,
     /// `exec`, `attach` or `portforward`.
     pub kind: &'static str,
-    /// What carries it, and the protocol that is spoken.
+    /// Transport and protocol.
     pub carrier: (&'static str, &'static str),
-    /// Who asked for it.
+    /// The caller of Exec, Attach or PortForward.
     pub client: Option<Client>,
-    /// The program that is run, without its path and arguments.
+    /// The program of exec, without path and arguments.
     pub program: Option<String>,
     /// When it began.
     pub began: SystemTime,
@@ -40,41 +40,40 @@ pub struct Session {
     /// The pod.
     pub pod: Arc<PodIdentity>,
     /// What it was.
-    pub asked: Asked,
+    pub asked: SessionRequest,
     /// How long it lasted.
     pub elapsed: Duration,
     /// Bytes to the container or pod, and from it.
     pub bytes: (u64, u64),
     /// How it ended.
     pub outcome: &'static str,
-    /// What the program returned, if that is known.
+    /// Exit code of the program, if known.
     pub exit_code: Option<i32>,
 }
 
 /// A session that is open.
 #[derive(Clone, Debug)]
 pub struct Open {
-    /// The number that its end will have.
+    /// The number, shared by begin and end.
     pub number: u64,
     /// Id of its container, or sandbox for port-forward.
     pub id: String,
     /// The pod, if it is known.
     pub pod: Option<Arc<PodIdentity>>,
     /// What it is.
-    pub asked: Asked,
+    pub asked: SessionRequest,
     /// When it began, for how long it is open.
     pub since: Instant,
-    /// What it carries.
+    /// Its byte counters.
     pub carried: Carried,
 }
 
-/// Reads the bytes that a session has carried to the container or pod, and from it; `None` once it has ended, whether or
-/// not anyone was told.
+/// Reads a session's bytes to and from the container or pod; `None` once it has ended, also if the end event was lost.
 #[derive(Clone)]
 pub struct Carried(Arc<dyn Fn() -> Option<(u64, u64)> + Send + Sync>);
 
 impl Carried {
-    /// Asks `read` for it, which must not wait.
+    /// Reads with `read`, which must not block.
     pub fn new(read: impl Fn() -> Option<(u64, u64)> + Send + Sync + 'static) -> Self {
         Self(Arc::new(read))
     }
@@ -86,7 +85,7 @@ impl fmt::Debug for Carried {
     }
 }
 
-impl Asked {
+impl SessionRequest {
     fn view(&self, pod: Option<&PodIdentity>) -> view::Session {
         view::Session {
             kind: self.kind.to_owned(),
@@ -147,14 +146,14 @@ pub(super) struct Sessions {
 }
 
 impl Sessions {
-    /// A session begins. Here are never more than can be open at a time (`streaming.max_sessions`).
+    /// A session begins. `streaming.max_sessions` bounds how many there are.
     pub(super) fn begin(&mut self, open: Open) {
         self.open.insert(open.number, open);
-        // The end of one may not have been told: the queue was full.
+        // Drops those whose end event was lost because the queue was full.
         self.open.retain(|_, open| (open.carried.0)().is_some());
     }
 
-    /// The session of this number has ended. What it was is not told if its pod is not known.
+    /// The session with this number has ended; not listed if its pod is not known.
     pub(super) fn end(&mut self, number: u64, session: Option<Session>) {
         self.open.remove(&number);
         let Some(session) = session else { return };
@@ -164,7 +163,7 @@ impl Sessions {
         self.ended.push_back(session);
     }
 
-    /// Those of the pods that are meant: the ended, the one that began first first, then likewise the open.
+    /// Sessions of the selected pods: first the ended, then the open ones, each oldest first.
     pub(super) fn of_pod(&self, is_meant: impl Fn(&PodIdentity) -> bool) -> Vec<view::Session> {
         let ended = self.ended.iter().filter(|session| is_meant(&session.pod));
         let mut shown: Vec<_> = ended.map(Session::view).collect();
@@ -196,8 +195,8 @@ mod tests {
         })
     }
 
-    fn asked(second: u64) -> Asked {
-        Asked {
+    fn asked(second: u64) -> SessionRequest {
+        SessionRequest {
             container: None,
             kind: "portforward",
             carrier: ("spdy", "portforward.k8s.io"),

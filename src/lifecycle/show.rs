@@ -1,4 +1,4 @@
-//! An episode as it is shown.
+//! Views of episodes.
 
 use super::diagnosis;
 use super::episode_call::millis;

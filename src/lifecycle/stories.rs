@@ -1,4 +1,4 @@
-//! All stories of this node, for those who read them.
+//! The episodes and sessions of this node, as pages and commands read them.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -11,16 +11,15 @@ use super::process_scanner::Observations;
 use super::sessions::Sessions;
 use super::view::{self, OpenSession, PodStory, Recent};
 use crate::call::Call;
-use crate::call::episode::{Kind, is_told};
+use crate::call::episode::{Kind, is_episodic};
 use crate::call::times::{micros_of, unix_micros};
 use crate::config;
 use crate::cri::subject::PodIdentity;
 
-/// The headline of a pod of which only sessions were seen.
+/// The headline of a pod that has sessions and no episode.
 const NO_EPISODE: &str = "no start, restart or stop of this pod was seen";
 
-/// The episodes that are remembered. Shared by the aggregator, who writes, and the pages, who read; both live on the side
-/// thread.
+/// The episode store, written by the aggregator and read by the admin endpoint; both run on the side thread.
 #[derive(Debug)]
 pub struct Stories {
     pub(super) store: Mutex<EpisodeStore>,
@@ -29,7 +28,7 @@ pub struct Stories {
 }
 
 impl Stories {
-    /// No stories yet. Of calls in flight is shown what `observations` has of them.
+    /// An empty store. Calls in flight are shown with their `observations`.
     pub fn new(settings: &config::Story, observations: Arc<Observations>) -> Self {
         let limits = Limits {
             episodes: settings.episodes,
@@ -55,7 +54,7 @@ impl Stories {
         &self.observations
     }
 
-    /// Recent episodes, the newest first, without their calls. Calls in flight count to the episodes they belong to.
+    /// Recent episodes, the newest first, without their calls. Calls in flight are part of them.
     pub fn recent(&self, in_flight: &[Arc<Call>]) -> Recent {
         let now = unix_micros(SystemTime::now());
         let (mut episodes, forgotten) = self.read(
@@ -124,7 +123,7 @@ impl Stories {
         })
     }
 
-    /// Reads the episodes of the pods that are meant, with what is in flight. The store is locked meanwhile.
+    /// Reads the selected pods' episodes, calls in flight included, with the store locked.
     fn read<T>(
         &self,
         in_flight: &[Arc<Call>],
@@ -147,9 +146,9 @@ impl Stories {
         self.sessions().open()
     }
 
-    /// The calls in flight that make episodes.
+    /// The calls in flight that belong to episodes.
     pub(super) fn in_flight(&self, in_flight: &[Arc<Call>]) -> Vec<EpisodeCall> {
-        let calls = in_flight.iter().filter(|call| is_told(call.method));
+        let calls = in_flight.iter().filter(|call| is_episodic(call.method));
         calls
             .map(|call| EpisodeCall::in_flight(call, self.observations.of(call.seq)))
             .collect()
@@ -190,7 +189,7 @@ fn is_same(one: &PodIdentity, other: &PodIdentity) -> bool {
     one.uid == other.uid && one.name == other.name && one.namespace == other.namespace
 }
 
-/// The pods that have calls in flight, each with a store in which these are part of its episodes.
+/// For each pod with calls in flight, a copy of its episodes to which these are applied.
 fn touched(store: &EpisodeStore, calls: Vec<EpisodeCall>) -> Vec<(Arc<PodIdentity>, EpisodeStore)> {
     let mut pods: Vec<(Arc<PodIdentity>, EpisodeStore)> = Vec::new();
     for call in calls {
@@ -256,7 +255,7 @@ mod tests {
         assert_eq!(of(Some("none")), None);
     }
 
-    /// A list is made without the calls, which are most of what is remembered, and says the same of each episode.
+    /// Calls are most of the memory; a list is built without copying them, and has the same headlines.
     #[test]
     fn a_list_has_the_episodes_without_their_calls() {
         let web = pod("web");

@@ -49,7 +49,7 @@ pub(super) fn write(of: &Episode, episode: &view::Episode) {
     let event = match of.kind {
         Kind::Start => "pod.start.summary",
         Kind::Restart => "pod.restart.summary",
-        // The end of one container is not the end of its pod; its call has a line of its own.
+        // Only containers were stopped, not the pod; each call has its own line.
         Kind::Stop if of.is_tentative() => return,
         Kind::Stop => "pod.stop.summary",
     };

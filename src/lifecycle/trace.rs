@@ -87,8 +87,8 @@ impl EpisodeSubscriber for Trace {
         }
     }
 
-    /// If a call of it is in this trace, or it was chosen and a call of it is in the trace of a caller that samples. A
-    /// call from before our restart may have been exported then; that is so if the episode was chosen.
+    /// Exported if a call of it was exported in this trace, or if the episode is sampled and a call of it is in the trace of a
+    /// caller that samples. Whether a call from before a restart was exported is not known: it was if the episode is sampled.
     fn keeps(&self, episode: &Episode, ids: &Ids) -> bool {
         let chosen = self.rules.load().chooses_episode(ids.trace_id);
         episode.calls.iter().any(|call| match &call.spans {
@@ -136,7 +136,7 @@ impl Spans<'_> {
         root
     }
 
-    /// Where no call was in flight. Where calls are no longer remembered, nothing can be said.
+    /// Gaps between calls; none if calls were forgotten.
     fn gaps(&self) -> Vec<SpanData> {
         if self.episode.calls_forgotten > 0 {
             return Vec::new();
@@ -158,7 +158,7 @@ impl Spans<'_> {
         gaps
     }
 
-    /// A span for a call whose own are in its caller's trace.
+    /// A span for a call whose spans are in its caller's trace.
     fn stand_in(&self, call: &Call, spans: &SpanIds) -> SpanData {
         let name = format!("cri.call/{}", call.method);
         let times = (call.offset_ms, call.duration_ms);

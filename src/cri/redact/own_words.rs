@@ -95,8 +95,8 @@ fn what_the_built_in_runtime_says_has_no_holes() {
         "crates/cni/src",
         "crates/image/src",
         "crates/linux/src",
-        "src/runtime",
         "crates/shim/src",
+        "src/runtime",
         "src/proxy/router",
         "src/proxy/backend",
     ] {

@@ -1,4 +1,4 @@
-//! Containers that come up and end again and again.
+//! Crash loops.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -10,13 +10,13 @@ use crate::lifecycle::episode_call::{EpisodeCall, millis};
 use crate::lifecycle::episode_store::{Episode, Exit};
 use crate::units::duration;
 
-/// How long after its last end a container that is up again counts as one that keeps ending, in microseconds: twice the
-/// kubelet's longest back-off.
+/// How long after its last exit a running container counts as crash looping, in microseconds: twice the kubelet's longest
+/// back-off.
 const RECENT: u64 = 10 * 60 * 1_000_000;
 
-/// A container that keeps ending.
+/// A crash loop of a container.
 #[derive(Debug)]
-struct Loop {
+struct CrashLoop {
     sentence: String,
     /// Whether the pod was stopped since.
     is_over: bool,
@@ -24,28 +24,28 @@ struct Loop {
     at: u64,
 }
 
-/// An end, and in which sandbox; empty if that is not known.
-type End<'a> = (&'a Exit, &'a str);
+/// An exit and the id of its sandbox; empty if that is not known.
+type SandboxExit<'a> = (&'a Exit, &'a str);
 
-/// What is known of the containers of one name in a pod. Times in microseconds since 1970.
+/// The runs of a container in a pod. Times in microseconds since 1970.
 #[derive(Debug, Default)]
-struct Life<'a> {
-    /// Ends that nobody asked for, in order.
-    ends: Vec<End<'a>>,
-    /// When they started well, in order.
+struct Runs<'a> {
+    /// Exits without a stop request, in order.
+    ends: Vec<SandboxExit<'a>>,
+    /// Successful starts, in order.
     starts: Vec<u64>,
-    /// Whether the sandbox of the last end was stopped after it.
+    /// Whether the sandbox of the last exit was stopped after it.
     is_gone: bool,
 }
 
-/// When the caller asked containers, or all of a sandbox, to end: by name, or by id of the sandbox.
+/// Stop requests: by container name, and by sandbox id.
 #[derive(Debug, Default)]
-struct Asked<'a> {
+struct StopRequests<'a> {
     containers: BTreeSet<(&'a str, u64)>,
     sandboxes: BTreeSet<(&'a str, u64)>,
 }
 
-impl<'a> Asked<'a> {
+impl<'a> StopRequests<'a> {
     fn note(&mut self, episode: &'a Episode, call: &'a EpisodeCall) {
         let at = call.began_us();
         match (call.method, call.container_name(), &episode.sandbox_id) {
@@ -55,8 +55,8 @@ impl<'a> Asked<'a> {
         };
     }
 
-    /// Whether it was asked to end while it ran. Whatever code it ended with then is no matter.
-    fn has(&self, &(exit, sandbox): &End<'_>) -> bool {
+    /// Whether a stop was requested while it ran; then its exit code does not matter.
+    fn has(&self, &(exit, sandbox): &SandboxExit<'_>) -> bool {
         let run = exit.at.saturating_sub(exit.ran)..=exit.at;
         let within = |asked: &BTreeSet<(&str, u64)>, name| {
             let mut asked = asked.range((name, *run.start())..=(name, *run.end()));
@@ -65,24 +65,24 @@ impl<'a> Asked<'a> {
         within(&self.containers, &*exit.container) || within(&self.sandboxes, sandbox)
     }
 
-    /// Whether the sandbox was stopped after that end.
-    fn has_followed(&self, &(exit, sandbox): &End<'_>) -> bool {
+    /// Whether the sandbox was stopped after that exit.
+    fn has_followed(&self, &(exit, sandbox): &SandboxExit<'_>) -> bool {
         let later = (sandbox, exit.at)..=(sandbox, u64::MAX);
         self.sandboxes.range(later).next().is_some()
     }
 }
 
-/// The lives of the containers that ended, by name.
-fn lives<'a>(episodes: &[&'a Episode]) -> BTreeMap<&'a str, Life<'a>> {
-    let mut lives = BTreeMap::<&str, Life<'_>>::new();
+/// The runs of the containers that exited, by name.
+fn runs<'a>(episodes: &[&'a Episode]) -> BTreeMap<&'a str, Runs<'a>> {
+    let mut runs = BTreeMap::<&str, Runs<'_>>::new();
     for episode in episodes {
         let sandbox = episode.sandbox_id.as_deref().unwrap_or_default();
         for exit in &episode.exits {
-            let life = lives.entry(&exit.container).or_default();
-            life.ends.push((exit, sandbox));
+            let run = runs.entry(&exit.container).or_default();
+            run.ends.push((exit, sandbox));
         }
     }
-    let mut asked = Asked::default();
+    let mut asked = StopRequests::default();
     let calls = episodes
         .iter()
         .flat_map(|e| e.calls.iter().map(move |c| (*e, c)));
@@ -90,37 +90,37 @@ fn lives<'a>(episodes: &[&'a Episode]) -> BTreeMap<&'a str, Life<'a>> {
         asked.note(episode, call);
         let started = call.method == Method::StartContainer && call.has_ended(Ending::Ok);
         let name = call.container_name().filter(|_| started);
-        if let Some(life) = name.and_then(|name| lives.get_mut(name)) {
-            life.starts.push(call.end_us());
+        if let Some(run) = name.and_then(|name| runs.get_mut(name)) {
+            run.starts.push(call.end_us());
         }
     }
-    for life in lives.values_mut() {
-        life.ends.retain(|end| !asked.has(end));
-        life.ends.sort_by_key(|(exit, _)| exit.at);
-        life.starts.sort_unstable();
-        let last = life.ends.last();
-        life.is_gone = last.is_some_and(|end| asked.has_followed(end));
+    for run in runs.values_mut() {
+        run.ends.retain(|end| !asked.has(end));
+        run.ends.sort_by_key(|(exit, _)| exit.at);
+        run.starts.sort_unstable();
+        let last = run.ends.last();
+        run.is_gone = last.is_some_and(|end| asked.has_followed(end));
     }
-    lives
+    runs
 }
 
-impl Life<'_> {
-    /// Whether the last end was one of many, `is_down` being whether it did not start again.
+impl Runs<'_> {
+    /// Whether the last exit is part of a crash loop. `is_down` if it has not started again.
     fn keeps_ending(&self, is_down: bool) -> bool {
         let Some(&(last, sandbox)) = self.ends.last() else {
             return false;
         };
-        let is_good = |end: &&End<'_>| end.0.code == 0;
+        let is_good = |end: &&SandboxExit<'_>| end.0.code == 0;
         let failed = self.ends.len() - self.ends.iter().filter(is_good).count();
         // An init container does its work once in every sandbox.
         let here = || self.ends.iter().filter(|end| end.1 == sandbox);
-        // What failed and then did its work, as a job does, is done.
+        // A job that failed and then succeeded is done.
         let is_done = is_down && last.code == 0 && here().filter(is_good).count() == 1;
         (failed >= 2 || here().count() >= 3) && !is_done
     }
 
-    /// What is to be said of it, if it keeps ending. `now` in microseconds since 1970.
-    fn told(&self, name: &str, now: u64) -> Option<Loop> {
+    /// Its crash loop, if any. `now` in microseconds since 1970.
+    fn crash_loop(&self, name: &str, now: u64) -> Option<CrashLoop> {
         let (last, _) = *self.ends.last()?;
         let is_down = self.starts.last().is_none_or(|at| *at <= last.at);
         let is_recent = now.saturating_sub(last.at) < RECENT;
@@ -130,7 +130,7 @@ impl Life<'_> {
         let is_over = is_down && self.is_gone;
         let keeps = if is_over { "kept" } else { "keeps" };
         let mut sentence = format!("container {name} {keeps} {}", how(last, true));
-        // Starts from before our time are known by the number of the newest.
+        // Starts before criscope are known by the restart count.
         let began = self.starts.first().copied().unwrap_or(last.at);
         let ended = self.starts.last().copied().unwrap_or(began);
         match self.starts.len() {
@@ -140,7 +140,7 @@ impl Life<'_> {
                 sentence += &format!(", {n} starts in {}", duration(millis(window)));
             }
         }
-        Some(Loop {
+        Some(CrashLoop {
             sentence,
             is_over,
             at: last.at,
@@ -148,23 +148,22 @@ impl Life<'_> {
     }
 }
 
-/// The containers of a pod that keep ending, by name.
-fn loops<'a>(episodes: &[&'a Episode], now: u64) -> BTreeMap<&'a str, Loop> {
-    let lives = lives(episodes).into_iter();
-    lives
-        .filter_map(|(name, life)| Some((name, life.told(name, now)?)))
+/// The crash loops of a pod, by container name.
+fn loops<'a>(episodes: &[&'a Episode], now: u64) -> BTreeMap<&'a str, CrashLoop> {
+    let runs = runs(episodes).into_iter();
+    runs.filter_map(|(name, run)| Some((name, run.crash_loop(name, now)?)))
         .collect()
 }
 
-/// The sentence on the container of a pod that keeps ending, or kept until the pod was stopped, and when it ended last.
+/// The sentence on the newest crash loop of a pod, current or until the pod was stopped, and the time of its last exit.
 pub(super) fn sentence(episodes: &[&Episode], now: u64) -> Option<(String, u64)> {
     let loops = loops(episodes, now).into_values();
     let newest = loops.max_by_key(|it| it.at)?;
     Some((newest.sentence, newest.at))
 }
 
-/// Says of each start and restart whether a container that it started keeps ending. Reads the calls of all episodes,
-/// which may be of many pods, once.
+/// For each start and restart the sentence on the crash loop of a container that it started. The episodes may be of many
+/// pods; their calls are read once.
 pub(in crate::lifecycle) fn marks(episodes: &[&Episode], now: u64) -> Vec<Option<String>> {
     let mut pods = HashMap::<_, Vec<_>>::new();
     for episode in episodes {
@@ -220,10 +219,10 @@ pub(super) fn how(exit: &Exit, keeps: bool) -> String {
     }
 }
 
-/// What became of the containers of an episode, if it is worth a word: one that failed.
+/// The last failed exit in an episode, if it came early.
 pub(super) fn afterwards(episode: &Episode) -> Option<String> {
     let failed = episode.exits.iter().rev().find(|exit| exit.code != 0)?;
-    // Who is stopped is killed, and a container that ran for long did its work.
+    // A stopped container is killed, and one that ran for long did its work.
     let soon = failed.ran < 60_000_000 || failed.reason == ExitReason::OomKilled;
     let stops = episode.kind == Kind::Stop;
     (soon && !stops).then(|| format!("container {} {}", failed.container, how(failed, false)))

@@ -1,4 +1,4 @@
-//! What failed, and whether it still does.
+//! Failed calls, current and past.
 
 use super::words::{caller, subject, times};
 use super::work;
@@ -19,7 +19,7 @@ fn is_same(one: &EpisodeCall, other: &EpisodeCall) -> bool {
         && one.container_name() == other.container_name()
 }
 
-/// The newest failure that was not made good.
+/// The newest failure that no later call made good.
 pub(super) fn unresolved(episode: &Episode) -> Option<&EpisodeCall> {
     let calls = episode.calls.iter().enumerate().rev();
     let mut bad = calls.filter(|(_, call)| call.is_bad());
@@ -30,7 +30,7 @@ pub(super) fn unresolved(episode: &Episode) -> Option<&EpisodeCall> {
     bad.find(is_open).map(|(_, call)| call)
 }
 
-/// A container that starts was created; a call that succeeds makes good what failed of its kind.
+/// A success makes good earlier failures of the same call; a StartContainer also those of its CreateContainer.
 fn makes_good(later: &EpisodeCall, failed: &EpisodeCall) -> bool {
     let started = later.method == Method::StartContainer
         && failed.method == Method::CreateContainer
@@ -38,13 +38,13 @@ fn makes_good(later: &EpisodeCall, failed: &EpisodeCall) -> bool {
     later.has_ended(Ending::Ok) && (started || is_same(later, failed))
 }
 
-/// The failure that was tried most often, of an episode in which all were made good.
+/// The failure with the most tries, of an episode in which all were made good.
 pub(super) fn worst(episode: &Episode) -> Option<&EpisodeCall> {
     let bad = || episode.calls.iter().filter(|call| call.is_bad());
     bad().max_by_key(|call| bad().filter(|c| is_same(c, call)).count())
 }
 
-/// All tries of the same that failed.
+/// All failed tries of the same call.
 #[derive(Debug)]
 struct Tries<'a> {
     episode: &'a Episode,
@@ -52,7 +52,7 @@ struct Tries<'a> {
     failed: Vec<&'a EpisodeCall>,
 }
 
-/// Says what fails. `past` if it no longer does.
+/// The sentence on a failure. `past` if it was made good.
 pub(super) fn sentence(episode: &Episode, call: &EpisodeCall, now: u64, past: bool) -> String {
     let calls = episode.calls.iter();
     let tries = Tries {
@@ -79,7 +79,7 @@ pub(super) fn sentence(episode: &Episode, call: &EpisodeCall, now: u64, past: bo
     tries.refused(now, past)
 }
 
-/// Whether a runtime refused because it still works on the same.
+/// Whether the runtime refused because an earlier try still runs.
 fn is_refusal(call: &EpisodeCall) -> bool {
     let Some(error) = call.error() else {
         return false;
@@ -93,7 +93,7 @@ impl<'a> Tries<'a> {
         calls.filter(|c| c.has_ended(ending)).collect()
     }
 
-    /// What was seen of the work, to be appended.
+    /// The observed work, to be appended.
     fn work(&self) -> String {
         let calls = work::calls_of(self.episode, self.last.method);
         work::most(&calls).map_or_else(String::new, |work| format!("; {work}"))
@@ -158,7 +158,7 @@ fn plural(tries: usize) -> String {
     }
 }
 
-/// What cannot be done.
+/// What fails, without the reason.
 fn lead(call: &EpisodeCall, past: bool) -> String {
     let cannot = if past { "could not" } else { "cannot" };
     let target = call.target();
@@ -189,7 +189,7 @@ fn message(call: &EpisodeCall) -> &str {
     call.error().map_or("", |error| error)
 }
 
-/// Whether the error speaks of the network.
+/// Whether the error message is about the network.
 fn is_of_network(call: &EpisodeCall) -> bool {
     let error = message(call).to_ascii_lowercase();
     ["network", "cni", "plugin type", "ipam"]
@@ -197,7 +197,7 @@ fn is_of_network(call: &EpisodeCall) -> bool {
         .any(|word| error.contains(word))
 }
 
-/// The plugin: that which the error names, or which was seen.
+/// The CNI plugin that the error message names, or that was observed.
 fn plugin(call: &EpisodeCall) -> Option<String> {
     let named = message(call)
         .split_once("plugin type=")

@@ -1,5 +1,5 @@
-//! Why it was slow, or is not up: one sentence, with what matters most at its beginning. Everything here follows from an
-//! episode as it is shown, and the time.
+//! Why a pod was slow, or is not ready: one sentence, the most important fact first. It is a function of episodes and the
+//! time.
 
 mod crash;
 mod failure;
@@ -19,9 +19,9 @@ use crate::call::episode::Kind;
 use crate::cri::Method;
 use crate::units::duration;
 
-/// A call in flight is worth the headline after this, in milliseconds.
+/// A call in flight is the headline after this time, in milliseconds.
 const WORTH: f64 = 1_000.0;
-/// Silence in an episode that is not complete is worth the headline after this, in milliseconds.
+/// A pause between calls of an incomplete start is the headline after this time, in milliseconds.
 const SILENCE: f64 = 5_000.0;
 
 /// The headline of an episode. `now` in microseconds since 1970.
@@ -54,7 +54,7 @@ fn longest_in_flight(episode: &Episode) -> Option<&EpisodeCall> {
     calls.max_by_key(|call| call.elapsed())
 }
 
-/// A call in flight that takes long.
+/// A long call in flight.
 fn waits(episode: &Episode, call: &EpisodeCall) -> String {
     let mut text = format!(
         "{} has taken {}",
@@ -79,7 +79,7 @@ fn waits(episode: &Episode, call: &EpisodeCall) -> String {
     text
 }
 
-/// The caller does not go on.
+/// The kubelet has not made the next call.
 fn silence(episode: &Episode, now: u64) -> Option<String> {
     let started = work::calls_of(episode, Method::StartContainer).any(|c| c.has_ended(Ending::Ok));
     let waits = episode.state == State::Open && episode.kind == Kind::Start && !started;
@@ -95,7 +95,7 @@ fn silence(episode: &Episode, now: u64) -> Option<String> {
     })
 }
 
-/// Something failed and then went well.
+/// A failure that a later call made good.
 fn made_good(episode: &Episode, call: &EpisodeCall, now: u64) -> String {
     let failed = failure::sentence(episode, call, now, true);
     let took = duration(episode.duration_ms());
@@ -130,9 +130,9 @@ pub(super) fn of_pod(episodes: &[&Episode], now: u64) -> String {
     if let Some(episode) = failing {
         return headline(episode, now);
     }
-    // A pod that goes, and goes quickly, hides nothing of how it came up.
+    // A quick stop does not replace the headline of the start.
     let open = last(&|e| e.state == State::Open && (e.kind != Kind::Stop || slow::is_slow(e)));
-    // What failed counts until something newer went well.
+    // A failure counts until a newer episode succeeded.
     let newest = last(&|e| e.state != State::Open);
     let failed = newest.filter(|e| e.state == State::Failed);
     let slowest = own.iter().copied().max_by(|a, b| {

@@ -1,4 +1,4 @@
-//! Where the time went in an episode in which nothing is broken.
+//! Where the time went in an episode without failures.
 
 use super::words::{subject, times};
 use super::work::{self, Worker};
@@ -11,10 +11,10 @@ use crate::lifecycle::process_scanner::WorkKind;
 use crate::lifecycle::timeline::EpisodePhase;
 use crate::units::duration;
 
-/// What takes less than this is not slow, in milliseconds.
+/// An episode that took less is not slow, in milliseconds.
 const QUICK: f64 = 2_000.0;
 
-/// Whether it took long enough to ask why.
+/// Whether an episode was slow.
 pub(super) fn is_slow(episode: &Episode) -> bool {
     episode.duration_ms() >= QUICK
 }
@@ -43,7 +43,7 @@ pub(super) fn sentence(episode: &Episode) -> String {
     }
 }
 
-/// What there is to say of an episode that was not slow.
+/// The sentence on an episode that was not slow.
 fn quick(episode: &Episode) -> String {
     let took = duration(episode.duration_ms());
     let container = episode.container.as_deref();
@@ -61,7 +61,7 @@ fn quick(episode: &Episode) -> String {
     }
 }
 
-/// The container that was stopped in a pod that stays.
+/// The container that was stopped, if the pod was not.
 fn only_stopped(episode: &Episode) -> Option<&str> {
     let all_stops = episode
         .calls
@@ -131,7 +131,7 @@ fn longest_call<'a>(calls: impl Iterator<Item = &'a EpisodeCall>) -> Option<&'a 
     calls.max_by_key(|call| call.elapsed())
 }
 
-/// Time in a call: that of the OCI runtime, of the runtime itself, or just that of the call.
+/// Time in calls of one method: of the OCI runtime, of the runtime itself, or of the call.
 fn within(episode: &Episode, method: Method, ms: f64) -> String {
     let calls = work::calls_of(episode, method);
     let counts = |worker: &Worker<'_>| worker.ms >= 0.5 * ms;
@@ -175,7 +175,7 @@ fn stop(episode: &Episode, ms: f64) -> String {
     )
 }
 
-/// The kubelet's own time.
+/// Time in init containers.
 fn init(episode: &Episode, ms: f64) -> String {
     let share = share(ms, episode);
     let waits = episode.waits();

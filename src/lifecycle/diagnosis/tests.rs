@@ -300,7 +300,7 @@ fn what_the_built_in_runtime_tells_is_named() {
     let layer = "the fetch of layer sha256:0a1b2c3d4e5f";
     let pull = pod
         .pull("a:1", 300, 9000)
-        .told(WorkKind::Runtime, layer, 100, 8100);
+        .step(WorkKind::Runtime, layer, 100, 8100);
     let calls = chain([pod.run(0, 300), pull], up(&pod, 9300));
     assert_eq!(
         says(calls, 60_000),
@@ -308,14 +308,14 @@ fn what_the_built_in_runtime_tells_is_named() {
     );
     let shim = pod
         .run(0, 5000)
-        .told(WorkKind::Runtime, "the launch of the shim", 0, 4900);
+        .step(WorkKind::Runtime, "the launch of the shim", 0, 4900);
     let calls = chain([shim], up(&pod, 5000));
     assert_eq!(
         says(calls, 60_000),
         "4.90 s of 5.20 s in the launch of the shim, during RunPodSandbox"
     );
     let running = pod.run(0, 4000).under_way(Some(240_000));
-    let running = running.told(WorkKind::Cni, "bridge", 100, 3500).told(
+    let running = running.step(WorkKind::Cni, "bridge", 100, 3500).step(
         WorkKind::Runtime,
         "freeing namespaces",
         3500,

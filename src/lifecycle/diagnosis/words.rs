@@ -1,4 +1,4 @@
-//! How counts and calls are said.
+//! Counts, calls and callers in words.
 
 use crate::call::Client;
 use crate::lifecycle::episode_call::EpisodeCall;
@@ -12,7 +12,7 @@ pub(super) fn times(n: usize) -> String {
     }
 }
 
-/// What a call does to what: `CreateContainer of app`.
+/// A call and its target: `CreateContainer of app`.
 pub(super) fn subject(call: &EpisodeCall) -> String {
     match call.target() {
         "" => call.method.name().to_owned(),
@@ -20,7 +20,7 @@ pub(super) fn subject(call: &EpisodeCall) -> String {
     }
 }
 
-/// Who set the deadline or hung up.
+/// The caller, which set the deadline or cancelled.
 pub(super) fn caller(call: &EpisodeCall) -> &'static str {
     match call.peer.client {
         Client::Other => "caller",

@@ -1,4 +1,4 @@
-//! Who worked for a call, as far as it was seen.
+//! Observed work of CNI plugins, OCI runtime and runtime within calls.
 
 use crate::cri::Method;
 use crate::lifecycle::episode_call::{EpisodeCall, Work, millis};
@@ -6,20 +6,20 @@ use crate::lifecycle::episode_store::Episode;
 use crate::lifecycle::process_scanner::WorkKind;
 use crate::units::duration;
 
-/// The one who worked longest of a kind, over several calls.
+/// The longest worker of a kind over several calls.
 #[derive(Debug)]
 pub(super) struct Worker<'a> {
     pub(super) name: &'a str,
     /// Whether it is a step of the built-in runtime, named in words.
     pub(super) own: bool,
     pub(super) activity: Option<&'a str>,
-    /// For how long, in milliseconds; what went on at the same time counts once.
+    /// For how long, in milliseconds; concurrent work counts once.
     pub(super) ms: f64,
     /// The call during which it worked longest.
     pub(super) call: &'a EpisodeCall,
 }
 
-/// The longest worker of this kind (`cni`, `oci`, `runtime`) for these calls.
+/// The longest worker of this kind in these calls.
 pub(super) fn longest<'a>(
     kind: WorkKind,
     calls: &(impl Iterator<Item = &'a EpisodeCall> + Clone),
@@ -81,7 +81,7 @@ impl Worker<'_> {
 pub(super) fn most<'a>(calls: &(impl Iterator<Item = &'a EpisodeCall> + Clone)) -> Option<String> {
     let kinds = WorkKind::ALL.into_iter();
     let workers = kinds.filter_map(|kind| Some((kind, longest(kind, calls)?)));
-    // Of two that took the same time the first says more.
+    // Of two with the same time the first is more specific.
     let most = workers.reduce(|a, b| if b.1.ms > a.1.ms { b } else { a });
     let (kind, worker) = most?;
     Some(format!(
@@ -91,13 +91,13 @@ pub(super) fn most<'a>(calls: &(impl Iterator<Item = &'a EpisodeCall> + Clone)) 
     ))
 }
 
-/// How long ago something may have been seen last to count as of now, in microseconds: the sampler looks every so often.
+/// Work observed last within this time counts as current, in microseconds: scans are periodic.
 const NOW: u64 = 2_000_000;
 
-/// The same for what is known exactly.
+/// The same for steps of the built-in runtime, which are exact.
 const JUST_NOW: u64 = 5_000;
 
-/// What works for a call in flight at this moment.
+/// The current work for a call in flight.
 pub(super) fn at_work(call: &EpisodeCall) -> Option<String> {
     let now = call.end_us();
     let goes_on = |work: &Work| {

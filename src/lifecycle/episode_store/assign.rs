@@ -1,4 +1,4 @@
-//! Which episode a call belongs to. Reads only, so that calls in flight can be asked about as well.
+//! Assigns calls to episodes. Only reads the store, so that it can be used for calls in flight too.
 
 use super::{Episode, EpisodeStore};
 use crate::call::episode::Kind;
@@ -7,11 +7,11 @@ use crate::cri::subject::{ContainerIdentity, PodIdentity};
 use crate::lifecycle::episode_call::EpisodeCall;
 use crate::lifecycle::view::State;
 
-/// A call that ends something and takes less than this, in microseconds, is no story by itself: the kubelet's garbage
-/// collector stops what is stopped, and removes it a minute later.
+/// A stop or removal shorter than this, in microseconds, opens no episode: the kubelet's garbage collector stops stopped
+/// sandboxes again, and removes them a minute later.
 const TRIVIAL: u64 = 1_000_000;
 
-/// Where a call belongs.
+/// The episode of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Assignment {
     /// In the open episode with this number.
@@ -29,7 +29,7 @@ impl Assignment {
 }
 
 impl EpisodeStore {
-    /// Where this call belongs.
+    /// The episode that this call belongs to.
     pub(super) fn assign(&self, call: &EpisodeCall) -> Assignment {
         let Some(pod) = call.pod.as_deref() else {
             return Assignment::Nowhere;
@@ -54,13 +54,13 @@ impl EpisodeStore {
         episodes.find(|episode| episode.is_open() && episode.kind == kind)
     }
 
-    /// Whether anything is known of how this sandbox came up.
+    /// Whether a start or restart of this sandbox is known.
     fn was_up(&self, pod: &PodIdentity, call: &EpisodeCall) -> bool {
         let mut episodes = self.of_pod(pod);
         episodes.any(|t| t.kind != Kind::Stop && t.is_of_sandbox(pod, call.sandbox_id.as_deref()))
     }
 
-    /// A pull names no container. It counts to what is under way in the pod.
+    /// A pull names no container. It belongs to the open start or restart of the pod.
     fn assign_pull(&self, pod: &PodIdentity, call: &EpisodeCall) -> Assignment {
         let same = |t: &&Episode| t.pod.attempt == pod.attempt;
         let start = self.open_of(pod, Kind::Start).filter(same);
@@ -79,7 +79,7 @@ impl EpisodeStore {
             episodes
                 .filter(|t| t.is_open() && t.kind != Kind::Stop && t.is_of_sandbox(pod, sandbox))
         };
-        // Where it was created it is started.
+        // A container is started in the episode that created it.
         let id = call.container_id.as_deref();
         if let Some(episode) =
             open().find(|t| id.is_some_and(|id| t.call_of_container(id).is_some()))
@@ -89,7 +89,7 @@ impl EpisodeStore {
         let nobody = ContainerIdentity::default();
         let container = call.container.as_deref().unwrap_or(&nobody);
         let start = open().find(|t| t.kind == Kind::Start).filter(|start| {
-            // What a start could not do is tried again by a container with the next number.
+            // A failed start is retried by a container with the next attempt.
             container.attempt == 0 || start.is_unresolved(&container.name)
         });
         if let Some(start) = start {
@@ -112,7 +112,7 @@ impl EpisodeStore {
             .filter(|t| t.kind == Kind::Stop && t.is_of_sandbox(pod, sandbox));
         let newest = stops.next();
         if let Some(stop) = newest.filter(|t| t.is_open()) {
-            // Dead containers are swept up while others go on.
+            // Exited containers are removed while others run.
             return match call.method {
                 Method::RemoveContainer if stop.is_tentative() => Assignment::Nowhere,
                 _ => Assignment::In(stop.number),
@@ -132,7 +132,7 @@ impl EpisodeStore {
 /// Whether a start of this container belongs to that restart.
 fn continues(restart: &Episode, container: &ContainerIdentity) -> bool {
     match &restart.container {
-        // So far only the image was pulled.
+        // So far it has only a pull.
         None => restart.is_resolved(),
         Some(ours) if ours.name != container.name => false,
         Some(ours) => ours.attempt == container.attempt || restart.is_unresolved(&container.name),

@@ -1,4 +1,4 @@
-//! One episode: its calls, what failed in it and is not yet made good, and whether it is over.
+//! One episode: its calls, its unresolved failures and its state.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -13,18 +13,18 @@ use crate::lifecycle::episode_call::{EpisodeCall, millis};
 use crate::lifecycle::timeline::{self, EpisodePhase, Interval, Shares};
 use crate::lifecycle::view::State;
 
-/// Most calls of an episode that are remembered one by one: the first ones, which tell how it began, and the newest.
+/// Most calls kept of an episode: the first ones, which show how it began, and the newest.
 pub(super) const MOST_CALLS: usize = 128;
 const FIRST_CALLS: usize = 32;
-/// Most failures of different things that are kept apart.
-const MOST_MATTERS: usize = 16;
-/// Most ends of containers per episode.
+/// Most unresolved failures.
+const MOST_UNRESOLVED: usize = 16;
+/// Most container exits per episode.
 const MOST_EXITS: usize = 16;
 
 /// An episode.
 #[derive(Clone, Debug)]
 pub(in crate::lifecycle) struct Episode {
-    /// Counts episodes in the order in which they were opened.
+    /// Counts episodes as they are opened.
     pub(in crate::lifecycle) number: u64,
     pub(in crate::lifecycle) kind: Kind,
     /// The pod, with the attempt of the sandbox.
@@ -42,10 +42,10 @@ pub(in crate::lifecycle) struct Episode {
     pub(in crate::lifecycle) retries: u32,
     pub(in crate::lifecycle) failures: u32,
     pub(in crate::lifecycle) pulled: bool,
-    /// StartContainer calls that ended well.
+    /// Successful StartContainer calls.
     pub(in crate::lifecycle) started: u32,
-    /// What failed and has not succeeded since.
-    open_matters: Vec<(EpisodePhase, Box<str>)>,
+    /// Failures that no later call has made good.
+    unresolved: Vec<(EpisodePhase, Box<str>)>,
     pub(in crate::lifecycle) exits: Vec<Exit>,
 }
 
@@ -75,7 +75,7 @@ impl Episode {
             failures: 0,
             pulled: false,
             started: 0,
-            open_matters: Vec::new(),
+            unresolved: Vec::new(),
             exits: Vec::new(),
         }
     }
@@ -95,11 +95,11 @@ impl Episode {
         self.state == State::Open
     }
 
-    /// Its trace. What starts for the first time in a pod that is up is part of the trace of the pod's start, as are its
-    /// calls, but with a root of its own.
+    /// Its trace. The first start of a container in a running pod is part of the trace of the pod's start, as are its calls,
+    /// with a root span of its own.
     pub(in crate::lifecycle) fn ids(&self) -> Ids {
         let attempt = self.pod.attempt;
-        // A person's pod may have no uid; then nothing but its name tells it from others.
+        // A pod made with crictl may have no uid; then its name identifies it.
         let name = || format!("{}/{}", self.pod.namespace, self.pod.name);
         let uid = match &*self.pod.uid {
             "" => &name(),
@@ -147,29 +147,29 @@ impl Episode {
         calls.find(|call| call.container_id.as_deref() == Some(id))
     }
 
-    /// Whether the call is there already: one that ended between two looks at what is in flight.
+    /// Whether it has the call already: one that ended between two reads of the calls in flight.
     pub(super) fn has(&self, call: &EpisodeCall) -> bool {
         let mut calls = self.calls.iter().rev();
         calls.any(|c| c.seq == call.seq && c.began == call.began)
     }
 
-    /// Whether something about this container, or this image, failed and has not succeeded since.
-    pub(in crate::lifecycle) fn is_unresolved(&self, matter: &str) -> bool {
-        self.open_matters.iter().any(|(_, m)| **m == *matter)
+    /// Whether a failure of this container or image is unresolved.
+    pub(in crate::lifecycle) fn is_unresolved(&self, target: &str) -> bool {
+        self.unresolved.iter().any(|(_, m)| **m == *target)
     }
 
-    /// Whether nothing that failed is left.
+    /// Whether no failure is unresolved.
     pub(in crate::lifecycle) fn is_resolved(&self) -> bool {
-        self.open_matters.is_empty()
+        self.unresolved.is_empty()
     }
 
-    /// Whether it only stopped containers, which may be because they are to start again.
+    /// Whether it only stopped containers, perhaps to restart them.
     pub(in crate::lifecycle) fn is_tentative(&self) -> bool {
         let stops = |call: &EpisodeCall| call.method == Method::StopContainer;
         self.kind == Kind::Stop && self.calls.iter().all(stops)
     }
 
-    /// Takes a call in.
+    /// Adds a call.
     pub(super) fn add(&mut self, mut call: EpisodeCall) {
         self.share_texts(&mut call);
         self.began = self.began.min(call.began_us());
@@ -193,15 +193,15 @@ impl Episode {
         self.forget();
     }
 
-    /// Gives up the calls for which `wanted` says so, because they belong to another episode after all.
-    pub(super) fn give_away(&mut self, wanted: impl Fn(&EpisodeCall) -> bool) -> Vec<EpisodeCall> {
-        // What was counted of calls that are no longer there could not be counted again.
+    /// Removes and returns the `wanted` calls, which belong to another episode after all.
+    pub(super) fn take_calls(&mut self, wanted: impl Fn(&EpisodeCall) -> bool) -> Vec<EpisodeCall> {
+        // The counters could not be recomputed without the forgotten calls.
         if self.calls_forgotten > 0 {
             return Vec::new();
         }
         let (given, kept): (Vec<_>, Vec<_>) = self.calls.drain(..).partition(|c| wanted(c));
         (self.retries, self.failures, self.started) = (0, 0, 0);
-        self.open_matters.clear();
+        self.unresolved.clear();
         self.pulled = false;
         if let Some(first) = kept.first() {
             (self.began, self.ended) = (first.began_us(), first.began_us());
@@ -212,7 +212,7 @@ impl Episode {
         given
     }
 
-    /// One text instead of many that are the same: after a restart, and of errors that come again and again.
+    /// Shares equal strings: after a replay, and of repeated error messages.
     fn share_texts(&mut self, call: &mut EpisodeCall) {
         if call.sandbox_id.is_some() && (self.sandbox_id.is_none() || call.is_new_sandbox()) {
             self.sandbox_id.clone_from(&call.sandbox_id);
@@ -245,35 +245,35 @@ impl Episode {
     }
 
     fn note_failure(&mut self, call: &EpisodeCall) {
-        let matter = (EpisodePhase::of(call.method), Box::from(call.target()));
-        if self.open_matters.len() < MOST_MATTERS && !self.open_matters.contains(&matter) {
-            self.open_matters.push(matter);
+        let target = (EpisodePhase::of(call.method), Box::from(call.target()));
+        if self.unresolved.len() < MOST_UNRESOLVED && !self.unresolved.contains(&target) {
+            self.unresolved.push(target);
         }
     }
 
-    /// A container that was started makes good whatever failed of it before.
+    /// A success resolves failures of the same call; a StartContainer also those of its CreateContainer.
     fn resolve(&mut self, call: &EpisodeCall) {
         let phase = EpisodePhase::of(call.method);
-        self.open_matters.retain(|(failed, matter)| {
-            let same_call = *failed == phase && **matter == *call.target();
+        self.unresolved.retain(|(failed, target)| {
+            let same_call = *failed == phase && **target == *call.target();
             let started = phase == EpisodePhase::ContainerStart
                 && matches!(
                     failed,
                     EpisodePhase::ContainerCreate | EpisodePhase::ContainerStart
                 )
-                && **matter == *call.target();
+                && **target == *call.target();
             !same_call && !started
         });
     }
 
-    /// What failed of a container was made good by another episode.
+    /// Another episode made good the failures of a container.
     pub(super) fn resolve_container(&mut self, name: &str) {
-        self.open_matters.retain(|(failed, matter)| {
+        self.unresolved.retain(|(failed, target)| {
             let of_container = matches!(
                 failed,
                 EpisodePhase::ContainerCreate | EpisodePhase::ContainerStart
             );
-            !(of_container && **matter == *name)
+            !(of_container && **target == *name)
         });
     }
 
@@ -286,7 +286,7 @@ impl Episode {
         }
     }
 
-    /// Notes the end of one of its containers; the first and the newest are kept.
+    /// Adds the exit of a container; the first and the newest are kept.
     pub(super) fn note_exit(&mut self, exit: Exit) {
         if self.exits.len() >= MOST_EXITS {
             self.exits.remove(1);
@@ -294,7 +294,7 @@ impl Episode {
         self.exits.push(exit);
     }
 
-    /// How it stands at `now`, `in_flight` being whether a call of it is. `Open` if it goes on.
+    /// Its state at `now`; `in_flight` if a call of it has not ended.
     pub(super) fn verdict(&self, now: u64, in_flight: bool, limits: &Limits) -> State {
         let quiet = !in_flight && now >= self.ended.saturating_add(limits.quiet);
         if quiet && self.is_resolved() && self.is_complete() {
@@ -304,7 +304,7 @@ impl Episode {
         if given_up { State::Failed } else { State::Open }
     }
 
-    /// Whether it has what an episode of its kind must have before silence can end it.
+    /// Whether it can end without a further call.
     fn is_complete(&self) -> bool {
         match self.kind {
             Kind::Start => self.started > 0,
@@ -315,7 +315,7 @@ impl Episode {
         }
     }
 
-    /// How it ends if something else ends it now.
+    /// Its final state if another episode ends it now.
     pub(super) fn cut_short(&self) -> State {
         if self.is_complete() && self.is_resolved() {
             State::Ok
@@ -324,8 +324,7 @@ impl Episode {
         }
     }
 
-    /// Containers that had done their work before the pod went on. That is what init containers do; nothing in the CRI
-    /// says which they are.
+    /// Containers that exited successfully before the next one was created: init containers, which the CRI does not mark.
     fn waited_for(&self) -> impl Iterator<Item = &Exit> {
         let followed = |exit: &&Exit| {
             let creates =
@@ -348,7 +347,7 @@ impl Episode {
         })
     }
 
-    /// The container that was started last, if it had done its work by then.
+    /// The exit of the container that was started last, if it succeeded by then.
     pub(super) fn last_done(&self, by: u64) -> Option<&Exit> {
         let mut starts = self.calls.iter().rev();
         let last = starts.find(|c| c.method == Method::StartContainer)?;
@@ -357,7 +356,7 @@ impl Episode {
         exits.find(|exit| *exit.container == *name && exit.is_good() && exit.at <= by)
     }
 
-    /// It waited for this container, from then on.
+    /// Counts the time since then as waiting for this container.
     pub(super) fn wait_for(&mut self, exit: Exit, since: u64) {
         self.began = self.began.min(since);
         self.note_exit(exit);
@@ -406,8 +405,8 @@ impl Episode {
         waits
     }
 
-    /// The container that the call waited for, behind a gap that begins at `from`: one that ran for at least half of the
-    /// gap, did its work, and ended in it. An init container, that is.
+    /// The init container that the call waited for, in a gap that begins at `from`: one that ran for at least half of the gap
+    /// and exited successfully in it.
     fn waited_in_gap(&self, from: u64, call: &EpisodeCall) -> Option<&Exit> {
         let to = call.began_us();
         self.exits
@@ -423,12 +422,12 @@ impl Episode {
     }
 }
 
-/// A container that had to do its work before a call was made.
+/// An init container that a call waited for.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::lifecycle) struct Wait<'a> {
-    /// The place of the call among those of the episode.
+    /// The index of the call in the episode.
     pub(in crate::lifecycle) before: usize,
-    /// From when on nothing else went on, in microseconds since 1970.
+    /// Begin of the wait, in microseconds since 1970.
     pub(in crate::lifecycle) began: u64,
     /// How long, in microseconds.
     pub(in crate::lifecycle) took: u64,

@@ -1,4 +1,4 @@
-//! The ends of containers, as the kubelet learns of them when it asks. It asks again and again; each end counts once.
+//! Exits of containers, from ContainerStatus responses. The kubelet polls; each exit counts once.
 
 use std::collections::{HashSet, VecDeque};
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -9,10 +9,10 @@ use crate::cri::subject::{ContainerExit, ContainerIdentity, ExitReason};
 use crate::lifecycle::episode_call::{EpisodeCall, millis};
 use crate::lifecycle::view;
 
-/// How many ends are known by name. A node has some hundred containers, and the kubelet removes the dead.
+/// Exits that are known to be counted. A node has some hundred containers, and the kubelet removes exited ones.
 const KNOWN: usize = 2048;
 
-/// The end of a container.
+/// The exit of a container.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(in crate::lifecycle) struct Exit {
     pub(in crate::lifecycle) container: Box<str>,
@@ -26,7 +26,7 @@ pub(in crate::lifecycle) struct Exit {
 }
 
 impl Exit {
-    /// From what a runtime said; its times are nanoseconds, and 0 is never.
+    /// From a runtime's response, whose times are nanoseconds; 0 means never.
     pub(in crate::lifecycle) fn new(
         container: &ContainerIdentity,
         started_at: i64,
@@ -48,12 +48,12 @@ impl Exit {
         }
     }
 
-    /// Whether it is of the container that the call is about.
+    /// Whether the call is about the same container.
     pub(super) fn is_of(&self, call: &EpisodeCall) -> bool {
         call.container_name() == Some(&*self.container)
     }
 
-    /// Whether it had done what it was to do.
+    /// Whether it succeeded.
     pub(super) fn is_good(&self) -> bool {
         self.code == 0
     }
@@ -71,15 +71,15 @@ impl Exit {
     }
 }
 
-/// The ends that were noted, by a hash of what makes each one of a kind.
+/// Exits that were counted, by a hash of pod, id, name and attempt.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Noted {
+pub(super) struct KnownExits {
     hashes: HashSet<u64>,
     order: VecDeque<u64>,
 }
 
-impl Noted {
-    /// Notes an end. False if it was noted before.
+impl KnownExits {
+    /// Adds an exit. Returns false if it is known.
     pub(super) fn note(&mut self, uid: &str, container_id: Option<&str>, exit: &Exit) -> bool {
         let mut hash = DefaultHasher::new();
         (uid, container_id, &exit.container, exit.attempt).hash(&mut hash);
@@ -96,7 +96,7 @@ impl Noted {
         true
     }
 
-    /// How many are noted.
+    /// How many are known.
     #[cfg(test)]
     pub(super) fn len(&self) -> usize {
         self.hashes.len().max(self.order.len())

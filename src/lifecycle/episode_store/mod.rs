@@ -1,5 +1,5 @@
-//! All episodes that are remembered, and the rules by which calls make them. Nothing here reads a clock: time is that of
-//! the calls and the `now` that is given.
+//! The episodes in memory, and the rules by which calls form them. Reads no clock: time is that of the calls and the given
+//! `now`, so a replay of the journal gives the same episodes.
 
 mod assign;
 mod episode;
@@ -14,8 +14,8 @@ use std::sync::Arc;
 use self::assign::Assignment;
 pub(super) use self::episode::Episode;
 pub(super) use self::exits::Exit;
-use self::exits::Noted;
-use self::spans::Early;
+use self::exits::KnownExits;
+use self::spans::PendingSpans;
 use super::episode_call::EpisodeCall;
 use super::view::State;
 use crate::call::episode::Kind;
@@ -40,20 +40,20 @@ pub(super) struct EpisodeStore {
     open: BTreeSet<u64>,
     next: u64,
     forgotten: u64,
-    exits: Noted,
-    early: Early,
-    /// Episodes that were closed since someone asked.
+    exits: KnownExits,
+    pending: PendingSpans,
+    /// Episodes closed since the last [`EpisodeStore::take_closed`].
     closed: Vec<u64>,
-    /// Episodes that were forgotten since someone asked, and of whose end nobody was told.
-    untold: usize,
+    /// Episodes evicted since the last [`EpisodeStore::take_unreported`] without being reported.
+    unreported: usize,
 }
 
-/// What a call meant for an episode.
+/// The effect of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Applied {
     /// It is part of the episode with this number.
     Part(u64),
-    /// It is part of none, but changed how another stands.
+    /// It is part of none, but closed another.
     Noticed,
     /// It is part of none.
     Nothing,
@@ -69,17 +69,17 @@ impl EpisodeStore {
             open: BTreeSet::new(),
             next: 0,
             forgotten: 0,
-            exits: Noted::default(),
-            early: Early::default(),
+            exits: KnownExits::default(),
+            pending: PendingSpans::default(),
             closed: Vec::new(),
-            untold: 0,
+            unreported: 0,
         }
     }
 
-    /// Takes in a call. Calls come in the order in which they ended.
+    /// Applies a call. Calls are applied in the order in which they ended.
     pub(super) fn apply(&mut self, mut call: EpisodeCall) -> Applied {
         self.identify(&mut call);
-        self.early.hang_into(&mut call);
+        self.pending.attach_to(&mut call);
         let Some(pod) = call.pod.clone() else {
             return Applied::Nothing;
         };
@@ -112,7 +112,7 @@ impl EpisodeStore {
         Applied::Part(number)
     }
 
-    /// Completes who a call is about from calls before it, where the index of identities did not know.
+    /// Completes the identity of a call from earlier calls, where the pod index did not have it.
     pub(super) fn identify(&self, call: &mut EpisodeCall) {
         if call.pod.is_some() {
             return;
@@ -135,7 +135,7 @@ impl EpisodeStore {
         }
     }
 
-    /// Ends the episodes that cannot go on after this call.
+    /// Closes the episodes that cannot continue after this call.
     fn close_what_it_ends(&mut self, pod: &PodIdentity, call: &EpisodeCall) {
         let ends = |episode: &Episode| {
             let is_up = episode.kind != Kind::Stop;
@@ -160,7 +160,7 @@ impl EpisodeStore {
         }
     }
 
-    /// Whether the call creates the container anew of whose restart this is.
+    /// Whether the call creates the next attempt of the container of this restart.
     fn is_followed_by(&self, episode: &Episode, call: &EpisodeCall) -> bool {
         let (Some(ours), Some(new)) = (&episode.container, &call.container) else {
             return false;
@@ -182,8 +182,8 @@ impl EpisodeStore {
         number
     }
 
-    /// What is created for the first time in a pod whose start was over may have waited for an init container that ran for
-    /// long. Its time counts from where that began to run.
+    /// A container created for the first time after the start was closed may have waited for a long init container. Its episode
+    /// begins with that one's run.
     fn count_wait(&mut self, number: u64, pod: &PodIdentity, call: &EpisodeCall) {
         let is_first = call.container.as_ref().is_some_and(|c| c.attempt == 0);
         let is_late = |t: &&Episode| t.kind == Kind::Restart && t.exits.is_empty();
@@ -204,7 +204,7 @@ impl EpisodeStore {
         }
     }
 
-    /// The oldest closed episode makes room, else the oldest.
+    /// Evicts the oldest closed episode, else the oldest.
     fn make_room(&mut self) {
         while self.episodes.len() >= self.limits.episodes.max(1) {
             let mut numbers = self.episodes.keys();
@@ -215,7 +215,7 @@ impl EpisodeStore {
             let closed = self.closed.len();
             self.closed.retain(|n| *n != number);
             if self.open.contains(&number) || self.closed.len() < closed {
-                self.untold += 1;
+                self.unreported += 1;
             }
             self.remove(number);
             self.forgotten += 1;
@@ -250,7 +250,7 @@ impl EpisodeStore {
         let number = self.of_pod(pod).find(ends_with_pull)?.number;
         let episode = self.episodes.get_mut(&number)?;
         let (seq, began) = episode.calls.back().map(|c| (c.seq, c.began))?;
-        let mut pulls = episode.give_away(|c| c.seq == seq && c.began == began);
+        let mut pulls = episode.take_calls(|c| c.seq == seq && c.began == began);
         pulls.pop()
     }
 
@@ -278,7 +278,7 @@ impl EpisodeStore {
         let Some(episode) = self.episodes.get_mut(&stop) else {
             return;
         };
-        let kills = episode.give_away(|c| c.container_name() == Some(name));
+        let kills = episode.take_calls(|c| c.container_name() == Some(name));
         if episode.calls.is_empty() {
             self.remove(stop);
         }
@@ -363,8 +363,8 @@ impl EpisodeStore {
     }
 
     /// How many made room since the last time before anyone was told how they ended.
-    pub(super) fn take_untold(&mut self) -> usize {
-        std::mem::take(&mut self.untold)
+    pub(super) fn take_unreported(&mut self) -> usize {
+        std::mem::take(&mut self.unreported)
     }
 
     /// An episode.

@@ -16,9 +16,9 @@ const EPISODES: usize = 64;
 
 /// Spans whose call has not ended.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Early(VecDeque<RuntimeSpan>);
+pub(super) struct PendingSpans(VecDeque<RuntimeSpan>);
 
-impl Early {
+impl PendingSpans {
     /// Keeps a span; the one that waits longest makes room.
     fn put(&mut self, span: RuntimeSpan) {
         if self.0.len() >= WAITING {
@@ -28,7 +28,7 @@ impl Early {
     }
 
     /// Hangs what waited for this call into it.
-    pub(super) fn hang_into(&mut self, call: &mut EpisodeCall) {
+    pub(super) fn attach_to(&mut self, call: &mut EpisodeCall) {
         let Some(client) = call.client_span() else {
             return;
         };
@@ -43,14 +43,14 @@ impl Early {
 
 impl EpisodeStore {
     /// Takes in a span of the runtime.
-    pub(in crate::lifecycle) fn hang(&mut self, span: RuntimeSpan) {
+    pub(in crate::lifecycle) fn add_span(&mut self, span: RuntimeSpan) {
         // The runtime's own span of a call says what the call says.
         if span.depth == 0 {
             return;
         }
         match self.call_with(span.client) {
             Some(call) => call.add_work([Work::of_span(&span)]),
-            None => self.early.put(span),
+            None => self.pending.put(span),
         }
     }
 

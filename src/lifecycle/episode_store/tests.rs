@@ -402,14 +402,14 @@ fn closed_episodes_are_forgotten_first() {
         (names(&store), store.forgotten()),
         (vec!["open".into(), "b".into(), "c".into()], 1)
     );
-    assert_eq!(store.take_untold(), 0);
+    assert_eq!(store.take_unreported(), 0);
     apply(&mut store, [pod("d").run(20_000, 10)]);
     assert_eq!(
         (names(&store), store.forgotten()),
         (vec!["b".into(), "c".into(), "d".into()], 2)
     );
     assert_eq!(
-        store.take_untold(),
+        store.take_unreported(),
         1,
         "of an open one nobody will hear the end"
     );

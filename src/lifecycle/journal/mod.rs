@@ -1,8 +1,8 @@
-//! What survives a restart of this program: each call that is told, as it ends, as a line of JSON. Two files of a bounded
-//! size, the older of which is replaced when the newer is full.
+//! The journal of episodes, so that they survive a restart of criscope: a line of JSON per ended call, container exit and
+//! closed episode, in two files of bounded size; when the newer is full it replaces the older.
 //!
-//! It is read once, at the start. A line that cannot be read is counted and skipped. It is written by a thread of its
-//! own; what cannot be written is counted and lost.
+//! It is replayed once, at startup; damaged lines are counted and skipped. A thread of its own writes it; lines that cannot
+//! be written are dropped and counted.
 
 mod line;
 mod replay;
@@ -16,7 +16,7 @@ pub(super) use self::line::Line;
 pub(super) use self::replay::{Replayed, replay};
 pub(super) use self::writer::Journal;
 
-/// Where it is, and how large it gets.
+/// Path and size of the journal.
 #[derive(Clone, Debug)]
 pub(super) struct JournalFiles {
     /// The directory.
@@ -29,7 +29,7 @@ pub(super) struct JournalFiles {
 pub(super) const MAX_BYTES: u64 = 4 << 20;
 
 impl JournalFiles {
-    /// In this directory, in the usual size.
+    /// The files in this directory, with the default size.
     pub(super) fn new(dir: &Path) -> Self {
         Self {
             dir: dir.to_owned(),

@@ -1,4 +1,4 @@
-//! Reads the journal and makes episodes of it.
+//! Replays the journal into the episode store.
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read};
@@ -9,26 +9,26 @@ use super::line::{ClosedLine, ExitLine};
 use super::{JournalFiles, Line};
 use crate::lifecycle::episode_store::EpisodeStore;
 
-/// Longest line, in bytes; none of ours comes near.
+/// Longest line, in bytes, far beyond those that are written.
 const MAX_LINE: u64 = 256 << 10;
 
-/// What the journal held.
+/// Result of a replay.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(in crate::lifecycle) struct Replayed {
-    /// Episodes that were over but that nobody was told of.
-    pub(in crate::lifecycle) untold: Vec<u64>,
-    /// Lines that could be read.
+    /// Episodes that were closed but not reported.
+    pub(in crate::lifecycle) unreported: Vec<u64>,
+    /// Valid lines.
     pub(in crate::lifecycle) lines: usize,
-    /// Lines that could not.
+    /// Damaged lines.
     pub(in crate::lifecycle) damaged: usize,
-    /// The last time that a line speaks of, in microseconds since 1970; 0 if there is none.
+    /// The newest time in a line, in microseconds since 1970; 0 if there is none.
     pub(in crate::lifecycle) last: u64,
 }
 
-/// Takes both files in. The store is locked for one line at a time, so that a reader can come between.
+/// Replays both files. The store is locked for one line at a time, so that readers are not blocked.
 ///
 /// # Errors
-/// If a file is there and cannot be read; what was read before is kept.
+/// If a file exists and cannot be read; lines before the error are kept.
 pub(in crate::lifecycle) fn replay(
     files: &JournalFiles,
     store: &Mutex<EpisodeStore>,
@@ -53,7 +53,7 @@ fn read(
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
         file => file?,
     };
-    // Twice what we write: a file that someone made larger is not read for ever.
+    // Twice the size limit: a larger file was not written by criscope.
     let mut file = BufReader::new(file.take(2 * max_bytes));
     let mut line = Vec::new();
     loop {
@@ -84,7 +84,7 @@ impl Replayed {
                 self.last = self.last.max(call.end_us());
                 let mut locked = store();
                 locked.apply(call.into_owned());
-                self.untold.extend(locked.take_closed());
+                self.unreported.extend(locked.take_closed());
             }
             Line::Exit(line) => {
                 let ExitLine {
@@ -102,12 +102,12 @@ impl Replayed {
         }
     }
 
-    /// The episode was over then, and was told.
+    /// Closes an episode that was reported before the restart.
     fn closed(&mut self, store: &mut EpisodeStore, line: &ClosedLine) {
         let Some(root) = line.root() else { return };
         let is_it = |number: &u64| store.get(*number).is_some_and(|t| t.ids().root == root);
-        if let Some(at) = self.untold.iter().position(is_it) {
-            self.untold.remove(at);
+        if let Some(at) = self.unreported.iter().position(is_it) {
+            self.unreported.remove(at);
             return;
         }
         let open = store

@@ -130,7 +130,7 @@ fn what_was_told_is_not_told_again() {
         .chain(lines(&stop));
     state.write(&all.collect::<Vec<_>>());
     let (mut store, replayed) = state.replay();
-    assert_eq!(replayed.untold, [0; 0]);
+    assert_eq!(replayed.unreported, [0; 0]);
     assert_eq!(store.get(0).map(|t| t.state), Some(State::Ok));
     store.tick(at(100_000), &[]);
     assert_eq!(store.take_closed(), [1]);
@@ -142,7 +142,7 @@ fn what_a_call_ended_is_told_if_it_was_not() {
     let calls = [pod.run(0, 100), pod.stop(5000, 100)];
     state.write(&lines(&calls));
     let (_, replayed) = state.replay();
-    assert_eq!(replayed.untold, [0]);
+    assert_eq!(replayed.unreported, [0]);
     // And if it was, not.
     let mut before = store();
     calls.iter().for_each(|call| {
@@ -151,7 +151,7 @@ fn what_a_call_ended_is_told_if_it_was_not() {
     let root = before.get(0).expect("an episode").ids().root;
     state.write(&[Line::closed(root, State::Failed, at(5100))]);
     let (store, replayed) = state.replay();
-    assert_eq!(replayed.untold, [0; 0]);
+    assert_eq!(replayed.unreported, [0; 0]);
     assert_eq!(store.get(0).map(|t| t.state), Some(State::Failed));
 }
 

@@ -1,4 +1,4 @@
-//! Writes the journal, on a thread of its own: a disk that hangs holds nobody up.
+//! Writes the journal, on a thread of its own: a hanging disk blocks no other thread.
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Write};
@@ -14,17 +14,17 @@ use super::{JournalFiles, Line};
 use crate::telemetry::Drops;
 use crate::telemetry::drops::DropReason;
 
-/// Lines that may wait for the disk.
+/// Length of the queue, in lines.
 const WAITING: usize = 1024;
 /// Most bytes that are written at once.
 const BATCH: usize = 64 << 10;
-/// Between two lines of the log about a disk that fails, and between two tries to open a file that cannot be.
+/// Between two warnings about a failing disk, and between two tries to open the file.
 const AGAIN: Duration = Duration::from_secs(60);
 const REOPEN: Duration = Duration::from_secs(1);
-/// The thread does little.
+/// The thread needs little stack.
 const STACK: usize = 128 << 10;
 
-/// The way to the thread that writes.
+/// The queue of the writing thread.
 #[derive(Debug)]
 pub(in crate::lifecycle) struct Journal {
     lines: SyncSender<Vec<u8>>,
@@ -33,10 +33,10 @@ pub(in crate::lifecycle) struct Journal {
 }
 
 impl Journal {
-    /// Starts the thread. It makes what is missing: the directory for us alone, and the file.
+    /// Starts the thread, which creates the directory (mode 0700) and the file if they are missing.
     ///
     /// # Errors
-    /// If there can be no thread.
+    /// If the thread cannot be started.
     pub(in crate::lifecycle) fn start(files: JournalFiles, drops: &Arc<Drops>) -> io::Result<Self> {
         Self::spawn(Disk::new(files, Arc::clone(drops)), drops)
     }
@@ -54,7 +54,7 @@ impl Journal {
         })
     }
 
-    /// One that writes to this file, whatever it is.
+    /// A journal that writes to this file.
     #[cfg(test)]
     pub(in crate::lifecycle) fn start_in(
         file: &std::path::Path,
@@ -68,7 +68,7 @@ impl Journal {
         Self::spawn(disk, drops)
     }
 
-    /// Hands a line over. Never waits: one too many is counted as lost.
+    /// Queues a line. Never waits: if the queue is full the line is dropped and counted.
     pub(in crate::lifecycle) fn write(&self, line: &Line<'_>) {
         let Ok(mut text) = serde_json::to_vec(line) else {
             return;
@@ -82,18 +82,18 @@ impl Journal {
     /// Waits until everything is written. Blocks.
     pub(in crate::lifecycle) fn close(self) {
         drop(self.lines);
-        // A panic over there was reported where it happened.
+        // A panic of the thread has been reported.
         let _ = self.thread.join();
     }
 }
 
-/// The file that is written.
+/// The current file.
 struct Disk {
     files: JournalFiles,
     drops: Arc<Drops>,
     file: Option<File>,
     size: u64,
-    /// Whether what was written last may have no end.
+    /// Whether the last line may be incomplete.
     torn: bool,
     opened: Option<Instant>,
     complained: Option<Instant>,
@@ -121,7 +121,7 @@ impl Disk {
             }
             let mut written = 0;
             if let Err(error) = self.write(&batch, &mut written) {
-                // What was written before the disk was full is not lost, but for the line in which that was.
+                // Lines written before the disk was full are not lost, except the incomplete one.
                 let left = batch.iter().skip(written);
                 let lost = left.filter(|byte| **byte == b'\n').count();
                 self.drops.add(DropReason::JournalFailed, lost);
@@ -130,7 +130,7 @@ impl Disk {
         }
     }
 
-    /// Adds to `written` the bytes that went to the disk, also if not all did.
+    /// Adds the bytes written to `written`, also on errors.
     fn write(&mut self, batch: &[u8], written: &mut usize) -> io::Result<()> {
         if self.file.is_none() {
             self.open()?;
@@ -169,7 +169,7 @@ impl Disk {
             .custom_flags((OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC).bits())
             .open(self.files.newer())?;
         self.size = file.metadata()?.len();
-        // The end of the last line may be missing: from a kill, or from a full disk.
+        // The last line may be incomplete after a kill or on a full disk.
         self.torn = self.size > 0;
         self.file = Some(file);
         Ok(())
@@ -201,7 +201,7 @@ impl Disk {
     }
 }
 
-/// As `write_all`, but says how far it came.
+/// As `write_all`, and counts the bytes written.
 fn write_counted(file: &mut File, batch: &[u8], written: &mut usize) -> io::Result<()> {
     while let Some(rest) = batch.get(*written..).filter(|rest| !rest.is_empty()) {
         match file.write(rest) {

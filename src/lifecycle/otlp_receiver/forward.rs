@@ -1,4 +1,4 @@
-//! Passes received spans on to the collector, byte for byte. The runtime has its answer by then: nobody waits for this.
+//! Forwards received export requests to the collector, byte for byte, after the runtime has been answered.
 
 use std::fmt;
 use std::future::poll_fn;
@@ -19,11 +19,11 @@ use crate::telemetry::drops::DropReason;
 use crate::telemetry::handles::Receiving;
 use crate::telemetry::otlp::Destination;
 
-/// Most requests, and most bytes of them, that wait for the collector.
+/// Most requests, and bytes of them, in the queue.
 const REQUESTS: usize = 256;
 const BYTES: usize = 8 << 20;
 
-/// A request as it came.
+/// A received request.
 struct Passing {
     headers: HeaderMap,
     body: Bytes,
@@ -31,7 +31,7 @@ struct Passing {
     _room: OwnedSemaphorePermit,
 }
 
-/// The way to the collector.
+/// The queue to the collector.
 #[derive(Clone)]
 pub(super) struct Pass {
     queue: Sender<Passing>,
@@ -45,7 +45,7 @@ impl fmt::Debug for Pass {
     }
 }
 
-/// The other end of it.
+/// The receiving end of the queue.
 pub(super) struct Passer {
     to: Destination,
     queue: Receiver<Passing>,
@@ -76,7 +76,7 @@ pub(super) fn pass(
 }
 
 impl Pass {
-    /// Hands a request over, or counts its spans as lost if too much waits.
+    /// Queues a request, or counts its spans as dropped if the queue is full.
     pub(super) fn on(&self, headers: HeaderMap, body: Bytes, spans: usize) {
         let bytes = u32::try_from(body.len()).unwrap_or(u32::MAX);
         let room = Arc::clone(&self.room).try_acquire_many_owned(bytes).ok();
@@ -96,7 +96,7 @@ impl Pass {
 }
 
 impl Passer {
-    /// Passes on until the receiver is gone.
+    /// Forwards until the queue is closed.
     pub(super) async fn run(mut self) {
         while let Some(passing) = self.queue.recv().await {
             let sent = tokio::time::timeout(self.to.timeout, self.send(&passing)).await;
@@ -108,7 +108,7 @@ impl Passer {
                 Ok(Err(error)) => error,
                 Err(late) => late.into(),
             };
-            // What is wrong with the connection is not known; the next request gets another.
+            // The next request gets a new connection.
             self.connection = None;
             self.drops.add(DropReason::PassedFailed, passing.spans);
             tracing::warn!(
@@ -128,7 +128,7 @@ impl Passer {
         let host = uri.authority().ok_or("no host")?.clone();
         let request = self.request(&uri, passing)?;
         let known = self.connection.take();
-        // The collector may have closed a connection that was idle.
+        // The collector may have closed an idle connection.
         let ready = match known {
             Some(known) => known.ready().await.ok(),
             None => None,
@@ -161,7 +161,7 @@ impl Passer {
         }
     }
 
-    /// The request as it came, to another host, with what that one wants to be told.
+    /// The received request, addressed to the collector and with its configured headers.
     fn request(&self, uri: &Uri, passing: &Passing) -> Result<http::Request<()>, BoxError> {
         let mut parts = uri.clone().into_parts();
         parts.path_and_query = Some(EXPORT.parse()?);
@@ -169,7 +169,7 @@ impl Passer {
         *request.version_mut() = http::Version::HTTP_2;
         let headers = request.headers_mut();
         *headers = passing.headers.clone();
-        // That was how long the runtime would have waited for us.
+        // The runtime's timeout does not apply here.
         headers.remove("grpc-timeout");
         for (name, value) in &self.to.headers {
             let name: HeaderName = name.parse()?;

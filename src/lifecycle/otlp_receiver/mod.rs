@@ -1,15 +1,14 @@
-//! The runtime's own spans: containerd and CRI-O export OTLP/gRPC, and can be told to send it here. Spans below calls of
-//! ours become part of the story; all of them are passed on to the collector as they came.
+//! OTLP/gRPC receiver for the runtime's spans: containerd and CRI-O can export to it. Spans below our calls become part of
+//! the episode; all spans are forwarded to the collector unchanged.
 //!
-//! Off unless `receiver.listen` is set. Everything has a bound: connections, requests at a time, their size, what waits
-//! for the collector, and what waits for its parents.
+//! Off unless `receiver.listen` is set. Connections, concurrent requests, their size and both queues are bounded.
 //!
 //! | module | what |
 //! |---|---|
-//! | `serve` | one request: limits, answer |
-//! | `spans` | ids, names and times out of its bytes |
-//! | `family` | of which call is a span a part? |
-//! | `pass` | on to the collector |
+//! | `serve` | one request: limits, response |
+//! | `spans` | decodes ids, names and times of spans |
+//! | `span_tree` | assigns spans to calls |
+//! | `forward` | forwards requests to the collector |
 
 mod forward;
 mod serve;
@@ -38,32 +37,32 @@ use crate::telemetry::handles::Receiving;
 use crate::telemetry::otlp::Destination;
 use crate::uds::limit::{ConnectionLimit, ConnectionPermit, Evict};
 
-/// The one call that is answered.
+/// The only method that is served.
 const EXPORT: &str = "/opentelemetry.proto.collector.trace.v1.TraceService/Export";
 
-/// Most connections at a time. A node has a runtime or two, and each has one exporter or two. When all are taken, the one
-/// that has sent nothing for longest makes room: anybody on the node may connect.
+/// Most connections. A node has one or two runtimes with one or two exporters each. Beyond that the longest idle connection
+/// is closed: every process of the node may connect.
 const CONNECTIONS: usize = 16;
 
-/// Most requests at a time on one connection.
+/// Most concurrent requests on a connection.
 const STREAMS: u32 = 8;
 
-/// Room for one request that nobody has read yet, in bytes.
+/// Flow control window of a request, in bytes.
 const WINDOW: u32 = 256 << 10;
 
-/// A peer that is silent for this long is asked whether it is there, and has as long to answer.
+/// A silent peer gets a ping after this time, and has as long to answer it.
 const SILENCE: Duration = Duration::from_secs(30);
 
 /// How long to wait when no connection can be accepted.
 const OUT_OF_DESCRIPTORS: Duration = Duration::from_millis(100);
 
-/// The address cannot be listened on.
+/// Binding the address failed.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot receive spans on {address}: {source}")]
 pub struct BindError {
     /// The address.
     pub address: SocketAddr,
-    /// Why.
+    /// The cause.
     #[source]
     pub source: io::Error,
 }
@@ -71,7 +70,7 @@ pub struct BindError {
 /// Listens.
 ///
 /// # Errors
-/// If the address is taken or not ours.
+/// If the address is in use or not local.
 pub fn bind(address: SocketAddr) -> Result<TcpListener, BindError> {
     let listener = TcpListener::bind(address).and_then(|listener| {
         listener.set_nonblocking(true)?;
@@ -82,17 +81,17 @@ pub fn bind(address: SocketAddr) -> Result<TcpListener, BindError> {
 
 /// Receives spans.
 pub struct Receiver {
-    /// Where they come in.
+    /// Listening socket.
     pub listener: TcpListener,
     /// Our own spans.
     pub ours: OurSpans,
-    /// The aggregator.
+    /// Events for the aggregator.
     pub feed: Sender<Event>,
     /// The collector.
     pub collector: Option<Destination>,
-    /// What is lost.
+    /// Counts what is dropped.
     pub drops: Arc<Drops>,
-    /// What is counted.
+    /// Metrics.
     pub metrics: Receiving,
 }
 

@@ -1,4 +1,4 @@
-//! One request of the runtime: its limits, its answer.
+//! One export request: limits and response.
 
 use std::io::Read;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -27,11 +27,11 @@ use crate::telemetry::Drops;
 use crate::telemetry::drops::DropReason;
 use crate::telemetry::handles::{Received, Receiving};
 
-/// Largest request, and largest message once it is no longer compressed, in bytes.
+/// Largest request, and largest message after decompression, in bytes.
 const MOST_BYTES: usize = 4 << 20;
 const MOST_UNPACKED: usize = 16 << 20;
 
-/// Requests that are read at the same time; more wait.
+/// Requests read concurrently; more wait.
 const AT_ONCE: usize = 4;
 
 /// How long a request may take to arrive.
@@ -104,7 +104,7 @@ impl Shared {
             .get("grpc-encoding")
             .map(|e| e.as_bytes().to_vec());
         let unread = body.clone();
-        // Unpacking takes a while, and this thread has other things to do.
+        // Decompression takes too long for this thread.
         let read = tokio::task::spawn_blocking(move || spans_of(&unread, encoding.as_deref()));
         let read = read
             .await
@@ -112,15 +112,15 @@ impl Shared {
         let (spans, count) = read.inspect_err(|_| self.metrics.received(Received::Dropped, 1))?;
         self.metrics
             .received(Received::Dropped, count - spans.len());
-        self.tell(spans);
+        self.report(spans);
         if let Some(pass) = &self.pass {
             pass.on(head.headers, body, count);
         }
         Ok(())
     }
 
-    /// Sorts spans, counts them, and tells the aggregator.
-    fn tell(&self, spans: Vec<spans::Reported>) {
+    /// Assigns spans to calls, counts them and sends them to the aggregator.
+    fn report(&self, spans: Vec<spans::Reported>) {
         let sorted = {
             let mut family = self.family.lock().unwrap_or_else(PoisonError::into_inner);
             family.sort(spans, Instant::now())
@@ -137,7 +137,7 @@ impl Shared {
     }
 }
 
-/// The spans of a framed message, and how many there are with those that cannot be used.
+/// The spans of a framed message, and their number including invalid ones.
 fn spans_of(
     framed: &[u8],
     encoding: Option<&[u8]>,

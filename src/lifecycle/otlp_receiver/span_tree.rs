@@ -1,6 +1,6 @@
-//! Which of our calls is a span a part of? Its parents are followed up to the span of a call that we made.
+//! Assigns spans to calls: follows the parents of a span up to the CLIENT span of a call.
 //!
-//! Spans are reported when they have ended, so children come before their parents, and wait for them here.
+//! Spans are exported when they end, so children arrive before their parents and wait for them here.
 
 use std::collections::{HashMap, HashSet};
 use std::fmt;
@@ -13,30 +13,29 @@ use opentelemetry::trace::{SpanId, TraceId};
 use super::spans::Reported;
 use crate::lifecycle::RuntimeSpan;
 
-/// Gives trace and span ids of the calls that we made and that make episodes: those in flight, and those that ended
-/// lately.
+/// Reads the trace and span ids of calls that belong to episodes: those in flight and those that ended recently.
 pub type OurSpans = Arc<dyn Fn() -> Vec<(TraceId, SpanId)> + Send + Sync>;
 
-/// Most spans that wait for their parents.
+/// Most spans waiting for their parents.
 const WAITING: usize = 4096;
 
 /// How long a span waits. A parent ends after its children, but no call of the kubelet takes longer.
 const PATIENCE: Duration = Duration::from_secs(600);
 
-/// Most spans that are remembered as parents.
+/// Most spans kept as possible parents.
 const PARENTS: usize = 8192;
 
-/// How often our own spans are asked for, at most.
+/// Minimum interval between two reads of our spans.
 const REFRESH: Duration = Duration::from_millis(250);
 
-/// What became of the spans of a request.
+/// Assignment of the spans of a request.
 #[derive(Debug, Default)]
 pub(super) struct Sorted {
-    /// Parts of calls. Some of them may have waited since an earlier request.
+    /// Spans below calls; some may have waited since an earlier request.
     pub(super) attributed: Vec<RuntimeSpan>,
-    /// How many are parts of no call that is known, or have waited for too long.
+    /// Spans below no known call, or that waited too long.
     pub(super) unknown: usize,
-    /// How many there was no room for.
+    /// Spans dropped because too many waited.
     pub(super) dropped: usize,
 }
 
@@ -76,7 +75,7 @@ impl Family {
         }
     }
 
-    /// Takes in the spans of one request.
+    /// Adds the spans of one request.
     pub(super) fn sort(&mut self, spans: Vec<Reported>, now: Instant) -> Sorted {
         let mut sorted = Sorted::default();
         self.ask(now);

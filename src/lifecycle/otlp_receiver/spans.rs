@@ -1,5 +1,5 @@
-//! Reads spans out of an OTLP export request (`opentelemetry/proto/collector/trace/v1`) where they lie: ids, name and
-//! times. Attributes, events, links and resources are skipped, so that nothing of them is ever held.
+//! Decodes ids, names and times of the spans in an OTLP export request (`opentelemetry/proto/collector/trace/v1`) in place.
+//! Attributes, events, links and resources are skipped and never copied.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -131,8 +131,8 @@ fn time(nanos: u64) -> SystemTime {
     SystemTime::UNIX_EPOCH + Duration::from_nanos(nanos)
 }
 
-/// A name fit to be shown. What Go writes around the names of its types is left out; at anything else that is no part of
-/// a name, it ends: behind it may be an address, with all that stands in addresses.
+/// A name that is safe to show. Go's decoration of type names is removed; the name ends at the first other character that
+/// is not part of a name, since a URL with credentials may follow.
 fn shown(name: &[u8]) -> String {
     let fit = |b: &u8| b.is_ascii_alphanumeric() || b"._/ -".contains(b);
     let go = |b: &&u8| !b"()*[]".contains(b);

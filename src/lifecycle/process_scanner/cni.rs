@@ -1,23 +1,23 @@
-//! What a CNI plugin is told in its environment (CNI specification 1.1, section 2, "Parameters"), as far as it says for
-//! whom it works. Everything else in an environment is skipped where it lies.
+//! The variables of a CNI plugin (CNI specification 1.1, section 2, "Parameters") that identify its pod. All others are
+//! skipped in place.
 
 use super::proc::Comm;
 
 /// Longest value that is kept, in bytes: that of the longest name of a pod.
 const LONGEST: usize = 253;
 
-/// What a plugin does.
+/// The verb of a plugin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Verb {
-    /// Joins a sandbox to the network.
+    /// ADD.
     Add,
-    /// Takes it out again.
+    /// DEL.
     Del,
     /// CHECK, STATUS, VERSION, GC: no part of a call.
     Other,
 }
 
-/// For whom a plugin works.
+/// The parameters of a plugin.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Plugin {
     /// `CNI_COMMAND`; `None` if the environment could not be read.
@@ -76,7 +76,7 @@ impl Plugin {
     }
 }
 
-/// Keeps a value that scans like an id or a name; the first one counts.
+/// Keeps a value that has the form of an id or name; the first one counts.
 fn keep(slot: &mut Option<Box<str>>, value: &[u8]) {
     let fit = |b: &u8| b.is_ascii_alphanumeric() || b"._-".contains(b);
     if slot.is_some() || value.is_empty() || value.len() > LONGEST || !value.iter().all(fit) {

@@ -1,17 +1,16 @@
-//! What the node's processes do for a call that takes long.
+//! Finds the processes that work for slow calls.
 //!
-//! While a call that changes something has been under way for `sampler.after`, every `sampler.period` this scans at
-//! `/proc`: CNI plugins are told in their environment for whom they work, OCI runtimes in their arguments, and what they
-//! start is below them. No other variable and no other argument is ever kept, and environments of containers are not
-//! opened at all.
+//! While a mutating call has been in flight for longer than `sampler.after`, `/proc` is scanned every `sampler.period`. The
+//! environment of a CNI plugin names its pod, the arguments of an OCI runtime its container, and their child processes are
+//! below them. Other variables and arguments are never kept, and environments of containers are never opened.
 //!
 //! | module | what |
 //! |---|---|
-//! | [`observations`] | what was seen, for those who tell it |
-//! | `scan` | one scan, and what is remembered until the next |
+//! | [`observations`] | what was observed, by call |
+//! | `scan` | one scan, and the state between scans |
 //! | `processes` | the young processes of the node, and what each is |
-//! | `target` | for which call does a process work? |
-//! | `cni`, `oci` | what may be read of plugins and of runtimes |
+//! | `target` | assigns a process to a call |
+//! | `cni`, `oci` | what is read of plugins and runtimes |
 //! | `proc`, `clock` | `/proc` and the clocks |
 
 mod clock;
@@ -43,28 +42,28 @@ use crate::telemetry::handles::ScanMetrics;
 /// Gives the calls in flight, in the order of their numbers.
 pub type InFlightCalls = Arc<dyn Fn() -> Vec<Arc<Call>> + Send + Sync>;
 
-/// A scan may take this share of the time: a twentieth.
+/// Scanning may take a twentieth of the time.
 const SHARE: u32 = 20;
 
-/// What is seen is exact to this part of a call's duration, or to a period.
+/// Observations are exact to this fraction of a call's duration, or to a period.
 const EXACT: u32 = 100;
 
-/// Shortest wait between two questions whether a call takes long.
+/// Minimum interval between two checks for slow calls.
 const LEAST: Duration = Duration::from_millis(10);
 
-/// Scans at processes for calls that take long.
+/// The scanner's task.
 pub struct Sampler {
     /// When and how often.
     pub settings: config::Sampler,
     /// The calls in flight.
     pub calls: InFlightCalls,
-    /// Where to put what is seen.
+    /// Destination of observations.
     pub observations: Arc<Observations>,
-    /// What is counted.
+    /// Metrics.
     pub metrics: ScanMetrics,
-    /// What is lost.
+    /// Counts what is dropped.
     pub drops: Arc<Drops>,
-    /// Where processes are seen: `/proc`.
+    /// `/proc`.
     pub root: PathBuf,
 }
 
@@ -88,7 +87,7 @@ enum Off {
 }
 
 impl Sampler {
-    /// A sampler of this node.
+    /// A scanner of this node.
     pub fn new(
         settings: config::Sampler,
         calls: InFlightCalls,
@@ -106,7 +105,7 @@ impl Sampler {
         }
     }
 
-    /// Scans until dropped, or until it finds that it may not.
+    /// Scans until dropped, or until it has no permission.
     pub async fn run(self) {
         if !self.settings.enabled {
             return;
@@ -144,9 +143,8 @@ impl Sampler {
         }
     }
 
-    /// How long to wait after a scan that took this much CPU time, while calls are this old. The longer the youngest of
-    /// the slow calls has taken, the less it matters when exactly something began or ended: a container that takes its
-    /// time to stop is no reason to scan ten times a second.
+    /// The pause after a scan with this CPU time, while calls have this age. The longer the youngest slow call has taken, the
+    /// less precision is needed: a grace period is no reason to scan ten times a second.
     fn pause(&self, ages: &[Duration], cost: Duration) -> Duration {
         let after = self.settings.after;
         let youngest = ages.iter().filter(|age| **age >= after).min();
@@ -156,7 +154,7 @@ impl Sampler {
         wanted.max(cost * (SHARE - 1))
     }
 
-    /// Finds out whether anything may be seen.
+    /// Checks whether processes are visible.
     async fn first_scan(&self) -> Result<ProcessScanner, Off> {
         let root = self.root.clone();
         let tried = spawn_blocking(move || {
@@ -166,7 +164,7 @@ impl Sampler {
         tried.await.map_err(|_| Off::Thread)?.map_err(Off::Hidden)
     }
 
-    /// Scans once, on a thread that may block, and gives the CPU time it took.
+    /// Scans once, on a blocking thread; returns the CPU time it took.
     async fn scan(
         &self,
         mut scanner: ProcessScanner,
@@ -188,11 +186,11 @@ impl Sampler {
             );
         }
         self.metrics.scanned(cost);
-        self.tell(found);
+        self.report(found);
         Ok((scanner, cost))
     }
 
-    fn tell(&self, found: Found) {
+    fn report(&self, found: Found) {
         for (seq, work, name) in found.new {
             tracing::debug!(
                 event = "sampler.seen",

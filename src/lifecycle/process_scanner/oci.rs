@@ -1,4 +1,4 @@
-//! OCI runtimes and their shims: which processes they are, and what they were told to do.
+//! OCI runtimes and their shims: how they are recognized, and their commands.
 
 use super::proc::Comm;
 

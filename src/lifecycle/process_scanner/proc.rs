@@ -28,7 +28,7 @@ impl From<io::Error> for Failure {
     fn from(error: io::Error) -> Self {
         match error.kind() {
             io::ErrorKind::PermissionDenied => Self::Denied,
-            // ENOENT, ESRCH, and whatever else ends a scan at one process.
+            // ENOENT, ESRCH and other errors concern one process only.
             _ => Self::Gone,
         }
     }
@@ -66,7 +66,7 @@ impl fmt::Debug for Comm {
     }
 }
 
-/// A name fit to be shown: letters, digits and `._-+:`, of at most 64 characters.
+/// A name that is safe to show: letters, digits and `._-+:`, of at most 64 characters.
 pub(super) fn shown(name: &[u8]) -> Arc<str> {
     let fit = |byte: &u8| match byte {
         b if b.is_ascii_alphanumeric() || b"._-+:".contains(b) => char::from(*b),
@@ -110,7 +110,7 @@ impl Stat {
         })
     }
 
-    /// Whether it has ended and only waits for its parent to notice.
+    /// Whether it is a zombie.
     pub(super) fn has_ended(&self) -> bool {
         matches!(self.state, b'Z' | b'X' | b'x')
     }
@@ -143,7 +143,7 @@ impl Proc {
         self.root.join(format!("{pid}/{file}"))
     }
 
-    /// Every process there is.
+    /// The ids of all processes.
     ///
     /// # Errors
     /// If there is no such directory.
@@ -159,8 +159,8 @@ impl Proc {
         Stat::parse(&text[..len]).ok_or(Failure::Gone)
     }
 
-    /// Gives a file of NUL-separated texts to `visit`, of which at most [`MOST`] bytes, and wipes it out. A text that is
-    /// cut off at the end of what was read is left out.
+    /// Passes at most [`MOST`] bytes of a file of NUL-separated strings to `visit`, then clears the buffer. A string that is
+    /// cut off is left out.
     pub(super) fn texts<T>(
         &mut self,
         pid: u32,

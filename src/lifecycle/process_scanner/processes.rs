@@ -1,4 +1,4 @@
-//! The processes of the node that may work for a call: those that started after the oldest call in flight entered.
+//! The processes of the node that may work for a call: those started after the oldest call in flight.
 
 use std::collections::HashMap;
 use std::io;
@@ -12,7 +12,7 @@ use super::proc::{Comm, Failure, Proc, Stat, shown};
 /// Most processes that are remembered. A node has some thousands at most.
 const MOST: usize = 1 << 15;
 
-/// How long an old process is taken to be still the same without reading it again.
+/// How long an old process is not read again.
 const OLD_STAYS: Duration = Duration::from_secs(2);
 
 /// Longest way up from a process to its ancestors.

@@ -1,4 +1,4 @@
-//! One scan: which processes work for which of the calls in flight, and what are they doing?
+//! One scan: the processes that work for calls in flight, and their activity.
 
 use std::collections::HashMap;
 use std::io;
@@ -15,10 +15,10 @@ use crate::call::Call;
 /// Most observations of one call.
 const OBSERVATIONS: usize = 64;
 
-/// Most things one process is remembered to have done.
+/// Most activities kept of a process.
 const ACTIVITIES: usize = 8;
 
-/// Most names in a chain of programs that started each other.
+/// Longest chain of programs that started each other.
 const CHAIN: usize = 3;
 
 /// A process that works for a call, from its first to its last scan.
@@ -27,22 +27,22 @@ struct Work {
     pid: u32,
     start: u64,
     observation: Observation,
-    /// What it was doing, and in how many scans.
+    /// Its activities, and the number of scans that saw each.
     activity: Vec<(Arc<str>, u32)>,
 }
 
-/// What one scan found.
+/// Result of a scan.
 #[derive(Debug, Default)]
 pub(super) struct Found {
     /// When it was made.
     pub(super) at: Option<SystemTime>,
-    /// What was seen so far, for each call for which something was.
+    /// Observations so far, by call.
     pub(super) calls: Vec<(u64, Vec<Observation>)>,
-    /// Whose work was seen for the first time, and for which call.
+    /// Work observed for the first time, and its call.
     pub(super) new: Vec<(u64, WorkKind, Arc<str>)>,
 }
 
-/// ScanMetrics, and remembers from one scan to the next.
+/// Scans, and keeps state between scans.
 #[derive(Debug)]
 pub(super) struct ProcessScanner {
     processes: Processes,
@@ -72,14 +72,14 @@ impl ProcessScanner {
         self.processes.sees_others()
     }
 
-    /// No call takes long: forgets everything.
+    /// Drops all state when no call is slow.
     pub(super) fn rest(&mut self) {
         self.processes.forget();
         self.seen = HashMap::new();
         self.sandboxes = HashMap::new();
     }
 
-    /// Scans. `calls` are all calls in flight: also those that are not slow can be the ones a process works for.
+    /// Scans. `calls` are all calls in flight: a process may also work for one that is not slow.
     ///
     /// # Errors
     /// If there is no `/proc`.
@@ -127,7 +127,7 @@ impl ProcessScanner {
         Duration::from_nanos(ticks.saturating_mul(tick))
     }
 
-    /// Finds out for which call a process works, unless one of its ancestors does the work.
+    /// Assigns a process to a call, unless an ancestor is assigned.
     fn attribute(&mut self, pid: u32, targets: &mut [Target]) {
         let Some(process) = self.processes.get(pid).filter(|p| p.call.is_none()) else {
             return;
@@ -172,7 +172,7 @@ impl ProcessScanner {
         }
     }
 
-    /// Whom the command line of a process names.
+    /// The calls that a command line names.
     fn named(&mut self, pid: u32, targets: &[Target]) -> Named {
         let mut named = Named::default();
         // A process that is gone names nobody.
@@ -182,7 +182,7 @@ impl ProcessScanner {
         named
     }
 
-    /// The process that does the work for a call of which this one is a part: the highest that is known to.
+    /// The highest known ancestor that works for the same call.
     fn worker_above(&self, pid: u32) -> Option<u32> {
         let workers = self
             .processes
@@ -192,7 +192,7 @@ impl ProcessScanner {
         workers.last().map(|(pid, _)| pid)
     }
 
-    /// Notes that a process is still there, if it works for a call. Says so when that is new.
+    /// Records that a process still runs, if it works for a call. Returns whether that is new.
     fn note(
         &mut self,
         pid: u32,
@@ -238,7 +238,7 @@ impl ProcessScanner {
         Some(new)
     }
 
-    /// Notes what each process that works for a call has started: the longest chain of programs below it.
+    /// Records the activity of each working process: the longest chain of programs below it.
     fn note_activities(&mut self) {
         let mut chains: HashMap<u32, Vec<u32>> = HashMap::new();
         for pid in self.processes.young() {
@@ -274,7 +274,7 @@ impl ProcessScanner {
 }
 
 impl Work {
-    /// What it did in most scans is what it is said to have been doing.
+    /// Counts an activity; the most frequent one is shown.
     fn count(&mut self, activity: Arc<str>) {
         let known = self
             .activity
@@ -290,7 +290,7 @@ impl Work {
     }
 }
 
-/// What a process does: the command it was given, and the programs it has started. A copy of a program is none.
+/// The activity of a process: its command, and the programs it has started, without forked copies.
 fn activity<'a>(worker: &Process, chain: impl Iterator<Item = &'a Process>) -> Option<Arc<str>> {
     let mut words: Vec<Arc<str>> = Vec::new();
     let mut last = worker.comm;

@@ -1,5 +1,4 @@
-//! For which call does a process work? Only one that is sure counts: a process that could work for two calls is
-//! attributed to none.
+//! Assigns processes to calls. A process that could work for two calls is assigned to none.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,7 +14,7 @@ use crate::cri::subject::{ContainerIdentity, PodIdentity};
 pub(super) struct Target {
     pub(super) seq: u64,
     method: Method,
-    /// When it entered, since boot.
+    /// When it was received, since boot.
     pub(super) began: Duration,
     pod: Option<Arc<PodIdentity>>,
     /// The sandbox it is about; for a new one what its CNI plugin was told, once that was seen.
@@ -82,7 +81,7 @@ impl Target {
 
 /// Whether processes are started for calls of this method.
 pub(super) const fn works(method: Method) -> bool {
-    crate::call::episode::is_told(method) && !matches!(method, Method::PullImage)
+    crate::call::episode::is_episodic(method) && !matches!(method, Method::PullImage)
 }
 
 const fn is_about_sandbox(method: Method) -> bool {

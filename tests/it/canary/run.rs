@@ -125,11 +125,15 @@ impl Run {
 
 /// The fields on the list whose token stands in one of these texts.
 fn told(tokens: &[(String, String)], texts: &[Cow<'_, str>]) -> BTreeSet<&'static str> {
-    let is_told = |name: &str| {
+    let is_episodic = |name: &str| {
         let mut tokens = tokens.iter().filter(|(field, _)| field == name);
         tokens.any(|(_, token)| texts.iter().any(|text| text.contains(token)))
     };
-    SHOWN.iter().copied().filter(|name| is_told(name)).collect()
+    SHOWN
+        .iter()
+        .copied()
+        .filter(|name| is_episodic(name))
+        .collect()
 }
 
 /// One method with its messages.
