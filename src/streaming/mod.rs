@@ -56,6 +56,7 @@ mod request;
 mod run;
 mod server;
 mod session;
+pub mod settings;
 pub mod spdy;
 mod target;
 mod tls;

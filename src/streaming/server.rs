@@ -12,11 +12,11 @@ use super::error::{BindError, UrlError};
 use super::listener::Listener;
 use super::observe::{Observer, Observers};
 use super::request::{Asked, Request};
+use super::settings::Streaming;
 use super::target::Target;
 use super::tls;
 use super::token::{NoToken, Tokens};
 use crate::call::Call;
-use crate::config::Streaming;
 use crate::cri::v1;
 
 /// How long a token may be used. The kubelet uses it at once.
@@ -59,7 +59,7 @@ impl Server {
         target: Arc<dyn Target>,
         observers: Vec<Arc<dyn Observer>>,
     ) -> Result<(Self, Listener), BindError> {
-        let tls = match &settings.tls {
+        let tls = match &settings.tls() {
             Some(files) => Some(read_tls(files.cert.clone(), files.key.clone()).await?),
             None => None,
         };
