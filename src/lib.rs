@@ -54,6 +54,7 @@ pub mod lifecycle;
 pub mod proxy;
 pub mod reload;
 pub mod runtime;
+pub mod settings;
 pub mod smoke;
 pub mod streaming;
 pub mod telemetry;

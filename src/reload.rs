@@ -2,10 +2,12 @@
 
 use std::sync::Arc;
 
+use arc_swap::ArcSwap;
 use sd_notify::NotifyState;
 
-use crate::config::{InEffect, Loaded, reload_diff};
+use crate::config::{Loaded, reload_diff};
 use crate::proxy::instrument::signals::Signals;
+use crate::settings::InEffect;
 use crate::telemetry::logging::LogHandle;
 use crate::telemetry::process::ConfigHash;
 use crate::watchdog;
@@ -17,7 +19,7 @@ pub struct Reloader {
     log: LogHandle,
     signals: Arc<Signals>,
     hash: ConfigHash,
-    in_effect: InEffect,
+    in_effect: Arc<ArcSwap<InEffect>>,
 }
 
 impl Reloader {
@@ -27,7 +29,7 @@ impl Reloader {
         log: LogHandle,
         signals: Arc<Signals>,
         hash: ConfigHash,
-        in_effect: InEffect,
+        in_effect: Arc<ArcSwap<InEffect>>,
     ) -> Self {
         Self {
             loaded,
@@ -65,7 +67,7 @@ impl Reloader {
         }
         self.signals.set_sampling(&config.telemetry.sampling);
         self.hash.set(&config.fingerprint());
-        self.in_effect.store(Arc::new(config.clone()));
+        self.in_effect.store(Arc::new(config.settings()));
         self.loaded.config = config;
         tracing::info!(
             event = "config.reloaded",

@@ -25,6 +25,7 @@ mod figures;
 pub mod flight;
 pub mod health;
 mod hosts;
+pub mod in_effect;
 mod links;
 pub mod live;
 mod methods;
@@ -56,6 +57,7 @@ use std::os::unix::net::UnixListener;
 use std::sync::Arc;
 use std::time::Instant;
 
+use arc_swap::ArcSwap;
 use axum::Router;
 use axum::extract::{DefaultBodyLimit, Extension, State};
 use axum::http::{StatusCode, header};
@@ -67,13 +69,14 @@ use tokio_util::sync::CancellationToken;
 use self::hosts::Hosts;
 pub use self::pulls::Pulling;
 use self::serve::Caller;
-use crate::config::{self, InEffect};
 use crate::lifecycle::Stories;
 use crate::lifecycle::process_scanner::Observations;
 use crate::lifecycle::rates::Rates;
 use crate::lifecycle::recorder::{Dumps, Recorder};
 use crate::proxy::backend::Backend;
 use crate::proxy::instrument::InFlight;
+use crate::proxy::router::settings::Routing;
+use crate::settings::InEffect;
 use crate::telemetry::logging::{AUDIT, LogHandle};
 use crate::telemetry::registry::Registry;
 use crate::watchdog::Heartbeat;
@@ -100,7 +103,9 @@ pub struct Sources {
     /// The image pulls of the built-in runtime, if there is one.
     pub pulling: Option<Pulling>,
     /// The settings in effect.
-    pub config: InEffect,
+    pub config: Arc<ArcSwap<InEffect>>,
+    /// Which backend serves which call.
+    pub routing: Arc<Routing>,
     /// Whether the request path turns.
     pub heartbeat: Arc<Heartbeat>,
     /// The log filter.
@@ -141,7 +146,7 @@ const MAX_BODY: usize = 4 << 10;
 pub async fn serve(
     listener: TcpListener,
     sources: Sources,
-    settings: config::Admin,
+    settings: settings::Admin,
     stop: CancellationToken,
 ) -> io::Result<()> {
     let hosts = Hosts::new(&settings.allowed_hosts, &live::host());
@@ -199,7 +204,7 @@ fn pages(app: Router<Sources>) -> Router<Sources> {
         .route("/debug/flight", get(flight::page))
         .route("/debug/backends", get(runtimes::page))
         .route("/debug/routes", get(routes::page))
-        .route("/debug/config", get(settings::page))
+        .route("/debug/config", get(in_effect::page))
 }
 
 fn finished(app: Router<Sources>, sources: Sources) -> Router {

@@ -42,8 +42,7 @@ struct Decision {
 
 /// `/debug/routes`
 pub async fn page(State(sources): State<Sources>, Query(format): Query<Format>) -> Response {
-    let config = sources.config.load();
-    let routing = &config.routing;
+    let routing = &sources.routing;
     let rules = routing.rules.iter().map(|rule| Rule {
         runtime_handler: rule.runtime_handler.clone(),
         backend: rule.backend.clone(),

@@ -1,150 +1,32 @@
-//! The settings in effect: `/debug/config`.
+//! `[admin]`
 
-use std::borrow::Cow;
-use std::collections::BTreeMap;
-use std::fmt::Write as _;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
 
-use axum::Json;
-use axum::extract::{Query, State};
-use axum::response::{IntoResponse, Response};
-use serde::Serialize;
+use crate::settings::settings;
+use crate::settings::value::{Address, HostName, List, MaybeSocket, Switch, fits};
 
-use super::Sources;
-use super::calls::Format;
-use super::page::{Escaped, page_at};
-use crate::config::{Config, Reload};
-
-/// `/debug/config?format=json`
-#[derive(Debug, Serialize)]
-struct Settings {
-    /// As `criscope_config_hash_info` has it.
-    fingerprint: String,
-    /// The log filter of now; it can be changed at `/debug/log-level`.
-    log_level_now: String,
-    /// By key path, each as it would be written in the file.
-    settings: BTreeMap<String, Shown>,
-}
-
-#[derive(Debug, Serialize)]
-struct Shown {
-    value: String,
-    /// `live` if a reload changes it, else `restart`.
-    takes_effect: &'static str,
-}
-
-/// `/debug/config`
-pub async fn page(State(sources): State<Sources>, Query(format): Query<Format>) -> Response {
-    let settings = shown(&sources.config.load(), sources.log.level());
-    match format.is_json() {
-        true => Json(settings).into_response(),
-        false => page_at("/debug/config", "Settings in effect", &html(&settings)).into_response(),
+settings! {
+    /// The HTTP endpoint for metrics, health and the live pages.
+    pub struct Admin in "admin" (listen_on: &Path) {
+        /// TCP address of the endpoint, which is read-only. It has no authentication, and its pages show pod and image
+        /// names to every user of the node: keep it on loopback unless a scraper needs more.
+        listen: Option<SocketAddr> = Some(SocketAddr::from(([127, 0, 0, 1], 9478))), Address;
+        /// Whether `admin.listen` also serves the live page and the pages under `/debug`, which show names of pods,
+        /// images and commands. The socket always serves them.
+        debug: bool = true, Switch;
+        /// A unix socket with the same endpoint for root only (mode 0600, checked with the credentials of the peer). The
+        /// log level can be changed here only. `criscope pods`, `explain` and `calls` use it when they may.
+        socket: Option<PathBuf> = beside(listen_on), MaybeSocket,
+            or "the path of `server.listen` with the ending `.admin.sock`" like "\"unix:///run/criscope/criscope.admin.sock\"";
+        /// Host names that clients such as Prometheus use to reach `admin.listen`, in addition to IP addresses,
+        /// `localhost` and the host name of the node; `.example.com` allows every name below it. Requests for other
+        /// hosts are refused with 421, which protects the endpoint against DNS rebinding.
+        allowed_hosts: Vec<String> = Vec::new(), List { of: HostName, words: "an array of host names" };
     }
 }
 
-fn shown(config: &Config, log_level_now: String) -> Settings {
-    let settings = config.settings().into_iter().map(|(path, setting)| {
-        let shown = Shown {
-            value: without_user(&setting.value).into_owned(),
-            takes_effect: match setting.reload {
-                Reload::Live => "live",
-                Reload::Restart => "restart",
-            },
-        };
-        (path, shown)
-    });
-    Settings {
-        fingerprint: config.fingerprint(),
-        log_level_now,
-        settings: settings.collect(),
-    }
-}
-
-/// A value without user and password in its URLs. No setting may have them today; one that may some day is safe.
-fn without_user(value: &str) -> Cow<'_, str> {
-    let mut shown = Cow::Borrowed(value);
-    let mut from = 0;
-    while let Some(scheme) = shown[from..].find("://") {
-        let start = from + scheme + 3;
-        let rest = &shown[start..];
-        let ends = |c: char| matches!(c, '/' | '?' | '#' | '"' | '\'' | ',') || c.is_whitespace();
-        let authority = &rest[..rest.find(ends).unwrap_or(rest.len())];
-        if let Some(at) = authority.rfind('@') {
-            shown.to_mut().replace_range(start..start + at, "...");
-        }
-        from = start;
-    }
-    shown
-}
-
-fn html(settings: &Settings) -> String {
-    let mut html = format!(
-        "<p>Fingerprint <code>{}</code>. The log filter is <code>{}</code> now.</p>\n<table><thead><tr><th scope=\"col\">key</th>\
-         <th scope=\"col\">value</th><th scope=\"col\">a change takes effect</th></tr></thead><tbody>\n",
-        Escaped(&settings.fingerprint),
-        Escaped(&settings.log_level_now),
-    );
-    for (
-        path,
-        Shown {
-            value,
-            takes_effect,
-        },
-    ) in &settings.settings
-    {
-        let when = match *takes_effect {
-            "live" => "on SIGHUP",
-            _ => "with a restart",
-        };
-        // Writing to a String does not fail.
-        let _ = writeln!(
-            html,
-            "<tr><td><code>{}</code></td><td><code>{}</code></td><td>{when}</td></tr>",
-            Escaped(path),
-            Escaped(value),
-        );
-    }
-    html.push_str("</tbody></table>");
-    html
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn users_and_passwords_of_urls_are_not_shown() {
-        for (value, shown) in [
-            (
-                "\"http://me:hunter2@host:4317\"",
-                "\"http://...@host:4317\"",
-            ),
-            ("http://a@b@host/p@th?q=x@y", "http://...@host/p@th?q=x@y"),
-            (
-                "[\"x://u:p@h\", \"y://q@i\"]",
-                "[\"x://...@h\", \"y://...@i\"]",
-            ),
-            ("\"unix:///run/a@b.sock\"", "\"unix:///run/a@b.sock\""),
-            ("http://é:ß@host", "http://...@host"),
-            ("://", "://"),
-            ("a@b", "a@b"),
-        ] {
-            assert_eq!(without_user(value), shown);
-        }
-    }
-
-    #[test]
-    fn every_setting_is_there() {
-        let config = Config::with_upstream("/run/containerd/containerd.sock".into());
-        let settings = shown(&config, "info".to_owned());
-        assert_eq!(settings.settings.len(), config.settings().len());
-        assert_eq!(
-            settings.settings["telemetry.log.level"].takes_effect,
-            "live"
-        );
-        let html = html(&settings);
-        assert!(
-            html.contains("unix:///run/containerd/containerd.sock"),
-            "{html}"
-        );
-    }
+/// No socket if the longer ending makes the path too long for one.
+fn beside(listen: &Path) -> Option<PathBuf> {
+    Some(listen.with_extension("admin.sock")).filter(|path| fits(path))
 }

@@ -14,20 +14,21 @@ use super::observer::LifecycleObserver;
 use super::{Error, recording};
 use crate::admin;
 use crate::call::Call;
-use crate::config::{self, Config, InEffect};
+use crate::config::{self, Config, Routing};
 use crate::grpc::CriService;
 use crate::lifecycle::process_scanner::Observations;
 use crate::lifecycle::rates::Rates;
 use crate::lifecycle::recorder::{Dumps, Recorder};
 use crate::lifecycle::{Aggregator, CallSink, Event, Stories, Trace, aggregator};
 use crate::proxy::backend::{Backend, probe, resync};
-use crate::proxy::instrument::signals::{Signals, watch_in_flight};
+use crate::proxy::instrument::signals::{SignalSettings, Signals, watch_in_flight};
 use crate::proxy::instrument::stuck::Watch;
 use crate::proxy::instrument::{CallObserver, InFlight, Shared};
 use crate::proxy::pod_index::Index;
 use crate::proxy::router::Table;
 use crate::proxy::router::rules::Rules;
 use crate::proxy::stack::Parts;
+use crate::settings::InEffect;
 use crate::streaming::Relay;
 use crate::telemetry::handles::Connections;
 use crate::telemetry::logging;
@@ -48,7 +49,8 @@ pub(super) struct Built {
     pub(super) feed: Sender<Event>,
     pub(super) dumps: Arc<Dumps>,
     pub(super) rates: Arc<Rates>,
-    pub(super) config: InEffect,
+    pub(super) config: Arc<ArcSwap<InEffect>>,
+    pub(super) routing: Arc<Routing>,
     pub(super) hash: ConfigHash,
     pub(super) in_flight: Arc<InFlight>,
     observer: Arc<dyn CallObserver>,
@@ -91,7 +93,12 @@ pub(super) fn build(
         observations: Arc::clone(&observations),
         dumps: Arc::clone(&dumps),
     });
-    let signals = Signals::new(&registry, config, sink.clone(), Arc::clone(&observer))?;
+    let signals = Signals::new(
+        &registry,
+        &config.into(),
+        sink.clone(),
+        Arc::clone(&observer),
+    )?;
     let signals = Arc::new(signals);
     let stories = Arc::new(Stories::new(&config.story, Arc::clone(&observations)));
     let aggregator = aggregator::Parts {
@@ -126,7 +133,8 @@ pub(super) fn build(
         observations,
         feed,
         dumps,
-        config: Arc::new(ArcSwap::from_pointee(config.clone())),
+        config: Arc::new(ArcSwap::from_pointee(config.settings())),
+        routing: Arc::new(config.routing.clone()),
         hash,
         in_flight,
         observer,
@@ -155,10 +163,25 @@ pub(super) fn reading(in_flight: &Arc<InFlight>) -> Arc<dyn Fn() -> Vec<Arc<Call
     Arc::new(move || in_flight.calls())
 }
 
+impl From<&Config> for SignalSettings {
+    fn from(config: &Config) -> Self {
+        let endpoints = config.backends.iter().filter_map(|backend| {
+            let endpoint = backend.endpoint.as_deref()?.to_string_lossy();
+            Some((backend.name.clone(), endpoint.into()))
+        });
+        Self {
+            sampling: config.telemetry.sampling.clone(),
+            receives_spans: config.receiver.listen.is_some(),
+            listen: config.server.listen.to_string_lossy().into(),
+            endpoints: endpoints.collect(),
+        }
+    }
+}
+
 /// The backend of these settings.
 fn backend(settings: &config::Backend, builtin: Option<&CriService>) -> Result<Backend, Error> {
     let name = &settings.name;
-    match (settings.endpoint(), builtin) {
+    match (settings.endpoint.as_deref(), builtin) {
         (Some(endpoint), _) => Ok(Backend::remote(name, endpoint.to_owned())),
         (None, Some(service)) => Ok(Backend::local(name, service.clone())),
         (None, None) => Err(Error::Backends(format!(
@@ -257,6 +280,7 @@ impl Built {
             dumps: Arc::clone(&self.dumps),
             observations: Arc::clone(&self.observations),
             config: Arc::clone(&self.config),
+            routing: Arc::clone(&self.routing),
             heartbeat: Arc::clone(&self.heartbeat),
             pulling: self.pulling.clone(),
             log,

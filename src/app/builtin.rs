@@ -13,13 +13,14 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 use crate::admin;
-use crate::config::{self, IpPreference, ProgramError, Streaming};
+use crate::config::{self, Streaming};
 use crate::grpc::CriService;
 use crate::lifecycle::view::{Layer, Progress};
 use crate::runtime::node::{self, NodeError, NodeOptions};
 use crate::runtime::oci::spec::{CgroupDriver, NodeFacts};
 use crate::runtime::oci::{Filters, OciRuntime, runtime::Version};
 use crate::runtime::paths::Paths;
+use crate::runtime::sections::{IpPreference, Loopback, ProgramError};
 use crate::runtime::streams::Sessions;
 use crate::runtime::{self, HandlerSettings, Runtime, Settings, grpc};
 use crate::streaming::Server;
@@ -190,16 +191,19 @@ fn settings(
         default_handler,
         handlers,
         images: images(&config.images),
-        pinned_images: config.images.pinned.clone(),
+        pinned_images: config.images.pinned_images.clone(),
         import_dir: Some(config.images.import_dir.clone()),
         cni: networks(&config.cni),
         cni_template: config.cni.conf_template.clone(),
         node,
         cdi_dirs: config.pods.cdi_spec_dirs.clone(),
-        max_log_line: config.max_log_line.try_into().unwrap_or(u32::MAX),
-        drain_exec: Some(config.drain_exec_sync).filter(|drain| !drain.is_zero()),
-        ignore_image_volumes: config.pods.ignore_image_volumes,
-        stats_period: config.stats_period,
+        max_log_line: config
+            .max_container_log_line_size
+            .try_into()
+            .unwrap_or(u32::MAX),
+        drain_exec: Some(config.drain_exec_sync_io_timeout).filter(|drain| !drain.is_zero()),
+        ignore_image_volumes: config.pods.ignore_image_defined_volumes,
+        stats_period: config.stats_collect_period,
     }
 }
 
@@ -210,11 +214,11 @@ fn networks(config: &config::Cni) -> criscope_cni::Settings {
         bin_dirs: config.bin_dirs.clone(),
         cache_dir: config.cache_dir.clone(),
         loopback: match config.loopback {
-            config::Loopback::Builtin => criscope_cni::Loopback::Builtin,
-            config::Loopback::Plugin => criscope_cni::Loopback::Plugin,
+            Loopback::Builtin => criscope_cni::Loopback::Builtin,
+            Loopback::Plugin => criscope_cni::Loopback::Plugin,
         },
         interface_prefix: config.interface_prefix.clone(),
-        preference: match config.ip_preference {
+        preference: match config.ip_pref {
             IpPreference::Ipv4 => criscope_cni::Preference::Ipv4,
             IpPreference::Ipv6 => criscope_cni::Preference::Ipv6,
             IpPreference::Cni => criscope_cni::Preference::Cni,
@@ -239,16 +243,16 @@ pub(super) fn images(config: &config::Images) -> ImageStoreConfig {
         platform: platform.unwrap_or_else(Platform::host),
         max_concurrent_downloads: config.max_concurrent_downloads,
         limits: Limits {
-            max_layer_bytes: config.max_layer_bytes as u64,
-            max_unpacked_bytes: config.max_unpacked_bytes as u64,
+            max_layer_bytes: config.max_layer_size as u64,
+            max_unpacked_bytes: config.max_unpacked_size as u64,
             max_entries: config.max_layer_entries as u64,
             max_ratio: config.max_layer_ratio as u64,
-            min_free_bytes: config.min_free_bytes as u64,
+            min_free_bytes: config.min_free_space as u64,
             ..Limits::default()
         },
         timeouts: Timeouts {
             connect: config.connect_timeout,
-            stall: config.progress_timeout,
+            stall: config.image_pull_progress_timeout,
             retries: config.retries.try_into().unwrap_or(u32::MAX),
             ..Timeouts::default()
         },

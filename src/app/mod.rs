@@ -160,7 +160,11 @@ pub fn serve(loaded: Loaded) -> Result<(), Error> {
     let admin_socket = config.admin.socket.as_deref();
     let admin_socket = admin_socket.map(|path| Socket::bind(path, ROOT_ONLY, None));
     let admin_socket = admin_socket.transpose()?.map(Socket::into_parts);
-    let receiver_listener = config.receiver.map(otlp_receiver::bind).transpose()?;
+    let receiver_listener = config
+        .receiver
+        .listen
+        .map(otlp_receiver::bind)
+        .transpose()?;
 
     let builtin = config
         .runtime

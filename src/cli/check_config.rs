@@ -4,7 +4,8 @@ use std::io::Write;
 use std::path::PathBuf;
 
 use super::Failure;
-use crate::config::{Backend, Config, Overrides, Runtime, show_endpoint};
+use crate::config::{Backend, Config, Overrides, Runtime};
+use crate::settings::show_endpoint;
 
 /// Check a configuration file and report everything that is wrong with it
 #[derive(Debug, clap::Args)]
@@ -61,7 +62,7 @@ fn summary(config: &Config) -> Vec<(&'static str, String)> {
 }
 
 fn describe(backend: &Backend, config: &Config) -> String {
-    let serves = backend.endpoint().map(show_endpoint);
+    let serves = backend.endpoint.as_deref().map(show_endpoint);
     let serves = serves.unwrap_or_else(|| "built-in runtime".to_owned());
     let mut text = format!("{}, {serves}", backend.name);
     if backend.name == config.routing.default {

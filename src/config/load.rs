@@ -1,14 +1,14 @@
-//! Reading a configuration from where it is.
+//! Reads a configuration from a file or standard input.
 
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::{fs, io};
 
-use super::document::{Reader, Text, parse};
-use super::error::{ConfigError, ConfigErrors, Place, Problem};
-use super::{Config, assemble, shape};
+use super::Config;
+use crate::settings::reader::{Flag, Text, parse};
+use crate::settings::{ConfigError, ConfigErrors, Place, Problem, Reader, Schema, check_shape};
 
-/// What the command line says on top of the file, as it was written there.
+/// Command line flags that replace keys of the file, as they were written.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Overrides {
     /// `--listen`: replaces `server.listen`.
@@ -19,7 +19,7 @@ pub struct Overrides {
     pub admin: Option<String>,
 }
 
-/// A configuration and where it came from, so that it can be read again.
+/// A configuration and its source, so that it can be read again.
 #[derive(Clone, Debug)]
 pub struct Loaded {
     /// The settings.
@@ -28,6 +28,21 @@ pub struct Loaded {
     pub path: Option<PathBuf>,
     /// The flags.
     pub overrides: Overrides,
+}
+
+impl Overrides {
+    /// The flags that replace one key each.
+    fn keys(&self) -> Vec<Flag<'_>> {
+        let flags = [
+            ("server.listen", "--listen", &self.listen),
+            ("admin.listen", "--admin", &self.admin),
+        ];
+        let flags = flags.into_iter().filter_map(|(key, name, text)| {
+            let text = text.as_deref()?;
+            Some(Flag { key, name, text })
+        });
+        flags.collect()
+    }
 }
 
 impl Loaded {
@@ -47,13 +62,16 @@ impl Loaded {
 }
 
 impl Config {
-    /// Reads a file (`-` is standard input) and puts the flags on top.
+    /// Reads a file (`-` is standard input); flags replace its keys.
     ///
     /// # Errors
-    /// Everything that is wrong with both, each with its place and key. If the text is not TOML, only that.
+    /// Every error of both, each with its position and key. If the text is not TOML, only those of the syntax.
     pub fn load(path: Option<&Path>, flags: &Overrides) -> Result<Loaded, ConfigErrors> {
         let config = match path {
-            None => finish(Reader::empty(), flags)?,
+            None => finish(
+                Reader::new(Text { name: "", text: "" }, None, flags.keys()),
+                flags,
+            )?,
             Some(path) => {
                 let name = name_of(path);
                 let text = read(path).map_err(|error| whole(&name, Problem::Unreadable(error)))?;
@@ -67,21 +85,21 @@ impl Config {
         })
     }
 
-    /// Reads a text; `name` is what errors call it.
+    /// Reads a text; errors refer to it as `name`.
     ///
     /// # Errors
     /// As [`Config::load`].
     pub fn from_text(name: &str, text: &str, flags: &Overrides) -> Result<Self, ConfigErrors> {
         let text = Text { name, text };
         let table = parse(text)?;
-        let mut reader = Reader::new(text, &table);
-        shape::check(&mut reader, &table);
+        let mut reader = Reader::new(text, Some(&table), flags.keys());
+        check_shape(&mut reader, &table, &Schema::of::<Self>());
         finish(reader, flags)
     }
 }
 
 fn finish(mut reader: Reader<'_>, flags: &Overrides) -> Result<Config, ConfigErrors> {
-    let config = assemble::config(&mut reader, flags);
+    let config = Config::read(&mut reader, flags.upstream.as_deref());
     ConfigErrors::from_list(reader.errors)?;
     Ok(config)
 }

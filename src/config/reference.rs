@@ -1,37 +1,35 @@
-//! `docs/CONFIG.md`, made from the schema.
+//! `docs/CONFIG.md` and `deploy/criscope.toml`, made from the declarations.
 
 use std::fmt::Write;
 
-use super::schema::{self, Described, Reload};
-
-/// A complete, annotated configuration file.
-pub const EXAMPLE: &str = include_str!("../../deploy/criscope.toml");
+use super::Config;
+use crate::settings::{Described, Schema};
 
 const INTRO: &str = "\
 # Configuration
 
-<!-- Made from src/config/schema by `UPDATE_DOCS=1 cargo test --lib config`; do not edit. -->
+<!-- Made from the declarations (`settings!`) by `UPDATE_DOCS=1 cargo test --lib config`; do not edit. -->
 
-criscope reads one TOML file, given with `--config`. `serve` has no default file: with none at all it is the built-in
-runtime, and with `--upstream unix:///run/containerd/containerd.sock` alone a pure proxy; every key below has its default.
-Commands that are about the criscope of the node (`doctor`, `load-image`, `pods`, `explain`, `calls`) take
-`/etc/criscope/criscope.toml`, where the units have theirs, if it is there and nothing else is said.
-Who comes from containerd or CRI-O finds their keys in [MIGRATION.md](MIGRATION.md).
+criscope reads one TOML file, given with `--config`. `serve` has no default file: without one it is the built-in runtime,
+and with `--upstream unix:///run/containerd/containerd.sock` alone a pure proxy; every key below then has its default.
+Commands about the criscope of the node (`doctor`, `load-image`, `pods`, `explain`, `calls`) read
+`/etc/criscope/criscope.toml`, the file of the systemd units, if it exists and no other is given.
+[MIGRATION.md](MIGRATION.md) maps the keys of containerd and CRI-O.
 
-`criscope check-config FILE` (`-` is standard input) reports everything that is wrong at once, each with its line and
-key, and exits with 64. So does `serve` before it touches anything:
+`criscope check-config FILE` (`-` is standard input) reports all errors at once, each with its line and key, and exits with
+64. So does `serve` before it changes anything:
 
     criscope.toml:3: server.mdoe: unknown key; did you mean `mode`?
     criscope.toml:9: routing.default: there is no backend \"containred\"; did you mean `containerd`?
 
 ## Flags
 
-Flags of `serve` are put on top of the file.
+Flags of `serve` replace keys of the file.
 
 | flag | effect |
 |---|---|
 | `--listen URI` | replaces `server.listen` |
-| `--upstream URI` | replaces the endpoint of the backend `upstream`, or adds that backend; it is the default if there is no other. Beside other backends the file must say which is the default |
+| `--upstream URI` | replaces the endpoint of the backend `upstream`, or adds that backend; it is the default if there is no other. With other backends the file must name the default |
 | `--admin ADDR` | replaces `admin.listen` |
 
 ## How values are written
@@ -48,11 +46,11 @@ Flags of `serve` are put on top of the file.
 ## Reload
 
 On SIGHUP the file is read again with the same flags. Keys marked *live* take effect at once; changes of other keys are
-named in the log and wait for a restart. A file with errors changes nothing.
+logged and wait for a restart. A file with errors changes nothing.
 
-What other files say needs no SIGHUP at all:
+Other files need no SIGHUP:
 
-| what | when it is read |
+| file | when it is read |
 |---|---|
 | networks in `runtime.cni.conf_dir` | for each pod |
 | `hosts.toml` and certificates in `runtime.images.certs_dirs` | for each pull |
@@ -61,40 +59,48 @@ What other files say needs no SIGHUP at all:
 | archives in `runtime.images.import_dir` | when criscope starts, and when they appear or change |
 ";
 
+const FILE_INTRO: &str = "\
+# The configuration of criscope with all keys. A commented-out key shows its default, or an example if it has none.
+# Check a file with `criscope check-config /etc/criscope/criscope.toml`. The reference is docs/CONFIG.md.
+#
+# Made from the declarations (`settings!`) by `UPDATE_DOCS=1 cargo test --lib config`; do not edit in the repository.
+";
+
 /// The reference of every key, as Markdown.
 pub fn reference_markdown() -> String {
     let mut page = INTRO.to_owned();
-    for (section, help) in schema::SECTIONS {
-        let title = match section.strip_suffix("[]") {
-            Some(rows) => format!("[[{rows}]]"),
-            None => format!("[{section}]"),
-        };
+    let schema = Schema::of::<Config>();
+    for (section, about) in &schema.sections {
         // Writing to a String cannot fail.
-        let _ = write!(page, "\n## `{title}`\n\n{help}\n\n");
+        let _ = write!(page, "\n## `{}`\n\n{about}\n\n", header(section));
         page.push_str(
             "| key | value | default | takes effect | what it does |\n|---|---|---|---|---|\n",
         );
-        for key in schema::all().filter(|key| key.section() == *section) {
+        for key in schema.keys.iter().filter(|key| key.section == *section) {
             page.push_str(&row(key));
         }
     }
     page.push_str("\n## A complete file\n\nThis is `deploy/criscope.toml`.\n\n```toml\n");
-    page.push_str(EXAMPLE);
+    page.push_str(&annotated_file());
     page.push_str("```\n");
     page
 }
 
-fn row(key: &dyn Described) -> String {
-    let effect = match key.reload() {
-        Reload::Live => "live",
-        Reload::Restart => "restart",
-    };
+fn header(section: &str) -> String {
+    match section.strip_suffix("[]") {
+        Some(rows) => format!("[[{rows}]]"),
+        None => format!("[{section}]"),
+    }
+}
+
+fn row(key: &Described) -> String {
+    let effect = if key.live { "live" } else { "restart" };
     let cells = [
-        format!("`{}`", key.name()),
-        key.words(),
-        key.fallback(),
-        effect.to_owned(),
-        key.help().to_owned(),
+        &format!("`{}`", key.name),
+        &key.words,
+        &key.fallback,
+        effect,
+        key.help,
     ];
     format!(
         "| {} |\n",
@@ -102,36 +108,89 @@ fn row(key: &dyn Described) -> String {
     )
 }
 
+/// A complete configuration file with one upstream: each key with the first sentence of its description and, commented out,
+/// its default, or an example if it has none.
+pub fn annotated_file() -> String {
+    let mut file = FILE_INTRO.to_owned();
+    let schema = Schema::of::<Config>();
+    for (section, about) in &schema.sections {
+        file.push('\n');
+        comment(&mut file, about);
+        // The one table that is not commented out makes the file valid for a node with containerd.
+        let mark = if *section == "backends.NAME" { "" } else { "#" };
+        let optional = section.contains("NAME") || section.contains("[]");
+        let named = section
+            .replace("backends.NAME", "backends.containerd")
+            .replace("NAME", "runc");
+        let _ = writeln!(
+            file,
+            "{}{}",
+            if optional { mark } else { "" },
+            header(&named)
+        );
+        for key in schema.keys.iter().filter(|key| key.section == *section) {
+            let first = key
+                .help
+                .split_once(". ")
+                .map_or(key.help, |(first, _)| first);
+            comment(&mut file, &format!("{}.", first.trim_end_matches('.')));
+            let _ = writeln!(file, "{mark}{} = {}", key.name, key.example);
+        }
+    }
+    file
+}
+
+/// Adds a comment in lines of at most 120 columns.
+fn comment(file: &mut String, text: &str) {
+    let mut width = 0;
+    for word in text.split(' ') {
+        if width == 0 || width + 1 + word.len() > 120 {
+            file.push_str(if width == 0 { "#" } else { "\n#" });
+            width = 1;
+        }
+        let _ = write!(file, " {word}");
+        width += 1 + word.len();
+    }
+    file.push('\n');
+}
+
 #[cfg(test)]
 mod tests {
     use std::path::Path;
     use std::{env, fs};
 
-    use super::super::{Config, Overrides};
+    use super::super::Overrides;
     use super::*;
 
-    #[test]
-    fn the_reference_is_up_to_date() {
-        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/CONFIG.md");
-        let page = reference_markdown();
+    fn check(path: &str, made: &str) {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(path);
         if env::var_os("UPDATE_DOCS").is_some_and(|value| value == "1") {
-            fs::write(&path, &page).expect("writable");
+            fs::write(&path, made).expect("writable");
         }
         let stored = fs::read_to_string(&path).unwrap_or_default();
         assert!(
-            stored == page,
-            "docs/CONFIG.md is out of date: run UPDATE_DOCS=1 cargo test --lib config"
+            stored == made,
+            "{} is out of date: run UPDATE_DOCS=1 cargo test --lib config",
+            path.display()
         );
     }
 
     #[test]
-    fn the_page_on_migration_names_only_keys_there_are() {
+    fn the_reference_is_up_to_date() {
+        check("docs/CONFIG.md", &reference_markdown());
+        check("deploy/criscope.toml", &annotated_file());
+    }
+
+    #[test]
+    fn the_page_on_migration_names_only_known_keys() {
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/MIGRATION.md");
         let page = fs::read_to_string(path).expect("readable");
-        let known: Vec<_> = schema::all()
-            .map(|key| format!("{}.{}", key.section(), key.name()))
+        let schema = Schema::of::<Config>();
+        let known = schema.keys.iter();
+        let known: Vec<_> = known
+            .map(|key| format!("{}.{}", key.section, key.name))
             .collect();
-        let tables: Vec<_> = schema::SECTIONS.iter().map(|(name, _)| *name).collect();
+        let tables: Vec<_> = schema.sections.iter().map(|(name, _)| *name).collect();
         let ours = ["runtime.", "server.", "admin.", "telemetry.", "routing."];
         let mut named = 0;
         // What is in code marks is every other piece.
@@ -154,7 +213,8 @@ mod tests {
 
     #[test]
     fn the_example_is_valid_and_all_default() {
-        let config = Config::from_text("example", EXAMPLE, &Overrides::default()).expect("valid");
+        let config =
+            Config::from_text("example", &annotated_file(), &Overrides::default()).expect("valid");
         let defaults = Config::with_upstream("/run/containerd/containerd.sock".into());
         assert_eq!(config.server, defaults.server);
         assert_eq!(config.admin, defaults.admin);
@@ -164,7 +224,7 @@ mod tests {
 
     #[test]
     fn the_example_has_every_key_and_what_is_commented_out_is_the_default() {
-        let whole: String = EXAMPLE
+        let whole: String = annotated_file()
             .lines()
             .map(|line| match line.strip_prefix('#') {
                 Some(rest) if !rest.starts_with(' ') => format!("{rest}\n"),
@@ -173,16 +233,16 @@ mod tests {
             .collect();
         let full = Config::from_text("example", &whole, &Overrides::default()).expect("valid");
         let full = full.settings();
-        for key in schema::all() {
+        for key in Schema::of::<Config>().keys {
             let there = full.keys().any(|path| {
                 let section = key
-                    .section()
+                    .section
                     .replace("backends.NAME", "backends.containerd")
-                    .replace("handlers.NAME", "handlers.kata")
+                    .replace("handlers.NAME", "handlers.runc")
                     .replace("[]", "[0]");
-                *path == format!("{section}.{}", key.name())
+                *path == format!("{section}.{}", key.name)
             });
-            assert!(there, "{}.{}", key.section(), key.name());
+            assert!(there, "{}.{}", key.section, key.name);
         }
         for (path, setting) in Config::builtin().settings() {
             if path.starts_with("backends.") || path.starts_with("routing.") {

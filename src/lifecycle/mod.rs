@@ -30,6 +30,7 @@ pub mod recorder;
 #[cfg(test)]
 mod script;
 pub mod sessions;
+pub mod settings;
 mod show;
 pub mod stories;
 mod summary;

@@ -38,6 +38,7 @@ pub mod paths;
 pub mod process;
 mod recover;
 mod sandbox;
+pub mod sections;
 mod selinux;
 mod settings;
 pub mod stats;

@@ -12,9 +12,17 @@ use tokio_rustls::TlsAcceptor;
 
 use super::error::BindError;
 use super::listener::Listener;
+<<<<<<< HEAD
 use super::{extensions, tls};
+=======
+use super::observe::{Observer, Observers};
+use super::request::{Asked, Request};
+use super::settings::Streaming;
+use super::target::Target;
+use super::tls;
+use super::token::{NoToken, Tokens};
+>>>>>>> h-settings
 use crate::call::Call;
-use crate::config::Streaming;
 use crate::cri::v1;
 
 /// Issues URLs for sessions. Cheap to clone.
@@ -31,7 +39,7 @@ impl Server {
         target: Arc<dyn StreamingRuntime>,
         observers: Vec<Arc<dyn Observer>>,
     ) -> Result<(Self, Listener), BindError> {
-        let tls = match &settings.tls {
+        let tls = match &settings.tls() {
             Some(files) => Some(read_tls(files.cert.clone(), files.key.clone()).await?),
             None => None,
         };

@@ -30,6 +30,7 @@ pub mod process;
 pub mod propagation;
 pub mod registry;
 pub mod sampling;
+pub mod settings;
 
 pub use drops::Drops;
 pub use registry::Registry;

@@ -9,8 +9,8 @@ use std::time::Duration;
 use arc_swap::{ArcSwap, Guard};
 use opentelemetry::trace::TraceId;
 
+use super::settings::{OnUnsampledParent, Sampling};
 use crate::call::trace::{Joining, Share};
-use crate::config::{OnUnsampledParent, Sampling};
 use crate::cri::Method;
 use crate::cri::method::Class;
 
@@ -139,7 +139,7 @@ pub(crate) mod testing {
 mod tests {
     use super::testing::sampling;
     use super::*;
-    use crate::config::MethodSampling;
+    use crate::telemetry::settings::MethodSampling;
 
     const ID: TraceId = TraceId::from_bytes([0x7f; 16]);
 

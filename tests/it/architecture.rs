@@ -29,6 +29,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
             "client",
             "lifecycle",
             "config",
+            "settings",
             "call",
             "cri",
             "units",
@@ -55,25 +56,49 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
             "telemetry",
             "grpc",
             "config",
+            "settings",
             "call",
             "cri",
         ],
     ),
     (
         "reload",
-        &["proxy::instrument", "watchdog", "telemetry", "config"],
+        &[
+            "config",
+            "proxy::instrument",
+            "watchdog",
+            "telemetry",
+            "settings",
+        ],
+    ),
+    // All sections of the configuration, each declared by the module that uses it.
+    (
+        "config",
+        &[
+            "admin",
+            "proxy::listener",
+            "proxy::router",
+            "proxy::backend",
+            "runtime",
+            "streaming",
+            "lifecycle",
+            "proxy::pod_index",
+            "telemetry",
+            "settings",
+        ],
     ),
     // Shows what others know. The bound on connections is that of the other listeners.
     (
         "admin",
         &[
             "proxy::instrument",
+            "proxy::router",
             "proxy::backend",
             "watchdog",
             "lifecycle",
             "telemetry",
             "uds",
-            "config",
+            "settings",
             "call",
             "cri",
             "units",
@@ -99,11 +124,11 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     // Layers do not know each other, except that rescue knows the errors of the backends.
     (
         "proxy::listener",
-        &["telemetry", "grpc", "uds", "config", "call"],
+        &["telemetry", "grpc", "uds", "settings", "call"],
     ),
     (
         "proxy::instrument",
-        &["telemetry", "grpc", "config", "call", "cri"],
+        &["telemetry", "grpc", "settings", "call", "cri"],
     ),
     ("proxy::rescue", &["proxy::backend", "grpc"]),
     (
@@ -113,7 +138,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     // Neither of the next two knows the other: backends are handed in as services.
     (
         "proxy::router",
-        &["proxy::pod_index", "grpc", "call", "cri"],
+        &["proxy::pod_index", "grpc", "settings", "call", "cri"],
     ),
     (
         "proxy::backend",
@@ -122,6 +147,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
             "telemetry",
             "grpc",
             "uds",
+            "settings",
             "call",
             "cri",
         ],
@@ -129,10 +155,18 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     // The built-in backend.
     (
         "runtime",
-        &["streaming", "telemetry", "grpc", "call", "cri"],
+        &["streaming", "telemetry", "grpc", "settings", "call", "cri"],
     ),
+<<<<<<< HEAD
     // The listener and the observers of exec, attach and port-forward; their protocols are `crates/cri-streaming`.
     ("streaming", &["call", "telemetry", "uds", "config", "cri"]),
+=======
+    // Exec, attach and port-forward: knows nothing of what runs behind it.
+    (
+        "streaming",
+        &["telemetry", "grpc", "uds", "settings", "call", "cri"],
+    ),
+>>>>>>> h-settings
     // The canary: a caller of any CRI socket, with typed messages of its own.
     ("smoke", &["client", "cri", "units"]),
     ("client", &["cri"]),
@@ -145,18 +179,19 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
             "telemetry",
             "grpc",
             "uds",
-            "config",
+            "settings",
             "call",
             "cri",
             "units",
             "version",
         ],
     ),
-    ("proxy::pod_index", &["cri"]),
-    ("telemetry", &["config", "call", "cri", "version"]),
+    ("proxy::pod_index", &["settings", "cri"]),
+    ("telemetry", &["settings", "call", "cri", "version"]),
     ("grpc", &["cri"]),
     ("uds", &[]),
-    ("config", &["cri"]),
+    // How settings are declared, read and described.
+    ("settings", &["cri"]),
     // One call, and what is kept of it.
     ("call", &["cri"]),
     ("cri", &[]),

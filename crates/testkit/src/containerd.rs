@@ -7,7 +7,7 @@ use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::{fmt, fs};
 
-use criscope::config::StreamingTls;
+use criscope::streaming::settings::StreamingTls;
 
 use crate::busybox;
 use crate::daemon::PLUGINS;

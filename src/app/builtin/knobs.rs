@@ -7,22 +7,24 @@ use crate::runtime::HandlerSettings;
 use crate::runtime::node::NodeOptions;
 use crate::runtime::oci::OciRuntime;
 use crate::runtime::oci::spec::{CgroupDriver, HandlerOptions, HugePages, Policy, UnsetSeccomp};
+use crate::runtime::sections;
+use crate::settings::SeccompProfile;
 
 /// Of the node. What the OCI runtime says of itself is not in it.
 pub(super) fn node_options(config: &config::Runtime) -> NodeOptions {
     let pods = &config.pods;
     NodeOptions {
         cgroup_driver: match config.cgroup_driver {
-            config::CgroupDriver::Auto => None,
-            config::CgroupDriver::Cgroupfs => Some(CgroupDriver::Cgroupfs),
-            config::CgroupDriver::Systemd => Some(CgroupDriver::Systemd),
+            sections::CgroupDriver::Auto => None,
+            sections::CgroupDriver::Cgroupfs => Some(CgroupDriver::Cgroupfs),
+            sections::CgroupDriver::Systemd => Some(CgroupDriver::Systemd),
         },
         disable_cgroup: false,
         disable_apparmor: pods.disable_apparmor,
         apparmor_profile: pods.apparmor_profile.clone(),
         enable_selinux: pods.enable_selinux,
         restrict_oom_score_adj: pods.restrict_oom_score_adj,
-        default_capabilities: Some(pods.capabilities.clone()),
+        default_capabilities: Some(pods.default_capabilities.clone()),
         pids_limit: pods.pids_limit.try_into().unwrap_or(i64::MAX),
         policy: policy(pods),
         runtime_features: None,
@@ -30,21 +32,24 @@ pub(super) fn node_options(config: &config::Runtime) -> NodeOptions {
     }
 }
 
-fn policy(pods: &config::PodDefaults) -> Policy {
+fn policy(pods: &sections::PodDefaults) -> Policy {
     Policy {
-        unset_seccomp: match &pods.unset_seccomp {
-            config::SeccompProfile::Unconfined => UnsetSeccomp::Unconfined,
-            config::SeccompProfile::RuntimeDefault => UnsetSeccomp::RuntimeDefault,
-            config::SeccompProfile::Localhost(path) => UnsetSeccomp::Localhost(path.clone()),
+        unset_seccomp: match &pods.unset_seccomp_profile {
+            SeccompProfile::Unconfined => UnsetSeccomp::Unconfined,
+            SeccompProfile::RuntimeDefault => UnsetSeccomp::RuntimeDefault,
+            SeccompProfile::Localhost(path) => UnsetSeccomp::Localhost(path.clone()),
         },
-        huge_pages: match (pods.disable_hugetlb, pods.tolerate_missing_hugetlb) {
+        huge_pages: match (
+            pods.disable_hugetlb_controller,
+            pods.tolerate_missing_hugetlb_controller,
+        ) {
             (true, _) => HugePages::Ignored,
             (false, true) => HugePages::IfPossible,
             (false, false) => HugePages::Required,
         },
         own_devices: pods.device_ownership_from_security_context,
-        unprivileged_ports: pods.unprivileged_ports,
-        unprivileged_icmp: pods.unprivileged_icmp,
+        unprivileged_ports: pods.enable_unprivileged_ports,
+        unprivileged_icmp: pods.enable_unprivileged_icmp,
         sysctls: pods.sysctls.clone(),
         selinux_categories: pods.selinux_category_range.try_into().unwrap_or(u16::MAX),
     }
@@ -84,7 +89,7 @@ pub(super) fn handler(
         options: HandlerOptions {
             privileged_without_host_devices: handler.privileged_without_host_devices,
             privileged_without_host_devices_all_allowed: handler
-                .privileged_without_host_devices_all_allowed,
+                .privileged_without_host_devices_all_devices_allowed,
             pod_annotations: handler.pod_annotations.clone(),
             container_annotations: handler.container_annotations.clone(),
         },

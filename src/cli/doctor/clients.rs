@@ -10,7 +10,8 @@ use super::process::Node;
 use super::sockdiag::{Served, served};
 use super::upstreams;
 use crate::call::Client;
-use crate::config::{Config, lexical};
+use crate::config::Config;
+use crate::settings::lexical;
 
 const TOPIC: &str = "clients";
 

@@ -9,7 +9,8 @@ use super::super::output::Finding;
 use super::process::Node;
 use super::upstreams;
 use crate::call::Client;
-use crate::config::{Config, lexical, show_endpoint};
+use crate::config::Config;
+use crate::settings::{lexical, show_endpoint};
 
 const TOPIC: &str = "kubelet";
 const FLAG: &str = "--container-runtime-endpoint";

@@ -152,7 +152,7 @@ async fn examine(report: &mut Report, args: &ConfigArgs, node: &Node) -> io::Res
 
 fn upstreams(config: &Config) -> impl Iterator<Item = (&str, &Path)> {
     let backends = config.backends.iter();
-    backends.filter_map(|backend| Some((backend.name.as_str(), backend.endpoint()?)))
+    backends.filter_map(|backend| Some((backend.name.as_str(), backend.endpoint.as_deref()?)))
 }
 
 /// The configuration that `serve` would have, or what is wrong with it.

@@ -47,7 +47,7 @@ fn the_upstream_flag_replaces_its_backend_or_adds_one() {
     let flag = upstream("/run/flag.sock");
     let endpoint = |config: &Config, name: &str| {
         let backend = config.backends.iter().find(|backend| backend.name == name);
-        backend.and_then(|backend| backend.endpoint().map(Path::to_owned))
+        backend.and_then(|backend| backend.endpoint.as_deref().map(Path::to_owned))
     };
 
     let config = load_with("[server]\n", &flag).expect("the flag is the only backend");

@@ -9,6 +9,10 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use super::*;
+use crate::cri::Method;
+use crate::runtime::sections::ProgramError;
+use crate::settings::{Owner, Schema, SeccompProfile};
+use crate::telemetry::settings::{LogFormat, MethodSampling, OnUnsampledParent};
 
 fn load(text: &str) -> Result<Config, String> {
     load_with(text, &Overrides::default())
@@ -138,9 +142,8 @@ max_dump_bytes = "1MiB"
     .expect("valid");
     let backend = |name: &str| Backend {
         name: name.to_owned(),
-        kind: BackendKind::Upstream {
-            endpoint: PathBuf::from(format!("/run/{name}.sock")),
-        },
+        kind: BackendKind::Upstream,
+        endpoint: Some(PathBuf::from(format!("/run/{name}.sock"))),
     };
     let rule = |runtime_handler: &str, backend: &str| Rule {
         runtime_handler: runtime_handler.to_owned(),
@@ -211,7 +214,9 @@ max_dump_bytes = "1MiB"
             after: Duration::from_secs(1),
             period: Duration::from_millis(50),
         },
-        receiver: Some(([127, 0, 0, 1], 4319).into()),
+        receiver: Receiver {
+            listen: Some(([127, 0, 0, 1], 4319).into()),
+        },
         recorder: Recorder {
             calls: 5,
             polls: 6,

@@ -45,7 +45,7 @@ fn both_kinds_can_be_in_one_file() {
     let kinds: Vec<_> = config
         .backends
         .iter()
-        .map(|backend| (backend.name.as_str(), backend.endpoint()))
+        .map(|backend| (backend.name.as_str(), backend.endpoint.as_deref()))
         .collect();
     assert_eq!(
         kinds,
@@ -82,10 +82,13 @@ fn there_is_one_built_in_runtime_and_it_has_no_endpoint() {
 fn the_defaults_are_those_a_node_has_with_containerd() {
     let runtime = runtime("");
     assert_eq!(Some(Box::new(runtime.clone())), Config::builtin().runtime);
-    assert_eq!(runtime.max_log_line, 16384);
-    assert_eq!(runtime.pods.capabilities.len(), 14);
-    assert!(runtime.pods.unprivileged_ports && runtime.pods.unprivileged_icmp);
-    assert_eq!(runtime.pods.unset_seccomp, SeccompProfile::Unconfined);
+    assert_eq!(runtime.max_container_log_line_size, 16384);
+    assert_eq!(runtime.pods.default_capabilities.len(), 14);
+    assert!(runtime.pods.enable_unprivileged_ports && runtime.pods.enable_unprivileged_icmp);
+    assert_eq!(
+        runtime.pods.unset_seccomp_profile,
+        SeccompProfile::Unconfined
+    );
     assert_eq!(runtime.cni.max_conf_num, 1);
     assert_eq!(runtime.images.max_concurrent_downloads, 3);
     assert!(runtime.handlers.is_empty());
@@ -167,14 +170,16 @@ platform = "linux/arm/v7"
     let settings = config.settings();
     let bare = format!("{BUILTIN}[runtime.handlers.kata]\n");
     let defaults = load(&bare).expect("valid").settings();
-    let of_runtime = schema::all().filter(|key| key.section().starts_with("runtime"));
+    let schema = Schema::of::<Config>();
+    let keys = schema.keys.iter();
+    let of_runtime = keys.filter(|key| key.section.starts_with("runtime"));
     for key in of_runtime {
-        let section = key.section().replace("NAME", "kata");
-        let path = format!("{section}.{}", key.name());
+        let section = key.section.replace("NAME", "kata");
+        let path = format!("{section}.{}", key.name);
         let value = settings.get(&path).expect(&path);
         assert_ne!(Some(value), defaults.get(&path), "{path}");
         // What is shown can be written back.
-        let line = format!("[{section}]\n{} = {}\n", key.name(), value.value);
+        let line = format!("[{section}]\n{} = {}\n", key.name, value.value);
         let again = match path.as_str() {
             "runtime.default_handler" => continue,
             path if path.ends_with("all_devices_allowed") => continue,

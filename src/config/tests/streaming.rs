@@ -12,7 +12,7 @@ fn streaming_has_the_defaults_of_its_peers() {
     assert_eq!(streaming.creation_timeout, Duration::from_secs(30));
     assert_eq!(streaming.max_sessions, 1000);
     assert!(streaming.observe && !streaming.audit_commands);
-    assert_eq!((streaming.tls, streaming.base_url), (None, None));
+    assert_eq!((streaming.tls(), streaming.base_url), (None, None));
 }
 
 #[test]
@@ -22,10 +22,8 @@ fn streaming_is_read_and_shown() {
     let expected = crate::config::Streaming {
         listen: "[::1]:10010".parse().expect("an address"),
         base_url: Some("https://node:1".into()),
-        tls: Some(crate::config::StreamingTls {
-            cert: "/c".into(),
-            key: "/k".into(),
-        }),
+        tls_cert: Some("/c".into()),
+        tls_key: Some("/k".into()),
         idle_timeout: Duration::from_secs(60),
         creation_timeout: Duration::from_secs(5),
         max_sessions: 7,

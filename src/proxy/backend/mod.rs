@@ -6,6 +6,7 @@ pub mod local;
 pub mod probe;
 pub mod remote;
 pub mod resync;
+pub mod settings;
 
 use std::path::PathBuf;
 use std::sync::Arc;

@@ -4,6 +4,7 @@ mod authority;
 mod counted;
 pub mod peer;
 pub mod serve;
+pub mod settings;
 pub mod socket;
 
 pub use serve::serve;

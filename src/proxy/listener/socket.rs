@@ -8,7 +8,8 @@ use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _, PermissionsExt as _,
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 
-use crate::config::{Owner, Server};
+use super::settings::Server;
+use crate::settings::Owner;
 
 /// Longest path of a unix socket, in bytes: `sun_path` less the final zero (unix(7)).
 pub const MAX_PATH: usize = 107;

@@ -9,6 +9,7 @@ pub mod join;
 pub mod owner;
 pub mod rules;
 pub mod runtime_status;
+pub mod settings;
 
 use std::sync::Arc;
 use std::task::{Context, Poll};

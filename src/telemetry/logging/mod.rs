@@ -27,7 +27,7 @@ use self::limit::RateLimit;
 use self::line::{Line, TextFields};
 use super::drops::Drops;
 use super::otlp;
-use crate::config::{Log, LogFormat};
+use super::settings::{Log, LogFormat};
 
 /// Lines that may wait to be written.
 const QUEUE: usize = 4096;

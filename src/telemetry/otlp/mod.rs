@@ -30,7 +30,7 @@ use tracing_subscriber::registry::LookupSpan;
 pub use self::sink::SpanSink;
 use self::sink::{ForProvider, Limits};
 use super::drops::Drops;
-use crate::config;
+use super::settings;
 
 #[cfg(test)]
 pub(crate) use self::sink::testing;
@@ -75,7 +75,7 @@ impl Otlp {
     /// # Errors
     /// If the endpoint cannot be used. A proxy that passes calls on without traces is better than none: log it and go
     /// on.
-    pub fn start(config: &config::Otlp, drops: Arc<Drops>) -> Result<Option<Self>, OtlpError> {
+    pub fn start(config: &settings::Otlp, drops: Arc<Drops>) -> Result<Option<Self>, OtlpError> {
         let env = |name: &str| std::env::var(name).ok().filter(|v| !v.trim().is_empty());
         let Some(endpoint) = endpoint(config, &env) else {
             return Ok(None);
@@ -184,7 +184,7 @@ impl std::fmt::Debug for Destination {
 
 impl Destination {
     /// The collector of our own spans, with the same settings; `None` if there is none.
-    pub fn of(config: &config::Otlp) -> Option<Self> {
+    pub fn of(config: &settings::Otlp) -> Option<Self> {
         let env = |name: &str| std::env::var(name).ok().filter(|v| !v.trim().is_empty());
         check_protocol(config, &env).ok()?;
         let headers =
@@ -210,7 +210,7 @@ fn headers_of(text: &str) -> Vec<(String, String)> {
     text.split(',').filter_map(pair).collect()
 }
 
-fn endpoint(config: &config::Otlp, env: &Env<'_>) -> Option<String> {
+fn endpoint(config: &settings::Otlp, env: &Env<'_>) -> Option<String> {
     if env("OTEL_SDK_DISABLED").is_some_and(|v| v.trim().eq_ignore_ascii_case("true")) {
         return None;
     }
@@ -225,7 +225,7 @@ fn endpoint(config: &config::Otlp, env: &Env<'_>) -> Option<String> {
 
 /// An endpoint from the environment comes with the environment's protocol; one from the configuration is gRPC by
 /// definition.
-fn check_protocol(config: &config::Otlp, env: &Env<'_>) -> Result<(), OtlpError> {
+fn check_protocol(config: &settings::Otlp, env: &Env<'_>) -> Result<(), OtlpError> {
     if config.endpoint.is_some() {
         return Ok(());
     }
@@ -246,7 +246,7 @@ fn check_protocol(config: &config::Otlp, env: &Env<'_>) -> Result<(), OtlpError>
 
 /// The timeout of the configuration, unless it says the default and the environment says something: then `None`, and
 /// the exporter reads the environment.
-fn timeout(config: &config::Otlp, env: &Env<'_>) -> Option<Duration> {
+fn timeout(config: &settings::Otlp, env: &Env<'_>) -> Option<Duration> {
     const DEFAULT: Duration = Duration::from_secs(10);
     let set =
         env("OTEL_EXPORTER_OTLP_TRACES_TIMEOUT").or_else(|| env("OTEL_EXPORTER_OTLP_TIMEOUT"));

@@ -21,8 +21,8 @@ use super::*;
 use crate::telemetry::drops::DropReason;
 use crate::testing::PATIENCE;
 
-fn config(endpoint: Option<&str>) -> config::Otlp {
-    config::Otlp {
+fn config(endpoint: Option<&str>) -> settings::Otlp {
+    settings::Otlp {
         endpoint: endpoint.map(str::to_owned),
         timeout: Duration::from_secs(10),
     }
@@ -92,7 +92,7 @@ fn the_timeout_of_the_environment_counts_where_the_configuration_is_silent() {
         timeout(&config(None), &env(&[])),
         Some(Duration::from_secs(10))
     );
-    let other = config::Otlp {
+    let other = settings::Otlp {
         endpoint: None,
         timeout: Duration::from_secs(3),
     };

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::atomic::Ordering;
 
-use criscope::config::StreamingTls;
+use criscope::streaming::settings::StreamingTls;
 use nix::sys::signal::Signal;
 use tempfile::TempDir;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};

@@ -85,7 +85,8 @@ pub(super) fn settings() -> Streaming {
     Streaming {
         listen: "127.0.0.1:0".parse().expect("an address"),
         base_url: None,
-        tls: None,
+        tls_cert: None,
+        tls_key: None,
         idle_timeout: Duration::from_secs(4 * 3600),
         creation_timeout: Duration::from_secs(30),
         max_sessions: 1000,

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
 
-use criscope::config::StreamingTls;
+use criscope::streaming::settings::StreamingTls;
 use criscope::streaming::{BindError, Server};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, ServerName};
@@ -86,7 +86,8 @@ async fn a_session_over_tls() {
     let dir = tempfile::tempdir().expect("a directory");
     let files = certificate(dir.path());
     let mut settings = settings();
-    settings.tls = Some(files.clone());
+    settings.tls_cert = Some(files.cert.clone());
+    settings.tls_key = Some(files.key.clone());
     let fixture = Fixture::with(settings).await;
     let url = fixture.exec(&["say", "secretly"], "o");
     assert!(url.starts_with("https://127.0.0.1:"), "{url}");
@@ -137,10 +138,8 @@ async fn files_that_are_not_right_are_named() {
         (&right.cert, &other.key, &right.cert),
     ] {
         let mut settings = settings();
-        settings.tls = Some(StreamingTls {
-            cert: cert.clone(),
-            key: key.clone(),
-        });
+        settings.tls_cert = Some(cert.clone());
+        settings.tls_key = Some(key.clone());
         let bound = Server::bind(&settings, Arc::new(Fake::default()), vec![]).await;
         let error = bound.expect_err("refused");
         assert!(matches!(

@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
-use criscope::config::StreamingTls;
 use criscope::cri::v1;
+use criscope::streaming::settings::StreamingTls;
 use prost::Message as _;
 use rustls::ServerConfig;
 use rustls::pki_types::pem::PemObject;

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use super::super::{self as builtin};
 use super::*;
-use crate::config::{Config, EXAMPLE, Overrides};
+use crate::config::{Config, Overrides, annotated_file};
 
 /// The runtime reads these nowhere, or they are looked at before there is one: `programs.rs` of the configuration has
 /// tests of them.
@@ -130,7 +130,7 @@ fn keys(text: &str) -> BTreeSet<(String, String)> {
 
 #[test]
 fn every_key_of_the_example_is_tried() {
-    let mut example = keys(EXAMPLE);
+    let mut example = keys(&annotated_file());
     example.retain(|(_, key)| !BEFORE.contains(&key.as_str()));
     assert!(example.len() > 50, "{example:?}");
     assert_eq!(keys(OTHERS), example);

@@ -16,7 +16,6 @@ use self::span::Spans;
 use super::CallObserver;
 use crate::call::trace::TraceIds;
 use crate::call::{Call, Ending, Outcome};
-use crate::config::{Config, Sampling};
 use crate::cri::Method;
 use crate::cri::method::Class;
 use crate::telemetry::family::Histograms;
@@ -24,6 +23,7 @@ use crate::telemetry::otlp::SpanSink;
 use crate::telemetry::propagation;
 use crate::telemetry::registry::{Registry, RegistryError};
 use crate::telemetry::sampling::{Live, STUCK};
+use crate::telemetry::settings::Sampling;
 
 /// A report of a call that takes long.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -34,6 +34,20 @@ pub struct Stuck {
     pub is_first: bool,
     /// What the runtime is doing for it.
     pub activity: Option<String>,
+}
+
+/// The parts of the configuration that signals need.
+#[derive(Clone, Debug)]
+pub struct SignalSettings {
+    /// Which calls become spans.
+    pub sampling: Sampling,
+    /// Whether the runtime's own spans are received.
+    pub receives_spans: bool,
+    /// The path of the CRI socket.
+    pub listen: Arc<str>,
+    /// Names of the backends and the paths of their sockets. A backend without a socket is no other process, so its spans
+    /// name none.
+    pub endpoints: Vec<(String, Arc<str>)>,
 }
 
 /// Turns calls into signals. Shared by all connections.
@@ -55,15 +69,15 @@ impl Signals {
     /// If the metrics are registered already.
     pub fn new(
         registry: &Registry,
-        config: &Config,
+        settings: &SignalSettings,
         sink: Option<SpanSink>,
         observer: Arc<dyn CallObserver>,
     ) -> Result<Self, RegistryError> {
         Ok(Self {
-            traces: sink.is_some() || config.receiver.is_some(),
+            traces: sink.is_some() || settings.receives_spans,
             metrics: RpcMetrics::new(registry)?,
-            spans: sink.map(|sink| Spans::new(sink, config)),
-            sampling: Live::new(&config.telemetry.sampling),
+            spans: sink.map(|sink| Spans::new(sink, settings)),
+            sampling: Live::new(&settings.sampling),
             observer,
         })
     }

@@ -13,11 +13,11 @@ use opentelemetry::{InstrumentationScope, KeyValue, StringValue, Value};
 use opentelemetry_sdk::trace::{SpanData, SpanEvents, SpanLinks};
 use opentelemetry_semantic_conventions::attribute as key;
 
+use super::SignalSettings;
 use super::log::cut;
 use crate::call::steps::{RuntimeSteps, StepOutcome, StepRecord, Worker};
 use crate::call::trace::SpanPlacement;
 use crate::call::{Call, Outcome, trace};
-use crate::config::Config;
 use crate::cri::Method;
 use crate::cri::status::{Code, code_name, is_server_fault};
 use crate::cri::subject::Subject;
@@ -40,17 +40,12 @@ pub(super) struct Spans {
 }
 
 impl Spans {
-    pub(super) fn new(sink: SpanSink, config: &Config) -> Self {
-        // A backend without a socket is no other process, so its spans name none.
-        let backends = config.backends.iter().filter_map(|backend| {
-            let endpoint = backend.endpoint()?;
-            Some((backend.name.clone(), endpoint.to_string_lossy().into()))
-        });
+    pub(super) fn new(sink: SpanSink, settings: &SignalSettings) -> Self {
         Self {
             sink,
             scope: otlp::scope(),
-            listen: config.server.listen.to_string_lossy().into(),
-            backends: backends.collect(),
+            listen: Arc::clone(&settings.listen),
+            backends: settings.endpoints.clone(),
         }
     }
 

@@ -16,7 +16,7 @@ use serde_json::json;
 use self::recording::observer;
 use super::*;
 use crate::call::{Client, Peer, Route, RouteReason, Source};
-use crate::config::LogFormat;
+use crate::config::Config;
 use crate::cri::Method;
 use crate::cri::method::ApiVersion;
 use crate::cri::status::{CODES, Code};
@@ -29,6 +29,7 @@ use crate::telemetry::handles::{
 use crate::telemetry::logging::testing::logged;
 use crate::telemetry::process::{self, ConfigHash};
 use crate::telemetry::registry::series;
+use crate::telemetry::settings::LogFormat;
 
 const BACKEND: &str = "upstream";
 
@@ -41,7 +42,7 @@ fn registry() -> Registry {
 }
 
 fn signals(registry: &Registry) -> Signals {
-    Signals::new(registry, &config(), None, observer()).expect("signals")
+    Signals::new(registry, &(&config()).into(), None, observer()).expect("signals")
 }
 
 fn call(method: Method) -> Call {

@@ -10,18 +10,23 @@ use super::recording::recording;
 use super::*;
 use crate::call::episode::Ids;
 use crate::call::steps::{RuntimeStep, RuntimeSteps, StepOutcome};
-use crate::config::MethodSampling;
 use crate::lifecycle::recorder::Recorder;
 use crate::telemetry::otlp::testing::{Behaviour, Exported, sink};
 use crate::telemetry::sampling::testing::sampling;
+use crate::telemetry::settings::MethodSampling;
 use crate::testing::PATIENCE;
 
 /// Runs calls through signals with a sink and returns what was exported.
 async fn exported(run: impl FnOnce(&Signals)) -> Vec<SpanData> {
     let taken = Exported::default();
     let (sink, _) = sink(Behaviour::Take(taken.clone()), 100, PATIENCE);
-    let signals =
-        Signals::new(&registry(), &config(), Some(sink.clone()), observer()).expect("signals");
+    let signals = Signals::new(
+        &registry(),
+        &(&config()).into(),
+        Some(sink.clone()),
+        observer(),
+    )
+    .expect("signals");
     run(&signals);
     tokio::task::spawn_blocking(move || sink.finish())
         .await
@@ -271,8 +276,8 @@ async fn a_call_of_an_episode_is_in_its_trace_everywhere() {
     let (sink, _) = sink(Behaviour::Take(taken.clone()), 100, PATIENCE);
     let observer = recording(Arc::clone(&recorder));
     let registry = registry();
-    let signals =
-        Signals::new(&registry, &config(), Some(sink.clone()), observer).expect("signals");
+    let signals = Signals::new(&registry, &(&config()).into(), Some(sink.clone()), observer)
+        .expect("signals");
     let lines = logged("info", LogFormat::Json, |_| {
         let mut call = full(Method::RunPodSandbox);
         call.trace = signals.trace(&headers, call.method);

@@ -16,9 +16,9 @@ use std::fmt;
 
 use toml::de::{DeArray, DeTable, DeValue};
 
-pub(crate) use backend::{BackendName, Handler, HandlerName};
+pub(crate) use backend::{BackendName, HandlerName, RuntimeClassHandler};
 pub(crate) use image::{ImageName, InterfacePrefix, PlatformName};
-pub(crate) use list::{List, Text};
+pub(crate) use list::{List, PATHS, Text};
 pub(crate) use log::Directive;
 pub(crate) use method::MethodName;
 pub(crate) use net::{Address, CollectorUrl, HostName};
@@ -27,7 +27,7 @@ pub(crate) use path::{
     DirPath, FilePath, MaybeSocket, Mode, OwnerOf, SocketPath, fits, lexical, show_endpoint,
 };
 pub(crate) use pod::{Capabilities, Profile, Sysctls, default_capabilities};
-pub(crate) use time::Span;
+pub(crate) use time::{Span, ms, secs};
 pub(crate) use url::{BaseUrl, TcpAddress};
 
 /// A kind of value: what the parser and the reference know about it.
@@ -40,6 +40,35 @@ pub(crate) trait Kind {
     fn read(&self, raw: &Raw<'_>) -> Result<Self::Value, ValueError>;
     /// The value as it would be written in the file.
     fn show(&self, value: &Self::Value) -> String;
+    /// Whether the value is one that the file can have.
+    fn is_set(&self, _: &Self::Value) -> bool {
+        true
+    }
+}
+
+/// A key that may be left out.
+pub(crate) struct Maybe<K>(pub(crate) K);
+
+impl<K: Kind> Kind for Maybe<K> {
+    type Value = Option<K::Value>;
+
+    fn words(&self) -> String {
+        self.0.words()
+    }
+
+    fn read(&self, raw: &Raw<'_>) -> Result<Self::Value, ValueError> {
+        self.0.read(raw).map(Some)
+    }
+
+    fn show(&self, value: &Self::Value) -> String {
+        value
+            .as_ref()
+            .map_or_else(String::new, |value| self.0.show(value))
+    }
+
+    fn is_set(&self, value: &Self::Value) -> bool {
+        value.is_some()
+    }
 }
 
 /// A value as the file or a flag has it, before its kind is known.

@@ -13,6 +13,20 @@ pub(crate) struct Span {
     pub(crate) most: Duration,
 }
 
+impl Span {
+    pub(crate) const fn between(least: Duration, most: Duration) -> Self {
+        Self { least, most }
+    }
+}
+
+pub(crate) const fn ms(number: u64) -> Duration {
+    Duration::from_millis(number)
+}
+
+pub(crate) const fn secs(number: u64) -> Duration {
+    Duration::from_secs(number)
+}
+
 impl Kind for Span {
     type Value = Duration;
 

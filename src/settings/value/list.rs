@@ -45,6 +45,9 @@ impl<K: Kind> Kind for List<K> {
     }
 }
 
+/// The words of a list of directories.
+pub(crate) const PATHS: &str = "an array of absolute paths of directories";
+
 /// A text of visible characters and spaces.
 pub(crate) struct Text;
 

@@ -2,7 +2,7 @@
 
 /// The candidate that `word` is most likely a slip of; `None` if none is near. Case and the choice between `-` and `_`
 /// do not count.
-pub(super) fn nearest<'c>(
+pub(crate) fn nearest<'c>(
     word: &str,
     candidates: impl IntoIterator<Item = &'c str>,
 ) -> Option<&'c str> {

@@ -1,7 +1,8 @@
 //! Names of images, platforms and network interfaces.
 
-use super::super::{ImagePattern, Platform};
+use super::super::Platform;
 use super::{Kind, Raw, ValueError, quoted};
+use crate::cri::image_pattern::ImagePattern;
 
 /// Names of images, with `*` at an end for any rest.
 pub(crate) struct ImageName;

@@ -10,6 +10,12 @@ pub(crate) struct Size {
     pub(crate) most: usize,
 }
 
+impl Size {
+    pub(crate) const fn between(least: usize, most: usize) -> Self {
+        Self { least, most }
+    }
+}
+
 impl Kind for Size {
     type Value = usize;
 
@@ -90,6 +96,12 @@ fn show(bytes: usize) -> String {
 pub(crate) struct Count {
     pub(crate) least: usize,
     pub(crate) most: usize,
+}
+
+impl Count {
+    pub(crate) const fn between(least: usize, most: usize) -> Self {
+        Self { least, most }
+    }
 }
 
 impl Kind for Count {

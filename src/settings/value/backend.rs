@@ -32,9 +32,9 @@ impl Kind for BackendName {
 }
 
 /// The name of a runtime handler as a RuntimeClass has it; empty is the handler of pods that name none.
-pub(crate) struct Handler;
+pub(crate) struct RuntimeClassHandler;
 
-impl Kind for Handler {
+impl Kind for RuntimeClassHandler {
     type Value = String;
 
     fn words(&self) -> String {
@@ -103,8 +103,8 @@ mod tests {
 
     #[test]
     fn the_empty_handler_is_a_handler() {
-        assert_eq!(Handler.read(&Raw::Text("")), Ok(String::new()));
-        assert!(Handler.read(&Raw::Text("a b")).is_err());
+        assert_eq!(RuntimeClassHandler.read(&Raw::Text("")), Ok(String::new()));
+        assert!(RuntimeClassHandler.read(&Raw::Text("a b")).is_err());
     }
 
     #[test]

@@ -1,34 +1,35 @@
-//! Where the programs of the built-in runtime are. Looked for when the runtime starts, not when a file is checked: that
-//! may happen on another machine.
+//! Where the programs of the built-in runtime are. They are looked up when the runtime starts, not when a file is checked,
+//! because that may happen on another machine.
 
 use std::env;
 use std::ffi::OsStr;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
-use super::{Handler, Runtime, assemble};
+use super::handlers::implied_default;
+use super::{Handler, Runtime};
 
-/// What the handlers are called if none is configured, the default first.
+/// The handlers if none is configured, the default first.
 pub(super) const USUAL: [&str; 2] = ["runc", "crun"];
 
 /// The file name of the shim.
 const SHIM: &str = "criscope-shim";
 
-/// A program without which nothing runs.
+/// A required program is missing.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ProgramError {
-    /// Neither of the usual ones.
+    /// No handler is configured, and neither of the usual ones is installed.
     #[error(
         "there is no OCI runtime on PATH; install runc or crun, or name one in [runtime.handlers.NAME]"
     )]
     NoRuntime,
-    /// A handler that is configured.
+    /// The program of a configured handler.
     #[error("the OCI runtime of handler {handler}, {}, is not there or cannot be executed", .program.display())]
     NoHandler {
         /// The handler.
         handler: String,
-        /// What was looked for.
+        /// The path or name that was looked up.
         program: PathBuf,
     },
     /// The shim.
@@ -36,14 +37,14 @@ pub enum ProgramError {
     NoShim(PathBuf),
 }
 
-/// The handlers that can be used.
-#[derive(Debug, PartialEq, Eq)]
+/// The usable handlers.
+#[derive(Debug, PartialEq)]
 pub struct HandlerPrograms {
-    /// Those whose programs are there.
+    /// Each with its program.
     pub handlers: Vec<(Handler, PathBuf)>,
-    /// The name of the default, which is one of them.
+    /// The default, one of them.
     pub default: String,
-    /// Those whose programs are not. Pods that want one of them fail, others need not.
+    /// Configured handlers without a program: only pods that ask for one of them fail.
     pub missing: Vec<ProgramError>,
 }
 
@@ -51,7 +52,7 @@ impl Runtime {
     /// Finds the programs of the handlers; `search` is a list of directories like `PATH`.
     ///
     /// # Errors
-    /// No handler is configured and none of the usual ones is there, or the default's program is not.
+    /// No handler is configured and none of the usual ones is installed, or the program of the default is missing.
     pub fn handler_programs(&self, search: &OsStr) -> Result<HandlerPrograms, ProgramError> {
         let mut handlers = Vec::new();
         let mut missing = Vec::new();
@@ -70,7 +71,7 @@ impl Runtime {
             if handlers.is_empty() {
                 return Err(ProgramError::NoRuntime);
             }
-            // Nobody asked for the other one.
+            // The other usual one is optional.
             missing.retain(|error| match error {
                 ProgramError::NoHandler { handler, .. } => {
                     self.default_handler.as_ref() == Some(handler)
@@ -82,7 +83,7 @@ impl Runtime {
         let default = match (&self.default_handler, self.handlers.as_slice()) {
             (Some(name), _) => name.clone(),
             (None, []) => handlers[0].0.name.clone(),
-            (None, configured) => assemble::implied_handler(configured).to_owned(),
+            (None, configured) => implied_default(configured).to_owned(),
         };
         if !there(&default) {
             let mut missing = missing.into_iter();
@@ -100,22 +101,22 @@ impl Runtime {
 
     fn configured_or_usual(&self) -> Vec<Handler> {
         if self.handlers.is_empty() {
-            return USUAL.iter().map(|name| assemble::handler(name)).collect();
+            return USUAL.iter().map(|name| Handler::defaults(name)).collect();
         }
         self.handlers.clone()
     }
 
-    /// Where the OCI runtime of a handler keeps its state.
+    /// The state directory of the OCI runtime of a handler.
     #[must_use]
     pub fn handler_root(&self, handler: &Handler) -> PathBuf {
         let usual = || self.state.join("oci").join(&handler.name);
         handler.root.clone().unwrap_or_else(usual)
     }
 
-    /// Finds `criscope-shim`: as it is configured, else beside our own program `own`, else in `search`.
+    /// Finds `criscope-shim`: as configured, else beside the program `own`, else in `search`.
     ///
     /// # Errors
-    /// It is nowhere.
+    /// It is in none of these places.
     pub fn shim_program(&self, own: &Path, search: &OsStr) -> Result<PathBuf, ProgramError> {
         if let Some(shim) = &self.shim {
             return find(shim, search).ok_or_else(|| ProgramError::NoShim(shim.clone()));

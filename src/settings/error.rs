@@ -3,8 +3,8 @@
 
 use std::fmt;
 use std::io;
-use std::path::PathBuf;
 
+use super::suggest::nearest;
 use super::value::ValueError;
 
 /// Everything that is wrong with a configuration, in the order of the file. Never empty.
@@ -15,7 +15,7 @@ pub struct ConfigErrors(Vec<ConfigError>);
 
 impl ConfigErrors {
     /// `Ok` if there is nothing to report; sorts by line, flags last.
-    pub(super) fn from_list(mut list: Vec<ConfigError>) -> Result<(), Self> {
+    pub(crate) fn from_list(mut list: Vec<ConfigError>) -> Result<(), Self> {
         if list.is_empty() {
             return Ok(());
         }
@@ -137,91 +137,15 @@ pub enum Problem {
         /// What stands there.
         found: &'static str,
     },
-    /// A key without which nothing works.
+    /// A required key.
     #[error("missing; write {0}")]
     Missing(String),
     /// The value is not one of this key's.
     #[error(transparent)]
     Value(#[from] ValueError),
-    /// A second backend that is the built-in runtime.
-    #[error("backend {0:?} is the built-in runtime already, and there is only one")]
-    SecondBuiltin(String),
-    /// An endpoint of the built-in runtime.
-    #[error("the built-in runtime has no endpoint; take it away, or use kind = \"upstream\"")]
-    NoEndpoint,
-    /// `runtime.default_handler` names none.
-    #[error("there is no handler {name:?}; {hint}")]
-    UnknownHandler {
-        /// The name.
-        name: String,
-        /// What may have been meant.
-        hint: Hint,
-    },
-    /// Several handlers, none called `runc`, and none of them is the default.
-    #[error(
-        "missing; with several handlers and none called \"runc\", one must be the default: {0}"
-    )]
-    NoDefaultHandler(String),
-    /// A setting that is about another one which is not set.
-    #[error("has no effect without {0} = true")]
-    Without(&'static str),
-    /// One of two settings that are only of use together.
-    #[error("is of no use without {0}")]
-    OnlyHalf(&'static str),
-    /// One of two directories lies in the other.
-    #[error("{} lies in {other}; what survives a reboot and what must not cannot be in one place", .path.display())]
-    OneInTheOther {
-        /// The directory.
-        path: PathBuf,
-        /// The key of the other.
-        other: &'static str,
-    },
-    /// The name of a backend that is not configured.
-    #[error("there is no backend {name:?}; {hint}")]
-    UnknownBackend {
-        /// The name.
-        name: String,
-        /// What may have been meant.
-        hint: Hint,
-    },
-    /// Several backends, and none of them is the default.
-    #[error("missing; with more than one backend one must be the default: {0}")]
-    NoDefault(String),
-    /// `--upstream` made a second backend and nothing says which is the default.
-    #[error(
-        "adds the backend \"upstream\" beside {others}, and routing.default does not say which one is the default; set routing.default, or change the endpoint in the file instead"
-    )]
-    UpstreamConflict {
-        /// The names in the file.
-        others: String,
-    },
-    /// Two backends with one socket would show every pod twice.
-    #[error("{path} is already the endpoint of backend {other:?}; every pod would be listed twice", path = .path.display())]
-    SharedEndpoint {
-        /// The socket.
-        path: PathBuf,
-        /// Who has it.
-        other: String,
-    },
-    /// The endpoint is the socket criscope itself listens on.
-    #[error("{} is the socket criscope itself listens on; calls would go round in a circle", .0.display())]
-    Circle(PathBuf),
-    /// A second rule for the same handler.
-    #[error("the handler {handler:?} already has a rule on line {line}; the first match wins")]
-    DuplicateRule {
-        /// The handler.
-        handler: String,
-        /// Where the first rule is.
-        line: usize,
-    },
-    /// A second row for the same method.
-    #[error("{method} already has a row on line {line}")]
-    DuplicateMethod {
-        /// The method.
-        method: &'static str,
-        /// Where the first row is.
-        line: usize,
-    },
+    /// Values that do not fit together, in the words of the module that checks them.
+    #[error("{0}")]
+    Conflict(String),
 }
 
 /// What may have been meant: the nearest known word, or all of them.
@@ -231,6 +155,16 @@ pub enum Hint {
     Nearest(String),
     /// Nothing is close.
     Known(Vec<String>),
+}
+
+impl Hint {
+    /// The nearest of the names, else all of them.
+    pub(crate) fn among(word: &str, names: &[&str]) -> Self {
+        match nearest(word, names.iter().copied()) {
+            Some(near) => Self::Nearest(near.to_owned()),
+            None => Self::Known(names.iter().map(|&name| name.to_owned()).collect()),
+        }
+    }
 }
 
 impl fmt::Display for Hint {

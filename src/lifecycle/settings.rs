@@ -1,0 +1,65 @@
+//! `[story]`, `[sampler]`, `[receiver]` and `[recorder]`
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use crate::settings::settings;
+use crate::settings::value::{Address, Count, DirPath, Size, Span, Switch, ms, secs};
+
+settings! {
+    /// The stories of pods: why a pod was slow, or never started.
+    pub struct Story in "story" (listen: &Path) {
+        /// The directory for data that survives a restart: the journal of the stories, and dumps of the recorder. If it is
+        /// not writable, an error is logged and every start begins without stories.
+        state_dir: PathBuf = listen.with_extension("state"), DirPath,
+            or "the path of `server.listen` with the ending `.state`" like "\"/run/criscope/criscope.state\"";
+        /// How many starts, restarts and stops are remembered. The oldest are forgotten first.
+        episodes: usize = 512, Count::between(16, 1 << 16);
+        /// How long after its last call a start counts as complete. The CRI does not say how many containers a pod has, so
+        /// only silence tells the end of a start; the silence itself is not counted.
+        quiet: Duration = secs(10), Span::between(ms(100), secs(600));
+        /// How long after its first call an incomplete start counts as failed.
+        give_up: Duration = secs(1800), Span::between(secs(1), secs(86400));
+    }
+}
+
+settings! {
+    /// Scans of the processes of the node while a call is slow: they show which CNI plugin or OCI runtime is running.
+    /// They read `/proc` only, and of the environment of CNI plugins only `CNI_COMMAND`, `CNI_CONTAINERID` and the pod in
+    /// `CNI_ARGS`.
+    pub struct Sampler in "sampler" {
+        /// Whether processes are scanned. Scans cost nothing while calls are fast, and turn themselves off without the
+        /// permission to read `/proc`.
+        enabled: bool = true, Switch;
+        /// How long a mutating call must have taken before processes are scanned for it.
+        after: Duration = ms(500), Span::between(ms(10), secs(600));
+        /// How often processes are scanned. A node with many processes is scanned less often, so that scans never use more
+        /// than a twentieth of a core.
+        period: Duration = ms(100), Span::between(ms(10), secs(60));
+    }
+}
+
+settings! {
+    /// An OTLP receiver for the spans of the runtime. It adds them to the stories and forwards them to
+    /// `telemetry.otlp.endpoint`. Set the OTLP/gRPC endpoint of the runtime to this address.
+    pub struct Receiver in "receiver" {
+        /// Address to receive OTLP/gRPC on.
+        listen: Option<SocketAddr> = None, Address;
+    }
+}
+
+settings! {
+    /// The flight recorder: the last completed calls, without payloads.
+    pub struct Recorder in "recorder" {
+        /// Calls that were mutating, failed or slow.
+        calls: usize = 2048, Count::between(1, 1 << 20);
+        /// Other calls; a kubelet makes several a second.
+        polls: usize = 1024, Count::between(1, 1 << 20);
+        /// How many dumps are kept in `story.state_dir`; the oldest is removed first. A dump is written on SIGUSR2, on a
+        /// panic, and when a call is stuck. 0 writes none.
+        dumps: usize = 8, Count::between(0, 1000);
+        /// Largest dump; older calls are left out of a larger one.
+        max_dump_bytes: usize = 8 << 20, Size::between(64 << 10, 1 << 30);
+    }
+}

@@ -1,0 +1,138 @@
+//! `[backends.NAME]`
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+
+use crate::settings::value::{Choice, Kind, Maybe, Raw, SocketPath};
+use crate::settings::{Place, Problem, Reader, lexical, settings};
+
+/// The name of the backend that `--upstream` adds.
+pub(crate) const UPSTREAM: &str = "upstream";
+
+/// The name of the backend that exists if none is configured.
+const BUILTIN: &str = "builtin";
+
+/// Kinds of backend.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BackendKind {
+    /// Another CRI runtime behind a unix socket.
+    Upstream,
+    /// The built-in runtime. At most one backend is.
+    Builtin,
+}
+
+settings! {
+    /// The runtimes that serve calls. Without any backend and without `--upstream` there is one, the built-in runtime
+    /// under the name `builtin`. NAME is a label in metrics and logs: 1 to 32 of `a-z`, `0-9` and `-`.
+    pub struct Backend in "backends.NAME" named name {
+        /// `upstream` is another CRI runtime behind a socket. `builtin` is the built-in runtime, which `[runtime]`
+        /// configures; at most one backend has this kind.
+        kind: BackendKind = BackendKind::Upstream,
+            Choice(&[("upstream", BackendKind::Upstream), ("builtin", BackendKind::Builtin)]),
+            or required like "\"upstream\"";
+        /// The socket of the runtime. It need not exist when criscope starts. The built-in runtime has none.
+        endpoint: Option<PathBuf> = None, Maybe(SocketPath),
+            or "required for an upstream" like "\"unix:///run/containerd/containerd.sock\"";
+    }
+}
+
+impl Backend {
+    /// Another runtime.
+    pub fn upstream(name: &str, endpoint: PathBuf) -> Self {
+        Self {
+            name: name.to_owned(),
+            kind: BackendKind::Upstream,
+            endpoint: Some(endpoint),
+        }
+    }
+
+    fn builtin() -> Self {
+        Self {
+            name: BUILTIN.to_owned(),
+            kind: BackendKind::Builtin,
+            endpoint: None,
+        }
+    }
+
+    /// Whether it is the built-in runtime.
+    pub fn is_builtin(&self) -> bool {
+        self.kind == BackendKind::Builtin
+    }
+}
+
+/// Reads all backends; `upstream` is the flag of that name, `listen` the socket of the server.
+pub(crate) fn read(reader: &mut Reader<'_>, upstream: Option<&str>, listen: &Path) -> Vec<Backend> {
+    let mut backends: Vec<Backend> = Vec::new();
+    let mut places = HashMap::new();
+    for (name, scope) in reader.tables("backends") {
+        let backend = Backend::read_at(reader, &scope, name);
+        let key = &Backend::endpoint;
+        if !backend.is_builtin() {
+            reader.require(&scope, key);
+        } else {
+            if let Some(other) = backends.iter().find(|other| other.is_builtin()) {
+                let problem = format!(
+                    "backend {:?} is the built-in runtime already, and there is only one",
+                    other.name
+                );
+                reader.fail_at(&scope, &Backend::kind, Problem::Conflict(problem));
+            }
+            if backend.endpoint.is_some() {
+                let problem = "the built-in runtime has no endpoint; take it away, or use kind = \"upstream\"";
+                reader.fail_at(&scope, key, Problem::Conflict(problem.to_owned()));
+            }
+        }
+        if let Some(given) = reader.given(&scope, key) {
+            places.insert(backend.name.clone(), (given.place, scope.path_of(key)));
+        }
+        backends.push(backend);
+    }
+    if let Some(text) = upstream {
+        let place = Place::Flag("--upstream");
+        backends.retain(|backend| backend.name != UPSTREAM);
+        match SocketPath.read(&Raw::Text(text)) {
+            Ok(endpoint) => backends.push(Backend::upstream(UPSTREAM, endpoint)),
+            Err(error) => {
+                reader.fail(place.clone(), "", error.into());
+                backends.push(Backend::upstream(UPSTREAM, PathBuf::new()));
+            }
+        }
+        places.insert(UPSTREAM.to_owned(), (place, String::new()));
+    }
+    if backends.is_empty() {
+        backends.push(Backend::builtin());
+    }
+    check_endpoints(reader, &backends, &places, &lexical(listen));
+    backends
+}
+
+/// The socket of the server would forward calls to itself, and a socket that two backends share would list every pod
+/// twice.
+fn check_endpoints(
+    reader: &mut Reader<'_>,
+    backends: &[Backend],
+    places: &HashMap<String, (Place, String)>,
+    listen: &Path,
+) {
+    let mut seen: HashMap<PathBuf, &str> = HashMap::new();
+    for Backend { name, endpoint, .. } in backends {
+        let (Some(endpoint), Some((place, key))) = (endpoint, places.get(name)) else {
+            continue;
+        };
+        let path = lexical(endpoint);
+        let shown = endpoint.display();
+        if path == listen {
+            let problem = format!(
+                "{shown} is the socket criscope itself listens on; calls would go round in a circle"
+            );
+            reader.fail(place.clone(), key, Problem::Conflict(problem));
+        }
+        let other = *seen.entry(path).or_insert(name);
+        if other != name {
+            let problem = format!(
+                "{shown} is already the endpoint of backend {other:?}; every pod would be listed twice"
+            );
+            reader.fail(place.clone(), key, Problem::Conflict(problem));
+        }
+    }
+}

@@ -1,0 +1,16 @@
+//! `[telemetry.identity]`
+
+use crate::settings::settings;
+use crate::settings::value::Count;
+
+settings! {
+    /// How many objects are remembered to name the pod of a call that carries only an id. The oldest are forgotten
+    /// first.
+    #[derive(Copy)]
+    pub struct IdentityLimits in "telemetry.identity" {
+        /// Pod sandboxes.
+        sandboxes: usize = 8192, Count::between(1, 1 << 20);
+        /// Containers.
+        containers: usize = 32768, Count::between(1, 1 << 20);
+    }
+}

@@ -1,0 +1,114 @@
+//! `[routing]`
+
+use std::collections::HashMap;
+
+use crate::settings::value::{BackendName, RuntimeClassHandler};
+use crate::settings::{Given, Hint, Key, Place, Problem, Reader, Scope, settings};
+
+settings! {
+    /// Which backend serves which call. Not needed with one backend.
+    pub struct Routing in "routing" (implied: &str, names: &[&str]) {
+        /// The backend of every call that no rule matches.
+        default: String = implied.to_owned(), BackendName,
+            or "the only backend; required if there are several" like "\"containerd\"";
+        /// The backend of the image service.
+        images: String = default.clone(), BackendName, or "that of `routing.default`" like "\"containerd\"";
+    }
+    parts {
+        /// The first match wins.
+        rules: Vec<Rule> = |reader| rules(reader, names);
+    }
+}
+
+settings! {
+    /// Rules by runtime handler, written `[[routing.rules]]`. The first match wins.
+    pub struct Rule in "routing.rules[]" {
+        /// The handler of the pod's RuntimeClass.
+        runtime_handler: String = String::new(), RuntimeClassHandler, or required like "\"kata\"";
+        /// The backend of its pods.
+        backend: String = String::new(), BackendName, or required like "\"containerd\"";
+    }
+}
+
+/// Reads the section; `names` are those of the backends, the last of them that of `--upstream` if `flag` is its name.
+pub(crate) fn read(reader: &mut Reader<'_>, names: &[&str], flag: Option<&str>) -> Routing {
+    let scope = reader.section("routing");
+    let implied = implied_default(reader, &scope, names, flag);
+    let routing = Routing::read_at(reader, &scope, &implied, names);
+    for key in [&Routing::default, &Routing::images] {
+        check_backend(reader, &scope, key, names);
+    }
+    routing
+}
+
+/// The default if `routing.default` is not given.
+fn implied_default(
+    reader: &mut Reader<'_>,
+    scope: &Scope<'_>,
+    names: &[&str],
+    flag: Option<&str>,
+) -> String {
+    let quoted = |names: &mut dyn Iterator<Item = &&str>| {
+        let names: Vec<_> = names.map(|name| format!("{name:?}")).collect();
+        names.join(", ")
+    };
+    match (names, flag) {
+        ([only], _) => return (*only).to_owned(),
+        _ if scope.has(&Routing::default) => {}
+        (_, Some(flag)) => {
+            let others = quoted(&mut names.iter().filter(|name| **name != flag));
+            let problem = format!(
+                "adds the backend {flag:?} beside {others}, and routing.default does not say which one is the default; set routing.default, or change the endpoint in the file instead"
+            );
+            reader.fail(Place::Flag("--upstream"), "", Problem::Conflict(problem));
+        }
+        _ => {
+            let problem = format!(
+                "missing; with more than one backend one must be the default: {}",
+                quoted(&mut names.iter())
+            );
+            reader.fail_at(scope, &Routing::default, Problem::Conflict(problem));
+        }
+    }
+    String::new()
+}
+
+/// Reports a name that no backend has.
+fn check_backend<'d>(
+    reader: &mut Reader<'d>,
+    scope: &Scope<'d>,
+    key: &Key<String>,
+    names: &[&str],
+) {
+    let Some(Given { value: name, .. }) = reader.given(scope, key) else {
+        return;
+    };
+    if !names.contains(&name.as_str()) {
+        let hint = Hint::among(&name, names);
+        let problem = format!("there is no backend {name:?}; {hint}");
+        reader.fail_at(scope, key, Problem::Conflict(problem));
+    }
+}
+
+fn rules(reader: &mut Reader<'_>, names: &[&str]) -> Vec<Rule> {
+    let mut lines: HashMap<String, usize> = HashMap::new();
+    let mut rules = Vec::new();
+    for row in reader.rows("routing", "rules") {
+        let key = &Rule::runtime_handler;
+        rules.push(Rule::read_at(reader, &row));
+        check_backend(reader, &row, &Rule::backend, names);
+        let Some(handler) = reader.given(&row, key) else {
+            continue;
+        };
+        if let Some(line) = lines.get(&handler.value) {
+            let problem = format!(
+                "the handler {:?} already has a rule on line {line}; the first match wins",
+                handler.value
+            );
+            reader.fail_at(&row, key, Problem::Conflict(problem));
+        } else if let Place::Line { line, .. } = handler.place {
+            lines.insert(handler.value, line);
+        }
+    }
+    rules
+}

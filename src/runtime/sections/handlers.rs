@@ -1,0 +1,112 @@
+//! `[runtime.handlers.NAME]`
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use super::{Runtime, programs};
+use crate::settings::value::{Count, DirPath, FilePath, List, Maybe, Span, Switch, Text, secs};
+use crate::settings::{Hint, Problem, Reader, Scope, settings};
+
+/// The handler that is the default wherever it exists.
+const RUNC: &str = "runc";
+
+const ANNOTATIONS: List<Text> = List {
+    of: Text,
+    words: "an array of annotation keys, of which `*` may end each",
+};
+
+settings! {
+    /// An OCI runtime (runc, crun, or another with the same command line) under the name that RuntimeClasses refer to.
+    /// Without any of these tables there are `runc` and `crun`, those that are on `PATH`.
+    pub struct Handler in "runtime.handlers.NAME" named name {
+        /// The OCI runtime.
+        path: Option<PathBuf> = None, Maybe(FilePath),
+            or "the program called NAME on `PATH`" like "\"/usr/sbin/runc\"";
+        /// Global options of the OCI runtime, before its verb: `["--debug"]`.
+        options: Vec<String> = Vec::new(), List { of: Text, words: "an array of strings" };
+        /// The directory for its state (`--root`). No other runtime of the node may use the same.
+        root: Option<PathBuf> = None, Maybe(DirPath), or "`oci/NAME` below `runtime.state`" like "\"/run/runc\"";
+        /// Whether it is called with `--systemd-cgroup`. Set it for a runtime without this option.
+        systemd_cgroup: Option<bool> = None, Maybe(Switch), or "as `runtime.cgroup_driver` says" like "false";
+        /// Does not pivot the root: for nodes that run from a RAM disk.
+        no_pivot: bool = false, Switch;
+        /// Creates no session keyring for each container.
+        no_new_keyring: bool = false, Switch;
+        /// Annotations of pods that are passed to the OCI runtime. Those that reach the node (`run.oci.`,
+        /// `org.systemd.property.`, `org.criu.`, `dev.gvisor.`, `io.katacontainers.`) need a key that spells out that much
+        /// of them before its `*`.
+        pod_annotations: Vec<String> = Vec::new(), ANNOTATIONS;
+        /// The same for annotations of containers, which device plugins set.
+        container_annotations: Vec<String> = Vec::new(), ANNOTATIONS;
+        /// Gives privileged containers no devices of the host: for runtimes that start a virtual machine.
+        privileged_without_host_devices: bool = false, Switch;
+        /// Still allows such a container all devices that it creates itself. Only with `privileged_without_host_devices`.
+        privileged_without_host_devices_all_devices_allowed: bool = false, Switch;
+        /// The directory with the networks of its pods.
+        cni_conf_dir: Option<PathBuf> = None, Maybe(DirPath), or "that of `runtime.cni`" like "\"/etc/cni/net.d\"";
+        /// How many of them a pod is attached to; 0 means all.
+        cni_max_conf_num: Option<usize> = None, Maybe(Count::between(0, 64)), or "that of `runtime.cni`" like "1";
+        /// How long one call of the OCI runtime may take before it is killed. Virtual machines may need more; the kubelet
+        /// waits two minutes (`runtimeRequestTimeout`).
+        timeout: Duration = secs(60), Span::between(secs(1), secs(600));
+    }
+}
+
+impl Handler {
+    /// A handler with defaults only.
+    pub(super) fn defaults(name: &str) -> Self {
+        Self::read(&mut Reader::empty(), name.to_owned())
+    }
+}
+
+pub(super) fn read(reader: &mut Reader<'_>) -> Vec<Handler> {
+    let mut handlers = Vec::new();
+    for (name, scope) in reader.tables("runtime.handlers") {
+        let handler = Handler::read_at(reader, &scope, name);
+        let key = &Handler::privileged_without_host_devices_all_devices_allowed;
+        if handler.privileged_without_host_devices_all_devices_allowed
+            && !handler.privileged_without_host_devices
+        {
+            let needed = Handler::privileged_without_host_devices.name;
+            let problem = format!("has no effect without {needed} = true");
+            reader.fail_at(&scope, key, Problem::Conflict(problem));
+        }
+        handlers.push(handler);
+    }
+    handlers
+}
+
+/// `default_handler` must be one of the handlers, and is needed with several of which none is `runc`.
+pub(super) fn check_default(reader: &mut Reader<'_>, scope: &Scope<'_>, runtime: &Runtime) {
+    let key = &Runtime::default_handler;
+    let handlers = runtime.handlers.iter();
+    let mut names: Vec<_> = handlers.map(|handler| handler.name.as_str()).collect();
+    let problem = match &runtime.default_handler {
+        Some(name) => {
+            if names.is_empty() {
+                names = programs::USUAL.to_vec();
+            }
+            if names.contains(&name.as_str()) {
+                return;
+            }
+            let hint = Hint::among(name, &names);
+            format!("there is no handler {name:?}; {hint}")
+        }
+        None if names.len() > 1 && !names.contains(&RUNC) && !scope.has(key) => {
+            let names: Vec<_> = names.iter().map(|name| format!("{name:?}")).collect();
+            format!(
+                "missing; with several handlers and none called \"runc\", one must be the default: {}",
+                names.join(", ")
+            )
+        }
+        None => return,
+    };
+    reader.fail_at(scope, key, Problem::Conflict(problem));
+}
+
+/// The default among configured handlers without `default_handler`.
+pub(super) fn implied_default(handlers: &[Handler]) -> &str {
+    let runc = handlers.iter().find(|handler| handler.name == RUNC);
+    let handler = runc.or(handlers.first());
+    handler.map_or(RUNC, |handler| handler.name.as_str())
+}

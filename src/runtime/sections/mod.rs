@@ -1,0 +1,152 @@
+//! `[runtime]` and its tables. Keys that containerd has too have the same name.
+
+mod handlers;
+mod networks;
+mod programs;
+mod storage;
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use oci_spec::runtime::Capability;
+
+use crate::settings::value::{
+    Capabilities, Choice, Count, DirPath, FilePath, HandlerName, List, Maybe, PATHS, Profile, Size,
+    Span, Switch, Sysctls, Text, default_capabilities, secs,
+};
+use crate::settings::{Problem, Reader, Scope, SeccompProfile, lexical, settings};
+
+pub use handlers::Handler;
+pub use networks::{Cni, IpPreference, Loopback};
+pub use programs::{HandlerPrograms, ProgramError};
+pub use storage::Images;
+
+/// What manages cgroups.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CgroupDriver {
+    /// systemd where it runs the node and cgroups are v2.
+    Auto,
+    /// The OCI runtime, by directories.
+    Cgroupfs,
+    /// The service manager.
+    Systemd,
+}
+
+settings! {
+    /// The built-in runtime. Checked always, used if a backend has the kind `builtin`. No key is reloaded, because a
+    /// restart of criscope does not affect pods.
+    pub struct Runtime in "runtime" {
+        /// The directory for data that survives a reboot: images, the records of pods and containers, and their writable
+        /// layers. A changed value leaves existing data behind.
+        root: PathBuf = "/var/lib/criscope".into(), DirPath;
+        /// The directory for data that must not survive a reboot: pinned namespaces, the sockets of the shims, the state of
+        /// the OCI runtime. It must be on a tmpfs such as `/run`, and survive a restart of the service.
+        state: PathBuf = "/run/criscope/runtime".into(), DirPath;
+        /// The small process that stays with each pod.
+        shim: Option<PathBuf> = None, Maybe(FilePath),
+            or "`criscope-shim` beside the program itself, else on `PATH`" like "\"/usr/bin/criscope-shim\"";
+        /// What manages cgroups. `auto` is `systemd` where systemd runs the node and cgroups are v2, else `cgroupfs`. The
+        /// kubelet asks for it (RuntimeConfig); a kubelet older than 1.34 must be configured with the same driver.
+        cgroup_driver: CgroupDriver = CgroupDriver::Auto, Choice(&[
+            ("auto", CgroupDriver::Auto), ("cgroupfs", CgroupDriver::Cgroupfs), ("systemd", CgroupDriver::Systemd),
+        ]);
+        /// The handler of pods without a RuntimeClass.
+        default_handler: Option<String> = None, Maybe(HandlerName),
+            or "`runc` if there is a handler of that name, else the only one" like "\"runc\"";
+        /// A longer line of a container's log is split into partial lines.
+        max_container_log_line_size: usize = 16 << 10, Size::between(1 << 10, 1 << 20);
+        /// How long ExecSync and Exec wait for output after their command has exited, while a process it left behind keeps
+        /// the output open; `0s` waits until the caller's deadline.
+        drain_exec_sync_io_timeout: Duration = secs(5), Span::between(Duration::ZERO, secs(3600));
+        /// How often the writable layers of containers are measured in the background; statistics report the last
+        /// measurement. All other statistics are read on request.
+        stats_collect_period: Duration = secs(10), Span::between(secs(1), secs(600));
+    }
+    parts {
+        /// Defaults of pods and containers.
+        pods: PodDefaults = PodDefaults::read;
+        /// In the order of the file; empty means the usual ones that are on `PATH`.
+        handlers: Vec<Handler> = handlers::read;
+        /// Pod networks.
+        cni: Cni = Cni::read;
+        /// The image store.
+        images: Images = |reader| Images::read(reader, &root);
+    }
+}
+
+settings! {
+    /// What pods and containers get by default.
+    pub struct PodDefaults in "runtime" {
+        /// Treats the node as if it had no AppArmor: a container that asks for a profile, `RuntimeDefault` included, is
+        /// refused, as by containerd; one that asks for none runs unconfined.
+        disable_apparmor: bool = false, Switch;
+        /// The AppArmor profile for `RuntimeDefault` and for containers that ask for none. A profile named here must be
+        /// loaded when criscope starts; otherwise an error is logged, containers that ask for `RuntimeDefault` are refused,
+        /// and those that ask for none run unconfined.
+        apparmor_profile: Option<String> = None, Maybe(Text),
+            or "`criscope-default`, which criscope makes and loads itself" like "\"my-default\"";
+        /// Labels processes and files on nodes with SELinux.
+        enable_selinux: bool = false, Switch;
+        /// The number of SELinux categories that tell pods apart; each pod has two.
+        selinux_category_range: usize = 1024, Count::between(2, 1024);
+        /// Gives no container a lower `oom_score_adj` than that of criscope. For nodes where it may not be lowered (no
+        /// CAP_SYS_RESOURCE).
+        restrict_oom_score_adj: bool = false, Switch;
+        /// Ignores limits of huge pages on nodes without the hugetlb controller. With `false` such containers are refused.
+        tolerate_missing_hugetlb_controller: bool = true, Switch;
+        /// Ignores limits of huge pages on every node.
+        disable_hugetlb_controller: bool = false, Switch;
+        /// Devices of a container belong to the user and group of its security context (`runAsUser`, `runAsGroup`), instead
+        /// of their owner on the host. Not in a user namespace, where the owner stays that of the host.
+        device_ownership_from_security_context: bool = false, Switch;
+        /// Creates no volumes for the `VOLUME` lines of an image.
+        ignore_image_defined_volumes: bool = false, Switch;
+        /// Lets every user bind every port in pods with their own network (`net.ipv4.ip_unprivileged_port_start=0`), unless
+        /// the pod sets the sysctl.
+        enable_unprivileged_ports: bool = true, Switch;
+        /// Lets every group ping in pods with their own network (`net.ipv4.ping_group_range="0 2147483647"`), unless the pod
+        /// sets the sysctl or has a user namespace.
+        enable_unprivileged_icmp: bool = true, Switch;
+        /// Sysctls of every pod that has the namespace they belong to, unless the pod sets them.
+        sysctls: BTreeMap<String, String> = BTreeMap::new(), Sysctls;
+        /// Capabilities of containers that ask for none. `crio` lacks MKNOD, NET_RAW, SETFCAP, SYS_CHROOT and AUDIT_WRITE of
+        /// containerd's.
+        default_capabilities: Vec<Capability> = default_capabilities(), Capabilities;
+        /// The seccomp profile of containers that ask for none. `seccompDefault` of the kubelet has the same effect.
+        unset_seccomp_profile: SeccompProfile = SeccompProfile::Unconfined, Profile;
+        /// The most processes of one container; 0 sets no limit besides the kubelet's (`podPidsLimit`).
+        pids_limit: usize = 0, Count::between(0, 1 << 22);
+        /// Directories with specifications of the Container Device Interface, in `.json` and `.yaml` files; the last one with
+        /// a device wins. Read for each container that asks for a device. `[]` turns CDI off.
+        cdi_spec_dirs: Vec<PathBuf> = vec!["/etc/cdi".into(), "/var/run/cdi".into()], List { of: DirPath, words: PATHS };
+    }
+}
+
+impl Runtime {
+    /// Reads `[runtime]` and its tables, and checks that they fit together.
+    pub(crate) fn checked(reader: &mut Reader<'_>) -> Self {
+        let scope = reader.section("runtime");
+        let runtime = Self::read_at(reader, &scope);
+        runtime.check_apart(reader, &scope);
+        handlers::check_default(reader, &scope, &runtime);
+        runtime
+    }
+
+    /// A reboot removes one directory and must not remove the other, so neither may contain the other.
+    fn check_apart(&self, reader: &mut Reader<'_>, scope: &Scope<'_>) {
+        let (root, state) = (lexical(&self.root), lexical(&self.state));
+        let (key, path, other) = if state.starts_with(&root) {
+            (&Self::state, &self.state, "runtime.root")
+        } else if root.starts_with(&state) {
+            (&Self::root, &self.root, "runtime.state")
+        } else {
+            return;
+        };
+        let problem = format!(
+            "{} lies in {other}; what survives a reboot and what must not cannot be in one place",
+            path.display()
+        );
+        reader.fail_at(scope, key, Problem::Conflict(problem));
+    }
+}

@@ -1,0 +1,62 @@
+//! `[runtime.cni]`
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use crate::settings::settings;
+use crate::settings::value::{
+    Choice, Count, DirPath, FilePath, InterfacePrefix, List, Maybe, PATHS, Span, secs,
+};
+
+/// Which address of a pod is its first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum IpPreference {
+    /// The first IPv4 address.
+    Ipv4,
+    /// The first IPv6 address.
+    Ipv6,
+    /// The first that the plugins returned.
+    Cni,
+}
+
+/// What brings up `lo`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Loopback {
+    /// criscope.
+    Builtin,
+    /// The CNI plugin `loopback`.
+    Plugin,
+}
+
+settings! {
+    /// The networks of pods, attached by CNI plugins.
+    pub struct Cni in "runtime.cni" {
+        /// The directory with network configurations. Changes apply to the next pod.
+        conf_dir: PathBuf = "/etc/cni/net.d".into(), DirPath;
+        /// How many of the networks a pod is attached to, in the order of their file names; 0 means all.
+        max_conf_num: usize = 1, Count::between(0, 64);
+        /// Directories with plugins, searched in this order.
+        bin_dirs: Vec<PathBuf> = vec!["/opt/cni/bin".into(), "/usr/lib/cni".into()], List { of: DirPath, words: PATHS };
+        /// Results of attachments are cached in `results` below it, as libcni does.
+        cache_dir: PathBuf = "/var/lib/cni".into(), DirPath;
+        /// A template that is written as a network into `conf_dir` (`99-criscope-net.conflist`) when the kubelet announces
+        /// the pod CIDR of the node and there is no network yet: for nodes where nothing else writes one. It has the syntax
+        /// of containerd's: `{{.PodCIDR}}`, and `{{range}}` over `.PodCIDRRanges` and `.Routes`.
+        conf_template: Option<PathBuf> = None, Maybe(FilePath),
+            or "none" like "\"/etc/criscope/10-criscope.conflist.template\"";
+        /// Which address is the first of a pod; `cni` keeps the order of the plugins.
+        ip_pref: IpPreference = IpPreference::Ipv4, Choice(&[
+            ("ipv4", IpPreference::Ipv4), ("ipv6", IpPreference::Ipv6), ("cni", IpPreference::Cni),
+        ]);
+        /// The prefix of the names of a pod's interfaces, which are numbered from 0.
+        interface_prefix: String = "eth".to_owned(), InterfacePrefix;
+        /// What brings up `lo`: criscope itself, or the CNI plugin `loopback`.
+        loopback: Loopback = Loopback::Builtin, Choice(&[("builtin", Loopback::Builtin), ("plugin", Loopback::Plugin)]);
+        /// For all plugins that attach a pod. The kubelet gives up on a pod after four minutes.
+        add_timeout: Duration = secs(180), Span::between(secs(1), secs(230));
+        /// For all plugins that detach a pod.
+        del_timeout: Duration = secs(60), Span::between(secs(1), secs(600));
+        /// For all plugins of one query (CHECK, STATUS, GC).
+        query_timeout: Duration = secs(10), Span::between(secs(1), secs(110));
+    }
+}

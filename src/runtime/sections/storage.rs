@@ -1,0 +1,58 @@
+//! `[runtime.images]`
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use crate::cri::image_pattern::ImagePattern;
+use crate::settings::value::{
+    Count, DirPath, FilePath, ImageName, List, Maybe, PATHS, PlatformName, Size, Span, ms, secs,
+};
+use crate::settings::{Platform, settings};
+
+settings! {
+    /// Images: how they are pulled, where they are stored, and their limits.
+    pub struct Images in "runtime.images" (runtime_root: &Path) {
+        /// The directory for images and their layers. The image garbage collection of the kubelet watches its file system,
+        /// on which overlayfs must be able to stack layers.
+        root: PathBuf = runtime_root.join("images"), DirPath,
+            or "`images` below `runtime.root`" like "\"/var/lib/criscope/images\"";
+        /// Directories with mirrors, certificates and headers of registries: a folder for each, with `hosts.toml` as
+        /// containerd documents it. The first directory with a folder for the registry wins. Read for each pull.
+        certs_dirs: Vec<PathBuf> = vec!["/etc/containerd/certs.d".into(), "/etc/docker/certs.d".into()],
+            List { of: DirPath, words: PATHS };
+        /// A `config.json` of Docker with credentials, for pulls without credentials of their own. Read for each pull.
+        docker_config: Option<PathBuf> = None, Maybe(FilePath), or "none" like "\"/root/.docker/config.json\"";
+        /// Layers that are fetched and unpacked concurrently, over all pulls. Up to twice as many more are reserved for
+        /// pulls that would otherwise wait for slow ones.
+        max_concurrent_downloads: usize = 3, Count::between(1, 64);
+        /// How long a registry may send nothing, or less than 64 KiB, before the request is retried.
+        image_pull_progress_timeout: Duration = secs(60), Span::between(secs(1), secs(3600));
+        /// How long connecting to a registry may take; `dial_timeout` in its `hosts.toml` takes precedence.
+        connect_timeout: Duration = secs(30), Span::between(ms(100), secs(600));
+        /// How often a request is retried without progress in between, before the next mirror is tried.
+        retries: usize = 4, Count::between(0, 100);
+        /// Largest compressed layer.
+        max_layer_size: usize = 64 << 30, Size::between(1 << 20, 1 << 50);
+        /// Largest unpacked layer.
+        max_unpacked_size: usize = 256 << 30, Size::between(1 << 20, 1 << 50);
+        /// The most files and directories of a layer.
+        max_layer_entries: usize = 4_000_000, Count::between(1000, 1 << 32);
+        /// The largest ratio of unpacked to compressed size of layers that unpack to more than 1 GiB.
+        max_layer_ratio: usize = 200, Count::between(10, 1 << 20);
+        /// Free space that pulls leave on the disk.
+        min_free_space: usize = 256 << 20, Size::between(0, 1 << 50);
+        /// How long layers, and parts of layers, are kept that no image needs, so that the next attempt of a pull resumes.
+        keep_unused: Duration = secs(3600), Span::between(Duration::ZERO, secs(30 * 86400));
+        /// Image archives in this directory (`*.tar` of the OCI or docker, also compressed: `.tar.gz`, `.tgz`, `.tar.zst`,
+        /// `.tzst`) are imported at start, and when they appear or change: for nodes without a network. It need not exist.
+        /// `criscope load-image` imports a single archive without it.
+        import_dir: PathBuf = runtime_root.join("import"), DirPath,
+            or "`import` below `runtime.root`" like "\"/var/lib/criscope/import\"";
+        /// Images that the garbage collection of the kubelet must keep, pulled or imported; a removal by name still removes
+        /// them. Names are complete: `docker.io/library/busybox:1.36`.
+        pinned_images: Vec<ImagePattern> = Vec::new(),
+            List { of: ImageName, words: "an array of image names, which may begin and end with `*`" };
+        /// The platform to choose from a multi-platform image, for nodes that emulate another.
+        platform: Option<Platform> = None, Maybe(PlatformName), or "that of this machine" like "\"linux/amd64\"";
+    }
+}

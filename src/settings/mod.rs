@@ -1,0 +1,56 @@
+//! How settings are declared, read and described. Knows no setting itself: each module declares its own with
+//! [`settings!`](declare), and [`crate::config`] composes them.
+//!
+//! A file goes through [`reader`] (TOML with positions), [`shape`] (unknown keys, tables in the wrong place) and the
+//! generated readers (typed values). Every error is collected, with its line, before any is reported.
+
+pub(crate) mod declare;
+mod error;
+pub(crate) mod reader;
+mod schema;
+mod shape;
+mod suggest;
+pub(crate) mod value;
+
+use std::path::PathBuf;
+
+pub use error::{ConfigError, ConfigErrors, Hint, Place, Problem};
+pub use schema::{InEffect, Setting, fingerprint};
+pub use value::ValueError;
+
+pub(crate) use declare::settings;
+pub(crate) use reader::{Given, Reader, Scope};
+pub(crate) use schema::{Described, Fallback, Key, Schema, Section};
+pub(crate) use shape::check as check_shape;
+pub(crate) use value::{lexical, show_endpoint};
+
+/// Owner of a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Owner {
+    /// User id.
+    pub uid: u32,
+    /// Group id.
+    pub gid: u32,
+}
+
+/// A seccomp profile.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum SeccompProfile {
+    /// No filter.
+    Unconfined,
+    /// The built-in default.
+    RuntimeDefault,
+    /// A file of this node.
+    Localhost(PathBuf),
+}
+
+/// Operating system, architecture and its variant, as Go names them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Platform {
+    /// Such as `linux`.
+    pub os: String,
+    /// Such as `arm64`.
+    pub architecture: String,
+    /// Such as `v8`; may be empty.
+    pub variant: String,
+}

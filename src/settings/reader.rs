@@ -1,0 +1,237 @@
+//! A parsed file with its positions, and the reader that takes values out of it as their keys declare them.
+
+use std::ops::Range;
+
+use toml::Spanned;
+use toml::de::{DeString, DeTable, DeValue};
+
+use super::error::{ConfigError, ConfigErrors, Place, Problem};
+use super::schema::{Fallback, Key};
+use super::value::Raw;
+
+/// The text of a file, to turn byte positions into lines.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Text<'t> {
+    pub(crate) name: &'t str,
+    pub(crate) text: &'t str,
+}
+
+impl Text<'_> {
+    fn place(&self, at: usize) -> Place {
+        let before = self.text.as_bytes().iter().take(at);
+        Place::Line {
+            file: self.name.to_owned(),
+            line: before.filter(|byte| **byte == b'\n').count() + 1,
+        }
+    }
+}
+
+/// Parses a file. All syntax errors are reported, but no others with them: after a broken line its neighbours may land
+/// in the wrong table, and errors about them would be wrong.
+pub(crate) fn parse<'t>(text: Text<'t>) -> Result<DeTable<'t>, ConfigErrors> {
+    let (table, errors) = DeTable::parse_recoverable(text.text);
+    let errors = errors.iter().map(|error| ConfigError {
+        place: match error.span() {
+            Some(span) => text.place(span.start),
+            None => Place::File {
+                file: text.name.to_owned(),
+            },
+        },
+        key: String::new(),
+        problem: Problem::Syntax(error.message().to_owned()),
+    });
+    ConfigErrors::from_list(errors.collect())?;
+    Ok(table.into_inner())
+}
+
+/// The entry of a table, with the position of its key.
+pub(super) type Entry<'d> = (&'d Spanned<DeString<'d>>, &'d Spanned<DeValue<'d>>);
+
+/// The entries of a table in the order of the file.
+pub(super) fn in_order<'d>(table: &'d DeTable<'d>) -> Vec<Entry<'d>> {
+    let mut entries: Vec<_> = table.iter().collect();
+    entries.sort_by_key(|(key, _)| key.span().start);
+    entries
+}
+
+/// One table to read keys from.
+#[derive(Clone, Debug)]
+pub(crate) struct Scope<'d> {
+    /// Its path in the file: `backends.containerd`, `routing.rules[1]`.
+    path: String,
+    /// `None` if the file does not have it; then every key has its default.
+    table: Option<&'d DeTable<'d>>,
+    span: Range<usize>,
+}
+
+impl Scope<'_> {
+    /// Whether the table has this key, valid or not.
+    pub(crate) fn has<T>(&self, key: &Key<T>) -> bool {
+        self.table.is_some_and(|table| table.contains_key(key.name))
+    }
+
+    /// The path of a key in this table.
+    pub(crate) fn path_of<T>(&self, key: &Key<T>) -> String {
+        format!("{}.{}", self.path, key.name)
+    }
+}
+
+/// A valid value, and where it was written.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Given<T> {
+    pub(crate) value: T,
+    pub(crate) place: Place,
+}
+
+/// The value of a command line flag that replaces a key.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Flag<'d> {
+    /// The path of the key.
+    pub(crate) key: &'static str,
+    /// With its dashes.
+    pub(crate) name: &'static str,
+    pub(crate) text: &'d str,
+}
+
+/// Takes values out of a document and collects errors.
+#[derive(Debug)]
+pub(crate) struct Reader<'d> {
+    text: Text<'d>,
+    root: Option<&'d DeTable<'d>>,
+    flags: Vec<Flag<'d>>,
+    pub(crate) errors: Vec<ConfigError>,
+}
+
+impl<'d> Reader<'d> {
+    /// Reads from a document, or from nothing: then every key has its default.
+    pub(crate) fn new(text: Text<'d>, root: Option<&'d DeTable<'d>>, flags: Vec<Flag<'d>>) -> Self {
+        Self {
+            text,
+            root,
+            flags,
+            errors: Vec::new(),
+        }
+    }
+
+    /// Reads from nothing.
+    pub(crate) fn empty() -> Self {
+        Self::new(Text { name: "", text: "" }, None, Vec::new())
+    }
+
+    pub(super) fn place(&self, span: &Range<usize>) -> Place {
+        self.text.place(span.start)
+    }
+
+    pub(crate) fn fail(&mut self, place: Place, key: impl Into<String>, problem: Problem) {
+        self.errors.push(ConfigError {
+            place,
+            key: key.into(),
+            problem,
+        });
+    }
+
+    /// Reports a problem of a key where it is written; if it is not, where its table begins.
+    pub(crate) fn fail_at<T>(&mut self, scope: &Scope<'_>, key: &Key<T>, problem: Problem) {
+        let value = scope.table.and_then(|table| table.get(key.name));
+        let span = value.map_or_else(|| scope.span.clone(), |value| value.span());
+        self.fail(self.place(&span), scope.path_of(key), problem);
+    }
+
+    /// The table with this dotted path. [`check_shape`](super::check_shape) reports anything else in its place.
+    pub(crate) fn section(&self, path: &str) -> Scope<'d> {
+        let mut scope = Scope {
+            path: path.to_owned(),
+            table: self.root,
+            span: 0..0,
+        };
+        for part in path.split('.') {
+            let found = scope.table.and_then(|table| table.get_key_value(part));
+            scope.table = found.and_then(|(_, value)| value.get_ref().as_table());
+            if let Some((key, _)) = found {
+                scope.span = key.span();
+            }
+        }
+        scope
+    }
+
+    /// The tables in the table with this path and their names, in the order of the file.
+    pub(crate) fn tables(&self, path: &str) -> Vec<(String, Scope<'d>)> {
+        let Some(table) = self.section(path).table else {
+            return Vec::new();
+        };
+        let table = in_order(table).into_iter().map(|(key, value)| {
+            let scope = Scope {
+                path: format!("{path}.{}", key.get_ref()),
+                table: value.get_ref().as_table(),
+                span: key.span(),
+            };
+            (key.get_ref().to_string(), scope)
+        });
+        table.collect()
+    }
+
+    /// The tables of an array of tables.
+    pub(crate) fn rows(&self, path: &str, name: &str) -> Vec<Scope<'d>> {
+        let value = self.section(path).table.and_then(|table| table.get(name));
+        let Some(rows) = value.and_then(|value| value.get_ref().as_array()) else {
+            return Vec::new();
+        };
+        let row = rows.iter().enumerate().map(|(i, row)| Scope {
+            path: format!("{path}.{name}[{i}]"),
+            table: row.get_ref().as_table(),
+            span: row.span(),
+        });
+        row.collect()
+    }
+
+    /// The value of a key in the file, if it is given and valid. Reports no error: [`value`](Self::value) does.
+    pub(crate) fn given<T>(&self, scope: &Scope<'d>, key: &Key<T>) -> Option<Given<T>> {
+        let value = scope.table?.get(key.name)?;
+        Some(Given {
+            value: key.kind.read(&Raw::new(value.get_ref())).ok()?,
+            place: self.place(&value.span()),
+        })
+    }
+
+    /// The value of a key: that of a flag, else that of the file, else the default. An invalid value is reported, and so
+    /// is the lack of a required one; the default then only stands for it.
+    pub(crate) fn value<T>(
+        &mut self,
+        scope: &Scope<'d>,
+        key: &Key<T>,
+        default: impl FnOnce() -> T,
+    ) -> T {
+        let in_file = self.in_file(scope, key);
+        let path = scope.path_of(key);
+        let flag = self.flags.iter().find(|flag| flag.key == path).copied();
+        let flag = flag.and_then(|flag| match key.kind.read(&Raw::Text(flag.text)) {
+            Ok(value) => Some(value),
+            Err(error) => {
+                self.fail(Place::Flag(flag.name), "", error.into());
+                None
+            }
+        });
+        flag.or(in_file).unwrap_or_else(default)
+    }
+
+    /// Reports that a table lacks a key.
+    pub(crate) fn require<T>(&mut self, scope: &Scope<'_>, key: &Key<T>) {
+        if scope.table.is_some() && !scope.has(key) {
+            self.fail_at(scope, key, Problem::Missing(key.kind.words()));
+        }
+    }
+
+    fn in_file<T>(&mut self, scope: &Scope<'d>, key: &Key<T>) -> Option<T> {
+        if let Fallback::Required { .. } = key.fallback {
+            self.require(scope, key);
+        }
+        let value = scope.table?.get(key.name)?;
+        match key.kind.read(&Raw::new(value.get_ref())) {
+            Ok(value) => Some(value),
+            Err(error) => {
+                self.fail_at(scope, key, error.into());
+                None
+            }
+        }
+    }
+}

@@ -1,0 +1,207 @@
+//! What is declared about a key, and the values in effect.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+
+use sha2::{Digest, Sha256};
+
+use super::value::Kind;
+
+/// One key.
+pub(crate) struct Key<T: 'static> {
+    /// Path of its table; `NAME` stands for any name, `[]` marks an array of tables.
+    pub(crate) section: &'static str,
+    pub(crate) name: &'static str,
+    pub(crate) kind: &'static (dyn Kind<Value = T> + Sync),
+    pub(crate) fallback: Fallback<T>,
+    /// Whether SIGHUP changes it; else a restart does.
+    pub(crate) live: bool,
+    /// Doc comments as they were written, with the space in front of each line.
+    pub(crate) help: &'static str,
+}
+
+/// What holds if a key is not given.
+pub(crate) enum Fallback<T> {
+    /// A value.
+    Is(fn() -> T),
+    /// What the words say; `example` is a value for the annotated file.
+    Unset {
+        words: &'static str,
+        example: &'static str,
+    },
+    /// An error.
+    Required { example: &'static str },
+}
+
+impl<T> Key<T> {
+    /// Adds the value in effect, unless it means that the key is not set.
+    pub(crate) fn list(&self, path: &str, value: &T, to: &mut InEffect) {
+        if self.kind.is_set(value) {
+            let setting = Setting {
+                value: self.kind.show(value),
+                live: self.live,
+            };
+            to.insert(format!("{path}.{}", self.name), setting);
+        }
+    }
+}
+
+/// A key of any type, as the reference shows it.
+#[derive(Clone, Debug)]
+pub(crate) struct Described {
+    pub(crate) section: &'static str,
+    pub(crate) name: &'static str,
+    /// What may be written.
+    pub(crate) words: String,
+    /// The default as a TOML value or in words.
+    pub(crate) fallback: String,
+    /// A TOML value: the default, or an example.
+    pub(crate) example: String,
+    pub(crate) live: bool,
+    pub(crate) help: &'static str,
+}
+
+/// A key whose type does not matter.
+pub(crate) trait AnyKey {
+    fn describe(&self) -> Described;
+}
+
+impl<T> AnyKey for Key<T> {
+    fn describe(&self) -> Described {
+        let (fallback, example) = match self.fallback {
+            Fallback::Is(value) => {
+                let shown = self.kind.show(&value());
+                (format!("`{shown}`"), shown)
+            }
+            Fallback::Unset { words, example } => (words.to_owned(), example.to_owned()),
+            Fallback::Required { example } => ("required".to_owned(), example.to_owned()),
+        };
+        Described {
+            section: self.section,
+            name: self.name,
+            words: self.kind.words(),
+            fallback,
+            example,
+            live: self.live,
+            help: self.help.trim(),
+        }
+    }
+}
+
+/// Every section and key of a configuration, in the order of the reference.
+#[derive(Debug, Default)]
+pub(crate) struct Schema {
+    /// Path and purpose.
+    pub(crate) sections: Vec<(&'static str, &'static str)>,
+    pub(crate) keys: Vec<Described>,
+}
+
+impl Schema {
+    /// Everything that `S` and its parts declare.
+    pub(crate) fn of<S: Section>() -> Self {
+        let mut schema = Self::default();
+        S::describe(&mut schema);
+        schema
+    }
+
+    /// Adds the keys of a section. Several declarations may share one table; the first says what it is for.
+    pub(crate) fn section<S: Section>(&mut self, keys: &[&dyn AnyKey]) {
+        let known = self.sections.iter().any(|(path, _)| *path == S::PATH);
+        if !known && !keys.is_empty() {
+            self.sections.push((S::PATH, S::ABOUT.trim()));
+        }
+        self.keys.extend(keys.iter().map(|key| key.describe()));
+    }
+}
+
+/// A declared section, or several of them.
+pub(crate) trait Section: Clone {
+    const PATH: &'static str;
+    const ABOUT: &'static str;
+    /// Adds its keys and those of its parts.
+    fn describe(to: &mut Schema);
+    /// The path of this table in the file; `row` is its place in an array of tables.
+    fn path(&self, row: usize) -> String;
+    /// Adds its values in effect.
+    fn list(&self, path: &str, to: &mut InEffect);
+    /// Takes over the values that a reload changes.
+    fn reload(&mut self, new: &Self);
+}
+
+impl<S: Section> Section for Vec<S> {
+    const PATH: &'static str = S::PATH;
+    const ABOUT: &'static str = S::ABOUT;
+
+    fn describe(to: &mut Schema) {
+        S::describe(to);
+    }
+
+    fn path(&self, _: usize) -> String {
+        S::PATH.to_owned()
+    }
+
+    fn list(&self, _: &str, to: &mut InEffect) {
+        for (row, table) in self.iter().enumerate() {
+            table.list(&table.path(row), to);
+        }
+    }
+
+    /// Rows come and go as a whole.
+    fn reload(&mut self, new: &Self) {
+        if Schema::of::<S>().keys.iter().any(|key| key.live) {
+            self.clone_from(new);
+        }
+    }
+}
+
+/// A section that counts only under a condition.
+impl<S: Section> Section for Option<Box<S>> {
+    const PATH: &'static str = S::PATH;
+    const ABOUT: &'static str = S::ABOUT;
+
+    fn describe(to: &mut Schema) {
+        S::describe(to);
+    }
+
+    fn path(&self, _: usize) -> String {
+        S::PATH.to_owned()
+    }
+
+    fn list(&self, path: &str, to: &mut InEffect) {
+        if let Some(section) = self {
+            section.list(path, to);
+        }
+    }
+
+    fn reload(&mut self, new: &Self) {
+        if let (Some(section), Some(new)) = (self, new) {
+            section.reload(new);
+        }
+    }
+}
+
+/// Values in effect by key path. Keys that are not set are left out.
+pub type InEffect = BTreeMap<String, Setting>;
+
+/// One value in effect.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Setting {
+    /// As it would be written in the file.
+    pub value: String,
+    /// Whether SIGHUP changes it; else a restart does.
+    pub live: bool,
+}
+
+/// A short name for settings, to see from outside whether two nodes have the same: 12 hexadecimal digits.
+pub fn fingerprint(settings: &InEffect) -> String {
+    let mut hash = Sha256::new();
+    for (path, setting) in settings {
+        hash.update(format!("{path} = {}\n", setting.value));
+    }
+    let mut text = String::with_capacity(12);
+    for byte in &hash.finalize()[..6] {
+        // Writing to a String does not fail.
+        let _ = write!(text, "{byte:02x}");
+    }
+    text
+}
