@@ -14,7 +14,7 @@ use crate::proxy::instrument::{InstrumentLayer, Shared};
 use crate::proxy::pod_index::Index;
 use crate::proxy::rescue::RescueLayer;
 use crate::proxy::router::{Router, Table};
-use crate::streaming::Relay;
+use crate::proxy::sessions::SessionProxy;
 
 /// The parts of the path that all connections share.
 #[derive(Clone, Debug)]
@@ -30,7 +30,7 @@ pub struct Parts {
     /// The backends, in the order of the table.
     pub backends: Vec<Arc<Backend>>,
     /// Sees the sessions of remote backends.
-    pub relay: Option<Relay>,
+    pub sessions: Option<SessionProxy>,
 }
 
 /// The path for one connection.
@@ -66,10 +66,10 @@ pub fn stack(
 /// The backends, below the router.
 fn backends(parts: &Parts) -> Vec<CriService> {
     let backends = parts.backends.iter();
-    let services = backends.map(|backend| match &parts.relay {
-        // Rewrites the URLs in the responses to Exec, Attach and PortForward, so that sessions pass through the relay. The
+    let services = backends.map(|backend| match &parts.sessions {
+        // Rewrites the URLs in the responses to Exec, Attach and PortForward, so that sessions pass through criscope. The
         // local runtime serves its sessions itself.
-        Some(relay) if !backend.is_local() => relay.layer(backend.service()),
+        Some(sessions) if !backend.is_local() => sessions.layer(backend.service()),
         _ => backend.service(),
     });
     services.collect()
