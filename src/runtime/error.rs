@@ -11,7 +11,7 @@ use tonic::{Code, Status};
 use super::code::GrpcCode as _;
 use super::oci::OciError;
 use super::oci::spec::SpecError;
-use super::process;
+use super::shim_client;
 use super::store::refused::Refused;
 use crate::cri::redact;
 
@@ -107,7 +107,7 @@ pub enum Error {
     Oci(Arc<OciError>),
     /// The shim, or the OCI runtime by way of it.
     #[error(transparent)]
-    Process(Arc<process::Error>),
+    Process(Arc<shim_client::Error>),
     /// The namespaces.
     #[error(transparent)]
     Namespace(Arc<namespace::Error>),
@@ -224,7 +224,7 @@ from!(
     Image(criscope_image::Error),
     Spec(SpecError),
     Oci(OciError),
-    Process(process::Error),
+    Process(shim_client::Error),
     Namespace(namespace::Error),
     Rootfs(rootfs::Error),
 );

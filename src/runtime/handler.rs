@@ -14,8 +14,8 @@ use super::Runtime;
 use super::error::{Error, Result};
 use super::oci::spec::{CgroupDriver, HandlerOptions};
 use super::oci::{Filters, OciRuntime};
-use super::process;
 use super::settings::HandlerSettings;
+use super::shim_client;
 use super::store::{Container, SandboxRecord};
 
 /// A runtime handler.
@@ -192,7 +192,7 @@ impl Handler {
     }
 
     /// How the shim calls the OCI runtime for a verb, with the trace of the present step.
-    pub fn call(&self) -> process::Runtime {
+    pub fn call(&self) -> shim_client::Runtime {
         let oci = &self.oci;
         let mut argv: Vec<OsString> = vec![oci.path.clone().into(), "--root".into()];
         argv.push(oci.root.clone().into());
@@ -200,8 +200,8 @@ impl Handler {
             argv.push("--systemd-cgroup".into());
         }
         argv.extend(oci.options.iter().map(OsString::from));
-        let trace = super::observe::traceparent();
-        process::Runtime {
+        let trace = super::steps::traceparent();
+        shim_client::Runtime {
             argv: argv
                 .into_iter()
                 .map(|word| word.to_string_lossy().into_owned())
@@ -216,8 +216,8 @@ impl Handler {
     }
 
     /// The same for `create`, which has options of its own.
-    pub fn call_create(&self) -> process::Runtime {
-        process::Runtime {
+    pub fn call_create(&self) -> shim_client::Runtime {
+        shim_client::Runtime {
             args: self.create.clone(),
             ..self.call()
         }

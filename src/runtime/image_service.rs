@@ -7,7 +7,7 @@ use std::time::UNIX_EPOCH;
 
 use serde_json::json;
 
-use super::caller::Caller;
+use super::call_context::CallContext;
 use super::error::{Error, Result};
 use super::{Runtime, id};
 use crate::cri::v1;
@@ -69,7 +69,7 @@ impl Runtime {
     pub async fn pull_image(
         &self,
         request: v1::PullImageRequest,
-        caller: &Caller,
+        caller: &CallContext,
     ) -> Result<String> {
         let reference = asked(request.image.as_ref())?;
         let auth = request.auth.and_then(|auth| {

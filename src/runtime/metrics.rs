@@ -25,7 +25,7 @@ impl Runtime {
     /// # Errors
     /// They are registered already.
     pub fn measure(self: &Arc<Self>, registry: &Registry) -> Result<(), RegistryError> {
-        self.watch.measure(RuntimeWork::new(registry)?);
+        self.steps.measure(RuntimeWork::new(registry)?);
         let runtime = Arc::downgrade(self);
         register(registry, move || Some(runtime.upgrade()?.having()))
     }

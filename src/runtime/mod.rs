@@ -7,20 +7,20 @@
 //!   |
 //! store       what there is: records on disk, objects in memory
 //!   |
-//! image  oci  process  node  stats     the parts, which know nothing of each other's insides
+//! image  oci  shim_client  node  stats     the parts, which know nothing of each other's insides
 //! ```
 //!
 //! What holds for every verb: it is done by a task that outlives its caller; what fails is undone; what could not be undone
-//! stays visible until somebody removes it; and after a crash at any of the points in [`steps`] a restart finds everything
+//! stays visible until somebody removes it; and after a crash at any of the points in [`failpoint`] a restart finds everything
 //! that ran, and takes away what nobody needs.
 
-pub mod attempts;
-pub mod caller;
+pub mod call_context;
 pub mod code;
 mod container;
 mod dial;
 mod error;
 pub mod events;
+pub mod failpoint;
 #[cfg(any(test, fuzzing))]
 mod fuzz;
 pub mod grpc;
@@ -32,15 +32,15 @@ pub mod load;
 pub(crate) mod metrics;
 mod network_config;
 pub mod node;
-pub mod observe;
 pub mod oci;
 pub mod paths;
-pub mod process;
 mod recover;
 mod sandbox;
 pub mod sections;
 mod selinux;
 mod settings;
+pub mod shim_client;
+pub mod singleflight;
 pub mod stats;
 mod status;
 pub mod steps;
@@ -55,17 +55,17 @@ use criscope_cni::Observer;
 use criscope_linux::cgroup::Hierarchies;
 use criscope_linux::namespace::Pins;
 
-use self::attempts::Attempts;
 pub use self::error::{Error, Result, What};
 use self::events::Events;
 #[cfg(any(test, fuzzing))]
 pub use self::fuzz::fuzz;
 use self::handler::Handlers;
-use self::observe::Watch;
 pub use self::recover::Problem;
 use self::recover::Problems;
 pub use self::settings::{HandlerSettings, Settings};
+use self::singleflight::Singleflight;
 use self::stats::{DiskUsage, Rates};
+use self::steps::StepRecorder;
 use self::store::Store;
 use criscope_image::ImageStore;
 
@@ -77,9 +77,9 @@ pub struct Runtime {
     images: ImageStore,
     pins: Pins,
     store: Store,
-    attempts: Attempts,
+    singleflight: Singleflight,
     events: Events,
-    watch: Watch,
+    steps: StepRecorder,
     boot: String,
     hierarchies: Option<Hierarchies>,
     rates: Rates,
@@ -111,13 +111,13 @@ impl Runtime {
         ] {
             store::disk::make_dir(&dir)?;
         }
-        let watch = Watch::default();
+        let steps = StepRecorder::default();
         let mut images = settings.images.clone();
-        images.failpoint = steps::image_steps().unwrap_or(images.failpoint);
-        images.observer = Arc::new(watch.clone());
+        images.failpoint = failpoint::image_failpoints().unwrap_or(images.failpoint);
+        images.observer = Arc::new(steps.clone());
         let images = ImageStore::open(images).await?;
         let networks = criscope_cni::Settings {
-            observer: Observer::from(watch.clone()),
+            observer: Observer::from(steps.clone()),
             ..settings.cni.clone()
         };
         let handlers = Handlers::new(
@@ -130,10 +130,10 @@ impl Runtime {
             images,
             pins: Pins::new(paths.namespaces()).with_helper(&settings.shim),
             store: Store::default(),
-            attempts: Attempts::default(),
+            singleflight: Singleflight::default(),
             events: Events::default(),
-            disks: DiskUsage::start(settings.stats_period, watch.clone()),
-            watch,
+            disks: DiskUsage::start(settings.stats_period, steps.clone()),
+            steps,
             boot: id::boot(),
             // None where containers have no cgroups.
             hierarchies: Hierarchies::detect().ok(),
@@ -154,8 +154,8 @@ impl Runtime {
     }
 
     /// What measures its work.
-    pub fn measured(&self) -> &Watch {
-        &self.watch
+    pub fn steps(&self) -> &StepRecorder {
+        &self.steps
     }
 
     /// Its images.

@@ -1,114 +1,299 @@
-//! The points of every verb after which a crash leaves something for the next start to deal with.
+//! The recorder of steps: each step of the runtime's work is counted in its metrics, and recorded in the call it is done for.
 //!
-//! A build with debug assertions kills itself at the step that the variable `CRISCOPE_CRASH_AT` names, so that tests can
-//! see what is left. A release build does not look.
+//! The current call and step are task-local. Work that moves to a task or a thread takes them along with [`in_scope`] and
+//! [`in_scope_blocking`]. Work that no call asked for, such as the end of a container, is counted all the same.
+//! Why these are no `tracing` spans: `docs/adr/0002-steps-of-the-runtime.md`.
 
-use std::env;
-use std::fmt;
+mod images;
 
-use criscope_image::{Failpoint, FailpointHook};
+use std::future::Future;
+use std::sync::{Arc, OnceLock};
+use std::time::Instant;
 
-/// Names the step at which this process is to end.
-const VARIABLE: &str = "CRISCOPE_CRASH_AT";
+use criscope_cni::{Invocation, PluginObserver, PluginRun, Verb};
+use opentelemetry::trace::SpanId;
 
-macro_rules! steps {
-    ($($(#[$doc:meta])* $step:ident = $name:literal),* $(,)?) => {
-        /// A point after which a crash leaves something.
-        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-        pub enum Step {$($(#[$doc])* $step),*}
+use crate::call::steps::{Begun, RuntimeStep, RuntimeSteps, StepOutcome, Worker};
+use crate::runtime::shim_client::Unreadable;
+use crate::telemetry::handles::{RuntimeWork, ShimEnd};
 
-        impl Step {
-            /// All, in the order in which a pod's life comes by.
-            pub const ALL: &[Self] = &[$(Self::$step),*];
+tokio::task_local! {
+    static CURRENT: Option<Current>;
+}
 
-            /// Its name.
-            pub fn name(self) -> &'static str {
-                match self {$(Self::$step => $name),*}
+/// The call that work is done for, and the step it is part of.
+#[derive(Clone, Debug)]
+struct Current {
+    steps: Arc<RuntimeSteps>,
+    span: SpanId,
+}
+
+fn current() -> Option<Current> {
+    CURRENT.try_with(Clone::clone).ok().flatten()
+}
+
+/// Runs `work` for a call.
+pub fn in_call<F: Future>(
+    steps: Option<Arc<RuntimeSteps>>,
+    work: F,
+) -> impl Future<Output = F::Output> {
+    let current = steps.map(|steps| Current {
+        span: steps.root(),
+        steps,
+    });
+    CURRENT.scope(current, work)
+}
+
+/// Keeps the current call and step for work that becomes a task of its own.
+pub fn in_scope<F: Future>(work: F) -> impl Future<Output = F::Output> {
+    CURRENT.scope(current(), work)
+}
+
+/// Keeps the current call and step for work on a blocking thread.
+pub fn in_scope_blocking<T>(work: impl FnOnce() -> T) -> impl FnOnce() -> T {
+    let current = current();
+    move || CURRENT.sync_scope(current, work)
+}
+
+/// The W3C trace context of the current step, for `TRACEPARENT` of a process; `None` when traces are off.
+pub fn traceparent() -> Option<String> {
+    let current = current()?;
+    current.steps.traceparent(current.span)
+}
+
+/// Records steps. Clones share their metrics.
+#[derive(Clone, Debug, Default)]
+pub struct StepRecorder(Arc<OnceLock<RuntimeWork>>);
+
+impl StepRecorder {
+    /// Counts from now on in these metrics, unless it has some already.
+    pub fn measure(&self, metrics: RuntimeWork) {
+        let _again = self.0.set(metrics);
+    }
+
+    /// The metrics, once they are set.
+    pub fn metrics(&self) -> Option<&RuntimeWork> {
+        self.0.get()
+    }
+
+    /// A shim ended before its pod.
+    pub fn shim_lost(&self, how: ShimEnd) {
+        if let Some(metrics) = self.metrics() {
+            metrics.shim_lost(how);
+        }
+    }
+
+    /// A message between the daemon and a shim could not be read.
+    pub fn shim_message_unreadable(&self, what: Unreadable) {
+        if let Some(metrics) = self.metrics() {
+            metrics.shim_message_unreadable(what as usize);
+        }
+    }
+
+    /// Runs `work` as a step; dropped before its end, the step was cancelled. For `name` see
+    /// [`StepRecord::name`](crate::call::steps::StepRecord::name).
+    pub async fn step<T, E>(
+        &self,
+        what: RuntimeStep,
+        name: Option<&str>,
+        work: impl Future<Output = Result<T, E>>,
+    ) -> Result<T, E> {
+        let step = self.begin(what, name);
+        let result = CURRENT.scope(step.within(), work).await;
+        step.end(result.is_ok());
+        result
+    }
+
+    /// Runs blocking `work` as a step.
+    pub fn blocking_step<T, E>(
+        &self,
+        what: RuntimeStep,
+        work: impl FnOnce() -> Result<T, E>,
+    ) -> Result<T, E> {
+        let step = self.begin(what, None);
+        let result = CURRENT.sync_scope(step.within(), work);
+        step.end(result.is_ok());
+        result
+    }
+
+    fn begin(&self, what: RuntimeStep, name: Option<&str>) -> Step {
+        self.begin_within(what, name, current())
+    }
+
+    fn begin_within(&self, what: RuntimeStep, name: Option<&str>, within: Option<Current>) -> Step {
+        let name: Option<Arc<str>> = name.map(Arc::from);
+        Step {
+            recorder: self.clone(),
+            what,
+            began: Instant::now(),
+            place: within.map(|within| {
+                let begun = within.steps.begin(what, name.clone(), within.span);
+                (within.steps, begun)
+            }),
+            name,
+            outcome: StepOutcome::Cancelled,
+        }
+    }
+}
+
+impl PluginObserver for StepRecorder {
+    fn wrap<'a>(&'a self, invocation: Invocation<'a>, run: PluginRun<'a>) -> PluginRun<'a> {
+        let what = match invocation.verb {
+            Verb::Add => RuntimeStep::CniAdd,
+            Verb::Del => RuntimeStep::CniDel,
+            Verb::Check => RuntimeStep::CniCheck,
+            Verb::Status => RuntimeStep::CniStatus,
+            Verb::Gc => RuntimeStep::CniGc,
+        };
+        Box::pin(self.step(what, Some(invocation.plugin), run))
+    }
+
+    fn environment(&self) -> Vec<(&'static str, String)> {
+        let trace = traceparent().map(|trace| ("TRACEPARENT", trace));
+        trace.into_iter().collect()
+    }
+}
+
+/// A step in progress. It ends when it is dropped.
+#[derive(Debug)]
+struct Step {
+    recorder: StepRecorder,
+    what: RuntimeStep,
+    name: Option<Arc<str>>,
+    began: Instant,
+    place: Option<(Arc<RuntimeSteps>, Begun)>,
+    outcome: StepOutcome,
+}
+
+impl Step {
+    fn within(&self) -> Option<Current> {
+        let (steps, begun) = self.place.as_ref()?;
+        Some(Current {
+            steps: Arc::clone(steps),
+            span: begun.span,
+        })
+    }
+
+    fn end(self, well: bool) {
+        self.end_with(match well {
+            true => StepOutcome::Ok,
+            false => StepOutcome::Error,
+        });
+    }
+
+    fn end_with(mut self, outcome: StepOutcome) {
+        self.outcome = outcome;
+    }
+}
+
+impl Drop for Step {
+    fn drop(&mut self) {
+        let took = self.began.elapsed();
+        if let Some((steps, begun)) = &self.place {
+            steps.end(*begun, self.outcome);
+        }
+        if let Some(metrics) = self.recorder.metrics() {
+            metrics.ended(self.what, self.outcome, took);
+            if let (Worker::Cni, Some(plugin)) = (self.what.worker(), &self.name) {
+                metrics.plugin_ended(plugin, self.what, self.outcome, took);
             }
         }
-    };
-}
-
-steps! {
-    /// The sandbox has a record.
-    SandboxRecorded = "sandbox.recorded",
-    /// Its files are written, its shm is mounted.
-    SandboxFiles = "sandbox.files",
-    /// Its namespaces are pinned.
-    SandboxNamespaces = "sandbox.namespaces",
-    /// Its shim runs.
-    SandboxShim = "sandbox.shim",
-    /// Its network is attached.
-    SandboxNetwork = "sandbox.network",
-    /// It is ready, and nobody was told.
-    SandboxReady = "sandbox.ready",
-    /// The container has a record.
-    ContainerRecorded = "container.recorded",
-    /// Its root is mounted.
-    ContainerRootfs = "container.rootfs",
-    /// Its bundle is written.
-    ContainerBundle = "container.bundle",
-    /// It is created, and nobody was told.
-    ContainerCreated = "container.created",
-    /// It is about to be started.
-    ContainerStarting = "container.starting",
-    /// The OCI runtime made it.
-    ContainerMade = "container.made",
-    /// It runs, and the record does not say so.
-    ContainerStarted = "container.started",
-    /// What is to be run in it is written down.
-    ExecWritten = "exec.written",
-    /// It is run.
-    ExecBegun = "exec.begun",
-    /// It was told to end.
-    ContainerSignalled = "container.signalled",
-    /// It has ended.
-    ContainerEnded = "container.ended",
-    /// The OCI runtime has forgotten it.
-    ContainerDeleted = "container.deleted",
-    /// Its root is gone.
-    ContainerUnmounted = "container.unmounted",
-    /// Its directory is gone.
-    ContainerRemoved = "container.removed",
-    /// The containers of the sandbox have ended.
-    SandboxKilled = "sandbox.killed",
-    /// Its network is detached.
-    SandboxDetached = "sandbox.detached",
-    /// Its namespaces are gone.
-    SandboxUnpinned = "sandbox.unpinned",
-    /// It is stopped, and nobody was told.
-    SandboxStopped = "sandbox.stopped",
-    /// Its shim has ended.
-    SandboxShimGone = "sandbox.shim-gone",
-    /// Its directories are gone.
-    SandboxRemoved = "sandbox.removed",
-}
-
-impl fmt::Display for Step {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
     }
 }
 
-/// Ends the process here, as `kill -9` would, if a test wants it.
-pub fn reached(step: Step) {
-    if cfg!(debug_assertions) && env::var_os(VARIABLE).is_some_and(|at| at == step.name()) {
-        end();
-    }
-}
+#[cfg(test)]
+mod tests {
+    use std::convert::Infallible;
 
-/// The same for the failpoints of pulls, imports and removals: `image.LayerPlaced`. None if no test wants it.
-pub fn image_steps() -> Option<FailpointHook> {
-    let at = env::var(VARIABLE).ok().filter(|_| cfg!(debug_assertions))?;
-    let at = at.strip_prefix("image.")?.to_owned();
-    Some(FailpointHook::new(move |point: Failpoint| {
-        if format!("{point:?}") == at {
-            end();
+    use opentelemetry::trace::TraceId;
+
+    use super::*;
+    use crate::call::trace::SpanPlacement;
+
+    #[tokio::test]
+    async fn steps_are_parts_of_each_other_also_on_other_tasks_and_threads() {
+        let steps = Arc::new(RuntimeSteps::new(None));
+        let recorder = StepRecorder::default();
+        let inner = recorder.clone();
+        in_call(Some(Arc::clone(&steps)), async {
+            let made = recorder.step(RuntimeStep::NetworkAttach, None, async {
+                let one = in_scope(async move {
+                    let plugin = async { Err::<(), _>("no address") };
+                    let failed = inner.step(RuntimeStep::CniAdd, Some("bridge"), plugin);
+                    assert!(failed.await.is_err());
+                    inner
+                });
+                let inner = tokio::spawn(one).await.expect("the task ends");
+                let two = in_scope_blocking(move || {
+                    let good = || Ok::<_, Infallible>(());
+                    inner.blocking_step(RuntimeStep::Spec, good)
+                });
+                tokio::task::spawn_blocking(two).await.expect("it ends")
+            });
+            made.await.expect("it is good");
+        })
+        .await;
+        let all = steps.read();
+        let [attach, plugin, spec] = &all[..] else {
+            panic!("three steps");
+        };
+        assert_eq!(attach.parent, steps.root());
+        assert_eq!((plugin.parent, spec.parent), (attach.span, attach.span));
+        assert_eq!(plugin.name.as_deref(), Some("bridge"));
+        let how = |record: &crate::call::steps::StepRecord| record.ended.map(|(_, how)| how);
+        assert_eq!(how(plugin), Some(StepOutcome::Error));
+        assert_eq!(
+            (how(attach), how(spec)),
+            (Some(StepOutcome::Ok), Some(StepOutcome::Ok))
+        );
+    }
+
+    #[tokio::test]
+    async fn runs_of_plugins_are_steps_and_carry_their_own_trace_context() {
+        let steps = Arc::new(RuntimeSteps::new(Some(&SpanPlacement {
+            trace_id: TraceId::from(7u128),
+            parent: SpanId::from(1u64),
+            parent_is_remote: false,
+            server: SpanId::from(2u64),
+            client: SpanId::from(3u64),
+            state: None,
+            link: None,
+            sampled: true,
+        })));
+        let recorder = StepRecorder::default();
+        for verb in [Verb::Add, Verb::Del] {
+            let invocation = Invocation {
+                plugin: "bridge",
+                verb,
+            };
+            let environment = || recorder.environment();
+            let run = Box::pin(async move {
+                let [(name, value)] = &environment()[..] else {
+                    panic!("one variable");
+                };
+                Ok(format!("{name}={value}").into_bytes())
+            });
+            let run = in_call(Some(Arc::clone(&steps)), recorder.wrap(invocation, run));
+            let output = String::from_utf8(run.await.expect("output")).expect("text");
+            let step = steps.read().pop().expect("a step");
+            let traceparent = steps.traceparent(step.span).expect("traces are on");
+            assert_eq!(output, format!("TRACEPARENT={traceparent}"));
+            assert_eq!(step.name.as_deref(), Some("bridge"));
+            assert!(matches!(step.ended, Some((_, StepOutcome::Ok))));
+            let name = format!("cni_{}", verb.name().to_lowercase());
+            assert_eq!(step.step.name(), name);
         }
-    }))
-}
+    }
 
-fn end() {
-    // Nothing to be done about a refusal: a test sees that the process goes on.
-    let _ = nix::sys::signal::kill(nix::unistd::Pid::this(), nix::sys::signal::SIGKILL);
+    #[tokio::test]
+    async fn what_is_dropped_was_cancelled() {
+        let steps = Arc::new(RuntimeSteps::new(None));
+        let recorder = StepRecorder::default();
+        let endless = std::future::pending::<Result<(), Infallible>>();
+        let step = recorder.step(RuntimeStep::GraceWait, None, endless);
+        let serving = in_call(Some(Arc::clone(&steps)), step);
+        let _late = tokio::time::timeout(std::time::Duration::from_millis(1), serving).await;
+        let ended = steps.read()[0].ended.map(|(_, how)| how);
+        assert_eq!(ended, Some(StepOutcome::Cancelled));
+    }
 }

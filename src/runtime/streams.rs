@@ -13,10 +13,10 @@ use tokio_util::sync::CancellationToken;
 
 use self::line::{Drained, Line};
 use super::Runtime;
-use super::caller::Caller;
+use super::call_context::CallContext;
 use super::container::watch::UNSEEN;
 use super::error::{Error, Result};
-use super::process;
+use super::shim_client;
 use super::store::Container;
 use crate::call::Call;
 use crate::cri::v1;
@@ -158,9 +158,15 @@ impl Runtime {
         container.running()?;
         let stdin = streams.stdin.is_some();
         let mut running = self
-            .begin_exec(&container, exec.argv, exec.tty, stdin, &Caller::default())
+            .begin_exec(
+                &container,
+                exec.argv,
+                exec.tty,
+                stdin,
+                &CallContext::default(),
+            )
             .await?;
-        let attach = process::Attach {
+        let attach = shim_client::Attach {
             target: running.target.clone(),
             stdin,
             stdout: streams.stdout.is_some(),
@@ -230,12 +236,12 @@ impl Runtime {
         let record = container.record();
         let sandbox = self.store.sandboxes.get(&record.sandbox)?;
         let shim = self.shim_of(&sandbox).await?;
-        let target = process::Target {
+        let target = shim_client::Target {
             container: container.id.clone(),
             exec: String::new(),
         };
         let takes_input = streams.stdin.is_some() && record.config.stdin;
-        let attach = process::Attach {
+        let attach = shim_client::Attach {
             target: target.clone(),
             stdin: takes_input,
             stdout: streams.stdout.is_some(),

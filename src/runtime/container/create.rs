@@ -5,13 +5,13 @@ use std::sync::Arc;
 use criscope_linux::rootfs::Rootfs;
 
 use super::super::sandbox::teardown::blocking;
-use super::assemble::Assembly;
+use super::bundle::Assembly;
 use crate::cri::v1::{self, ContainerEventType, CreateContainerRequest};
-use crate::runtime::attempts::fingerprint;
-use crate::runtime::caller::Caller;
+use crate::runtime::call_context::CallContext;
 use crate::runtime::error::{Error, Result, What, shown};
-use crate::runtime::observe::carried;
-use crate::runtime::steps::{Step, reached};
+use crate::runtime::failpoint::{Failpoint, failpoint};
+use crate::runtime::singleflight::fingerprint;
+use crate::runtime::steps::in_scope;
 use crate::runtime::store::record::{VERSION, container_name};
 use crate::runtime::store::{Container, ContainerRecord, ContainerState, Sandbox, disk};
 use crate::runtime::{Runtime, id, validate};
@@ -26,7 +26,7 @@ impl Runtime {
     pub async fn create_container(
         self: &Arc<Self>,
         request: CreateContainerRequest,
-        caller: &Caller,
+        caller: &CallContext,
     ) -> Result<String> {
         let sandbox = self.store.sandboxes.get(&request.pod_sandbox_id)?;
         let config = request.config.as_ref();
@@ -41,8 +41,10 @@ impl Runtime {
             found.is_ok_and(|container| container.record().state == ContainerState::Created)
         };
         let print = fingerprint(&(&sandbox.id, &request.config));
-        let work = carried(Arc::clone(self).make_container(sandbox, request, name.clone()));
-        self.attempts.run(&name, print, caller, made, work).await
+        let work = in_scope(Arc::clone(self).make_container(sandbox, request, name.clone()));
+        self.singleflight
+            .run(&name, print, caller, made, work)
+            .await
     }
 
     async fn make_container(
@@ -84,7 +86,7 @@ impl Runtime {
         reservation.keep();
         let upper = Rootfs::new(container.dir()).upper();
         self.disks.watch(id.as_str(), upper);
-        reached(Step::ContainerCreated);
+        failpoint(Failpoint::ContainerCreated);
         self.tell_container(ContainerEventType::ContainerCreatedEvent, &container);
         Ok(id)
     }
@@ -117,7 +119,7 @@ impl Runtime {
             disk::make_dir(&dir)?;
             let made = (|| {
                 disk::write(&dir, &copy, &record)?;
-                reached(Step::ContainerRecorded);
+                failpoint(Failpoint::ContainerRecorded);
                 let user = assembly.assemble(&dir, &record)?;
                 record.user = (user.uid, user.gid, user.groups);
                 record.state = ContainerState::Created;

@@ -5,17 +5,17 @@ use std::time::Duration;
 
 use tokio::time::{sleep, timeout};
 
-use super::assemble::write_private;
+use super::bundle::write_private;
 use super::update::read_spec;
 use crate::call::steps::RuntimeStep;
 use crate::cri::v1::{ExecSyncRequest, ExecSyncResponse};
-use crate::runtime::caller::Caller;
+use crate::runtime::call_context::CallContext;
 use crate::runtime::error::{Error, Result, shim_gone};
+use crate::runtime::failpoint::{Failpoint, failpoint};
 use crate::runtime::oci::spec::{check_arguments, exec_process};
-use crate::runtime::process::{
-    Attach, Attached, Ending, Exec, Exit, Kill, Output, Shim, Stdio, Target,
+use crate::runtime::shim_client::{
+    Attach, Attached, Exec, Exit, ExitWaiter, Kill, Output, Shim, Stdio, Target,
 };
-use crate::runtime::steps::{Step, reached};
 use crate::runtime::store::Container;
 use crate::runtime::{Runtime, id};
 
@@ -28,7 +28,7 @@ const SIGKILL: i32 = 9;
 pub(in crate::runtime) struct Running {
     pub(in crate::runtime) shim: Shim,
     pub(in crate::runtime) target: Target,
-    pub(in crate::runtime) ending: Ending,
+    pub(in crate::runtime) ending: ExitWaiter,
 }
 
 impl Runtime {
@@ -40,7 +40,7 @@ impl Runtime {
     pub async fn exec_sync(
         self: &Arc<Self>,
         request: ExecSyncRequest,
-        caller: &Caller,
+        caller: &CallContext,
     ) -> Result<ExecSyncResponse> {
         if request.cmd.is_empty() {
             return Err(Error::invalid("there is no command to run"));
@@ -83,7 +83,7 @@ impl Runtime {
         command: Vec<String>,
         tty: bool,
         stdin: bool,
-        caller: &Caller,
+        caller: &CallContext,
     ) -> Result<Running> {
         check_arguments(&command)?;
         let record = container.record();
@@ -99,7 +99,7 @@ impl Runtime {
         let file = path.clone();
         let writing = container.work(move || write_private(&file, &text));
         caller.wait(writing).await?;
-        reached(Step::ExecWritten);
+        failpoint(Failpoint::ExecWritten);
         let target = Target {
             container: container.id.clone(),
             exec: name,
@@ -118,11 +118,11 @@ impl Runtime {
             runtime: handler.call(),
         };
         let beginning = async { shim.exec(exec()).await };
-        let watch = &self.watch;
-        let begun = watch
+        let steps = &self.steps;
+        let begun = steps
             .step(RuntimeStep::OciExec, Some(handler.program()), beginning)
             .await;
-        reached(Step::ExecBegun);
+        failpoint(Failpoint::ExecBegun);
         // Read by now. One that cannot be removed goes with the container.
         let tidied = container.work(move || Ok(std::fs::remove_file(&path).is_ok()));
         begun?;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::runtime::Runtime;
 use crate::runtime::error::{Error, Result};
-use crate::runtime::process::Target;
+use crate::runtime::shim_client::Target;
 
 impl Runtime {
     /// Opens the log of a running container again under its name, after the kubelet has renamed it.

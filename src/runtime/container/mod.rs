@@ -1,11 +1,11 @@
 //! The verbs of containers. CreateContainer makes the root and the bundle; StartContainer has the pod's shim run the OCI
 //! runtime; what ends is noticed by [`watch`].
 
-mod assemble;
+mod atomic_replace;
+mod bundle;
 mod create;
-mod draft;
 mod exec_sync;
-mod finish;
+mod exit;
 mod list;
 mod log;
 mod remove;
@@ -16,5 +16,5 @@ mod update;
 mod volumes;
 pub(super) mod watch;
 
-pub(super) use self::assemble::SPEC;
+pub(super) use self::bundle::SPEC;
 pub(super) use self::remove::remove_dir;

@@ -9,7 +9,7 @@ use criscope_linux::rootfs::Rootfs;
 use crate::cri::v1::ContainerEventType;
 use crate::runtime::Runtime;
 use crate::runtime::error::Result;
-use crate::runtime::steps::{Step, reached};
+use crate::runtime::failpoint::{Failpoint, failpoint};
 use crate::runtime::store::disk;
 
 impl Runtime {
@@ -46,15 +46,15 @@ impl Runtime {
             pins.unpin_target(&pod, &id)?;
             remove_dir(&dir, &copy)
         });
-        self.watch
+        self.steps
             .step(RuntimeStep::ContainerRemove, None, work)
             .await?;
         container.release_layers();
         self.forget_usage(&container.id);
-        reached(Step::ContainerRemoved);
+        failpoint(Failpoint::ContainerRemoved);
         if let Ok(sandbox) = self.store.sandboxes.get(&record.sandbox) {
             let name = record.name(&sandbox.record());
-            self.attempts.forget(&name);
+            self.singleflight.forget(&name);
             self.store.container_names.release(&name, &container.id);
         }
         self.store.containers.remove(&container.id);

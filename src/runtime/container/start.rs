@@ -3,14 +3,14 @@
 use std::sync::Arc;
 
 use super::super::sandbox::teardown::blocking;
-use super::assemble::SPEC;
+use super::bundle::SPEC;
 use crate::call::steps::RuntimeStep;
 use crate::cri::v1::ContainerEventType;
 use crate::runtime::error::{Error, Result, shown};
+use crate::runtime::failpoint::{Failpoint, failpoint};
 use crate::runtime::handler::Handler;
-use crate::runtime::observe::carried;
-use crate::runtime::process::{Create, Shim, Stdio, Verb};
-use crate::runtime::steps::{Step, reached};
+use crate::runtime::shim_client::{Create, Shim, Stdio, Verb};
+use crate::runtime::steps::in_scope;
 use crate::runtime::store::{Container, ContainerState, Exit, Sandbox};
 use crate::runtime::{Runtime, id};
 
@@ -28,7 +28,7 @@ impl Runtime {
         let runtime = Arc::clone(self);
         // A task of its own: it is started, or has failed and says so, whoever waits.
         let work = async move { runtime.start(&container).await };
-        tokio::spawn(carried(work)).await?
+        tokio::spawn(in_scope(work)).await?
     }
 
     async fn start(self: &Arc<Self>, container: &Arc<Container>) -> Result<()> {
@@ -53,7 +53,7 @@ impl Runtime {
         let handler = self.handler_of(container);
         let starting = container.update(|record| record.state = ContainerState::Starting);
         starting.await?;
-        reached(Step::ContainerStarting);
+        failpoint(Failpoint::ContainerStarting);
         match self.launch(container, &sandbox, &handler).await {
             Ok(()) => {
                 self.tell_container(ContainerEventType::ContainerStartedEvent, container);
@@ -107,16 +107,16 @@ impl Runtime {
             shim.create(create).await
         };
         let pid = self
-            .watch
+            .steps
             .step(RuntimeStep::OciCreate, Some(handler.program()), creating)
             .await?;
         // Before it runs: its end may be told at once.
         container.update(|record| record.pid = pid).await?;
-        reached(Step::ContainerMade);
+        failpoint(Failpoint::ContainerMade);
         // Before it runs: it may have ended when this is known.
         let started_at = id::now();
         self.start_process(container, &shim, handler).await?;
-        reached(Step::ContainerStarted);
+        failpoint(Failpoint::ContainerStarted);
         learn_filter(handler, container);
         let runs = container.update(|record| {
             record.started_at = started_at;
@@ -142,8 +142,8 @@ impl Runtime {
             };
             shim.start(verb).await
         };
-        let watch = &self.watch;
-        Ok(watch
+        let steps = &self.steps;
+        Ok(steps
             .step(RuntimeStep::OciStart, Some(handler.program()), starting)
             .await?)
     }

@@ -5,7 +5,7 @@ use std::fs;
 
 use serde_json::{Value, json};
 
-use super::assemble::SPEC;
+use super::bundle::SPEC;
 use super::list::state_of;
 use crate::cri::v1;
 use crate::runtime::Runtime;

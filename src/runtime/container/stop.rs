@@ -8,8 +8,8 @@ use tokio::time::timeout;
 use crate::call::steps::RuntimeStep;
 use crate::runtime::Runtime;
 use crate::runtime::error::{Error, Result};
-use crate::runtime::process::{self, Kill, Target};
-use crate::runtime::steps::{Step, reached};
+use crate::runtime::failpoint::{Failpoint, failpoint};
+use crate::runtime::shim_client::{self, Kill, Target};
 use crate::runtime::store::{Container, ContainerState};
 
 /// How long a process may take to end after SIGKILL: it may be writing to a slow disk.
@@ -39,10 +39,10 @@ impl Runtime {
                 let asked = self.signal(&container, record.stop_signal).await;
                 // Who tries again must not wait out the grace of one that was never asked.
                 asked.inspect_err(|_| container.not_asked())?;
-                reached(Step::ContainerSignalled);
+                failpoint(Failpoint::ContainerSignalled);
             }
             let exited = timeout(grace, container.exited());
-            let waited = self.watch.step(RuntimeStep::GraceWait, None, exited);
+            let waited = self.steps.step(RuntimeStep::GraceWait, None, exited);
             if waited.await.is_ok() {
                 return settled(&container).await;
             }
@@ -61,8 +61,8 @@ impl Runtime {
             return Ok(());
         }
         self.signal(container, SIGKILL).await?;
-        let watch = &self.watch;
-        watch
+        let steps = &self.steps;
+        steps
             .step(RuntimeStep::KillWait, None, settled(container))
             .await
     }
@@ -84,7 +84,9 @@ impl Runtime {
             None => return Ok(()),
         };
         match sent {
-            Ok(()) | Err(process::Error::NotFound(_) | process::Error::Gone { .. }) => Ok(()),
+            Ok(()) | Err(shim_client::Error::NotFound(_) | shim_client::Error::Gone { .. }) => {
+                Ok(())
+            }
             Err(error) => Err(error.into()),
         }
     }

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use oci_spec::runtime::{LinuxResources, Spec};
 
-use super::assemble::SPEC;
-use super::draft::Drafts;
+use super::atomic_replace::Drafts;
+use super::bundle::SPEC;
 use crate::call::steps::RuntimeStep;
 use crate::cri::v1::{LinuxContainerResources, UpdateContainerResourcesRequest};
 use crate::runtime::Runtime;
@@ -80,7 +80,7 @@ impl Runtime {
     async fn set_resources(&self, container: &Container, to: &LinuxResources) -> Result<()> {
         let handler = self.handler_of(container);
         let setting = handler.oci.update(&container.id, to);
-        self.watch
+        self.steps
             .step(RuntimeStep::OciUpdate, Some(handler.program()), setting)
             .await?;
         Ok(())

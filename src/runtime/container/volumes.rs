@@ -7,12 +7,12 @@ use std::sync::Arc;
 use criscope_linux::namespace::of_process;
 use criscope_linux::rootfs::{self, MountRequest, Rootfs};
 
-use super::assemble::Assembly;
+use super::bundle::Assembly;
 use super::create::reference;
 use crate::cri::v1::{ContainerConfig, ImageSpec, Mount, NamespaceMode};
 use crate::runtime::Runtime;
 use crate::runtime::error::{Error, Result, What};
-use crate::runtime::process::State;
+use crate::runtime::shim_client::State;
 use crate::runtime::store::record::ImageVolume;
 use crate::runtime::store::{ContainerRecord, Sandbox};
 use criscope_image::LayerLease;

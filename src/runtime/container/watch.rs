@@ -7,7 +7,7 @@ use tokio::sync::broadcast::error::RecvError;
 
 use super::super::sandbox::teardown::blocking;
 use crate::runtime::error::{Result, shown};
-use crate::runtime::process::{self, Event, Fate, Shim, Unreadable, account};
+use crate::runtime::shim_client::{self, Event, ExitFate, Shim, Unreadable, exit_records};
 use crate::runtime::store::{Container, Exit, Sandbox};
 use crate::runtime::{Runtime, id};
 use crate::telemetry::handles::ShimEnd;
@@ -40,7 +40,7 @@ impl Runtime {
                     Ok(Event::Oom(_)) => {}
                     Ok(Event::PidNamespaceEnded) => runtime.look_at_init(&id),
                     Ok(Event::Unreadable(what)) => {
-                        runtime.watch.shim_message_unreadable(what);
+                        runtime.steps.shim_message_unreadable(what);
                         // It may have been an end.
                         if what != Unreadable::Request {
                             runtime.catch_up(&id).await;
@@ -55,7 +55,7 @@ impl Runtime {
     }
 
     /// A process of a pod ended. What follows is done on a task of its own, so that no end waits for another.
-    fn ended(self: &Arc<Self>, exit: &process::Exit) {
+    fn ended(self: &Arc<Self>, exit: &shim_client::Exit) {
         if !exit.target.exec.is_empty() {
             return;
         }
@@ -101,7 +101,7 @@ impl Runtime {
                 }
             }
             // Gone is told in its own way.
-            Err(process::Error::Gone { .. }) => {}
+            Err(shim_client::Error::Gone { .. }) => {}
             Err(error) => {
                 tracing::warn!(event = "runtime.shim", sandbox.id = %sandbox.id, error = %error, "cannot ask a shim which of its containers have ended");
             }
@@ -120,7 +120,7 @@ impl Runtime {
         }
         sandbox.set_shim(None);
         match Shim::connect(&self.settings.paths.pod(id)).await {
-            Err(process::Error::Gone { .. }) => {}
+            Err(shim_client::Error::Gone { .. }) => {}
             // Only the connection ended: one of the two was sent something that it cannot read.
             Ok(shim) => {
                 tracing::warn!(event = "runtime.shim", sandbox.id = %id, "the connection to a shim was lost, and made again");
@@ -137,7 +137,7 @@ impl Runtime {
             }
         }
         tracing::warn!(event = "runtime.shim", sandbox.id = %id, "the shim of a pod died");
-        self.watch.shim_lost(ShimEnd::Died);
+        self.steps.shim_lost(ShimEnd::Died);
         self.shim_lost(&sandbox).await;
     }
 
@@ -158,27 +158,27 @@ impl Runtime {
     pub(in crate::runtime) async fn account_for(self: &Arc<Self>, sandbox: &Sandbox) -> Result<()> {
         let dir = self.settings.paths.pod(&sandbox.id);
         // After a reboot there is no directory, and nothing in it.
-        let fates = blocking(move || Ok(account(&dir).unwrap_or_default())).await?;
+        let fates = blocking(move || Ok(exit_records(&dir).unwrap_or_default())).await?;
         for container in self.store.containers_of(&sandbox.id) {
             // One that is being started is seen to by who starts it.
             if !container.is_running() {
                 continue;
             }
             let (exit, at) = match fates.get(&container.id) {
-                Some(Fate::Ended {
+                Some(ExitFate::Ended {
                     code,
                     oom_kills,
                     at,
                     ..
                 }) => (judge(*code, *oom_kills), nanoseconds(*at)),
-                Some(Fate::Abandoned { .. }) => {
+                Some(ExitFate::Abandoned { .. }) => {
                     if let Err(error) = self.kill_abandoned(&container).await {
                         tracing::warn!(event = "runtime.shim", container.id = %container.id, error = %shown(&error), "a container without a shim still runs");
                     }
                     (unknown("its shim died, and it was ended"), id::now())
                 }
-                Some(Fate::Damaged(why)) => (unknown(why), id::now()),
-                Some(Fate::Unknown) | None => (unknown("nobody saw its end"), id::now()),
+                Some(ExitFate::Damaged(why)) => (unknown(why), id::now()),
+                Some(ExitFate::Unknown) | None => (unknown("nobody saw its end"), id::now()),
             };
             self.finish(&container, exit, at).await;
         }
@@ -230,14 +230,14 @@ impl Runtime {
                 self.catch_up(&sandbox.id).await;
                 Ok(Some(shim))
             }
-            Err(process::Error::Gone { .. }) => Ok(None),
+            Err(shim_client::Error::Gone { .. }) => Ok(None),
             Err(error) => Err(error.into()),
         }
     }
 }
 
 /// How a container ended, by what its shim saw.
-pub(in crate::runtime) fn verdict(exit: &process::Exit) -> Exit {
+pub(in crate::runtime) fn verdict(exit: &shim_client::Exit) -> Exit {
     judge(exit.code, exit.oom_kills)
 }
 

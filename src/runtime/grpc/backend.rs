@@ -20,8 +20,8 @@ use crate::cri::v1::runtime_service_server::RuntimeServiceServer;
 use crate::grpc::status::Status;
 use crate::grpc::{Answering, Body, BoxError, Handler, Request, frame};
 use crate::runtime::Runtime;
-use crate::runtime::caller::Caller;
-use crate::runtime::observe::serve;
+use crate::runtime::call_context::CallContext;
+use crate::runtime::steps::in_call;
 
 /// The built-in runtime as a backend. Cheap to clone.
 #[derive(Clone)]
@@ -58,7 +58,7 @@ impl Handler for Builtin {
         let gone = CancellationToken::new();
         let waits = gone.clone().drop_guard();
         let deadline = frame::timeout(request.headers()).map(|left| Instant::now() + left);
-        let caller = Caller::new(deadline, gone);
+        let caller = CallContext::new(deadline, gone);
         request.extensions_mut().insert(caller.clone());
         // From here on the runtime tells itself what it does for the call.
         let phases = request.extensions().get::<Arc<Call>>().map(|call| {
@@ -76,7 +76,7 @@ impl Handler for Builtin {
                 .path()
                 .starts_with("/runtime.v1.ImageService/");
             // A task of its own: to drop the answer does not drop the work.
-            let work = threads.spawn(serve(phases, async move {
+            let work = threads.spawn(in_call(phases, async move {
                 let response = if is_image {
                     images.call(request).await
                 } else {

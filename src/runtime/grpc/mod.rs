@@ -9,7 +9,7 @@ use std::sync::Arc;
 use tonic::{Request, Response, Status};
 
 pub use self::backend::Builtin;
-use super::caller::Caller;
+use super::call_context::CallContext;
 use super::{Error, Runtime};
 use crate::call::Call;
 
@@ -28,8 +28,8 @@ const CHUNK: usize = 256;
 type Ready<T> = futures_util::stream::Iter<std::vec::IntoIter<Result<T, Status>>>;
 
 /// The message of a call, and who asked.
-fn open<T>(request: Request<T>) -> (T, Caller) {
-    let caller = request.extensions().get::<Caller>().cloned();
+fn open<T>(request: Request<T>) -> (T, CallContext) {
+    let caller = request.extensions().get::<CallContext>().cloned();
     (request.into_inner(), caller.unwrap_or_default())
 }
 

@@ -296,7 +296,7 @@ impl RuntimeService for Service {
         _: Request<GetEventsRequest>,
     ) -> Answer<Self::GetContainerEventsStream> {
         let events = self.runtime.events().listen();
-        let watch = self.runtime.measured().clone();
+        let watch = self.runtime.steps().clone();
         let stream = unfold(Some((events, watch)), |events| async {
             let (mut events, watch) = events?;
             match events.recv().await {

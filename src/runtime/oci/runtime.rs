@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use super::error::OciError;
 use super::exec::{self, Fault, Finished};
 use super::reason::reason;
-use crate::runtime::observe::traceparent;
+use crate::runtime::steps::traceparent;
 
 /// How long a verb may take before it is killed.
 const LIMIT: Duration = Duration::from_secs(60);

@@ -10,8 +10,8 @@ use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
 use crate::runtime::Runtime;
 use crate::runtime::error::Result;
-use crate::runtime::process::{self, Shim};
 use crate::runtime::sandbox::teardown::blocking;
+use crate::runtime::shim_client::{self, Shim};
 
 /// How long a plugin may go on before it is killed, and a shim until it listens.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -30,7 +30,7 @@ impl Runtime {
             let left = blocking(move || Ok(plugins(&variable, late) + shims(&own, late))).await?;
             let listens = matches!(
                 Shim::connect(&dir).await,
-                Ok(_) | Err(process::Error::Silent { .. })
+                Ok(_) | Err(shim_client::Error::Silent { .. })
             );
             // One that listens is ended like any other.
             if late || left == 0 || (listens && left == 1) {
@@ -55,7 +55,7 @@ fn plugins(variable: &str, end: bool) -> usize {
 
 /// The shim of a directory, told by its arguments.
 fn shims(dir: &Path, end: bool) -> usize {
-    ended(|process| process::is_called_for(process, dir), end)
+    ended(|process| shim_client::is_called_for(process, dir), end)
 }
 
 /// How many processes there are of this kind; with `end` they are killed.

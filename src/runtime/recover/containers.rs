@@ -6,8 +6,8 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep};
 
 use crate::runtime::container::watch;
-use crate::runtime::process::{Error, Process, Shim, State, account};
 use crate::runtime::sandbox::teardown::blocking;
+use crate::runtime::shim_client::{Error, Process, Shim, State, exit_records};
 use crate::runtime::store::{Container, ContainerState, Exit, Sandbox};
 use crate::runtime::{Runtime, id};
 
@@ -69,7 +69,7 @@ impl Runtime {
     /// the others are accounted for like those that ran.
     pub(super) async fn settle_starts_alone(self: &Arc<Self>, sandbox: &Sandbox) {
         let dir = self.settings.paths.pod(&sandbox.id);
-        let fates = blocking(move || Ok(account(&dir).unwrap_or_default())).await;
+        let fates = blocking(move || Ok(exit_records(&dir).unwrap_or_default())).await;
         let fates = fates.unwrap_or_default();
         for container in self.in_state(sandbox, ContainerState::Starting) {
             let done = if fates.contains_key(&container.id) {

@@ -1,7 +1,7 @@
 //! What the last daemon made and may have told nobody: given to who asks for it again.
 
 use crate::runtime::Runtime;
-use crate::runtime::attempts::fingerprint;
+use crate::runtime::singleflight::fingerprint;
 use crate::runtime::store::{ContainerState, Sandbox, SandboxState};
 
 impl Runtime {
@@ -14,13 +14,13 @@ impl Runtime {
         let containers = self.store.containers_of(&sandbox.id);
         if containers.is_empty() {
             let print = fingerprint(&(&record.config, &record.asked_handler));
-            self.attempts.offer(&record.name(), print, &sandbox.id);
+            self.singleflight.offer(&record.name(), print, &sandbox.id);
         }
         for container in containers {
             let made = container.record();
             if made.state == ContainerState::Created {
                 let print = fingerprint(&(&sandbox.id, &made.config));
-                self.attempts
+                self.singleflight
                     .offer(&made.name(&record), print, &container.id);
             }
         }

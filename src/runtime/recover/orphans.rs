@@ -13,8 +13,8 @@ use super::pod::forced;
 use crate::runtime::error::{Error, Result};
 use crate::runtime::oci::OciRuntime;
 use crate::runtime::oci::spec::CgroupDriver;
-use crate::runtime::process::Shim;
 use crate::runtime::sandbox::teardown::blocking;
+use crate::runtime::shim_client::Shim;
 use crate::runtime::store::disk;
 use crate::runtime::{Runtime, container, id};
 

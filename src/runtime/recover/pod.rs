@@ -7,9 +7,9 @@ use criscope_linux::namespace::{self, Kind};
 use crate::cri::v1::NamespaceMode;
 use crate::runtime::Runtime;
 use crate::runtime::error::{Error, Result};
-use crate::runtime::process::{self, Kill, Shim, State, Target, Verb};
 use crate::runtime::sandbox::pid_namespace::shares_processes;
 use crate::runtime::sandbox::teardown::blocking;
+use crate::runtime::shim_client::{self, Kill, Shim, State, Target, Verb};
 use crate::runtime::store::{Reservation, Sandbox, SandboxState};
 
 const SIGKILL: i32 = 9;
@@ -87,7 +87,7 @@ impl Runtime {
         };
         match found {
             Ok(()) => {}
-            Err(process::Error::Gone { .. }) => self.without_shim(sandbox).await,
+            Err(shim_client::Error::Gone { .. }) => self.without_shim(sandbox).await,
             // It is there and has the containers: whoever needs it next tries again.
             Err(error) => {
                 sandbox.set_shim(None);
@@ -102,7 +102,7 @@ impl Runtime {
         self: &Arc<Self>,
         sandbox: &Arc<Sandbox>,
         shim: Shim,
-    ) -> std::result::Result<(), process::Error> {
+    ) -> std::result::Result<(), shim_client::Error> {
         sandbox.set_shim(Some(shim.clone()));
         self.settle_starts(sandbox, &shim).await?;
         self.watch(sandbox, &shim);
@@ -147,7 +147,7 @@ impl Runtime {
                     };
                     match shim.kill(kill).await {
                         // Ended meanwhile.
-                        Ok(()) | Err(process::Error::NotFound(_)) => {
+                        Ok(()) | Err(shim_client::Error::NotFound(_)) => {
                             shim.forget(process.target.clone()).await
                         }
                         failed => failed,
@@ -166,7 +166,7 @@ impl Runtime {
                 Ok(())
             };
             match done {
-                Ok(()) | Err(process::Error::NotFound(_)) => {}
+                Ok(()) | Err(shim_client::Error::NotFound(_)) => {}
                 Err(error) => self.problem("process", shim.dir(), &error),
             }
         }
@@ -214,7 +214,7 @@ impl Runtime {
 pub(super) fn forced(container: &str) -> Verb {
     Verb {
         id: container.to_owned(),
-        runtime: crate::runtime::process::Runtime {
+        runtime: crate::runtime::shim_client::Runtime {
             args: vec!["--force".to_owned()],
             timeout_ms: 30_000,
             ..Default::default()

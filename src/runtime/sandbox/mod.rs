@@ -2,7 +2,6 @@
 //! its own, unless its containers share their processes.
 
 pub(super) mod files;
-mod hang;
 mod list;
 pub(super) mod namespaces;
 mod network;
@@ -14,5 +13,6 @@ mod shims;
 mod status;
 mod stop;
 pub(super) mod teardown;
+mod unresponsive_shim;
 
 pub(super) use self::list::selects;

@@ -10,7 +10,7 @@ use super::teardown::blocking;
 use crate::cri::v1::{LinuxSandboxSecurityContext, NamespaceMode};
 use crate::runtime::Runtime;
 use crate::runtime::error::{Error, Result, shown};
-use crate::runtime::process::{PidNamespace, Shim};
+use crate::runtime::shim_client::{PidNamespace, Shim};
 use crate::runtime::store::{Sandbox, SandboxRecord, SandboxState};
 
 /// User and group of the init, where the pod asks for none: those of the pause image.

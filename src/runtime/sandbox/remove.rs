@@ -28,7 +28,7 @@ impl Runtime {
         self.end_shim(&sandbox.id).await?;
         self.remove_files(&sandbox.id).await?;
         let name = sandbox.record().name();
-        self.attempts.forget(&name);
+        self.singleflight.forget(&name);
         self.forget_usage(&sandbox.id);
         self.store.sandboxes.remove(&sandbox.id);
         self.store.sandbox_names.release(&name, &sandbox.id);

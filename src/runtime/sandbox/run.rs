@@ -10,13 +10,13 @@ use super::namespaces;
 use super::teardown::blocking;
 use crate::call::steps::RuntimeStep;
 use crate::cri::v1::{ContainerEventType, NamespaceMode, RunPodSandboxRequest};
-use crate::runtime::attempts::fingerprint;
-use crate::runtime::caller::Caller;
+use crate::runtime::call_context::CallContext;
 use crate::runtime::error::{Error, Result, shown};
+use crate::runtime::failpoint::{Failpoint, failpoint};
 use crate::runtime::handler::Handler;
-use crate::runtime::observe::carried;
 use crate::runtime::selinux::Lease;
-use crate::runtime::steps::{Step, reached};
+use crate::runtime::singleflight::fingerprint;
+use crate::runtime::steps::in_scope;
 use crate::runtime::store::record::{VERSION, sandbox_name};
 use crate::runtime::store::{Sandbox, SandboxRecord, SandboxState, disk};
 use crate::runtime::{Runtime, id, validate};
@@ -31,7 +31,7 @@ impl Runtime {
     pub async fn run_pod_sandbox(
         self: &Arc<Self>,
         request: RunPodSandboxRequest,
-        caller: &Caller,
+        caller: &CallContext,
     ) -> Result<String> {
         let config = request.config.as_ref();
         let metadata = config.and_then(|config| config.metadata.as_ref());
@@ -40,13 +40,15 @@ impl Runtime {
         }
         config.map_or(Ok(()), validate::sandbox)?;
         let name = sandbox_name(metadata);
-        let work = carried(Arc::clone(self).make_sandbox(request.clone()));
+        let work = in_scope(Arc::clone(self).make_sandbox(request.clone()));
         let ready = |id: &str| {
             let found = self.store.sandboxes.get(id);
             found.is_ok_and(|sandbox| sandbox.ready().is_ok())
         };
         let print = fingerprint(&(&request.config, &request.runtime_handler));
-        self.attempts.run(&name, print, caller, ready, work).await
+        self.singleflight
+            .run(&name, print, caller, ready, work)
+            .await
     }
 
     async fn make_sandbox(self: Arc<Self>, request: RunPodSandboxRequest) -> Result<String> {
@@ -71,12 +73,12 @@ impl Runtime {
         let name = self.store.sandbox_names.reserve(&record.name(), &id)?;
         let sandbox = Arc::new(Sandbox::new(&self.settings.paths, record));
         self.write_down(&sandbox).await?;
-        reached(Step::SandboxRecorded);
+        failpoint(Failpoint::SandboxRecorded);
         match self.fill(&sandbox, &handler).await {
             Ok(()) => {
                 self.store.sandboxes.insert(&id, Arc::clone(&sandbox));
                 name.keep();
-                reached(Step::SandboxReady);
+                failpoint(Failpoint::SandboxReady);
                 self.tell_sandbox(ContainerEventType::ContainerCreatedEvent, &sandbox);
                 self.tell_sandbox(ContainerEventType::ContainerStartedEvent, &sandbox);
                 Ok(id)
@@ -161,11 +163,11 @@ impl Runtime {
                 };
                 rootfs::mount_shm(&paths.shm(&record.id), &shm)?;
             }
-            reached(Step::SandboxFiles);
+            failpoint(Failpoint::SandboxFiles);
             Ok(())
         });
-        let watch = &self.watch;
-        watch.step(RuntimeStep::SandboxFiles, None, work).await
+        let steps = &self.steps;
+        steps.step(RuntimeStep::SandboxFiles, None, work).await
     }
 
     /// Before a plugin gives it an address, its record is safe from a power failure: who finds it gives the address back.
@@ -179,10 +181,10 @@ impl Runtime {
         let record = &*sandbox.record();
         let request = namespaces::request(record, hostname, &self.settings.node.policy)?;
         let making = self.pins.make(&record.id, request);
-        let making = self.watch.step(RuntimeStep::Namespaces, None, making);
+        let making = self.steps.step(RuntimeStep::Namespaces, None, making);
         if record.host_network() {
             making.await?;
-            reached(Step::SandboxNamespaces);
+            failpoint(Failpoint::SandboxNamespaces);
             return Ok(None);
         }
         let dir = sandbox.dir().to_owned();
@@ -190,14 +192,14 @@ impl Runtime {
         let (made, settled) = tokio::join!(making, settling);
         made?;
         settled?;
-        reached(Step::SandboxNamespaces);
+        failpoint(Failpoint::SandboxNamespaces);
         let pod = self.pod_of(record).await?;
         let adding = handler.cni.add(&pod);
         let attached = self
-            .watch
+            .steps
             .step(RuntimeStep::NetworkAttach, None, adding)
             .await?;
-        reached(Step::SandboxNetwork);
+        failpoint(Failpoint::SandboxNetwork);
         Ok(Some(attached))
     }
 

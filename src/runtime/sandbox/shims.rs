@@ -7,8 +7,8 @@ use super::teardown::blocking;
 use crate::call::steps::RuntimeStep;
 use crate::runtime::Runtime;
 use crate::runtime::error::Result;
-use crate::runtime::process::{Launch, Shim};
-use crate::runtime::steps::{Step, reached};
+use crate::runtime::failpoint::{Failpoint, failpoint};
+use crate::runtime::shim_client::{Launch, Shim};
 
 impl Runtime {
     /// Puts a shim beside a pod.
@@ -20,10 +20,10 @@ impl Runtime {
             cgroups: blocking(move || Ok(runtime.shim_cgroups())).await?,
         };
         let launching = Shim::launch(&launch);
-        let watch = &self.watch;
-        let shim = watch.step(RuntimeStep::ShimLaunch, None, launching);
+        let steps = &self.steps;
+        let shim = steps.step(RuntimeStep::ShimLaunch, None, launching);
         let shim = shim.await?;
-        reached(Step::SandboxShim);
+        failpoint(Failpoint::SandboxShim);
         Ok(shim)
     }
 

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use crate::cri::v1::ContainerEventType;
 use crate::runtime::Runtime;
 use crate::runtime::error::Result;
-use crate::runtime::observe::carried;
-use crate::runtime::steps::{Step, reached};
+use crate::runtime::failpoint::{Failpoint, failpoint};
+use crate::runtime::steps::in_scope;
 use crate::runtime::store::{Sandbox, SandboxState};
 
 impl Runtime {
@@ -30,13 +30,13 @@ impl Runtime {
         }
         self.end_hanging_shim(sandbox).await?;
         self.kill_all(&sandbox.id).await?;
-        reached(Step::SandboxKilled);
+        failpoint(Failpoint::SandboxKilled);
         // From here on nothing may be started in it, also if the rest fails.
         let stopped = sandbox.note(|record| record.state = SandboxState::Stopped);
         stopped.await;
         self.free_network(&sandbox.record()).await?;
         sandbox.note(|record| record.network_freed = true).await;
-        reached(Step::SandboxStopped);
+        failpoint(Failpoint::SandboxStopped);
         // Once: who comes later finds its network freed.
         self.tell_sandbox(ContainerEventType::ContainerStoppedEvent, sandbox);
         Ok(())
@@ -47,7 +47,7 @@ impl Runtime {
         let mut ends = tokio::task::JoinSet::new();
         for container in self.store.containers_of(sandbox) {
             let runtime = Arc::clone(self);
-            ends.spawn(carried(
+            ends.spawn(in_scope(
                 async move { runtime.end_container(&container).await },
             ));
         }

@@ -6,9 +6,9 @@ use criscope_linux::rootfs;
 
 use crate::runtime::Runtime;
 use crate::runtime::error::Result;
-use crate::runtime::observe::carried_over;
-use crate::runtime::process::{self, Shim};
-use crate::runtime::steps::{Step, reached};
+use crate::runtime::failpoint::{Failpoint, failpoint};
+use crate::runtime::shim_client::{self, Shim};
+use crate::runtime::steps::in_scope_blocking;
 use crate::runtime::store::{Sandbox, SandboxRecord, disk};
 
 impl Runtime {
@@ -16,10 +16,10 @@ impl Runtime {
     pub(in crate::runtime) async fn free_network(&self, record: &SandboxRecord) -> Result<()> {
         let (detached, loosened) = tokio::join!(self.detach(record), self.pins.loosen(&record.id));
         detached?;
-        reached(Step::SandboxDetached);
+        failpoint(Failpoint::SandboxDetached);
         loosened?;
         self.unpin(record).await?;
-        reached(Step::SandboxUnpinned);
+        failpoint(Failpoint::SandboxUnpinned);
         Ok(())
     }
 
@@ -30,14 +30,14 @@ impl Runtime {
         let handler = self.handler_of_pod(record);
         let pod = self.pod_of(record).await?;
         let deleting = handler.cni.del(&pod);
-        let step = self.watch.step(RuntimeStep::NetworkDetach, None, deleting);
+        let step = self.steps.step(RuntimeStep::NetworkDetach, None, deleting);
         Ok(step.await?)
     }
 
     async fn unpin(&self, record: &SandboxRecord) -> Result<()> {
         let freeing = self.pins.remove(&record.id);
         let step = self
-            .watch
+            .steps
             .step(RuntimeStep::NamespacesRemove, None, freeing);
         Ok(step.await?)
     }
@@ -45,7 +45,7 @@ impl Runtime {
     /// Ends its shim. Containers must have ended: one that has not loses its log.
     pub(in crate::runtime) async fn end_shim(&self, id: &str) -> Result<()> {
         let ending = self.end_shim_of(id);
-        self.watch.step(RuntimeStep::ShimEnd, None, ending).await
+        self.steps.step(RuntimeStep::ShimEnd, None, ending).await
     }
 
     async fn end_shim_of(&self, id: &str) -> Result<()> {
@@ -56,12 +56,12 @@ impl Runtime {
         };
         match ended {
             // It may close the connection before the answer is through.
-            Ok(()) | Err(process::Error::Gone { .. }) => {}
+            Ok(()) | Err(shim_client::Error::Gone { .. }) => {}
             Err(error) if error.is_unusable() => self.kill_shim(id).await?,
             Err(error) => return Err(error.into()),
         }
         self.remove_init_cgroup(id).await?;
-        reached(Step::SandboxShimGone);
+        failpoint(Failpoint::SandboxShimGone);
         Ok(())
     }
 
@@ -75,10 +75,10 @@ impl Runtime {
             disk::remove(&paths.pod(&id))?;
             disk::remove(&paths.sandbox(&id))
         });
-        self.watch
+        self.steps
             .step(RuntimeStep::SandboxRemove, None, work)
             .await?;
-        reached(Step::SandboxRemoved);
+        failpoint(Failpoint::SandboxRemoved);
         Ok(())
     }
 
@@ -96,5 +96,5 @@ impl Runtime {
 pub(in crate::runtime) async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> Result<T> + Send + 'static,
 ) -> Result<T> {
-    tokio::task::spawn_blocking(carried_over(work)).await?
+    tokio::task::spawn_blocking(in_scope_blocking(work)).await?
 }

@@ -15,7 +15,7 @@ use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 
 use super::disk::{self, Counted, Missing, Size};
-use crate::runtime::observe::Watch;
+use crate::runtime::steps::StepRecorder;
 
 /// How long a layer may take among the quick ones.
 const QUICK: Duration = Duration::from_secs(1);
@@ -52,7 +52,7 @@ struct Shared {
     new: Notify,
     /// There is one that was too slow for the quick ones.
     slow: Notify,
-    metrics: Watch,
+    metrics: StepRecorder,
     /// The walk that goes on is to end.
     stop: Arc<AtomicBool>,
 }
@@ -71,7 +71,7 @@ impl DiskUsage {
     /// Begins to measure, all of them each period (containerd's `stats_collect_period` is 10 s), new ones at once. Needs
     /// a tokio runtime.
     #[must_use]
-    pub fn start(period: Duration, metrics: Watch) -> Self {
+    pub fn start(period: Duration, metrics: StepRecorder) -> Self {
         let shared = Arc::new(Shared {
             metrics,
             ..Shared::default()
@@ -283,7 +283,7 @@ mod tests {
     async fn a_new_one_is_measured_at_once_and_again_each_period() {
         let dir = tempfile::tempdir().expect("dir");
         // No second round in the time of a test.
-        let usage = DiskUsage::start(Duration::from_secs(3600), Watch::default());
+        let usage = DiskUsage::start(Duration::from_secs(3600), StepRecorder::default());
         assert_eq!(usage.get("a"), None);
         usage.watch("a", dir.path());
         let first = until(|| usage.get("a")).await;
@@ -292,7 +292,7 @@ mod tests {
         usage.forget("a");
         assert_eq!(usage.get("a"), None);
 
-        let usage = DiskUsage::start(Duration::from_millis(10), Watch::default());
+        let usage = DiskUsage::start(Duration::from_millis(10), StepRecorder::default());
         let layer = dir.path().join("layer");
         fs::create_dir(&layer).expect("dir");
         usage.watch("a", &layer);

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio::sync::watch;
 
-use super::kept::Kept;
+use super::durable::Durable;
 use super::record::{ContainerRecord, ContainerState, Exit};
 use crate::runtime::error::{Error, Result};
 use crate::runtime::paths::Paths;
@@ -19,7 +19,7 @@ pub struct Container {
     pub id: String,
     /// Start, update and remove have it one after the other. Stop does not need it while it waits.
     pub turn: tokio::sync::Mutex<()>,
-    record: Kept<ContainerRecord>,
+    record: Durable<ContainerRecord>,
     state: watch::Sender<ContainerState>,
     settled: watch::Sender<bool>,
     asked: AtomicBool,
@@ -41,7 +41,7 @@ impl Container {
             asked: AtomicBool::new(false),
             untold: AtomicBool::new(false),
             forgotten: AtomicBool::new(false),
-            record: Kept::new(dir, copy, record),
+            record: Durable::new(dir, copy, record),
             layers: Mutex::new(layers),
         }
     }

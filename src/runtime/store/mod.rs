@@ -2,31 +2,31 @@
 
 mod container;
 pub mod disk;
+mod durable;
 pub mod identity;
-mod kept;
 mod names;
+mod object_map;
 pub mod record;
 pub mod refused;
 mod sandbox;
-mod shelf;
 pub mod versions;
 
 use std::sync::Arc;
 
 pub use self::container::Container;
 pub use self::names::{Names, Reservation};
+pub use self::object_map::ObjectMap;
 pub use self::record::{ContainerRecord, ContainerState, Exit, SandboxRecord, SandboxState};
 pub use self::sandbox::Sandbox;
-pub use self::shelf::Shelf;
 use super::error::What;
 
 /// All sandboxes and containers.
 #[derive(Debug)]
 pub struct Store {
     /// By id.
-    pub sandboxes: Shelf<Sandbox>,
+    pub sandboxes: ObjectMap<Sandbox>,
     /// By id.
-    pub containers: Shelf<Container>,
+    pub containers: ObjectMap<Container>,
     /// Names of sandboxes.
     pub sandbox_names: Arc<Names>,
     /// Names of containers.
@@ -36,8 +36,8 @@ pub struct Store {
 impl Default for Store {
     fn default() -> Self {
         Self {
-            sandboxes: Shelf::new(What::Sandbox),
-            containers: Shelf::new(What::Container),
+            sandboxes: ObjectMap::new(What::Sandbox),
+            containers: ObjectMap::new(What::Container),
             sandbox_names: Names::new(What::Sandbox),
             container_names: Names::new(What::Container),
         }

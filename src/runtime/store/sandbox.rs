@@ -3,11 +3,11 @@
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use super::kept::Kept;
+use super::durable::Durable;
 use super::record::{SandboxRecord, SandboxState};
 use crate::runtime::error::{Error, Result};
 use crate::runtime::paths::Paths;
-use crate::runtime::process::Shim;
+use crate::runtime::shim_client::Shim;
 
 /// A sandbox.
 #[derive(Debug)]
@@ -16,7 +16,7 @@ pub struct Sandbox {
     pub id: String,
     /// Stop, remove and the like have it alone; creating and starting a container share it.
     pub turn: tokio::sync::RwLock<()>,
-    record: Kept<SandboxRecord>,
+    record: Durable<SandboxRecord>,
     shim: Mutex<Option<Shim>>,
 }
 
@@ -27,7 +27,7 @@ impl Sandbox {
         Self {
             id: record.id.clone(),
             turn: tokio::sync::RwLock::default(),
-            record: Kept::new(dir, copy, record),
+            record: Durable::new(dir, copy, record),
             shim: Mutex::default(),
         }
     }

@@ -6,7 +6,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio_util::sync::CancellationToken;
 
 use crate::runtime::error::{Error, shim_gone};
-use crate::runtime::process::{self, Attached, Input, Kill, Output, Resize, Shim, Target};
+use crate::runtime::shim_client::{self, Attached, Input, Kill, Output, Resize, Shim, Target};
 use criscope_shim::STUCK;
 
 /// What is read of a client at a time.
@@ -73,7 +73,7 @@ impl Line {
     pub(super) async fn cut(&self) -> Error {
         match self.shim.greet().await {
             Ok(()) => Error::Exhausted(format!("the output was not taken for {STUCK:?}")),
-            Err(process::Error::Gone { .. }) => shim_gone(),
+            Err(shim_client::Error::Gone { .. }) => shim_gone(),
             Err(error) => error.into(),
         }
     }

@@ -9,13 +9,13 @@ mod pulls;
 mod random;
 mod stories;
 
-use criscope::runtime::steps::Step;
+use criscope::runtime::failpoint::Failpoint;
 
 use self::life::{Life, Verb};
 use self::node::{Node, Witness};
 
 /// Ends the daemon at each step of a life, in a node of its own, beside a container that must not notice.
-async fn campaign(verbs: &[Verb], steps: &[Step]) {
+async fn campaign(verbs: &[Verb], steps: &[Failpoint]) {
     let mut node = Node::new().await;
     node.start(None).await;
     let witness = Witness::new(&mut node).await;
@@ -62,23 +62,23 @@ const SHORT: &[Verb] = &[Verb::Run, Verb::Create, Verb::Start, Verb::RemovePod];
 
 #[tokio::test(flavor = "multi_thread")]
 async fn while_a_pod_is_made() {
-    campaign(LONG, &Step::ALL[..9]).await;
+    campaign(LONG, &Failpoint::ALL[..9]).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn while_a_container_runs() {
-    campaign(LONG, &Step::ALL[9..18]).await;
+    campaign(LONG, &Failpoint::ALL[9..18]).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn while_a_pod_is_taken_away() {
-    campaign(LONG, &Step::ALL[18..]).await;
+    campaign(LONG, &Failpoint::ALL[18..]).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn while_a_pod_is_taken_away_that_runs() {
-    let from = Step::ALL
+    let from = Failpoint::ALL
         .iter()
-        .position(|step| *step == Step::ContainerEnded);
-    campaign(SHORT, &Step::ALL[from.expect("a step")..]).await;
+        .position(|step| *step == Failpoint::ContainerEnded);
+    campaign(SHORT, &Failpoint::ALL[from.expect("a step")..]).await;
 }

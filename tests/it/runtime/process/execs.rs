@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use criscope::runtime::process::{Event, Exec, Kill, Stdio};
+use criscope::runtime::shim_client::{Event, Exec, Kill, Stdio};
 
 use super::pod::{Pod, everything, exit, process, read, target};
 use crate::harness::soon;

@@ -9,7 +9,9 @@ mod streams;
 use std::fs;
 use std::time::Duration;
 
-use criscope::runtime::process::{Create, Error, Fate, PidNamespace, Runtime, Stdio, account};
+use criscope::runtime::shim_client::{
+    Create, Error, ExitFate, PidNamespace, Runtime, Stdio, exit_records,
+};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use tokio::time::{sleep, timeout};
@@ -35,10 +37,10 @@ async fn exit_codes_and_logs() {
     assert_eq!(out.last(), Some(&"P tail"));
     let state = pod.shim.state().await.expect("state");
     assert_eq!(state.processes[0].exit, Some(ended.clone()));
-    let fates = account(&pod.path("state")).expect("fates");
+    let fates = exit_records(&pod.path("state")).expect("fates");
     assert_eq!(
         fates["a"],
-        Fate::Ended {
+        ExitFate::Ended {
             code: 7,
             signal: 0,
             oom_kills: 0,

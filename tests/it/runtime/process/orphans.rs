@@ -1,7 +1,7 @@
 //! Orphans that are left to the shim while the OCI runtime makes a process: any number of them hides no end, and none is taken
 //! for that of the process.
 
-use criscope::runtime::process::{Create, Runtime};
+use criscope::runtime::shim_client::{Create, Runtime};
 
 use super::pod::{Pod, exit};
 use crate::harness::executable::executable;

@@ -4,8 +4,9 @@ use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
-use criscope::runtime::process::{
-    Attach, Create, Error, Event, Exit, Launch, Output, Runtime, Shim, Stdio, Target, Verb, account,
+use criscope::runtime::shim_client::{
+    Attach, Create, Error, Event, Exit, Launch, Output, Runtime, Shim, Stdio, Target, Verb,
+    exit_records,
 };
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -30,7 +31,7 @@ pub(super) struct Pod {
 impl Drop for Ground {
     fn drop(&mut self) {
         // Not to be read is no reason to let the shim live.
-        let known = account(&self.path("state")).unwrap_or_default();
+        let known = exit_records(&self.path("state")).unwrap_or_default();
         for id in known.keys() {
             let mut command = std::process::Command::new("runc");
             let _ = command
@@ -271,7 +272,7 @@ pub(super) async fn until(mut done: impl FnMut() -> bool) {
 
 /// Reads stdout until it has `wanted`, or everything if that is empty.
 pub(super) async fn read(
-    attached: &mut criscope::runtime::process::Attached,
+    attached: &mut criscope::runtime::shim_client::Attached,
     wanted: &str,
 ) -> (String, String) {
     let (mut out, mut err) = (String::new(), String::new());

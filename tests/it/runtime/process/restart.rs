@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use criscope::runtime::process::{Error, Fate, Stdio, account};
+use criscope::runtime::shim_client::{Error, ExitFate, Stdio, exit_records};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
@@ -25,10 +25,10 @@ async fn a_restarted_daemon_finds_what_happened_meanwhile() {
         matches!(other, Err(Error::Launch { .. })),
         "two shims: {other:?}"
     );
-    let fate = || account(&ground.path("state")).expect("fates")["a"].clone();
-    assert!(matches!(fate(), Fate::Abandoned { .. }), "{:?}", fate());
+    let fate = || exit_records(&ground.path("state")).expect("fates")["a"].clone();
+    assert!(matches!(fate(), ExitFate::Abandoned { .. }), "{:?}", fate());
     fs::write(ground.path("a/rootfs/end"), "").expect("end");
-    until(|| matches!(fate(), Fate::Ended { .. })).await;
+    until(|| matches!(fate(), ExitFate::Ended { .. })).await;
     let pod = ground.connect().await;
     let found = pod.shim.state().await.expect("state");
     assert_eq!(
@@ -52,15 +52,15 @@ async fn a_killed_shim_is_noticed_and_accounted_for() {
     })
     .await;
     assert!(matches!(pod.shim.state().await, Err(Error::Gone { .. })));
-    let fates = account(&pod.path("state")).expect("fates");
+    let fates = exit_records(&pod.path("state")).expect("fates");
     assert!(
-        matches!(fates["a"], Fate::Ended { code: 4, .. }),
+        matches!(fates["a"], ExitFate::Ended { code: 4, .. }),
         "{fates:?}"
     );
     assert!(
-        matches!(fates["b"], Fate::Abandoned { pid: p, .. } if p == pid),
+        matches!(fates["b"], ExitFate::Abandoned { pid: p, .. } if p == pid),
         "{fates:?}"
     );
     kill(Pid::from_raw(pid as i32), Signal::SIGKILL).expect("kill");
-    until(|| account(&pod.path("state")).expect("fates")["b"] == Fate::Unknown).await;
+    until(|| exit_records(&pod.path("state")).expect("fates")["b"] == ExitFate::Unknown).await;
 }

@@ -3,7 +3,7 @@
 use std::fs;
 use std::time::Duration;
 
-use criscope::runtime::process::{Attach, Exec, Kill, Resize, Stdio};
+use criscope::runtime::shim_client::{Attach, Exec, Kill, Resize, Stdio};
 use tokio::time::sleep;
 
 use super::pod::{Pod, everything, exit, process, read, target};

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use criscope::cri::v1;
-use criscope::runtime::process::v1 as version_1;
+use criscope::runtime::shim_client::v1 as version_1;
 use criscope_shim::SOCKET;
 use criscope_shim::protocol::{self, Event, Hello, Incoming, Request};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, copy};

@@ -9,9 +9,9 @@ use crate::call::steps::RuntimeStep;
 use crate::cri::v1::ContainerEventType;
 use crate::runtime::Runtime;
 use crate::runtime::error::{Result, shown};
+use crate::runtime::failpoint::{Failpoint, failpoint};
 use crate::runtime::handler::Handler;
-use crate::runtime::process::{self, Verb};
-use crate::runtime::steps::{Step, reached};
+use crate::runtime::shim_client::{self, Verb};
 use crate::runtime::store::{Container, Exit};
 
 impl Runtime {
@@ -28,7 +28,7 @@ impl Runtime {
         if !container.ended(exit, at).await {
             return;
         }
-        reached(Step::ContainerEnded);
+        failpoint(Failpoint::ContainerEnded);
         self.tell_container(ContainerEventType::ContainerStoppedEvent, container);
         let handler = self.handler_of(container);
         self.forget_process(container, &handler).await;
@@ -64,7 +64,7 @@ impl Runtime {
         let deleting = async {
             let verb = Verb {
                 id: container.id.clone(),
-                runtime: process::Runtime {
+                runtime: shim_client::Runtime {
                     args: vec!["--force".to_owned()],
                     ..handler.call()
                 },
@@ -78,11 +78,11 @@ impl Runtime {
                 false => handler.oci.delete(&container.id, true).await,
             }
         };
-        self.watch
+        self.steps
             .step(RuntimeStep::OciDelete, Some(handler.program()), deleting)
             .await?;
         container.forget();
-        reached(Step::ContainerDeleted);
+        failpoint(Failpoint::ContainerDeleted);
         Ok(())
     }
 
@@ -95,11 +95,11 @@ impl Runtime {
             pins.unpin_target(&pod, &id)?;
             Ok(Rootfs::new(dir).unmount()?)
         });
-        self.watch
+        self.steps
             .step(RuntimeStep::RootfsUnmount, None, work)
             .await?;
         container.release_layers();
-        reached(Step::ContainerUnmounted);
+        failpoint(Failpoint::ContainerUnmounted);
         Ok(())
     }
 }

@@ -12,14 +12,14 @@ use std::sync::{Arc, Mutex, PoisonError};
 use serde::Serialize;
 use tokio::sync::watch;
 
-use super::caller::Caller;
+use super::call_context::CallContext;
 use super::error::{Error, Result};
 
 type Outcome = Option<Result<String>>;
 
 /// Tries under way, and results that nobody took, by name.
 #[derive(Clone, Debug, Default)]
-pub struct Attempts {
+pub struct Singleflight {
     tries: Arc<Mutex<HashMap<String, Try>>>,
 }
 
@@ -38,7 +38,7 @@ pub fn fingerprint(request: &impl Serialize) -> u64 {
     hasher.finish()
 }
 
-impl Attempts {
+impl Singleflight {
     /// Does the work on a task of its own, or joins the same that is under way, or gives what the last try made that
     /// nobody took. `exists` says whether an object that was made is still there.
     ///
@@ -48,7 +48,7 @@ impl Attempts {
         &self,
         name: &str,
         request: u64,
-        caller: &Caller,
+        caller: &CallContext,
         exists: impl Fn(&str) -> bool,
         work: F,
     ) -> Result<String>
@@ -170,10 +170,10 @@ mod tests {
 
     #[tokio::test]
     async fn what_the_last_run_made_is_given_once() {
-        let attempts = Attempts::default();
+        let attempts = Singleflight::default();
         attempts.offer("n", 1, "made");
         let work = || async { Ok("new".to_owned()) };
-        let caller = Caller::default();
+        let caller = CallContext::default();
         let there = |_: &str| true;
         let first = attempts.run("n", 1, &caller, there, work()).await;
         assert_eq!(first.expect("done"), "made");
@@ -181,8 +181,8 @@ mod tests {
         assert_eq!(second.expect("done"), "new");
     }
 
-    fn impatient() -> Caller {
-        Caller::new(
+    fn impatient() -> CallContext {
+        CallContext::new(
             Some(Instant::now() + Duration::from_secs(1)),
             Default::default(),
         )
@@ -190,7 +190,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_retry_gets_what_the_first_try_made_and_only_once() {
-        let attempts = Attempts::default();
+        let attempts = Singleflight::default();
         let made = Arc::new(AtomicUsize::new(0));
         let work = || {
             let made = Arc::clone(&made);
@@ -207,11 +207,11 @@ mod tests {
         assert!(matches!(second, Err(Error::Deadline(_))));
         sleep(Duration::from_secs(10)).await;
         let third = attempts
-            .run("n", 1, &Caller::default(), there, work())
+            .run("n", 1, &CallContext::default(), there, work())
             .await;
         assert_eq!(third.expect("done"), "id0");
         let fourth = attempts
-            .run("n", 1, &Caller::default(), there, work())
+            .run("n", 1, &CallContext::default(), there, work())
             .await;
         assert_eq!(
             fourth.expect("done"),
@@ -222,7 +222,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_failure_that_nobody_waits_for_is_forgotten() {
-        let attempts = Attempts::default();
+        let attempts = Singleflight::default();
         let work = async {
             sleep(Duration::from_secs(5)).await;
             Err(Error::invalid("no"))
@@ -236,8 +236,8 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn another_request_or_a_lost_result_begins_anew() {
-        let attempts = Attempts::default();
-        let patient = Caller::default();
+        let attempts = Singleflight::default();
+        let patient = CallContext::default();
         let work = |id: &'static str| async move {
             sleep(Duration::from_secs(5)).await;
             Ok(id.to_owned())

@@ -12,7 +12,7 @@ use criscope_shim::record::{EXIT, INIT, is_name, start_time};
 
 /// How a container was left.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Fate {
+pub enum ExitFate {
     /// It ended, and the shim saw it.
     Ended {
         /// 128 + n for signal n.
@@ -63,8 +63,8 @@ struct Ended {
 /// Reads the records of a pod's directory. Only for a pod whose shim is gone: while it lives, it knows better.
 ///
 /// # Errors
-/// The directory cannot be read. A damaged record is a [`Fate`] of its own and harms no other.
-pub fn account(dir: &Path) -> io::Result<BTreeMap<String, Fate>> {
+/// The directory cannot be read. A damaged record is a [`ExitFate`] of its own and harms no other.
+pub fn exit_records(dir: &Path) -> io::Result<BTreeMap<String, ExitFate>> {
     let mut fates = BTreeMap::new();
     for entry in fs::read_dir(dir)? {
         let name = entry?.file_name();
@@ -77,14 +77,14 @@ pub fn account(dir: &Path) -> io::Result<BTreeMap<String, Fate>> {
         if is_name(id) {
             fates.insert(
                 id.to_owned(),
-                fate(dir, id).unwrap_or_else(|e| Fate::Damaged(e.to_string())),
+                fate(dir, id).unwrap_or_else(|e| ExitFate::Damaged(e.to_string())),
             );
         }
     }
     Ok(fates)
 }
 
-fn fate(dir: &Path, id: &str) -> io::Result<Fate> {
+fn fate(dir: &Path, id: &str) -> io::Result<ExitFate> {
     match fs::read(dir.join(format!("{id}.{EXIT}"))) {
         Ok(text) => {
             let Ended {
@@ -93,7 +93,7 @@ fn fate(dir: &Path, id: &str) -> io::Result<Fate> {
                 oom_kills,
                 at,
             } = parse(&text)?;
-            return Ok(Fate::Ended {
+            return Ok(ExitFate::Ended {
                 code,
                 signal,
                 oom_kills,
@@ -105,11 +105,11 @@ fn fate(dir: &Path, id: &str) -> io::Result<Fate> {
     }
     let init: Init = parse(&fs::read(dir.join(format!("{id}.{INIT}")))?)?;
     Ok(match start_time(init.pid) {
-        Some(now) if now == init.start_time => Fate::Abandoned {
+        Some(now) if now == init.start_time => ExitFate::Abandoned {
             pid: init.pid,
             start_time: now,
         },
-        _ => Fate::Unknown,
+        _ => ExitFate::Unknown,
     })
 }
 
@@ -127,13 +127,13 @@ fn parse<T: DeserializeOwned>(text: &[u8]) -> io::Result<T> {
 mod tests {
     use super::*;
 
-    fn account_for(init: &str, exit: Option<&str>) -> Fate {
+    fn account_for(init: &str, exit: Option<&str>) -> ExitFate {
         let dir = tempfile::tempdir().expect("dir");
         fs::write(dir.path().join("web.init"), init).expect("init");
         if let Some(exit) = exit {
             fs::write(dir.path().join("web.exit"), exit).expect("exit");
         }
-        account(dir.path()).expect("readable")["web"].clone()
+        exit_records(dir.path()).expect("readable")["web"].clone()
     }
 
     const INIT: &str = "{\"v\":1,\"pid\":4194305,\"start_time\":17}\n";
@@ -141,7 +141,7 @@ mod tests {
     /// As the first shims wrote them, and with what a newer one may add.
     #[test]
     fn records_of_version_1_are_read() {
-        let ended = Fate::Ended {
+        let ended = ExitFate::Ended {
             code: 137,
             signal: 9,
             oom_kills: 2,
@@ -153,13 +153,13 @@ mod tests {
             );
             assert_eq!(account_for(INIT, Some(&exit)), ended);
         }
-        assert_eq!(account_for(INIT, None), Fate::Unknown);
+        assert_eq!(account_for(INIT, None), ExitFate::Unknown);
     }
 
     #[test]
     fn a_record_of_another_version_says_so() {
         let exit = "{\"v\":2,\"code\":\"none\"}";
-        let Fate::Damaged(why) = account_for(INIT, Some(exit)) else {
+        let ExitFate::Damaged(why) = account_for(INIT, Some(exit)) else {
             panic!("it was read");
         };
         assert!(why.contains("version 2"), "{why}");

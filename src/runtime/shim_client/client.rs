@@ -18,9 +18,9 @@ use tokio::sync::{broadcast, mpsc, oneshot};
 use tokio::time::timeout;
 
 use super::codec::{Codec, OLDEST};
-use super::endings::{Ending, Endings};
 use super::error::Error;
 use super::event::Event;
+use super::exit_waiters::{ExitWaiter, ExitWaiters};
 use super::frames::Frames;
 use super::listen::listen;
 use crate::runtime::oci::reason;
@@ -72,7 +72,7 @@ struct Inner {
     waiting: Waiting,
     next: AtomicU64,
     events: broadcast::WeakSender<Event>,
-    endings: Endings,
+    endings: ExitWaiters,
     reader: tokio::task::AbortHandle,
 }
 
@@ -126,7 +126,7 @@ impl Shim {
     /// [`Shim::events`]: subscribe first, then ask.
     ///
     /// # Errors
-    /// [`Error::Gone`] if there is none (then see [`super::account()`]), [`Error::Silent`] if it hangs,
+    /// [`Error::Gone`] if there is none (then see [`super::exit_records()`]), [`Error::Silent`] if it hangs,
     /// [`Error::Incompatible`] if it is of a criscope that is too new or too old.
     pub async fn connect(dir: &Path) -> Result<Self, Error> {
         let stream = connect(dir).await?;
@@ -144,7 +144,7 @@ impl Shim {
         let waiting: Waiting = Arc::new(Mutex::new(Some(HashMap::new())));
         let (events, _) = broadcast::channel(EVENTS);
         let weak = events.downgrade();
-        let endings = Endings::new();
+        let endings = ExitWaiters::new();
         let hearing = listen(
             dir.to_owned(),
             frames,
@@ -195,7 +195,7 @@ impl Shim {
 
     /// The end of an exec that is about to be run: it may be told before the call that runs it returns. One
     /// asks for each.
-    pub fn ending(&self, exec: Target) -> Ending {
+    pub fn ending(&self, exec: Target) -> ExitWaiter {
         self.inner.endings.of(exec)
     }
 

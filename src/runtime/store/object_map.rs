@@ -7,14 +7,14 @@ use crate::runtime::error::{Error, Result, What};
 
 /// All objects of a kind.
 #[derive(Debug)]
-pub struct Shelf<T> {
+pub struct ObjectMap<T> {
     what: What,
     objects: RwLock<BTreeMap<String, Arc<T>>>,
     /// Objects that are there and whose records cannot be read, and why.
     unread: RwLock<BTreeMap<String, String>>,
 }
 
-impl<T> Shelf<T> {
+impl<T> ObjectMap<T> {
     /// An empty one.
     pub fn new(what: What) -> Self {
         Self {
@@ -111,7 +111,7 @@ mod tests {
 
     #[test]
     fn a_prefix_finds_what_only_one_has() {
-        let shelf = Shelf::new(What::Container);
+        let shelf = ObjectMap::new(What::Container);
         for id in ["aa1", "aa2", "b", "bc"] {
             shelf.insert(id, Arc::new(id));
         }

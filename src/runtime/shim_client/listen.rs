@@ -7,8 +7,8 @@ use tokio::sync::broadcast;
 
 use super::client::{Waiting, lock};
 use super::codec::Codec;
-use super::endings::Endings;
 use super::event::{Event, Unreadable};
+use super::exit_waiters::ExitWaiters;
 use super::frames::Frames;
 use criscope_shim::protocol::{self, Incoming, Unread};
 
@@ -19,7 +19,7 @@ pub(super) async fn listen<R: AsyncRead + Unpin>(
     codec: Codec,
     waiting: Waiting,
     events: broadcast::Sender<Event>,
-    endings: Endings,
+    endings: ExitWaiters,
 ) {
     // Nobody may be watching yet: who begins to asks for the state.
     let tell = |event| drop(events.send(event));

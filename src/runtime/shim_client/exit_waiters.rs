@@ -12,20 +12,20 @@ type Awaited = Option<HashMap<Target, oneshot::Sender<Exit>>>;
 
 /// All who wait for the end of an exec. To tell one never waits and forgets nothing, however many there are.
 #[derive(Clone, Debug)]
-pub(super) struct Endings(Arc<Mutex<Awaited>>);
+pub(super) struct ExitWaiters(Arc<Mutex<Awaited>>);
 
-impl Endings {
+impl ExitWaiters {
     pub(super) fn new() -> Self {
         Self(Arc::new(Mutex::new(Some(HashMap::new()))))
     }
 
     /// Waits for the end of an exec that nobody else waits for.
-    pub(super) fn of(&self, target: Target) -> Ending {
+    pub(super) fn of(&self, target: Target) -> ExitWaiter {
         let (tell, told) = oneshot::channel();
         if let Some(awaited) = &mut *self.lock() {
             awaited.insert(target.clone(), tell);
         }
-        Ending {
+        ExitWaiter {
             endings: self.clone(),
             target,
             told,
@@ -53,20 +53,20 @@ impl Endings {
 
 /// The end of one exec, told once.
 #[derive(Debug)]
-pub struct Ending {
-    endings: Endings,
+pub struct ExitWaiter {
+    endings: ExitWaiters,
     target: Target,
     told: oneshot::Receiver<Exit>,
 }
 
-impl Ending {
+impl ExitWaiter {
     /// Waits for it; `None` if the shim goes first. Dropping the future loses nothing; what was told is not told again.
     pub async fn told(&mut self) -> Option<Exit> {
         (&mut self.told).await.ok()
     }
 }
 
-impl Drop for Ending {
+impl Drop for ExitWaiter {
     fn drop(&mut self) {
         if let Some(awaited) = &mut *self.endings.lock() {
             awaited.remove(&self.target);
@@ -83,8 +83,8 @@ mod tests {
     use tokio::time::timeout;
 
     use super::*;
-    use crate::runtime::process::Shim;
-    use crate::runtime::process::frames::Frames;
+    use crate::runtime::shim_client::Shim;
+    use crate::runtime::shim_client::frames::Frames;
     use crate::testing::PATIENCE;
     use criscope_shim::SOCKET;
     use criscope_shim::protocol::{self, Answer, Empty, Event, Request};

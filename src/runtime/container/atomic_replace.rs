@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 
-use super::assemble::write_new;
+use super::bundle::write_new;
 use crate::runtime::error::{Error, Result};
 
 /// The new and the old content beside the file. Dropped, both are gone.

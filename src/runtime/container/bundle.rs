@@ -13,6 +13,7 @@ use criscope_linux::rootfs::{self, IdMapped, MountRequest, Rootfs};
 
 use crate::runtime::Runtime;
 use crate::runtime::error::{Error, Result};
+use crate::runtime::failpoint::{Failpoint, failpoint};
 use crate::runtime::oci::spec::{
     self, Action, ImageConfig, Machine, Propagation, ResolvedUser, SandboxFacts, UserDatabase,
     build, propagation_of,
@@ -20,7 +21,6 @@ use crate::runtime::oci::spec::{
 use crate::runtime::sandbox::files::hostname;
 use crate::runtime::sandbox::namespaces::mappings;
 use crate::runtime::selinux;
-use crate::runtime::steps::{Step, reached};
 use crate::runtime::store::{ContainerRecord, SandboxRecord};
 
 /// Name of the specification in a bundle (OCI runtime specification, "Filesystem Bundle").
@@ -42,9 +42,9 @@ pub(super) struct Assembly {
 impl Assembly {
     /// Mounts the root, makes the volumes, and writes the bundle. On failure the caller removes the directory.
     pub(super) fn assemble(&self, dir: &Path, record: &ContainerRecord) -> Result<ResolvedUser> {
-        let watch = &self.runtime.watch;
+        let steps = &self.runtime.steps;
         let (root, image_mounts, id_mapped) =
-            watch.blocking_step(RuntimeStep::RootfsMount, || {
+            steps.blocking_step(RuntimeStep::RootfsMount, || {
                 let root = Rootfs::new(dir).mount(&MountRequest {
                     layers: self.layers.clone(),
                     read_only: false,
@@ -54,7 +54,7 @@ impl Assembly {
                 let image_mounts = self.mount_volumes(dir, record)?;
                 Ok::<_, Error>((root, image_mounts, self.mount_mapped(dir, record)?))
             })?;
-        reached(Step::ContainerRootfs);
+        failpoint(Failpoint::ContainerRootfs);
         let mounts = SandboxFacts {
             image_mounts,
             id_mapped,
@@ -62,8 +62,8 @@ impl Assembly {
             ..self.sandbox_facts()
         };
         let write = || self.write_bundle(dir, record, &root, mounts);
-        let user = watch.blocking_step(RuntimeStep::Spec, write)?;
-        reached(Step::ContainerBundle);
+        let user = steps.blocking_step(RuntimeStep::Spec, write)?;
+        failpoint(Failpoint::ContainerBundle);
         Ok(user)
     }
 

@@ -1,28 +1,28 @@
 //! The processes of a pod, by way of its criscope-shim.
 //!
-//! [`Shim::launch`] puts one beside a new pod, [`Shim::connect`] finds it again after a restart. [`account()`] says what
+//! [`Shim::launch`] puts one beside a new pod, [`Shim::connect`] finds it again after a restart. [`exit_records()`] says what
 //! became of the containers of a shim that is gone.
 
-mod account;
 mod attach;
 mod client;
 mod codec;
 mod end;
-mod endings;
 mod error;
 mod event;
+mod exit_records;
+mod exit_waiters;
 mod frames;
 mod listen;
 pub mod v1;
 
-pub use self::account::{Fate, account};
 pub use self::attach::{Attached, Input, Output};
 pub use self::client::{Launch, Shim};
 pub use self::end::end;
 pub(in crate::runtime) use self::end::is_called_for;
-pub use self::endings::Ending;
 pub use self::error::Error;
 pub use self::event::{Event, Unreadable};
+pub use self::exit_records::{ExitFate, exit_records};
+pub use self::exit_waiters::ExitWaiter;
 pub use criscope_shim::protocol::{
     Attach, Create, Exec, Exit, Kill, Oom, PidNamespace, Process, Resize, Runtime, State, Stdio,
     Target, Verb,

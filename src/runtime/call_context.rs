@@ -10,12 +10,12 @@ use super::error::{Error, Result};
 
 /// The caller of a verb. A verb with side effects goes on to its end without them; they only decide what is answered.
 #[derive(Clone, Debug, Default)]
-pub struct Caller {
+pub struct CallContext {
     deadline: Option<Instant>,
     gone: CancellationToken,
 }
 
-impl Caller {
+impl CallContext {
     /// A caller that waits until then, if it says so, and is gone when the token says so.
     pub fn new(deadline: Option<Instant>, gone: CancellationToken) -> Self {
         Self { deadline, gone }

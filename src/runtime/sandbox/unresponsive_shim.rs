@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::runtime::Runtime;
 use crate::runtime::error::{Error, Result};
-use crate::runtime::process;
+use crate::runtime::shim_client;
 use crate::runtime::store::Sandbox;
 use crate::telemetry::handles::ShimEnd;
 
@@ -22,7 +22,7 @@ impl Runtime {
         match answer {
             Err(Error::Process(error)) if error.is_unusable() => {}
             // It died just now: whoever watches it sees to what follows.
-            Err(Error::Process(error)) if matches!(*error, process::Error::Gone { .. }) => {
+            Err(Error::Process(error)) if matches!(*error, shim_client::Error::Gone { .. }) => {
                 return Ok(());
             }
             other => return other,
@@ -37,8 +37,8 @@ impl Runtime {
     /// Kills a shim that does not answer.
     pub(super) async fn kill_shim(&self, sandbox: &str) -> Result<()> {
         tracing::warn!(event = "runtime.shim", sandbox.id = %sandbox, "the shim of a pod does not answer, or not so that it can be understood, and is killed");
-        process::end(&self.settings.paths.pod(sandbox)).await?;
-        self.watch.shim_lost(ShimEnd::Killed);
+        shim_client::end(&self.settings.paths.pod(sandbox)).await?;
+        self.steps.shim_lost(ShimEnd::Killed);
         Ok(())
     }
 }

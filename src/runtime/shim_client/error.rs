@@ -15,7 +15,7 @@ pub enum Error {
         /// Why.
         message: String,
     },
-    /// There is no connection: it never came up, or has gone. See [`super::account()`].
+    /// There is no connection: it never came up, or has gone. See [`super::exit_records()`].
     #[error("no connection to the shim of {}: {source}", dir.display())]
     Gone {
         /// The pod's directory.

@@ -4,14 +4,14 @@ use std::sync::Arc;
 
 use criscope_image::{ActiveStep, Error, Observer, Outcome, Steps};
 
-use super::{Current, Step, Watch, current};
+use super::{Current, Step, StepRecorder, current};
 use crate::call::steps::{RuntimeStep, StepOutcome};
 use crate::runtime::error::shown;
 
-impl Observer for Watch {
+impl Observer for StepRecorder {
     fn operation(&self) -> Arc<dyn Steps> {
-        let (watch, within) = (self.clone(), current());
-        Arc::new(Within { watch, within })
+        let (recorder, within) = (self.clone(), current());
+        Arc::new(Within { recorder, within })
     }
 
     fn pull_started(&self) {
@@ -40,27 +40,27 @@ impl Observer for Watch {
 /// Records steps for one call, within one of its steps, on whatever task or thread they happen.
 #[derive(Clone, Debug)]
 struct Within {
-    watch: Watch,
+    recorder: StepRecorder,
     within: Option<Current>,
 }
 
 impl Steps for Within {
     fn start(&self, step: criscope_image::Step, name: Option<&str>) -> Box<dyn ActiveStep> {
-        let phase = match step {
+        let what = match step {
             criscope_image::Step::Resolve => RuntimeStep::ImageResolve,
             criscope_image::Step::Layer => RuntimeStep::ImageLayer,
             criscope_image::Step::Fetch => RuntimeStep::LayerFetch,
             criscope_image::Step::Unpack => RuntimeStep::LayerUnpack,
             criscope_image::Step::Record => RuntimeStep::ImageRecord,
         };
-        Box::new(self.watch.begin_within(phase, name, self.within.clone()))
+        Box::new(self.recorder.begin_within(what, name, self.within.clone()))
     }
 }
 
 impl ActiveStep for Step {
     fn steps(&self) -> Arc<dyn Steps> {
-        let (watch, within) = (self.watch.clone(), self.within());
-        Arc::new(Within { watch, within })
+        let (recorder, within) = (self.recorder.clone(), self.within());
+        Arc::new(Within { recorder, within })
     }
 
     fn end(self: Box<Self>, ended: Outcome) {
@@ -78,16 +78,16 @@ fn outcome(outcome: Outcome) -> StepOutcome {
 
 #[cfg(test)]
 mod tests {
-    use super::super::serve;
+    use super::super::in_call;
     use super::*;
     use crate::call::steps::RuntimeSteps;
 
     #[tokio::test]
     async fn steps_of_images_belong_to_their_call_on_other_tasks_as_well() {
-        let phases = Arc::new(RuntimeSteps::new(None));
-        let watch = Watch::default();
+        let steps = Arc::new(RuntimeSteps::new(None));
+        let recorder = StepRecorder::default();
         let pull = async {
-            let layer = watch
+            let layer = recorder
                 .operation()
                 .start(criscope_image::Step::Layer, Some("sha256:0a1b"));
             let inner = layer.steps();
@@ -95,12 +95,12 @@ mod tests {
             tokio::spawn(fetch).await.expect("the task ends");
             layer.end(Outcome::Error);
         };
-        serve(Some(Arc::clone(&phases)), pull).await;
-        let all = phases.read();
+        in_call(Some(Arc::clone(&steps)), pull).await;
+        let all = steps.read();
         let [layer, fetch] = &all[..] else {
             panic!("two steps");
         };
-        assert_eq!((layer.parent, fetch.parent), (phases.root(), layer.span));
+        assert_eq!((layer.parent, fetch.parent), (steps.root(), layer.span));
         assert_eq!(layer.name.as_deref(), Some("sha256:0a1b"));
         let how = |record: &crate::call::steps::StepRecord| record.ended.map(|(_, how)| how);
         assert_eq!(how(layer), Some(StepOutcome::Error));

@@ -15,7 +15,7 @@ use crate::runtime::sandbox::teardown::blocking;
 
 /// See the module documentation.
 #[derive(Debug)]
-pub(super) struct Kept<T> {
+pub(super) struct Durable<T> {
     dir: PathBuf,
     copy: PathBuf,
     now: RwLock<Arc<T>>,
@@ -23,7 +23,7 @@ pub(super) struct Kept<T> {
     turn: Arc<Mutex<()>>,
 }
 
-impl<T: Clone + Written + Send + Sync + 'static> Kept<T> {
+impl<T: Clone + Written + Send + Sync + 'static> Durable<T> {
     /// One that is on disk already, or soon.
     pub(super) fn new(dir: PathBuf, copy: PathBuf, record: T) -> Self {
         Self {
@@ -114,8 +114,8 @@ mod tests {
 
     use super::*;
 
-    fn kept(dir: &Path) -> Kept<i32> {
-        Kept::new(dir.to_owned(), dir.join("copy.json"), 1)
+    fn kept(dir: &Path) -> Durable<i32> {
+        Durable::new(dir.to_owned(), dir.join("copy.json"), 1)
     }
 
     #[tokio::test]

@@ -1,0 +1,116 @@
+//! The points of every verb after which a crash leaves something for the next start to deal with.
+//!
+//! A build with debug assertions kills itself at the failpoint that the variable `CRISCOPE_CRASH_AT` names, so that tests can
+//! see what is left. A release build does not look.
+
+use std::env;
+use std::fmt;
+
+use criscope_image::FailpointHook;
+
+/// Names the failpoint at which this process is to end.
+const VARIABLE: &str = "CRISCOPE_CRASH_AT";
+
+macro_rules! failpoints {
+    ($($(#[$doc:meta])* $point:ident = $name:literal),* $(,)?) => {
+        /// A point after which a crash leaves something.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub enum Failpoint {$($(#[$doc])* $point),*}
+
+        impl Failpoint {
+            /// All, in the order in which a pod's life comes by.
+            pub const ALL: &[Self] = &[$(Self::$point),*];
+
+            /// Its name.
+            pub fn name(self) -> &'static str {
+                match self {$(Self::$point => $name),*}
+            }
+        }
+    };
+}
+
+failpoints! {
+    /// The sandbox has a record.
+    SandboxRecorded = "sandbox.recorded",
+    /// Its files are written, its shm is mounted.
+    SandboxFiles = "sandbox.files",
+    /// Its namespaces are pinned.
+    SandboxNamespaces = "sandbox.namespaces",
+    /// Its shim runs.
+    SandboxShim = "sandbox.shim",
+    /// Its network is attached.
+    SandboxNetwork = "sandbox.network",
+    /// It is ready, and nobody was told.
+    SandboxReady = "sandbox.ready",
+    /// The container has a record.
+    ContainerRecorded = "container.recorded",
+    /// Its root is mounted.
+    ContainerRootfs = "container.rootfs",
+    /// Its bundle is written.
+    ContainerBundle = "container.bundle",
+    /// It is created, and nobody was told.
+    ContainerCreated = "container.created",
+    /// It is about to be started.
+    ContainerStarting = "container.starting",
+    /// The OCI runtime made it.
+    ContainerMade = "container.made",
+    /// It runs, and the record does not say so.
+    ContainerStarted = "container.started",
+    /// What is to be run in it is written down.
+    ExecWritten = "exec.written",
+    /// It is run.
+    ExecBegun = "exec.begun",
+    /// It was told to end.
+    ContainerSignalled = "container.signalled",
+    /// It has ended.
+    ContainerEnded = "container.ended",
+    /// The OCI runtime has forgotten it.
+    ContainerDeleted = "container.deleted",
+    /// Its root is gone.
+    ContainerUnmounted = "container.unmounted",
+    /// Its directory is gone.
+    ContainerRemoved = "container.removed",
+    /// The containers of the sandbox have ended.
+    SandboxKilled = "sandbox.killed",
+    /// Its network is detached.
+    SandboxDetached = "sandbox.detached",
+    /// Its namespaces are gone.
+    SandboxUnpinned = "sandbox.unpinned",
+    /// It is stopped, and nobody was told.
+    SandboxStopped = "sandbox.stopped",
+    /// Its shim has ended.
+    SandboxShimGone = "sandbox.shim-gone",
+    /// Its directories are gone.
+    SandboxRemoved = "sandbox.removed",
+}
+
+impl fmt::Display for Failpoint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// Ends the process here, as `kill -9` would, if a test wants it.
+pub fn failpoint(point: Failpoint) {
+    if cfg!(debug_assertions) && env::var_os(VARIABLE).is_some_and(|at| at == point.name()) {
+        end();
+    }
+}
+
+/// The same for the failpoints of pulls, imports and removals: `image.LayerPlaced`. None if no test wants it.
+pub fn image_failpoints() -> Option<FailpointHook> {
+    let at = env::var(VARIABLE).ok().filter(|_| cfg!(debug_assertions))?;
+    let at = at.strip_prefix("image.")?.to_owned();
+    Some(FailpointHook::new(
+        move |point: criscope_image::Failpoint| {
+            if format!("{point:?}") == at {
+                end();
+            }
+        },
+    ))
+}
+
+fn end() {
+    // Nothing to be done about a refusal: a test sees that the process goes on.
+    let _ = nix::sys::signal::kill(nix::unistd::Pid::this(), nix::sys::signal::SIGKILL);
+}
