@@ -201,8 +201,12 @@ const MAY_USE: &[(&str, &[&str])] = &[
         "cri_streaming",
         &["app", "proxy::sessions", "runtime", "streaming"],
     ),
+    ("criscope_cni", &["app", "runtime"]),
+    ("criscope_image", &["app", "runtime"]),
     ("criscope_linux", &["runtime"]),
     ("criscope_shim", &["bin", "runtime"]),
+    // Of tests and benchmarks alone.
+    ("criscope_testkit", &[]),
 ];
 
 /// Lines of a file under `src` or `crates`, tests included.
