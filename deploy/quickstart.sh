@@ -133,12 +133,12 @@ build() {
     local cargo user=${SUDO_USER:-} home
     cd "$REPO"
     if cargo=$(command -v cargo) || { cargo=$HOME/.cargo/bin/cargo; [ -x "$cargo" ]; }; then
-        "$cargo" build --release --locked
+        "$cargo" build --release --locked --bin criscope --bin criscope-shim
     elif [ "$(id -u)" = 0 ] && [ -n "$user" ] && [ "$user" != root ]; then
         home=$(getent passwd "$user" | cut -d: -f6)
         cargo=$home/.cargo/bin/cargo
         [ -x "$cargo" ] || die "there is no cargo, neither root's nor $user's" "Install Rust: https://rustup.rs"
-        sudo -H -u "$user" -- "$cargo" build --release --locked
+        sudo -H -u "$user" -- "$cargo" build --release --locked --bin criscope --bin criscope-shim
     else
         die "there is no cargo" "Install Rust: https://rustup.rs"
     fi
