@@ -208,6 +208,8 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ),
     ("criscope_linux", &["runtime"]),
     ("criscope_shim", &["bin", "runtime"]),
+    // For tests and benchmarks only.
+    ("criscope_testkit", &[]),
 ];
 
 /// Lines of a file under `src` or `crates`, tests included.
