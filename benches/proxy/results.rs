@@ -21,6 +21,6 @@ pub(crate) struct Results {
 /// Evidence that criscope's telemetry was on.
 #[derive(Debug, Serialize)]
 pub(crate) struct Telemetry {
-    pub(crate) spans: u64,
+    pub(crate) spans: usize,
     pub(crate) series: usize,
 }

@@ -1,15 +1,12 @@
-//! The ground everything stands on: two folders, a cgroup and bridges of one name, and nothing of that name afterwards.
+//! Two directories, a cgroup and bridges of one name, all removed at the end.
 
 use std::collections::BTreeSet;
 use std::fs;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::thread;
-use std::time::{Duration, Instant};
 
-use criscope_linux::rootfs;
-use nix::sys::signal::{Signal, kill};
+use criscope_testkit::leaks;
 use nix::unistd::Pid;
 use tempfile::TempDir;
 
@@ -18,16 +15,14 @@ use crate::error::{IoContext, Result};
 /// Where containerd's shims have their sockets, whatever its configuration says.
 const SHIM_SOCKETS: &str = "/run/containerd/s";
 const CGROUPS: &str = "/sys/fs/cgroup";
-/// How long what was killed may take to end.
-const DYING: Duration = Duration::from_secs(10);
 
-/// Dropping it ends and removes all that was made on it.
+/// Dropping it ends and removes everything that carries its name.
 pub(crate) struct Ground {
-    /// Of this run alone: 12 characters, as it names bridges.
+    /// Unique to this run; 11 characters, because bridges are named after it.
     pub(crate) name: String,
-    /// On a disk, as images and writable layers are.
+    /// On a disk, for images and writable layers.
     pub(crate) disk: PathBuf,
-    /// In memory, as sockets and namespaces are.
+    /// In memory, for sockets and namespaces.
     pub(crate) run: PathBuf,
     sockets: BTreeSet<PathBuf>,
     hugetlb: bool,
@@ -42,7 +37,8 @@ impl Ground {
     pub(crate) fn new() -> Result<Self> {
         let name = format!("crb{:08x}", std::process::id());
         let folder = |above: &str| {
-            let made = tempfile::Builder::new().prefix(&name).tempdir_in(above);
+            let mut builder = tempfile::Builder::new();
+            let made = builder.prefix(&name).rand_bytes(0).tempdir_in(above);
             made.during(|| format!("making a folder in {above}"))
         };
         let folders = [folder("/var/tmp")?, folder("/run")?];
@@ -74,64 +70,6 @@ impl Ground {
             self.hugetlb = fs::create_dir(&point).is_ok();
         }
         point.is_dir()
-    }
-
-    /// Processes in our cgroup, and helpers of the runtimes, which have one of our folders in their arguments.
-    fn processes(&self) -> Vec<Pid> {
-        let ours = |pid: &Pid| {
-            let read = |file: &str| fs::read(format!("/proc/{pid}/{file}")).unwrap_or_default();
-            let has = |text: &[u8], word: &str| String::from_utf8_lossy(text).contains(word);
-            let arguments = read("cmdline");
-            // One that has ended and was not waited for has no arguments.
-            *pid != Pid::this()
-                && !arguments.is_empty()
-                && (has(&read("cgroup"), &format!("{}/", self.cgroup()))
-                    || has(&arguments, &format!("{}/", self.run.display())))
-        };
-        pids().filter(ours).collect()
-    }
-
-    fn kill_all(&self) {
-        let start = Instant::now();
-        loop {
-            let left = self.processes();
-            if left.is_empty() || start.elapsed() > DYING {
-                return;
-            }
-            for pid in left {
-                let _ = kill(pid, Signal::SIGKILL);
-            }
-            thread::sleep(Duration::from_millis(20));
-        }
-    }
-
-    fn unmount_all(&self) {
-        for folder in [&self.disk, &self.run] {
-            // What is mounted in a mount goes with it.
-            while let Some(point) = rootfs::list_mounts_below(folder)
-                .ok()
-                .and_then(|found| found.into_iter().min())
-            {
-                if rootfs::unmount(&point).is_err() {
-                    break;
-                }
-            }
-        }
-    }
-
-    fn remove_cgroups(&self) {
-        let tops = entries(Path::new(CGROUPS));
-        for top in tops
-            .iter()
-            .map(PathBuf::as_path)
-            .chain([Path::new(CGROUPS)])
-        {
-            remove_cgroup(&top.join(&self.name));
-        }
-        if self.hugetlb {
-            self.remove_hugetlb();
-            let _ = fs::remove_dir(Path::new(CGROUPS).join("hugetlb"));
-        }
     }
 
     /// What crun left in the controller that only mount namespaces of the runs had: it stays in the kernel otherwise, with
@@ -203,9 +141,13 @@ impl Ground {
 
 impl Drop for Ground {
     fn drop(&mut self) {
-        self.kill_all();
-        self.unmount_all();
-        self.remove_cgroups();
+        leaks::end(|| leaks::processes(&self.name));
+        leaks::unmount(&leaks::mounts(&self.name));
+        leaks::remove_cgroups(&self.name);
+        if self.hugetlb {
+            self.remove_hugetlb();
+            let _ = fs::remove_dir(Path::new(CGROUPS).join("hugetlb"));
+        }
         self.remove_networks();
         self.remove_strays();
     }
@@ -220,13 +162,6 @@ pub(crate) fn pids() -> impl Iterator<Item = Pid> {
 fn entries(dir: &Path) -> BTreeSet<PathBuf> {
     let found = fs::read_dir(dir).into_iter().flatten().flatten();
     found.map(|entry| entry.path()).collect()
-}
-
-fn remove_cgroup(dir: &Path) {
-    for below in entries(dir).iter().filter(|path| path.is_dir()) {
-        remove_cgroup(below);
-    }
-    let _ = fs::remove_dir(dir);
 }
 
 fn quietly(program: &str, args: &[&str]) {

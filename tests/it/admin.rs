@@ -135,8 +135,7 @@ async fn the_log_level_can_be_changed_and_not_to_nonsense() {
     let fake = Fake::new();
     // A poll that is slow is told at info, too.
     let config = "[telemetry.sampling]\nslow = \"60s\"\n";
-    let proxy = Start::new(crate::CRISCOPE)
-        .upstream(fake.path())
+    let proxy = Start::before(crate::CRISCOPE, &fake)
         .config(config)
         .ready()
         .await;
@@ -175,8 +174,7 @@ async fn the_log_level_can_be_changed_and_not_to_nonsense() {
 async fn debug_pages_can_be_off() {
     let fake = Fake::new();
     let config = "[admin]\ndebug = false\n";
-    let proxy = Start::new(crate::CRISCOPE)
-        .upstream(fake.path())
+    let proxy = Start::before(crate::CRISCOPE, &fake)
         .config(config)
         .ready()
         .await;

@@ -205,7 +205,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("criscope_image", &["app", "runtime"]),
     ("criscope_linux", &["runtime"]),
     ("criscope_shim", &["bin", "runtime"]),
-    // Of tests and benchmarks alone.
+    // For tests and benchmarks only.
     ("criscope_testkit", &[]),
 ];
 

@@ -135,7 +135,7 @@ async fn nothing_to_show_is_said() {
 #[tokio::test]
 async fn who_does_not_answer_is_told_with_what_to_do() {
     let fake = Fake::new();
-    let start = crate::harness::proxy::Start::new(crate::CRISCOPE).upstream(fake.path());
+    let start = crate::harness::proxy::Start::before(crate::CRISCOPE, &fake);
     let proxy = start.config("[admin]\ndebug = false\n").ready().await;
     for args in [["pods"].as_slice(), &["explain", "a/b"], &["calls"]] {
         let error = complaint(&proxy, args).await;

@@ -34,10 +34,7 @@ async fn assert_good(client: &Client) {
 #[tokio::test]
 async fn a_runtime_that_comes_later() {
     let fake = Fake::absent();
-    let proxy = Start::new(crate::CRISCOPE)
-        .upstream(fake.path())
-        .serving()
-        .await;
+    let proxy = Start::before(crate::CRISCOPE, &fake).serving().await;
     let client = proxy.client().await;
     for path in [
         "/runtime.v1.RuntimeService/Version",
@@ -76,10 +73,7 @@ async fn a_runtime_that_left_its_socket_behind() {
         (error.kind() == std::io::ErrorKind::ConnectionRefused).then_some(())
     })
     .await;
-    let proxy = Start::new(crate::CRISCOPE)
-        .upstream(fake.path())
-        .serving()
-        .await;
+    let proxy = Start::before(crate::CRISCOPE, &fake).serving().await;
     let client = proxy.client().await;
     let got = client.call(Call::plain("Status")).await;
     assert_unavailable(&got, "Connection refused");
@@ -93,10 +87,7 @@ async fn a_runtime_that_left_its_socket_behind() {
 async fn a_runtime_that_accepts_and_is_silent() {
     let fake = Fake::new();
     fake.set_mode(Mode::Silent);
-    let proxy = Start::new(crate::CRISCOPE)
-        .upstream(fake.path())
-        .serving()
-        .await;
+    let proxy = Start::before(crate::CRISCOPE, &fake).serving().await;
     let client = proxy.client().await;
     let got = client
         .call(Call::plain("Status").with("grpc-timeout", "200m"))
@@ -127,10 +118,7 @@ async fn a_runtime_that_is_none() {
     ];
     let fake = Fake::new();
     fake.set_mode(Mode::Closes);
-    let proxy = Start::new(crate::CRISCOPE)
-        .upstream(fake.path())
-        .serving()
-        .await;
+    let proxy = Start::before(crate::CRISCOPE, &fake).serving().await;
     let client = proxy.client().await;
     let got = client.call(Call::plain("Status")).await;
     assert_unavailable(&got, "backend upstream at unix://");

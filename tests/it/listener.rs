@@ -42,9 +42,7 @@ async fn a_second_instance_is_refused_and_disturbs_nothing() {
     fake.wait_count(1).await;
     let before = inode(&first.socket());
 
-    let second = Start::new(crate::CRISCOPE)
-        .upstream(fake.path())
-        .listen(&first.socket());
+    let second = Start::before(crate::CRISCOPE, &fake).listen(&first.socket());
     let text = refused(second).await;
     assert!(
         text.contains("another process is listening on this socket"),
@@ -76,8 +74,7 @@ async fn the_socket_of_a_killed_instance_is_replaced() {
     let fake = Fake::new();
     let dir = tempfile::tempdir().expect("dir");
     let path = dir.path().join("deep").join("cri.sock");
-    let first = Start::new(crate::CRISCOPE)
-        .upstream(fake.path())
+    let first = Start::before(crate::CRISCOPE, &fake)
         .listen(&path)
         .ready()
         .await;
@@ -87,8 +84,7 @@ async fn the_socket_of_a_killed_instance_is_replaced() {
     let _ = first.ended().await;
     assert!(path.exists(), "as after any kill -9");
 
-    let second = Start::new(crate::CRISCOPE)
-        .upstream(fake.path())
+    let second = Start::before(crate::CRISCOPE, &fake)
         .listen(&path)
         .ready()
         .await;
@@ -105,12 +101,7 @@ async fn what_is_no_socket_is_left_alone() {
     let dir = tempfile::tempdir().expect("dir");
     let path = dir.path().join("cri.sock");
     std::fs::write(&path, "precious").expect("write");
-    let text = refused(
-        Start::new(crate::CRISCOPE)
-            .upstream(fake.path())
-            .listen(&path),
-    )
-    .await;
+    let text = refused(Start::before(crate::CRISCOPE, &fake).listen(&path)).await;
     assert!(text.contains("not a socket"), "{text}");
     assert_eq!(std::fs::read(&path).expect("read"), b"precious");
 }
@@ -127,8 +118,7 @@ async fn the_socket_has_its_mode_and_owner() {
         user => (user.as_raw(), nix::unistd::getegid().as_raw()),
     };
     let config = format!("[server]\nmode = \"0606\"\nowner = \"{uid}:{gid}\"\n");
-    let proxy = Start::new(crate::CRISCOPE)
-        .upstream(fake.path())
+    let proxy = Start::before(crate::CRISCOPE, &fake)
         .config(&config)
         .ready()
         .await;
@@ -175,8 +165,7 @@ async fn a_drain_has_an_end() {
     let fake = Fake::new();
     fake.always(vec![Step::Read, Step::Hang]);
     let config = "[server]\ndrain_timeout = \"200ms\"\n";
-    let proxy = Start::new(crate::CRISCOPE)
-        .upstream(fake.path())
+    let proxy = Start::before(crate::CRISCOPE, &fake)
         .config(config)
         .ready()
         .await;

@@ -333,7 +333,7 @@ async fn what_is_not_known_is_said() {
 async fn without_debug_pages_no_pod_is_named() {
     let fake = Fake::new();
     fake.always(vec![Step::Read, Step::Hang]);
-    let start = Start::new(crate::CRISCOPE).upstream(fake.path());
+    let start = Start::before(crate::CRISCOPE, &fake);
     let proxy = start.config("[admin]\ndebug = false\n").ready().await;
     let client = proxy.client().await;
     let _call = client.start(run_pod("secret-pod")).await;

@@ -34,8 +34,7 @@ struct Receiving {
 async fn receiving(fake: &Fake, more: &str) -> Receiving {
     let address = SocketAddr::from(([127, 0, 0, 1], free_port()));
     let config = format!("{more}[receiver]\nlisten = \"{address}\"\n");
-    let proxy = Start::new(crate::CRISCOPE)
-        .upstream(fake.path())
+    let proxy = Start::before(crate::CRISCOPE, &fake)
         .config(&config)
         .env("OTEL_BSP_SCHEDULE_DELAY", "50")
         .ready()
@@ -307,15 +306,8 @@ async fn compressed_and_broken_requests() {
     }
     let scrape = all.proxy.scrape().await;
     assert_eq!(received(&scrape, "attributed"), 1.0);
-    assert_eq!(
-        all.proxy
-            .client()
-            .await
-            .call(Call::plain("Status"))
-            .await
-            .code(),
-        0
-    );
+    let caller = all.proxy.client().await;
+    assert_eq!(caller.call(Call::plain("Status")).await.code(), 0);
     all.proxy.stop().await;
 }
 
@@ -372,15 +364,8 @@ async fn a_flood_is_cut_and_counted() {
         (lost(&all.proxy.scrape().await) >= 4.0).then_some(())
     })
     .await;
-    assert_eq!(
-        all.proxy
-            .client()
-            .await
-            .call(Call::plain("Status"))
-            .await
-            .code(),
-        0
-    );
+    let caller = all.proxy.client().await;
+    assert_eq!(caller.call(Call::plain("Status")).await.code(), 0);
     all.proxy.stop().await;
 }
 
@@ -391,8 +376,7 @@ async fn spans_are_not_passed_in_a_circle() {
     let config = format!(
         "[telemetry.otlp]\nendpoint = \"http://{address}\"\n[receiver]\nlisten = \"{address}\"\n"
     );
-    let proxy = Start::new(crate::CRISCOPE)
-        .upstream(fake.path())
+    let proxy = Start::before(crate::CRISCOPE, &fake)
         .config(&config)
         .env("OTEL_BSP_SCHEDULE_DELAY", "50")
         .ready()

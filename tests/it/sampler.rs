@@ -74,8 +74,7 @@ async fn a_plugin_that_works_for_a_slow_call_is_seen() {
         return;
     }
     let (fake, go) = slow_runtime();
-    let proxy = Start::new(crate::CRISCOPE)
-        .upstream(fake.path())
+    let proxy = Start::before(crate::CRISCOPE, &fake)
         .config(SETTINGS)
         .ready()
         .await;
@@ -137,8 +136,7 @@ async fn the_units_capabilities_are_enough_and_needed() {
             bounds += &format!(",+{}", cap.trim_start_matches("cap_"));
         }
         let (fake, go) = slow_runtime();
-        let proxy = Start::new(crate::CRISCOPE)
-            .upstream(fake.path())
+        let proxy = Start::before(crate::CRISCOPE, &fake)
             .config(SETTINGS)
             .wrapped({
                 let mut setpriv = Command::new(program("setpriv", "util-linux"));
@@ -175,8 +173,7 @@ async fn the_units_capabilities_are_enough_and_needed() {
 async fn where_processes_are_hidden_it_turns_itself_off() {
     need_root();
     let fake = Fake::new();
-    let proxy = Start::new(crate::CRISCOPE)
-        .upstream(fake.path())
+    let proxy = Start::before(crate::CRISCOPE, &fake)
         .config(SETTINGS)
         .wrapped({
             let script = "mount -t proc -o hidepid=ptraceable proc /proc && \
@@ -206,8 +203,7 @@ async fn where_processes_are_hidden_it_turns_itself_off() {
 async fn it_can_be_turned_off() {
     let (fake, go) = slow_runtime();
     let config = SETTINGS.to_owned() + "enabled = false\n";
-    let proxy = Start::new(crate::CRISCOPE)
-        .upstream(fake.path())
+    let proxy = Start::before(crate::CRISCOPE, &fake)
         .config(&config)
         .ready()
         .await;

@@ -31,7 +31,7 @@ async fn a_socket_of_the_service_manager_is_used_and_kept() {
         // Before anybody serves: the kernel keeps the connection.
         let early = Client::connect(&path).await;
         let passed = listener.try_clone().expect("clone");
-        let proxy = activated(Start::new(crate::CRISCOPE).upstream(fake.path()), passed)
+        let proxy = activated(Start::before(crate::CRISCOPE, &fake), passed)
             .ready()
             .await;
         let started = proxy.wait_event("started").await;
@@ -50,7 +50,7 @@ async fn a_socket_of_the_service_manager_is_used_and_kept() {
 async fn a_descriptor_that_is_no_socket_is_refused() {
     let fake = Fake::new();
     let nothing = File::open("/dev/null").expect("open");
-    let start = activated(Start::new(crate::CRISCOPE).upstream(fake.path()), nothing);
+    let start = activated(Start::before(crate::CRISCOPE, &fake), nothing);
     let (status, log) = start.spawn().ended().await;
     assert_eq!(status.code(), Some(1), "{log:?}");
     let text = log.join("\n");
@@ -88,8 +88,7 @@ async fn the_service_manager_hears_of_every_state() {
     let dir = tempfile::tempdir().expect("dir");
     let path = dir.path().join("notify.sock");
     let manager = Manager(UnixDatagram::bind(&path).expect("bind"));
-    let proxy = Start::new(crate::CRISCOPE)
-        .upstream(fake.path())
+    let proxy = Start::before(crate::CRISCOPE, &fake)
         .config("")
         .env("NOTIFY_SOCKET", &path.display().to_string())
         .env("WATCHDOG_USEC", "100000")
@@ -125,8 +124,7 @@ async fn the_service_manager_hears_of_every_state() {
 async fn reload_takes_over_what_it_can_and_names_the_rest() {
     let fake = Fake::new();
     let config = "[telemetry.log]\nlevel = \"warn,criscope=info\"\n";
-    let proxy = Start::new(crate::CRISCOPE)
-        .upstream(fake.path())
+    let proxy = Start::before(crate::CRISCOPE, &fake)
         .config(config)
         .ready()
         .await;

@@ -59,8 +59,7 @@ impl Bench {
             steps.unwrap_or_else(script::empty)
         });
         // The log of thousands of errors is not what is tested.
-        let proxy = Start::new(crate::CRISCOPE)
-            .upstream(fake.path())
+        let proxy = Start::before(crate::CRISCOPE, &fake)
             .config("[telemetry.log]\nlevel = \"info,criscope::rpc=off\"\n")
             .ready()
             .await;

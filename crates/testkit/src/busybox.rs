@@ -4,9 +4,9 @@ use std::fs::{self, File};
 use std::path::Path;
 use std::process::Command;
 
-use sha2::{Digest, Sha256};
 use tar::{Builder, EntryType, Header};
 
+use crate::image::{architecture, digest};
 use crate::packages::{busybox, program};
 
 /// The name under which daemons get it.
@@ -41,15 +41,6 @@ pub fn write(archive: &Path, reference: &str) {
 /// Writes the archive with more in the configuration of the image, such as `{"Volumes": {"/v": {}}}`.
 pub fn write_with(archive: &Path, reference: &str, more: &serde_json::Value) {
     let layer = layer();
-    let mut digest = String::from("sha256:");
-    for byte in Sha256::digest(&layer) {
-        digest.push_str(&format!("{byte:02x}"));
-    }
-    let architecture = match std::env::consts::ARCH {
-        "x86_64" => "amd64",
-        "aarch64" => "arm64",
-        other => other,
-    };
     let mut run = serde_json::json!({
         "Entrypoint": ["/bin/busybox", "sleep", "1000000"], "Env": ["PATH=/bin"],
     });
@@ -57,10 +48,10 @@ pub fn write_with(archive: &Path, reference: &str, more: &serde_json::Value) {
         run[key] = value.clone();
     }
     let config = serde_json::json!({
-        "architecture": architecture,
+        "architecture": architecture(),
         "os": "linux",
         "config": run,
-        "rootfs": {"type": "layers", "diff_ids": [digest]},
+        "rootfs": {"type": "layers", "diff_ids": [digest(&layer)]},
         "history": [{"created_by": "test"}],
     });
     let manifest = serde_json::json!([
@@ -77,7 +68,8 @@ pub fn write_with(archive: &Path, reference: &str, more: &serde_json::Value) {
     tar.finish().expect("archive");
 }
 
-fn layer() -> Vec<u8> {
+/// The layer, not compressed.
+pub fn layer() -> Vec<u8> {
     let busybox = fs::read(busybox()).expect("busybox");
     let mut tar = Builder::new(Vec::new());
     for dir in ["bin/", "dev/", "etc/", "proc/", "sys/", "tmp/"] {

@@ -1,4 +1,4 @@
-//! A caller that sends what it is told and keeps everything that comes back.
+//! A caller at the level of HTTP/2: any request, and everything of the response.
 
 use std::path::Path;
 
@@ -11,14 +11,14 @@ use tokio::task::JoinHandle;
 
 use crate::{headers, message, soon};
 
-/// What is sent.
+/// A request.
 #[derive(Clone, Debug)]
 pub struct Call {
     pub method: Method,
     /// With scheme and authority.
     pub uri: String,
     pub headers: HeaderMap,
-    /// One DATA frame or more each; the last ends the stream.
+    /// At least one DATA frame each; the last ends the stream.
     pub pieces: Vec<Bytes>,
     /// Sent at the end instead of END_STREAM on the last piece.
     pub trailers: Option<HeaderMap>,
@@ -62,7 +62,7 @@ impl Call {
     }
 }
 
-/// How an answer ended other than well.
+/// Why a response is incomplete.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Broken {
     /// The stream was reset.
@@ -83,7 +83,7 @@ impl From<h2::Error> for Broken {
     }
 }
 
-/// Everything that came back.
+/// A response.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Got {
     pub http: Option<StatusCode>,
@@ -96,7 +96,7 @@ pub struct Got {
 }
 
 impl Got {
-    /// `grpc-status` of the trailers, or of the head if there are none; -1 if there is none.
+    /// `grpc-status` of the trailers, or of the head without trailers; -1 if absent.
     pub fn code(&self) -> i32 {
         self.field("grpc-status")
             .and_then(|v| v.parse().ok())
@@ -149,14 +149,14 @@ impl Client {
         }
     }
 
-    /// Sends a call and all of its body; the answer is not waited for.
+    /// Sends a call and all of its body without waiting for the response.
     pub async fn start(&self, call: Call) -> Open {
         let mut open = self.begin(&call).await;
         open.send_body(call).await;
         open
     }
 
-    /// Sends the head of a call only.
+    /// Sends only the head of a call.
     pub async fn begin(&self, call: &Call) -> Open {
         let mut request = Request::builder().method(&call.method).uri(&call.uri);
         *request.headers_mut().expect("valid uri") = call.headers.clone();
@@ -181,7 +181,7 @@ impl Client {
         }
     }
 
-    /// Sends a call and waits for all of the answer.
+    /// Sends a call and waits for the whole response.
     pub async fn call(&self, call: Call) -> Got {
         let what = call.uri.clone();
         let open = self.start(call).await;
@@ -189,7 +189,7 @@ impl Client {
     }
 }
 
-/// A call under way.
+/// A call in flight.
 #[derive(Debug)]
 pub struct Open {
     response: Option<ResponseFuture>,
@@ -205,7 +205,7 @@ impl Open {
         let count = call.pieces.len();
         for (i, piece) in call.pieces.into_iter().enumerate() {
             let end = i + 1 == count && call.trailers.is_none();
-            // An error shows when the answer is read.
+            // Reading the response reports the error.
             let _ = stream.send_data(piece, end);
         }
         if let Some(trailers) = call.trailers {
@@ -226,7 +226,7 @@ impl Open {
         }
     }
 
-    /// Reads the whole answer.
+    /// Reads the whole response.
     pub async fn finish(mut self) -> Got {
         let (mut got, body) = self.head().await;
         if let Some(body) = body {
@@ -235,7 +235,7 @@ impl Open {
         got
     }
 
-    /// Waits for the head; gives the body as it is if there may be one.
+    /// Waits for the head; returns the body unread if there may be one.
     pub async fn head(&mut self) -> (Got, Option<h2::RecvStream>) {
         let mut got = Got::default();
         let Some(response) = self.response.take() else {
@@ -257,7 +257,7 @@ impl Open {
     }
 }
 
-/// Reads what is left of an answer.
+/// Reads the rest of a response.
 pub async fn read(got: &mut Got, mut body: h2::RecvStream) {
     while let Some(data) = body.data().await {
         match data {
@@ -277,7 +277,7 @@ pub async fn read(got: &mut Got, mut body: h2::RecvStream) {
     }
 }
 
-/// Reads until at least `n` bytes of data are there.
+/// Reads until `n` bytes of data have arrived in total.
 pub async fn read_some(got: &mut Got, body: &mut h2::RecvStream, n: usize) {
     while got.data.len() < n {
         let next = soon("more data", body.data()).await;

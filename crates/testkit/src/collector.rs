@@ -2,6 +2,7 @@
 
 use std::future::pending;
 use std::net::SocketAddr;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use hyper_util::rt::{TokioExecutor, TokioIo};
@@ -31,11 +32,14 @@ pub enum Manner {
     Refuses,
     /// Never.
     Hangs,
+    /// Successfully, and keeps only the number of spans.
+    Counts,
 }
 
 struct Shared {
     manner: Mutex<Manner>,
     requests: Mutex<Vec<ExportTraceServiceRequest>>,
+    spans: AtomicUsize,
 }
 
 /// A collector. Dropping it stops it.
@@ -65,6 +69,7 @@ impl Collector {
             shared: Arc::new(Shared {
                 manner: Mutex::new(manner),
                 requests: Mutex::default(),
+                spans: AtomicUsize::new(0),
             }),
             running: Mutex::default(),
         }
@@ -100,6 +105,11 @@ impl Collector {
 
     pub fn endpoint(&self) -> String {
         format!("http://{}", self.address)
+    }
+
+    /// The number of spans that it accepted.
+    pub fn count(&self) -> usize {
+        self.shared.spans.load(Ordering::Relaxed)
     }
 
     /// The requests that it accepted.
@@ -143,8 +153,14 @@ impl TraceService for Receiver {
     ) -> Result<Response<ExportTraceServiceResponse>, Status> {
         let manner = *lock(&self.0.manner);
         match manner {
-            Manner::Takes => {
-                lock(&self.0.requests).push(request.into_inner());
+            Manner::Takes | Manner::Counts => {
+                let request = request.into_inner();
+                let scopes = request.resource_spans.iter().flat_map(|r| &r.scope_spans);
+                let spans = scopes.map(|scope| scope.spans.len()).sum();
+                self.0.spans.fetch_add(spans, Ordering::Relaxed);
+                if manner == Manner::Takes {
+                    lock(&self.0.requests).push(request);
+                }
                 Ok(Response::new(ExportTraceServiceResponse::default()))
             }
             Manner::Refuses => Err(Status::invalid_argument("no")),

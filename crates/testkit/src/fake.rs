@@ -1,6 +1,6 @@
-//! A runtime that answers as it is told and keeps every request, byte for byte.
+//! A CRI server that plays a script for each call and records every request byte for byte.
 //!
-//! criscope's own questions (probe and lists, known by their user agent) are answered from a [`Node`] and kept apart.
+//! criscope's own calls (probe and lists, recognized by user agent) are answered from a [`Node`] and counted separately.
 
 mod node;
 mod player;
@@ -52,24 +52,24 @@ pub struct Seen {
     pub end: RequestEnd,
     /// The reset that ended the answer.
     pub reset: Option<Reason>,
-    /// Bytes of data that were handed to HTTP/2.
+    /// Bytes of data passed to HTTP/2.
     pub sent: usize,
-    /// Whether the script is through.
+    /// Whether the script has ended.
     pub done: bool,
 }
 
 pub type Record = Arc<Mutex<Seen>>;
 
-/// What happens on a new connection.
+/// The behaviour of a new connection.
 #[derive(Clone, Debug)]
 pub enum Mode {
     /// HTTP/2.
     Grpc,
-    /// These bytes are sent, whatever comes.
+    /// Sends these bytes, without reading first.
     Says(Bytes),
-    /// Nothing is ever sent.
+    /// Sends nothing.
     Silent,
-    /// It is closed.
+    /// Closes the connection.
     Closes,
 }
 
@@ -84,7 +84,7 @@ struct Shared {
     open: AtomicUsize,
 }
 
-/// See the module documentation.
+/// A running server. Dropping it stops it.
 pub struct Fake {
     _dir: TempDir,
     path: PathBuf,
@@ -106,7 +106,7 @@ impl Fake {
         fake
     }
 
-    /// A runtime that is not there yet.
+    /// A runtime that does not listen yet.
     pub fn absent() -> Self {
         let dir = tempfile::tempdir().expect("dir");
         Self {
@@ -128,7 +128,7 @@ impl Fake {
         &self.path
     }
 
-    /// Begins to listen.
+    /// Starts to listen.
     pub fn start(&self) {
         let listener = UnixListener::bind(&self.path).expect("bind");
         let stop = CancellationToken::new();
@@ -136,7 +136,7 @@ impl Fake {
         tokio::spawn(accept(listener, Arc::clone(&self.shared), stop));
     }
 
-    /// Drops every connection and stops listening; the socket file goes too.
+    /// Closes every connection, stops listening and removes the socket.
     pub fn stop(&self) {
         if let Some(stop) = lock(&self.running).take() {
             stop.cancel();
@@ -144,7 +144,7 @@ impl Fake {
         }
     }
 
-    /// Answers calls with what the handler gives, except criscope's own.
+    /// Answers calls with the script that the handler returns, except criscope's own.
     pub fn on(&self, handler: impl Fn(&Parts) -> Vec<Step> + Send + Sync + 'static) {
         *lock(&self.shared.handler) = Arc::new(handler);
     }
@@ -154,12 +154,12 @@ impl Fake {
         self.on(move |_| steps.clone());
     }
 
-    /// For the connections that come.
+    /// Sets the behaviour of new connections.
     pub fn set_mode(&self, mode: Mode) {
         *lock(&self.shared.mode) = mode;
     }
 
-    /// What it has.
+    /// The data for criscope's own calls.
     pub fn node(&self) -> MutexGuard<'_, Node> {
         lock(&self.shared.node)
     }
@@ -170,7 +170,7 @@ impl Fake {
         calls.iter().map(|call| lock(call).clone()).collect()
     }
 
-    /// Takes the requests out that match.
+    /// Removes and returns the requests that match.
     pub fn take(&self, matches: impl Fn(&Seen) -> bool) -> Vec<Seen> {
         let mut taken = Vec::new();
         lock(&self.shared.calls).retain(|call| {
@@ -184,7 +184,7 @@ impl Fake {
         taken
     }
 
-    /// How many calls have come.
+    /// The number of calls so far.
     pub fn count(&self) -> usize {
         lock(&self.shared.calls).len()
     }
@@ -195,7 +195,7 @@ impl Fake {
         until(what, find).await
     }
 
-    /// Waits until so many calls have come.
+    /// Waits for at least `n` calls.
     pub async fn wait_count(&self, n: usize) {
         until("calls at the runtime", || async {
             (self.count() >= n).then_some(())
@@ -203,7 +203,7 @@ impl Fake {
         .await;
     }
 
-    /// Waits until criscope has asked all it wants to know, and only its probe is connected.
+    /// Waits until criscope has made all of its own calls and only its probe is connected.
     pub async fn wait_settled(&self) {
         until("criscope's own questions", || async {
             // Version, Status, and two lists.
@@ -212,12 +212,12 @@ impl Fake {
         .await;
     }
 
-    /// Connections that are open now, criscope's own included.
+    /// The number of open connections, criscope's own included.
     pub fn connections(&self) -> usize {
         self.shared.open.load(Ordering::SeqCst)
     }
 
-    /// criscope's own requests.
+    /// The number of criscope's own calls.
     pub fn own(&self) -> usize {
         self.shared.own.load(Ordering::SeqCst)
     }
@@ -233,7 +233,7 @@ async fn accept(listener: UnixListener, shared: Arc<Shared>, stop: CancellationT
         let (shared, stop) = (Arc::clone(&shared), stop.clone());
         tokio::spawn(async move {
             let mode = lock(&shared.mode).clone();
-            // A connection that breaks is what many tests are about.
+            // Broken connections are part of many tests.
             match mode {
                 Mode::Grpc => drop(stop.run_until_cancelled(serve(socket, &shared)).await),
                 Mode::Says(bytes) => drop(stop.run_until_cancelled(speak(socket, &bytes)).await),
@@ -255,7 +255,7 @@ async fn speak(mut socket: UnixStream, bytes: &[u8]) -> io::Result<()> {
     Ok(())
 }
 
-/// What a script does to its whole connection.
+/// What a script does to its connection.
 enum Control {
     Close,
     GoAway,
@@ -277,7 +277,7 @@ async fn serve(socket: UnixStream, shared: &Arc<Shared>) -> Result<(), h2::Error
             biased;
             Some(control) = controls.recv() => match control {
                 Control::Close => {
-                    // What was handed over before is sent first.
+                    // Sends what is queued first.
                     let _ = futures_util::poll!(Box::pin(connection.accept()));
                     return Ok(());
                 }

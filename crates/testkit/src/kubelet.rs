@@ -1,4 +1,4 @@
-//! A kubelet in miniature: pods and containers of a [`Daemon`] over its socket, in the types of the protocol.
+//! A minimal kubelet: pods and containers of a [`Daemon`] over its socket, in the generated CRI types.
 
 use std::fs;
 use std::path::PathBuf;
@@ -15,7 +15,7 @@ use tonic::transport::Channel;
 use crate::daemon::{Daemon, IMAGE};
 use crate::{PATIENCE, until};
 
-/// A connection, and what its pods have in common. It connects again by itself.
+/// A connection that reconnects by itself, and the common settings of its pods.
 #[derive(Clone)]
 pub struct Kubelet {
     pub runtime: RuntimeServiceClient<Channel>,
@@ -24,17 +24,17 @@ pub struct Kubelet {
     logs: PathBuf,
 }
 
-/// A pod as it was made.
+/// A pod and the configuration that it was created with.
 #[derive(Clone)]
 pub struct Pod {
     pub id: String,
     pub config: v1::PodSandboxConfig,
 }
 
-/// How long a command may take that ends by itself, in seconds.
+/// The time limit of a command that ends by itself, in seconds.
 pub const LIMIT: i64 = PATIENCE.as_secs().cast_signed();
 
-/// What a command wrote, and how it ended.
+/// Output and exit code of a command.
 pub struct Said {
     pub out: String,
     pub err: String,
@@ -73,12 +73,12 @@ pub fn shell(name: &str, script: &str) -> v1::ContainerConfig {
     }
 }
 
-/// A container that lives until it is told to end.
+/// A container that runs until SIGTERM.
 pub fn idle(name: &str) -> v1::ContainerConfig {
     shell(name, "trap 'exit 0' TERM; sleep 1000000 & wait")
 }
 
-/// What a container may say about its user, namespaces and so on.
+/// The security context of a container.
 pub fn security(config: &mut v1::ContainerConfig) -> &mut v1::LinuxContainerSecurityContext {
     let linux = config.linux.get_or_insert_default();
     linux.security_context.get_or_insert_default()
@@ -127,7 +127,7 @@ impl Kubelet {
         }
     }
 
-    /// Makes a pod with this handler.
+    /// Runs a pod with this handler.
     pub async fn try_run(
         &self,
         config: v1::PodSandboxConfig,
@@ -144,17 +144,28 @@ impl Kubelet {
         })
     }
 
-    /// Makes a pod.
+    /// Runs a pod.
     pub async fn run(&self, config: v1::PodSandboxConfig) -> Pod {
         self.try_run(config, "").await.expect("RunPodSandbox")
     }
 
-    /// Makes a pod that has nothing special.
+    /// The configuration of a pod in the node's network.
+    pub fn host_network_config(&self, name: &str) -> v1::PodSandboxConfig {
+        let mut config = self.pod_config(name);
+        config.hostname = String::new();
+        let linux = config.linux.get_or_insert_default();
+        let context = linux.security_context.get_or_insert_default();
+        let options = context.namespace_options.get_or_insert_default();
+        options.network = v1::NamespaceMode::Node.into();
+        config
+    }
+
+    /// Runs a pod with the default configuration.
     pub async fn plain_pod(&self, name: &str) -> Pod {
         self.run(self.pod_config(name)).await
     }
 
-    /// Makes a container.
+    /// Creates a container.
     pub async fn try_create(
         &self,
         pod: &Pod,
@@ -169,7 +180,7 @@ impl Kubelet {
         Ok(made.into_inner().container_id)
     }
 
-    /// Makes and starts a container.
+    /// Creates and starts a container.
     pub async fn launch(&self, pod: &Pod, config: v1::ContainerConfig) -> String {
         let id = self.try_create(pod, config).await.expect("CreateContainer");
         self.start(&id).await.expect("StartContainer");
@@ -185,6 +196,18 @@ impl Kubelet {
         Ok(())
     }
 
+    /// Updates the resources of a container.
+    pub async fn update(&self, id: &str, resources: v1::LinuxContainerResources) {
+        let request = v1::UpdateContainerResourcesRequest {
+            container_id: id.to_owned(),
+            linux: Some(resources),
+            ..Default::default()
+        };
+        let mut runtime = self.runtime.clone();
+        let updated = runtime.update_container_resources(request).await;
+        updated.expect("UpdateContainerResources");
+    }
+
     /// Stops a container.
     pub async fn stop(&self, id: &str, grace: i64) {
         let request = v1::StopContainerRequest {
@@ -195,7 +218,7 @@ impl Kubelet {
         stopped.expect("StopContainer");
     }
 
-    /// Removes a container, also one that runs.
+    /// Removes a container, even a running one.
     pub async fn remove(&self, id: &str) {
         let request = v1::RemoveContainerRequest {
             container_id: id.to_owned(),
@@ -204,7 +227,7 @@ impl Kubelet {
         removed.expect("RemoveContainer");
     }
 
-    /// Stops and removes a pod with all that is in it.
+    /// Stops and removes a pod with its containers.
     pub async fn end(&self, pod: &Pod) {
         let id = pod.id.clone();
         let request = v1::StopPodSandboxRequest {
@@ -244,7 +267,7 @@ impl Kubelet {
         self.pod_status(pod).await.network.unwrap_or_default().ip
     }
 
-    /// Waits until a container has ended, and gives its status.
+    /// Waits until a container has ended; returns its status.
     pub async fn ended(&self, id: &str) -> v1::ContainerStatus {
         until("the end of a container", || async {
             let status = self.status(id).await;
@@ -253,7 +276,7 @@ impl Kubelet {
         .await
     }
 
-    /// Runs a command in a container, for this many seconds at most; 0 is for ever.
+    /// Runs a command in a container with a time limit in seconds; 0 means none.
     pub async fn try_exec(
         &self,
         id: &str,
@@ -281,14 +304,14 @@ impl Kubelet {
         }
     }
 
-    /// What a script says in a container; it has to end well.
+    /// Runs a script in a container; asserts that it succeeds and returns its output.
     pub async fn says(&self, id: &str, script: &str) -> String {
         let said = self.exec(id, script).await;
         assert_eq!(said.code, 0, "{script}: {} {}", said.out, said.err);
         said.out
     }
 
-    /// Lines of a container's log, as stream and text.
+    /// The lines of a container's log, as stream and text.
     pub async fn log(&self, id: &str) -> Vec<(String, String)> {
         let path = self.status(id).await.log_path;
         let text = fs::read_to_string(&path).unwrap_or_default();

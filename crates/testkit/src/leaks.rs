@@ -1,4 +1,4 @@
-//! What a runtime of ours has left behind on the machine: everything carries its name.
+//! What a test's runtime has left behind on the machine: everything carries its name.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};
@@ -15,17 +15,18 @@ use crate::PATIENCE;
 use crate::lock;
 use crate::packages::program;
 
-/// Where all cgroups are.
+/// The mount point of cgroups.
 const HIERARCHIES: &str = "/sys/fs/cgroup";
 
-/// The cgroup of all shims of a machine.
+/// The cgroup of all shims.
 const SHIMS: &str = "criscope-shims";
 
-/// How many runtimes of ours there are in this process. While there are any, other processes with such tests see a lock.
+/// The number of runtimes in this process, and a lock on [`HIERARCHIES`], held while there are any, for other processes
+/// with such tests.
 static ALIVE: Mutex<(usize, Option<File>)> = Mutex::new((0, None));
 
-/// All that carries a name. Dropping it takes everything away, also when the test fails; what makes more of it has to be
-/// dead by then, so it comes before this one in its struct.
+/// Everything that carries a name. Dropping it removes everything, even when the test fails. The process that makes more of
+/// it must have ended by then: it stands before this field in its struct.
 pub struct Traces {
     name: String,
 }
@@ -59,8 +60,8 @@ impl Drop for Traces {
             return;
         }
         let top = alive.1.take();
-        // A daemon that is killed leaves the cgroup of all shims; one that has no shim yet may be about to use it. If
-        // there is a shim of somebody else's in it, it stays. The lock is held until it is gone.
+        // A killed daemon leaves the cgroup of all shims, and another daemon may be about to use it: so the lock is held
+        // until it is removed. It stays while it contains a shim of another process.
         if let Some(top) = &top
             && top.try_lock().is_ok()
         {
@@ -71,7 +72,7 @@ impl Drop for Traces {
     }
 }
 
-/// Mounts, processes, cgroups, links, network state and rules with this name. Empty when all is clean.
+/// Mounts, processes, cgroups, links, network state, rules and directories with this name.
 pub fn find(name: &str) -> Vec<String> {
     let mut found: Vec<_> = mounts(name).iter().map(|m| format!("mount {m}")).collect();
     found.extend(
@@ -104,10 +105,9 @@ fn directories(name: &str) -> Vec<PathBuf> {
     all.into_iter().filter(|dir| dir.exists()).collect()
 }
 
-/// Removes what a test that failed has left; one that went well leaves nothing here to do but its directories, the parent
-/// cgroup and the bridge, which are ours.
+/// Removes what a failed test has left. A passed one has left only its directories, the parent cgroup and the bridge.
 fn remove(name: &str) {
-    // Shims are told apart by the socket in their arguments, what they run by its cgroup.
+    // Shims are recognized by the socket in their arguments, their containers by the cgroup.
     end(|| processes(name));
     unmount(&mounts(name));
     remove_cgroups(name);
@@ -124,7 +124,7 @@ fn remove(name: &str) {
     }
 }
 
-/// Kills these, and waits until there are none. Shims do not mind SIGTERM.
+/// Kills processes and waits until there are none. Shims ignore SIGTERM.
 pub fn end(processes: impl Fn() -> Vec<(i32, String)>) {
     let end = Instant::now() + PATIENCE;
     while Instant::now() < end {
@@ -139,14 +139,14 @@ pub fn end(processes: impl Fn() -> Vec<(i32, String)>) {
     }
 }
 
-/// Unmounts these, which are in the order they were made.
+/// Unmounts in reverse order.
 pub fn unmount(mounts: &[String]) {
     for mount in mounts.iter().rev() {
         let _ = umount2(mount.as_str(), MntFlags::MNT_DETACH);
     }
 }
 
-/// Removes those with this name. One of a process that is just ending goes with the next try.
+/// Removes the cgroups with this name. That of a process that is still ending is removed by a later attempt.
 pub fn remove_cgroups(name: &str) {
     let end = Instant::now() + PATIENCE;
     while Instant::now() < end {
@@ -161,7 +161,7 @@ pub fn remove_cgroups(name: &str) {
     }
 }
 
-/// In the order they were made.
+/// Mount points with this name, in the order of mounting.
 pub fn mounts(name: &str) -> Vec<String> {
     let all = fs::read_to_string("/proc/self/mounts").expect("mounts");
     let points = all.lines().filter_map(|line| line.split(' ').nth(1));
@@ -169,7 +169,7 @@ pub fn mounts(name: &str) -> Vec<String> {
     ours.map(str::to_owned).collect()
 }
 
-/// Shims of a daemon, and all that runs in its pods: pid and arguments.
+/// The shims of a daemon and the processes in its pods: pid and arguments.
 pub fn processes(name: &str) -> Vec<(i32, String)> {
     let mut found = Vec::new();
     let own = i32::try_from(std::process::id()).expect("pid");
@@ -177,7 +177,7 @@ pub fn processes(name: &str) -> Vec<(i32, String)> {
         let Some(pid) = entry.file_name().to_str().and_then(|n| n.parse().ok()) else {
             continue;
         };
-        // It may end meanwhile.
+        // It may have ended.
         let read = |file: &str| fs::read(entry.path().join(file)).unwrap_or_default();
         let arguments = String::from_utf8_lossy(&read("cmdline")).replace('\0', " ");
         let cgroup = String::from_utf8_lossy(&read("cgroup")).into_owned();
@@ -193,7 +193,7 @@ pub fn processes(name: &str) -> Vec<(i32, String)> {
     found
 }
 
-/// Where a cgroup with this name is or would be, once in each hierarchy: some have several names.
+/// The path of a cgroup with this name in each hierarchy, once for those with several mount points.
 fn tops(name: &str) -> Vec<PathBuf> {
     let top = Path::new(HIERARCHIES);
     let hierarchies = fs::read_dir(top).into_iter().flatten().flatten();
@@ -204,7 +204,7 @@ fn tops(name: &str) -> Vec<PathBuf> {
     tops.into_iter().map(|top| top.join(name)).collect()
 }
 
-/// Each before those in it.
+/// The cgroups with this name, parents first.
 pub fn cgroups(name: &str) -> Vec<PathBuf> {
     fn below(dir: &Path, found: &mut Vec<PathBuf>) {
         found.push(dir.to_owned());
@@ -221,7 +221,7 @@ pub fn cgroups(name: &str) -> Vec<PathBuf> {
     found
 }
 
-/// The bridge, and what is plugged into it.
+/// The bridge and its ports.
 fn links(name: &str) -> Vec<String> {
     let bridge = Path::new("/sys/class/net").join(name);
     let ports = fs::read_dir(bridge.join("brif"))
@@ -236,7 +236,7 @@ fn links(name: &str) -> Vec<String> {
     found
 }
 
-/// Results that the CNI library keeps.
+/// Cached results of libcni.
 fn network_state(name: &str) -> Vec<PathBuf> {
     let kept = fs::read_dir("/var/lib/cni/results")
         .into_iter()

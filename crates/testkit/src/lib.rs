@@ -5,8 +5,8 @@
 //! | criscope as a process | [`proxy`] (any configuration), [`daemon`] (the built-in runtime), [`scrape`], [`leaks`] |
 //! | runtimes behind it | [`fake`] (a CRI server that misbehaves as its [`script`] says), [`containerd`] |
 //! | callers | [`client`] (raw HTTP/2), [`kubelet`] (typed, for real pods), [`pods`] (typed, for the fake) |
-//! | servers around it | [`docker_registry`], [`collector`] (OTLP), [`prometheus`] |
-//! | images | [`busybox`], [`image_store`] |
+//! | servers around it | [`registry`], [`docker_registry`], [`collector`] (OTLP), [`prometheus`] |
+//! | images | [`busybox`], [`image`], [`image_store`] |
 //! | the machine | [`packages`], [`executable`], [`process`], [`pid_namespace`] |
 //! | benchmarks | [`bench`] |
 //!
@@ -30,6 +30,7 @@ pub mod error;
 pub mod executable;
 pub mod fake;
 mod grpc;
+pub mod image;
 pub mod image_store;
 pub mod kubelet;
 pub mod leaks;
@@ -39,6 +40,7 @@ pub mod pods;
 pub mod process;
 pub mod prometheus;
 pub mod proxy;
+pub mod registry;
 pub mod scrape;
 pub mod script;
 pub mod yaml;

@@ -90,6 +90,11 @@ impl Start {
         }
     }
 
+    /// This binary in front of a fake runtime.
+    pub fn before(criscope: impl AsRef<Path>, fake: &Fake) -> Self {
+        Self::new(criscope).upstream(fake.path())
+    }
+
     /// With this socket.
     pub fn listen(mut self, path: &Path) -> Self {
         self.listen = path.to_owned();
@@ -233,7 +238,7 @@ impl Drop for Proxy {
 impl Proxy {
     /// Starts criscope in front of this runtime and waits until it is ready.
     pub async fn before(criscope: impl AsRef<Path>, fake: &Fake) -> Self {
-        Start::new(criscope).upstream(fake.path()).ready().await
+        Start::before(criscope, fake).ready().await
     }
 
     pub fn socket(&self) -> PathBuf {

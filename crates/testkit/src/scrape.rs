@@ -1,4 +1,4 @@
-//! Reads the Prometheus text format.
+//! Parses the Prometheus text format.
 
 use std::collections::BTreeMap;
 
@@ -39,7 +39,7 @@ impl Sample {
             Some((name, labels)) => (name, labels.strip_suffix('}').expect("brace")),
             None => (series, ""),
         };
-        // No label value of ours holds a comma or a quote.
+        // No label value contains a comma or a quote.
         let labels = labels.split(',').filter_map(|pair| {
             let (name, value) = pair.split_once('=')?;
             Some((name.to_owned(), value.trim_matches('"').to_owned()))
@@ -52,7 +52,7 @@ impl Sample {
     }
 }
 
-/// Samples that match so far.
+/// Selected samples of one metric.
 #[derive(Debug)]
 pub struct Samples<'a>(Vec<&'a Sample>);
 

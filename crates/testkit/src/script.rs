@@ -1,4 +1,4 @@
-//! What the fake runtime is told to answer.
+//! Scripts of the fake runtime.
 
 use bytes::Bytes;
 use h2::Reason;
@@ -7,12 +7,12 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{headers, message};
 
-/// One thing that the fake does, in order.
+/// One step of a script.
 #[derive(Clone, Debug)]
 pub enum Step {
     /// Reads the request to its end.
     Read,
-    /// Sends the head of the answer, with this HTTP status.
+    /// Sends the response head with this HTTP status.
     Head(u16, HeaderMap),
     /// Sends the head and ends the stream with it.
     HeadOnly(u16, HeaderMap),
@@ -26,17 +26,17 @@ pub enum Step {
     Wait(CancellationToken),
     /// Resets the stream.
     Reset(Reason),
-    /// Drops the connection, with everything so far sent.
+    /// Sends what is queued and closes the connection.
     Close,
-    /// Announces that no more streams are taken, and goes on with those there are.
+    /// Sends GOAWAY and finishes the open streams.
     GoAway,
-    /// Breaks the connection off with GOAWAY and this reason.
+    /// Ends the connection with GOAWAY and this reason.
     Abort(Reason),
     /// Does nothing until the stream is reset or the connection ends.
     Hang,
 }
 
-/// The head of every good answer.
+/// The head of a successful response.
 pub fn head() -> Step {
     Step::Head(200, headers(&[("content-type", "application/grpc")]))
 }
@@ -50,7 +50,7 @@ pub fn status(code: i32, text: &str) -> HeaderMap {
     }
 }
 
-/// A good answer of these framed messages.
+/// A successful response of these framed messages.
 pub fn ok(messages: &[Bytes]) -> Vec<Step> {
     let mut steps = vec![Step::Read, head()];
     steps.extend(messages.iter().cloned().map(Step::Data));
@@ -58,7 +58,7 @@ pub fn ok(messages: &[Bytes]) -> Vec<Step> {
     steps
 }
 
-/// A good answer of one empty message.
+/// A successful response of one empty message.
 pub fn empty() -> Vec<Step> {
     ok(&[message(b"")])
 }

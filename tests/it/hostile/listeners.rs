@@ -91,8 +91,7 @@ async fn a_head_that_never_ends_is_not_waited_for() {
 async fn a_page_elsewhere_cannot_read_the_pages_here() {
     let fake = Fake::new();
     let config = "[admin]\nallowed_hosts = [\"metrics.example.com\", \".nodes.example.com\"]\n";
-    let proxy = Start::new(crate::CRISCOPE)
-        .upstream(fake.path())
+    let proxy = Start::before(crate::CRISCOPE, &fake)
         .config(config)
         .ready()
         .await;
@@ -245,8 +244,7 @@ async fn silent_connections_do_not_lock_the_runtime_out_of_the_receiver() {
     let fake = Fake::new();
     let port = free_port();
     let config = format!("[receiver]\nlisten = \"127.0.0.1:{port}\"\n");
-    let proxy = Start::new(crate::CRISCOPE)
-        .upstream(fake.path())
+    let proxy = Start::before(crate::CRISCOPE, &fake)
         .config(&config)
         .ready()
         .await;

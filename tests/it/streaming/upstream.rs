@@ -138,7 +138,7 @@ pub(super) async fn before(config: &str, url: &str) -> (Fake, Proxy) {
     let fake = Fake::new();
     fake.node().add_pod("web", "5a4db0", CONTAINER);
     fake.always(script::ok(&[message(&answer(url))]));
-    let start = Start::new(crate::CRISCOPE).upstream(fake.path());
+    let start = Start::before(crate::CRISCOPE, &fake);
     let proxy = start.config(config).ready().await;
     proxy
         .wait_scrape("the index", |s| {

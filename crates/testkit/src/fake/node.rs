@@ -1,4 +1,4 @@
-//! What the fake answers to criscope's own questions.
+//! The answers to criscope's own calls.
 
 use std::sync::Mutex;
 
@@ -15,9 +15,9 @@ use crate::{headers, lock, message, script};
 /// The runtime as criscope's probe sees it.
 #[derive(Clone)]
 pub struct Node {
-    /// Whether it knows `runtime.v1`.
+    /// Whether it serves `runtime.v1`.
     pub v1: bool,
-    /// Whether it knows `runtime.v1alpha2`.
+    /// Whether it serves `runtime.v1alpha2`.
     pub v1alpha2: bool,
     pub sandboxes: Vec<v1::PodSandbox>,
     pub containers: Vec<v1::Container>,
@@ -66,7 +66,7 @@ impl Node {
         });
     }
 
-    /// Whether a path is of a service that it knows.
+    /// Returns whether a path belongs to a service that it serves.
     pub(super) fn knows(&self, path: &str) -> bool {
         match path {
             p if p.starts_with("/runtime.v1.") => self.v1,

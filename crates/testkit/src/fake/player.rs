@@ -14,13 +14,13 @@ use super::{Control, Record, RequestEnd};
 use crate::lock;
 use crate::script::Step;
 
-/// The answer so far.
+/// The state of the response.
 enum Answer {
     Before(SendResponse<Bytes>),
     Begun(SendStream<Bytes>),
 }
 
-/// Why a script is not played on.
+/// Why a script ends early.
 enum Stop {
     Reset(Reason),
     Lost,
@@ -98,7 +98,7 @@ impl Answer {
     }
 }
 
-/// Reads the request into its record while the steps are played.
+/// Plays the steps; meanwhile reads the request into its record.
 pub(super) async fn play(
     steps: Vec<Step>,
     body: RecvStream,
@@ -126,7 +126,7 @@ pub(super) async fn play(
         }
     }
     lock(&record).done = true;
-    // The request is read to its end also when the answer came first.
+    // The request is read to its end even if the script ended first.
     let _ = reading.await;
 }
 

@@ -8,10 +8,8 @@ mod hostile;
 mod layers;
 mod loaded;
 mod login;
-pub(super) mod make;
 mod pulls;
 mod real;
-pub(super) mod registry;
 mod tokens;
 
 use std::path::{Path, PathBuf};
@@ -21,6 +19,7 @@ use criscope_image::{ImageStore, ImageStoreConfig};
 use tempfile::TempDir;
 
 use crate::harness::packages::need_root;
+pub(super) use crate::harness::{image as make, registry};
 
 /// An empty list of files.
 pub(super) const NOTHING: &[PathBuf] = &[];

@@ -89,12 +89,7 @@ async fn who_listens_on_ipv6_only_is_reached() {
 async fn a_pod_in_the_network_of_the_node_has_its_ports() {
     let daemon = Daemon::new(crate::CRISCOPE).await;
     let kubelet = Kubelet::of(&daemon).await;
-    let mut config = kubelet.pod_config("host-network");
-    config.hostname = String::new();
-    let linux = config.linux.get_or_insert_default();
-    let context = linux.security_context.get_or_insert_default();
-    let options = context.namespace_options.get_or_insert_default();
-    options.network = v1::NamespaceMode::Node.into();
+    let config = kubelet.host_network_config("host-network");
     let pod = kubelet.run(config).await;
     let request = v1::PortForwardRequest {
         pod_sandbox_id: pod.id.clone(),

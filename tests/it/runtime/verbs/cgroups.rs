@@ -138,21 +138,12 @@ async fn what_is_asked_for_is_what_the_kernel_is_told() {
     })
     .await;
 
-    let update = v1::UpdateContainerResourcesRequest {
-        container_id: id.clone(),
-        linux: Some(v1::LinuxContainerResources {
-            memory_limit_in_bytes: 128 << 20,
-            cpu_quota: 20_000,
-            ..Default::default()
-        }),
+    let resources = v1::LinuxContainerResources {
+        memory_limit_in_bytes: 128 << 20,
+        cpu_quota: 20_000,
         ..Default::default()
     };
-    let updated = kubelet
-        .runtime
-        .clone()
-        .update_container_resources(update)
-        .await;
-    updated.expect("UpdateContainerResources");
+    kubelet.update(&id, resources).await;
     assert_eq!(memory(&cgroup), (128 << 20).to_string());
     assert_eq!(quota(&cgroup).as_deref(), Some("20000"));
 

@@ -178,23 +178,14 @@ async fn limits_change_while_it_runs() {
     let kubelet = Kubelet::of(&daemon).await;
     let pod = kubelet.plain_pod("limits").await;
     let id = kubelet.launch(&pod, idle("main")).await;
-    let update = v1::UpdateContainerResourcesRequest {
-        container_id: id.clone(),
-        linux: Some(v1::LinuxContainerResources {
-            memory_limit_in_bytes: 48 << 20,
-            cpu_shares: 512,
-            cpu_period: 100_000,
-            cpu_quota: 50_000,
-            ..Default::default()
-        }),
+    let resources = v1::LinuxContainerResources {
+        memory_limit_in_bytes: 48 << 20,
+        cpu_shares: 512,
+        cpu_period: 100_000,
+        cpu_quota: 50_000,
         ..Default::default()
     };
-    let updated = kubelet
-        .runtime
-        .clone()
-        .update_container_resources(update)
-        .await;
-    updated.expect("UpdateContainerResources");
+    kubelet.update(&id, resources).await;
     let resources = kubelet.status(&id).await.resources.and_then(|r| r.linux);
     let resources = resources.expect("resources");
     assert_eq!(

@@ -140,12 +140,7 @@ async fn a_port_of_the_node_leads_into_the_pod() {
 async fn a_pod_in_the_network_of_the_node() {
     let daemon = Daemon::new(crate::CRISCOPE).await;
     let kubelet = Kubelet::of(&daemon).await;
-    let mut config = kubelet.pod_config("host-network");
-    config.hostname = String::new();
-    let linux = config.linux.get_or_insert_default();
-    let context = linux.security_context.get_or_insert_default();
-    let options = context.namespace_options.get_or_insert_default();
-    options.network = v1::NamespaceMode::Node.into();
+    let config = kubelet.host_network_config("host-network");
     let pod = kubelet.run(config).await;
     let status = kubelet.pod_status(&pod).await;
     assert_eq!(status.network.unwrap_or_default().ip, "");

@@ -1,4 +1,4 @@
-//! A registry that keeps what it is given, counts what it is asked, and misbehaves when it is told to.
+//! A registry in this process that records its requests and misbehaves as a hook says.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -14,21 +14,21 @@ use futures_util::stream;
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 
-use super::make::Image;
+use crate::image::Image;
 
-/// What a registry is asked.
+/// A request.
 #[derive(Clone, Debug)]
-pub(in crate::runtime) struct Asked {
-    pub(in crate::runtime) path: String,
-    pub(in crate::runtime) query: String,
-    pub(in crate::runtime) headers: HeaderMap,
-    pub(in crate::runtime) body: String,
-    /// How often this path was asked before.
-    pub(in crate::runtime) before: usize,
+pub struct Asked {
+    pub path: String,
+    pub query: String,
+    pub headers: HeaderMap,
+    pub body: String,
+    /// The number of earlier requests for this path.
+    pub before: usize,
 }
 
-/// Answers in place of the registry, if it wants to.
-pub(in crate::runtime) type Hook = dyn Fn(&Asked) -> Option<Response> + Send + Sync;
+/// Answers in place of the registry where it returns a response.
+pub type Hook = dyn Fn(&Asked) -> Option<Response> + Send + Sync;
 
 #[derive(Default)]
 struct Content {
@@ -38,9 +38,9 @@ struct Content {
     hook: Mutex<Option<Arc<Hook>>>,
 }
 
-/// See the module. It ends when it is dropped.
-pub(in crate::runtime) struct Registry {
-    pub(in crate::runtime) address: SocketAddr,
+/// A running registry. Dropping it ends it.
+pub struct Registry {
+    pub address: SocketAddr,
     content: Arc<Content>,
     task: JoinHandle<()>,
 }
@@ -52,12 +52,12 @@ impl Drop for Registry {
 }
 
 impl Registry {
-    pub(in crate::runtime) async fn start() -> Self {
+    pub async fn start() -> Self {
         Self::on(TcpListener::bind("127.0.0.1:0").await.expect("a port"))
     }
 
     /// On a socket that may be of another network namespace.
-    pub(in crate::runtime) fn on(listener: TcpListener) -> Self {
+    pub fn on(listener: TcpListener) -> Self {
         let address = listener.local_addr().expect("an address");
         let content = Arc::new(Content::default());
         let service = axum::Router::new()
@@ -73,12 +73,12 @@ impl Registry {
         }
     }
 
-    /// The full name of an image here.
-    pub(in crate::runtime) fn name(&self, rest: &str) -> String {
+    /// The full name of an image in it.
+    pub fn name(&self, rest: &str) -> String {
         format!("{}/{rest}", self.address)
     }
 
-    pub(in crate::runtime) fn put(&self, path: &str, media_type: &str, bytes: &[u8]) {
+    pub fn put(&self, path: &str, media_type: &str, bytes: &[u8]) {
         let file = (media_type.to_owned(), Bytes::copy_from_slice(bytes));
         self.content
             .files
@@ -88,7 +88,7 @@ impl Registry {
     }
 
     /// Pushes an image, and returns its full name.
-    pub(in crate::runtime) fn push(&self, repository: &str, tag: &str, image: &Image) -> String {
+    pub fn push(&self, repository: &str, tag: &str, image: &Image) -> String {
         for blob in image.layers.iter().chain([&image.config]) {
             self.put(
                 &format!("{repository}/blobs/{}", Digest::of(blob)),
@@ -100,13 +100,7 @@ impl Registry {
         self.name(&format!("{repository}:{tag}"))
     }
 
-    pub(in crate::runtime) fn put_manifest(
-        &self,
-        repository: &str,
-        tag: &str,
-        media_type: &str,
-        bytes: &[u8],
-    ) {
+    pub fn put_manifest(&self, repository: &str, tag: &str, media_type: &str, bytes: &[u8]) {
         for version in [tag, Digest::of(bytes).as_str()] {
             self.put(
                 &format!("{repository}/manifests/{version}"),
@@ -116,20 +110,18 @@ impl Registry {
         }
     }
 
-    /// From now on the hook is asked first.
-    pub(in crate::runtime) fn hook(
-        &self,
-        hook: impl Fn(&Asked) -> Option<Response> + Send + Sync + 'static,
-    ) {
+    /// Sets the hook.
+    pub fn hook(&self, hook: impl Fn(&Asked) -> Option<Response> + Send + Sync + 'static) {
         *self.content.hook.lock().expect("hook") = Some(Arc::new(hook));
     }
 
-    pub(in crate::runtime) fn behave(&self) {
+    /// Removes the hook.
+    pub fn behave(&self) {
         *self.content.hook.lock().expect("hook") = None;
     }
 
-    /// All that it was asked for paths with this in them.
-    pub(in crate::runtime) fn asked(&self, part: &str) -> Vec<Asked> {
+    /// The requests whose path contains this.
+    pub fn asked(&self, part: &str) -> Vec<Asked> {
         let log = self.content.log.lock().expect("log");
         log.iter()
             .filter(|asked| asked.path.contains(part))
@@ -137,7 +129,7 @@ impl Registry {
             .collect()
     }
 
-    pub(in crate::runtime) fn forget(&self) {
+    pub fn forget(&self) {
         self.content.log.lock().expect("log").clear();
     }
 }
@@ -197,22 +189,22 @@ fn file(asked: &Asked, media_type: &str, bytes: &Bytes) -> Response {
         .expect("an answer")
 }
 
-pub(in crate::runtime) fn status(code: u16, body: &str) -> Response {
+pub fn status(code: u16, body: &str) -> Response {
     let status = StatusCode::from_u16(code).expect("a status");
     let answer = Response::builder().status(status);
     answer.body(Body::from(body.to_owned())).expect("an answer")
 }
 
-/// So many bytes of it, and then the connection is cut.
-pub(in crate::runtime) fn cut(bytes: &[u8], after: usize) -> Response {
+/// This number of bytes, and then the connection is closed.
+pub fn cut(bytes: &[u8], after: usize) -> Response {
     let part = Bytes::copy_from_slice(&bytes[..after]);
     let body = stream::iter([Ok(part), Err(std::io::Error::other("cut"))]);
     let answer = Response::builder().header(header::CONTENT_LENGTH, bytes.len());
     answer.body(Body::from_stream(body)).expect("an answer")
 }
 
-/// So many bytes of it, and then nothing more for ever.
-pub(in crate::runtime) fn stall(bytes: &[u8], after: usize) -> Response {
+/// This number of bytes, and then nothing more.
+pub fn stall(bytes: &[u8], after: usize) -> Response {
     use futures_util::StreamExt as _;
     let part = Bytes::copy_from_slice(&bytes[..after]);
     let body = stream::iter([Ok::<_, std::io::Error>(part)]).chain(stream::pending());
@@ -220,8 +212,8 @@ pub(in crate::runtime) fn stall(bytes: &[u8], after: usize) -> Response {
     answer.body(Body::from_stream(body)).expect("an answer")
 }
 
-/// So many bytes of it at once, and then a few for every tick, for ever: never so few that it stands still.
-pub(in crate::runtime) fn trickle(bytes: &[u8], first: usize, piece: usize) -> Response {
+/// This number of bytes at once, and then a piece every 100 ms, so that the download never stalls.
+pub fn trickle(bytes: &[u8], first: usize, piece: usize) -> Response {
     use futures_util::StreamExt as _;
     let (head, rest) = bytes.split_at(first);
     let head = Bytes::copy_from_slice(head);
@@ -235,8 +227,8 @@ pub(in crate::runtime) fn trickle(bytes: &[u8], first: usize, piece: usize) -> R
     answer.body(Body::from_stream(body)).expect("an answer")
 }
 
-/// Zeros without end.
-pub(in crate::runtime) fn endless() -> Response {
+/// Endless zeros.
+pub fn endless() -> Response {
     let zeros = stream::repeat_with(|| Ok::<_, std::io::Error>(Bytes::from_static(&[0; 4096])));
     Response::new(Body::from_stream(zeros))
 }

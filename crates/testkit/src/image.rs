@@ -1,4 +1,4 @@
-//! Layers and images for tests.
+//! Layers and images, byte by byte: also those that no builder would write.
 
 use std::io::Write;
 
@@ -8,32 +8,32 @@ use flate2::write::GzEncoder;
 use serde_json::{Value, json};
 use tar::{Builder, EntryType, Header};
 
-/// A layer on the way: an archive that takes everything, also what no layer should have.
-pub(in crate::runtime) struct Layer(Vec<u8>);
+/// An archive under construction, which takes any entry.
+pub struct Layer(Vec<u8>);
 
-pub(in crate::runtime) fn layer() -> Layer {
+pub fn layer() -> Layer {
     Layer(Vec::new())
 }
 
 impl Layer {
-    pub(in crate::runtime) fn dir(self, path: &str, mode: u32) -> Self {
+    pub fn dir(self, path: &str, mode: u32) -> Self {
         self.entry(path, EntryType::Directory, b"", |h| h.set_mode(mode))
     }
 
-    pub(in crate::runtime) fn file(self, path: &str, data: &[u8]) -> Self {
+    pub fn file(self, path: &str, data: &[u8]) -> Self {
         self.entry(path, EntryType::Regular, data, |_| {})
     }
 
-    pub(in crate::runtime) fn link(self, path: &str, target: &str) -> Self {
+    pub fn link(self, path: &str, target: &str) -> Self {
         self.entry(path, EntryType::Symlink, b"", |h| set_link(h, target))
     }
 
-    pub(in crate::runtime) fn hard_link(self, path: &str, target: &str) -> Self {
+    pub fn hard_link(self, path: &str, target: &str) -> Self {
         self.entry(path, EntryType::Link, b"", |h| set_link(h, target))
     }
 
-    /// An entry as it is wanted, with a name that no library would write.
-    pub(in crate::runtime) fn entry(
+    /// Any entry, also with a name that a library would refuse.
+    pub fn entry(
         mut self,
         path: &str,
         kind: EntryType,
@@ -56,8 +56,8 @@ impl Layer {
         self
     }
 
-    /// What stands in front of the next entry.
-    pub(in crate::runtime) fn pax(mut self, pairs: &[(&str, &[u8])]) -> Self {
+    /// PAX records of the next entry.
+    pub fn pax(mut self, pairs: &[(&str, &[u8])]) -> Self {
         let mut tar = Builder::new(Vec::new());
         tar.append_pax_extensions(pairs.iter().map(|(key, value)| (*key, *value)))
             .expect("pax");
@@ -68,7 +68,7 @@ impl Layer {
         self
     }
 
-    pub(in crate::runtime) fn end(mut self) -> Vec<u8> {
+    pub fn end(mut self) -> Vec<u8> {
         self.0.extend([0; 1024]);
         self.0
     }
@@ -78,14 +78,14 @@ fn set_link(header: &mut Header, target: &str) {
     header.set_link_name_literal(target).expect("a link");
 }
 
-pub(in crate::runtime) fn gzip(bytes: &[u8]) -> Vec<u8> {
+pub fn gzip(bytes: &[u8]) -> Vec<u8> {
     let mut encoder = GzEncoder::new(Vec::new(), Compression::fast());
     encoder.write_all(bytes).expect("gzip");
     encoder.finish().expect("gzip")
 }
 
-/// Bytes that do not compress, the same for each seed.
-pub(in crate::runtime) fn noise(seed: u32, length: usize) -> Vec<u8> {
+/// Incompressible bytes, the same for the same seed.
+pub fn noise(seed: u32, length: usize) -> Vec<u8> {
     let mut state = seed.wrapping_mul(2_654_435_761).max(1);
     let next = || {
         state ^= state << 13;
@@ -96,26 +96,28 @@ pub(in crate::runtime) fn noise(seed: u32, length: usize) -> Vec<u8> {
     std::iter::repeat_with(next).take(length).collect()
 }
 
-/// An image as a registry has it.
+/// An image as a registry stores it.
 #[derive(Clone)]
-pub(in crate::runtime) struct Image {
-    pub(in crate::runtime) manifest: Vec<u8>,
-    pub(in crate::runtime) media_type: &'static str,
-    pub(in crate::runtime) config: Vec<u8>,
-    /// As they are fetched.
-    pub(in crate::runtime) layers: Vec<Vec<u8>>,
+pub struct Image {
+    pub manifest: Vec<u8>,
+    pub media_type: &'static str,
+    pub config: Vec<u8>,
+    /// As they are downloaded.
+    pub layers: Vec<Vec<u8>>,
 }
 
-pub(in crate::runtime) const OCI: &str = "application/vnd.oci.image.manifest.v1+json";
-pub(in crate::runtime) const INDEX: &str = "application/vnd.oci.image.index.v1+json";
+pub const OCI: &str = "application/vnd.oci.image.manifest.v1+json";
+const TAR: &str = "application/vnd.oci.image.layer.v1.tar";
+const TAR_GZIP: &str = "application/vnd.oci.image.layer.v1.tar+gzip";
+pub const INDEX: &str = "application/vnd.oci.image.index.v1+json";
 
-/// An image of layers, each as it is fetched and as it is unpacked.
-pub(in crate::runtime) fn image(layers: &[(Vec<u8>, Vec<u8>)]) -> Image {
+/// An image of layers, each as it is downloaded and as it is unpacked.
+pub fn image(layers: &[(Vec<u8>, Vec<u8>)]) -> Image {
     image_for(architecture(), layers)
 }
 
-/// All layers compressed with gzip.
-pub(in crate::runtime) fn gzipped(layers: &[Vec<u8>]) -> Image {
+/// An image with all layers compressed by gzip.
+pub fn gzipped(layers: &[Vec<u8>]) -> Image {
     let layers: Vec<_> = layers
         .iter()
         .map(|layer| (gzip(layer), layer.clone()))
@@ -123,7 +125,7 @@ pub(in crate::runtime) fn gzipped(layers: &[Vec<u8>]) -> Image {
     image(&layers)
 }
 
-pub(in crate::runtime) fn architecture() -> &'static str {
+pub fn architecture() -> &'static str {
     match std::env::consts::ARCH {
         "x86_64" => "amd64",
         "aarch64" => "arm64",
@@ -131,19 +133,34 @@ pub(in crate::runtime) fn architecture() -> &'static str {
     }
 }
 
-pub(in crate::runtime) fn image_for(architecture: &str, layers: &[(Vec<u8>, Vec<u8>)]) -> Image {
+pub fn image_for(architecture: &str, layers: &[(Vec<u8>, Vec<u8>)]) -> Image {
+    let run = json!({"Entrypoint": ["/bin/sh"], "Cmd": ["-c", "true"], "Env": ["SECRET=hush"], "User": "7:8",
+        "WorkingDir": "/w", "StopSignal": "SIGQUIT", "ExposedPorts": {"80/tcp": {}}});
+    build(architecture, &run, TAR_GZIP, layers)
+}
+
+/// An image with this configuration of its containers and one layer that is not compressed.
+pub fn uncompressed(run: &Value, layer: Vec<u8>) -> Image {
+    build(architecture(), run, TAR, &[(layer.clone(), layer)])
+}
+
+fn build(
+    architecture: &str,
+    run: &Value,
+    media_type: &str,
+    layers: &[(Vec<u8>, Vec<u8>)],
+) -> Image {
     let diff_ids: Vec<_> = layers.iter().map(|(_, plain)| Digest::of(plain)).collect();
     let config = json!({
         "architecture": architecture,
         "os": "linux",
-        "config": {"Entrypoint": ["/bin/sh"], "Cmd": ["-c", "true"], "Env": ["SECRET=hush"], "User": "7:8",
-            "WorkingDir": "/w", "StopSignal": "SIGQUIT", "ExposedPorts": {"80/tcp": {}}},
+        "config": run,
         "rootfs": {"type": "layers", "diff_ids": diff_ids},
     });
     let config = config.to_string().into_bytes();
     let blobs: Vec<_> = layers
         .iter()
-        .map(|(bytes, _)| descriptor("application/vnd.oci.image.layer.v1.tar+gzip", bytes))
+        .map(|(bytes, _)| descriptor(media_type, bytes))
         .collect();
     let manifest = json!({
         "schemaVersion": 2,
@@ -159,18 +176,18 @@ pub(in crate::runtime) fn image_for(architecture: &str, layers: &[(Vec<u8>, Vec<
     }
 }
 
-pub(in crate::runtime) fn descriptor(media_type: &str, bytes: &[u8]) -> Value {
+pub fn descriptor(media_type: &str, bytes: &[u8]) -> Value {
     json!({"mediaType": media_type, "digest": Digest::of(bytes), "size": bytes.len()})
 }
 
 impl Image {
-    pub(in crate::runtime) fn id(&self) -> Digest {
+    pub fn id(&self) -> Digest {
         Digest::of(&self.config)
     }
 }
 
-/// What `docker save` would write. Layers as they are in the archive.
-pub(in crate::runtime) fn docker_archive(name: &str, image: &Image) -> Vec<u8> {
+/// An archive as `docker save` writes it, with the layers as they are.
+pub fn docker_archive(name: &str, image: &Image) -> Vec<u8> {
     let names: Vec<_> = (0..image.layers.len())
         .map(|n| format!("{n}/layer.tar"))
         .collect();
@@ -185,6 +202,6 @@ pub(in crate::runtime) fn docker_archive(name: &str, image: &Image) -> Vec<u8> {
         .end()
 }
 
-pub(in crate::runtime) fn digest(bytes: &[u8]) -> Digest {
+pub fn digest(bytes: &[u8]) -> Digest {
     Digest::of(bytes)
 }
