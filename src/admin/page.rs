@@ -12,11 +12,13 @@ use base64::engine::general_purpose::STANDARD;
 use sha2::{Digest, Sha256};
 
 use super::nav;
-use super::waterfall::PATTERNS;
 use crate::cri::visible::visible;
 
 /// Colours and layout.
 pub(super) const STYLE: &str = include_str!("style.css");
+
+/// Textures, so that phases differ by more than colour. Referred to in `style.css`.
+const PATTERNS: &str = include_str!("patterns.svg");
 
 /// Fetches the page again and swaps its `<main>`. All of it is extra.
 pub(super) const SCRIPT: &str = include_str!("refresh.js");

@@ -33,9 +33,6 @@ pub(super) const OF_STARTS: [&str; 7] = [
     "outside_cri",
 ];
 
-/// Textures, so that phases differ by more than colour. Referred to in `style.css`; one set for a whole page.
-pub(super) const PATTERNS: &str = include_str!("patterns.svg");
-
 /// Class and word of a phase.
 pub(super) fn look(phase: &str) -> (&'static str, &str) {
     PHASES

@@ -1,11 +1,11 @@
 //! Patterns for the names of images.
 
-/// The name of an image, of which `*` may begin or end it and stands for anything.
+/// An image name in which a leading or trailing `*` matches any text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ImagePattern(String);
 
 impl ImagePattern {
-    /// Nothing if `*` stands elsewhere or alone, or if there is a space.
+    /// Returns `None` if `*` is elsewhere or alone, or if there is a space.
     #[must_use]
     pub fn new(text: &str) -> Option<Self> {
         let inner = text.strip_prefix('*').unwrap_or(text);

@@ -1,5 +1,5 @@
-//! The words of the protocol: its generated types, the table of methods, the record of one call and its outcome, gRPC
-//! frames, and what may be shown of a message. A leaf: it does no I/O and knows no other module.
+//! The CRI: generated types, the table of methods, partial decoders, status codes and redaction. A leaf: no I/O, no import of
+//! another module.
 
 pub mod identity;
 pub mod image_pattern;

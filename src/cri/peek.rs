@@ -121,7 +121,7 @@ impl ContainerStatus {
     }
 }
 
-/// The words that containerd and CRI-O use for a container that ended by itself. The text goes no further.
+/// The reasons that containerd and CRI-O give for an exited container. The text itself is dropped.
 fn exit_reason(reason: &str) -> ExitReason {
     match reason {
         "Completed" => ExitReason::Completed,
@@ -144,7 +144,7 @@ fn decode<M: Message + Default>(message: &[u8]) -> M {
     M::decode(message).unwrap_or_default()
 }
 
-/// What a request message tells about its subject. `message` is the message alone, without its gRPC head,
+/// Decodes the subject of a request message. `message` is the message alone, without its gRPC head,
 /// uncompressed.
 pub fn request(method: Method, message: &[u8]) -> Subject {
     let mut subject = Subject::default();

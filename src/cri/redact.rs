@@ -15,7 +15,7 @@ use super::words;
 /// Longest error text kept, in bytes.
 const MAX_MESSAGE: usize = 1024;
 
-/// What stands where something unknown stood.
+/// Replaces redacted text.
 const HIDDEN: &str = "<redacted>";
 
 /// Most digits in a row of numbers that are shown: ports, sizes, codes and times have fewer, cards and keys more.
@@ -24,7 +24,7 @@ const MOST_DIGITS: usize = 6;
 /// Length of the ids that containerd and CRI-O make, and of a SHA-256 digest, in hexadecimal digits.
 const ID_LENGTH: usize = 64;
 
-/// Largest request that is searched for something that looks like an id, in bytes.
+/// Largest request that is searched for ids, in bytes.
 const MAX_SEARCH: usize = 1 << 20;
 
 /// An image reference without user, password, query and fragment.
@@ -90,7 +90,7 @@ pub fn own_text(text: &str) -> Box<str> {
     text[..text.floor_char_boundary(MAX_MESSAGE)].into()
 }
 
-/// What joins the pieces of one word, such as a host or file name: it is shown whole or not at all.
+/// Characters within a word, such as a host or file name, which is shown whole or not at all.
 const JOINERS: [char; 4] = ['.', '_', '-', '+'];
 
 fn is_in_run(c: char) -> bool {
@@ -172,7 +172,7 @@ fn holds(message: &[u8], hex: &str) -> bool {
     message.windows(hex.len()).any(text) || message.windows(bytes.len()).any(|w| w == bytes)
 }
 
-/// A word of the trade, or several in `CamelCase`.
+/// A word of the vocabulary, or several in `CamelCase`.
 fn is_known(piece: &str) -> bool {
     let lower = piece.to_ascii_lowercase();
     if words::is_known(piece) {

@@ -1,4 +1,4 @@
-//! Whom a call is about, and what its answer says.
+//! The subject of a call: pod, container and image from its request, ids and exit codes from its response.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ pub struct PodIdentity {
     pub name: Box<str>,
     /// Pod uid; a UUID, or a hash for static pods.
     pub uid: Box<str>,
-    /// Sandbox attempt: how many sandboxes the kubelet made for this pod before this one.
+    /// Sandbox attempt: the number of earlier sandboxes of this pod.
     pub attempt: u32,
 }
 
@@ -41,14 +41,14 @@ impl From<ContainerIdentity> for (Box<str>, u32) {
     }
 }
 
-/// Whom a call is about: the fields that may be shown (see [`super::identity`]).
+/// The subject of a call: the fields that may be shown (see [`super::identity`]).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Subject {
-    /// The pod, from the request or from the identity index.
+    /// The pod, from the request or the pod index.
     pub pod: Option<Arc<PodIdentity>>,
     /// The sandbox id.
     pub sandbox_id: Option<Arc<str>>,
-    /// The container, from the request or from the identity index.
+    /// The container, from the request or the pod index.
     pub container: Option<Arc<ContainerIdentity>>,
     /// The container id.
     pub container_id: Option<Arc<str>>,
@@ -58,7 +58,7 @@ pub struct Subject {
     pub handler: Option<Arc<str>>,
 }
 
-/// What the answer said, for the few calls whose answer is looked at.
+/// Fields of the response, for the few methods whose response is decoded.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ResponseDetails {
     /// The new sandbox (RunPodSandbox).
@@ -67,11 +67,11 @@ pub struct ResponseDetails {
     pub container_id: Option<Arc<str>>,
     /// Exit code of the command (ExecSync).
     pub exit_code: Option<i32>,
-    /// How the container is (ContainerStatus).
+    /// State of the container (ContainerStatus).
     pub state: Option<ContainerState>,
 }
 
-/// How a container is, as its runtime tells.
+/// The state of a container, from its runtime.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ContainerState {
     /// When it was started, in nanoseconds since 1970; 0 if it was not.
@@ -91,7 +91,7 @@ pub struct ContainerExit {
     pub reason: ExitReason,
 }
 
-/// Why a container ended: the words that runtimes use, and one for all others.
+/// Why a container exited: the reasons that runtimes use, and one for all others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum ExitReason {
@@ -99,7 +99,7 @@ pub enum ExitReason {
     Completed,
     /// With another exit code.
     Error,
-    /// The kernel killed it because its memory was used up.
+    /// Killed by the kernel's OOM killer.
     OomKilled,
     /// Another reason.
     Other,
@@ -114,7 +114,7 @@ impl ExitReason {
         ExitReason::Other,
     ];
 
-    /// A word for pages, logs and labels.
+    /// The name in pages, logs and labels.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Completed => "completed",

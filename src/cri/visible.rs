@@ -1,7 +1,7 @@
 //! Text from elsewhere, made fit to be looked at: a name, a message of a runtime or a program's name must not move the
 //! cursor, colour the screen, turn the direction of a line around or hide a part of itself.
 
-/// What stands for a character that would not be seen.
+/// Replaces invisible characters.
 const HIDDEN: char = '\u{fffd}';
 
 /// The text with a space for each control character, and U+FFFD for each character that is invisible or changes the
