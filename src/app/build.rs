@@ -27,9 +27,9 @@ use crate::proxy::instrument::{CallObserver, InFlight, Shared};
 use crate::proxy::pod_index::Index;
 use crate::proxy::router::Table;
 use crate::proxy::router::rules::Rules;
+use crate::proxy::sessions::SessionProxy;
 use crate::proxy::stack::Parts;
 use crate::settings::InEffect;
-use crate::streaming::Relay;
 use crate::telemetry::handles::Connections;
 use crate::telemetry::logging;
 use crate::telemetry::otlp::SpanSink;
@@ -289,7 +289,11 @@ impl Built {
     }
 
     /// What makes the request path of each new connection.
-    pub(super) fn connection_parts(&self, max_message_bytes: usize, relay: Option<Relay>) -> Parts {
+    pub(super) fn connection_parts(
+        &self,
+        max_message_bytes: usize,
+        relay: Option<SessionProxy>,
+    ) -> Parts {
         Parts {
             shared: Shared {
                 signals: Arc::clone(&self.signals),

@@ -14,7 +14,7 @@ use crate::proxy::instrument::{InstrumentLayer, Shared};
 use crate::proxy::pod_index::Index;
 use crate::proxy::rescue::RescueLayer;
 use crate::proxy::router::{Router, Table};
-use crate::streaming::Relay;
+use crate::proxy::sessions::SessionProxy;
 
 /// The parts of the path that all connections share.
 #[derive(Clone, Debug)]
@@ -30,7 +30,7 @@ pub struct Parts {
     /// The backends, in the order of the table.
     pub backends: Vec<Arc<Backend>>,
     /// Sees the sessions of remote backends.
-    pub relay: Option<Relay>,
+    pub relay: Option<SessionProxy>,
 }
 
 /// The path for one connection.

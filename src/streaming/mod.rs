@@ -6,13 +6,7 @@ mod error;
 pub(crate) mod listener;
 pub(crate) mod metrics;
 mod server;
-<<<<<<< HEAD
-=======
-mod session;
 pub mod settings;
-pub mod spdy;
-mod target;
->>>>>>> h-settings
 mod tls;
 mod trace;
 

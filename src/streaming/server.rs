@@ -12,16 +12,8 @@ use tokio_rustls::TlsAcceptor;
 
 use super::error::BindError;
 use super::listener::Listener;
-<<<<<<< HEAD
-use super::{extensions, tls};
-=======
-use super::observe::{Observer, Observers};
-use super::request::{Asked, Request};
 use super::settings::Streaming;
-use super::target::Target;
-use super::tls;
-use super::token::{NoToken, Tokens};
->>>>>>> h-settings
+use super::{extensions, tls};
 use crate::call::Call;
 use crate::cri::v1;
 

@@ -154,16 +154,11 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
         "runtime",
         &["streaming", "telemetry", "grpc", "settings", "call", "cri"],
     ),
-<<<<<<< HEAD
     // The listener and the observers of exec, attach and port-forward; their protocols are `crates/cri-streaming`.
-    ("streaming", &["call", "telemetry", "uds", "config", "cri"]),
-=======
-    // Exec, attach and port-forward: knows nothing of what runs behind it.
     (
         "streaming",
-        &["telemetry", "grpc", "uds", "settings", "call", "cri"],
+        &["call", "telemetry", "uds", "settings", "cri"],
     ),
->>>>>>> h-settings
     // The canary: a caller of any CRI socket, with typed messages of its own.
     ("smoke", &["client", "cri", "units"]),
     ("client", &["cri"]),
