@@ -136,6 +136,12 @@ pub fn annotated_file() -> String {
             comment(&mut file, &format!("{}.", first.trim_end_matches('.')));
             let _ = writeln!(file, "{mark}{} = {}", key.name, key.example);
         }
+        if *section == "backends.NAME" {
+            file.push_str(
+                "\n# The built-in runtime, instead of an upstream or in addition to one.\n",
+            );
+            file.push_str("#[backends.builtin]\n#kind = \"builtin\"\n");
+        }
     }
     file
 }

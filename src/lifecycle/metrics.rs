@@ -168,7 +168,8 @@ fn compute(registry: &Registry, stories: &Arc<Stories>) -> Result<(), RegistryEr
 #[cfg(test)]
 pub(crate) fn populate(registry: &Registry) {
     use super::script::{at, pod};
-    let settings = crate::config::Config::with_upstream("/nowhere".into()).story;
+    let mut reader = crate::settings::Reader::empty();
+    let settings = super::settings::Story::read(&mut reader, "/nowhere".as_ref());
     let stories = Arc::new(Stories::new(&settings, Arc::default()));
     let metrics = StoryMetrics::new(registry, &stories).expect("once");
     let (up, open) = (pod("up"), pod("open"));

@@ -9,11 +9,11 @@ use super::episode_call::EpisodeCall;
 use super::episode_store::{Episode, EpisodeStore, Limits};
 use super::process_scanner::Observations;
 use super::sessions::Sessions;
+use super::settings;
 use super::view::{self, OpenSession, PodStory, Recent};
 use crate::call::Call;
 use crate::call::episode::{Kind, is_episodic};
 use crate::call::times::{micros_of, unix_micros};
-use crate::config;
 use crate::cri::subject::PodIdentity;
 
 /// The headline of a pod that has sessions and no episode.
@@ -29,7 +29,7 @@ pub struct Stories {
 
 impl Stories {
     /// An empty store. Calls in flight are shown with their `observations`.
-    pub fn new(settings: &config::Story, observations: Arc<Observations>) -> Self {
+    pub fn new(settings: &settings::Story, observations: Arc<Observations>) -> Self {
         let limits = Limits {
             episodes: settings.episodes,
             quiet: micros_of(settings.quiet),
@@ -215,7 +215,7 @@ mod tests {
     use crate::lifecycle::script::{Pod, pod};
 
     fn stories(calls: impl IntoIterator<Item = EpisodeCall>) -> Stories {
-        let settings = config::Config::with_upstream("/nowhere".into()).story;
+        let settings = crate::config::Config::with_upstream("/nowhere".into()).story;
         let stories = Stories::new(&settings, Arc::default());
         for call in calls {
             stories.store().apply(call);

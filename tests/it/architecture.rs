@@ -126,10 +126,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
         "proxy::listener",
         &["telemetry", "grpc", "uds", "settings", "call"],
     ),
-    (
-        "proxy::instrument",
-        &["telemetry", "grpc", "settings", "call", "cri"],
-    ),
+    ("proxy::instrument", &["telemetry", "grpc", "call", "cri"]),
     ("proxy::rescue", &["proxy::backend", "grpc"]),
     (
         "proxy::inspect",

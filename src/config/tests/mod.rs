@@ -1,5 +1,6 @@
 //! Whole files: what they become, and every message about what is wrong with them.
 
+mod declared;
 mod flags;
 mod reload;
 mod runtime;

@@ -9,7 +9,6 @@ use tokio::time::{Instant, advance, sleep};
 use super::*;
 use crate::call::episode::Ids;
 use crate::call::{Ending, Outcome, Source};
-use crate::config;
 use crate::cri::Method;
 use crate::cri::status::Code;
 use crate::cri::subject::{
@@ -42,7 +41,7 @@ struct Running {
 
 /// An aggregator on a clock that runs with tokio's.
 fn aggregator(state_dir: Option<&Path>) -> Running {
-    let settings = config::Config::with_upstream("/nowhere".into()).story;
+    let settings = crate::config::Config::with_upstream("/nowhere".into()).story;
     let drops = Arc::<Drops>::default();
     let registry = Registry::new(prometheus::Registry::new(), []);
     let stories = Arc::new(Stories::new(&settings, Arc::default()));

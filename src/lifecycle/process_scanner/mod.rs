@@ -34,7 +34,7 @@ pub use self::observations::{Observation, Observations, WorkKind};
 use self::proc::Proc;
 use self::scan::{Found, ProcessScanner};
 use crate::call::Call;
-use crate::config;
+use crate::lifecycle::settings;
 use crate::telemetry::Drops;
 use crate::telemetry::drops::DropReason;
 use crate::telemetry::handles::ScanMetrics;
@@ -54,7 +54,7 @@ const LEAST: Duration = Duration::from_millis(10);
 /// The scanner's task.
 pub struct Sampler {
     /// When and how often.
-    pub settings: config::Sampler,
+    pub settings: settings::Sampler,
     /// The calls in flight.
     pub calls: InFlightCalls,
     /// Destination of observations.
@@ -89,7 +89,7 @@ enum Off {
 impl Sampler {
     /// A scanner of this node.
     pub fn new(
-        settings: config::Sampler,
+        settings: settings::Sampler,
         calls: InFlightCalls,
         observations: Arc<Observations>,
         metrics: ScanMetrics,

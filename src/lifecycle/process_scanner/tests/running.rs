@@ -5,14 +5,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::call;
-use crate::config;
 use crate::cri::Method;
 use crate::lifecycle::process_scanner::{Observations, Sampler};
 use crate::telemetry::Registry;
 use crate::telemetry::handles::ScanMetrics;
 
 fn sampler(root: &Path) -> (Sampler, Registry) {
-    let settings = config::Sampler {
+    let settings = crate::lifecycle::settings::Sampler {
         enabled: true,
         after: Duration::from_millis(500),
         period: Duration::from_millis(100),
