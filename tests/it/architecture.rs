@@ -116,7 +116,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
             "proxy::router",
             "proxy::pod_index",
             "proxy::backend",
-            "streaming",
+            "proxy::sessions",
             "grpc",
             "call",
         ],
