@@ -152,6 +152,11 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
             "cri",
         ],
     ),
+    // The sessions of other runtimes, and what their URLs are replaced by.
+    (
+        "proxy::sessions",
+        &["streaming", "telemetry", "grpc", "uds", "call", "cri"],
+    ),
     // The built-in backend.
     (
         "runtime",
