@@ -116,7 +116,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
             "proxy::router",
             "proxy::pod_index",
             "proxy::backend",
-            "streaming",
+            "proxy::sessions",
             "grpc",
             "call",
         ],
@@ -148,6 +148,11 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
             "call",
             "cri",
         ],
+    ),
+    // The sessions of other runtimes, and what their URLs are replaced by.
+    (
+        "proxy::sessions",
+        &["streaming", "telemetry", "grpc", "uds", "call", "cri"],
     ),
     // The built-in backend.
     (

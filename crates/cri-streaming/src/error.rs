@@ -1,6 +1,6 @@
 //! Errors before a session begins.
 
-pub use super::request::InvalidRequest;
+use super::request::InvalidRequest;
 
 /// Why a session got no URL.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]

@@ -269,7 +269,14 @@ pub trait Observer: Send + Sync + 'static {
 #[derive(Clone)]
 pub struct Observers(pub Arc<[Arc<dyn Observer>]>);
 
+impl std::fmt::Debug for Observers {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Observers").finish_non_exhaustive()
+    }
+}
+
 impl Observers {
+    /// Calls `tell` with each of them.
     pub fn each(&self, mut tell: impl FnMut(&dyn Observer)) {
         for observer in self.0.iter() {
             tell(observer.as_ref());

@@ -31,9 +31,13 @@ pub enum InvalidRequest {
 /// Which standard streams a session has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StreamOptions {
+    /// Standard input.
     pub stdin: bool,
+    /// Standard output.
     pub stdout: bool,
+    /// Standard error; excludes `tty`.
     pub stderr: bool,
+    /// Whether the streams are those of a terminal.
     pub tty: bool,
 }
 
@@ -50,15 +54,26 @@ impl StreamOptions {
 }
 
 /// What runs behind a session with standard streams.
+#[derive(Debug)]
 pub enum Command {
+    /// Runs a command.
     Exec(Exec),
+    /// Connects to a running container.
     Attach(Attach),
 }
 
 /// What is to be served.
+#[derive(Debug)]
 pub enum SessionRequest {
+    /// Exec or attach, with these streams.
     Remote(Command, StreamOptions),
-    Forward { sandbox: String, ports: Vec<u16> },
+    /// Port-forward.
+    Forward {
+        /// Id of the pod sandbox.
+        sandbox: String,
+        /// The ports that the request names; only WebSocket channels use them.
+        ports: Vec<u16>,
+    },
 }
 
 /// What a token stands for, and what its observers get.
@@ -112,6 +127,7 @@ impl SessionRequest {
         })
     }
 
+    /// The kind of session.
     pub fn kind(&self) -> SessionKind {
         match self {
             Self::Remote(Command::Exec(_), _) => SessionKind::Exec,

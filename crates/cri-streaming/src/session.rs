@@ -24,20 +24,31 @@ static NEXT: AtomicU64 = AtomicU64::new(1);
 /// How a session came to its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SessionResult {
+    /// How it ended.
     pub outcome: Outcome,
+    /// The exit code of the command, if it ended.
     pub exit_code: Option<i32>,
+    /// What is known of it if another server served it.
     pub proxied: Option<Proxied>,
 }
 
 /// Whom a session is about, what it runs, and who asked for it.
 #[derive(Clone)]
 pub struct SessionInfo {
+    /// The kind of session.
     pub kind: SessionKind,
     /// Id of the container or sandbox.
     pub id: String,
     /// The command and its arguments.
     pub command: Vec<String>,
+    /// What its observers get.
     pub extensions: Extensions,
+}
+
+impl std::fmt::Debug for SessionInfo {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("SessionInfo").finish_non_exhaustive()
+    }
 }
 
 impl SessionInfo {
@@ -69,7 +80,14 @@ pub struct Meter {
     observers: Observers,
 }
 
+impl std::fmt::Debug for Meter {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Meter").finish_non_exhaustive()
+    }
+}
+
 impl Meter {
+    /// Counts bytes that the session carried.
     pub fn count(&self, direction: Direction, n: usize) {
         if n == 0 {
             return;
@@ -106,7 +124,14 @@ pub struct ObservedSession {
     ended: SessionResult,
 }
 
+impl std::fmt::Debug for ObservedSession {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ObservedSession").finish_non_exhaustive()
+    }
+}
+
 impl ObservedSession {
+    /// Begins a session and notifies its observers.
     pub fn begin(
         about: SessionInfo,
         transport: Transport,
@@ -144,10 +169,12 @@ impl ObservedSession {
         }
     }
 
+    /// Counts what the session carries.
     pub fn meter(&self) -> Arc<Meter> {
         Arc::clone(&self.meter)
     }
 
+    /// Ends the session with this result and notifies its observers.
     pub fn end(mut self, ended: SessionResult) {
         self.ended = ended;
     }

@@ -17,8 +17,10 @@ const RANDOM_BYTES: usize = 16;
 /// Why there is no token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NoToken {
+    /// Too many tokens are valid.
     #[error("too many sessions were asked for and not begun")]
     Full,
+    /// The system provides no random numbers.
     #[error("the system gives no random numbers")]
     Random,
 }
@@ -36,6 +38,12 @@ pub struct Tokens<T> {
     lifetime: Duration,
     kind: fn(&T) -> SessionKind,
     observers: Observers,
+}
+
+impl<T> std::fmt::Debug for Tokens<T> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Tokens").finish_non_exhaustive()
+    }
 }
 
 impl<T> Tokens<T> {

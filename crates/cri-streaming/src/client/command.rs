@@ -81,6 +81,10 @@ where
 
 /// The standard input of a command, and the size of its terminal.
 #[derive(Debug)]
+#[expect(
+    clippy::large_enum_variant,
+    reason = "one per session, and not moved around"
+)]
 pub enum CommandInput<W> {
     /// Over SPDY; the ids of the streams by channel.
     #[non_exhaustive]
