@@ -34,7 +34,7 @@ struct Receiving {
 async fn receiving(fake: &Fake, more: &str) -> Receiving {
     let address = SocketAddr::from(([127, 0, 0, 1], free_port()));
     let config = format!("{more}[receiver]\nlisten = \"{address}\"\n");
-    let proxy = Start::before(crate::CRISCOPE, &fake)
+    let proxy = Start::before(crate::CRISCOPE, fake)
         .config(&config)
         .env("OTEL_BSP_SCHEDULE_DELAY", "50")
         .ready()

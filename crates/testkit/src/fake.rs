@@ -98,6 +98,12 @@ impl Drop for Fake {
     }
 }
 
+impl Default for Fake {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
 impl Fake {
     /// A runtime that answers every call with an empty message.
     pub fn new() -> Self {

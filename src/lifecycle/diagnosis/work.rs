@@ -121,10 +121,10 @@ pub(super) fn at_work(call: &EpisodeCall) -> Option<String> {
 }
 
 /// The calls of an episode with this method.
-pub(super) fn calls_of<'a>(
-    episode: &'a Episode,
+pub(super) fn calls_of(
+    episode: &Episode,
     method: Method,
-) -> impl Iterator<Item = &'a EpisodeCall> + Clone {
+) -> impl Iterator<Item = &EpisodeCall> + Clone {
     episode
         .calls
         .iter()

@@ -31,6 +31,10 @@ const LETTERS: [char; 5] = ['i', 'o', 'e', 'x', 't'];
 /// With nothing sent for so long, nobody takes it.
 pub(super) const QUIET: Duration = Duration::from_millis(500);
 
+#[expect(
+    clippy::large_enum_variant,
+    reason = "one per test, and not moved around"
+)]
 pub(super) enum Wire {
     /// The ids of the streams, by channel.
     Spdy(Spdy<TcpStream>, [Option<u32>; 5]),
