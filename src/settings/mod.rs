@@ -1,7 +1,7 @@
 //! How settings are declared, read and described. Knows no setting itself: each module declares its own with
-//! [`settings!`](declare), and [`crate::config`] composes them.
+//! `settings!` (`declare.rs`), and [`crate::config`] composes them.
 //!
-//! A file goes through [`reader`] (TOML with positions), [`shape`] (unknown keys, tables in the wrong place) and the
+//! A file goes through `reader` (TOML with positions), `shape` (unknown keys, tables in the wrong place) and the
 //! generated readers (typed values). Every error is collected, with its line, before any is reported.
 
 pub(crate) mod declare;
