@@ -8,10 +8,10 @@
 //! | servers around it | [`registry`], [`docker_registry`], [`collector`] (OTLP), [`prometheus`] |
 //! | images | [`busybox`], [`image`], [`image_store`] |
 //! | the machine | [`packages`], [`executable`], [`process`], [`pid_namespace`] |
-//! | benchmarks | [`bench`] |
+//! | benchmarks | [`mod@bench`] |
 //!
 //! Nothing here sleeps for a fixed time: [`until`] polls a condition, for [`PATIENCE`] at most. Helpers panic, because a
-//! test that cannot be set up has failed; [`process`] and [`bench`] return errors, because a benchmark reports them.
+//! test that cannot be set up has failed; [`process`] and [`mod@bench`] return errors, because a benchmark reports them.
 //!
 //! The crate links the product for its generated CRI types. The binaries are passed in as paths: only the tests and
 //! benchmarks of the root package know where cargo has put them.
