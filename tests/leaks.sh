@@ -1,29 +1,29 @@
 #!/usr/bin/env bash
-# What this machine has now that a test may leave behind, and what is there that was not there before.
+# Lists processes, mounts, interfaces, cgroups, rules and files that tests may leave behind, and compares with an earlier list.
 #
 # usage: tests/leaks.sh snapshot            prints one line per thing
-#        tests/leaks.sh compare SNAPSHOT    fails and prints what came since; waits a little for what is still going
+#        tests/leaks.sh compare SNAPSHOT    fails and prints the additions; waits a few seconds for them to disappear
 # environment:
 #   CRISCOPE_TEST_RUN      a word: processes that have it in their environment were started by this run
-#   CRISCOPE_LEAKS_IGNORE  an extended regular expression: lines that match are somebody else's (on a shared machine)
+#   CRISCOPE_LEAKS_IGNORE  an extended regular expression: matching lines are ignored (on a shared machine)
 # Needs root to see everything.
 set -euo pipefail
 export LC_ALL=C
 
 PATIENCE=15 # seconds
 
-# This script does not look for itself: it goes on without the word in its environment.
+# This script must not find itself: it re-executes without the variable in its environment.
 if [ -n "${CRISCOPE_TEST_RUN:-}" ]; then
     exec env -u CRISCOPE_TEST_RUN LEAKS_OF="$CRISCOPE_TEST_RUN" "$BASH" "$0" "$@"
 fi
 
-# Children of daemons end up elsewhere in the tree of processes; what they inherit is the environment.
+# Children of daemons are reparented, but they inherit the environment.
 processes() {
     [ -n "${LEAKS_OF:-}" ] || return 0
     local file pid
     for file in /proc/[0-9]*/environ; do
         pid=${file#/proc/} pid=${pid%/environ}
-        # those that wait for this script
+        # ancestors of this script
         case " $SELF " in *" $pid "*) continue ;; esac
         grep -qsz "^CRISCOPE_TEST_RUN=$LEAKS_OF\$" "$file" || continue
         printf 'process\t%s %s\n' "$pid" "$(tr '\0' ' ' 2>/dev/null < "/proc/$pid/cmdline" | cut -c 1-160)"
@@ -40,13 +40,13 @@ ancestors() {
 
 mounts() { awk '{ printf "mount\t%s (%s)\n", $2, $3 }' /proc/self/mounts; }
 interfaces() { ip -o link | awk -F': ' '{ sub(/@.*/, "", $2); printf "interface\t%s\n", $2 }'; }
-# What systemd keeps for services and logins comes and goes without us.
+# systemd's cgroups for services and logins change independently of the tests.
 cgroups() {
     find /sys/fs/cgroup -mindepth 1 -type d \
         -not -path '*/system.slice*' -not -path '*/user.slice*' -not -path '*/init.scope*' -printf 'cgroup\t%p\n' 2>/dev/null || true
 }
 
-# Rules and chains of users; counters and empty built-in chains are no traces.
+# Rules and user-defined chains, without counters; empty built-in chains do not count.
 rules() {
     local command
     for command in iptables ip6tables; do
@@ -77,7 +77,7 @@ compare() {
     local before=$1 left end=$((SECONDS + PATIENCE))
     while left=$(comm -13 "$before" <(snapshot)) && [ -n "$left" ]; do
         if [ "$SECONDS" -ge "$end" ]; then
-            printf 'left behind, %s s after the last step:\n%s\n' "$PATIENCE" "$left" >&2
+            printf 'left behind %s s after the last step:\n%s\n' "$PATIENCE" "$left" >&2
             return 1
         fi
         sleep 0.5

@@ -1,6 +1,6 @@
 #!/bin/busybox sh
 # shellcheck shell=dash
-# The first process of the virtual machine, in memory: loads the driver of the disk and goes over to what is on it.
+# /init of the initramfs: loads the disk driver and switches to the root file system on the disk.
 set -eu
 bb=/bin/busybox
 

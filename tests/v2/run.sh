@@ -1,35 +1,35 @@
 #!/usr/bin/env bash
-# The integration tests of the built-in runtime on a machine with cgroup v2 alone, as most nodes are: in a virtual machine
-# with Debian's cloud kernel, whatever this machine has. Its files are those of this machine: the tests and programs that
-# cargo built, runc, crun, the CNI plugins. It has no network but its own loopback, and no disk that outlives it.
+# The integration tests of the built-in runtime on a machine with cgroup v2 only, as on most nodes: in a virtual machine
+# with Debian's cloud kernel, whatever the host has. Its files are copied from the host: the tests and programs built by
+# cargo, runc, crun, the CNI plugins. Its only network is loopback, and its disk is discarded.
 #
 # usage: tests/v2/run.sh             the tests of tests/v2/tests
 #        tests/v2/run.sh FILTER...   those whose names contain a FILTER, with each OCI runtime
 # environment:
-#   CRISCOPE_V2_PATIENCE   seconds that the virtual machine may take, 600 if not set
-#   CRISCOPE_V2_ACCEL      kvm or tcg; if not set, kvm where it works, else tcg, which emulates and needs nothing
-#   CRISCOPE_BUSYBOX       a static busybox; /bin/busybox if not set
-# Needs no root. Needs qemu-system-x86_64, mkfs.ext4, and a package of the kernel, which it downloads and unpacks in
-# target/. Where there is no qemu or no kernel it says NOT CHECKED and why, with exit code 0.
+#   CRISCOPE_V2_PATIENCE   timeout of the virtual machine in seconds (default 600)
+#   CRISCOPE_V2_ACCEL      kvm or tcg (default kvm where it works, else tcg, which is emulation)
+#   CRISCOPE_BUSYBOX       a static busybox (default /bin/busybox)
+# Needs no root. Needs qemu-system-x86_64, mkfs.ext4, and a kernel package, which it downloads and unpacks in
+# target/. Without qemu or a kernel it prints NOT CHECKED with the reason, and exits with 0.
 set -euo pipefail
 
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 PATH=$PATH:/usr/local/sbin:/usr/sbin:/sbin
 TARGET=${CARGO_TARGET_DIR:-$PWD/target}
-# what tests/run.sh could not install it has unpacked there
+# tests/run.sh unpacks packages there that cannot be installed
 PATH=$PATH:$TARGET/test-tools/bin
 KERNELS=$TARGET/test-tools/v2-kernel
 BUSYBOX=${CRISCOPE_BUSYBOX:-/bin/busybox}
 PATIENCE=${CRISCOPE_V2_PATIENCE:-600}
 PACKAGE=linux-image-cloud-amd64
 
-# Programs of this machine that the tests and what they drive call, with the libraries they are linked with.
+# Programs of the host that the tests and the runtime call; copied with their shared libraries.
 PROGRAMS=(sh bash runc ip iptables iptables-save nsenter unshare setpriv install flock)
-# Those there may be.
+# Copied if installed.
 OPTIONAL=(crun)
-# What programs open by name while they run. The loader finds no such thing.
+# Files that programs open by name at run time; ldd does not list them.
 FILES=(/usr/lib/cni /usr/lib/x86_64-linux-gnu/xtables /etc/protocols /etc/services)
-# Directories of the kernel's modules.
+# Kernel modules.
 MODULES=(crypto drivers/block drivers/net/veth.ko drivers/net/dummy.ko drivers/virtio fs/overlayfs lib net)
 
 die() { printf 'tests/v2/run.sh: %s\n' "$*" >&2; exit 1; }
@@ -39,7 +39,7 @@ have() { command -v "$1" > /dev/null 2>&1; }
 
 # --- the kernel ------------------------------------------------------------------------------------------------------
 
-# The newest one that was unpacked is kept until apt has another.
+# The unpacked kernel is kept until apt has a newer one.
 find_kernel() {
     local package
     package=$(apt-cache depends "$PACKAGE" 2>/dev/null | awk '$1 == "Depends:" && $2 ~ /^linux-image/ { print $2; exit }') || true
@@ -63,16 +63,16 @@ download_kernel() {
     touch "$dir/done"
 }
 
-# --- what it sees of this machine ------------------------------------------------------------------------------------
+# --- files of the virtual machine ------------------------------------------------------------------------------------
 
-# Builds what cargo has not, and sets the path of the test program.
+# Builds the tests and sets the path of the test program.
 build() {
     cargo test --locked --no-run --test it
     TEST_PROGRAM=$(cargo test --locked --no-run --test it 2>&1 | sed -n 's/^ *Executable .*(\(.*\))$/\1/p')
-    [ -n "$TEST_PROGRAM" ] || die "cargo does not say where the tests are"
+    [ -n "$TEST_PROGRAM" ] || die "cargo does not print the path of the test program"
 }
 
-# A file and the libraries it is linked with, all at their own paths.
+# Copies a file and its shared libraries, with their paths.
 add() {
     local library
     cp --parents -L -r -- "$1" "$ROOT"
@@ -82,7 +82,7 @@ add() {
     done || true
 }
 
-# Debugging information is nine tenths of what cargo builds, and nobody reads it there.
+# Debug information is nine tenths of the size of cargo's binaries, and not needed there.
 add_built() {
     add "$1"
     strip --strip-debug "$ROOT$1"
@@ -96,7 +96,7 @@ stage() {
         if [ -L "/$name" ]; then rm -rf "${ROOT:?}/$name"; cp -P "/$name" "$ROOT/"; else mkdir -p "$ROOT/$name"; fi
     done
     cp "$BUSYBOX" "$ROOT/usr/bin/busybox"
-    # the kernel calls it
+    # called by the kernel
     ln -s ../bin/busybox "$ROOT/usr/sbin/modprobe"
     for name in "${PROGRAMS[@]}"; do
         path=$(command -v "$name") || die "$name is missing; run the step packages of tests/run.sh"
@@ -135,7 +135,7 @@ add_modules() {
     "$BUSYBOX" depmod -b "$ROOT" "$RELEASE"
 }
 
-# The first root: it has the driver of the disk and goes over to what is on it.
+# The initramfs: loads the disk driver and switches to the root file system on the disk.
 initramfs() {
     local dir=$WORK/first module
     mkdir -p "$dir/bin" "$dir/dev" "$dir/root"
@@ -144,7 +144,7 @@ initramfs() {
     chmod 755 "$dir/init"
     : > "$dir/modules"
     for module in $(modules_of virtio_pci) $(modules_of virtio_blk); do
-        # both need some that are the same
+        # they share dependencies
         [ ! -e "$dir/${module##*/}" ] || continue
         cp "$UNPACKED/lib/modules/$RELEASE/$module" "$dir/"
         echo "${module##*/}" >> "$dir/modules"
@@ -152,14 +152,14 @@ initramfs() {
     (cd "$dir" && find . | "$BUSYBOX" cpio -o -H newc -R 0:0 2>/dev/null) > "$WORK/initramfs"
 }
 
-# A module and what it needs, that first.
+# A module, after its dependencies.
 modules_of() {
     awk -v name="$1.ko:" '{ n = split($1, part, "/") } part[n] == name { for (i = NF; i > 1; i--) print $i; sub(/:$/, "", $1); print $1 }' \
         "$UNPACKED/lib/modules/$RELEASE/modules.dep"
 }
 
 image() {
-    # Not a file of zeros: only what is written takes place.
+    # A sparse file.
     truncate -s 4G "$WORK/disk"
     mkfs.ext4 -q -F -O ^has_journal -E root_owner=0:0,lazy_itable_init=1 -d "$ROOT" "$WORK/disk"
     rm -rf "$ROOT"
@@ -167,11 +167,11 @@ image() {
 
 # --- the machine -----------------------------------------------------------------------------------------------------
 
-# Runs until it turns itself off; what it says goes to a file.
+# Boots the virtual machine in the background; its console is written to a file. It powers itself off.
 boot() {
     local accel=$1 seconds=$2 console=$3
     : > "$console"
-    # -no-reboot: a panic ends it. TMPDIR: what is written to the disk goes to a file that has no name.
+    # -no-reboot: a panic ends it. TMPDIR: writes to the disk go to an unlinked temporary file.
     TMPDIR=$WORK timeout --kill-after=5 "$seconds" qemu-system-x86_64 -accel "$accel" -cpu max -smp 2 -m 2048 \
         -nodefaults -display none -serial "file:$console" -no-reboot -nic none \
         -drive "file=$WORK/disk,if=virtio,format=raw,snapshot=on,cache=unsafe" \
@@ -180,7 +180,7 @@ boot() {
     MACHINE=$!
 }
 
-# kvm that is there need not run: of what is asked of it in a virtual machine much is missing. It boots within seconds.
+# /dev/kvm does not imply that kvm works: nested virtualization may be incomplete. So a boot of a few seconds probes it.
 accelerator() {
     ACCEL=${CRISCOPE_V2_ACCEL:-}
     [ -z "$ACCEL" ] || return 0
@@ -191,18 +191,18 @@ accelerator() {
     if grep -q 'criscope-v2: first' "$WORK/probe"; then ACCEL=kvm; else note "kvm does not boot here"; fi
 }
 
-# At the end, and when somebody ends us. A machine that has ended is not there any more.
+# At exit, also by a signal. The virtual machine may have ended already.
 cleanup() {
     [ -z "$MACHINE" ] || kill "$MACHINE" 2>/dev/null || true
     rm -rf "$WORK"
 }
 
 main() {
-    [ "$(uname -m)" = x86_64 ] || not_checked "this machine is $(uname -m), and the virtual one x86_64"
+    [ "$(uname -m)" = x86_64 ] || not_checked "this machine is $(uname -m), the virtual machine requires x86_64"
     have qemu-system-x86_64 || not_checked "this machine has no qemu-system-x86_64"
     have mkfs.ext4 || die "mkfs.ext4 is missing: apt-get install e2fsprogs"
     if [ ! -x "$BUSYBOX" ] || ldd "$BUSYBOX" > /dev/null 2>&1; then
-        die "$BUSYBOX is no static busybox; run the step packages of tests/run.sh"
+        die "$BUSYBOX is not a static busybox; run the step packages of tests/run.sh"
     fi
     find_kernel
     mkdir -p "$TARGET/test-tools"
@@ -222,7 +222,7 @@ main() {
     wait "$MACHINE" || true
     wait
     note "the virtual machine ran for $((SECONDS - began)) s"
-    grep -q '^criscope-v2: passed' "$WORK/console" || die "failed, or not ended within $PATIENCE s"
+    grep -q '^criscope-v2: passed' "$WORK/console" || die "failed, or not finished within $PATIENCE s"
 }
 
 main "$@"
