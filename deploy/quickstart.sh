@@ -1,21 +1,21 @@
 #!/usr/bin/env bash
-# From a clean clone to a pod that criscope runs, on Debian or Ubuntu with Rust:
-#   1. installs what is missing (apt): runc, unless there is crun, and CNI plugins
+# From a clean clone to a pod run by criscope, on Debian or Ubuntu with Rust:
+#   1. installs missing packages (apt): runc, unless crun is installed, and CNI plugins
 #   2. builds criscope
 #   3. starts criscope as the container runtime, or in front of a containerd (--upstream)
-#   4. runs one pod through criscope's socket, shows what each step took, and the story of the pod
-#   5. stops everything and removes every trace
+#   4. runs one pod through criscope's socket, and shows the time of each step and the story of the pod
+#   5. stops everything and removes all files, mounts, cgroups and interfaces
 #
-# No registry is asked: the image is made of a static busybox. An existing runtime is never touched: root, state, socket,
-# CNI configuration, bridge, cgroup and the OCI runtime's directory are all of this run's own. One thing is not in our
-# hands: on a machine with systemd the Debian package "containerd", which only --upstream needs, starts its service when it
-# is installed. This script neither starts nor stops that service, and does not use it.
+# No registry is used: the image is built from a static busybox. An existing runtime is never touched: root, state, socket,
+# CNI configuration, bridge, cgroup and the OCI runtime's directory are private to this run. One exception: on a machine with
+# systemd the Debian package "containerd", which only --upstream needs, starts its service when it is installed. This script
+# neither starts nor stops that service, and does not use it.
 #
 # usage: deploy/quickstart.sh [--upstream [URI]] [--keep] [--stop [DIR]] [--help]
-#   --upstream [URI]  no runtime of its own: criscope goes in front of the runtime at this socket, or of a containerd
-#                     that is started for it
-#   --keep            leave everything running, and say how to use and how to stop it
-#   --stop [DIR]      stop what an earlier run left (all of them, or the one with this directory)
+#   --upstream [URI]  without the built-in runtime: criscope runs in front of the runtime at this socket, or of a
+#                     containerd that is started for it
+#   --keep            leave everything running, and print how to use and stop it
+#   --stop [DIR]      stop and clean up what earlier runs left (all of them, or the one with this directory)
 # environment:
 #   CRISCOPE_QUICKSTART_DIR  parent of the private directory (default /tmp; not a network file system)
 #   CRISCOPE_BINARY          use this program instead of building one
@@ -25,11 +25,11 @@ set -euo pipefail
 REPO=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 SELF=$REPO/deploy/quickstart.sh
 PREFIX=criscope-quickstart
-# cron, sudo and su leave the sbin directories out for some users; runc and iptables live there
+# cron, sudo and su omit the sbin directories for some users; runc and iptables are there
 PATH=$PATH:/usr/local/sbin:/usr/sbin:/sbin
 # hidden, for testing the script itself: with --upstream, no criscope in between
 DIRECT=${CRISCOPE_DIRECT:-}
-# what serves the pod: builtin, containerd (of our own), or other (somebody's, at UPSTREAM)
+# what serves the pod: builtin, containerd (started by this script), or other (an existing runtime, at UPSTREAM)
 MODE=builtin UPSTREAM=''
 
 # --- words -----------------------------------------------------------------------------------------------------------
@@ -71,7 +71,7 @@ missing_packages() {
         containerd) have containerd || echo containerd; have runc || echo runc ;;
     esac
     [ "$MODE" = other ] || cni_dir >/dev/null || echo containernetworking-plugins
-    # Debian's busybox and busybox-static replace each other; a machine's own busybox stays (see fetch_busybox).
+    # Debian's busybox and busybox-static conflict; an installed busybox stays (see fetch_busybox).
     static_busybox >/dev/null || have busybox || echo busybox-static
     have iptables || echo iptables
     have ip && have ss || echo iproute2
@@ -110,15 +110,15 @@ install_missing() {
     esac
 }
 
-# A busybox that is not static cannot be the image. Its static sibling is unpacked, not installed: installing it would
-# remove the machine's own.
+# The image needs a static busybox. busybox-static is unpacked, not installed: installing it would remove the installed
+# busybox.
 fetch_busybox() {
     static_busybox >/dev/null && return
     have apt-get || die "busybox is dynamically linked, and there is no apt to get busybox-static from"
     local dir=$1
     mkdir -p "$dir"
     note "busybox is dynamically linked: unpacking busybox-static into $dir"
-    # The lists of a fresh machine may be empty, even if nothing else had to be installed.
+    # The package lists of a new machine may be empty, even if nothing else had to be installed.
     as_root env DEBIAN_FRONTEND=noninteractive apt-get update -qq
     (cd "$dir" && apt-get download -qq -o APT::Sandbox::User=root busybox-static && dpkg-deb -x busybox-static_*.deb .) ||
         die "cannot download busybox-static"
@@ -128,7 +128,7 @@ fetch_busybox() {
 
 # --- 2. build --------------------------------------------------------------------------------------------------------
 
-# Under "sudo quickstart.sh" Rust is usually that of the user who called sudo, and so should be the files under target/.
+# Under "sudo quickstart.sh" Rust usually belongs to the user who called sudo, and so should the files under target/.
 build() {
     local cargo user=${SUDO_USER:-} home
     cd "$REPO"
@@ -144,7 +144,7 @@ build() {
     fi
 }
 
-# Where cargo puts the program; CARGO_TARGET_DIR may be relative to the repository.
+# The path of the built program; CARGO_TARGET_DIR may be relative to the repository.
 binary() {
     if [ -n "${CRISCOPE_BINARY:-}" ]; then realpath "$CRISCOPE_BINARY"; return; fi
     local target=${CARGO_TARGET_DIR:-target}
@@ -154,7 +154,7 @@ binary() {
 
 # --- 3. what is started ------------------------------------------------------------------------------------------
 
-# Everything that has to be undone is written to $STATE/record before it is made, so that --stop can undo it too.
+# Everything that has to be cleaned up is written to $STATE/record before it is created, so that --stop can clean it up too.
 record() { printf '%s=%q\n' "$1" "$2" >> "$STATE/record"; printf -v "$1" %s "$2"; }
 
 free_port() {
@@ -166,7 +166,7 @@ free_port() {
     die "found no free port after $i tries"
 }
 
-# A /24 that no route of this machine leads to, the default route apart.
+# A /24 that no route of this machine covers, except the default route.
 free_subnet() {
     local base i subnet
     for base in 10.243 172.27 198.18; do
@@ -184,7 +184,7 @@ free_subnet() {
 
 interfaces() { ip -o link | awk -F': ' '{ printf "%s ", $2 }'; }
 
-# overlayfs does not stack on every file system, an overlay of a container for one.
+# overlayfs does not work on every file system, for example on the overlay of a container.
 snapshotter() {
     local try=$DIR/try kind=native
     mkdir -p "$try/lower" "$try/upper" "$try/work" "$try/merged"

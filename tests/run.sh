@@ -1,16 +1,16 @@
 #!/usr/bin/env bash
-# The one test command. From a clean clone on Debian or Ubuntu with Rust it installs what is missing, then checks all
-# there is to check, and fails if anything is left behind. It stops at the first step that fails.
+# Runs all tests and checks. On a clean clone on Debian or Ubuntu with Rust it installs missing packages, runs every check, and
+# fails if anything is left behind. It stops at the first step that fails.
 #
 # usage: tests/run.sh [STEP...]    all steps, or only these in this order
 #        tests/run.sh --list       the steps
 #
-# As root, or as a user with sudo: then only tests and packages get root, and what is built belongs to the user.
-# What no step does: measure. Timing decides no test; see benches/ and docs/PERFORMANCE.md.
+# Runs as root, or as a user with sudo: then only tests and the installation of packages run as root, and build output belongs
+# to the user. No step measures performance, and no test depends on timing; see benches/ and docs/PERFORMANCE.md.
 set -euo pipefail
 
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
-# cron, sudo and su leave the sbin directories out for some users; runc and iptables live there
+# cron, sudo and su omit the sbin directories for some users; runc and iptables are there
 PATH=$PATH:/usr/local/sbin:/usr/sbin:/sbin
 SCRIPTS=(.ci/run tests/*.sh tests/v2/*.sh deploy/*.sh)
 
@@ -33,7 +33,7 @@ die() { printf 'tests/run.sh: %s\n' "$*" >&2; exit 1; }
 have() { command -v "$1" > /dev/null 2>&1; }
 note() { printf '    %s\n' "$*"; }
 
-# sudo takes PATH and more away, even with -E.
+# sudo resets PATH and other variables, even with -E.
 root_command() { printf '%s' "sudo -E env PATH=$PATH HOME=$HOME"; }
 as_root() {
     if [ "$EUID" = 0 ]; then "$@"; return; fi
@@ -43,8 +43,8 @@ as_root() {
 
 # --- packages --------------------------------------------------------------------------------------------------------
 
-# package=whether what we need of it is there. By what is there, not by name: another vendor's containerd will do, and
-# installing Debian's in its place would take that one away.
+# package=check for the programs needed from it. Not by package name: another vendor's containerd works too, and installing
+# Debian's would remove it.
 cni_plugins() { [ -x /usr/lib/cni/bridge ] || [ -x /opt/cni/bin/bridge ] || [ -x /usr/libexec/cni/bridge ]; }
 PACKAGES=(
     "containerd=have containerd"
@@ -84,7 +84,7 @@ static_busybox() {
     return 1
 }
 
-# Unpacks packages into a directory of our own, and installs nothing.
+# Unpacks packages into a private directory, without installing them.
 unpack() {
     local dir=$TOOLS/$1 package
     shift
@@ -95,18 +95,18 @@ unpack() {
     rm "$dir"/*.deb
 }
 
-# Debian's busybox and busybox-static replace each other. The machine's own stays; the static one is only unpacked.
+# Debian's busybox and busybox-static conflict. The installed one stays; the static one is only unpacked.
 unpack_busybox() {
     note "busybox is dynamically linked: unpacking busybox-static into $TOOLS"
     unpack busybox busybox-static
     install -D -t "$TOOLS/bin" "$(find "$TOOLS/busybox" -name busybox -type f -perm -u+x)"
 }
 
-# Parts of another qemu, say from backports, and Debian's exclude each other. The machine's own stays; ours runs from where it
-# is unpacked, with the libraries that are missing.
+# Parts of another qemu, for example from backports, conflict with Debian's. The installed one stays; Debian's is unpacked with
+# its missing libraries and runs from there.
 unpack_qemu() {
     local dir=$TOOLS/qemu packages
-    note "qemu-system-x86 cannot be installed beside what is there: unpacking it into $TOOLS"
+    note "qemu-system-x86 conflicts with installed packages: unpacking it into $TOOLS"
     mapfile -t packages < <(apt-get install -s --no-install-recommends qemu-system-x86 | awk '$1 == "Inst" { print $2 }')
     unpack qemu "${packages[@]}"
     mkdir -p "$TOOLS/bin"
@@ -120,18 +120,18 @@ EOF
 is_wanted() { [[ " ${wanted[*]} " == *" $1 "* ]]; }
 can_install() { apt-get install -s --no-install-recommends --no-remove "$1" > /dev/null 2>&1; }
 
-# Debian starts a service as soon as its package is installed; of prometheus, docker-registry, nginx and containerd we
-# want the programs only, on ports and sockets of our own. policy-rc.d is Debian's way to say so (invoke-rc.d(8)): 101
-# means "do not". A machine that has one keeps its own. It goes again with the step. On the next boot
-# systemd starts them like any other installed service; "systemctl disable" them if that machine is to keep running.
+# Debian starts a service when its package is installed; of prometheus, docker-registry, nginx and containerd only the
+# programs are needed, on private ports and sockets. policy-rc.d prevents the start (invoke-rc.d(8)): 101 means "do not". An
+# existing one is kept; otherwise it is removed at the end of the step. On the next boot systemd starts the services like any
+# other; "systemctl disable" them if the machine stays in use.
 install_packages() {
     local policy=/usr/sbin/policy-rc.d
     if [ ! -e "$policy" ]; then
-        # of the step's own shell, so that it runs at the end of the step whatever happens
+        # in the step's subshell, so that it runs at the end of the step in any case
         trap 'as_root rm -f /usr/sbin/policy-rc.d' EXIT
         printf '#!/bin/sh\nexit 101\n' | as_root install -m 0755 /dev/stdin "$policy"
     fi
-    # --no-remove: better an error than a machine that lost something
+    # --no-remove: an error is better than removing packages of the machine
     as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends --no-remove "$@"
 }
 
@@ -170,14 +170,14 @@ step_units() {
     fi
     local dir
     dir=$(mktemp -d)
-    # The program is not installed here, and its place is all that changes.
+    # The program is not installed here, so only its path is replaced.
     cp deploy/systemd/* "$dir"
     sed -i 's#/usr/local/bin/criscope#/bin/true#' "$dir"/*.service
-    # As it is installed for the built-in runtime: it takes the place of the one for a proxy.
+    # As installed for the built-in runtime, where it replaces the unit for the proxy.
     mkdir "$dir/runtime"
     cp "$dir/criscope.socket" "$dir/runtime"
     mv "$dir/criscope-runtime.service" "$dir/runtime/criscope.service"
-    # It says "warning" with exit code 0 where a line is not understood and ignored.
+    # For lines that are ignored because they are not understood it prints a warning but exits with 0.
     local out='' rc=0 units
     for units in "$dir" "$dir/runtime"; do
         out+=$(systemd-analyze verify --man=no --recursive-errors=no "$units"/criscope.* 2>&1) || rc=$?
@@ -218,14 +218,14 @@ step_deny() {
     fi
 }
 
-# As the runtime itself, and in front of a containerd.
+# As the runtime, and in front of a containerd.
 step_quickstart() {
     deploy/quickstart.sh
     deploy/quickstart.sh --upstream
 }
 
 step_leaks() {
-    [ -e "$WORK/before" ] || die "leaks compares with the beginning of the same run: name other steps before it"
+    [ -e "$WORK/before" ] || die "leaks compares with the beginning of the same run: list other steps before it"
     as_root tests/leaks.sh compare "$WORK/before"
     if have git && git rev-parse --git-dir > /dev/null 2>&1; then
         git status --porcelain | diff "$WORK/tree" - || die "the working tree has changed"
@@ -245,7 +245,7 @@ TABLE=''
 row() { TABLE+=$(printf '%-12s %-8s %7s  %s' "$1" "$2" "$3" "${ABOUT[$1]}")$'\n'; }
 show_table() { printf '\n%-12s %-8s %7s\n%s' step result time "$TABLE"; }
 
-# In a shell of its own, because "set -e" is off in whatever a condition is asked of.
+# In a subshell, because "set -e" is disabled in commands whose status is tested.
 run_step() {
     local began=$SECONDS rc
     printf '\n==> %s: %s\n' "$1" "${ABOUT[$1]}"
@@ -262,7 +262,7 @@ run_step() {
     printf '<== %s: ok, %s s\n' "$1" "$((SECONDS - began))"
 }
 
-# Under "sudo tests/run.sh" Rust is usually that of the user who called sudo; and so should be the files under target/.
+# Under "sudo tests/run.sh" Rust usually belongs to the user who called sudo, and so should the files under target/.
 find_cargo() {
     if have cargo; then return; fi
     PATH=$HOME/.cargo/bin:$PATH
@@ -283,7 +283,7 @@ main() {
     for step in "${steps[@]}"; do [ -n "${ABOUT[$step]:-}" ] || { printf 'no step %s; there are: %s\n' "$step" "${STEPS[*]}" >&2; exit 64; }; done
     [ "$(uname -s)" = Linux ] || die "this needs Linux"
     find_cargo "$@"
-    # Where things of these runs lie: under target/, so that a clean checkout is one again after "cargo clean".
+    # Files of test runs are kept under target/, so that "cargo clean" removes them.
     TOOLS=${CARGO_TARGET_DIR:-$PWD/target}/test-tools
     mkdir -p "$TOOLS"
     PATH=$PATH:$TOOLS/bin
@@ -291,7 +291,7 @@ main() {
     trap 'rm -rf "$WORK"' EXIT
     export CRISCOPE_TEST_RUN=${WORK##*/}
     for step in "${steps[@]}"; do
-        # What a package brings is no leak.
+        # Files of installed packages are not leaks.
         case $step in packages | leaks) ;; *) take_snapshot ;; esac
         run_step "$step"
     done
