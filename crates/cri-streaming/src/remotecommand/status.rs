@@ -6,16 +6,16 @@ use serde::Serialize;
 use crate::context::StopReason;
 use crate::runtime::RuntimeError;
 
-/// What became of a command, or of the connection to a container.
+/// The result of a command, or of attaching to a container.
 #[derive(Debug)]
 pub(super) enum CommandStatus {
-    /// The command ended with this code, or the container is done with.
+    /// The command exited with this code, or the attached container has ended (0).
     Code(i32),
     /// The command could not be run.
     NotRun(RuntimeError),
-    /// The container could not be attached to, or not to its end.
+    /// Attaching to the container failed, or broke off.
     NotAttached(RuntimeError),
-    /// We ended the session; what was run may still run.
+    /// The server ended the session; the command may still be running.
     Cut(StopReason),
 }
 
@@ -37,7 +37,7 @@ struct Details {
     causes: [Cause; 1],
 }
 
-/// The type of a cause stands under `reason`, as in Kubernetes.
+/// The type of the cause is in the field `reason`, as in Kubernetes' `StatusCause`.
 #[derive(Serialize)]
 struct Cause {
     reason: &'static str,
@@ -69,7 +69,7 @@ impl CommandStatus {
         }
     }
 
-    /// What is written to the error stream in this version of the protocol; may be nothing.
+    /// The message for the error stream in this version of the protocol; may be empty.
     pub(super) fn message_for(&self, version: u8) -> Vec<u8> {
         let message = self.message();
         if version < 4 {
@@ -96,7 +96,7 @@ impl CommandStatus {
             details,
             code,
         };
-        // Strings and numbers always can be written.
+        // Serialization of strings and numbers does not fail.
         serde_json::to_vec(&status).unwrap_or_default()
     }
 }
