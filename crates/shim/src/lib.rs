@@ -106,3 +106,8 @@ fn launch(dir: &str, mut args: impl Iterator<Item = String>) -> io::Result<()> {
 fn named(path: &str, error: &io::Error) -> io::Error {
     io::Error::new(error.kind(), format!("{path}: {error}"))
 }
+
+/// The examples of the README compile.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

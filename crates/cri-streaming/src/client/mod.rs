@@ -18,3 +18,4 @@ pub use self::websocket::{
     BINARY, CLOSE, PING, PONG, TEXT, WebSocketFrame, WebSocketReceiver, WebSocketSender,
     encode_frame,
 };
+pub use crate::remotecommand::CommandResult;

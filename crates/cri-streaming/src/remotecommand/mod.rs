@@ -10,6 +10,7 @@ use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 pub(super) use self::spdy::serve as serve_spdy;
+pub use self::status::CommandResult;
 use self::status::CommandStatus;
 pub(super) use self::websocket::serve as serve_websocket;
 use super::context::SessionContext;
