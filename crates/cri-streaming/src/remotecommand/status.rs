@@ -1,5 +1,5 @@
-//! What a client is told at the end: a Kubernetes `Status` in JSON from version 4 on, plain text and only about failures
-//! before.
+//! The status at the end of a session: a Kubernetes `Status` in JSON from version 4 on; before, plain text for failures
+//! only.
 
 use serde::Serialize;
 use serde_json::Value;
