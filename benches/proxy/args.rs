@@ -1,4 +1,4 @@
-//! What is measured, and how much of it.
+//! Command line and sizes of the benchmark.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -50,7 +50,7 @@ impl Args {
             .collect()
     }
 
-    /// The sizes of everything.
+    /// The sizes of all measurements.
     pub(crate) fn plan(&self) -> Plan {
         let plan = if self.quick { Plan::QUICK } else { Plan::FULL };
         Plan {
@@ -60,22 +60,22 @@ impl Args {
     }
 }
 
-/// How often and how long each thing is measured. Each path gets a block in each round.
+/// Numbers of rounds, calls and durations. Each path has a block in each round.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Plan {
-    /// Rounds of one caller.
+    /// Rounds with one caller.
     pub(crate) latency_rounds: usize,
-    /// Calls of a block of one caller.
+    /// Calls per block of one caller.
     pub(crate) latency_calls: usize,
-    /// Rounds of 16 callers.
+    /// Rounds with 16 callers.
     pub(crate) throughput_rounds: usize,
-    /// How long a block of 16 callers takes.
+    /// Duration of a block of 16 callers.
     pub(crate) throughput_block: Duration,
-    /// Rounds of the long list, one call a block.
+    /// Rounds of the long list, one call per block.
     pub(crate) list_rounds: usize,
-    /// Calls that memory has to stand still for.
+    /// Calls during which memory must not grow.
     pub(crate) memory_calls: u64,
-    /// How long criscope is left alone before its idle memory is read.
+    /// Pause before criscope's idle memory is read.
     pub(crate) settle: Duration,
 }
 

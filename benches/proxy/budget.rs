@@ -1,4 +1,4 @@
-//! What criscope may cost in front of a runtime.
+//! Budgets of criscope in front of a runtime.
 
 use criscope_testkit::bench::budget::{Budget, Limit};
 
@@ -7,13 +7,13 @@ use crate::memory::Memory;
 use crate::paths::Kind;
 use crate::results::{Results, Telemetry};
 
-/// Memory that may be added by the many calls: the allocator's pages never come out the same twice.
+/// Allowed growth of memory over the many calls, because the allocator's pages vary.
 const GROWTH: f64 = 1e6;
 
-/// Fewer calls show little more than how memory is first put to use.
+/// With fewer calls, growth is mostly the first use of memory.
 const CALLS_TO_JUDGE_GROWTH: u64 = 1_000_000;
 
-/// Every budget that the results allow to judge; none without criscope.
+/// All budgets that can be checked with these results; none without criscope.
 pub(crate) fn judge(results: &Results) -> Vec<Budget> {
     let latency = results.latency.first().into_iter().flat_map(of_latency);
     let throughput = results.throughput.iter().filter_map(of_throughput);
@@ -46,8 +46,8 @@ fn of_latency(latency: &Latency) -> Vec<Budget> {
     ]
 }
 
-/// 16 callers on one connection, as a kubelet is one, keep half of the direct throughput and more than with nginx. Sixteen
-/// connections cost every path one more wake-up per call; there the better of the two other paths is the limit.
+/// 16 callers on one connection, like a kubelet, keep half of the direct throughput and more than with nginx. With sixteen
+/// connections every path has one more wake-up per call; there the better of the two other paths is the limit.
 fn of_throughput(throughput: &Throughput) -> Option<Budget> {
     let share = |path| {
         let row = throughput.rows.iter().find(|row| row.path == path)?;
@@ -79,7 +79,7 @@ fn of_memory(memory: &Memory) -> Vec<Budget> {
     budgets
 }
 
-/// The rest is worth nothing if it was measured with the telemetry off.
+/// The other results are only valid if telemetry was on.
 fn of_telemetry(telemetry: &Telemetry) -> Vec<Budget> {
     let some =
         |what: &str, measured: f64| Budget::new(what, measured, Limit::AtLeast(1.0), "").digits(0);

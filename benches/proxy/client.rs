@@ -1,5 +1,5 @@
-//! The caller: hyper's HTTP/2 client on a unix socket, with requests made beforehand, so that it costs little and the
-//! same on every path.
+//! The caller: hyper's HTTP/2 client on a unix socket, with prepared requests, so that its overhead is small and the same
+//! on every path.
 
 use std::fmt;
 use std::path::Path;
@@ -16,7 +16,7 @@ use tokio::net::UnixStream;
 use crate::error::{Error, Result};
 use crate::message::{Once, PREFIX, frame};
 
-/// A call that can be sent any number of times. Its headers are those the kubelet sends.
+/// A prepared call. Its headers are those of the kubelet.
 #[derive(Clone)]
 pub(crate) struct Prepared {
     head: http::request::Parts,
@@ -27,7 +27,7 @@ impl Prepared {
     /// A call of `runtime.v1.RuntimeService`.
     ///
     /// # Errors
-    /// When `method` cannot be part of a URI.
+    /// If `method` cannot be part of a URI.
     pub(crate) fn runtime(method: &str, message: &impl Message) -> Result<Self> {
         let (head, ()) = Request::builder()
             .method(Method::POST)
@@ -59,7 +59,7 @@ impl Prepared {
     }
 }
 
-/// How much a connection may receive ahead of its reader, and how fast that reader is.
+/// How far a connection may receive ahead of its reader, and the speed of the reader.
 #[derive(Clone, Copy)]
 pub(crate) struct Reading {
     /// Flow-control window of a stream, bytes; the connection gets twice that.
@@ -68,17 +68,17 @@ pub(crate) struct Reading {
     pause: Option<Duration>,
 }
 
-/// What a slow reader reads between two pauses, bytes. It is not one chunk, because the chunks get very small when
-/// hyper's client reads slowly: h2 gives the sender each byte back as soon as it was read.
+/// What a slow reader reads between two pauses, in bytes. It is not one chunk, because chunks get very small when hyper's
+/// client reads slowly: h2 returns each byte of the window as soon as it was read.
 const MOUTHFUL: usize = 1 << 14;
 
 impl Reading {
-    /// What gRPC-Go's window estimate comes to on a local socket, more or less.
+    /// The approximate window estimate of gRPC-Go on a local socket.
     pub(crate) const FAST: Self = Self {
         window: 1 << 20,
         pause: None,
     };
-    /// A reader that holds everything up: the smallest window that is usual, and about 10 MB a second.
+    /// A reader that causes back pressure: the smallest usual window, and about 10 MB/s.
     pub(crate) const SLOW: Self = Self {
         window: (1 << 16) - 1,
         pause: Some(Duration::from_millis(1)),
@@ -93,7 +93,7 @@ pub(crate) struct Client {
 }
 
 impl Client {
-    /// Connects, and leaves the connection to a task of this runtime.
+    /// Connects, and spawns the task of the connection.
     ///
     /// # Errors
     /// [`Error::Connect`].
@@ -116,10 +116,10 @@ impl Client {
         Ok(Self { sender, reading })
     }
 
-    /// Sends the call and reads the whole reply. Gives the number of body bytes.
+    /// Sends the call and reads the whole reply. Returns the number of body bytes.
     ///
     /// # Errors
-    /// [`Error::Call`] when the transport fails, the gRPC status is not 0 or no message came.
+    /// [`Error::Call`] if the transport fails, the gRPC status is not 0 or the reply has no message.
     pub(crate) async fn call(&mut self, call: &Prepared) -> Result<usize> {
         self.call_and_look(call, |_| ()).await
     }
@@ -127,7 +127,7 @@ impl Client {
     /// Makes a call of `runtime.v1.RuntimeService` and decodes the reply.
     ///
     /// # Errors
-    /// As [`Client::call`], and when the reply is not what it should be.
+    /// As [`Client::call`], and if the reply cannot be decoded.
     pub(crate) async fn ask<R: Message + Default>(
         &mut self,
         method: &str,
@@ -140,7 +140,7 @@ impl Client {
         R::decode(reply.get(PREFIX..).unwrap_or_default()).map_err(|error| call.failed(error))
     }
 
-    /// Sends the call, reads the reply, and shows each chunk of the body to `look`.
+    /// Sends the call, reads the reply, and passes each chunk of the body to `look`.
     async fn call_and_look(
         &mut self,
         call: &Prepared,

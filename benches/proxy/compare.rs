@@ -1,5 +1,5 @@
-//! The same load on every path, in rounds: each round has a block for each path, so that a change of the machine's mood
-//! meets all of them, and what is compared is compared within a round.
+//! The same load on every path, in rounds: each round has a block for each path, so that changes of the machine's
+//! performance affect all of them, and comparisons are made within a round.
 
 use std::time::Instant;
 
@@ -13,17 +13,17 @@ use crate::paths::{Kind, Route};
 use crate::stats::Spread;
 use crate::upstream::LONG_LIST;
 
-/// How many callers there are where there are many.
+/// The number of concurrent callers.
 pub(crate) const CALLERS: usize = 16;
 
-/// What one caller of one method saw.
+/// Latencies of one caller of one method.
 #[derive(Debug, Serialize)]
 pub(crate) struct Latency {
     pub(crate) method: &'static str,
     pub(crate) rows: Vec<LatencyRow>,
 }
 
-/// One path of it. Microseconds; medians over the rounds.
+/// The result of one path. Microseconds; medians over the rounds.
 #[derive(Debug, Serialize)]
 pub(crate) struct LatencyRow {
     pub(crate) path: Kind,
@@ -34,19 +34,19 @@ pub(crate) struct LatencyRow {
     pub(crate) added: Spread,
 }
 
-/// What 16 callers got through.
+/// Throughput of 16 callers.
 #[derive(Debug, Serialize)]
 pub(crate) struct Throughput {
     pub(crate) shape: Shape,
     pub(crate) rows: Vec<ThroughputRow>,
 }
 
-/// One path of it; medians over the rounds.
+/// The result of one path; medians over the rounds.
 #[derive(Debug, Serialize)]
 pub(crate) struct ThroughputRow {
     pub(crate) path: Kind,
     pub(crate) calls_per_second: f64,
-    /// Of the direct path in the same round.
+    /// Relative to the direct path in the same round.
     pub(crate) share: Spread,
 }
 
@@ -54,14 +54,14 @@ pub(crate) struct ThroughputRow {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Shape {
-    /// All on one connection, as the kubelet does.
+    /// All on one connection, like the kubelet.
     Streams,
-    /// Each on its own.
+    /// Each on its own connection.
     Connections,
 }
 
 impl Shape {
-    /// For tables.
+    /// The name in tables.
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Streams => "16 callers, 1 connection",
@@ -70,19 +70,19 @@ impl Shape {
     }
 }
 
-/// How long the long list took, milliseconds.
+/// Duration of the long list, in milliseconds.
 #[derive(Debug, Serialize)]
 pub(crate) struct ListRow {
     pub(crate) path: Kind,
     pub(crate) milliseconds: f64,
-    /// Times what it took directly in the same round.
+    /// Relative to the direct path in the same round.
     pub(crate) factor: Spread,
 }
 
 /// One caller of `method` on each path.
 ///
 /// # Errors
-/// When a path does not serve it.
+/// If a call fails.
 pub(crate) async fn latency(
     routes: &[Route],
     method: &'static str,
@@ -115,7 +115,7 @@ pub(crate) async fn latency(
 /// 16 callers on each path.
 ///
 /// # Errors
-/// When a path does not serve them.
+/// If a call fails.
 pub(crate) async fn throughput(
     routes: &[Route],
     shape: Shape,
@@ -152,7 +152,7 @@ pub(crate) async fn throughput(
 /// One caller of the long list on each path.
 ///
 /// # Errors
-/// When a path does not serve it, or gives less than the upstream sent.
+/// If a call fails, or the reply is shorter than the upstream's.
 pub(crate) async fn long_list(
     routes: &[Route],
     call: &Prepared,
@@ -160,7 +160,7 @@ pub(crate) async fn long_list(
 ) -> Result<Vec<ListRow>> {
     let mut clients = connect(routes).await?;
     let mut rounds = Vec::new();
-    // The first round fills buffers and is left out.
+    // The first round fills buffers and is not counted.
     for round in 0..=plan.list_rounds {
         let mut times = vec![0.0; clients.len()];
         for path in order(round, clients.len()) {
@@ -180,10 +180,10 @@ pub(crate) async fn long_list(
     Ok(rows.collect())
 }
 
-/// Makes sure that a reply is the long list.
+/// Checks that a reply is the long list.
 ///
 /// # Errors
-/// When it is shorter.
+/// If it is shorter.
 pub(crate) fn check_length(path: Kind, length: usize) -> Result<()> {
     if length < LONG_LIST {
         return Err(Error::Setup(format!(
@@ -197,7 +197,7 @@ pub(crate) fn check_length(path: Kind, length: usize) -> Result<()> {
 /// 16 clients of one path.
 ///
 /// # Errors
-/// When it cannot be connected to.
+/// If a connection fails.
 pub(crate) async fn callers(route: &Route, shape: Shape) -> Result<Vec<Client>> {
     let mut clients = vec![Client::connect(&route.socket, Reading::FAST).await?];
     while clients.len() < CALLERS {
@@ -217,7 +217,7 @@ async fn connect(routes: &[Route]) -> Result<Vec<Client>> {
     Ok(clients)
 }
 
-/// The order of a round: each path comes first in turn, and every other lap runs backwards, so that none always follows
+/// The order of a round: each path comes first in turn, and every other lap runs backwards, so that no path always follows
 /// the same one.
 fn order(round: usize, paths: usize) -> impl Iterator<Item = usize> {
     let backwards = (round / paths) % 2 == 1;

@@ -1,4 +1,4 @@
-//! A containerd of our own, with nothing of it outside two temporary folders.
+//! A private containerd, with all its files in two temporary directories.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -11,22 +11,22 @@ use crate::client::{Client, Reading};
 use crate::error::{Error, IoContext, Result};
 use crate::process::{Process, find};
 
-/// The runtime that every path leads to.
+/// The runtime behind every path.
 pub(crate) struct Runtime {
     /// Its CRI socket.
     pub(crate) socket: PathBuf,
-    /// What it is, for the report.
+    /// Its name and version, for the report.
     pub(crate) version: String,
-    // Ended before the folder it works in goes.
+    // Dropped before its directories are removed.
     _process: Option<Process>,
     _state: Option<TempDir>,
 }
 
 impl Runtime {
-    /// One that somebody else started.
+    /// Uses a running runtime.
     ///
     /// # Errors
-    /// When it does not answer.
+    /// If it does not answer.
     pub(crate) async fn existing(socket: PathBuf) -> Result<Self> {
         Ok(Self {
             version: version_of(&socket).await?,
@@ -36,10 +36,10 @@ impl Runtime {
         })
     }
 
-    /// Starts a containerd with its root in `folder` and its state and sockets in a folder of its own in `/run`.
+    /// Starts a containerd with its root in `folder`, and its state and sockets in a temporary directory in `/run`.
     ///
     /// # Errors
-    /// When it is not installed, this is not root, or it does not start.
+    /// If it is not installed, the user is not root, or it does not start.
     pub(crate) async fn start(folder: &Path) -> Result<Self> {
         let program = find("containerd", "containerd")?;
         if !nix::unistd::geteuid().is_root() {
@@ -78,10 +78,10 @@ impl Runtime {
     }
 }
 
-/// What the runtime behind a socket says of itself.
+/// The name and version of the runtime behind a socket.
 ///
 /// # Errors
-/// When it does not answer, or says nothing.
+/// If it does not answer, or the answer is empty.
 pub(crate) async fn version_of(socket: &Path) -> Result<String> {
     let mut client = Client::connect(socket, Reading::FAST).await?;
     let answer: v1::VersionResponse = client

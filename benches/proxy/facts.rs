@@ -1,4 +1,4 @@
-//! What the figures depend on: the machine and the versions.
+//! Facts about the machine and the versions of programs, for the report.
 
 use std::fs;
 
@@ -10,12 +10,12 @@ use crate::containerd::Runtime;
 use crate::paths::{Kind, Proxies};
 use crate::process::version;
 
-/// Name and value of each fact, in the order they are shown.
+/// Name and value of each fact, in the order of the report.
 #[derive(Debug, Serialize)]
 pub(crate) struct Facts(pub(crate) Vec<(&'static str, String)>);
 
 impl Facts {
-    /// Asks the kernel and the programs.
+    /// Collects them from the kernel and the programs.
     pub(crate) fn gather(args: &Args, plan: &Plan, proxies: &Proxies, runtime: &Runtime) -> Self {
         let mut facts = vec![
             ("kernel", first_line("/proc/sys/kernel/osrelease")),
@@ -66,7 +66,7 @@ impl Facts {
     }
 }
 
-/// The averages over 1, 5 and 15 minutes.
+/// The load averages over 1, 5 and 15 minutes.
 fn load() -> String {
     let line = first_line("/proc/loadavg");
     let averages: Vec<&str> = line.split(' ').take(3).collect();

@@ -1,4 +1,4 @@
-//! The two loads: one caller that waits for each reply, and many callers at once.
+//! The two loads: one caller that waits for each reply, and many concurrent callers.
 
 use std::time::{Duration, Instant};
 
@@ -8,10 +8,10 @@ use crate::client::{Client, Prepared};
 use crate::error::{Error, Result};
 use crate::stats::percentile;
 
-/// Calls that are made before a block is measured: the machine comes from another path.
+/// Calls to warm up before a block is measured.
 const WARM_UP: usize = 30;
 
-/// What one caller saw in one block, microseconds.
+/// Latencies of one caller in one block, in microseconds.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Block {
     pub(crate) p50: f64,
@@ -22,7 +22,7 @@ pub(crate) struct Block {
 /// Makes `calls` calls one after the other.
 ///
 /// # Errors
-/// When a call fails.
+/// If a call fails.
 pub(crate) async fn one_caller(
     client: &mut Client,
     call: &Prepared,
@@ -45,10 +45,10 @@ pub(crate) async fn one_caller(
     })
 }
 
-/// Lets each client call as often as it can for `length`. Gives calls per second, all together.
+/// Lets each client call as often as possible for `length`. Returns calls per second, in total.
 ///
 /// # Errors
-/// When a call fails.
+/// If a call fails.
 pub(crate) async fn many_callers(
     clients: &[Client],
     call: &Prepared,

@@ -1,4 +1,4 @@
-//! What criscope costs, side by side with socat and nginx in front of the same containerd, in one run.
+//! The overhead of criscope, compared with socat and nginx in front of the same containerd, in one run.
 //!
 //! ```text
 //! cargo bench --bench proxy               about four minutes
@@ -6,9 +6,9 @@
 //! cargo bench --bench proxy -- --help     the rest
 //! ```
 //!
-//! `docs/PERFORMANCE.md` says what is measured and how. In reading order: [`args`] (how much), [`containerd`] and
-//! [`upstream`] (where the calls end), [`paths`] (the ways there), [`client`] and [`load`] (the calls), [`compare`] and
-//! [`memory`] (what is measured), [`budget`] and [`report`] (what comes of it).
+//! `docs/PERFORMANCE.md` describes the measurements. In reading order: [`args`] (sizes), [`containerd`] and [`upstream`]
+//! (the runtimes), [`paths`] (the proxies), [`client`] and [`load`] (the calls), [`compare`] and [`memory`] (the
+//! measurements), [`budget`] and [`report`] (the results).
 
 mod args;
 mod budget;
@@ -57,8 +57,8 @@ fn main() -> ExitCode {
     args.options.main("proxy", || block_on(run(&args)))
 }
 
-/// Waits until no other run is on this machine: each would spoil the other. The name in the abstract namespace goes
-/// with the process that holds it.
+/// Waits until no other run is active on this machine, because they would disturb each other. The lock is a name in the
+/// abstract namespace, which is released when the process ends.
 async fn alone() -> Result<UnixListener> {
     let doing = || "taking the name of the benchmark".to_owned();
     let name = SocketAddr::from_abstract_name("criscope-bench").during(doing)?;
@@ -76,7 +76,7 @@ async fn alone() -> Result<UnixListener> {
     }
 }
 
-/// Everything. Whether the budgets were kept.
+/// Runs all measurements. Returns whether the budgets were met.
 async fn run(args: &Args) -> Result<bool> {
     let _alone = alone().await?;
     adopt_orphans(true)?;
@@ -127,7 +127,7 @@ impl Bench {
         Ok(results)
     }
 
-    /// Latency and throughput. Gives criscope's idle memory.
+    /// Latency and throughput. Returns criscope's idle memory.
     async fn with_runtime(&self, runtime: &Runtime, results: &mut Results) -> Result<Option<u64>> {
         let folder = self.folder.path().join("real");
         let mut routes = self.start(&self.paths, &runtime.socket, &folder).await?;
@@ -209,7 +209,7 @@ impl Bench {
         compare::long_list(routes, &list_call()?, &self.plan).await
     }
 
-    /// Starts paths to `upstream`, and makes sure that each leads there.
+    /// Starts paths to `upstream`, and checks that each reaches it.
     async fn start(&self, kinds: &[Kind], upstream: &Path, folder: &Path) -> Result<Vec<Route>> {
         let expected = version_of(upstream).await?;
         let mut routes = Vec::new();

@@ -1,4 +1,4 @@
-//! What criscope holds: idle, while a long list passes, and after very many calls.
+//! Memory of criscope: idle, while a long list passes, and after very many calls.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -18,19 +18,19 @@ use crate::process::Process;
 /// How often memory is read during the many calls.
 const SAMPLES: u64 = 10;
 
-/// One pod comes and goes per this many polls of a caller. A busy node sees far fewer.
+/// Polls of a caller per pod that is started and stopped. A busy node has far fewer pods per poll.
 const POLLS_PER_POD: u64 = 500;
 
-/// Resident memory, bytes.
+/// Resident memory, in bytes.
 #[derive(Debug, Serialize)]
 pub(crate) struct Memory {
-    /// A while after the start, in front of the runtime, with nothing to do.
+    /// Idle in front of the runtime, some time after the start.
     pub(crate) idle: u64,
-    /// Largest while the long list was read quickly, again and again.
+    /// Peak while the long list was read quickly, repeatedly.
     pub(crate) list_peak: u64,
-    /// Largest while somebody read it slowly.
+    /// Peak while the long list was read slowly.
     pub(crate) slow_list_peak: u64,
-    /// Largest when it was started in front of a runtime that already has the long list.
+    /// Peak when it was started in front of a runtime that has the long list.
     pub(crate) start_peak: u64,
     /// After each tenth of the many calls.
     pub(crate) during_calls: Vec<Sample>,
@@ -44,8 +44,8 @@ pub(crate) struct Sample {
 }
 
 impl Memory {
-    /// From the third tenth of the calls to the last, bytes. What fills only once, such as the flight recorder and the
-    /// stories of pods, is full by then: 2,000 pods come and go in a million calls, and 256 of them are remembered.
+    /// Growth from the third tenth of the calls to the last, in bytes. Buffers that fill only once, such as the flight
+    /// recorder and the stories of pods, are full by then: a million calls contain 2,000 pods, of which 256 are remembered.
     pub(crate) fn growth(&self) -> i64 {
         match self.during_calls.as_slice() {
             [_, _, full, .., last] => last.rss.cast_signed() - full.rss.cast_signed(),
@@ -59,10 +59,10 @@ impl Memory {
     }
 }
 
-/// Largest memory while one caller reads the long list slowly.
+/// Peak while one caller reads the long list slowly.
 ///
 /// # Errors
-/// When the list does not arrive.
+/// If the call fails.
 pub(crate) async fn slow_list(route: &Route, call: &Prepared) -> Result<u64> {
     let process = route.process()?;
     process.reset_peak()?;
@@ -72,20 +72,20 @@ pub(crate) async fn slow_list(route: &Route, call: &Prepared) -> Result<u64> {
     process.peak_rss()
 }
 
-/// Memory after a pause, and the largest until then.
+/// Memory after a pause, and the peak until then.
 ///
 /// # Errors
-/// When the process has ended.
+/// If the process has ended.
 pub(crate) async fn settled(process: &Process, pause: Duration) -> Result<(u64, u64)> {
     tokio::time::sleep(pause).await;
     Ok((process.rss()?, process.peak_rss()?))
 }
 
-/// 16 callers make `calls` calls on one connection: polls, and now and then a pod that comes and goes, so that what is
-/// remembered, logged and traced of pods is used as well.
+/// 16 callers make `calls` calls on one connection: polls, and from time to time the start and stop of a pod, so that the
+/// index, the log and traces of pods are exercised as well.
 ///
 /// # Errors
-/// When a call fails.
+/// If a call fails.
 pub(crate) async fn many_calls(route: &Route, calls: u64) -> Result<Vec<Sample>> {
     let process = route.process()?;
     let clients = callers(route, Shape::Streams).await?;
@@ -147,7 +147,7 @@ impl Caller {
         Ok(())
     }
 
-    /// The life of a pod with one container.
+    /// The calls of a pod with one container, from start to stop.
     async fn pod(&mut self) -> Result<()> {
         let name = format!("pod-{}", self.done.load(Ordering::Relaxed));
         let config = v1::PodSandboxConfig {

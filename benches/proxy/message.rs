@@ -9,7 +9,7 @@ use http::HeaderMap;
 use http_body::{Body, Frame};
 use prost::Message;
 
-/// Length of what stands before each message: a flag and four bytes of length.
+/// Length of the prefix of each message: a flag and four bytes of length.
 pub(crate) const PREFIX: usize = 5;
 
 /// One gRPC message, uncompressed, with its prefix.
@@ -22,15 +22,15 @@ pub(crate) fn frame(message: &impl Message) -> Bytes {
     bytes.freeze()
 }
 
-/// A body of one chunk and maybe trailers. It says nothing about its length, so that hyper adds no `content-length`:
-/// gRPC-Go, which the kubelet uses, sends none.
+/// A body of one chunk and optional trailers. It reports no length, so that hyper adds no `content-length`: gRPC-Go, which
+/// the kubelet uses, sends none.
 pub(crate) struct Once {
     data: Option<Bytes>,
     trailers: Option<HeaderMap>,
 }
 
 impl Once {
-    /// A request: the message ends it.
+    /// A request: one message.
     pub(crate) fn request(data: Bytes) -> Self {
         Self {
             data: Some(data),
@@ -46,7 +46,7 @@ impl Once {
         }
     }
 
-    /// Nothing at all, so that the headers end the reply.
+    /// No body: the headers end the reply.
     pub(crate) fn empty() -> Self {
         Self {
             data: None,

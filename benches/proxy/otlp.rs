@@ -1,4 +1,4 @@
-//! The receiver of criscope's spans: a collector on a thread of its own that counts them.
+//! The receiver of criscope's spans: a collector on a separate thread that counts them.
 
 use std::future::pending;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ impl Sink {
     /// Starts it on a free port.
     ///
     /// # Errors
-    /// When the thread cannot be made.
+    /// If the thread cannot be started.
     pub(crate) fn start() -> Result<Self> {
         let collector = Arc::new(Collector::absent(Manner::Counts));
         let server = ServerThread::start("otlp", {
@@ -34,7 +34,7 @@ impl Sink {
         })
     }
 
-    /// For `OTEL_EXPORTER_OTLP_ENDPOINT`.
+    /// The value for `OTEL_EXPORTER_OTLP_ENDPOINT`.
     pub(crate) fn endpoint(&self) -> String {
         self.collector.endpoint()
     }

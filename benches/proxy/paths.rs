@@ -1,4 +1,4 @@
-//! The ways from the client to a runtime: directly, and through each of the proxies that are compared.
+//! The paths from the client to a runtime: directly, and through each of the compared proxies.
 
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
@@ -13,24 +13,24 @@ use tokio::net::TcpStream;
 use crate::error::{Error, IoContext, Result};
 use crate::process::{Process, find};
 
-/// What stands between the client and the runtime.
+/// The proxy of a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Kind {
-    /// Nothing.
+    /// No proxy.
     Direct,
-    /// A process that moves bytes and knows nothing of them.
+    /// socat: copies bytes without parsing them.
     Socat,
-    /// An HTTP/2 proxy in C.
+    /// nginx: an HTTP/2 proxy in C.
     Nginx,
-    /// criscope as it comes, with metrics, recorder, admin endpoint, log and trace export on. Polls are sampled out.
+    /// criscope with its defaults: metrics, recorder, admin endpoint, log and trace export are on. Polls are not sampled.
     Criscope,
-    /// The same, and every poll becomes a span that is exported.
+    /// The same, but every poll becomes a span that is exported.
     CriscopeAllTraced,
 }
 
 impl Kind {
-    /// For tables.
+    /// The name in tables.
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Direct => "direct",
@@ -47,15 +47,15 @@ pub(crate) struct Proxies {
     pub(crate) socat: PathBuf,
     pub(crate) nginx: PathBuf,
     pub(crate) criscope: PathBuf,
-    /// Where criscope's spans go, `http://host:port`.
+    /// The OTLP endpoint for criscope's spans, `http://host:port`.
     pub(crate) otlp: String,
 }
 
 impl Proxies {
-    /// Looks for the programs.
+    /// Finds the programs.
     ///
     /// # Errors
-    /// When one is missing.
+    /// If one is missing.
     pub(crate) fn find(criscope: PathBuf, otlp: String) -> Result<Self> {
         if !criscope.is_file() {
             return Err(Error::Setup(format!(
@@ -71,10 +71,10 @@ impl Proxies {
         })
     }
 
-    /// Starts what `kind` needs in front of `upstream`, with its files in `folder`, and waits until it serves.
+    /// Starts the proxy of `kind` in front of `upstream`, with its files in `folder`, and waits until it serves.
     ///
     /// # Errors
-    /// When it does not start.
+    /// If it does not start.
     pub(crate) async fn start(&self, kind: Kind, upstream: &Path, folder: &Path) -> Result<Route> {
         let folder = folder.join(format!("{kind:?}").to_lowercase());
         fs::create_dir_all(&folder).during(|| format!("making {}", folder.display()))?;
@@ -104,7 +104,7 @@ impl Proxies {
         Ok(route)
     }
 
-    /// A process for each connection, as is its way. The larger buffer serves the long list; the queue has to hold all
+    /// socat forks a process for each connection. The larger buffer is for the long list; the backlog must hold all
     /// connections that are opened at once.
     fn start_socat(&self, socket: &Path, upstream: &Path, folder: &Path) -> Result<Process> {
         let mut command = Command::new(&self.socat);
@@ -150,8 +150,8 @@ impl Proxies {
     }
 }
 
-/// nginx at its best here: no access log, connections that are kept for ever on both sides, and one worker: a second
-/// gained nothing on two cores.
+/// nginx in its best configuration for this load: no access log, persistent connections on both sides, and one worker,
+/// because a second one gained nothing on two cores.
 fn nginx_settings(socket: &Path, upstream: &Path, folder: &Path) -> String {
     let (socket, upstream, folder) = (socket.display(), upstream.display(), folder.display());
     let user = if nix::unistd::geteuid().is_root() {
@@ -198,10 +198,10 @@ http {{
     )
 }
 
-/// Everything at its default, except that every poll becomes a span; by default only those do that fail or take long.
+/// All defaults, except that every poll becomes a span; by default only failed and slow ones do.
 const TRACE_POLLS: &str = "[telemetry.sampling]\npolls = 1.0\n";
 
-/// A port that was free a moment ago.
+/// An unused port.
 fn free_port() -> Result<SocketAddr> {
     TcpListener::bind((Ipv4Addr::LOCALHOST, 0))
         .and_then(|listener| listener.local_addr())
@@ -210,17 +210,17 @@ fn free_port() -> Result<SocketAddr> {
 
 /// A path that is ready to be measured. Dropping it ends its process.
 pub(crate) struct Route {
-    /// What it is.
+    /// The kind.
     pub(crate) kind: Kind,
-    /// Where the client connects.
+    /// The socket for the client.
     pub(crate) socket: PathBuf,
-    /// What stands between; `None` on the direct path.
+    /// The process of the proxy; `None` on the direct path.
     pub(crate) process: Option<Process>,
     admin: Option<SocketAddr>,
 }
 
 impl Route {
-    /// The process of a path through a proxy.
+    /// The process of the proxy.
     ///
     /// # Errors
     /// On the direct path, which has none.
@@ -230,10 +230,10 @@ impl Route {
             .ok_or_else(|| Error::Setup(format!("{} has no process", self.kind.name())))
     }
 
-    /// Scrapes criscope's metrics and gives the number of series; 0 if it shows none.
+    /// Scrapes criscope's metrics and returns the number of series; 0 if there are none.
     ///
     /// # Errors
-    /// When the path has no admin endpoint.
+    /// If the path has no admin endpoint.
     pub(crate) async fn scrape(&self) -> Result<usize> {
         let address = self
             .admin

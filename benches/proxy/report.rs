@@ -77,7 +77,7 @@ impl Table {
         }
     }
 
-    /// A row of what `cell` gives for each path.
+    /// A row with the result of `cell` for each path.
     fn row(&mut self, name: String, cell: impl Fn(Kind) -> Option<String>) {
         let cells = self
             .paths

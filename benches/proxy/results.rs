@@ -1,4 +1,4 @@
-//! Everything that was measured.
+//! The results.
 
 use serde::Serialize;
 
@@ -13,7 +13,7 @@ pub(crate) struct Results {
     pub(crate) latency: Vec<Latency>,
     pub(crate) throughput: Vec<Throughput>,
     pub(crate) long_list: Vec<ListRow>,
-    /// Of criscope.
+    /// Memory of criscope.
     pub(crate) memory: Option<Memory>,
     pub(crate) telemetry: Option<Telemetry>,
 }

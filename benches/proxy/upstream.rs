@@ -1,4 +1,4 @@
-//! A fake CRI runtime, for what a real one cannot show quickly: a list of 10 MB, and a million calls.
+//! A fake CRI runtime, for loads that a real one cannot produce quickly: a list of 10 MB, and a million calls.
 
 use std::collections::HashMap;
 use std::convert::Infallible;
@@ -20,7 +20,7 @@ use crate::error::{IoContext, Result};
 use crate::message::{Once, frame};
 use crate::server_thread::ServerThread;
 
-/// Least size of the long list, bytes.
+/// Minimum size of the long list, in bytes.
 pub(crate) const LONG_LIST: usize = 10_000_000;
 
 const POD: &str = "pod-7d4b9c6f5-x2x7q";
@@ -29,7 +29,7 @@ const NAMESPACE: &str = "benchmark";
 
 const UNIMPLEMENTED: HeaderValue = HeaderValue::from_static("12");
 
-/// The fake runtime; serves on its socket until dropped.
+/// The fake runtime; it serves its socket until dropped.
 pub(crate) struct Fake {
     /// Its CRI socket.
     pub(crate) socket: PathBuf,
@@ -41,7 +41,7 @@ impl Fake {
     /// Starts it on a socket in `folder`, with a short list.
     ///
     /// # Errors
-    /// When the socket or the thread cannot be made.
+    /// If the socket or the thread cannot be created.
     pub(crate) fn start(folder: &Path) -> Result<Self> {
         let socket = folder.join("fake.sock");
         let doing = || format!("listening on {}", socket.display());
@@ -62,7 +62,7 @@ impl Fake {
         })
     }
 
-    /// Whether `ListContainers` answers 10 MB from now on, or little.
+    /// Sets whether `ListContainers` returns the long list or a short one.
     pub(crate) fn set_long(&self, long: bool) {
         self.state.long.store(long, Ordering::Relaxed);
     }
@@ -76,7 +76,7 @@ struct State {
 }
 
 impl State {
-    /// The answer to a call, or nothing for calls it does not know.
+    /// The reply to a call; `None` for unknown calls.
     fn answer(&self, method: &str) -> Option<Bytes> {
         Some(match method {
             "Version" => frame(&v1::VersionResponse {
@@ -146,7 +146,7 @@ fn pod() -> v1::PodSandbox {
     }
 }
 
-/// What the kubelet puts on every container.
+/// The labels that the kubelet sets on every container.
 fn labels(name: &str) -> HashMap<String, String> {
     [
         ("io.kubernetes.container.name", name),
@@ -202,7 +202,7 @@ async fn reply(
     request: Request<Incoming>,
 ) -> std::result::Result<Response<Once>, Infallible> {
     let (head, body) = request.into_parts();
-    // The outcome of the body is the caller's business: it sees its own broken stream.
+    // Errors of the body are ignored: the caller sees its stream break.
     let _ = body.collect().await;
     let method = head.uri.path().rsplit('/').next().unwrap_or_default();
     let answer = state.answer(method);

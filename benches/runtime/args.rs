@@ -1,4 +1,4 @@
-//! What is measured, and how much of it.
+//! Command line and sizes of the benchmark.
 
 use std::path::PathBuf;
 
@@ -47,7 +47,7 @@ impl Args {
         self.shim.clone().unwrap_or_else(built)
     }
 
-    /// The sizes of everything.
+    /// The sizes of all measurements.
     pub(crate) fn plan(&self) -> Plan {
         let plan = if self.quick { Plan::QUICK } else { Plan::FULL };
         Plan {
@@ -58,7 +58,7 @@ impl Args {
     }
 }
 
-/// How much of each there is. Each side has its turn in each round.
+/// Numbers of rounds and pods. Each side has its turn in each round.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Plan {
     /// Rounds of one pod after the other.

@@ -1,5 +1,4 @@
-//! The floor: the OCI runtime and the CNI plugins with nothing around them, on a bundle, a mounted root and a network
-//! namespace that are there already.
+//! The lower bound: the OCI runtime and the CNI plugins alone, with a prepared bundle, mounted root and network namespace.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -15,20 +14,20 @@ use serde_json::{Value, json};
 use crate::error::{Error, IoContext, Result};
 use crate::network::Network;
 
-/// How long each group of calls took.
+/// Durations of groups of calls.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Floor {
     /// ADD of all plugins.
     pub(crate) add: Duration,
     /// `create` and `start`.
     pub(crate) start: Duration,
-    /// SIGKILL by `kill`, the end of the process, and `delete`.
+    /// `kill` with SIGKILL, the end of the process, and `delete`.
     pub(crate) delete: Duration,
     /// DEL of all plugins.
     pub(crate) del: Duration,
 }
 
-/// What the calls need.
+/// The inputs of the calls.
 pub(crate) struct Bare {
     runc: PathBuf,
     network: Network,
@@ -38,7 +37,7 @@ pub(crate) struct Bare {
     spec: Value,
 }
 
-/// A pod to be: its namespace, bundle and mounted root.
+/// A prepared pod: its namespace, bundle and mounted root.
 pub(crate) struct Prepared {
     id: String,
     rootfs: Rootfs,
@@ -47,8 +46,7 @@ pub(crate) struct Prepared {
 }
 
 impl Bare {
-    /// `spec` is one that criscope made for a container of the same image; what in it belongs to that container is
-    /// replaced for each.
+    /// `spec` was created by criscope for a container of the same image; its container-specific parts are replaced.
     pub(crate) fn new(
         runc: PathBuf,
         network: Network,
@@ -66,10 +64,10 @@ impl Bare {
         }
     }
 
-    /// Makes ready what no call is to be charged for.
+    /// Prepares what is not part of the measurement.
     ///
     /// # Errors
-    /// When something cannot be made or mounted.
+    /// If a file, namespace or mount cannot be created.
     pub(crate) async fn prepare(&self, id: &str, cgroup: &str) -> Result<Prepared> {
         let failed = |what: String| Error::Setup(format!("preparing {id}: {what}"));
         let request = Request {
@@ -109,10 +107,10 @@ impl Bare {
         })
     }
 
-    /// Takes away what [`Self::prepare`] made.
+    /// Removes what [`Self::prepare`] created.
     ///
     /// # Errors
-    /// When something stays.
+    /// If something cannot be removed.
     pub(crate) async fn clear(&self, prepared: Prepared) -> Result<()> {
         let id = &prepared.id;
         let failed = |what: String| Error::Setup(format!("clearing {id}: {what}"));
@@ -122,10 +120,10 @@ impl Bare {
         unpinned.map_err(|error| failed(error.to_string()))
     }
 
-    /// The whole life of a pod with one container: ADD, create, start, kill, delete, DEL. Blocks.
+    /// All calls of a pod with one container: ADD, create, start, kill, delete, DEL. Blocks.
     ///
     /// # Errors
-    /// When a call fails.
+    /// If a call fails.
     pub(crate) fn live(&self, pod: &Prepared) -> Result<Floor> {
         let pid_file = pod.bundle.join("pid");
         let begin = Instant::now();
@@ -151,7 +149,7 @@ impl Bare {
             .trim()
             .parse()
             .map_err(|_| Error::Setup(format!("no pid: {text}")))?;
-        // The process is ours since runc left it: this process is a subreaper here.
+        // The process is a child of this one, which is a subreaper, since runc has exited.
         waitpid(Pid::from_raw(pid), None)
             .map_err(std::io::Error::from)
             .during(|| format!("waiting for {pid}"))?;

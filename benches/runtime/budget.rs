@@ -1,4 +1,4 @@
-//! What the built-in runtime may cost.
+//! Budgets of the built-in runtime.
 
 use criscope_testkit::bench::budget::{Budget, Limit};
 
@@ -7,7 +7,7 @@ use crate::rounds::{Group, Row};
 use crate::sessions::Kind;
 use crate::sides::{CONTAINERD, CRUN, RUNC};
 
-/// Every budget that can be judged by what was measured.
+/// All budgets that can be checked with these results.
 pub(crate) fn judge(results: &Results) -> Vec<Budget> {
     let mut all = Vec::new();
     let mut add = |what: String, measured: Option<f64>, limit: Limit, unit| {
@@ -58,7 +58,7 @@ pub(crate) fn judge(results: &Results) -> Vec<Budget> {
     );
     let sessions = &results.sessions;
     for rate in sessions.rates.iter().filter(|rate| rate.side == RUNC) {
-        // There is nothing to compare a WebSocket with.
+        // There is no comparison for WebSocket.
         if rate.kind != Kind::ExecWebSocket {
             let what = format!("rate of {}, of containerd's", rate.kind.name());
             let of = rate.of.map(|of| of.median);

@@ -1,4 +1,4 @@
-//! A runtime under measurement, and the calls a kubelet makes for a pod.
+//! A runtime under measurement, and the calls of a kubelet for a pod.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -12,15 +12,15 @@ use tonic::transport::Channel;
 
 use crate::error::{Error, Result};
 
-/// How long a runtime may take to accept a connection.
+/// Timeout for a runtime to accept a connection.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// What a pod of the benchmark belongs to.
+/// The common settings of the pods.
 #[derive(Clone, Debug)]
 pub(crate) struct Place {
-    /// The cgroup of everything.
+    /// The parent cgroup.
     pub(crate) cgroup: String,
-    /// Where logs go.
+    /// The log directory.
     pub(crate) logs: PathBuf,
 }
 
@@ -33,22 +33,22 @@ pub(crate) struct Cri {
     image: String,
 }
 
-/// A pod that runs.
+/// A running pod.
 pub(crate) struct Pod {
     id: String,
     config: v1::PodSandboxConfig,
 }
 
-/// How long each group of calls took.
+/// Durations of groups of calls.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Life {
     /// RunPodSandbox.
     pub(crate) run: Duration,
     /// CreateContainer and StartContainer.
     pub(crate) start: Duration,
-    /// StopContainer without grace, RemoveContainer.
+    /// StopContainer without grace period, RemoveContainer.
     pub(crate) remove: Duration,
-    /// StopPodSandbox with a container that runs, RemovePodSandbox.
+    /// StopPodSandbox with a running container, RemovePodSandbox.
     pub(crate) end: Duration,
 }
 
@@ -71,10 +71,10 @@ impl Cri {
         })
     }
 
-    /// What the runtime says of itself.
+    /// Its name and version.
     ///
     /// # Errors
-    /// When it does not answer.
+    /// If it does not answer.
     pub(crate) async fn version(&mut self) -> Result<String> {
         let request = v1::VersionRequest::default();
         let answer = self.client.version(request).await;
@@ -88,7 +88,7 @@ impl Cri {
     /// Pulls the image of all containers.
     ///
     /// # Errors
-    /// When it cannot be had.
+    /// If the pull fails.
     pub(crate) async fn pull(&mut self) -> Result<()> {
         let request = v1::PullImageRequest {
             image: Some(self.spec()),
@@ -102,7 +102,7 @@ impl Cri {
     /// RunPodSandbox.
     ///
     /// # Errors
-    /// When it fails, as for all that follow.
+    /// If the call fails; the same for all following methods.
     pub(crate) async fn run(&mut self, name: &str) -> Result<Pod> {
         let config = self.config(name);
         let request = v1::RunPodSandboxRequest {
@@ -117,7 +117,7 @@ impl Cri {
         Ok(Pod { id, config })
     }
 
-    /// CreateContainer and StartContainer. Gives the container's id.
+    /// CreateContainer and StartContainer. Returns the container's id.
     #[allow(clippy::missing_errors_doc)]
     pub(crate) async fn start(&mut self, pod: &Pod, name: &str) -> Result<String> {
         let profile = v1::SecurityProfile {
@@ -162,7 +162,7 @@ impl Cri {
         Ok(container_id)
     }
 
-    /// StopContainer without grace, and RemoveContainer.
+    /// StopContainer without grace period, and RemoveContainer.
     #[allow(clippy::missing_errors_doc)]
     pub(crate) async fn remove(&mut self, container_id: String) -> Result<()> {
         let request = v1::StopContainerRequest {
@@ -216,7 +216,7 @@ impl Cri {
         })
     }
 
-    /// Exec of a command with its input and output. Gives the URL of its session.
+    /// Exec of a command with input and output. Returns the URL of its session.
     #[allow(clippy::missing_errors_doc)]
     pub(crate) async fn exec(&mut self, container_id: &str, command: &[&str]) -> Result<String> {
         let request = v1::ExecRequest {
@@ -230,7 +230,7 @@ impl Cri {
         Ok(answer.map_err(failed("Exec"))?.into_inner().url)
     }
 
-    /// PortForward. Gives the URL of its session.
+    /// PortForward. Returns the URL of its session.
     #[allow(clippy::missing_errors_doc)]
     pub(crate) async fn port_forward(&mut self, pod: &Pod) -> Result<String> {
         let request = v1::PortForwardRequest {
@@ -241,7 +241,7 @@ impl Cri {
         Ok(answer.map_err(failed("PortForward"))?.into_inner().url)
     }
 
-    /// The process of a container, of which both runtimes tell in a verbose ContainerStatus.
+    /// The process of a container, which both runtimes report in a verbose ContainerStatus.
     #[allow(clippy::missing_errors_doc)]
     pub(crate) async fn pid(&mut self, container_id: &str) -> Result<u64> {
         let request = v1::ContainerStatusRequest {

@@ -1,4 +1,4 @@
-//! Many pods, ten at a time, each from its first call to its last.
+//! Many pods, ten concurrently, each from its first call to its last.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -14,26 +14,26 @@ use crate::process::adopt_orphans;
 use crate::rounds::Side;
 use crate::stats::Spread;
 
-/// Pods at a time.
+/// Concurrent pods.
 pub(crate) const AT_A_TIME: usize = 10;
 
-/// What the crowd of one side took.
+/// Duration of one side.
 #[derive(Debug, Serialize)]
 pub(crate) struct Crowd {
     pub(crate) side: &'static str,
     /// Of all pods, in seconds.
     pub(crate) seconds: Spread,
-    /// Of what the bare calls took in the same round.
+    /// Relative to the bare calls in the same round.
     pub(crate) factor: Spread,
 }
 
 /// The name of the bare calls.
 pub(crate) const BARE: &str = "bare calls";
 
-/// Rounds in which each side has a crowd.
+/// Runs rounds in which each side starts and stops many pods.
 ///
 /// # Errors
-/// When a call fails.
+/// If a call fails.
 pub(crate) async fn run(
     bare: &Arc<Bare>,
     sides: &[Side],

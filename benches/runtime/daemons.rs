@@ -1,4 +1,4 @@
-//! The runtimes: each with a configuration, directories and a network of its own.
+//! The runtimes, each with its own configuration, directories and network.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -13,19 +13,19 @@ use crate::image::Image;
 use crate::network::Network;
 use crate::process::{Process, find};
 
-/// A runtime that runs.
+/// A running runtime.
 pub(crate) struct Daemon {
     /// Its client.
     pub(crate) cri: Cri,
-    /// What it says it is.
+    /// Its name and version.
     pub(crate) version: String,
-    /// Itself.
+    /// Its process.
     pub(crate) process: Process,
-    /// Its directory below `/run`: in the command line of all its helpers.
+    /// Its directory below `/run`, which is in the command line of all its helpers.
     pub(crate) state: PathBuf,
 }
 
-/// Where a runtime is to be, and what it has.
+/// The environment of a runtime.
 pub(crate) struct Room<'a> {
     /// On a disk.
     pub(crate) root: PathBuf,
@@ -35,7 +35,7 @@ pub(crate) struct Room<'a> {
     pub(crate) network: &'a Network,
     /// The image of its pods.
     pub(crate) image: &'a Image,
-    /// What its pods belong to.
+    /// The common settings of its pods.
     pub(crate) place: Place,
 }
 
@@ -43,7 +43,7 @@ impl Daemon {
     /// Starts containerd with Debian's runc.
     ///
     /// # Errors
-    /// When it is not installed or does not start.
+    /// If it is not installed or does not start.
     pub(crate) async fn containerd(room: &Room<'_>, runc: &Path) -> Result<Self> {
         let program = find("containerd", "containerd")?;
         let config = containerd::Config {
@@ -67,11 +67,11 @@ impl Daemon {
         Self::of(process, &socket, room).await
     }
 
-    /// Starts criscope with an OCI runtime. crun needs a controller that not every node has mounted: with
-    /// `own_hugetlb` criscope runs in a mount namespace of its own that has.
+    /// Starts criscope with an OCI runtime. crun requires a controller that not every node has mounted: with `own_hugetlb`
+    /// criscope runs in a mount namespace that has it.
     ///
     /// # Errors
-    /// When it does not start.
+    /// If it does not start.
     pub(crate) async fn criscope(
         room: &Room<'_>,
         programs: [&Path; 2],

@@ -12,11 +12,11 @@ use tempfile::TempDir;
 
 use crate::error::{IoContext, Result};
 
-/// Where containerd's shims have their sockets, whatever its configuration says.
+/// The directory of containerd's shim sockets, which is not configurable.
 const SHIM_SOCKETS: &str = "/run/containerd/s";
 const CGROUPS: &str = "/sys/fs/cgroup";
 
-/// Dropping it ends and removes everything that carries its name.
+/// Dropping it kills and removes everything that carries its name.
 pub(crate) struct Ground {
     /// Unique to this run; 11 characters, because bridges are named after it.
     pub(crate) name: String,
@@ -30,10 +30,10 @@ pub(crate) struct Ground {
 }
 
 impl Ground {
-    /// Makes the folders.
+    /// Creates the directories.
     ///
     /// # Errors
-    /// When they cannot be made.
+    /// If they cannot be created.
     pub(crate) fn new() -> Result<Self> {
         let name = format!("crb{:08x}", std::process::id());
         let folder = |above: &str| {
@@ -62,8 +62,8 @@ impl Ground {
         format!("{}{letter}", self.name)
     }
 
-    /// Makes a place to mount the controller `hugetlb` at. Whether crun can be used: on cgroups of version 1 it wants
-    /// this controller, and in each namespace of mounts it may be mounted anew.
+    /// Creates a mount point for the controller `hugetlb`. Returns whether crun can be used: on cgroups of version 1 it
+    /// requires this controller, which can be mounted in a new mount namespace.
     pub(crate) fn hugetlb(&mut self) -> bool {
         let point = Path::new(CGROUPS).join("hugetlb");
         if !point.is_dir() {
@@ -72,7 +72,8 @@ impl Ground {
         point.is_dir()
     }
 
-    /// What crun left in the controller that only mount namespaces of the runs had: it stays in the kernel otherwise, with
+    /// Removes the cgroups of crun in the controller that only mount namespaces of the runs had: they would stay in the
+    /// kernel, without a visible mount.
     /// no mount that shows it.
     fn remove_hugetlb(&self) {
         let script = "mount -t cgroup -o hugetlb cgroup \"$1\" && \
@@ -85,7 +86,7 @@ impl Ground {
             .status();
     }
 
-    /// Bridges, and the rules and chains that plugins made for pods and could not take away.
+    /// Removes bridges, and the rules and chains that plugins have left behind.
     fn remove_networks(&self) {
         for link in entries(Path::new("/sys/class/net")) {
             let link = link
@@ -105,7 +106,7 @@ impl Ground {
         for line in saved.lines().filter(|line| line.contains(&self.name)) {
             let words = line.split_whitespace();
             chains.extend(words.filter(|word| word.starts_with("CNI-")));
-            // iptables writes its rules as a shell reads them.
+            // iptables prints its rules in the syntax of a shell.
             if let Some(rule) = line.strip_prefix("-A POSTROUTING ") {
                 quietly(
                     "sh",
@@ -119,7 +120,7 @@ impl Ground {
         }
     }
 
-    /// What lies outside our folders: sockets that nobody listens on, and libcni's cache.
+    /// Removes files outside the directories: unused sockets, and libcni's cache.
     fn remove_strays(&self) {
         for socket in entries(Path::new(SHIM_SOCKETS)).difference(&self.sockets) {
             if UnixStream::connect(socket).is_err() {

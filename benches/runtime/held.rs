@@ -1,4 +1,4 @@
-//! What pods that run cost in memory.
+//! Memory of running pods.
 
 use std::fs;
 use std::path::Path;
@@ -12,34 +12,34 @@ use crate::error::{Error, Result};
 use crate::ground::pids;
 use crate::process::kibibytes;
 
-/// How long a runtime is left alone before its memory is read.
+/// Pause before the memory of a runtime is read.
 const SETTLE: Duration = Duration::from_secs(2);
 
-/// Proportional set sizes, in bytes: what several processes share counts for each in part (proc(5), `smaps_rollup`).
+/// Proportional set sizes, in bytes: shared memory is divided among its processes (proc(5), `smaps_rollup`).
 #[derive(Debug, Serialize)]
 pub(crate) struct Held {
     pub(crate) side: &'static str,
-    /// How many pods.
+    /// Number of pods.
     pub(crate) pods: usize,
-    /// The daemon before them.
+    /// The daemon before the pods.
     pub(crate) before: u64,
-    /// The daemon with them.
+    /// The daemon with the pods.
     pub(crate) with: u64,
-    /// All that runs beside the daemon for them, the containers apart: shims, and with containerd the sandbox containers.
+    /// Other processes of the runtime without the containers: shims, and with containerd the sandbox containers.
     pub(crate) beside: u64,
 }
 
 impl Held {
-    /// Of one pod: what the daemon has grown by, and what runs beside it.
+    /// Per pod: the growth of the daemon, and the other processes.
     pub(crate) fn per_pod(&self) -> f64 {
         (self.with as f64 - self.before as f64 + self.beside as f64) / self.pods as f64
     }
 }
 
-/// Runs pods with a container each, reads memory, ends them.
+/// Runs pods with a container each, reads memory, and stops them.
 ///
 /// # Errors
-/// When a call fails.
+/// If a call fails.
 pub(crate) async fn measure(
     side: &'static str,
     daemon: &mut Daemon,
@@ -61,7 +61,7 @@ pub(crate) async fn measure(
     let helpers = helpers(&daemon.state, process);
     for &helper in &helpers {
         beside += pss(helper)?;
-        // What containerd's shim runs: of the two the sandbox container was first.
+        // Children of containerd's shim: the sandbox container was started first.
         if pause && let Some(first) = children(helper).into_iter().min() {
             beside += pss(Pid::from_raw(first))?;
         }
@@ -84,7 +84,7 @@ pub(crate) async fn measure(
     })
 }
 
-/// The shims: they have the runtime's directory in their arguments.
+/// The shims, which have the runtime's directory in their arguments.
 fn helpers(state: &Path, daemon: Pid) -> Vec<Pid> {
     let word = format!("{}/", state.display());
     let ours = |pid: &Pid| {

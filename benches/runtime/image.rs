@@ -9,7 +9,7 @@ use serde_json::json;
 
 use crate::error::{IoContext, Result};
 
-/// What runs in it.
+/// The command of its containers.
 const COMMAND: [&str; 3] = ["/bin/busybox", "sleep", "1000000"];
 /// The repository for containers.
 const APP: &str = "criscope-bench/app";
@@ -30,10 +30,10 @@ pub(crate) struct Image {
 }
 
 impl Image {
-    /// Makes it below `folder` and serves it.
+    /// Creates it below `folder` and serves it.
     ///
     /// # Errors
-    /// When a file cannot be written.
+    /// If a file cannot be written.
     pub(crate) async fn make(folder: &Path) -> Result<Self> {
         let tar = busybox::layer();
         let layer = folder.join("layer");

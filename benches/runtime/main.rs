@@ -1,4 +1,5 @@
-//! What the built-in runtime costs, side by side with containerd and with the bare OCI runtime and CNI plugins, in one run.
+//! The overhead of the built-in runtime, compared with containerd and with the bare OCI runtime and CNI plugins, in one
+//! run.
 //!
 //! ```text
 //! cargo bench --bench runtime               about six minutes
@@ -6,9 +7,9 @@
 //! cargo bench --bench runtime -- --help     the rest
 //! ```
 //!
-//! `docs/PERFORMANCE.md` says what is measured and how. In reading order: [`args`] (how much), [`ground`], [`image`] and
-//! [`network`] (what pods stand on), [`bare`] and [`daemons`] (who makes them), [`cri`] (the calls), [`rounds`], [`crowd`],
-//! [`held`] and [`sessions`] (what is measured), [`budget`] and [`report`] (what comes of it). It needs root.
+//! `docs/PERFORMANCE.md` describes the measurements. In reading order: [`args`] (sizes), [`ground`], [`image`] and
+//! [`network`] (the environment of the pods), [`bare`] and [`daemons`] (the sides), [`cri`] (the calls), [`rounds`],
+//! [`crowd`], [`held`] and [`sessions`] (the measurements), [`budget`] and [`report`] (the results). It needs root.
 
 mod args;
 mod bare;
@@ -55,8 +56,8 @@ fn main() -> ExitCode {
     args.options.main("runtime", || start(&args))
 }
 
-/// Measures until done or interrupted. The ground is dropped last, when no task and no thread of the runtime can put
-/// anything on it any more.
+/// Measures until done or interrupted. The ground is dropped last, when no task or thread of the runtime can create
+/// anything in it any more.
 fn start(args: &Args) -> Result<bool> {
     if !nix::unistd::geteuid().is_root() {
         return Err(Error::Setup("pods need root".to_owned()));
@@ -65,7 +66,7 @@ fn start(args: &Args) -> Result<bool> {
     block_on(run(args, &mut ground))
 }
 
-/// Everything. Whether the budgets were kept.
+/// Runs all measurements. Returns whether the budgets were met.
 async fn run(args: &Args, ground: &mut Ground) -> Result<bool> {
     let runc = find("runc", "runc")?;
     let crun = find("crun", "crun").ok().filter(|_| ground.hugetlb());
@@ -162,8 +163,7 @@ async fn measure_pods(
     Ok(())
 }
 
-/// The specification that criscope makes for a container of the image, with what belongs to the pod exchanged for things
-/// that stay.
+/// The specification that criscope creates for a container of the image, without references to its pod.
 async fn template(daemon: &mut Daemon, room: &Room<'_>, folder: &Path) -> Result<Value> {
     let pod = daemon.cri.run("template").await?;
     let id = daemon.cri.start(&pod, "main").await?;

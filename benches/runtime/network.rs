@@ -1,5 +1,5 @@
-//! The network of each side: the same two plugins with the same settings, on a bridge and a subnet of its own; and the
-//! plugins called with nothing around them.
+//! The network of each side: the same two plugins with the same settings, each on its own bridge and subnet; and direct
+//! calls of the plugins.
 
 use std::fs;
 use std::io::Write as _;
@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use crate::error::{Error, IoContext, Result};
 
-/// A network, as a directory with its configuration.
+/// A network: the directory with its configuration.
 pub(crate) struct Network {
     /// The directory.
     pub(crate) dir: PathBuf,
@@ -22,7 +22,7 @@ impl Network {
     /// Writes the configuration of network `name`, which is its bridge's name as well, into `folder`.
     ///
     /// # Errors
-    /// When the plugins are not installed, or the file cannot be written.
+    /// If the plugins are not installed, or the file cannot be written.
     pub(crate) fn make(folder: &Path, name: &str, subnet: &str) -> Result<Self> {
         if !Path::new(PLUGINS).join("bridge").is_file() {
             return Err(Error::Missing {
@@ -58,10 +58,10 @@ impl Network {
         Ok(Self { dir, list })
     }
 
-    /// Runs ADD of each plugin. Gives the result of the last.
+    /// Runs ADD of each plugin. Returns the result of the last.
     ///
     /// # Errors
-    /// When one fails.
+    /// If one fails.
     pub(crate) fn add(&self, id: &str, netns: &Path) -> Result<Value> {
         let mut result = None;
         for plugin in self.plugins() {
@@ -72,10 +72,10 @@ impl Network {
         result.ok_or_else(|| Error::Setup("a network without plugins".to_owned()))
     }
 
-    /// Runs DEL of each plugin, the last first, with the result of the ADD.
+    /// Runs DEL of each plugin, in reverse order, with the result of the ADD.
     ///
     /// # Errors
-    /// When one fails.
+    /// If one fails.
     pub(crate) fn del(&self, id: &str, netns: &Path, result: &Value) -> Result<()> {
         for plugin in self.plugins().rev() {
             self.run("DEL", plugin, id, netns, Some(result))?;

@@ -80,7 +80,7 @@ fn many(results: &Results) -> String {
     table(&head.into_iter().chain(rows).collect::<Vec<_>>())
 }
 
-/// What passes through sessions.
+/// Throughput of sessions.
 fn sessions(results: &Results) -> String {
     let Sessions { rates, peaks } = &results.sessions;
     if peaks.is_empty() {

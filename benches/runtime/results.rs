@@ -1,4 +1,4 @@
-//! Everything that was measured.
+//! The results.
 
 use serde::Serialize;
 

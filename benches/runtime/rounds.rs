@@ -1,5 +1,5 @@
-//! One pod after the other: in each round each side has its turn, so that a change of the machine's mood meets all of them,
-//! and what is compared is compared within a round.
+//! One pod after the other: in each round each side has its turn, so that changes of the machine's performance affect all
+//! of them, and comparisons are made within a round.
 
 use std::time::Duration;
 
@@ -58,19 +58,19 @@ impl Group {
     }
 }
 
-/// A runtime, and what it is called in the report.
+/// A runtime, and its name in the report.
 pub(crate) struct Side {
     pub(crate) name: &'static str,
     pub(crate) cri: Cri,
 }
 
-/// What one round saw.
+/// The durations of one round.
 struct Round {
     floor: Floor,
     lives: Vec<Life>,
 }
 
-/// One group over all rounds. Milliseconds.
+/// One group over all rounds, in milliseconds.
 #[derive(Debug, Serialize)]
 pub(crate) struct Row {
     pub(crate) group: Group,
@@ -82,16 +82,16 @@ pub(crate) struct Row {
 #[derive(Debug, Serialize)]
 pub(crate) struct Cell {
     pub(crate) side: &'static str,
-    /// As a whole.
+    /// The whole duration.
     pub(crate) whole: Spread,
-    /// Above the floor of the same round.
+    /// The part above the lower bound of the same round.
     pub(crate) added: Spread,
 }
 
-/// Rounds of whole lives, after one that is not counted.
+/// Runs rounds of complete pods, after one that is not counted.
 ///
 /// # Errors
-/// When a call fails.
+/// If a call fails.
 pub(crate) async fn run(
     bare: &Bare,
     sides: &mut [Side],
@@ -102,7 +102,7 @@ pub(crate) async fn run(
     for number in 0..=rounds {
         let floor = one_bare(bare, &format!("bare-{number}"), cgroup).await?;
         let mut lives = Vec::new();
-        // Neither side always comes after the same one.
+        // The order of the sides alternates.
         let turn = number % sides.len().max(1);
         sides.rotate_left(turn);
         for side in &mut *sides {
@@ -138,7 +138,7 @@ fn cell(group: Group, side: &'static str, at: usize, seen: &[Round]) -> Cell {
 
 async fn one_bare(bare: &Bare, id: &str, cgroup: &str) -> Result<Floor> {
     let pod = bare.prepare(id, cgroup).await?;
-    // Only while it runs runc itself: children of the daemons under measurement belong to init.
+    // Only while it runs runc itself: children of the measured daemons are reparented to init.
     adopt_orphans(true)?;
     let lived = bare.live(&pod);
     adopt_orphans(false)?;
@@ -155,7 +155,7 @@ impl Row {
     /// One side of it.
     ///
     /// # Errors
-    /// When it was not measured.
+    /// If it was not measured.
     pub(crate) fn side(&self, name: &str) -> Result<&Cell> {
         let found = self.sides.iter().find(|cell| cell.side == name);
         found.ok_or_else(|| Error::Setup(format!("{name} was not measured")))

@@ -46,7 +46,7 @@ impl Overrides {
 }
 
 impl Loaded {
-    /// Reads the same file with the same flags again; with no file the result is the same.
+    /// Reads the same file with the same flags again; without a file the result is the same.
     ///
     /// # Errors
     /// As [`Config::load`], and if the configuration came from standard input.
@@ -65,7 +65,7 @@ impl Config {
     /// Reads a file (`-` is standard input); flags replace its keys.
     ///
     /// # Errors
-    /// Every error of both, each with its position and key. If the text is not TOML, only those of the syntax.
+    /// All errors, each with its position and key. If the text is not TOML, only syntax errors.
     pub fn load(path: Option<&Path>, flags: &Overrides) -> Result<Loaded, ConfigErrors> {
         let config = match path {
             None => finish(

@@ -1,5 +1,5 @@
-//! The configuration: all sections, each of which the module that uses it declares (see [`crate::settings`]), with what
-//! concerns several of them.
+//! The configuration: all sections, each declared by the module that uses it (see [`crate::settings`]), and the checks that
+//! concern several of them.
 
 mod load;
 mod reference;
@@ -79,7 +79,7 @@ impl Config {
         Self::read(&mut Reader::empty(), None)
     }
 
-    /// Every value in effect by its key path.
+    /// All effective values by key path.
     pub fn settings(&self) -> InEffect {
         let mut settings = InEffect::new();
         self.list("", &mut settings);
@@ -91,7 +91,7 @@ impl Config {
         fingerprint(&self.settings())
     }
 
-    /// This configuration with the live values of another: what is in effect after a reload.
+    /// This configuration with the live values of another, as in effect after a reload.
     #[must_use]
     pub fn with_reloadable_of(&self, new: &Config) -> Config {
         let mut config = self.clone();
@@ -100,7 +100,7 @@ impl Config {
     }
 }
 
-/// The key paths whose values differ.
+/// Key paths with different values.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ReloadDiff {
     /// Those that take effect now.

@@ -1,4 +1,4 @@
-//! `docs/CONFIG.md` and `deploy/criscope.toml`, made from the declarations.
+//! Generates `docs/CONFIG.md` and `deploy/criscope.toml` from the declarations.
 
 use std::fmt::Write;
 
@@ -116,7 +116,7 @@ pub fn annotated_file() -> String {
     for (section, about) in &schema.sections {
         file.push('\n');
         comment(&mut file, about);
-        // The one table that is not commented out makes the file valid for a node with containerd.
+        // The only table that is not commented out: it makes the file valid for a node with containerd.
         let mark = if *section == "backends.NAME" { "" } else { "#" };
         let optional = section.contains("NAME") || section.contains("[]");
         let named = section
@@ -199,7 +199,7 @@ mod tests {
         let tables: Vec<_> = schema.sections.iter().map(|(name, _)| *name).collect();
         let ours = ["runtime.", "server.", "admin.", "telemetry.", "routing."];
         let mut named = 0;
-        // What is in code marks is every other piece.
+        // Every other piece is inside code marks.
         for code in page.split('`').skip(1).step_by(2) {
             let table = code
                 .strip_prefix('[')

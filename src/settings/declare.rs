@@ -1,8 +1,8 @@
 //! `settings!`: one declaration of a section of the configuration file.
 //!
-//! The declaration stands in the module that uses the settings. From it come the typed struct, the reader with its
-//! defaults, the list of values in effect (which a reload compares), what a reload takes over, the rows of
-//! `docs/CONFIG.md` and the lines of `deploy/criscope.toml`:
+//! The declaration is in the module that uses the settings. It generates the typed struct, the reader with its defaults,
+//! the list of effective values (which a reload compares), the update of live values, the rows of `docs/CONFIG.md` and the
+//! lines of `deploy/criscope.toml`:
 //!
 //! ```ignore
 //! settings! {

@@ -1,5 +1,5 @@
-//! What can be wrong with a configuration, and where. All of it is collected before anything is reported, so that a
-//! file is repaired in one go.
+//! Errors in a configuration, with their positions. All of them are collected and reported together, so that a file can be
+//! repaired in one pass.
 
 use std::fmt;
 use std::io;
@@ -7,7 +7,7 @@ use std::io;
 use super::suggest::nearest;
 use super::value::ValueError;
 
-/// Everything that is wrong with a configuration, in the order of the file. Never empty.
+/// All errors in a configuration, in the order of the file. Never empty.
 ///
 /// Its `Display` is one line per error: `FILE:LINE: KEY: what is wrong`.
 #[derive(Debug)]
@@ -49,14 +49,14 @@ impl fmt::Display for ConfigErrors {
 
 impl std::error::Error for ConfigErrors {}
 
-/// One thing that is wrong.
+/// One error.
 #[derive(Debug)]
 pub struct ConfigError {
-    /// Where it was written.
+    /// Its position.
     pub place: Place,
-    /// The whole path of the key, such as `server.mode`; empty if no key is at fault.
+    /// The whole path of the key, such as `server.mode`; empty if the error does not concern a key.
     pub key: String,
-    /// What is wrong with it.
+    /// The error.
     pub problem: Problem,
 }
 
@@ -81,7 +81,7 @@ impl std::error::Error for ConfigError {
     }
 }
 
-/// Where something was written.
+/// The position of a value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Place {
     /// A line of the file, from 1.
@@ -98,7 +98,7 @@ pub enum Place {
     },
     /// A command line flag, with its dashes.
     Flag(&'static str),
-    /// What is missing has no place.
+    /// A missing key has no position.
     Nowhere,
 }
 
@@ -113,52 +113,52 @@ impl Place {
     }
 }
 
-/// What is wrong.
+/// The kind of error.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Problem {
     /// The file could not be read.
     #[error("cannot be read: {0}")]
     Unreadable(#[source] io::Error),
-    /// Standard input was read once and is gone.
+    /// Standard input cannot be read again.
     #[error("standard input cannot be read a second time; name a file to be able to reload it")]
     ReadOnce,
     /// The text is not TOML.
     #[error("not valid TOML: {0}")]
     Syntax(String),
-    /// No such key, and what may have been meant.
+    /// An unknown key, and suggestions for it.
     #[error("unknown key; {0}")]
     UnknownKey(Hint),
-    /// A single value stands where a table belongs, or the other way round.
+    /// A single value in the place of a table, or the reverse.
     #[error("expected {expected}, found {found}")]
     Shape {
-        /// What belongs there.
+        /// The expected type.
         expected: &'static str,
-        /// What stands there.
+        /// The actual type.
         found: &'static str,
     },
-    /// A required key.
+    /// A required key is missing.
     #[error("missing; write {0}")]
     Missing(String),
-    /// The value is not one of this key's.
+    /// The value is invalid for this key.
     #[error(transparent)]
     Value(#[from] ValueError),
-    /// Values that do not fit together, in the words of the module that checks them.
+    /// Values that are inconsistent; the message is that of the module that checks them.
     #[error("{0}")]
     Conflict(String),
 }
 
-/// What may have been meant: the nearest known word, or all of them.
+/// Suggestions: the nearest known word, or all of them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Hint {
-    /// Close enough to be a slip.
+    /// Close enough to be a typing error.
     Nearest(String),
     /// Nothing is close.
     Known(Vec<String>),
 }
 
 impl Hint {
-    /// The nearest of the names, else all of them.
+    /// The nearest of the names, or all of them.
     pub(crate) fn among(word: &str, names: &[&str]) -> Self {
         match nearest(word, names.iter().copied()) {
             Some(near) => Self::Nearest(near.to_owned()),

@@ -1,4 +1,4 @@
-//! How settings are declared, read and described. Knows no setting itself: each module declares its own with
+//! How settings are declared, read and documented. This module contains no setting: each module declares its own with
 //! `settings!` (`declare.rs`), and [`crate::config`] composes them.
 //!
 //! A file goes through `reader` (TOML with positions), `shape` (unknown keys, tables in the wrong place) and the

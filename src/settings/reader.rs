@@ -1,4 +1,4 @@
-//! A parsed file with its positions, and the reader that takes values out of it as their keys declare them.
+//! A parsed file with its positions, and the reader that returns values as their keys declare them.
 
 use std::ops::Range;
 
@@ -9,7 +9,7 @@ use super::error::{ConfigError, ConfigErrors, Place, Problem};
 use super::schema::{Fallback, Key};
 use super::value::Raw;
 
-/// The text of a file, to turn byte positions into lines.
+/// The text of a file, to convert byte offsets into lines.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Text<'t> {
     pub(crate) name: &'t str,
@@ -26,8 +26,8 @@ impl Text<'_> {
     }
 }
 
-/// Parses a file. All syntax errors are reported, but no others with them: after a broken line its neighbours may land
-/// in the wrong table, and errors about them would be wrong.
+/// Parses a file. After syntax errors no others are reported: behind a broken line, keys may be assigned to the wrong
+/// table, and errors about them would be misleading.
 pub(crate) fn parse<'t>(text: Text<'t>) -> Result<DeTable<'t>, ConfigErrors> {
     let (table, errors) = DeTable::parse_recoverable(text.text);
     let errors = errors.iter().map(|error| ConfigError {
@@ -59,13 +59,13 @@ pub(super) fn in_order<'d>(table: &'d DeTable<'d>) -> Vec<Entry<'d>> {
 pub(crate) struct Scope<'d> {
     /// Its path in the file: `backends.containerd`, `routing.rules[1]`.
     path: String,
-    /// `None` if the file does not have it; then every key has its default.
+    /// `None` if the file does not have the table; every key then has its default.
     table: Option<&'d DeTable<'d>>,
     span: Range<usize>,
 }
 
 impl Scope<'_> {
-    /// Whether the table has this key, valid or not.
+    /// Returns whether the table has this key, valid or not.
     pub(crate) fn has<T>(&self, key: &Key<T>) -> bool {
         self.table.is_some_and(|table| table.contains_key(key.name))
     }
@@ -76,7 +76,7 @@ impl Scope<'_> {
     }
 }
 
-/// A valid value, and where it was written.
+/// A valid value and its position.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Given<T> {
     pub(crate) value: T,
@@ -93,7 +93,7 @@ pub(crate) struct Flag<'d> {
     pub(crate) text: &'d str,
 }
 
-/// Takes values out of a document and collects errors.
+/// Reads values from a document and collects errors.
 #[derive(Debug)]
 pub(crate) struct Reader<'d> {
     text: Text<'d>,
@@ -103,7 +103,7 @@ pub(crate) struct Reader<'d> {
 }
 
 impl<'d> Reader<'d> {
-    /// Reads from a document, or from nothing: then every key has its default.
+    /// Creates a reader of a document, or of an empty one: then every key has its default.
     pub(crate) fn new(text: Text<'d>, root: Option<&'d DeTable<'d>>, flags: Vec<Flag<'d>>) -> Self {
         Self {
             text,
@@ -113,7 +113,7 @@ impl<'d> Reader<'d> {
         }
     }
 
-    /// Reads from nothing.
+    /// Creates a reader of an empty document.
     pub(crate) fn empty() -> Self {
         Self::new(Text { name: "", text: "" }, None, Vec::new())
     }
@@ -130,14 +130,14 @@ impl<'d> Reader<'d> {
         });
     }
 
-    /// Reports a problem of a key where it is written; if it is not, where its table begins.
+    /// Reports a problem at the key, or at the beginning of its table if the key is missing.
     pub(crate) fn fail_at<T>(&mut self, scope: &Scope<'_>, key: &Key<T>, problem: Problem) {
         let value = scope.table.and_then(|table| table.get(key.name));
         let span = value.map_or_else(|| scope.span.clone(), |value| value.span());
         self.fail(self.place(&span), scope.path_of(key), problem);
     }
 
-    /// The table with this dotted path. [`check_shape`](super::check_shape) reports anything else in its place.
+    /// The table with this dotted path. [`check_shape`](super::check_shape) reports another type in its place.
     pub(crate) fn section(&self, path: &str) -> Scope<'d> {
         let mut scope = Scope {
             path: path.to_owned(),
@@ -184,7 +184,7 @@ impl<'d> Reader<'d> {
         row.collect()
     }
 
-    /// The value of a key in the file, if it is given and valid. Reports no error: [`value`](Self::value) does.
+    /// The value of a key in the file, if it is present and valid. Reports no error: [`value`](Self::value) does.
     pub(crate) fn given<T>(&self, scope: &Scope<'d>, key: &Key<T>) -> Option<Given<T>> {
         let value = scope.table?.get(key.name)?;
         Some(Given {
@@ -193,8 +193,8 @@ impl<'d> Reader<'d> {
         })
     }
 
-    /// The value of a key: that of a flag, else that of the file, else the default. An invalid value is reported, and so
-    /// is the lack of a required one; the default then only stands for it.
+    /// The value of a key: that of a flag, else that of the file, else the default. An invalid value is reported, as is a
+    /// missing required one; the default is then returned until the errors are reported.
     pub(crate) fn value<T>(
         &mut self,
         scope: &Scope<'d>,
@@ -214,7 +214,7 @@ impl<'d> Reader<'d> {
         flag.or(in_file).unwrap_or_else(default)
     }
 
-    /// Reports that a table lacks a key.
+    /// Reports that a key is missing in a table.
     pub(crate) fn require<T>(&mut self, scope: &Scope<'_>, key: &Key<T>) {
         if scope.table.is_some() && !scope.has(key) {
             self.fail_at(scope, key, Problem::Missing(key.kind.words()));

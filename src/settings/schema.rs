@@ -1,4 +1,4 @@
-//! What is declared about a key, and the values in effect.
+//! The declaration of keys, and the effective values.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -9,32 +9,32 @@ use super::value::Kind;
 
 /// One key.
 pub(crate) struct Key<T: 'static> {
-    /// Path of its table; `NAME` stands for any name, `[]` marks an array of tables.
+    /// Path of its table; `NAME` matches any name, `[]` marks an array of tables.
     pub(crate) section: &'static str,
     pub(crate) name: &'static str,
     pub(crate) kind: &'static (dyn Kind<Value = T> + Sync),
     pub(crate) fallback: Fallback<T>,
-    /// Whether SIGHUP changes it; else a restart does.
+    /// Whether SIGHUP applies a change; otherwise a restart does.
     pub(crate) live: bool,
-    /// Doc comments as they were written, with the space in front of each line.
+    /// Doc comments, each line with its leading space.
     pub(crate) help: &'static str,
 }
 
-/// What holds if a key is not given.
+/// The default of a key.
 pub(crate) enum Fallback<T> {
     /// A value.
     Is(fn() -> T),
-    /// What the words say; `example` is a value for the annotated file.
+    /// A description of the default; `example` is a value for the annotated file.
     Unset {
         words: &'static str,
         example: &'static str,
     },
-    /// An error.
+    /// The key is required.
     Required { example: &'static str },
 }
 
 impl<T> Key<T> {
-    /// Adds the value in effect, unless it means that the key is not set.
+    /// Adds the effective value, unless it means that the key is not set.
     pub(crate) fn list(&self, path: &str, value: &T, to: &mut InEffect) {
         if self.kind.is_set(value) {
             let setting = Setting {
@@ -46,14 +46,14 @@ impl<T> Key<T> {
     }
 }
 
-/// A key of any type, as the reference shows it.
+/// A key without its type, for the reference.
 #[derive(Clone, Debug)]
 pub(crate) struct Described {
     pub(crate) section: &'static str,
     pub(crate) name: &'static str,
-    /// What may be written.
+    /// The accepted values.
     pub(crate) words: String,
-    /// The default as a TOML value or in words.
+    /// The default as a TOML value or as a description.
     pub(crate) fallback: String,
     /// A TOML value: the default, or an example.
     pub(crate) example: String,
@@ -61,7 +61,7 @@ pub(crate) struct Described {
     pub(crate) help: &'static str,
 }
 
-/// A key whose type does not matter.
+/// A key without its type.
 pub(crate) trait AnyKey {
     fn describe(&self) -> Described;
 }
@@ -88,7 +88,7 @@ impl<T> AnyKey for Key<T> {
     }
 }
 
-/// Every section and key of a configuration, in the order of the reference.
+/// All sections and keys of a configuration, in the order of the reference.
 #[derive(Debug, Default)]
 pub(crate) struct Schema {
     /// Path and purpose.
@@ -97,14 +97,14 @@ pub(crate) struct Schema {
 }
 
 impl Schema {
-    /// Everything that `S` and its parts declare.
+    /// All keys that `S` and its parts declare.
     pub(crate) fn of<S: Section>() -> Self {
         let mut schema = Self::default();
         S::describe(&mut schema);
         schema
     }
 
-    /// Adds the keys of a section. Several declarations may share one table; the first says what it is for.
+    /// Adds the keys of a section. Several declarations may share one table; the first describes it.
     pub(crate) fn section<S: Section>(&mut self, keys: &[&dyn AnyKey]) {
         let known = self.sections.iter().any(|(path, _)| *path == S::PATH);
         if !known && !keys.is_empty() {
@@ -120,11 +120,11 @@ pub(crate) trait Section: Clone {
     const ABOUT: &'static str;
     /// Adds its keys and those of its parts.
     fn describe(to: &mut Schema);
-    /// The path of this table in the file; `row` is its place in an array of tables.
+    /// The path of this table in the file; `row` is its index in an array of tables.
     fn path(&self, row: usize) -> String;
-    /// Adds its values in effect.
+    /// Adds its effective values.
     fn list(&self, path: &str, to: &mut InEffect);
-    /// Takes over the values that a reload changes.
+    /// Takes over the live values of another configuration.
     fn reload(&mut self, new: &Self);
 }
 
@@ -146,7 +146,7 @@ impl<S: Section> Section for Vec<S> {
         }
     }
 
-    /// Rows come and go as a whole.
+    /// Rows are added and removed as a whole.
     fn reload(&mut self, new: &Self) {
         if Schema::of::<S>().keys.iter().any(|key| key.live) {
             self.clone_from(new);
@@ -154,7 +154,7 @@ impl<S: Section> Section for Vec<S> {
     }
 }
 
-/// A section that counts only under a condition.
+/// A section that is only effective under a condition.
 impl<S: Section> Section for Option<Box<S>> {
     const PATH: &'static str = S::PATH;
     const ABOUT: &'static str = S::ABOUT;
@@ -180,19 +180,19 @@ impl<S: Section> Section for Option<Box<S>> {
     }
 }
 
-/// Values in effect by key path. Keys that are not set are left out.
+/// Effective values by key path. Keys that are not set are omitted.
 pub type InEffect = BTreeMap<String, Setting>;
 
-/// One value in effect.
+/// One effective value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Setting {
-    /// As it would be written in the file.
+    /// In the syntax of the file.
     pub value: String,
-    /// Whether SIGHUP changes it; else a restart does.
+    /// Whether SIGHUP applies a change; otherwise a restart does.
     pub live: bool,
 }
 
-/// A short name for settings, to see from outside whether two nodes have the same: 12 hexadecimal digits.
+/// A fingerprint of the settings, to compare nodes: 12 hexadecimal digits.
 pub fn fingerprint(settings: &InEffect) -> String {
     let mut hash = Sha256::new();
     for (path, setting) in settings {

@@ -1,4 +1,4 @@
-//! Whether a file has only known keys, each in its table.
+//! Checks that a file has only known keys, each in its table.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use super::schema::{Described, Schema};
 use super::suggest::nearest;
 use super::value::{BackendName, HandlerName, Kind, Raw, ValueError};
 
-/// What a name may hold: the schema as a tree. The child `NAME` of a table stands for every name.
+/// The schema as a tree. The child `NAME` of a table matches every name.
 #[derive(Debug)]
 struct Node {
     shape: Shape,
@@ -53,7 +53,7 @@ fn tree(keys: &[Described]) -> Children {
     root
 }
 
-/// Reports every unknown key and everything that has the wrong shape.
+/// Reports unknown keys and values in the place of tables, or the reverse.
 pub(crate) fn check(reader: &mut Reader<'_>, root: &DeTable<'_>, schema: &Schema) {
     let tree = tree(&schema.keys);
     Check { reader, schema }.table("", root, &tree);
@@ -119,7 +119,7 @@ impl Check<'_, '_> {
     }
 }
 
-/// Whether a table whose name is free may have this one.
+/// Returns whether a table with free names may have this one.
 fn check_name(parent: &str, name: &str) -> Result<(), ValueError> {
     let name = Raw::Text(name);
     match parent {
@@ -140,12 +140,12 @@ fn wrong_shape(expected: &'static str, value: &DeValue<'_>) -> Problem {
     Problem::Shape { expected, found }
 }
 
-/// The nearest key of the same table, else the same key elsewhere, else all keys of the table.
+/// Suggests the nearest key of the same table, else the same key of another table, else all keys of the table.
 fn hint(name: &str, known: &Children, schema: &Schema) -> Hint {
     if let Some(near) = nearest(name, known.keys().copied()) {
         return Hint::Nearest(near.to_owned());
     }
-    // `level` in [telemetry] means the one key of that name below it.
+    // `level` in [telemetry] means the only key of that name in a table below it.
     let below: Vec<_> = known
         .iter()
         .filter_map(|(section, node)| Some((section, node.children.get_key_value(name)?.0)))

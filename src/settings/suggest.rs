@@ -1,7 +1,7 @@
 //! The nearest known word to a wrong one.
 
-/// The candidate that `word` is most likely a slip of; `None` if none is near. Case and the choice between `-` and `_`
-/// do not count.
+/// The candidate that `word` is most likely a typing error of; `None` if none is near. Case and the choice between `-` and
+/// `_` are ignored.
 pub(crate) fn nearest<'c>(
     word: &str,
     candidates: impl IntoIterator<Item = &'c str>,
@@ -21,7 +21,7 @@ pub(crate) fn nearest<'c>(
         .map(|(_, candidate)| candidate)
 }
 
-/// How many slips a word of this length may have; one in three letters, and one in a short word.
+/// The number of typing errors allowed in a word of this length: one per three letters, and one in a short word.
 fn tolerance(length: usize) -> usize {
     (length / 3).max(1)
 }

@@ -1,4 +1,4 @@
-//! What both kinds of sessions need of a client.
+//! Common parts of the clients of both kinds of sessions.
 
 use std::future::Future;
 use std::io;
@@ -7,13 +7,13 @@ use std::time::Duration;
 use cri_streaming::client::{UpgradeError, split_url};
 use tokio::net::TcpStream;
 
-/// No read and no write takes as long: a session that stalls ends the run.
+/// Timeout of a read or write: a session that stalls ends the run.
 pub(super) const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Connects to the server of a URL.
 ///
 /// # Errors
-/// When there is none.
+/// If the connection fails.
 pub(super) async fn connect(url: &str) -> io::Result<TcpStream> {
     let (host, _) = split_url(url).map_err(refused)?;
     let tcp = TcpStream::connect(host).await?;
@@ -24,7 +24,7 @@ pub(super) async fn connect(url: &str) -> io::Result<TcpStream> {
 /// Waits for one step of a session.
 ///
 /// # Errors
-/// When it fails or takes too long.
+/// If it fails or times out.
 pub(super) async fn in_time<T>(step: impl Future<Output = io::Result<T>>) -> io::Result<T> {
     match tokio::time::timeout(PATIENCE, step).await {
         Ok(result) => result,
@@ -32,7 +32,7 @@ pub(super) async fn in_time<T>(step: impl Future<Output = io::Result<T>>) -> io:
     }
 }
 
-/// As the error of a session.
+/// Converts an error into that of a session.
 pub(super) fn refused(error: UpgradeError) -> io::Error {
     io::Error::other(error)
 }

@@ -1,4 +1,4 @@
-//! Everything into a command and out of it again, both at a time.
+//! Sends the payload to a command and receives it back, concurrently.
 
 use std::io;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use cri_streaming::{StreamOptions, Transport};
 use super::client::{connect, in_time, refused};
 use super::payload::Payload;
 
-/// Comes back before the clock runs: the command is there then. How long that takes is measured with the pods.
+/// Echoed before the measurement starts, so that the command is running. Its start is measured with the pods.
 const HELLO: &[u8] = b"hello";
 
 /// The streams of `cat`.
@@ -21,10 +21,10 @@ const STREAMS: StreamOptions = StreamOptions {
     tty: false,
 };
 
-/// From the first byte in to the last byte out.
+/// Returns the time from the first byte sent to the last byte received.
 ///
 /// # Errors
-/// When not every byte arrives as it was sent, or the session does not end well.
+/// If a byte differs, or the session fails.
 pub(super) async fn pass(
     url: &str,
     transport: Transport,
@@ -52,7 +52,7 @@ pub(super) async fn pass(
         in_time(input.finish()).await
     });
     let (mut check, mut end, mut status) = (payload.check(), Instant::now(), Vec::new());
-    // Everything until the end of the session.
+    // Reads until the end of the session.
     while let Some(event) = in_time(output.next()).await? {
         match event {
             CommandEvent::Stdout(bytes) => {

@@ -1,5 +1,5 @@
-//! Everything through a port of a pod, one way at a time. In the pod's network the benchmark listens itself, so that both
-//! ends of the way know what has to arrive.
+//! Sends the payload through a port of a pod, in one direction at a time. The benchmark itself listens in the pod's
+//! network, so that both ends know the payload.
 
 use std::fs::File;
 use std::io::{self, Read as _, Write as _};
@@ -19,7 +19,7 @@ use super::client::{PATIENCE, connect, in_time, refused};
 use super::payload::{PIECE, Payload};
 use crate::error::{Error, IoContext, Result};
 
-/// Who sends.
+/// The sender.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Way {
     /// The client.
@@ -28,15 +28,15 @@ pub(super) enum Way {
     Down,
 }
 
-/// Goes there and back before the clock runs: the connection into the pod is there then.
+/// Sent back and forth before the measurement starts, so that the connection into the pod exists.
 const HELLO: &[u8] = b"?";
-/// What the pod waits for before it sends.
+/// The signal for the pod to send.
 const GO: &[u8] = b"!";
 
-/// Listens in the network of a process.
+/// Listens in the network namespace of a process.
 ///
 /// # Errors
-/// When there is no such process, or no port.
+/// If the process does not exist, or there is no free port.
 pub(super) async fn listen(pid: u64) -> Result<TcpListener> {
     let file = format!("/proc/{pid}/ns/net");
     let network = File::open(&file).during(|| format!("opening {file}"))?;
@@ -52,10 +52,10 @@ pub(super) async fn listen(pid: u64) -> Result<TcpListener> {
     Ok(listener)
 }
 
-/// From the first byte sent to the last received.
+/// Returns the time from the first byte sent to the last byte received.
 ///
 /// # Errors
-/// When not every byte arrives as it was sent.
+/// If a byte differs.
 pub(super) async fn pass(
     url: &str,
     listener: Arc<TcpListener>,
@@ -68,10 +68,10 @@ pub(super) async fn pass(
         let payload = Arc::clone(&payload);
         spawn_blocking(move || in_pod(&listener, way, &payload))
     };
-    // What the server says of a failure says more than what the pod sees of it.
+    // An error message of the server is more informative than the pod's error.
     let (begin, end) = client.pass(way, &payload).await?;
     if way == Way::Down {
-        // The pod's end waits for the client to go.
+        // The pod's end waits for the client to close.
         drop(client);
     }
     let there = pod
@@ -80,7 +80,7 @@ pub(super) async fn pass(
     Ok(end.unwrap_or(there) - begin)
 }
 
-/// The pod's end. Gives when it was done.
+/// The pod's end. Returns when it was done.
 fn in_pod(listener: &TcpListener, way: Way, payload: &Payload) -> io::Result<Instant> {
     let (mut tcp, _) = listener.accept()?;
     tcp.set_read_timeout(Some(PATIENCE))?;
@@ -94,7 +94,7 @@ fn in_pod(listener: &TcpListener, way: Way, payload: &Payload) -> io::Result<Ins
             tcp.read_exact(&mut byte)?;
             tcp.write_all(payload.all())?;
             tcp.shutdown(Shutdown::Write)?;
-            // Kept until the client has gone, so that nothing is lost that is still on its way.
+            // Kept open until the client has closed, so that no data in flight is lost.
             while tcp.read(&mut byte).is_ok_and(|n| n > 0) {}
             Ok(Instant::now())
         }
@@ -155,7 +155,7 @@ impl Client {
         })
     }
 
-    /// Gives the begin, and the end if it is here.
+    /// Returns the start, and the end if it is on this side.
     async fn pass(
         &mut self,
         way: Way,
@@ -166,7 +166,7 @@ impl Client {
             let (bytes, is_last) = self.next().await?;
             match (&bytes[..], is_last) {
                 (HELLO, _) => break,
-                // The end of the stream for errors.
+                // The end of the error stream.
                 ([], false) => {}
                 _ => return Err(io::Error::other("the pod does not answer")),
             }
@@ -188,7 +188,7 @@ impl Client {
         }
     }
 
-    /// Everything until the pod has no more. Gives when the last byte was there.
+    /// Reads until the pod closes. Returns when the last byte arrived.
     async fn receive(&mut self, payload: &Payload) -> io::Result<Instant> {
         let (mut check, mut end) = (payload.check(), Instant::now());
         loop {

@@ -1,5 +1,5 @@
-//! What passes through exec and port-forward: how fast, and what the daemon holds meanwhile. In each round each side has its
-//! turn with each kind of session, so that what is compared is compared within a round.
+//! Throughput of exec and port-forward, and the memory of the daemon meanwhile. In each round each side has its turn with
+//! each kind of session, so that comparisons are made within a round.
 
 mod client;
 mod exec;
@@ -42,7 +42,7 @@ impl Kind {
     /// All of them.
     pub(crate) const ALL: [Self; 4] = [Self::Exec, Self::ExecWebSocket, Self::Up, Self::Down];
 
-    /// What it is called in the report.
+    /// The name in the report.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Exec => "exec of cat, in and out, SPDY",
@@ -52,27 +52,27 @@ impl Kind {
         }
     }
 
-    /// Whether a side speaks it: Debian's containerd knows no WebSocket for commands that read.
+    /// Returns whether a side supports it: Debian's containerd has no WebSocket for commands with stdin.
     fn is_spoken_by(self, side: &str) -> bool {
         self != Self::ExecWebSocket || side != CONTAINERD
     }
 }
 
-/// What was measured.
+/// The results.
 #[derive(Debug, Default, Serialize)]
 pub(crate) struct Sessions {
     pub(crate) rates: Vec<Rate>,
     pub(crate) peaks: Vec<Peak>,
 }
 
-/// How fast one kind of session was on one side.
+/// Throughput of one kind of session on one side.
 #[derive(Debug, Serialize)]
 pub(crate) struct Rate {
     pub(crate) kind: Kind,
     pub(crate) side: &'static str,
     /// MB/s.
     pub(crate) rate: Spread,
-    /// Of containerd's rate in the same round.
+    /// Relative to containerd in the same round.
     pub(crate) of: Option<Spread>,
 }
 
@@ -82,7 +82,7 @@ pub(crate) struct Peak {
     pub(crate) side: &'static str,
     /// Before the first session.
     pub(crate) before: u64,
-    /// The largest during all of them.
+    /// The peak during all of them.
     pub(crate) peak: u64,
 }
 
@@ -98,10 +98,10 @@ struct Stand<'a> {
     rates: [Vec<f64>; Kind::ALL.len()],
 }
 
-/// Rounds of sessions, after one that is not counted.
+/// Runs rounds of sessions, after one that is not counted.
 ///
 /// # Errors
-/// When a session fails, or a byte arrives that was not sent.
+/// If a session fails, or a byte differs.
 pub(crate) async fn run<'a>(
     daemons: impl Iterator<Item = (&'static str, &'a mut Daemon)>,
     rounds: usize,
@@ -113,7 +113,7 @@ pub(crate) async fn run<'a>(
     }
     for number in 0..=rounds {
         for kind in Kind::ALL {
-            // Neither side always comes after the same one.
+            // The order of the sides alternates.
             let turn = number % stands.len().max(1);
             stands.rotate_left(turn);
             for stand in &mut stands {
@@ -178,7 +178,7 @@ impl<'a> Stand<'a> {
         })
     }
 
-    /// One session. Gives MB/s.
+    /// One session. Returns MB/s.
     async fn session(&mut self, kind: Kind, payload: &Arc<Payload>) -> Result<f64> {
         let url = self.url(kind).await?;
         let (payload, listener) = (Arc::clone(payload), Arc::clone(&self.listener));
@@ -197,10 +197,10 @@ impl<'a> Stand<'a> {
     }
 }
 
-/// Says what it hears.
+/// The command echoes its input.
 const CAT: [&str; 2] = ["/bin/busybox", "cat"];
 
-/// One session, on threads of its own: sending and receiving do not wait for each other.
+/// One session, on its own threads: sending and receiving do not block each other.
 fn pass(
     kind: Kind,
     url: &str,

@@ -1,27 +1,27 @@
-//! What is sent, and whether it is what arrives.
+//! The payload, and the check that it arrives unchanged.
 
 use std::fs::File;
 use std::io::{self, Read as _};
 
 use crate::error::{IoContext, Result};
 
-/// Where the kernel gives out random bytes.
+/// The kernel's source of random bytes.
 const RANDOM: &str = "/dev/urandom";
 
 /// Length of what is sent, in bytes.
 pub(crate) const LENGTH: usize = 100_000_000;
 
-/// What a client writes at once: the copy buffer of kubectl and crictl.
+/// Size of a write of the client: the copy buffer of kubectl and crictl.
 pub(super) const PIECE: usize = 32 << 10;
 
-/// Random bytes: nothing in them comes twice, so that nothing can be lost, doubled or exchanged unseen.
+/// Random bytes: lost, duplicated or reordered parts cannot go unnoticed.
 pub(super) struct Payload(Vec<u8>);
 
 impl Payload {
-    /// Others in each run.
+    /// Different in each run.
     ///
     /// # Errors
-    /// When the kernel has none.
+    /// If the kernel returns an error.
     pub(super) fn make() -> Result<Self> {
         let mut bytes = vec![0; LENGTH];
         File::open(RANDOM)
@@ -38,22 +38,22 @@ impl Payload {
         self.0.chunks(PIECE)
     }
 
-    /// For a receiver.
+    /// Returns the checker of a receiver.
     pub(super) fn check(&self) -> Check<'_> {
         Check { left: &self.0 }
     }
 }
 
-/// Compares what arrives, as it arrives.
+/// Compares received data with the payload.
 pub(super) struct Check<'a> {
     left: &'a [u8],
 }
 
 impl Check<'_> {
-    /// The next bytes that arrived. Gives whether they were the last.
+    /// Checks the next bytes. Returns whether they were the last.
     ///
     /// # Errors
-    /// They are others than were sent, or too many.
+    /// If they differ, or there are too many.
     pub(super) fn next(&mut self, got: &[u8]) -> io::Result<bool> {
         let at = LENGTH - self.left.len();
         match self.left.split_at_checked(got.len()) {
@@ -69,10 +69,10 @@ impl Check<'_> {
         Ok(self.left.is_empty())
     }
 
-    /// Makes sure that all have arrived.
+    /// Checks that all bytes have arrived.
     ///
     /// # Errors
-    /// Some have not.
+    /// If some are missing.
     pub(super) fn finish(&self) -> io::Result<()> {
         match self.left.len() {
             0 => Ok(()),

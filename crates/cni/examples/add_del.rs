@@ -1,5 +1,5 @@
-//! Attaches a new network namespace to a chain of two plugins and detaches it. Needs root, and no plugins: the example writes
-//! two shell scripts that print what they are asked to do.
+//! Attaches a new network namespace to a chain of two plugins and detaches it. Needs root, but no plugins: the example
+//! writes two shell scripts that print their input.
 
 use std::error::Error;
 use std::fs;

@@ -1,12 +1,13 @@
-//! What is attached, on disk, in libcni's format (`cniCacheV1`) and by default in its place: other tools find our
-//! attachments, and we find those of a runtime that was here before.
+//! The cache of attachments, in libcni's format (`cniCacheV1`) and by default in its directory: other tools find these
+//! attachments, and those of a previous runtime on the node are found here.
 //!
-//! An entry is written before the first plugin runs, without a result, and again with it. So a DEL after a crash knows
-//! what the ADD was told. A damaged entry is reported and passed over: the DEL then uses the configuration of today.
+//! An entry is written without a result before the first plugin runs, and again with the result. So a DEL after a crash has
+//! the parameters of the ADD. A damaged entry is logged and skipped: the DEL then uses the current configuration.
 //!
-//! Nothing is synced, as libcni syncs nothing: a kill loses nothing. A power failure may take any entry; what a pod has is then
-//! given back because the record of its sandbox, which is synced before the first plugin runs, names it, and DEL is called for
-//! the networks of today beside the entries that are left (`Cni::del`).
+//! Like libcni, this cache does not sync its files: a killed process loses nothing, but a power failure may lose any entry.
+//! The attachments of a pod are still released, because the record of its sandbox, which is synced before the first plugin
+//! runs, names the pod, and DEL is called for the currently configured networks in addition to the remaining entries
+//! (`Cni::del`).
 
 use std::fs::{self, File};
 use std::io::{self, Write as _};
@@ -18,13 +19,13 @@ use serde_json::{Map, Value};
 
 use super::error::Error;
 
-/// One attachment. Its Debug would show annotations: there is none.
+/// One attachment. It has no `Debug`, which would show annotations.
 #[derive(Clone, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Entry {
     pub(crate) kind: String,
     pub(crate) container_id: String,
-    /// The list of plugins, as bytes in base64 (how Go writes `[]byte`).
+    /// The network configuration list as base64, which is how Go encodes `[]byte`.
     #[serde(with = "base64_json")]
     pub(crate) config: Value,
     pub(crate) if_name: String,
@@ -105,11 +106,12 @@ impl Cache {
         }
     }
 
-    /// The entries of one container, or of all, by name, and whether others of them are damaged. What a daemon that was killed had begun to write for this one goes:
-    /// its verbs come one after the other, so nobody writes it now.
+    /// The entries of one container, or of all, by name, and whether others of them are damaged. Temporary files that a
+    /// killed daemon left for this container are removed: verbs on one container do not overlap, so no other task writes
+    /// them.
     ///
     /// # Errors
-    /// The directory cannot be read, or an entry that can be of this container: without it an address would be lost.
+    /// If the directory cannot be read, or an entry that may belong to this container: ignoring it would leak an address.
     pub(crate) fn find(&self, container: Option<&str>) -> Result<(Vec<Entry>, bool), Error> {
         let listing = match fs::read_dir(&self.dir) {
             Ok(listing) => listing,
@@ -141,7 +143,7 @@ impl Cache {
                 }
                 Err(fault) => {
                     let why = fault.to_string();
-                    tracing::warn!(path = %file.path().display(), why, "a record of an attachment is passed over");
+                    tracing::warn!(path = %file.path().display(), why, "a cached attachment is skipped");
                     damaged = true;
                 }
             }
@@ -152,10 +154,10 @@ impl Cache {
     }
 }
 
-/// Why a file is no entry.
+/// Why a file is not a valid entry.
 #[derive(Debug, thiserror::Error)]
 enum Fault {
-    /// Not now: what it says is not known.
+    /// The content of the file is unknown.
     #[error(transparent)]
     Unreadable(#[from] io::Error),
     #[error("{0}")]
@@ -165,7 +167,7 @@ enum Fault {
 fn read(path: &Path) -> Result<Entry, Fault> {
     let size = fs::metadata(path)?.len();
     if size > MAX_ENTRY {
-        return Err(Fault::Damaged(format!("{size} bytes are too many")));
+        return Err(Fault::Damaged(format!("{size} bytes exceed the limit")));
     }
     let text = fs::read(path)?;
     let entry: Entry =
@@ -173,7 +175,7 @@ fn read(path: &Path) -> Result<Entry, Fault> {
     if entry.kind == KIND {
         Ok(entry)
     } else {
-        Err(Fault::Damaged("not of a kind that is known".to_owned()))
+        Err(Fault::Damaged("unknown kind".to_owned()))
     }
 }
 
@@ -201,7 +203,7 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    /// As libcni 1.1 writes it (Go: field order of `cachedInfo`, `[]byte` as base64, pairs as lists).
+    /// An entry of libcni 1.1 (Go: field order of `cachedInfo`, `[]byte` as base64, pairs as lists).
     const LIBCNI: &str = r#"{"kind":"cniCacheV1","containerId":"c1","config":"eyJuYW1lIjoiYSJ9","ifName":"eth0",
         "networkName":"a","netns":"/run/netns/x","cniArgs":[["K8S_POD_NAME","p"],["IgnoreUnknown","1"]],
         "capabilityArgs":{"dns":{}},"result":{"cniVersion":"1.0.0"}}"#;
@@ -216,7 +218,10 @@ mod tests {
             fs::write(draft(name), "{").expect("draft");
         }
         cache.find(None).expect("find");
-        assert!(draft(".a-c1-eth0.tmp").exists(), "somebody may write it");
+        assert!(
+            draft(".a-c1-eth0.tmp").exists(),
+            "a running ADD may write it"
+        );
         cache.find(Some("c1")).expect("find");
         assert!(!draft(".a-c1-eth0.tmp").exists());
         assert!(draft(".a-c2-eth0.tmp").exists(), "another's");
@@ -246,7 +251,7 @@ mod tests {
         let (entries, damaged) = cache.find(Some("c1")).expect("find");
         assert_eq!((entries.len(), damaged), (1, true));
         assert!(cache.find(Some("c")).expect("find").0.is_empty());
-        // One that cannot be read now is not one that is damaged.
+        // An entry that cannot be read is not treated as damaged.
         fs::create_dir(dir.path().join("results/d-c1-eth2")).expect("in its place");
         cache.find(Some("c1")).err().expect("it may be of this one");
         cache.find(None).expect("whosever it is");

@@ -1,4 +1,5 @@
-//! What a pod asks of plugins that can do it (`runtimeConfig`, CNI conventions): each plugin is told only what it declares.
+//! Dynamic parameters of plugins (`runtimeConfig`, CNI conventions): each plugin gets only the capabilities that it
+//! declares.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -8,7 +9,7 @@ use serde_json::{Map, Value};
 
 use super::conf::Plugin;
 
-/// Transport of a forwarded port.
+/// Protocol of a forwarded port.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Protocol {
@@ -20,41 +21,41 @@ pub enum Protocol {
     Sctp,
 }
 
-/// A port of the node that leads to one of the pod.
+/// A port of the node that is forwarded to the pod.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct PortMapping {
-    /// On the node; 0 or less: none is wanted, and plugins are not told.
+    /// Port of the node; 0 or less: not forwarded.
     pub host_port: i32,
-    /// In the pod.
+    /// Port of the pod.
     pub container_port: i32,
     /// Transport.
     pub protocol: Protocol,
-    /// Address of the node; empty: all.
+    /// Address of the node; empty: all addresses.
     #[serde(rename = "hostIP", skip_serializing_if = "String::is_empty")]
     pub host_ip: String,
 }
 
-/// Limits in bits per second and bits. 0: none.
+/// Limits of rate in bits per second and of bursts in bits; 0: no limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Bandwidth {
-    /// To the pod.
+    /// Rate to the pod.
     pub ingress_rate: u64,
-    /// To the pod at once.
+    /// Burst to the pod.
     pub ingress_burst: u64,
-    /// From the pod.
+    /// Rate from the pod.
     pub egress_rate: u64,
-    /// From the pod at once.
+    /// Burst from the pod.
     pub egress_burst: u64,
 }
 
 impl Bandwidth {
-    /// From the annotations `kubernetes.io/ingress-bandwidth` and `kubernetes.io/egress-bandwidth`, quantities between
-    /// 1k and 1P. The burst is the largest the plugin takes, as containerd and CRI-O set it.
+    /// Parses the annotations `kubernetes.io/ingress-bandwidth` and `kubernetes.io/egress-bandwidth`, quantities between 1k
+    /// and 1P. The burst is the largest value that the plugin accepts, as in containerd and CRI-O.
     ///
     /// # Errors
-    /// Which annotation is wrong.
+    /// The invalid annotation.
     pub fn from_annotations(
         annotations: &BTreeMap<String, String>,
     ) -> Result<Option<Self>, String> {
@@ -62,7 +63,7 @@ impl Bandwidth {
             None => Ok(0),
             Some(text) => quantity(text)
                 .filter(|rate| (1_000..=1_000_000_000_000_000).contains(rate))
-                .ok_or_else(|| format!("annotation {key} is no quantity between 1k and 1P")),
+                .ok_or_else(|| format!("annotation {key} is not a quantity between 1k and 1P")),
         };
         let ingress_rate = rate("kubernetes.io/ingress-bandwidth")?;
         let egress_rate = rate("kubernetes.io/egress-bandwidth")?;
@@ -77,7 +78,7 @@ impl Bandwidth {
     }
 }
 
-/// A Kubernetes quantity as a whole number, rounded up.
+/// Parses a Kubernetes quantity as a whole number, rounded up.
 fn quantity(text: &str) -> Option<u64> {
     let end = text
         .find(|c: char| !c.is_ascii_digit() && c != '.')
@@ -109,7 +110,7 @@ fn quantity(text: &str) -> Option<u64> {
     (0.0..=1e18).contains(&value).then_some(value as u64)
 }
 
-/// Name servers for plugins that care.
+/// DNS settings.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct Dns {
     /// Addresses.
@@ -120,7 +121,7 @@ pub struct Dns {
     pub options: Vec<String>,
 }
 
-/// A range addresses are taken from.
+/// A range of addresses to allocate from.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct IpRange {
@@ -137,7 +138,7 @@ pub struct IpRange {
     pub gateway: Option<String>,
 }
 
-/// All a pod asks for. What is empty is not asked for.
+/// All dynamic parameters of a pod. Empty ones are omitted.
 #[derive(Clone, Default)]
 pub struct Capabilities {
     /// `portMappings`.
@@ -158,7 +159,7 @@ pub struct Capabilities {
     pub annotations: BTreeMap<String, String>,
 }
 
-// Annotations are no one's business.
+// Annotations are private to the pod's owner.
 impl fmt::Debug for Capabilities {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Capabilities")
@@ -169,7 +170,7 @@ impl fmt::Debug for Capabilities {
 }
 
 impl Capabilities {
-    /// By name, as a plugin that declares all would be told.
+    /// All capabilities by name, as for a plugin that declares all.
     pub(crate) fn arguments(&self) -> Map<String, Value> {
         let ports: Vec<_> = self
             .port_mappings
@@ -214,7 +215,7 @@ impl Capabilities {
     }
 }
 
-/// The `runtimeConfig` of one plugin: what it declares of what is asked for.
+/// The `runtimeConfig` of one plugin: the capabilities that it declares and the pod uses.
 pub(crate) fn runtime_config(plugin: &Plugin, arguments: &Map<String, Value>) -> Option<Value> {
     let told: Map<_, _> = arguments
         .iter()

@@ -14,13 +14,13 @@ use super::result::CniResult;
 use super::settings::Settings;
 use super::version::Version;
 
-/// A network, and for which attachment of it.
+/// An attachment of a network.
 pub(crate) struct Chain<'a> {
     pub(crate) settings: &'a Settings,
     pub(crate) network: &'a Network,
-    /// Empty for STATUS and GC, which are about no container.
+    /// Empty for STATUS and GC, which do not concern one container.
     pub(crate) container: &'a str,
-    /// Empty when the namespace is gone.
+    /// Empty when the namespace does not exist any more.
     pub(crate) netns: &'a str,
     pub(crate) interface: &'a str,
     pub(crate) args: &'a [(String, String)],
@@ -29,16 +29,16 @@ pub(crate) struct Chain<'a> {
 }
 
 impl Chain<'_> {
-    /// Forward; each plugin is told the result of the one before.
+    /// Runs the plugins forward; each gets the result of the one before.
     pub(crate) async fn add(&self) -> Result<CniResult, Error> {
         let mut last = None;
         for plugin in &self.network.plugins {
             let output = self.run(Verb::Add, plugin, last.as_ref(), None).await?;
-            let result = CniResult::parse(&output, self.network.version).map_err(|why| {
+            let result = CniResult::parse(&output, self.network.version).map_err(|error| {
                 Error::BadResult {
                     plugin: plugin.kind.clone(),
                     verb: Verb::Add,
-                    why,
+                    why: error.to_string(),
                 }
             })?;
             last = Some(result.in_version(self.network.version));
@@ -48,8 +48,8 @@ impl Chain<'_> {
         })
     }
 
-    /// Backward; stops at the first that fails, as the specification asks: what was set up first (an address) must not be
-    /// given to another pod while what was set up on it (a port) still leads there.
+    /// Runs the plugins backward and stops at the first failure, as the specification requires: what was set up first (an
+    /// address) must not be released while what depends on it (a forwarded port) still exists.
     pub(crate) async fn del(&self, result: Option<&CniResult>) -> Result<(), Error> {
         let result = result.filter(|_| self.network.version >= Version::V0_4_0);
         for plugin in self.network.plugins.iter().rev() {
@@ -58,7 +58,7 @@ impl Chain<'_> {
         Ok(())
     }
 
-    /// Forward. `Ok` where the version has no CHECK or the network wants none.
+    /// Runs the plugins forward. `Ok` if the version has no CHECK or the network disables it.
     pub(crate) async fn check(&self, result: &CniResult) -> Result<(), Error> {
         if self.network.version < Version::V0_4_0 || self.network.disable_check {
             return Ok(());
@@ -69,7 +69,7 @@ impl Chain<'_> {
         Ok(())
     }
 
-    /// Forward. `Ok` where the version has no STATUS.
+    /// Runs the plugins forward. `Ok` if the version has no STATUS.
     pub(crate) async fn status(&self) -> Result<(), Error> {
         if self.network.version < Version::V1_1_0 {
             return Ok(());
@@ -80,7 +80,7 @@ impl Chain<'_> {
         Ok(())
     }
 
-    /// Every plugin, also after one has failed.
+    /// Runs every plugin, even if one fails.
     pub(crate) async fn gc(&self, keep: &[Attachment]) -> Result<(), Error> {
         if self.network.version < Version::V1_1_0 || self.network.disable_gc {
             return Ok(());
@@ -147,7 +147,7 @@ impl Chain<'_> {
         env
     }
 
-    /// The plugin's own keys and what the runtime adds (specification, section 4, "Deriving request configuration").
+    /// The plugin's own keys, and those that the runtime adds (specification, section 4, "Deriving request configuration").
     fn config(
         &self,
         plugin: &Plugin,
@@ -170,7 +170,7 @@ impl Chain<'_> {
         }
         if let Some(valid) = valid {
             conf.insert("cni.dev/valid-attachments".to_owned(), valid.clone());
-            // As it was called before; libcni sends both.
+            // The former name of the key; libcni sends both.
             conf.insert("cni.dev/attachments".to_owned(), valid.clone());
         }
         Value::Object(conf).to_string().into_bytes()

@@ -1,12 +1,13 @@
-//! A network configuration file: one plugin (`.conf`, `.json`) or a list (`.conflist`). Keys that are not ours are kept.
+//! A network configuration file: one plugin (`.conf`, `.json`) or a list (`.conflist`). Unknown keys are kept.
 
 use std::path::{Path, PathBuf};
 
 use serde_json::{Map, Value, json};
 
+use super::error::ParseError;
 use super::version::Version;
 
-/// One network: plugins that are run one after the other.
+/// One network: a chain of plugins.
 #[derive(Clone)]
 pub struct Network {
     pub(crate) name: String,
@@ -15,7 +16,7 @@ pub struct Network {
     pub(crate) disable_gc: bool,
     pub(crate) plugins: Vec<Plugin>,
     pub(crate) source: PathBuf,
-    /// The list as read: it goes to the cache, and comes back from it for the DEL.
+    /// The list as read: it is stored in the cache, and read from it for the DEL.
     pub(crate) list: Value,
 }
 
@@ -26,7 +27,7 @@ pub struct Plugin {
     pub(crate) conf: Map<String, Value>,
 }
 
-// Configurations can hold keys of other systems: only names are shown.
+// Configurations may contain credentials of other systems: only names are shown.
 impl std::fmt::Debug for Network {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Network")
@@ -51,7 +52,7 @@ impl Network {
         &self.name
     }
 
-    /// The version its plugins are spoken to in.
+    /// The version of the specification that is used with its plugins.
     #[must_use]
     pub fn version(&self) -> Version {
         self.version
@@ -69,10 +70,9 @@ impl Network {
         &self.source
     }
 
-    /// Reads a file's text; its kind is told by its name, as libcni does.
-    pub(crate) fn parse(path: &Path, text: &[u8]) -> Result<Self, String> {
-        let mut value =
-            serde_json::from_slice::<Value>(text).map_err(|error| format!("not JSON: {error}"))?;
+    /// Parses a file, whose kind depends on its extension, as in libcni.
+    pub(crate) fn parse(path: &Path, text: &[u8]) -> Result<Self, ParseError> {
+        let mut value = serde_json::from_slice::<Value>(text)?;
         if path
             .extension()
             .is_some_and(|extension| extension == "conflist")
@@ -83,7 +83,7 @@ impl Network {
             return Self::from_list(path, value);
         }
         if value.get("type").is_none() {
-            return Err("no type: a list of plugins belongs in a .conflist".to_owned());
+            return Err(ParseError::NoType);
         }
         let list = json!({
             "name": value.get("name").cloned().unwrap_or_default(),
@@ -111,19 +111,17 @@ impl Network {
         }
     }
 
-    /// Takes a list, from a file or from the cache.
-    pub(crate) fn from_list(source: &Path, list: Value) -> Result<Self, String> {
+    /// Validates a list, from a file or from the cache.
+    pub(crate) fn from_list(source: &Path, list: Value) -> Result<Self, ParseError> {
         let name = list.get("name").and_then(Value::as_str).unwrap_or_default();
         if !valid_name(name) {
-            return Err(format!(
-                "name {name:?} is not allowed by the CNI specification"
-            ));
+            return Err(ParseError::Name(name.to_owned()));
         }
         let plugins = list
             .get("plugins")
             .and_then(Value::as_array)
             .filter(|plugins| !plugins.is_empty())
-            .ok_or("no plugins")?
+            .ok_or(ParseError::Missing("plugins"))?
             .iter()
             .map(Plugin::parse)
             .collect::<Result<_, _>>()?;
@@ -146,11 +144,14 @@ impl Plugin {
         &self.kind
     }
 
-    fn parse(value: &Value) -> Result<Self, String> {
-        let conf = value.as_object().ok_or("a plugin is no object")?;
+    fn parse(value: &Value) -> Result<Self, ParseError> {
+        let conf = value.as_object().ok_or(ParseError::WrongType {
+            key: "plugin",
+            expected: "an object",
+        })?;
         let kind = conf.get("type").and_then(Value::as_str).unwrap_or_default();
         if matches!(kind, "" | "." | "..") || kind.contains(['/', '\0']) {
-            return Err(format!("type {kind:?} names no plugin"));
+            return Err(ParseError::Type(kind.to_owned()));
         }
         Ok(Self {
             kind: kind.to_owned(),
@@ -158,7 +159,7 @@ impl Plugin {
         })
     }
 
-    /// Whether it declares a capability.
+    /// Returns whether it declares a capability.
     #[must_use]
     pub fn declares(&self, capability: &str) -> bool {
         let declared = self
@@ -173,8 +174,8 @@ fn inlined_only(list: &Value) -> bool {
     flag(list, "loadOnlyInlinedPlugins").unwrap_or(false)
 }
 
-/// Plugins that were dropped beside a list, in a directory of the network's name (libcni 1.3): they run after the list's own.
-fn add_subdir(path: &Path, list: &mut Value) -> Result<(), String> {
+/// Appends plugins from the directory beside a list that has the name of the network (libcni 1.3).
+fn add_subdir(path: &Path, list: &mut Value) -> Result<(), ParseError> {
     let name = list.get("name").and_then(Value::as_str).unwrap_or_default();
     if !valid_name(name) {
         return Ok(());
@@ -190,9 +191,10 @@ fn add_subdir(path: &Path, list: &mut Value) -> Result<(), String> {
     });
     files.sort_unstable();
     for file in files {
-        let text = std::fs::read(&file).map_err(|error| format!("{}: {error}", file.display()))?;
-        let plugin: Value = serde_json::from_slice(&text)
-            .map_err(|error| format!("{}: not JSON: {error}", file.display()))?;
+        let plugin = read_plugin(&file).map_err(|source| ParseError::PluginFile {
+            path: file,
+            source: Box::new(source),
+        })?;
         let Some(list) = list.as_object_mut() else {
             return Ok(());
         };
@@ -207,8 +209,12 @@ fn add_subdir(path: &Path, list: &mut Value) -> Result<(), String> {
     Ok(())
 }
 
-/// The newest version both name: `cniVersions` (1.1) if it is there, else `cniVersion`.
-fn negotiate(list: &Value) -> Result<Version, String> {
+fn read_plugin(file: &Path) -> Result<Value, ParseError> {
+    Ok(serde_json::from_slice(&std::fs::read(file)?)?)
+}
+
+/// The newest supported version of `cniVersions` (1.1) and `cniVersion`.
+fn negotiate(list: &Value) -> Result<Version, ParseError> {
     let one = list.get("cniVersion").and_then(Value::as_str);
     let many = list
         .get("cniVersions")
@@ -221,25 +227,26 @@ fn negotiate(list: &Value) -> Result<Version, String> {
         .filter_map(|text| Version::parse(text))
         .max()
         .ok_or_else(|| match named.first() {
-            Some(version) => {
-                format!("cniVersion {version:?} is not spoken here (0.3.0 to 1.1.0 are)")
-            }
-            None => "no cniVersion".to_owned(),
+            Some(version) => ParseError::Version((*version).to_owned()),
+            None => ParseError::Missing("cniVersion"),
         })
 }
 
-/// libcni also takes the flags as strings.
-fn flag(list: &Value, key: &str) -> Result<bool, String> {
+/// libcni also accepts these flags as strings.
+fn flag(list: &Value, key: &'static str) -> Result<bool, ParseError> {
     match list.get(key) {
         None | Some(Value::Null) => Ok(false),
         Some(Value::Bool(flag)) => Ok(*flag),
         Some(Value::String(text)) if text.eq_ignore_ascii_case("true") => Ok(true),
         Some(Value::String(text)) if text.eq_ignore_ascii_case("false") => Ok(false),
-        Some(_) => Err(format!("{key} is neither true nor false")),
+        Some(_) => Err(ParseError::WrongType {
+            key,
+            expected: "a boolean",
+        }),
     }
 }
 
-/// Names of networks and containers: a letter or digit, then also `_ . -`.
+/// Returns whether this is a valid name of a network or container: a letter or digit, then also `_ . -`.
 pub(crate) fn valid_name(name: &str) -> bool {
     let rest = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'.' | b'-');
     name.as_bytes()
@@ -252,7 +259,7 @@ pub(crate) fn valid_name(name: &str) -> bool {
 mod tests {
     use super::*;
 
-    fn list(text: &str) -> Result<Network, String> {
+    fn list(text: &str) -> Result<Network, ParseError> {
         Network::parse(Path::new("/nowhere/1.conflist"), text.as_bytes())
     }
 
@@ -308,7 +315,7 @@ mod tests {
             ),
         ] {
             let error = list(text).expect_err(text);
-            assert!(error.contains(why), "{text}: {error}");
+            assert!(error.to_string().contains(why), "{text}: {error}");
         }
     }
 }

@@ -1,5 +1,5 @@
-//! Which networks a directory configures. It is looked at again at each use: some `stat` calls tell whether anything
-//! changed, so there is no watch that can miss something, and no wait until it is seen.
+//! The networks that a directory configures. It is checked at each use with `stat` calls, so there is no watch that could
+//! miss a change, and no delay until a change takes effect.
 
 use std::fs;
 use std::io;
@@ -8,25 +8,26 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use super::conf::Network;
+use super::error::ParseError;
 
 /// Largest file that is read, in bytes.
 const MAX_FILE: u64 = 1 << 20;
 
-/// A file that is no network, and is passed over.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// An invalid file, which is skipped.
+#[derive(Debug)]
 pub struct Problem {
     /// The file, or the directory.
     pub path: PathBuf,
-    /// What is wrong with it.
-    pub why: String,
+    /// Why it is invalid.
+    pub why: ParseError,
 }
 
-/// What a directory configures.
+/// The configuration of a directory.
 #[derive(Debug, Default)]
 pub struct Loaded {
-    /// In lexical order of their files, at most as many as are wanted.
+    /// In lexical order of their files, at most as many as requested.
     pub networks: Vec<Arc<Network>>,
-    /// What was passed over on the way.
+    /// Files that were skipped on the way.
     pub problems: Vec<Problem>,
 }
 
@@ -34,12 +35,12 @@ pub struct Loaded {
 #[derive(Debug)]
 pub(crate) struct ConfDir {
     path: PathBuf,
-    /// 0: all.
+    /// The most networks; 0: all.
     max: usize,
     last: Mutex<Option<(Vec<Mark>, Arc<Loaded>)>>,
 }
 
-/// What changes when a file does.
+/// Attributes that change with the file.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Mark {
     path: PathBuf,
@@ -62,7 +63,7 @@ impl ConfDir {
         &self.path
     }
 
-    /// What the directory holds now. Blocks for some file calls.
+    /// Loads the current configuration. Blocks for some file system calls.
     pub(crate) fn load(&self) -> Arc<Loaded> {
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
         let marks = match marks(&self.path) {
@@ -73,7 +74,7 @@ impl ConfDir {
                     networks: Vec::new(),
                     problems: vec![Problem {
                         path: self.path.clone(),
-                        why: error.to_string(),
+                        why: error.into(),
                     }],
                 });
             }
@@ -85,7 +86,7 @@ impl ConfDir {
         }
         let loaded = Arc::new(read(&marks, self.max));
         for problem in &loaded.problems {
-            tracing::warn!(path = %problem.path.display(), why = problem.why, "a network configuration is passed over");
+            tracing::warn!(path = %problem.path.display(), why = %problem.why, "a network configuration is skipped");
         }
         *last = Some((marks, Arc::clone(&loaded)));
         loaded
@@ -96,11 +97,11 @@ fn marks(dir: &Path) -> io::Result<Vec<Mark>> {
     let mut marks = Vec::new();
     for entry in fs::read_dir(dir)? {
         let path = entry?.path();
-        // A file that is gone by now is none; what cannot be read for another reason is told when it is read.
+        // A file that was removed meanwhile is skipped; any other error is reported when it is read.
         let Ok(status) = fs::metadata(&path) else {
             continue;
         };
-        // Directories count as well: they can hold plugins of a list.
+        // Directories are included because they can hold plugins of a list.
         if status.is_dir() || configures(&path) {
             marks.push(Mark {
                 path,
@@ -135,7 +136,7 @@ fn read(marks: &[Mark], max: usize) -> Loaded {
             {
                 loaded.problems.push(Problem {
                     path: mark.path.clone(),
-                    why: format!("network {} is configured already", network.name),
+                    why: ParseError::Duplicate(network.name),
                 });
             }
             Ok(network) => loaded.networks.push(Arc::new(network)),
@@ -148,14 +149,14 @@ fn read(marks: &[Mark], max: usize) -> Loaded {
     loaded
 }
 
-fn read_one(mark: &Mark) -> Result<Network, String> {
+fn read_one(mark: &Mark) -> Result<Network, ParseError> {
     if mark.size > MAX_FILE {
-        return Err(format!(
-            "{} bytes are too many, {MAX_FILE} are read at most",
-            mark.size
-        ));
+        return Err(ParseError::TooLarge {
+            size: mark.size,
+            limit: MAX_FILE,
+        });
     }
-    let text = fs::read(&mark.path).map_err(|error| error.to_string())?;
+    let text = fs::read(&mark.path)?;
     Network::parse(&mark.path, &text)
 }
 

@@ -1,4 +1,4 @@
-//! What can go wrong with a network, and what the caller is told.
+//! Errors of networks, as callers and plugins report them.
 
 use std::fmt;
 use std::io;
@@ -14,16 +14,16 @@ pub enum Verb {
     Add,
     /// Detach.
     Del,
-    /// Is it as it was left?
+    /// Verify an attachment.
     Check,
-    /// Could an ADD work?
+    /// Check whether an ADD can succeed.
     Status,
-    /// Free what no attachment uses.
+    /// Release resources that no attachment uses.
     Gc,
 }
 
 impl Verb {
-    /// As in `CNI_COMMAND`.
+    /// The value of `CNI_COMMAND`.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -42,16 +42,16 @@ impl fmt::Display for Verb {
     }
 }
 
-/// What a plugin says on failure (specification, section 5, "Error").
+/// The error of a plugin (specification, section 5, "Error").
 #[derive(Debug, Clone, PartialEq, Eq, serde::Deserialize)]
 pub struct PluginError {
-    /// 1 to 99 are of the specification (11: try again later), others are the plugin's own.
+    /// 1 to 99 are defined by the specification (11: try again later), others by the plugin.
     #[serde(default)]
     pub code: u32,
-    /// What went wrong, in short.
+    /// Short message.
     #[serde(default)]
     pub msg: String,
-    /// The same at length.
+    /// Long message.
     #[serde(default)]
     pub details: String,
 }
@@ -67,71 +67,131 @@ impl fmt::Display for PluginError {
     }
 }
 
-/// Why a pod has no network, or still has one.
+/// Why a network configuration or the result of a plugin is invalid.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ParseError {
+    /// The file cannot be read.
+    #[error(transparent)]
+    Io(#[from] io::Error),
+    /// The file is too large.
+    #[error("{size} bytes exceed the limit of {limit}")]
+    TooLarge {
+        /// Its size.
+        size: u64,
+        /// The largest size.
+        limit: u64,
+    },
+    /// The text is not JSON.
+    #[error("not JSON: {0}")]
+    Json(#[from] serde_json::Error),
+    /// A key has a value of another type.
+    #[error("{key} is not {expected}")]
+    WrongType {
+        /// The key.
+        key: &'static str,
+        /// The type, with its article.
+        expected: &'static str,
+    },
+    /// A key is missing or empty.
+    #[error("no {0}")]
+    Missing(&'static str),
+    /// A file with one plugin has no type.
+    #[error("no type: a list of plugins belongs in a .conflist")]
+    NoType,
+    /// The specification does not allow the name of the network.
+    #[error("name {0:?} is not allowed by the CNI specification")]
+    Name(String),
+    /// The type of a plugin is not a file name.
+    #[error("type {0:?} is not a valid name of a plugin")]
+    Type(String),
+    /// The version of the specification is not supported.
+    #[error("cniVersion {0:?} is not supported (0.3.0 to 1.1.0 are)")]
+    Version(String),
+    /// Another file has a network of this name.
+    #[error("network {0} is configured already")]
+    Duplicate(String),
+    /// An address refers to an interface that the result does not have.
+    #[error("an address refers to an interface that does not exist")]
+    Interface,
+    /// An address is not in CIDR notation.
+    #[error("{0:?} is not a CIDR")]
+    Cidr(String),
+    /// A plugin in a file beside the list is invalid.
+    #[error("{}: {source}", path.display())]
+    PluginFile {
+        /// The file.
+        path: PathBuf,
+        /// The cause.
+        source: Box<ParseError>,
+    },
+}
+
+/// Why an operation on a pod's networks failed.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// No network can be attached: [`Error::NOT_READY`] is the reason Status gives.
+    /// No network can be used; the reason in Status is [`Error::NOT_READY`].
     #[error("no network is ready: {why}")]
     NotReady {
         /// What is missing.
         why: String,
     },
-    /// A name the specification does not allow.
+    /// A name that the specification does not allow.
     #[error("{what} {value:?} is not allowed by the CNI specification")]
     Invalid {
-        /// Which name.
+        /// The kind of name.
         what: &'static str,
-        /// As it was given.
+        /// The name.
         value: String,
     },
-    /// No such program.
-    #[error("CNI plugin {plugin} is in none of {}", show(dirs))]
+    /// The plugin was not found.
+    #[error("CNI plugin {plugin} was not found in {}", show(dirs))]
     PluginMissing {
         /// Its type.
         plugin: String,
-        /// Where it was looked for.
+        /// The directories that were searched.
         dirs: Vec<PathBuf>,
     },
-    /// The plugin said what is wrong.
+    /// The plugin reported an error.
     #[error("CNI plugin {plugin} {verb}: {error}")]
     Plugin {
         /// Its type.
         plugin: String,
-        /// What it was to do.
+        /// The verb.
         verb: Verb,
-        /// Its words.
+        /// The error.
         error: PluginError,
     },
-    /// The plugin failed and did not say why as it should.
-    #[error("CNI plugin {plugin} {verb} failed ({status}) without a proper error: {output}")]
+    /// The plugin failed without a valid error.
+    #[error("CNI plugin {plugin} {verb} failed ({status}) without a valid error: {output}")]
     PluginFailed {
         /// Its type.
         plugin: String,
-        /// What it was to do.
+        /// The verb.
         verb: Verb,
         /// Exit code or signal.
         status: String,
-        /// What it printed, cut short.
+        /// Its output, truncated.
         output: String,
     },
-    /// The plugin succeeded with an answer that is none.
-    #[error("CNI plugin {plugin} {verb} answered with no valid result: {why}")]
+    /// The plugin succeeded, but its result is invalid.
+    #[error("CNI plugin {plugin} {verb} returned an invalid result: {why}")]
     BadResult {
         /// Its type.
         plugin: String,
-        /// What it was to do.
+        /// The verb.
         verb: Verb,
-        /// What is wrong with it.
+        /// Why the result is invalid.
         why: String,
     },
-    /// The plugin was killed, with all it had started.
-    #[error("CNI plugin {plugin} {verb} was killed: not done when {} ms were over", after.as_millis())]
+    /// The plugin timed out and was killed with its process group.
+    #[error("CNI plugin {plugin} {verb} was killed: timed out after {} ms", after.as_millis())]
     TimedOut {
         /// Its type.
         plugin: String,
-        /// What it was to do.
+        /// The verb.
         verb: Verb,
-        /// The time the chain had left for it.
+        /// The remaining time of the chain when it was started.
         after: Duration,
     },
     /// The plugin could not be run.
@@ -142,8 +202,8 @@ pub enum Error {
         /// The cause.
         source: io::Error,
     },
-    /// An ADD failed, and so did its undoing: something is left until a later DEL.
-    #[error("{add}; undoing it failed as well: {undo}")]
+    /// An ADD failed, and so did its rollback: something is left until a later DEL.
+    #[error("{add}; the rollback failed as well: {undo}")]
     NotUndone {
         /// Why the ADD failed.
         add: Box<Error>,
@@ -153,9 +213,9 @@ pub enum Error {
     /// The cache cannot be written or read.
     #[error("{}: cannot {action}: {source}", path.display())]
     Cache {
-        /// What was tried.
+        /// The operation.
         action: &'static str,
-        /// On which path.
+        /// The path.
         path: PathBuf,
         /// The cause.
         source: io::Error,
@@ -163,12 +223,12 @@ pub enum Error {
     /// The namespace cannot be entered.
     #[error(transparent)]
     Namespace(#[from] namespace::Error),
-    /// Several chains failed; the rest was done all the same.
+    /// Several chains failed; the others were still run.
     #[error("{first} (and {more} more)")]
     Several {
         /// The first.
         first: Box<Error>,
-        /// How many others.
+        /// The number of others.
         more: usize,
     },
 }
@@ -177,7 +237,7 @@ impl Error {
     /// The reason of the condition NetworkReady that the kubelet knows.
     pub const NOT_READY: &'static str = "NetworkPluginNotReady";
 
-    /// One error of many, `Ok` of none.
+    /// Combines errors; `Ok` if there are none.
     pub(crate) fn of(mut errors: Vec<Self>) -> Result<(), Self> {
         match errors.len() {
             0 => Ok(()),

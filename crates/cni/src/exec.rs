@@ -1,4 +1,4 @@
-//! Runs one plugin: bounded in time and output, and with it goes all it has started.
+//! Runs one plugin with limits on time and output, and kills its process group.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -14,13 +14,13 @@ use tokio::time::timeout_at;
 
 use super::error::{Error, PluginError, Verb};
 
-/// Most that is taken of an answer, in bytes.
+/// Largest output, in bytes.
 const MAX_STDOUT: u64 = 1 << 20;
-/// Most that is kept of what a plugin complains, in bytes; the rest is read and dropped.
+/// Largest error output that is kept, in bytes; the rest is read and discarded.
 const MAX_STDERR: u64 = 16 << 10;
-/// Most of a plugin's words in an error, in characters.
+/// Longest excerpt of the output in an error, in characters.
 const MAX_WORDS: usize = 512;
-/// How long its pipes are read on after it has ended: a process it left behind may hold them open.
+/// How long its pipes are read after it has exited: a process that it left behind may hold them open.
 const DRAIN: Duration = Duration::from_millis(500);
 
 /// One run of a plugin.
@@ -33,12 +33,12 @@ pub(crate) struct Run<'a> {
     pub(crate) deadline: Instant,
 }
 
-/// Kills the process and all in its group when dropped before it has ended.
+/// Kills the process group when dropped before the process has exited.
 struct Group(Child);
 
 impl Drop for Group {
     fn drop(&mut self) {
-        // The id is there until the process is reaped: it cannot be a stranger's.
+        // The pid is valid until the process is reaped: it cannot have been reused.
         if let Some(id) = self.0.id().and_then(|id| i32::try_from(id).ok()) {
             let _ = killpg(Pid::from_raw(id), Signal::SIGKILL);
         }
@@ -87,8 +87,8 @@ impl Run<'_> {
     }
 }
 
-/// Starts the first of these programs that is there. That holds up the thread that does it until the program is loaded,
-/// and the disk can make looking for it slow: it is not the thread of the calls.
+/// Starts the first of these programs that exists. Spawning blocks the thread until the program is loaded, and a slow disk
+/// may delay the search: so it does not run on the thread of the calls.
 async fn start(
     candidates: Vec<PathBuf>,
     env: Vec<(&'static str, String)>,
@@ -104,7 +104,8 @@ async fn start(
 
 fn spawn(program: &Path, env: Vec<(&'static str, String)>) -> io::Result<Group> {
     let mut command = Command::new(program);
-    // libcni passes on its environment, and plugins count on it (PATH, KUBECONFIG, proxies). What is CNI's is ours alone.
+    // Like libcni, passes on the environment, which plugins depend on (PATH, KUBECONFIG, proxies), except for `CNI_`
+    // variables.
     for (key, _) in std::env::vars_os() {
         if key.to_string_lossy().starts_with("CNI_") {
             command.env_remove(key);
@@ -120,7 +121,7 @@ fn spawn(program: &Path, env: Vec<(&'static str, String)>) -> io::Result<Group> 
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .process_group(0);
-    // A plugin that is just being installed is open for writing (ETXTBSY); libcni tries again as well.
+    // A plugin that is being installed is open for writing (ETXTBSY); libcni retries as well.
     for _ in 0..10 {
         match command.spawn() {
             Err(error) if error.kind() == io::ErrorKind::ExecutableFileBusy => {
@@ -146,7 +147,7 @@ async fn converse(child: &mut Child, stdin: &[u8]) -> io::Result<Done> {
     let status = {
         let tell = async {
             if let Some(mut input) = input {
-                // One that does not listen has its reasons: its exit code tells.
+                // A plugin that does not read its input may still succeed: its exit code decides.
                 let _ = input.write_all(stdin).await;
             }
         };
@@ -170,7 +171,7 @@ async fn converse(child: &mut Child, stdin: &[u8]) -> io::Result<Done> {
     })
 }
 
-/// Keeps the first `most` bytes and reads on, so that the writer does not stand still.
+/// Keeps the first `most` bytes and reads on, so that the writer does not block.
 async fn take(pipe: Option<impl AsyncRead + Unpin>, most: u64, into: &mut Vec<u8>) {
     let Some(mut pipe) = pipe else { return };
     let kept = (&mut pipe).take(most).read_to_end(into).await;
@@ -189,7 +190,7 @@ impl Done {
         if self.status.success() {
             return Ok(self.stdout);
         }
-        // An object with neither code nor message says nothing.
+        // An object with neither code nor message is not an error.
         match serde_json::from_slice::<PluginError>(&self.stdout) {
             Ok(error) if error.code != 0 || !error.msg.is_empty() => Err(Error::Plugin {
                 plugin,
@@ -206,7 +207,7 @@ impl Done {
     }
 }
 
-/// One line, cut short, nothing a terminal would obey.
+/// One line, truncated, without control characters.
 fn words(bytes: &[u8]) -> String {
     let text = String::from_utf8_lossy(bytes);
     let plain = text

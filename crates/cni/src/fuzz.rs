@@ -1,4 +1,4 @@
-//! Any bytes as what plugins and administrators write, for fuzzers.
+//! Fuzz targets: arbitrary bytes as configurations, results and annotations.
 
 use std::path::Path;
 
@@ -9,10 +9,10 @@ use super::result::{CniResult, Preference};
 use super::template;
 use super::version::Version;
 
-/// Reads a configuration of one plugin, and a list of them.
+/// Parses the configuration of one plugin, and a list.
 ///
 /// # Panics
-/// If a configuration that was read cannot be read again.
+/// If a valid configuration is not valid when parsed again.
 pub fn configuration(bytes: &[u8]) {
     for name in ["/fuzz/none.d/a.conf", "/fuzz/none.d/a.conflist"] {
         if let Ok(network) = Network::parse(Path::new(name), bytes) {
@@ -21,7 +21,7 @@ pub fn configuration(bytes: &[u8]) {
     }
 }
 
-/// Reads what a plugin returned from an ADD.
+/// Parses the result of an ADD.
 ///
 /// # Panics
 /// If a conversion between versions changes the addresses.
@@ -38,12 +38,12 @@ pub fn result(bytes: &[u8]) {
     }
 }
 
-/// Reads an entry of the cache.
+/// Parses an entry of the cache.
 pub fn cached(bytes: &[u8]) {
     let _ = serde_json::from_slice::<Entry>(bytes);
 }
 
-/// Reads an annotation of a pod.
+/// Parses an annotation of a pod.
 ///
 /// # Panics
 /// If a rate is out of bounds.
@@ -57,10 +57,10 @@ pub fn bandwidth(text: &str) {
     }
 }
 
-/// Reads a pod CIDR in the first line and a template in the others.
+/// Parses a pod CIDR in the first line and a template in the others.
 ///
 /// # Panics
-/// If the result is larger than the bound.
+/// If the result exceeds its limit.
 pub fn template(text: &str) {
     let (cidr, template) = text
         .split_once('\n')

@@ -1,12 +1,12 @@
-//! The runtime side of CNI, as the [specification] 0.3.0 to 1.1.0 has it: network configurations (section 1), running plugins
-//! (sections 2 to 4), results and errors (section 5), with libcni's cache of attachments.
+//! The runtime side of CNI, versions 0.3.0 to 1.1.0 of the [specification]: network configurations (section 1), execution
+//! of plugins (sections 2 to 4), results and errors (section 5), and libcni's cache of attachments.
 //!
-//! [`Cni`] does every verb for one directory of network configurations: [`add`](Cni::add), [`del`](Cni::del),
-//! [`check`](Cni::check), STATUS as [`ready`](Cni::ready), and [`gc`](Cni::gc). The version of each network is negotiated from its
-//! configuration; plugins are not asked for theirs (VERSION), as libcni does not do before a verb either.
+//! [`Cni`] implements every verb for one directory of network configurations: [`add`](Cni::add), [`del`](Cni::del),
+//! [`check`](Cni::check), STATUS as [`ready`](Cni::ready), and [`gc`](Cni::gc). The version of each network is negotiated
+//! from its configuration; like libcni, plugins are not queried for theirs (VERSION) before a verb.
 //!
-//! Before the first plugin of an ADD runs, the request is written to the cache, so that a DEL after a crash, or after the
-//! configuration changed, repeats it. Verbs on one pod must not overlap: the caller serializes them.
+//! Before the first plugin of an ADD runs, its parameters are written to the cache, so that a DEL after a crash or a change
+//! of the configuration uses the same ones. Verbs on one pod must not overlap: the caller serializes them.
 //!
 //! [specification]: https://www.cni.dev/docs/spec/
 
@@ -31,7 +31,7 @@ mod version;
 pub use self::capabilities::{Bandwidth, Capabilities, Dns, IpRange, PortMapping, Protocol};
 pub use self::conf::{Network, Plugin};
 pub use self::discover::{Loaded, Problem};
-pub use self::error::{Error, PluginError, Verb};
+pub use self::error::{Error, ParseError, PluginError, Verb};
 pub use self::network::Cni;
 pub use self::observer::{Invocation, Observer, PluginObserver, PluginRun};
 pub use self::pod::{Attached, Attachment, Interface, Pod};

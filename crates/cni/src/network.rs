@@ -1,4 +1,4 @@
-//! The verbs for a pod: all its networks, the cache, and what is undone when something fails.
+//! The verbs for a pod: all its networks, the cache, and the rollback of a failure.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, LazyLock};
@@ -25,7 +25,7 @@ pub struct Cni {
 }
 
 impl Cni {
-    /// Reads nothing yet.
+    /// Creates an instance without reading any file.
     #[must_use]
     pub fn new(settings: Settings) -> Self {
         Self {
@@ -38,7 +38,7 @@ impl Cni {
         }
     }
 
-    /// The same with the networks of another directory: what a runtime handler of its own network has.
+    /// The same settings with another configuration directory, for a runtime handler with its own networks.
     #[must_use]
     pub fn with_conf_dir(&self, conf_dir: PathBuf, max_conf_num: usize) -> Self {
         Self::new(Settings {
@@ -48,7 +48,7 @@ impl Cni {
         })
     }
 
-    /// What is configured now, and which files are passed over.
+    /// The configured networks, and the files that are skipped.
     pub async fn networks(&self) -> Arc<Loaded> {
         let confs = Arc::clone(&self.confs);
         tokio::task::spawn_blocking(move || confs.load())
@@ -56,10 +56,11 @@ impl Cni {
             .unwrap_or_default()
     }
 
-    /// Whether pods can be attached: networks are configured, and where the version has STATUS, their plugins say yes.
+    /// Checks whether pods can be attached: networks are configured, and the STATUS of their plugins succeeds where the
+    /// version has it.
     ///
     /// # Errors
-    /// [`Error::NotReady`] with what is missing.
+    /// [`Error::NotReady`] with the reason.
     pub async fn ready(&self) -> Result<(), Error> {
         let deadline = Instant::now() + self.settings.query_timeout;
         for network in self.configured().await? {
@@ -71,11 +72,11 @@ impl Cni {
         Ok(())
     }
 
-    /// Attaches a pod to all networks. On failure all is detached again, within a deadline of its own. When the caller
-    /// goes away the running plugin is killed, and a later [`del`](Self::del) takes away what there is.
+    /// Attaches a pod to all networks. A failure is rolled back, with a deadline of its own. If the future is dropped, the
+    /// running plugin is killed, and a later [`del`](Self::del) removes what was attached.
     ///
     /// # Errors
-    /// What failed first; [`Error::NotUndone`] if something may be left.
+    /// The first failure; [`Error::NotUndone`] if something may be left.
     pub async fn add(&self, pod: &Pod) -> Result<Attached, Error> {
         valid(pod)?;
         let networks = self.configured().await?;
@@ -125,15 +126,15 @@ impl Cni {
         })
     }
 
-    /// Detaches a pod from all it is attached to, with what each ADD was told; if nothing is known, from the networks of
-    /// today. An id that is not attached is fine, so is a namespace that is gone.
+    /// Detaches a pod from all its networks, with the parameters of each ADD; without cache entries, from the currently
+    /// configured networks. It succeeds for an unknown id and for a namespace that does not exist any more.
     ///
     /// # Errors
-    /// The first that failed; the others are detached all the same. What failed is tried again by the next call.
+    /// The first failure; the other networks are still detached. The next call retries what failed.
     pub async fn del(&self, pod: &Pod) -> Result<(), Error> {
         valid(pod)?;
         let (mut entries, damaged) = self.look(Some(&pod.id)).await?;
-        // Without a namespace the machine may have lost its power, and any of the entries with it.
+        // Without a namespace the node may have lost power, and any of the entries with it.
         if entries.is_empty() || damaged || pod.netns.is_none() {
             let mut assumed = self.assumed(pod).await;
             assumed.retain(|one| !entries.iter().any(|entry| entry.if_name == one.if_name));
@@ -145,10 +146,10 @@ impl Cni {
         Error::of(errors)
     }
 
-    /// Whether a pod is attached as it was left.
+    /// Verifies the attachments of a pod (CHECK).
     ///
     /// # Errors
-    /// What a plugin says; [`Error::NotReady`] if the pod is not attached at all.
+    /// The error of a plugin; [`Error::NotReady`] if the pod has no attachment.
     pub async fn check(&self, pod: &Pod) -> Result<(), Error> {
         valid(pod)?;
         let entries = self.find(Some(&pod.id)).await?;
@@ -185,11 +186,11 @@ impl Cni {
         Ok(())
     }
 
-    /// Detaches what is in the cache and not in `keep`, and has plugins free what they hold for others (GC, 1.1).
-    /// `keep` must name the attachments of all pods, of every handler: see [`Self::attachments`].
+    /// Detaches cached attachments that are not in `keep`, and lets plugins release stale resources (GC, 1.1). `keep` must
+    /// contain the attachments of all pods, of every handler: see [`Self::attachments`].
     ///
     /// # Errors
-    /// The first that failed; the rest is done all the same.
+    /// The first failure; the rest is still done.
     pub async fn gc(&self, keep: &[Attachment]) -> Result<(), Error> {
         let networks = self.configured().await?;
         let ours = |entry: &Entry| {
@@ -212,19 +213,19 @@ impl Cni {
         Error::of(errors)
     }
 
-    /// What is attached, or was begun to be, by the cache.
+    /// All attachments in the cache, including those of unfinished ADDs.
     ///
     /// # Errors
-    /// When the cache cannot be read.
+    /// If the cache cannot be read.
     pub async fn attachments(&self) -> Result<Vec<Attachment>, Error> {
         Ok(self.find(None).await?.iter().map(attachment).collect())
     }
 
-    /// The containers that are attached, or were begun to be, with a namespace below this directory. Others that keep
-    /// what they attach in the same place have theirs elsewhere.
+    /// Containers with attachments in the cache, including those of unfinished ADDs, whose namespace is below this
+    /// directory. It distinguishes them from those of other runtimes that share the cache.
     ///
     /// # Errors
-    /// When the cache cannot be read.
+    /// If the cache cannot be read.
     pub async fn attached_below(&self, namespaces: &Path) -> Result<Vec<String>, Error> {
         let mut entries = self.find(None).await?;
         entries.retain(|entry| Path::new(&entry.netns).starts_with(namespaces));
@@ -287,7 +288,7 @@ impl Cni {
         }
     }
 
-    /// Each attachment has the whole deadline for itself: one that hangs leaves time for the others.
+    /// Each attachment has the whole deadline, so that a plugin that hangs leaves time for the others.
     async fn detach(&self, entries: &[Entry], netns: impl Fn(&Entry) -> String) -> Vec<Error> {
         let mut errors = Vec::new();
         for entry in entries {
@@ -303,7 +304,8 @@ impl Cni {
             args,
             capabilities,
         } = known(entry)?;
-        // Plugins fail on a file that is gone, or is no namespace since a reboot; the empty path means: gone.
+        // Plugins fail if the file is missing, or is not a namespace since a reboot; the empty path means that the
+        // namespace does not exist.
         let path = PathBuf::from(netns);
         let open = blocking(move || Ok(namespace::open(&path)));
         let gone = matches!(open.await?, Err(namespace::Error::NotPinned { .. }));
@@ -321,8 +323,8 @@ impl Cni {
         blocking(move || cache.remove(&entry)).await
     }
 
-    /// What an ADD of today would be told: an ADD that got no further than its first plugin has an entry, so this is for
-    /// caches that were lost.
+    /// The parameters of an ADD with the current configuration. An interrupted ADD has an entry, so this is for caches that
+    /// were lost.
     async fn assumed(&self, pod: &Pod) -> Vec<Entry> {
         let networks = self.networks().await;
         let numbered = networks.networks.iter().enumerate();
@@ -378,7 +380,7 @@ async fn blocking<T: Send + 'static>(
     tokio::task::spawn_blocking(work).await.map_err(stopped)?
 }
 
-/// What an entry says of its attachment.
+/// The attachment of an entry.
 struct Known {
     network: Network,
     result: Option<CniResult>,
@@ -393,7 +395,7 @@ fn known(entry: &Entry) -> Result<Known, Error> {
                 why: format!("the cached configuration of {}: {why}", entry.network_name),
             }
         })?;
-    // A result that cannot be read is one the plugins do without.
+    // An invalid cached result is not passed to plugins.
     let result = entry.result.clone().filter(|result| !result.is_null());
     let result = result.and_then(|result| CniResult::from_value(result, network.version).ok());
     Ok(Known {
@@ -412,7 +414,7 @@ fn attachment(entry: &Entry) -> Attachment {
     }
 }
 
-/// The addresses of the pod's first interface. Plugins that do not say which interface one is on have but one.
+/// The addresses of the pod's first interface. Addresses without an interface are its, too.
 fn own(one: &Interface) -> Vec<Address> {
     let mut addresses = one.result.addresses();
     let ours = |name: &Option<String>| {

@@ -1,4 +1,4 @@
-//! A hook around every run of a plugin: for metrics, traces and logs of the caller.
+//! A hook around every run of a plugin, for metrics, traces and logs of the caller.
 
 use std::fmt;
 use std::future::Future;
@@ -8,16 +8,16 @@ use std::sync::Arc;
 
 use super::error::{Error, Verb};
 
-/// A plugin that is run.
+/// A run of a plugin.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Invocation<'a> {
     /// Its type, which is the name of its program.
     pub plugin: &'a str,
-    /// The operation it is to do.
+    /// The verb.
     pub verb: Verb,
 }
 
-/// A run of a plugin; resolves to its standard output. Dropped before it resolves, it kills the plugin.
+/// A run of a plugin; resolves to its standard output. Dropping it kills the plugin.
 pub type PluginRun<'a> = Pin<Box<dyn Future<Output = Result<Vec<u8>, Error>> + Send + 'a>>;
 
 /// Observes the runs of plugins.

@@ -1,4 +1,4 @@
-//! A pod as plugins see it, and what it gets from them.
+//! A pod as the input of plugins, and its attachments.
 
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -8,7 +8,7 @@ use super::conf::valid_name;
 use super::error::Error;
 use super::result::CniResult;
 
-/// A pod, as plugins see it.
+/// A pod.
 #[derive(Debug, Clone, Default)]
 pub struct Pod {
     /// Sandbox id: `CNI_CONTAINERID`.
@@ -19,40 +19,40 @@ pub struct Pod {
     pub name: String,
     /// Uid.
     pub uid: String,
-    /// Its network namespace; `None` when it is gone.
+    /// Path of its network namespace; `None` if it does not exist any more.
     pub netns: Option<PathBuf>,
-    /// What it asks of plugins.
+    /// Dynamic parameters of its plugins.
     pub capabilities: Capabilities,
 }
 
 /// An attachment that [`super::Cni::gc`] keeps.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Attachment {
-    /// Network.
+    /// Name of the network.
     pub network: String,
     /// Sandbox id.
     pub container: String,
-    /// Interface.
+    /// Name of the interface.
     pub interface: String,
 }
 
-/// One attached network.
+/// An attached network.
 #[derive(Debug, Clone)]
 pub struct Interface {
-    /// Network, container, interface.
+    /// Its network, container and interface.
     pub attachment: Attachment,
-    /// What the last plugin said.
+    /// The result of the last plugin.
     pub result: CniResult,
 }
 
-/// A pod's networks.
+/// The attached networks of a pod.
 #[derive(Debug, Clone)]
 pub struct Attached {
-    /// In the order they were attached.
+    /// In the order of attachment.
     pub interfaces: Vec<Interface>,
-    /// The pod's address: on the first interface.
+    /// The pod's address: the first one of the first interface.
     pub ip: Option<IpAddr>,
-    /// The others of that interface.
+    /// The other addresses of that interface.
     pub additional_ips: Vec<IpAddr>,
 }
 
@@ -65,7 +65,7 @@ pub(crate) fn valid(pod: &Pod) -> Result<(), Error> {
         }),
     };
     check("container id", &pod.id, valid_name(&pod.id))?;
-    // They become CNI_ARGS, where `;` and `=` separate.
+    // They become CNI_ARGS, in which `;` and `=` are separators.
     for (what, value) in [
         ("pod namespace", &pod.namespace),
         ("pod name", &pod.name),

@@ -1,12 +1,13 @@
-//! The result of an ADD: kept with all its keys, read where we need it, converted between versions.
+//! The result of an ADD. Unknown keys are kept; it is converted between versions.
 
 use std::net::IpAddr;
 
 use serde_json::{Map, Value};
 
+use super::error::ParseError;
 use super::version::Version;
 
-/// What a plugin answered to an ADD.
+/// The result of an ADD.
 #[derive(Debug, Clone, PartialEq)]
 pub struct CniResult {
     version: Version,
@@ -22,11 +23,11 @@ pub struct Address {
     pub prefix: u8,
     /// Gateway.
     pub gateway: Option<IpAddr>,
-    /// Interface in the pod; `None` if the plugin did not say.
+    /// Name of the interface in the pod; `None` if the plugin does not name it.
     pub interface: Option<String>,
 }
 
-/// Which address is the pod's first.
+/// Which address becomes the pod's primary one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Preference {
     /// The first IPv4 address.
@@ -34,12 +35,12 @@ pub enum Preference {
     Ipv4,
     /// The first IPv6 address.
     Ipv6,
-    /// In the order the plugin gave.
+    /// The first in the order of the plugin.
     Cni,
 }
 
 impl Preference {
-    /// The pod's address and the others.
+    /// Splits addresses into the primary one and the others.
     #[must_use]
     pub fn choose(self, addresses: &[Address]) -> (Option<IpAddr>, Vec<IpAddr>) {
         let mut ips: Vec<_> = addresses.iter().map(|address| address.ip).collect();
@@ -57,23 +58,26 @@ impl Preference {
 }
 
 impl CniResult {
-    /// Reads an answer. One without a version has that of the request (as libcni takes it).
+    /// Parses a result. One without a version has that of the network (as in libcni).
     ///
     /// # Errors
-    /// What is wrong with it.
-    pub fn parse(text: &[u8], asked: Version) -> Result<Self, String> {
-        let value = serde_json::from_slice(text).map_err(|error| format!("not JSON: {error}"))?;
-        Self::from_value(value, asked)
+    /// If it is invalid.
+    pub fn parse(text: &[u8], fallback: Version) -> Result<Self, ParseError> {
+        Self::from_value(serde_json::from_slice(text)?, fallback)
     }
 
-    pub(crate) fn from_value(value: Value, asked: Version) -> Result<Self, String> {
+    pub(crate) fn from_value(value: Value, fallback: Version) -> Result<Self, ParseError> {
         let Value::Object(mut raw) = value else {
-            return Err("no JSON object".to_owned());
+            return Err(ParseError::WrongType {
+                key: "result",
+                expected: "an object",
+            });
         };
         let version = match raw.get("cniVersion").and_then(Value::as_str) {
-            None | Some("") => asked,
-            Some(text) => Version::parse(text)
-                .ok_or_else(|| format!("cniVersion {text:?} is not spoken here"))?,
+            None | Some("") => fallback,
+            Some(text) => {
+                Version::parse(text).ok_or_else(|| ParseError::Version(text.to_owned()))?
+            }
         };
         raw.insert("cniVersion".to_owned(), version.to_string().into());
         let result = Self { version, raw };
@@ -81,7 +85,7 @@ impl CniResult {
         Ok(result)
     }
 
-    /// The version it is in.
+    /// Its version of the specification.
     #[must_use]
     pub fn version(&self) -> Version {
         self.version
@@ -93,7 +97,7 @@ impl CniResult {
         Value::Object(self.raw.clone())
     }
 
-    /// The same in another version. What the older one has no word for is left out.
+    /// Converts it to another version. Keys that the older version does not define are removed.
     #[must_use]
     pub fn in_version(mut self, version: Version) -> Self {
         self.raw
@@ -128,19 +132,22 @@ impl CniResult {
         self
     }
 
-    /// The addresses in the pod. Those of interfaces on the node's side are not its own.
+    /// The addresses of the pod, without those of interfaces on the node's side.
     #[must_use]
     pub fn addresses(&self) -> Vec<Address> {
-        // Read once when it was parsed.
+        // `parse` has validated them.
         self.read().unwrap_or_default()
     }
 
-    fn read(&self) -> Result<Vec<Address>, String> {
+    fn read(&self) -> Result<Vec<Address>, ParseError> {
         let none = Vec::new();
-        let list = |key: &str| match self.raw.get(key) {
+        let list = |key: &'static str| match self.raw.get(key) {
             None | Some(Value::Null) => Ok(&none),
             Some(Value::Array(list)) => Ok(list),
-            Some(_) => Err(format!("{key} is no list")),
+            Some(_) => Err(ParseError::WrongType {
+                key,
+                expected: "a list",
+            }),
         };
         let interfaces = list("interfaces")?;
         let mut addresses = Vec::new();
@@ -152,7 +159,7 @@ impl CniResult {
                     Some(
                         index
                             .and_then(|index| interfaces.get(index))
-                            .ok_or("an address of no interface")?,
+                            .ok_or(ParseError::Interface)?,
                     )
                 }
             };
@@ -160,10 +167,8 @@ impl CniResult {
                 continue;
             }
             let cidr = text(ip, "address");
-            let (address, prefix) = cidr
-                .split_once('/')
-                .ok_or_else(|| format!("{cidr:?} is no CIDR"))?;
-            let bad = || format!("{cidr:?} is no CIDR");
+            let bad = || ParseError::Cidr(cidr.to_owned());
+            let (address, prefix) = cidr.split_once('/').ok_or_else(bad)?;
             let address: IpAddr = address.parse().map_err(|_| bad())?;
             let prefix: u8 = prefix.parse().map_err(|_| bad())?;
             if prefix > if address.is_ipv4() { 32 } else { 128 } {

@@ -1,4 +1,4 @@
-//! How networks are attached.
+//! Settings of pod networks.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -7,38 +7,38 @@ use std::time::Duration;
 use super::observer::Observer;
 use super::result::Preference;
 
-/// Who sets `lo` up.
+/// What brings up `lo`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Loopback {
-    /// Whoever made the namespace: [`namespace`](criscope_linux::namespace) does. No plugin runs.
+    /// The creator of the namespace, for example [`namespace`](criscope_linux::namespace). No plugin runs.
     #[default]
     Builtin,
     /// The plugin `loopback`.
     Plugin,
 }
 
-/// How networks are attached.
+/// Settings of pod networks.
 #[derive(Clone)]
 pub struct Settings {
-    /// Where networks are configured.
+    /// Directory with network configurations.
     pub conf_dir: PathBuf,
-    /// How many of them a pod gets; 0: all.
+    /// The most networks of a pod; 0: all.
     pub max_conf_num: usize,
-    /// Where plugins are looked for, in this order.
+    /// Directories with plugins, in the order of search.
     pub bin_dirs: Vec<PathBuf>,
-    /// What is attached is kept in `results` below it.
+    /// Results are cached in `results` below it.
     pub cache_dir: PathBuf,
-    /// Who sets `lo` up.
+    /// What brings up `lo`.
     pub loopback: Loopback,
-    /// Interfaces are named so, and numbered from 0.
+    /// Prefix of interface names, which are numbered from 0.
     pub interface_prefix: String,
-    /// Which address is the pod's first.
+    /// Which address becomes the pod's primary one.
     pub preference: Preference,
-    /// For all plugins of an ADD, its undoing apart.
+    /// Timeout of all plugins of an ADD, without its rollback.
     pub add_timeout: Duration,
-    /// For all plugins of a DEL, and of the undoing of an ADD.
+    /// Timeout of all plugins of a DEL, and of the rollback of an ADD.
     pub del_timeout: Duration,
-    /// For all plugins of any other verb.
+    /// Timeout of all plugins of any other verb.
     pub query_timeout: Duration,
     /// Observes the runs of plugins.
     pub observer: Observer,
@@ -54,7 +54,7 @@ impl Default for Settings {
             loopback: Loopback::Builtin,
             interface_prefix: "eth".to_owned(),
             preference: Preference::Ipv4,
-            // Less than the four minutes the kubelet gives RunPodSandbox, so that there is time to undo.
+            // Below the kubelet's timeout of RunPodSandbox (four minutes), to leave time for the rollback.
             add_timeout: Duration::from_secs(180),
             del_timeout: Duration::from_secs(60),
             query_timeout: Duration::from_secs(10),

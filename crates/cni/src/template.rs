@@ -1,4 +1,4 @@
-//! Network configurations made from a template and the pod CIDR of the node, as containerd makes them (`conf_template`).
+//! Network configurations from a template and the pod CIDR of the node, as with containerd's `conf_template`.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -10,26 +10,26 @@ use crate::template_text::{Values, fill};
 /// Why no configuration was written.
 #[derive(Debug, thiserror::Error)]
 pub enum TemplateError {
-    /// Not an address range.
-    #[error("{range:?} is no pod CIDR")]
+    /// An invalid CIDR.
+    #[error("{range:?} is not a pod CIDR")]
     Cidr {
-        /// One of the comma-separated ranges.
+        /// The invalid one of the comma-separated CIDRs.
         range: String,
     },
-    /// The template has an action that is not supported, or its result is no JSON.
+    /// The template has an unsupported action, or its result is not JSON.
     #[error("{}: {why}", path.display())]
     Template {
-        /// The template.
+        /// Path of the template.
         path: PathBuf,
-        /// What is wrong with it.
+        /// Why it is invalid.
         why: String,
     },
-    /// The template cannot be read, or the configuration not be written.
+    /// The template cannot be read, or the configuration cannot be written.
     #[error("{}: cannot {action}: {source}", path.display())]
     Io {
-        /// What was tried.
+        /// The operation.
         action: &'static str,
-        /// On which path.
+        /// The path.
         path: PathBuf,
         /// The cause.
         source: io::Error,
@@ -37,11 +37,12 @@ pub enum TemplateError {
 }
 
 /// Fills in `template` for the pod CIDR, both families separated by a comma, and writes the result to `target` atomically.
-/// The template has the fields of containerd's: `.PodCIDR`, the first range; `.PodCIDRRanges`, all of them; and `.Routes`, the
+/// The template has the fields of containerd's: `.PodCIDR`, the first range; `.PodCIDRRanges`, all of them; and `.Routes`,
+/// the default route of each family among them.
 /// default route of each family among them.
 ///
 /// # Errors
-/// The template cannot be read, its result is no JSON, or that cannot be written.
+/// If the template cannot be read, its result is not JSON, or the file cannot be written.
 pub fn write_network(template: &Path, target: &Path, cidr: &str) -> Result<(), TemplateError> {
     let io = |action, path: &Path| {
         let path = path.to_owned();
@@ -58,7 +59,7 @@ pub fn write_network(template: &Path, target: &Path, cidr: &str) -> Result<(), T
     let text = std::fs::read_to_string(template).map_err(io("read", template))?;
     let text = fill(&text, &values(cidr)?).map_err(wrong)?;
     serde_json::from_str::<serde::de::IgnoredAny>(&text)
-        .map_err(|error| wrong(format!("what it makes is no JSON: {error}")))?;
+        .map_err(|error| wrong(format!("the result is not JSON: {error}")))?;
     let dir = target.parent().unwrap_or(target);
     let draft = target.with_extension("new");
     std::fs::create_dir_all(dir)
@@ -103,7 +104,7 @@ fn values(cidr: &str) -> Result<Values, TemplateError> {
 mod tests {
     use super::*;
 
-    /// The `ipam` that containerd's documentation shows.
+    /// The `ipam` section in containerd's documentation.
     const TEMPLATE: &str = r#"{"ranges": [{{range $i, $range := .PodCIDRRanges}}{{if $i}}, {{end}}[{"subnet": "{{$range}}"}]{{end}}],
 "routes": [{{range $i, $route := .Routes}}{{if $i}}, {{end}}{"dst": "{{$route}}"}{{end}}], "first": "{{.PodCIDR}}"}"#;
 
@@ -137,9 +138,9 @@ mod tests {
                 "{{.Gateway}} is not understood",
             ),
             ("{{.PodCIDR}", "10.1.0.0/24", "{{ without }}"),
-            ("{{.PodCIDR}}", "10.1.0.0/24", "no JSON"),
-            ("{}", "10.1.0.0", "is no pod CIDR"),
-            ("{}", "a/24", "is no pod CIDR"),
+            ("{{.PodCIDR}}", "10.1.0.0/24", "not JSON"),
+            ("{}", "10.1.0.0", "is not a pod CIDR"),
+            ("{}", "a/24", "is not a pod CIDR"),
         ] {
             std::fs::write(&template, text).expect("write");
             let error = write_network(&template, &target, cidr).expect_err("refused");

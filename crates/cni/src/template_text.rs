@@ -1,10 +1,10 @@
-//! The part of Go's templates that network templates for containerd are written in: `{{.Field}}`, `{{range .List}}` and
-//! `{{range $i, $x := .List}}` with `{{.}}`, `{{$x}}` and `{{if $i}}` in it, and `{{end}}`. Anything else is an error that
-//! names it: a network that is half filled in would not be noticed before pods fail.
+//! The subset of Go's templates that network templates for containerd use: `{{.Field}}`, `{{range .List}}` and `{{range $i,
+//! $x := .List}}` with `{{.}}`, `{{$x}}` and `{{if $i}}` in it, and `{{end}}`. Anything else is an error that names it: a
+//! partially filled template would only be noticed when pods fail.
 
 use std::collections::BTreeMap;
 
-/// What a template is filled with.
+/// The values of a template's fields.
 #[derive(Debug, Default)]
 pub(crate) struct Values {
     pub(crate) texts: BTreeMap<&'static str, String>,
@@ -17,11 +17,11 @@ enum Token {
     Action(String),
 }
 
-/// Lists and conditions in each other.
+/// Maximum nesting of ranges and conditions.
 const MAX_NESTED: usize = 8;
-/// Bytes of what a template makes.
+/// Largest output, in bytes.
 const MAX_TEXT: usize = 1 << 20;
-/// Ends of a list of nodes.
+/// What ends a list of nodes.
 const END: &str = "end";
 
 #[derive(Debug)]
@@ -49,7 +49,7 @@ enum Variable {
     Text(String),
 }
 
-/// Fills a template in. The error says what in it is not understood.
+/// Fills in a template. The error names the unsupported part.
 pub(crate) fn fill(template: &str, values: &Values) -> Result<String, String> {
     let mut tokens = tokens(template)?.into_iter();
     let (nodes, ended) = nodes(&mut tokens, 0)?;
@@ -61,7 +61,7 @@ pub(crate) fn fill(template: &str, values: &Values) -> Result<String, String> {
     Ok(text)
 }
 
-/// Splits at `{{` and `}}`; `{{-` and `-}}` take the white space before or after away.
+/// Splits at `{{` and `}}`; `{{-` and `-}}` trim white space before and after.
 fn tokens(template: &str) -> Result<Vec<Token>, String> {
     let mut all = Vec::new();
     let (mut rest, mut trim) = (template, false);
@@ -91,7 +91,7 @@ fn tokens(template: &str) -> Result<Vec<Token>, String> {
     }
 }
 
-/// Up to the `end` of this list, or that of the template.
+/// Parses up to the `end` of this list, or the end of the template.
 fn nodes(
     tokens: &mut impl Iterator<Item = Token>,
     depth: usize,
@@ -182,7 +182,7 @@ fn write(
             } => {
                 let name = list.strip_prefix('.').unwrap_or(list);
                 let items = values.lists.get(name);
-                let items = items.ok_or_else(|| format!("{list} is no list"))?;
+                let items = items.ok_or_else(|| format!("{list} is not a list"))?;
                 for (number, text) in items.iter().enumerate() {
                     let outer = scope.len();
                     let text = Variable::Text(text.clone());
@@ -264,7 +264,7 @@ mod tests {
                 "{{if .PodCIDR}}a{{else}}b{{end}}",
                 "{{else}} is not understood",
             ),
-            ("{{range .Nothing}}{{end}}", ".Nothing is no list"),
+            ("{{range .Nothing}}{{end}}", ".Nothing is not a list"),
             ("{{range .Routes}}", "{{range .Routes}} without {{end}}"),
             ("{{end}}", "{{end}} ends nothing"),
             ("{{.PodCIDR", "{{ without }}"),

@@ -2,22 +2,22 @@
 
 use std::fmt;
 
-/// A version this runtime speaks.
+/// A supported version.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Version(u16, u16, u16);
 
 impl Version {
     /// The first with lists of plugins.
     pub const V0_3_0: Self = Self(0, 3, 0);
-    /// As 0.3.0.
+    /// Same as 0.3.0.
     pub const V0_3_1: Self = Self(0, 3, 1);
-    /// CHECK.
+    /// Adds CHECK.
     pub const V0_4_0: Self = Self(0, 4, 0);
     /// Addresses no longer name their family.
     pub const V1_0_0: Self = Self(1, 0, 0);
-    /// STATUS and GC.
+    /// Adds STATUS and GC.
     pub const V1_1_0: Self = Self(1, 1, 0);
-    /// All that are spoken, oldest first.
+    /// All supported versions, oldest first.
     pub const ALL: [Self; 5] = [
         Self::V0_3_0,
         Self::V0_3_1,
@@ -26,7 +26,7 @@ impl Version {
         Self::V1_1_0,
     ];
 
-    /// `None` for one that is not spoken.
+    /// `None` for an unsupported version.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         Self::ALL

@@ -1,11 +1,11 @@
-//! A server whose commands are those of this machine, and a client that runs `cat` over SPDY and over WebSocket.
+//! A server that runs commands of this machine, and a client that runs `cat` over SPDY and over WebSocket.
 
 use std::io;
 use std::process::Stdio;
 use std::sync::Arc;
 use std::time::Duration;
 
-use cri_streaming::client::{CommandEvent, run_command, split_url};
+use cri_streaming::client::{CommandEvent, CommandResult, run_command, split_url};
 use cri_streaming::{
     Attach, Exec, Observers, RuntimeError, Server, ServerConfig, SessionRequest, StreamOptions,
     StreamingRuntime, Streams, Transport,
@@ -17,7 +17,7 @@ use tokio::process::Command;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-/// Runs commands without any container.
+/// Runs commands of this machine, without a container.
 struct Local;
 
 impl StreamingRuntime for Local {
@@ -99,7 +99,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
                 CommandEvent::Stdout(bytes) => print!("{}", String::from_utf8_lossy(&bytes)),
                 CommandEvent::Stderr(bytes) => eprint!("{}", String::from_utf8_lossy(&bytes)),
                 CommandEvent::Status(status) => {
-                    println!("{}: {}", transport.name(), String::from_utf8_lossy(&status));
+                    println!("{}: {:?}", transport.name(), CommandResult::parse(&status));
                 }
             }
         }

@@ -12,15 +12,16 @@ use tokio_util::sync::PollSender;
 
 use super::websocket::{Frames, binary, text};
 
-/// The channel that closes another, from version 5 on.
+/// The control channel that closes another channel, from version 5 on.
 const CLOSE: u8 = 255;
-/// Bytes of one message. Clients have buffers of 32 KiB and one byte.
+/// Largest message, in bytes. Clients have buffers of 32 KiB and one byte.
 pub(super) const MAX_MESSAGE: usize = 32 << 10;
 
-/// How messages are written.
+/// Encoding of the messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Encoding {
-    /// Text: the channel as a digit, the rest in base64. Otherwise the channel as a byte, the rest as it is.
+    /// Text messages: the channel as a digit, then the data in base64. Otherwise the channel is a byte and the data follows
+    /// unchanged.
     pub(super) base64: bool,
     /// Whether the client can close a channel.
     pub(super) closes: bool,
@@ -40,12 +41,12 @@ impl Encoding {
     }
 }
 
-/// What a client sent.
+/// An event from the client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Incoming {
     /// Bytes on a channel, at least one.
     Data(u8, Bytes),
-    /// It will send no more on this channel.
+    /// The client has closed this channel.
     Close(u8),
 }
 
@@ -53,13 +54,13 @@ fn malformed(why: &'static str) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, why)
 }
 
-/// Reads channels out of pieces of messages.
+/// Decodes channels from pieces of messages.
 #[derive(Debug)]
 pub(super) struct Demux {
     encoding: Encoding,
-    /// Of the message that is being read.
+    /// State of the current message.
     channel: Option<u8>,
-    /// Up to three characters of base64 that wait for their fourth.
+    /// Up to three characters of base64 that wait for the fourth.
     rest: Vec<u8>,
     /// The channel that a close message names.
     closed: Option<u8>,
@@ -75,10 +76,10 @@ impl Demux {
         }
     }
 
-    /// The next piece; `last` if it is the last one of its message.
+    /// Decodes the next piece; `last` if it is the last one of its message.
     ///
     /// # Errors
-    /// If it is not base64 or no proper close message.
+    /// If it is not base64 or not a valid close message.
     pub(super) fn feed(&mut self, mut bytes: Bytes, last: bool) -> io::Result<Option<Incoming>> {
         let channel = match self.channel {
             Some(channel) => Some(channel),
@@ -90,7 +91,7 @@ impl Demux {
             }
         };
         self.channel = channel.filter(|_| !last);
-        // A message without a channel is empty.
+        // A message without a channel is empty and ignored.
         let Some(channel) = channel else {
             return Ok(None);
         };
@@ -133,7 +134,7 @@ impl Demux {
     }
 }
 
-/// Writes to one channel. Ending it says nothing to the client: channels of a server end with the connection.
+/// Writes to one channel. Shutting it down sends nothing: channels of a server end with the connection.
 pub(super) struct ChannelWriter {
     frames: PollSender<Bytes>,
     channel: u8,
@@ -161,7 +162,7 @@ impl AsyncWrite for ChannelWriter {
         }
         let gone = |_| io::Error::from(io::ErrorKind::BrokenPipe);
         ready!(self.frames.poll_reserve(cx)).map_err(gone)?;
-        // In base64 four characters stand for three bytes.
+        // In base64, four characters represent three bytes.
         let most = if self.encoding.base64 {
             MAX_MESSAGE / 4 * 3
         } else {

@@ -1,4 +1,4 @@
-//! What every session is given.
+//! The context of every session.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,20 +10,20 @@ use super::observe::Outcome;
 use super::runtime::StreamingRuntime;
 use super::session::{Activity, Meter};
 
-/// How long a client that has all it will get may take to hang up. It must have the time: a connection that is closed
-/// while bytes of the client are on their way is reset, and what we sent last may be lost with it.
+/// How long a client that has received everything may take to close the connection. It needs this time: closing a
+/// connection while bytes of the client are in flight resets it, which may discard the last bytes that the server sent.
 pub(super) const LINGER: Duration = Duration::from_secs(5);
 
-/// When a session is to end from our side, and why.
+/// The signal that ends a session from the server's side, with the reason.
 #[derive(Clone)]
 pub(super) struct StopSignal(watch::Receiver<Option<StopReason>>);
 
-/// Why a session ends from our side.
+/// Why the server ends a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum StopReason {
-    /// Nothing was sent either way for too long.
+    /// No traffic in either direction for the idle timeout.
     Idle,
-    /// This process stops.
+    /// The process shuts down.
     Shutdown,
 }
 
@@ -37,7 +37,7 @@ impl StopSignal {
     pub(super) async fn fired(&self) -> StopReason {
         let mut ending = self.0.clone();
         let ending = ending.wait_for(Option::is_some).await;
-        // Whoever could say it has gone: nobody waits for this session any more.
+        // The sender is gone: this session is not waited for any more.
         ending
             .ok()
             .and_then(|ending| *ending)
@@ -54,7 +54,7 @@ impl From<StopReason> for Outcome {
     }
 }
 
-/// What every session is given.
+/// The context of every session.
 #[derive(Clone)]
 pub(super) struct SessionContext {
     pub(super) runtime: Arc<dyn StreamingRuntime>,
@@ -62,10 +62,10 @@ pub(super) struct SessionContext {
     pub(super) activity: Activity,
     /// How long a client may take to open its streams.
     pub(super) creation_timeout: Duration,
-    /// When the session is to end from our side.
+    /// Fires when the server ends the session.
     pub(super) stop: StopSignal,
-    /// Silence after which it is.
+    /// The idle timeout.
     pub(super) idle_timeout: Duration,
-    /// A place among the sessions: held by whatever is at work for this one, also when the client is gone.
-    pub(super) place: Arc<OwnedSemaphorePermit>,
+    /// The permit of the session, held by all of its tasks, which may outlive the client.
+    pub(super) permit: Arc<OwnedSemaphorePermit>,
 }

@@ -9,7 +9,7 @@ pub enum UrlError {
     #[error(transparent)]
     Invalid(#[from] InvalidRequest),
     /// Too many URLs were issued within a minute and not used.
-    #[error("too many sessions were asked for and not begun, try again in a minute")]
+    #[error("too many sessions were requested and not begun, try again in a minute")]
     Full,
     /// The system provides no random numbers.
     #[error("no random number for a token")]

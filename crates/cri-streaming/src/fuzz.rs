@@ -1,4 +1,5 @@
-//! Any bytes as a client's half of a session, behind the upgrade: everything between the connection and the runtime.
+//! Fuzz target: arbitrary bytes from the client after the upgrade, through everything between the connection and the
+//! runtime.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -19,16 +20,16 @@ use super::session::{Activity, ActivityIo, ObservedSession, SessionInfo};
 use super::spdy::ScriptedIo;
 use super::upgrade::Protocol;
 
-/// Nothing here waits for anybody: a session that takes so long hangs.
+/// Nothing here waits for an external event: a session that takes longer than this hangs.
 const SOON: Duration = Duration::from_secs(20);
 
-/// Serves one session whose client sends these bytes and closes. The first byte says what is spoken, the second which
-/// streams there are and what the command does, the rest is sent, in pieces of a size that its own first byte says.
-/// Gives how the session ended.
+/// Serves one session whose client sends these bytes and closes. The first byte chooses the protocol, the second the
+/// streams and the behaviour of the command; the rest is sent in pieces, whose size is its own first byte. Returns how the
+/// session ended.
 ///
 /// # Panics
 ///
-/// If the session does not end, keeps its place, or sends something that is not a row of whole frames.
+/// If the session does not end, keeps its permit, or sends something other than a sequence of whole frames.
 pub fn fuzz(bytes: &[u8]) -> Option<Outcome> {
     let [protocol, wanted, bytes @ ..] = bytes else {
         return None;
@@ -54,20 +55,16 @@ async fn session(protocol: u8, wanted: u8, bytes: &[u8]) -> Outcome {
         Protocol::Channels { .. } => wanted & 0x40 != 0,
         Protocol::SpdyRemote(_) => false,
     };
-    let asked = PendingSession {
+    let pending = PendingSession {
         request: request(is_forward, wanted),
         extensions: Extensions::new(),
     };
-    let about = SessionInfo::of(&asked);
-    let start = NegotiatedSession::new(asked, ("fuzz", protocol)).expect("it has ports");
-    let places = Arc::new(Semaphore::new(1));
-    let place = Arc::clone(&places).try_acquire_owned().expect("a place");
-    let session = ObservedSession::begin(
-        about,
-        protocol.transport(),
-        "fuzz",
-        &Observers(Arc::new([])),
-    );
+    let info = SessionInfo::of(&pending);
+    let start = NegotiatedSession::new(pending, ("fuzz", protocol)).expect("it has ports");
+    let permits = Arc::new(Semaphore::new(1));
+    let permit = Arc::clone(&permits).try_acquire_owned().expect("a permit");
+    let session =
+        ObservedSession::begin(info, protocol.transport(), "fuzz", &Observers(Arc::new([])));
     let activity = Activity::new();
     let (_nobody_stops_it, stop) = StopSignal::new();
     let context = SessionContext {
@@ -77,15 +74,15 @@ async fn session(protocol: u8, wanted: u8, bytes: &[u8]) -> Outcome {
         creation_timeout: SOON,
         stop,
         idle_timeout: 10 * SOON,
-        place: Arc::new(place),
+        permit: Arc::new(permit),
     };
     let sent = Arc::new(Mutex::new(Vec::new()));
     let io = ActivityIo::new(ScriptedIo::new(bytes, &sent), activity);
     let ended = timeout(SOON, serve(&context, start, io)).await;
     let ended = ended.expect("the session does not end");
     drop(context);
-    let given_back = timeout(SOON, places.acquire()).await;
-    assert!(given_back.is_ok(), "the session keeps its place");
+    let given_back = timeout(SOON, permits.acquire()).await;
+    assert!(given_back.is_ok(), "the session keeps its permit");
     let sent = sent.lock().unwrap_or_else(PoisonError::into_inner);
     match protocol {
         Protocol::SpdyRemote(_) | Protocol::SpdyForward => whole(&sent, spdy_frame),
@@ -120,7 +117,8 @@ fn request(is_forward: bool, wanted: u8) -> SessionRequest {
     SessionRequest::Remote(Command::Exec(exec), streams)
 }
 
-/// What is sent consists of frames; `frame` gives the length of the first one, and whether none may follow.
+/// Checks that the output consists of whole frames; `frame` returns the length of the first one, and whether it must be the
+/// last.
 fn whole(mut sent: &[u8], frame: fn(&[u8]) -> Option<(usize, bool)>) {
     while !sent.is_empty() {
         let (len, is_last) = frame(sent).expect("a whole head of a frame");
@@ -146,7 +144,7 @@ fn websocket_frame(bytes: &[u8]) -> Option<(usize, bool)> {
     Some((head + usize::try_from(len).ok()?, is_close))
 }
 
-/// Does something else for each name of a command.
+/// The name of the command selects the behaviour.
 struct Fake;
 
 impl StreamingRuntime for Fake {
@@ -158,7 +156,7 @@ impl StreamingRuntime for Fake {
         Box::pin(async move {
             let mut input = Vec::new();
             match exec.argv.first().map_or("", String::as_str) {
-                // Says what it hears.
+                // Echoes its input.
                 "0" => {
                     if let Some(stdin) = &mut streams.stdin {
                         let _ = stdin.read_to_end(&mut input).await;
@@ -169,15 +167,15 @@ impl StreamingRuntime for Fake {
                     }
                     Ok(0)
                 }
-                // Reads nothing and says much.
+                // Reads nothing and writes a lot.
                 "1" => {
                     if let Some(stdout) = &mut streams.stdout {
                         let _ = stdout.write_all(&[b'x'; 200_000]).await;
                     }
                     Ok(7)
                 }
-                // Waits for the client to go. It reads meanwhile: behind input that nobody takes the end of a client shows
-                // only when a heartbeat breaks the connection, and this one never breaks.
+                // Waits for the client to disconnect. It reads meanwhile: behind unread input the end of the connection is
+                // noticed only when a heartbeat fails, and this connection never fails.
                 "2" => {
                     let mut gone = std::pin::pin!(streams.gone.cancelled());
                     let mut room = [0; 4096];

@@ -1,13 +1,13 @@
-//! Clients that go while nobody takes what they have sent.
+//! Detects clients that disconnect while their input is not read.
 //!
-//! A command that does not read its input holds back its client: the connection is not read. If the client goes then, its
-//! end stands behind the input, or has not even left its machine, because there is no room for what comes before. So a
-//! client that is held back is sent, now and then, something that says nothing and wants no answer: a pong that it did not
-//! ask for (RFC 6455 section 5.5.3), or the answer to a PING that it never sent (SPDY/3 section 2.6.5). For a client that
-//! has gone its system answers with a reset, and then the next one cannot be written. One that has only ended its own half
-//! is still there, and clients that wait for pongs see that we are, too.
+//! A command that does not read its input blocks its client: the connection is not read. If the client then disconnects,
+//! its FIN is queued behind the unread input, or has not even left its machine because the receive window is full. A
+//! blocked client is therefore sent, from time to time, a frame without content that needs no response: an unsolicited pong
+//! (RFC 6455 section 5.5.3), or the reply to a PING that it never sent (SPDY/3 section 2.6.5). If the client has exited,
+//! its kernel answers with a reset, and the next write fails. A client that has only shut down its own half is still
+//! connected, and a client that waits for pongs sees that the server is alive.
 //!
-//! Not a ping: its answer would have to take the very way that is blocked, and clients read nothing until it has left.
+//! It is not a ping, because the pong would have to pass the blocked direction, and clients read nothing until it is sent.
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -20,20 +20,20 @@ use super::session::Activity;
 use super::spdy::Handle;
 use super::websocket::Control;
 
-/// How long a client is held back before each. Those of clients themselves come as often.
+/// Interval of heartbeats to a blocked client, which is also that of the pings of clients.
 pub(super) const INTERVAL: Duration = Duration::from_secs(5);
 
-/// How often it is looked meanwhile whether it is still held back.
+/// How often the connection is checked during an interval.
 const LOOKS: u32 = 5;
 
-/// For the connection of a WebSocket.
+/// Heartbeats of a WebSocket connection.
 pub(super) struct Heartbeat {
     pub(super) control: Control,
     pub(super) activity: Activity,
 }
 
 impl Heartbeat {
-    /// Waits for something that holds back the client as long as it takes.
+    /// Waits for `future`, sending heartbeats while it blocks the client.
     pub(super) async fn during<F: Future>(&self, work: F) -> F::Output {
         let mut work = pin!(work);
         loop {
@@ -48,7 +48,7 @@ impl Heartbeat {
     }
 }
 
-/// For a SPDY connection, as long as there is one.
+/// Heartbeats of a SPDY connection, until it ends.
 pub(super) async fn of_spdy(handle: Handle, activity: Activity) -> Infallible {
     loop {
         handle.held_back().await;
@@ -59,8 +59,8 @@ pub(super) async fn of_spdy(handle: Handle, activity: Activity) -> Infallible {
     }
 }
 
-/// Whether nothing is read of a connection for the whole interval. One whose reader is only slow is held back most of the
-/// time, but not for long: its end is seen when it is read.
+/// Returns whether the connection was not read for the whole interval. A slow reader blocks the client most of the time,
+/// but never for long: the end of the connection is noticed when it is read.
 async fn is_not_read(handle: &Handle) -> bool {
     let before = handle.counters().bytes_in;
     for _ in 0..LOOKS {

@@ -1,4 +1,4 @@
-//! HTTP/1.1 up to the upgrade: reads the head of a request, checks its token, and answers it.
+//! HTTP/1.1 up to the upgrade: parses the head of a request, checks its token, and responds.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -48,8 +48,8 @@ impl HttpServer {
         }
     }
 
-    /// Reads one request after another, until one is upgraded: its session then runs as a task of its own. The connection
-    /// is TCP, or TLS that has been terminated.
+    /// Serves requests until one is upgraded: its session then runs as a task. The connection is TCP, or TLS that has been
+    /// terminated.
     pub async fn serve_connection<T>(&self, io: T)
     where
         T: AsyncRead + AsyncWrite + Unpin + Send + 'static,
@@ -65,7 +65,7 @@ impl HttpServer {
             .serve_connection(TokioIo::new(io), service)
             .with_upgrades();
         tokio::select! {
-            // Errors here are the client's, and it has got its answer.
+            // Errors are the client's, and it has received its response.
             _ = connection => {}
             () = self.stop.cancelled() => {}
         }
@@ -78,8 +78,8 @@ impl HttpServer {
         if !matches!(*request.method(), Method::GET | Method::POST) {
             return refusal(StatusCode::METHOD_NOT_ALLOWED, "GET and POST only");
         }
-        // Before the token, so that it can be used again.
-        let Ok(place) = Arc::clone(&self.shared.places).try_acquire_owned() else {
+        // Before the token is used up, so that the client can retry.
+        let Ok(permit) = Arc::clone(&self.shared.permits).try_acquire_owned() else {
             return refusal(StatusCode::SERVICE_UNAVAILABLE, "too many sessions");
         };
         let Some(wanted) = self.shared.tokens.take(request.uri().path()) else {
@@ -99,7 +99,7 @@ impl HttpServer {
             Arc::clone(&self.shared),
             start,
             hyper::upgrade::on(request),
-            place,
+            permit,
             self.stop.clone(),
         );
         self.tasks.spawn(session);

@@ -78,3 +78,8 @@ pub use self::server::{Server, ServerConfig};
 pub use self::session::{Meter, ObservedSession, SessionInfo, SessionResult};
 pub use self::token::{NoToken, Tokens};
 pub use self::upgrade::protocol_name;
+
+/// The examples of the README compile.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

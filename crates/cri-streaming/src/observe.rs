@@ -1,4 +1,4 @@
-//! What can be seen of sessions: that they are there, what they carry, and how they end. Never their content.
+//! Observation of sessions: their start, traffic and end, never their content.
 
 use std::fmt;
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use http::Extensions;
 
-/// An enum of label values, with their names.
+/// Declares an enum of label values, with their names.
 macro_rules! named {
     ($(#[$doc:meta])* $name:ident { $($(#[$value_doc:meta])* $value:ident = $text:literal,)* }) => {
         $(#[$doc])*
@@ -31,7 +31,7 @@ macro_rules! named {
 }
 
 named! {
-    /// What a session is.
+    /// The kind of a session.
     SessionKind {
         /// A command in a container.
         Exec = "exec",
@@ -43,19 +43,19 @@ named! {
 }
 
 named! {
-    /// What carries a session.
+    /// The transport of a session.
     Transport {
         /// SPDY/3.1.
         Spdy = "spdy",
-        /// WebSocket, also if there is SPDY inside.
+        /// WebSocket, also for SPDY tunnelled in it.
         WebSocket = "websocket",
-        /// One of them under TLS that ends elsewhere, so that it cannot be told which.
+        /// Either, inside TLS that is not terminated here, so that the transport is unknown.
         Tls = "tls",
     }
 }
 
 named! {
-    /// Where bytes go.
+    /// Direction of traffic.
     Direction {
         /// From the client to the container or pod.
         In = "in",
@@ -65,17 +65,17 @@ named! {
 }
 
 named! {
-    /// What became of a token.
+    /// The outcome of a token.
     TokenOutcome {
-        /// Given out.
+        /// Issued.
         Issued = "issued",
         /// Used for a session.
         Used = "used",
-        /// Too old, whether it was asked for or not.
+        /// Expired, whether or not it was presented.
         Expired = "expired",
-        /// PendingSession for and not there: never given out, used before, or of another kind of session.
+        /// Presented but not valid: never issued, used before, or of another kind of session.
         Refused = "refused",
-        /// Not given out, because too many are.
+        /// Not issued, because too many are valid.
         Full = "full",
     }
 }
@@ -83,44 +83,44 @@ named! {
 named! {
     /// How a session ended.
     Outcome {
-        /// The command or container ended, or the client was done with forwarding.
+        /// The command or container ended, or the client had finished port-forwarding.
         Done = "done",
-        /// The client went away before that. What was run may still run.
+        /// The client disconnected before that. The command may still be running.
         ClientGone = "client_gone",
-        /// The command could not be run, or the container not be reached.
+        /// The command could not be run, or the container could not be reached.
         Failed = "failed",
         /// The client did not open its streams in time.
         NoStreams = "no_streams",
-        /// The client broke the protocol, or did not complete the upgrade.
+        /// The client violated the protocol, or did not complete the upgrade.
         Protocol = "protocol",
-        /// Nothing was sent either way for too long.
+        /// The idle timeout expired.
         Idle = "idle",
-        /// This process was told to stop.
+        /// The process was stopped.
         Shutdown = "shutdown",
     }
 }
 
-/// A session that begins. It has no `Debug` that shows the command.
+/// The start of a session. It has no `Debug`, which would show the command.
 pub struct SessionBegin<'a> {
-    /// Its number, which its end has too. No other session of this process has it.
+    /// Number of the session, the same in its end. It is unique in this process.
     pub number: u64,
-    /// What it is.
+    /// The kind of the session.
     pub kind: SessionKind,
-    /// Id of its container, or sandbox for port-forward.
+    /// Id of the container, or of the sandbox for port-forward.
     pub id: &'a str,
-    /// What carries it.
+    /// The transport.
     pub transport: Transport,
-    /// The protocol that was agreed on, or why it is not known.
+    /// The negotiated protocol, or why it is unknown.
     pub protocol: &'static str,
     /// The command and its arguments, which may hold secrets.
     pub command: &'a [String],
     /// What was passed to [`Server::issue`](crate::Server::issue).
     pub extensions: &'a Extensions,
-    /// What it will carry, for those who want to look while it is open.
+    /// Live counters of the session.
     pub carried: &'a Arc<TrafficCounters>,
 }
 
-/// What a session has carried so far, and whether it is over. To look at it costs the session nothing.
+/// Live counters of a session. Reading them does not block the session.
 #[derive(Debug, Default)]
 pub struct TrafficCounters {
     pub(super) bytes_in: AtomicU64,
@@ -129,7 +129,7 @@ pub struct TrafficCounters {
 }
 
 impl TrafficCounters {
-    /// Bytes to the container or pod, and from it, as [`SessionEnd`] counts them; `None` once the session is over.
+    /// Bytes to the container or pod, and from it, counted as in [`SessionEnd`]; `None` once the session has ended.
     pub fn so_far(&self) -> Option<(u64, u64)> {
         let is_over = self.over.load(Ordering::Relaxed);
         (!is_over).then(|| self.bytes())
@@ -145,55 +145,56 @@ impl TrafficCounters {
     }
 }
 
-/// A session that has ended. It has no `Debug` that shows the command.
+/// The end of a session. It has no `Debug`, which would show the command.
 pub struct SessionEnd<'a> {
-    /// Its number, which its begin had too.
+    /// Number of the session, the same in its start.
     pub number: u64,
-    /// What it was.
+    /// The kind of the session.
     pub kind: SessionKind,
-    /// Id of its container, or sandbox for port-forward.
+    /// Id of the container, or of the sandbox for port-forward.
     pub id: &'a str,
-    /// What carried it.
+    /// The transport.
     pub transport: Transport,
-    /// The protocol that was agreed on.
+    /// The negotiated protocol.
     pub protocol: &'static str,
-    /// How long it lasted, from the first byte of the request.
+    /// Duration, from the first byte of the request.
     pub duration: Duration,
-    /// Bytes from the client to the container or pod, without what the protocols add; with it if it is proxied.
+    /// Bytes from the client to the container or pod, without the overhead of the protocols; including it for a proxied
+    /// session.
     pub bytes_in: u64,
     /// Bytes to the client, likewise.
     pub bytes_out: u64,
     /// How it ended.
     pub outcome: Outcome,
-    /// What the command returned, if it was run and seen to end.
+    /// The exit code of the command, if it was run and its end was observed.
     pub exit_code: Option<i32>,
-    /// Connections that were forwarded.
+    /// Forwarded connections.
     pub connections: u64,
     /// The command and its arguments, which may hold secrets.
     pub command: &'a [String],
     /// What was passed to [`Server::issue`](crate::Server::issue).
     pub extensions: &'a Extensions,
-    /// What is known of it if it was served by an upstream.
+    /// Details of a session that was proxied to an upstream.
     pub proxied: Option<Proxied>,
 }
 
-/// What is known only of a session that was led through this program.
+/// Details of a session that was proxied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Proxied {
-    /// Time from dialling the upstream to its answer, where that can be read.
+    /// Time from dialling the upstream to its response, if that can be parsed.
     pub upgrade: Option<Duration>,
-    /// Who closed first.
+    /// Which side closed first.
     pub first: FirstToClose,
 }
 
-/// Which end of a relayed session closed first.
+/// Which side of a proxied session closed first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FirstToClose {
     /// The client.
     Client,
     /// The upstream.
     Upstream,
-    /// Both had closed by the time that either was seen to: their order is not known.
+    /// Both were found closed at the same time, so the order is unknown.
     Both,
 }
 
@@ -240,7 +241,7 @@ impl fmt::Debug for SessionEnd<'_> {
 }
 
 impl Proxied {
-    /// Who closed first, in one word.
+    /// The side as one word.
     pub fn first_to_close(self) -> &'static str {
         match self.first {
             FirstToClose::Client => "client",
@@ -250,12 +251,12 @@ impl Proxied {
     }
 }
 
-/// Somebody who wants to know. Called on the path of the sessions, so it must not block.
+/// Receives the events of sessions. Called on the data path of the sessions, so it must not block.
 pub trait Observer: Send + Sync + 'static {
-    /// `n` tokens came to this.
+    /// `n` tokens had this outcome.
     fn token(&self, _outcome: TokenOutcome, _n: u64) {}
 
-    /// A session begins. Each is followed by one [`Observer::ended`] of the same number.
+    /// A session starts. Each start is followed by one [`Observer::ended`] with the same number.
     fn began(&self, _begin: &SessionBegin<'_>) {}
 
     /// A session carried `n` more bytes.
@@ -265,7 +266,7 @@ pub trait Observer: Send + Sync + 'static {
     fn ended(&self, _end: &SessionEnd<'_>) {}
 }
 
-/// All who want to know.
+/// All observers.
 #[derive(Clone)]
 pub struct Observers(pub Arc<[Arc<dyn Observer>]>);
 
@@ -276,10 +277,10 @@ impl std::fmt::Debug for Observers {
 }
 
 impl Observers {
-    /// Calls `tell` with each of them.
-    pub fn each(&self, mut tell: impl FnMut(&dyn Observer)) {
+    /// Calls `notify` with each of them.
+    pub fn each(&self, mut notify: impl FnMut(&dyn Observer)) {
         for observer in self.0.iter() {
-            tell(observer.as_ref());
+            notify(observer.as_ref());
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Streams within the process: from whoever reads a connection to whoever wants one stream of it, and back.
+//! Pipes within the process, between the task that reads a connection and the user of one stream of it.
 
 use std::io;
 use std::pin::Pin;
@@ -14,11 +14,11 @@ use super::observe::Direction;
 use super::runtime::{Input, Output, Size};
 use super::session::Meter;
 
-/// Pieces that wait to be read; each is at most as large as what is read from a connection at once.
+/// Pieces that wait to be read. A piece is at most as large as one read of the connection.
 const PIECES: usize = 4;
 
-/// What one stream of a connection brings: pieces put in at one end, bytes read at the other. It ends when the sender is
-/// dropped; the sender sees by its errors that nobody reads any more.
+/// One stream of a connection: pieces enter at one end, and bytes are read at the other. It ends when the sender is
+/// dropped; the sender gets an error once the reader is dropped.
 pub(super) fn pipe() -> (mpsc::Sender<Bytes>, Pipe) {
     let (sender, pieces) = mpsc::channel(PIECES);
     let pipe = Pipe {
@@ -49,7 +49,7 @@ impl AsyncBufRead for Pipe {
     fn consume(mut self: Pin<&mut Self>, n: usize) {
         self.rest.advance(n);
         if self.rest.is_empty() {
-            // The memory of the whole read behind it.
+            // Releases the memory of the whole read that the piece belongs to.
             self.rest = Bytes::new();
         }
     }
@@ -69,7 +69,7 @@ impl AsyncRead for Pipe {
     }
 }
 
-/// Bytes from the client, counted.
+/// Counts bytes from the client.
 pub(super) fn counted(input: Input, meter: Arc<Meter>) -> Input {
     Box::new(CountedInput { input, meter })
 }
@@ -95,7 +95,7 @@ impl AsyncRead for CountedInput {
 #[derive(Default)]
 struct RevocableState {
     output: Option<Output>,
-    /// Who waits to write: to be woken when the output is taken away.
+    /// The task that waits to write, to be woken when the output is revoked.
     waiting: Option<Waker>,
 }
 
@@ -108,7 +108,7 @@ impl RevocableState {
     }
 }
 
-/// An output that is lent out and can be taken back: what a command was given is ended by us, even if something the
+/// An output that can be revoked: the output of a command is ended at the end of the session, even if a process that the
 /// command left behind still holds it.
 pub(super) struct RevocableOutput {
     slot: Arc<Mutex<RevocableState>>,
@@ -119,7 +119,7 @@ fn lock(slot: &Mutex<RevocableState>) -> MutexGuard<'_, RevocableState> {
 }
 
 impl RevocableOutput {
-    /// Lends an output, with what is written to it counted.
+    /// Lends an output, and counts what is written to it.
     pub(super) fn new(output: Output, meter: Arc<Meter>) -> (Self, Output) {
         let slot = Arc::new(Mutex::new(RevocableState {
             output: Some(output),
@@ -131,7 +131,7 @@ impl RevocableOutput {
         (lent, Box::new(RevocableWriter { slot, meter }))
     }
 
-    /// Takes it back and ends it.
+    /// Revokes the output and ends it.
     pub(super) async fn finish(self) -> io::Result<()> {
         let taken = lock(&self.slot).take();
         match taken {
@@ -181,7 +181,7 @@ impl AsyncWrite for RevocableWriter {
     ) -> Poll<io::Result<usize>> {
         self.with(cx, |output, cx| {
             let n = ready!(output.poll_write(cx, buf))?;
-            // Before it can be taken back, or a session might end whose last bytes are not counted.
+            // Counted before the output can be revoked; otherwise a session might end before its last bytes are counted.
             self.meter.count(Direction::Out, n);
             Poll::Ready(Ok(n))
         })
@@ -196,20 +196,20 @@ impl AsyncWrite for RevocableWriter {
     }
 }
 
-/// Sizes of a terminal, from who reads the connection to the target: if they come faster than they are taken, the last
-/// one is what counts.
+/// Terminal sizes from the task that reads the connection to the runtime. If they arrive faster than they are received,
+/// only the last one matters.
 pub(super) fn sizes() -> (watch::Sender<Option<Size>>, mpsc::Receiver<Size>) {
     let (newest, mut seen) = watch::channel(None);
     let (sizes, receiver) = mpsc::channel(1);
     tokio::spawn(async move {
         while seen.changed().await.is_ok() {
-            // First a place, then the size: the newest when there is room, not when there was none.
-            let Ok(place) = sizes.reserve().await else {
+            // The permit first, then the size: this sends the newest size at that moment, not the one from before the wait.
+            let Ok(permit) = sizes.reserve().await else {
                 return;
             };
             let size = *seen.borrow_and_update();
             if let Some(size) = size {
-                place.send(size);
+                permit.send(size);
             }
         }
     });
@@ -226,13 +226,13 @@ mod tests {
     use super::*;
 
     fn meter() -> Arc<Meter> {
-        let about = SessionInfo {
+        let info = SessionInfo {
             kind: SessionKind::PortForward,
             id: "s".into(),
             command: vec![],
             extensions: Extensions::new(),
         };
-        ObservedSession::begin(about, Transport::Spdy, "p", &Observers(Arc::new([]))).meter()
+        ObservedSession::begin(info, Transport::Spdy, "p", &Observers(Arc::new([]))).meter()
     }
 
     #[tokio::test]

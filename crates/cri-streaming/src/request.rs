@@ -1,26 +1,26 @@
-//! What a caller may ask for. The parameters of a session come from the CRI request alone, never from its URL.
+//! Requests of CRI calls. The parameters of a session come from the CRI request alone, never from its URL.
 
 use http::Extensions;
 
 use super::observe::SessionKind;
 use super::runtime::{Attach, Exec};
 
-/// What is wrong with a request.
+/// Why a request is invalid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidRequest {
-    /// No container is named.
+    /// The id of the container is missing.
     #[error("container_id is missing")]
     NoContainer,
-    /// No sandbox is named.
+    /// The id of the sandbox is missing.
     #[error("pod_sandbox_id is missing")]
     NoSandbox,
-    /// There is nothing to run.
+    /// The command is missing.
     #[error("cmd is missing")]
     NoCommand,
-    /// A terminal has one output only.
+    /// Standard error was requested together with a terminal, which has one output only.
     #[error("tty and stderr cannot both be set")]
     TtyWithStderr,
-    /// Such a session would carry nothing.
+    /// No stream was requested.
     #[error("one of stdin, stdout and stderr must be set")]
     NoStream,
     /// Not a TCP port.
@@ -53,7 +53,7 @@ impl StreamOptions {
     }
 }
 
-/// What runs behind a session with standard streams.
+/// The target of a session with standard streams.
 #[derive(Debug)]
 pub enum Command {
     /// Runs a command.
@@ -62,7 +62,7 @@ pub enum Command {
     Attach(Attach),
 }
 
-/// What is to be served.
+/// The request of a session.
 #[derive(Debug)]
 pub enum SessionRequest {
     /// Exec or attach, with these streams.
@@ -76,14 +76,14 @@ pub enum SessionRequest {
     },
 }
 
-/// What a token stands for, and what its observers get.
+/// The value of a token: the request, and the extensions for its observers.
 pub(super) struct PendingSession {
     pub(super) request: SessionRequest,
     pub(super) extensions: Extensions,
 }
 
 impl SessionRequest {
-    /// A command.
+    /// Returns a request to run a command.
     ///
     /// # Errors
     /// If the container or the command is missing, or the streams exclude each other.
@@ -98,7 +98,7 @@ impl SessionRequest {
         Ok(Self::Remote(Command::Exec(exec), wanted))
     }
 
-    /// The standard streams of a container.
+    /// Returns a request to attach to a container.
     ///
     /// # Errors
     /// If the container is missing, or the streams exclude each other.
@@ -109,7 +109,7 @@ impl SessionRequest {
         Ok(Self::Remote(Command::Attach(attach), wanted.check()?))
     }
 
-    /// Connections to ports of a pod.
+    /// Returns a request for connections to ports of a pod.
     ///
     /// # Errors
     /// If the sandbox is missing, or a port is not a TCP port.

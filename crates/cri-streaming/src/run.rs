@@ -18,27 +18,27 @@ use super::session::{Activity, ActivityIo, ObservedSession, SessionInfo, Session
 use super::upgrade::{NamedProtocol, Protocol};
 use super::{portforward, remotecommand};
 
-/// How long the upgrade may take once it is granted: the answer must only be written.
+/// Timeout of the upgrade after it was granted: only the response must be written.
 const UPGRADE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// What a session begins with.
+/// A session after negotiation.
 pub(super) struct NegotiatedSession {
-    asked: PendingSession,
+    pending: PendingSession,
     name: &'static str,
     protocol: Protocol,
 }
 
 impl NegotiatedSession {
-    /// Whether the protocol can carry what was asked for.
+    /// Checks that the protocol supports the request.
     ///
     /// # Errors
-    /// With what the client is told.
+    /// With the message for the client.
     pub(super) fn new(
-        asked: PendingSession,
+        pending: PendingSession,
         (name, protocol): NamedProtocol,
     ) -> Result<Self, &'static str> {
         if let (SessionRequest::Forward { ports, .. }, Protocol::Channels { .. }) =
-            (&asked.request, protocol)
+            (&pending.request, protocol)
         {
             match ports.len() {
                 0 => return Err("the request names no port"),
@@ -47,7 +47,7 @@ impl NegotiatedSession {
             }
         }
         Ok(Self {
-            asked,
+            pending,
             name,
             protocol,
         })
@@ -59,12 +59,12 @@ pub(super) async fn session(
     shared: Arc<Shared>,
     start: NegotiatedSession,
     upgrade: OnUpgrade,
-    place: OwnedSemaphorePermit,
+    permit: OwnedSemaphorePermit,
     stop: CancellationToken,
 ) {
     let transport = start.protocol.transport();
     let session = ObservedSession::begin(
-        SessionInfo::of(&start.asked),
+        SessionInfo::of(&start.pending),
         transport,
         start.name,
         &shared.observers,
@@ -81,7 +81,7 @@ pub(super) async fn session(
         creation_timeout: shared.config.creation_timeout,
         idle_timeout: shared.config.idle_timeout,
         stop: is_ending,
-        place: Arc::new(place),
+        permit: Arc::new(permit),
     };
     let io = ActivityIo::new(TokioIo::new(upgraded), activity.clone());
     let ended = {
@@ -96,13 +96,13 @@ pub(super) async fn session(
             Ok(ended) => ended,
             Err(why) => {
                 ending.send_replace(Some(why));
-                // Time to say goodbye to the client, if it listens.
+                // Time for the status to reach the client, if it reads.
                 let _ = timeout(LINGER, work).await;
                 Outcome::from(why).into()
             }
         }
     };
-    // Whoever is told of the end may come for the place at once.
+    // An observer of the end may reuse the permit immediately.
     drop(context);
     session.end(ended);
 }
@@ -115,7 +115,7 @@ pub(super) async fn serve<T>(
 where
     T: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
-    match (start.asked.request, start.protocol) {
+    match (start.pending.request, start.protocol) {
         (SessionRequest::Remote(command, wanted), Protocol::Channels { version, base64 }) => {
             remotecommand::serve_websocket(context, io, (command, wanted), (version, base64)).await
         }
@@ -132,7 +132,7 @@ where
             let tunnel = portforward::Tunnel::new(io);
             portforward::serve_spdy(context, tunnel, sandbox).await
         }
-        // What is chosen for a kind of session is always one of its own protocols.
+        // The negotiation only chooses protocols of the session's kind.
         (SessionRequest::Remote(..), Protocol::SpdyForward | Protocol::Tunnel)
         | (SessionRequest::Forward { .. }, Protocol::SpdyRemote(_)) => Outcome::Protocol.into(),
     }

@@ -1,4 +1,4 @@
-//! What serves a session: the seam between the protocols of this module and the runtime behind it.
+//! The interface between the protocols of this crate and the runtime that serves the sessions.
 
 use std::fmt;
 use std::io;
@@ -9,9 +9,9 @@ use tokio::net::TcpStream;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
-/// Bytes that come from the client.
+/// Bytes from the client.
 pub type Input = Box<dyn AsyncRead + Send + Unpin>;
-/// Bytes that go to the client.
+/// Bytes to the client.
 pub type Output = Box<dyn AsyncWrite + Send + Unpin>;
 
 /// A command to run in a container. Its `Debug` leaves out the arguments, which may hold secrets.
@@ -20,7 +20,7 @@ pub struct Exec {
     pub container: String,
     /// The command and its arguments, without a shell.
     pub argv: Vec<String>,
-    /// Whether it gets a terminal.
+    /// Whether to allocate a terminal.
     pub tty: bool,
 }
 
@@ -33,7 +33,7 @@ impl fmt::Debug for Exec {
     }
 }
 
-/// A container to connect to.
+/// A container to attach to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Attach {
     /// Id of the container.
@@ -53,20 +53,20 @@ pub struct Size {
 
 /// The standard streams of one session, as the client asked for them.
 ///
-/// Whoever has been given them need not close anything: when the future of [`StreamingRuntime::exec`] or [`StreamingRuntime::attach`] ends,
-/// what was written is sent, then the ends of the streams, then the result.
+/// They need not be closed: when the future of [`StreamingRuntime::exec`] or [`StreamingRuntime::attach`] ends, pending
+/// output is sent, then the ends of the streams, then the result.
 pub struct Streams {
-    /// Standard input. It ends when the client has closed its side or has gone; one that is dropped is read on and
-    /// thrown away, so that it cannot hold up the other streams of the connection.
+    /// Standard input. It ends when the client has closed its half or has disconnected. After it is dropped, input is still
+    /// read and discarded, so that it cannot block the other streams of the connection.
     pub stdin: Option<Input>,
-    /// Standard output. Writing waits while the client does not read, and fails once it has gone.
+    /// Standard output. Writes wait while the client does not read, and fail once it has disconnected.
     pub stdout: Option<Output>,
-    /// Standard error; never there together with a terminal.
+    /// Standard error; always `None` with a terminal.
     pub stderr: Option<Output>,
-    /// Sizes of the client's terminal. Only the last ones are kept if they are not fetched.
+    /// Sizes of the client's terminal. If they are not received in time, only the last ones are kept.
     pub resize: mpsc::Receiver<Size>,
-    /// Fires when the client has gone or the session was ended from our side. The future runs on until it returns by
-    /// itself: what happens to a command without a client is for the target to decide.
+    /// Fires when the client has disconnected or the server has ended the session. The future is not cancelled: what
+    /// happens to a command without a client is the decision of the runtime.
     pub gone: CancellationToken,
 }
 
@@ -80,21 +80,21 @@ impl fmt::Debug for Streams {
     }
 }
 
-/// Why a session could not be served. The text is shown to the client, and must hold no argument of a command.
+/// Why a session could not be served. The text is shown to the client, and must not contain arguments of a command.
 #[derive(Debug, thiserror::Error)]
 pub enum RuntimeError {
-    /// The container or sandbox is not there, or does not run.
+    /// The container or sandbox does not exist, or is not running.
     #[error("{0}")]
     NotRunning(String),
-    /// The port cannot be reached.
+    /// The port refuses connections or cannot be reached.
     #[error("{0}")]
     Dial(#[from] io::Error),
-    /// The command could not be started, or the streams of the container not be reached.
+    /// The command could not be started, or the streams of the container are not available.
     #[error("{0}")]
     Failed(String),
 }
 
-/// What serves sessions.
+/// Runs commands and connects to containers and ports on behalf of sessions.
 pub trait StreamingRuntime: Send + Sync + 'static {
     /// Runs a command; returns its exit code: 0 to 255, 128 + n for signal n.
     ///
@@ -102,10 +102,10 @@ pub trait StreamingRuntime: Send + Sync + 'static {
     /// If the command could not be run.
     fn exec(&self, exec: Exec, streams: Streams) -> BoxFuture<'static, Result<i32, RuntimeError>>;
 
-    /// Connects to the standard streams of a running container, until it ends or the client goes.
+    /// Connects to the standard streams of a running container, until it ends or the client disconnects.
     ///
     /// # Errors
-    /// If there is nothing to connect to.
+    /// If the container has no streams to connect to.
     fn attach(
         &self,
         attach: Attach,
@@ -116,7 +116,7 @@ pub trait StreamingRuntime: Send + Sync + 'static {
     /// in the host's network, that is the host's loopback.
     ///
     /// # Errors
-    /// If neither accepts.
+    /// If neither accepts the connection.
     fn dial(&self, sandbox: &str, port: u16)
     -> BoxFuture<'static, Result<TcpStream, RuntimeError>>;
 }

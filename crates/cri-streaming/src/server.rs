@@ -1,4 +1,4 @@
-//! The server as CRI calls see it: they pass a request and get a URL.
+//! The server from the point of view of the CRI: takes a request and returns a URL.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,9 +15,9 @@ use super::request::{PendingSession, SessionRequest};
 use super::runtime::StreamingRuntime;
 use super::token::{NoToken, Tokens};
 
-/// How long a token is valid. The kubelet uses it at once.
+/// Lifetime of a token. The kubelet uses it at once.
 const TOKEN_LIFETIME: Duration = Duration::from_secs(60);
-/// Tokens that may be valid at the same time.
+/// The most tokens that are valid at the same time.
 const MAX_TOKENS: usize = 1000;
 
 /// Settings of a server.
@@ -25,11 +25,11 @@ const MAX_TOKENS: usize = 1000;
 pub struct ServerConfig {
     /// Scheme, host and port of the URLs it issues, without a trailing slash.
     pub base_url: String,
-    /// Sessions end after this long without a byte in either direction.
+    /// Idle timeout: sessions end after this long without a byte in either direction.
     pub idle_timeout: Duration,
     /// How long a SPDY client may take to open its streams.
     pub creation_timeout: Duration,
-    /// Sessions at the same time.
+    /// The most concurrent sessions.
     pub max_sessions: usize,
 }
 
@@ -52,7 +52,7 @@ pub(super) struct Shared {
     pub(super) observers: Observers,
     pub(super) tokens: Tokens<PendingSession>,
     /// Permits for sessions.
-    pub(super) places: Arc<Semaphore>,
+    pub(super) permits: Arc<Semaphore>,
 }
 
 impl Server {
@@ -62,9 +62,9 @@ impl Server {
         runtime: Arc<dyn StreamingRuntime>,
         observers: Observers,
     ) -> Self {
-        let kind = |asked: &PendingSession| asked.request.kind();
+        let kind = |pending: &PendingSession| pending.request.kind();
         Self(Arc::new(Shared {
-            places: Arc::new(Semaphore::new(config.max_sessions)),
+            permits: Arc::new(Semaphore::new(config.max_sessions)),
             config,
             runtime,
             tokens: Tokens::new(MAX_TOKENS, TOKEN_LIFETIME, kind, observers.clone()),
@@ -73,7 +73,7 @@ impl Server {
     }
 
     /// Returns a URL for a session. It is valid once, within a minute. `extensions` are handed to the observers of the
-    /// session, for example the call that asked for it.
+    /// session, for example the call that requested it.
     ///
     /// # Errors
     /// If too many URLs were issued and not used.
@@ -92,12 +92,12 @@ impl Server {
         }
     }
 
-    /// Removes expired tokens. Without it they are removed when the next URL is issued.
+    /// Removes expired tokens. They are otherwise removed when the next URL is issued.
     pub fn sweep(&self) {
         self.0.tokens.sweep();
     }
 
-    /// The end that connections are passed to. Sessions run as tasks of `tasks` and end when `stop` fires.
+    /// Returns the server for connections. Sessions run as tasks of `tasks` and end when `stop` fires.
     pub fn http(&self, stop: CancellationToken, tasks: TaskTracker) -> HttpServer {
         HttpServer::new(Arc::clone(&self.0), stop, tasks)
     }

@@ -1,4 +1,4 @@
-//! One session as it is counted: begun once, ended once, with what it carried in between.
+//! Observation of one session: one start, one end, and counters in between.
 
 use std::io;
 use std::pin::Pin;
@@ -18,21 +18,21 @@ use super::observe::{
 };
 use super::request::PendingSession;
 
-/// The number of the next session, whoever serves it.
+/// The number of the next session, served here or proxied.
 static NEXT: AtomicU64 = AtomicU64::new(1);
 
-/// How a session came to its end.
+/// The result of a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SessionResult {
     /// How it ended.
     pub outcome: Outcome,
     /// The exit code of the command, if it ended.
     pub exit_code: Option<i32>,
-    /// What is known of it if another server served it.
+    /// Details of a proxied session.
     pub proxied: Option<Proxied>,
 }
 
-/// Whom a session is about, what it runs, and who asked for it.
+/// The target, command and context of a session.
 #[derive(Clone)]
 pub struct SessionInfo {
     /// The kind of session.
@@ -41,7 +41,7 @@ pub struct SessionInfo {
     pub id: String,
     /// The command and its arguments.
     pub command: Vec<String>,
-    /// What its observers get.
+    /// The extensions for its observers.
     pub extensions: Extensions,
 }
 
@@ -52,12 +52,12 @@ impl std::fmt::Debug for SessionInfo {
 }
 
 impl SessionInfo {
-    pub(super) fn of(asked: &PendingSession) -> Self {
+    pub(super) fn of(pending: &PendingSession) -> Self {
         Self {
-            kind: asked.request.kind(),
-            id: asked.request.id().to_owned(),
-            command: asked.request.argv().to_vec(),
-            extensions: asked.extensions.clone(),
+            kind: pending.request.kind(),
+            id: pending.request.id().to_owned(),
+            command: pending.request.argv().to_vec(),
+            extensions: pending.extensions.clone(),
         }
     }
 }
@@ -72,7 +72,7 @@ impl From<Outcome> for SessionResult {
     }
 }
 
-/// What a session carries.
+/// The counters of a session.
 pub struct Meter {
     kind: SessionKind,
     carried: Arc<TrafficCounters>,
@@ -87,7 +87,7 @@ impl std::fmt::Debug for Meter {
 }
 
 impl Meter {
-    /// Counts bytes that the session carried.
+    /// Counts bytes of the session.
     pub fn count(&self, direction: Direction, n: usize) {
         if n == 0 {
             return;
@@ -107,16 +107,16 @@ impl Meter {
         self.carried.bytes()
     }
 
-    /// A connection is forwarded.
+    /// Counts a forwarded connection.
     pub(super) fn connection(&self) {
         self.connections.fetch_add(1, Ordering::Relaxed);
     }
 }
 
-/// A session, counted until it is dropped.
+/// A session, open until it is dropped.
 pub struct ObservedSession {
     number: u64,
-    about: SessionInfo,
+    info: SessionInfo,
     transport: Transport,
     protocol: &'static str,
     began: Instant,
@@ -131,9 +131,9 @@ impl std::fmt::Debug for ObservedSession {
 }
 
 impl ObservedSession {
-    /// Begins a session and notifies its observers.
+    /// Starts a session and notifies its observers.
     pub fn begin(
-        about: SessionInfo,
+        info: SessionInfo,
         transport: Transport,
         protocol: &'static str,
         observers: &Observers,
@@ -142,19 +142,19 @@ impl ObservedSession {
         let carried = Arc::<TrafficCounters>::default();
         let begin = SessionBegin {
             number,
-            kind: about.kind,
-            id: &about.id,
+            kind: info.kind,
+            id: &info.id,
             transport,
             protocol,
-            command: &about.command,
-            extensions: &about.extensions,
+            command: &info.command,
+            extensions: &info.extensions,
             carried: &carried,
         };
         observers.each(|observer| observer.began(&begin));
-        let kind = about.kind;
+        let kind = info.kind;
         Self {
             number,
-            about,
+            info,
             transport,
             protocol,
             began: Instant::now(),
@@ -164,12 +164,12 @@ impl ObservedSession {
                 connections: AtomicU64::new(0),
                 observers: observers.clone(),
             }),
-            // What holds if it is dropped where it stands.
+            // The outcome if the session is dropped before its end.
             ended: Outcome::Shutdown.into(),
         }
     }
 
-    /// Counts what the session carries.
+    /// The counters of the session.
     pub fn meter(&self) -> Arc<Meter> {
         Arc::clone(&self.meter)
     }
@@ -182,13 +182,13 @@ impl ObservedSession {
 
 impl Drop for ObservedSession {
     fn drop(&mut self) {
-        // Before anyone is told, so that nobody sees it open and ended at once.
+        // Before the observers are notified, so that none of them sees the session both open and ended.
         self.meter.carried.end();
         let (bytes_in, bytes_out) = self.meter.carried.bytes();
         let end = SessionEnd {
             number: self.number,
-            kind: self.about.kind,
-            id: &self.about.id,
+            kind: self.info.kind,
+            id: &self.info.id,
             transport: self.transport,
             protocol: self.protocol,
             duration: self.began.elapsed(),
@@ -197,19 +197,19 @@ impl Drop for ObservedSession {
             outcome: self.ended.outcome,
             exit_code: self.ended.exit_code,
             connections: self.meter.connections.load(Ordering::Relaxed),
-            command: &self.about.command,
-            extensions: &self.about.extensions,
+            command: &self.info.command,
+            extensions: &self.info.extensions,
             proxied: self.ended.proxied,
         };
         self.meter.observers.each(|observer| observer.ended(&end));
     }
 }
 
-/// What happens on a connection: when something was last sent either way, and whether we are done with sending.
+/// Activity of a connection: when it last carried traffic, and whether its write half was shut down.
 #[derive(Clone)]
 pub(super) struct Activity {
     start: Instant,
-    /// Milliseconds after `start`.
+    /// Milliseconds since `start`.
     last: Arc<AtomicU64>,
     /// The next write is a heartbeat.
     heartbeat: Arc<AtomicBool>,
@@ -226,12 +226,12 @@ impl Activity {
         }
     }
 
-    /// Returns when everything was sent, and our half of the connection was shut.
+    /// Returns when everything was sent, and the write half of the connection was shut down.
     pub(super) async fn shut(&self) {
         self.shut.cancelled().await;
     }
 
-    /// What is written next is a heartbeat of ours, and does not count: with it nothing would ever be silent.
+    /// The next write is a heartbeat and does not count as activity; otherwise the idle timeout would never expire.
     pub(super) fn expect_heartbeat(&self) {
         self.heartbeat.store(true, Ordering::Relaxed);
     }
@@ -249,7 +249,7 @@ impl Activity {
         self.last.store(now, Ordering::Relaxed);
     }
 
-    /// Returns when nothing was sent for so long.
+    /// Returns when the connection was idle for this long.
     pub(super) async fn silent_for(&self, limit: Duration) {
         loop {
             let last = Duration::from_millis(self.last.load(Ordering::Relaxed));
@@ -262,7 +262,7 @@ impl Activity {
     }
 }
 
-/// A connection whose activity is noted: any byte counts, the client's pings too, but not our heartbeats.
+/// A connection whose activity is noted: every byte counts, also the client's pings, but not the server's heartbeats.
 pub(super) struct ActivityIo<T> {
     inner: T,
     activity: Activity,

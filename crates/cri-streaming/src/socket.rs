@@ -5,9 +5,9 @@ use std::time::Duration;
 use rustix::net::sockopt;
 use tokio::net::TcpStream;
 
-/// Keepalive: a peer that vanished is noticed after two minutes if nothing was in flight to it, otherwise when TCP gives up
-/// (a quarter of an hour). `TCP_USER_TIMEOUT` is not set: it also ends connections whose peer is alive and does not read for
-/// a while, such as a terminal stopped with Ctrl-S.
+/// Keepalive detects a vanished peer after two minutes if no data is in flight; otherwise TCP gives up after about a
+/// quarter of an hour. `TCP_USER_TIMEOUT` is not set: it would also end connections whose peer is alive but does not read
+/// for a while, such as a terminal stopped with Ctrl-S.
 const KEEPALIVE_IDLE: Duration = Duration::from_secs(60);
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(10);
 const KEEPALIVE_PROBES: u32 = 6;

@@ -1,4 +1,4 @@
-//! The SPDY connection of a session, and how it ends.
+//! The SPDY connection of a session and its shutdown.
 
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::sleep;
@@ -15,14 +15,14 @@ pub(super) struct SpdySession {
 }
 
 impl SpdySession {
-    /// Begins on an upgraded connection.
+    /// Starts SPDY on an upgraded connection.
     pub(super) fn begin<T>(context: &SessionContext, io: T, mut limits: Limits) -> (Streams, Self)
     where
         T: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
-        // However slowly the client reads, it gets everything; see [`SpdySession::close`].
+        // A slow client still receives everything; see [`SpdySession::close`].
         limits.linger = context.idle_timeout;
-        // It is the session that says goodbye to a silent client; the connection must not come before it.
+        // The session enforces the idle timeout; the connection must not time out before it.
         limits.idle = limits.idle.saturating_add(2 * LINGER);
         let (streams, driver) = Connection::server(io, limits);
         let handle = driver.handle();
@@ -40,7 +40,7 @@ impl SpdySession {
         (streams, carrier)
     }
 
-    /// Ends the connection from our side: what is queued is sent, then the client has a moment to hang up.
+    /// Closes the connection: queued data is sent, then the client has `LINGER` to close its side.
     pub(super) async fn close(mut self, context: &SessionContext) {
         self.handle.close();
         let sent = async {
@@ -53,7 +53,7 @@ impl SpdySession {
         }
     }
 
-    /// Why a connection ended that has ended.
+    /// Why the connection ended.
     pub(super) async fn reason(self) -> Reason {
         match self.driver.await {
             Ok(end) => end.reason,

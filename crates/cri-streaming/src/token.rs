@@ -1,4 +1,4 @@
-//! Tokens: the only credential of a session. Random, for one use, for a minute, and not more than so many at a time.
+//! Tokens: the only credential of a session. Random, valid once and for a minute, and limited in number.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -11,14 +11,14 @@ use tokio::time::Instant;
 
 use super::observe::{Observers, SessionKind, TokenOutcome};
 
-/// Bytes of randomness: 128 bit, which nobody guesses within a minute.
+/// Bytes of randomness: 128 bit, which cannot be guessed within a minute.
 const RANDOM_BYTES: usize = 16;
 
-/// Why there is no token.
+/// Why no token was issued.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NoToken {
     /// Too many tokens are valid.
-    #[error("too many sessions were asked for and not begun")]
+    #[error("too many sessions were requested and not begun")]
     Full,
     /// The system provides no random numbers.
     #[error("the system gives no random numbers")]
@@ -30,7 +30,7 @@ struct Entry<T> {
     expires: Instant,
 }
 
-/// What has been asked for and not yet begun. What becomes of each token is told to the observers.
+/// Sessions that were requested and have not begun. The outcome of each token is reported to the observers.
 pub struct Tokens<T> {
     entries: Mutex<HashMap<String, Entry<T>>>,
     random: SystemRandom,
@@ -47,7 +47,7 @@ impl<T> std::fmt::Debug for Tokens<T> {
 }
 
 impl<T> Tokens<T> {
-    /// At most so many, each for so long. `kind` is that of the session.
+    /// At most `limit` tokens, each valid for `lifetime`. `kind` returns the kind of session of a value.
     pub fn new(
         limit: usize,
         lifetime: Duration,
@@ -68,20 +68,20 @@ impl<T> Tokens<T> {
         self.entries.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn tell(&self, outcome: TokenOutcome, n: u64) {
+    fn notify(&self, outcome: TokenOutcome, n: u64) {
         self.observers.each(|observer| observer.token(outcome, n));
     }
 
-    /// Keeps `value` for one use. Gives the path of its URL: the kind of session and the token.
+    /// Stores `value` for one use. Returns the path of its URL: the kind of session and the token.
     ///
     /// # Errors
-    /// Too many wait, or there are no random numbers.
+    /// If too many tokens are valid, or there are no random numbers.
     pub fn issue(&self, value: T) -> Result<String, NoToken> {
         self.sweep();
         let issued = self.keep(value);
         match issued {
-            Ok(_) => self.tell(TokenOutcome::Issued, 1),
-            Err(NoToken::Full) => self.tell(TokenOutcome::Full, 1),
+            Ok(_) => self.notify(TokenOutcome::Issued, 1),
+            Err(NoToken::Full) => self.notify(TokenOutcome::Full, 1),
             Err(NoToken::Random) => {}
         }
         issued
@@ -101,24 +101,24 @@ impl<T> Tokens<T> {
         Ok(path)
     }
 
-    /// Uses up the token of a path; `None` if there is nothing behind it.
+    /// Uses up the token in a path; `None` if it is not valid.
     pub fn take(&self, path: &str) -> Option<T> {
         let (kind, token) = path.strip_prefix('/')?.split_once('/')?;
         let entry = self.entries().remove(token);
         let outcome = match entry {
             Some(entry) if entry.expires <= Instant::now() => TokenOutcome::Expired,
             Some(entry) if (self.kind)(&entry.value).name() == kind => {
-                self.tell(TokenOutcome::Used, 1);
+                self.notify(TokenOutcome::Used, 1);
                 return Some(entry.value);
             }
-            // Of another kind; or never given out, used before, or swept.
+            // Of another kind; or never issued, used before, or expired and removed.
             Some(_) | None => TokenOutcome::Refused,
         };
-        self.tell(outcome, 1);
+        self.notify(outcome, 1);
         None
     }
 
-    /// Forgets what nobody has used in time.
+    /// Removes expired tokens.
     pub fn sweep(&self) {
         let now = Instant::now();
         let mut entries = self.entries();
@@ -127,7 +127,7 @@ impl<T> Tokens<T> {
         let expired = before - entries.len();
         drop(entries);
         if expired > 0 {
-            self.tell(TokenOutcome::Expired, expired as u64);
+            self.notify(TokenOutcome::Expired, expired as u64);
         }
     }
 }
@@ -142,38 +142,38 @@ mod tests {
 
     const MINUTE: Duration = Duration::from_secs(60);
 
-    /// What became of tokens, in order.
+    /// The outcomes of tokens, in order.
     #[derive(Default)]
-    struct Told(Mutex<Vec<(TokenOutcome, u64)>>);
+    struct Outcomes(Mutex<Vec<(TokenOutcome, u64)>>);
 
-    impl Observer for Told {
+    impl Observer for Outcomes {
         fn token(&self, outcome: TokenOutcome, n: u64) {
             self.0.lock().expect("no panic").push((outcome, n));
         }
     }
 
-    impl Told {
+    impl Outcomes {
         fn take(&self) -> Vec<(TokenOutcome, u64)> {
             std::mem::take(&mut *self.0.lock().expect("no panic"))
         }
     }
 
-    /// Tokens for numbers, all of them for commands.
-    fn tokens(limit: usize) -> (Tokens<u32>, Arc<Told>) {
-        let told = Arc::new(Told::default());
-        let observers: Vec<Arc<dyn Observer>> = vec![told.clone()];
+    /// Tokens for numbers, all of the kind exec.
+    fn tokens(limit: usize) -> (Tokens<u32>, Arc<Outcomes>) {
+        let outcomes = Arc::new(Outcomes::default());
+        let observers: Vec<Arc<dyn Observer>> = vec![outcomes.clone()];
         let tokens = Tokens::new(
             limit,
             MINUTE,
             |_| SessionKind::Exec,
             Observers(observers.into()),
         );
-        (tokens, told)
+        (tokens, outcomes)
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_token_is_for_one_use() {
-        let (tokens, told) = tokens(10);
+        let (tokens, outcomes) = tokens(10);
         let path = tokens.issue(7).expect("room");
         assert_eq!(path.len(), "/exec/".len() + 22, "128 bit");
         assert_eq!(tokens.take(&path), Some(7));
@@ -186,59 +186,62 @@ mod tests {
             refused,
             refused,
         ];
-        assert_eq!(told.take(), all);
-        // What is no path of a session is told to nobody.
+        assert_eq!(outcomes.take(), all);
+        // A path that is not that of a session is not reported.
         assert_eq!((tokens.take(""), tokens.take("/")), (None, None));
-        assert!(told.take().is_empty());
+        assert!(outcomes.take().is_empty());
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_token_is_for_one_kind_of_session() {
-        let (tokens, told) = tokens(10);
+        let (tokens, outcomes) = tokens(10);
         let path = tokens.issue(7).expect("room");
         let other = path.replace("exec", "attach");
         assert_eq!(tokens.take(&other), None);
         assert_eq!(tokens.take(&path), None, "used up");
         let refused = (TokenOutcome::Refused, 1);
-        assert_eq!(told.take(), [(TokenOutcome::Issued, 1), refused, refused]);
+        assert_eq!(
+            outcomes.take(),
+            [(TokenOutcome::Issued, 1), refused, refused]
+        );
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_token_expires() {
-        let (tokens, told) = tokens(10);
+        let (tokens, outcomes) = tokens(10);
         let first = tokens.issue(1).expect("room");
         tokio::time::advance(Duration::from_secs(59)).await;
         let second = tokens.issue(2).expect("room");
         tokens.sweep();
-        told.take();
+        outcomes.take();
         tokio::time::advance(Duration::from_secs(1)).await;
         assert_eq!(tokens.take(&first), None);
         assert_eq!(tokens.take(&second), Some(2));
         assert_eq!(
-            told.take(),
+            outcomes.take(),
             [(TokenOutcome::Expired, 1), (TokenOutcome::Used, 1)]
         );
         for number in [3, 4] {
             tokens.issue(number).expect("room");
         }
-        told.take();
+        outcomes.take();
         tokio::time::advance(MINUTE).await;
         tokens.sweep();
-        assert_eq!(told.take(), [(TokenOutcome::Expired, 2)]);
+        assert_eq!(outcomes.take(), [(TokenOutcome::Expired, 2)]);
     }
 
     #[tokio::test(start_paused = true)]
     async fn there_are_not_more_than_the_limit_and_no_two_alike() {
-        let (tokens, told) = tokens(1000);
+        let (tokens, outcomes) = tokens(1000);
         let issued: HashSet<_> = (0..1000).map(|i| tokens.issue(i).expect("room")).collect();
         assert_eq!(issued.len(), 1000);
-        told.take();
+        outcomes.take();
         assert_eq!(tokens.issue(1000), Err(NoToken::Full));
-        assert_eq!(told.take(), [(TokenOutcome::Full, 1)]);
+        assert_eq!(outcomes.take(), [(TokenOutcome::Full, 1)]);
         let one = issued.iter().next().expect("one");
         assert!(tokens.take(one).is_some());
         assert!(tokens.issue(1000).is_ok());
-        // Those that nobody has used are no hindrance.
+        // Expired tokens do not count.
         tokio::time::advance(MINUTE).await;
         assert!(tokens.issue(1001).is_ok());
     }

@@ -1,5 +1,5 @@
-//! From a request to a protocol: what the client offers, what is chosen, and what is answered. Nothing here reads or
-//! writes. The order of the checks and the codes are those of the reference server.
+//! Negotiation: from the protocols that the client offers to the one that is chosen, and the response. No I/O. The order of
+//! the checks and the status codes are those of the reference server.
 
 use http::header::{
     CONNECTION, SEC_WEBSOCKET_ACCEPT, SEC_WEBSOCKET_KEY, SEC_WEBSOCKET_PROTOCOL,
@@ -10,27 +10,27 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
 use super::observe::{SessionKind, Transport};
 use super::websocket::accept_key;
 
-/// The SPDY flavour's list of protocols, one a line or several with commas.
+/// The list of protocols of the SPDY upgrade, one per line or separated by commas.
 const PROTOCOL_VERSION: HeaderName = HeaderName::from_static("x-stream-protocol-version");
-/// What the server would have taken.
+/// The protocols that the server supports.
 const ACCEPTED_VERSIONS: HeaderName =
     HeaderName::from_static("x-accepted-stream-protocol-versions");
 
-/// What is spoken after the upgrade.
+/// The protocol after the upgrade.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Protocol {
-    /// Streams of SPDY; the version of the remote command protocol, 1 to 5.
+    /// SPDY streams; the version of the remote command protocol, 1 to 5.
     SpdyRemote(u8),
-    /// Streams of SPDY, two for each connection.
+    /// SPDY streams, two for each connection.
     SpdyForward,
-    /// Messages that begin with the number of a channel; for port-forward the version says nothing.
+    /// Messages that begin with the number of a channel; for port-forward the version has no meaning.
     Channels {
         /// Version of the remote command protocol, 1 to 5.
         version: u8,
         /// Whether messages are text.
         base64: bool,
     },
-    /// SPDY inside of WebSocket messages.
+    /// SPDY tunnelled in WebSocket messages.
     Tunnel,
 }
 
@@ -70,10 +70,10 @@ const WEBSOCKET_FORWARD: &[NamedProtocol] = &[
     ("v4.channel.k8s.io", channels(4, false)),
     ("v4.base64.channel.k8s.io", channels(4, true)),
 ];
-/// What a WebSocket without a list of protocols speaks, by the name that metrics and logs show.
+/// The name of the default protocol of a WebSocket without a list of protocols, in metrics and logs.
 const WEBSOCKET_PLAIN: NamedProtocol = ("none", channels(1, false));
 
-/// A protocol of the lists above, by what an upstream chose; `None` for one that is not in them.
+/// The protocol that an upstream chose, from the lists above; `None` if it is not in them.
 pub fn protocol_name(
     kind: SessionKind,
     transport: Transport,
@@ -84,7 +84,7 @@ pub fn protocol_name(
         (Transport::Spdy, _) => SPDY_REMOTE,
         (Transport::WebSocket, SessionKind::PortForward) => WEBSOCKET_FORWARD,
         (Transport::WebSocket, _) => WEBSOCKET_REMOTE,
-        // Nobody has read what was chosen.
+        // The chosen protocol could not be parsed.
         (Transport::Tls, _) => return None,
     };
     match chosen {
@@ -96,12 +96,12 @@ pub fn protocol_name(
     }
 }
 
-/// The answer to a request, and what is spoken after it if it is yes.
+/// The response to a request, and the protocol if it is accepted.
 #[derive(Debug)]
 pub(super) struct Negotiation {
     pub(super) status: StatusCode,
     pub(super) headers: HeaderMap,
-    /// Why not.
+    /// The response that refuses the request.
     pub(super) why: &'static str,
     /// The protocol and its name.
     pub(super) chosen: Option<NamedProtocol>,
@@ -118,10 +118,10 @@ impl Negotiation {
     }
 }
 
-/// Looks at the head of a request for a session of this kind.
+/// Negotiates the protocol of a session of this kind from the head of its request.
 pub(super) fn negotiate(kind: SessionKind, method: &Method, headers: &HeaderMap) -> Negotiation {
     if !mentions(headers, &CONNECTION, "upgrade") {
-        return Negotiation::no(StatusCode::BAD_REQUEST, "no upgrade was asked for");
+        return Negotiation::no(StatusCode::BAD_REQUEST, "no upgrade was requested");
     }
     if mentions(headers, &UPGRADE, "websocket") {
         websocket(kind, method, headers)
@@ -204,7 +204,7 @@ fn yes(headers: HeaderMap, chosen: NamedProtocol) -> Negotiation {
     }
 }
 
-/// Whether a header has a word somewhere, in any case, as the reference server asks.
+/// Returns whether a header contains a word anywhere, in any case, like the check of the reference server.
 fn mentions(headers: &HeaderMap, name: &HeaderName, word: &str) -> bool {
     let mut values = headers.get_all(name).iter();
     values.any(|value| {
@@ -215,7 +215,7 @@ fn mentions(headers: &HeaderMap, name: &HeaderName, word: &str) -> bool {
     })
 }
 
-/// The values of a header that may come as several lines, as lists with commas, or both; `None` if there are none.
+/// The values of a header that may have several lines, lists separated by commas, or both; `None` if there are none.
 fn list<'h>(headers: &'h HeaderMap, name: &HeaderName) -> Option<Vec<&'h str>> {
     let lines = headers.get_all(name).iter();
     let values: Vec<_> = lines
@@ -227,7 +227,7 @@ fn list<'h>(headers: &'h HeaderMap, name: &HeaderName) -> Option<Vec<&'h str>> {
     (!values.is_empty()).then_some(values)
 }
 
-/// The first of the client's protocols that is known: clients put the best first.
+/// The first protocol of the client's list that is supported: clients list them in order of preference.
 fn first_known(offered: &[&str], known: &[NamedProtocol]) -> Option<NamedProtocol> {
     offered
         .iter()

@@ -1,4 +1,4 @@
-//! Makes a network and a UTS namespace, shows the interfaces of the former, and removes both. Needs root.
+//! Creates a network and a UTS namespace, shows the interfaces of the former, and removes both. Needs root.
 
 use criscope_linux::namespace::{Error, Kind, Pins, Request};
 

@@ -1,7 +1,7 @@
-//! What programs that the runtime starts do not inherit.
+//! Environment variables that programs started by the runtime must not inherit.
 
-/// What the service manager and the daemon have between them (`sd_notify(3)`, `sd_listen_fds(3)`). runc takes
-/// `NOTIFY_SOCKET` for its container's: `start` would then wait until the container says that it is ready.
+/// Variables of the protocol between the service manager and the daemon (`sd_notify(3)`, `sd_listen_fds(3)`). runc
+/// interprets `NOTIFY_SOCKET` as that of its container: `start` would then wait until the container reports readiness.
 pub const SERVICE_MANAGER: [&str; 6] = [
     "NOTIFY_SOCKET",
     "WATCHDOG_PID",

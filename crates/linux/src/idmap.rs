@@ -1,4 +1,4 @@
-//! Users and groups of a user namespace, and mounts that are seen through them.
+//! Id mappings of user namespaces, and id-mapped mounts.
 
 use std::fmt::Write as _;
 use std::fs::File;
@@ -11,22 +11,22 @@ use nix::libc;
 use rustix::fs::CWD;
 use rustix::mount::{OpenTreeFlags, open_tree};
 
-/// The most ranges the kernel takes in one map (user_namespaces(7)).
+/// The most ranges in one map of the kernel (user_namespaces(7)).
 const MAX_RANGES: usize = 340;
 
-/// Mappings no user namespace can have.
+/// Invalid mappings.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("user namespace: {0}")]
 pub struct Invalid(String);
 
-/// A range of ids in a user namespace, and who they are on the node.
+/// A range of ids in a user namespace, and their ids on the node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Range {
-    /// The first inside.
+    /// The first id in the namespace.
     pub container_id: u32,
-    /// The first on the node.
+    /// The first id on the node.
     pub host_id: u32,
-    /// How many.
+    /// The number of ids.
     pub length: u32,
 }
 
@@ -37,7 +37,7 @@ impl Range {
     }
 }
 
-/// The mappings of a user namespace: root is somebody in it, and no id is two.
+/// The mappings of a user namespace: root is mapped, and no id is mapped twice.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Mappings {
     uids: Vec<Range>,
@@ -45,18 +45,18 @@ pub struct Mappings {
 }
 
 impl Mappings {
-    /// Of users and of groups. The kubelet sends one range of each.
+    /// Validates mappings of users and of groups. The kubelet sends one range of each.
     ///
     /// # Errors
-    /// When a range is empty, goes beyond the highest id or overlaps another, when there are more than 340, or when none
-    /// holds id 0.
+    /// If a range is empty, exceeds the highest id or overlaps another, if there are more than 340, or if none contains id
+    /// 0.
     pub fn new(uids: Vec<Range>, gids: Vec<Range>) -> Result<Self, Invalid> {
         check("users", &uids)?;
         check("groups", &gids)?;
         Ok(Self { uids, gids })
     }
 
-    /// Who user and group of the namespace are on the node; those that are nobody in there are root's.
+    /// The ids on the node of a user and group in the namespace; unmapped ids become those of root.
     #[must_use]
     pub fn host(&self, uid: u32, gid: u32) -> (u32, u32) {
         (host(&self.uids, uid), host(&self.gids, gid))
@@ -73,7 +73,7 @@ impl Mappings {
 
 fn host(ranges: &[Range], id: u32) -> u32 {
     let find = |id| ranges.iter().find_map(|range| range.host(id));
-    // Root is there: it was checked.
+    // Id 0 is mapped: `new` has checked it.
     find(id).or_else(|| find(0)).unwrap_or(id)
 }
 
@@ -97,9 +97,9 @@ fn check(what: &str, ranges: &[Range]) -> Result<(), Invalid> {
         let mut next = 0_u64;
         for (first, length) in sorted {
             let (first, length) = (u64::from(first), u64::from(length));
-            // The highest id means "no change" to the kernel: it is nobody.
+            // The highest id means "no change" to the kernel, so it cannot be mapped.
             if length == 0 || first + length > u64::from(u32::MAX) {
-                return invalid("a range is empty or goes beyond the highest id");
+                return invalid("a range is empty or exceeds the highest id");
             }
             if first < next {
                 return invalid("ranges overlap");
@@ -122,11 +122,11 @@ fn table(ranges: &[Range]) -> String {
     text
 }
 
-/// A mount of the folder `path`, nowhere yet, in which the files of root belong to the root of a user namespace, and so on.
-/// Files of ids the namespace does not have are nobody's, and cannot be written.
+/// Creates a detached, id-mapped mount of the directory `path`, in which files of root belong to the root of a user
+/// namespace, and so on. Files of unmapped ids belong to the overflow id and cannot be written.
 ///
 /// # Errors
-/// `ENOSYS` before Linux 5.12; `EINVAL` from file systems that cannot be mounted like this.
+/// `ENOSYS` before Linux 5.12; `EINVAL` from file systems without support for id-mapped mounts.
 #[allow(unsafe_code)]
 pub fn clone_mapped(path: &Path, namespace: &File) -> io::Result<OwnedFd> {
     let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC;
@@ -138,8 +138,8 @@ pub fn clone_mapped(path: &Path, namespace: &File) -> io::Result<OwnedFd> {
         userns_fd: u64::try_from(namespace.as_raw_fd()).map_err(io::Error::other)?,
     };
     let empty = c"";
-    // SAFETY: both descriptors are open, the path ends with a zero, and the kernel reads as many bytes of the structure as
-    // it is told, which are all it has.
+    // SAFETY: both descriptors are open, the path is terminated by a zero, and the kernel reads no more than the size that
+    // is passed, which is that of the structure.
     let outcome = unsafe {
         libc::syscall(
             libc::SYS_mount_setattr,
@@ -198,7 +198,7 @@ mod tests {
         let mappings = Mappings::new(uids, vec![range(0, 80_000, 10)]).expect("valid");
         assert_eq!(mappings.host(0, 0), (70_000, 80_000));
         assert_eq!(mappings.host(14, 9), (5004, 80_009));
-        // Nobody in there.
+        // Not mapped.
         assert_eq!(mappings.host(15, 10), (70_000, 80_000));
         assert_eq!(mappings.uid_table(), "10 5000 5\n0 70000 10\n");
     }

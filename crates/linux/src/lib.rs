@@ -1,4 +1,5 @@
-//! What a container runtime asks of Linux, without knowing what for: all raw system calls are here.
+//! Namespaces, mounts, cgroups and other Linux facilities that a container runtime needs, as independent building blocks.
+//! All raw system calls of the runtime are here.
 //!
 //! | module | what it does |
 //! |---|---|

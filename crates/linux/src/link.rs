@@ -8,10 +8,10 @@ use nix::sys::socket::{
     AddressFamily, MsgFlags, NetlinkAddr, SockFlag, SockProtocol, SockType, recv, sendto, socket,
 };
 
-/// Counters of one interface since it was made.
+/// Counters of one interface since it was created.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Counters {
-    /// Interface.
+    /// Name of the interface.
     pub name: String,
     /// Bytes received.
     pub rx_bytes: u64,
@@ -38,10 +38,10 @@ const RTM_NEWLINK: u16 = 16;
 const NLM_F_REQUEST_ACK: u16 = 1 | 4;
 const IFF_UP: u32 = 1;
 
-/// Sets `lo` of the calling thread's network namespace up (rtnetlink(7)).
+/// Brings `lo` of the calling thread's network namespace up (rtnetlink(7)).
 ///
 /// # Errors
-/// What the kernel said.
+/// The error of the kernel.
 pub fn loopback_up() -> io::Result<()> {
     let socket = socket(
         AddressFamily::Netlink,
@@ -63,7 +63,7 @@ pub fn loopback_up() -> io::Result<()> {
     request.extend(IFF_UP.to_ne_bytes());
     let fd = socket.as_raw_fd();
     sendto(fd, &request, &NetlinkAddr::new(0, 0), MsgFlags::empty())?;
-    // The kernel has answered when sendto returns: the wait is none.
+    // The kernel has answered when sendto returns, so this does not block.
     let mut answer = [0_u8; 512];
     let length = recv(fd, &mut answer, MsgFlags::MSG_DONTWAIT)?;
     match acknowledged(&answer[..length]) {
@@ -86,14 +86,14 @@ fn acknowledged(message: &[u8]) -> Option<i32> {
 /// The counters of all interfaces of the calling thread's network namespace (`/proc/thread-self/net/dev`).
 ///
 /// # Errors
-/// When the file cannot be read or is not as proc(5) says.
+/// If the file cannot be read, or does not have the format of proc(5).
 pub fn counters() -> io::Result<Vec<Counters>> {
     let text = fs::read_to_string("/proc/thread-self/net/dev")?;
     parse(&text)
         .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "net/dev is not as expected"))
 }
 
-/// proc_pid_net(5): two lines of head, then a name, a colon, eight numbers received and eight sent.
+/// proc_pid_net(5): two header lines, then lines of a name, a colon, eight numbers for received and eight for sent.
 fn parse(text: &str) -> Option<Vec<Counters>> {
     text.lines().skip(2).map(line).collect()
 }

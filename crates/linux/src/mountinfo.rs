@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt as _;
 use std::path::PathBuf;
 
-/// The kernel writes space, tab, line feed and backslash as three octal digits.
+/// Decodes the kernel's escapes: space, tab, line feed and backslash are written as three octal digits.
 #[must_use]
 pub fn unescape(field: &[u8]) -> PathBuf {
     let mut path = Vec::with_capacity(field.len());

@@ -1,4 +1,4 @@
-//! Kernel parameters of a pod: which file, and in which of its namespaces it lives.
+//! Kernel parameters of a pod: their files, and the namespaces that they belong to.
 
 use std::fs;
 use std::io;
@@ -6,32 +6,32 @@ use std::path::PathBuf;
 
 use crate::namespace::Kind;
 
-/// Why a parameter is not set.
+/// Why a parameter was not set.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// It would leave `/proc/sys`, or is empty.
+    /// It is empty, or would leave `/proc/sys`.
     #[error("sysctl {name:?} is not a name of a kernel parameter")]
     Name {
-        /// As it was given.
+        /// The name.
         name: String,
     },
-    /// It belongs to the node, or to a namespace this pod shares with the node.
+    /// It belongs to the node, or to a namespace that this pod shares with the node.
     #[error("sysctl {name} would change the node: it belongs to no namespace of this pod's own")]
     NotNamespaced {
-        /// As it was given.
+        /// The name.
         name: String,
     },
-    /// The kernel refused.
+    /// The kernel rejected the value.
     #[error("cannot set sysctl {name}: {source}")]
     Write {
-        /// As it was given.
+        /// The name.
         name: String,
-        /// What the kernel said.
+        /// The error of the kernel.
         source: io::Error,
     },
 }
 
-/// A parameter with its value, checked.
+/// A valid parameter with its value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Sysctl {
     name: String,
@@ -41,11 +41,12 @@ pub struct Sysctl {
 }
 
 impl Sysctl {
-    /// Both spellings of sysctl(8) are taken: `net.ipv4.ip_forward` and `net/ipv4/ip_forward`. The separator that comes
-    /// first decides, the other one stands for itself swapped (`net.ipv4.conf.eth0/1.forwarding` is interface `eth0.1`).
+    /// Accepts both spellings of sysctl(8): `net.ipv4.ip_forward` and `net/ipv4/ip_forward`. The first separator decides
+    /// which one it is; the other character stands for itself, exchanged (`net.ipv4.conf.eth0/1.forwarding` is interface
+    /// `eth0.1`).
     ///
     /// # Errors
-    /// [`Error::Name`], or [`Error::NotNamespaced`] for what no namespace of net, ipc or uts holds.
+    /// [`Error::Name`], or [`Error::NotNamespaced`] for a parameter that does not belong to a net, ipc or uts namespace.
     pub fn new(name: &str, value: &str) -> Result<Self, Error> {
         let bad = || Error::Name {
             name: name.to_owned(),
@@ -76,7 +77,7 @@ impl Sysctl {
         })
     }
 
-    /// The namespace it lives in.
+    /// The namespace that it belongs to.
     #[must_use]
     pub fn kind(&self) -> Kind {
         self.kind
@@ -102,7 +103,7 @@ impl Sysctl {
     }
 }
 
-/// The namespaced parameters, as the kubelet knows them (`pkg/kubelet/sysctl`), by path below `/proc/sys`.
+/// The namespaced parameters of the kubelet (`pkg/kubelet/sysctl`), by path below `/proc/sys`.
 fn home(path: &str) -> Option<Kind> {
     match path {
         "kernel/sem" => Some(Kind::Ipc),

@@ -1,8 +1,8 @@
-//! Reading files whose content, or whose name, others decide about: images, pod authors, containers.
+//! Reads files whose content or name is controlled by others: images, pod authors, containers.
 //!
-//! Such a file may be a pipe that is never written to, a device that acts when it is opened or never ends, a link out of
-//! the place where it was looked for, or a sparse file of a terabyte. It must be a regular file, is not
-//! opened before that is known, and is read up to a bound. Below the root of a container [`open_in_root`](crate::rootfs::open_in_root) opens it.
+//! Such a file may be a FIFO without a writer, a device that acts on being opened or never ends, a symbolic link to another
+//! place, or a sparse file of a terabyte. It must be a regular file, is not opened before that is checked, and is read up
+//! to a limit. Below the root of a container [`open_in_root`](crate::rootfs::open_in_root) opens it.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -11,33 +11,32 @@ use std::path::Path;
 
 use rustix::fs::{FileType, Mode, OFlags, fstat};
 
-/// Opens a regular file for reading, without waiting for anything. Links are followed.
+/// Opens a regular file for reading, without blocking. Links are followed.
 ///
 /// # Errors
-/// What the system says, and [`io::ErrorKind::InvalidInput`] for anything else than a regular file.
+/// The error of the system, or [`io::ErrorKind::InvalidInput`] for anything else than a regular file.
 pub fn open(path: &Path) -> io::Result<File> {
     let found = rustix::fs::open(path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?;
     reopen(&found)?.ok_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, "not a regular file"))
 }
 
-/// Opens for reading what was found with `O_PATH`; `None` if it is no regular file: that is not opened at all.
+/// Opens a descriptor of `O_PATH` for reading; `None` if it is not a regular file, which is then not opened.
 ///
 /// # Errors
-/// What the system says.
+/// The error of the system.
 pub fn reopen(found: impl AsFd) -> io::Result<Option<File>> {
     let found = found.as_fd();
     if FileType::from_raw_mode(fstat(found)?.st_mode) != FileType::RegularFile {
         return Ok(None);
     }
-    // The same file, whatever its path leads to now.
+    // The same file, even if its path now leads to another one.
     File::open(format!("/proc/self/fd/{}", found.as_raw_fd())).map(Some)
 }
 
-/// Reads to the end, `limit` bytes at most.
+/// Reads to the end, at most `limit` bytes.
 ///
 /// # Errors
-/// What the system says, and [`io::ErrorKind::FileTooLarge`] if there is more: half of a file may mean something else than
-/// the whole.
+/// The error of the system, or [`io::ErrorKind::FileTooLarge`] if there is more: a truncated file may have another meaning.
 pub fn read(from: impl Read, limit: u64) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     from.take(limit + 1).read_to_end(&mut bytes)?;
@@ -48,11 +47,11 @@ pub fn read(from: impl Read, limit: u64) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Reads how a file begins, `most` bytes at most. For files of `/proc` about processes of others: a process may say that its
-/// arguments and environment are as large as its address space (prctl(2), `PR_SET_MM_MAP`).
+/// Reads the beginning of a file, at most `most` bytes. For files of `/proc` about processes of others: a process may claim
+/// that its arguments and environment are as large as its address space (prctl(2), `PR_SET_MM_MAP`).
 ///
 /// # Errors
-/// What the system says.
+/// The error of the system.
 pub fn read_start(path: &Path, most: u64) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     File::open(path)?.take(most).read_to_end(&mut bytes)?;
@@ -62,7 +61,7 @@ pub fn read_start(path: &Path, most: u64) -> io::Result<Vec<u8>> {
 /// Reads a text as [`open`] and [`read`] do.
 ///
 /// # Errors
-/// As theirs, and [`io::ErrorKind::InvalidData`] if it is not UTF-8.
+/// Their errors, and [`io::ErrorKind::InvalidData`] if it is not UTF-8.
 pub fn read_text(path: &Path, limit: u64) -> io::Result<String> {
     let bytes = read(open(path)?, limit)?;
     String::from_utf8(bytes).map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))

@@ -1,9 +1,9 @@
-//! Walks a directory tree that a container or an image made, however deep, with a bounded number of descriptors.
+//! Walks a directory tree of any depth that a container or an image created, with a bounded number of descriptors.
 //!
-//! The uppermost and the lowest directories of the way down stay open. One in between is closed, and opened again as the
-//! parent of what was below it: its device and inode must be the same, or somebody has moved part of the tree meanwhile.
-//! Then the walk goes on from the lowest directory that stayed open, and says that it has missed something.
-//! Links are never followed, other file systems never entered.
+//! The topmost and the deepest directories of the current path stay open. One in between is closed, and opened again as the
+//! parent of its child: if its device and inode have changed, part of the tree was moved meanwhile. The walk then continues
+//! from the deepest directory that stayed open, and reports that it has missed something. Links are never followed, other
+//! file systems never entered.
 
 use std::ffi::{CStr, CString};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -17,7 +17,7 @@ const DIR: OFlags = OFlags::RDONLY
     .union(OFlags::CLOEXEC);
 /// Directories that stay open from the top down, and as many from the bottom up.
 const OPEN: usize = 32;
-/// The deepest tree: what is known of a closed directory takes some memory, too.
+/// Maximum depth, because a closed directory takes some memory, too.
 const LEVELS: usize = 1 << 17;
 
 /// See the module.
@@ -28,23 +28,23 @@ pub struct Walk {
     missed: Option<Missed>,
 }
 
-/// Why part of a tree was passed over.
+/// Why part of a tree was skipped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Missed {
-    /// It was moved while the walk was in it.
+    /// It was moved during the walk.
     Moved,
     /// It is nested too deeply.
     TooDeep,
 }
 
-/// What comes next.
+/// A step of the walk.
 #[derive(Debug)]
 pub enum Step {
     /// An entry of the directory that the walk is in.
     Found(CString, Stat),
-    /// The walk is back in the directory above.
+    /// The walk is back in the parent directory.
     Left,
-    /// Everything was seen.
+    /// The walk is complete.
     Done,
 }
 
@@ -53,7 +53,7 @@ struct Level {
     id: (u64, u64),
     /// `None` while it is closed.
     dir: Option<Dir>,
-    /// Where to go on after it was closed.
+    /// Where to continue after it was closed.
     offset: i64,
 }
 
@@ -76,10 +76,10 @@ fn id(stat: &Stat) -> (u64, u64) {
 }
 
 impl Walk {
-    /// Begins in a directory.
+    /// Starts in a directory.
     ///
     /// # Errors
-    /// It cannot be read.
+    /// If it cannot be read.
     pub fn new(top: OwnedFd) -> Result<Self, Errno> {
         let stat = fstat(&top)?;
         Ok(Self {
@@ -92,22 +92,22 @@ impl Walk {
     /// The directory that the walk is in.
     ///
     /// # Errors
-    /// None in practice: it is open.
+    /// None in practice, because the directory is open.
     pub fn dir(&self) -> Result<BorrowedFd<'_>, Errno> {
         let dir = self.levels.last().and_then(|level| level.dir.as_ref());
         dir.ok_or(Errno::BADF)?.fd()
     }
 
-    /// Why what was seen is not all, if it is not.
+    /// Why the walk is incomplete, if it is.
     #[must_use]
     pub fn missed(&self) -> Option<Missed> {
         self.missed
     }
 
-    /// Goes on. What vanishes meanwhile is passed over.
+    /// Continues the walk. Entries that are removed meanwhile are skipped.
     ///
     /// # Errors
-    /// A directory cannot be read.
+    /// If a directory cannot be read.
     pub fn step(&mut self) -> Result<Step, Errno> {
         loop {
             let Some(level) = self.levels.last_mut() else {
@@ -132,10 +132,10 @@ impl Walk {
         }
     }
 
-    /// Goes down into a directory that was just found. `false` if it is not there any more, or too deep.
+    /// Descends into a directory that was just found. `false` if it does not exist any more, or is too deep.
     ///
     /// # Errors
-    /// It cannot be read.
+    /// If it cannot be read.
     pub fn enter(&mut self, name: &CStr) -> Result<bool, Errno> {
         if self.levels.len() >= LEVELS {
             self.missed = Some(Missed::TooDeep);
@@ -143,7 +143,7 @@ impl Walk {
         }
         let child = match openat(self.dir()?, name, DIR, Mode::empty()) {
             Ok(child) => child,
-            // Gone, or another thing by now.
+            // Removed, or replaced by something else.
             Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => return Ok(false),
             Err(error) => return Err(error),
         };
@@ -180,16 +180,16 @@ impl Walk {
     }
 }
 
-/// Whether it is a directory.
+/// Returns whether it is a directory.
 #[must_use]
 pub fn is_dir(stat: &Stat) -> bool {
     FileType::from_raw_mode(stat.st_mode) == FileType::Directory
 }
 
-/// The descriptor of a directory to walk through, as [`Walk::new`] wants it.
+/// Opens a directory for [`Walk::new`].
 ///
 /// # Errors
-/// It cannot be opened.
+/// If it cannot be opened.
 pub fn reopen(dir: impl AsFd) -> Result<OwnedFd, Errno> {
     openat(dir, c".", DIR, Mode::empty())
 }
@@ -202,7 +202,7 @@ mod tests {
 
     use super::*;
 
-    /// Makes directories in each other, and returns the lowest.
+    /// Creates nested directories, and returns the deepest.
     fn nest(top: &std::path::Path, depth: usize) -> OwnedFd {
         let mut at = openat(CWD, top, DIR, Mode::empty()).expect("open");
         for _ in 0..depth {
@@ -224,7 +224,7 @@ mod tests {
     fn every_entry_of_a_deep_tree_is_found_once() {
         let dir = tempfile::tempdir().expect("dir");
         nest(dir.path(), 500);
-        // Entries on both sides of every closed directory's place.
+        // Entries on both sides of the position in every closed directory.
         let mut at = open(dir.path());
         for _ in 0..500 {
             for name in ["a", "z", "m", "q"] {
@@ -272,7 +272,7 @@ mod tests {
                     if names.last().is_some_and(|name| name.as_c_str() == c"d")
                         && walk.levels.len() == 101
                     {
-                        // The directory above the open ones goes elsewhere.
+                        // The parent of the open directories is moved elsewhere.
                         let above: std::path::PathBuf = std::iter::repeat_n("d", 67).collect();
                         let from = open(&tree.join(above));
                         renameat(&from, "d", CWD, outside.join("d")).expect("rename");

@@ -1,4 +1,4 @@
-//! Prints what a running shim knows of its pod: `cargo run -p criscope-shim --example state -- DIR`.
+//! Prints the state of a running shim: `cargo run -p criscope-shim --example state -- DIR`.
 
 use std::env;
 use std::error::Error;

@@ -1,4 +1,4 @@
-//! Calls of the OCI runtime: begun by a request, answered when they end.
+//! Calls of the OCI runtime: started by a request, answered when they end.
 
 use std::fs;
 use std::os::fd::OwnedFd;
@@ -53,7 +53,7 @@ impl Shim {
         self.make(asked, exec.target, exec.stdio, &runtime, &verb)
     }
 
-    /// Has the runtime make a process with streams of its own.
+    /// Starts an OCI runtime call that creates a process whose streams the shim owns.
     fn make(
         &mut self,
         asked: (u64, u64),
@@ -135,7 +135,7 @@ impl Shim {
         }
     }
 
-    /// Runs another verb of the runtime.
+    /// Starts an OCI runtime call of another verb.
     pub(super) fn verb(
         &mut self,
         asked: (u64, u64),
@@ -202,7 +202,7 @@ impl Shim {
         Ok(())
     }
 
-    /// A call of the runtime has ended.
+    /// Completes an OCI runtime call that has ended.
     pub(super) fn finish(&mut self, mut job: Job, success: bool) {
         let answer = match job.purpose {
             Purpose::Make => self.made(&job, success),
@@ -262,7 +262,7 @@ impl Shim {
         let pid: u32 = match result {
             Ok(pid) => pid,
             Err(error) => {
-                // The runtime may have ended and reaped it itself: then the pid can be anybody's.
+                // The OCI runtime may have ended and reaped it: the pid may then belong to another process.
                 if let Some(pid) = pid.filter(|pid| signal::is_child(*pid)) {
                     let _ = signal::send(pid, nix::sys::signal::SIGKILL as i32);
                 }

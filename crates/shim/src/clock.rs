@@ -1,4 +1,4 @@
-//! The time of day as the kubelet reads it, without a library.
+//! Timestamps in the format of the kubelet, without a library.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 

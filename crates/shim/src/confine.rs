@@ -1,4 +1,4 @@
-//! Taking away what a process may do. Nothing of it can be taken back.
+//! Drops privileges of a process, irreversibly.
 
 use std::io;
 
@@ -9,21 +9,21 @@ use rustix::thread::{
 };
 use seccompiler::{BpfProgram, SeccompAction, SeccompFilter};
 
-/// The numbers that the kernel can have for capabilities.
+/// The possible numbers of capabilities.
 const CAPABILITIES: u32 = 64;
 
-/// Keeps the memory, the environment and the descriptors of this process from all but CAP_SYS_PTRACE.
+/// Protects the memory, environment and descriptors of this process from all processes without CAP_SYS_PTRACE.
 pub(super) fn hide() -> io::Result<()> {
     Ok(set_dumpable_behavior(DumpableBehavior::NotDumpable)?)
 }
 
-/// Gives up what this process could become; its capabilities go with [`drop_capabilities`].
+/// Drops what this process could acquire; [`drop_capabilities`] drops the capabilities that it has.
 pub(super) fn bound_capabilities() -> io::Result<()> {
     for number in 0..CAPABILITIES {
         let one = CapabilitySet::from_bits_retain(1 << number);
         match remove_capability_from_bounding_set(one) {
             Ok(()) => {}
-            // The kernel knows no more.
+            // The kernel has no capability of this number.
             Err(rustix::io::Errno::INVAL) if number > 0 => break,
             Err(error) => return Err(error.into()),
         }
@@ -31,7 +31,7 @@ pub(super) fn bound_capabilities() -> io::Result<()> {
     Ok(clear_ambient_capability_set()?)
 }
 
-/// Gives up all capabilities, and what an exec could bring.
+/// Drops all capabilities, also those that an exec could add.
 pub(super) fn drop_capabilities() -> io::Result<()> {
     let none = CapabilitySets {
         effective: CapabilitySet::empty(),
@@ -42,7 +42,8 @@ pub(super) fn drop_capabilities() -> io::Result<()> {
     Ok(set_no_new_privs(true)?)
 }
 
-/// A filter that lets an init wait, and end. Also what a debugger has it call is filtered (seccomp(2)).
+/// A seccomp filter that allows an init only to wait and to exit. It also filters calls that a debugger injects
+/// (seccomp(2)).
 pub(super) fn waiting_only() -> io::Result<BpfProgram> {
     use nix::libc::{
         SYS_close, SYS_exit, SYS_exit_group, SYS_read, SYS_restart_syscall, SYS_rt_sigreturn,
@@ -52,7 +53,7 @@ pub(super) fn waiting_only() -> io::Result<BpfProgram> {
         SYS_close,
         SYS_exit,
         SYS_exit_group,
-        // After it was stopped.
+        // After SIGSTOP and SIGCONT.
         SYS_restart_syscall,
         SYS_rt_sigreturn,
     ];
@@ -65,7 +66,7 @@ pub(super) fn waiting_only() -> io::Result<BpfProgram> {
     filter.map_err(|error: seccompiler::BackendError| io::Error::other(error))
 }
 
-/// From here on only these.
+/// Only these system calls are possible from here on.
 pub(super) fn allow_only(calls: &BpfProgram) -> io::Result<()> {
     seccompiler::apply_filter(calls).map_err(io::Error::other)
 }

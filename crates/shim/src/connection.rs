@@ -1,4 +1,4 @@
-//! One connection: of a daemon that asks, or attached to a process.
+//! One connection: of a daemon that sends requests, or attached to a process.
 
 use std::io::{self, Read as _, Write as _};
 use std::os::unix::net::UnixStream;
@@ -8,13 +8,13 @@ use rustix::net::sockopt::set_socket_send_buffer_size_force;
 
 use super::protocol::{self, Malformed};
 
-/// Output that waits for an attached client, in bytes, before its process is no longer read.
+/// Unsent output for an attached client, in bytes, above which its process is not read.
 const FULL: usize = 64 << 10;
 
-/// Output that may wait for anyone.
+/// The most unsent output of any connection, in bytes.
 const MAX_WAITING: usize = 2 * protocol::MAX_FRAME;
 
-/// Room in the kernel for the last output of a process, in bytes: more than waits here and in its pipes.
+/// Socket buffer for the last output of a process, in bytes: more than the limit above and its pipes hold.
 const LAST_ROOM: usize = 2 * MAX_WAITING;
 
 /// The streams of a process that a connection carries.
@@ -30,16 +30,16 @@ pub(super) struct Connection {
     pub(super) number: u64,
     pub(super) stream: UnixStream,
     pub(super) attached: Option<Attached>,
-    /// A hello was exchanged.
+    /// Hellos were exchanged.
     pub(super) greeted: bool,
-    /// It may take as long as it likes: nobody but its own process waits for it.
+    /// It is never closed for being slow: it blocks only its own process.
     pub(super) patient: bool,
     pub(super) gone: bool,
     input: Vec<u8>,
-    /// How much of the input was given out as frames.
+    /// How much of the input was returned as frames.
     taken: usize,
     output: Vec<u8>,
-    /// Since when a full buffer has not moved.
+    /// Since when a full buffer has made no progress.
     pub(super) stuck: Option<Instant>,
 }
 
@@ -67,7 +67,7 @@ impl Connection {
         self.output.len() >= FULL
     }
 
-    /// Appends with `encode` and writes what can be written.
+    /// Appends a frame with `encode` and writes as much as possible.
     pub(super) fn send(&mut self, encode: impl FnOnce(&mut Vec<u8>)) {
         encode(&mut self.output);
         self.flush();
@@ -98,10 +98,10 @@ impl Connection {
         }
     }
 
-    /// Leaves what waits, and what is still to come, to the kernel, which keeps it for a client that is slow to read, also when
-    /// this end is closed.
+    /// Leaves unsent and further output to the socket buffer: the kernel keeps it for a slow client, also after this end is
+    /// closed.
     pub(super) fn make_room(&mut self) {
-        // Who may not have so much gets what fits.
+        // Without the privilege, only what fits the default buffer is kept.
         let _refused = set_socket_send_buffer_size_force(&self.stream, LAST_ROOM);
         self.flush();
     }
@@ -129,7 +129,7 @@ impl Connection {
             self.taken += len;
             return Ok(Some(frame.to_vec()));
         }
-        // Once for all frames of a read. What is left has no more room than it needs.
+        // Once for all frames of a read. Shrinks the buffer to the rest.
         if self.taken > 0 {
             self.input = self.input.split_off(self.taken);
             self.taken = 0;

@@ -4,10 +4,10 @@ use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixListener;
 use std::time::Instant;
 
-/// What is done when it ends.
+/// What the call is for, and so what is done when it ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Purpose {
-    /// A process is made: `create` or `exec`.
+    /// `create` or `exec`, which make a process.
     Make,
     Start,
     Kill,
@@ -19,14 +19,14 @@ pub(super) enum Purpose {
 pub(super) struct Job {
     pub(super) pid: u32,
     pub(super) purpose: Purpose,
-    /// The process it is about, by its number.
+    /// The number of its process.
     pub(super) process: u64,
-    /// Who asked, and under what number.
+    /// The connection and number of the request.
     pub(super) connection: u64,
     pub(super) request: u64,
     pub(super) deadline: Instant,
     pub(super) timed_out: bool,
-    /// What it has to say (stdout of [`Purpose::PidNamespace`]); `Make` speaks where the process will.
+    /// The read end of its output (stdout of [`Purpose::PidNamespace`]); `Make` writes to the streams of the new process.
     pub(super) words: Option<OwnedFd>,
     pub(super) console: Option<UnixListener>,
 }

@@ -1,15 +1,15 @@
 //! criscope-shim: one small process per pod that reaps, writes logs, serves attach, and records exits. No async runtime.
 //!
-//! It is the subreaper of the pod's containers, so an OCI runtime's `create` leaves it their init processes as children.
-//! It owns their standard streams, and what it knows outlives the daemon: kill the daemon, and logs go on; start it
-//! again, and it asks the shim what happened meanwhile. It speaks [`protocol`] on `shim.sock` in the pod's directory, is
-//! single-threaded around one `poll`, and holds nothing but the processes of its pod.
+//! It is the subreaper of the pod's containers, so the init processes that an OCI runtime's `create` leaves behind become
+//! its children. It owns their standard streams, and its state outlives the daemon: logs continue while the daemon is not
+//! running, and the next daemon asks the shim for what happened meanwhile. It serves [`protocol`] on `shim.sock` in the
+//! pod's directory, is single-threaded around one `poll`, and holds only the processes of its pod.
 //!
-//! Files in the pod's directory: `shim.lock` (locked as long as the shim lives), `shim.sock`, and for each container
-//! `ID.init` (who its init is) and `ID.exit` (how it ended), which are all that is left when a shim is killed.
+//! Files in the pod's directory: `shim.lock` (locked while the shim runs), `shim.sock`, and for each container `ID.init`
+//! (the identity of its init) and `ID.exit` (its exit record), which remain when a shim is killed.
 //!
-//! A service manager that kills by cgroup (systemd's default `KillMode=control-group`) would take the shims with the
-//! daemon: give them a cgroup of their own with `--cgroup`, or say `KillMode=process`.
+//! A service manager that kills by cgroup (systemd's default `KillMode=control-group`) would kill the shims with the
+//! daemon: put them into a cgroup of their own with `--cgroup`, or set `KillMode=process`.
 
 mod calls;
 mod clock;
@@ -45,15 +45,15 @@ pub use self::log::DEFAULT_MAX_LINE;
 /// Name of the socket in the pod's directory.
 pub const SOCKET: &str = "shim.sock";
 
-/// A full client that takes nothing for so long is cut, or it would hold up a container. One of an exec is not: what it is
-/// slow to read it still wants whole, and only its own command waits.
+/// A client whose full buffer makes no progress for this long is disconnected, because it blocks a container. The client of
+/// an exec is not: it must receive all output, and only its own command waits.
 pub const STUCK: Duration = Duration::from_secs(10);
 
-/// Name of the file that is locked as long as the shim lives.
+/// Name of the file that is locked while the shim runs.
 pub const LOCK: &str = "shim.lock";
 
-/// The whole program: `criscope-shim DIR [--cgroup DIR]...` puts a shim into the background and returns when its socket
-/// listens; `pid-namespace` and `pod-init` are for the shim itself, `user-namespace KIND...` is for the daemon.
+/// The program: `criscope-shim DIR [--cgroup DIR]...` starts a shim in the background and returns when its socket listens;
+/// `pid-namespace` and `pod-init` are for the shim itself, `user-namespace KIND...` is for the daemon.
 pub fn main() -> ExitCode {
     let mut args = env::args().skip(1);
     let result = match args.next().as_deref() {
@@ -75,7 +75,7 @@ pub fn main() -> ExitCode {
 }
 
 fn launch(dir: &str, mut args: impl Iterator<Item = String>) -> io::Result<()> {
-    // What the daemon was started with is not for the processes of pods.
+    // The daemon's environment must not reach the processes of pods.
     spawn::close_others()?;
     let mut cgroups = Vec::new();
     while let Some(arg) = args.next() {
@@ -91,7 +91,7 @@ fn launch(dir: &str, mut args: impl Iterator<Item = String>) -> io::Result<()> {
     for cgroup in cgroups {
         let path = format!("{cgroup}/cgroup.procs");
         match fs::write(&path, "0") {
-            // It went meanwhile, because nothing was in it. A pod matters more.
+            // The empty cgroup was removed meanwhile. Starting the pod is more important.
             Err(e) if e.kind() == io::ErrorKind::NotFound => {}
             moved => moved.map_err(|e| named(&path, &e))?,
         }
@@ -106,3 +106,8 @@ fn launch(dir: &str, mut args: impl Iterator<Item = String>) -> io::Result<()> {
 fn named(path: &str, error: &io::Error) -> io::Error {
     io::Error::new(error.kind(), format!("{path}: {error}"))
 }
+
+/// The examples of the README compile.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -1,7 +1,7 @@
-//! The log of a container as the kubelet reads it: `TIME stdout|stderr P|F CONTENT`, one line each.
+//! A container log in the format of the kubelet: lines of `TIME stdout|stderr P|F CONTENT`.
 //!
-//! Behaviour is that of containerd's `internal/cri/io/logger.go`: a line longer than the limit is split into partial
-//! lines, an unterminated tail is partial, and an error of the file never stops the reading of the pipe.
+//! The behaviour is that of containerd's `internal/cri/io/logger.go`: a line longer than the limit is split into partial
+//! lines, an unterminated tail is partial, and an error of the file never stops reading of the pipe.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write as _};
@@ -12,10 +12,10 @@ use nix::libc;
 
 use super::clock::{self, Stamp};
 
-/// Content of a line, in bytes, where nothing else is said.
+/// Default limit of the content of a line, in bytes.
 pub const DEFAULT_MAX_LINE: usize = 16 << 10;
 
-/// Which stream a line came from.
+/// The stream of a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Stream {
     Stdout,
@@ -28,11 +28,11 @@ pub(crate) struct Log {
     path: PathBuf,
     file: File,
     max_line: usize,
-    /// Whether CR before LF belongs to a terminal and is no content.
+    /// Whether to strip CR before LF, which a terminal adds.
     strip_cr: bool,
-    /// What came after the last LF, per stream.
+    /// Data after the last LF, per stream.
     pending: [Vec<u8>; 2],
-    /// The last write did not end with a whole line.
+    /// The last write ended within a line.
     torn: bool,
     /// Bytes that could not be written.
     pub(crate) lost: u64,
@@ -56,14 +56,14 @@ impl Log {
         })
     }
 
-    /// Opens the file again under its name. If that fails, the old one is still written to.
+    /// Reopens the file by its path. If that fails, the old file is still written.
     pub(crate) fn reopen(&mut self) -> io::Result<()> {
         self.file = open(&self.path)?;
         self.torn = false;
         Ok(())
     }
 
-    /// Writes what was read from a stream. `out` is room to build lines in.
+    /// Writes data of a stream. `out` is a buffer for lines.
     pub(crate) fn write(&mut self, stream: Stream, mut data: &[u8], out: &mut Vec<u8>) {
         let now = clock::stamp(clock::now());
         out.clear();
@@ -80,7 +80,7 @@ impl Log {
             data = &data[at + 1..];
         }
         pending.extend_from_slice(data);
-        // A full piece waits too: if LF comes next, it is a whole line.
+        // A piece of exactly the limit waits, too: if LF follows, it is a full line.
         let whole = pending.len().saturating_sub(1) / self.max_line * self.max_line;
         for piece in pending[..whole].chunks(self.max_line) {
             put(&now, stream, b'P', piece, out);
@@ -93,7 +93,7 @@ impl Log {
         self.flush(out);
     }
 
-    /// Writes the unterminated rest of a stream that has ended.
+    /// Writes the unterminated tail of a stream that has ended.
     pub(crate) fn end(&mut self, stream: Stream, out: &mut Vec<u8>) {
         let rest = std::mem::take(&mut self.pending[stream as usize]);
         if !rest.is_empty() {
@@ -119,7 +119,7 @@ impl Log {
         if out.is_empty() {
             return;
         }
-        // A line that was cut by an error is ended first, so that the next one is whole.
+        // A line that was cut by an error is terminated first, so that the next one is complete.
         if self.torn && self.file.write_all(b"\n").is_err() {
             self.lost += out.len() as u64;
             return;
@@ -146,8 +146,8 @@ fn open(path: &Path) -> io::Result<File> {
             .mode(0o755)
             .create(dir)?;
     }
-    // Pods that collect logs may write to the folder: what they put there is not opened by a link of its name, nor waited
-    // for, and a device gets nothing.
+    // Pods that collect logs may write to the directory: symbolic links that they create are not followed, FIFOs do not
+    // block, and devices are not written to.
     let regular = |found: &fs::Metadata| match found.is_file() {
         true => Ok(()),
         false => Err(io::Error::new(
@@ -232,7 +232,7 @@ mod tests {
         for refused in [path("link"), path("pipe"), "/dev/full".into()] {
             Log::open(&refused, 0, false).expect_err("no log");
         }
-        // Nor is it opened again as something else.
+        // It is not reopened as another type of file either.
         let mut log = Log::open(&path("log"), 0, false).expect("log");
         fs::remove_file(path("log")).expect("renamed by the kubelet");
         std::os::unix::fs::symlink(path("victim"), path("log")).expect("link");

@@ -1,4 +1,4 @@
-//! The files that this program is mapped from: itself, the loader, the C library.
+//! The files that are mapped into this program: itself, the loader, the C library.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -8,7 +8,7 @@ use std::path::PathBuf;
 /// All of them.
 ///
 /// # Errors
-/// One was replaced or removed meanwhile: an update runs, and the next shim is of the new version.
+/// A file was replaced or removed meanwhile: an update is in progress, and the next shim has the new version.
 pub(super) fn files() -> io::Result<BTreeSet<PathBuf>> {
     let maps = fs::read_to_string("/proc/self/maps")?;
     let paths = maps.lines().filter_map(|line| {

@@ -1,4 +1,4 @@
-//! Who was killed for want of memory: `memory.events` of cgroup v2, `memory.oom_control` of v1.
+//! Kills by the OOM killer: `memory.events` of cgroup v2, `memory.oom_control` of v1.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read as _, Seek as _, Write as _};
@@ -7,17 +7,17 @@ use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd};
 use nix::poll::PollFlags;
 use nix::sys::eventfd::{EfdFlags, EventFd};
 
-/// The memory cgroup of a container, open: it can be read as long as the cgroup is there.
+/// The memory cgroup of a container. The open file can be read until the cgroup is removed.
 #[derive(Debug)]
 pub(super) struct Oom {
     counts: File,
-    /// v1 tells through an eventfd.
+    /// v1 notifies through an eventfd.
     event: Option<EventFd>,
     pub(super) kills: u64,
 }
 
 impl Oom {
-    /// That of a process; `None` where there is no memory controller.
+    /// The memory cgroup of a process; `None` without a memory controller.
     pub(super) fn of(pid: u32) -> Option<Self> {
         let own = fs::read_to_string(format!("/proc/{pid}/cgroup")).ok()?;
         let mut unified = None;
@@ -61,7 +61,7 @@ impl Oom {
         }
     }
 
-    /// Reads the count again: whether there are new kills; an error when the cgroup is gone.
+    /// Updates the counter; returns whether it has increased, or an error if the cgroup was removed.
     pub(super) fn read(&mut self) -> io::Result<bool> {
         if let Some(event) = &self.event {
             let _ = event.read();

@@ -1,10 +1,10 @@
-//! The PID namespace of a pod whose containers share their processes: its init must be as harmless as a pause container, since
-//! a container with CAP_SYS_PTRACE or CAP_SYS_ADMIN reaches whatever `/proc/1` leads to.
+//! The PID namespace of a pod whose containers share their processes. Its init must be as harmless as a pause container,
+//! because a container with CAP_SYS_PTRACE or CAP_SYS_ADMIN can follow the links of `/proc/1`.
 //!
-//! The shim starts `criscope-shim pid-namespace`, which does what needs the node: it opens the pod's user namespace, joins
-//! the others, and makes a mount namespace of its own, in which the files that the program is mapped from cannot be written
-//! (or `/proc/1/exe` and `/proc/1/map_files` would lead to the node's). It becomes `criscope-shim pod-init` from there, which
-//! ([`super::pod_init`]) leaves the node behind, and only then starts the init.
+//! The shim starts `criscope-shim pid-namespace`, which does everything that needs access to the node: it opens the pod's
+//! user namespace, joins the others, and creates a mount namespace in which the mapped files of the program are read-only
+//! (otherwise `/proc/1/exe` and `/proc/1/map_files` would lead to those of the node). From there it executes `criscope-shim
+//! pod-init` ([`super::pod_init`]), which detaches from the node and then starts the init.
 
 use std::fs::{self, File};
 use std::io;
@@ -28,7 +28,7 @@ use super::{mapped, named, signal};
 pub(super) const POD_INIT: &str = "pod-init";
 
 impl Shim {
-    /// Makes the namespace, if there is none.
+    /// Creates the namespace, if the pod has none.
     pub(super) fn make_pid_namespace(
         &mut self,
         asked: (u64, u64),
@@ -53,7 +53,7 @@ impl Shim {
         Ok(None)
     }
 
-    /// The program has ended: what it said is the pid of an init that is confined, or what went wrong.
+    /// The helper has ended: its output is the pid of a confined init, or an error.
     pub(super) fn pid_namespace_made(&mut self, job: &mut Job, success: bool) -> Answered<Answer> {
         let words = job.words.take().map(last_words).unwrap_or_default();
         let init = words.parse().ok().filter(|pid| signal::is_child(*pid));
@@ -96,7 +96,7 @@ fn arguments(wanted: &PidNamespace) -> Vec<String> {
     all
 }
 
-/// The first stage; does not return if all went well.
+/// The first stage; on success it does not return.
 pub(super) fn make(arguments: impl Iterator<Item = String>) -> io::Result<()> {
     let (mut users, mut label) = (None, None);
     let (mut join, mut cgroups, mut ids) = (Vec::new(), Vec::new(), Vec::new());
@@ -106,7 +106,8 @@ pub(super) fn make(arguments: impl Iterator<Item = String>) -> io::Result<()> {
             Some(("--join", path)) => join.push(open(path)?),
             Some(("--cgroup", dir)) => cgroups.push(dir.to_owned()),
             Some(("--label", text)) => label = Some(text.to_owned()),
-            // Less than the shim has is refused without CAP_SYS_RESOURCE; as a pause container's then is.
+            // Lowering the score below that of the shim fails without CAP_SYS_RESOURCE; that of a pause container then
+            // stays, too.
             Some(("--oom", score)) => drop(fs::write("/proc/self/oom_score_adj", score)),
             Some(("--uid" | "--gid" | "--group", _)) => ids.push(argument),
             _ => return Err(io::Error::other(format!("unknown argument {argument}"))),
@@ -117,7 +118,7 @@ pub(super) fn make(arguments: impl Iterator<Item = String>) -> io::Result<()> {
         fs::write(&path, "0").map_err(|e| named(&path, &e))?;
     }
     for namespace in join {
-        // Whichever kind it is.
+        // The type of the namespace is that of the file.
         setns(namespace, CloneFlags::empty())?;
     }
     unshare(CloneFlags::CLONE_NEWCGROUP | CloneFlags::CLONE_NEWNS)?;
@@ -128,13 +129,13 @@ pub(super) fn make(arguments: impl Iterator<Item = String>) -> io::Result<()> {
         write_protect(&path).map_err(|e| named(&path.display().to_string(), &e))?;
     }
     if let Some(label) = label {
-        // What it may reach does not rest on the label: a policy need not let the shim give one without an exec.
+        // Confinement does not depend on the label: a policy need not allow the shim to change it without an exec.
         let _refused = fs::write("/proc/self/attr/current", label);
     }
     let mut command = Command::new(program);
     command.arg0(NAME).arg(POD_INIT).args(ids).env_clear();
     if let Some(users) = users {
-        // A number that needs no telling.
+        // An error code that needs no message.
         command.arg("--users").stderr(users);
     }
     Err(command.exec())
@@ -144,7 +145,7 @@ fn open(path: &str) -> io::Result<OwnedFd> {
     Ok(File::open(path).map_err(|e| named(path, &e))?.into())
 }
 
-/// Lays a file over itself, in this mount namespace, such that nobody can write to it there.
+/// Bind mounts a file over itself, read-only in this mount namespace.
 fn write_protect(path: &Path) -> io::Result<()> {
     let none = None::<&str>;
     mount(Some(path), path, none, MsFlags::MS_BIND, none)?;

@@ -1,13 +1,13 @@
 //! The init of a pod whose containers share their processes: the kernel reaps for it, and it waits.
 //!
-//! What it still has when a container can see it: a root of its own, empty and read-only; the pod's network, IPC and host
-//! name; a cgroup of its own; the user and groups that the pod asked for; no capability, no new privileges, a seccomp filter
-//! of six calls; one end of a pipe, whose other end the shim holds. Its memory is that of this program, started anew without
-//! environment. It cannot be dumped, and the files it is mapped from are read-only where it sees them.
+//! What a container can see of it: an empty, read-only root; the pod's network and IPC namespaces and host name; a cgroup
+//! of its own; the user and groups that the pod requests; no capabilities, no new privileges, a seccomp filter of six
+//! system calls; one end of a pipe, whose other end the shim holds. Its memory is that of this program, executed anew
+//! without an environment. It cannot be dumped, and the files that it maps are read-only in its mount namespace.
 //!
-//! It takes no signal from inside: as init it gets only those that it handles, and there are none. (containerd's pause ends
-//! with SIGTERM and SIGINT, so any container of the pod can end the pod.) From outside SIGKILL ends it, as does the end of
-//! the shim; all processes of the namespace end with it.
+//! It receives no signal from inside: an init gets only signals that it handles, and it handles none. (containerd's pause
+//! ends on SIGTERM and SIGINT, so any container of the pod can end the pod.) From outside, SIGKILL ends it, as does the end
+//! of the shim; all processes of the namespace end with it.
 
 use std::env;
 use std::fs::File;
@@ -24,9 +24,9 @@ use nix::unistd::{
 
 use super::{confine, mapped, named, signal, spawn};
 
-/// The second stage of [`super::pid_namespace`]: leaves the node behind, starts the init, and writes its pid to stdout once it
-/// is confined. With `--users` stderr is the pod's user namespace: the PID namespace shall belong to it, so that no container
-/// of the pod could enter another.
+/// The second stage of [`super::pid_namespace`]: detaches from the node, starts the init, and writes its pid to stdout once
+/// it is confined. With `--users`, stderr is the pod's user namespace: the PID namespace must be owned by it, so that no
+/// container of the pod can enter another PID namespace.
 pub(super) fn run(arguments: impl Iterator<Item = String>) -> io::Result<()> {
     spawn::close_others()?;
     let (mut uid, mut gid, mut groups, mut users) = (None, None, Vec::new(), false);
@@ -54,7 +54,7 @@ pub(super) fn run(arguments: impl Iterator<Item = String>) -> io::Result<()> {
     leave_root()?;
     if users {
         let entered = setns(io::stderr(), CloneFlags::CLONE_NEWUSER);
-        // From here on it is for what goes wrong.
+        // From here on it is for error messages.
         dup2_stderr(io::stdout())?;
         entered?;
     }
@@ -78,20 +78,20 @@ pub(super) fn run(arguments: impl Iterator<Item = String>) -> io::Result<()> {
     }
 }
 
-/// Makes an empty file system that cannot be written to the root of this mount namespace, and its only mount.
+/// Makes an empty, read-only file system the root of this mount namespace, and its only mount.
 fn leave_root() -> io::Result<()> {
     let here = env::current_dir()?;
     let flags = MsFlags::MS_RDONLY | MsFlags::MS_NOSUID | MsFlags::MS_NODEV | MsFlags::MS_NOEXEC;
     let options = Some("size=4k,nr_inodes=1,mode=555");
     mount(Some("tmpfs"), &here, Some("tmpfs"), flags, options)?;
     chdir(&here)?;
-    // The old root lies over the new one until it is unmounted (pivot_root(2), "Notes").
+    // The old root covers the new one until it is unmounted (pivot_root(2), "Notes").
     pivot_root(".", ".")?;
     umount2(".", MntFlags::MNT_DETACH)?;
     Ok(chdir("/")?)
 }
 
-/// Ends here: nothing of what the program does after `main` is allowed by then.
+/// Exits here: the filter does not allow what the program does after `main`.
 #[allow(clippy::disallowed_methods)]
 fn init(uid: Uid, gid: Gid, groups: &[Gid], mut said: File) -> ! {
     if let Err(error) = confine_to(uid, gid, groups) {
@@ -101,14 +101,14 @@ fn init(uid: Uid, gid: Gid, groups: &[Gid], mut said: File) -> ! {
     drop(said);
     let shim = io::stdin();
     let mut room = [0; 64];
-    // Nothing is ever written by the shim.
+    // The shim never writes to it.
     while !matches!(rustix::io::read(&shim, &mut room), Ok(0)) {}
     process::exit(0);
 }
 
 fn confine_to(uid: Uid, gid: Gid, groups: &[Gid]) -> io::Result<()> {
     let calls = confine::waiting_only()?;
-    // Of all descriptors it needs one.
+    // It needs only one descriptor.
     dup2_stdout(io::stdin())?;
     dup2_stderr(io::stdin())?;
     signal::ignore_children()?;

@@ -12,21 +12,21 @@ use super::streams::Streams;
 pub(super) struct Process {
     pub(super) number: u64,
     pub(super) target: Target,
-    /// Program and global arguments of the OCI runtime; of an exec, those of its container.
+    /// Program and global arguments of the OCI runtime; for an exec, those of its container.
     pub(super) argv: Vec<String>,
-    /// 0 as long as the runtime makes it.
+    /// 0 until the OCI runtime has created it.
     pub(super) pid: u32,
     pub(super) started_at: u64,
     pub(super) exit: Option<Exit>,
     pub(super) streams: Streams,
     pub(super) log: Option<Log>,
     pub(super) oom: Option<Oom>,
-    /// Output is left in the pipe until somebody attaches.
+    /// Output is left in the pipe until a client attaches.
     pub(super) held: bool,
     pub(super) attached: u32,
-    /// The connection that asked for it.
+    /// The connection that requested it.
     pub(super) owner: u64,
-    /// Nobody wants to know how it ends.
+    /// Its exit is not of interest any more.
     pub(super) forgotten: bool,
 }
 
@@ -47,7 +47,7 @@ impl Process {
         Ok(())
     }
 
-    /// Hands a piece of output to the log. An empty one is the end of the stream.
+    /// Passes a piece of output to the log. An empty piece is the end of the stream.
     pub(super) fn log(&mut self, which: usize, data: &[u8], room: &mut Vec<u8>) {
         let stream = [Stream::Stdout, Stream::Stderr][which];
         match &mut self.log {
@@ -57,7 +57,7 @@ impl Process {
         }
     }
 
-    /// What is told about it.
+    /// Its state as a message.
     pub(super) fn report(&self) -> protocol::Process {
         protocol::Process {
             target: self.target.clone(),

@@ -1,4 +1,4 @@
-//! Ends of processes: reaped, recorded, told.
+//! Ends of processes: reaped, recorded, reported.
 
 use rustix::process::WaitStatus;
 
@@ -8,16 +8,16 @@ use super::protocol::{Event, Exit};
 use super::server::Shim;
 use super::{clock, record, signal};
 
-/// Output read at the end of a process before its end is told, in pieces: what a pipe holds, and more.
+/// The most reads of a process' remaining output before its end is reported: more than a pipe holds.
 const LAST_PIECES: usize = 128;
 
 impl Shim {
-    /// Reaps what has ended.
+    /// Reaps the processes that have ended.
     ///
-    /// Whose end it is must be known first: a process may end before the call of the OCI runtime that made it has said which
-    /// one it is, among any number of others that were left to the shim (a pod that shares the node's processes leaves it all
-    /// its orphans). So as long as such a call is under way no child is reaped that is not known. Until then its pid is
-    /// nobody else's, the kernel keeps how it ended, and its cgroup counts it: nothing is kept here, lost or mistaken.
+    /// A process may end before the OCI runtime call that created it has returned its pid, among any number of orphans that
+    /// the shim adopted (all those of a pod that shares the node's PID namespace). So while such a call is running, unknown
+    /// children are not reaped: until then the pid cannot be reused, the kernel keeps the exit status, and the cgroup still
+    /// counts the process, so that nothing is lost or confused.
     pub(super) fn reap(&mut self) {
         while let Some(pid) = signal::ended() {
             if self.is_known(pid) || !self.is_making() {
@@ -35,13 +35,13 @@ impl Shim {
             || processes.any(|process| process.pid == pid && process.exit.is_none())
     }
 
-    /// Whether a call is under way that makes a process.
+    /// Returns whether an OCI runtime call that creates a process is running.
     fn is_making(&self) -> bool {
         let mut purposes = self.jobs.iter().map(|job| job.purpose);
         purposes.any(|purpose| matches!(purpose, Purpose::Make | Purpose::PidNamespace))
     }
 
-    /// Reaps those that are known, one by one; whether there was one.
+    /// Reaps known processes one by one; returns whether there were any.
     fn reap_known(&mut self) -> bool {
         let jobs = self.jobs.iter().map(|job| job.pid);
         let alive = self.processes.iter().filter(|process| process.is_alive());
@@ -71,7 +71,7 @@ impl Shim {
         true
     }
 
-    /// Records the end of a process, and only then tells of it.
+    /// Records the end of a process, and only then reports it.
     pub(super) fn ended(&mut self, pid: u32, status: WaitStatus, at: u64) {
         let Some(process) = self
             .processes
@@ -82,7 +82,7 @@ impl Shim {
         };
         let number = process.number;
         if process.is_init() {
-            // Its log is to be whole before its end is told, whoever else reads it.
+            // Its log must be complete before its end is reported, even if another process still reads the streams.
             self.pump_rest(number);
         } else {
             self.pump_last(number, Self::may_pump);
@@ -106,7 +106,7 @@ impl Shim {
                 at,
             };
             if process.is_init() {
-                // Without room on the disk it is still told, and known as long as the shim lives.
+                // Without disk space it is still reported, and remembered while the shim runs.
                 let _ = record::write_exit(&exit);
             }
             process.streams.drop_input();
@@ -118,8 +118,8 @@ impl Shim {
         }
     }
 
-    /// Reads what a process that has ended left behind, and has room for it whatever those attached have not read yet: they
-    /// can take their time, there is nobody any more whom they would hold up.
+    /// Reads the remaining output of a process that has ended. Slow attached clients do not limit it, because they block no
+    /// process any more.
     pub(super) fn pump_rest(&mut self, number: u64) {
         for connection in &mut self.connections {
             if connection.attached.is_some_and(|a| a.process == number) {

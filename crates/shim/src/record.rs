@@ -1,27 +1,27 @@
-//! What is left of a container when its shim is gone: who its init was, and how it ended. One small JSON file each.
+//! The records of a container that remain when its shim is gone: its init, and its exit. One small JSON file each.
 
 use std::fs::{self, File};
 use std::io::{self, Write as _};
 
 use super::protocol::Exit;
 
-/// Suffix of the record of an init that was made.
+/// Suffix of the record of an init.
 pub const INIT: &str = "init";
 
 /// Suffix of the record of an exit.
 pub const EXIT: &str = "exit";
 
-/// Whether a name can be part of a file name: letters, digits, `_`, `-` and `.`, not first.
+/// Returns whether a name can be part of a file name: letters, digits, `_`, `-` and `.`, not starting with `.`.
 pub fn is_name(name: &str) -> bool {
     let good = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-' | b'.');
     !name.is_empty() && name.len() <= 128 && !name.starts_with(['.', '-']) && name.bytes().all(good)
 }
 
-/// When a process was started, in clock ticks since boot: with the pid, the name of a process for good. `None`: there
-/// is no such process, or it has ended and waits to be reaped.
+/// Start time of a process in clock ticks since boot: together with the pid it identifies a process uniquely. `None` if
+/// there is no such process, or it is a zombie.
 pub fn start_time(pid: u32) -> Option<u64> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The name may hold anything, also brackets; fields are counted behind it. See proc_pid_stat(5).
+    // The command name may contain anything, also parentheses; fields are counted after it. See proc_pid_stat(5).
     let mut fields = stat.rsplit_once(')')?.1.split_ascii_whitespace();
     match fields.next()? {
         "Z" | "X" => None,
@@ -59,7 +59,7 @@ pub(super) fn remove(id: &str) {
     }
 }
 
-/// All of it or nothing, also if the machine stops.
+/// Writes the file atomically and durably.
 fn write(id: &str, suffix: &str, text: &str) -> io::Result<()> {
     let draft = format!(".{id}.{suffix}.new");
     let mut file = File::create(&draft)?;

@@ -1,4 +1,4 @@
-//! The loop of a shim: one `poll` over signals, connections and streams.
+//! The event loop of a shim: one `poll` over signals, connections and streams.
 
 use std::fs::{self, File};
 use std::io;
@@ -21,14 +21,14 @@ use super::process::Process;
 use super::protocol::{self, Event, MAX_CHUNK, Oom};
 use super::{LOCK, SOCKET, STUCK};
 
-/// Before a connection is accepted again when there are no more descriptors.
+/// Pause before the next accept when the process has no free descriptors.
 const FULL_PAUSE: Duration = Duration::from_millis(10);
 
-/// Connections at once: all sessions that there may be (`streaming.max_sessions`, 1000 by default) can be of one pod. More
-/// wait in the kernel.
+/// Concurrent connections: all sessions (`streaming.max_sessions`, 1000 by default) may be of one pod. More wait in the
+/// kernel's backlog.
 const MAX_CONNECTIONS: usize = 1024;
 
-/// Whether a shim has this directory, told by a lock that ends with its process.
+/// Locks the directory; fails if another shim serves it. The lock ends with the process.
 pub(super) fn lock() -> io::Result<File> {
     let file = File::create(LOCK)?;
     file.try_lock()
@@ -44,7 +44,7 @@ pub(super) fn listen() -> io::Result<UnixListener> {
     Ok(listener)
 }
 
-/// What a shim has.
+/// The state of a shim.
 #[derive(Debug)]
 pub(super) struct Shim {
     pub(super) dir: PathBuf,
@@ -52,15 +52,15 @@ pub(super) struct Shim {
     pub(super) processes: Vec<Process>,
     pub(super) jobs: Vec<Job>,
     pub(super) pid_namespace: u32,
-    /// The init of the namespace ends when this is closed.
+    /// The init of the namespace exits when this is closed.
     pub(super) pid_namespace_held: Option<OwnedFd>,
     pub(super) next: u64,
     pub(super) done: bool,
-    /// Room to build lines in.
+    /// Buffer for lines of logs.
     pub(super) room: Vec<u8>,
 }
 
-/// What became ready.
+/// A ready event source.
 #[derive(Clone, Copy)]
 enum Source {
     Signals,
@@ -73,7 +73,7 @@ enum Source {
 
 pub(super) fn serve(dir: PathBuf, listener: &UnixListener, lock: File) -> io::Result<()> {
     set_child_subreaper(true)?;
-    // What it hears and holds is of no concern to a container that sees the node's processes.
+    // A container that sees the node's processes must not read the shim's memory or descriptors.
     super::confine::hide()?;
     detach()?;
     let mut mask = SigSet::empty();
@@ -130,7 +130,7 @@ pub(super) fn serve(dir: PathBuf, listener: &UnixListener, lock: File) -> io::Re
     Ok(())
 }
 
-/// Lets go of what the caller had open.
+/// Closes descriptors that the parent had open.
 fn detach() -> io::Result<()> {
     let null = File::options().read(true).write(true).open("/dev/null")?;
     nix::unistd::dup2_stdin(&null)?;
@@ -198,7 +198,7 @@ impl Shim {
         Ok(())
     }
 
-    /// Input is left with the client as long as its process does not take it.
+    /// Input stays with the client while its process does not read.
     fn may_read(&self, connection: &Connection) -> bool {
         let Some(attached) = connection.attached else {
             return true;
@@ -237,7 +237,7 @@ impl Shim {
         let stream = match listener.accept() {
             Ok((stream, _)) => stream,
             Err(error) => {
-                // The one who waits goes on waiting: without a pause the loop would spin until a descriptor is free.
+                // The pending connection stays ready: without a pause the loop would spin until a descriptor is free.
                 if matches!(
                     error.raw_os_error(),
                     Some(nix::libc::EMFILE | nix::libc::ENFILE)
@@ -273,7 +273,7 @@ impl Shim {
         }
     }
 
-    /// Reads one piece of output for the log and those attached; whether there may be more.
+    /// Reads one piece of output for the log and attached clients; returns whether there may be more.
     pub(super) fn pump(&mut self, number: u64, which: usize) -> bool {
         let Some(process) = self
             .processes
@@ -310,7 +310,7 @@ impl Shim {
                         kills,
                     }));
                 }
-                // The cgroup is gone.
+                // The cgroup was removed.
                 Some(Err(_)) => process.oom = None,
                 Some(Ok(false)) | None => {}
             }
@@ -320,7 +320,7 @@ impl Shim {
         }
     }
 
-    /// Tells every connection that asks.
+    /// Sends an event to every subscribed connection.
     pub(super) fn tell(&mut self, event: &Event) {
         for connection in self
             .connections
@@ -331,7 +331,7 @@ impl Shim {
         }
     }
 
-    /// Ends what has taken too long and what has gone.
+    /// Kills what has timed out and removes what has ended.
     fn tidy(&mut self) {
         let now = Instant::now();
         for job in self
@@ -356,7 +356,7 @@ impl Shim {
 
 fn poll_now(fds: &mut [PollFd<'_>], timeout: Option<Duration>) -> io::Result<()> {
     let timeout = match timeout {
-        // Rounded up, or the last millisecond would be spent turning.
+        // Rounded up, or the loop would spin during the last millisecond.
         Some(timeout) => {
             PollTimeout::try_from(timeout + Duration::from_millis(1)).unwrap_or(PollTimeout::MAX)
         }

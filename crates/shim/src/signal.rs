@@ -1,5 +1,5 @@
-//! Signals by number, and how children ended. The kernel has 64; the names that libraries know end at 31, and what they
-//! cannot name they refuse to send, and to tell of: an image may want SIGRTMIN+3 to stop, and a process may die of it.
+//! Signals by number, and exit statuses of children. The kernel has 64 signals, but libraries name only the first 31, and
+//! cannot send or report the others: an image may have RTMIN+3 as its stop signal, and a process may die of it.
 
 use std::io;
 use std::mem::MaybeUninit;
@@ -14,20 +14,20 @@ pub(super) fn send(pid: u32, signal: i32) -> io::Result<()> {
     let refused = || io::Error::from(io::ErrorKind::InvalidInput);
     let pid = i32::try_from(pid).ok().filter(|pid| *pid > 0);
     let pid = pid.ok_or_else(refused)?;
-    // SAFETY: the call takes two numbers and no memory of ours.
+    // SAFETY: the call takes two numbers and no pointer.
     match unsafe { libc::kill(pid, signal) } {
         0 => Ok(()),
         _ => Err(io::Error::last_os_error()),
     }
 }
 
-/// A child that has ended; it is not reaped, and so keeps its pid. `None` when there is none now.
+/// A child that has ended; it is not reaped, and so keeps its pid. `None` if there is none now.
 #[allow(unsafe_code)]
 pub(super) fn ended() -> Option<u32> {
     let flags = libc::WEXITED | libc::WNOHANG | libc::WNOWAIT;
     let mut found = MaybeUninit::<libc::siginfo_t>::zeroed();
-    // SAFETY: the kernel writes no more than a `siginfo_t`, for which there is room; all zero is a valid one, which says
-    // that there is no child. With P_ALL no id is looked at. Its pid is set where the call was successful.
+    // SAFETY: the kernel writes at most a `siginfo_t`, which is allocated; all zero is a valid value, which means that
+    // there is no child. With P_ALL the id is ignored. The pid is set if the call was successful.
     let pid = unsafe {
         match libc::waitid(libc::P_ALL, 0, found.as_mut_ptr(), flags) {
             0 => found.assume_init().si_pid(),
@@ -37,24 +37,24 @@ pub(super) fn ended() -> Option<u32> {
     u32::try_from(pid).ok().filter(|pid| *pid != 0)
 }
 
-/// Reaps this child if it has ended; how it did.
+/// Reaps this child if it has ended; returns its exit status.
 pub(super) fn reap(pid: u32) -> Option<WaitStatus> {
     let pid = Pid::from_raw(i32::try_from(pid).ok()?)?;
     let (_, status) = waitpid(Some(pid), WaitOptions::NOHANG).ok()??;
     Some(status)
 }
 
-/// Whether a pid is that of a child, running or not reaped yet.
+/// Returns whether a pid is that of a child, running or not reaped yet.
 pub(super) fn is_child(pid: u32) -> bool {
     let pid = i32::try_from(pid).ok().and_then(Pid::from_raw);
     let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
     pid.is_some_and(|pid| waitid(WaitId::Pid(pid), options).is_ok())
 }
 
-/// Has the kernel reap the children of this process by itself.
+/// Makes the kernel reap the children of this process.
 #[allow(unsafe_code)]
 pub(super) fn ignore_children() -> io::Result<()> {
-    // SAFETY: the disposition is no function.
+    // SAFETY: the disposition is not a function.
     unsafe { nix::sys::signal::signal(SIGCHLD, SigHandler::SigIgn) }?;
     Ok(())
 }

@@ -10,21 +10,21 @@ use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::sys::signal::SigSet;
 use nix::unistd::{ForkResult, pipe2};
 
-/// This program, also when its file has been replaced by another version.
+/// This program, even if its file has been replaced by another version.
 pub(super) const SELF: &str = "/proc/self/exe";
 
-/// Its name for whoever lists processes, such as those of a pod that shares its PID namespace.
+/// Its name in lists of processes, such as those of a pod that shares its PID namespace.
 pub(super) const NAME: &str = "criscope-shim";
 
 /// Forks. The lock and the socket stay open on both sides.
 #[allow(unsafe_code)]
 pub(super) fn fork() -> io::Result<ForkResult> {
-    // SAFETY: the shim has one thread, so the child may do whatever the parent may.
+    // SAFETY: the shim has one thread, so the child may do everything that the parent may.
     Ok(unsafe { nix::unistd::fork() }?)
 }
 
-/// Starts a program with these streams, and without the signals blocked that the shim has blocked for itself: a child
-/// inherits the mask, and would hand it on to the container. Returns its pid; it is reaped with all others.
+/// Starts a program with these streams, and with no signals blocked: a child inherits the shim's signal mask, and would
+/// pass it on to the container. Returns its pid; it is reaped with all others.
 #[allow(unsafe_code)]
 pub(super) fn spawn(argv: &[String], env: &[String], stdio: [Stdio; 3]) -> io::Result<u32> {
     let (program, args) = argv.split_first().ok_or(io::ErrorKind::InvalidInput)?;
@@ -47,22 +47,22 @@ pub(super) fn spawn(argv: &[String], env: &[String], stdio: [Stdio; 3]) -> io::R
     Ok(child.id())
 }
 
-/// Closes all descriptors but the standard ones: others were left open by whoever started this program. Only before it has
-/// opened any itself.
+/// Closes all descriptors except the standard ones, which the parent process left open. Only before this program has opened
+/// any itself.
 pub(super) fn close_others() -> io::Result<()> {
     let number = |entry: io::Result<fs::DirEntry>| -> Option<RawFd> {
         entry.ok()?.file_name().to_str()?.parse().ok()
     };
-    // All of them first: an entry keeps the directory open.
+    // Collected first, because an iterator keeps the directory open.
     let numbers: Vec<_> = fs::read_dir("/proc/self/fd")?.filter_map(number).collect();
     for number in numbers.into_iter().filter(|number| *number > 2) {
-        // That of the directory is closed already.
+        // That of the directory is already closed.
         let _closed = nix::unistd::close(number);
     }
     Ok(())
 }
 
-/// A pipe: the end for the shim does not block, that for the process does.
+/// A pipe: the shim's end does not block, the end of the process does.
 pub(super) fn pipe(shim_reads: bool) -> io::Result<(OwnedFd, OwnedFd)> {
     let (read, write) = pipe2(OFlag::O_CLOEXEC)?;
     let (ours, theirs) = if shim_reads {
@@ -74,13 +74,13 @@ pub(super) fn pipe(shim_reads: bool) -> io::Result<(OwnedFd, OwnedFd)> {
     Ok((ours, theirs))
 }
 
-/// Makes calls on it return instead of wait.
+/// Makes the descriptor non-blocking.
 pub(super) fn nonblocking(fd: &OwnedFd) -> io::Result<()> {
     fcntl(fd, FcntlArg::F_SETFL(OFlag::O_NONBLOCK))?;
     Ok(())
 }
 
-/// The end of what a failed program wrote, without waiting for more.
+/// The end of the output of a failed program, as far as it is available without waiting.
 pub(super) fn last_words(fd: OwnedFd) -> String {
     use std::io::Read as _;
     let mut text = Vec::new();

@@ -11,13 +11,13 @@ use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg}
 use super::protocol::Stdio;
 use super::spawn::{nonblocking, pipe};
 
-/// Input that waits for the process, in bytes. More is left with the client.
+/// Input that waits for the process, in bytes. More stays with the client.
 const INPUT_ROOM: usize = 64 << 10;
 
 #[derive(Debug, Default)]
 pub(super) struct Streams {
     pub(super) spec: Stdio,
-    /// stdout (or the terminal) and stderr; gone when they have ended.
+    /// stdout (or the terminal) and stderr; `None` once they have ended.
     pub(super) out: [Option<File>; 2],
     input: Option<File>,
     waiting: Vec<u8>,
@@ -25,8 +25,8 @@ pub(super) struct Streams {
 }
 
 impl Streams {
-    /// Pipes, and their other ends for the process. Of a terminal only the pipe for the runtime's own words is made; it
-    /// takes the place of stderr until [`Self::terminal`].
+    /// Creates pipes, and their other ends for the process. With a terminal there is only the pipe for messages of the OCI
+    /// runtime; it takes the place of stderr until [`Self::terminal`].
     pub(super) fn new(spec: Stdio) -> io::Result<(Self, [Child; 3])> {
         let (err, child_err) = pipe(true)?;
         let mut streams = Self {
@@ -48,7 +48,7 @@ impl Streams {
         Ok((streams, child))
     }
 
-    /// Takes the terminal that the runtime sent.
+    /// Takes the terminal that the OCI runtime sent.
     pub(super) fn terminal(&mut self, console: &UnixListener) -> io::Result<()> {
         let (socket, _) = console.accept()?;
         let mut room = [std::mem::MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
@@ -75,7 +75,7 @@ impl Streams {
         Ok(())
     }
 
-    /// Reads into `room`; `None` when there is nothing now. The end of a stream closes it and reads as empty.
+    /// Reads into `room`; `None` if nothing is available. The end of a stream closes it and reads as empty.
     pub(super) fn read<'a>(&mut self, which: usize, room: &'a mut [u8]) -> Option<&'a [u8]> {
         let mut file = self.out[which].as_ref()?;
         loop {
@@ -83,7 +83,7 @@ impl Streams {
                 Ok(n) if n > 0 => return Some(&room[..n]),
                 Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => return None,
-                // A terminal that nobody has open any more says EIO.
+                // Reading a terminal whose last user has closed it fails with EIO.
                 Ok(_) | Err(_) => {
                     self.out[which] = None;
                     return Some(&[]);
@@ -92,7 +92,7 @@ impl Streams {
         }
     }
 
-    /// The input as long as something waits for it.
+    /// The descriptor of stdin while input is pending.
     pub(super) fn hungry_input(&self) -> Option<&File> {
         self.input.as_ref().filter(|_| !self.waiting.is_empty())
     }
@@ -105,7 +105,7 @@ impl Streams {
         if self.input.is_none() || self.ending {
             return;
         }
-        // Past the buffer as long as the process keeps up.
+        // Past the buffer while the process keeps up.
         let written = match self.waiting.is_empty() {
             true => self.write_now(data),
             false => 0,
@@ -128,7 +128,7 @@ impl Streams {
         }
     }
 
-    /// What the process takes at once. If nobody reads any more the input is gone.
+    /// Writes as much as the process reads now. Without a reader, input is closed.
     fn write_now(&mut self, data: &[u8]) -> usize {
         let Some(mut input) = self.input.as_ref() else {
             return 0;
@@ -148,7 +148,7 @@ impl Streams {
         written
     }
 
-    /// Ends the input when all of it is written. That of a terminal has no end.
+    /// Closes input when all of it is written. That of a terminal has no end.
     pub(super) fn end_input(&mut self) {
         if !self.spec.tty {
             self.ending = true;
@@ -156,7 +156,7 @@ impl Streams {
         }
     }
 
-    /// Nobody is there any more: who writes is told so by SIGPIPE, and a terminal is hung up.
+    /// The last client has disconnected: the process gets SIGPIPE on its next write, and a terminal is hung up.
     pub(super) fn abandon(&mut self) {
         self.out = [None, None];
         if self.spec.tty {

@@ -1,11 +1,11 @@
-//! A user namespace and others that belong to it, for the daemon, which has too many threads to make one.
+//! Creates a user namespace and namespaces owned by it for the daemon, which cannot because it is multithreaded.
 
 use std::io::{self, Read as _, Write as _};
 
 use nix::sched::{CloneFlags, unshare};
 
-/// Makes the namespaces named, says so on stdout and waits for the end of stdin: until then the daemon finds them in
-/// `/proc/PID/ns`. It ends with the daemon too, whatever ends that.
+/// Creates the named namespaces, reports it on stdout and waits for the end of stdin: until then the daemon finds them in
+/// `/proc/PID/ns`. It ends with the daemon in any case.
 pub(super) fn make(kinds: impl Iterator<Item = String>) -> io::Result<()> {
     let mut flags = CloneFlags::CLONE_NEWUSER;
     for kind in kinds {
@@ -16,7 +16,7 @@ pub(super) fn make(kinds: impl Iterator<Item = String>) -> io::Result<()> {
             _ => return Err(io::Error::other(format!("unknown namespace {kind}"))),
         };
     }
-    // In one call: the kernel makes the user namespace first, and the others its own.
+    // In one call: the kernel creates the user namespace first, and the others in it.
     unshare(flags)?;
     println!("ready");
     io::stdout().flush()?;

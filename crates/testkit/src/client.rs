@@ -1,4 +1,4 @@
-//! A caller at the level of HTTP/2: any request, and everything of the response.
+//! An HTTP/2 client: sends any request, and returns everything of the response.
 
 use std::path::Path;
 

@@ -30,7 +30,7 @@ pub enum Manner {
     Takes,
     /// `INVALID_ARGUMENT`, which is not retryable.
     Refuses,
-    /// Never.
+    /// Not at all.
     Hangs,
     /// Successfully, and keeps only the number of spans.
     Counts,

@@ -1,4 +1,4 @@
-//! Debian's `docker-registry`, filled by `skopeo`, and a slow way to it.
+//! Debian's `docker-registry`, filled by `skopeo`, and a slow proxy in front of it.
 
 use std::fs;
 use std::net::TcpListener as StdListener;

@@ -1,4 +1,4 @@
-//! Layers and images, byte by byte: also those that no builder would write.
+//! Layers and images, byte by byte, including malformed ones.
 
 use std::io::Write;
 
@@ -102,7 +102,7 @@ pub struct Image {
     pub manifest: Vec<u8>,
     pub media_type: &'static str,
     pub config: Vec<u8>,
-    /// As they are downloaded.
+    /// As they are downloaded, compressed or not.
     pub layers: Vec<Vec<u8>>,
 }
 

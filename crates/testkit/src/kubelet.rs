@@ -31,7 +31,7 @@ pub struct Pod {
     pub config: v1::PodSandboxConfig,
 }
 
-/// The time limit of a command that ends by itself, in seconds.
+/// Timeout of a command that ends by itself, in seconds.
 pub const LIMIT: i64 = PATIENCE.as_secs().cast_signed();
 
 /// Output and exit code of a command.
@@ -41,12 +41,12 @@ pub struct Said {
     pub code: i32,
 }
 
-/// The words of a command.
+/// A command from its words.
 pub fn words(text: &str) -> Vec<String> {
     text.split_whitespace().map(str::to_owned).collect()
 }
 
-/// A container that runs this in a shell.
+/// A container that runs this script in a shell.
 pub fn shell(name: &str, script: &str) -> v1::ContainerConfig {
     v1::ContainerConfig {
         metadata: Some(v1::ContainerMetadata {

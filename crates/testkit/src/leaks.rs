@@ -1,4 +1,4 @@
-//! What a test's runtime has left behind on the machine: everything carries its name.
+//! Detects what a test's runtime has left behind on the machine: every object carries its name.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};
@@ -25,8 +25,8 @@ const SHIMS: &str = "criscope-shims";
 /// with such tests.
 static ALIVE: Mutex<(usize, Option<File>)> = Mutex::new((0, None));
 
-/// Everything that carries a name. Dropping it removes everything, even when the test fails. The process that makes more of
-/// it must have ended by then: it stands before this field in its struct.
+/// Every object that carries a name. Dropping it removes them, even when the test fails. The process that creates them must
+/// have ended by then: declare it before this field.
 pub struct Traces {
     name: String,
 }
@@ -105,7 +105,7 @@ fn directories(name: &str) -> Vec<PathBuf> {
     all.into_iter().filter(|dir| dir.exists()).collect()
 }
 
-/// Removes what a failed test has left. A passed one has left only its directories, the parent cgroup and the bridge.
+/// Removes the objects of a failed test. A passed one has left only its directories, the parent cgroup and the bridge.
 fn remove(name: &str) {
     // Shims are recognized by the socket in their arguments, their containers by the cgroup.
     end(|| processes(name));

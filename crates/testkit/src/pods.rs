@@ -26,18 +26,18 @@ pub enum Manner {
     Late(Duration),
     /// With this code.
     Fails(Code),
-    /// Never.
+    /// Not at all.
     Hangs,
     /// With this framed message.
     Says(Bytes),
 }
 
-/// The manners of a runtime by method. Other methods succeed at once.
+/// The behaviour of a runtime by method. Other methods succeed at once.
 #[derive(Clone, Default)]
 pub struct Manners(Arc<Mutex<HashMap<String, Manner>>>);
 
 impl Manners {
-    /// Takes over the answers of this runtime.
+    /// Installs itself as the handler of this runtime.
     pub fn of(fake: &Fake) -> Self {
         let manners = Self::default();
         let ids = AtomicUsize::new(1);
@@ -50,7 +50,7 @@ impl Manners {
         manners
     }
 
-    /// Sets the manner of a method.
+    /// Sets the behaviour of a method.
     pub fn set(&self, method: &str, manner: Manner) {
         lock(&self.0).insert(method.to_owned(), manner);
     }
@@ -192,14 +192,14 @@ pub fn long_list(bytes: usize) -> Bytes {
     encode(&v1::ListPodSandboxResponse { items: vec![item] })
 }
 
-/// A pod that has a sandbox.
+/// A pod with its sandbox.
 #[derive(Clone)]
 pub struct Pod {
     config: v1::PodSandboxConfig,
     pub sandbox: String,
 }
 
-/// A caller with the data that a kubelet has.
+/// A client with the state of a kubelet.
 pub struct Kubelet {
     client: Client,
     image: v1::ImageSpec,
@@ -223,7 +223,7 @@ impl Kubelet {
             .await
     }
 
-    /// A call of the runtime service without a subject.
+    /// A call of the runtime service without a pod.
     pub async fn plain(&self, method: &str) -> Got {
         self.client.call(Call::plain(method)).await
     }
@@ -255,7 +255,7 @@ impl Kubelet {
             .await
     }
 
-    /// Creates and starts the container `app`; gives its id, or `None` if that fails.
+    /// Creates and starts the container `app`; returns its id, or `None` on failure.
     pub async fn container(&self, pod: &Pod, attempt: u32) -> Option<String> {
         let request = v1::CreateContainerRequest {
             pod_sandbox_id: pod.sandbox.clone(),

@@ -1,4 +1,4 @@
-//! What every declaration must have.
+//! Requirements on every declaration.
 
 use std::collections::HashSet;
 

@@ -1,4 +1,4 @@
-//! Flags on top of a file.
+//! Flags that replace keys of a file.
 
 use super::*;
 

@@ -1,4 +1,4 @@
-//! Whole files: what they become, and every message about what is wrong with them.
+//! Complete files: their values, and every error message.
 
 mod declared;
 mod flags;
@@ -164,7 +164,7 @@ max_dump_bytes = "1MiB"
             socket: Some(PathBuf::from("/run/x.adm")),
             allowed_hosts: vec!["node1.example.com".to_owned()],
         },
-        // In the order of the file, not of the alphabet.
+        // In the order of the file, not alphabetical.
         backends: vec![backend("two"), backend("one")],
         routing: Routing {
             default: "one".to_owned(),

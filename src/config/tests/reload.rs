@@ -1,4 +1,4 @@
-//! Reading a configuration again.
+//! Reloading a configuration.
 
 use std::fs;
 
@@ -40,7 +40,7 @@ fn a_reload_tells_what_takes_effect_and_what_waits() {
     assert_eq!(diff.restart, waits);
     assert!(reload_diff(&old, &after).restart.is_empty());
 
-    // What went away waits too.
+    // A removed key is pending as well.
     assert_eq!(reload_diff(&new, &old).restart, waits);
 }
 
@@ -73,7 +73,7 @@ fn the_fingerprint_follows_every_value() {
     let print = one.fingerprint();
     assert_eq!(print.len(), 12);
     assert!(print.bytes().all(|b| b.is_ascii_hexdigit()), "{print}");
-    // A default that is written out changes nothing.
+    // Writing a default explicitly changes nothing.
     let same = load(&format!("{ONE}[telemetry.log]\nlevel = \"info\"\n")).expect("valid");
     assert_eq!(same.fingerprint(), print);
     let other = load(&format!("{ONE}[telemetry.log]\nlevel = \"debug\"\n")).expect("valid");

@@ -1,4 +1,4 @@
-//! The built-in runtime: when it is there, and its settings.
+//! The built-in runtime: when it is configured, and its settings.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -178,7 +178,7 @@ platform = "linux/arm/v7"
         let path = format!("{section}.{}", key.name);
         let value = settings.get(&path).expect(&path);
         assert_ne!(Some(value), defaults.get(&path), "{path}");
-        // What is shown can be written back.
+        // The displayed value can be parsed.
         let line = format!("[{section}]\n{} = {}\n", key.name, value.value);
         let again = match path.as_str() {
             "runtime.default_handler" => continue,
@@ -322,7 +322,7 @@ fn without_handlers_those_on_the_path_are_there() {
     let not_executable = found(&runtime, none.path());
     assert_eq!(not_executable, Err(ProgramError::NoRuntime));
 
-    // Nothing is said of the one that nobody asked for.
+    // A missing program is not reported if its handler is not used.
     let one = programs(&["runc"]);
     let programs = runtime.handler_programs(one.path().as_os_str());
     assert_eq!(programs.expect("found").missing, []);
@@ -382,7 +382,7 @@ fn the_shim_is_beside_the_program_or_on_the_path() {
     );
     let none = shim(&runtime, Path::new("/nowhere/criscope"), OsStr::new(""));
     assert_eq!(none, Err(ProgramError::NoShim("criscope-shim".into())));
-    // One that is named is not looked for elsewhere.
+    // A configured path is not searched for elsewhere.
     runtime.shim = Some("/nowhere/shim".into());
     assert!(shim(&runtime, &program, search).is_err());
 }

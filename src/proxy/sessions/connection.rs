@@ -270,7 +270,7 @@ pub(super) fn ended(
 ) -> SessionResult {
     let outcome = match first {
         _ if report.failed => Outcome::Failed,
-        _ if report.said => Outcome::Done,
+        _ if report.complete => Outcome::Done,
         // All that the upstream had to say has arrived.
         FirstClosed::Upstream | FirstClosed::Both => Outcome::Done,
         // Whoever forwards ports ends that when there is no more to forward.

@@ -1,13 +1,12 @@
-//! Looks at what an upstream sends to the client of exec or attach, for the result: whether it was on its way before the
-//! client left, and what exit code it says. Nothing else is looked at, and nothing of it kept.
+//! Reads the result of an exec or attach session from the bytes that an upstream sends to the client: whether it was sent
+//! before the client disconnected, and the exit code. All other content is skipped, and none is kept.
 //!
-//! With any surprise the look is over. The bytes have nothing to do with that: they are copied elsewhere.
+//! Parsing stops at the first unexpected byte. The bytes are forwarded elsewhere, whatever the result is.
 
-use serde_json::Value;
-
+use cri_streaming::client::CommandResult;
 use cri_streaming::{SessionKind, Transport};
 
-/// Most of a result that is kept.
+/// Largest part of a result that is kept, in bytes.
 const MAX_RESULT: usize = 4 << 10;
 
 /// Types of SPDY control frames (SPDY/3.1, 2.6).
@@ -15,26 +14,26 @@ const RST_STREAM: u16 = 3;
 const GOAWAY: u16 = 7;
 /// The flag of a frame that is the last of its stream.
 const FIN: u8 = 1;
-/// Clients open the stream of the result first, and count from 1.
+/// Clients open the error stream, which carries the result, first; their ids begin with 1.
 const RESULT_STREAM: u32 = 1;
 
 /// Opcodes of WebSocket frames (RFC 6455, 5.2).
 const TEXT: u8 = 1;
 const BINARY: u8 = 2;
 const CLOSE: u8 = 8;
-/// The channel of the result.
+/// The error channel, which carries the result.
 const RESULT_CHANNEL: u8 = 3;
 
-/// What follows a frame's head.
+/// The payload after a frame's head.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Payload {
-    /// Nothing that matters.
+    /// Irrelevant.
     Skip,
-    /// The result; whether that is all of it.
+    /// The result; `last` if the stream ends with it.
     Result { last: bool },
-    /// The stream that is reset, and why.
+    /// The stream that is reset, and the status code.
     Reset,
-    /// A message of WebSocket: its channel, then what is on it.
+    /// A WebSocket message: its channel, then the data.
     Message,
 }
 
@@ -42,23 +41,23 @@ enum Payload {
 #[derive(Debug)]
 pub(super) struct ExitSniffer {
     transport: Option<Transport>,
-    /// What is here of a frame's head, or of a small payload.
+    /// The incomplete head of a frame, or a small payload.
     head: Vec<u8>,
-    /// What is to come of the payload.
+    /// Remaining bytes of the payload.
     left: u64,
     payload: Payload,
     ended: bool,
     result: Vec<u8>,
 }
 
-/// What was said at the end.
+/// The result of a session, as far as it was read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct ExitReport {
-    /// Whether the upstream was done.
-    pub(super) said: bool,
+    /// Whether the upstream sent it completely, or closed the session.
+    pub(super) complete: bool,
     /// The exit code.
     pub(super) exit_code: Option<i32>,
-    /// Whether it could not do what it was to do.
+    /// Whether the upstream reported a failure.
     pub(super) failed: bool,
 }
 
@@ -75,7 +74,7 @@ impl ExitSniffer {
         }
     }
 
-    /// Sees what comes next.
+    /// Parses the next bytes.
     pub(super) fn see(&mut self, mut bytes: &[u8]) {
         while let Some(transport) = self.transport
             && !bytes.is_empty()
@@ -94,7 +93,7 @@ impl ExitSniffer {
             match transport {
                 Transport::Spdy => self.spdy(),
                 Transport::WebSocket => self.websocket(),
-                // There is nothing to be seen.
+                // TLS is opaque.
                 Transport::Tls => return,
             }
         }
@@ -138,7 +137,7 @@ impl ExitSniffer {
         let &[first, second, ref more @ ..] = &*self.head else {
             return;
         };
-        // A server masks nothing.
+        // Frames of a server are not masked.
         if second & 0x80 != 0 {
             self.transport = None;
             return;
@@ -163,11 +162,11 @@ impl ExitSniffer {
         self.begin(payload, len);
     }
 
-    /// Takes so much of the payload.
+    /// Consumes bytes of the payload.
     fn take(&mut self, mut bytes: &[u8]) {
         self.left -= bytes.len() as u64;
         if self.payload == Payload::Message {
-            // One that has nothing but a channel says that the connection is there.
+            // A message with only a channel opens the session.
             let channel = bytes[0];
             bytes = &bytes[1..];
             let more = !bytes.is_empty() || self.left > 0;
@@ -176,7 +175,7 @@ impl ExitSniffer {
                     self.ended = true;
                     Payload::Result { last: false }
                 }
-                // In base64, which is not read.
+                // Base64, which is not decoded.
                 b'3' if more => {
                     self.ended = true;
                     Payload::Skip
@@ -202,35 +201,30 @@ impl ExitSniffer {
         }
     }
 
-    /// Bytes that are kept.
+    /// Bytes in memory.
     #[cfg(any(test, fuzzing))]
     pub(super) fn holds(&self) -> usize {
         self.head.len() + self.result.len()
     }
 
-    /// What was said at the end of a session of this kind.
+    /// The result for a session of this kind.
     pub(super) fn report(&self, kind: SessionKind) -> ExitReport {
-        let said = self.ended;
-        if !said || self.result.is_empty() {
+        let complete = self.ended;
+        if !complete || self.result.is_empty() {
             return ExitReport {
-                said,
+                complete,
                 ..ExitReport::default()
             };
         }
-        // Version 4 and later say it as an object; earlier ones say only what went wrong.
-        let status: Value = serde_json::from_slice(&self.result).unwrap_or_default();
-        let exit_code = match status["status"].as_str() {
-            Some("Success") => Some(0),
-            _ if status["reason"] == "NonZeroExitCode" => status["details"]["causes"]
-                .as_array()
-                .and_then(|causes| causes.iter().find(|cause| cause["reason"] == "ExitCode"))
-                .and_then(|cause| cause["message"].as_str()?.parse().ok()),
+        let result = CommandResult::parse(&self.result);
+        let exit_code = match result {
+            CommandResult::Exited(code) if kind == SessionKind::Exec => Some(code),
             _ => None,
         };
         ExitReport {
-            said,
-            failed: exit_code.is_none() && status["status"] == "Failure",
-            exit_code: exit_code.filter(|_| kind == SessionKind::Exec),
+            complete,
+            failed: result == CommandResult::Failed,
+            exit_code,
         }
     }
 }
@@ -266,17 +260,17 @@ mod tests {
         [&frame[..], bytes].concat()
     }
 
-    /// What is made of these bytes, in pieces of any size.
+    /// The result of these bytes, in pieces of any size.
     fn report(kind: SessionKind, transport: Transport, bytes: &[u8]) -> ExitReport {
         let whole = {
-            let mut watch = ExitSniffer::new(kind, transport);
-            watch.see(bytes);
-            watch.report(kind)
+            let mut sniffer = ExitSniffer::new(kind, transport);
+            sniffer.see(bytes);
+            sniffer.report(kind)
         };
         for size in [1, 2, 3, 5, 9] {
-            let mut watch = ExitSniffer::new(kind, transport);
-            bytes.chunks(size).for_each(|piece| watch.see(piece));
-            assert_eq!(watch.report(kind), whole, "pieces of {size}");
+            let mut sniffer = ExitSniffer::new(kind, transport);
+            bytes.chunks(size).for_each(|piece| sniffer.see(piece));
+            assert_eq!(sniffer.report(kind), whole, "pieces of {size}");
         }
         whole
     }
@@ -290,19 +284,19 @@ mod tests {
         let quiet = spdy(&[reply.clone(), out.clone(), control(6, &[0, 0, 0, 1])]);
         assert_eq!(quiet, ExitReport::default());
         let done = spdy(&[reply, out, data(5, FIN, b""), data(1, FIN, SEVEN)]);
-        assert_eq!((done.said, done.exit_code), (true, Some(7)));
+        assert_eq!((done.complete, done.exit_code), (true, Some(7)));
         let in_two = spdy(&[data(1, 0, &SUCCESS[..9]), data(1, 0, &SUCCESS[9..])]);
-        assert!(!in_two.said, "more may come");
+        assert!(!in_two.complete, "more may come");
         for end in [
             data(1, FIN, b""),
             control(RST_STREAM, &[0, 0, 0, 1, 0, 0, 0, 5]),
             control(GOAWAY, &[0; 8]),
         ] {
             let done = spdy(&[data(1, 0, SUCCESS), end]);
-            assert_eq!((done.said, done.exit_code), (true, Some(0)));
+            assert_eq!((done.complete, done.exit_code), (true, Some(0)));
         }
         let other = spdy(&[control(RST_STREAM, &[0, 0, 0, 3, 0, 0, 0, 5])]);
-        assert!(!other.said);
+        assert!(!other.complete);
     }
 
     #[test]
@@ -315,20 +309,26 @@ mod tests {
         assert_eq!(quiet, ExitReport::default());
         let result = [&[RESULT_CHANNEL], SEVEN].concat();
         let done = websocket(&[out, frame(BINARY, &result)]);
-        assert_eq!((done.said, done.exit_code), (true, Some(7)));
-        assert!(websocket(&[frame(TEXT, b"3e30=")]).said);
+        assert_eq!((done.complete, done.exit_code), (true, Some(7)));
+        assert!(websocket(&[frame(TEXT, b"3e30=")]).complete);
         let done = websocket(&[frame(CLOSE, &[3, 232])]);
-        assert_eq!((done.said, done.exit_code), (true, None));
-        assert!(!websocket(&[vec![0x82, 0x85, 3, 3, 3, 3, 3, 3, 3]]).said);
+        assert_eq!((done.complete, done.exit_code), (true, None));
+        assert!(!websocket(&[vec![0x82, 0x85, 3, 3, 3, 3, 3, 3, 3]]).complete);
     }
 
     #[test]
     fn only_commands_have_exit_codes_and_an_error_is_none() {
         let failure = br#"{"status":"Failure","reason":"InternalError","code":500}"#;
         let end = report(SessionKind::Exec, Transport::Spdy, &data(1, FIN, failure));
-        assert_eq!((end.said, end.failed, end.exit_code), (true, true, None));
+        assert_eq!(
+            (end.complete, end.failed, end.exit_code),
+            (true, true, None)
+        );
         let end = report(SessionKind::Attach, Transport::Spdy, &data(1, FIN, SUCCESS));
-        assert_eq!((end.said, end.failed, end.exit_code), (true, false, None));
+        assert_eq!(
+            (end.complete, end.failed, end.exit_code),
+            (true, false, None)
+        );
         let end = report(
             SessionKind::PortForward,
             Transport::Spdy,
@@ -336,6 +336,6 @@ mod tests {
         );
         assert_eq!(end, ExitReport::default());
         let large = data(1, FIN, &[b'x'; 10_000]);
-        assert!(report(SessionKind::Exec, Transport::Spdy, &large).said);
+        assert!(report(SessionKind::Exec, Transport::Spdy, &large).complete);
     }
 }

@@ -1,4 +1,4 @@
-//! `[runtime]` and its tables. Keys that containerd has too have the same name.
+//! `[runtime]` and its tables. Keys that containerd has, too, have the same name.
 
 mod handlers;
 mod networks;
@@ -66,7 +66,7 @@ settings! {
     parts {
         /// Defaults of pods and containers.
         pods: PodDefaults = PodDefaults::read;
-        /// In the order of the file; empty means the usual ones that are on `PATH`.
+        /// In the order of the file; empty means the default ones that are on `PATH`.
         handlers: Vec<Handler> = handlers::read;
         /// Pod networks.
         cni: Cni = Cni::read;
@@ -76,7 +76,7 @@ settings! {
 }
 
 settings! {
-    /// What pods and containers get by default.
+    /// Defaults of pods and containers.
     pub struct PodDefaults in "runtime" {
         /// Treats the node as if it had no AppArmor: a container that asks for a profile, `RuntimeDefault` included, is
         /// refused, as by containerd; one that asks for none runs unconfined.
@@ -88,7 +88,7 @@ settings! {
             or "`criscope-default`, which criscope makes and loads itself" like "\"my-default\"";
         /// Labels processes and files on nodes with SELinux.
         enable_selinux: bool = false, Switch;
-        /// The number of SELinux categories that tell pods apart; each pod has two.
+        /// The number of SELinux categories from which each pod gets a unique pair.
         selinux_category_range: usize = 1024, Count::between(2, 1024);
         /// Gives no container a lower `oom_score_adj` than that of criscope. For nodes where it may not be lowered (no
         /// CAP_SYS_RESOURCE).

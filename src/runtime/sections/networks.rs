@@ -15,7 +15,7 @@ pub enum IpPreference {
     Ipv4,
     /// The first IPv6 address.
     Ipv6,
-    /// The first that the plugins returned.
+    /// The first in the order of the plugins.
     Cni,
 }
 
@@ -52,11 +52,11 @@ settings! {
         interface_prefix: String = "eth".to_owned(), InterfacePrefix;
         /// What brings up `lo`: criscope itself, or the CNI plugin `loopback`.
         loopback: Loopback = Loopback::Builtin, Choice(&[("builtin", Loopback::Builtin), ("plugin", Loopback::Plugin)]);
-        /// For all plugins that attach a pod. The kubelet gives up on a pod after four minutes.
+        /// Timeout of all plugins that attach a pod. The kubelet gives up on a pod after four minutes.
         add_timeout: Duration = secs(180), Span::between(secs(1), secs(230));
-        /// For all plugins that detach a pod.
+        /// Timeout of all plugins that detach a pod.
         del_timeout: Duration = secs(60), Span::between(secs(1), secs(600));
-        /// For all plugins of one query (CHECK, STATUS, GC).
+        /// Timeout of all plugins of one query (CHECK, STATUS, GC).
         query_timeout: Duration = secs(10), Span::between(secs(1), secs(110));
     }
 }

@@ -1,5 +1,5 @@
-//! Where the programs of the built-in runtime are. They are looked up when the runtime starts, not when a file is checked,
-//! because that may happen on another machine.
+//! The programs of the built-in runtime. They are looked up when the runtime starts, not when a file is checked, because
+//! that may happen on another machine.
 
 use std::env;
 use std::ffi::OsStr;
@@ -19,7 +19,7 @@ const SHIM: &str = "criscope-shim";
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ProgramError {
-    /// No handler is configured, and neither of the usual ones is installed.
+    /// No handler is configured, and none of the default ones is installed.
     #[error(
         "there is no OCI runtime on PATH; install runc or crun, or name one in [runtime.handlers.NAME]"
     )]
@@ -52,7 +52,7 @@ impl Runtime {
     /// Finds the programs of the handlers; `search` is a list of directories like `PATH`.
     ///
     /// # Errors
-    /// No handler is configured and none of the usual ones is installed, or the program of the default is missing.
+    /// If no handler is configured and none of the default ones is installed, or the program of the default is missing.
     pub fn handler_programs(&self, search: &OsStr) -> Result<HandlerPrograms, ProgramError> {
         let mut handlers = Vec::new();
         let mut missing = Vec::new();
@@ -71,7 +71,7 @@ impl Runtime {
             if handlers.is_empty() {
                 return Err(ProgramError::NoRuntime);
             }
-            // The other usual one is optional.
+            // The other default one is optional.
             missing.retain(|error| match error {
                 ProgramError::NoHandler { handler, .. } => {
                     self.default_handler.as_ref() == Some(handler)
@@ -116,7 +116,7 @@ impl Runtime {
     /// Finds `criscope-shim`: as configured, else beside the program `own`, else in `search`.
     ///
     /// # Errors
-    /// It is in none of these places.
+    /// If it is in none of these places.
     pub fn shim_program(&self, own: &Path, search: &OsStr) -> Result<PathBuf, ProgramError> {
         if let Some(shim) = &self.shim {
             return find(shim, search).ok_or_else(|| ProgramError::NoShim(shim.clone()));

@@ -20,7 +20,7 @@ settings! {
         /// containerd documents it. The first directory with a folder for the registry wins. Read for each pull.
         certs_dirs: Vec<PathBuf> = vec!["/etc/containerd/certs.d".into(), "/etc/docker/certs.d".into()],
             List { of: DirPath, words: PATHS };
-        /// A `config.json` of Docker with credentials, for pulls without credentials of their own. Read for each pull.
+        /// Docker's `config.json` with credentials for pulls whose request has none. Read for each pull.
         docker_config: Option<PathBuf> = None, Maybe(FilePath), or "none" like "\"/root/.docker/config.json\"";
         /// Layers that are fetched and unpacked concurrently, over all pulls. Up to twice as many more are reserved for
         /// pulls that would otherwise wait for slow ones.
@@ -41,7 +41,7 @@ settings! {
         max_layer_ratio: usize = 200, Count::between(10, 1 << 20);
         /// Free space that pulls leave on the disk.
         min_free_space: usize = 256 << 20, Size::between(0, 1 << 50);
-        /// How long layers, and parts of layers, are kept that no image needs, so that the next attempt of a pull resumes.
+        /// How long unused layers and incomplete downloads are kept, so that the next attempt of a pull resumes.
         keep_unused: Duration = secs(3600), Span::between(Duration::ZERO, secs(30 * 86400));
         /// Image archives in this directory (`*.tar` of the OCI or docker, also compressed: `.tar.gz`, `.tgz`, `.tar.zst`,
         /// `.tzst`) are imported at start, and when they appear or change: for nodes without a network. It need not exist.

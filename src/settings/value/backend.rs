@@ -31,7 +31,7 @@ impl Kind for BackendName {
     }
 }
 
-/// The name of a runtime handler as a RuntimeClass has it; empty is the handler of pods that name none.
+/// The name of a runtime handler in a RuntimeClass; empty is the handler of pods that name none.
 pub(crate) struct RuntimeClassHandler;
 
 impl Kind for RuntimeClassHandler {
@@ -43,7 +43,7 @@ impl Kind for RuntimeClassHandler {
 
     fn read(&self, raw: &Raw<'_>) -> Result<String, ValueError> {
         let text = raw.text(self)?;
-        // Kubernetes wants a DNS label, but runtimes and crictl do not, so only what can be no name at all is refused.
+        // Kubernetes requires a DNS label, but runtimes and crictl do not, so only impossible names are refused.
         if text.len() > 63 || !text.bytes().all(|b| b.is_ascii_graphic()) {
             return Err(ValueError::Handler(text.to_owned()));
         }
@@ -71,7 +71,7 @@ impl Kind for HandlerName {
             && text
                 .bytes()
                 .all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.'))
-            // A directory is called like it.
+            // It is also the name of a directory.
             && !text.starts_with('.');
         if right {
             Ok(text.to_owned())

@@ -4,7 +4,7 @@ use super::super::Platform;
 use super::{Kind, Raw, ValueError, quoted};
 use crate::cri::image_pattern::ImagePattern;
 
-/// Names of images, with `*` at an end for any rest.
+/// Names of images, with `*` at either end as a wildcard.
 pub(crate) struct ImageName;
 
 impl Kind for ImageName {
@@ -24,7 +24,7 @@ impl Kind for ImageName {
     }
 }
 
-/// Operating system, architecture and its variant, in the words of Go.
+/// Operating system, architecture and variant, in Go's notation.
 pub(crate) struct PlatformName;
 
 impl Kind for PlatformName {
@@ -70,7 +70,7 @@ impl Kind for PlatformName {
     }
 }
 
-/// What the names of interfaces begin with; the kernel takes 15 bytes, of which the number needs some.
+/// The prefix of interface names; the kernel limits names to 15 bytes, some of which the number needs.
 pub(crate) struct InterfacePrefix;
 
 impl Kind for InterfacePrefix {
@@ -118,7 +118,7 @@ mod tests {
         for pattern in ["registry.k8s.io/pause", "pause*", "*pause", "*nginx*"] {
             assert!(!matches(pattern, name), "{pattern}");
         }
-        // Both ends may not share what they match.
+        // The prefix and the suffix must not overlap.
         assert!(!matches("*aa*", "a"));
         for text in ["", "*", "**", "a*b", "a b", "***a"] {
             assert!(ImageName.read(&Raw::Text(text)).is_err(), "{text}");

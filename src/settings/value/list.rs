@@ -1,12 +1,12 @@
-//! Arrays, texts, and a word for nothing.
+//! Arrays, texts, and a keyword for no value.
 
 use super::{Kind, Raw, ValueError, quoted_text};
 
 /// An array of values of one kind.
 pub(crate) struct List<K> {
-    /// What each is.
+    /// The kind of its elements.
     pub(crate) of: K,
-    /// What may be written.
+    /// The accepted values.
     pub(crate) words: &'static str,
 }
 
@@ -45,7 +45,7 @@ impl<K: Kind> Kind for List<K> {
     }
 }
 
-/// The words of a list of directories.
+/// The description of a list of directories.
 pub(crate) const PATHS: &str = "an array of absolute paths of directories";
 
 /// A text of visible characters and spaces.

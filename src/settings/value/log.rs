@@ -24,7 +24,7 @@ impl Kind for Directive {
             text: text.to_owned(),
             cause,
         };
-        // The filter does not take the spaces that people write after a comma.
+        // The filter does not accept spaces after a comma.
         let parts: Vec<_> = text.split(',').map(str::trim).collect();
         for part in &parts {
             bare_word(part).map_err(wrong)?;
@@ -39,8 +39,8 @@ impl Kind for Directive {
     }
 }
 
-/// The filter takes any single word for a target and logs all of it: `inof` would mean "everything of the crate inof
-/// and nothing else". So a word alone must be a level here.
+/// The filter interprets any other word as a target and enables all of its events: `inof` would mean "everything of the
+/// target inof and nothing else". So a single word must be a level here.
 fn bare_word(part: &str) -> Result<(), String> {
     if part.is_empty() {
         return Err("it is empty".to_owned());

@@ -1,4 +1,4 @@
-//! Names of calls.
+//! Names of CRI calls.
 
 use super::super::suggest::nearest;
 use super::{Kind, Raw, ValueError, quoted};
@@ -7,7 +7,7 @@ use crate::cri::Method;
 /// The short name of a call of the CRI.
 pub(crate) struct MethodName;
 
-/// The calls that have a name.
+/// All calls with a name.
 fn known() -> impl Iterator<Item = Method> {
     Method::ALL.into_iter().filter(|m| *m != Method::Other)
 }

@@ -1,4 +1,4 @@
-//! Kinds of values: how each is read, checked and written back. Pure, apart from looking up user and group names.
+//! Kinds of values: how each is parsed, validated and formatted. Pure, apart from looking up user and group names.
 
 mod backend;
 mod image;
@@ -30,23 +30,23 @@ pub(crate) use pod::{Capabilities, Profile, Sysctls, default_capabilities};
 pub(crate) use time::{Span, ms, secs};
 pub(crate) use url::{BaseUrl, TcpAddress};
 
-/// A kind of value: what the parser and the reference know about it.
+/// A kind of value: what the parser and the reference need.
 pub(crate) trait Kind {
-    /// What it becomes.
+    /// The Rust type.
     type Value;
-    /// What may be written, for the reference and for errors: `a duration such as "10s"`.
+    /// The accepted values, for the reference and for errors: `a duration such as "10s"`.
     fn words(&self) -> String;
-    /// Reads and checks a value.
+    /// Parses and validates a value.
     fn read(&self, raw: &Raw<'_>) -> Result<Self::Value, ValueError>;
-    /// The value as it would be written in the file.
+    /// Formats the value in the syntax of the file.
     fn show(&self, value: &Self::Value) -> String;
-    /// Whether the value is one that the file can have.
+    /// Returns whether the file can contain this value.
     fn is_set(&self, _: &Self::Value) -> bool {
         true
     }
 }
 
-/// A key that may be left out.
+/// An optional key.
 pub(crate) struct Maybe<K>(pub(crate) K);
 
 impl<K: Kind> Kind for Maybe<K> {
@@ -71,12 +71,12 @@ impl<K: Kind> Kind for Maybe<K> {
     }
 }
 
-/// A value as the file or a flag has it, before its kind is known.
+/// A value of the file or a flag, before it is parsed as its kind.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Raw<'a> {
     /// A string; also the value of every flag.
     Text(&'a str),
-    /// Clamped to what fits; anything that large is out of every range.
+    /// Clamped to the range of the type; such a large number exceeds every limit.
     Integer(i128),
     Float(f64),
     Boolean(bool),
@@ -106,7 +106,7 @@ impl<'a> Raw<'a> {
         }
     }
 
-    /// What it is, in words.
+    /// A description of its type.
     pub(crate) fn found(&self) -> String {
         match self {
             Self::Text(text) => format!("{text:?}"),
@@ -130,46 +130,46 @@ impl<'a> Raw<'a> {
     }
 }
 
-/// A value that its key does not take.
+/// An invalid value.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ValueError {
-    /// Another type, or a text of another form.
+    /// A value of another type or format.
     #[error("expected {expected}, found {found}")]
     Type {
-        /// What belongs there.
+        /// The expected type or format.
         expected: String,
-        /// What stands there.
+        /// The actual value.
         found: String,
     },
-    /// The right form, but too small or too large.
+    /// A number outside its range.
     #[error("{found} is out of range; it must be from {least} to {most}")]
     Range {
-        /// What stands there.
+        /// The actual value.
         found: String,
-        /// The least that is accepted.
+        /// The minimum.
         least: String,
-        /// The most that is accepted.
+        /// The maximum.
         most: String,
     },
-    /// A number where a unit is needed to know what is meant.
+    /// A number without its required unit.
     #[error("{0} has no unit; write \"{0}s\" or \"{0}ms\"")]
     NoUnit(i128),
-    /// `MB` may mean two things.
+    /// An ambiguous unit: `MB` may be decimal or binary.
     #[error("{found} is ambiguous; write {meant:?}")]
     AmbiguousUnit {
-        /// What stands there.
+        /// The actual value.
         found: String,
         /// The spelling with a binary unit.
         meant: String,
     },
-    /// A socket elsewhere than in the file system.
+    /// A socket that is not in the file system.
     #[error("{0:?} is not a unix socket; write unix:///path")]
     NotUnix(String),
-    /// A path that depends on where the program was started.
+    /// A relative path of a socket.
     #[error("{0:?} is not an absolute path; write unix:///path")]
     Relative(String),
-    /// A path that depends on where the program was started, of something that is no socket.
+    /// A relative path.
     #[error("{0:?} is not an absolute path")]
     NotAbsolute(String),
     /// No file or directory can have this name.
@@ -187,47 +187,47 @@ pub enum ValueError {
     /// Not `user:group`.
     #[error("{0:?} is not an owner; write \"uid:gid\" or \"user:group\"")]
     Owner(String),
-    /// No such user on this machine.
+    /// An unknown user.
     #[error("there is no user {0:?} on this machine")]
     UnknownUser(String),
-    /// No such group on this machine.
+    /// An unknown group.
     #[error("there is no group {0:?} on this machine")]
     UnknownGroup(String),
-    /// The user database did not answer.
+    /// The user database could not be read.
     #[error("cannot look up {name:?}: {cause}")]
     Lookup {
         /// User or group.
         name: String,
-        /// What the system says.
+        /// The error of the system.
         cause: String,
     },
-    /// A name where an address belongs, or no port.
+    /// A host name in the place of an IP address, or a missing port.
     #[error(
         "{0:?} is not an IP address with a port; write one such as \"127.0.0.1:9478\", or \"off\""
     )]
     Address(String),
-    /// Not the name of a host.
+    /// An invalid host name.
     #[error(
         "{0:?} is not a host name; write one such as \"node1.example.com\", or \".example.com\" for all below it"
     )]
     HostName(String),
-    /// Not a collector's address; the text itself may hold a password, so it is not repeated.
+    /// Not a URL of a collector; the text is not repeated, because it may contain a password.
     #[error(
         "not the address of an OTLP/gRPC collector: {0}; write one such as http://127.0.0.1:4317"
     )]
     Collector(&'static str),
-    /// A name where an address belongs, or no port.
+    /// A host name in the place of an IP address, or a missing port.
     #[error("{0:?} is not an IP address with a port; write one such as \"127.0.0.1:0\"")]
     TcpAddress(String),
-    /// Not what URLs may begin with; the text itself may hold a password, so it is not repeated.
+    /// Not a base URL; the text is not repeated, because it may contain a password.
     #[error("not what a URL begins with: {0}; write such as https://node.example:10010")]
     BaseUrl(&'static str),
-    /// Not a filter directive.
+    /// An invalid filter directive.
     #[error("{text:?} is not a log level: {cause}")]
     Directive {
-        /// What stands there.
+        /// The actual value.
         text: String,
-        /// What is wrong with it.
+        /// Why it is invalid.
         cause: String,
     },
     /// A name that cannot be a metric label and a table name.
@@ -235,35 +235,35 @@ pub enum ValueError {
         "{0:?} is not a name for a backend; use 1 to 32 of a-z, 0-9 and `-`, and begin with a letter or digit"
     )]
     BackendName(String),
-    /// Not a call of the CRI.
+    /// Not a CRI call.
     #[error("there is no call {text:?} in the CRI; {hint}")]
     Method {
-        /// What stands there.
+        /// The actual value.
         text: String,
-        /// What may have been meant.
+        /// Suggestions.
         hint: String,
     },
-    /// No handler can be called this.
+    /// An invalid name of a handler.
     #[error("{0:?} is not the name of a runtime handler; use at most 63 visible characters")]
     Handler(String),
-    /// No table of a handler can be called this.
+    /// An invalid name of a handler's table.
     #[error(
         "{0:?} is not a name for a handler; use 1 to 63 of a-z, A-Z, 0-9, `-`, `_` and `.`, and do not begin with `.`"
     )]
     HandlerName(String),
-    /// Nothing, or something that does not show.
+    /// An empty text, or one with invisible characters.
     #[error("{0:?} is empty or has control characters")]
     Text(String),
     /// Not a capability of capabilities(7).
     #[error("there is no capability {0}")]
     Capability(String),
-    /// A kernel parameter of the node as a whole.
+    /// A kernel parameter that is not namespaced.
     #[error("{0:?} is no kernel parameter that a pod can have its own value of")]
     Sysctl(String),
-    /// `*` elsewhere than at an end, or nothing beside it.
+    /// `*` elsewhere than at an end, or nothing else.
     #[error("{0:?} is not the name of an image; `*` may only begin and end it")]
     ImagePattern(String),
-    /// Entries of an array, by their number from 1.
+    /// Invalid elements of an array, numbered from 1.
     #[error("{}", entries(.0))]
     Entries(Vec<(usize, ValueError)>),
 }
@@ -301,7 +301,7 @@ impl Kind for Switch {
     }
 }
 
-/// One of a few words.
+/// A keyword.
 pub(crate) struct Choice<T: 'static>(pub(crate) &'static [(&'static str, T)]);
 
 impl<T: Copy + PartialEq> Kind for Choice<T> {
@@ -329,12 +329,12 @@ impl<T: Copy + PartialEq> Kind for Choice<T> {
     }
 }
 
-/// A text as TOML writes it.
+/// Formats a text as a TOML string.
 fn quoted(text: impl fmt::Display) -> String {
     format!("\"{text}\"")
 }
 
-/// A text of any characters but control characters as TOML writes it.
+/// Formats a text without control characters as a TOML string.
 fn quoted_text(text: &str) -> String {
     quoted(text.replace('\\', "\\\\").replace('"', "\\\""))
 }

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 
 use super::{Kind, Raw, ValueError, quoted};
 
-/// A TCP address to listen on, or nothing.
+/// A TCP address to listen on, or `off`.
 pub(crate) struct Address;
 
 impl Kind for Address {
@@ -19,7 +19,7 @@ impl Kind for Address {
         if text == "off" {
             return Ok(None);
         }
-        // Names are not resolved: a daemon of the node must not wait for DNS to start.
+        // Names are not resolved, because a daemon of the node must not wait for DNS to start.
         text.parse()
             .map(Some)
             .map_err(|_| ValueError::Address(text.to_owned()))
@@ -33,7 +33,7 @@ impl Kind for Address {
     }
 }
 
-/// The name of a host, or with a dot in front all names below it.
+/// A host name, or with a leading dot all names below it.
 pub(crate) struct HostName;
 
 impl Kind for HostName {
@@ -64,7 +64,7 @@ impl Kind for HostName {
     }
 }
 
-/// Where spans are sent.
+/// The endpoint for spans.
 pub(crate) struct CollectorUrl;
 
 impl Kind for CollectorUrl {

@@ -67,7 +67,7 @@ fn parse(text: &str) -> Result<Option<usize>, ValueError> {
     if let Some((_, factor)) = UNITS.iter().find(|(name, _)| *name == unit) {
         return Ok(number.checked_mul(*factor));
     }
-    // "MB" is 10^6 for some and 2^20 for others; a limit is no place to guess.
+    // "MB" is ambiguous between 10^6 and 2^20; limits must not be.
     let letter = unit.chars().next().unwrap_or_default();
     let meant = UNITS
         .iter()
@@ -133,7 +133,7 @@ impl Kind for Count {
     }
 }
 
-/// A share of a whole.
+/// A number from 0 to 1.
 pub(crate) struct Ratio;
 
 impl Kind for Ratio {
@@ -150,7 +150,7 @@ impl Kind for Ratio {
             Raw::Integer(1) => 1.0,
             _ => f64::NAN,
         };
-        // Not a number is in no range.
+        // NaN is outside every range.
         if !(0.0..=1.0).contains(&share) {
             return Err(ValueError::Type {
                 expected: self.words(),

@@ -45,7 +45,7 @@ impl Kind for SocketPath {
     }
 }
 
-/// The path of a unix socket, or nothing.
+/// The path of a unix socket, or `off`.
 pub(crate) struct MaybeSocket;
 
 impl Kind for MaybeSocket {
@@ -70,7 +70,7 @@ impl Kind for MaybeSocket {
     }
 }
 
-/// Whether the path is short enough for a unix socket.
+/// Returns whether the path is short enough for a unix socket.
 pub(crate) fn fits(socket: &Path) -> bool {
     socket.as_os_str().len() <= LONGEST
 }
@@ -127,13 +127,13 @@ fn absolute(text: &str) -> Result<PathBuf, ValueError> {
     Ok(PathBuf::from(text))
 }
 
-/// The path of a socket as the kubelet and crictl write it.
+/// Formats the path of a socket as the kubelet and crictl do.
 pub(crate) fn show_endpoint(path: &Path) -> String {
     format!("unix://{}", path.display())
 }
 
-/// One spelling for the paths that name the same socket, without asking the file system: no `.`, no double slash, and
-/// `/var/run` is the `/run` it has been a link to since 2011.
+/// Normalizes paths that name the same socket, without accessing the file system: removes `.` and double slashes, and
+/// replaces `/var/run` by `/run`, which it has linked to since 2011.
 pub(crate) fn lexical(path: &Path) -> PathBuf {
     let mut bytes = path.as_os_str().as_bytes();
     if bytes.starts_with(b"/var/run/") {
@@ -204,7 +204,7 @@ impl Kind for OwnerOf {
     }
 }
 
-/// `u32::MAX` is chown(2)'s "leave it as it is", not an id.
+/// `u32::MAX` means "unchanged" to chown(2), so it is not an id.
 fn id_of(text: &str) -> Option<u32> {
     text.parse().ok().filter(|id| *id != u32::MAX)
 }
@@ -299,7 +299,7 @@ mod tests {
                     .to_owned()
             )
         );
-        // The constant is right if the kernel's own type agrees.
+        // Checks the constant against the kernel's type.
         assert!(nix::sys::socket::UnixAddr::new(longest.as_str()).is_ok());
         assert!(nix::sys::socket::UnixAddr::new(format!("{longest}a").as_str()).is_err());
     }

@@ -1,4 +1,4 @@
-//! What pods and containers of the built-in runtime get.
+//! Defaults of pods and containers of the built-in runtime.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -9,7 +9,7 @@ use oci_spec::runtime::Capability;
 use super::super::SeccompProfile;
 use super::{Kind, Raw, ValueError, quoted, quoted_text};
 
-/// What containerd gives a container that asks for nothing.
+/// The default capabilities of containerd.
 const CONTAINERD: [Capability; 14] = [
     Capability::Chown,
     Capability::DacOverride,
@@ -27,7 +27,7 @@ const CONTAINERD: [Capability; 14] = [
     Capability::AuditWrite,
 ];
 
-/// What CRI-O gives it.
+/// The default capabilities of CRI-O.
 const CRIO: [Capability; 9] = [
     Capability::Chown,
     Capability::DacOverride,
@@ -45,7 +45,7 @@ pub(crate) fn default_capabilities() -> Vec<Capability> {
     CONTAINERD.to_vec()
 }
 
-/// A set of capabilities, by the name of who has it as a default or one by one.
+/// A set of capabilities: by the name of the runtime whose default it is, or as a list.
 pub(crate) struct Capabilities;
 
 impl Kind for Capabilities {
@@ -104,7 +104,7 @@ fn capability(raw: &Raw<'_>) -> Result<Capability, ValueError> {
     Capability::from_str(bare).map_err(|_| ValueError::Capability(raw.found()))
 }
 
-/// A seccomp profile as the older string of the CRI names it.
+/// A seccomp profile in the older string notation of the CRI.
 pub(crate) struct Profile;
 
 impl Kind for Profile {
@@ -192,7 +192,8 @@ impl Kind for Sysctls {
     }
 }
 
-/// Whether a pod can have its own value: the list is that of the kubelet (`pkg/kubelet/sysctl`). The host name is the pod's.
+/// Returns whether a parameter is namespaced, as in the list of the kubelet (`pkg/kubelet/sysctl`). The host name is set
+/// from the pod's configuration.
 fn is_namespaced(name: &str) -> bool {
     let name = name.replace('/', ".");
     let rest = ["net.", "kernel.shm", "kernel.msg", "fs.mqueue."]

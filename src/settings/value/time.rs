@@ -7,7 +7,7 @@ use super::{Kind, Raw, ValueError, quoted};
 /// Units from large to small, in milliseconds.
 const UNITS: [(&str, u64); 4] = [("h", 3_600_000), ("m", 60_000), ("s", 1_000), ("ms", 1)];
 
-/// A length of time between two bounds.
+/// A duration between two limits.
 pub(crate) struct Span {
     pub(crate) least: Duration,
     pub(crate) most: Duration,
@@ -65,7 +65,7 @@ fn parse(text: &str) -> Option<Duration> {
     number.checked_mul(*millis).map(Duration::from_millis)
 }
 
-/// In the largest unit that divides it.
+/// Formats it in the largest unit that divides it.
 fn show(duration: Duration) -> String {
     let millis = duration.as_millis();
     for (name, unit) in UNITS {

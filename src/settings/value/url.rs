@@ -1,4 +1,4 @@
-//! Where something is reached: an address that is certain, and a URL without a path.
+//! A TCP address that is required, and a URL without a path.
 
 use std::net::SocketAddr;
 
@@ -16,7 +16,7 @@ impl Kind for TcpAddress {
 
     fn read(&self, raw: &Raw<'_>) -> Result<SocketAddr, ValueError> {
         let text = raw.text(self)?;
-        // Names are not resolved: a daemon of the node must not wait for DNS to start.
+        // Names are not resolved, because a daemon of the node must not wait for DNS to start.
         text.parse()
             .map_err(|_| ValueError::TcpAddress(text.to_owned()))
     }
@@ -26,7 +26,7 @@ impl Kind for TcpAddress {
     }
 }
 
-/// What URLs begin with: scheme, host and perhaps a port.
+/// A base URL: scheme, host and optionally a port.
 pub(crate) struct BaseUrl;
 
 impl Kind for BaseUrl {

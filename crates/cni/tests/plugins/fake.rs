@@ -1,4 +1,4 @@
-//! Plugins that are scripts: each keeps what it was told, and does what the test says.
+//! Plugins that are scripts: each records its input, and behaves as the test specifies.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -10,7 +10,7 @@ use tempfile::TempDir;
 
 use super::support::PATIENCE;
 
-/// A good answer to an ADD.
+/// A valid result of an ADD.
 pub(super) const RESULT: &str = r#"{"cniVersion":"1.0.0","interfaces":[{"name":"eth0","sandbox":"/x"}],"ips":[{"address":"10.1.2.3/24","interface":0}]}"#;
 
 pub(super) struct Fake {
@@ -40,7 +40,7 @@ impl Fake {
         Cni::new(self.settings.clone())
     }
 
-    /// A plugin: the arms of a `case` over the verb. Verbs that are not named succeed.
+    /// A plugin: the arms of a `case` over the verb. Verbs without an arm succeed.
     pub(super) fn plugin(&self, name: &str, arms: &str) -> &Self {
         let path = self.bin().join(name);
         let script = format!(
@@ -64,7 +64,7 @@ impl Fake {
         self.dir.path().join("bin")
     }
 
-    /// The runs, as the plugins wrote them down themselves.
+    /// The runs, as recorded by the plugins.
     pub(super) fn log(&self) -> Vec<String> {
         let text = fs::read_to_string(self.bin().join("log")).unwrap_or_default();
         text.lines().map(str::to_owned).collect()
@@ -104,7 +104,7 @@ pub(super) fn pod(id: &str) -> Pod {
     }
 }
 
-/// Whether a process runs: a zombie does not.
+/// Returns whether a process is running and not a zombie.
 pub(super) fn runs(pid: &str) -> bool {
     let status =
         fs::read_to_string(Path::new("/proc").join(pid.trim()).join("stat")).unwrap_or_default();

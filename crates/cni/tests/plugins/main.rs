@@ -1,4 +1,4 @@
-//! The verbs of CNI: with plugins that misbehave on command, and with the real ones.
+//! The CNI verbs, with plugins that misbehave on command and with real ones.
 
 mod fake;
 mod misbehaviour;

@@ -1,4 +1,4 @@
-//! Plugins that do everything wrong.
+//! Plugins that misbehave.
 
 use std::fs;
 use std::time::Duration;
@@ -8,7 +8,7 @@ use criscope_cni::{Error, Verb};
 use super::fake::{Fake, pod, runs};
 use super::support::until;
 
-/// What an ADD says when its only plugin does this, after which nothing may be left.
+/// The error of an ADD whose only plugin runs this script; nothing may be left after it.
 async fn add(arms: &str) -> Error {
     let fake = Fake::new();
     fake.plugin("x", arms)
@@ -84,7 +84,7 @@ async fn huge_outputs_are_bounded() {
 async fn one_that_does_not_read_or_leaves_a_child_behind_is_fine() {
     let fake = Fake::new();
     let bin = fake.bin();
-    // The child holds the pipes open, for longer than any call may take.
+    // The child holds the pipes open for longer than any timeout.
     fake.plugin(
         "x",
         &format!(
@@ -104,7 +104,7 @@ async fn one_that_does_not_read_or_leaves_a_child_behind_is_fine() {
 #[tokio::test]
 async fn one_that_hangs_is_killed_with_its_children() {
     let mut fake = Fake::new();
-    // By far more than it takes to start it.
+    // Far more than it takes to start it.
     fake.settings.add_timeout = Duration::from_secs(10);
     let bin = fake.bin();
     let arms = format!(
@@ -135,7 +135,7 @@ async fn a_caller_that_goes_away_leaves_what_a_del_takes() {
         .list("a.conflist", "1.0.0", r#"{"type":"x"}"#);
     let cni = fake.cni();
     let pod = pod("c1");
-    // It goes when the plugin has come as far as it does.
+    // Drops the future when the plugin has reached this point.
     let begun = until("the plugin", || async {
         let pid = fs::read_to_string(bin.join("self")).ok()?;
         pid.ends_with('\n').then_some(())
@@ -171,7 +171,7 @@ async fn a_missing_plugin_is_named_with_the_places() {
     assert!(
         error
             .to_string()
-            .contains("nowhere is in none of /no/such/dir:"),
+            .contains("nowhere was not found in /no/such/dir:"),
         "{error}"
     );
 }
@@ -187,7 +187,7 @@ async fn a_del_that_fails_is_tried_again_by_the_next() {
     let cni = fake.cni();
     cni.add(&pod("c1")).await.expect("add");
     cni.del(&pod("c1")).await.expect_err("y fails");
-    // The address is not freed while y may still lead to it.
+    // The address is not released while y may still depend on it.
     assert_eq!(fake.log(), ["x ADD", "y ADD", "y DEL"]);
     assert_eq!(fake.cached(), ["a-c1-eth0"]);
     fake.plugin("y", "");

@@ -1,4 +1,4 @@
-//! Debian's plugins, with a network namespace of our own in the place of the node's. Needs root.
+//! Debian's plugins, with a network namespace in the place of the node's. Needs root.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -14,7 +14,7 @@ use criscope_cni::{Bandwidth, Cni, Loopback, Pod, PortMapping, Protocol, Setting
 
 const PLUGINS: &str = "/usr/lib/cni";
 
-/// A node: plugins are run inside its namespace, so bridges and packet filter rules are there, and go with it.
+/// A node: plugins run inside its namespace, so bridges and packet filter rules are removed with it.
 struct Node {
     dir: Scratch,
     pins: Pins,
@@ -76,7 +76,7 @@ impl Node {
         }
     }
 
-    /// Addresses that are given out.
+    /// Allocated addresses.
     fn leases(&self) -> usize {
         let files = fs::read_dir(self.dir.path().join("ipam/real"))
             .into_iter()
@@ -133,19 +133,19 @@ async fn a_pod_is_attached_with_a_port_and_leaves_nothing() {
     assert!(names.contains(&"eth0".to_owned()), "{names:?}");
     let rules = node.inside(&["iptables-save", "-t", "nat"]);
     assert!(rules.contains("10.99.0.2:80"), "{rules}");
-    // No CHECK here: Debian's portmap 1.1.1 asks for an IPv6 chain also where there is no IPv6 address.
+    // No CHECK here: Debian's portmap 1.1.1 requires an IPv6 chain even without an IPv6 address.
     node.cni.del(&pod).await.expect("del");
     node.cni.del(&pod).await.expect("again");
     let rules = node.inside(&["iptables-save", "-t", "nat"]);
     assert!(!rules.contains("10.99.0.2"), "{rules}");
     assert_eq!(node.leases(), 0);
-    // The namespace is gone before the DEL.
+    // The namespace is removed before the DEL.
     let attached = node.cni.add(&pod).await.expect("add");
     assert!(attached.ip.is_some());
     node.pins.remove("c1").await.expect("remove");
     node.cni.del(&pod).await.expect("del without a namespace");
     assert_eq!(node.leases(), 0);
-    // It is a mere file, as after a reboot.
+    // A regular file, as after a reboot.
     let pod = node.pod("c2").await;
     node.cni.add(&pod).await.expect("add");
     node.pins.remove("c2").await.expect("remove");

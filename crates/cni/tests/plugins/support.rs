@@ -1,4 +1,4 @@
-//! Waiting, directories whose mounts go with them, and an observer.
+//! Polling, directories whose mounts are removed with them, and an observer.
 
 use std::fs;
 use std::path::Path;
@@ -9,10 +9,10 @@ use criscope_cni::{Invocation, PluginObserver, PluginRun};
 use nix::mount::{MntFlags, umount2};
 use tempfile::TempDir;
 
-/// By far more than anything takes.
+/// Far more than any step takes.
 pub(super) const PATIENCE: Duration = Duration::from_secs(120);
 
-/// Asks again and again until there is an answer.
+/// Polls until there is a value.
 pub(super) async fn until<T, F>(what: &str, mut ask: impl FnMut() -> F) -> T
 where
     F: Future<Output = Option<T>>,
@@ -27,7 +27,7 @@ where
     }
 }
 
-/// A temporary directory; what is mounted in it is unmounted first.
+/// A temporary directory; mounts in it are unmounted first.
 pub(super) struct Scratch(TempDir);
 
 impl Scratch {
@@ -54,7 +54,7 @@ tokio::task_local! {
     static CURRENT: String;
 }
 
-/// Keeps each run as `PLUGIN VERB OUTCOME`, and hands each plugin the name of its run.
+/// Records each run as `PLUGIN VERB OUTCOME`, and sets a variable of each plugin to the name of its run.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Runs(Arc<Mutex<Vec<String>>>);
 

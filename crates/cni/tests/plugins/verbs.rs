@@ -1,4 +1,4 @@
-//! What plugins are told, in which order, and what is kept.
+//! The input of plugins, their order, and the content of the cache.
 
 use std::fs;
 
@@ -74,7 +74,7 @@ async fn a_chain_runs_forward_and_back_with_all_it_must_be_told() {
     }
     assert_eq!(fake.cached(), ["net-c1-eth0"]);
     cni.check(&pod).await.expect("check");
-    // The configuration of the ADD counts, not that of today; and what was asked for then.
+    // The configuration and the parameters of the ADD are used, not the current ones.
     fs::remove_file(fake.dir.path().join("net.d/net.conflist")).expect("remove");
     pod.netns = None;
     pod.capabilities = Default::default();
@@ -136,14 +136,14 @@ async fn several_networks_have_an_interface_each() {
         fake.cached(),
         ["a-c1-eth0", "b-c1-eth1", "cni-loopback-c1-lo"]
     );
-    // The plugin answered in 1.0.0, the network is in 0.4.0.
+    // The plugin's result is in 1.0.0, the network in 0.4.0.
     assert_eq!(
         attached.interfaces[2].result.to_value()["ips"][0]["version"],
         "4"
     );
     fake.cni().del(&pod("c1")).await.expect("del");
     assert!(fake.cached().is_empty());
-    // One that fails takes the others with it.
+    // A failure rolls back the others.
     fake.list("c.conflist", "1.0.0", r#"{"type":"bad"}"#);
     fake.cni().add(&pod("c2")).await.expect_err("c fails");
     assert!(fake.cached().is_empty());
@@ -155,7 +155,7 @@ async fn several_networks_have_an_interface_each() {
         .filter(|run| run.ends_with("DEL"))
         .count();
     assert_eq!(undone, 4, "bad, x, x, loopback: {:?}", fake.log());
-    // A handler with a directory of its own.
+    // A handler with its own directory.
     let other = fake.cni().with_conf_dir(fake.dir.path().join("other.d"), 1);
     assert!(matches!(
         other.add(&pod("c3")).await,
@@ -163,8 +163,8 @@ async fn several_networks_have_an_interface_each() {
     ));
 }
 
-/// A power failure took one of two entries and damaged none of the rest: the pod, whose namespace is gone, is detached from
-/// both.
+/// A power failure has removed one of two entries without damaging the other: the pod, whose namespace does not exist, is
+/// detached from both networks.
 #[tokio::test]
 async fn entries_that_a_power_failure_took_are_assumed() {
     let mut fake = Fake::new();

@@ -13,21 +13,21 @@ use crate::observe::Transport;
 use crate::request::StreamOptions;
 use crate::runtime::Size;
 
-/// The version of the protocol: the newest that every supported server speaks over the transport.
+/// The version of the protocol: the newest that every supported server implements over the transport.
 const SPDY_PROTOCOL: &str = "v4.channel.k8s.io";
 const WEBSOCKET_PROTOCOL: &str = "v5.channel.k8s.io";
 
-/// The channels of a WebSocket, which over SPDY are streams of these names.
+/// The channels of a WebSocket; over SPDY they are streams with these names.
 const STDIN: u8 = 0;
 const STDOUT: u8 = 1;
 const STDERR: u8 = 2;
 const ERROR: u8 = 3;
 const RESIZE: u8 = 4;
-/// Closes the channel that it names, from version 5 on.
+/// Closes another channel, from version 5 on.
 const CLOSE_CHANNEL: u8 = 255;
 const NAMES: [&str; 5] = ["stdin", "stdout", "stderr", "error", "resize"];
 
-/// Begins the session behind `url` on a connection to its server, with the standard streams that the URL was asked for.
+/// Starts the session behind `url` on a connection to its server. `streams` must be those of the request for the URL.
 ///
 /// # Errors
 /// If the server refuses the upgrade or a stream, or the connection fails.
@@ -64,7 +64,7 @@ where
         (STDERR, streams.stderr),
         (RESIZE, streams.tty),
     ];
-    // One after the other, and the error stream first, as the clients of Kubernetes do.
+    // One after the other, and the error stream first, like the clients of Kubernetes.
     for (channel, _) in wanted.into_iter().filter(|(_, is_wanted)| *is_wanted) {
         let at = usize::from(channel);
         let id = sender.open(&[("streamtype", NAMES[at])]).await?;
@@ -139,7 +139,7 @@ impl<W: AsyncWrite + Unpin> CommandInput<W> {
     }
 }
 
-/// What a command sends.
+/// Output of a command.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CommandEvent {
     /// Standard output.
@@ -190,7 +190,7 @@ impl<R: AsyncRead + Unpin> CommandOutput<R> {
                             };
                             (channel, bytes)
                         }
-                        // containerd resets the error stream behind the status.
+                        // containerd resets the error stream after the status.
                         SpdyFrame::Reset { stream } if channels.get(&stream) == Some(&ERROR) => {
                             return Ok(None);
                         }
@@ -214,7 +214,7 @@ impl<R: AsyncRead + Unpin> CommandOutput<R> {
                     }
                 }
             };
-            // Servers begin WebSocket channels with an empty message.
+            // Servers send an empty message on WebSocket channels first.
             if bytes.is_empty() {
                 continue;
             }

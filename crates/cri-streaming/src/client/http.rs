@@ -24,7 +24,7 @@ pub enum UpgradeError {
     /// The server answered with another status than 101.
     #[error("the server refused the upgrade with status {}", .0.status)]
     Refused(ResponseHead),
-    /// The server did not prove that it understood the WebSocket handshake.
+    /// The server did not complete the WebSocket handshake correctly.
     #[error("wrong Sec-WebSocket-Accept in the answer to the upgrade")]
     Accept,
 }
@@ -122,8 +122,8 @@ impl UpgradeRequest {
     }
 }
 
-/// Sends the head of any request and reads that of the response, byte by byte: what follows it belongs to the protocol that
-/// was upgraded to.
+/// Sends the head of any request and reads the head of the response byte by byte: what follows belongs to the upgraded
+/// protocol.
 ///
 /// # Errors
 /// If the connection fails, or the response is not HTTP.

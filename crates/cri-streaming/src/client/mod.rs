@@ -1,9 +1,10 @@
-//! The client end, as a kubelet, an API server or crictl has it: the upgrade, the frames of both transports, and a command
-//! over either.
+//! The client end, as in a kubelet, an API server or crictl: the upgrade, the frames of both transports, and commands over
+//! either.
 //!
 //! [`UpgradeRequest`] turns a connection into SPDY or WebSocket. [`SpdySender`] and [`SpdyReceiver`], [`WebSocketSender`]
-//! and [`WebSocketReceiver`] are the halves of it, frame by frame; both read whole frames, which is what a client needs and
-//! a server cannot afford. [`run_command`] opens the streams of an exec or attach session over either transport.
+//! and [`WebSocketReceiver`] are its halves, frame by frame; both receivers return whole frames, which is sufficient for a
+//! client, while a server must bound its memory. [`run_command`] opens the streams of an exec or attach session over either
+//! transport.
 
 mod command;
 mod http;
@@ -17,3 +18,4 @@ pub use self::websocket::{
     BINARY, CLOSE, PING, PONG, TEXT, WebSocketFrame, WebSocketReceiver, WebSocketSender,
     encode_frame,
 };
+pub use crate::remotecommand::CommandResult;

@@ -1,4 +1,4 @@
-//! A SPDY/3.1 client, frame by frame. Like the clients of Kubernetes it neither sends nor honours flow control windows: the
+//! A SPDY/3.1 client, frame by frame. Like the clients of Kubernetes it neither sends nor honours flow control windows:
 //! back pressure is that of the connection.
 
 use std::io;
@@ -12,7 +12,7 @@ use crate::spdy::{DICTIONARY, frame};
 /// Size of the read buffer, in bytes.
 const BUFFER: usize = 64 << 10;
 
-/// The half towards the server.
+/// The writing half of a connection.
 #[derive(Debug)]
 pub struct SpdySender<W> {
     io: W,
@@ -94,7 +94,7 @@ impl<W: AsyncWrite + Unpin> SpdySender<W> {
         self.io.write_all(&self.frame).await
     }
 
-    /// Says that no further streams will be opened (GOAWAY).
+    /// Announces that no further streams will be opened (GOAWAY).
     ///
     /// # Errors
     /// If the connection has ended.
@@ -151,7 +151,7 @@ pub enum SpdyFrame {
     },
 }
 
-/// The half from the server.
+/// The reading half of a connection.
 #[derive(Debug)]
 pub struct SpdyReceiver<R> {
     io: BufReader<R>,

@@ -50,7 +50,7 @@ pub fn encode_frame(first: u8, mask: [u8; 4], parts: &[&[u8]]) -> Vec<u8> {
     frame
 }
 
-/// The half towards the server.
+/// The writing half of a connection.
 #[derive(Debug)]
 pub struct WebSocketSender<W> {
     io: W,
@@ -105,7 +105,7 @@ pub struct WebSocketFrame {
     pub payload: Bytes,
 }
 
-/// The half from the server.
+/// The reading half of a connection.
 #[derive(Debug)]
 pub struct WebSocketReceiver<R> {
     io: BufReader<R>,

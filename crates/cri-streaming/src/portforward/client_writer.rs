@@ -1,4 +1,4 @@
-//! The way to a client.
+//! Writing to a client.
 
 use std::io;
 use std::task::{Context, Poll};
@@ -8,10 +8,10 @@ use tokio::io::AsyncWrite;
 use crate::channels::{ChannelWriter, MAX_MESSAGE};
 use crate::spdy::Writer;
 
-/// What takes the bytes of one connection, of which a client may have hundreds. What waits for the client to read is left
-/// where it comes from, and not held here: it is asked for room before anything is read.
+/// The writer for one forwarded connection, of which a client may have hundreds. Data that waits for the client to read is
+/// left in its source and not buffered here: capacity is reserved before anything is read.
 pub(super) trait ClientWriter: AsyncWrite + Unpin {
-    /// How many bytes are taken at once, when some are.
+    /// How many bytes it accepts at once, as soon as it accepts any.
     fn poll_room(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>>;
 }
 
@@ -21,8 +21,8 @@ impl ClientWriter for Writer {
     }
 }
 
-/// Room for a message would have to be kept while the pod says nothing, and there is not enough for every channel. There are
-/// few of them, and each holds one message.
+/// Capacity for a message would have to be reserved while the pod sends nothing, and there is not enough for every channel.
+/// There are few channels, and each holds one message.
 impl ClientWriter for ChannelWriter {
     fn poll_room(&mut self, _: &mut Context<'_>) -> Poll<io::Result<usize>> {
         Poll::Ready(Ok(MAX_MESSAGE))

@@ -1,4 +1,4 @@
-//! Copies between a client's stream and a connection into a pod, each direction for itself.
+//! Copies between a client's stream and a connection into a pod, each direction on its own.
 
 use std::future::poll_fn;
 use std::io;
@@ -17,20 +17,20 @@ use super::pod_writer::PodWriter;
 use crate::observe::Direction;
 use crate::session::Meter;
 
-/// How long one direction may be silent once the other has ended. Long enough for somebody who sends a request, ends his
-/// side and waits for the answer; the reference servers wait one second, and lose it.
+/// How long one direction may be silent once the other has ended: enough for a client that sends a request, shuts down its
+/// half and waits for the response. The reference servers wait one second, and lose the response.
 const HALF_OPEN: Duration = Duration::from_secs(60);
 
-/// Bytes that are read of a pod at once.
+/// Size of a read from the pod, in bytes.
 const BUFFER: usize = 32 << 10;
 
-/// How a direction came to its end.
+/// How a direction ended.
 enum CopyEnd {
-    /// The sender had no more.
+    /// The sender has ended its half.
     End,
-    /// The sender broke off.
+    /// The sender's connection was reset or lost.
     ReadFailed(io::Error),
-    /// The receiver takes no more.
+    /// The receiver accepts no more data.
     WriteFailed(io::Error),
 }
 
@@ -44,25 +44,25 @@ impl CopyEnd {
     }
 }
 
-/// What one direction does.
+/// Progress of one direction.
 #[derive(Default)]
 struct CopyProgress {
-    /// How often something arrived.
+    /// Number of reads that returned data.
     moved: AtomicU64,
     /// It waits for its receiver, not for its sender.
     is_writing: AtomicBool,
 }
 
 impl CopyProgress {
-    /// So much arrived.
+    /// Counts bytes that arrived.
     fn count(&self, n: usize, moved: impl Fn(usize)) {
         self.is_writing.store(false, Ordering::Relaxed);
         self.moved.fetch_add(1, Ordering::Relaxed);
         moved(n);
     }
 
-    /// Returns when the sender has said nothing for [`HALF_OPEN`]. The time that a receiver takes is not his silence: how
-    /// long that may be is for the idle time of the session to say.
+    /// Returns when the sender has been silent for [`HALF_OPEN`]. Time spent waiting for the receiver does not count; the
+    /// idle timeout of the session limits it.
     async fn silent(&self) {
         loop {
             let before = self.moved.load(Ordering::Relaxed);
@@ -75,15 +75,16 @@ impl CopyProgress {
     }
 }
 
-/// Copies both ways until both have ended, one broke off, or one has ended and the other was silent for [`HALF_OPEN`]. Each
-/// end is passed on as one: `shutdown` of the other side's writer. What breaks off is no end, or half of something would be
-/// taken for the whole: the pod sees a reset, and the client's writer is dropped without a shutdown. `broke_off` tells, of
-/// a client from whom nothing more will come, whether he had said so.
+/// Copies both directions until both have ended, one was reset, or one has ended and the other was silent for
+/// [`HALF_OPEN`]. An end is passed on with `shutdown` of the other side's writer. A reset is not passed on as an end,
+/// because a truncated stream would look complete: the pod sees a reset, and the client's writer is dropped without a
+/// shutdown. `broke_off` returns whether the stream of a client that sends no more ended without being closed by the
+/// client.
 ///
-/// Once the client has `gone`, only what it had sent is waited for.
+/// Once the client has `gone`, only the data that it had already sent is waited for.
 ///
 /// # Errors
-/// If the pod broke off.
+/// If the pod reset the connection.
 pub(super) async fn copy<R, W>(
     (mut client_read, mut client_write): (R, W),
     pod: TcpStream,
@@ -97,10 +98,10 @@ where
 {
     let (mut pod_read, pod_write) = pod.into_split();
     let (there, back) = (&CopyProgress::default(), &CopyProgress::default());
-    // A reset is told to whoever asks first, and to the reader it then looks like an end.
+    // A reset is reported to the first caller only; the reader then sees an end of file.
     let was_reset = &AtomicBool::new(false);
-    // Each owns its halves: what the client still sends after its direction is over is then thrown away by whoever reads
-    // the connection, and holds up no other stream.
+    // Each direction owns its halves. Once it has ended, further input of the client is discarded by the task that reads
+    // the connection, and blocks no other stream.
     let inward = async move {
         let mut pod_writer = PodWriter::new(pod_write);
         let count = |n| meter.count(Direction::In, n);
@@ -142,9 +143,9 @@ where
     tokio::pin!(inward, outward);
     tokio::select! {
         over = &mut inward => match over {
-            // The client has gone, and nobody is there for what may come.
+            // The client has disconnected, so output has no receiver.
             CopyEnd::ReadFailed(_) => Ok(()),
-            // The pod may have ended its side of reading and still send.
+            // The pod may have shut down its reading half and still send.
             CopyEnd::End | CopyEnd::WriteFailed(_) => tokio::select! {
                 over = outward => over.into_result(),
                 () = back.silent() => Ok(()),
@@ -153,7 +154,7 @@ where
         },
         over = &mut outward => {
             over.into_result()?;
-            // A client that takes no more has sent what it has sent.
+            // A client that reads no more may still have data in flight to the pod.
             tokio::select! {
                 _ = inward => {}
                 () = there.silent() => {}
@@ -163,7 +164,7 @@ where
     }
 }
 
-/// Nothing of what the client sent is held here: what the pod does not take is counted where it lies.
+/// No data of the client is buffered here: what the pod does not read is counted in the queue it came from.
 async fn upload<R>(
     from: &mut R,
     to: &mut PodWriter,
@@ -190,7 +191,7 @@ where
     }
 }
 
-/// Nothing of what the pod says is held here before it has come and there is room for it.
+/// No data of the pod is buffered here: it is read only when it has arrived and the client has capacity.
 async fn download<W>(
     from: &mut OwnedReadHalf,
     to: &mut W,
@@ -214,7 +215,7 @@ where
             Some(Ok(0)) => return CopyEnd::End,
             Some(Ok(_)) => {}
             Some(Err(error)) => return CopyEnd::ReadFailed(error),
-            // Nothing has come after all, or it is the turn of other tasks.
+            // Nothing had arrived after all, or the task must yield.
             None => {
                 way.is_writing.store(false, Ordering::Relaxed);
                 consume_budget().await;

@@ -18,12 +18,12 @@ use super::context::SessionContext;
 /// Connects to a port of the pod.
 ///
 /// # Errors
-/// With what the client is told.
+/// With the message for the client.
 async fn dial(context: &SessionContext, sandbox: &str, port: u16) -> Result<TcpStream, String> {
     context.meter.connection();
     match context.runtime.dial(sandbox, port).await {
         Ok(pod) => {
-            // Interactive protocols write little, and wait for the answer.
+            // Disables Nagle's algorithm: interactive protocols write little and wait for the response.
             let _ = pod.set_nodelay(true);
             Ok(pod)
         }
@@ -31,7 +31,7 @@ async fn dial(context: &SessionContext, sandbox: &str, port: u16) -> Result<TcpS
     }
 }
 
-/// What a client is told of a connection, in the words of the reference server.
+/// The error message for a client, in the words of the reference server.
 fn failed(sandbox: &str, port: u16, error: &dyn std::error::Error) -> String {
     format!("error forwarding port {port} to pod {sandbox}, uid : {error}")
 }

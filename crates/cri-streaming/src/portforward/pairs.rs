@@ -1,4 +1,4 @@
-//! Which two streams belong together: the one that carries a connection, and the one that says what is wrong with it.
+//! Pairs the streams of port-forward: each connection has a data stream and an error stream.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// Pairs that may wait for their second half.
+/// The most streams that may wait for their counterpart.
 const MAX_WAITING: usize = 256;
 
-/// What a stream is for.
+/// The type of a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum StreamType {
     Error,
@@ -26,7 +26,7 @@ impl StreamType {
     }
 }
 
-/// The name of a pair.
+/// The key of a pair.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) enum PairKey {
     /// The `requestid` of both.
@@ -36,7 +36,7 @@ pub(super) enum PairKey {
 }
 
 impl PairKey {
-    /// Very old clients give no id; they open the stream of data right after that of errors.
+    /// Very old clients send no id; they open the data stream right after the error stream.
     pub(super) fn of(request: Option<&str>, half: StreamType, stream: u32) -> Self {
         match (request, half) {
             (Some(request), _) => Self::Request(request.to_owned()),
@@ -55,27 +55,27 @@ impl fmt::Display for PairKey {
     }
 }
 
-/// A stream that waits.
+/// A stream that waits for its counterpart.
 struct Waiting<S> {
     half: StreamType,
     stream: S,
     since: Instant,
 }
 
-/// What came of a stream.
+/// The result of adding a stream.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Pairing<S> {
-    /// The other one is to come.
+    /// The counterpart has not arrived yet.
     Waits,
-    /// Both are there.
+    /// The pair is complete.
     Both { error: S, data: S },
-    /// The stream is given back: there is one of its kind, which waits on.
+    /// The stream is returned: one of the same type with this key is already waiting, and continues to wait.
     Double(S, PairKey),
-    /// The stream is given back: too many wait.
+    /// The stream is returned: too many are waiting.
     Refused(S),
 }
 
-/// The streams that wait.
+/// The streams that wait for their counterpart.
 pub(super) struct Pairs<S> {
     waiting: HashMap<PairKey, Waiting<S>>,
 }
@@ -115,13 +115,13 @@ impl<S> Pairs<S> {
         }
     }
 
-    /// The stream of errors of a pair that waits for its data.
+    /// The error stream of a pair that waits for its data stream.
     pub(super) fn errors(&mut self, key: &PairKey) -> Option<&mut S> {
         let waiting = self.waiting.get_mut(key)?;
         (waiting.half == StreamType::Error).then_some(&mut waiting.stream)
     }
 
-    /// Those that have waited for so long.
+    /// Removes the streams that have waited for this long.
     pub(super) fn overdue(&mut self, limit: Duration) -> Vec<(StreamType, S)> {
         let now = Instant::now();
         self.waiting

@@ -1,4 +1,4 @@
-//! The way into a pod, and what it ends with.
+//! Writing to a pod, and how the connection is closed.
 
 use std::io;
 use std::pin::Pin;
@@ -7,11 +7,11 @@ use std::task::{Context, Poll};
 use tokio::io::AsyncWrite;
 use tokio::net::tcp::OwnedWriteHalf;
 
-/// The way into the pod. Dropped, it ends with a FIN, like the connections of a process that has ended; but if something
-/// that the client has sent does not arrive, the whole connection ends with a reset (RFC 9293 section 3.5.2).
+/// The writing half of a connection into a pod. Dropping it sends a FIN, as for a process that has exited; but if data of
+/// the client was lost, the whole connection is reset (RFC 9293 section 3.5.2).
 pub(super) struct PodWriter {
     half: Option<OwnedWriteHalf>,
-    /// What was handed in last was not all taken.
+    /// The last write was not accepted completely.
     is_torn: bool,
 }
 
@@ -23,7 +23,7 @@ impl PodWriter {
         }
     }
 
-    /// There should have been more.
+    /// Notes that the data is incomplete.
     pub(super) fn tear(mut self) {
         self.is_torn = true;
     }
@@ -42,9 +42,9 @@ impl PodWriter {
 impl Drop for PodWriter {
     fn drop(&mut self) {
         if let Some(half) = self.half.take_if(|_| self.is_torn) {
-            // It fails only for one that has ended anyway.
+            // It fails only for a connection that has already ended.
             let _ended = half.as_ref().set_zero_linger();
-            // With the last half it is closed; to drop this one would send a FIN before.
+            // The socket is closed with its last half; dropping this half now would send a FIN first.
             half.forget();
         }
     }
@@ -60,7 +60,7 @@ impl AsyncWrite for PodWriter {
         self.is_torn = match written {
             Poll::Pending => true,
             Poll::Ready(Ok(n)) => n < buf.len(),
-            // By the pod itself.
+            // Reset by the pod.
             Poll::Ready(Err(_)) => false,
         };
         written

@@ -17,7 +17,7 @@ use crate::session::SessionResult;
 use crate::spdy::{Limits, Reader, Reason, Stream};
 use crate::spdy_session::SpdySession;
 
-/// How often it is looked for streams whose other half did not come, in parts of the time they have.
+/// How often streams without a counterpart are checked for, as a fraction of their timeout.
 const LOOKS: u32 = 10;
 
 /// A stream with the port that its headers name.
@@ -58,7 +58,7 @@ where
                 }
             }
             ending = context.stop.fired() => {
-                // What they still count must be counted before the session's end.
+                // What they still count must be counted before the session ends.
                 forwards.shutdown().await;
                 carrier.close(context).await;
                 return Outcome::from(ending).into();
@@ -66,14 +66,14 @@ where
         }
     }
     gone.cancel();
-    // What came from the client before it went is still on its way into the pod.
+    // Data that the client sent before it disconnected is still being written to the pod.
     let rest = async { while forwards.join_next().await.is_some() {} };
     let _ = timeout(LINGER, rest).await;
     forwards.shutdown().await;
     outcome(&carrier.reason().await).into()
 }
 
-/// For port-forward it is always the client who ends the session.
+/// A port-forward session is always ended by the client.
 fn outcome(reason: &Reason) -> Outcome {
     match reason {
         Reason::ClientGone | Reason::GoAway | Reason::Closed => Outcome::Done,
@@ -83,7 +83,7 @@ fn outcome(reason: &Reason) -> Outcome {
     }
 }
 
-/// Puts a stream to its other half. Streams that are dropped are reset.
+/// Pairs a stream with its counterpart. Streams that are dropped are reset.
 fn take(pairs: &mut Pairs<PortStream>, stream: Stream) -> Option<(PortStream, PortStream)> {
     let headers = &stream.headers;
     let half = StreamType::named(headers.get("streamtype")?)?;
@@ -96,13 +96,13 @@ fn take(pairs: &mut Pairs<PortStream>, stream: Stream) -> Option<(PortStream, Po
     match pairs.put(key, half, PortStream { port, stream }) {
         Pairing::Both { error, data } => Some((error, data)),
         Pairing::Double(_, key) => {
-            // For two streams of data there is none yet.
+            // A second data stream has no error stream yet.
             if let Some(first) = pairs.errors(&key) {
                 let message = format!(
                     "error processing stream for request {key}: error stream already assigned"
                 );
                 let errors = first.stream.writer();
-                // Who does this and does not read what is said of it has nobody wait for him.
+                // A client that does this and does not read the error is not waited for.
                 let _ = errors.write_all(message.as_bytes()).now_or_never();
             }
             None
@@ -123,8 +123,8 @@ async fn forward(
         Ok(pod) => {
             let (_, mut errors) = error.stream.split();
             let halves = data.stream.split();
-            // That the pod broke off is said by a reset of the data alone: at a word on this stream clients of Kubernetes
-            // end all connections of the session (kubernetes/kubernetes#111825).
+            // A reset by the pod is reported by resetting the data stream only: on any message on the error stream, clients
+            // of Kubernetes end all connections of the session (kubernetes/kubernetes#111825).
             let _ = copy(halves, pod, &context.meter, Reader::is_lost, gone).await;
             let _ = errors.shutdown().await;
         }
@@ -132,7 +132,7 @@ async fn forward(
     }
 }
 
-/// Says what went wrong. If the client has gone, nobody needs to know.
+/// Sends an error message. Failures are ignored, because the client has then disconnected.
 async fn complain(error: Stream, message: String) {
     let (_, mut errors) = error.split();
     let _ = errors.write_all(message.as_bytes()).await;

@@ -1,5 +1,5 @@
-//! A stream of bytes inside of WebSocket messages: SPDY for clients whose way through proxies is WebSocket. Where a
-//! message begins and ends means nothing.
+//! A byte stream inside WebSocket messages: SPDY for clients that reach the server through proxies for WebSocket. Message
+//! boundaries have no meaning.
 
 use std::io;
 use std::pin::Pin;
@@ -13,17 +13,17 @@ use tokio_util::task::AbortOnDropHandle;
 use crate::pipe::{Pipe, pipe};
 use crate::websocket::{self, Event, Reader, binary};
 
-/// Bytes of one message. Clients have buffers of 32 KiB.
+/// Largest message, in bytes. Clients have buffers of 32 KiB.
 const MAX_MESSAGE: usize = 32 << 10;
 
-/// The close code for a client that broke the protocol.
+/// The close code for a protocol violation by the client.
 const PROTOCOL_ERROR: u16 = 1002;
 
-/// The stream.
+/// The byte stream.
 pub(crate) struct Tunnel {
     input: Pipe,
     output: PollSender<Bytes>,
-    /// What reads and writes the connection. The writer is waited for when this side is shut.
+    /// The task that reads and writes the connection. Shutting down this side waits for it.
     writing: Option<tokio::task::JoinHandle<io::Result<()>>>,
     _reading: AbortOnDropHandle<()>,
 }
@@ -45,10 +45,10 @@ impl Tunnel {
                     Ok(Some(Event::Data {
                         text: false, bytes, ..
                     })) => {
-                        // If nobody reads SPDY any more, the client's close is still to come.
+                        // SPDY reads no more, but the client's close frame is still to come.
                         let _ = sender.send(bytes).await;
                     }
-                    // Text is how a client says what went wrong at its side.
+                    // Clients report their own errors in text messages.
                     Ok(Some(Event::Data { text: true, .. } | Event::Close) | None) => break,
                     Err(error) => {
                         if error.kind() == io::ErrorKind::InvalidData {

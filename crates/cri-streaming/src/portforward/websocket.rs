@@ -1,5 +1,5 @@
-//! Port-forward over the channels of a WebSocket, for old clients: two channels for each port that the request names,
-//! one connection for each port.
+//! Port-forward over WebSocket channels, for old clients: two channels and one connection for each port that the request
+//! names.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -22,12 +22,12 @@ use crate::pipe::{Pipe, pipe};
 use crate::session::SessionResult;
 use crate::websocket::{self, Event, Frames, Reader};
 
-/// Ports of one session: there are two channels for each, and their number is a byte.
+/// The most ports of one session: each has two channels, and the number of a channel is a byte.
 pub(crate) const MAX_PORTS: usize = 127;
 
-/// The close code for a client that broke the protocol.
+/// The close code for a protocol violation by the client.
 const PROTOCOL_ERROR: u16 = 1002;
-/// The close code of a server that stops.
+/// The close code of a server that shuts down.
 const GOING_AWAY: u16 = 1001;
 
 /// Serves one session.
@@ -59,7 +59,7 @@ where
             context: context.clone(),
             sandbox: Arc::clone(&sandbox),
             port,
-            // There are no more than channels.
+            // There are no more ports than channels.
             channel: u8::try_from(2 * i).unwrap_or(u8::MAX),
             frames: frames.clone(),
             encoding,
@@ -81,7 +81,7 @@ where
     };
     let mut reading = AbortOnDropHandle::new(tokio::spawn(input.run(Reader::new(read))));
     let ended = tokio::select! {
-        // In this order: a client that broke the protocol was told so, and with that writing ends, too.
+        // In this order: after a protocol violation the client has been sent the close code, which ends writing, too.
         biased;
         outcome = &mut reading => {
             gone.cancel();
@@ -91,7 +91,7 @@ where
         }
         () = async { while forwards.join_next().await.is_some() {} } => Outcome::Done,
         _ = &mut writing => {
-            // How it ended may stand behind what was not read yet.
+            // The reason may follow data that has not been read yet.
             let end = Instant::now() + LINGER;
             let outcome = timeout_at(end, &mut reading).await;
             lost.fetch_or(outcome.is_err(), Ordering::Relaxed);
@@ -115,19 +115,19 @@ where
     ended.into()
 }
 
-/// What the client has sent is still on its way into the pod; nobody is there any more to send to.
+/// Data that the client sent is still being written to the pod; output has no receiver any more.
 async fn finish(mut forwards: JoinSet<()>, end: Instant) {
     let rest = async { while forwards.join_next().await.is_some() {} };
     let _ = timeout_at(end, rest).await;
     forwards.shutdown().await;
 }
 
-/// What the client sends.
+/// Input of one port.
 struct ClientInput {
     demux: Demux,
-    /// Where it goes, until that takes no more.
+    /// Where it is written, until the receiver accepts no more.
     forwards: Vec<Option<mpsc::Sender<Bytes>>>,
-    /// Set if the connection ends without the client's close: then nothing has ended, it broke off.
+    /// Set if the connection ends without a close frame: the input was then truncated.
     lost: Arc<AtomicBool>,
     heartbeat: Heartbeat,
 }
@@ -157,7 +157,7 @@ impl ClientInput {
             };
             match incoming {
                 Ok(Some(Incoming::Data(channel, bytes))) => {
-                    // Channels of errors are odd, and only we write to them.
+                    // Error channels have odd numbers, and only the server writes to them.
                     let input = self.forwards.get_mut(usize::from(channel / 2));
                     if let Some(input) = input
                         && channel % 2 == 0
@@ -186,9 +186,9 @@ struct ForwardedPort {
     channel: u8,
     frames: Frames,
     encoding: Encoding,
-    /// The client broke off; known before its input ends.
+    /// The input was truncated; set before the input ends.
     lost: Arc<AtomicBool>,
-    /// Nobody is there any more to send to.
+    /// The client has disconnected.
     gone: CancellationToken,
 }
 
@@ -196,7 +196,7 @@ impl ForwardedPort {
     async fn run(self, input: Pipe) {
         let writer = |channel| ChannelWriter::new(self.frames.clone(), channel, self.encoding);
         let (mut data, mut error) = (writer(self.channel), writer(self.channel + 1));
-        // So that the client knows which is which.
+        // The protocol begins each channel with the number of its port.
         let port = self.port.to_le_bytes();
         if data.write_all(&port).await.is_err() || error.write_all(&port).await.is_err() {
             return;
@@ -206,13 +206,13 @@ impl ForwardedPort {
                 let broke_off = |_: &Pipe| self.lost.load(Ordering::Relaxed);
                 let halves = (input, data);
                 let copied = copy(halves, pod, &self.context.meter, broke_off, &self.gone).await;
-                // A channel has no end of its own that could tell.
+                // A channel cannot be closed on its own, so this end cannot be reported.
                 copied.map_err(|error| failed(&self.sandbox, self.port, &error))
             }
             Err(message) => Err(message),
         };
         if let Err(message) = ended {
-            // If the client has gone, nobody needs to know.
+            // Failures are ignored, because the client has then disconnected.
             let _ = error.write_all(message.as_bytes()).await;
         }
     }

@@ -1,4 +1,4 @@
-//! Exec and attach: the standard streams of a command or container, and what became of it.
+//! Exec and attach: the standard streams of a command or container, and its result.
 
 mod resize;
 mod spdy;
@@ -10,6 +10,7 @@ use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 pub(super) use self::spdy::serve as serve_spdy;
+pub use self::status::CommandResult;
 use self::status::CommandStatus;
 pub(super) use self::websocket::serve as serve_websocket;
 use super::context::SessionContext;
@@ -19,21 +20,21 @@ use super::request::Command;
 use super::runtime::{Input, Output, RuntimeError, Size, Streams};
 use super::session::SessionResult;
 
-/// The client's side of a session, whatever carries it.
+/// The client's side of a session, independent of the transport.
 struct ClientStreams {
     stdin: Option<Input>,
     stdout: Option<Output>,
     stderr: Option<Output>,
-    /// Where the result goes.
+    /// The stream for the result.
     error: Output,
     resize: mpsc::Receiver<Size>,
     gone: CancellationToken,
 }
 
-/// Runs the command between the streams of the client. What was written is sent, the outputs are ended, then the result
-/// is, in this order: clients wait for all three.
+/// Runs the command between the streams of the client. Pending output is sent first, then the ends of the outputs, then the
+/// result: clients wait for all three.
 ///
-/// If the client goes, the session ends, and what was run runs on in a task of its own until it has seen that.
+/// If the client disconnects, the session ends. The runtime's future continues in its own task until it has noticed.
 async fn run(
     context: &SessionContext,
     command: Command,
@@ -67,19 +68,19 @@ async fn run(
             Box::pin(async move { work.await.map(|()| 0) })
         }
     };
-    let place = context.place.clone();
+    let permit = context.permit.clone();
     let work = tokio::spawn(async move {
         let result = work.await;
-        drop(place);
+        drop(permit);
         result
     });
     let end = tokio::select! {
         biased;
-        // First, because a command that sees the client go may end at once.
+        // First, because a command may end as soon as it sees the client disconnect.
         () = wire.gone.cancelled() => return Outcome::ClientGone.into(),
         ending = context.stop.fired() => {
-            // Without a word from us, clients take the end of the connection for a success.
-            tell(wire.error, &CommandStatus::Cut(ending), version).await;
+            // Without a status, clients treat the end of the connection as success.
+            send_status(wire.error, &CommandStatus::Cut(ending), version).await;
             return Outcome::from(ending).into();
         }
         result = work => match result {
@@ -98,15 +99,15 @@ async fn run(
         CommandStatus::Cut(ending) => Outcome::from(*ending).into(),
     };
     for output in [stdout, stderr].into_iter().flatten() {
-        // A client that has gone by now changes nothing about how the command ended.
+        // A disconnected client does not change how the command ended.
         let _ = output.finish().await;
     }
-    tell(wire.error, &end, version).await;
+    send_status(wire.error, &end, version).await;
     ended
 }
 
-/// Says how it ended, to a client that is there.
-async fn tell(mut error: Output, end: &CommandStatus, version: u8) {
+/// Sends the result, if the client is still connected.
+async fn send_status(mut error: Output, end: &CommandStatus, version: u8) {
     let _ = error.write_all(&end.message_for(version)).await;
     let _ = error.shutdown().await;
 }

@@ -1,10 +1,10 @@
-//! Sizes of the terminal: JSON objects one after another, cut anywhere.
+//! Terminal sizes: a sequence of JSON objects, which may be split at any byte.
 
 use serde::Deserialize;
 
 use crate::runtime::Size;
 
-/// An object is about 30 bytes; of one that grows beyond this, nothing is kept.
+/// Largest object, in bytes; a real one has about 30. A larger one is discarded.
 const MAX_OBJECT: usize = 1024;
 
 /// A size as clients write it: `{"Width":80,"Height":24}`.
@@ -17,16 +17,16 @@ struct TerminalSize {
     height: u16,
 }
 
-/// Puts the pieces together.
+/// Reassembles the objects.
 #[derive(Debug, Default)]
 pub(super) struct Sizes {
     rest: Vec<u8>,
-    /// Whether something came that is no size: then nothing later can be trusted to be one.
+    /// Set after the first input that is not a size: nothing that follows is trusted.
     broken: bool,
 }
 
 impl Sizes {
-    /// The last size that is complete with these bytes, if there is one: those before it are history.
+    /// The last size that these bytes complete, if any; earlier ones are obsolete.
     pub(super) fn feed(&mut self, bytes: &[u8]) -> Option<Size> {
         if self.broken {
             return None;

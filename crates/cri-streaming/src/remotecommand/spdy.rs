@@ -1,4 +1,4 @@
-//! Standard streams over SPDY: one stream of the connection for each, and one for the result.
+//! Standard streams over SPDY: one stream for each, and one for the result.
 
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::sync::watch;
@@ -17,7 +17,7 @@ use crate::session::SessionResult;
 use crate::spdy::{Limits, Reader, Reason, Stream, Streams, Writer};
 use crate::spdy_session::SpdySession;
 
-/// The version from which on a terminal has a stream of sizes.
+/// The first version with a stream for terminal sizes.
 const RESIZES: u8 = 3;
 
 /// Serves one session.
@@ -52,7 +52,7 @@ where
     let _gone_in_the_end = gone.clone().drop_guard();
     let (wire, held) = opened.wire(gone.clone());
     let _watching = AbortOnDropHandle::new(tokio::spawn(async move {
-        // All are there: a further one is dropped, which resets it.
+        // The session has all its streams: a further one is dropped, which resets it.
         while streams.next().await.is_some() {}
         gone.cancel();
     }));
@@ -65,7 +65,7 @@ where
     ended
 }
 
-/// What the end of a connection means for a session that has not ended.
+/// The result of a session whose connection ended first.
 fn outcome(reason: &Reason) -> Outcome {
     match reason {
         Reason::Malformed(_) => Outcome::Protocol,
@@ -83,7 +83,7 @@ struct OpenedStreams {
     resize: Option<Stream>,
 }
 
-/// The streams that the client is to open, and those that it has.
+/// The streams that the client must open, and those that it has opened.
 struct PendingStreams {
     wanted: [(&'static str, bool); 5],
     there: [Option<Stream>; 5],
@@ -108,7 +108,7 @@ impl PendingStreams {
         both.all(|((_, wanted), there)| !wanted || there.is_some())
     }
 
-    /// Takes a stream that is wanted. Others, and those that come twice, are dropped, which resets them.
+    /// Takes an expected stream. Unexpected streams and duplicates are dropped, which resets them.
     fn take(&mut self, stream: Stream) {
         let Some(name) = stream.headers.get("streamtype") else {
             return;
@@ -124,7 +124,7 @@ impl PendingStreams {
         }
     }
 
-    /// Waits for all streams; nothing if the connection ends before.
+    /// Waits for all streams; `None` if the connection ends first.
     async fn all(mut self, streams: &mut Streams) -> Option<OpenedStreams> {
         while !self.is_complete() {
             self.take(streams.next().await?);
@@ -140,8 +140,8 @@ impl PendingStreams {
     }
 }
 
-/// Our halves of the streams that only the client writes to. They stay open as long as the command runs: a client takes
-/// the end of our half of its input for the end of the input.
+/// The server's halves of the streams that only the client writes to. They stay open while the command runs, because a
+/// client treats the end of this half of its stdin stream as the end of stdin.
 struct IdleWriters {
     writers: Vec<Writer>,
     _resizing: Option<AbortOnDropHandle<()>>,
@@ -185,7 +185,7 @@ impl OpenedStreams {
     }
 }
 
-/// Reads sizes of the terminal until there are no more.
+/// Reads terminal sizes until the stream ends.
 async fn resizes(mut reader: Reader, newest: watch::Sender<Option<Size>>) {
     let (mut sizes, mut buffer) = (Sizes::default(), [0; 512]);
     while let Ok(n @ 1..) = reader.read(&mut buffer).await {

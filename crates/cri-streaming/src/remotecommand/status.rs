@@ -1,21 +1,59 @@
-//! What a client is told at the end: a Kubernetes `Status` in JSON from version 4 on, plain text and only about failures
-//! before.
+//! The status at the end of a session: a Kubernetes `Status` in JSON from version 4 on; before, plain text for failures
+//! only.
 
 use serde::Serialize;
+use serde_json::Value;
 
 use crate::context::StopReason;
 use crate::runtime::RuntimeError;
 
-/// What became of a command, or of the connection to a container.
+const SUCCESS: &str = "Success";
+const FAILURE: &str = "Failure";
+const NON_ZERO_EXIT_CODE: &str = "NonZeroExitCode";
+const EXIT_CODE: &str = "ExitCode";
+
+/// The result of an exec or attach session, as the client reads it from the status.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CommandResult {
+    /// The command exited with this code; attach reports 0.
+    Exited(i32),
+    /// The server could not run the command, or ended the session.
+    Failed,
+    /// The status is not one of version 4 or later: earlier versions report failures as plain text.
+    Unknown,
+}
+
+impl CommandResult {
+    /// Parses the complete status, a Kubernetes `Status` in JSON.
+    #[must_use]
+    pub fn parse(status: &[u8]) -> Self {
+        let status: Value = serde_json::from_slice(status).unwrap_or_default();
+        let exit_code = match status["status"].as_str() {
+            Some(SUCCESS) => Some(0),
+            _ if status["reason"] == NON_ZERO_EXIT_CODE => status["details"]["causes"]
+                .as_array()
+                .and_then(|causes| causes.iter().find(|cause| cause["reason"] == EXIT_CODE))
+                .and_then(|cause| cause["message"].as_str()?.parse().ok()),
+            _ => None,
+        };
+        match exit_code {
+            Some(code) => Self::Exited(code),
+            None if status["status"] == FAILURE => Self::Failed,
+            None => Self::Unknown,
+        }
+    }
+}
+
+/// The result of a command, or of attaching to a container.
 #[derive(Debug)]
 pub(super) enum CommandStatus {
-    /// The command ended with this code, or the container is done with.
+    /// The command exited with this code, or the attached container has ended (0).
     Code(i32),
     /// The command could not be run.
     NotRun(RuntimeError),
-    /// The container could not be attached to, or not to its end.
+    /// Attaching to the container failed, or broke off.
     NotAttached(RuntimeError),
-    /// We ended the session; what was run may still run.
+    /// The server ended the session; the command may still be running.
     Cut(StopReason),
 }
 
@@ -37,7 +75,7 @@ struct Details {
     causes: [Cause; 1],
 }
 
-/// The type of a cause stands under `reason`, as in Kubernetes.
+/// The type of the cause is in the field `reason`, as in Kubernetes' `StatusCause`.
 #[derive(Serialize)]
 struct Cause {
     reason: &'static str,
@@ -69,24 +107,24 @@ impl CommandStatus {
         }
     }
 
-    /// What is written to the error stream in this version of the protocol; may be nothing.
+    /// The message for the error stream in this version of the protocol; may be empty.
     pub(super) fn message_for(&self, version: u8) -> Vec<u8> {
         let message = self.message();
         if version < 4 {
             return message.unwrap_or_default().into_bytes();
         }
         let (status, reason, details, code) = match self {
-            Self::Code(0) => ("Success", "", None, None),
+            Self::Code(0) => (SUCCESS, "", None, None),
             Self::Code(code) => {
                 let cause = Cause {
-                    reason: "ExitCode",
+                    reason: EXIT_CODE,
                     message: code.to_string(),
                 };
                 let details = Details { causes: [cause] };
-                ("Failure", "NonZeroExitCode", Some(details), None)
+                (FAILURE, NON_ZERO_EXIT_CODE, Some(details), None)
             }
             Self::NotRun(_) | Self::NotAttached(_) | Self::Cut(_) => {
-                ("Failure", "InternalError", None, Some(500))
+                (FAILURE, "InternalError", None, Some(500))
             }
         };
         let status = Status {
@@ -96,7 +134,7 @@ impl CommandStatus {
             details,
             code,
         };
-        // Strings and numbers always can be written.
+        // Serialization of strings and numbers does not fail.
         serde_json::to_vec(&status).unwrap_or_default()
     }
 }
@@ -127,6 +165,23 @@ mod tests {
                 r#"{{"status":"Failure","message":"{message}","reason":"NonZeroExitCode","details":{{"causes":[{{"reason":"ExitCode","message":"137"}}]}}}}"#
             )
         );
+    }
+
+    #[test]
+    fn a_client_reads_what_the_server_writes() {
+        let parsed = |end: CommandStatus, version| CommandResult::parse(&end.message_for(version));
+        assert_eq!(parsed(CommandStatus::Code(0), 4), CommandResult::Exited(0));
+        assert_eq!(
+            parsed(CommandStatus::Code(137), 5),
+            CommandResult::Exited(137)
+        );
+        let not_run = CommandStatus::NotRun(RuntimeError::Failed("no such file".into()));
+        assert_eq!(parsed(not_run, 4), CommandResult::Failed);
+        assert_eq!(parsed(CommandStatus::Code(137), 3), CommandResult::Unknown);
+        for status in ["", "{", "[]", "7", r#"{"reason":"NonZeroExitCode"}"#] {
+            let result = CommandResult::parse(status.as_bytes());
+            assert_eq!(result, CommandResult::Unknown, "{status}");
+        }
     }
 
     #[test]

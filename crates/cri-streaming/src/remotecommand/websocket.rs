@@ -1,4 +1,4 @@
-//! Standard streams over the channels of a WebSocket.
+//! Standard streams over WebSocket channels.
 
 use std::io;
 
@@ -27,9 +27,9 @@ const STDERR: u8 = 2;
 const ERROR: u8 = 3;
 const RESIZE: u8 = 4;
 
-/// The close code for a client that broke the protocol.
+/// The close code for a protocol violation by the client.
 const PROTOCOL_ERROR: u16 = 1002;
-/// The close code of a server that stops.
+/// The close code of a server that shuts down.
 const GOING_AWAY: u16 = 1001;
 
 /// Serves one session.
@@ -62,13 +62,13 @@ where
         resize,
         gone: gone.clone(),
     };
-    // Tells the client that it may begin: an empty message on the first channel that it reads.
+    // Lets the client start: it waits for an empty message on the first channel that it reads.
     let ready = match wanted {
         StreamOptions { stdout: true, .. } => STDOUT,
         StreamOptions { stderr: true, .. } => STDERR,
         _ => ERROR,
     };
-    // There is room: nobody else writes yet.
+    // The queue has space, because nothing else writes yet.
     let _ = frames.try_send(encoding.message(ready, b""));
     drop(frames);
     let reading = Reading {
@@ -86,7 +86,7 @@ where
         let result = reading.run(Reader::new(read)).await;
         let is_broken = result.is_err_and(|error| error.kind() == io::ErrorKind::InvalidData);
         if is_broken {
-            // Before anything else ends, and with it the connection in the ordinary way.
+            // Before anything else ends, because the connection would then be closed with a normal close code.
             refusal.fail(PROTOCOL_ERROR);
         }
         gone.cancel();
@@ -103,13 +103,13 @@ where
         }
     };
     if matches!(ended.outcome, Outcome::Shutdown | Outcome::Idle) {
-        // Behind the word that says why.
+        // Sent after the status, which contains the reason.
         control.end_with(GOING_AWAY);
         let _ = timeout(LINGER, writing).await;
         return ended;
     }
     if ended.outcome == Outcome::ClientGone {
-        // It went, and its last word may have been a wrong one.
+        // The client has disconnected; its last message may have been a protocol violation.
         drop(gone_in_the_end);
         let last = timeout(LINGER, &mut reading).await;
         if last.is_ok_and(|last| last.unwrap_or(false)) {
@@ -120,13 +120,13 @@ where
         }
         return ended;
     }
-    // However slowly it reads, it gets everything.
+    // A slow client still receives all output.
     let _ = writing.await;
     let _ = timeout(LINGER, reading).await;
     ended
 }
 
-/// What reads the client's messages.
+/// Reads the client's messages.
 struct Reading {
     demux: Demux,
     stdin: Option<mpsc::Sender<Bytes>>,
@@ -155,7 +155,7 @@ impl Reading {
     async fn take(&mut self, incoming: Incoming) {
         match incoming {
             Incoming::Data(STDIN, bytes) => {
-                // Nobody reads it any more: it is thrown away from now on.
+                // The reader is gone: further input is discarded.
                 if let Some(stdin) = &self.stdin
                     && self.heartbeat.during(stdin.send(bytes)).await.is_err()
                 {

@@ -1,4 +1,4 @@
-//! What the driver and the holders of streams share.
+//! State shared by the driver and the users of streams.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -12,11 +12,11 @@ use super::frame::{self, Status};
 use super::headers::{Deflater, Headers, Inflater};
 use super::stream_state::{IncomingEnd, OutgoingEnd, StreamState};
 
-/// Answers to the peer's frames that may wait to be sent, in bytes. With more, the connection is not read: whoever
-/// asks for so much does not read the answers.
+/// The most bytes of replies to the peer's frames that may wait to be sent. With more, the connection is not read: a peer
+/// that causes so many does not read them.
 const MAX_REPLIES: usize = 64 * 1024;
 
-/// Number of a PING that no peer has sent: odd ones are the peer's, and they count from 1.
+/// Id of a PING that the peer has not sent: ids of the peer are odd, and begin with 1.
 const HEARTBEAT: u32 = u32::MAX;
 
 /// The core behind its lock.
@@ -28,7 +28,7 @@ impl Shared {
         Arc::new(Self(Mutex::new(Core::new(limits))))
     }
 
-    /// Nothing waits while it holds this.
+    /// Held for short operations only, never across an await.
     pub(super) fn lock(&self) -> MutexGuard<'_, Core> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -38,26 +38,26 @@ impl Shared {
 pub(super) struct Core {
     pub(super) limits: Limits,
     pub(super) states: HashMap<u32, StreamState>,
-    /// The last stream that the peer opened or tried to.
+    /// The last stream that the peer has opened or tried to open.
     pub(super) last_id: u32,
     pub(super) inflater: Inflater,
     pub(super) deflater: Deflater,
-    /// Streams that nobody has taken yet; nothing if nobody will.
+    /// Streams that have not been accepted yet; `None` if none will be.
     opened: Option<VecDeque<(u32, Headers)>>,
     acceptor: Option<Waker>,
-    /// Streams with something to send, in turn.
+    /// Streams with something to send, in round-robin order.
     pub(super) send_queue: VecDeque<u32>,
-    /// Streams that wait for room to send something; see `room`.
+    /// Streams that wait for capacity to send; see `flow_control`.
     pub(super) capacity_queue: VecDeque<u32>,
-    /// Control frames that leave before any data.
+    /// Control frames, which are sent before any data.
     pub(super) replies: Vec<u8>,
-    /// Bytes of heartbeats among what is to be sent.
+    /// Bytes of heartbeats in what waits to be sent.
     heartbeats: usize,
-    /// Who waits until too much is unread.
+    /// The task that waits until too much is unread.
     watcher: Option<Waker>,
     /// The peer opens no more streams.
     pub(super) has_gone_away: bool,
-    /// Why the end has begun.
+    /// Why the shutdown has begun.
     closing: Option<Reason>,
     is_ended: bool,
     driver: Option<Waker>,
@@ -102,17 +102,17 @@ impl Core {
         }
     }
 
-    /// Whether so much waits to be read that the connection is not read.
+    /// Returns whether so much data is unread that the connection is not read.
     pub(super) fn is_full(&self) -> bool {
         self.counters.unread >= self.limits.unread
     }
 
-    /// Whether the peer may say more.
+    /// Returns whether the peer may send more.
     pub(super) fn may_read(&self) -> bool {
         !self.is_full() && self.replies.len() < MAX_REPLIES
     }
 
-    /// Ready when too much waits to be read.
+    /// Ready when too much is unread.
     pub(super) fn poll_full(&mut self, cx: &Context<'_>) -> Poll<()> {
         if self.is_full() {
             return Poll::Ready(());
@@ -121,7 +121,7 @@ impl Core {
         Poll::Pending
     }
 
-    /// More is unread.
+    /// Adds unread bytes.
     pub(super) fn wake_watcher(&mut self) {
         if self.is_full()
             && let Some(watcher) = self.watcher.take()
@@ -130,7 +130,7 @@ impl Core {
         }
     }
 
-    /// Queues a PING's answer that says nothing, unless something is to be sent anyway.
+    /// Queues the reply to a PING that was never sent, unless something is queued anyway.
     pub(super) fn heartbeat(&mut self) {
         if self.is_ended || self.is_closing() || !self.replies.is_empty() {
             return;
@@ -140,7 +140,7 @@ impl Core {
         self.wake_driver();
     }
 
-    /// So much was sent. Gives whether there was more in it than heartbeats.
+    /// Notes that bytes were sent. Returns whether they contained more than heartbeats.
     pub(super) fn sent(&mut self, n: usize) -> bool {
         self.counters.bytes_out += n as u64;
         let heartbeats = self.heartbeats.min(n);
@@ -156,7 +156,7 @@ impl Core {
         matches!(self.closing, Some(Reason::Malformed(_)))
     }
 
-    /// Begins the end, unless it has begun: what is queued is still sent, then what is unfinished is reset.
+    /// Begins the shutdown, unless it has begun: queued data is still sent, then unfinished streams are reset.
     pub(super) fn close(&mut self, reason: Reason) {
         if self.is_ended || self.closing.is_some() {
             return;
@@ -173,7 +173,7 @@ impl Core {
         self.wake_driver();
     }
 
-    /// Nobody will read or write the connection any more. Gives why, if the end had begun before.
+    /// Closes the connection for reading and writing. Returns why, if the shutdown had begun before.
     pub(super) fn end(&mut self) -> Option<Reason> {
         self.is_ended = true;
         self.end_halves();
@@ -187,7 +187,7 @@ impl Core {
         self.closing.take()
     }
 
-    /// The connection ended without the peer's doing. One that has said GOAWAY was done with its streams.
+    /// The connection was lost. After a GOAWAY, the streams of the peer are complete.
     pub(super) fn lose(&mut self) {
         if !self.has_gone_away {
             for state in self.states.values_mut() {
@@ -196,7 +196,7 @@ impl Core {
         }
     }
 
-    /// Nothing comes any more, and nobody can write any more.
+    /// Ends both directions of all streams.
     fn end_halves(&mut self) {
         for state in self.states.values_mut() {
             state.end_incoming(IncomingEnd::All);
@@ -205,7 +205,7 @@ impl Core {
         self.wake_acceptor();
     }
 
-    /// Resets the stream with the most data that nobody reads.
+    /// Resets the stream with the most unread data.
     pub(super) fn reset_stalled(&mut self) {
         let most = self.states.iter_mut().max_by_key(|(_, state)| state.unread);
         let Some((&id, state)) = most else {
@@ -226,7 +226,7 @@ impl Core {
 
     // === new streams
 
-    /// Whether a further stream may be opened.
+    /// Returns whether a further stream may be opened.
     pub(super) fn takes_streams(&self) -> bool {
         !self.has_gone_away && self.opened.is_some() && self.states.len() < self.limits.streams
     }
@@ -246,7 +246,7 @@ impl Core {
         }
     }
 
-    /// The next stream that was opened; nothing at the end.
+    /// The next stream that was opened; `None` at the end of the connection.
     pub(super) fn poll_opened(&mut self, cx: &Context<'_>) -> Poll<Option<(u32, Headers)>> {
         if let Some(next) = self.opened.as_mut().and_then(VecDeque::pop_front) {
             return Poll::Ready(Some(next));
@@ -258,7 +258,7 @@ impl Core {
         Poll::Pending
     }
 
-    /// Nobody takes new streams any more.
+    /// Further streams are refused.
     pub(super) fn stop_accepting(&mut self) {
         for (id, _) in self.opened.take().into_iter().flatten() {
             self.drop_reader(id);
@@ -266,12 +266,12 @@ impl Core {
         }
     }
 
-    /// Whether no stream has anything to say any more.
+    /// Returns whether all streams are finished.
     pub(super) fn are_streams_over(&self) -> bool {
         self.states.values().all(StreamState::is_over)
     }
 
-    /// Forgets a stream that nobody knows any more.
+    /// Removes a stream that is finished and has no user any more.
     pub(super) fn forget(&mut self, id: u32) {
         if self.states.get(&id).is_some_and(StreamState::is_forgotten) {
             self.states.remove(&id);
@@ -280,12 +280,12 @@ impl Core {
 
     // === the readers' side
 
-    /// The next piece of a stream's data; nothing if there is none yet.
+    /// The next piece of a stream's data; `None` if there is none yet.
     pub(super) fn take(&mut self, id: u32) -> Option<BytesMut> {
         self.states.get_mut(&id)?.take()
     }
 
-    /// The reader has done with the piece that it took.
+    /// The reader is done with the piece that it took.
     pub(super) fn let_go(&mut self, id: u32) {
         if let Some(state) = self.states.get_mut(&id) {
             let len = state.let_go();
@@ -301,7 +301,7 @@ impl Core {
         }
     }
 
-    /// Drops what nobody will read of a stream.
+    /// Drops unread data of a stream.
     fn drop_incoming(&mut self, id: u32) {
         if let Some(state) = self.states.get_mut(&id) {
             let taken = state.let_go();
@@ -311,7 +311,7 @@ impl Core {
         }
     }
 
-    /// Nobody reads this stream any more: what comes is drained.
+    /// The reader was dropped: further data is drained.
     pub(super) fn drop_reader(&mut self, id: u32) {
         if let Some(state) = self.states.get_mut(&id) {
             state.has_reader = false;
@@ -332,7 +332,7 @@ impl Core {
         (state.last.is_none() && !state.is_sent).then_some(state)
     }
 
-    /// Ends our half of a stream behind what is queued, unless it has ended.
+    /// Ends the server's half of a stream after what is queued, unless it has ended.
     pub(super) fn finish(&mut self, id: u32, last: OutgoingEnd) {
         let Some(state) = self.states.get_mut(&id) else {
             return;

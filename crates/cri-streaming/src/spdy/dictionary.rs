@@ -1,7 +1,7 @@
-//! The text with which the compression of header blocks begins (SPDY/3, section 2.6.10.1): names and values that were
-//! common, in the form of a header block, then plain text.
+//! The dictionary of the compression of header blocks (SPDY/3, section 2.6.10.1): common names and values in the form of a
+//! header block, then plain text.
 
-/// Each stands behind its length as four bytes.
+/// Each is preceded by its length in four bytes.
 const WORDS: &[&str] = &[
     "options",
     "head",
@@ -78,13 +78,13 @@ const TEXT: &str = "\
     chunked,text/html,image/png,image/jpg,image/gif,application/xml,application/xhtml+xml,text/plain,\
     text/javascript,publicprivatemax-age=gzip,deflate,sdchcharset=utf-8charset=iso-8859-1,utf-,*,enq=0.";
 
-/// How long it is, in bytes.
+/// Its length, in bytes.
 const LEN: usize = 1423;
 
 /// The dictionary.
 pub(crate) static DICTIONARY: [u8; LEN] = build();
 
-/// What a zlib stream says to name it: its Adler-32.
+/// Its Adler-32, which identifies it in a zlib stream.
 pub(super) const ID: u32 = 0xe3c6_a7c2;
 
 const fn build() -> [u8; LEN] {

@@ -1,4 +1,4 @@
-//! The task of a connection: reads, writes, and keeps time.
+//! The task of a connection: reads, writes, and enforces timeouts.
 
 use std::fmt;
 use std::future::Future;
@@ -18,16 +18,16 @@ use super::input::Input;
 use super::output::Output;
 use super::stream::Handle;
 
-/// Reads and writes before other tasks have their turn.
+/// Reads and writes before the task yields.
 const TURNS: usize = 32;
 
-/// Any stream of bytes both ways.
+/// A byte stream in both directions.
 pub(super) trait Io: AsyncRead + AsyncWrite + Send + Unpin {}
 
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Io for T {}
 
-/// A future that carries the connection and gives its end. Dropping it breaks the connection: readers then see the end,
-/// writers a broken pipe.
+/// A future that runs the connection and resolves when it has ended. Dropping it breaks the connection: readers then see
+/// the end of file, writers a broken pipe.
 pub struct Driver {
     io: Box<dyn Io>,
     shared: Arc<Shared>,
@@ -35,26 +35,26 @@ pub struct Driver {
     input: Input,
     output: Output,
     stage: Stage,
-    /// When a byte last came or went.
+    /// When a byte was last read or written.
     moved_at: Option<Instant>,
     /// Since when the connection is not read because too much is unread.
     full_since: Option<Instant>,
-    /// When the end must be over.
+    /// Deadline of the shutdown.
     end_by: Option<Instant>,
     timer: Option<Pin<Box<Sleep>>>,
 }
 
-/// How far the end is.
+/// Progress of the shutdown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
     Open,
-    /// What is queued is sent.
+    /// Queued data is being sent.
     Flushing,
-    /// The GOAWAY is sent.
+    /// The GOAWAY is being sent.
     LastWords,
-    /// The peer is to close.
+    /// Waits for the peer to close.
     Draining,
-    /// And has.
+    /// The peer has closed.
     Done,
 }
 
@@ -74,12 +74,12 @@ impl Driver {
         }
     }
 
-    /// What can end the connection.
+    /// Errors that end the connection.
     pub fn handle(&self) -> Handle {
         Handle::new(self.shared.clone())
     }
 
-    /// Reads once. Gives whether anything happened.
+    /// Reads once. Returns whether anything happened.
     fn read(&mut self, cx: &mut Context<'_>) -> Result<bool, Reason> {
         let is_open = self.stage == Stage::Open;
         if is_open && !self.shared.lock().may_read() {
@@ -94,7 +94,7 @@ impl Driver {
         match n {
             0 if is_open => core.close(Reason::ClientGone),
             0 if self.stage == Stage::Draining => self.stage = Stage::Done,
-            // The peer listens still, or writing will fail.
+            // Either the peer still reads, or writing will fail.
             0 => return Ok(false),
             _ if is_open => {
                 self.moved_at = Some(Instant::now());
@@ -107,7 +107,7 @@ impl Driver {
         Ok(true)
     }
 
-    /// Reads what has come before the connection broke: how the peer ended its streams may stand there.
+    /// Reads what arrived before the connection broke: it may contain the ends of streams.
     fn read_rest(&mut self, cx: &mut Context<'_>) {
         for _ in 0..TURNS {
             if self.shared.lock().is_closing() || !matches!(self.read(cx), Ok(true)) {
@@ -116,7 +116,7 @@ impl Driver {
         }
     }
 
-    /// Writes once. Gives whether anything happened.
+    /// Writes once. Returns whether anything happened.
     fn write(&mut self, cx: &mut Context<'_>) -> Result<bool, Reason> {
         self.shared.lock().fill(&mut self.output);
         if self.output.is_empty() {
@@ -132,7 +132,7 @@ impl Driver {
         Ok(true)
     }
 
-    /// All that was queued is written.
+    /// All queued data has been written.
     fn go_on_ending(&mut self, cx: &mut Context<'_>) -> Result<bool, Reason> {
         match self.stage {
             Stage::Open | Stage::Draining | Stage::Done => return Ok(false),
@@ -154,7 +154,7 @@ impl Driver {
         Ok(true)
     }
 
-    /// Begins the end if somebody wants it.
+    /// Begins the shutdown if it was requested.
     fn look_around(&mut self) {
         let mut core = self.shared.lock();
         if core.has_gone_away && core.are_streams_over() {
@@ -172,18 +172,18 @@ impl Driver {
         };
     }
 
-    /// Whether a point in time has come that matters: a connection that is always busy never waits for one.
+    /// Returns whether a timeout has expired: a connection that is always busy never waits for one.
     fn due(&mut self) -> Option<Alarm> {
         let (next, alarm) = self.next_alarm();
         (Instant::now() >= next).then_some(alarm)
     }
 
-    /// Waits for the next point in time that matters.
+    /// Waits for the next timeout.
     fn keep_time(&mut self, cx: &mut Context<'_>) -> Poll<Alarm> {
         let (next, alarm) = self.next_alarm();
         let new = || Box::pin(sleep_until(next));
         let timer = self.timer.get_or_insert_with(new);
-        // One that is set too early is set anew when it fires: cheaper than with every frame.
+        // A timer that was set too early is set again when it fires: cheaper than resetting it with every frame.
         if timer.deadline() > next {
             timer.as_mut().reset(next);
         }
@@ -221,7 +221,7 @@ impl Driver {
     }
 }
 
-/// A point in time that has come.
+/// Returns whether the instant has passed.
 #[derive(Clone, Copy, Debug)]
 enum Alarm {
     Idle,
@@ -229,7 +229,7 @@ enum Alarm {
     Late,
 }
 
-/// So far away that it never comes, if it cannot be said.
+/// Far enough in the future never to come, for a duration that overflows.
 fn after(at: Instant, time: Duration) -> Instant {
     const FAR: Duration = Duration::from_secs(30 * 365 * 24 * 3600);
     at + time.min(FAR)

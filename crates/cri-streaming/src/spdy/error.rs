@@ -1,14 +1,14 @@
-//! How a connection can end, and what is wrong with a frame.
+//! How a connection can end, and errors in frames.
 
 use std::io;
 
-/// Why a frame was refused. It ends the connection: behind it nothing can be trusted.
+/// Why a frame was refused. It ends the connection, because nothing after it can be trusted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Malformed {
     /// A control frame of another version of the protocol.
     #[error("control frame of SPDY version {0} instead of 3")]
     Version(u16),
-    /// A control frame longer than anybody needs, in bytes.
+    /// A control frame that is longer than any legitimate one.
     #[error("control frame of type {kind} with {len} bytes")]
     TooLong {
         /// The type of the frame.
@@ -16,7 +16,7 @@ pub enum Malformed {
         /// Its length.
         len: usize,
     },
-    /// A control frame with a length that its type cannot have, in bytes.
+    /// A control frame with a length that is invalid for its type.
     #[error("control frame of type {kind} cannot have {len} bytes")]
     Length {
         /// The type of the frame.
@@ -24,31 +24,31 @@ pub enum Malformed {
         /// Its length.
         len: usize,
     },
-    /// A frame about stream or PING 0.
+    /// A frame for stream 0 or PING 0.
     #[error("frame of type {0} with id zero")]
     ZeroId(u16),
     /// A data frame of stream 0.
     #[error("data of stream zero")]
     ZeroStream,
-    /// A header block that is no continuation of the zlib stream, or asks for another dictionary.
+    /// A header block that does not continue the zlib stream, or needs another dictionary.
     #[error("header block that cannot be inflated")]
     Compression,
-    /// A header block that is larger than allowed once it is inflated.
+    /// A header block that exceeds the limit once it is inflated.
     #[error("header block that inflates to more than {0} bytes")]
     HeadersTooLarge(usize),
-    /// A header block with more headers than allowed.
+    /// A header block with too many headers.
     #[error("header block with {0} headers")]
     TooManyHeaders(u32),
-    /// A header block whose lengths do not add up.
+    /// A header block whose lengths are inconsistent.
     #[error("header block whose lengths do not add up")]
     HeaderLengths,
-    /// A header name that is empty, not in lower case, or no name.
+    /// A header name that is empty, has capitals or contains other invalid characters.
     #[error("header name that is not a lower-case name")]
     HeaderName,
-    /// A header value that is no text.
+    /// A header value that is not text.
     #[error("header value that is not text")]
     HeaderValue,
-    /// The same header name twice in a block.
+    /// A header name that occurs twice in a block.
     #[error("header name that comes twice")]
     DuplicateHeader,
 }
@@ -56,19 +56,19 @@ pub enum Malformed {
 /// Why a connection ended.
 #[derive(Debug, thiserror::Error)]
 pub enum Reason {
-    /// The peer closed or broke the connection.
+    /// The peer closed or reset the connection.
     #[error("the client went away")]
     ClientGone,
-    /// The peer said GOAWAY, and its streams are over.
+    /// The peer sent GOAWAY, and its streams have ended.
     #[error("the client said GOAWAY")]
     GoAway,
-    /// The peer sent something that is no SPDY.
+    /// The peer violated SPDY.
     #[error("malformed: {0}")]
     Malformed(#[from] Malformed),
-    /// Nothing came or went for too long.
+    /// The idle timeout has expired.
     #[error("idle for too long")]
     Idle,
-    /// By us: [`Handle::close`](super::Handle::close).
+    /// By the server: [`Handle::close`](super::Handle::close).
     #[error("closed")]
     Closed,
     /// The connection failed.
@@ -77,7 +77,7 @@ pub enum Reason {
 }
 
 impl Reason {
-    /// A peer that breaks the connection has gone, whatever the system calls it.
+    /// A peer that breaks the connection has disconnected, whichever error the system reports.
     pub(super) fn of(error: io::Error) -> Self {
         match error.kind() {
             io::ErrorKind::BrokenPipe
@@ -89,41 +89,41 @@ impl Reason {
     }
 }
 
-/// The end of a connection.
+/// The result of a connection.
 #[derive(Debug)]
 pub struct ConnectionEnd {
     /// Why.
     pub reason: Reason,
-    /// Whether all that was queued, and the GOAWAY behind it, was handed to the connection.
+    /// Whether all queued data and the final GOAWAY were written to the connection.
     pub is_flushed: bool,
-    /// What the connection did.
+    /// Counters of the connection.
     pub counters: Counters,
 }
 
-/// What a connection did so far. Bytes, streams, frames.
+/// Counters of a connection: bytes, streams, frames.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
-    /// Bytes read, with frame heads.
+    /// Bytes read, including frame heads.
     pub bytes_in: u64,
-    /// Bytes written, with frame heads.
+    /// Bytes written, including frame heads.
     pub bytes_out: u64,
-    /// Bytes of data for streams.
+    /// Bytes of data received on streams.
     pub data_in: u64,
-    /// Bytes of data from streams.
+    /// Bytes of data sent on streams.
     pub data_out: u64,
-    /// Those of `data_in` that nobody wanted: the stream was over, reset, or its reader dropped.
+    /// Bytes of `data_in` that were discarded: the stream had ended or was reset, or its reader was dropped.
     pub data_discarded: u64,
     /// Streams that were opened.
     pub streams: u64,
     /// Streams that were refused.
     pub streams_refused: u64,
-    /// Streams that were reset because they held back the others.
+    /// Streams that were reset because they blocked the others.
     pub streams_stalled: u64,
     /// PINGs that were answered.
     pub pings: u64,
-    /// Bytes that nobody has read yet, now.
+    /// Unread bytes, now.
     pub unread: usize,
-    /// The most they ever were.
+    /// The most unread bytes so far.
     pub unread_peak: usize,
     /// Bytes that wait to be sent, now.
     pub unsent: usize,

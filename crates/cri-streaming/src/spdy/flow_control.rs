@@ -1,29 +1,29 @@
-//! Room for what waits to be sent: that of each stream, and that of all of them together.
+//! Capacity for data that waits to be sent: per stream, and for all streams together.
 //!
-//! Who finds none of the second stands in line, and so does everybody who comes while others stand there: those who send
-//! all the time would leave nothing to the others. With each frame that leaves, the first in line are called.
+//! A stream without capacity of the second kind queues, and so does every stream that comes while others queue: streams
+//! that send all the time would otherwise starve the others. Each frame that is sent wakes the first in the queue.
 //!
-//! Somebody stands in line only while something waits to be sent, so that there is always a frame to come. Who is called
-//! may as well have gone, or want nothing any more: nothing is kept for him, and the next frame calls the next.
+//! Streams queue only while data waits to be sent, so another frame will always be sent. A stream that is woken may have
+//! ended, or have nothing to send any more: no capacity is reserved for it, and the next frame wakes the next one.
 
 use std::io;
 use std::task::{Context, Poll};
 
 use super::core::Core;
 
-/// Where a stream stands that wants to send.
+/// Position of a stream in the queue for capacity.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum QueueState {
-    /// Nowhere.
+    /// Not queued.
     #[default]
     None,
     Waiting,
-    /// It may go before those that stand in line.
+    /// Woken: it may take capacity before those in the queue.
     Admitted,
 }
 
 impl Core {
-    /// How many bytes may be queued of a stream, once it is so many at least: no more than half of what it may have.
+    /// How many bytes of a stream may be queued, once at least `least` fit; that is at most half of its limit.
     pub(super) fn poll_room(
         &mut self,
         id: u32,
@@ -39,16 +39,16 @@ impl Core {
         let own = each.saturating_sub(state.unsent);
         let is_turn = nobody_waits || state.turn == QueueState::Admitted;
         if own >= least && all >= least && is_turn {
-            // What it then writes finds the room that was said, whoever has come meanwhile.
+            // A write that follows finds this capacity, whatever happened in between.
             state.turn = QueueState::Admitted;
             return Poll::Ready(Ok(own.min(all)));
         }
         state.writer = Some(cx.waker().clone());
-        // Without room of its own it has frames to come, and is woken by them.
+        // A stream at its own limit has frames to send, and is woken by them.
         if own >= least {
             match std::mem::replace(&mut state.turn, QueueState::Waiting) {
                 QueueState::None => self.capacity_queue.push_back(id),
-                // It came too late, and keeps its place.
+                // It was too late, and keeps its position.
                 QueueState::Admitted => self.capacity_queue.push_front(id),
                 QueueState::Waiting => {}
             }
@@ -56,7 +56,7 @@ impl Core {
         Poll::Pending
     }
 
-    /// Queues data of a stream for which there is room.
+    /// Queues data of a stream that has capacity.
     pub(super) fn send(&mut self, id: u32, data: &[u8]) {
         let Some(state) = self.states.get_mut(&id) else {
             return;
@@ -67,14 +67,14 @@ impl Core {
         self.queue(id);
     }
 
-    /// So much waits no more. Calls those for whom there is room now.
+    /// Releases capacity. Wakes the streams that can now send.
     pub(super) fn free(&mut self, len: usize) {
         if len == 0 {
             return;
         }
         self.counters.unsent -= len;
         let room = self.limits.unsent_all.saturating_sub(self.counters.unsent);
-        // Nothing will come any more that could call the rest.
+        // No further frame would wake the rest.
         let all = self.counters.unsent == 0;
         let mut count = (room / self.limits.unsent.max(1)).max(1);
         while (all || count > 0)
@@ -88,7 +88,7 @@ impl Core {
         }
     }
 
-    /// Drops what will not be sent of a stream; our half of it is over.
+    /// Drops data of a stream that will not be sent; the server's half has ended.
     pub(super) fn end_outgoing(&mut self, id: u32) {
         if let Some(state) = self.states.get_mut(&id) {
             let dropped = state.end_outgoing();
@@ -97,7 +97,7 @@ impl Core {
         }
     }
 
-    /// A stream wants to send no more.
+    /// The stream has nothing more to send.
     pub(super) fn leave(&mut self, id: u32) {
         if let Some(state) = self.states.get_mut(&id)
             && std::mem::take(&mut state.turn) == QueueState::Waiting

@@ -1,14 +1,14 @@
-//! Frames as bytes (SPDY/3.1, section 2.2): eight bytes of head, then the payload.
+//! Encoding of frames (SPDY/3.1, section 2.2): a head of eight bytes, then the payload.
 
 use super::error::Malformed;
 
 /// Length of a head, in bytes.
 pub(crate) const HEAD: usize = 8;
 
-/// Largest payload of a data frame of ours, in bytes. What Go clients send, too: the size of a copy buffer.
+/// Largest payload of a data frame that is sent, in bytes: that of Go clients, the size of a copy buffer.
 pub(crate) const MAX_DATA: usize = 32 * 1024;
 
-/// Largest payload of a control frame that must be looked at, in bytes.
+/// Largest payload of a control frame that is parsed, in bytes.
 pub(crate) const MAX_CONTROL: usize = 64 * 1024;
 
 const VERSION: u16 = 3;
@@ -21,9 +21,9 @@ pub(crate) const GOAWAY: u16 = 7;
 pub(crate) const HEADERS: u16 = 8;
 pub(crate) const WINDOW_UPDATE: u16 = 9;
 
-/// Nothing follows on this half of the stream.
+/// The last frame of this half of the stream.
 pub(crate) const FIN: u8 = 1;
-/// On SYN_STREAM: nothing may be sent the other way.
+/// On SYN_STREAM: the other half is closed.
 pub(crate) const UNIDIRECTIONAL: u8 = 2;
 
 const ID: u32 = 0x7fff_ffff;
@@ -38,7 +38,7 @@ pub(crate) enum Status {
     Cancel = 5,
 }
 
-/// What a frame begins with.
+/// The head of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Head {
     Data { id: u32, flags: u8, len: usize },
@@ -70,7 +70,7 @@ impl Head {
     }
 }
 
-/// Whether control frames of this type are looked at; the payload of others is skipped.
+/// Returns whether control frames of this type are parsed; the payload of others is skipped.
 pub(crate) fn is_kept(kind: u16) -> bool {
     matches!(
         kind,
@@ -78,14 +78,14 @@ pub(crate) fn is_kept(kind: u16) -> bool {
     )
 }
 
-/// A control frame that means something here.
+/// A parsed control frame.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Control<'a> {
     SynStream {
         id: u32,
         block: &'a [u8],
     },
-    /// Of a stream that we never opened.
+    /// For a stream that the server never opened.
     SynReply {
         block: &'a [u8],
     },
@@ -103,7 +103,7 @@ pub(crate) enum Control<'a> {
 }
 
 impl<'a> Control<'a> {
-    /// Reads the payload of a type that is kept: one that is none of the others is a PING.
+    /// Parses the payload of a type that is kept; the last possible type is PING.
     pub(crate) fn read(kind: u16, payload: &'a [u8]) -> Result<Self, Malformed> {
         let len = payload.len();
         let (least, most) = match kind {
@@ -120,7 +120,7 @@ impl<'a> Control<'a> {
         if kind == GOAWAY {
             return Ok(Self::GoAway);
         }
-        // The number of a PING has all 32 bits.
+        // The id of a PING has all 32 bits.
         let stream = id & ID;
         if id == 0 || (stream == 0 && kind != PING) {
             return Err(Malformed::ZeroId(kind));
@@ -182,7 +182,7 @@ pub(crate) fn ping(out: &mut Vec<u8>, id: u32) {
     out.extend(id.to_be_bytes());
 }
 
-/// Appends a GOAWAY: the last stream that was looked at, and whether the peer was at fault.
+/// Appends a GOAWAY: the last stream that was processed, and whether the peer violated the protocol.
 pub(crate) fn go_away(out: &mut Vec<u8>, last: u32, is_fault: bool) {
     control(out, GOAWAY, 8);
     out.extend(last.to_be_bytes());

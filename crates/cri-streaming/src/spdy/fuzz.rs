@@ -1,4 +1,4 @@
-//! Any bytes as the peer's half of a connection.
+//! Fuzz target: arbitrary bytes from the peer of a connection.
 
 use std::io;
 use std::pin::Pin;
@@ -12,12 +12,12 @@ use tokio::task::JoinSet;
 use super::input::{Event, Input, ROOM};
 use super::{Connection, ConnectionEnd, Limits, Stream, frame};
 
-/// Carries one connection whose peer sends these bytes, in pieces of the size that the first byte says, and closes.
-/// Its streams are read, echoed, or dropped.
+/// Runs one connection whose peer sends these bytes, in pieces of the size in the first byte, and closes. Its streams are
+/// read, echoed or dropped.
 ///
 /// # Panics
 ///
-/// If the connection does not end in order: everything forgotten, no more kept than allowed, whole frames sent, GOAWAY
+/// If the connection does not end cleanly: all streams removed, memory within the limits, only whole frames sent, GOAWAY
 /// the last of them.
 pub fn fuzz(bytes: &[u8]) -> ConnectionEnd {
     let runtime = tokio::runtime::Builder::new_current_thread()
@@ -85,7 +85,7 @@ async fn use_up(stream: Stream) {
     }
 }
 
-/// What we sent must be whole frames, and end with a GOAWAY.
+/// The output must be whole frames, and end with a GOAWAY.
 fn check(sent: &[u8]) {
     let mut bytes = sent;
     let mut input = Input::new();
@@ -109,7 +109,7 @@ fn check(sent: &[u8]) {
     assert_eq!(last, frame::GOAWAY);
 }
 
-/// A connection in memory whose peer sends bytes, in pieces of the size that the first byte says, and closes.
+/// A connection in memory whose peer sends bytes, in pieces of the size in the first byte, and closes.
 pub(crate) struct ScriptedIo {
     bytes: Vec<u8>,
     at: usize,

@@ -10,10 +10,10 @@ use super::error::Malformed;
 /// Largest block once it is inflated, in bytes.
 pub(super) const MAX_INFLATED: usize = 256 * 1024;
 
-/// Most headers in a block.
+/// The most headers in a block.
 const MAX_HEADERS: u32 = 1000;
 
-/// Room for an inflated block to begin with, in bytes.
+/// Initial capacity for an inflated block, in bytes.
 const ROOM: usize = 1024;
 
 /// The headers of a stream: names are in lower case.
@@ -32,7 +32,7 @@ impl Headers {
         self.0.len()
     }
 
-    /// What they take, in bytes.
+    /// Their size, in bytes.
     pub(super) fn room(&self) -> usize {
         let pair = |(name, value): &(String, String)| {
             size_of::<(String, String)>() + name.len() + value.len()
@@ -40,12 +40,12 @@ impl Headers {
         self.0.iter().map(pair).sum()
     }
 
-    /// Whether there are none.
+    /// Returns whether there are no headers.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Reads an inflated block: how many, then length and bytes of each name and value.
+    /// Parses an inflated block: the number of headers, then length and bytes of each name and value.
     pub(super) fn read(mut block: &[u8]) -> Result<Self, Malformed> {
         let count = number(&mut block)?;
         if count > MAX_HEADERS {
@@ -83,7 +83,7 @@ fn number(block: &mut &[u8]) -> Result<u32, Malformed> {
     Ok(u32::from_be_bytes(*number))
 }
 
-/// The next name or value; nothing if it is no text.
+/// The next name or value; `None` if it is not text.
 fn text<'a>(block: &mut &'a [u8]) -> Result<Option<&'a str>, Malformed> {
     let len = number(block)? as usize;
     let (text, rest) = block
@@ -93,7 +93,7 @@ fn text<'a>(block: &mut &'a [u8]) -> Result<Option<&'a str>, Malformed> {
     Ok(std::str::from_utf8(text).ok())
 }
 
-/// What inflates the peer's blocks, one after the other.
+/// Inflates the peer's blocks, in order.
 #[derive(Debug)]
 pub(super) struct Inflater(Decompress);
 
@@ -110,7 +110,7 @@ impl Inflater {
             let result = self
                 .0
                 .decompress_vec(block, &mut out, FlushDecompress::Sync);
-            // Also with the error that asks for the dictionary something was consumed.
+            // Bytes are consumed even when the result is the error that requests the dictionary.
             block = &block[(self.0.total_in() - before) as usize..];
             match result {
                 Ok(Status::StreamEnd) => return Err(Malformed::Compression),
@@ -124,7 +124,7 @@ impl Inflater {
                 Err(_) => return Err(Malformed::Compression),
             }
             if out.len() < out.capacity() {
-                // There was room left, so all that was there is out.
+                // There was capacity left, so the output is complete.
                 return match block {
                     [] => Headers::read(&out),
                     _ => Err(Malformed::Compression),
@@ -133,14 +133,14 @@ impl Inflater {
             if out.len() > MAX_INFLATED {
                 return Err(Malformed::HeadersTooLarge(MAX_INFLATED));
             }
-            // One byte of room behind the most that is allowed shows whether there is more.
+            // One byte of capacity beyond the limit shows whether there is more.
             out.reserve_exact(out.len().min(MAX_INFLATED + 1 - out.len()));
         }
     }
 }
 
-/// What compresses our blocks. All of them are empty, so nothing needs to be searched for in what came before: each is
-/// the number 0, stored as it is.
+/// Compresses the server's blocks. All of them are empty, so nothing is searched in earlier ones: each is the number 0, as
+/// a stored block.
 #[derive(Debug, Default)]
 pub(super) struct Deflater {
     has_begun: bool,
@@ -150,11 +150,11 @@ impl Deflater {
     /// Appends the next block, without any header.
     pub(super) fn empty_block(&mut self, out: &mut Vec<u8>) {
         if !std::mem::replace(&mut self.has_begun, true) {
-            // The head of the zlib stream: a window of 32 KiB, and a dictionary is used.
+            // The head of the zlib stream: a window of 32 KiB, and a dictionary.
             out.extend([0x78, 0xf9]);
             out.extend(ID.to_be_bytes());
         }
-        // Four stored bytes, then the empty block that tells the other end to pass on what it has.
+        // Four stored bytes, then an empty block that flushes the other end (sync flush).
         out.extend([0, 4, 0, 0xfb, 0xff, 0, 0, 0, 0]);
         out.extend([0, 0, 0, 0xff, 0xff]);
     }

@@ -1,4 +1,4 @@
-//! Bytes in: one read brings many frames. Data passes in the pieces in which it comes.
+//! Input: one read returns many frames. Data is passed on in the pieces in which it arrives.
 
 use std::io;
 use std::pin::Pin;
@@ -10,16 +10,16 @@ use tokio::io::{AsyncRead, ReadBuf};
 use super::error::Malformed;
 use super::frame::{self, Head};
 
-/// Room for one read, in bytes. A control frame fits.
+/// Capacity of one read, in bytes. A control frame fits.
 pub(super) const ROOM: usize = frame::HEAD + frame::MAX_CONTROL;
 
-/// Least room that a read is worth.
+/// The smallest capacity that is worth a read.
 const LEAST_ROOM: usize = 4 * 1024;
 
-/// What was read.
+/// The read buffer.
 #[derive(Debug)]
 pub(super) struct Input {
-    /// Bytes that were read, and behind them room for more.
+    /// Bytes that were read, and spare capacity behind them.
     buf: BytesMut,
     filled: usize,
     at: ParseState,
@@ -33,10 +33,10 @@ enum ParseState {
     Skipped { left: usize },
 }
 
-/// What came.
+/// Parsed input.
 #[derive(Debug)]
 pub(super) enum Event {
-    /// A piece of a stream's data; with the flags of its frame behind the last piece.
+    /// A piece of a stream's data; with the flags of its frame after the last piece.
     Data { id: u32, piece: BytesMut, flags: u8 },
     /// A whole control frame.
     Control {
@@ -55,7 +55,7 @@ impl Input {
         }
     }
 
-    /// Reads once. Gives how much it was; nothing is the end.
+    /// Reads once. Returns the number of bytes; 0 is the end.
     pub(super) fn poll_read<T: AsyncRead + Unpin + ?Sized>(
         &mut self,
         io: &mut T,
@@ -69,14 +69,14 @@ impl Input {
         Poll::Ready(Ok(n))
     }
 
-    /// Forgets what was read.
+    /// Discards what was read.
     pub(super) fn discard(&mut self) {
         self.skip(self.filled);
     }
 
     fn make_room(&mut self) {
         let wanted = match self.frame() {
-            // What is left of a read is no data: a control frame that is not whole, or a head that is not.
+            // The rest of a read is not data: it is an incomplete control frame or head.
             Ok(Some(Head::Control { len, .. })) => frame::HEAD + len,
             _ => self.filled + LEAST_ROOM,
         };
@@ -85,7 +85,7 @@ impl Input {
         }
         if self.filled == 0 {
             self.buf.clear();
-            // The same memory again, if nobody holds a piece of it.
+            // Reuses the memory if no piece of it is in use.
             if self.buf.try_reclaim(ROOM) {
                 return self.buf.resize(ROOM, 0);
             }
@@ -95,7 +95,7 @@ impl Input {
         self.buf = buf;
     }
 
-    /// The head at the front, if it is a head that is there.
+    /// The head at the front of the buffer, if it is complete.
     fn frame(&self) -> Result<Option<Head>, Malformed> {
         match (self.at, self.buf[..self.filled].first_chunk()) {
             (ParseState::Head, Some(head)) => Head::read(head).map(Some),
@@ -103,7 +103,7 @@ impl Input {
         }
     }
 
-    /// The next thing that is there.
+    /// The next complete item.
     pub(super) fn next(&mut self) -> Result<Option<Event>, Malformed> {
         loop {
             match self.at {

@@ -9,45 +9,44 @@
 //!       batches of frames   one frame per stream in turn
 //! ```
 //!
-//! The [`Driver`] is the one task that reads and writes the connection. What it shares with the holders of streams
-//! (`core`) stands behind a lock that is held for a moment only, never across a wait.
+//! The [`Driver`] is the one task that reads and writes the connection. The state that it shares with the users of streams
+//! (`core`) is protected by a lock that is held briefly, never across an await.
 //!
-//! # Memory, and a stream that nobody reads
+//! # Memory and unread streams
 //!
-//! SPDY has windows like HTTP/2, but no peer of this protocol in Kubernetes sends or honours one: enforcing them would
-//! stall for ever. So the only back pressure is that of the connection itself, and it holds back all streams at once.
-//! The strategy:
+//! SPDY has flow control windows like HTTP/2, but no implementation of it in Kubernetes sends or honours WINDOW_UPDATE:
+//! enforcing windows would stall forever. The only back pressure is that of the TCP connection, which blocks all streams at
+//! once. The strategy:
 //!
-//! 1. The connection is read on, whoever reads his stream or not, until [`Limits::unread`] bytes wait. Up to there
-//!    a stream that nobody reads is in nobody's way: PINGs are answered, other streams flow. A piece that a [`Reader`] has
-//!    in hand counts until it has done with all of it.
-//! 2. Then the connection is not read until somebody takes something; the peer feels it.
-//! 3. If that lasts for [`Limits::stall`], the stream with the most unread bytes is reset, its data is dropped, its
-//!    [`Reader`] gets [`TimedOut`](std::io::ErrorKind::TimedOut) (not an end of file, which would look complete), and
-//!    the others go on. So one stream holds back the others for that long at most.
+//! 1. The connection is read, whether or not the streams are, until [`Limits::unread`] bytes are unread. Up to this limit
+//!    an unread stream blocks nothing: PINGs are answered, other streams flow. A piece that a [`Reader`] has taken counts
+//!    until all of it is consumed.
+//! 2. Then the connection is not read until a stream is; TCP blocks the peer.
+//! 3. After [`Limits::stall`], the stream with the most unread bytes is reset, its data is dropped, its [`Reader`] gets
+//!    [`TimedOut`](std::io::ErrorKind::TimedOut) (not an end of file, which would look complete), and the other streams
+//!    continue. One stream can thus block the others for at most that long.
 //!
-//! Data of a stream whose [`Reader`] was dropped is taken off the connection and counted, so a process that is gone
-//! holds back nobody. In the other direction each stream has room for [`Limits::unsent`] bytes, and all of them for
-//! [`Limits::unsent_all`]; a [`Writer`] without room waits, for the second in line. Frames of the streams leave in turn,
-//! answers to the peer's frames before all of them: a PING is answered behind at most the 128 KiB that are already on their
-//! way.
+//! Data of a stream whose [`Reader`] was dropped is discarded and counted, so a process that has exited blocks nothing. In
+//! the other direction each stream may queue [`Limits::unsent`] bytes, and all of them [`Limits::unsent_all`]; a [`Writer`]
+//! without capacity waits, for the second limit in a queue. Frames of the streams are sent in round-robin order, replies to
+//! the peer's frames before all of them: a PING is answered behind at most the 128 KiB that are already being written.
 //!
-//! Unread data is kept in the pieces in which it was read, small ones are copied together; with the worst mixture of
-//! pieces that is four times [`Limits::unread`]. A read is at most 64 KiB, what is on its way to the peer at most 128 KiB of
-//! data and as much of answers; with more answers than that the connection is not read. All else is per stream, and
-//! bounded by [`Limits::streams`].
+//! Unread data is kept in the pieces in which it was read, and small pieces are copied together; with the worst mixture of
+//! pieces that takes four times [`Limits::unread`]. A read is at most 64 KiB; the output buffer holds at most 128 KiB of
+//! data and as much of replies, and with more replies than that the connection is not read. Everything else is per stream,
+//! and bounded by [`Limits::streams`].
 //!
-//! # What is lenient and what is not
+//! # Tolerated and rejected input
 //!
-//! Data frames may have any length, they pass in pieces. Control frames may have 64 KiB, and a header block 256 KiB and
-//! 1000 headers once it is inflated; those of real clients stay below 1 KiB. A stream whose headers take more than
-//! 4 KiB is refused: they are kept until somebody takes it. Every block is inflated in order, also of
-//! streams that are refused: there is one compression context. SETTINGS, WINDOW_UPDATE and unknown types are skipped,
-//! RST_STREAM and data of streams that are over are ignored. A [`Malformed`] frame ends the connection.
+//! Data frames may have any length; they are passed on in pieces. Control frames may have 64 KiB, and a header block 256
+//! KiB and 1000 headers once it is inflated; those of real clients are smaller than 1 KiB. A stream whose headers exceed 4
+//! KiB is refused, because they are kept until the stream is accepted. Every block is inflated in order, also of refused
+//! streams, because all share one compression context. SETTINGS, WINDOW_UPDATE and unknown types are skipped; RST_STREAM
+//! and data of finished streams are ignored. A [`Malformed`] frame ends the connection.
 //!
-//! Nothing is sent before the peer's first frame: a Go client loses bytes that come together with the `101`.
-//! The end is: what is queued, RST_STREAM for what is unfinished, GOAWAY as the very last frame, then the connection's
-//! write half is shut and what still comes is drained, so that no reset of TCP destroys what is on its way.
+//! Nothing is sent before the peer's first frame: a Go client loses bytes that arrive together with the `101`. The shutdown
+//! sends what is queued, RST_STREAM for unfinished streams, and GOAWAY as the very last frame. The write half is then shut
+//! down and further input drained, so that no TCP reset destroys data in flight.
 
 mod core;
 mod dictionary;
@@ -85,12 +84,12 @@ pub use self::reader::Reader;
 pub use self::stream::{Handle, Stream, Streams};
 pub use self::writer::Writer;
 
-/// What one connection may use.
+/// Limits of one connection.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// Streams at a time: those that are not over, or of which a half is still held. More are refused.
+    /// Concurrent streams: those that have not ended, or of which a half is still held. More are refused.
     pub streams: usize,
-    /// Bytes of all streams that nobody has done with yet. One read, of at most 64 KiB, may go beyond.
+    /// Unread bytes of all streams, including those that readers have taken. One read, of at most 64 KiB, may exceed it.
     pub unread: usize,
     /// Bytes per stream that wait to be sent.
     pub unsent: usize,
@@ -98,15 +97,15 @@ pub struct Limits {
     pub unsent_all: usize,
     /// The connection ends after this long without a byte either way.
     pub idle: Duration,
-    /// How long unread bytes may hold back the connection before the stream that has the most of them is reset.
+    /// How long unread bytes may block the connection before the stream that has the most of them is reset.
     pub stall: Duration,
-    /// How long the end may take: sending what is queued, and waiting for the peer to close.
+    /// How long the shutdown may take: sending what is queued, and waiting for the peer to close.
     pub linger: Duration,
 }
 
 impl Limits {
-    /// For exec and attach: few streams, all of one process. A process that does not read its input holds back its own
-    /// client only, and for as long as the idle time: resetting its input would lose data that it may read later.
+    /// Limits of exec and attach: few streams, all of one process. A process that does not read its input blocks its own
+    /// client only, and may do so until the idle timeout: resetting its input would lose data that it may read later.
     pub fn session(idle: Duration) -> Self {
         Self {
             streams: 16,
@@ -119,7 +118,7 @@ impl Limits {
         }
     }
 
-    /// For port-forward: many TCP connections, two streams each, which have nothing to do with each other.
+    /// Limits of port-forward: many TCP connections, two streams each, which are independent.
     pub fn port_forward(idle: Duration) -> Self {
         Self {
             streams: 1024,
@@ -136,8 +135,8 @@ impl Limits {
 pub struct Connection;
 
 impl Connection {
-    /// Begins on an upgraded connection: TCP, or a stream of bytes inside something else. The driver must be polled
-    /// for anything to happen, inside a tokio runtime with a clock.
+    /// Starts SPDY on an upgraded connection: TCP, or a byte stream inside another protocol. The driver must be polled for
+    /// any progress, inside a tokio runtime with a timer.
     pub fn server<T>(io: T, limits: Limits) -> (Streams, Driver)
     where
         T: AsyncRead + AsyncWrite + Unpin + Send + 'static,

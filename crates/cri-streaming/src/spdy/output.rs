@@ -1,4 +1,4 @@
-//! Bytes out: many frames with one write.
+//! Output: many frames with one write.
 
 use std::collections::VecDeque;
 use std::io::{self, IoSlice};
@@ -7,15 +7,15 @@ use std::task::{Context, Poll, ready};
 
 use tokio::io::AsyncWrite;
 
-/// A connection that has this much on its way takes no more data from streams, in bytes.
+/// An output buffer with this many bytes accepts no more data from streams.
 pub(super) const ENOUGH: usize = 128 * 1024;
 
-/// Frames on their way.
+/// Frames that are being written.
 #[derive(Debug, Default)]
 pub(super) struct Output {
     /// Each holds whole frames.
     queue: VecDeque<Vec<u8>>,
-    /// How much of the first is written.
+    /// How much of the first one has been written.
     written: usize,
     queued: usize,
     must_flush: bool,
@@ -36,7 +36,7 @@ impl Output {
         self.queue.is_empty() && !self.must_flush
     }
 
-    /// Writes once, or flushes if all is written. Gives how much it wrote.
+    /// Writes once, or flushes if everything is written. Returns the number of bytes.
     pub(super) fn poll_write<T: AsyncWrite + Unpin + ?Sized>(
         &mut self,
         io: &mut T,

@@ -11,14 +11,15 @@ use tokio::io::{AsyncBufRead, AsyncRead, ReadBuf};
 use super::core::Shared;
 use super::stream_state::IncomingEnd;
 
-/// What the peer sends on a stream. It ends with the stream, however that ends, and with the connection; what came
-/// before can be read first, and [`is_lost`](Reader::is_lost) then tells whether it was the peer who ended it. Only a stream that was reset here because nobody read it fails, with
-/// [`TimedOut`](io::ErrorKind::TimedOut). Dropped, what still comes is drained.
+/// The data of the peer on a stream. It ends with the stream, however that ends, and with the connection; data that arrived
+/// before can be read first, and [`is_lost`](Reader::is_lost) then returns whether it is truncated. Only a stream that was
+/// reset by the server because it was not read fails, with [`TimedOut`](io::ErrorKind::TimedOut). After a drop, further
+/// data is drained.
 #[derive(Debug)]
 pub struct Reader {
     shared: Arc<Shared>,
     id: u32,
-    /// What was taken and not read yet.
+    /// The piece that was taken and not read completely.
     current: BytesMut,
 }
 
@@ -31,8 +32,8 @@ impl Reader {
         }
     }
 
-    /// Whether the connection was lost before the peer had ended its half, reset the stream or said GOAWAY: what was read to
-    /// its end may be the half of what was to come.
+    /// Returns whether the connection was lost before the peer had ended its half, reset the stream or sent GOAWAY: the
+    /// data may then be truncated.
     pub fn is_lost(&self) -> bool {
         let core = self.shared.lock();
         let state = core.states.get(&self.id);
@@ -67,7 +68,7 @@ impl AsyncBufRead for Reader {
     fn consume(mut self: Pin<&mut Self>, len: usize) {
         self.current.advance(len);
         if len > 0 && self.current.is_empty() {
-            // The memory of the whole read behind it.
+            // Releases the memory of the whole read that the piece belongs to.
             self.current = BytesMut::new();
             self.shared.lock().let_go(self.id);
         }

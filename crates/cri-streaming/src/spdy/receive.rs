@@ -1,4 +1,4 @@
-//! What the peer's frames do.
+//! Processing of the peer's frames.
 
 use bytes::BytesMut;
 
@@ -9,12 +9,12 @@ use super::headers::Headers;
 use super::input::{Event, Input};
 use super::stream_state::{IncomingEnd, StreamState};
 
-/// Most that the headers of a stream may take, in bytes. They are kept as long as nobody has taken the stream, and a few
-/// bytes on the wire can be inflated to a thousand times as many.
+/// Largest headers of a stream, in bytes. They are kept until the stream is accepted, and a few bytes on the wire can be
+/// inflated to a thousand times as many.
 const MAX_KEPT: usize = 4 * 1024;
 
 impl Core {
-    /// Takes in everything that was read.
+    /// Processes everything that was read.
     pub(super) fn receive(&mut self, input: &mut Input) -> Result<(), Malformed> {
         while let Some(event) = input.next()? {
             match event {
@@ -46,7 +46,7 @@ impl Core {
             Some(_) => self.counters.data_discarded += len as u64,
             None => {
                 self.counters.data_discarded += len as u64;
-                // Of a stream that is over some may still be on its way.
+                // Data of a stream that has just ended may still be in flight.
                 if id > self.last_id || id.is_multiple_of(2) {
                     self.reply_reset(id, Status::InvalidStream);
                 }
@@ -64,7 +64,7 @@ impl Core {
                 let headers = self.inflater.block(block)?;
                 self.syn_stream(id, flags, headers);
             }
-            // We open no streams, but its block is part of the compression.
+            // The server opens no streams, but the block is part of the compression context.
             Control::SynReply { block } => drop(self.inflater.block(block)?),
             Control::Headers { id, block } => {
                 self.inflater.block(block)?;
@@ -73,7 +73,7 @@ impl Core {
                 }
             }
             Control::Reset { id } => self.abort(id),
-            // The other half of the numbers are ours; we ask nothing.
+            // Even ids are those of the server, which sends no PINGs.
             Control::Ping { id } if id % 2 == 1 => {
                 self.counters.pings += 1;
                 frame::ping(&mut self.replies, id);
@@ -95,7 +95,7 @@ impl Core {
                 Status::Protocol
             };
             self.last_id = self.last_id.max(id);
-            // The peer forgets a stream of this id, if there is one.
+            // The peer removes a stream with this id, if there is one.
             self.abort(id);
             return self.reply_reset(id, status);
         }
@@ -118,7 +118,7 @@ impl Core {
         }
     }
 
-    /// The peer knows this stream no more. What it sent before can still be read.
+    /// The peer has closed this stream. Data that it sent before can still be read.
     fn abort(&mut self, id: u32) {
         self.end_outgoing(id);
         self.end_incoming(id);

@@ -1,4 +1,4 @@
-//! What leaves, in which order.
+//! The order of output.
 
 use super::core::Core;
 use super::frame::{self, HEAD};
@@ -6,7 +6,7 @@ use super::output::Output;
 use super::stream_state::{IncomingEnd, OutgoingEnd};
 
 impl Core {
-    /// Lets a stream take part in the turns.
+    /// Adds a stream to the round-robin order.
     pub(super) fn queue(&mut self, id: u32) {
         if let Some(state) = self.states.get_mut(&id)
             && !std::mem::replace(&mut state.is_queued, true)
@@ -16,9 +16,9 @@ impl Core {
         }
     }
 
-    /// Moves frames to the output while it has room: answers first, then a frame of each stream in turn.
+    /// Moves frames to the output buffer while it has capacity: replies first, then a frame of each stream in turn.
     pub(super) fn fill(&mut self, output: &mut Output) {
-        // Answers that find no room wait, and are counted, until the peer takes what is on its way.
+        // Replies that do not fit wait, and are counted, until the peer reads.
         if output.has_room() && !self.replies.is_empty() {
             output.push(std::mem::take(&mut self.replies));
         }
@@ -55,7 +55,7 @@ impl Core {
                 OutgoingEnd::Fin => bytes.extend(frame::data_head(id, frame::FIN, 0)),
                 OutgoingEnd::Reset(status) => {
                     frame::reset(&mut bytes, id, status);
-                    // The peer then forgets both halves.
+                    // The peer then removes both halves.
                     state.end_incoming(IncomingEnd::All);
                 }
             }

@@ -1,4 +1,4 @@
-//! The streams of a connection, as those hold them who carry their bytes.
+//! The streams of a connection, from the point of view of their users.
 
 use std::future::poll_fn;
 use std::sync::Arc;
@@ -18,8 +18,8 @@ impl Streams {
         Self(shared)
     }
 
-    /// The next stream, in the order in which they were opened; the answer to it is on its way. Nothing at the end of
-    /// the connection. Dropping the future loses nothing.
+    /// The next stream, in the order in which they were opened; the reply to it is queued. `None` at the end of the
+    /// connection. Cancel safe.
     pub async fn next(&mut self) -> Option<Stream> {
         let (id, headers) = poll_fn(|cx| self.0.lock().poll_opened(cx)).await?;
         Some(Stream {
@@ -30,7 +30,7 @@ impl Streams {
         })
     }
 
-    /// What can end the connection.
+    /// Requests the shutdown of the connection.
     pub fn handle(&self) -> Handle {
         Handle::new(self.0.clone())
     }
@@ -45,23 +45,23 @@ impl Drop for Streams {
 /// One stream. Dropping it resets it.
 #[derive(Debug)]
 pub struct Stream {
-    /// Its number: odd, and higher than those before it.
+    /// Its id: odd, and higher than those before it.
     pub id: u32,
-    /// What the peer opened it with.
+    /// The headers of its SYN_STREAM.
     pub headers: Headers,
     reader: Reader,
     writer: Writer,
 }
 
 impl Stream {
-    /// Our half, to say something before both are taken.
+    /// The server's half, for messages before the stream is split.
     pub fn writer(&mut self) -> &mut Writer {
         &mut self.writer
     }
 
-    /// The two halves. They end on their own, and each must be ended: a [`Writer`] that is dropped without
-    /// [`shutdown`](tokio::io::AsyncWriteExt::shutdown) resets the stream both ways. Who only reads a stream shuts its
-    /// writer down first.
+    /// The two halves. They end independently, and each must be ended: a [`Writer`] that is dropped without
+    /// [`shutdown`](tokio::io::AsyncWriteExt::shutdown) resets the stream in both directions. To use a stream for reading
+    /// only, shut down its writer first.
     pub fn split(self) -> (Reader, Writer) {
         (self.reader, self.writer)
     }
@@ -76,30 +76,30 @@ impl Handle {
         Self(shared)
     }
 
-    /// Begins the end and does not wait for it. What is queued is sent, streams of which our half is not finished are
-    /// reset, GOAWAY is the last frame, and the driver then gives the end. From now on readers see the end behind what
-    /// is there already, and writers a broken pipe.
+    /// Begins the shutdown and does not wait for it. Queued data is sent, streams whose server half is not finished are
+    /// reset, GOAWAY is the last frame, and the driver then resolves. From now on readers see the end of file behind the
+    /// data that has arrived, and writers a broken pipe.
     pub fn close(&self) {
         self.0.lock().close(Reason::Closed);
     }
 
-    /// Whether so much waits to be read that the connection is not read.
+    /// Returns whether so much data is unread that the connection is not read.
     pub fn is_held_back(&self) -> bool {
         self.0.lock().is_full()
     }
 
-    /// Returns when [`is_held_back`](Handle::is_held_back) is true. One task at a time may wait for it.
+    /// Returns when [`is_held_back`](Handle::is_held_back) is true. Only one task at a time may wait for it.
     pub async fn held_back(&self) {
         poll_fn(|cx| self.0.lock().poll_full(cx)).await;
     }
 
-    /// Sends the answer to a PING that the peer never sent, which it ignores (SPDY/3 section 2.6.5). It is not counted
-    /// against idleness. A peer that is not there any more breaks the connection by it.
+    /// Sends the reply to a PING that the peer never sent, which it ignores (SPDY/3 section 2.6.5). It does not count as
+    /// activity. If the peer has exited, the connection breaks.
     pub fn heartbeat(&self) {
         self.0.lock().heartbeat();
     }
 
-    /// What the connection did so far.
+    /// The counters of the connection so far.
     pub fn counters(&self) -> Counters {
         self.0.lock().counters
     }

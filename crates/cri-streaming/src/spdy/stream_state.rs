@@ -1,4 +1,4 @@
-//! What is known of one stream: what waits to be read, what waits to be sent, and how each half ends.
+//! The state of one stream: unread data, data that waits to be sent, and how each half ends.
 
 use std::collections::VecDeque;
 use std::task::Waker;
@@ -8,24 +8,24 @@ use bytes::BytesMut;
 use super::flow_control::QueueState;
 use super::frame::{HEAD, MAX_DATA, Status};
 
-/// Pieces below this are copied together, in bytes: a larger one keeps the whole read alive that it is a piece of.
+/// Pieces smaller than this, in bytes, are copied together: a piece keeps the memory of the whole read alive.
 const COPY: usize = 16 * 1024;
 
-/// Room for small pieces, in bytes.
+/// Capacity for small pieces, in bytes.
 const SMALL_ROOM: usize = 4 * 1024;
 
 /// How the peer's half ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum IncomingEnd {
-    /// By the peer or by us, with the stream or the whole connection.
+    /// Regularly, with the stream or the whole connection.
     All,
-    /// With the connection, of which the peer had not said that it would end.
+    /// With the connection, unannounced by the peer.
     Lost,
-    /// By us, because it held back the others.
+    /// Reset by the server, because it blocked the other streams.
     Stalled,
 }
 
-/// What follows the last data of our half.
+/// What follows the last data of the server's half.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum OutgoingEnd {
     Fin,
@@ -34,32 +34,32 @@ pub(super) enum OutgoingEnd {
 
 #[derive(Debug, Default)]
 pub(super) struct StreamState {
-    /// From the peer, not read yet.
+    /// Data of the peer that is unread.
     incoming: VecDeque<BytesMut>,
-    /// Bytes in it, and in the piece that the reader has.
+    /// Its length, including the piece that the reader has taken.
     pub(super) unread: usize,
-    /// Bytes of the piece that the reader has: it is kept as a whole, however much of it was read.
+    /// Length of the piece that the reader has taken: its memory is kept as a whole, however much of it was read.
     taken: usize,
     pub(super) received: Option<IncomingEnd>,
     pub(super) has_reader: bool,
     pub(super) reader: Option<Waker>,
 
-    /// To the peer: each one is a data frame with room for its head.
+    /// Data to be sent: each element is a data frame with space for its head.
     outgoing: VecDeque<Vec<u8>>,
     /// Bytes of data in it.
     pub(super) unsent: usize,
     pub(super) last: Option<OutgoingEnd>,
-    /// The last frame has left, or needs not.
+    /// The last frame has been sent, or is not needed.
     pub(super) is_sent: bool,
     pub(super) has_writer: bool,
     pub(super) writer: Option<Waker>,
     pub(super) turn: QueueState,
-    /// It stands in the row of those that have something to send.
+    /// The stream is in the round-robin order.
     pub(super) is_queued: bool,
 }
 
 impl StreamState {
-    /// A new stream: both halves are open, but those that the peer said it will not use or read.
+    /// A new stream: both halves are open, except those that the peer closed when it opened the stream.
     pub(super) fn new(has_no_data: bool, is_one_way: bool) -> Self {
         Self {
             received: has_no_data.then_some(IncomingEnd::All),
@@ -71,17 +71,17 @@ impl StreamState {
         }
     }
 
-    /// Neither end has anything to say any more.
+    /// Both halves have ended.
     pub(super) fn is_over(&self) -> bool {
         self.received.is_some() && self.is_sent
     }
 
-    /// Nobody knows it any more.
+    /// Returns whether it has no user any more.
     pub(super) fn is_forgotten(&self) -> bool {
         self.is_over() && !self.has_reader && !self.has_writer
     }
 
-    /// Queues what the peer sent.
+    /// Queues data of the peer.
     pub(super) fn receive(&mut self, piece: BytesMut) {
         self.unread += piece.len();
         let fits = |last: &BytesMut| last.capacity() - last.len() >= piece.len();
@@ -104,14 +104,14 @@ impl StreamState {
         Some(piece)
     }
 
-    /// The piece that was taken is not kept any more. Gives its length.
+    /// Releases the piece that was taken. Returns its length.
     pub(super) fn let_go(&mut self) -> usize {
         let taken = std::mem::take(&mut self.taken);
         self.unread -= taken;
         taken
     }
 
-    /// Drops what nobody will read. Gives how much it was.
+    /// Drops unread data. Returns its length.
     pub(super) fn drop_incoming(&mut self) -> usize {
         self.incoming = VecDeque::new();
         std::mem::take(&mut self.unread)
@@ -143,7 +143,7 @@ impl StreamState {
         }
     }
 
-    /// The next frame, its head not written yet, and whether nothing is behind it.
+    /// The next frame, without its head, and whether it is the last one queued.
     pub(super) fn next_frame(&mut self) -> Option<(Vec<u8>, bool)> {
         let frame = self.outgoing.pop_front()?;
         self.unsent -= frame.len() - HEAD;
@@ -154,7 +154,7 @@ impl StreamState {
         !self.outgoing.is_empty()
     }
 
-    /// Drops what will not be sent; our half is over. Gives how much it was.
+    /// Drops data that will not be sent and ends the server's half. Returns its length.
     pub(super) fn end_outgoing(&mut self) -> usize {
         self.outgoing = VecDeque::new();
         self.is_sent = true;

@@ -1,4 +1,4 @@
-//! Our half of a stream.
+//! The server's half of a stream.
 
 use std::io;
 use std::pin::Pin;
@@ -10,10 +10,10 @@ use tokio::io::AsyncWrite;
 use super::core::Shared;
 use super::stream_state::OutgoingEnd;
 
-/// What is sent to the peer on a stream. Bytes that were taken leave on their own: flushing does nothing. Shutting it
-/// down ends this half behind them (FIN); dropping it before resets the stream.
+/// Sends data to the peer on a stream. Accepted bytes are sent without a flush, which does nothing. A shutdown ends this
+/// half behind them (FIN); dropping the writer before that resets the stream.
 ///
-/// Writing fails with [`BrokenPipe`](io::ErrorKind::BrokenPipe) once the stream or the connection is over.
+/// Writes fail with [`BrokenPipe`](io::ErrorKind::BrokenPipe) once the stream or the connection has ended.
 #[derive(Debug)]
 pub struct Writer {
     shared: Arc<Shared>,
@@ -25,15 +25,15 @@ impl Writer {
         Self { shared, id }
     }
 
-    /// How many bytes are taken at once, when it is worth it: half of [`Limits::unsent`](super::Limits::unsent) or more. Who
-    /// waits for this before it reads holds nothing meanwhile.
+    /// How many bytes are accepted at once, as soon as that is at least half of [`Limits::unsent`](super::Limits::unsent).
+    /// A caller that waits for this before it reads buffers nothing meanwhile.
     pub fn poll_room(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
         let mut core = self.shared.lock();
         let least = core.limits.unsent / 2;
         core.poll_room(self.id, least, cx)
     }
 
-    /// Ends both halves of the stream behind what was written (RST_STREAM with CANCEL), also after a shutdown.
+    /// Ends both halves of the stream behind the data written so far (RST_STREAM with CANCEL), also after a shutdown.
     pub fn reset(self) {
         self.shared.lock().reset(self.id);
     }

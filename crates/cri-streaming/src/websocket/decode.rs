@@ -1,15 +1,15 @@
-//! From bytes to events, without any input or output: what the fuzzer feeds.
+//! Decoder of frames without I/O, so that it can be fuzzed.
 
 use bytes::{Buf, Bytes, BytesMut};
 
 use super::frame::{Head, MAX_CONTROL, Violation, opcode, unmask};
 
-/// What a client sent.
+/// An event from the client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
     /// A piece of a message.
     Data {
-        /// Whether the message is text. Nobody has looked whether it is UTF-8.
+        /// Whether the message is text. UTF-8 is not validated.
         text: bool,
         /// Whether it is the first piece.
         first: bool,
@@ -20,37 +20,37 @@ pub enum Event {
     },
     /// Must be answered with a pong of the same content.
     Ping(Bytes),
-    /// Needs no answer.
+    /// Needs no response.
     Pong,
-    /// The client will send no more.
+    /// The client sends no more.
     Close,
 }
 
-/// The payload of a frame that is being read.
+/// The payload of the current frame.
 #[derive(Clone, Copy, Debug)]
 struct Payload {
     head: Head,
-    /// Bytes that were given out.
+    /// Bytes that were returned.
     done: u64,
     first: bool,
 }
 
-/// Reads the frames of one connection. It never asks for more than the head of a frame or a control frame to be there as
-/// a whole, so the buffer need not hold more than 139 bytes.
+/// Decodes the frames of one connection. It needs at most the head of a frame, or a control frame, as a whole, so a buffer
+/// of 139 bytes is sufficient.
 #[derive(Debug, Default)]
 pub struct Decoder {
     payload: Option<Payload>,
-    /// Whether there is a message that goes on, and whether it is text.
+    /// Whether a fragmented message is incomplete, and whether it is text.
     message: Option<bool>,
     closed: bool,
 }
 
 impl Decoder {
-    /// The next event, taken off the front of `buffer`; `None` if more bytes are needed. After a close frame, whatever
-    /// follows is thrown away.
+    /// The next event, removed from the front of `buffer`; `None` if more bytes are needed. After a close frame, all input
+    /// is discarded.
     ///
     /// # Errors
-    /// If the client broke the protocol. The connection is of no use then.
+    /// If the client violated the protocol. The connection cannot be used any more.
     pub fn decode(&mut self, buffer: &mut BytesMut) -> Result<Option<Event>, Violation> {
         if self.closed {
             buffer.clear();
@@ -110,7 +110,7 @@ impl Decoder {
             opcode::PING => Event::Ping(bytes.freeze()),
             opcode::PONG => Event::Pong,
             _ => {
-                // A code has two bytes; a reason after it says nothing to us.
+                // A status code has two bytes; the reason after it is ignored.
                 if length == 1 {
                     return Err(Violation::Close);
                 }
@@ -151,7 +151,7 @@ impl Decoder {
 mod tests {
     use super::*;
 
-    /// A frame as a client sends it.
+    /// A frame of a client.
     fn masked(first: u8, payload: &[u8]) -> Vec<u8> {
         let mask = [7, 0, 255, 9];
         let mut frame = vec![first, 0x80 | u8::try_from(payload.len()).expect("short")];

@@ -1,26 +1,26 @@
-//! The head of a frame, read and written.
+//! Parsing and encoding the head of a frame.
 
 use bytes::{BufMut, Bytes, BytesMut};
 
-/// What a peer did that RFC 6455 forbids.
+/// A violation of RFC 6455.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Violation {
-    /// Bits that only extensions may set.
+    /// Reserved bits, which only extensions may set.
     #[error("reserved bits are set")]
     Reserved,
-    /// A frame of no known kind.
+    /// A frame with an unknown opcode.
     #[error("unknown opcode {0}")]
     Opcode(u8),
     /// Clients must mask.
     #[error("frame without a mask")]
     Unmasked,
-    /// Control frames carry at most 125 bytes and come in one piece.
+    /// Control frames carry at most 125 bytes and are not fragmented.
     #[error("control frame too long or in pieces")]
     Control,
-    /// The length is written in more bytes than it needs, or is over 2^63.
+    /// The length is not in its shortest form, or exceeds 2^63.
     #[error("frame length badly written")]
     Length,
-    /// A message begins within another, or goes on without having begun.
+    /// A message begins within another, or continues without having begun.
     #[error("frames out of order")]
     Order,
     /// The payload of a close frame.
@@ -55,7 +55,7 @@ impl Head {
         self.opcode & 8 != 0
     }
 
-    /// Reads a head; with its own length. `None` if it is not all there yet.
+    /// Parses a head; returns it with its length. `None` if it is incomplete.
     pub(super) fn parse(bytes: &[u8]) -> Result<Option<(Self, usize)>, Violation> {
         let [first, second, rest @ ..] = bytes else {
             return Ok(None);
@@ -118,7 +118,7 @@ impl Head {
     }
 }
 
-/// A whole frame to a client. The payload may come in two parts, so that nobody has to put them together first.
+/// A whole frame to a client. The payload may consist of two parts, so that callers need not concatenate them.
 pub(super) fn frame(opcode: u8, first: &[u8], second: &[u8]) -> Bytes {
     let length = first.len() + second.len();
     let mut frame = BytesMut::with_capacity(10 + length);
@@ -139,7 +139,7 @@ pub(super) fn frame(opcode: u8, first: &[u8], second: &[u8]) -> Bytes {
     frame.freeze()
 }
 
-/// Takes the mask off a part of a payload that begins at `offset`.
+/// Unmasks a part of a payload that begins at `offset`.
 pub(crate) fn unmask(bytes: &mut [u8], mask: [u8; 4], offset: u64) {
     let mut turned = mask;
     turned.rotate_left((offset % 4) as usize);

@@ -1,4 +1,4 @@
-//! The proof that the server has understood the upgrade.
+//! The handshake: `Sec-WebSocket-Accept`.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;

@@ -1,8 +1,7 @@
-//! WebSocket (RFC 6455), the server's side of it: no extensions, no client, messages as they come in pieces of any size.
+//! The server's side of WebSocket (RFC 6455): no extensions; messages are passed on in pieces as they arrive.
 //!
-//! Written here and not taken from a crate, because what is needed is small and those there are do something else: they
-//! put a whole message together before they give it out (32 MiB of memory for each session that sends one), put control
-//! frames behind data, and bring a hash, a random generator and a parser of their own.
+//! Implemented here because the existing crates assemble a whole message before they return it (32 MiB of memory for each
+//! session that sends one), queue control frames behind data, and add a hash, a random generator and a parser of their own.
 
 mod decode;
 mod frame;

@@ -7,7 +7,7 @@ use tokio::io::{AsyncRead, AsyncReadExt};
 
 use super::decode::{Decoder, Event};
 
-/// Bytes that are read at once: a piece of a message is no larger.
+/// Size of a read, in bytes: a piece of a message is no larger.
 const READ: usize = 64 << 10;
 
 /// The reading half of a connection.
@@ -26,10 +26,10 @@ impl<R: AsyncRead + Unpin> Reader<R> {
         }
     }
 
-    /// The next event; `None` at the end of the connection. May be dropped and called again.
+    /// The next event; `None` at the end of the connection. Cancel safe.
     ///
     /// # Errors
-    /// If reading fails, or with [`io::ErrorKind::InvalidData`] if the client broke the protocol.
+    /// If reading fails, or with [`io::ErrorKind::InvalidData`] if the client violated the protocol.
     pub(crate) async fn next(&mut self) -> io::Result<Option<Event>> {
         loop {
             let event = self.decoder.decode(&mut self.buffer);
@@ -38,7 +38,7 @@ impl<R: AsyncRead + Unpin> Reader<R> {
             {
                 return Ok(Some(event));
             }
-            // A buffer that is still shared with pieces on their way is left to them.
+            // A buffer that pieces in use still share is left to them.
             self.buffer.reserve(READ / 2);
             if self.io.read_buf(&mut self.buffer).await? == 0 {
                 return Ok(None);

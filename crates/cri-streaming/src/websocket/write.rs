@@ -1,5 +1,5 @@
-//! Writes frames to a connection: one task writes, everybody else hands it frames. So nobody waits for a lock while the
-//! client does not read, and a pong never stands behind more than the frame that is being written.
+//! Writes frames to a connection: one task writes, all others send it frames. So no task waits for a lock while the client
+//! does not read, and a pong waits for at most the frame that is being written.
 
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -13,21 +13,21 @@ use super::frame::{frame, opcode};
 /// Frames that wait to be written: enough to keep the task busy. The largest are 32 KiB.
 const QUEUE: usize = 4;
 
-/// Where data frames go.
+/// The queue for data frames.
 pub(crate) type Frames = mpsc::Sender<Bytes>;
 
-/// What goes before the data.
+/// Control frames, which precede the data.
 #[derive(Default)]
 struct Pending {
-    /// The last ping. RFC 6455 section 5.5.3: only the most recent one needs an answer, so nobody can fill our memory.
+    /// The last ping. RFC 6455 section 5.5.3: only the most recent one needs a response, so pings cannot exhaust memory.
     pong: Option<Bytes>,
-    /// The code of the close frame.
+    /// The code of a close frame that precedes the data.
     close: Option<u16>,
     /// The code of the close frame behind the data, if it is not 1000.
     last: Option<u16>,
 }
 
-/// What goes before the data, for those who read.
+/// Sends control frames on behalf of the reader.
 #[derive(Clone, Default)]
 pub(crate) struct Control(Arc<(Mutex<Pending>, Notify)>);
 
@@ -42,19 +42,19 @@ impl Control {
         self.0.1.notify_one();
     }
 
-    /// Sends a pong that nobody asked for, unless one is to be sent anyway.
+    /// Sends an unsolicited pong, unless one is to be sent anyway.
     pub(crate) fn heartbeat(&self) {
         self.pending().pong.get_or_insert_default();
         self.0.1.notify_one();
     }
 
-    /// Closes because of an error, not waiting for data.
+    /// Closes because of an error, without waiting for data.
     pub(crate) fn fail(&self, code: u16) {
         self.pending().close = Some(code);
         self.0.1.notify_one();
     }
 
-    /// Closes with this code, in place of 1000, once everything is written.
+    /// Closes with this code instead of 1000, once everything is written.
     pub(crate) fn end_with(&self, code: u16) {
         self.pending().last = Some(code);
     }
@@ -70,8 +70,8 @@ pub(crate) fn text(first: &[u8], second: &[u8]) -> Bytes {
     frame(opcode::TEXT, first, second)
 }
 
-/// Makes the queue, and what writes it out: a future that ends once all senders are gone, everything is written, and the
-/// connection was closed from our side with code 1000.
+/// Creates the queue and its writer: a future that resolves once all senders are dropped, everything is written, and the
+/// connection was closed with code 1000.
 pub(crate) fn start<W: AsyncWrite + Unpin>(
     io: W,
 ) -> (
@@ -104,7 +104,7 @@ async fn write<W: AsyncWrite + Unpin>(
         let next = match queue.try_recv() {
             Ok(next) => Some(next),
             Err(_) => {
-                // Nothing waits: whatever TLS holds back must go out now.
+                // The queue is empty: data that TLS buffers must be flushed now.
                 io.flush().await?;
                 tokio::select! {
                     biased;

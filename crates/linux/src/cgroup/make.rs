@@ -1,4 +1,4 @@
-//! Cgroups of our own, for what must not end with the daemon's: a service manager kills what is left in its cgroup.
+//! Creates cgroups for processes that must outlive the daemon: a service manager kills all processes in its cgroup.
 
 use std::fs;
 use std::io;
@@ -11,11 +11,11 @@ use super::mounts::Hierarchies;
 use super::{Cgroup, Error};
 
 impl Hierarchies {
-    /// Makes a cgroup in every hierarchy that lets it be made; those that are read-only, full or not ours are passed
-    /// over. Nothing happens where it is there already.
+    /// Creates a cgroup in every hierarchy that allows it; hierarchies that are read-only, full or not permitted are
+    /// skipped. An existing cgroup is not changed.
     ///
     /// # Errors
-    /// When it could be made in none: the first refusal.
+    /// The first error, if it could not be created in any hierarchy.
     pub fn make(&self, path: &Path) -> Result<Cgroup, Error> {
         let mut cgroup = self.at(path)?;
         let mut refused = None;
@@ -57,13 +57,13 @@ fn make(point: &Path, dir: &Path, cpuset: bool) -> io::Result<()> {
     Ok(())
 }
 
-/// A new cgroup of version 1's cpuset has no CPUs and no memory nodes, and takes no process before it has.
+/// A new cgroup of version 1's cpuset has no CPUs and memory nodes, and accepts no process until they are set.
 fn inherit(from: &Path, to: &Path) -> io::Result<()> {
     if !fs::read_to_string(to)?.trim().is_empty() {
         return Ok(());
     }
     match fs::write(to, fs::read_to_string(from)?.trim()) {
-        // Somebody else filled it in between, with less.
+        // Another process has filled it meanwhile, with less.
         Err(error) if error.raw_os_error() == Some(Errno::EBUSY as i32) => Ok(()),
         done => done,
     }

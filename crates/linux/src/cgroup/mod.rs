@@ -1,9 +1,9 @@
-//! The node's cgroups: which hierarchies there are ([`Hierarchies`]), where a container's or a pod's directories lie
-//! ([`Cgroup`]), how one of our own is made, and how one that was left behind is removed.
+//! The node's cgroups: finds the hierarchies ([`Hierarchies`]) and the directories of a container or a pod ([`Cgroup`]),
+//! creates cgroups, and removes those that were left behind.
 //!
-//! Version 1 has a hierarchy per controller, version 2 one for all. A hybrid node has both, with the controllers on
-//! version 1: it counts as version 1, but its unified hierarchy is kept in mind, because OCI runtimes make directories
-//! there too. Everything here blocks for as long as the kernel takes.
+//! Version 1 has a hierarchy per controller, version 2 one for all. A hybrid node has both, with the controllers on version
+//! 1: it counts as version 1, but its unified hierarchy is included, because OCI runtimes create directories there, too.
+//! All functions block.
 
 mod make;
 mod mounts;
@@ -19,16 +19,16 @@ pub use self::mounts::{Hierarchies, Hierarchy};
 pub use self::place::{container_path, pod_path, slice_path};
 pub use self::remove::processes;
 
-/// Which kind of cgroups a machine has.
+/// The cgroup version of a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CgroupVersion {
-    /// One hierarchy per controller, hybrid machines included.
+    /// One hierarchy per controller, including hybrid nodes.
     V1,
     /// The unified hierarchy.
     V2,
 }
 
-/// How cgroups of containers are made.
+/// How cgroups of containers are created.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CgroupDriver {
     /// By the OCI runtime, as directories.
@@ -37,38 +37,38 @@ pub enum CgroupDriver {
     Systemd,
 }
 
-/// Why a cgroup cannot be found, made or removed.
+/// Why a cgroup cannot be found, created or removed.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// No cgroup file system is mounted.
     #[error("no cgroup file system is mounted")]
     NotMounted,
-    /// In no hierarchy is there such a cgroup, or no such process.
+    /// No hierarchy has this cgroup, or there is no such process.
     #[error("{}: no such cgroup", path.display())]
     NotFound {
-        /// Below the hierarchy, or the process's file.
+        /// Path below the hierarchy, or the process's file.
         path: PathBuf,
     },
-    /// A path or name that cannot be one of a cgroup.
+    /// An invalid path or name of a cgroup.
     #[error("{path:?} cannot be a cgroup: {reason}")]
     Invalid {
-        /// As it was given.
+        /// The path or name.
         path: String,
-        /// What is wrong.
+        /// Why it is invalid.
         reason: &'static str,
     },
-    /// It does not become empty.
+    /// Its processes did not end.
     #[error("{}: processes do not go away", path.display())]
     Busy {
         /// The directory.
         path: PathBuf,
     },
-    /// The kernel refused.
+    /// A system call failed.
     #[error("{}: cannot {action}: {source}", path.display())]
     Io {
-        /// What was tried.
+        /// The operation.
         action: &'static str,
-        /// On which path.
+        /// The path.
         path: PathBuf,
         /// The cause.
         source: io::Error,
@@ -95,9 +95,9 @@ pub struct Cgroup {
 /// One directory of a cgroup.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Dir {
-    /// Of its hierarchy; none for the unified one.
+    /// The controllers of its hierarchy; none for the unified one.
     controllers: Vec<String>,
-    /// Where its hierarchy is mounted: nothing above is ever touched.
+    /// The mount point of its hierarchy: nothing above it is ever changed.
     point: PathBuf,
     path: PathBuf,
 }
@@ -115,13 +115,13 @@ impl Cgroup {
         }
     }
 
-    /// Version 2, or 1 with its files and units.
+    /// Version 2, or version 1 with its different files and units.
     #[must_use]
     pub fn version(&self) -> CgroupVersion {
         self.version
     }
 
-    /// The directory in which a controller has its files; `None` where the controller is not mounted.
+    /// The directory with a controller's files; `None` if the controller is not mounted.
     #[must_use]
     pub fn dir(&self, controller: &str) -> Option<&Path> {
         let mut dirs = self.dirs.iter();
@@ -137,16 +137,16 @@ impl Cgroup {
         self.dirs.iter().map(|dir| dir.path.as_path())
     }
 
-    /// Whether it is there in any hierarchy.
+    /// Returns whether it exists in any hierarchy.
     #[must_use]
     pub fn exists(&self) -> bool {
         self.dirs().any(Path::is_dir)
     }
 
-    /// Moves a process into it, in every hierarchy where it is.
+    /// Moves a process into it, in every hierarchy where it exists.
     ///
     /// # Errors
-    /// [`Error::NotFound`] if it is in none.
+    /// [`Error::NotFound`] if it does not exist in any.
     pub fn join(&self, pid: u32) -> Result<(), Error> {
         let mut joined = false;
         for dir in self.dirs().filter(|dir| dir.is_dir()) {

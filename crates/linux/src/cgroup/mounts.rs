@@ -1,4 +1,4 @@
-//! Which cgroup hierarchies are mounted where, from `/proc/self/mountinfo`.
+//! Mounted cgroup hierarchies, from `/proc/self/mountinfo`.
 
 use std::fs;
 use std::path::{Component, Path, PathBuf};
@@ -7,7 +7,7 @@ use super::place::{container_path, pod_path};
 use super::{Cgroup, CgroupDriver, CgroupVersion, Dir, Error};
 use crate::mountinfo::unescape;
 
-/// Options of a version 1 mount that name no controller (`cgroup_show_options` of the kernel).
+/// Options of a version 1 mount that are not controllers (`cgroup_show_options` of the kernel).
 const NO_CONTROLLERS: &[&str] = &[
     "rw",
     "ro",
@@ -24,11 +24,11 @@ const NO_CONTROLLERS: &[&str] = &[
 /// One mounted hierarchy.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Hierarchy {
-    /// Its controllers, `name=systemd` for a named one; none for the unified hierarchy.
+    /// Its controllers, `name=systemd` for a named hierarchy; none for the unified hierarchy.
     pub controllers: Vec<String>,
     /// Where it is mounted.
     pub point: PathBuf,
-    /// What of it is mounted there: `/` but in a container.
+    /// The root of the mount in the hierarchy: `/` except in a container.
     pub root: PathBuf,
 }
 
@@ -40,17 +40,17 @@ pub struct Hierarchies {
 }
 
 impl Hierarchies {
-    /// Those of the calling process.
+    /// Reads the hierarchies of the calling process.
     ///
     /// # Errors
-    /// [`Error::NotMounted`] on a machine without any.
+    /// [`Error::NotMounted`] on a node without cgroups.
     pub fn detect() -> Result<Self, Error> {
         let path = Path::new("/proc/self/mountinfo");
         let table = fs::read(path).map_err(|error| Error::io("read", path, error))?;
         Self::parse(&table)
     }
 
-    /// From the text of a `mountinfo` (proc_pid_mountinfo(5)). A hierarchy that is mounted twice counts where it was first.
+    /// Parses a `mountinfo` file (proc_pid_mountinfo(5)). Of a hierarchy that is mounted twice, the first mount is used.
     ///
     /// # Errors
     /// [`Error::NotMounted`] if there is none.
@@ -72,7 +72,7 @@ impl Hierarchies {
         let version = if all.iter().any(real) {
             CgroupVersion::V1
         } else if all.iter().any(|one| one.controllers.is_empty()) {
-            // Only the unified hierarchy has controllers to give, whatever named ones stand beside it.
+            // Only the unified hierarchy has controllers, whatever named hierarchies exist beside it.
             all.retain(|one| one.controllers.is_empty());
             CgroupVersion::V2
         } else {
@@ -81,18 +81,18 @@ impl Hierarchies {
         Ok(Self { version, all })
     }
 
-    /// Version 2, or 1, hybrid nodes included.
+    /// Version 2, or version 1 including hybrid nodes.
     #[must_use]
     pub fn version(&self) -> CgroupVersion {
         self.version
     }
 
-    /// Each of them.
+    /// All hierarchies.
     pub fn iter(&self) -> impl Iterator<Item = &Hierarchy> {
         self.all.iter()
     }
 
-    /// Whether a controller can be used: mounted with version 1, in `cgroup.controllers` with version 2.
+    /// Returns whether a controller can be used: mounted with version 1, in `cgroup.controllers` with version 2.
     #[must_use]
     pub fn has(&self, controller: &str) -> bool {
         match self.version {
@@ -107,7 +107,7 @@ impl Hierarchies {
         }
     }
 
-    /// The cgroup at a path below the mount points, as OCI runtimes take `linux.cgroupsPath`.
+    /// The cgroup at a path below the mount points, in the form of `linux.cgroupsPath`.
     ///
     /// # Errors
     /// [`Error::Invalid`] for a path that leads upwards.
@@ -132,7 +132,7 @@ impl Hierarchies {
         self.at(&container_path(cgroups_path, driver)?)
     }
 
-    /// The cgroup of a pod by the parent the kubelet named; see [`pod_path`].
+    /// The cgroup of a pod by the parent in its configuration; see [`pod_path`].
     ///
     /// # Errors
     /// [`Error::Invalid`].
@@ -140,10 +140,10 @@ impl Hierarchies {
         self.at(&pod_path(parent, driver)?)
     }
 
-    /// The cgroup a process is in.
+    /// The cgroup of a process.
     ///
     /// # Errors
-    /// [`Error::NotFound`] if there is no such process, [`Error::Invalid`] if it is outside of what is mounted here.
+    /// [`Error::NotFound`] if there is no such process, [`Error::Invalid`] if its cgroup is outside the mounts.
     pub fn of_pid(&self, pid: u32) -> Result<Cgroup, Error> {
         let path = PathBuf::from(format!("/proc/{pid}/cgroup"));
         match fs::read_to_string(&path) {
@@ -153,7 +153,7 @@ impl Hierarchies {
         }
     }
 
-    /// From the text of a `/proc/PID/cgroup` (cgroups(7)).
+    /// Parses a `/proc/PID/cgroup` file (cgroups(7)).
     fn of_process(&self, text: &str) -> Result<Cgroup, Error> {
         let mut dirs = Vec::new();
         for line in text.lines() {
@@ -168,7 +168,7 @@ impl Hierarchies {
             }) else {
                 continue;
             };
-            // In a container the mount begins further down than the paths.
+            // In a container the root of the mount is below that of the paths.
             let path = Path::new(path);
             let path = path.strip_prefix(&one.root).unwrap_or(path);
             dirs.push(Dir {
@@ -187,14 +187,14 @@ impl Hierarchies {
     }
 }
 
-/// Whether an error says that there is no such process or cgroup (any more).
+/// Returns whether an error means that the process or cgroup does not exist (any more).
 pub(super) fn gone(error: &std::io::Error) -> bool {
     use nix::errno::Errno;
     let number = error.raw_os_error().map(Errno::from_raw);
     matches!(number, Some(Errno::ENOENT | Errno::ESRCH | Errno::ENODEV))
 }
 
-/// The path without its leading `/`. Nothing in it leads upwards: it comes from pods' configurations.
+/// Returns the path without its leading `/`. It comes from pods' configurations, so `..` is rejected.
 fn below(path: &Path) -> Result<PathBuf, Error> {
     let invalid = |reason| Error::Invalid {
         path: path.display().to_string(),
@@ -287,7 +287,7 @@ mod tests {
         let cgroup = all.at(Path::new("a/b")).expect("valid");
         assert_eq!(dirs(&cgroup), ["/sys/fs/cgroup/a/b"]);
         assert_eq!(cgroup.dir("memory"), cgroup.dir("pids"));
-        // A named hierarchy beside it makes it no version 1.
+        // A named hierarchy beside it does not make it version 1.
         let named =
             format!("{UNIFIED}40 31 0:37 / /run/systemd rw - cgroup cgroup rw,name=systemd\n");
         let all = Hierarchies::parse(named.as_bytes()).expect("mounted");
@@ -316,7 +316,7 @@ mod tests {
         let all = Hierarchies::parse(nested.as_bytes()).expect("mounted");
         let cgroup = all.of_process("0::/docker/x/y\n").expect("there");
         assert_eq!(dirs(&cgroup), ["/sys/fs/cgroup/y"]);
-        // Outside of the cgroup namespace.
+        // Outside the cgroup namespace.
         let outside = all.of_process("0::/../z\n").expect_err("refused");
         assert!(matches!(outside, Error::Invalid { .. }), "{outside}");
     }

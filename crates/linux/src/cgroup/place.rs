@@ -1,15 +1,15 @@
-//! Where below a hierarchy a pod's and a container's cgroup lie, for both drivers.
+//! The cgroup paths of pods and containers, for both drivers.
 
 use std::path::{Path, PathBuf};
 
 use super::CgroupDriver;
 use super::Error;
 
-/// The cgroup of a container by the `linux.cgroupsPath` its OCI runtime was given: the path itself with cgroupfs,
-/// `SLICE:PREFIX:ID` with systemd, which stands for the scope `PREFIX-ID.scope` in that slice.
+/// The cgroup of a container by the `linux.cgroupsPath` of its OCI runtime: the path itself with cgroupfs; with systemd
+/// `SLICE:PREFIX:ID`, which means the scope `PREFIX-ID.scope` in that slice.
 ///
 /// # Errors
-/// [`Error::Invalid`] when it is not of the driver's form.
+/// [`Error::Invalid`] if it does not have the form of the driver.
 pub fn container_path(cgroups_path: &Path, driver: CgroupDriver) -> Result<PathBuf, Error> {
     if driver == CgroupDriver::Cgroupfs {
         return Ok(cgroups_path.to_owned());
@@ -38,11 +38,11 @@ pub fn container_path(cgroups_path: &Path, driver: CgroupDriver) -> Result<PathB
     Ok(slice_path(slice)?.join(scope))
 }
 
-/// The cgroup of a pod by the parent the kubelet named: the path itself with cgroupfs; with systemd its last part, a
-/// slice.
+/// The cgroup of a pod by the parent in its configuration: the path itself with cgroupfs; with systemd its last component,
+/// a slice.
 ///
 /// # Errors
-/// [`Error::Invalid`] without a parent, and for a parent that is no slice with systemd.
+/// [`Error::Invalid`] without a parent, and with systemd for a parent that is not a slice.
 pub fn pod_path(parent: &str, driver: CgroupDriver) -> Result<PathBuf, Error> {
     let trimmed = parent.trim_end_matches('/');
     if trimmed.is_empty() {
@@ -57,10 +57,10 @@ pub fn pod_path(parent: &str, driver: CgroupDriver) -> Result<PathBuf, Error> {
     }
 }
 
-/// Where a slice lies: each `-` is one more level, `a-b.slice` is `a.slice/a-b.slice` (systemd.slice(5)).
+/// The path of a slice: each `-` is one more level, `a-b.slice` is `a.slice/a-b.slice` (systemd.slice(5)).
 ///
 /// # Errors
-/// [`Error::Invalid`] for a name that no slice can have.
+/// [`Error::Invalid`] for an invalid name of a slice.
 pub fn slice_path(slice: &str) -> Result<PathBuf, Error> {
     let invalid = |reason| Error::Invalid {
         path: slice.to_owned(),

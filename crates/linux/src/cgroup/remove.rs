@@ -1,4 +1,4 @@
-//! The end of a cgroup that was left behind: what runs in it is killed, then its directories go.
+//! Removes cgroups that were left behind: kills their processes, then removes the directories.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -14,19 +14,20 @@ use super::CgroupVersion;
 use super::mounts::gone;
 use super::{Cgroup, Dir, Error};
 
-/// How often it is looked whether the processes are gone.
+/// Interval at which the processes are checked.
 const PAUSE: Duration = Duration::from_millis(5);
-/// How deep cgroups in cgroups are followed: a container can make its own.
+/// Maximum depth of nested cgroups, which containers can create.
 const DEPTH: usize = 32;
 
 impl Cgroup {
-    /// Kills what runs in it and in the cgroups below, and removes them all. One that is not there is removed already.
+    /// Kills the processes in the cgroup and its descendants, and removes them all. It succeeds if the cgroup does not
+    /// exist.
     ///
-    /// A process dies when the kernel lets it: up to `patience` is waited for that.
+    /// Waits up to `patience` for the processes to end.
     ///
     /// # Errors
-    /// [`Error::Invalid`] for the root of a hierarchy and for a cgroup the caller itself is in, before anything is
-    /// touched; [`Error::Busy`] when processes stay.
+    /// [`Error::Invalid`] for the root of a hierarchy and for a cgroup of the caller, before any change; [`Error::Busy`] if
+    /// processes remain.
     pub fn remove(&self, patience: Duration) -> Result<(), Error> {
         self.check()?;
         let deadline = Instant::now() + patience;
@@ -58,12 +59,12 @@ impl Cgroup {
         Ok(())
     }
 
-    /// Kills once, removes what is empty.
+    /// One attempt: kills all processes, and removes empty cgroups.
     fn attempt(&self) -> Result<(), Error> {
         let mut busy = None;
         for dir in self.dirs.iter().filter(|dir| dir.path.is_dir()) {
             end(self.version, dir)?;
-            // From below upwards.
+            // From the bottom up.
             for path in tree(&dir.path).into_iter().rev() {
                 match fs::remove_dir(&path) {
                     Ok(()) => {}
@@ -82,10 +83,10 @@ impl Cgroup {
     }
 }
 
-/// All processes in a cgroup and below it, in any hierarchy, each once.
+/// All processes in a cgroup and its descendants, in any hierarchy, without duplicates.
 ///
 /// # Errors
-/// When a list cannot be read; a cgroup that is not there has none.
+/// If a list cannot be read; a cgroup that does not exist has no processes.
 pub fn processes(cgroup: &Cgroup) -> Result<BTreeSet<u32>, Error> {
     let mut all = BTreeSet::new();
     for dir in cgroup.dirs() {
@@ -102,12 +103,12 @@ fn end(version: CgroupVersion, dir: &Dir) -> Result<(), Error> {
         match fs::OpenOptions::new().write(true).open(&file) {
             Ok(mut file) => {
                 use io::Write as _;
-                // Whatever is forked meanwhile is killed too.
+                // Also kills processes that are forked meanwhile.
                 if file.write_all(b"1").is_ok() {
                     return Ok(());
                 }
             }
-            // Linux before 5.14 has none.
+            // Linux before 5.14 does not have this file.
             Err(error) if gone(&error) => {}
             Err(error) => return Err(Error::io("open", &file, error)),
         }
@@ -117,12 +118,12 @@ fn end(version: CgroupVersion, dir: &Dir) -> Result<(), Error> {
             let Ok(pid) = i32::try_from(pid) else {
                 continue;
             };
-            // 0 stands for a process of another PID namespace, and for our own process group.
+            // 0 stands for a process of another PID namespace, and for kill(2) for the caller's process group.
             if pid > 1 {
                 let _ended_meanwhile = kill(Pid::from_raw(pid), Signal::SIGKILL);
             }
         }
-        // A frozen process dies when it is thawed.
+        // A frozen process dies only when it is thawed.
         let state = path.join("freezer.state");
         if state.exists() {
             let _gone_meanwhile = fs::write(&state, "THAWED");
@@ -136,13 +137,13 @@ fn listed(dir: &Path) -> Result<Vec<u32>, Error> {
     match fs::read_to_string(&path) {
         Ok(text) => Ok(text.lines().filter_map(|line| line.parse().ok()).collect()),
         Err(error) if gone(&error) => Ok(Vec::new()),
-        // A threaded cgroup: its domain above lists the processes.
+        // A threaded cgroup: its processes are listed in its domain above.
         Err(error) if error.raw_os_error() == Some(Errno::EOPNOTSUPP as i32) => Ok(Vec::new()),
         Err(error) => Err(Error::io("read", &path, error)),
     }
 }
 
-/// A cgroup and those below it, each before its children.
+/// A cgroup and its descendants, each before its parent.
 fn tree(dir: &Path) -> Vec<PathBuf> {
     fn walk(dir: PathBuf, depth: usize, found: &mut Vec<PathBuf>) {
         let entries = fs::read_dir(&dir);

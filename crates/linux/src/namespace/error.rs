@@ -1,66 +1,66 @@
-//! Why there is no such namespace.
+//! Errors of namespaces.
 
 use std::io;
 use std::path::{Path, PathBuf};
 
 use crate::sysctl;
 
-/// See the module.
+/// Why an operation on namespaces failed.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The id is no name of a directory.
+    /// The id is not a valid name of a directory.
     #[error("{id:?} cannot name a directory of namespaces")]
     Id {
-        /// As it was given.
+        /// The id.
         id: String,
     },
-    /// The pod's directory is there: [`super::Pins::remove`] it first.
+    /// The pod's directory exists: [`super::Pins::remove`] it first.
     #[error("namespaces of {id} exist already")]
     Exists {
         /// Pod sandbox.
         id: String,
     },
-    /// Nothing is mounted there: never made, removed, or lost in a reboot.
+    /// Nothing is mounted on the file: never created, removed, or lost in a reboot.
     #[error("{}: no namespace is pinned here", path.display())]
     NotPinned {
         /// The file.
         path: PathBuf,
     },
-    /// The kernel or the file system refused.
+    /// A system call failed.
     #[error("{}: cannot {action}: {source}", path.display())]
     Io {
-        /// What was tried.
+        /// The operation.
         action: &'static str,
-        /// On which path.
+        /// The path.
         path: PathBuf,
         /// The cause.
         source: io::Error,
     },
-    /// A user namespace without mappings, or without a program that makes it.
+    /// A user namespace without mappings, or without the helper that creates it.
     #[error("no user namespace for {id}: {why}")]
     User {
         /// Pod sandbox.
         id: String,
-        /// What is missing.
+        /// The missing part.
         why: &'static str,
     },
-    /// The program that makes user namespaces failed.
+    /// The helper that creates user namespaces failed.
     #[error("{}: {why}", program.display())]
     Helper {
         /// The program.
         program: PathBuf,
-        /// What it said, or what happened to it.
+        /// Its output, or how it ended.
         why: String,
     },
     /// A kernel parameter was refused.
     #[error(transparent)]
     Sysctl(#[from] sysctl::Error),
-    /// There is no thread to be had, or it ended without an answer.
+    /// A thread could not be started, or panicked.
     #[error("no answer from the thread {name}: {why}")]
     Thread {
-        /// Its name.
+        /// Name of the thread.
         name: &'static str,
-        /// Why.
+        /// The cause.
         why: String,
     },
 }

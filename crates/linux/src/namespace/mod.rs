@@ -1,9 +1,9 @@
-//! The namespaces of a pod: made on a thread of their own, kept by bind mounts, entered by threads that end afterwards.
+//! The namespaces of a pod: created on their own thread, pinned by bind mounts, entered by threads that end afterwards.
 //!
-//! A namespace lives as long as a process or a mount holds it. No process stays: each is mounted on a file of the pod's
-//! own directory, `DIR/ID/net`. A user namespace cannot be made by a thread of a process that has others
-//! (unshare(2), EINVAL): a helper process makes all of them, so that the others belong to it, and they are pinned the
-//! same way before it ends.
+//! A namespace exists as long as a process or a mount refers to it. No process is needed here: each namespace is mounted on
+//! a file in the pod's directory, such as `DIR/ID/net`. A thread of a multithreaded process cannot create a user namespace
+//! (unshare(2), EINVAL): a helper process creates all namespaces, so that the user namespace owns them, and they are pinned
+//! in the same way before it ends.
 
 mod error;
 mod pid;
@@ -29,26 +29,26 @@ pub use self::pid::of_process;
 pub use self::thread::{run, run_in};
 use self::user::Maker;
 
-/// A kind of namespace a pod can have of its own.
+/// A kind of namespace that a pod can have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Kind {
     /// Network.
     Net,
     /// System V IPC and POSIX message queues.
     Ipc,
-    /// Host name.
+    /// Host name (UTS).
     Uts,
-    /// Processes. Not made here, since it needs an init: pinned by [`Pins::pin_pid`].
+    /// Processes. Not created here, because it needs an init: pinned by [`Pins::pin_pid`].
     Pid,
-    /// Users and groups. Made when a request has mappings, and owner of all that are made with it.
+    /// Users and groups. Created if a request has mappings, and owns all namespaces that are created with it.
     User,
 }
 
 impl Kind {
-    /// All of them, in the order they are pinned and freed.
+    /// All kinds, in the order in which they are pinned and removed.
     pub const ALL: [Self; 5] = [Self::Net, Self::Ipc, Self::Uts, Self::Pid, Self::User];
 
-    /// The file's name below `/proc/PID/ns` and in the pod's directory.
+    /// The name of the file below `/proc/PID/ns` and in the pod's directory.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -71,31 +71,32 @@ impl Kind {
     }
 }
 
-/// What a pod wants of its own.
+/// The namespaces to create for a pod.
 #[derive(Debug, Clone, Default)]
 pub struct Request {
-    /// The kinds to make. Those it shares with the node are left out, and so is [`Kind::User`]: its mappings ask for it.
+    /// The kinds to create, without those that the pod shares with the node, and without [`Kind::User`], which the mappings
+    /// imply.
     pub kinds: Vec<Kind>,
     /// The host name to set; needs [`Kind::Uts`].
     pub hostname: Option<String>,
-    /// Kernel parameters to set, each in a namespace that is made.
+    /// Kernel parameters to set, each in a namespace that is created.
     pub sysctls: Vec<Sysctl>,
-    /// The mappings of a user namespace to be made, which will own the others. Needs [`Pins::with_helper`].
+    /// The mappings of a user namespace, which will own the others. Needs [`Pins::with_helper`].
     pub user: Option<Mappings>,
 }
 
-/// What is left of a pod's namespace.
+/// The state of a pinned namespace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum State {
-    /// No file.
+    /// The file does not exist.
     Absent,
-    /// A file, nothing mounted on it: the machine was rebooted, or making it was cut short.
+    /// The file exists without a mount: the node was rebooted, or creation was interrupted.
     Lost,
     /// Mounted.
     Pinned,
 }
 
-/// The directory that holds all pods' namespaces.
+/// The directory with the pinned namespaces of all pods.
 #[derive(Debug, Clone)]
 pub struct Pins {
     dir: PathBuf,
@@ -103,8 +104,8 @@ pub struct Pins {
 }
 
 impl Pins {
-    /// Nothing is touched until the first [`make`](Self::make). The directory should not outlive a reboot (`/run`), but
-    /// may: [`State::Lost`] tells.
+    /// Does not access the directory, which [`make`](Self::make) creates. It should not outlive a reboot (`/run`), but may:
+    /// [`State::Lost`] detects that.
     #[must_use]
     pub fn new(dir: impl Into<PathBuf>) -> Self {
         Self {
@@ -113,7 +114,7 @@ impl Pins {
         }
     }
 
-    /// With `criscope-shim`, which makes user namespaces.
+    /// With `criscope-shim` as the helper that creates user namespaces.
     #[must_use]
     pub fn with_helper(self, program: impl Into<PathBuf>) -> Self {
         Self {
@@ -122,17 +123,18 @@ impl Pins {
         }
     }
 
-    /// Where a namespace of a pod is mounted.
+    /// The path on which a namespace of a pod is mounted.
     #[must_use]
     pub fn path(&self, id: &str, kind: Kind) -> PathBuf {
         self.dir.join(id).join(kind.name())
     }
 
-    /// Makes the namespaces, sets `lo` up, the host name and the parameters in them, and pins them. On failure nothing
-    /// stays. A caller that goes away, or a kill, leaves at most what [`remove`](Self::remove) takes away.
+    /// Creates the namespaces, brings `lo` up, sets the host name and the parameters in them, and pins them. A failure is
+    /// rolled back. If the future is dropped or the process killed, [`remove`](Self::remove) removes everything that is
+    /// left.
     ///
     /// # Errors
-    /// [`Error::Exists`] also when only a lost one is there.
+    /// [`Error::Exists`] even if only a lost namespace exists.
     pub async fn make(&self, id: &str, request: Request) -> Result<(), Error> {
         let dir = self.pod(id)?;
         let missing = |why| Error::User {
@@ -162,19 +164,19 @@ impl Pins {
         .await?
     }
 
-    /// Opens a pinned namespace: who holds the file holds the namespace.
+    /// Opens a pinned namespace. The open file keeps it alive.
     ///
     /// # Errors
-    /// [`Error::NotPinned`] if nothing is mounted there.
+    /// [`Error::NotPinned`] if nothing is mounted on the file.
     pub fn open(&self, id: &str, kind: Kind) -> Result<File, Error> {
         self.pod(id)?;
         open(&self.path(id, kind))
     }
 
-    /// What is there.
+    /// The state of a namespace.
     ///
     /// # Errors
-    /// A file that cannot be opened is neither there nor absent.
+    /// If the file cannot be opened for another reason, so that the state is unknown.
     pub fn state(&self, id: &str, kind: Kind) -> Result<State, Error> {
         match self.open(id, kind) {
             Ok(_) => Ok(State::Pinned),
@@ -184,10 +186,10 @@ impl Pins {
         }
     }
 
-    /// The ids that have a directory, whatever is in it, sorted: to find what no record names.
+    /// The ids that have a directory, sorted, to find pods without a record.
     ///
     /// # Errors
-    /// When the directory is there and cannot be read.
+    /// If the directory exists and cannot be read.
     pub fn list(&self) -> Result<Vec<String>, Error> {
         let entries = match fs::read_dir(&self.dir) {
             Ok(entries) => entries,
@@ -203,18 +205,18 @@ impl Pins {
         Ok(ids)
     }
 
-    /// Unpins all namespaces of a pod and removes its directory. What is gone already is fine. A namespace ends when the
-    /// last process in it has: the kernel takes its interfaces down some milliseconds later.
+    /// Unpins all namespaces of a pod and removes its directory. It succeeds if they do not exist. A namespace ends with
+    /// its last process; the kernel removes its interfaces some milliseconds later.
     ///
     /// # Errors
-    /// When the kernel refuses; the rest is removed all the same.
+    /// If a system call fails; the rest is still removed.
     pub async fn remove(&self, id: &str) -> Result<(), Error> {
         let dir = self.pod(id)?;
         run("remove-namespace", move || remove(&dir)).await?
     }
 
-    /// Unpins all but the network namespace, and what that belongs to: the part of [`Self::remove`] that can be done while
-    /// the pod is detached. The kernel waits for its other processors at each.
+    /// Unpins the IPC and UTS namespaces: the part of [`Self::remove`] that can be done while the pod is detached. In each
+    /// unmount the kernel waits for its other processors.
     ///
     /// # Errors
     /// As [`Self::remove`].
@@ -230,7 +232,7 @@ impl Pins {
     /// The counters of the interfaces in a pod's network namespace.
     ///
     /// # Errors
-    /// [`Error::NotPinned`], or what the kernel said.
+    /// [`Error::NotPinned`], or the error of the kernel.
     pub async fn counters(&self, id: &str) -> Result<Vec<Counters>, Error> {
         let path = self.path(id, Kind::Net);
         let (pins, id) = (self.clone(), id.to_owned());
@@ -250,7 +252,7 @@ impl Pins {
 /// Opens a namespace that is mounted on `path`.
 ///
 /// # Errors
-/// [`Error::NotPinned`] if there is no such file or nothing is mounted on it.
+/// [`Error::NotPinned`] if the file does not exist or nothing is mounted on it.
 pub fn open(path: &Path) -> Result<File, Error> {
     let not_pinned = || Error::NotPinned {
         path: path.to_owned(),
@@ -268,7 +270,7 @@ pub fn open(path: &Path) -> Result<File, Error> {
     }
 }
 
-/// Runs on a thread that ends afterwards: it is in the new namespaces for good.
+/// Runs on a thread that ends afterwards, because it stays in the new namespaces.
 fn make(dir: &Path, id: String, request: &Request, helper: Option<&Path>) -> Result<(), Error> {
     if let Some(parent) = dir.parent() {
         fs::create_dir_all(parent).map_err(|error| Error::io("make", parent, error))?;
@@ -308,7 +310,7 @@ fn fill(dir: &Path, request: &Request, helper: Option<&Path>) -> Result<(), Erro
         link::loopback_up().map_err(|error| Error::io("set lo up for", dir, error))?;
     }
     if let Some(hostname) = &request.hostname {
-        // Without a host name of its own it would rename the node.
+        // Without a UTS namespace it would rename the node.
         if request.kinds.contains(&Kind::Uts) {
             nix::unistd::sethostname(hostname)
                 .map_err(|error| Error::io("set the host name for", dir, error))?;
@@ -319,7 +321,7 @@ fn fill(dir: &Path, request: &Request, helper: Option<&Path>) -> Result<(), Erro
     }
     let mut own = PathBuf::from("/proc/thread-self/ns");
     if let (Some(maker), Some(mappings)) = (&maker, &request.user) {
-        // Not before: as long as nobody is root in there, it is root of the node who may write all its parameters.
+        // Not earlier: until root is mapped, only root of the node may write all of the namespace's parameters.
         maker.map(mappings)?;
         own = maker.namespaces();
     }
@@ -354,7 +356,7 @@ fn remove(dir: &Path) -> Result<(), Error> {
 }
 
 fn unpin(path: &Path) -> Result<(), Error> {
-    // More than one mount can lie on it if two makers raced before a crash; the bound is one against a loop.
+    // Several mounts can cover it if two creators raced before a crash; the limit prevents an endless loop.
     for _ in 0..8 {
         match umount2(path, MntFlags::MNT_DETACH | MntFlags::UMOUNT_NOFOLLOW) {
             Ok(()) => {}

@@ -1,7 +1,8 @@
-//! PID namespaces: found by the number of a process, held by a descriptor, joined by a pin.
+//! PID namespaces: opened by the pid of a process, kept by a descriptor, joined by a pinned file.
 //!
-//! A number is somebody else's as soon as its process was reaped. So it is used once, to open the namespace, and whoever reaps
-//! the process (the pod's shim) is asked afterwards whether it still has it: then it had it all the time.
+//! A pid can be reused as soon as its process was reaped. So it is used once, to open the namespace, and the parent that
+//! reaps the process (the pod's shim) is asked afterwards whether the process is unreaped: then the pid was valid all the
+//! time.
 
 use std::fs::{self, File};
 use std::os::fd::AsRawFd as _;
@@ -10,36 +11,36 @@ use std::path::{Path, PathBuf};
 
 use super::{Error, Kind, Pins, pin, run, unpin};
 
-/// Before the id of a container in the name of a pin: that of the PID namespace it shares with another container.
+/// Prefix of the name of a pin for a container that shares the PID namespace of another container; followed by its id.
 const TARGET: &str = "pid-of-";
 
-/// The PID namespace of a process, which may have ended meanwhile, or be another one.
+/// The PID namespace of a process, which may have ended meanwhile or have been replaced.
 ///
 /// # Errors
-/// There is no such process, or it may not be asked.
+/// If there is no such process, or access is denied.
 pub fn of_process(pid: u32) -> Result<File, Error> {
     let path = PathBuf::from(format!("/proc/{pid}/ns/pid"));
     File::open(&path).map_err(|error| Error::io("open", &path, error))
 }
 
 impl Pins {
-    /// Where the PID namespace is mounted that a container shares with another one of its pod.
+    /// The path of the pinned PID namespace that a container shares with another one of its pod.
     #[must_use]
     pub fn target_path(&self, id: &str, container: &str) -> PathBuf {
         self.dir.join(id).join(format!("{TARGET}{container}"))
     }
 
-    /// Pins the PID namespace of a pod. One that is pinned already stays.
+    /// Pins the PID namespace of a pod. An existing pin is kept.
     ///
     /// # Errors
-    /// When the kernel or the file system refuses.
+    /// If a system call fails.
     pub async fn pin_pid(&self, id: &str, namespace: File) -> Result<(), Error> {
         self.pod(id)?;
         let path = self.path(id, Kind::Pid);
         run("pin-namespace", move || hold(&path, &namespace)).await?
     }
 
-    /// Pins the PID namespace that a container is to share with another one.
+    /// Pins the PID namespace that a container will share with another one.
     ///
     /// # Errors
     /// As [`Self::pin_pid`].
@@ -56,10 +57,10 @@ impl Pins {
         Ok(target)
     }
 
-    /// Unpins what [`Self::pin_target`] pinned, if it did.
+    /// Removes the pin of [`Self::pin_target`], if there is one.
     ///
     /// # Errors
-    /// When the kernel refuses.
+    /// If a system call fails.
     pub fn unpin_target(&self, id: &str, container: &str) -> Result<(), Error> {
         self.pod(id)?;
         unpin(&self.target_path(id, container))
@@ -75,7 +76,7 @@ fn hold(path: &Path, namespace: &File) -> Result<(), Error> {
         let made = making.recursive(true).mode(0o711).create(dir);
         made.map_err(|error| Error::io("make", dir, error))?;
     }
-    // What a reboot or a kill left.
+    // Left over from a reboot or a kill.
     unpin(path)?;
     let own = PathBuf::from(format!("/proc/self/fd/{}", namespace.as_raw_fd()));
     pin(path, &own).inspect_err(|_| {
@@ -83,7 +84,7 @@ fn hold(path: &Path, namespace: &File) -> Result<(), Error> {
     })
 }
 
-/// The pins of namespaces that containers share with others.
+/// The pins for containers that share the namespace of another container.
 pub(super) fn targets(dir: &Path) -> Vec<PathBuf> {
     let entries = fs::read_dir(dir).into_iter().flatten().flatten();
     let named = entries.filter(|entry| {

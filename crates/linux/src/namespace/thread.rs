@@ -1,5 +1,5 @@
-//! Threads that change their namespaces. They end afterwards: one that came back to a pool would carry the next work
-//! into a stranger's network.
+//! Threads that change their namespaces. They end afterwards: a thread that returned to a pool would run later work in the
+//! network of a pod.
 
 use std::fs::File;
 use std::thread::Builder;
@@ -8,10 +8,10 @@ use tokio::sync::oneshot;
 
 use super::{Error, Kind};
 
-/// Runs `work` on a thread of its own and waits for it. A caller that goes away does not stop it.
+/// Runs `work` on a new thread and waits for it. Dropping the future does not stop it.
 ///
 /// # Errors
-/// [`Error::Thread`] if there is no thread to be had or `work` panics.
+/// [`Error::Thread`] if the thread cannot be started or `work` panics.
 pub async fn run<T: Send + 'static>(
     name: &'static str,
     work: impl FnOnce() -> T + Send + 'static,
@@ -33,11 +33,11 @@ pub async fn run<T: Send + 'static>(
     })
 }
 
-/// Runs `work` in the namespace that `open` opens, both on a thread of its own. `work` must end by itself: nothing can stop
-/// it.
+/// Runs `work` in the namespace that `open` opens, both on a new thread. `work` must end by itself, because it cannot be
+/// cancelled.
 ///
 /// # Errors
-/// That of `open`; also when the thread may not enter.
+/// The error of `open`, or of entering the namespace.
 pub async fn run_in<T: Send + 'static>(
     open: impl FnOnce() -> Result<File, Error> + Send + 'static,
     kind: Kind,

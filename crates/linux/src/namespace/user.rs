@@ -1,4 +1,4 @@
-//! The helper process that makes a user namespace with others in it.
+//! The helper process that creates a user namespace with others in it.
 
 use std::fs::{self, File};
 use std::io::Read as _;
@@ -11,11 +11,10 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use super::{Error, Kind};
 use crate::idmap::Mappings;
 
-/// How long the helper may take, in milliseconds. It makes one system call.
+/// Timeout of the helper, in milliseconds. It makes one system call.
 const PATIENCE: u16 = 10_000;
 
-/// The helper, in its namespaces. It is killed and reaped when this is dropped; should the daemon be killed, it ends by
-/// itself.
+/// The helper, in its namespaces. It is killed and reaped when this is dropped; if the daemon is killed, it ends by itself.
 pub(super) struct Maker {
     child: Child,
     program: PathBuf,
@@ -58,7 +57,7 @@ impl Maker {
         if matches!(stdout.read(&mut first), Ok(1)) {
             return Ok(());
         }
-        // It has ended, or is about to: what it said is whole.
+        // It has ended, or is about to: its output is complete.
         let mut words = String::new();
         if let Some(stderr) = self.child.stderr.take() {
             let _ = stderr.take(1024).read_to_string(&mut words);
@@ -66,12 +65,12 @@ impl Maker {
         Err(self.failed(words.trim()))
     }
 
-    /// Where its namespaces are.
+    /// The path of its namespaces.
     pub(super) fn namespaces(&self) -> PathBuf {
         self.file("ns")
     }
 
-    /// Brings the calling thread into these namespaces, but not into the user namespace: it keeps its rights.
+    /// Moves the calling thread into these namespaces, except the user namespace: it keeps its capabilities.
     pub(super) fn enter(&self, kinds: &[Kind]) -> Result<(), Error> {
         for kind in kinds {
             let path = self.namespaces().join(kind.name());
@@ -82,7 +81,7 @@ impl Maker {
         Ok(())
     }
 
-    /// Says who is who in the user namespace. Possible once.
+    /// Writes the mappings of the user namespace, which is possible only once.
     pub(super) fn map(&self, mappings: &Mappings) -> Result<(), Error> {
         for (file, text) in [
             ("uid_map", mappings.uid_table()),

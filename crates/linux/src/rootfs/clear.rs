@@ -1,9 +1,9 @@
-//! Removing a directory with all that a container left in it.
+//! Removes a directory with everything that a container left in it.
 //!
-//! It may have left anything: folders nested deeper than any path or stack, links to the node's files, files that are
-//! marked immutable. No path of more than one part is ever used, no link followed, no other mount entered. Folders in
-//! folders are moved up to the top before they are gone through, so that no depth needs memory or descriptors; what was
-//! moved when a kill came is found there again.
+//! A container may leave anything: directories nested deeper than any path or stack, links to files of the node, immutable
+//! files. Only paths of one component are used, no link is followed, no other mount entered. Nested directories are moved
+//! to the top before they are read, so that depth needs neither memory nor descriptors; after a kill the moved ones are
+//! found there.
 
 use std::ffi::{CStr, CString};
 use std::os::fd::{AsFd, OwnedFd};
@@ -22,10 +22,10 @@ const DIR: OFlags = OFlags::RDONLY
     .union(OFlags::NOFOLLOW)
     .union(OFlags::CLOEXEC);
 
-/// Removes `dir`, whatever is in it. What is gone already is fine.
+/// Removes `dir` with its contents. It succeeds if `dir` does not exist.
 ///
 /// # Errors
-/// Also if something is mounted in it. The rest is removed all the same.
+/// Also if something is mounted in it. The rest is still removed.
 pub fn remove_tree(dir: &Path) -> Result<()> {
     let top = match open(dir, DIR, Mode::empty()) {
         Err(Errno::NOENT) => return Ok(()),
@@ -47,7 +47,7 @@ struct Top {
     moved: u64,
 }
 
-/// What became of the entries of a folder.
+/// The result of removing the entries of a directory.
 #[derive(Default)]
 struct Pass {
     done: u64,
@@ -62,7 +62,7 @@ impl Pass {
         }
     }
 
-    /// Whether to go through the folder again: what is removed or moved while it is read may hide the rest.
+    /// Returns whether the directory must be read again: removing entries while it is read may hide others.
     fn again(&self) -> Outcome<bool> {
         match self.failed {
             Some(error) if self.done == 0 => Err(error),
@@ -86,7 +86,7 @@ impl Top {
         }
     }
 
-    /// An entry of the top.
+    /// Removes an entry of the top directory.
     fn remove(&mut self, name: &CStr, kind: FileType) -> Outcome {
         if kind != FileType::Directory {
             return unlink(&self.dir, name, kind);
@@ -113,7 +113,7 @@ impl Top {
         unlink(&self.dir, name, kind)
     }
 
-    /// Moves a folder up to the top, under a name that is free.
+    /// Moves a directory to the top, under an unused name.
     fn lift(&mut self, from: &OwnedFd, name: &CStr) -> Outcome {
         loop {
             self.moved += 1;
@@ -131,7 +131,7 @@ impl Top {
     }
 }
 
-/// What is in a folder, one by one: it may be too much to be held.
+/// Iterates over the entries of a directory, which may be too many to hold in memory.
 fn entries(
     folder: &OwnedFd,
 ) -> Outcome<impl Iterator<Item = Outcome<(CString, FileType)>> + use<>> {
@@ -153,7 +153,7 @@ fn entries(
     }))
 }
 
-/// Removes one entry; a folder only if it is empty.
+/// Removes one entry; a directory only if it is empty.
 fn unlink(parent: &OwnedFd, name: &CStr, kind: FileType) -> Outcome {
     let flags = match kind {
         FileType::Directory => AtFlags::REMOVEDIR,
@@ -169,20 +169,20 @@ fn unlink(parent: &OwnedFd, name: &CStr, kind: FileType) -> Outcome {
     })
 }
 
-/// Opens a folder that is in another, on the same mount.
+/// Opens a child directory on the same mount.
 fn enter(parent: &OwnedFd, name: &CStr) -> Outcome<OwnedFd> {
     let how = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_XDEV;
     openat2(parent, name, DIR, Mode::empty(), how)
 }
 
-/// Takes the marks off that forbid to remove an entry: immutable and append-only, its own and those of its folder. A
-/// privileged container can set them. Any other error is returned as it is.
+/// Clears the flags that prevent the removal of an entry: immutable and append-only, of the entry and of its directory. A
+/// privileged container can set them. Any other error is returned unchanged.
 fn thaw(error: Errno, parent: &OwnedFd, name: &CStr, kind: FileType) -> Outcome {
     if error != Errno::PERM {
         return Err(error);
     }
     clear_marks(parent).map_err(|_| error)?;
-    // Nothing else can carry them, and to open a device may do something.
+    // Other types cannot have these flags, and opening a device may have effects.
     if matches!(kind, FileType::RegularFile | FileType::Directory) {
         let how = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_XDEV;
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
@@ -222,7 +222,7 @@ mod tests {
         remove_tree(&tree).expect("again");
         assert!(!tree.exists());
         assert!(outside.join("kept").exists());
-        // Not even at the very top.
+        // Not even at the top.
         symlink(&outside, &tree).expect("link");
         remove_tree(&tree).expect_err("a link is no directory of ours");
         assert!(outside.join("kept").exists());
@@ -233,7 +233,7 @@ mod tests {
         let dir = tempfile::tempdir().expect("dir");
         let tree = dir.path().join("tree");
         fs::create_dir(&tree).expect("dir");
-        // What a first try that was killed may have left.
+        // Left over from an earlier attempt that was killed.
         fs::create_dir_all(tree.join("moved-1/full")).expect("dirs");
         fs::write(tree.join("moved-2"), "").expect("file");
         let mut at = open(&tree, DIR, Mode::empty()).expect("open");

@@ -1,4 +1,4 @@
-//! A copy of a folder with all it holds: owners, modes, attributes, times, links, nodes.
+//! Copies a directory tree with owners, modes, extended attributes, times, links and device nodes.
 
 use std::collections::HashMap;
 use std::ffi::CStr;
@@ -20,31 +20,31 @@ const DIR: OFlags = OFlags::RDONLY
     .union(OFlags::DIRECTORY)
     .union(OFlags::NOFOLLOW)
     .union(OFlags::CLOEXEC);
-/// Of the value of one attribute (`XATTR_SIZE_MAX`), and of the list of names.
+/// Largest value of an attribute (`XATTR_SIZE_MAX`), and largest list of names.
 const MAX_XATTR: usize = 64 << 10;
 /// Longer paths cannot be opened.
 const MAX_PATH: usize = 4095;
-/// A label says where a file is, not what it is: that of the copy is the caller's to give.
+/// SELinux labels depend on the location: the caller labels the copy.
 const LABEL: &[u8] = b"security.selinux";
 
-/// The most that is kept of the paths of hard-linked files, in bytes: an image decides how many there are. Files beyond it are
-/// copied once for each name.
+/// The most bytes kept for paths of hard-linked files, whose number is controlled by the image. Further files are copied
+/// once for each name.
 const MAX_PATHS: usize = 32 << 20;
 
 struct Copy {
-    /// Where all is copied to.
+    /// The root of the copy.
     root: OwnedFd,
-    /// The folder of the copy that the walk is in, and its path.
+    /// The directory of the copy that the walk is in, and its path.
     to: OwnedFd,
     path: Vec<u8>,
-    /// Where files with several names were put first, by their inodes.
+    /// First path of files with several names, by inode.
     links: HashMap<u64, Vec<u8>>,
-    /// Bytes of paths that may still be kept there.
+    /// Remaining bytes for such paths.
     room: usize,
 }
 
-/// Copies what is in `from`, and what `from` itself is like, to `to`, an empty folder. Of a file with several names both have
-/// one, as long as there are not too many such files.
+/// Copies the contents and attributes of `from` to `to`, an empty directory. Hard links are preserved, unless there are too
+/// many.
 pub(super) fn copy(from: OwnedFd, to: &Path) -> io::Result<()> {
     bounded(from, to, MAX_PATHS)
 }
@@ -58,7 +58,7 @@ fn bounded(from: OwnedFd, to: &Path, room: usize) -> io::Result<()> {
         links: HashMap::new(),
         room,
     };
-    // Its times are set when all is in a folder, since what is put into it changes them.
+    // Times are set last, because creating entries changes them.
     let mut way = vec![fstat(&from)?];
     let mut walk = Walk::new(from)?;
     like(&copy.to, walk.dir()?, &way[0])?;
@@ -99,7 +99,7 @@ impl Copy {
         Ok(())
     }
 
-    /// Nothing is moved in the copy meanwhile: it is ours alone.
+    /// No other process moves anything in the copy.
     fn leave(&mut self) -> io::Result<()> {
         self.to = openat(&self.to, c"..", DIR, Mode::empty())?;
         let end = self.path.iter().rposition(|byte| *byte == b'/');
@@ -117,7 +117,7 @@ impl Copy {
         }
     }
 
-    /// Makes another name of a file that is there; `false` if this is its first.
+    /// Creates a further link to a copied file; `false` if this is its first name.
     fn link(&mut self, stat: &Stat, name: &CStr) -> io::Result<bool> {
         let Some(first) = self.links.get(&stat.st_ino) else {
             let path = [&self.path[..], b"/", name.to_bytes()].concat();
@@ -144,7 +144,7 @@ fn file(from: BorrowedFd<'_>, to: &OwnedFd, name: &CStr, stat: &Stat) -> io::Res
     Ok(futimens(&target, &times(stat))?)
 }
 
-/// A link, a device, a pipe or a socket.
+/// Copies a symbolic link, device, FIFO or socket.
 fn node(
     from: BorrowedFd<'_>,
     to: &OwnedFd,
@@ -166,7 +166,7 @@ fn node(
     Ok(utimensat(to, name, &times(stat), nofollow)?)
 }
 
-/// Owner, attributes and mode, in the order that none undoes another: a new owner clears capabilities and set-ID bits.
+/// Owner, attributes and mode, in this order: changing the owner clears capabilities and set-ID bits.
 fn like(to: impl AsFd, from: impl AsFd, stat: &Stat) -> io::Result<()> {
     let (uid, gid) = (Uid::from_raw(stat.st_uid), Gid::from_raw(stat.st_gid));
     fchown(&to, Some(uid), Some(gid))?;

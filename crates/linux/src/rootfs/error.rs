@@ -1,47 +1,47 @@
-//! Why there is no such root file system.
+//! Errors of root file systems.
 
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// See the module.
+/// Why an operation on a root file system failed.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// Something of this container is there already: [`super::Rootfs::remove`] it first.
+    /// Part of this container exists already: [`super::Rootfs::remove`] it first.
     #[error("{}: exists already", path.display())]
     Exists {
-        /// What is in the way.
+        /// The existing path.
         path: PathBuf,
     },
-    /// The request contradicts itself.
+    /// The request is contradictory.
     #[error("{0}")]
     Invalid(String),
-    /// The image has something else there than what is needed.
+    /// The image has a file of another type at this path.
     #[error("{path} in the image is no {wanted}")]
     Kind {
         /// Path in the container.
         path: String,
-        /// What it should be.
+        /// The expected type.
         wanted: &'static str,
     },
-    /// The kernel cannot do it.
+    /// The kernel does not support it.
     #[error("{0}")]
     Unsupported(String),
-    /// The kernel or the file system refused.
+    /// A system call failed.
     #[error("{}: cannot {action}: {source}", path.display())]
     Io {
-        /// What was tried.
+        /// The operation.
         action: &'static str,
-        /// On which path.
+        /// The path.
         path: PathBuf,
         /// The cause.
         source: io::Error,
     },
 }
 
-/// What every function here returns.
+/// The result of functions of this module.
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// Names what was tried, and where.
+/// Adds operation and path to an error.
 pub(super) trait At<T> {
     fn at(self, action: &'static str, path: &Path) -> Result<T>;
 }

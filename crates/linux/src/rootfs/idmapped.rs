@@ -1,12 +1,12 @@
-//! Overlays for pods with a user namespace of their own: what belongs to root in the layers belongs to root in the pod.
+//! Overlays for pods with a user namespace: files of root in the layers belong to root in the pod.
 //!
-//! The layers are not changed, and shared with all other containers: each is mounted once more with its owners mapped
-//! (`MOUNT_ATTR_IDMAP`), and the overlay is made of these mounts. What is written goes to the upper directory as the user
-//! of the node that the writer is, so that one is not mapped. It takes Linux 5.19, and a file system that can do it (ext4,
-//! xfs, btrfs and others).
+//! The layers are not changed, and are shared with all other containers: each is mounted again with its owners mapped
+//! (`MOUNT_ATTR_IDMAP`), and the overlay is created from these mounts. The upper directory is not mapped, because files are
+//! written with the writer's ids on the node. This needs Linux 5.19, and a file system with support for id-mapped mounts
+//! (ext4, xfs, btrfs and others).
 //!
-//! Before Linux 6.15 overlayfs takes only layers that are mounted somewhere. That happens in a mount namespace of a thread:
-//! nobody sees these mounts, and they are gone with the thread, even if the daemon is killed.
+//! Before Linux 6.15 overlayfs accepts only layers that are mounted in a mount namespace. That is the mount namespace of a
+//! thread: the mounts are not visible elsewhere, and disappear with the thread, even if the daemon is killed.
 
 use std::fs::File;
 use std::io;
@@ -23,19 +23,19 @@ use super::overlay::Stack;
 use crate::idmap::{Mappings, clone_mapped};
 use crate::namespace;
 
-/// What is moved is the mount of the descriptor itself.
+/// Moves the mount of the descriptor itself.
 const HERE: MoveMountFlags = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH;
 
-/// Whose eyes a root file system is seen with.
+/// The user namespace of a root file system.
 #[derive(Debug, Clone)]
 pub struct IdMapped {
-    /// Where the pod's user namespace is pinned.
+    /// Path of the pinned user namespace.
     pub namespace: PathBuf,
     /// Its mappings.
     pub mappings: Mappings,
 }
 
-/// Mounts the overlay on `point`, its lower layers seen through the user namespace.
+/// Mounts the overlay on `point`, with its lower layers mapped to the user namespace.
 pub(super) fn mount(stack: Stack, point: &Path, label: Option<&str>, ids: &IdMapped) -> Result<()> {
     let namespace = namespace::open(&ids.namespace)
         .map_err(io::Error::other)
@@ -52,11 +52,11 @@ pub(super) fn mount(stack: Stack, point: &Path, label: Option<&str>, ids: &IdMap
     move_mount(&overlay, "", CWD, point, HERE).at("put an overlay on", point)
 }
 
-/// Mounts a file or directory of the node on `target`, which is made, seen through the user namespace: what is mounted below it
-/// is not seen.
+/// Mounts a file or directory of the node, mapped to the user namespace, on `target`, which is created. Mounts below it are
+/// not included.
 ///
 /// # Errors
-/// [`Error::Exists`] if `target` is there; the file system of `source` may not be able to do it.
+/// [`Error::Exists`] if `target` exists; an error of the kernel if the file system of `source` does not support it.
 pub fn bind(source: &Path, target: &Path, ids: &IdMapped) -> Result<()> {
     let namespace = namespace::open(&ids.namespace)
         .map_err(io::Error::other)
@@ -69,7 +69,7 @@ pub fn bind(source: &Path, target: &Path, ids: &IdMapped) -> Result<()> {
     move_mount(&mapped, "", CWD, target, HERE).at("put an id-mapped mount on", target)
 }
 
-/// Runs on a thread that ends afterwards: it is in a mount namespace of its own for good.
+/// Runs on a thread that ends afterwards, because it stays in its mount namespace.
 fn in_private(
     stack: Stack,
     point: &Path,
@@ -84,7 +84,7 @@ fn in_private(
     let mut lower = Vec::new();
     for layer in &stack.lower {
         let mapped = clone_mapped(layer, namespace).map_err(|error| refused(error, layer))?;
-        // All on one place: each is reached by its descriptor.
+        // All on one mount point: each is reached by its descriptor.
         move_mount(&mapped, "", CWD, point, HERE).at("put a layer on", point)?;
         lower.push(PathBuf::from(format!(
             "/proc/self/fd/{}",

@@ -1,4 +1,4 @@
-//! Reading from a container's root without leaving it.
+//! Opens files in a container's root without leaving it.
 
 use std::fs::File;
 use std::os::fd::OwnedFd;
@@ -10,14 +10,15 @@ use rustix::io::Errno;
 use super::error::{At as _, Error, Result};
 use crate::untrusted;
 
-/// How often the kernel is asked again whose answer was that something moved meanwhile.
+/// How often the lookup is retried when something was moved meanwhile.
 const TRIES: usize = 32;
 
-/// Opens a regular file for reading by its path in the container: links lead to what they mean inside. `None` if there is
-/// none.
+/// Opens a regular file for reading by its path in the container: links are resolved inside its root. `None` if it does not
+/// exist.
 ///
 /// # Errors
-/// [`Error::Kind`] for anything else than a regular file: it is not opened, since a pipe would wait and a device may act.
+/// [`Error::Kind`] for anything else than a regular file: it is not opened, because a FIFO would block and a device may
+/// act.
 pub fn open_in_root(rootfs: &Path, path: &str) -> Result<Option<File>> {
     let root = root(rootfs)?;
     let flags = OFlags::PATH | OFlags::CLOEXEC;
@@ -47,7 +48,7 @@ pub(super) fn resolve(
     let mut tries = 0;
     loop {
         match openat2(root, path, flags, Mode::empty(), how) {
-            // Something was renamed or mounted anywhere on the node while `..` was looked up.
+            // Something was renamed or mounted on the node while `..` was resolved.
             Err(Errno::AGAIN) if tries < TRIES => tries += 1,
             found => return found,
         }

@@ -1,6 +1,6 @@
-//! The root file system of a container: layers of an image below a directory of its own, and what else of it is mounted.
+//! The root file system of a container: layers of an image below a writable directory, and its other mounts.
 //!
-//! All of a container lies in one directory, which must be on a file system overlayfs can write to:
+//! All files of a container are in one directory, which must be on a file system that overlayfs can write to:
 //!
 //! | path | what |
 //! |---|---|
@@ -9,9 +9,10 @@
 //! | `empty/N` | empty layers, where overlayfs asks for more than there are |
 //! | `volumes/N` | what is mounted at the `Volumes` of the image |
 //!
-//! The directory is for root alone (0700): an image may hold set-user-ID programs, and no user of the node may reach
-//! them; but root of a pod with a user namespace may pass (0710, its group), as the OCI runtime looks for the root file
-//! system with its rights. Every function blocks; what an image or a container made is never trusted to stay inside by itself.
+//! The directory is accessible to root only (0700), because an image may contain set-user-ID programs that users of the
+//! node must not reach; root of a pod with a user namespace may traverse it (0710, with its group), because the OCI runtime
+//! looks up the root file system with its privileges. All functions block. Paths that an image or a container created are
+//! never trusted to stay inside.
 
 mod clear;
 mod copy;
@@ -41,12 +42,12 @@ pub use self::volumes::prepare_volumes;
 
 use self::error::At as _;
 
-/// What is to be mounted.
+/// The mount to create.
 #[derive(Debug, Clone, Default)]
 pub struct MountRequest {
-    /// The folders of the image's layers, from the bottom up. There may be none.
+    /// The directories of the image's layers, from the bottom up. May be empty.
     pub layers: Vec<PathBuf>,
-    /// Nothing can be written: for images that are volumes.
+    /// Read-only: for images that are mounted as volumes.
     pub read_only: bool,
     /// The SELinux label of all files in it.
     pub label: Option<String>,
@@ -54,10 +55,12 @@ pub struct MountRequest {
     pub ids: Option<IdMapped>,
 }
 
-/// The mount option for an SELinux label. Its categories have commas between them, so it is quoted, which has no escapes.
+/// The mount option for an SELinux label. Its categories are separated by commas, so it is quoted, and there are no
+/// escapes.
 ///
 /// # Errors
-/// [`Error::Invalid`] for what would end it and begin another option. Requests were checked before; this is the last place.
+/// [`Error::Invalid`] for a label that would end the quotes and add an option. Requests are validated before; this is the
+/// last check.
 fn context_option(label: &str) -> Result<String> {
     let fits =
         |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-' | b'.' | b':' | b',');
@@ -76,32 +79,32 @@ pub struct Rootfs {
 }
 
 impl Rootfs {
-    /// Nothing is touched yet.
+    /// Does not access the file system.
     #[must_use]
     pub fn new(dir: impl Into<PathBuf>) -> Self {
         Self { dir: dir.into() }
     }
 
-    /// Where it is mounted.
+    /// The mount point.
     #[must_use]
     pub fn path(&self) -> PathBuf {
         self.dir.join("rootfs")
     }
 
-    /// What the container has written, to be measured.
+    /// The directory of the container's changes, for measurement.
     #[must_use]
     pub fn upper(&self) -> PathBuf {
         self.dir.join("upper")
     }
 
-    /// Mounts it, and returns where. On failure nothing stays of it. A kill leaves at most what [`remove`](Self::remove)
-    /// takes away.
+    /// Mounts it, and returns the mount point. A failure is rolled back. After a kill, [`remove`](Self::remove) removes
+    /// everything that is left.
     ///
     /// # Errors
-    /// [`Error::Exists`] if any part of it is there: it would show what an earlier container wrote.
+    /// [`Error::Exists`] if any part of it exists: it would expose the files of an earlier container.
     pub fn mount(&self, request: &MountRequest) -> Result<PathBuf> {
         make_dir(&self.dir, 0o700)?;
-        // Also one that was there before.
+        // Also fixes the mode of an existing directory.
         let (group, mode) = match &request.ids {
             Some(ids) => (ids.mappings.host(0, 0).1, 0o710),
             None => (0, 0o700),
@@ -114,7 +117,7 @@ impl Rootfs {
             return Err(Error::Exists { path: path.clone() });
         }
         let point = self.path();
-        // This one decides between two that race: it is made by one alone.
+        // This directory decides a race of two callers: only one creates it.
         match fs::DirBuilder::new().mode(0o700).create(&point) {
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
                 return Err(Error::Exists { path: point });
@@ -133,35 +136,35 @@ impl Rootfs {
         }
     }
 
-    /// Whether it is mounted.
+    /// Returns whether it is mounted.
     ///
     /// # Errors
-    /// When the kernel does not say.
+    /// If the system call fails.
     pub fn is_mounted(&self) -> Result<bool> {
         is_mounted(&self.path())
     }
 
-    /// Unmounts it and whatever else is mounted in its directory, also what is in use: processes that are in it keep it
-    /// until they end. What was written stays. What is gone already is fine.
+    /// Unmounts it and all other mounts in its directory, even if they are in use: processes in them keep them until they
+    /// end. The container's changes are kept. It succeeds if nothing is mounted.
     ///
     /// # Errors
-    /// When the kernel refuses.
+    /// If a system call fails.
     pub fn unmount(&self) -> Result<()> {
         mounts::unmount_below(&self.dir)
     }
 
-    /// Unmounts it and removes its directory with all that is in there, whatever the container made of it. What is gone
-    /// already is fine, and what is half made too.
+    /// Unmounts it and removes its directory with all contents. It succeeds if the directory does not exist or is
+    /// incomplete.
     ///
     /// # Errors
-    /// When something cannot be unmounted or removed; the rest is removed all the same, and this may be called again.
+    /// If something cannot be unmounted or removed; the rest is still removed, and the call can be repeated.
     pub fn remove(&self) -> Result<()> {
         self.unmount()?;
         clear::remove_tree(&self.dir)
     }
 }
 
-/// Makes a directory, and those it is in. One that is there stays as it is.
+/// Creates a directory and its parents. An existing one is not changed.
 fn make_dir(path: &Path, mode: u32) -> Result<()> {
     if let Some(parent) = path.parent() {
         fs::create_dir_all(parent).at("make", parent)?;

@@ -1,4 +1,4 @@
-//! What is mounted where, and taking it away.
+//! Queries and removes mounts.
 
 use std::fs;
 use std::io;
@@ -12,13 +12,13 @@ use crate::mountinfo::unescape;
 
 use super::error::{At as _, Error, Result};
 
-/// Mounts that can lie on one another; the bound is one against a loop.
+/// The most mounts stacked on one path; the limit prevents an endless loop.
 const MAX_STACKED: usize = 64;
 
-/// Whether something is mounted on `path`; `false` too if there is no such path.
+/// Returns whether something is mounted on `path`; `false` if the path does not exist.
 ///
 /// # Errors
-/// When the kernel does not say.
+/// If the system call fails.
 pub fn is_mounted(path: &Path) -> Result<bool> {
     match statx(
         CWD,
@@ -32,11 +32,11 @@ pub fn is_mounted(path: &Path) -> Result<bool> {
     }
 }
 
-/// Everything mounted below `dir`, in the order it was mounted; what lies on one another comes as often as it does.
-/// What is mounted on `dir` itself is none of it.
+/// The mount points below `dir`, in the order of mounting; stacked mounts are repeated. Mounts on `dir` itself are not
+/// included.
 ///
 /// # Errors
-/// When the kernel's table cannot be read.
+/// If the kernel's table cannot be read.
 pub fn list_mounts_below(dir: &Path) -> Result<Vec<PathBuf>> {
     // The table has paths without links.
     let real = match fs::canonicalize(dir) {
@@ -60,16 +60,15 @@ pub fn mounts_in_table(table: &[u8], dir: &Path) -> Vec<PathBuf> {
         .collect()
 }
 
-/// Unmounts whatever is mounted on `path`, also several on one another, also what is in use. What is gone already is
-/// fine.
+/// Unmounts all mounts that are stacked on `path`, even if they are in use. It succeeds if there are none.
 ///
 /// # Errors
-/// When the kernel refuses.
+/// If a system call fails.
 pub fn unmount(path: &Path) -> Result<()> {
     for _ in 0..MAX_STACKED {
         match umount2(path, MntFlags::MNT_DETACH | MntFlags::UMOUNT_NOFOLLOW) {
             Ok(()) => {}
-            // No mount, or no such path.
+            // Not a mount point, or no such path.
             Err(Errno::EINVAL | Errno::ENOENT | Errno::ENOTDIR) => return Ok(()),
             Err(error) => return Err(error).at("unmount", path),
         }
@@ -83,8 +82,8 @@ pub fn unmount(path: &Path) -> Result<()> {
 
 /// Unmounts everything below `dir`.
 ///
-/// A mount takes those in it along, so the one with the shortest path goes first: its path is ours, while deeper ones lead
-/// through what the container made and may have put links into.
+/// Unmounting detaches the mounts inside it, too, so the shortest path is first: its components are trusted, while deeper
+/// paths contain directories of the container, which may have been replaced by links.
 pub(super) fn unmount_below(dir: &Path) -> Result<()> {
     let mut left = list_mounts_below(dir)?;
     while let Some(point) = left

@@ -1,15 +1,15 @@
-//! The overlay itself: which directories it is made of and with which options.
+//! The overlay mount: its directories and options.
 //!
-//! - `index=off`: layers are shared by many containers, and overlayfs keeps an index only for a set of directories that
-//!   always stays together; with one, a layer pulled again could not be mounted with an old one.
-//! - `volatile`: what a container writes into its root does not outlive the machine's next start (the kubelet makes a new
-//!   container then), so waiting for the disk buys nothing. Without it every `fsync` in a container waits, and every
-//!   unmount writes back the *whole* file system below before it returns (270 ms instead of 6 with 150 MB of a stranger's
-//!   to be written). Kernels before 5.10 do not know it.
-//! - not `userxattr`: its marks could be set by the container, and it is for mounts made inside user namespaces.
+//! - `index=off`: layers are shared by many containers, but overlayfs keeps an index for one fixed set of directories; with
+//!   it, a layer that was pulled again could not be mounted together with an old one.
+//! - `volatile`: the changes of a container need not survive a reboot (the kubelet then creates a new container), so
+//!   syncing them has no benefit. Without it every `fsync` in a container waits for the disk, and every unmount writes back
+//!   the *whole* underlying file system before it returns (270 ms instead of 6 ms with 150 MB of unrelated dirty data).
+//!   Kernels before 5.10 do not support it.
+//! - not `userxattr`: the container could set its attributes, and it is for mounts inside user namespaces.
 //!
-//! All options together fit into one page of the kernel. Where the paths of the layers are too long for that, or hold a
-//! character that means something there, they are named by descriptors, `/proc/self/fd/N`.
+//! All options together must fit into one page. If the paths of the layers are too long for that, or contain a special
+//! character, they are replaced by descriptors, `/proc/self/fd/N`.
 
 use std::fs;
 use std::io;
@@ -24,25 +24,25 @@ use rustix::fs::{Mode, OFlags, open};
 use super::error::{At as _, Error, Result};
 use super::{MountRequest, context_option, idmapped};
 
-/// What is made beside the mount point.
+/// Directories created beside the mount point.
 pub(super) const PARTS: [&str; 3] = ["upper", "work", "empty"];
 
-/// What mount(2) takes: a page, the last byte of which ends it.
+/// Limit of mount(2): a page, including the final zero.
 const MAX_OPTIONS: usize = 4095;
 
-/// So many layers always fit into the options by descriptors, and do not use up those of the daemon. Docker makes no image
-/// with more than 127.
+/// This many layers always fit into the options as descriptors, and do not exhaust those of the daemon. Docker creates no
+/// image with more than 127.
 pub const MAX_LAYERS: usize = 180;
 
 /// The directories of an overlay.
 pub(super) struct Stack {
-    /// The uppermost first, as overlayfs wants it.
+    /// From the topmost down, in the order of overlayfs.
     pub(super) lower: Vec<PathBuf>,
     /// `upperdir` and `workdir`.
     pub(super) writable: Option<(PathBuf, PathBuf)>,
 }
 
-/// Makes the parts in `dir` and mounts the overlay on `point`.
+/// Creates the directories in `dir` and mounts the overlay on `point`.
 pub(super) fn mount(dir: &Path, point: &Path, request: &MountRequest) -> Result<()> {
     let layers = request.layers.len();
     if layers > MAX_LAYERS {
@@ -60,14 +60,14 @@ pub(super) fn mount(dir: &Path, point: &Path, request: &MountRequest) -> Result<
 
 fn stack(dir: &Path, request: &MountRequest) -> Result<Stack> {
     let mut lower: Vec<_> = request.layers.iter().rev().cloned().collect();
-    // Without an upper directory overlayfs asks for two lower ones. One layer alone is not simply bound to its place: its
-    // whiteouts would be seen.
+    // Without an upper directory overlayfs requires two lower ones. A single layer is not bind mounted instead, because its
+    // whiteouts would be visible.
     let least = if request.read_only { 2 } else { 1 };
     if lower.len() < least {
         make(dir, "empty", 0o755)?;
     }
     while lower.len() < least {
-        // None may lie in another.
+        // No layer may contain another.
         lower.push(make(dir, &format!("empty/{}", lower.len()), 0o755)?);
     }
     if request.read_only {
@@ -77,7 +77,7 @@ fn stack(dir: &Path, request: &MountRequest) -> Result<Stack> {
         });
     }
     let upper = make(dir, "upper", 0o700)?;
-    // The root of the container is that of its upper directory, whatever the layers have.
+    // The root of the container has the attributes of the upper directory, whatever those of the layers are.
     let (owner, mode) = match request.layers.last() {
         Some(top) => {
             let like = fs::metadata(top).at("read", top)?;
@@ -127,7 +127,7 @@ fn options(stack: &Stack, label: Option<&str>, volatile: bool) -> Result<Vec<u8>
     Ok(options)
 }
 
-/// Whether overlayfs, or mount(2), would read more than a path in it.
+/// Returns whether overlayfs or mount(2) would interpret characters of the path.
 fn is_special(path: &Path) -> bool {
     let bytes = path.as_os_str().as_bytes();
     bytes.iter().any(|byte| matches!(byte, b':' | b',' | b'\\'))
@@ -172,7 +172,7 @@ impl Stack {
         self.lower.iter().chain(writable).map(PathBuf::as_path)
     }
 
-    /// The same directories, each by a descriptor that is kept in `open`.
+    /// The same directories, each by a descriptor, which is kept in `open`.
     fn by_descriptors(&self, open: &mut Vec<OwnedFd>) -> Result<Self> {
         let mut name = |path: &PathBuf| -> Result<PathBuf> {
             let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;

@@ -1,8 +1,8 @@
 //! Labels all files of a volume for SELinux.
 //!
-//! The volume belongs to a pod whose other containers may run: a folder that was read a moment ago may be a link to `/etc`
-//! now. So a file is found by one name in a folder that is open, is never looked up by a path, and is labelled by its
-//! descriptor. No link is followed, no other mount entered.
+//! The volume may belong to a pod with running containers: a directory that was just read may have become a link to `/etc`.
+//! So a file is opened by one path component relative to an open directory, and labelled by its descriptor. No link is
+//! followed, no other mount entered.
 
 use std::ffi::{CStr, CString};
 use std::fs;
@@ -16,12 +16,12 @@ use rustix::io::Errno;
 
 use super::error::{At as _, Error, Result};
 
-/// The attribute that a label is kept in.
+/// The extended attribute of labels.
 const LABEL: &str = "security.selinux";
-/// Folders that may lie in one another: each is held open while those in it are labelled.
+/// Maximum nesting of directories: each stays open while its children are labelled.
 const DEPTH: usize = 256;
 
-/// Folders of the node that a label of a pod would take from the node. What lies in them can be labelled.
+/// Directories that the node would lose access to if they had the label of a pod. Their contents can be labelled.
 const PROTECTED: &[&str] = &[
     "/",
     "/bin",
@@ -65,7 +65,7 @@ const PROTECTED: &[&str] = &[
     "/var/spool",
     "/var/tmp",
 ];
-/// Trees of the node in which nothing is labelled.
+/// Directory trees of the node in which nothing is labelled.
 const PROTECTED_TREES: &[&str] = &[
     "/boot",
     "/dev",
@@ -75,10 +75,11 @@ const PROTECTED_TREES: &[&str] = &[
     "/etc/shadow",
 ];
 
-/// Gives `path` and all that is in it this label. What vanishes meanwhile is no error, nor is a file system without labels.
+/// Sets the label of `path` and of all its contents. Files that are removed meanwhile and file systems without labels are
+/// not errors.
 ///
 /// # Errors
-/// [`Error::Invalid`] for folders that the node itself needs, and for more than 256 nested folders.
+/// [`Error::Invalid`] for directories that the node itself needs, and for more than 256 nested directories.
 pub fn relabel(path: &Path, label: &str) -> Result<()> {
     let path = fs::canonicalize(path).at("find", path)?;
     if is_protected(&path) {
@@ -97,9 +98,9 @@ fn is_protected(path: &Path) -> bool {
     inside || up || PROTECTED.iter().any(|one| path == Path::new(one))
 }
 
-/// Sets the label of a file that is open with `O_PATH`.
+/// Sets the label of a descriptor of `O_PATH`.
 fn set(file: BorrowedFd<'_>, value: &[u8]) -> Outcome {
-    // The file itself, also where it is a link: the kernel goes to what is open and no further.
+    // The file itself, even if it is a link: the kernel follows `/proc/self/fd` to the open file and no further.
     let name = format!("/proc/self/fd/{}", file.as_raw_fd());
     let mut now = vec![0; value.len() + 1];
     if getxattr(&name, LABEL, &mut now[..]).is_ok_and(|length| &now[..length] == value) {
@@ -113,14 +114,14 @@ fn set(file: BorrowedFd<'_>, value: &[u8]) -> Outcome {
 
 type Outcome<T = ()> = std::result::Result<T, Errno>;
 
-/// Calls `act` for a file and all that is in it.
+/// Calls `act` for a file and all its contents.
 fn walk(path: &Path, act: &mut dyn FnMut(BorrowedFd<'_>) -> Outcome) -> Result<()> {
     let top = match find(CWD, path, ResolveFlags::NO_SYMLINKS) {
         Err(Errno::NOENT) => return Ok(()),
         top => top.at("open", path)?,
     };
     act(top.as_fd()).at("label", path)?;
-    // The folders that lead to where we are, each with what is still to be done in it.
+    // The directories of the current path, each with its remaining entries.
     let mut open = Vec::new();
     open.extend(Folder::open(&top).at("read", path)?);
     while let Some(folder) = open.last_mut() {
@@ -146,20 +147,20 @@ fn walk(path: &Path, act: &mut dyn FnMut(BorrowedFd<'_>) -> Outcome) -> Result<(
     Ok(())
 }
 
-/// Opens a file without doing anything to it, nor following it if it is a link.
+/// Opens a file with `O_PATH`: without an effect on it, and without following it if it is a link.
 fn find(folder: impl AsFd, name: impl rustix::path::Arg, how: ResolveFlags) -> Outcome<OwnedFd> {
     let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     openat2(folder, name, flags, Mode::empty(), how)
 }
 
-/// A folder that is being gone through.
+/// A directory that is being read.
 struct Folder {
     fd: OwnedFd,
     entries: Dir,
 }
 
 impl Folder {
-    /// What was found with `O_PATH`, if it is a folder.
+    /// The directory of a descriptor of `O_PATH`; `None` if it is another type of file.
     fn open(found: &OwnedFd) -> Outcome<Option<Self>> {
         if FileType::from_raw_mode(fstat(found)?.st_mode) != FileType::Directory {
             return Ok(None);
@@ -182,7 +183,7 @@ impl Folder {
         }
     }
 
-    /// A file of this folder; `None` if it is gone, or is another mount.
+    /// Opens a file of this directory; `None` if it was removed, or is on another mount.
     fn find(&self, name: &CStr) -> Outcome<Option<OwnedFd>> {
         let how = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_XDEV;
         match find(&self.fd, name, how) {
@@ -199,7 +200,7 @@ mod tests {
 
     use super::*;
 
-    /// What was labelled, by where it lies now.
+    /// The labelled files, by their current path.
     fn labelled(top: &Path, mut before: impl FnMut(&Path)) -> Result<Vec<PathBuf>> {
         let mut all = Vec::new();
         walk(top, &mut |file| {
@@ -245,7 +246,7 @@ mod tests {
         let top = dir.path().join("volume");
         fs::create_dir_all(top.join("a/b")).expect("dirs");
         fs::write(top.join("a/b/file"), "").expect("file");
-        // When `a` is labelled, `b` in it has not been found yet; when `b` is, it has not been read.
+        // When `a` is labelled, its child `b` has not been found yet; when `b` is labelled, it has not been read.
         for swapped_at in ["a", "a/b"] {
             let place = top.join("a/b");
             let swap = |path: &Path| {
@@ -304,7 +305,7 @@ mod tests {
         }
         let error = relabel(Path::new("/usr"), "a:b:c").expect_err("refused");
         assert!(matches!(error, Error::Invalid(_)), "{error}");
-        // As the request names it, it may be a link.
+        // The path of the request itself may be a link.
         let dir = tempfile::tempdir().expect("dir");
         symlink("/etc", dir.path().join("link")).expect("link");
         relabel(&dir.path().join("link"), "a:b:c").expect_err("refused");
@@ -317,7 +318,7 @@ mod tests {
         fs::write(&file, "").expect("file");
         let found = find(CWD, &file, ResolveFlags::NO_SYMLINKS).expect("found");
         match set(found.as_fd(), b"a:b:c\0") {
-            // Set, here where no policy decides; or a node that does not let us.
+            // Succeeds without an SELinux policy; the node may also refuse it.
             Ok(()) | Err(Errno::PERM | Errno::INVAL | Errno::ACCESS) => {}
             Err(error) => panic!("{error}"),
         }

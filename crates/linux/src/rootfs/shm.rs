@@ -7,15 +7,15 @@ use nix::mount::{MsFlags, mount};
 use super::error::{At as _, Error, Result};
 use super::{context_option, make_dir, mounts};
 
-/// What containerd and CRI-O give: 64 MiB.
+/// The default of containerd and CRI-O: 64 MiB.
 pub const SHM_SIZE: u64 = 64 << 20;
 
-/// How it is made.
+/// Options of the mount.
 #[derive(Debug, Clone)]
 pub struct Shm {
-    /// Its limit, in bytes.
+    /// Its size limit, in bytes.
     pub size: u64,
-    /// Who root in the pod is on the node: user and group.
+    /// The user and group of the pod's root on the node.
     pub owner: (u32, u32),
     /// The SELinux label of all files in it.
     pub label: Option<String>,
@@ -31,8 +31,8 @@ impl Default for Shm {
     }
 }
 
-/// Mounts it on `dir`, which is made. [`unmount`](super::unmount) takes it away. It is world-writable, holds no devices and
-/// runs no programs.
+/// Mounts it on `dir`, which is created. [`unmount`](super::unmount) removes it. It is world-writable and mounted with
+/// `nodev` and `noexec`.
 ///
 /// # Errors
 /// [`Error::Exists`] if something is mounted there.

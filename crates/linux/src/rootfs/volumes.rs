@@ -1,4 +1,4 @@
-//! The `Volumes` of an image: directories of the container's own, that begin with what the image has there.
+//! The `Volumes` of an image: writable directories of the container, initialized with the image's content.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -11,14 +11,14 @@ use rustix::io::Errno;
 use super::error::{At as _, Error, Result};
 use super::{copy, inside, make_dir};
 
-/// Makes a directory below `dir/volumes` for each of `volumes` (container paths as the image spells them) and copies what
-/// `rootfs`, where the image is mounted, has there: with owners, modes, attributes and times. Where the image has nothing,
-/// it is an empty directory with mode 0755 of the user and group that own the container's root. Returns them by container path.
+/// Creates a directory below `dir/volumes` for each of `volumes` (container paths as in the image) and copies the content
+/// of this path in `rootfs`, where the image is mounted, with owners, modes, attributes and times. If the image has none,
+/// the directory is empty, with mode 0755 and the owner of the container's root. Returns the directories by container path.
 ///
-/// The caller leaves out those the request mounts something on itself, and labels the directories for SELinux.
+/// The caller omits paths that the request mounts something on, and labels the directories for SELinux.
 ///
 /// # Errors
-/// [`Error::Exists`] if it was done before, [`Error::Kind`] if the image has a file there.
+/// [`Error::Exists`] if they were created before, [`Error::Kind`] if the image has a file at the path.
 pub fn prepare_volumes<'a>(
     rootfs: &Path,
     volumes: impl IntoIterator<Item = &'a str>,

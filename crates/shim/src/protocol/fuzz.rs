@@ -1,9 +1,8 @@
-//! Any bytes as frames of either side.
+//! Fuzz target: arbitrary bytes as frames of either side.
 
 use super::{Incoming, decode_incoming, decode_request, encode_request, frame_len};
 
-/// Reads bytes as a connection that is full of frames, as the shim and as the daemon read them. What can be read as a
-/// request is written again, and then says the same.
+/// Decodes bytes as frames, as the shim and as the daemon do. A decoded request must survive encoding and decoding.
 ///
 /// # Panics
 /// If it does not.
@@ -15,7 +14,7 @@ pub fn fuzz(mut bytes: &[u8]) {
         bytes = rest;
         read(&frame[4..]);
     }
-    // And all of it as one frame.
+    // And all bytes as one frame.
     read(bytes);
 }
 

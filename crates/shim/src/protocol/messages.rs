@@ -2,7 +2,7 @@
 
 use prost::{Message, Oneof};
 
-/// A process: the init of a container, or with `exec` one run inside it.
+/// A process: the init of a container, or with `exec` a further one.
 #[derive(Clone, PartialEq, Eq, Hash, Message)]
 pub struct Target {
     /// The container.
@@ -16,7 +16,7 @@ pub struct Target {
 /// How the standard streams of a process are connected.
 #[derive(Clone, PartialEq, Eq, Hash, Message)]
 pub struct Stdio {
-    /// A terminal instead of pipes; then there is no stderr.
+    /// Allocate a terminal instead of pipes; there is no stderr then.
     #[prost(bool, tag = "1")]
     pub tty: bool,
     /// Whether stdin is open. If not, it reads as empty.
@@ -25,13 +25,13 @@ pub struct Stdio {
     /// Stdin ends with the first attached client that had it.
     #[prost(bool, tag = "3")]
     pub stdin_once: bool,
-    /// Nothing is read from the process before a client attaches (an exec whose output must not be lost).
+    /// Do not read from the process before a client attaches (an exec whose output must not be lost).
     #[prost(bool, tag = "4")]
     pub hold: bool,
     /// Absolute path of the CRI log; empty: none.
     #[prost(string, tag = "5")]
     pub log: String,
-    /// Longest content of a line of the log, in bytes.
+    /// Longest content of a log line, in bytes.
     #[prost(uint32, tag = "6")]
     pub max_line: u32,
 }
@@ -42,18 +42,18 @@ pub struct Runtime {
     /// Program and global arguments.
     #[prost(string, repeated, tag = "1")]
     pub argv: Vec<String>,
-    /// Variables set for this call besides the shim's own, as `NAME=value`.
+    /// Environment variables of this call in addition to the shim's own, as `NAME=value`.
     #[prost(string, repeated, tag = "2")]
     pub env: Vec<String>,
-    /// Arguments of the verb besides those the shim writes itself.
+    /// Arguments of the verb in addition to those that the shim adds itself.
     #[prost(string, repeated, tag = "3")]
     pub args: Vec<String>,
-    /// After this many milliseconds the call is killed and has failed.
+    /// Timeout in milliseconds, after which the call is killed and has failed.
     #[prost(uint32, tag = "4")]
     pub timeout_ms: u32,
 }
 
-/// Make a container with the OCI runtime's `create`.
+/// Create a container with the OCI runtime's `create`.
 #[derive(Clone, PartialEq, Eq, Hash, Message)]
 pub struct Create {
     /// Its id.
@@ -65,7 +65,7 @@ pub struct Create {
     /// Its streams.
     #[prost(message, required, tag = "3")]
     pub stdio: Stdio,
-    /// How the runtime is called, for this and for every later verb.
+    /// How the OCI runtime is called, for this and for every later verb.
     #[prost(message, required, tag = "4")]
     pub runtime: Runtime,
 }
@@ -82,7 +82,7 @@ pub struct Exec {
     /// Its streams.
     #[prost(message, required, tag = "3")]
     pub stdio: Stdio,
-    /// Arguments, variables and time of the call; `argv` is that of the container.
+    /// Arguments, variables and timeout of the call; `argv` is that of the container.
     #[prost(message, required, tag = "4")]
     pub runtime: Runtime,
 }
@@ -93,7 +93,7 @@ pub struct Verb {
     /// The container.
     #[prost(string, tag = "1")]
     pub id: String,
-    /// Arguments, variables and time of the call.
+    /// Arguments, variables and timeout of the call.
     #[prost(message, required, tag = "2")]
     pub runtime: Runtime,
 }
@@ -107,12 +107,12 @@ pub struct Kill {
     /// Which.
     #[prost(int32, tag = "2")]
     pub signal: i32,
-    /// To every process of the container, by the runtime's `kill --all`.
+    /// Send it to every process of the container, with the OCI runtime's `kill --all`.
     #[prost(bool, tag = "3")]
     pub all: bool,
 }
 
-/// Give a terminal a size.
+/// Resize a terminal.
 #[derive(Clone, PartialEq, Eq, Hash, Message)]
 pub struct Resize {
     /// Of which process.
@@ -126,7 +126,7 @@ pub struct Resize {
     pub height: u32,
 }
 
-/// Make this connection one of the streams of a process.
+/// Use this connection for the streams of a process.
 #[derive(Clone, PartialEq, Eq, Hash, Message)]
 pub struct Attach {
     /// Of which process.
@@ -143,10 +143,10 @@ pub struct Attach {
     pub stderr: bool,
 }
 
-/// Make the PID namespace of the pod, with an init that has nothing of the node.
+/// Create the PID namespace of the pod, with an init that is isolated from the node.
 #[derive(Clone, PartialEq, Eq, Hash, Message)]
 pub struct PidNamespace {
-    /// Absolute path of the user namespace that it shall belong to; empty: that of the node.
+    /// Absolute path of the user namespace that owns it; empty: that of the node.
     #[prost(string, tag = "1")]
     pub users: String,
     /// Absolute paths of the other namespaces of the pod, which its init joins.
@@ -155,7 +155,7 @@ pub struct PidNamespace {
     /// Directories of its cgroup, one per hierarchy.
     #[prost(string, repeated, tag = "3")]
     pub cgroups: Vec<String>,
-    /// The user of its init, as the pod's user namespace has it.
+    /// The user of its init, inside the pod's user namespace.
     #[prost(uint32, tag = "4")]
     pub uid: u32,
     /// The group.
@@ -167,20 +167,20 @@ pub struct PidNamespace {
     /// Its SELinux label; empty: that of the shim.
     #[prost(string, tag = "7")]
     pub label: String,
-    /// Its `oom_score_adj`, if the kernel lets the shim set that.
+    /// Its `oom_score_adj`, if the kernel allows the shim to set it.
     #[prost(sint32, tag = "8")]
     pub oom_score_adj: i32,
 }
 
-/// End the shim.
+/// Stop the shim.
 #[derive(Clone, PartialEq, Eq, Hash, Message)]
 pub struct Shutdown {
-    /// Also when processes of the pod still run. They are not touched, but nobody will know how they end.
+    /// Even if processes of the pod are still running. They continue, but their exit status will be lost.
     #[prost(bool, tag = "1")]
     pub force: bool,
 }
 
-/// Nothing to say.
+/// Empty message.
 #[derive(Clone, PartialEq, Eq, Hash, Message)]
 pub struct Empty {}
 
@@ -193,12 +193,12 @@ pub struct Hello {
     /// The oldest version that its sender speaks.
     #[prost(uint32, tag = "2")]
     pub oldest: u32,
-    /// The version of its program, for people.
+    /// The version of its program, for diagnosis.
     #[prost(string, tag = "3")]
     pub program: String,
 }
 
-/// What the daemon wants.
+/// Requests of the daemon.
 #[derive(Clone, PartialEq, Eq, Oneof)]
 pub enum Request {
     /// See [`Create`]; answered with [`Answer::Pid`].
@@ -210,7 +210,7 @@ pub enum Request {
     /// See [`Kill`].
     #[prost(message, tag = "3")]
     Kill(Kill),
-    /// What is there; answered with [`Answer::State`].
+    /// Query the state; answered with [`Answer::State`].
     #[prost(message, tag = "4")]
     State(Empty),
     /// See [`Exec`]; answered with [`Answer::Pid`].
@@ -222,16 +222,16 @@ pub enum Request {
     /// See [`Resize`].
     #[prost(message, tag = "7")]
     Resize(Resize),
-    /// Open the log again under its name; the old file is kept if that fails.
+    /// Reopen the log by its path; the old file is kept if that fails.
     #[prost(message, tag = "8")]
     ReopenLog(Target),
-    /// End the input of a process, when what was sent before has been written.
+    /// Close stdin of a process, after all input sent before has been written.
     #[prost(message, tag = "9")]
     CloseStdin(Target),
     /// Remove a container with the runtime's `delete`, and forget it.
     #[prost(message, tag = "10")]
     Delete(Verb),
-    /// Forget an exec, when it has ended.
+    /// Forget an exec once it has ended.
     #[prost(message, tag = "11")]
     Forget(Target),
     /// See [`Shutdown`].
@@ -245,13 +245,13 @@ pub enum Request {
     Hello(Hello),
 }
 
-/// How a process ended.
+/// The end of a process.
 #[derive(Clone, PartialEq, Eq, Hash, Message)]
 pub struct Exit {
     /// Which.
     #[prost(message, required, tag = "1")]
     pub target: Target,
-    /// As the shim sees it.
+    /// The pid in the shim's PID namespace.
     #[prost(uint32, tag = "2")]
     pub pid: u32,
     /// 128 + n for signal n.
@@ -260,10 +260,10 @@ pub struct Exit {
     /// The signal, or 0.
     #[prost(int32, tag = "4")]
     pub signal: i32,
-    /// Processes of the container's cgroup that were killed for want of memory.
+    /// OOM kills in the container's cgroup.
     #[prost(uint64, tag = "5")]
     pub oom_kills: u64,
-    /// When it was seen, in nanoseconds since 1970.
+    /// Time of the observation, in nanoseconds since 1970.
     #[prost(uint64, tag = "6")]
     pub at: u64,
 }
@@ -274,30 +274,30 @@ pub struct Process {
     /// Which.
     #[prost(message, required, tag = "1")]
     pub target: Target,
-    /// As the shim sees it; not reaped, and so nobody else's, as long as there is no exit.
+    /// The pid in the shim's PID namespace; it is not reaped, and so not reused, while there is no exit.
     #[prost(uint32, tag = "2")]
     pub pid: u32,
     /// When `start` succeeded, in nanoseconds since 1970; 0: not yet.
     #[prost(uint64, tag = "3")]
     pub started_at: u64,
-    /// How it ended, if it has.
+    /// Its end, if it has ended.
     #[prost(message, optional, tag = "4")]
     pub exit: Option<Exit>,
     /// Bytes that could not be written to the log.
     #[prost(uint64, tag = "5")]
     pub log_lost: u64,
-    /// Clients attached now.
+    /// Clients that are attached now.
     #[prost(uint32, tag = "6")]
     pub attached: u32,
 }
 
-/// Everything the shim knows.
+/// The state of a shim.
 #[derive(Clone, PartialEq, Eq, Hash, Message)]
 pub struct State {
-    /// The shim itself.
+    /// The pid of the shim.
     #[prost(uint32, tag = "1")]
     pub pid: u32,
-    /// The init of the pod's PID namespace, or 0: there is none, or it has ended.
+    /// The pid of the init of the pod's PID namespace; 0 if there is none, or it has ended.
     #[prost(uint32, tag = "2")]
     pub pid_namespace: u32,
     /// Its processes.
@@ -308,24 +308,24 @@ pub struct State {
 /// Why a request failed.
 #[derive(Clone, PartialEq, Eq, Hash, Message)]
 pub struct Failure {
-    /// What went wrong.
+    /// The class of error.
     #[prost(uint32, tag = "1")]
     pub kind: u32,
-    /// In words; of a runtime call the end of what it wrote.
+    /// The message; for an OCI runtime call the end of its output.
     #[prost(string, tag = "2")]
     pub message: String,
 }
 
-/// What a shim answers, in any order.
+/// Responses of a shim, in any order.
 #[derive(Clone, PartialEq, Eq, Oneof)]
 pub enum Answer {
     /// Done.
     #[prost(message, tag = "1")]
     Done(Empty),
-    /// The process that was made.
+    /// The process that was created.
     #[prost(uint32, tag = "2")]
     Pid(u32),
-    /// What is there.
+    /// The state.
     #[prost(message, tag = "3")]
     State(State),
     /// It failed.
@@ -333,18 +333,18 @@ pub enum Answer {
     Failed(Failure),
 }
 
-/// The kernel killed for want of memory.
+/// An OOM kill.
 #[derive(Clone, PartialEq, Eq, Hash, Message)]
 pub struct Oom {
     /// The container.
     #[prost(string, tag = "1")]
     pub id: String,
-    /// How often by now.
+    /// OOM kills so far.
     #[prost(uint64, tag = "2")]
     pub kills: u64,
 }
 
-/// What a shim tells every connection without being asked.
+/// Events that a shim sends to every connection.
 #[derive(Clone, PartialEq, Eq, Oneof)]
 pub enum Event {
     /// A process ended; its record is on disk.
@@ -356,10 +356,10 @@ pub enum Event {
     /// See [`Hello`].
     #[prost(message, tag = "3")]
     Hello(Hello),
-    /// The init of the pod's PID namespace has ended, and everything in it: its pid, as the shim saw it.
+    /// The init of the pod's PID namespace, of this pid as the shim sees it, has ended, with all processes in it.
     #[prost(uint32, tag = "4")]
     PidNamespaceEnded(u32),
-    /// The shim was sent a frame that it cannot read.
+    /// The shim received a frame that it cannot decode.
     #[prost(message, tag = "5")]
     Unreadable(Empty),
 }

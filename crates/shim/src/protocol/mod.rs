@@ -1,10 +1,10 @@
-//! What the daemon and a shim say to each other: length-prefixed protobuf messages over a unix stream socket.
+//! The protocol between the daemon and a shim: length-prefixed protobuf messages over a unix stream socket.
 //!
 //! A frame is four bytes of length (little endian, of what follows) and an [`Envelope`], which holds a number and one of
-//! [`Request`], [`Answer`] or [`Event`]. The first message of each side is a [`Hello`]: a daemon that was updated, or taken
-//! back to an older version, meets shims of another one. Unknown fields are ignored, an unknown request is answered with
+//! [`Request`], [`Answer`] or [`Event`]. The first message of each side is a [`Hello`], because a daemon that was upgraded
+//! or downgraded meets shims of another version. Unknown fields are ignored, an unknown request is answered with
 //! [`UNIMPLEMENTED`], an unknown event is counted by the daemon. A connection carries requests, answers and events; one
-//! that sends [`Request::Attach`] carries the standard streams of one process from its answer on.
+//! that sends [`Request::Attach`] carries the standard streams of one process after the answer.
 //!
 //! Version 1 was no protobuf, and only the daemon can still speak it (`runtime/process/v1`).
 
@@ -32,22 +32,22 @@ pub const MAX_FRAME: usize = 1 << 20;
 /// Longest piece of a standard stream in one frame, in bytes.
 pub const MAX_CHUNK: usize = 16 << 10;
 
-/// [`Failure::kind`]: the request makes no sense now: exists already, not started, still runs.
+/// [`Failure::kind`]: the request is invalid in this state: the process exists already, is not started, or still runs.
 pub const PRECONDITION: u32 = 1;
 /// [`Failure::kind`]: no such container or exec, or it has ended.
 pub const NOT_FOUND: u32 = 2;
 /// [`Failure::kind`]: the OCI runtime failed.
 pub const RUNTIME: u32 = 3;
-/// [`Failure::kind`]: the OCI runtime took too long.
+/// [`Failure::kind`]: the OCI runtime timed out.
 pub const TIMEOUT: u32 = 4;
-/// [`Failure::kind`]: the system said no.
+/// [`Failure::kind`]: a system call failed.
 pub const SYSTEM: u32 = 5;
 /// [`Failure::kind`]: the shim does not know this request.
 pub const UNIMPLEMENTED: u32 = 6;
 /// [`Failure::kind`]: the two sides have no version in common.
 pub const INCOMPATIBLE: u32 = 7;
 
-/// A frame that is not what it should be.
+/// A malformed frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Malformed;
 
@@ -59,16 +59,16 @@ impl fmt::Display for Malformed {
 
 impl std::error::Error for Malformed {}
 
-/// Why the message in an envelope cannot be used.
+/// Why the message of an envelope cannot be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unread {
-    /// It is of a kind that only a newer program knows.
+    /// Its kind is unknown: that of a newer program.
     Unknown,
-    /// It is damaged.
+    /// It is malformed.
     Malformed,
 }
 
-/// What every frame holds, so that an answer can be given also to a message that cannot be read.
+/// The content of every frame, so that a message that cannot be decoded can still be answered.
 #[derive(Clone, PartialEq, Eq, Message)]
 pub struct Envelope {
     /// The number of a request, repeated by its answer; 0 for events.
@@ -100,17 +100,17 @@ struct AnyEvent {
     kind: Option<Event>,
 }
 
-/// What came from a shim.
+/// A message of a shim.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Incoming {
-    /// To the request of this number, which is never 0.
+    /// The answer to the request of this number, which is never 0.
     Answer(u64, Result<Answer, Unread>),
-    /// Without a request.
+    /// An event.
     Event(Result<Event, Unread>),
 }
 
 impl Hello {
-    /// That of this program.
+    /// The hello of this program.
     pub fn own(oldest: u32) -> Self {
         Self {
             version: VERSION,
@@ -119,7 +119,7 @@ impl Hello {
         }
     }
 
-    /// Whether two sides have a version in common.
+    /// Returns whether two sides have a version in common.
     pub fn fits(&self, other: &Self) -> bool {
         self.version >= other.oldest && other.version >= self.oldest
     }
@@ -134,7 +134,7 @@ pub fn frame(out: &mut Vec<u8>, body: impl FnOnce(&mut Vec<u8>)) {
     out[start..start + 4].copy_from_slice(&len.to_le_bytes());
 }
 
-/// Length of the frame that starts `bytes`, with its prefix; `None` if not even the prefix is there.
+/// Length of the frame at the start of `bytes`, including its prefix; `None` if the prefix is incomplete.
 ///
 /// # Errors
 /// The frame is longer than [`MAX_FRAME`].
@@ -165,10 +165,10 @@ pub fn encode_request(number: u64, request: &Request, out: &mut Vec<u8>) {
     enclose(number, message, out);
 }
 
-/// Reads a numbered request from a frame without its length.
+/// Decodes a numbered request from a frame without its length.
 ///
 /// # Errors
-/// The frame is no envelope, and so not even its number is known.
+/// The frame is not an envelope, so even its number is unknown.
 pub fn decode_request(frame: &[u8]) -> Result<(u64, Result<Request, Unread>), Malformed> {
     let Envelope { number, message } = open(frame)?;
     let request = AnyRequest::decode(&*message).map_err(|_| Unread::Malformed);
@@ -178,7 +178,7 @@ pub fn decode_request(frame: &[u8]) -> Result<(u64, Result<Request, Unread>), Ma
     ))
 }
 
-/// Appends an answer; number 0 is that of events.
+/// Appends an answer; number 0 is for events.
 pub fn encode_answer(number: u64, answer: &Answer, out: &mut Vec<u8>) {
     let mut message = Vec::new();
     answer.encode(&mut message);
@@ -192,10 +192,10 @@ pub fn encode_event(event: &Event, out: &mut Vec<u8>) {
     enclose(0, message, out);
 }
 
-/// Reads what a shim sent from a frame without its length.
+/// Decodes a message of a shim from a frame without its length.
 ///
 /// # Errors
-/// The frame is no envelope.
+/// The frame is not an envelope.
 pub fn decode_incoming(frame: &[u8]) -> Result<Incoming, Malformed> {
     let Envelope { number, message } = open(frame)?;
     Ok(match number {
@@ -213,13 +213,13 @@ pub fn decode_incoming(frame: &[u8]) -> Result<Incoming, Malformed> {
     })
 }
 
-/// Kinds of the frames of an attached connection. The byte is followed by data.
+/// Kinds of frames on an attached connection. The byte is followed by data.
 pub mod stream {
-    /// To the process. Without data: the end of it.
+    /// Stdin. Without data: its end.
     pub const STDIN: u8 = 0;
-    /// From the process. Without data: the end of it.
+    /// Stdout. Without data: its end.
     pub const STDOUT: u8 = 1;
-    /// From the process. Without data: the end of it.
+    /// Stderr. Without data: its end.
     pub const STDERR: u8 = 2;
 }
 
@@ -231,8 +231,8 @@ pub fn encode_chunk(kind: u8, data: &[u8], out: &mut Vec<u8>) {
     });
 }
 
-/// What a daemon that speaks version 1 is told: a failure in the words of that version, to the request in this frame. `None`
-/// if the frame is too short to be one. Frozen with version 1: number, kind of answer, kind of failure, text.
+/// The answer to a daemon that speaks version 1: a failure in the encoding of that version, for the request in this frame.
+/// `None` if the frame is too short to be one. Frozen with version 1: number, kind of answer, kind of failure, text.
 pub fn refuse_version_1(frame: &[u8]) -> Option<Vec<u8>> {
     const FAILED: u8 = 4;
     let number = frame.get(..9)?.first_chunk::<8>()?;

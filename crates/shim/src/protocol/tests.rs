@@ -1,4 +1,4 @@
-//! The protocol as it is now, and what another version of it may send.
+//! The current protocol, and messages that other versions may send.
 
 use super::*;
 
@@ -39,7 +39,7 @@ fn what_is_sent_is_what_arrives() {
     assert_eq!(decode_incoming(&bytes[4..]), Ok(answer));
 }
 
-/// The bytes as version 2 was published: they can be read for ever.
+/// The bytes of version 2 as published: they must remain readable.
 #[test]
 fn frames_of_version_2_stay_readable() {
     let text = include_str!("vectors.txt");
@@ -71,7 +71,7 @@ fn frames_of_version_2_stay_readable() {
 
 #[test]
 fn what_a_newer_side_adds_is_left_alone() {
-    // Field 99 of `Verb`, a string, behind the fields that are known.
+    // Field 99 of `Verb`, a string, after the known fields.
     let verb = Verb {
         id: "web".into(),
         ..Verb::default()
@@ -90,7 +90,7 @@ fn what_a_newer_side_adds_is_left_alone() {
 
 #[test]
 fn what_cannot_be_read_still_has_a_number() {
-    // Kind 99, which nobody has yet.
+    // Kind 99, which does not exist.
     let unknown = vec![0x9a, 0x06, 0];
     // A string of 127 bytes, of which none follows.
     let damaged = vec![0x0a, 0x7f];

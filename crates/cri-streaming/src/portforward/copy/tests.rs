@@ -1,4 +1,4 @@
-//! What becomes of a connection into a pod, between ends that misbehave.
+//! Connections into a pod whose ends misbehave.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use super::*;
 use crate::observe::{Observers, SessionKind, Transport};
 use crate::session::{ObservedSession, SessionInfo};
 
-/// A stream of which we have thrown away something.
+/// A stream that has lost data.
 struct Stalled;
 
 impl AsyncRead for Stalled {
@@ -25,16 +25,16 @@ impl AsyncRead for Stalled {
 }
 
 fn meter() -> Arc<Meter> {
-    let about = SessionInfo {
+    let info = SessionInfo {
         kind: SessionKind::PortForward,
         id: "s".into(),
         command: vec![],
         extensions: http::Extensions::new(),
     };
-    ObservedSession::begin(about, Transport::Spdy, "p", &Observers(Arc::new([]))).meter()
+    ObservedSession::begin(info, Transport::Spdy, "p", &Observers(Arc::new([]))).meter()
 }
 
-/// A connection into a pod, and its end there.
+/// A connection into a pod, and the pod's end of it.
 async fn connection() -> (TcpStream, TcpStream) {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("bound");
     let address = listener.local_addr().expect("bound");
@@ -62,7 +62,7 @@ impl ClientWriter for DuplexStream {
     }
 }
 
-/// What the pod sees of an upload.
+/// What the pod receives of an upload.
 async fn sees(upload: impl AsyncBufRead + Unpin, broke_off: bool) -> (Vec<u8>, io::Result<usize>) {
     let (pod, mut inside) = connection().await;
     let client = (upload, sink());
@@ -102,7 +102,7 @@ async fn a_client_that_ended_its_half_may_read_as_slowly_as_it_likes() {
         inside.shutdown().await.expect("shut");
         inside
     });
-    // What is read at once has come: time that is made to pass does not wait for the kernel.
+    // The bytes have arrived before the read: paused time does not wait for the kernel.
     while pod.peek(&mut [0; BUFFER]).await.expect("open") < BUFFER {
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
@@ -140,7 +140,7 @@ async fn a_pod_that_says_nothing_is_not_waited_for_for_ever() {
 
 #[tokio::test]
 async fn a_reset_that_the_upload_hears_of_first_is_no_end_of_the_answer() {
-    // Which direction looks first is left to chance.
+    // The order in which the directions are polled is random.
     for _ in 0..20 {
         let (pod, inside) = connection().await;
         inside.set_zero_linger().expect("set");
@@ -153,7 +153,7 @@ async fn a_reset_that_the_upload_hears_of_first_is_no_end_of_the_answer() {
     }
 }
 
-/// A client that takes all at once, a little at a time.
+/// A client that reads everything at once, or a little at a time.
 struct Sips(Sink);
 
 impl AsyncWrite for Sips {
@@ -183,7 +183,7 @@ impl ClientWriter for Sips {
 #[test]
 fn a_pod_that_always_says_something_leaves_others_their_turn() {
     let (tell, told) = std::sync::mpsc::sync_channel(1);
-    // A thread that has no turn to give cannot be waited for.
+    // A blocked thread cannot be awaited.
     std::thread::spawn(move || {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()

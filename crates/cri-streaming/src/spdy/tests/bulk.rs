@@ -1,4 +1,4 @@
-//! 100 MB both ways at a time, byte for byte.
+//! 100 MB in both directions at once, byte for byte.
 
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::net::UnixStream;
@@ -7,10 +7,10 @@ use super::super::{Connection, Limits};
 use super::peer::{Frame, Peer, data};
 use super::{HOUR, pattern, soon};
 
-/// How much goes each way, in bytes.
+/// Data in each direction, in bytes.
 const ALL: usize = 100_000_000;
 
-/// It repeats after a length that has no factor in common with frames and buffers.
+/// The period of the data is coprime to the sizes of frames and buffers.
 const CYCLE: usize = 1_000_003;
 
 #[tokio::test]
@@ -41,7 +41,7 @@ where
         let mut at = 0;
         while at < ALL {
             let from = at % CYCLE;
-            // Not only pieces of the size of a frame.
+            // Also pieces of other sizes than that of a frame.
             let len = (1 + at % 100_000).min(ALL - at);
             let piece = &sent[from..from + len];
             writer.write_all(piece).await.expect("written");
@@ -98,7 +98,7 @@ where
     assert!(counters.unread_peak <= (1 << 20) + super::super::input::ROOM);
 }
 
-/// Compares what comes with what should.
+/// Compares the received data with the expected data.
 struct Check<'a> {
     text: &'a [u8],
     at: usize,

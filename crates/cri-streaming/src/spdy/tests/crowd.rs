@@ -1,4 +1,4 @@
-//! Many streams that share what there is for one connection.
+//! Many streams that share the capacity of one connection.
 
 use std::time::Duration;
 
@@ -11,10 +11,10 @@ use super::super::{Limits, Reader, Streams, Writer};
 use super::peer::{Frame, Peer, data};
 use super::{HOUR, connect, pattern, soon};
 
-/// Time passes only when nothing moves any more.
+/// Paused time advances only when all tasks are idle.
 const UNTIL_NOTHING_MOVES: Duration = Duration::from_secs(1);
 
-/// Opens so many streams.
+/// Opens this many streams.
 async fn open(
     peer: &mut Peer<DuplexStream>,
     streams: &mut Streams,
@@ -57,7 +57,7 @@ async fn what_waits_to_be_sent_is_bounded_for_all_together_and_nobody_is_left_ou
         assert!(handle.counters().unsent <= limits.unsent_all);
         if is_last {
             ended += 1;
-            // Who came first has not had everything before the others had something.
+            // The first streams are not finished before the others have sent something.
             assert!(got.iter().all(|got| !got.is_empty()));
         }
     }
@@ -83,13 +83,13 @@ async fn who_waits_for_room_may_leave() {
     sleep(UNTIL_NOTHING_MOVES).await;
     let handle = streams.handle();
     assert_eq!(handle.counters().unsent, limits.unsent_all);
-    // The first has all of the room, the others wait: one is reset, one goes by itself.
+    // The first stream has all of the capacity, the others wait: one is reset by the peer, one is dropped.
     peer.reset(3).await;
     let reset = soon("a reset", writing.remove(1)).await.expect("no panic");
     let error = reset.expect_err("reset");
     assert_eq!(error.kind(), std::io::ErrorKind::BrokenPipe);
     writing.remove(1).abort();
-    // Then the first, with all that it has.
+    // Then the first, with all of its data.
     peer.reset(1).await;
     let reset = writing.remove(0).await.expect("no panic");
     reset.expect_err("reset");
@@ -129,7 +129,7 @@ async fn what_readers_have_in_hand_is_unread_until_they_have_done_with_it() {
     for (mut reader, writer) in readers {
         let mut wait = wait.clone();
         reading.spawn(async move {
-            // It looks, and does not go on.
+            // The waiter is polled once, and not again.
             reader.fill_buf().await.expect("something");
             wait.changed().await.expect("told");
             let mut all = Vec::new();

@@ -14,7 +14,7 @@ async fn go_away_is_the_last_frame_behind_all_that_was_written() {
     let (mut peer, mut streams, driver) = session();
     let id = peer.open("stdout").await;
     let (_reader, mut writer) = streams.next().await.expect("a stream").split();
-    // As much as is taken while nobody reads. Time passes only when nothing moves any more.
+    // As much as is accepted while the peer does not read. Paused time advances only when all tasks are idle.
     let text = pattern(300_000);
     let mut taken = 0;
     while let Ok(n) = tokio::time::timeout(
@@ -29,13 +29,13 @@ async fn go_away_is_the_last_frame_behind_all_that_was_written() {
     streams.handle().close();
     let error = writer.write_all(b"x").await.expect_err("closed");
     assert_eq!(error.kind(), std::io::ErrorKind::BrokenPipe);
-    // The peer goes on sending; none of it may get in the way.
+    // The peer continues to send, which must not block the shutdown.
     peer.data(id, &[0; 1000]).await;
     let (received, is_whole) = peer.read(id).await;
     assert!(received == text[..taken], "{} bytes", received.len());
     assert!(!is_whole, "it was not finished, so it is reset");
     assert_eq!(peer.rest().await, [Frame::GoAway(id, 0)]);
-    // What the peer still has on its way is drained until it closes.
+    // Data in flight from the peer is drained until it closes.
     peer.data(id, &pattern(200_000)).await;
     drop(peer);
     let end = end(driver).await;
@@ -53,7 +53,7 @@ async fn the_peer_goes_away() {
     drop(peer);
     let end = end(driver).await;
     assert!(matches!(end.reason, Reason::ClientGone), "{end:?}");
-    // What came can be read, then all is over.
+    // Data that has arrived can be read, then the stream ends.
     let mut input = String::new();
     reader.read_to_string(&mut input).await.expect("the input");
     assert_eq!(input, "input");
@@ -87,7 +87,7 @@ async fn idle_for_too_long() {
     let began = Instant::now();
     let id = peer.open("stdout").await;
     let (mut reader, mut writer) = streams.next().await.expect("a stream").split();
-    // Whatever moves begins it anew: a PING, and output.
+    // All traffic resets the idle timeout: a PING, and output.
     tokio::time::sleep(idle * 3 / 4).await;
     peer.ping(1).await;
     tokio::time::sleep(idle * 3 / 4).await;
@@ -182,7 +182,7 @@ async fn only_what_the_peer_did_not_end_is_lost() {
     let lost: Vec<_> = readers.iter().map(super::super::Reader::is_lost).collect();
     assert_eq!(lost, [false, false, true]);
 
-    // One that has said goodbye, and one that we hang up on.
+    // A peer that has sent GOAWAY, and one whose connection the server closes.
     for says_goodbye in [true, false] {
         let (mut peer, mut streams, driver) = session();
         peer.open("open").await;
@@ -199,7 +199,7 @@ async fn only_what_the_peer_did_not_end_is_lost() {
 
 #[tokio::test]
 async fn what_came_before_a_write_failed_is_read() {
-    /// Gives one piece at a time, then the end.
+    /// Returns one piece at a time, then the end.
     struct Pieces(std::collections::VecDeque<Vec<u8>>);
     impl tokio::io::AsyncRead for Pieces {
         fn poll_read(

@@ -1,4 +1,4 @@
-//! What is kept, and what holds back what.
+//! Limits of buffered data, and which data blocks which.
 
 use std::time::Duration;
 
@@ -35,7 +35,7 @@ async fn pings_are_answered_while_output_is_held_back() {
         writer.write_all(&output).await.expect("written");
         writer.shutdown().await.expect("shut");
     });
-    // Nobody reads, so all buffers on the way are full after a while.
+    // The peer does not read, so all buffers fill up.
     let handle = streams.handle();
     soon("output that flows", async {
         while handle.counters().data_out < 100_000 {
@@ -51,7 +51,7 @@ async fn pings_are_answered_while_output_is_held_back() {
         }
     })
     .await;
-    // The answer comes before most of the output: behind what was on its way, and the pipe.
+    // The reply arrives before most of the output: only the output buffer and the pipe are ahead of it.
     let mut before = 0;
     let mut all = Vec::new();
     loop {
@@ -74,11 +74,11 @@ async fn pings_are_answered_while_output_is_held_back() {
 #[tokio::test(start_paused = true)]
 async fn answers_that_nobody_reads_are_bounded() {
     let (peer, streams, _driver) = session();
-    // Each has an answer of twelve bytes; only so many are kept, then the peer has to wait.
+    // Each has a reply of twelve bytes; only a limited number is kept, then the peer is blocked.
     let pings: Vec<u8> = (0..100_000).flat_map(|i| ping(2 * i + 1)).collect();
     let (mut from, mut to) = tokio::io::split(peer.io);
     let sending = tokio::spawn(async move { to.write_all(&pings).await.expect("sent") });
-    // Time passes only when nothing moves any more.
+    // Paused time advances only when all tasks are idle.
     tokio::time::sleep(Duration::from_secs(1)).await;
     assert!(!sending.is_finished());
     let answered = streams.handle().counters().pings;
@@ -102,7 +102,7 @@ async fn a_slow_reader_slows_the_peer_and_nothing_piles_up() {
     let text = pattern(5_000_000);
     let input = text.clone();
     let sending = tokio::spawn(async move {
-        // Also pieces as small as can be, and one as large.
+        // Both the smallest pieces and a large one.
         for piece in input[..50_000].chunks(3) {
             peer.data(id, piece).await;
         }
@@ -133,7 +133,7 @@ async fn what_nobody_wants_is_drained() {
     let (mut peer, mut streams, _driver) = session();
     let id = peer.open("stdin").await;
     let (reader, mut writer) = streams.next().await.expect("a stream").split();
-    // Some of it waits already.
+    // Some of it is queued already.
     peer.data(id, &pattern(900_000)).await;
     peer.ping(1).await;
     drop(reader);
@@ -142,7 +142,7 @@ async fn what_nobody_wants_is_drained() {
     let counters = streams.handle().counters();
     assert_eq!(counters.data_discarded, 10_900_000);
     assert_eq!(counters.unread, 0);
-    // The other half is untouched.
+    // The other half is unaffected.
     writer.write_all(b"output").await.expect("written");
     writer.shutdown().await.expect("shut");
     assert_eq!(peer.read(id).await, (b"output".to_vec(), true));

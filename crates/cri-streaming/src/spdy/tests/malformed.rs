@@ -1,4 +1,4 @@
-//! What is no SPDY is refused, with the reason.
+//! Malformed frames are refused, with the reason.
 
 use super::super::error::{Malformed, Reason};
 use super::super::{Limits, fuzz, headers};
@@ -73,14 +73,14 @@ fn frames() {
 #[test]
 fn what_is_not_compressed_as_it_should_be() {
     let other_dictionary = b"\x78\xf9\x01\x02\x03\x04\0\x04\0\xfb\xff\0\0\0\0\0\0\0\xff\xff";
-    // The empty block, and the stream of blocks ends.
+    // The empty block, and the end of the zlib stream.
     let is_ended = b"\x78\xf9\xe3\xc6\xa7\xc2\x01\x04\0\xfb\xff\0\0\0\0\0\x04\0\x01";
     let cases: [&[u8]; 4] = [b"plain text", b"\x79\xf9", other_dictionary, is_ended];
     for block in cases {
         let bytes = syn_stream(1, 0, block);
         assert_eq!(reason(&bytes), Malformed::Compression, "{block:?}");
     }
-    // Nothing at all, and only the beginning of one.
+    // No bytes at all, and a truncated block.
     for block in [&b""[..], b"\x78\xf9\xe3"] {
         assert_eq!(reason(&syn_stream(1, 0, block)), Malformed::HeaderLengths);
     }
@@ -121,7 +121,7 @@ fn header_blocks() {
         let bomb = Deflater::new().bytes(&vec![0; size]);
         assert_eq!(reason(&syn_stream(1, 0, &bomb)), wanted, "{size}");
     }
-    // That is not too large, but the rest of it is nonsense.
+    // The length is within the limit, but the content is invalid.
     let most = Deflater::new().bytes(&vec![0; headers::MAX_INFLATED]);
     assert_eq!(reason(&syn_stream(1, 0, &most)), Malformed::HeaderLengths);
 }
@@ -143,7 +143,7 @@ fn as_many_headers_as_allowed() {
     let long = "x".repeat(5000);
     let long = syn_stream(3, 0, &deflater.block(&[("port", &long)]));
     let few = syn_stream(5, 0, &deflater.block(&[("port", "80")]));
-    // They can be read, but nobody keeps so much for a stream; the next one is as good as ever.
+    // They can be parsed, but are too large to be kept; the next stream is not affected.
     let end = fuzz(&[many, long, few].concat());
     assert!(matches!(end.reason, Reason::ClientGone), "{end:?}");
     assert_eq!((end.counters.streams_refused, end.counters.streams), (2, 1));
@@ -156,7 +156,7 @@ async fn the_peer_is_told_and_what_came_before_is_not_lost() {
     let (mut reader, _writer) = streams.next().await.expect("a stream").split();
     peer.data(id, b"hello").await;
     peer.send(b"\x80\x05\0\x01\0\0\0\0").await;
-    // Whatever follows is not looked at.
+    // Input after it is ignored.
     peer.send(&[0xff; 100]).await;
     assert_eq!(peer.frame().await, Frame::Reset(id, 5));
     assert_eq!(peer.frame().await, Frame::GoAway(id, 1));

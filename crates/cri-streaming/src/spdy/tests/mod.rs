@@ -1,4 +1,4 @@
-//! The server's end against a peer that writes frames by hand, in the order in which Go clients do.
+//! The server's end against a peer that writes frames by hand, in the order of Go clients.
 
 mod bulk;
 mod codec;
@@ -20,7 +20,7 @@ use super::{Connection, ConnectionEnd, Limits, Streams};
 
 const HOUR: Duration = Duration::from_secs(3600);
 
-/// Nothing here may hang.
+/// Timeout of every test.
 async fn soon<F: Future>(what: &str, future: F) -> F::Output {
     tokio::time::timeout(Duration::from_secs(120), future)
         .await
@@ -43,7 +43,7 @@ async fn end(driver: JoinHandle<ConnectionEnd>) -> ConnectionEnd {
     soon("the end", driver).await.expect("no panic")
 }
 
-/// Data that shows when it is out of place.
+/// Data in which displaced bytes are detected.
 fn pattern(len: usize) -> Vec<u8> {
     (0..len).map(|i| (i / 251 + i) as u8).collect()
 }

@@ -7,7 +7,7 @@ use super::super::dictionary::DICTIONARY;
 use super::super::frame::{self, FIN};
 use super::soon;
 
-/// A frame that came.
+/// A received frame.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Frame {
     Reply(u32),
@@ -27,7 +27,7 @@ impl Deflater {
         Self(compress)
     }
 
-    /// Compresses any bytes as a block.
+    /// Compresses arbitrary bytes as a block.
     pub(super) fn bytes(&mut self, bytes: &[u8]) -> Vec<u8> {
         let mut out = Vec::with_capacity(bytes.len() + 200);
         self.0
@@ -41,7 +41,7 @@ impl Deflater {
     }
 }
 
-/// A block that is not compressed yet.
+/// A block before compression.
 pub(super) fn plain_block(headers: &[(&str, &str)]) -> Vec<u8> {
     let mut plain = (headers.len() as u32).to_be_bytes().to_vec();
     for text in headers.iter().flat_map(|(name, value)| [name, value]) {
@@ -104,7 +104,7 @@ impl<T: AsyncRead + AsyncWrite + Unpin> Peer<T> {
             .expect("sent");
     }
 
-    /// Opens a stream and does not wait for the answer.
+    /// Opens a stream without waiting for the reply.
     pub(super) async fn begin(&mut self, headers: &[(&str, &str)], flags: u8) -> u32 {
         let id = self.next_id;
         self.next_id += 2;
@@ -113,7 +113,7 @@ impl<T: AsyncRead + AsyncWrite + Unpin> Peer<T> {
         id
     }
 
-    /// Opens a stream and waits for the answer, as Go clients do.
+    /// Opens a stream and waits for the reply, as Go clients do.
     pub(super) async fn open(&mut self, kind: &str) -> u32 {
         let id = self.begin(&[("streamtype", kind)], 0).await;
         assert_eq!(self.frame().await, Frame::Reply(id));
@@ -136,7 +136,7 @@ impl<T: AsyncRead + AsyncWrite + Unpin> Peer<T> {
         self.send(&two(frame::GOAWAY, 0, 0)).await;
     }
 
-    /// Asks and takes the answer, which is the next frame.
+    /// Sends a PING and receives the reply, which is the next frame.
     pub(super) async fn ping(&mut self, id: u32) {
         self.send(&ping(id)).await;
         assert_eq!(self.frame().await, Frame::Ping(id));
@@ -147,7 +147,7 @@ impl<T: AsyncRead + AsyncWrite + Unpin> Peer<T> {
         soon("a frame", self.try_frame()).await.expect("a frame")
     }
 
-    /// The next frame; nothing at the end.
+    /// The next frame; `None` at the end.
     pub(super) async fn try_frame(&mut self) -> Option<Frame> {
         let mut head = [0; 8];
         if self.io.read(&mut head[..1]).await.expect("readable") == 0 {
@@ -200,7 +200,7 @@ impl<T: AsyncRead + AsyncWrite + Unpin> Peer<T> {
         }
     }
 
-    /// All frames that still come.
+    /// All remaining frames.
     pub(super) async fn rest(&mut self) -> Vec<Frame> {
         let mut frames = Vec::new();
         while let Some(frame) = soon("the rest", self.try_frame()).await {
@@ -209,7 +209,7 @@ impl<T: AsyncRead + AsyncWrite + Unpin> Peer<T> {
         frames
     }
 
-    /// The data of one stream up to its end; whether that was a FIN.
+    /// The data of one stream up to its end, and whether that was a FIN.
     pub(super) async fn read(&mut self, id: u32) -> (Vec<u8>, bool) {
         let mut all = Vec::new();
         loop {

@@ -1,4 +1,4 @@
-//! Bytes that nobody would send, in an order that is the same each time.
+//! Pseudorandom input, the same in each run.
 
 use rand::rngs::StdRng;
 use rand::{Rng as _, SeedableRng as _};
@@ -6,10 +6,10 @@ use rand::{Rng as _, SeedableRng as _};
 use super::super::{Reason, frame, fuzz};
 use super::peer::{Deflater, control, data, ping, syn_stream, two};
 
-/// How many of each kind.
+/// Runs of each kind.
 const ROUNDS: usize = 400;
 
-/// Whole connections that nothing is wrong with, as seeds: the files of the corpus, `exec` as a Go client sent it, and one made here.
+/// Valid connections as seeds: the files of the corpus, `exec` as a Go client sent it, and one made here.
 fn corpus() -> Vec<Vec<u8>> {
     let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fuzz/corpus/spdy");
     let mut paths: Vec<_> = std::fs::read_dir(folder)
@@ -26,7 +26,7 @@ fn corpus() -> Vec<Vec<u8>> {
     all
 }
 
-/// What a client of exec sends.
+/// Input of an exec client.
 fn exec() -> Vec<u8> {
     let mut deflater = Deflater::new();
     let mut bytes = Vec::new();
@@ -78,7 +78,7 @@ fn frames_at_random() {
         let end = fuzz(&bytes);
         reasons[usize::from(matches!(end.reason, Reason::Malformed(_)))] += 1;
     }
-    // Most are well-formed, or little is looked at.
+    // Most are well-formed; otherwise little would be parsed.
     assert!(
         reasons[0] > ROUNDS / 3 && reasons[1] > ROUNDS / 100,
         "{reasons:?}"

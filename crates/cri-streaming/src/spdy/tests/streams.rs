@@ -14,7 +14,7 @@ async fn next(streams: &mut super::Streams) -> Stream {
 #[tokio::test]
 async fn an_exec_as_go_clients_do_it() {
     let (mut peer, mut streams, driver) = session();
-    // One after the other, each waits for the answer.
+    // One after the other, each waits for the reply.
     let kinds = ["error", "stdin", "stdout", "stderr", "resize"];
     let mut halves = Vec::new();
     for (i, kind) in kinds.iter().enumerate() {
@@ -108,7 +108,7 @@ async fn each_half_ends_on_its_own() {
     let error = writer.write_all(b"x").await.expect_err("after the end");
     assert_eq!(error.kind(), std::io::ErrorKind::BrokenPipe);
 
-    // The other way round; what is dropped then needs no reset.
+    // In the opposite order; dropping the stream then needs no reset.
     let id = peer.open("data").await;
     let (mut reader, mut writer) = next(&mut streams).await.split();
     writer.shutdown().await.expect("shut");
@@ -136,7 +136,7 @@ async fn a_reset_of_the_peers_ends_both_halves_and_a_second_one_is_harmless() {
     let error = writer.write_all(b"x").await.expect_err("after a reset");
     assert_eq!(error.kind(), std::io::ErrorKind::BrokenPipe);
     drop((reader, writer));
-    // Of a stream that is over, and of one that never was.
+    // For a finished stream, and for one that never existed.
     peer.reset(id).await;
     peer.reset(77).await;
     peer.data(id, b"late").await;
@@ -155,7 +155,7 @@ async fn our_reset_follows_what_was_written() {
     assert_eq!(peer.read(id).await, (b"last words".to_vec(), false));
     assert_eq!(reader.read(&mut [0; 9]).await.expect("the end"), 0);
 
-    // Also when our half had ended before.
+    // Also when the server's half had ended before.
     let id = peer.open("data").await;
     let (mut reader, mut writer) = next(&mut streams).await.split();
     writer.shutdown().await.expect("shut");
@@ -181,7 +181,7 @@ async fn ids_must_be_odd_and_go_up() {
         (7, Frame::Reset(7, 1)),
         (9, Frame::Reset(9, 1)),
     ] {
-        // The blocks of those that are refused are part of the compression, too.
+        // The blocks of refused streams are part of the compression context, too.
         let block = peer.deflater.block(&[("streamtype", &format!("s{id}"))]);
         peer.send(&syn_stream(id, 0, &block)).await;
         assert_eq!(peer.frame().await, expected);
@@ -192,7 +192,7 @@ async fn ids_must_be_odd_and_go_up() {
         assert_eq!(stream.headers.get("streamtype"), Some(&*kind));
         let (mut reader, mut writer) = stream.split();
         if id == 9 {
-            // For the peer it is gone.
+            // The peer has removed it.
             assert_eq!(reader.read(&mut [0; 1]).await.expect("the end"), 0);
             writer.write_all(b"x").await.expect_err("gone");
         } else {
@@ -214,7 +214,7 @@ async fn one_stream_too_many_is_refused_and_the_next_one_finds_room() {
     peer.open("b").await;
     let id = peer.begin(&[("streamtype", "c")], 0).await;
     assert_eq!(peer.frame().await, Frame::Reset(id, 3));
-    // Room is there once both ends are done with one.
+    // The limit counts a stream until both ends are done with it.
     drop(next(&mut streams).await);
     assert_eq!(peer.frame().await, Frame::Reset(first, 5));
     peer.open("d").await;
@@ -242,7 +242,7 @@ async fn streams_that_begin_half_closed() {
     writer.shutdown().await.expect("shut");
     assert_eq!(peer.frame().await, Frame::Data(id, vec![], true));
 
-    // One way only is not answered.
+    // A unidirectional stream has no reply.
     let id = peer.begin(&[], UNIDIRECTIONAL).await;
     let (mut reader, mut writer) = next(&mut streams).await.split();
     writer.write_all(b"x").await.expect_err("one way only");
@@ -260,12 +260,12 @@ async fn frames_that_mean_nothing_here_are_skipped() {
     peer.send(&two(9, id, 65_536)).await;
     peer.send(&control(5, 0, b"")).await;
     peer.send(&control(10, 0, b"credential")).await;
-    // An answer to a PING that was not asked, and a reply to a stream that we never opened.
+    // The reply to a PING that was not sent, and to a stream that the server never opened.
     peer.send(&control(6, 0, &[0, 0, 0, 2])).await;
     let block = peer.deflater.block(&[("a", "b")]);
     let reply = [&[0, 0, 0, 2], &block[..]].concat();
     peer.send(&control(frame::SYN_REPLY, 0, &reply)).await;
-    // Headers that follow may end a half.
+    // A HEADERS frame may end a half.
     let block = peer.deflater.block(&[("c", "d")]);
     let headers = [&id.to_be_bytes(), &block[..]].concat();
     peer.send(&control(frame::HEADERS, FIN, &headers)).await;

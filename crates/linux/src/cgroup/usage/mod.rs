@@ -1,6 +1,6 @@
-//! What one cgroup uses, from its files: cgroup v1 and v2 in the same units.
+//! Resource usage of one cgroup, from its files: cgroup v1 and v2 in the same units.
 //!
-//! Sizes are bytes, times nanoseconds. What the kernel does not say (a controller that is not there, pressure with
+//! Sizes are in bytes, times in nanoseconds. A value that the kernel does not provide (a missing controller, pressure with
 //! version 1) is `None`, never zero.
 
 mod parse;
@@ -15,13 +15,13 @@ use super::{Cgroup, CgroupVersion};
 #[doc(hidden)]
 pub use parse::fuzz;
 
-/// A limit above this one is none: the kernel rounds the largest number down to whole pages.
+/// A larger limit means no limit: the kernel rounds the largest number down to whole pages.
 const UNLIMITED: u64 = 1 << 62;
 
-/// Why a cgroup cannot be read.
+/// Why the usage of a cgroup cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// It is not there, or vanished meanwhile.
+    /// It does not exist, or was removed meanwhile.
     #[error("{}: no such cgroup", path.display())]
     NotFound {
         /// Its first directory.
@@ -35,7 +35,7 @@ pub enum Error {
         /// The cause.
         source: io::Error,
     },
-    /// A file is not as the kernel writes it.
+    /// A file does not have the kernel's format.
     #[error("{}: not as expected", path.display())]
     Format {
         /// The file.
@@ -43,12 +43,12 @@ pub enum Error {
     },
 }
 
-/// What a cgroup uses, and may use, at one moment.
+/// Usage and limits of a cgroup at one moment.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Usage {
-    /// When it was read: nanoseconds since 1970.
+    /// When it was read, in nanoseconds since 1970.
     pub at: i64,
-    /// Time on CPUs.
+    /// CPU time.
     pub cpu: Option<Cpu>,
     /// Memory.
     pub memory: Option<Memory>,
@@ -60,43 +60,43 @@ pub struct Usage {
     pub huge_pages: Vec<HugePages>,
 }
 
-/// Time on CPUs, and what limits it.
+/// CPU time and its limits.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Cpu {
-    /// In all.
+    /// Total.
     pub usage: u64,
     /// In user mode.
     pub user: u64,
     /// In the kernel.
     pub system: u64,
-    /// Periods in which it could have been throttled; counted only while there is a quota.
+    /// Enforcement periods; counted only while there is a quota.
     pub periods: u64,
-    /// Periods in which it was.
+    /// Periods in which it was throttled.
     pub throttled_periods: u64,
-    /// How long it was.
+    /// Throttled time.
     pub throttled: u64,
-    /// The length of a period in microseconds.
+    /// Length of a period in microseconds.
     pub period_us: Option<u64>,
     /// Microseconds per period; `None` without a quota.
     pub quota_us: Option<u64>,
-    /// Its share among its siblings, in shares of version 1: 1024 is usual.
+    /// Its weight among its siblings, in shares of version 1; 1024 is the default.
     pub shares: Option<u64>,
-    /// Waiting for a CPU.
+    /// CPU pressure.
     pub pressure: Option<Pressure>,
 }
 
-/// Memory, and what limits it.
+/// Memory usage and limits.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Memory {
-    /// With the page cache.
+    /// Usage, including the page cache.
     pub usage: u64,
-    /// Without the part of the page cache that would be given back first: what the kubelet evicts by.
+    /// Working set: usage without the inactive page cache, which the kubelet uses for evictions.
     pub working_set: u64,
-    /// The most it used.
+    /// Peak usage.
     pub max_usage: Option<u64>,
-    /// Its own limit; `None` without one.
+    /// Its limit; `None` without one.
     pub limit: Option<u64>,
-    /// What it is left when memory is short; `None` when nothing is said.
+    /// Memory protected from reclaim under pressure; `None` if not set.
     pub reservation: Option<u64>,
     /// Anonymous memory.
     pub rss: u64,
@@ -104,34 +104,34 @@ pub struct Memory {
     pub cache: u64,
     /// Mapped files.
     pub mapped_file: u64,
-    /// The kernel's own, for it.
+    /// Kernel memory that is charged to it.
     pub kernel: Option<u64>,
-    /// Page cache in use.
+    /// Active page cache.
     pub active_file: u64,
-    /// Page cache not in use.
+    /// Inactive page cache.
     pub inactive_file: u64,
-    /// How often it ran against its limit.
+    /// How often the limit was reached.
     pub limit_hits: u64,
-    /// Swap; `None` where the kernel does not account it.
+    /// Swap usage; `None` without swap accounting.
     pub swap: Option<u64>,
-    /// The most swap it may use; `None` without a limit.
+    /// Limit of swap; `None` without one.
     pub swap_limit: Option<u64>,
     /// Page faults.
     pub page_faults: u64,
-    /// Those that had to read from a disk.
+    /// Major page faults, which had to read from a disk.
     pub major_page_faults: u64,
-    /// Processes killed for want of memory.
+    /// OOM kills.
     pub oom_kills: Option<u64>,
-    /// Waiting for memory.
+    /// Memory pressure.
     pub pressure: Option<Pressure>,
 }
 
 /// Block devices.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Io {
-    /// One by one; none where nothing was read or written.
+    /// By device; empty without I/O.
     pub devices: Vec<DeviceIo>,
-    /// Waiting for them.
+    /// I/O pressure.
     pub pressure: Option<Pressure>,
 }
 
@@ -155,33 +155,33 @@ pub struct DeviceIo {
 /// Processes and threads.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Pids {
-    /// As the kernel counts them: threads.
+    /// Number of threads, which is what the kernel counts.
     pub current: u64,
-    /// The most there may be; `None` without a limit.
+    /// Limit; `None` without one.
     pub limit: Option<u64>,
 }
 
 /// Huge pages of one size.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct HugePages {
-    /// As the kernel writes it, `2MB`.
+    /// The size in the kernel's notation, `2MB`.
     pub size: String,
-    /// Used.
+    /// Usage.
     pub usage: u64,
-    /// The most that was used; `None` where it is not kept.
+    /// Peak usage; `None` if the kernel does not record it.
     pub max_usage: Option<u64>,
 }
 
 /// Pressure stall information of one resource.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Pressure {
-    /// Some tasks waited.
+    /// Time in which some tasks were stalled.
     pub some: Stalled,
-    /// All did. The kernel leaves it out where it means nothing.
+    /// Time in which all tasks were stalled. The kernel omits it where it has no meaning.
     pub full: Option<Stalled>,
 }
 
-/// How much was waited.
+/// Share and duration of stalls.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Stalled {
     /// Percent of the last 10 s.
@@ -190,21 +190,21 @@ pub struct Stalled {
     pub avg60: f64,
     /// Percent of the last five minutes.
     pub avg300: f64,
-    /// In all, in nanoseconds; the kernel's own unit is the microsecond.
+    /// Total in nanoseconds; the unit of the kernel is the microsecond.
     pub total: u64,
 }
 
-/// Reads all of a cgroup's files that say what it uses.
+/// Reads all usage files of a cgroup.
 ///
 /// # Errors
-/// [`Error::NotFound`] when it is not there or vanished meanwhile.
+/// [`Error::NotFound`] if it does not exist or was removed meanwhile.
 pub fn read(cgroup: &Cgroup) -> Result<Usage, Error> {
     let first = cgroup.dirs().next().unwrap_or(Path::new("")).to_owned();
     let mut usage = match cgroup.version() {
         CgroupVersion::V1 => v1::read(cgroup)?,
         CgroupVersion::V2 => v2::read(cgroup.dir("").unwrap_or(&first))?,
     };
-    // Files that are not there are controllers that are not there, unless the cgroup is gone altogether.
+    // Missing files mean missing controllers, unless the cgroup itself was removed.
     if !cgroup.exists() || usage.cpu.is_none() && usage.memory.is_none() && usage.pids.is_none() {
         return Err(Error::NotFound { path: first });
     }
@@ -221,7 +221,7 @@ pub fn now() -> i64 {
     })
 }
 
-/// Limits as large as the largest number are none.
+/// Limits as large as the largest number mean no limit.
 fn limited(value: u64) -> Option<u64> {
     (value < UNLIMITED).then_some(value)
 }

@@ -1,4 +1,4 @@
-//! The forms of the kernel's cgroup files (cgroup-v2.rst, cgroup-v1/*.rst).
+//! Parsers for the formats of cgroup files (cgroup-v2.rst, cgroup-v1/*.rst).
 
 use std::collections::HashMap;
 use std::fs;
@@ -9,7 +9,7 @@ use nix::errno::Errno;
 
 use super::{Error, Pressure, Stalled, limited};
 
-/// The text of a file; `None` when it is not there, or its cgroup vanished while it was read.
+/// The text of a file; `None` if it does not exist, or its cgroup was removed while it was read.
 pub(super) fn text(dir: &Path, name: &str) -> Result<Option<String>, Error> {
     let path = dir.join(name);
     match fs::read_to_string(&path) {
@@ -19,7 +19,7 @@ pub(super) fn text(dir: &Path, name: &str) -> Result<Option<String>, Error> {
     }
 }
 
-/// `EOPNOTSUPP` is what pressure files say where pressure is not kept.
+/// Pressure files return `EOPNOTSUPP` if PSI is disabled.
 fn is_absent(error: &io::Error) -> bool {
     let number = error.raw_os_error().map(Errno::from_raw);
     matches!(
@@ -43,7 +43,7 @@ pub(super) fn number(dir: &Path, name: &str) -> Result<Option<u64>, Error> {
     Ok(Some(value))
 }
 
-/// A limit: a number, or `max`; version 1 says -1 or a very large number for none.
+/// A limit: a number, or `max`; version 1 has -1 or a very large number for no limit.
 pub(super) fn limit(dir: &Path, name: &str) -> Result<Option<u64>, Error> {
     match text(dir, name)?.as_deref().map(str::trim) {
         None | Some("max" | "-1") => Ok(None),
@@ -83,7 +83,7 @@ fn flat_text(text: &str) -> Option<Flat> {
     lines.collect::<Option<_>>().map(Flat)
 }
 
-/// Reads a text as each of the kernel's forms, for fuzzers.
+/// Fuzz target: parses a text in each of the kernel's formats.
 pub fn fuzz(text: &str) {
     let _ = (flat_text(text), pressure_text(text), device(text));
 }

@@ -7,7 +7,7 @@ use super::v2::sizes;
 use super::{Cpu, DeviceIo, Error, HugePages, Io, Memory, Pids, Usage};
 use crate::cgroup::Cgroup;
 
-/// Nanoseconds of a clock tick: `USER_HZ` is 100 on every machine Linux runs containers on.
+/// Nanoseconds of a clock tick: `USER_HZ` is 100 on all architectures that containers run on.
 const TICK: u64 = 10_000_000;
 
 pub(super) fn read(cgroup: &Cgroup) -> Result<Usage, Error> {
@@ -49,7 +49,7 @@ fn cpu(cgroup: &Cgroup) -> Result<Option<Cpu>, Error> {
     Ok(Some(cpu))
 }
 
-/// `total_` counts the cgroups below too, as version 2 always does.
+/// `total_` includes the descendants, as version 2 always does.
 fn memory(dir: &Path) -> Result<Option<Memory>, Error> {
     let (Some(usage), Some(stat)) = (
         number(dir, "memory.usage_in_bytes")?,
@@ -59,7 +59,7 @@ fn memory(dir: &Path) -> Result<Option<Memory>, Error> {
     };
     let inactive = stat.get("total_inactive_file");
     let own_limit = limit(dir, "memory.limit_in_bytes")?;
-    // One limit is of memory and swap together: what is above the memory limit is left for swap.
+    // Memory and swap have a common limit: swap is the part above the memory limit.
     let both = limit(dir, "memory.memsw.limit_in_bytes")?;
     let control = flat(dir, "memory.oom_control")?;
     Ok(Some(Memory {
@@ -84,7 +84,7 @@ fn memory(dir: &Path) -> Result<Option<Memory>, Error> {
     }))
 }
 
-/// `8:0 Read 4096`, a line per kind of access, `Total 8192` at the end.
+/// `8:0 Read 4096`, a line per operation, `Total 8192` at the end.
 fn io(dir: &Path) -> Result<Option<Io>, Error> {
     let bytes = text(dir, "blkio.throttle.io_service_bytes_recursive")?;
     let counts = text(dir, "blkio.throttle.io_serviced_recursive")?;
@@ -160,7 +160,7 @@ mod tests {
     use crate::cgroup::Hierarchies;
     use std::fs;
 
-    /// Hierarchies as of a node with version 1, with one cgroup `c`.
+    /// The hierarchies of a node with version 1, with one cgroup `c`.
     fn cgroup(controllers: &[&str], files: &[(&str, &str)]) -> (tempfile::TempDir, Cgroup) {
         let dir = tempfile::tempdir().expect("dir");
         let mut table = String::new();

@@ -38,7 +38,7 @@ fn cpu(dir: &Path) -> Result<Option<Cpu>, Error> {
     }))
 }
 
-/// The way back from OCI runtimes' `1 + (shares - 2) * 9999 / 262142`.
+/// The inverse of OCI runtimes' `1 + (shares - 2) * 9999 / 262142`.
 fn shares(weight: u64) -> u64 {
     2 + weight.saturating_sub(1).saturating_mul(262_142) / 9999
 }
@@ -75,7 +75,7 @@ fn memory(dir: &Path) -> Result<Option<Memory>, Error> {
     }))
 }
 
-/// `kernel` came with Linux 5.18; before, its largest parts are there one by one.
+/// `kernel` exists since Linux 5.18; before, its largest parts are separate keys.
 fn kernel(stat: &Flat) -> u64 {
     stat.find("kernel").unwrap_or_else(|| {
         let parts = ["kernel_stack", "pagetables", "slab", "sock"];
@@ -93,7 +93,7 @@ fn io(dir: &Path) -> Result<Option<Io>, Error> {
     let mut devices = Vec::new();
     for line in stat.as_deref().unwrap_or("").lines() {
         let mut words = line.split(' ');
-        // A device of which nothing is known stands there without its numbers.
+        // A device without statistics is listed without numbers.
         let Some((major, minor)) = words.next().and_then(device) else {
             continue;
         };
@@ -141,7 +141,7 @@ fn huge_pages(dir: &Path) -> Result<Vec<HugePages>, Error> {
     Ok(all)
 }
 
-/// The sizes that have a file `hugetlb.SIZE` with an ending.
+/// The sizes that have a file `hugetlb.SIZE` with a suffix.
 pub(super) fn sizes(dir: &Path, ending: &str) -> Vec<String> {
     let entries = std::fs::read_dir(dir).into_iter().flatten().flatten();
     let mut sizes: Vec<_> = entries
@@ -162,7 +162,7 @@ mod tests {
     use crate::cgroup::Cgroup;
     use std::fs;
 
-    /// A cgroup as Linux 6.1 writes it.
+    /// A cgroup with the files of Linux 6.1.
     fn cgroup(files: &[(&str, &str)]) -> (tempfile::TempDir, Cgroup) {
         let dir = tempfile::tempdir().expect("dir");
         for (name, text) in files {
@@ -269,7 +269,7 @@ mod tests {
 
     #[test]
     fn a_controller_that_is_not_there_is_no_zero() {
-        // cpu.stat is there without the cpu controller, with what is always counted.
+        // cpu.stat exists without the cpu controller, with the basic counters.
         let (_dir, cgroup) = cgroup(&[("cpu.stat", "usage_usec 5\nuser_usec 3\nsystem_usec 2\n")]);
         let usage = read(&cgroup).expect("there");
         assert_eq!(usage.cpu.as_ref().map(|cpu| cpu.usage), Some(5000));
