@@ -37,7 +37,7 @@ impl CallContext {
     }
 
     /// Waits until nobody waits any more.
-    pub async fn left_alone(&self) -> Error {
+    pub async fn abandoned(&self) -> Error {
         let deadline = async {
             match self.deadline {
                 Some(at) => tokio::time::sleep_until(at).await,
@@ -58,7 +58,7 @@ impl CallContext {
         tokio::select! {
             biased;
             result = work => result,
-            error = self.left_alone() => Err(error),
+            error = self.abandoned() => Err(error),
         }
     }
 }

@@ -69,7 +69,7 @@ impl Runtime {
     pub async fn pull_image(
         &self,
         request: v1::PullImageRequest,
-        caller: &CallContext,
+        call: &CallContext,
     ) -> Result<String> {
         let reference = asked(request.image.as_ref())?;
         let auth = request.auth.and_then(|auth| {
@@ -82,9 +82,9 @@ impl Runtime {
                 registry_token: auth.registry_token,
             })
         });
-        let deadline = caller.deadline().map(Into::into);
+        let deadline = call.deadline().map(Into::into);
         let pull = async { Ok(self.images.pull(reference, auth, deadline).await?) };
-        Ok(caller.wait(pull).await?.to_string())
+        Ok(call.wait(pull).await?.to_string())
     }
 
     /// Removes an image with all its names; one that is not here is fine. A pinned one goes too: the mark keeps the kubelet

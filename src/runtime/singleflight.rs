@@ -2,7 +2,7 @@
 //!
 //! A kubelet that hung up on a slow RunPodSandbox asks again with the same words. The first try goes on without it: the
 //! second joins it, or is given what it made, instead of "the name is reserved" until somebody cleans up. A result that
-//! its caller was told is not given out again: then the same request is a mistake, and says so.
+//! its caller was delivered is not given out again: then the same request is a mistake, and says so.
 
 use std::collections::HashMap;
 use std::future::Future;
@@ -48,7 +48,7 @@ impl Singleflight {
         &self,
         name: &str,
         request: u64,
-        caller: &CallContext,
+        call: &CallContext,
         exists: impl Fn(&str) -> bool,
         work: F,
     ) -> Result<String>
@@ -63,9 +63,9 @@ impl Singleflight {
                 _ => Err(Error::Internal("the work ended without a result".into())),
             }
         };
-        let result = caller.wait(waited).await;
-        let told = !caller.is_gone();
-        if told {
+        let result = call.wait(waited).await;
+        let delivered = !call.is_gone();
+        if delivered {
             self.tries().remove(name);
         }
         result
@@ -107,7 +107,7 @@ impl Singleflight {
             let result = work.await;
             let failed = result.is_err();
             tell.send_replace(Some(result));
-            // Who waits is told; nobody else wants it, and a caller that has gone does not forget it.
+            // Who waits is delivered; nobody else wants it, and a caller that has gone does not forget it.
             if failed {
                 tries.forget_this(&name, &own);
             }
@@ -115,7 +115,7 @@ impl Singleflight {
         outcome
     }
 
-    /// Gives what the last run made, and may have told nobody, to who asks for the same.
+    /// Gives what the last run made, and may have delivered nobody, to who asks for the same.
     pub fn offer(&self, name: &str, request: u64, id: &str) {
         // The receiver keeps the value, also without its sender.
         let (_, outcome) = watch::channel(Some(Ok(id.to_owned())));
@@ -173,11 +173,11 @@ mod tests {
         let attempts = Singleflight::default();
         attempts.offer("n", 1, "made");
         let work = || async { Ok("new".to_owned()) };
-        let caller = CallContext::default();
+        let call = CallContext::default();
         let there = |_: &str| true;
-        let first = attempts.run("n", 1, &caller, there, work()).await;
+        let first = attempts.run("n", 1, &call, there, work()).await;
         assert_eq!(first.expect("done"), "made");
-        let second = attempts.run("n", 1, &caller, there, work()).await;
+        let second = attempts.run("n", 1, &call, there, work()).await;
         assert_eq!(second.expect("done"), "new");
     }
 

@@ -1,4 +1,5 @@
-//! A file that is replaced, and put back if something that belongs to it fails: neither needs room any more by then.
+//! Replaces a file such that it can be rolled back: the new and the old content are written beforehand, so that neither
+//! step needs disk space.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -8,7 +9,7 @@ use serde::Serialize;
 use super::bundle::write_new;
 use crate::runtime::error::{Error, Result};
 
-/// The new and the old content beside the file. Dropped, both are gone.
+/// The new and the old content, in files beside the original. Both are removed on drop.
 #[derive(Debug)]
 pub(super) struct Drafts {
     path: PathBuf,
@@ -17,10 +18,10 @@ pub(super) struct Drafts {
 }
 
 impl Drafts {
-    /// Writes both as JSON, for root only.
+    /// Writes both as JSON, with mode 0600.
     ///
     /// # Errors
-    /// There is no room; then nothing is left of it.
+    /// A file cannot be written, for instance on a full disk; then neither remains.
     pub(super) fn write<T: Serialize>(path: PathBuf, old: &T, new: &T) -> Result<Self> {
         let drafts = Self {
             new: path.with_extension("new"),
@@ -36,18 +37,18 @@ impl Drafts {
         Ok(drafts)
     }
 
-    /// Puts the new content in place of the old.
+    /// Renames the new content into place.
     ///
     /// # Errors
-    /// It stays as it was.
+    /// The rename fails; the file is unchanged.
     pub(super) fn place(&self) -> Result<()> {
         fs::rename(&self.new, &self.path).map_err(|e| Error::io("write", &self.path, e))
     }
 
-    /// Puts the old content in place of the new.
+    /// Renames the old content back into place.
     pub(super) fn put_back(&self) {
         if let Err(error) = fs::rename(&self.old, &self.path) {
-            tracing::warn!(event = "runtime.update", path = %self.path.display(), %error, "a file could not be put back after a failed update");
+            tracing::warn!(event = "runtime.update", path = %self.path.display(), %error, "a file could not be restored after a failed update");
         }
     }
 }

@@ -26,7 +26,7 @@ use crate::runtime::store::{ContainerRecord, SandboxRecord};
 /// Name of the specification in a bundle (OCI runtime specification, "Filesystem Bundle").
 pub(in crate::runtime) const SPEC: &str = "config.json";
 
-/// What a container is put together of. All of it blocks.
+/// The inputs of a bundle. All methods block.
 pub(super) struct Assembly {
     pub(super) runtime: Arc<Runtime>,
     pub(super) sandbox: Arc<SandboxRecord>,
@@ -35,12 +35,12 @@ pub(super) struct Assembly {
     pub(super) layers: Vec<PathBuf>,
     /// Layers of images that are volumes, by container path.
     pub(super) volumes: Vec<(String, Vec<PathBuf>)>,
-    /// The PID namespace of the target container.
+    /// The PID namespace of the target container (namespace mode TARGET).
     pub(super) target: Option<PathBuf>,
 }
 
 impl Assembly {
-    /// Mounts the root, makes the volumes, and writes the bundle. On failure the caller removes the directory.
+    /// Mounts the root file system and the volumes and writes the bundle. On failure the caller removes the directory.
     pub(super) fn assemble(&self, dir: &Path, record: &ContainerRecord) -> Result<ResolvedUser> {
         let steps = &self.runtime.steps;
         let (root, image_mounts, id_mapped) =
@@ -67,7 +67,7 @@ impl Assembly {
         Ok(user)
     }
 
-    /// The specification, and what has to be there for it.
+    /// Writes the specification and performs the actions that it requires on the node.
     fn write_bundle(
         &self,
         dir: &Path,
@@ -80,7 +80,7 @@ impl Assembly {
             ..sandbox
         };
         let mut built = self.specification(record, root, &sandbox)?;
-        // Of the runtime that will make it, which may not be the one that is configured now.
+        // Filters of the OCI runtime recorded with the sandbox, which may differ from the configured one.
         if let Some(filters) = &self.runtime.handler_of_pod(&self.sandbox).filters {
             filters.fill(&mut built.spec);
         }
@@ -93,7 +93,7 @@ impl Assembly {
         Ok(built.user)
     }
 
-    /// The user ids of the pod, if it has its own.
+    /// The id mappings of the pod and its user namespace, if it has one.
     pub(super) fn ids(&self) -> Result<Option<IdMapped>> {
         let mappings = mappings(&self.sandbox)?;
         Ok(mappings.map(|mappings| IdMapped {
@@ -122,7 +122,7 @@ impl Assembly {
         let users = UserDatabase::of_rootfs(root)?;
         let cdi = match record.config.cdi_devices.is_empty() {
             true => spec::cdi::Registry::default(),
-            // Those of now: what is plugged in or installed is told by its files.
+            // Read anew for every container: devices and their CDI files may appear at any time.
             false => spec::cdi::Registry::read(&settings.cdi_dirs),
         };
         Ok(build(&spec::Request {
@@ -148,13 +148,13 @@ impl Assembly {
         selinux::files_of(self.sandbox.mount_label.as_deref(), options)
     }
 
-    /// What the sandbox has, by what is there.
+    /// The namespaces and files of the sandbox, as they exist on the node.
     fn sandbox_facts(&self) -> SandboxFacts {
         let (runtime, id) = (&self.runtime, &self.sandbox.id);
         let pinned = |kind| Some(runtime.pins.path(id, kind)).filter(|path| path.exists());
         let dir = runtime.settings.paths.sandbox(id);
         let shm = runtime.settings.paths.shm(id);
-        // Never from the file, which the pod may write.
+        // Not read from the hostname file, which the pod may write.
         let hostname = hostname(&self.sandbox.config, self.sandbox.host_network());
         SandboxFacts {
             id: id.clone(),
@@ -174,7 +174,7 @@ impl Assembly {
         }
     }
 
-    /// The `Volumes` of the image, but those that the request mounts something on.
+    /// The `Volumes` of the image, except paths that a mount of the request covers.
     fn own_volumes(
         &self,
         dir: &Path,
@@ -208,7 +208,7 @@ fn act(action: &Action) -> Result<()> {
             match propagation_of(&text, path) {
                 Some(found) if satisfies(found, *at_least) => Ok(()),
                 _ => Err(Error::invalid(format!(
-                    "{} lies on a mount that does not propagate as the request needs",
+                    "{} is on a mount without the propagation that the request needs",
                     path.display()
                 ))),
             }
@@ -217,7 +217,7 @@ fn act(action: &Action) -> Result<()> {
     }
 }
 
-/// Whether what a mount does is enough: a shared one also receives.
+/// Returns whether the propagation of a mount is sufficient: a shared one also receives.
 fn satisfies(found: Propagation, wanted: Propagation) -> bool {
     match wanted {
         Propagation::Private => true,
@@ -226,14 +226,14 @@ fn satisfies(found: Propagation, wanted: Propagation) -> bool {
     }
 }
 
-/// Writes a file for root only: a specification holds the environment.
+/// Replaces a file atomically, with mode 0600: a specification contains the environment.
 pub(super) fn write_private(path: &Path, content: &[u8]) -> Result<()> {
     let draft = path.with_extension("new");
     let written = write_new(&draft, content).and_then(|()| fs::rename(&draft, path));
     written.map_err(|e| Error::io("write", path, e))
 }
 
-/// Writes what has no name yet that others know, for root only.
+/// Writes a draft, with mode 0600.
 pub(super) fn write_new(draft: &Path, content: &[u8]) -> io::Result<()> {
     OpenOptions::new()
         .write(true)

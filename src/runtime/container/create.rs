@@ -18,15 +18,15 @@ use crate::runtime::{Runtime, id, validate};
 use criscope_image::{Image, LayerLease, Reference};
 
 impl Runtime {
-    /// Makes a container in a sandbox that is ready, of an image that is here; returns its id. It is there as a whole or
-    /// not at all, and a caller that hung up and asks again is given what its first call made.
+    /// Creates a container in a ready sandbox from a local image and returns its id. On failure everything created so far is
+    /// removed. A caller that cancelled and retries receives the container of its first call.
     ///
     /// # Errors
-    /// [`Error::NotFound`], [`Error::Invalid`], [`Error::State`], [`Error::Taken`], and what the system says.
+    /// [`Error::NotFound`], [`Error::Invalid`], [`Error::State`], [`Error::Taken`], and system errors.
     pub async fn create_container(
         self: &Arc<Self>,
         request: CreateContainerRequest,
-        caller: &CallContext,
+        call: &CallContext,
     ) -> Result<String> {
         let sandbox = self.store.sandboxes.get(&request.pod_sandbox_id)?;
         let config = request.config.as_ref();
@@ -42,9 +42,7 @@ impl Runtime {
         };
         let print = fingerprint(&(&sandbox.id, &request.config));
         let work = in_scope(Arc::clone(self).make_container(sandbox, request, name.clone()));
-        self.singleflight
-            .run(&name, print, caller, made, work)
-            .await
+        self.singleflight.run(&name, print, call, made, work).await
     }
 
     async fn make_container(
@@ -53,8 +51,8 @@ impl Runtime {
         request: CreateContainerRequest,
         name: String,
     ) -> Result<String> {
-        let _turn = sandbox.turn.read().await;
-        self.ready_for_processes(&sandbox).await?;
+        let _guard = sandbox.op_lock.read().await;
+        self.check_ready(&sandbox).await?;
         let mut config = request.config.unwrap_or_default();
         let image = self.image_of(&config)?;
         let layers = self.images.layers(image.id.as_str())?;
@@ -74,12 +72,12 @@ impl Runtime {
             created_at: id::now(),
             log: log_path(&sandbox.record().config, &config),
             stop_signal: stop_signal(&config, &image.config.stop_signal)?,
-            resources: asked_resources(&config),
+            resources: requested_resources(&config),
             config,
             ..ContainerRecord::default()
         };
         let container = self
-            .fill_container(&sandbox, record, &image, layers)
+            .assemble_container(&sandbox, record, &image, layers)
             .await?;
         let container = Arc::new(container);
         self.store.containers.insert(&id, Arc::clone(&container));
@@ -87,12 +85,12 @@ impl Runtime {
         let upper = Rootfs::new(container.dir()).upper();
         self.disks.watch(id.as_str(), upper);
         failpoint(Failpoint::ContainerCreated);
-        self.tell_container(ContainerEventType::ContainerCreatedEvent, &container);
+        self.emit_container_event(ContainerEventType::ContainerCreatedEvent, &container);
         Ok(id)
     }
 
-    /// Makes the directory, the root and the bundle; takes all of it away again if something fails.
-    async fn fill_container(
+    /// Creates the directory, the root file system and the bundle; removes them all on failure.
+    async fn assemble_container(
         self: &Arc<Self>,
         sandbox: &Arc<Sandbox>,
         mut record: ContainerRecord,
@@ -130,7 +128,7 @@ impl Runtime {
                 Err(error) => {
                     let unpinned = pins.unpin_target(&pod, &id).map_err(Error::from);
                     if let Err(left) = unpinned.and(super::remove::remove_dir(&dir, &copy)) {
-                        tracing::warn!(event = "runtime.undo", container.id = %id, error = %shown(&left), "a container that failed is not all gone");
+                        tracing::warn!(event = "runtime.undo", container.id = %id, error = %shown(&left), "a container that could not be created was not removed completely");
                     }
                     Err(error)
                 }
@@ -142,39 +140,40 @@ impl Runtime {
         Ok(Container::new(&self.settings.paths, record, all))
     }
 
-    /// The image of a container, which must be here: the kubelet has pulled it.
+    /// The image of a container. It must be local: the kubelet pulls it before.
     fn image_of(&self, config: &v1::ContainerConfig) -> Result<Image> {
-        let asked = config.image.as_ref().map_or("", |image| &image.image);
-        if asked.is_empty() {
+        let name = config.image.as_ref().map_or("", |image| &image.image);
+        if name.is_empty() {
             return Err(Error::invalid("the container config has no image"));
         }
-        let found = self.images.status(asked)?;
-        found.ok_or_else(|| Error::not_found(What::Image, asked))
+        let found = self.images.status(name)?;
+        found.ok_or_else(|| Error::not_found(What::Image, name))
     }
 }
 
-/// The image as ContainerStatus names it: by a name with a digest if it has one.
+/// The image reference in ContainerStatus: a name with a digest, else the image id.
 pub(super) fn reference(image: &Image) -> String {
     let digest = image.digests.first().cloned();
     digest.unwrap_or_else(|| image.id.to_string())
 }
 
-/// The image by the name that the user gave it, else by any it has, else as the request has it.
-fn name_of(image: &Image, asked: Option<&v1::ImageSpec>) -> String {
+/// The name of the image for users: the one they specified if the image has it, else any name of the image, else that of the
+/// request.
+fn name_of(image: &Image, requested: Option<&v1::ImageSpec>) -> String {
     let names = || image.tags.iter().chain(&image.digests);
     let given = |text: &String| {
         let name = Reference::parse(text).ok()?.to_string();
         names().find(|one| **one == name)
     };
-    let found = asked.and_then(|asked| {
-        let user = given(&asked.user_specified_image);
-        user.or_else(|| given(&asked.image))
+    let found = requested.and_then(|requested| {
+        let user = given(&requested.user_specified_image);
+        user.or_else(|| given(&requested.image))
     });
     let found = found.or_else(|| names().next()).cloned();
-    found.unwrap_or_else(|| asked.map_or_else(String::new, |asked| asked.image.clone()))
+    found.unwrap_or_else(|| requested.map_or_else(String::new, |requested| requested.image.clone()))
 }
 
-/// `log_directory/log_path`; empty if either is.
+/// `log_directory/log_path`; empty if either is empty.
 fn log_path(pod: &v1::PodSandboxConfig, config: &v1::ContainerConfig) -> std::path::PathBuf {
     if pod.log_directory.is_empty() || config.log_path.is_empty() {
         return std::path::PathBuf::new();
@@ -182,21 +181,21 @@ fn log_path(pod: &v1::PodSandboxConfig, config: &v1::ContainerConfig) -> std::pa
     std::path::Path::new(&pod.log_directory).join(&config.log_path)
 }
 
-fn asked_resources(config: &v1::ContainerConfig) -> v1::LinuxContainerResources {
+fn requested_resources(config: &v1::ContainerConfig) -> v1::LinuxContainerResources {
     let linux = config.linux.as_ref();
     linux
         .and_then(|linux| linux.resources.clone())
         .unwrap_or_default()
 }
 
-/// The signal that asks a container to end: the request's, else the image's, else SIGTERM.
+/// The stop signal of a container: that of the request, else of the image, else SIGTERM.
 fn stop_signal(config: &v1::ContainerConfig, image: &str) -> Result<i32> {
     match v1::Signal::try_from(config.stop_signal) {
         Ok(v1::Signal::RuntimeDefault) => {}
         Ok(signal) => return parse_signal(signal.as_str_name()),
         Err(_) => {
             let number = config.stop_signal;
-            return Err(Error::invalid(format!("there is no signal {number}")));
+            return Err(Error::invalid(format!("unknown signal {number}")));
         }
     }
     match image {
@@ -205,12 +204,12 @@ fn stop_signal(config: &v1::ContainerConfig, image: &str) -> Result<i32> {
     }
 }
 
-/// A signal as images write it: `SIGQUIT`, `QUIT`, `3`, `SIGRTMIN+3`.
+/// Parses a signal in any notation of images: `SIGQUIT`, `QUIT`, `3`, `SIGRTMIN+3`.
 pub(super) fn parse_signal(text: &str) -> Result<i32> {
-    /// What glibc and musl leave to programs; the kernel's own first is 32.
+    /// The first real-time signal that glibc and musl leave to programs; the kernel's first is 32.
     const RTMIN: i32 = 34;
     const RTMAX: i32 = 64;
-    let unknown = || Error::invalid(format!("there is no signal {text:?}"));
+    let unknown = || Error::invalid(format!("unknown signal {text:?}"));
     if let Ok(number) = text.parse::<i32>() {
         return (1..=RTMAX)
             .contains(&number)
@@ -231,7 +230,7 @@ pub(super) fn parse_signal(text: &str) -> Result<i32> {
     } else if let Some(rest) = name.strip_prefix("RTMAX") {
         offset(rest).map(|offset| RTMAX - offset)
     } else {
-        // Other names of the same (signal(7)).
+        // Synonyms (signal(7)).
         let name = match name {
             "CLD" => "CHLD",
             "POLL" => "IO",

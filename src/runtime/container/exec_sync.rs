@@ -19,12 +19,12 @@ use crate::runtime::shim_client::{
 use crate::runtime::store::Container;
 use crate::runtime::{Runtime, id};
 
-/// The most bytes kept of each stream, as the CRI has it (api.proto, ExecSyncResponse); the rest is read and dropped.
+/// The limit on the output of each stream that the CRI sets (api.proto, ExecSyncResponse); the rest is read and discarded.
 const OUTPUT_LIMIT: usize = 16 << 20;
 
 const SIGKILL: i32 = 9;
 
-/// A process that runs in a container.
+/// A running exec process.
 pub(in crate::runtime) struct Running {
     pub(in crate::runtime) shim: Shim,
     pub(in crate::runtime) target: Target,
@@ -32,32 +32,31 @@ pub(in crate::runtime) struct Running {
 }
 
 impl Runtime {
-    /// Runs a command in a container and returns what it wrote. An exit code that is not zero is no error.
+    /// Runs a command in a container and returns its output. A non-zero exit code is not an error.
     ///
     /// # Errors
-    /// [`Error::Deadline`] when the command ran longer than its timeout: it is killed. [`Error::State`] if the container does
-    /// not run.
+    /// [`Error::Deadline`] if the command exceeded its timeout and was killed. [`Error::State`] if the container is not running.
     pub async fn exec_sync(
         self: &Arc<Self>,
         request: ExecSyncRequest,
-        caller: &CallContext,
+        call: &CallContext,
     ) -> Result<ExecSyncResponse> {
         if request.cmd.is_empty() {
-            return Err(Error::invalid("there is no command to run"));
+            return Err(Error::invalid("the command is empty"));
         }
         let container = self.store.containers.get(&request.container_id)?;
         container.running()?;
         let mut running = self
-            .begin_exec(&container, request.cmd, false, false, caller)
+            .begin_exec(&container, request.cmd, false, false, call)
             .await?;
         let limit = u64::try_from(request.timeout)
             .ok()
             .filter(|limit| *limit > 0);
-        let too_long = async {
+        let timed_out = async {
             match limit {
                 Some(seconds) => {
                     sleep(Duration::from_secs(seconds)).await;
-                    Error::Deadline(format!("the command ran longer than its {seconds} s"))
+                    Error::Deadline(format!("the command exceeded its timeout of {seconds} s"))
                 }
                 None => std::future::pending().await,
             }
@@ -65,8 +64,8 @@ impl Runtime {
         let drain = self.settings.drain_exec;
         let outcome = tokio::select! {
             outcome = collect(&mut running, drain) => outcome,
-            error = too_long => Err(error),
-            error = caller.left_alone() => Err(error),
+            error = timed_out => Err(error),
+            error = call.abandoned() => Err(error),
         };
         if outcome.is_err() {
             running.kill().await;
@@ -75,22 +74,22 @@ impl Runtime {
         outcome
     }
 
-    /// Starts a command in a container. Its output is held until somebody attaches. On a disk that hangs it is not begun once
-    /// nobody waits for it: probes come again and again.
+    /// Starts a command in a container. The shim holds its output until a client attaches. If a disk hangs and the caller gives up
+    /// meanwhile, the command is not started, so that repeated probes do not pile up.
     pub(in crate::runtime) async fn begin_exec(
         self: &Arc<Self>,
         container: &Arc<Container>,
         command: Vec<String>,
         tty: bool,
         stdin: bool,
-        caller: &CallContext,
+        call: &CallContext,
     ) -> Result<Running> {
         check_arguments(&command)?;
         let record = container.record();
         let handler = self.handler_of(container);
         let sandbox = self.store.sandboxes.get(&record.sandbox)?;
         let shim = self.shim_of(&sandbox).await?;
-        let process = exec_process(&caller.wait(read_spec(container)).await?, command, tty)
+        let process = exec_process(&call.wait(read_spec(container)).await?, command, tty)
             .ok_or_else(|| Error::Internal("the specification has no process".to_owned()))?;
         let name = id::new_id()?[..16].to_owned();
         let path = container.dir().join(format!("exec-{name}.json"));
@@ -98,7 +97,7 @@ impl Runtime {
             .map_err(|error| Error::Internal(format!("process: {error}")))?;
         let file = path.clone();
         let writing = container.work(move || write_private(&file, &text));
-        caller.wait(writing).await?;
+        call.wait(writing).await?;
         failpoint(Failpoint::ExecWritten);
         let target = Target {
             container: container.id.clone(),
@@ -123,7 +122,7 @@ impl Runtime {
             .step(RuntimeStep::OciExec, Some(handler.program()), beginning)
             .await;
         failpoint(Failpoint::ExecBegun);
-        // Read by now. One that cannot be removed goes with the container.
+        // The shim has read it. If it cannot be removed here, it is removed with the container.
         let tidied = container.work(move || Ok(std::fs::remove_file(&path).is_ok()));
         begun?;
         tidied.await?;
@@ -136,12 +135,12 @@ impl Runtime {
 }
 
 impl Running {
-    /// How it ended, when it has; once. Dropping the future loses nothing.
+    /// Waits for the exit of the process. Returns it once. Cancel safe.
     pub(in crate::runtime) async fn exit(&mut self) -> Result<Exit> {
         self.ending.told().await.ok_or_else(shim_gone)
     }
 
-    /// Kills it. That it has ended meanwhile is fine, and nothing else can be done about it.
+    /// Kills the process, best effort: it may have exited meanwhile.
     pub(in crate::runtime) async fn kill(&self) {
         let _ended = self
             .shim
@@ -153,13 +152,14 @@ impl Running {
             .await;
     }
 
-    /// Has the shim forget it. One that still runs is forgotten when it ends.
+    /// Makes the shim drop its state of the process; if it still runs, when it exits.
     pub(in crate::runtime) async fn forget(&self) {
         let _still_runs = self.shim.forget(self.target.clone()).await;
     }
 }
 
-/// Reads all output until the process has ended and both streams have, or `drain` after the process: a child may hold them.
+/// Collects the output until the process has exited and both streams are closed, but at most `drain` after the exit: a child
+/// may keep them open.
 async fn collect(running: &mut Running, drain: Option<Duration>) -> Result<ExecSyncResponse> {
     let attach = Attach {
         target: running.target.clone(),
@@ -193,7 +193,7 @@ async fn collect(running: &mut Running, drain: Option<Duration>) -> Result<ExecS
     Ok(response)
 }
 
-/// Reads both streams to their ends, keeping the first [`OUTPUT_LIMIT`] bytes of each.
+/// Reads both streams to the end, keeping the first [`OUTPUT_LIMIT`] bytes of each.
 async fn read(output: &mut Attached, response: &mut ExecSyncResponse) {
     let mut open = [true; 2];
     while open != [false; 2] {

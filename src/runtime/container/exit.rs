@@ -1,4 +1,4 @@
-//! What is done with a container whose process has ended.
+//! Cleanup after the exit of a container.
 
 use std::sync::Arc;
 
@@ -15,45 +15,45 @@ use crate::runtime::shim_client::{self, Verb};
 use crate::runtime::store::{Container, Exit};
 
 impl Runtime {
-    /// Takes note of the end of a container, tells it, and gives back what the OCI runtime and the kernel hold for it: its
-    /// cgroup and its root. What cannot be given back now is when it is removed.
+    /// Records the exit of a container, emits its event, and frees its cgroup and its root file system. What cannot be freed now is
+    /// freed when the container is removed.
     pub(in crate::runtime) async fn finish(
         self: &Arc<Self>,
         container: &Arc<Container>,
         exit: Exit,
         at: i64,
     ) {
-        // Whoever starts it has the turn until it is known whether that worked, and told: no end is told before.
-        let _turn = container.turn.lock().await;
+        // StartContainer holds the lock until its event is emitted: the exit event comes after it.
+        let _guard = container.op_lock.lock().await;
         if !container.ended(exit, at).await {
             return;
         }
         failpoint(Failpoint::ContainerEnded);
-        self.tell_container(ContainerEventType::ContainerStoppedEvent, container);
+        self.emit_container_event(ContainerEventType::ContainerStoppedEvent, container);
         let handler = self.handler_of(container);
         self.forget_process(container, &handler).await;
         if let Err(error) = self.unmount(container).await {
-            tracing::warn!(event = "runtime.unmount", container.id = %container.id, error = %shown(&error), "the root of a container that ended stays mounted");
+            tracing::warn!(event = "runtime.unmount", container.id = %container.id, error = %shown(&error), "the root file system of an exited container could not be unmounted");
         }
         container.settle();
     }
 
-    /// Has the OCI runtime forget a container, with all its processes. By way of the shim, which forgets it too; without one,
-    /// directly.
+    /// Deletes a container from the OCI runtime, with all its processes: through the shim, which drops its state too, else
+    /// directly. Failures are logged.
     pub(in crate::runtime) async fn forget_process(
         &self,
         container: &Container,
         handler: &Handler,
     ) {
         if let Err(error) = self.delete_process(container, handler).await {
-            tracing::warn!(event = "runtime.delete", container.id = %container.id, error = %shown(&error), "the OCI runtime keeps a container that ended");
+            tracing::warn!(event = "runtime.delete", container.id = %container.id, error = %shown(&error), "an exited container could not be deleted from the OCI runtime");
         }
     }
 
     /// As [`Self::forget_process`].
     ///
     /// # Errors
-    /// The OCI runtime refuses.
+    /// The OCI runtime fails.
     pub(in crate::runtime) async fn delete_process(
         &self,
         container: &Container,
@@ -86,7 +86,7 @@ impl Runtime {
         Ok(())
     }
 
-    /// Unmounts the root of a container, and lets its layers go.
+    /// Unmounts the root file system of a container and releases its layers.
     pub(in crate::runtime) async fn unmount(&self, container: &Arc<Container>) -> Result<()> {
         let dir = container.dir().to_owned();
         let (pins, pod) = (self.pins.clone(), container.record().sandbox.clone());

@@ -1,4 +1,4 @@
-//! ReopenContainerLog, and the folder of a log.
+//! ReopenContainerLog, and the directory of a log.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -8,10 +8,10 @@ use crate::runtime::error::{Error, Result};
 use crate::runtime::shim_client::Target;
 
 impl Runtime {
-    /// Opens the log of a running container again under its name, after the kubelet has renamed it.
+    /// Reopens the log of a running container after the kubelet has rotated it.
     ///
     /// # Errors
-    /// It does not run, or the log cannot be opened; then the old file goes on being written.
+    /// The container is not running, or the log cannot be opened; then output continues to the old file.
     pub async fn reopen_container_log(self: &Arc<Self>, id: &str) -> Result<()> {
         let container = self.store.containers.get(id)?;
         container.running()?;
@@ -25,7 +25,7 @@ impl Runtime {
     }
 }
 
-/// Makes the folder of a log. The kubelet makes it before; other callers may not.
+/// Creates the directory of a log. The kubelet creates it beforehand, but other callers may not.
 pub(super) fn make_dir(log: &Path) -> Result<()> {
     match log.parent() {
         Some(dir) if !dir.as_os_str().is_empty() => {

@@ -1,5 +1,5 @@
-//! The verbs of containers. CreateContainer makes the root and the bundle; StartContainer has the pod's shim run the OCI
-//! runtime; what ends is noticed by [`watch`].
+//! The verbs of containers. CreateContainer mounts the root file system and writes the bundle; StartContainer makes the pod's
+//! shim run the OCI runtime; [`watch`] handles exits.
 
 mod atomic_replace;
 mod bundle;

@@ -13,23 +13,23 @@ use crate::runtime::failpoint::{Failpoint, failpoint};
 use crate::runtime::store::disk;
 
 impl Runtime {
-    /// Removes a container; one that runs is killed first. One that does not exist is fine.
+    /// Kills and removes a container. Succeeds if it does not exist.
     ///
     /// # Errors
-    /// What could not be taken away; the next call tries again.
+    /// The first failure to remove a part of the container; the next call tries again.
     pub async fn remove_container(self: &Arc<Self>, id: &str) -> Result<()> {
         let Some(container) = self.store.containers.find(id)? else {
             return Ok(());
         };
-        let _turn = loop {
+        let _guard = loop {
             self.end_container(&container).await?;
-            let turn = container.turn.lock().await;
-            // Somebody else may have started it in between.
+            let guard = container.op_lock.lock().await;
+            // A concurrent StartContainer may have started it in between.
             if !container.is_running() {
-                break turn;
+                break guard;
             }
         };
-        // Somebody else may have removed it while this one waited for its turn.
+        // A concurrent call may have removed it while this one waited for the lock.
         if self.store.containers.find(&container.id)?.is_none() {
             return Ok(());
         }
@@ -58,12 +58,12 @@ impl Runtime {
             self.store.container_names.release(&name, &container.id);
         }
         self.store.containers.remove(&container.id);
-        self.tell_container(ContainerEventType::ContainerDeletedEvent, &container);
+        self.emit_container_event(ContainerEventType::ContainerDeletedEvent, &container);
         Ok(())
     }
 }
 
-/// Unmounts what a container has mounted and removes its directory and the copy of its record. Half of it, or nothing, is fine.
+/// Unmounts the mounts of a container and removes its directory and the copy of its record. Tolerates missing parts.
 pub(in crate::runtime) fn remove_dir(dir: &Path, copy: &Path) -> Result<()> {
     disk::remove_copy(copy)?;
     Ok(Rootfs::new(dir).remove()?)

@@ -14,30 +14,30 @@ use crate::runtime::steps::in_scope;
 use crate::runtime::store::{Container, ContainerState, Exit, Sandbox};
 use crate::runtime::{Runtime, id};
 
-/// What a container that could not be started exits with, as containerd has it.
+/// The exit code of a container that could not be started, as in containerd.
 const START_ERROR: i32 = 128;
 
 impl Runtime {
-    /// Starts a created container. One that cannot be started has exited, with the reason. One that the last daemon started
-    /// without having said so is started.
+    /// Starts a created container. If that fails, the container has exited with the reason `StartError`. Succeeds for a container
+    /// that the previous daemon started without having answered.
     ///
     /// # Errors
-    /// [`Error::NotFound`]; [`Error::State`] if it was started before or its sandbox is not ready; what the OCI runtime said.
+    /// [`Error::NotFound`]; [`Error::State`] if it was started before or its sandbox is not ready; the error of the OCI runtime.
     pub async fn start_container(self: &Arc<Self>, id: &str) -> Result<()> {
         let container = self.store.containers.get(id)?;
         let runtime = Arc::clone(self);
-        // A task of its own: it is started, or has failed and says so, whoever waits.
+        // Spawned: the start runs to its end even if the caller cancels.
         let work = async move { runtime.start(&container).await };
         tokio::spawn(in_scope(work)).await?
     }
 
     async fn start(self: &Arc<Self>, container: &Arc<Container>) -> Result<()> {
-        // The sandbox's turn first, as everywhere: to stop it waits for the turns of its containers.
+        // Lock order: sandbox before container, since stopping a sandbox takes the locks of its containers.
         let sandbox = self.store.sandboxes.get(&container.record().sandbox)?;
-        let _sandbox_turn = sandbox.turn.read().await;
-        let _turn = container.turn.lock().await;
+        let _sandbox_guard = sandbox.op_lock.read().await;
+        let _guard = container.op_lock.lock().await;
         let record = container.record();
-        if record.state == ContainerState::Running && container.take_start() {
+        if record.state == ContainerState::Running && container.take_repeated_start() {
             return Ok(());
         }
         if record.state != ContainerState::Created {
@@ -47,8 +47,8 @@ impl Runtime {
                 record.state.name()
             )));
         }
-        self.ready_for_processes(&sandbox).await?;
-        // Nothing new of a handler that is not configured any more.
+        self.check_ready(&sandbox).await?;
+        // No starts with a handler that is not configured any more.
         self.handlers.get(&record.handler)?;
         let handler = self.handler_of(container);
         let starting = container.update(|record| record.state = ContainerState::Starting);
@@ -56,7 +56,7 @@ impl Runtime {
         failpoint(Failpoint::ContainerStarting);
         match self.launch(container, &sandbox, &handler).await {
             Ok(()) => {
-                self.tell_container(ContainerEventType::ContainerStartedEvent, container);
+                self.emit_container_event(ContainerEventType::ContainerStartedEvent, container);
                 Ok(())
             }
             Err(error) => {
@@ -65,15 +65,15 @@ impl Runtime {
                     reason: "StartError".to_owned(),
                     message: error.to_string(),
                 };
-                // Before it is killed, or that would be its end.
-                let told = container.ended(exit, id::now()).await;
+                // Recorded before the kill, whose exit would otherwise be recorded instead.
+                let first = container.ended(exit, id::now()).await;
                 self.forget_process(container, &handler).await;
-                if told {
+                if first {
                     if let Err(error) = self.unmount(container).await {
-                        tracing::warn!(event = "runtime.unmount", container.id = %container.id, error = %shown(&error), "the root of a container that was not started stays mounted");
+                        tracing::warn!(event = "runtime.unmount", container.id = %container.id, error = %shown(&error), "the root file system of a container that failed to start could not be unmounted");
                     }
                     container.settle();
-                    self.tell_container(ContainerEventType::ContainerStoppedEvent, container);
+                    self.emit_container_event(ContainerEventType::ContainerStoppedEvent, container);
                 }
                 Err(error)
             }
@@ -110,17 +110,17 @@ impl Runtime {
             .steps
             .step(RuntimeStep::OciCreate, Some(handler.program()), creating)
             .await?;
-        // Before it runs: its end may be told at once.
+        // Before the start: the exit event may arrive at once.
         container.update(|record| record.pid = pid).await?;
         failpoint(Failpoint::ContainerMade);
-        // Before it runs: it may have ended when this is known.
+        // Taken before the start: the process may have exited when the shim answers.
         let started_at = id::now();
         self.start_process(container, &shim, handler).await?;
         failpoint(Failpoint::ContainerStarted);
         learn_filter(handler, container);
         let runs = container.update(|record| {
             record.started_at = started_at;
-            // It may have ended already.
+            // It may have exited already.
             if record.state == ContainerState::Starting {
                 record.state = ContainerState::Running;
             }
@@ -149,7 +149,7 @@ impl Runtime {
     }
 }
 
-/// Keeps what the runtime compiled for this container. Nobody waits for it: it serves the next one.
+/// Caches the seccomp filter that the OCI runtime compiled for this container, in the background, for later containers.
 fn learn_filter(handler: &Arc<Handler>, container: &Arc<Container>) {
     if handler.filters.is_none() {
         return;

@@ -16,7 +16,7 @@ impl Runtime {
     /// The status of a container.
     ///
     /// # Errors
-    /// It does not exist.
+    /// The container does not exist.
     pub async fn container_status(
         &self,
         request: &v1::ContainerStatusRequest,
@@ -32,7 +32,6 @@ impl Runtime {
         })
     }
 
-    /// The status of a container.
     pub(in crate::runtime) fn container_status_of(
         &self,
         container: &Container,
@@ -73,7 +72,7 @@ impl Runtime {
     }
 }
 
-/// The image as it was asked for, by a name that says something to users: the kubelet shows it to them.
+/// The requested image under the name that users know, which the kubelet shows.
 fn image(record: &ContainerRecord) -> v1::ImageSpec {
     let mut image = record.config.image.clone().unwrap_or_default();
     if !record.image_name.is_empty() {
@@ -82,7 +81,7 @@ fn image(record: &ContainerRecord) -> v1::ImageSpec {
     image
 }
 
-/// Mounts as they were asked for, those of images with the id of the image.
+/// The requested mounts; those of images with the image id.
 fn mounts(record: &ContainerRecord) -> Vec<v1::Mount> {
     let mut mounts = record.config.mounts.clone();
     for mount in &mut mounts {
@@ -94,7 +93,7 @@ fn mounts(record: &ContainerRecord) -> Vec<v1::Mount> {
     mounts
 }
 
-/// The protocol's own number of the signal that stops it.
+/// The stop signal as a value of the CRI's enum, whose numbers are not those of the kernel.
 fn signal_of(record: &ContainerRecord) -> v1::Signal {
     let named = (1..=65).filter_map(|number| v1::Signal::try_from(number).ok());
     let wanted = record.stop_signal;
@@ -104,7 +103,7 @@ fn signal_of(record: &ContainerRecord) -> v1::Signal {
     same.next().unwrap_or(v1::Signal::RuntimeDefault)
 }
 
-/// What `crictl inspect` shows besides: the pid and the specification, as the kubelet's own tests read them.
+/// The verbose info that `crictl inspect` shows. The kubelet's tests read `pid` and `runtimeSpec`.
 async fn container_info(container: &Container) -> Result<String> {
     let record = container.record();
     let path = container.dir().join(SPEC);

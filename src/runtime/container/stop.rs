@@ -12,33 +12,33 @@ use crate::runtime::failpoint::{Failpoint, failpoint};
 use crate::runtime::shim_client::{self, Kill, Target};
 use crate::runtime::store::{Container, ContainerState};
 
-/// How long a process may take to end after SIGKILL: it may be writing to a slow disk.
+/// How long a process may take to exit after SIGKILL: it may be blocked in a write to a slow disk.
 const DYING: Duration = Duration::from_secs(60);
 
 const SIGKILL: i32 = 9;
 
 impl Runtime {
-    /// Asks a container to end, with its own signal, and kills it after `grace`. Zero kills at once. One that does not run, or
-    /// does not exist, is fine; one that was asked before is not asked again.
+    /// Sends the stop signal to a container and kills it after `grace`; at once if that is zero. Succeeds if the container does not
+    /// run or does not exist. The stop signal is sent only once.
     ///
     /// # Errors
-    /// It did not end even when killed.
+    /// The container did not exit even after SIGKILL.
     pub async fn stop_container(self: &Arc<Self>, id: &str, grace: Duration) -> Result<()> {
         let Some(container) = self.store.containers.find(id)? else {
             return Ok(());
         };
-        // One that is being started is stopped when that is done.
-        let starting = container.turn.lock().await;
+        // Waits for a start in progress.
+        let starting = container.op_lock.lock().await;
         drop(starting);
         let record = container.record();
         if record.state != ContainerState::Running {
             return Ok(());
         }
         if !grace.is_zero() {
-            if container.ask_once() {
-                let asked = self.signal(&container, record.stop_signal).await;
-                // Who tries again must not wait out the grace of one that was never asked.
-                asked.inspect_err(|_| container.not_asked())?;
+            if container.claim_stop_signal() {
+                let sent = self.signal(&container, record.stop_signal).await;
+                // A retry sends the signal again instead of waiting out the grace period.
+                sent.inspect_err(|_| container.release_stop_signal())?;
                 failpoint(Failpoint::ContainerSignalled);
             }
             let exited = timeout(grace, container.exited());
@@ -50,12 +50,12 @@ impl Runtime {
         self.end_container(&container).await
     }
 
-    /// Kills a container, and waits for its end and what follows from it.
+    /// Kills a container and waits for its exit and the cleanup after it.
     pub(in crate::runtime) async fn end_container(
         self: &Arc<Self>,
         container: &Arc<Container>,
     ) -> Result<()> {
-        let starting = container.turn.lock().await;
+        let starting = container.op_lock.lock().await;
         drop(starting);
         if container.record().state != ContainerState::Running {
             return Ok(());
@@ -67,7 +67,7 @@ impl Runtime {
             .await
     }
 
-    /// Sends a signal to the first process of a container. One that has ended meanwhile is fine.
+    /// Sends a signal to the init process of a container. Succeeds if it has exited.
     async fn signal(self: &Arc<Self>, container: &Container, signal: i32) -> Result<()> {
         let sandbox = self.store.sandboxes.get(&container.record().sandbox)?;
         let kill = Kill {
@@ -80,7 +80,7 @@ impl Runtime {
         };
         let sent = match self.live_shim(&sandbox).await? {
             Some(shim) => shim.kill(kill).await,
-            // It is being accounted for, which ends what still runs.
+            // The loss of the shim is being handled, which kills what still runs.
             None => return Ok(()),
         };
         match sent {
@@ -92,12 +92,12 @@ impl Runtime {
     }
 }
 
-/// Waits for the end of a container and what follows from it: the caller may count on its cgroup being gone.
+/// Waits for the exit of a container and the cleanup after it: its cgroup is gone when this returns.
 async fn settled(container: &Container) -> Result<()> {
     match timeout(DYING, container.is_settled()).await {
         Ok(()) => Ok(()),
         Err(_) => Err(Error::Deadline(format!(
-            "container {} did not end within {DYING:?} after it was killed",
+            "container {} did not exit within {DYING:?} after it was killed",
             container.id
         ))),
     }

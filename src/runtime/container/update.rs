@@ -15,23 +15,23 @@ use crate::runtime::oci::spec::{reverted_resources, updated_resources};
 use crate::runtime::store::{Container, ContainerState};
 
 impl Runtime {
-    /// Changes the resources of a container that is created or runs; what the request does not say stays. On failure
-    /// everything is as before.
+    /// Changes the resources of a created or running container; fields that the request leaves unset stay. On failure everything
+    /// is rolled back.
     ///
-    /// The order is such that a daemon that is killed meanwhile has not written the change into the record unless the kernel
-    /// and the bundle have it: who asks sees the old values and asks again.
+    /// The record is written last, after the kernel and the bundle: if the daemon is killed in between, callers see the old values
+    /// and retry.
     ///
     /// # Errors
-    /// It has ended, the OCI runtime refuses, or there is no room to write it down.
+    /// The container has exited, the OCI runtime fails, or the disk is full.
     pub async fn update_container_resources(
         self: &Arc<Self>,
         request: UpdateContainerResourcesRequest,
     ) -> Result<()> {
         let container = self.store.containers.get(&request.container_id)?;
-        let Some(asked) = request.linux else {
+        let Some(requested) = request.linux else {
             return Ok(());
         };
-        let _turn = container.turn.lock().await;
+        let _guard = container.op_lock.lock().await;
         let state = container.record().state;
         if !matches!(state, ContainerState::Created | ContainerState::Running) {
             return Err(Error::state(format!(
@@ -43,22 +43,22 @@ impl Runtime {
         let old = read_spec(&container).await?;
         let mut linux = old.linux().clone().unwrap_or_default();
         let before = linux.resources().clone().unwrap_or_default();
-        let after = updated_resources(&before, &asked, &self.settings.node)?;
+        let after = updated_resources(&before, &requested, &self.settings.node)?;
         linux.set_resources(Some(after.clone()));
         let mut new = old.clone();
         new.set_linux(Some(linux));
         let path = container.dir().join(SPEC);
-        // What needs most room comes before anything that would have to be taken back.
+        // First, since a full disk fails it most likely, and nothing has to be rolled back yet.
         let drafts = container.work(move || Drafts::write(path, &old, &new));
         let drafts = drafts.await?;
-        // One that is only created is given its limits with its start.
-        let told = match state {
+        // A container that is only created receives its limits when it is started.
+        let set = match state {
             ContainerState::Running => self.set_resources(&container, &after).await,
             _ => Ok(()),
         };
-        let changed = match told {
-            Ok(()) => place(&container, drafts, asked).await,
-            // An OCI runtime may have set a part of it.
+        let changed = match set {
+            Ok(()) => place(&container, drafts, requested).await,
+            // The OCI runtime may have applied a part of it; rolled back below.
             Err(error) => {
                 let tidied = container.work(move || {
                     drop(drafts);
@@ -71,7 +71,7 @@ impl Runtime {
         if changed.is_err() && state == ContainerState::Running {
             let back = reverted_resources(&before, &after);
             if let Err(error) = self.set_resources(&container, &back).await {
-                tracing::warn!(event = "runtime.update", container.id = %container.id, error = %shown(&error), "resources could not be put back after a failed update");
+                tracing::warn!(event = "runtime.update", container.id = %container.id, error = %shown(&error), "resources could not be restored after a failed update");
             }
         }
         changed
@@ -87,16 +87,16 @@ impl Runtime {
     }
 }
 
-/// Puts the new bundle in place and writes the record; the old one stays if that cannot be.
+/// Replaces the specification and writes the record; restores the old specification if the record cannot be written.
 async fn place(
     container: &Container,
     drafts: Drafts,
-    asked: LinuxContainerResources,
+    requested: LinuxContainerResources,
 ) -> Result<()> {
     let drafts = container
         .work(move || drafts.place().map(|()| drafts))
         .await?;
-    let noted = container.update(|record| merge(&mut record.resources, asked));
+    let noted = container.update(|record| merge(&mut record.resources, requested));
     let noted = noted.await.map(drop);
     let failed = noted.is_err();
     let tidied = container.work(move || {
@@ -109,7 +109,7 @@ async fn place(
     noted.and(tidied.await)
 }
 
-/// What a later request says wins; what it does not say stays.
+/// Merges the fields that a request sets into `resources`.
 pub(in crate::runtime) fn merge(
     resources: &mut LinuxContainerResources,
     asked: LinuxContainerResources,

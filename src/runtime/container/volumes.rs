@@ -1,4 +1,4 @@
-//! Images mounted as volumes, and the container whose processes another one sees.
+//! Image volumes, and the target container whose PID namespace another container joins.
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
@@ -18,7 +18,7 @@ use crate::runtime::store::{ContainerRecord, Sandbox};
 use criscope_image::LayerLease;
 
 impl Runtime {
-    /// The layers of all images that a container mounts, by container path.
+    /// Takes leases on the layers of all image volumes of a container, by container path.
     #[allow(clippy::type_complexity)]
     pub(super) fn hold_volumes(
         &self,
@@ -46,7 +46,7 @@ impl Runtime {
         Ok((held, volumes))
     }
 
-    /// The PID namespace of the container that a container wants to see the processes of, pinned.
+    /// Pins the PID namespace of the target container, if the request has one (namespace mode TARGET).
     pub(super) async fn target_of(
         self: &Arc<Self>,
         sandbox: &Arc<Sandbox>,
@@ -62,13 +62,14 @@ impl Runtime {
         let found = target.record();
         if found.sandbox != record.sandbox {
             return Err(Error::invalid(format!(
-                "target container {} is of another pod",
+                "target container {} belongs to another pod",
                 target.id
             )));
         }
         target.running()?;
         let namespace = of_process(found.pid);
-        // Asked of the shim, which reaps it, after that: it was the target's all the time, and so is the namespace.
+        // The shim, which reaps the target, is asked after the namespace was opened: if it still reports the process, the pid was
+        // not reused in between.
         let shim = self.live_shim(sandbox).await?;
         let state = match &shim {
             Some(shim) => shim.state().await?,
@@ -81,7 +82,7 @@ impl Runtime {
         });
         if !runs {
             return Err(Error::state(format!(
-                "target container {} does not run",
+                "target container {} is not running",
                 target.id
             )));
         }
@@ -91,7 +92,7 @@ impl Runtime {
 }
 
 impl Assembly {
-    /// Mounts the images that are volumes, each below `images/N`; returns what is mounted where in the container.
+    /// Mounts the image volumes, each below `images/N`; returns the source of each container path.
     pub(super) fn mount_volumes(
         &self,
         dir: &Path,
@@ -117,7 +118,7 @@ impl Assembly {
         Ok(mounted)
     }
 
-    /// Mounts what the request wants mapped to the ids of the pod, each on `mapped/N`; returns what is mounted where. Done here, so
+    /// Creates the id-mapped mounts of the request, each on `mapped/N`; returns the source of each container path. Done here, so
     /// that it works with every OCI runtime.
     pub(super) fn mount_mapped(
         &self,
@@ -145,7 +146,7 @@ impl Assembly {
     }
 }
 
-/// Each mount of an image, but of those at one path only the last, which hides the others.
+/// The image volumes of the request; of several at one path only the last, which hides the others.
 fn image_mounts(config: &ContainerConfig) -> impl Iterator<Item = (&Mount, &ImageSpec)> {
     let last: HashMap<_, _> = config
         .mounts
@@ -163,7 +164,7 @@ fn image_mounts(config: &ContainerConfig) -> impl Iterator<Item = (&Mount, &Imag
     })
 }
 
-/// The part of an image that is mounted: all of it, or a path inside, which cannot lead out.
+/// The mounted part of an image: its root, or `image_sub_path`, which must stay inside the root.
 fn below(root: &Path, mount: &Mount, image: &ImageSpec) -> Result<PathBuf> {
     if mount.image_sub_path.is_empty() {
         return Ok(root.to_owned());
@@ -184,7 +185,7 @@ fn below(root: &Path, mount: &Mount, image: &ImageSpec) -> Result<PathBuf> {
     if !inside {
         return Err(missing());
     }
-    // A link of the image that leads out of it is none of its files.
+    // Symbolic links of the image must not lead out of it.
     let root = root.canonicalize().map_err(|_| missing())?;
     let real = root.join(path).canonicalize().map_err(|_| missing())?;
     if !real.starts_with(&root) {

@@ -1,4 +1,4 @@
-//! Noticing what happens in a pod: its shim tells of every end.
+//! Handles the events of a pod's shim: exits of its processes, and the loss of the shim.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,17 +12,17 @@ use crate::runtime::store::{Container, Exit, Sandbox};
 use crate::runtime::{Runtime, id};
 use crate::telemetry::handles::ShimEnd;
 
-/// What is said of an end that nobody saw, as containerd does.
+/// The exit code if the real one is unknown, as in containerd.
 const UNKNOWN: i32 = 255;
 
-/// Before a connection that was lost is used again.
+/// The pause before a lost connection is reestablished: it may be lost again and again.
 const AGAIN: Duration = Duration::from_secs(1);
 
-/// The reason of such an end.
+/// The reason of an exit whose code is unknown.
 pub(in crate::runtime) const UNSEEN: &str = "Unknown";
 
 impl Runtime {
-    /// Takes note of everything that ends in a pod from now on, until its shim goes.
+    /// Handles the events of a shim until its connection is lost.
     pub(in crate::runtime) fn watch(self: &Arc<Self>, sandbox: &Arc<Sandbox>, shim: &Shim) {
         let runtime = Arc::downgrade(self);
         let (id, mut events) = (sandbox.id.clone(), shim.events());
@@ -35,26 +35,26 @@ impl Runtime {
                 match event {
                     Ok(Event::Exit(exit)) => {
                         runtime.ended(&exit);
-                        runtime.look_at_init(&id);
+                        runtime.spawn_init_check(&id);
                     }
                     Ok(Event::Oom(_)) => {}
-                    Ok(Event::PidNamespaceEnded) => runtime.look_at_init(&id),
+                    Ok(Event::PidNamespaceEnded) => runtime.spawn_init_check(&id),
                     Ok(Event::Unreadable(what)) => {
                         runtime.steps.shim_message_unreadable(what);
-                        // It may have been an end.
+                        // It may have been an exit.
                         if what != Unreadable::Request {
                             runtime.catch_up(&id).await;
                         }
                     }
-                    // The shim knows what was missed.
+                    // The shim keeps the exits that were missed.
                     Err(RecvError::Lagged(_)) => runtime.catch_up(&id).await,
-                    Err(RecvError::Closed) => return runtime.shim_left(&id).await,
+                    Err(RecvError::Closed) => return runtime.shim_disconnected(&id).await,
                 }
             }
         });
     }
 
-    /// A process of a pod ended. What follows is done on a task of its own, so that no end waits for another.
+    /// Handles the exit of a process. The cleanup runs in a task of its own, so that exits do not wait for each other.
     fn ended(self: &Arc<Self>, exit: &shim_client::Exit) {
         if !exit.target.exec.is_empty() {
             return;
@@ -62,12 +62,12 @@ impl Runtime {
         let Ok(container) = self.store.containers.get(&exit.target.container) else {
             return;
         };
-        let (runtime, how, at) = (Arc::clone(self), verdict(exit), nanoseconds(exit.at));
+        let (runtime, how, at) = (Arc::clone(self), container_exit(exit), nanoseconds(exit.at));
         tokio::spawn(async move { runtime.finish(&container, how, at).await });
     }
 
-    /// Looks whether the processes of a pod have ended with the one that did, on a task of its own.
-    fn look_at_init(self: &Arc<Self>, id: &str) {
+    /// Checks in a task of its own whether the init of a shared PID namespace has exited.
+    fn spawn_init_check(self: &Arc<Self>, id: &str) {
         let Ok(sandbox) = self.store.sandboxes.get(id) else {
             return;
         };
@@ -79,13 +79,13 @@ impl Runtime {
         }
         let runtime = Arc::clone(self);
         tokio::spawn(async move {
-            if let Err(error) = runtime.check_processes(&sandbox).await {
-                tracing::warn!(event = "runtime.shim", sandbox.id = %sandbox.id, error = %shown(&error), "cannot ask whether the init of a pod has ended");
+            if let Err(error) = runtime.check_init(&sandbox).await {
+                tracing::warn!(event = "runtime.shim", sandbox.id = %sandbox.id, error = %shown(&error), "cannot check whether the init of a pod has exited");
             }
         });
     }
 
-    /// Asks a shim for all ends that are not known yet.
+    /// Queries a shim for the exits that are not known yet.
     pub(in crate::runtime) async fn catch_up(self: &Arc<Self>, sandbox: &str) {
         let Ok(sandbox) = self.store.sandboxes.get(sandbox) else {
             return;
@@ -97,20 +97,21 @@ impl Runtime {
                     self.ended(exit);
                 }
                 if state.pid_namespace == 0 {
-                    self.processes_ended(&sandbox).await;
+                    self.init_ended(&sandbox).await;
                 }
             }
-            // Gone is told in its own way.
+            // The loss of the shim is an event of its own.
             Err(shim_client::Error::Gone { .. }) => {}
             Err(error) => {
-                tracing::warn!(event = "runtime.shim", sandbox.id = %sandbox.id, error = %error, "cannot ask a shim which of its containers have ended");
+                tracing::warn!(event = "runtime.shim", sandbox.id = %sandbox.id, error = %error, "cannot query a shim for exits of its containers");
             }
         }
     }
 
-    /// The shim of a pod is gone. If nobody wanted that, its containers are accounted for: what it wrote down of their ends
-    /// is true, and what still runs is ended, since nobody would see its end or read its output.
-    async fn shim_left(self: &Arc<Self>, id: &str) {
+    /// Handles the loss of the connection to a shim. If the shim is alive, connects again. If it died unexpectedly, its containers
+    /// are accounted for: exits that it recorded are valid, and containers that still run are killed, since their exits and output
+    /// would be lost.
+    async fn shim_disconnected(self: &Arc<Self>, id: &str) {
         let Ok(sandbox) = self.store.sandboxes.get(id) else {
             return;
         };
@@ -121,16 +122,15 @@ impl Runtime {
         sandbox.set_shim(None);
         match Shim::connect(&self.settings.paths.pod(id)).await {
             Err(shim_client::Error::Gone { .. }) => {}
-            // Only the connection ended: one of the two was sent something that it cannot read.
+            // Only the connection was closed: one side received a message that it cannot decode.
             Ok(shim) => {
-                tracing::warn!(event = "runtime.shim", sandbox.id = %id, "the connection to a shim was lost, and made again");
-                // It may be lost again and again.
+                tracing::warn!(event = "runtime.shim", sandbox.id = %id, "the connection to a shim was lost and reestablished");
                 tokio::time::sleep(AGAIN).await;
                 sandbox.set_shim(Some(shim.clone()));
                 self.watch(&sandbox, &shim);
                 return self.catch_up(id).await;
             }
-            // The shim still has the containers: the next verb that needs it connects again.
+            // The shim still holds the containers: the next verb that needs it connects again.
             Err(error) => {
                 tracing::warn!(event = "runtime.shim", sandbox.id = %id, %error, "the connection to a shim was lost");
                 return;
@@ -141,26 +141,26 @@ impl Runtime {
         self.shim_lost(&sandbox).await;
     }
 
-    /// What follows from the end of a shim that nobody wanted.
+    /// Handles the unexpected death of a shim.
     pub(in crate::runtime) async fn shim_lost(self: &Arc<Self>, sandbox: &Sandbox) {
         let id = &sandbox.id;
         if let Err(error) = self.account_for(sandbox).await {
             tracing::warn!(event = "runtime.shim", sandbox.id = %id, error = %shown(&error), "cannot account for the containers of a shim that died");
         }
-        // Its init was the shim's, and has ended with it.
-        self.processes_ended(sandbox).await;
+        // The init was a child of the shim and died with it.
+        self.init_ended(sandbox).await;
     }
 
-    /// What became of the containers of a pod whose shim is gone.
+    /// Determines and records the exits of the containers of a pod whose shim is gone.
     ///
     /// # Errors
     /// The pod's directory cannot be read.
     pub(in crate::runtime) async fn account_for(self: &Arc<Self>, sandbox: &Sandbox) -> Result<()> {
         let dir = self.settings.paths.pod(&sandbox.id);
-        // After a reboot there is no directory, and nothing in it.
+        // After a reboot the directory does not exist.
         let fates = blocking(move || Ok(exit_records(&dir).unwrap_or_default())).await?;
         for container in self.store.containers_of(&sandbox.id) {
-            // One that is being started is seen to by who starts it.
+            // A start in progress handles its own container.
             if !container.is_running() {
                 continue;
             }
@@ -170,15 +170,15 @@ impl Runtime {
                     oom_kills,
                     at,
                     ..
-                }) => (judge(*code, *oom_kills), nanoseconds(*at)),
+                }) => (exit_of(*code, *oom_kills), nanoseconds(*at)),
                 Some(ExitFate::Abandoned { .. }) => {
                     if let Err(error) = self.kill_abandoned(&container).await {
-                        tracing::warn!(event = "runtime.shim", container.id = %container.id, error = %shown(&error), "a container without a shim still runs");
+                        tracing::warn!(event = "runtime.shim", container.id = %container.id, error = %shown(&error), "a container without a shim could not be killed");
                     }
-                    (unknown("its shim died, and it was ended"), id::now())
+                    (unknown("killed because its shim died"), id::now())
                 }
                 Some(ExitFate::Damaged(why)) => (unknown(why), id::now()),
-                Some(ExitFate::Unknown) | None => (unknown("nobody saw its end"), id::now()),
+                Some(ExitFate::Unknown) | None => (unknown("its exit was not observed"), id::now()),
             };
             self.finish(&container, exit, at).await;
         }
@@ -190,7 +190,7 @@ impl Runtime {
         Ok(handler.oci.delete(&container.id, true).await?)
     }
 
-    /// The shim of a pod; a new one if the old one died.
+    /// The shim of a pod; started anew if it died.
     pub(in crate::runtime) async fn shim_of(
         self: &Arc<Self>,
         sandbox: &Arc<Sandbox>,
@@ -204,19 +204,19 @@ impl Runtime {
         Ok(shim)
     }
 
-    /// The shim of a pod, if there is one; also one that did not answer when it was asked last.
+    /// The shim of a pod, if it has one; also one that did not answer the last request.
     ///
     /// # Errors
-    /// It does not answer now.
+    /// The connection fails for another reason than that there is no shim.
     pub(in crate::runtime) async fn live_shim(
         self: &Arc<Self>,
         sandbox: &Arc<Sandbox>,
     ) -> Result<Option<Shim>> {
         match sandbox.shim() {
             Some(shim) if !shim.is_gone() => return Ok(Some(shim)),
-            // Before there is another one, which would know nothing of its containers.
+            // Handled before a new shim is started, which would not know the containers.
             Some(_) => {
-                self.shim_left(&sandbox.id).await;
+                self.shim_disconnected(&sandbox.id).await;
                 if let Some(shim) = sandbox.shim() {
                     return Ok(Some(shim));
                 }
@@ -236,14 +236,14 @@ impl Runtime {
     }
 }
 
-/// How a container ended, by what its shim saw.
-pub(in crate::runtime) fn verdict(exit: &shim_client::Exit) -> Exit {
-    judge(exit.code, exit.oom_kills)
+/// The exit of a container as its shim reported it.
+pub(in crate::runtime) fn container_exit(exit: &shim_client::Exit) -> Exit {
+    exit_of(exit.code, exit.oom_kills)
 }
 
-/// The process that was killed for want of memory need not be the first one: a shell tells how its child ended (137), a
-/// supervisor fails in its own way. As in containerd and CRI-O all of these are `OOMKilled`, but what ended well is not.
-fn judge(code: i32, oom_kills: u64) -> Exit {
+/// The process that the OOM killer chose need not be the init: a shell exits with the code of its child (137), a supervisor with
+/// one of its own. As in containerd and CRI-O all of these are `OOMKilled`, except an exit code of 0.
+fn exit_of(code: i32, oom_kills: u64) -> Exit {
     let reason = match code {
         0 => "Completed",
         _ if oom_kills > 0 => "OOMKilled",
@@ -256,7 +256,7 @@ fn judge(code: i32, oom_kills: u64) -> Exit {
     }
 }
 
-/// The end of a container that nobody saw.
+/// An exit with unknown code.
 pub(in crate::runtime) fn unknown(why: impl Into<String>) -> Exit {
     Exit {
         code: UNKNOWN,
@@ -265,7 +265,7 @@ pub(in crate::runtime) fn unknown(why: impl Into<String>) -> Exit {
     }
 }
 
-/// A time as records have it.
+/// A time of the shim as records store it.
 pub(in crate::runtime) fn nanoseconds(at: u64) -> i64 {
     at.try_into().unwrap_or(i64::MAX)
 }
@@ -286,7 +286,7 @@ mod tests {
             (0, 1, "Completed"),
             (143, 0, "Error"),
         ] {
-            assert_eq!(judge(code, kills).reason, reason, "{code} {kills}");
+            assert_eq!(exit_of(code, kills).reason, reason, "{code} {kills}");
         }
     }
 }

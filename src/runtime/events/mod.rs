@@ -35,12 +35,12 @@ impl Events {
 
 impl Runtime {
     /// Tells that something happened to a sandbox.
-    pub(super) fn tell_sandbox(&self, kind: ContainerEventType, sandbox: &Sandbox) {
+    pub(super) fn emit_sandbox_event(&self, kind: ContainerEventType, sandbox: &Sandbox) {
         self.tell(kind, &sandbox.id, sandbox);
     }
 
     /// Tells that something happened to a container.
-    pub(super) fn tell_container(&self, kind: ContainerEventType, container: &Container) {
+    pub(super) fn emit_container_event(&self, kind: ContainerEventType, container: &Container) {
         // The kubelet wants the pod's status with it; without a pod there is nobody to tell.
         if let Ok(sandbox) = self.store.sandboxes.get(&container.record().sandbox) {
             self.tell(kind, &container.id, &sandbox);

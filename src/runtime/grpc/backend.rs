@@ -58,8 +58,8 @@ impl Handler for Builtin {
         let gone = CancellationToken::new();
         let waits = gone.clone().drop_guard();
         let deadline = frame::timeout(request.headers()).map(|left| Instant::now() + left);
-        let caller = CallContext::new(deadline, gone);
-        request.extensions_mut().insert(caller.clone());
+        let call = CallContext::new(deadline, gone);
+        request.extensions_mut().insert(call.clone());
         // From here on the runtime tells itself what it does for the call.
         let phases = request.extensions().get::<Arc<Call>>().map(|call| {
             let phases = || Arc::new(RuntimeSteps::new(call.placement().as_ref()));
@@ -87,7 +87,7 @@ impl Handler for Builtin {
             let answer = tokio::select! {
                 biased;
                 done = work => done,
-                error = caller.left_alone() => {
+                error = call.abandoned() => {
                     let status = Status::new(error.code(), error.to_string());
                     return Ok(status.into_response());
                 }

@@ -38,8 +38,8 @@ impl ImageService for Service {
     }
 
     async fn pull_image(&self, request: Request<PullImageRequest>) -> Answer<PullImageResponse> {
-        let (request, caller) = open(request);
-        let pulled = self.runtime.pull_image(request, &caller).await;
+        let (request, call) = open(request);
+        let pulled = self.runtime.pull_image(request, &call).await;
         answer(pulled.map(|image_ref| PullImageResponse { image_ref }))
     }
 

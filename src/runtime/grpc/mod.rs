@@ -29,8 +29,8 @@ type Ready<T> = futures_util::stream::Iter<std::vec::IntoIter<Result<T, Status>>
 
 /// The message of a call, and who asked.
 fn open<T>(request: Request<T>) -> (T, CallContext) {
-    let caller = request.extensions().get::<CallContext>().cloned();
-    (request.into_inner(), caller.unwrap_or_default())
+    let call = request.extensions().get::<CallContext>().cloned();
+    (request.into_inner(), call.unwrap_or_default())
 }
 
 /// The record of a call, if it came by the path of calls.

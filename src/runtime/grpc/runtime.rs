@@ -24,8 +24,8 @@ impl RuntimeService for Service {
         &self,
         request: Request<RunPodSandboxRequest>,
     ) -> Answer<RunPodSandboxResponse> {
-        let (request, caller) = open(request);
-        let made = self.runtime.run_pod_sandbox(request, &caller).await;
+        let (request, call) = open(request);
+        let made = self.runtime.run_pod_sandbox(request, &call).await;
         answer(made.map(|pod_sandbox_id| RunPodSandboxResponse { pod_sandbox_id }))
     }
 
@@ -84,8 +84,8 @@ impl RuntimeService for Service {
         &self,
         request: Request<CreateContainerRequest>,
     ) -> Answer<CreateContainerResponse> {
-        let (request, caller) = open(request);
-        let made = self.runtime.create_container(request, &caller).await;
+        let (request, call) = open(request);
+        let made = self.runtime.create_container(request, &call).await;
         answer(made.map(|container_id| CreateContainerResponse { container_id }))
     }
 
@@ -166,8 +166,8 @@ impl RuntimeService for Service {
     }
 
     async fn exec_sync(&self, request: Request<ExecSyncRequest>) -> Answer<ExecSyncResponse> {
-        let (request, caller) = open(request);
-        answer(self.runtime.exec_sync(request, &caller).await)
+        let (request, call) = open(request);
+        answer(self.runtime.exec_sync(request, &call).await)
     }
 
     async fn exec(&self, request: Request<ExecRequest>) -> Answer<ExecResponse> {

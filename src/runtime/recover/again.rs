@@ -1,4 +1,4 @@
-//! Records that could not be read at the start are read again, ever less often, until they can be.
+//! Retries records that could not be read at the start, with exponential backoff, until they can be read.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use crate::runtime::error::{Error, Result};
 use crate::runtime::sandbox::teardown::blocking;
 use crate::runtime::store::{ContainerState, Sandbox};
 
-/// Between two tries, at first and at most.
+/// The first and the longest pause between retries.
 const PAUSE: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
 
 /// Objects whose records cannot be read.
@@ -28,7 +28,7 @@ impl Unread {
 }
 
 impl Runtime {
-    /// Tries again in the background.
+    /// Starts the retries in the background.
     pub(super) fn read_later(self: &Arc<Self>, mut unread: Unread) {
         let runtime = Arc::downgrade(self);
         tokio::spawn(async move {
@@ -42,14 +42,14 @@ impl Runtime {
                 match runtime.read_again(unread.clone()).await {
                     Ok(left) => unread = left,
                     Err(error) => {
-                        tracing::debug!(event = "runtime.recover", %error, "records cannot be read again");
+                        tracing::debug!(event = "runtime.recover", %error, "retry of unreadable records failed");
                     }
                 }
             }
         });
     }
 
-    /// Takes up what can be read by now; returns what cannot.
+    /// Recovers the objects whose records can be read now; returns those whose cannot.
     async fn read_again(self: &Arc<Self>, unread: Unread) -> Result<Unread> {
         let paths = self.settings.paths.clone();
         let (sandboxes, containers) = (unread.sandboxes.clone(), unread.containers.clone());
@@ -65,7 +65,7 @@ impl Runtime {
             let pod = entry.record.as_ref().map(|record| record.sandbox.as_str());
             !pod.is_ok_and(|pod| left.sandboxes.contains(pod))
         });
-        // Its name is its own before anybody else can have it.
+        // Reserves their names before any new object can take them.
         let known = Known::of(&found, |pod| self.store.sandboxes.get(pod).is_ok());
         let mut late = BTreeSet::new();
         let ids: Vec<_> = found
@@ -95,7 +95,7 @@ impl Runtime {
                 self.store.container_names.set_known(&id);
             }
             self.solved(&dir);
-            tracing::info!(event = "runtime.recover", path = %dir.display(), "a record can be read again");
+            tracing::info!(event = "runtime.recover", path = %dir.display(), "a record that was unreadable has been read");
         }
         for pod in pods {
             late.remove(&pod.sandbox.id);
@@ -111,9 +111,9 @@ impl Runtime {
         Ok(left)
     }
 
-    /// Containers that are known only now, of a pod that is in use.
+    /// Reconciles late containers of a pod that is in use already.
     async fn settle_late(self: &Arc<Self>, sandbox: &Arc<Sandbox>) -> Result<()> {
-        let _turn = sandbox.turn.write().await;
+        let _guard = sandbox.op_lock.write().await;
         match sandbox.shim() {
             Some(shim) => {
                 self.settle_starts(sandbox, &shim).await?;
@@ -128,7 +128,7 @@ impl Runtime {
                 for container in self.store.containers_of(&sandbox.id) {
                     let state = container.record().state;
                     if matches!(state, ContainerState::Starting | ContainerState::Running) {
-                        let why = "the machine was started again";
+                        let why = "the machine was rebooted";
                         container
                             .ended(watch::unknown(why), crate::runtime::id::now())
                             .await;

@@ -1,5 +1,5 @@
-//! What the last daemon began and did not see end: plugins and shims that were just being started. A kill of the daemon
-//! does not end them, and what they make after their pod was cleared nobody would find.
+//! CNI plugins and shims that the previous daemon started and did not wait for. They survive a kill of the daemon, and anything
+//! that they create after their pod is removed would leak.
 
 use std::fs;
 use std::path::Path;
@@ -13,13 +13,13 @@ use crate::runtime::error::Result;
 use crate::runtime::sandbox::teardown::blocking;
 use crate::runtime::shim_client::{self, Shim};
 
-/// How long a plugin may go on before it is killed, and a shim until it listens.
+/// How long a plugin may run before it is killed, and how long a shim may take to listen.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 const PAUSE: Duration = Duration::from_millis(20);
 
 impl Runtime {
-    /// Waits until nothing makes anything for a pod any more.
+    /// Waits until no plugin and no starting shim works for a pod any more.
     pub(super) async fn let_end(&self, id: &str) -> Result<()> {
         let dir = self.settings.paths.pod(id);
         let variable = format!("CNI_CONTAINERID={id}");
@@ -32,7 +32,7 @@ impl Runtime {
                 Shim::connect(&dir).await,
                 Ok(_) | Err(shim_client::Error::Silent { .. })
             );
-            // One that listens is ended like any other.
+            // A shim that listens is shut down by the normal teardown.
             if late || left == 0 || (listens && left == 1) {
                 return Ok(());
             }
@@ -41,10 +41,10 @@ impl Runtime {
     }
 }
 
-/// The plugins of a pod, told by their environment.
+/// The number of CNI plugins of a pod, recognised by their environment.
 fn plugins(variable: &str, end: bool) -> usize {
     let mine = |process: &Path| {
-        // A plugin has that of the daemon and a few variables.
+        // The environment of a plugin is that of the daemon and a few variables.
         let environment =
             untrusted::read_start(&process.join("environ"), 256 << 10).unwrap_or_default();
         let mut all = environment.split(|byte| *byte == 0);
@@ -53,17 +53,17 @@ fn plugins(variable: &str, end: bool) -> usize {
     ended(mine, end)
 }
 
-/// The shim of a directory, told by its arguments.
+/// The number of shims of a directory, recognised by their arguments.
 fn shims(dir: &Path, end: bool) -> usize {
     ended(|process| shim_client::is_called_for(process, dir), end)
 }
 
-/// How many processes there are of this kind; with `end` they are killed.
+/// The number of matching processes; with `end` they are killed.
 fn ended(mine: impl Fn(&Path) -> bool, end: bool) -> usize {
     let all = fs::read_dir("/proc").into_iter().flatten().flatten();
     let found = all.filter_map(|entry| {
         let pid = entry.file_name().to_str()?.parse().ok()?;
-        // A pidfd, opened before the process is looked at: its number may be another process by the time of the kill.
+        // The pidfd is opened before the process is inspected: its pid may be reused by the time of the kill.
         let held = pidfd_open(Pid::from_raw(pid)?, PidfdFlags::empty()).ok()?;
         mine(&entry.path()).then_some(held)
     });

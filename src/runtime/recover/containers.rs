@@ -1,4 +1,4 @@
-//! The containers of a sandbox that is found again: how far each of them came.
+//! Reconciles the containers of a recovered sandbox with its shim.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,10 +11,10 @@ use crate::runtime::shim_client::{Error, Process, Shim, State, exit_records};
 use crate::runtime::store::{Container, ContainerState, Exit, Sandbox};
 use crate::runtime::{Runtime, id};
 
-/// A call of the OCI runtime that the last daemon began ends within this, or its own limit.
+/// A call of the OCI runtime that the previous daemon made ends within this time or its own limit.
 const UNDER_WAY: Duration = Duration::from_secs(90);
 
-/// A start that was asked for just before the daemon ended is through after this: `runc start` takes 20 ms.
+/// How long to wait for a start that was requested just before the daemon ended: `runc start` takes 20 ms.
 const STARTED: Duration = Duration::from_secs(1);
 
 const PAUSE: Duration = Duration::from_millis(20);
@@ -26,7 +26,7 @@ impl Runtime {
         all
     }
 
-    /// Ends what cannot run any more.
+    /// Records an unknown exit for all containers that were running.
     pub(super) async fn end_all(self: &Arc<Self>, sandbox: &Sandbox, why: &str) {
         for state in [ContainerState::Starting, ContainerState::Running] {
             for container in self.in_state(sandbox, state) {
@@ -35,8 +35,8 @@ impl Runtime {
         }
     }
 
-    /// Containers that were being started: those that run, run; the others are created again, as if nobody had asked. So
-    /// the caller, who never had an answer, can ask again.
+    /// Reconciles containers that were being started: those that run become running, the others created again, so that the
+    /// caller, which never received an answer, can retry.
     pub(super) async fn settle_starts(
         self: &Arc<Self>,
         sandbox: &Sandbox,
@@ -65,8 +65,8 @@ impl Runtime {
         Ok(())
     }
 
-    /// Containers that were being started when their shim died: those that the OCI runtime had not made are created again,
-    /// the others are accounted for like those that ran.
+    /// Reconciles containers that were being started when their shim died: those without an exit record become created again, the
+    /// others are accounted for like running ones.
     pub(super) async fn settle_starts_alone(self: &Arc<Self>, sandbox: &Sandbox) {
         let dir = self.settings.paths.pod(&sandbox.id);
         let fates = blocking(move || Ok(exit_records(&dir).unwrap_or_default())).await;
@@ -85,26 +85,27 @@ impl Runtime {
         }
     }
 
-    /// Takes note of the ends that the shim saw meanwhile.
+    /// Records the exits that the shim observed meanwhile.
     pub(super) async fn settle_ends(self: &Arc<Self>, sandbox: &Sandbox, state: &State) {
         for container in self.in_state(sandbox, ContainerState::Running) {
             let process = find(state, &container.id);
             match process.map(|process| process.exit.as_ref()) {
-                // The answer to whoever started it may have been lost.
-                Some(None) => container.offer_start(),
+                // The answer to its StartContainer may have been lost.
+                Some(None) => container.allow_repeated_start(),
                 Some(Some(exit)) => {
                     let at = watch::nanoseconds(exit.at);
-                    self.finish(&container, watch::verdict(exit), at).await;
+                    self.finish(&container, watch::container_exit(exit), at)
+                        .await;
                 }
                 None => {
-                    let exit: Exit = watch::unknown("the shim does not know it");
+                    let exit: Exit = watch::unknown("its shim does not know it");
                     self.finish(&container, exit, id::now()).await;
                 }
             }
         }
     }
 
-    /// Takes away what the OCI runtime and the kernel still hold for containers that have ended.
+    /// Cleans up what the OCI runtime and the kernel still hold for containers that have exited.
     pub(super) async fn settle_all(self: &Arc<Self>, sandbox: &Sandbox) {
         let known = match sandbox.shim() {
             Some(shim) => shim.state().await.ok(),
@@ -126,7 +127,7 @@ impl Runtime {
         }
     }
 
-    /// Where the OCI runtime keeps what it knows of a container.
+    /// The directory where the OCI runtime keeps the state of a container.
     fn oci_state_of(&self, container: &Container) -> std::path::PathBuf {
         self.handler_of(container).oci.root.join(&container.id)
     }
@@ -156,8 +157,8 @@ fn find<'a>(state: &'a State, container: &str) -> Option<&'a Process> {
         .find(|process| process.target.exec.is_empty() && process.target.container == container)
 }
 
-/// What the shim says of a container once the calls that the last daemon began have ended: whether it was made, and
-/// started.
+/// The container's process as the shim reports it once the calls of the previous daemon have ended; `None` if it was not
+/// created.
 async fn made(shim: &Shim, container: &str) -> Result<Option<Process>, Error> {
     let begun = Instant::now();
     let mut since = None;

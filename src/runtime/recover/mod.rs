@@ -1,15 +1,15 @@
-//! What is left of the last run, taken up again or taken away.
+//! Recovery at the start: objects of the previous run are recovered or removed.
 //!
-//! What may be counted on:
+//! Guarantees:
 //!
-//! 1. A record is whole or the one before it is: it is replaced in one step. What its state says was true when it was
-//!    written; what came after it is known by the shim, the kernel and the OCI runtime, and they are asked.
-//! 2. What runs goes on running. Nothing is stopped because the daemon was.
-//! 3. What never was finished being made is taken away, and its name is free. Nobody was told that it exists.
-//! 4. Only what lies below our own directories, or is written down there, is ever taken away.
-//! 5. One object that cannot be taken up is reported and harms no other. Where its record cannot be used, a copy of it in
-//!    STATE stands in. Without one, what may run is kept as it is until the record can be read, and what does not run is
-//!    taken away and its record put aside.
+//! 1. A record is replaced atomically: the file is the new one or the old one, complete. Its state was true when it was written;
+//!    later changes are queried from the shim, the kernel and the OCI runtime.
+//! 2. Running containers keep running. Nothing is stopped because the daemon was.
+//! 3. Objects that were not completely created are removed and their names freed. No caller knows their ids.
+//! 4. Only objects below our own directories, or recorded there, are ever removed.
+//! 5. An object that cannot be recovered is reported and does not affect others. If its record cannot be used, its copy in STATE
+//!    is. Without a copy, an object that may run is left alone until its record can be read, and one that does not run is
+//!    removed and its record moved aside.
 
 mod again;
 mod begun;
@@ -36,22 +36,22 @@ use super::sandbox::teardown::blocking;
 use super::store::{Container, ContainerRecord, ContainerState, Sandbox, SandboxState};
 use criscope_image::LayerLease;
 
-/// Objects that are worked on at the same time.
+/// The number of objects that are recovered concurrently.
 const AT_ONCE: usize = 16;
 
-/// How long a start waits. What takes longer, a plugin that hangs for instance, goes on while calls are served: verbs on
-/// the same object wait for it.
+/// How long the start waits for recovery. The rest, for instance a plugin that hangs, continues while calls are served: verbs
+/// on the same object wait for it.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Problems that are kept. All are logged.
+/// The number of problems kept in memory. All are logged.
 const MAX_PROBLEMS: usize = 256;
 
-/// Something that could not be taken up or taken away.
+/// An object that could not be recovered or removed.
 #[derive(Clone, Debug)]
 pub struct Problem {
-    /// Of which kind it is.
+    /// The kind of object.
     pub what: &'static str,
-    /// Where it lies.
+    /// Its path.
     pub path: PathBuf,
     /// In words.
     pub reason: String,
@@ -62,7 +62,7 @@ pub struct Problem {
 pub(super) struct Problems(Mutex<Vec<Problem>>);
 
 impl Runtime {
-    /// What could not be taken up or taken away when the runtime was opened, the first 256.
+    /// The first 256 objects that could not be recovered or removed at the start.
     pub fn problems(&self) -> Vec<Problem> {
         let all = self.problems.0.lock();
         all.unwrap_or_else(PoisonError::into_inner).clone()
@@ -70,7 +70,7 @@ impl Runtime {
 
     pub(super) fn problem(&self, what: &'static str, path: &Path, reason: &dyn std::fmt::Display) {
         let reason = reason.to_string();
-        tracing::warn!(event = "runtime.recover", what, path = %path.display(), reason = %shown(&reason), "not taken up again");
+        tracing::warn!(event = "runtime.recover", what, path = %path.display(), reason = %shown(&reason), "an object could not be recovered");
         let mut all = self.problems.0.lock();
         let all = all.as_mut().unwrap_or_else(|poisoned| poisoned.get_mut());
         if all.len() < MAX_PROBLEMS {
@@ -82,17 +82,17 @@ impl Runtime {
         }
     }
 
-    /// What was wrong with something is over.
+    /// Removes the problems of a path.
     pub(super) fn solved(&self, path: &Path) {
         let mut all = self.problems.0.lock();
         let all = all.as_mut().unwrap_or_else(|poisoned| poisoned.get_mut());
         all.retain(|problem| problem.path != path);
     }
 
-    /// Takes up what is left of the last run, before anything is served.
+    /// Recovers the objects of the previous run, before calls are served.
     ///
     /// # Errors
-    /// The directories of all records cannot be read. Everything else is a [`Problem`].
+    /// A directory of records cannot be read. Everything else is a [`Problem`].
     pub(super) async fn recover(self: &Arc<Self>) -> Result<()> {
         let paths = self.settings.paths.clone();
         let found = blocking(move || records::read(&paths)).await?;
@@ -131,7 +131,10 @@ impl Runtime {
             }
         };
         if tokio::time::timeout(PATIENCE, all).await.is_err() {
-            let still = format!("{} objects take longer than {PATIENCE:?}", work.len());
+            let still = format!(
+                "recovery of {} objects takes longer than {PATIENCE:?}",
+                work.len()
+            );
             self.problem("start", self.settings.paths.root(), &still);
             work.detach_all();
         }
@@ -139,8 +142,8 @@ impl Runtime {
         Ok(())
     }
 
-    /// Puts what is known into memory, names and layers included: from here on nobody else can have them. What cannot be
-    /// read is noted in `unread`.
+    /// Puts the objects into the store, with their names and the leases on their layers. Objects whose records cannot be read go to
+    /// `unread`.
     fn take_up(&self, found: Found, known: &Known, unread: &mut Unread) -> Vec<Pod> {
         let (paths, mut pods) = (&self.settings.paths, Vec::new());
         for entry in found.sandboxes {
@@ -201,7 +204,7 @@ impl Runtime {
         pods
     }
 
-    /// The layers of a container that has not ended stay.
+    /// Takes leases on the layers of a container that has not exited.
     fn hold_layers(&self, record: &ContainerRecord, dir: &Path) -> Vec<LayerLease> {
         let mut layers = Vec::new();
         if record.state != ContainerState::Exited {
@@ -217,8 +220,7 @@ impl Runtime {
         layers
     }
 
-    /// A record that can be used. One that cannot is reported; what it was of is cleared like all that has no record, or
-    /// `kept`.
+    /// A usable record. An unusable one is reported; its object is removed as an orphan, or passed to `kept`.
     fn valid<T>(
         &self,
         what: &'static str,
@@ -246,16 +248,16 @@ impl Runtime {
     }
 }
 
-/// The objects that stay. Everything else that is found is nobody's.
+/// The objects that stay. All others that are found are orphans.
 #[derive(Debug, Default)]
 struct Known {
-    /// Sandboxes, also those that are to be undone as a whole.
+    /// Sandboxes, including those that are to be undone.
     pods: BTreeSet<String>,
     containers: BTreeSet<String>,
 }
 
 impl Known {
-    /// `live` says whether a pod was taken up before.
+    /// `live` returns whether a pod was recovered before.
     fn of(found: &Found, live: impl Fn(&str) -> bool) -> Self {
         let mut stay = BTreeSet::new();
         let mut known = Self::default();
@@ -273,7 +275,7 @@ impl Known {
             }
         }
         let containers = found.containers.iter().filter(|entry| match &entry.record {
-            // Half made, or of a pod that is none: nobody can ask for it.
+            // A half-made container, or one without a pod, is an orphan: no caller can refer to it.
             Ok(record) => {
                 let pod = &record.sandbox;
                 record.state != ContainerState::Making && (stay.contains(pod) || live(pod))

@@ -1,11 +1,11 @@
-//! What the last daemon made and may have told nobody: given to who asks for it again.
+//! Offers objects that the previous daemon created, possibly without answering, to callers that retry.
 
 use crate::runtime::Runtime;
 use crate::runtime::singleflight::fingerprint;
 use crate::runtime::store::{ContainerState, Sandbox, SandboxState};
 
 impl Runtime {
-    /// A sandbox without containers, and containers that were not started, may be ones whose maker got no answer.
+    /// Offers a sandbox without containers, and containers that were not started: their creators may not have received an answer.
     pub(super) fn offer_pod(&self, sandbox: &Sandbox) {
         let record = sandbox.record();
         if record.state != SandboxState::Ready {

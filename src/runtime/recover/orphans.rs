@@ -1,4 +1,4 @@
-//! What is there without a record: taken away if it is ours.
+//! Removes objects without a record, if they are ours.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -18,10 +18,10 @@ use crate::runtime::shim_client::Shim;
 use crate::runtime::store::disk;
 use crate::runtime::{Runtime, container, id};
 
-/// How long what is killed may take to end.
+/// How long killed processes may take to exit.
 const DYING: Duration = Duration::from_secs(10);
 
-/// Ids that no record knows.
+/// Ids without a record.
 #[derive(Debug, Default)]
 pub(super) struct Orphans {
     pub(super) pods: BTreeSet<String>,
@@ -29,8 +29,8 @@ pub(super) struct Orphans {
 }
 
 impl Runtime {
-    /// Everything below our directories that has no record. What has no name of ours is not ours: an OCI runtime keeps
-    /// other things beside its containers.
+    /// The objects below our directories that have no record. A name that is not one of our ids is not ours: an OCI runtime keeps
+    /// other files next to its containers.
     pub(super) async fn orphans(&self, known: &Known) -> Orphans {
         let mut orphans = Orphans::default();
         let paths = &self.settings.paths;
@@ -61,7 +61,7 @@ impl Runtime {
         found.map(|(name, _)| name).collect()
     }
 
-    /// Pods that are attached to a network with a namespace of ours.
+    /// Pods with a CNI attachment whose network namespace is below our directories.
     async fn attached(&self) -> Vec<String> {
         let Ok(handler) = self.handlers.get("") else {
             return Vec::new();
@@ -73,7 +73,7 @@ impl Runtime {
         reported.unwrap_or_default()
     }
 
-    /// The OCI runtimes of the configuration and of all pods, but those that keep what they know where others may too.
+    /// The OCI runtimes of the configuration and of all pods whose state directory is below ours, so that no other program uses it.
     fn own_oci_runtimes(&self) -> Vec<OciRuntime> {
         let handlers = self.handlers.list().into_iter();
         let now = handlers.map(|(_, handler)| handler.oci.clone());
@@ -86,10 +86,10 @@ impl Runtime {
             .collect()
     }
 
-    /// Ends and removes a container that has no record.
+    /// Kills and removes a container without a record.
     pub(super) async fn clear_container(&self, id: &str) {
         let dir = self.settings.paths.container(id);
-        tracing::info!(event = "runtime.orphan", container.id = %id, "a container without a record is taken away");
+        tracing::info!(event = "runtime.orphan", container.id = %id, "removing a container without a record");
         for oci in self.own_oci_runtimes() {
             let state = oci.root.join(id);
             if blocking(move || Ok(state.exists())).await.unwrap_or(true)
@@ -111,9 +111,9 @@ impl Runtime {
         }
     }
 
-    /// Takes away all of a pod that has no record: what its shim has, the shim, its network, its namespaces, its files.
+    /// Removes a pod without a record: the containers of its shim, the shim, its network, its namespaces, its files.
     pub(super) async fn clear_pod(&self, id: &str) {
-        tracing::info!(event = "runtime.orphan", sandbox.id = %id, "a pod without a record is taken away");
+        tracing::info!(event = "runtime.orphan", sandbox.id = %id, "removing a pod without a record");
         if let Err(error) = self.try_clear_pod(id).await {
             self.problem("pod sandbox", &self.settings.paths.sandbox(id), &error);
         }
@@ -121,7 +121,7 @@ impl Runtime {
 
     async fn try_clear_pod(&self, id: &str) -> Result<()> {
         self.let_end(id).await?;
-        // One that does not answer is ended as it is; what it had is cleared by its own id.
+        // A shim that does not answer is killed below; its containers are orphans with ids of their own.
         if let Ok(shim) = Shim::connect(&self.settings.paths.pod(id)).await
             && let Ok(state) = shim.state().await
         {
@@ -132,7 +132,7 @@ impl Runtime {
             }
         }
         self.end_shim(id).await?;
-        // Its directory stays until it has no address any more: then the next start tries again.
+        // The directory is removed after the address is freed, so that the next start retries a failure.
         self.detach_orphan(id).await?;
         self.pins.remove(id).await?;
         self.remove_files(id).await
@@ -148,7 +148,7 @@ impl Runtime {
             let pinned = pins.state(&own, Kind::Net)? == namespace::State::Pinned;
             Ok((pinned, dir.exists()))
         });
-        // A pod that was written down may have an address, also if the power failed before its record was on disk.
+        // A pod with a directory may have an address, even if its record was lost in a power failure.
         let (pinned, made) = looked.await?;
         if !pinned && !made && !self.attached().await.iter().any(|attached| attached == id) {
             return Ok(());
@@ -162,7 +162,7 @@ impl Runtime {
     }
 }
 
-/// Removes the cgroup that the bundle of a container names, if it is surely its own.
+/// Removes the cgroup that the bundle of a container names, if its path ends with the container's id.
 fn remove_cgroup(dir: &Path, id: &str, driver: CgroupDriver) -> Result<()> {
     let spec = dir.join(container::SPEC);
     let Ok(text) = std::fs::read(&spec) else {

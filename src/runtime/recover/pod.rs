@@ -1,4 +1,4 @@
-//! A sandbox of the last run: undone if it was half made, else found again.
+//! Recovers a sandbox of the previous run, or removes it if it was half made.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use criscope_linux::namespace::{self, Kind};
 use crate::cri::v1::NamespaceMode;
 use crate::runtime::Runtime;
 use crate::runtime::error::{Error, Result};
-use crate::runtime::sandbox::pid_namespace::shares_processes;
+use crate::runtime::sandbox::pid_namespace::shares_pid_namespace;
 use crate::runtime::sandbox::teardown::blocking;
 use crate::runtime::shim_client::{self, Kill, Shim, State, Target, Verb};
 use crate::runtime::store::{Reservation, Sandbox, SandboxState};
@@ -17,20 +17,20 @@ const SIGKILL: i32 = 9;
 /// A sandbox that has a record.
 pub(super) struct Pod {
     pub(super) sandbox: Arc<Sandbox>,
-    /// Of one that is to be undone: free again when that is done.
+    /// The name of a sandbox that is to be undone, released when that is done.
     pub(super) name: Option<Reservation>,
 }
 
 impl Runtime {
     pub(super) async fn recover_pod(self: Arc<Self>, pod: Pod) {
         let Pod { sandbox, name } = pod;
-        let _turn = sandbox.turn.write().await;
+        let _guard = sandbox.op_lock.write().await;
         let record = sandbox.record();
         if record.state == SandboxState::Making {
             return self.undo_half_made(&sandbox, name).await;
         }
         if self.handlers.get(&record.handler).is_err() {
-            tracing::warn!(event = "runtime.handler", sandbox.id = %sandbox.id, handler = %record.handler, "the runtime handler of a pod is not configured any more: it runs on, and can only be stopped and removed");
+            tracing::warn!(event = "runtime.handler", sandbox.id = %sandbox.id, handler = %record.handler, "the runtime handler of a pod is not configured any more: the pod keeps running, but can only be stopped and removed");
         }
         if record.boot == self.boot {
             self.find_shim(&sandbox).await;
@@ -42,7 +42,7 @@ impl Runtime {
         self.offer_pod(&sandbox);
     }
 
-    /// It never was, for all that anybody knows. What cannot be taken away stays visible, so that somebody removes it.
+    /// Removes a half-made sandbox, which no caller knows. On failure it stays in the store, so that the kubelet removes it.
     async fn undo_half_made(&self, sandbox: &Arc<Sandbox>, name: Option<Reservation>) {
         let undone = match self.let_end(&sandbox.id).await {
             Ok(()) => self.undo_sandbox(sandbox).await,
@@ -61,14 +61,14 @@ impl Runtime {
         }
     }
 
-    /// Nothing of it runs since the machine was started again. Its addresses are given back when it is stopped: at this
-    /// time of a machine's life the plugins may not be there yet.
+    /// Marks a sandbox of an earlier boot, none of whose processes run. Its addresses are freed when it is stopped: at boot the
+    /// plugins may not be installed yet.
     async fn rebooted(self: &Arc<Self>, sandbox: &Arc<Sandbox>) {
-        self.end_all(sandbox, "the machine was started again").await;
+        self.end_all(sandbox, "the machine was rebooted").await;
         self.lost(sandbox).await;
     }
 
-    /// It can have no more containers.
+    /// Marks a sandbox as stopped, since containers cannot be created in it any more.
     async fn lost(&self, sandbox: &Sandbox) {
         if sandbox.record().state != SandboxState::Ready {
             return;
@@ -88,7 +88,7 @@ impl Runtime {
         match found {
             Ok(()) => {}
             Err(shim_client::Error::Gone { .. }) => self.without_shim(sandbox).await,
-            // It is there and has the containers: whoever needs it next tries again.
+            // The shim lives and has the containers: the next verb that needs it connects again.
             Err(error) => {
                 sandbox.set_shim(None);
                 self.problem("shim", &dir, &error);
@@ -96,8 +96,8 @@ impl Runtime {
         }
     }
 
-    /// What was begun is ended or taken back first; then the events tell what happens from now on, and the state what
-    /// happened before.
+    /// Reconciles a sandbox with its shim. Starts in progress are settled first; then the events report later exits, and the state
+    /// the earlier ones.
     async fn reconnect(
         self: &Arc<Self>,
         sandbox: &Arc<Sandbox>,
@@ -110,19 +110,19 @@ impl Runtime {
         self.clear_shim(&shim, &state).await;
         self.settle_ends(sandbox, &state).await;
         if let Err(error) = self
-            .find_processes(sandbox, &shim, state.pid_namespace)
+            .find_pid_namespace(sandbox, &shim, state.pid_namespace)
             .await
         {
             self.problem("pod sandbox", sandbox.dir(), &error);
-            self.processes_ended(sandbox).await;
+            self.init_ended(sandbox).await;
         }
         Ok(())
     }
 
-    /// Its shared PID namespace, which an older version did not pin.
-    async fn find_processes(&self, sandbox: &Sandbox, shim: &Shim, init: u32) -> Result<()> {
+    /// Checks the shared PID namespace of a sandbox and pins it, which older versions did not do.
+    async fn find_pid_namespace(&self, sandbox: &Sandbox, shim: &Shim, init: u32) -> Result<()> {
         let record = sandbox.record();
-        if record.state != SandboxState::Ready || !shares_processes(&record) {
+        if record.state != SandboxState::Ready || !shares_pid_namespace(&record) {
             return Ok(());
         }
         if init != record.pid_namespace {
@@ -130,11 +130,11 @@ impl Runtime {
         }
         match self.pins.state(&sandbox.id, Kind::Pid)? {
             namespace::State::Pinned => Ok(()),
-            _ => self.pin_processes(&sandbox.id, shim, init).await,
+            _ => self.pin_pid_namespace(&sandbox.id, shim, init).await,
         }
     }
 
-    /// Ends execs, since whoever waited for them went with the last daemon, and containers that nobody knows.
+    /// Kills execs, whose callers lost the connection with the previous daemon, and deletes containers that are not in the store.
     async fn clear_shim(&self, shim: &Shim, state: &State) {
         for process in &state.processes {
             let Target { container, exec } = &process.target;
@@ -146,7 +146,7 @@ impl Runtime {
                         all: false,
                     };
                     match shim.kill(kill).await {
-                        // Ended meanwhile.
+                        // It has exited meanwhile.
                         Ok(()) | Err(shim_client::Error::NotFound(_)) => {
                             shim.forget(process.target.clone()).await
                         }
@@ -172,17 +172,17 @@ impl Runtime {
         }
     }
 
-    /// Its shim died while nobody looked.
+    /// Handles a shim that died while no daemon ran.
     async fn without_shim(self: &Arc<Self>, sandbox: &Arc<Sandbox>) {
         sandbox.set_shim(None);
         self.settle_starts_alone(sandbox).await;
         if let Err(error) = self.account_for(sandbox).await {
             self.problem("pod sandbox", sandbox.dir(), &error);
         }
-        self.processes_ended(sandbox).await;
+        self.init_ended(sandbox).await;
     }
 
-    /// A pod without its namespaces can have no more containers. Those that run stay in them.
+    /// Marks a pod as stopped if one of its namespaces is not pinned any more. Its containers keep running.
     async fn check_namespaces(&self, sandbox: &Sandbox) {
         let record = sandbox.record();
         if record.state != SandboxState::Ready {
@@ -210,7 +210,7 @@ impl Runtime {
     }
 }
 
-/// How a container is deleted by a shim, which knows its OCI runtime.
+/// A forced delete by the shim, which knows the container's OCI runtime.
 pub(super) fn forced(container: &str) -> Verb {
     Verb {
         id: container.to_owned(),

@@ -1,4 +1,4 @@
-//! Reading what is written down, and what stands in for what cannot be read.
+//! Reads the records, or the copies of those that cannot be read.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -17,44 +17,44 @@ use crate::runtime::store::record::VERSION;
 use crate::runtime::store::{ContainerRecord, SandboxRecord, disk, versions};
 use criscope_shim::record::INIT;
 
-/// Damaged records that are kept for a human to look at.
+/// The number of damaged records that are kept for inspection.
 const MAX_ASIDE: usize = 64;
 
-/// All that is written down.
+/// All records.
 #[derive(Default)]
 pub(super) struct Found {
     pub(super) sandboxes: Vec<Entry<SandboxRecord>>,
     pub(super) containers: Vec<Entry<ContainerRecord>>,
 }
 
-/// A directory of an object.
+/// The directory of an object.
 pub(super) struct Entry<T> {
     pub(super) id: String,
     pub(super) dir: PathBuf,
     pub(super) record: std::result::Result<T, Unusable>,
-    /// Why the record is not the one in the directory, if it is not.
+    /// Why a copy of the record was used; `None` if it was not.
     pub(super) instead: Option<String>,
 }
 
-/// Why there is no record to be used.
+/// Why an object has no usable record.
 #[derive(Debug)]
 pub(super) enum Unusable {
-    /// There is none: the object was just being made, or was almost removed.
+    /// It does not exist: the object was just being created or removed.
     Missing,
-    /// It makes no sense, and nothing of the object runs. In words.
+    /// It is invalid, for this reason, and the object does not run.
     Damaged(String),
-    /// It may be read another time, or be mended: until then nothing of the object is touched.
+    /// It may become readable or be repaired: until then the object is left alone.
     Kept {
         why: String,
-        /// Whether something of it runs, as far as can be seen.
+        /// Whether the object seems to run.
         runs: bool,
     },
 }
 
-/// Why a file is no record.
+/// Why a file is not a valid record.
 enum Fault {
     Missing,
-    /// The system refuses to read it.
+    /// An I/O error.
     Unreadable(String),
     Damaged(String),
 }
@@ -63,9 +63,9 @@ trait Record: DeserializeOwned + Written {
     const STEPS: &[fn(&mut Value)];
     fn id(&self) -> &str;
     fn set_unknown(&mut self, unknown: Option<Value>);
-    /// Whether the kernel has something of it.
+    /// Returns whether the object seems to run, by the directories of its shim, namespaces and OCI runtime.
     fn runs(paths: &Paths, id: &str) -> bool;
-    /// Whether it was written in another life of the machine.
+    /// Returns whether it was written in an earlier boot.
     fn is_old(&self) -> bool;
 }
 
@@ -158,7 +158,7 @@ fn read_all<T: Record>(
     Ok(entries.collect())
 }
 
-/// A record, and if it is not the one of the directory, why.
+/// A record, and if its copy was used, why.
 fn read_one<T: Record>(
     paths: &Paths,
     id: &str,
@@ -167,15 +167,15 @@ fn read_one<T: Record>(
     let fault = match parse::<T>(id, &dir.join(disk::RECORD)) {
         Ok((record, old)) => {
             if old && let Err(error) = disk::write(dir, &paths.copy(id), &record) {
-                // The next change writes it.
-                tracing::debug!(event = "runtime.record", %error, "a migrated record is only in memory");
+                // The next change of the record writes it.
+                tracing::debug!(event = "runtime.record", %error, "a migrated record could not be written");
             }
             return Ok((record, None));
         }
         Err(fault) => fault,
     };
     let copy = parse::<T>(id, &paths.copy(id));
-    // What was synced before the power failed. As long as the pod runs it says too little.
+    // The record that was synced before a power failure. Too old to be used while the pod runs.
     let made = || {
         parse::<T>(id, &dir.join(disk::MADE))
             .ok()
@@ -184,7 +184,7 @@ fn read_one<T: Record>(
     let stand_in = copy.ok().or_else(made).map(|(record, _)| record);
     match (stand_in, fault) {
         (Some(record), Fault::Unreadable(why)) => Ok((record, Some(why))),
-        (Some(record), Fault::Missing) => Ok((record, Some("its record is not there".to_owned()))),
+        (Some(record), Fault::Missing) => Ok((record, Some("its record is missing".to_owned()))),
         (Some(record), Fault::Damaged(why)) => {
             let mended =
                 put_aside(paths, dir).and_then(|()| disk::write(dir, &paths.copy(id), &record));
@@ -203,7 +203,7 @@ fn read_one<T: Record>(
     }
 }
 
-/// A record in a file, and whether it was of an older version.
+/// Parses a record; returns whether it was migrated from an older version.
 fn parse<T: Record>(id: &str, path: &Path) -> std::result::Result<(T, bool), Fault> {
     let text = fs::read(path).map_err(|error| match error.kind() {
         io::ErrorKind::NotFound => Fault::Missing,
@@ -216,12 +216,16 @@ fn parse<T: Record>(id: &str, path: &Path) -> std::result::Result<(T, bool), Fau
     let mut read: Value = serde_json::from_slice(&text).map_err(damaged)?;
     let old = versions::migrate(&mut read, T::STEPS);
     if read["version"] != VERSION {
-        let of = format!("{}: it is of version {}", path.display(), read["version"]);
-        return Err(Fault::Damaged(of));
+        let unsupported = format!(
+            "{}: unsupported version {}",
+            path.display(),
+            read["version"]
+        );
+        return Err(Fault::Damaged(unsupported));
     }
     let mut record = T::deserialize(&read).map_err(damaged)?;
     if record.id() != id {
-        let other = format!("{}: it is of another object", path.display());
+        let other = format!("{}: it belongs to another object", path.display());
         return Err(Fault::Damaged(other));
     }
     let known = serde_json::to_value(&record).map_err(damaged)?;
@@ -229,7 +233,7 @@ fn parse<T: Record>(id: &str, path: &Path) -> std::result::Result<(T, bool), Fau
     Ok((record, old))
 }
 
-/// Removes what a kill left of files that were being written, and the processes of execs, which hold the environment.
+/// Removes leftovers of a kill: drafts of files, and the process specifications of execs, which contain the environment.
 fn tidy(dir: &Path) {
     let Ok(entries) = fs::read_dir(dir) else {
         return;
@@ -239,7 +243,7 @@ fn tidy(dir: &Path) {
         let Some(name) = name.to_str() else { continue };
         let draft = name.starts_with(&format!(".{}.", disk::RECORD)) || name.ends_with(".new");
         if draft || (name.starts_with("exec-") && name.ends_with(".json")) {
-            // What stays goes with the object.
+            // Best effort: it is removed with the object.
             let _ = fs::remove_file(entry.path());
         }
     }

@@ -1,4 +1,4 @@
-//! The files of a pod that its containers see: host name, hosts, resolv.conf.
+//! The files of a pod that are mounted into its containers: `hostname`, `hosts`, `resolv.conf`.
 
 use std::fs;
 use std::os::unix::fs::chown;
@@ -7,11 +7,11 @@ use std::path::Path;
 use crate::cri::v1::{DnsConfig, PodSandboxConfig};
 use crate::runtime::error::{Error, Result};
 
-/// The host name of a pod: its own, else the node's.
+/// The host name of a pod: that of its config, or the node's if that is empty or the pod uses the host network.
 pub(in crate::runtime) fn hostname(config: &PodSandboxConfig, host_network: bool) -> String {
     if config.hostname.is_empty() || host_network {
-        let own = nix::unistd::gethostname();
-        return own.map_or_else(
+        let node = nix::unistd::gethostname();
+        return node.map_or_else(
             |_| String::new(),
             |name| name.to_string_lossy().into_owned(),
         );
@@ -19,7 +19,7 @@ pub(in crate::runtime) fn hostname(config: &PodSandboxConfig, host_network: bool
     config.hostname.clone()
 }
 
-/// Writes them into the sandbox's directory. They belong to the user and group that are root in the pod.
+/// Writes the files into the sandbox directory, owned by the user and group that are root in the pod.
 pub(super) fn write(
     dir: &Path,
     config: &PodSandboxConfig,
@@ -41,7 +41,7 @@ pub(super) fn write(
     put("resolv.conf", &resolv)
 }
 
-/// A file of the node; empty where it has none.
+/// A file of the node; empty if it does not exist.
 fn host_file(path: &str) -> Result<Vec<u8>> {
     match fs::read(path) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(Vec::new()),
@@ -49,7 +49,7 @@ fn host_file(path: &str) -> Result<Vec<u8>> {
     }
 }
 
-/// See resolv.conf(5). Options given but empty are none, not the node's.
+/// Renders a `resolv.conf` (resolv.conf(5)). An empty DNS config yields an empty file, not the node's.
 fn resolv_conf(dns: &DnsConfig) -> String {
     let mut text = String::new();
     if !dns.searches.is_empty() {

@@ -7,7 +7,7 @@ use crate::cri::v1;
 use crate::runtime::Runtime;
 
 impl Runtime {
-    /// The sandboxes that pass a filter; all without one.
+    /// The sandboxes that match the filter; all without one.
     pub fn list_pod_sandbox(&self, filter: Option<&v1::PodSandboxFilter>) -> Vec<v1::PodSandbox> {
         let mut found: Vec<_> = self
             .store
@@ -24,7 +24,7 @@ impl Runtime {
                     && selects(&filter.label_selector, &record.config.labels)
             });
         }
-        // The newest first, as crictl and the kubelet's own sorting show them.
+        // Newest first, the order in which crictl and the kubelet sort them.
         found.sort_by_key(|record| std::cmp::Reverse(record.created_at));
         let items = found.iter().map(|record| v1::PodSandbox {
             id: record.id.clone(),
@@ -39,7 +39,7 @@ impl Runtime {
     }
 }
 
-/// Whether labels have all that a selector wants.
+/// Returns whether `labels` match every entry of the selector.
 pub(in crate::runtime) fn selects(
     selector: &HashMap<String, String>,
     labels: &HashMap<String, String>,

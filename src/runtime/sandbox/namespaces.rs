@@ -1,4 +1,4 @@
-//! Which namespaces a pod has of its own, and what is set in them.
+//! The namespaces that a pod does not share with the node, with their host name, sysctls and id mappings.
 
 use criscope_linux::idmap::{Mappings, Range};
 use criscope_linux::namespace::{Kind, Request};
@@ -10,12 +10,12 @@ use crate::runtime::error::{Error, Result};
 use crate::runtime::oci::spec::{Policy, sandbox_sysctls, user_mappings};
 use crate::runtime::store::SandboxRecord;
 
-/// What is to be made for a pod.
+/// The request for the namespaces of a pod.
 pub(super) fn request(record: &SandboxRecord, hostname: &str, policy: &Policy) -> Result<Request> {
     let options = record.namespaces();
     let own = |mode: i32| mode != NamespaceMode::Node as i32;
     let mut kinds = Vec::new();
-    // Who has the node's network has its name too, as the kubelet expects.
+    // A pod with the host network also keeps the node's host name, as the kubelet expects.
     if own(options.network) {
         kinds.extend([Kind::Net, Kind::Uts]);
     }
@@ -30,7 +30,7 @@ pub(super) fn request(record: &SandboxRecord, hostname: &str, policy: &Policy) -
     let user = mappings(record)?;
     if user.is_some() && !own(options.network) {
         return Err(Error::Unsupported(
-            "a pod with user ids of its own needs a network of its own".to_owned(),
+            "a pod with a user namespace cannot use the host network".to_owned(),
         ));
     }
     Ok(Request {
@@ -41,7 +41,7 @@ pub(super) fn request(record: &SandboxRecord, hostname: &str, policy: &Policy) -
     })
 }
 
-/// The user and group ids of a pod on the node, if it has its own.
+/// The id mappings of a pod's user namespace, if it has one.
 pub(in crate::runtime) fn mappings(record: &SandboxRecord) -> Result<Option<Mappings>> {
     let options = record.namespaces().userns_options;
     let Some((uids, gids)) = user_mappings(options.as_ref())? else {

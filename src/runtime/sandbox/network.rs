@@ -1,4 +1,4 @@
-//! A pod as CNI plugins see it.
+//! The CNI attachment request of a pod.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,8 @@ use crate::runtime::error::{Error, Result};
 use crate::runtime::store::SandboxRecord;
 
 impl Runtime {
-    /// A pod as plugins see it. Without its namespace if that is gone: they detach it all the same.
+    /// The pod as it is passed to CNI plugins. Without the path of its network namespace if that is not pinned any more: DEL
+    /// works without it.
     pub(super) async fn pod_of(&self, record: &SandboxRecord) -> Result<Pod> {
         let metadata = record.config.metadata.clone().unwrap_or_default();
         let (pins, id) = (self.pins.clone(), record.id.clone());
@@ -62,6 +63,6 @@ fn protocol(number: i32) -> Result<Protocol> {
         Ok(v1::Protocol::Tcp) => Ok(Protocol::Tcp),
         Ok(v1::Protocol::Udp) => Ok(Protocol::Udp),
         Ok(v1::Protocol::Sctp) => Ok(Protocol::Sctp),
-        Err(_) => Err(Error::invalid(format!("there is no protocol {number}"))),
+        Err(_) => Err(Error::invalid(format!("unknown protocol {number}"))),
     }
 }

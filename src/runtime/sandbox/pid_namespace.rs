@@ -1,4 +1,5 @@
-//! The PID namespace of a pod whose containers share their processes: made with the shim, pinned, and noticed when it ends.
+//! The PID namespace that the containers of a pod share: the shim creates it with an init, the daemon pins it and notices
+//! when the init exits.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -13,32 +14,35 @@ use crate::runtime::error::{Error, Result, shown};
 use crate::runtime::shim_client::{PidNamespace, Shim};
 use crate::runtime::store::{Sandbox, SandboxRecord, SandboxState};
 
-/// User and group of the init, where the pod asks for none: those of the pause image.
+/// Default user and group of the init: those of the pause image.
 const NOBODY: u32 = 65535;
 
-/// Of the init, as of containerd's pause container: the last of its pod to be killed for want of memory.
+/// `oom_score_adj` of the init, that of containerd's pause container: the OOM killer takes the containers of the pod first.
 const OOM_SCORE_ADJ: i32 = -998;
 
-/// How long an init may take to end once it is killed.
+/// How long an init may take to exit after SIGKILL.
 const DYING: Duration = Duration::from_secs(10);
 
 impl Runtime {
-    /// Makes the PID namespace of a pod, where its containers share one; returns the pid of its init, 0 without.
-    pub(super) async fn share_processes(
+    /// Creates the PID namespace of a pod if its containers share one; returns the pid of its init, or 0.
+    pub(super) async fn create_pid_namespace(
         self: &Arc<Self>,
         record: &SandboxRecord,
         shim: &Shim,
     ) -> Result<u32> {
-        if !shares_processes(record) {
+        if !shares_pid_namespace(record) {
             return Ok(0);
         }
-        let wanted = self.wanted(record).await?;
-        let init = shim.pid_namespace(wanted).await?;
-        self.pin_processes(&record.id, shim, init).await?;
+        let request = self.pid_namespace_request(record).await?;
+        let init = shim.pid_namespace(request).await?;
+        self.pin_pid_namespace(&record.id, shim, init).await?;
         Ok(init)
     }
 
-    async fn wanted(self: &Arc<Self>, record: &SandboxRecord) -> Result<PidNamespace> {
+    async fn pid_namespace_request(
+        self: &Arc<Self>,
+        record: &SandboxRecord,
+    ) -> Result<PidNamespace> {
         let pin = |kind| {
             let path = self.pins.path(&record.id, kind);
             Some(path.display().to_string()).filter(|_| path.exists())
@@ -65,9 +69,9 @@ impl Runtime {
         })
     }
 
-    /// Pins the PID namespace of this init. That it is the init's is known because the shim, which reaps it, still has it after
-    /// the namespace was opened: until then no other process can have had its number.
-    pub(in crate::runtime) async fn pin_processes(
+    /// Pins the PID namespace of the init. The pid cannot have been reused: the shim, which reaps the init, still reports it after
+    /// the namespace was opened.
+    pub(in crate::runtime) async fn pin_pid_namespace(
         &self,
         id: &str,
         shim: &Shim,
@@ -75,28 +79,28 @@ impl Runtime {
     ) -> Result<()> {
         let namespace = of_process(init);
         if init == 0 || shim.state().await?.pid_namespace != init {
-            return Err(no_processes(id));
+            return Err(init_ended_error(id));
         }
         Ok(self.pins.pin_pid(id, namespace?).await?)
     }
 
-    /// Whether a sandbox can have containers, and still has the processes they share.
+    /// Checks that containers can be created in a sandbox: it is ready, and the init of a shared PID namespace is alive.
     ///
     /// # Errors
     /// [`Error::State`], with the state.
-    pub(in crate::runtime) async fn ready_for_processes(
+    pub(in crate::runtime) async fn check_ready(
         self: &Arc<Self>,
         sandbox: &Arc<Sandbox>,
     ) -> Result<()> {
         sandbox.ready()?;
-        if shares_processes(&sandbox.record()) {
-            self.check_processes(sandbox).await?;
+        if shares_pid_namespace(&sandbox.record()) {
+            self.check_init(sandbox).await?;
         }
         sandbox.ready()
     }
 
-    /// Asks the shim whether the init of a shared PID namespace is there. Also for what a shim of version 1 does not tell.
-    pub(in crate::runtime) async fn check_processes(
+    /// Asks the shim whether the init of a shared PID namespace is alive. A shim of protocol version 1 sends no event when it exits.
+    pub(in crate::runtime) async fn check_init(
         self: &Arc<Self>,
         sandbox: &Arc<Sandbox>,
     ) -> Result<()> {
@@ -104,19 +108,19 @@ impl Runtime {
             && let Some(shim) = self.live_shim(sandbox).await?
             && shim.state().await?.pid_namespace == 0
         {
-            self.processes_ended(sandbox).await;
+            self.init_ended(sandbox).await;
         }
         Ok(())
     }
 
-    /// The init of a shared PID namespace has ended, and all containers with it: nothing more can run in the sandbox.
-    pub(in crate::runtime) async fn processes_ended(&self, sandbox: &Sandbox) {
+    /// Records that the init of a shared PID namespace has exited, and with it all containers: the sandbox is stopped.
+    pub(in crate::runtime) async fn init_ended(&self, sandbox: &Sandbox) {
         let record = sandbox.record();
         if record.state != SandboxState::Ready || record.pid_namespace == 0 {
             return;
         }
-        tracing::warn!(event = "runtime.sandbox", sandbox.id = %sandbox.id, "the init of a shared PID namespace has ended: the pod is not ready any more");
-        // True whether it can be written or not.
+        tracing::warn!(event = "runtime.sandbox", sandbox.id = %sandbox.id, "the init of a shared PID namespace has exited: the pod is not ready any more");
+        // A fact, even if the record cannot be written.
         let ended = sandbox.note(|record| {
             record.state = SandboxState::Stopped;
             record.pid_namespace = 0;
@@ -124,8 +128,8 @@ impl Runtime {
         ended.await;
     }
 
-    /// The cgroup of a pod's init: beside the shims, so that no limit of the pod ends it, and its own, because a container with
-    /// CAP_SYS_ADMIN can enter its cgroup namespace. Where none can be made it stays in the shim's.
+    /// Creates the cgroup of a pod's init: next to the shims, so that no limit of the pod applies to it, and separate from theirs,
+    /// because a container with CAP_SYS_ADMIN can enter its cgroup namespace. On failure the init stays in the cgroup of its shim.
     fn make_init_cgroup(&self, id: &str) -> Vec<String> {
         let Some(hierarchies) = &self.hierarchies else {
             return Vec::new();
@@ -139,7 +143,7 @@ impl Runtime {
         }
     }
 
-    /// Removes it, with the init that the end of the shim has ended.
+    /// Removes the cgroup of the init, which died with its shim.
     pub(super) async fn remove_init_cgroup(&self, id: &str) -> Result<()> {
         let Some(hierarchies) = &self.hierarchies else {
             return Ok(());
@@ -152,9 +156,9 @@ impl Runtime {
                 .map_err(|error| Error::Internal(error.to_string())),
             false => Ok(()),
         });
-        // Nothing of the pod depends on it.
+        // Not an error: nothing else of the pod depends on it.
         if let Err(error) = removed.await {
-            tracing::warn!(event = "runtime.cgroup", sandbox.id = %id, error = %shown(&error), "the cgroup of a pod's init stays");
+            tracing::warn!(event = "runtime.cgroup", sandbox.id = %id, error = %shown(&error), "the cgroup of a pod's init could not be removed");
         }
         Ok(())
     }
@@ -164,39 +168,39 @@ impl Runtime {
     }
 }
 
-/// Whether the containers of a sandbox share their processes.
-pub(in crate::runtime) fn shares_processes(record: &SandboxRecord) -> bool {
+/// Returns whether the containers of a sandbox share a PID namespace.
+pub(in crate::runtime) fn shares_pid_namespace(record: &SandboxRecord) -> bool {
     record.namespaces().pid == NamespaceMode::Pod as i32
 }
 
-fn no_processes(id: &str) -> Error {
+fn init_ended_error(id: &str) -> Error {
     Error::state(format!(
-        "pod sandbox {id}: the init of its shared PID namespace has ended"
+        "pod sandbox {id}: the init of its shared PID namespace has exited"
     ))
 }
 
-fn id(what: &str, asked: i64) -> Result<u32> {
-    let id = u32::try_from(asked).ok().filter(|id| *id != u32::MAX);
-    id.ok_or_else(|| Error::invalid(format!("{asked} is no {what} id")))
+fn id(what: &str, number: i64) -> Result<u32> {
+    let id = u32::try_from(number).ok().filter(|id| *id != u32::MAX);
+    id.ok_or_else(|| Error::invalid(format!("{number} is not a {what} id")))
 }
 
-/// User and group of the init, as the pod's user namespace has them.
+/// User and group of the init, as ids inside the pod's user namespace.
 fn user(
     record: &SandboxRecord,
     context: Option<&LinuxSandboxSecurityContext>,
 ) -> Result<(u32, u32)> {
     let options = record.namespaces().userns_options;
-    // Somebody whom the pod's user namespace knows.
+    // At most the highest id that the pod's user namespace maps.
     let nobody = options.map_or(NOBODY, |users| {
         let mappings = users.uids.iter().chain(&users.gids);
         let last = mappings.map(|mapping| mapping.length.saturating_sub(1));
         last.min().unwrap_or(NOBODY).min(NOBODY)
     });
-    let asked = context.and_then(|context| context.run_as_user.as_ref());
+    let user = context.and_then(|context| context.run_as_user.as_ref());
     let group = context.and_then(|context| context.run_as_group.as_ref());
     Ok((
-        asked.map_or(Ok(nobody), |asked| id("user", asked.value))?,
-        group.map_or(Ok(nobody), |asked| id("group", asked.value))?,
+        user.map_or(Ok(nobody), |user| id("user", user.value))?,
+        group.map_or(Ok(nobody), |group| id("group", group.value))?,
     ))
 }
 

@@ -7,16 +7,16 @@ use crate::runtime::Runtime;
 use crate::runtime::error::Result;
 
 impl Runtime {
-    /// Removes a sandbox with all its containers; one that runs is stopped first. One that does not exist is fine.
+    /// Stops and removes a sandbox with all its containers. Succeeds if it does not exist.
     ///
     /// # Errors
-    /// What could not be taken away; the next call tries again.
+    /// The first failure to remove a part of the sandbox; the next call tries again.
     pub async fn remove_pod_sandbox(self: &Arc<Self>, id: &str) -> Result<()> {
         let Some(sandbox) = self.store.sandboxes.find(id)? else {
             return Ok(());
         };
-        let _turn = sandbox.turn.write().await;
-        // Somebody else may have removed it while this one waited for its turn.
+        let _guard = sandbox.op_lock.write().await;
+        // A concurrent call may have removed it while this one waited for the lock.
         if self.store.sandboxes.find(&sandbox.id)?.is_none() {
             return Ok(());
         }
@@ -32,7 +32,7 @@ impl Runtime {
         self.forget_usage(&sandbox.id);
         self.store.sandboxes.remove(&sandbox.id);
         self.store.sandbox_names.release(&name, &sandbox.id);
-        self.tell_sandbox(ContainerEventType::ContainerDeletedEvent, &sandbox);
+        self.emit_sandbox_event(ContainerEventType::ContainerDeletedEvent, &sandbox);
         Ok(())
     }
 }

@@ -1,14 +1,14 @@
-//! UpdatePodSandboxResources and UpdateRuntimeConfig: what the kubelet tells and the runtime notes.
+//! UpdatePodSandboxResources.
 
 use crate::cri::v1;
 use crate::runtime::Runtime;
 use crate::runtime::error::Result;
 
 impl Runtime {
-    /// Takes note of the resources of a pod as a whole. The pod's cgroup is the kubelet's own: it sets the limits itself.
+    /// Records the resources of a pod. The limits are not applied here: the pod's cgroup belongs to the kubelet, which sets them.
     ///
     /// # Errors
-    /// It does not exist, or is not ready.
+    /// The sandbox does not exist or is not ready.
     pub async fn update_pod_sandbox_resources(
         &self,
         request: v1::UpdatePodSandboxResourcesRequest,

@@ -22,16 +22,16 @@ use crate::runtime::store::{Sandbox, SandboxRecord, SandboxState, disk};
 use crate::runtime::{Runtime, id, validate};
 
 impl Runtime {
-    /// Makes a sandbox; returns its id. It is there as a whole or not at all.
+    /// Creates a sandbox and returns its id. On failure everything created so far is removed.
     ///
-    /// A caller that hung up and asks again is given what its first call made.
+    /// A caller that cancelled and retries receives the sandbox of its first call.
     ///
     /// # Errors
-    /// [`Error::Invalid`], [`Error::Taken`], [`Error::Network`], and what the system says.
+    /// [`Error::Invalid`], [`Error::Taken`], [`Error::Network`], and system errors.
     pub async fn run_pod_sandbox(
         self: &Arc<Self>,
         request: RunPodSandboxRequest,
-        caller: &CallContext,
+        call: &CallContext,
     ) -> Result<String> {
         let config = request.config.as_ref();
         let metadata = config.and_then(|config| config.metadata.as_ref());
@@ -46,9 +46,7 @@ impl Runtime {
             found.is_ok_and(|sandbox| sandbox.ready().is_ok())
         };
         let print = fingerprint(&(&request.config, &request.runtime_handler));
-        self.singleflight
-            .run(&name, print, caller, ready, work)
-            .await
+        self.singleflight.run(&name, print, call, ready, work).await
     }
 
     async fn make_sandbox(self: Arc<Self>, request: RunPodSandboxRequest) -> Result<String> {
@@ -67,26 +65,26 @@ impl Runtime {
         };
         namespaces::mappings(&record)?;
         self.check_userns(&record, &handler)?;
-        // Kept until the record of the sandbox can be seen, which says the same.
+        // Held until the sandbox is in the store, whose records reserve its labels from then on.
         let _labels = self.label(&mut record)?;
         let id = record.id.clone();
         let name = self.store.sandbox_names.reserve(&record.name(), &id)?;
         let sandbox = Arc::new(Sandbox::new(&self.settings.paths, record));
-        self.write_down(&sandbox).await?;
+        self.write_record(&sandbox).await?;
         failpoint(Failpoint::SandboxRecorded);
-        match self.fill(&sandbox, &handler).await {
+        match self.set_up(&sandbox, &handler).await {
             Ok(()) => {
                 self.store.sandboxes.insert(&id, Arc::clone(&sandbox));
                 name.keep();
                 failpoint(Failpoint::SandboxReady);
-                self.tell_sandbox(ContainerEventType::ContainerCreatedEvent, &sandbox);
-                self.tell_sandbox(ContainerEventType::ContainerStartedEvent, &sandbox);
+                self.emit_sandbox_event(ContainerEventType::ContainerCreatedEvent, &sandbox);
+                self.emit_sandbox_event(ContainerEventType::ContainerStartedEvent, &sandbox);
                 Ok(id)
             }
             Err(error) => {
                 if let Err(left) = self.undo_sandbox(&sandbox).await {
-                    // It stays visible, so that the kubelet removes it, and its name with it.
-                    tracing::warn!(event = "runtime.undo", sandbox.id = %id, error = %shown(&left), "a sandbox that failed is not all gone");
+                    // It stays in the store, so that the kubelet removes it and frees its name.
+                    tracing::warn!(event = "runtime.undo", sandbox.id = %id, error = %shown(&left), "a sandbox that could not be created was not removed completely");
                     let stopped = sandbox.update(|record| record.state = SandboxState::Stopped);
                     if stopped.await.is_ok() {
                         self.store.sandboxes.insert(&id, sandbox);
@@ -98,8 +96,8 @@ impl Runtime {
         }
     }
 
-    /// Makes its directories and writes its record.
-    async fn write_down(&self, sandbox: &Arc<Sandbox>) -> Result<()> {
+    /// Creates the directories of a sandbox and writes its record.
+    async fn write_record(&self, sandbox: &Arc<Sandbox>) -> Result<()> {
         let (paths, record) = (self.settings.paths.clone(), sandbox.record());
         let work = sandbox.work(move || {
             let (dir, copy) = (paths.sandbox(&record.id), paths.copy(&record.id));
@@ -107,7 +105,7 @@ impl Runtime {
                 .and_then(|()| disk::write(&dir, &copy, &*record))
                 .and_then(|()| disk::make_dir(&paths.pod(&record.id)));
             recorded.inspect_err(|_| {
-                // On a full disk it may be there, with nothing in it.
+                // On a full disk the directory may exist, without a record.
                 let _as_an_orphan_at_the_next_start =
                     disk::remove_copy(&copy).and_then(|()| disk::remove(&dir));
             })
@@ -115,20 +113,20 @@ impl Runtime {
         work.await
     }
 
-    /// Everything a sandbox has. What can be done at the same time is; all of it has ended when this returns.
-    async fn fill(self: &Arc<Self>, sandbox: &Arc<Sandbox>, handler: &Handler) -> Result<()> {
+    /// Creates all parts of a sandbox, concurrently where possible. No part is still being created when this returns.
+    async fn set_up(self: &Arc<Self>, sandbox: &Arc<Sandbox>, handler: &Handler) -> Result<()> {
         let record = sandbox.record();
         let hostname = files::hostname(&record.config, record.host_network());
         let files = self.write_files(&record, &hostname);
         let network = self.make_network(sandbox, &hostname, handler);
         let shim = self.launch_shim(&sandbox.id);
         let (files, network, shim) = tokio::join!(files, network, shim);
-        // Also if something else failed: undoing ends it.
+        // Set even if another part failed, so that the undo shuts the shim down.
         let shim = shim?;
         sandbox.set_shim(Some(shim.clone()));
         files?;
         let network = network?;
-        let pid_namespace = self.share_processes(&record, &shim).await?;
+        let pid_namespace = self.create_pid_namespace(&record, &shim).await?;
         let ready = sandbox.update(|record| {
             record.state = SandboxState::Ready;
             record.pid_namespace = pid_namespace;
@@ -149,7 +147,7 @@ impl Runtime {
             hostname.to_owned(),
         );
         let work = blocking(move || {
-            // Root of the pod, who may change its files.
+            // The pod's root user, which may change the files.
             let owner = match namespaces::mappings(&record)? {
                 Some(mappings) => mappings.host(0, 0),
                 None => (0, 0),
@@ -170,8 +168,8 @@ impl Runtime {
         steps.step(RuntimeStep::SandboxFiles, None, work).await
     }
 
-    /// Before a plugin gives it an address, its record is safe from a power failure: who finds it gives the address back.
-    /// That is waited for together with the namespaces.
+    /// Creates the namespaces and attaches the network. The record is synced before a plugin allocates an address, so that the
+    /// address is freed after a power failure; the sync runs concurrently with the creation of the namespaces.
     async fn make_network(
         &self,
         sandbox: &Arc<Sandbox>,
@@ -188,10 +186,10 @@ impl Runtime {
             return Ok(None);
         }
         let dir = sandbox.dir().to_owned();
-        let settling = sandbox.work(move || disk::settle(&dir));
-        let (made, settled) = tokio::join!(making, settling);
+        let syncing = sandbox.work(move || disk::sync_record(&dir));
+        let (made, synced) = tokio::join!(making, syncing);
         made?;
-        settled?;
+        synced?;
         failpoint(Failpoint::SandboxNamespaces);
         let pod = self.pod_of(record).await?;
         let adding = handler.cni.add(&pod);
@@ -203,7 +201,7 @@ impl Runtime {
         Ok(Some(attached))
     }
 
-    /// Gives a sandbox its SELinux labels, where the node has them.
+    /// Assigns the SELinux labels of a sandbox, if SELinux is enabled on the node.
     fn label(&self, record: &mut SandboxRecord) -> Result<Option<Lease>> {
         let Some(labels) = &self.labels else {
             return Ok(None);
@@ -219,7 +217,7 @@ impl Runtime {
         Ok(Some(lease))
     }
 
-    /// A pod that wants user ids of its own needs a handler that can do it.
+    /// Checks that the handler supports user namespaces if the pod has one.
     fn check_userns(&self, record: &SandboxRecord, handler: &Handler) -> Result<()> {
         if namespaces::mappings(record)?.is_none() {
             return Ok(());
@@ -228,7 +226,7 @@ impl Runtime {
             return Ok(());
         }
         Err(Error::Unsupported(format!(
-            "runtime handler {:?} cannot do user namespaces",
+            "runtime handler {:?} does not support user namespaces",
             handler.name
         )))
     }

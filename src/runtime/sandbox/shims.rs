@@ -1,4 +1,4 @@
-//! The shims of pods, and the cgroup they have apart from the daemon's.
+//! The shims of pods and their cgroup, which is separate from the daemon's.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use crate::runtime::failpoint::{Failpoint, failpoint};
 use crate::runtime::shim_client::{Launch, Shim};
 
 impl Runtime {
-    /// Puts a shim beside a pod.
+    /// Starts the shim of a pod.
     pub(in crate::runtime) async fn launch_shim(self: &Arc<Self>, id: &str) -> Result<Shim> {
         let runtime = Arc::clone(self);
         let launch = Launch {
@@ -27,8 +27,8 @@ impl Runtime {
         Ok(shim)
     }
 
-    /// The directories of the shims' cgroup, made each time they are needed: who cleans a node may take away an empty one.
-    /// Where none can be made the shims stay in the daemon's; then `KillMode=process` in its unit keeps them alive.
+    /// The directories of the shims' cgroup, created on every use: a cleanup of the node may remove an empty one. On failure the
+    /// shims stay in the daemon's cgroup; then `KillMode=process` in its unit keeps them alive.
     fn shim_cgroups(&self) -> Vec<PathBuf> {
         let Some(hierarchies) = &self.hierarchies else {
             return Vec::new();
@@ -42,12 +42,12 @@ impl Runtime {
         }
     }
 
-    /// Leaves nothing behind that nobody needs: the shims' cgroup goes if there is none in it.
+    /// Removes the shims' cgroup at shutdown if it is empty.
     pub fn close(&self) {
         let hierarchies = self.hierarchies.as_ref();
         let cgroup = hierarchies.and_then(|all| all.at(&self.settings.shim_cgroup).ok());
         for dir in cgroup.iter().flat_map(|cgroup| cgroup.dirs()) {
-            // The kernel refuses while a shim is in it.
+            // Fails with EBUSY while a shim is in it.
             let _in_use = std::fs::remove_dir(dir);
         }
     }

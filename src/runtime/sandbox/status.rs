@@ -16,7 +16,7 @@ impl Runtime {
     /// The status of a sandbox, with those of its containers.
     ///
     /// # Errors
-    /// It does not exist.
+    /// The sandbox does not exist.
     pub async fn pod_sandbox_status(
         &self,
         request: &v1::PodSandboxStatusRequest,
@@ -34,7 +34,6 @@ impl Runtime {
         })
     }
 
-    /// The status of a sandbox.
     pub(in crate::runtime) fn sandbox_status_of(&self, sandbox: &Sandbox) -> v1::PodSandboxStatus {
         let record = sandbox.record();
         let ip = |ip: &std::net::IpAddr| ip.to_string();
@@ -62,15 +61,15 @@ impl Runtime {
         }
     }
 
-    /// What `crictl inspectp` shows besides.
+    /// The verbose info that `crictl inspectp` shows.
     async fn sandbox_info(&self, sandbox: &Sandbox) -> Result<String> {
         let record = sandbox.record();
         let pins = Kind::ALL.map(|kind| (kind.name(), self.pins.path(&record.id, kind)));
-        let there = blocking(move || {
-            let there = pins.into_iter().filter(|(_, path)| path.exists());
-            Ok(there.collect::<HashMap<_, _>>())
+        let existing = blocking(move || {
+            let existing = pins.into_iter().filter(|(_, path)| path.exists());
+            Ok(existing.collect::<HashMap<_, _>>())
         });
-        let pins = there.await?;
+        let pins = existing.await?;
         let info = json!({
             "pid": record.pid_namespace,
             "runtimeHandler": record.handler,
@@ -82,7 +81,7 @@ impl Runtime {
     }
 }
 
-/// Its state as the CRI has it.
+/// The state as the CRI names it.
 pub(in crate::runtime) fn state_of(record: &SandboxRecord) -> v1::PodSandboxState {
     match record.state {
         SandboxState::Ready => v1::PodSandboxState::SandboxReady,

@@ -10,39 +10,39 @@ use crate::runtime::steps::in_scope;
 use crate::runtime::store::{Sandbox, SandboxState};
 
 impl Runtime {
-    /// Ends all containers of a sandbox and gives back its network. One that does not exist, or is stopped, is fine. A shim
+    /// Kills all containers of a sandbox and detaches its network. Succeeds if the sandbox does not exist or is stopped. A shim
     /// that does not answer for ten seconds is killed first.
     ///
     /// # Errors
-    /// What could not be taken away; the next call tries again.
+    /// The first failure; the next call tries again.
     pub async fn stop_pod_sandbox(self: &Arc<Self>, id: &str) -> Result<()> {
         let Some(sandbox) = self.store.sandboxes.find(id)? else {
             return Ok(());
         };
-        let _turn = sandbox.turn.write().await;
+        let _guard = sandbox.op_lock.write().await;
         self.stop(&sandbox).await
     }
 
-    /// The caller has the sandbox to itself.
+    /// As [`Self::stop_pod_sandbox`]. The caller holds the write lock of the sandbox.
     pub(super) async fn stop(self: &Arc<Self>, sandbox: &Arc<Sandbox>) -> Result<()> {
         if sandbox.record().network_freed {
             return Ok(());
         }
-        self.end_hanging_shim(sandbox).await?;
+        self.kill_unresponsive_shim(sandbox).await?;
         self.kill_all(&sandbox.id).await?;
         failpoint(Failpoint::SandboxKilled);
-        // From here on nothing may be started in it, also if the rest fails.
+        // From here on nothing may be started in it, even if the rest fails.
         let stopped = sandbox.note(|record| record.state = SandboxState::Stopped);
         stopped.await;
         self.free_network(&sandbox.record()).await?;
         sandbox.note(|record| record.network_freed = true).await;
         failpoint(Failpoint::SandboxStopped);
-        // Once: who comes later finds its network freed.
-        self.tell_sandbox(ContainerEventType::ContainerStoppedEvent, sandbox);
+        // Sent once: later calls return early, since the network is freed.
+        self.emit_sandbox_event(ContainerEventType::ContainerStoppedEvent, sandbox);
         Ok(())
     }
 
-    /// Kills the containers of a sandbox, all at the same time, and waits for their end.
+    /// Kills the containers of a sandbox concurrently and waits until all have exited.
     async fn kill_all(self: &Arc<Self>, sandbox: &str) -> Result<()> {
         let mut ends = tokio::task::JoinSet::new();
         for container in self.store.containers_of(sandbox) {

@@ -1,5 +1,5 @@
-//! Taking away what a sandbox has, part by part. Every part is done as often as it is asked for, whatever is there: after a
-//! failure, after a crash, after a reboot.
+//! Removal of the parts of a sandbox. Every step is idempotent and tolerates missing parts, so it can be repeated after a
+//! failure, a crash or a reboot.
 
 use crate::call::steps::RuntimeStep;
 use criscope_linux::rootfs;
@@ -12,7 +12,7 @@ use crate::runtime::steps::in_scope_blocking;
 use crate::runtime::store::{Sandbox, SandboxRecord, disk};
 
 impl Runtime {
-    /// Detaches it from its networks, on the plugins' own deadline, and frees its namespaces.
+    /// Detaches a sandbox from its networks, within the deadline of the plugins, and removes its namespaces.
     pub(in crate::runtime) async fn free_network(&self, record: &SandboxRecord) -> Result<()> {
         let (detached, loosened) = tokio::join!(self.detach(record), self.pins.loosen(&record.id));
         detached?;
@@ -42,7 +42,7 @@ impl Runtime {
         Ok(step.await?)
     }
 
-    /// Ends its shim. Containers must have ended: one that has not loses its log.
+    /// Shuts down the shim of a pod. Its containers must have exited: the log of one that runs is cut off.
     pub(in crate::runtime) async fn end_shim(&self, id: &str) -> Result<()> {
         let ending = self.end_shim_of(id);
         self.steps.step(RuntimeStep::ShimEnd, None, ending).await
@@ -55,7 +55,7 @@ impl Runtime {
             Err(error) => Err(error),
         };
         match ended {
-            // It may close the connection before the answer is through.
+            // It may close the connection before its answer arrives.
             Ok(()) | Err(shim_client::Error::Gone { .. }) => {}
             Err(error) if error.is_unusable() => self.kill_shim(id).await?,
             Err(error) => return Err(error.into()),
@@ -65,7 +65,7 @@ impl Runtime {
         Ok(())
     }
 
-    /// Unmounts its shared memory and removes its directories. The record goes last.
+    /// Unmounts the shared memory of a sandbox and removes its directories, the one with the record last.
     pub(in crate::runtime) async fn remove_files(&self, id: &str) -> Result<()> {
         let paths = self.settings.paths.clone();
         let id = id.to_owned();
@@ -82,7 +82,7 @@ impl Runtime {
         Ok(())
     }
 
-    /// Takes away all of a sandbox that never was ready.
+    /// Removes all parts of a sandbox that never became ready.
     pub(in crate::runtime) async fn undo_sandbox(&self, sandbox: &Sandbox) -> Result<()> {
         sandbox.set_shim(None);
         let record = sandbox.record();
@@ -92,7 +92,7 @@ impl Runtime {
     }
 }
 
-/// Work with files and mounts, on a thread that may wait.
+/// Runs work with files and mounts on the pool of blocking threads.
 pub(in crate::runtime) async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> Result<T> + Send + 'static,
 ) -> Result<T> {

@@ -1,4 +1,4 @@
-//! A shim that hangs, stopped by somebody or stuck in the kernel: its pod can be stopped and removed all the same.
+//! Shims that hang, stopped by a signal or stuck in the kernel, are killed, so that their pods can be stopped and removed.
 
 use std::sync::Arc;
 
@@ -9,25 +9,28 @@ use crate::runtime::store::Sandbox;
 use crate::telemetry::handles::ShimEnd;
 
 impl Runtime {
-    /// Asks the shim of a pod that is to be stopped whether it is well. One that does not answer is killed, and its
-    /// containers are accounted for and ended as if it had died by itself: nothing of them could be done by way of it.
+    /// Probes the shim of a pod that is to be stopped. A shim that does not answer is killed, and its containers are accounted for
+    /// and killed as if it had died by itself, since it could not stop them.
     ///
     /// # Errors
-    /// It cannot be connected to for another reason, or does not end.
-    pub(super) async fn end_hanging_shim(self: &Arc<Self>, sandbox: &Arc<Sandbox>) -> Result<()> {
+    /// The connection fails for another reason, or the shim survives the kill.
+    pub(super) async fn kill_unresponsive_shim(
+        self: &Arc<Self>,
+        sandbox: &Arc<Sandbox>,
+    ) -> Result<()> {
         let answer = match self.live_shim(sandbox).await {
             Ok(Some(shim)) => shim.state().await.map(drop).map_err(Error::from),
             other => other.map(drop),
         };
         match answer {
             Err(Error::Process(error)) if error.is_unusable() => {}
-            // It died just now: whoever watches it sees to what follows.
+            // It died just now: the watcher of its events handles that.
             Err(Error::Process(error)) if matches!(*error, shim_client::Error::Gone { .. }) => {
                 return Ok(());
             }
             other => return other,
         }
-        // Not for whoever watches it: what follows is done here, and waited for.
+        // Hidden from the watcher of its events: the loss is handled here, and waited for.
         sandbox.set_shim(None);
         self.kill_shim(&sandbox.id).await?;
         self.shim_lost(sandbox).await;
@@ -36,7 +39,7 @@ impl Runtime {
 
     /// Kills a shim that does not answer.
     pub(super) async fn kill_shim(&self, sandbox: &str) -> Result<()> {
-        tracing::warn!(event = "runtime.shim", sandbox.id = %sandbox, "the shim of a pod does not answer, or not so that it can be understood, and is killed");
+        tracing::warn!(event = "runtime.shim", sandbox.id = %sandbox, "killing the shim of a pod: no answer, or none that can be decoded");
         shim_client::end(&self.settings.paths.pod(sandbox)).await?;
         self.steps.shim_lost(ShimEnd::Killed);
         Ok(())

@@ -1,4 +1,4 @@
-//! A container in memory: its record, its layers, and whose turn it is.
+//! A container in memory: its record, its layers, and its locks.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -17,58 +17,58 @@ use criscope_image::LayerLease;
 pub struct Container {
     /// 64 hexadecimal digits.
     pub id: String,
-    /// Start, update and remove have it one after the other. Stop does not need it while it waits.
-    pub turn: tokio::sync::Mutex<()>,
+    /// Serialises start, update and remove. StopContainer does not hold it while it waits.
+    pub op_lock: tokio::sync::Mutex<()>,
     record: Durable<ContainerRecord>,
     state: watch::Sender<ContainerState>,
     settled: watch::Sender<bool>,
-    asked: AtomicBool,
-    untold: AtomicBool,
+    stop_signalled: AtomicBool,
+    start_unacknowledged: AtomicBool,
     forgotten: AtomicBool,
     layers: Mutex<Vec<LayerLease>>,
 }
 
 impl Container {
-    /// A container with a record that is on disk already, or soon. `layers` keeps those of its image, and of images that are
-    /// its volumes, until it is dropped.
+    /// A container with a record that has been or is about to be written. `layers` are leases on the layers of its image and
+    /// image volumes.
     pub fn new(paths: &Paths, record: ContainerRecord, layers: Vec<LayerLease>) -> Self {
         let (dir, copy) = (paths.container(&record.id), paths.copy(&record.id));
         Self {
             id: record.id.clone(),
-            turn: tokio::sync::Mutex::default(),
+            op_lock: tokio::sync::Mutex::default(),
             state: watch::Sender::new(record.state),
             settled: watch::Sender::new(record.state == ContainerState::Exited),
-            asked: AtomicBool::new(false),
-            untold: AtomicBool::new(false),
+            stop_signalled: AtomicBool::new(false),
+            start_unacknowledged: AtomicBool::new(false),
             forgotten: AtomicBool::new(false),
             record: Durable::new(dir, copy, record),
             layers: Mutex::new(layers),
         }
     }
 
-    /// Where its record, bundle and root are.
+    /// The directory of its record, bundle and root file system.
     pub fn dir(&self) -> &Path {
         self.record.dir()
     }
 
-    /// What is known of it now.
+    /// The current record.
     pub fn record(&self) -> Arc<ContainerRecord> {
         self.record.get()
     }
 
-    /// Changes what is known of it, on disk first.
+    /// Changes the record, on disk first.
     ///
     /// # Errors
-    /// It cannot be written; then nothing has changed.
+    /// The record cannot be written; then it is unchanged.
     pub async fn update(
         &self,
         change: impl FnOnce(&mut ContainerRecord),
     ) -> Result<Arc<ContainerRecord>> {
-        let told = |now: &ContainerRecord| self.tell(now.state);
-        self.record.change(change, told).await
+        let publish = |now: &ContainerRecord| self.publish(now.state);
+        self.record.change(change, publish).await
     }
 
-    /// Does some work with its files, when it is its turn, on a thread that may wait.
+    /// Runs work with the files of the container on the pool of blocking threads, one piece at a time.
     ///
     /// # Errors
     /// Those of the work.
@@ -79,9 +79,9 @@ impl Container {
         self.record.work(work).await
     }
 
-    /// Takes note of its end, once: the first that says so is believed. Whether this was the first.
+    /// Records the exit, unless one is recorded already; returns whether it was recorded.
     ///
-    /// That the record could not be written changes nothing about the end: it is in memory, and in the shim's own record.
+    /// It is recorded in memory even if the record cannot be written: the shim keeps an exit record of its own.
     pub async fn ended(&self, exit: Exit, at: i64) -> bool {
         let end = |record: &mut ContainerRecord| {
             if record.state == ContainerState::Exited {
@@ -92,14 +92,14 @@ impl Container {
             record.exit = Some(exit);
             true
         };
-        let noted = self.record.note(end, |now| self.tell(now.state)).await;
+        let noted = self.record.note(end, |now| self.publish(now.state)).await;
         if let Some(Err(error)) = &noted {
-            tracing::warn!(event = "runtime.record", container.id = %self.id, %error, "an exit is only in memory");
+            tracing::warn!(event = "runtime.record", container.id = %self.id, %error, "an exit is recorded in memory only");
         }
         noted.is_some()
     }
 
-    fn tell(&self, state: ContainerState) {
+    fn publish(&self, state: ContainerState) {
         self.state.send_if_modified(|now| {
             let changed = *now != state;
             *now = state;
@@ -107,63 +107,63 @@ impl Container {
         });
     }
 
-    /// Whether its process runs.
+    /// Returns whether the container is running.
     pub fn is_running(&self) -> bool {
         self.record().state == ContainerState::Running
     }
 
-    /// Waits until its process has ended.
+    /// Waits until the container has exited.
     pub async fn exited(&self) {
         let mut state = self.state.subscribe();
-        // The sender is in `self`: it cannot go away meanwhile.
+        // Cannot fail: the sender is in `self`.
         let _gone = state
             .wait_for(|state| *state == ContainerState::Exited)
             .await;
     }
 
-    /// What follows from its end is done: the OCI runtime has forgotten it, its root is unmounted.
+    /// Marks the cleanup after the exit as done: the container is deleted from the OCI runtime, its root file system unmounted.
     pub fn settle(&self) {
         self.settled.send_replace(true);
     }
 
-    /// Waits until what follows from its end is done.
+    /// Waits until the cleanup after the exit is done.
     pub async fn is_settled(&self) {
         let mut settled = self.settled.subscribe();
-        // The sender is in `self`: it cannot go away meanwhile.
+        // Cannot fail: the sender is in `self`.
         let _gone = settled.wait_for(|settled| *settled).await;
     }
 
-    /// The OCI runtime has forgotten it. Not on disk: whoever does not know asks it to forget once more.
+    /// Marks the container as deleted from the OCI runtime. Kept in memory only: deleting it again does no harm.
     pub fn forget(&self) {
         self.forgotten.store(true, Ordering::Relaxed);
     }
 
-    /// Whether the OCI runtime is known to have forgotten it: a call less.
+    /// Returns whether the container is known to be deleted from the OCI runtime.
     pub fn is_forgotten(&self) -> bool {
         self.forgotten.load(Ordering::Relaxed)
     }
 
-    /// Whether this is the first time that it is asked to end.
-    pub fn ask_once(&self) -> bool {
-        !self.asked.swap(true, Ordering::Relaxed)
+    /// Returns whether the stop signal is still to be sent, and marks it as sent.
+    pub fn claim_stop_signal(&self) -> bool {
+        !self.stop_signalled.swap(true, Ordering::Relaxed)
     }
 
-    /// It could not be asked.
-    pub fn not_asked(&self) {
-        self.asked.store(false, Ordering::Relaxed);
+    /// Undoes [`Self::claim_stop_signal`] after the signal could not be sent.
+    pub fn release_stop_signal(&self) {
+        self.stop_signalled.store(false, Ordering::Relaxed);
     }
 
-    /// It was started by a daemon that may have ended before it said so.
-    pub fn offer_start(&self) {
-        self.untold.store(true, Ordering::Relaxed);
+    /// Lets the next StartContainer succeed: the previous daemon may have started the container without answering.
+    pub fn allow_repeated_start(&self) {
+        self.start_unacknowledged.store(true, Ordering::Relaxed);
     }
 
-    /// Whether it was started and nobody was told; from here on somebody was.
-    pub fn take_start(&self) -> bool {
-        self.untold.swap(false, Ordering::Relaxed)
+    /// Returns whether [`Self::allow_repeated_start`] was called since the last call of this.
+    pub fn take_repeated_start(&self) -> bool {
+        self.start_unacknowledged.swap(false, Ordering::Relaxed)
     }
 
-    /// Lets go of its layers, once its root is unmounted.
+    /// Releases the leases on its layers, once its root file system is unmounted.
     pub fn release_layers(&self) {
         self.layers
             .lock()
@@ -171,7 +171,7 @@ impl Container {
             .clear();
     }
 
-    /// Whether it can be worked with from inside.
+    /// Checks that the container is running.
     ///
     /// # Errors
     /// [`Error::State`], with the state.
@@ -188,10 +188,10 @@ impl Container {
 }
 
 impl ContainerState {
-    /// In a word.
+    /// The state in error messages.
     pub fn name(self) -> &'static str {
         match self {
-            Self::Making => "being made",
+            Self::Making => "being created",
             Self::Created => "created",
             Self::Starting => "being started",
             Self::Running => "running",

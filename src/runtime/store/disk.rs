@@ -1,8 +1,8 @@
-//! Records on disk: a directory per object with one file that is replaced as a whole.
+//! Records on disk: a directory per object with one file that is replaced atomically.
 //!
-//! Replacing a record syncs nothing: it survives the daemon, however that ends. What must survive a power failure is
-//! that a pod was there at all, because its addresses are given back by whoever finds it: [`settle`] syncs the first record
-//! of a sandbox under a second name that is never replaced. A rename alone would not do (XFS may keep it and lose the data).
+//! Replacing a record does not sync it: it survives any exit of the daemon, but not a power failure. What must survive a power
+//! failure is that a pod existed, because its addresses have to be freed: [`sync_record`] syncs the first record of a sandbox
+//! under a second name that is never replaced. A rename alone is not enough (XFS may keep it and lose the data).
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Write as _};
@@ -19,20 +19,20 @@ use crate::runtime::error::{Error, Result};
 /// Name of the record in an object's directory.
 pub const RECORD: &str = "record.json";
 
-/// The first record of a sandbox, as it was synced.
+/// Name of the first record of a sandbox, which was synced.
 pub const MADE: &str = "made.json";
 
-/// What is written of an object.
+/// A record that is stored as JSON.
 pub trait Written: Serialize {
-    /// Fields that this program does not know, which stay.
+    /// Fields that this version does not know, which are preserved.
     fn unknown(&self) -> Option<&Value> {
         None
     }
 
-    /// As it is written.
+    /// The record as JSON.
     ///
     /// # Errors
-    /// It is no JSON.
+    /// The serialisation fails.
     fn text(&self) -> serde_json::Result<Vec<u8>> {
         let Some(unknown) = self.unknown() else {
             return serde_json::to_vec(self);
@@ -43,8 +43,8 @@ pub trait Written: Serialize {
     }
 }
 
-/// Makes the directory of an object. Its record is for root only; the directory can be passed through, because the
-/// root of a container with a user namespace lies below.
+/// Creates the directory of an object, with mode 0711: the root file system of a container with a user namespace lies below.
+/// The record in it has mode 0600.
 pub fn make_dir(dir: &Path) -> Result<()> {
     DirBuilder::new()
         .recursive(true)
@@ -53,14 +53,13 @@ pub fn make_dir(dir: &Path) -> Result<()> {
         .map_err(|e| Error::io("make", dir, e))
 }
 
-/// Replaces the record in a directory, and then its copy, which is best effort: it stands in where the record cannot be
-/// read while its pod still runs.
+/// Replaces the record in a directory, and then, best effort, its copy, which recovery uses if the record cannot be read.
 pub fn write(dir: &Path, copy: &Path, record: &impl Written) -> Result<()> {
     let path = dir.join(RECORD);
     let text = record.text().map_err(|e| Error::io("write", &path, e))?;
     let written = replace(&path, &text, false);
     if let Err(error) = replace(copy, &text, false) {
-        tracing::debug!(event = "runtime.record", %error, "a record has no copy");
+        tracing::debug!(event = "runtime.record", %error, "the copy of a record could not be written");
     }
     written
 }
@@ -94,9 +93,9 @@ fn replace(path: &Path, text: &[u8], sync: bool) -> Result<()> {
     })
 }
 
-/// Syncs the record of a directory as it is now, under a second name, and the directory with its own name: from here on a
-/// power failure leaves it.
-pub fn settle(dir: &Path) -> Result<()> {
+/// Links the record of a directory under a second name and syncs it, the directory and its parent: the link survives a power
+/// failure.
+pub fn sync_record(dir: &Path) -> Result<()> {
     let (record, made) = (dir.join(RECORD), dir.join(MADE));
     fs::hard_link(&record, &made).map_err(|e| Error::io("link", &made, e))?;
     sync(&made)?;
@@ -109,7 +108,7 @@ fn sync(path: &Path) -> Result<()> {
     synced.map_err(|e| Error::io("sync", path, e))
 }
 
-/// Removes the copy of a record; one that is not there is fine.
+/// Removes the copy of a record. Succeeds if it does not exist.
 pub fn remove_copy(copy: &Path) -> Result<()> {
     match fs::remove_file(copy) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => {
@@ -119,7 +118,7 @@ pub fn remove_copy(copy: &Path) -> Result<()> {
     }
 }
 
-/// The directories below one, by name. None if it is not there.
+/// The entries of a directory, sorted by name. Empty if it does not exist.
 pub fn list(dir: &Path) -> Result<Vec<(String, PathBuf)>> {
     let entries = match fs::read_dir(dir) {
         Ok(entries) => entries,
@@ -137,7 +136,7 @@ pub fn list(dir: &Path) -> Result<Vec<(String, PathBuf)>> {
     Ok(found)
 }
 
-/// Removes a directory with all that is in it; one that is not there is fine. Mounts below must be gone.
+/// Removes a directory and everything below, where nothing may be mounted. Succeeds if it does not exist.
 pub fn remove(dir: &Path) -> Result<()> {
     match fs::remove_dir_all(dir) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => {
@@ -178,7 +177,7 @@ mod tests {
         let dir = tempfile::tempdir().expect("valid");
         let copy = dir.path().join("copy.json");
         write(dir.path(), &copy, &"first").expect("valid");
-        settle(dir.path()).expect("valid");
+        sync_record(dir.path()).expect("valid");
         write(dir.path(), &copy, &"second").expect("valid");
         let made = fs::read_to_string(dir.path().join(MADE)).expect("valid");
         assert_eq!(made, "\"first\"");

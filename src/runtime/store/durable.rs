@@ -1,8 +1,8 @@
-//! A record in memory and on disk. Who reads it never waits for the disk: a list must not hang because one record is being
-//! written to a disk that does.
+//! A record in memory and on disk. Readers never wait for the disk: a list must not hang because one record is being written
+//! to a disk that hangs.
 //!
-//! All work with the files of an object is done on the pool of blocking threads, one piece after the other: an object whose
-//! disk hangs takes one thread of the pool and no more, however often it is asked for something.
+//! All work with the files of an object runs on the pool of blocking threads, one piece at a time: an object whose disk hangs
+//! blocks one thread of the pool, however many calls it receives.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, PoisonError, RwLock};
@@ -19,18 +19,18 @@ pub(super) struct Durable<T> {
     dir: PathBuf,
     copy: PathBuf,
     now: RwLock<Arc<T>>,
-    /// Who works with the files. Changes come one after the other: the last one on disk is the last one in memory.
-    turn: Arc<Mutex<()>>,
+    /// Serialises work with the files and changes of the record, so that memory and disk see them in the same order.
+    file_lock: Arc<Mutex<()>>,
 }
 
 impl<T: Clone + Written + Send + Sync + 'static> Durable<T> {
-    /// One that is on disk already, or soon.
+    /// A record that has been or is about to be written.
     pub(super) fn new(dir: PathBuf, copy: PathBuf, record: T) -> Self {
         Self {
             dir,
             copy,
             now: RwLock::new(Arc::new(record)),
-            turn: Arc::default(),
+            file_lock: Arc::default(),
         }
     }
 
@@ -39,67 +39,67 @@ impl<T: Clone + Written + Send + Sync + 'static> Durable<T> {
         &self.dir
     }
 
-    /// As it is now.
+    /// The current record.
     pub(super) fn get(&self) -> Arc<T> {
         Arc::clone(&self.now.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Does some work with the files of the object, when it is its turn. The turn lasts as long as the work, also if nobody
-    /// waits for it any more.
+    /// Runs work with the files of the object while holding their lock, which is released when the work ends, even if the future
+    /// is dropped before.
     pub(super) async fn work<R: Send + 'static>(
         &self,
         work: impl FnOnce() -> Result<R> + Send + 'static,
     ) -> Result<R> {
-        let turn = Arc::clone(&self.turn).lock_owned().await;
-        let (_turn, done) = blocking(move || Ok((turn, work()))).await?;
+        let guard = Arc::clone(&self.file_lock).lock_owned().await;
+        let (_guard, done) = blocking(move || Ok((guard, work()))).await?;
         done
     }
 
-    /// Changes it, on disk first. `then` sees it before anybody changes it again.
+    /// Changes the record, on disk first. `then` is called with the new record before any further change.
     ///
     /// # Errors
-    /// It cannot be written; then nothing has changed.
+    /// The record cannot be written; then it is unchanged.
     pub(super) async fn change(
         &self,
         change: impl FnOnce(&mut T),
         then: impl FnOnce(&T),
     ) -> Result<Arc<T>> {
-        let turn = Arc::clone(&self.turn).lock_owned().await;
+        let guard = Arc::clone(&self.file_lock).lock_owned().await;
         let mut next = T::clone(&self.get());
         change(&mut next);
         let next = Arc::new(next);
-        let (_turn, written) = self.write(turn, &next).await?;
+        let (_guard, written) = self.write(guard, &next).await?;
         written?;
         self.replace(&next, then);
         Ok(next)
     }
 
-    /// The same for what is true whether it can be written or not; nothing is done if `change` says so. Otherwise the
-    /// outcome of the writing. Who reads it sees the change at once.
+    /// Changes the record in memory first, for facts that hold even if they cannot be written. Returns `None` if `change` returned
+    /// false and nothing was changed, otherwise the result of the write.
     pub(super) async fn note(
         &self,
         change: impl FnOnce(&mut T) -> bool,
         then: impl FnOnce(&T),
     ) -> Option<Result<()>> {
-        let turn = Arc::clone(&self.turn).lock_owned().await;
+        let guard = Arc::clone(&self.file_lock).lock_owned().await;
         let mut next = T::clone(&self.get());
         if !change(&mut next) {
             return None;
         }
         let next = Arc::new(next);
-        // First, as it is true already: who reads it must not wait for a disk that hangs.
+        // Before the write: readers must see the fact even while the disk hangs.
         self.replace(&next, then);
-        let written = self.write(turn, &next).await;
-        Some(written.and_then(|(_turn, written)| written))
+        let written = self.write(guard, &next).await;
+        Some(written.and_then(|(_guard, written)| written))
     }
 
     async fn write(
         &self,
-        turn: tokio::sync::OwnedMutexGuard<()>,
+        guard: tokio::sync::OwnedMutexGuard<()>,
         next: &Arc<T>,
     ) -> Result<(tokio::sync::OwnedMutexGuard<()>, Result<()>)> {
         let (dir, copy, next) = (self.dir.clone(), self.copy.clone(), Arc::clone(next));
-        blocking(move || Ok((turn, disk::write(&dir, &copy, &*next)))).await
+        blocking(move || Ok((guard, disk::write(&dir, &copy, &*next)))).await
     }
 
     fn replace(&self, next: &Arc<T>, then: impl FnOnce(&T)) {
@@ -167,9 +167,9 @@ mod tests {
             _ = &mut work => panic!("it hangs"),
             begun = first => begun.expect("it has begun"),
         }
-        // Who waited has gone; the work goes on, and nobody else has a turn.
+        // The future is dropped; the work continues and holds the lock.
         drop(work);
-        assert!(kept.turn.try_lock().is_err());
+        assert!(kept.file_lock.try_lock().is_err());
         assert_eq!(*kept.get(), 1);
         drop(release);
         kept.work(|| Ok(())).await.expect("the next");

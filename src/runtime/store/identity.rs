@@ -1,8 +1,8 @@
-//! Which root and which state belong together, and that one process has both.
+//! Binds `runtime.root` (ROOT) and `runtime.state` (STATE) to each other and to one process.
 //!
-//! ROOT and STATE each have an `identity.json`. They name each other: what runs, as STATE knows it, is described in one ROOT
-//! only, and a daemon that compared it with another one would take all of it for orphans. So all of this is decided before
-//! anything is made, moved or removed. Both directories are locked (flock(2)) as long as the process lives.
+//! ROOT and STATE each have an `identity.json` that names the other. The pods that run according to STATE have their records in
+//! one ROOT only; with another ROOT a daemon would take all of them for orphans. So the match is checked before anything is
+//! created, moved or removed. Both directories are locked (flock(2)) as long as the process lives.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};
@@ -26,7 +26,7 @@ pub(super) const FILE: &str = "identity.json";
 /// Version of both files.
 pub(super) const VERSION: u32 = 1;
 
-/// How long a lock is waited for: a process that the last daemon was just starting holds it for a moment.
+/// How long to wait for a lock: a child that the previous daemon was just starting inherits it until its execve.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 const PAUSE: Duration = Duration::from_millis(20);
@@ -35,9 +35,9 @@ const PAUSE: Duration = Duration::from_millis(20);
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 struct RootIdentity {
     version: u32,
-    /// Of this store.
+    /// Identity of this root.
     id: String,
-    /// The state it was used with last, and in which life of the machine.
+    /// Identity of the state it was last used with; `boot` is the boot id of that time.
     state_id: String,
     state: PathBuf,
     boot: String,
@@ -47,26 +47,26 @@ struct RootIdentity {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 struct StateIdentity {
     version: u32,
-    /// Of this state.
+    /// Identity of this state.
     id: String,
-    /// The store whose pods it holds.
+    /// Identity of the root whose pods it holds.
     root_id: String,
     root: PathBuf,
     boot: String,
 }
 
-/// What is found before anything is decided.
+/// The facts that [`decide`] uses.
 #[derive(Clone, Debug, Default)]
 struct Found {
     root: Option<RootIdentity>,
     state: Option<StateIdentity>,
-    /// Pods that the state has something of.
+    /// Pods with a directory or pinned namespaces in the state.
     running: BTreeSet<String>,
-    /// Pods that the store has a directory of.
+    /// Pods with a directory in the root.
     stored: BTreeSet<String>,
-    /// Whether something is mounted below the state.
+    /// Whether anything is mounted below the state.
     mounted: bool,
-    /// Whether the store has a record of this life of the machine, or one that cannot be read.
+    /// Whether the root has a record of this boot, or one that cannot be read.
     recent: bool,
     boot: String,
 }
@@ -77,15 +77,15 @@ pub struct Bound {
     _locks: Vec<File>,
 }
 
-/// Locks both directories and binds them to each other; makes them where they are not there yet. `images` is the image
-/// store, whose records are looked at too.
+/// Locks both directories and binds them to each other; creates those that do not exist. `images` is the image store, whose
+/// record versions are checked too.
 ///
 /// # Errors
-/// [`Error::Refused`], before anything was touched; [`Error::Io`].
+/// [`Error::Refused`], before anything was changed; [`Error::Io`].
 pub fn bind(paths: &Paths, images: &Path) -> Result<Bound> {
     let dirs = [paths.state(), paths.root()];
     let mut locks = Vec::new();
-    // What is there is locked before it is looked at; what is not there nobody can be using.
+    // Existing directories are locked before they are read; a missing one cannot be in use.
     for dir in dirs {
         locks.extend(lock(dir, paths)?);
     }
@@ -103,7 +103,7 @@ pub fn bind(paths: &Paths, images: &Path) -> Result<Bound> {
     Ok(Bound { _locks: locks })
 }
 
-/// None if there is no such directory.
+/// Locks a directory; `None` if it does not exist.
 fn lock(dir: &Path, paths: &Paths) -> Result<Option<File>> {
     let open = match File::open(dir) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
@@ -158,21 +158,21 @@ fn read<T: for<'a> Deserialize<'a>>(path: &Path) -> Result<Option<T>> {
     })
 }
 
-/// Namespaces, shared memory: what keeps a pod alive, whatever the directories say.
+/// Returns whether a namespace or shared memory is mounted below a directory: a sign of running pods, whatever its entries say.
 fn mounted_below(dir: &Path) -> bool {
     let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
     let mut points = mounts.lines().filter_map(|line| line.split(' ').nth(4));
     points.any(|point| Path::new(point) != dir && Path::new(point).starts_with(dir))
 }
 
-/// Whether they may be used together.
+/// Checks that the root and the state may be used together.
 fn decide(found: &Found, paths: &Paths) -> std::result::Result<(), Refused> {
     let other_root = |why: &str| Refused::OtherRoot {
         root: paths.root().to_owned(),
         state: paths.state().to_owned(),
         why: why.to_owned(),
     };
-    // After a restart of the machine nothing runs, also where the state is on a disk.
+    // After a reboot nothing runs, even if the state is on a persistent file system.
     let this_boot = found
         .state
         .as_ref()
@@ -195,7 +195,7 @@ fn decide(found: &Found, paths: &Paths) -> std::result::Result<(), Refused> {
         let state = found.state.as_ref();
         state.is_none_or(|state| state.id != root.state_id)
     };
-    // What is mounted below may be hidden by what is mounted on it, so it does not count here.
+    // `mounted` is not used here: mounts of the bound state may be hidden by a mount over its directory.
     if let Some(root) = &found.root
         && root.boot == found.boot
         && found.recent
@@ -211,8 +211,8 @@ fn decide(found: &Found, paths: &Paths) -> std::result::Result<(), Refused> {
     Ok(())
 }
 
-/// Writes both, where they are not there or say something else. What lies between the two, after a power failure or a kill,
-/// is a root that is bound to a state that is empty.
+/// Writes the identities that are missing or outdated. A crash between the two writes leaves a root that is bound to an empty
+/// state.
 fn write(found: Found, paths: &Paths) -> Result<()> {
     let Found {
         root, state, boot, ..
@@ -221,7 +221,7 @@ fn write(found: Found, paths: &Paths) -> Result<()> {
     let root_id = match &root {
         Some(root) => root.id.clone(),
         None => match &state {
-            // A store whose identity was lost, and whose pods are there.
+            // The root has lost its identity, but its pods run.
             Some(state) if state.boot == boot => state.root_id.clone(),
             _ => fresh()?,
         },

@@ -1,4 +1,4 @@
-//! What the runtime knows of its sandboxes and containers: in memory for every question, on disk for after a restart.
+//! The sandboxes and containers of the runtime: in memory for all queries, on disk for recovery after a restart.
 
 mod container;
 pub mod disk;

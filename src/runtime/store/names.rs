@@ -1,20 +1,20 @@
-//! Names that one object has at a time.
+//! Unique names of objects.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::runtime::error::{Error, Result, What};
 
-/// Who has which name.
+/// The names in use, with the ids of their objects.
 #[derive(Debug)]
 pub struct Names {
     what: What,
     taken: Mutex<HashMap<String, String>>,
-    /// Objects whose names are not known, because their records cannot be read.
+    /// Ids of objects whose names are unknown, because their records cannot be read.
     unknown: Mutex<BTreeSet<String>>,
 }
 
-/// A name that is free again when this is dropped, unless it is kept.
+/// A reserved name, released on drop unless it is kept.
 #[derive(Debug)]
 pub struct Reservation {
     names: Arc<Names>,
@@ -41,23 +41,23 @@ impl Names {
         match unknown {
             None => Ok(reservation),
             Some(other) => Err(Error::Unavailable(format!(
-                "name {name:?} may be that of {} {other}, which runs and whose record cannot be read",
+                "name {name:?} may belong to {} {other}, which runs and whose record cannot be read",
                 self.what.name()
             ))),
         }
     }
 
-    /// An object that runs may have any name: there are no new ones until it is known which.
+    /// Registers a running object whose name is unknown: no name can be reserved until it is known.
     pub fn set_unknown(&self, id: &str) {
         self.unknown().insert(id.to_owned());
     }
 
-    /// Its name is known, or it is gone.
+    /// Unregisters such an object: its name is known, or it is gone.
     pub fn set_known(&self, id: &str) {
         self.unknown().remove(id);
     }
 
-    /// Reserves a name for an id that is known to have it.
+    /// Reserves a name for an existing object.
     ///
     /// # Errors
     /// [`Error::Taken`].
@@ -77,7 +77,7 @@ impl Names {
         })
     }
 
-    /// Frees a name, if it is this id's.
+    /// Releases a name if it belongs to this id.
     pub fn release(&self, name: &str, id: &str) {
         let mut taken = self.taken();
         if taken.get(name).is_some_and(|by| by == id) {
@@ -95,7 +95,7 @@ impl Names {
 }
 
 impl Reservation {
-    /// The object exists: its name is its until it is removed.
+    /// Keeps the name until [`Names::release`].
     pub fn keep(mut self) {
         self.name = None;
     }

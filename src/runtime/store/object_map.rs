@@ -1,4 +1,4 @@
-//! Objects by id, or by the beginning of it.
+//! Objects by id or unique prefix of an id.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, PoisonError, RwLock};
@@ -10,12 +10,12 @@ use crate::runtime::error::{Error, Result, What};
 pub struct ObjectMap<T> {
     what: What,
     objects: RwLock<BTreeMap<String, Arc<T>>>,
-    /// Objects that are there and whose records cannot be read, and why.
+    /// Objects that exist but whose records cannot be read, with the reason.
     unread: RwLock<BTreeMap<String, String>>,
 }
 
 impl<T> ObjectMap<T> {
-    /// An empty one.
+    /// An empty map.
     pub fn new(what: What) -> Self {
         Self {
             what,
@@ -30,13 +30,13 @@ impl<T> ObjectMap<T> {
         objects.insert(id.to_owned(), object);
     }
 
-    /// Takes note of an object whose record cannot be read: what is asked of it fails, and says why.
+    /// Registers an object whose record cannot be read: calls for it fail with the reason.
     pub fn set_unread(&self, id: &str, why: String) {
         let mut unread = self.unread.write().unwrap_or_else(PoisonError::into_inner);
         unread.insert(id.to_owned(), why);
     }
 
-    /// Its record can be read, or it is gone.
+    /// Unregisters such an object: its record can be read, or it is gone.
     pub fn set_read(&self, id: &str) {
         let mut unread = self.unread.write().unwrap_or_else(PoisonError::into_inner);
         unread.remove(id);
@@ -60,7 +60,7 @@ impl<T> ObjectMap<T> {
         objects.remove(id);
     }
 
-    /// The object with this id, or the only one whose id begins so.
+    /// The object with this id, or the only one whose id has this prefix.
     ///
     /// # Errors
     /// [`Error::NotFound`], [`Error::Ambiguous`], [`Error::Unavailable`] if its record cannot be read.
@@ -76,7 +76,7 @@ impl<T> ObjectMap<T> {
             self.is_unread(id)?;
             return Err(Error::not_found(self.what, id));
         };
-        // A whole id is never ambiguous.
+        // A complete id is never ambiguous.
         if key != id && found.next().is_some() {
             return Err(Error::Ambiguous {
                 what: self.what,
@@ -86,7 +86,7 @@ impl<T> ObjectMap<T> {
         Ok(Arc::clone(first))
     }
 
-    /// As [`Self::get`]; `None` if there is none.
+    /// As [`Self::get`]; `None` if the object does not exist.
     ///
     /// # Errors
     /// [`Error::Ambiguous`], [`Error::Unavailable`].
@@ -98,7 +98,7 @@ impl<T> ObjectMap<T> {
         }
     }
 
-    /// All of them, in the order of their ids.
+    /// All objects, sorted by id.
     pub fn all(&self) -> Vec<Arc<T>> {
         let objects = self.objects.read().unwrap_or_else(PoisonError::into_inner);
         objects.values().cloned().collect()

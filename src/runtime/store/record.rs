@@ -1,5 +1,5 @@
-//! What is written down of each object. A record is JSON that can be read and repaired by hand; fields that an older
-//! version did not write have their defaults.
+//! The records of sandboxes and containers: JSON that can be read and repaired by hand. Fields that an older version did not
+//! write have defaults.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -13,21 +13,21 @@ use crate::cri::v1;
 use crate::runtime::oci::OciRuntime;
 use criscope_image::Digest;
 
-/// Version of both records: grows when an older program would misunderstand what a newer one writes. What is older is
-/// migrated (see [`super::versions`]), with what is newer the runtime does not start. Fields that are added without a new
-/// version have a default, and survive a program that does not know them.
+/// Version of both records, raised when an older program would misinterpret a new record. Older records are migrated (see
+/// [`super::versions`]); with newer ones the runtime does not start. Fields added without a new version have a default and are
+/// preserved by programs that do not know them.
 pub const VERSION: u32 = 2;
 
-/// How far a sandbox is.
+/// The state of a sandbox.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum SandboxState {
-    /// It is being made. After a restart this means that it never was.
+    /// It is being created. One that is found in this state after a restart is removed.
     #[default]
     Making,
-    /// All is there.
+    /// All its parts exist.
     Ready,
-    /// It was stopped, or lost what it needs: only to be removed.
+    /// It was stopped, or lost a part that it needs. It can only be removed.
     Stopped,
 }
 
@@ -35,7 +35,7 @@ impl SandboxState {
     /// Every value.
     pub const ALL: [Self; 3] = [Self::Making, Self::Ready, Self::Stopped];
 
-    /// In a word.
+    /// The state in metrics.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Making => "making",
@@ -45,7 +45,7 @@ impl SandboxState {
     }
 }
 
-/// What is known of a sandbox.
+/// The record of a sandbox.
 #[derive(Clone, Default, Serialize, Deserialize)]
 pub struct SandboxRecord {
     /// [`VERSION`].
@@ -56,28 +56,28 @@ pub struct SandboxRecord {
     pub state: SandboxState,
     /// As the kubelet sent it.
     pub config: v1::PodSandboxConfig,
-    /// The runtime handler as it was asked for; empty is the default one.
+    /// The runtime handler of the request; empty for the default handler.
     pub asked_handler: String,
-    /// The handler that serves it.
+    /// The name of the handler that serves it.
     pub handler: String,
-    /// How that handler called its OCI runtime when the sandbox was made: what it made then is found, and ended, in the
-    /// same way, whatever the configuration says by now. None in records of older versions.
+    /// The OCI runtime of that handler when the sandbox was created: its containers are found and stopped with it even if the
+    /// configuration has changed. `None` in older records.
     #[serde(default)]
     pub oci: Option<OciRuntime>,
     /// Nanoseconds since 1970.
     pub created_at: i64,
-    /// In which life of the machine (`/proc/sys/kernel/random/boot_id`): in another nothing of it runs.
+    /// The boot id (`/proc/sys/kernel/random/boot_id`) of its creation: after a reboot none of its processes run.
     pub boot: String,
-    /// After its state is `stopped`: its network is detached and its namespaces are freed. Until then StopPodSandbox tries.
+    /// Whether, in state `stopped`, its network is detached and its namespaces are removed. Until then StopPodSandbox retries.
     #[serde(default)]
     pub network_freed: bool,
-    /// Its address; none with host network.
+    /// Its primary address; `None` with the host network.
     #[serde(default)]
     pub ip: Option<IpAddr>,
-    /// Its other addresses.
+    /// Its further addresses.
     #[serde(default)]
     pub additional_ips: Vec<IpAddr>,
-    /// The init of its shared PID namespace, 0 without one.
+    /// The pid of the init of its shared PID namespace; 0 without one.
     #[serde(default)]
     pub pid_namespace: u32,
     /// The SELinux label of its processes.
@@ -89,28 +89,28 @@ pub struct SandboxRecord {
     /// Resources after the last UpdatePodSandboxResources.
     #[serde(default)]
     pub resources: Option<v1::LinuxContainerResources>,
-    /// The pod's overhead after it.
+    /// The overhead after the last UpdatePodSandboxResources.
     #[serde(default)]
     pub overhead: Option<v1::LinuxContainerResources>,
-    /// Fields that this program does not know.
+    /// Fields that this version does not know.
     #[serde(skip)]
     pub unknown: Option<Value>,
 }
 
-/// How far a container is.
+/// The state of a container.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ContainerState {
-    /// It is being made. After a restart this means that it never was.
+    /// It is being created. One that is found in this state after a restart is removed.
     #[default]
     Making,
-    /// Made, not started.
+    /// It is created and not started.
     Created,
-    /// It is being started: after a restart the shim knows how far it came.
+    /// It is being started. After a restart the shim knows whether the start succeeded.
     Starting,
-    /// Its process runs.
+    /// Its process is running.
     Running,
-    /// Its process has ended, or could not be started.
+    /// Its process has exited, or could not be started.
     Exited,
 }
 
@@ -124,7 +124,7 @@ impl ContainerState {
         Self::Exited,
     ];
 
-    /// In a metric; a sentence has its name.
+    /// The state in metrics; messages use [`Self::name`].
     pub const fn label(self) -> &'static str {
         match self {
             Self::Making => "making",
@@ -143,12 +143,12 @@ pub struct Exit {
     pub code: i32,
     /// `Completed`, `Error`, `OOMKilled`, `StartError` or `Unknown`.
     pub reason: String,
-    /// In words, if there is more to say.
+    /// Details in words; may be empty.
     #[serde(default)]
     pub message: String,
 }
 
-/// What is known of a container.
+/// The record of a container.
 #[derive(Clone, Default, Serialize, Deserialize)]
 pub struct ContainerRecord {
     /// [`VERSION`].
@@ -159,25 +159,25 @@ pub struct ContainerRecord {
     pub sandbox: String,
     /// How far it is.
     pub state: ContainerState,
-    /// As the kubelet sent it. Its environment may hold secrets: the file is for root only.
+    /// As the kubelet sent it. Its environment may contain secrets: the file has mode 0600.
     pub config: v1::ContainerConfig,
     /// The image's id.
     pub image_id: String,
-    /// The image by a name with a digest where it has one, else its id.
+    /// A name of the image with a digest, else its id.
     pub image_ref: String,
-    /// The image by the name that users know: the kubelet makes containers by its id. Empty in older records.
+    /// The name of the image that users know: the kubelet creates containers with the image id. Empty in older records.
     #[serde(default)]
     pub image_name: String,
     /// The image's layers, from the bottom up.
     pub layers: Vec<Digest>,
-    /// The handler that serves it.
+    /// The name of the handler that serves it.
     pub handler: String,
-    /// Nanoseconds since 1970, as all times; 0 is not yet.
+    /// Nanoseconds since 1970, like all times; 0 if not yet.
     pub created_at: i64,
     /// When it was started.
     #[serde(default)]
     pub started_at: i64,
-    /// When it ended.
+    /// When it exited.
     #[serde(default)]
     pub finished_at: i64,
     /// How it ended.
@@ -188,19 +188,19 @@ pub struct ContainerRecord {
     pub log: PathBuf,
     /// The signal StopContainer sends first.
     pub stop_signal: i32,
-    /// Its first process as the node sees it, 0 before it was started.
+    /// The pid of its init on the node; 0 before it is started.
     #[serde(default)]
     pub pid: u32,
-    /// User, group, and all groups.
+    /// User id, group id, and all group ids of its process.
     #[serde(default)]
     pub user: (u32, u32, Vec<u32>),
-    /// Resources as they are after the last update.
+    /// Resources after the last update.
     #[serde(default)]
     pub resources: v1::LinuxContainerResources,
-    /// Images mounted as volumes: container path to image id and its layers.
+    /// Image volumes by container path.
     #[serde(default)]
     pub image_volumes: BTreeMap<String, ImageVolume>,
-    /// Fields that this program does not know.
+    /// Fields that this version does not know.
     #[serde(skip)]
     pub unknown: Option<Value>,
 }
@@ -217,12 +217,12 @@ impl Written for ContainerRecord {
     }
 }
 
-/// An image mounted as a volume.
+/// An image volume.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ImageVolume {
     /// The image's id.
     pub image_id: String,
-    /// The image as ContainerStatus names it.
+    /// The image reference in ContainerStatus.
     pub image_ref: String,
     /// Its layers, from the bottom up.
     pub layers: Vec<Digest>,
@@ -249,12 +249,12 @@ impl std::fmt::Debug for ContainerRecord {
 }
 
 impl SandboxRecord {
-    /// Its name, which no other sandbox has (containerd and CRI-O put it together the same way).
+    /// Its unique name, composed as in containerd and CRI-O.
     pub fn name(&self) -> String {
         sandbox_name(self.config.metadata.as_ref())
     }
 
-    /// Namespace options of the request; all POD if it has none.
+    /// The namespace options of the request; all POD if it has none.
     pub fn namespaces(&self) -> v1::NamespaceOption {
         let linux = self.config.linux.as_ref();
         let context = linux.and_then(|linux| linux.security_context.as_ref());
@@ -263,19 +263,19 @@ impl SandboxRecord {
             .unwrap_or_default()
     }
 
-    /// Whether it stopped because the init of its shared PID namespace had ended.
-    pub fn lost_processes(&self) -> bool {
+    /// Returns whether it stopped because the init of its shared PID namespace exited.
+    pub fn lost_init(&self) -> bool {
         self.state == SandboxState::Stopped
             && self.pid_namespace == 0
             && self.namespaces().pid == v1::NamespaceMode::Pod as i32
     }
 
-    /// Whether it uses the node's network.
+    /// Returns whether it uses the node's network.
     pub fn host_network(&self) -> bool {
         self.namespaces().network == v1::NamespaceMode::Node as i32
     }
 
-    /// The cgroup its containers lie in, as the kubelet names it.
+    /// The parent cgroup of its containers, in the kubelet's notation.
     pub fn cgroup_parent(&self) -> &str {
         self.config
             .linux
@@ -297,7 +297,7 @@ pub fn sandbox_name(metadata: Option<&v1::PodSandboxMetadata>) -> String {
 }
 
 impl ContainerRecord {
-    /// Its name, which no other container has: `name_pod_namespace_uid_attempt`.
+    /// Its unique name: `name_pod_namespace_uid_attempt`.
     pub fn name(&self, sandbox: &SandboxRecord) -> String {
         container_name(
             self.config.metadata.as_ref(),

@@ -1,4 +1,4 @@
-//! A sandbox in memory: its record, its shim, and whose turn it is.
+//! A sandbox in memory: its record, its shim, and its locks.
 
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -14,38 +14,38 @@ use crate::runtime::shim_client::Shim;
 pub struct Sandbox {
     /// 64 hexadecimal digits.
     pub id: String,
-    /// Stop, remove and the like have it alone; creating and starting a container share it.
-    pub turn: tokio::sync::RwLock<()>,
+    /// Taken for writing by verbs on the sandbox, such as stop and remove, and for reading while a container is created or started.
+    pub op_lock: tokio::sync::RwLock<()>,
     record: Durable<SandboxRecord>,
     shim: Mutex<Option<Shim>>,
 }
 
 impl Sandbox {
-    /// A sandbox with a record that is on disk already, or soon.
+    /// A sandbox with a record that has been or is about to be written.
     pub fn new(paths: &Paths, record: SandboxRecord) -> Self {
         let (dir, copy) = (paths.sandbox(&record.id), paths.copy(&record.id));
         Self {
             id: record.id.clone(),
-            turn: tokio::sync::RwLock::default(),
+            op_lock: tokio::sync::RwLock::default(),
             record: Durable::new(dir, copy, record),
             shim: Mutex::default(),
         }
     }
 
-    /// Where its record and its files are: below the root, which outlives a reboot.
+    /// The directory of its record and files: below the root, which survives a reboot.
     pub fn dir(&self) -> &Path {
         self.record.dir()
     }
 
-    /// What is known of it now.
+    /// The current record.
     pub fn record(&self) -> Arc<SandboxRecord> {
         self.record.get()
     }
 
-    /// Changes what is known of it, on disk first.
+    /// Changes the record, on disk first.
     ///
     /// # Errors
-    /// It cannot be written; then nothing has changed.
+    /// The record cannot be written; then it is unchanged.
     pub async fn update(
         &self,
         change: impl FnOnce(&mut SandboxRecord),
@@ -53,7 +53,7 @@ impl Sandbox {
         self.record.change(change, |_| ()).await
     }
 
-    /// Does some work with its files, when it is its turn, on a thread that may wait.
+    /// Runs work with the files of the sandbox on the pool of blocking threads, one piece at a time.
     ///
     /// # Errors
     /// Those of the work.
@@ -64,8 +64,8 @@ impl Sandbox {
         self.record.work(work).await
     }
 
-    /// The same for what is true whether it can be written or not. To stop a pod frees a disk that is full, so that must not
-    /// need room; after a restart what was not written is done once more.
+    /// Changes the record in memory even if it cannot be written: stopping pods must be possible on a full disk, which it frees.
+    /// Steps that were not written are repeated after a restart.
     pub async fn note(&self, change: impl FnOnce(&mut SandboxRecord)) {
         let noted = self.record.note(
             |record| {
@@ -75,11 +75,11 @@ impl Sandbox {
             |_| (),
         );
         if let Some(Err(error)) = noted.await {
-            tracing::warn!(event = "runtime.record", sandbox.id = %self.id, %error, "how far a pod is stopped is only in memory");
+            tracing::warn!(event = "runtime.record", sandbox.id = %self.id, %error, "the progress of stopping a pod is recorded in memory only");
         }
     }
 
-    /// Whether it can have containers.
+    /// Checks that the sandbox is ready, which containers need.
     ///
     /// # Errors
     /// [`Error::State`], with the state.
@@ -87,11 +87,11 @@ impl Sandbox {
         match self.record().state {
             SandboxState::Ready => Ok(()),
             SandboxState::Making => Err(Error::state(format!(
-                "pod sandbox {} is being made",
+                "pod sandbox {} is being created",
                 self.id
             ))),
-            SandboxState::Stopped if self.record().lost_processes() => Err(Error::state(format!(
-                "pod sandbox {} is not ready: the init of its shared PID namespace has ended",
+            SandboxState::Stopped if self.record().lost_init() => Err(Error::state(format!(
+                "pod sandbox {} is not ready: the init of its shared PID namespace has exited",
                 self.id
             ))),
             SandboxState::Stopped => Err(Error::state(format!(
@@ -101,7 +101,7 @@ impl Sandbox {
         }
     }
 
-    /// Its shim, if there is a connection to one.
+    /// The connection to its shim, if there is one.
     pub fn shim(&self) -> Option<Shim> {
         self.shim
             .lock()
@@ -109,7 +109,7 @@ impl Sandbox {
             .clone()
     }
 
-    /// Takes note of its shim, or that there is none any more.
+    /// Sets or clears the connection to its shim.
     pub fn set_shim(&self, shim: Option<Shim>) {
         *self.shim.lock().unwrap_or_else(PoisonError::into_inner) = shim;
     }

@@ -1,4 +1,4 @@
-//! Versions of what is on disk: newer ones are refused before anything is touched, older ones are migrated step by step.
+//! Versions of the records on disk: newer ones are refused before anything is changed, older ones are migrated step by step.
 
 use std::fs;
 use std::io;
@@ -11,25 +11,25 @@ use super::{disk, record};
 use crate::runtime::error::{Error, Result};
 use crate::runtime::paths::Paths;
 
-/// Makes a record of the version after its own of it.
+/// Migrates a record to the next version.
 type Step = fn(&mut Value);
 
-/// What is done to a sandbox's record of version N is at N - 1.
+/// Migrations of sandbox records; that of version N is at N - 1.
 pub const SANDBOX_STEPS: &[Step] = &[|_| ()];
 
-/// The same for containers.
+/// Migrations of container records.
 pub const CONTAINER_STEPS: &[Step] = &[name_image];
 
-/// Version 1 began without `image_name`, the image as users know it.
+/// Adds `image_name`, which the first records of version 1 did not have.
 fn name_image(record: &mut Value) {
     let missing = record["image_name"].as_str().is_none_or(str::is_empty);
     if missing {
-        let asked = record.pointer("/config/image/image").cloned();
-        record["image_name"] = asked.unwrap_or_else(|| record["image_ref"].clone());
+        let requested = record.pointer("/config/image/image").cloned();
+        record["image_name"] = requested.unwrap_or_else(|| record["image_ref"].clone());
     }
 }
 
-/// Makes a record of the present version of one that is older. Whether it was older.
+/// Migrates a record to the current version; returns whether it was older.
 pub fn migrate(record: &mut Value, steps: &[Step]) -> bool {
     let now = u64::from(record::VERSION);
     let from = record["version"].as_u64().unwrap_or_default();
@@ -44,7 +44,7 @@ pub fn migrate(record: &mut Value, steps: &[Step]) -> bool {
     old
 }
 
-/// All records of a store and of an image store, with the newest version that this program can read.
+/// All records of the root, the state and the image store, with the newest version that this program can read.
 fn all(paths: &Paths, images: &Path) -> Result<Vec<(PathBuf, u32)>> {
     let mut found = Vec::new();
     for dir in [paths.sandboxes(), paths.containers()] {
@@ -59,7 +59,7 @@ fn all(paths: &Paths, images: &Path) -> Result<Vec<(PathBuf, u32)>> {
     Ok(found)
 }
 
-/// Refuses a store with something of a later version in it. What cannot be read says nothing.
+/// Refuses records of a later version. Files that cannot be read are ignored.
 ///
 /// # Errors
 /// [`Error::Refused`]; a directory cannot be read.
@@ -89,7 +89,7 @@ fn read(path: &Path) -> Option<Value> {
     serde_json::from_slice(&fs::read(path).ok()?).ok()
 }
 
-/// Whether a sandbox of this life of the machine is written down, or one that cannot be read and may be.
+/// Returns whether there is a sandbox record of this boot, or one that cannot be read and may be.
 ///
 /// # Errors
 /// A directory cannot be read.
@@ -104,7 +104,7 @@ pub fn has_boot(paths: &Paths, boot: &str) -> Result<bool> {
     }))
 }
 
-/// Fields of what was read that are not in what was understood of it: a later program of the same version has added them.
+/// The fields of a JSON value that its parsed form does not have: a later program with the same record version added them.
 pub fn unknown(read: &Value, known: &Value) -> Option<Value> {
     match (read, known) {
         (Value::Object(read), Value::Object(known)) => {
@@ -130,7 +130,7 @@ pub fn unknown(read: &Value, known: &Value) -> Option<Value> {
     }
 }
 
-/// Adds what [`unknown`] found to what is written. What has changed its form since is left as it is now.
+/// Adds the fields that [`unknown`] found back to a record. Where the structure has changed since, the new one wins.
 pub fn add(to: &mut Value, unknown: &Value) {
     match (to, unknown) {
         (Value::Object(to), Value::Object(unknown)) => {
