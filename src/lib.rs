@@ -33,18 +33,19 @@
 //!
 //! # Modules, in reading order
 //!
-//! [`proxy`] is the request path; read its list of layers first. [`call`] is one call on that path, [`cri`], [`grpc`] and [`uds`]
-//! are what it is written in: the protocol, its frames, its connections. Beside it stand [`telemetry`] (where signals go), [`admin`] (what
-//! can be read), [`lifecycle`] (what calls make together: the start, restart and end of a pod, and why it took so long) and
-//! [`watchdog`]. [`config`], whose sections their users declare with [`settings`], and [`cli`] are the way in, [`app`] puts everything together, and [`reload`] changes it while it
-//! runs. [`runtime`] is the built-in backend, [`streaming`] the server of exec, attach and port-forward; the small process
-//! beside each pod is a crate of its own, [`criscope_shim`]. [`smoke`] is a caller like the kubelet, with a [`client`] of its
-//! own. [`units`] formats durations, sizes and times, [`version`] has the version and the commit. `docs/ARCHITECTURE.md` tells
-//! the rest.
+//! [`proxy`] is the request path; read its list of layers first. [`call`] is one call on that path, [`cri`], [`grpc`] and
+//! [`uds`] are what it is written in: the protocol, its frames, its connections. Beside it stand [`telemetry`] (where signals
+//! go), [`admin`] (what can be read), [`lifecycle`] (what calls make together: the start, restart and end of a pod, and why it
+//! took so long) and [`watchdog`]. [`cli`] is the way in, [`app`] puts everything together, and [`reload`] changes it while
+//! it runs. [`config`] collects the settings that modules declare with [`settings`], [`catalogue`] the metrics. [`runtime`] is
+//! the built-in backend, [`streaming`] the server of exec, attach and port-forward; the small process beside each pod is a
+//! crate of its own, [`criscope_shim`]. [`smoke`] is a caller like the kubelet, with a [`client`] of its own. [`units`]
+//! formats durations, sizes and times, [`version`] has the version and the commit. `docs/ARCHITECTURE.md` tells the rest.
 
 pub mod admin;
 pub mod app;
 pub mod call;
+pub mod catalogue;
 pub mod cli;
 pub mod client;
 pub mod config;

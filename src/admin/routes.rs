@@ -10,8 +10,8 @@ use serde::Serialize;
 use super::Sources;
 use super::calls::Format;
 use super::page::{Escaped, page_at};
+use crate::proxy::instrument::signals::metrics::ROUTE_DECISIONS;
 use crate::telemetry::Registry;
-use crate::telemetry::catalogue::ROUTE_DECISIONS;
 
 /// `/debug/routes?format=json`
 #[derive(Debug, Serialize)]

@@ -20,22 +20,22 @@ use crate::lifecycle::process_scanner::Observations;
 use crate::lifecycle::rates::Rates;
 use crate::lifecycle::recorder::{Dumps, Recorder};
 use crate::lifecycle::{Aggregator, CallSink, Event, Stories, Trace, aggregator};
-use crate::proxy::backend::{Backend, probe, resync};
+use crate::proxy::backend::{self, Backend, probe, resync};
 use crate::proxy::instrument::signals::{SignalSettings, Signals, watch_in_flight};
 use crate::proxy::instrument::stuck::Watch;
 use crate::proxy::instrument::{CallObserver, InFlight, Shared};
-use crate::proxy::pod_index::Index;
+use crate::proxy::listener::metrics::Connections;
+use crate::proxy::pod_index::{self, Index};
 use crate::proxy::router::Table;
 use crate::proxy::router::rules::Rules;
 use crate::proxy::sessions::SessionProxy;
 use crate::proxy::stack::Parts;
 use crate::settings::InEffect;
-use crate::telemetry::handles::Connections;
+use crate::telemetry::Drops;
 use crate::telemetry::logging;
 use crate::telemetry::otlp::SpanSink;
 use crate::telemetry::process::{self, ConfigHash};
-use crate::telemetry::registry::{Registry, RegistryError};
-use crate::telemetry::{Drops, catalogue};
+use crate::telemetry::registry::Registry;
 use crate::watchdog::{self, Heartbeat};
 
 /// Everything that lives as long as the process.
@@ -118,8 +118,8 @@ pub(super) fn build(
     let backends: Vec<_> = backends
         .map(|settings| backend(settings, builtin).map(Arc::new))
         .collect::<Result<_, _>>()?;
-    register_backends(&registry, &backends)?;
-    register_identity(&registry, &index)?;
+    backend::metrics::register(&registry, &backends)?;
+    pod_index::metrics::register(&registry, &index)?;
     let names = backends.iter().map(|b| Arc::clone(b.name())).collect();
     let table = Table::new(rules(config)?, Arc::clone(&index), names);
     Ok(Built {
@@ -209,39 +209,6 @@ fn rules(config: &Config) -> Result<Rules, Error> {
         default: position(&config.routing.default)?,
         images: position(&config.routing.images)?,
         handlers,
-    })
-}
-
-fn register_backends(registry: &Registry, backends: &[Arc<Backend>]) -> Result<(), RegistryError> {
-    let all = backends.to_vec();
-    registry.computed(&catalogue::BACKEND_UP, move |out| {
-        for backend in &all {
-            out.put(
-                &[backend.name()],
-                f64::from(u8::from(backend.health().is_up())),
-            );
-        }
-    })?;
-    let all = backends.to_vec();
-    registry.computed(&catalogue::BACKEND_RECONNECTS, move |out| {
-        for backend in &all {
-            out.put(&[backend.name()], backend.health().reconnects() as f64);
-        }
-    })
-}
-
-fn register_identity(registry: &Registry, index: &Arc<Index>) -> Result<(), RegistryError> {
-    let entries = Arc::clone(index);
-    registry.computed(&catalogue::IDENTITY_ENTRIES, move |out| {
-        let (sandboxes, containers) = entries.len();
-        out.put(&["sandbox"], sandboxes as f64);
-        out.put(&["container"], containers as f64);
-    })?;
-    let lookups = Arc::clone(index);
-    registry.computed(&catalogue::IDENTITY_LOOKUPS, move |out| {
-        let (hits, misses) = lookups.lookups();
-        out.put(&["hit"], hits as f64);
-        out.put(&["miss"], misses as f64);
     })
 }
 

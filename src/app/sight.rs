@@ -8,9 +8,10 @@ use super::build::{Built, reading};
 use crate::call::episode::is_episodic;
 use crate::config::Config;
 use crate::lifecycle::otlp_receiver::Receiver;
+use crate::lifecycle::otlp_receiver::metrics::Receiving;
 use crate::lifecycle::process_scanner::Sampler;
+use crate::lifecycle::process_scanner::metrics::ScanMetrics;
 use crate::telemetry::Drops;
-use crate::telemetry::handles::{Receiving, ScanMetrics};
 use crate::telemetry::otlp::Destination;
 use crate::telemetry::registry::RegistryError;
 

@@ -11,11 +11,75 @@ use super::timeline::EpisodePhase;
 use super::view::State;
 use crate::call::episode::Kind;
 use crate::cri::Method;
-use crate::telemetry::catalogue;
+use crate::cri::subject::ExitReason;
 use crate::telemetry::family::{Counters, Histograms};
+use crate::telemetry::metric::{Label, Metric, Unit, Values, fixed, metrics, names};
 use crate::telemetry::registry::{Registry, RegistryError};
 
-/// The phases of a start, in the order of the catalogue.
+static EPISODE_NAMES: [&str; Kind::ALL.len()] = names!(Kind::ALL, Kind::name);
+static EXIT_NAMES: [&str; ExitReason::ALL.len()] = names!(ExitReason::ALL, ExitReason::name);
+
+/// How an episode ended.
+const EPISODE_OUTCOME: Label = fixed("outcome", &["ok", "failed"]);
+const RUNTIME_HANDLER: Label = Label {
+    name: "runtime_handler",
+    values: Values::Handlers,
+};
+/// The phases of a start.
+const START_PHASE: Label = fixed(
+    "phase",
+    &[
+        "sandbox",
+        "network",
+        "image_pull",
+        "container_create",
+        "container_start",
+        "init_container",
+        "outside_cri",
+    ],
+);
+/// The calls of a start that can fail.
+const START_CALL: Label = fixed(
+    "phase",
+    &[
+        "sandbox",
+        "image_pull",
+        "container_create",
+        "container_start",
+    ],
+);
+/// Starts and stops of pods.
+const START_BUCKETS: &[f64] = &[
+    0.1, 0.25, 0.5, 1.0, 2.0, 3.0, 4.0, 5.0, 7.5, 10.0, 20.0, 30.0, 60.0, 120.0, 300.0, 600.0,
+];
+/// Their phases.
+const PHASE_BUCKETS: &[f64] = &[
+    0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0,
+];
+
+metrics! {
+    POD_START_DURATION = Metric::histogram("pod_start_duration_seconds", Unit::Seconds,
+        &[EPISODE_OUTCOME, fixed("image_pull", &["none", "some"]), RUNTIME_HANDLER], START_BUCKETS,
+        "Time from the first call of a pod's start to the end of its last, counted once no call follows for `story.quiet`.").with_exemplars();
+    POD_START_PHASE = Metric::histogram("pod_start_phase_seconds", Unit::Seconds, &[START_PHASE], PHASE_BUCKETS,
+        "Parts of the same time; they add up to it, and a part that did not occur is not counted.");
+    POD_START_FAILURES = Metric::counter("pod_start_failures_total", &[START_CALL],
+        "Calls of pod starts that failed, each at once.");
+    POD_STARTS_OPEN = Metric::gauge("pod_starts_open", Unit::Count, &[],
+        "Pod starts that have not come to their end.");
+    POD_START_OLDEST_OPEN = Metric::gauge("pod_start_oldest_open_seconds", Unit::Seconds, &[],
+        "Age of the oldest of them; absent when there is none.");
+    POD_STOP_DURATION = Metric::histogram("pod_stop_duration_seconds", Unit::Seconds, &[EPISODE_OUTCOME], START_BUCKETS,
+        "Time from the first call that stops a pod to the end of the last.");
+    CONTAINER_RESTARTS = Metric::counter("container_restarts_total", &[],
+        "Containers that were started again.");
+    CONTAINER_EXITS = Metric::counter("container_exits_total", &[fixed("reason", &EXIT_NAMES)],
+        "Containers that ended, as far as the kubelet asked how they are.");
+    STORY_EPISODES = Metric::gauge("story_episodes", Unit::Count, &[fixed("kind", &EPISODE_NAMES)],
+        "Starts, restarts and stops that are remembered.");
+}
+
+/// The phases of a start, in the order of the metric's label.
 const START_PHASES: [EpisodePhase; 7] = [
     EpisodePhase::Sandbox,
     EpisodePhase::Network,
@@ -61,12 +125,12 @@ impl StoryMetrics {
     pub(super) fn new(registry: &Registry, stories: &Arc<Stories>) -> Result<Self, RegistryError> {
         compute(registry, stories)?;
         let metrics = Self {
-            starts: registry.histograms(&catalogue::POD_START_DURATION)?,
-            phases: registry.histograms(&catalogue::POD_START_PHASE)?,
-            failures: registry.counters(&catalogue::POD_START_FAILURES)?,
-            stops: registry.histograms(&catalogue::POD_STOP_DURATION)?,
-            restarts: registry.counters(&catalogue::CONTAINER_RESTARTS)?,
-            exits: registry.counters(&catalogue::CONTAINER_EXITS)?,
+            starts: registry.histograms(&POD_START_DURATION)?,
+            phases: registry.histograms(&POD_START_PHASE)?,
+            failures: registry.counters(&POD_START_FAILURES)?,
+            stops: registry.histograms(&POD_STOP_DURATION)?,
+            restarts: registry.counters(&CONTAINER_RESTARTS)?,
+            exits: registry.counters(&CONTAINER_EXITS)?,
             registry: registry.clone(),
         };
         metrics.show_from_the_start();
@@ -78,7 +142,7 @@ impl StoryMetrics {
         for i in 0..START_CALLS.len() {
             self.failures.at([i]);
         }
-        for reason in 0..crate::cri::subject::ExitReason::ALL.len() {
+        for reason in 0..ExitReason::ALL.len() {
             self.exits.at([reason]);
         }
         self.restarts.at([]);
@@ -145,19 +209,19 @@ impl StoryMetrics {
 /// Metrics that are computed on each scrape.
 fn compute(registry: &Registry, stories: &Arc<Stories>) -> Result<(), RegistryError> {
     let source = Arc::clone(stories);
-    registry.computed(&catalogue::POD_STARTS_OPEN, move |out| {
+    registry.computed(&POD_STARTS_OPEN, move |out| {
         let open = source.open();
         let starts = open.get(Kind::Start.name()).copied().unwrap_or_default();
         out.put(&[], starts as f64);
     })?;
     let source = Arc::clone(stories);
-    registry.computed(&catalogue::POD_START_OLDEST_OPEN, move |out| {
+    registry.computed(&POD_START_OLDEST_OPEN, move |out| {
         if let Some(age) = source.oldest_open_start() {
             out.put(&[], seconds(age));
         }
     })?;
     let source = Arc::clone(stories);
-    registry.computed(&catalogue::STORY_EPISODES, move |out| {
+    registry.computed(&STORY_EPISODES, move |out| {
         for (kind, n) in source.remembered() {
             out.put(&[kind], n as f64);
         }
@@ -193,7 +257,7 @@ pub(crate) fn populate(registry: &Registry) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::telemetry::catalogue::{Metric, Values};
+    use crate::telemetry::metric::{Metric, Values};
 
     fn names(metric: &Metric) -> Vec<&'static str> {
         match metric.labels[0].values {
@@ -205,11 +269,11 @@ mod tests {
     #[test]
     fn the_catalogue_lists_the_phases_in_our_order() {
         assert_eq!(
-            names(&catalogue::POD_START_PHASE),
+            names(&POD_START_PHASE),
             START_PHASES.map(EpisodePhase::name)
         );
         assert_eq!(
-            names(&catalogue::POD_START_FAILURES),
+            names(&POD_START_FAILURES),
             START_CALLS.map(EpisodePhase::name)
         );
     }

@@ -10,8 +10,8 @@ use std::time::{Duration, Instant, SystemTime};
 
 use crate::call::Ending;
 use crate::cri::method::Method;
-use crate::telemetry::catalogue;
 use crate::telemetry::family::Histograms;
+use crate::telemetry::metric::CALL_BUCKETS;
 
 /// How often a copy is made.
 pub const STEP: Duration = Duration::from_secs(5);
@@ -26,7 +26,7 @@ const FINE: usize = STEPS_PER_MINUTE + 1;
 const COARSE: usize = 60 + 1;
 
 /// Bounds of the histogram of calls; the last count is of all.
-const BUCKETS: usize = catalogue::RPC_DURATION.buckets.len() + 1;
+const BUCKETS: usize = CALL_BUCKETS.len() + 1;
 
 /// Numbers of one method: calls by how they ended, and how many took up to each bound. They wrap: a difference of two is
 /// right as long as fewer than four thousand million calls lie between them.
@@ -51,7 +51,7 @@ impl Counts {
     /// The time that a share of the calls stayed below, in seconds; `None` if there were none. As Prometheus does it: calls
     /// are taken to be spread evenly within a bucket, and beyond the last bound nothing is known.
     fn quantile(&self, share: f64) -> Option<f64> {
-        let bounds = catalogue::RPC_DURATION.buckets;
+        let bounds = CALL_BUCKETS;
         let all = self.up_to[BUCKETS - 1];
         if all == 0 {
             return None;
@@ -289,11 +289,12 @@ impl Rates {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::proxy::instrument::signals::metrics::RPC_DURATION;
     use crate::telemetry::Registry;
 
     fn rates() -> Rates {
         let registry = Registry::new(prometheus::Registry::new(), []);
-        let durations = registry.histograms(&catalogue::RPC_DURATION);
+        let durations = registry.histograms(&RPC_DURATION);
         Rates::new(Arc::new(durations.expect("once")))
     }
 

@@ -238,7 +238,8 @@ mod tests {
     use super::*;
     use crate::call::Ending;
     use crate::lifecycle::view::call::tests::{plain, record};
-    use crate::telemetry::{Registry, catalogue};
+    use crate::proxy::instrument::signals::metrics::RPC_DURATION;
+    use crate::telemetry::Registry;
 
     #[test]
     fn samples_fall_into_the_buckets_of_their_time() {
@@ -277,7 +278,7 @@ mod tests {
     #[test]
     fn the_table_has_what_was_called_and_what_is_in_flight() {
         let registry = Registry::new(prometheus::Registry::new(), []);
-        let durations = registry.histograms(&catalogue::RPC_DURATION).expect("once");
+        let durations = registry.histograms(&RPC_DURATION).expect("once");
         let ended = [Method::Version.index(), Ending::Error as usize];
         durations.at(ended).expect("in range").observe(0.3);
         let rates = Rates::new(Arc::new(durations));

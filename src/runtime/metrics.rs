@@ -1,12 +1,94 @@
 //! The runtime in metrics: what it does, from now on, and what it has, when it is asked.
 
+mod work;
+
 use std::sync::Arc;
 
+pub(crate) use self::work::{RuntimeWork, ShimEnd};
 use super::Runtime;
 use super::store::{ContainerState, SandboxState};
-use crate::telemetry::catalogue;
-use crate::telemetry::handles::RuntimeWork;
+use crate::call::steps::{RuntimeStep, StepOutcome};
+use crate::telemetry::metric::{Kind, Label, Metric, Unit, fixed, metrics, names};
 use crate::telemetry::registry::{Registry, RegistryError};
+
+static STEP_NAMES: [&str; RuntimeStep::ALL.len()] = names!(RuntimeStep::ALL, RuntimeStep::name);
+static STEP_OUTCOME_NAMES: [&str; StepOutcome::ALL.len()] =
+    names!(StepOutcome::ALL, StepOutcome::name);
+
+const STEP_OUTCOME: Label = fixed("outcome", &STEP_OUTCOME_NAMES);
+/// Steps of the built-in runtime, which mostly take milliseconds; few, since there are many of these series.
+const STEP_BUCKETS: &[f64] = &[
+    0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0, 5.0, 30.0, 120.0,
+];
+
+/// The `plugin` of CNI plugins that are not in [`PLUGINS`].
+pub(crate) const OTHER_PLUGINS: &str = "other";
+/// Types of CNI plugins that have series of their own: those of the CNI project, and networks that many clusters have. Files
+/// in the configuration directory name others, and may do so at any time.
+pub(crate) const PLUGINS: &[&str] = &[
+    "bridge",
+    "ptp",
+    "ipvlan",
+    "macvlan",
+    "vlan",
+    "host-device",
+    "loopback",
+    "portmap",
+    "bandwidth",
+    "firewall",
+    "tuning",
+    "sbr",
+    "vrf",
+    "flannel",
+    "calico",
+    "cilium-cni",
+    "multus",
+    "antrea",
+    "kube-ovn",
+    "aws-cni",
+    "azure-vnet",
+    "istio-cni",
+    "linkerd-cni",
+    OTHER_PLUGINS,
+];
+/// What plugins are told to do, as the steps of the runtime are called.
+pub(crate) const PLUGIN_VERBS: &[&str] =
+    &["cni_add", "cni_del", "cni_check", "cni_status", "cni_gc"];
+
+metrics! {
+    RUNTIME_PHASE = Metric::histogram("runtime_phase_duration_seconds", Unit::Seconds, &[fixed("phase", &STEP_NAMES), STEP_OUTCOME], STEP_BUCKETS,
+        "Steps of the built-in runtime's work; some are parts of others.");
+    RUNTIME_CNI_PLUGIN = Metric::histogram("runtime_cni_plugin_duration_seconds", Unit::Seconds,
+        &[fixed("plugin", PLUGINS), fixed("verb", PLUGIN_VERBS), STEP_OUTCOME], STEP_BUCKETS,
+        "CNI plugins of the built-in runtime by their type, as far as it is well known.");
+    RUNTIME_IMAGE_PULLS = Metric::counter("runtime_image_pulls_total", &[STEP_OUTCOME],
+        "Pulls of the built-in runtime that ended.");
+    RUNTIME_IMAGE_PULLS_IN_PROGRESS = Metric::gauge("runtime_image_pulls_in_progress", Unit::Count, &[],
+        "Pulls of the built-in runtime that go on.");
+    RUNTIME_IMAGE_PULL_BYTES = Metric::new(Kind::Counter, "runtime_image_pull_bytes_total", Unit::Bytes, &[],
+        "Bytes of layers that came from registries, those of pulls that failed included.");
+    RUNTIME_IMAGES = Metric::gauge("runtime_images", Unit::Count, &[],
+        "Images in the built-in runtime's store.");
+    RUNTIME_IMAGE_BYTES = Metric::gauge("runtime_image_bytes", Unit::Bytes, &[],
+        "Bytes of its unpacked layers; one that several images share counts once.");
+    RUNTIME_SANDBOXES = Metric::gauge("runtime_sandboxes", Unit::Count, &[fixed("state", &["making", "ready", "stopped"])],
+        "Sandboxes of the built-in runtime.");
+    RUNTIME_CONTAINERS = Metric::gauge("runtime_containers", Unit::Count, &[fixed("state", &["making", "created", "starting", "running", "exited"])],
+        "Containers of the built-in runtime.");
+    RUNTIME_SHIMS = Metric::gauge("runtime_shims", Unit::Count, &[],
+        "Shims that the built-in runtime is connected to.");
+    RUNTIME_SHIMS_LOST = Metric::counter("runtime_shims_lost_total", &[fixed("how", &["died", "killed"])],
+        "Shims that ended before their pod, and its containers with them: by themselves, or killed because they did not answer.");
+    RUNTIME_LAYERS_INCOMPLETE = Metric::counter("runtime_writable_layers_incomplete_total", &[fixed("reason", &["time", "moved", "depth"])],
+        "Times that a writable layer was larger than what could be counted of it: its use is at least what the statistics say.");
+    RUNTIME_SHIM_MESSAGES_UNREADABLE = Metric::counter("runtime_shim_messages_unreadable_total",
+        &[fixed("what", &["unknown_event", "event", "answer", "frame", "request"])],
+        "Messages between the built-in runtime and a shim that could not be read, because one of them is newer or the message is damaged. The state of the shim is asked for instead.");
+    RUNTIME_EVENTS_DROPPED = Metric::counter("runtime_events_dropped_total", &[],
+        "Events of containers that a listener was too slow for.");
+    RUNTIME_RECOVERY_PROBLEMS = Metric::gauge("runtime_recovery_problems", Unit::Count, &[],
+        "Things an earlier run left that the built-in runtime could neither use nor take away when it started.");
+}
 
 /// What the runtime has.
 #[derive(Clone, Debug, Default)]
@@ -57,23 +139,19 @@ fn register(
             }
         })
     };
-    one(&catalogue::RUNTIME_SHIMS, |having| having.shims as f64)?;
-    one(&catalogue::RUNTIME_IMAGES, |having| having.images as f64)?;
-    one(&catalogue::RUNTIME_IMAGE_BYTES, |having| {
-        having.image_bytes as f64
-    })?;
-    one(&catalogue::RUNTIME_RECOVERY_PROBLEMS, |having| {
-        having.problems as f64
-    })?;
+    one(&RUNTIME_SHIMS, |having| having.shims as f64)?;
+    one(&RUNTIME_IMAGES, |having| having.images as f64)?;
+    one(&RUNTIME_IMAGE_BYTES, |having| having.image_bytes as f64)?;
+    one(&RUNTIME_RECOVERY_PROBLEMS, |having| having.problems as f64)?;
     let sandboxes = read.clone();
-    registry.computed(&catalogue::RUNTIME_SANDBOXES, move |out| {
+    registry.computed(&RUNTIME_SANDBOXES, move |out| {
         let Some(having) = sandboxes() else { return };
         for state in SandboxState::ALL {
             let there = having.sandboxes.iter().filter(|one| **one == state);
             out.put(&[state.name()], there.count() as f64);
         }
     })?;
-    registry.computed(&catalogue::RUNTIME_CONTAINERS, move |out| {
+    registry.computed(&RUNTIME_CONTAINERS, move |out| {
         let Some(having) = read() else { return };
         for state in ContainerState::ALL {
             let there = having.containers.iter().filter(|one| **one == state);
@@ -87,14 +165,12 @@ fn register(
 pub(crate) fn populate(registry: &Registry) {
     use std::time::Duration;
 
-    use crate::call::steps::{RuntimeStep, StepOutcome};
-
     let work = RuntimeWork::new(registry).expect("once");
     let took = Duration::from_millis(1);
     for phase in RuntimeStep::ALL {
         for outcome in StepOutcome::ALL {
             work.ended(phase, outcome, took);
-            for plugin in catalogue::PLUGINS {
+            for plugin in PLUGINS {
                 work.plugin_ended(plugin, phase, outcome, took);
             }
         }

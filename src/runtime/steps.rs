@@ -14,8 +14,8 @@ use criscope_cni::{Invocation, PluginObserver, PluginRun, Verb};
 use opentelemetry::trace::SpanId;
 
 use crate::call::steps::{Begun, RuntimeStep, RuntimeSteps, StepOutcome, Worker};
+use crate::runtime::metrics::{RuntimeWork, ShimEnd};
 use crate::runtime::shim_client::Unreadable;
-use crate::telemetry::handles::{RuntimeWork, ShimEnd};
 
 tokio::task_local! {
     static CURRENT: Option<Current>;

@@ -1,11 +1,46 @@
 //! Sessions as metrics.
 
-use crate::telemetry::catalogue;
 use crate::telemetry::family::{Counters, Gauges, Histograms};
+use crate::telemetry::metric::{Kind as MetricKind, Label, Metric, Unit, fixed, metrics};
 use crate::telemetry::registry::{Registry, RegistryError};
 use cri_streaming::{
     Direction, Observer, SessionBegin, SessionEnd, SessionKind, TokenOutcome, Transport,
 };
+
+/// What a session of exec, attach or port-forward is, in the order of `streaming`.
+const STREAM_KIND: Label = fixed("kind", &["exec", "attach", "portforward"]);
+/// What carries it.
+const STREAM_TRANSPORT: Label = fixed("transport", &["spdy", "websocket", "tls"]);
+/// How it ended.
+const STREAM_OUTCOME: Label = fixed(
+    "outcome",
+    &[
+        "done",
+        "client_gone",
+        "failed",
+        "no_streams",
+        "protocol",
+        "idle",
+        "shutdown",
+    ],
+);
+/// Sessions of exec, attach and port-forward: from a probe to a working day.
+const SESSION_BUCKETS: &[f64] = &[0.05, 0.25, 1.0, 5.0, 30.0, 300.0, 1800.0, 7200.0, 28800.0];
+
+metrics! {
+    STREAM_SESSIONS = Metric::gauge("stream_sessions", Unit::Count, &[STREAM_KIND, STREAM_TRANSPORT],
+        "Sessions of exec, attach and port-forward that are open.");
+    STREAM_SESSIONS_ENDED = Metric::counter("stream_sessions_ended_total", &[STREAM_KIND, STREAM_TRANSPORT, STREAM_OUTCOME],
+        "Sessions that ended, by how: the command or container ended or the client was done, the client went away before, it could not be run or reached, the client did not open its streams or broke the protocol, nothing was sent for too long, this program stopped.");
+    STREAM_SESSION_DURATION = Metric::histogram("stream_session_duration_seconds", Unit::Seconds, &[STREAM_KIND], SESSION_BUCKETS,
+        "Time from the request for a session to its end.");
+    STREAM_BYTES = Metric::new(MetricKind::Counter, "stream_bytes_total", Unit::Bytes, &[STREAM_KIND, fixed("direction", &["in", "out"])],
+        "Bytes that sessions carried to containers and pods (in) and from them (out); without what the protocols add, or with it, TLS included, if an upstream serves the session.");
+    STREAM_CONNECTIONS = Metric::counter("stream_connections_total", &[],
+        "Connections into pods that ended sessions of port-forward have asked for; not counted where an upstream serves the session.");
+    STREAM_TOKENS = Metric::counter("stream_tokens_total", &[fixed("result", &["issued", "used", "expired", "refused", "full"])],
+        "Tokens of URLs of sessions: given out, used, too old, asked for and not there, not given out because too many are.");
+}
 
 /// Counts sessions. One of the observers of a server.
 #[derive(Debug)]
@@ -25,12 +60,12 @@ impl SessionMetrics {
     /// If they are registered already.
     pub fn register(registry: &Registry) -> Result<Self, RegistryError> {
         let metrics = Self {
-            open: registry.gauges(&catalogue::STREAM_SESSIONS)?,
-            ended: registry.counters(&catalogue::STREAM_SESSIONS_ENDED)?,
-            duration: registry.histograms(&catalogue::STREAM_SESSION_DURATION)?,
-            bytes: registry.counters(&catalogue::STREAM_BYTES)?,
-            connections: registry.counters(&catalogue::STREAM_CONNECTIONS)?,
-            tokens: registry.counters(&catalogue::STREAM_TOKENS)?,
+            open: registry.gauges(&STREAM_SESSIONS)?,
+            ended: registry.counters(&STREAM_SESSIONS_ENDED)?,
+            duration: registry.histograms(&STREAM_SESSION_DURATION)?,
+            bytes: registry.counters(&STREAM_BYTES)?,
+            connections: registry.counters(&STREAM_CONNECTIONS)?,
+            tokens: registry.counters(&STREAM_TOKENS)?,
         };
         // Those that are few are shown from the start, so that the first one is seen as an increase.
         for outcome in 0..TokenOutcome::ALL.len() {
@@ -126,7 +161,7 @@ pub(crate) fn populate(registry: &Registry) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::telemetry::catalogue::{Metric, Values};
+    use crate::telemetry::metric::{Metric, Values};
     use cri_streaming::Outcome;
 
     fn names(metric: &Metric, label: usize) -> Vec<&'static str> {
@@ -143,15 +178,15 @@ mod tests {
         let outcomes: Vec<_> = Outcome::ALL.iter().map(|o| o.name()).collect();
         let directions: Vec<_> = Direction::ALL.iter().map(|d| d.name()).collect();
         let tokens: Vec<_> = TokenOutcome::ALL.iter().map(|t| t.name()).collect();
-        let ended = &catalogue::STREAM_SESSIONS_ENDED;
+        let ended = &STREAM_SESSIONS_ENDED;
         assert_eq!(names(ended, 0), kinds);
         assert_eq!(names(ended, 1), transports);
         assert_eq!(names(ended, 2), outcomes);
-        assert_eq!(names(&catalogue::STREAM_SESSIONS, 0), kinds);
-        assert_eq!(names(&catalogue::STREAM_SESSIONS, 1), transports);
-        assert_eq!(names(&catalogue::STREAM_SESSION_DURATION, 0), kinds);
-        assert_eq!(names(&catalogue::STREAM_BYTES, 0), kinds);
-        assert_eq!(names(&catalogue::STREAM_BYTES, 1), directions);
-        assert_eq!(names(&catalogue::STREAM_TOKENS, 0), tokens);
+        assert_eq!(names(&STREAM_SESSIONS, 0), kinds);
+        assert_eq!(names(&STREAM_SESSIONS, 1), transports);
+        assert_eq!(names(&STREAM_SESSION_DURATION, 0), kinds);
+        assert_eq!(names(&STREAM_BYTES, 0), kinds);
+        assert_eq!(names(&STREAM_BYTES, 1), directions);
+        assert_eq!(names(&STREAM_TOKENS, 0), tokens);
     }
 }

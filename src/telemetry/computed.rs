@@ -5,7 +5,7 @@ use std::fmt;
 use prometheus::core::{Collector, Desc};
 use prometheus::proto::{self, LabelPair, MetricFamily, MetricType};
 
-use super::catalogue::{Kind, Metric};
+use super::metric::{Kind, Metric};
 
 /// Takes the values of a computed metric.
 #[derive(Debug)]
@@ -15,7 +15,7 @@ pub struct Readings {
 }
 
 impl Readings {
-    /// Adds a series: its label values in the order of the catalogue, and its value. Ignored if the number of labels
+    /// Adds a series: its label values in the order of the declaration, and its value. Ignored if the number of labels
     /// is wrong.
     pub fn put(&mut self, labels: &[&str], value: f64) {
         if labels.len() != self.metric.labels.len() {

@@ -5,8 +5,16 @@ use std::sync::{Arc, OnceLock};
 
 use tracing_appender::non_blocking::ErrorCounter;
 
-use super::catalogue;
+use super::metric::{Metric, fixed, metrics};
 use super::registry::{Registry, RegistryError};
+
+metrics! {
+    TELEMETRY_SPANS = Metric::counter("telemetry_spans_total", &[fixed("decision", &["exported", "failed", "dropped"])],
+        "Finished spans by what became of them: taken by the collector, refused or unreachable, never sent.");
+    TELEMETRY_DROPPED = Metric::counter("telemetry_dropped_total",
+        &[fixed("signal", &["span", "log", "story", "observation", "passed_span", "dump"]), fixed("reason", &["queue_full", "export_failed", "shutdown", "rate_limited", "episodes_full", "journal_queue_full", "journal_failed", "journal_damaged", "write_failed"])],
+        "What was lost, and why: spans, log lines, calls of the stories of pods and lines of their journal, observations, spans of the runtime that were to be passed on, dumps.");
+}
 
 /// Why something was lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -130,13 +138,13 @@ impl Drops {
     /// If they are registered already.
     pub fn register(self: &Arc<Self>, registry: &Registry) -> Result<(), RegistryError> {
         let drops = Arc::clone(self);
-        registry.computed(&catalogue::TELEMETRY_DROPPED, move |out| {
+        registry.computed(&TELEMETRY_DROPPED, move |out| {
             for reason in DropReason::ALL {
                 out.put(&reason.labels(), drops.count(reason) as f64);
             }
         })?;
         let drops = Arc::clone(self);
-        registry.computed(&catalogue::TELEMETRY_SPANS, move |out| {
+        registry.computed(&TELEMETRY_SPANS, move |out| {
             let dropped =
                 drops.count(DropReason::SpanQueueFull) + drops.count(DropReason::SpanShutdown);
             out.put(&["exported"], drops.exported() as f64);
@@ -152,16 +160,12 @@ impl Drops {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::telemetry::catalogue::Values;
+    use crate::telemetry::metric::Values;
 
     #[test]
     fn reasons_are_in_the_catalogue() {
         for reason in DropReason::ALL {
-            for (label, value) in catalogue::TELEMETRY_DROPPED
-                .labels
-                .iter()
-                .zip(reason.labels())
-            {
+            for (label, value) in TELEMETRY_DROPPED.labels.iter().zip(reason.labels()) {
                 assert!(
                     matches!(label.values, Values::Fixed(v) if v.contains(&value)),
                     "{value}"

@@ -30,7 +30,7 @@ type Buckets = Box<[Mutex<Option<Exemplar>>]>;
 /// The exemplars of a histogram.
 #[derive(Debug)]
 pub struct Exemplars {
-    /// Names and values of the labels, in the order of the catalogue.
+    /// Names and values of the labels, in the order of the declaration.
     labels: Box<[Label]>,
     bounds: &'static [f64],
     series: Box<[OnceLock<Buckets>]>,

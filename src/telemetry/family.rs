@@ -90,7 +90,7 @@ impl<V: Vector, const N: usize> Family<V, N> {
 /// What a histogram has observed so far.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Observed {
-    /// Observations up to each bound, those below included; the bounds are those of the catalogue.
+    /// Observations up to each bound, those below included; the bounds are those of the declaration.
     pub up_to: Vec<u64>,
     /// All observations.
     pub count: u64,

@@ -6,10 +6,9 @@
 //!
 //! | module | what |
 //! |---|---|
-//! | [`catalogue`] | the one table of all metrics |
-//! | [`registry`], [`family`], [`computed`] | metrics made from the table, their series resolved once or read at scrape time |
+//! | [`metric`] | how a module declares its metrics |
+//! | [`registry`], [`family`], [`computed`] | metrics made from declarations, their series resolved once or read at scrape time |
 //! | [`openmetrics`], [`exemplars`] | the other format of a scrape, and the traces that it leads to |
-//! | [`handles`] | counters handed to the listener, the backends and the identity index |
 //! | [`process`] | figures about this process, read at scrape time |
 //! | [`logging`] | log lines, their level and their limits |
 //! | [`otlp`] | spans to an OpenTelemetry collector |
@@ -17,13 +16,12 @@
 //! | [`sampling`] | which calls become spans |
 //! | [`drops`] | what was exported and what was lost |
 
-pub mod catalogue;
 pub mod computed;
 pub mod drops;
 pub mod exemplars;
 pub mod family;
-pub mod handles;
 pub mod logging;
+pub mod metric;
 pub mod openmetrics;
 pub mod otlp;
 pub mod process;

@@ -10,7 +10,6 @@ use std::time::UNIX_EPOCH;
 
 use prometheus::proto::{Histogram, Metric, MetricFamily, MetricType};
 
-use super::catalogue::{CATALOGUE, Unit};
 use super::exemplars::{Exemplar, Exemplars};
 
 /// `Content-Type` of this format.
@@ -49,7 +48,7 @@ fn write_family(
         _ => ("unknown", family.name()),
     };
     writeln!(out, "# TYPE {name} {kind}")?;
-    if let Some(unit) = unit(family.name(), name) {
+    if let Some(unit) = unit(name) {
         writeln!(out, "# UNIT {name} {unit}")?;
     }
     writeln!(out, "# HELP {name} {}", escaped(family.help()))?;
@@ -69,14 +68,13 @@ fn write_family(
     Ok(())
 }
 
-/// The unit of a metric; only one that its family's name ends with may be told.
-fn unit(full_name: &str, family: &str) -> Option<&'static str> {
-    let metric = CATALOGUE.iter().find(|m| m.full_name() == full_name)?;
-    let unit = match metric.unit {
-        Unit::Seconds | Unit::Bytes => metric.unit.name(),
-        Unit::Count | Unit::Flag => return None,
-    };
-    family.strip_suffix(unit)?.ends_with('_').then_some(unit)
+/// The unit of a metric. The specification requires the name of the family to end with it.
+fn unit(family: &str) -> Option<&'static str> {
+    ["seconds", "bytes"].into_iter().find(|unit| {
+        family
+            .strip_suffix(unit)
+            .is_some_and(|name| name.ends_with('_'))
+    })
 }
 
 fn write_sample(
@@ -192,7 +190,9 @@ mod tests {
     use opentelemetry::trace::TraceId;
 
     use super::*;
-    use crate::telemetry::catalogue;
+    use crate::proxy::backend::metrics::{BACKEND_RECONNECTS, BACKEND_UP};
+    use crate::proxy::instrument::signals::metrics::BACKEND_RPC_DURATION;
+    use crate::telemetry::process::PROCESS_CPU;
     use crate::telemetry::registry::Registry;
 
     const TRACE: &str = "0af7651916cd43dd8448eb211c80319c";
@@ -205,16 +205,14 @@ mod tests {
     fn counters_gauges_and_units() {
         let registry = registry();
         let reconnects = registry
-            .counters::<1>(&catalogue::BACKEND_RECONNECTS)
+            .counters::<1>(&BACKEND_RECONNECTS)
             .expect("counters");
         reconnects.at([0]).expect("main").inc_by(3);
         registry
-            .computed(&catalogue::PROCESS_CPU, |out| out.put(&[], 0.25))
+            .computed(&PROCESS_CPU, |out| out.put(&[], 0.25))
             .expect("computed");
         registry
-            .computed(&catalogue::BACKEND_UP, |out| {
-                out.put(&["a\"b\\c\n"], f64::NAN)
-            })
+            .computed(&BACKEND_UP, |out| out.put(&["a\"b\\c\n"], f64::NAN))
             .expect("computed");
         assert_eq!(
             registry.encode_openmetrics(),
@@ -236,7 +234,7 @@ mod tests {
     fn the_last_exported_call_of_a_bucket_is_its_exemplar() {
         let registry = registry();
         let duration = registry
-            .histograms::<3>(&catalogue::BACKEND_RPC_DURATION)
+            .histograms::<3>(&BACKEND_RPC_DURATION)
             .expect("histograms");
         let trace = TraceId::from_hex(TRACE).expect("hex");
         let index = [0, 1, 0];

@@ -8,10 +8,40 @@ use nix::sys::resource::{Resource, UsageWho, getrlimit, getrusage};
 use nix::unistd::{SysconfVar, sysconf};
 use tokio::runtime::Handle;
 
-use super::catalogue;
 use super::computed::Readings;
+use super::metric::{Kind, Metric, Unit, metrics, one};
 use super::registry::{Registry, RegistryError};
 use crate::version::{self, VERSION};
+
+metrics! {
+    BUILD_INFO = Metric::gauge("build_info", Unit::Flag,
+        &[one("version", "version of the program"), one("commit", "commit it was built from, or `unknown`")],
+        "The program that runs; always 1.");
+    CONFIG_HASH_INFO = Metric::gauge("config_hash_info", Unit::Flag, &[one("hash", "hash of the configuration in force")],
+        "The configuration in force; always 1.");
+    START_TIME = Metric::gauge("start_time_seconds", Unit::Seconds, &[],
+        "When this program was ready to set up its telemetry.");
+    TOKIO_WORKERS = Metric::gauge("tokio_workers", Unit::Count, &[],
+        "Worker threads of the async runtimes.");
+    TOKIO_ALIVE_TASKS = Metric::gauge("tokio_alive_tasks", Unit::Count, &[],
+        "Tasks alive in the async runtimes.");
+    TOKIO_GLOBAL_QUEUE_DEPTH = Metric::gauge("tokio_global_queue_depth", Unit::Count, &[],
+        "Tasks that wait in the global queues of the async runtimes.");
+    PROCESS_CPU = Metric::process(Kind::Counter, "process_cpu_seconds_total", Unit::Seconds,
+        "User and system CPU time used.");
+    PROCESS_RESIDENT_MEMORY = Metric::process(Kind::Gauge, "process_resident_memory_bytes", Unit::Bytes,
+        "Resident memory.");
+    PROCESS_VIRTUAL_MEMORY = Metric::process(Kind::Gauge, "process_virtual_memory_bytes", Unit::Bytes,
+        "Virtual memory.");
+    PROCESS_OPEN_FDS = Metric::process(Kind::Gauge, "process_open_fds", Unit::Count,
+        "Open file descriptors.");
+    PROCESS_MAX_FDS = Metric::process(Kind::Gauge, "process_max_fds", Unit::Count,
+        "Soft limit of open file descriptors.");
+    PROCESS_THREADS = Metric::process(Kind::Gauge, "process_threads", Unit::Count,
+        "Threads of the process.");
+    PROCESS_START_TIME = Metric::process(Kind::Gauge, "process_start_time_seconds", Unit::Seconds,
+        "When the kernel started the process.");
+}
 
 /// The configuration in force, as its hash. Changes on a reload.
 #[derive(Clone, Debug, Default)]
@@ -42,13 +72,11 @@ pub fn register(
     runtimes: Vec<Handle>,
 ) -> Result<(), RegistryError> {
     let started = since_epoch(SystemTime::now());
-    registry.computed(&catalogue::BUILD_INFO, |out| {
+    registry.computed(&BUILD_INFO, |out| {
         out.put(&[VERSION, version::commit().unwrap_or("unknown")], 1.0);
     })?;
-    registry.computed(&catalogue::CONFIG_HASH_INFO, move |out| {
-        out.put(&[&config.get()], 1.0)
-    })?;
-    registry.computed(&catalogue::START_TIME, move |out| out.put(&[], started))?;
+    registry.computed(&CONFIG_HASH_INFO, move |out| out.put(&[&config.get()], 1.0))?;
+    registry.computed(&START_TIME, move |out| out.put(&[], started))?;
     register_runtimes(registry, runtimes)?;
     register_process(registry)
 }
@@ -59,16 +87,10 @@ fn register_runtimes(registry: &Registry, runtimes: Vec<Handle>) -> Result<(), R
         let runtimes = Arc::clone(&runtimes);
         move |out: &mut Readings| out.put(&[], runtimes.iter().map(read).sum::<usize>() as f64)
     };
+    registry.computed(&TOKIO_WORKERS, sum(|h| h.metrics().num_workers()))?;
+    registry.computed(&TOKIO_ALIVE_TASKS, sum(|h| h.metrics().num_alive_tasks()))?;
     registry.computed(
-        &catalogue::TOKIO_WORKERS,
-        sum(|h| h.metrics().num_workers()),
-    )?;
-    registry.computed(
-        &catalogue::TOKIO_ALIVE_TASKS,
-        sum(|h| h.metrics().num_alive_tasks()),
-    )?;
-    registry.computed(
-        &catalogue::TOKIO_GLOBAL_QUEUE_DEPTH,
+        &TOKIO_GLOBAL_QUEUE_DEPTH,
         sum(|h| h.metrics().global_queue_depth()),
     )
 }
@@ -80,20 +102,18 @@ fn register_process(registry: &Registry) -> Result<(), RegistryError> {
             out.put(&[], value);
         }
     }
-    registry.computed(&catalogue::PROCESS_CPU, |out| put(out, cpu_seconds()))?;
-    registry.computed(&catalogue::PROCESS_RESIDENT_MEMORY, |out| {
+    registry.computed(&PROCESS_CPU, |out| put(out, cpu_seconds()))?;
+    registry.computed(&PROCESS_RESIDENT_MEMORY, |out| {
         put(out, status("VmRSS:").map(|kib| kib * 1024.0))
     })?;
-    registry.computed(&catalogue::PROCESS_VIRTUAL_MEMORY, |out| {
+    registry.computed(&PROCESS_VIRTUAL_MEMORY, |out| {
         put(out, status("VmSize:").map(|kib| kib * 1024.0))
     })?;
-    registry.computed(&catalogue::PROCESS_THREADS, |out| {
-        put(out, status("Threads:"))
-    })?;
-    registry.computed(&catalogue::PROCESS_OPEN_FDS, |out| put(out, open_fds()))?;
-    registry.computed(&catalogue::PROCESS_MAX_FDS, |out| put(out, max_fds()))?;
+    registry.computed(&PROCESS_THREADS, |out| put(out, status("Threads:")))?;
+    registry.computed(&PROCESS_OPEN_FDS, |out| put(out, open_fds()))?;
+    registry.computed(&PROCESS_MAX_FDS, |out| put(out, max_fds()))?;
     let started = start_time();
-    registry.computed(&catalogue::PROCESS_START_TIME, move |out| put(out, started))
+    registry.computed(&PROCESS_START_TIME, move |out| put(out, started))
 }
 
 fn since_epoch(time: SystemTime) -> f64 {

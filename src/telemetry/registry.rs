@@ -1,4 +1,4 @@
-//! The metrics of one process, made from the [`catalogue`](super::catalogue) and from nothing else.
+//! The metrics of one process, registered from declarations ([`super::metric`]) only.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -9,35 +9,35 @@ use prometheus::{
     TextEncoder,
 };
 
-use super::catalogue::{DEFAULT_HANDLER, Kind, Metric, OTHER_HANDLERS, SEVERAL_BACKENDS, Values};
 use super::computed::{Computed, Readings};
 use super::exemplars::Exemplars;
 use super::family::{Counters, Family, Gauges, Histograms};
+use super::metric::{DEFAULT_HANDLER, Kind, Metric, OTHER_HANDLERS, SEVERAL_BACKENDS, Values};
 use super::openmetrics::{self, ByName};
 
 /// What goes wrong when metrics are set up. All of these are mistakes in the program, found at start.
 #[derive(Debug, thiserror::Error)]
 pub enum RegistryError {
-    /// The entry is of another kind than the caller wants.
+    /// The metric is of another kind than the caller wants.
     #[error("metric {metric}: is a {is}, not a {wanted}", is = is.name(), wanted = wanted.name())]
     Kind {
-        /// Its name in the catalogue.
+        /// Its declared name.
         metric: &'static str,
         /// Its kind.
         is: Kind,
         /// The kind asked for.
         wanted: Kind,
     },
-    /// The entry has another number of labels, or one without a list of values.
+    /// The metric has another number of labels, or one without a list of values.
     #[error("metric {metric}: labels do not fit")]
     Labels {
-        /// Its name in the catalogue.
+        /// Its declared name.
         metric: &'static str,
     },
     /// The library refuses it, mostly because it is registered twice.
     #[error("metric {metric}: {source}")]
     Register {
-        /// Its name in the catalogue.
+        /// Its declared name.
         metric: &'static str,
         /// Why.
         source: prometheus::Error,
@@ -311,7 +311,6 @@ pub fn series(families: &[MetricFamily]) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::telemetry::catalogue;
 
     fn registry() -> Registry {
         Registry::new(
@@ -324,20 +323,24 @@ mod tests {
     fn only_fitting_entries_are_accepted() {
         let registry = registry();
         assert!(matches!(
-            registry.gauges::<3>(&catalogue::RPC_TOTAL),
+            registry.gauges::<3>(&crate::proxy::instrument::signals::metrics::RPC_TOTAL),
             Err(RegistryError::Kind { .. })
         ));
         assert!(matches!(
-            registry.counters::<2>(&catalogue::RPC_TOTAL),
+            registry.counters::<2>(&crate::proxy::instrument::signals::metrics::RPC_TOTAL),
             Err(RegistryError::Labels { .. })
         ));
         assert!(matches!(
-            registry.gauges::<2>(&catalogue::BUILD_INFO),
+            registry.gauges::<2>(&crate::telemetry::process::BUILD_INFO),
             Err(RegistryError::Labels { .. })
         ));
-        assert!(registry.counters::<3>(&catalogue::RPC_TOTAL).is_ok());
+        assert!(
+            registry
+                .counters::<3>(&crate::proxy::instrument::signals::metrics::RPC_TOTAL)
+                .is_ok()
+        );
         assert!(matches!(
-            registry.counters::<3>(&catalogue::RPC_TOTAL),
+            registry.counters::<3>(&crate::proxy::instrument::signals::metrics::RPC_TOTAL),
             Err(RegistryError::Register { .. })
         ));
     }
@@ -346,7 +349,7 @@ mod tests {
     fn a_series_appears_when_it_is_first_used() {
         let registry = registry();
         let up = registry
-            .gauges::<1>(&catalogue::BACKEND_UP)
+            .gauges::<1>(&crate::proxy::backend::metrics::BACKEND_UP)
             .expect("gauges");
         assert_eq!(series(&registry.gather()), 0);
         up.at([registry.backends().index("other")])
@@ -386,7 +389,7 @@ mod tests {
         let value = Arc::new(std::sync::atomic::AtomicU64::new(3));
         let reader = Arc::clone(&value);
         registry
-            .computed(&catalogue::START_TIME, move |out| {
+            .computed(&crate::telemetry::process::START_TIME, move |out| {
                 out.put(
                     &[],
                     reader.load(std::sync::atomic::Ordering::Relaxed) as f64,

@@ -7,9 +7,10 @@ use std::io::Write;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
+use criscope::catalogue::CATALOGUE;
 use criscope::cri::Method;
 use criscope::cri::status::{CODES, Code};
-use criscope::telemetry::catalogue::{CATALOGUE, Kind, Values};
+use criscope::telemetry::metric::{Kind, Values};
 
 use crate::harness::client::Call;
 use crate::harness::fake::Fake;

@@ -13,10 +13,10 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tonic::Code;
 
 use super::EXPORT;
+use super::metrics::Receiving;
 use crate::grpc::{BoxError, frame};
 use crate::telemetry::Drops;
 use crate::telemetry::drops::DropReason;
-use crate::telemetry::handles::Receiving;
 use crate::telemetry::otlp::Destination;
 
 /// Most requests, and bytes of them, in the queue.

@@ -11,6 +11,7 @@
 //! | `forward` | forwards requests to the collector |
 
 mod forward;
+pub(crate) mod metrics;
 mod serve;
 mod span_tree;
 mod spans;
@@ -28,12 +29,12 @@ use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use tokio::net::TcpStream;
 use tokio::sync::mpsc::Sender;
 
+use self::metrics::Receiving;
 use self::serve::Shared;
 use self::span_tree::Family;
 pub use self::span_tree::OurSpans;
 use crate::lifecycle::Event;
 use crate::telemetry::Drops;
-use crate::telemetry::handles::Receiving;
 use crate::telemetry::otlp::Destination;
 use crate::uds::limit::{ConnectionLimit, ConnectionPermit, Evict};
 

@@ -16,6 +16,7 @@ use tonic::Code;
 
 use super::EXPORT;
 use super::forward::Pass;
+use super::metrics::{Received, Receiving};
 use super::span_tree::Family;
 use super::spans;
 use crate::grpc::frame::Head;
@@ -25,7 +26,6 @@ use crate::lifecycle::Event;
 use crate::lifecycle::call_sink::MOST_SPANS;
 use crate::telemetry::Drops;
 use crate::telemetry::drops::DropReason;
-use crate::telemetry::handles::{Received, Receiving};
 
 /// Largest request, and largest message after decompression, in bytes.
 const MOST_BYTES: usize = 4 << 20;

@@ -15,6 +15,7 @@
 
 mod clock;
 mod cni;
+pub(crate) mod metrics;
 pub mod observations;
 mod oci;
 mod proc;
@@ -30,6 +31,7 @@ use std::time::Duration;
 
 use tokio::task::spawn_blocking;
 
+use self::metrics::ScanMetrics;
 pub use self::observations::{Observation, Observations, WorkKind};
 use self::proc::Proc;
 use self::scan::{Found, ProcessScanner};
@@ -37,7 +39,6 @@ use crate::call::Call;
 use crate::lifecycle::settings;
 use crate::telemetry::Drops;
 use crate::telemetry::drops::DropReason;
-use crate::telemetry::handles::ScanMetrics;
 
 /// Gives the calls in flight, in the order of their numbers.
 pub type InFlightCalls = Arc<dyn Fn() -> Vec<Arc<Call>> + Send + Sync>;

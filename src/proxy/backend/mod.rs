@@ -3,6 +3,7 @@
 
 pub mod health;
 pub mod local;
+pub(crate) mod metrics;
 pub mod probe;
 pub mod remote;
 pub mod resync;

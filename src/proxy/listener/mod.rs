@@ -2,6 +2,7 @@
 
 mod authority;
 mod counted;
+pub(crate) mod metrics;
 pub mod peer;
 pub mod serve;
 pub mod settings;

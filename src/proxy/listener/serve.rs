@@ -18,11 +18,11 @@ use tower::Service;
 
 use super::authority::RewriteAuthority;
 use super::counted::Counted;
+use super::metrics::Connections;
 use super::peer;
 use crate::call::{Client, Peer};
 use crate::grpc::BoxError;
 use crate::grpc::limits::{CONNECTION_WINDOW, MAX_HEADER_LIST, STREAM_WINDOW};
-use crate::telemetry::handles::Connections;
 use crate::uds::Stream;
 use crate::uds::limit::{ConnectionLimit, ConnectionPermit, Evict};
 

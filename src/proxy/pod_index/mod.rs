@@ -4,6 +4,7 @@
 //! It is filled from calls as they pass, and from a backend's lists at the start, after each reconnect, and when an id
 //! turns up that it does not know. It is bounded: the least recently used entry makes room.
 
+pub(crate) mod metrics;
 pub mod settings;
 
 use std::collections::VecDeque;

@@ -2,9 +2,18 @@
 
 use std::time::Duration;
 
-use crate::telemetry::catalogue;
 use crate::telemetry::family::{Counters, Histograms};
+use crate::telemetry::metric::{LOOK_BUCKETS, Metric, Unit, fixed, metrics};
 use crate::telemetry::registry::{Registry, RegistryError};
+
+metrics! {
+    STREAM_URLS = Metric::counter("stream_urls_total", &[fixed("result", &["proxied", "not_loopback", "unparsable", "unread", "limit_reached", "unavailable"])],
+        "URLs of sessions that upstreams gave: proxied by this program, or passed on unchanged: because the address is not loopback, because the URL was not parsed, because the request or the answer was not read, because too many sessions are open or pending, or because the proxy is not available.");
+    STREAM_UPSTREAM_ANSWERS = Metric::counter("stream_upstream_answers_total", &[fixed("status", &["101", "2xx", "3xx", "4xx", "5xx", "other", "none"])],
+        "Answers of upstreams to the requests for sessions that this program proxies, by HTTP status, which cannot be read under TLS; none if the upstream could not be reached or hung up.");
+    STREAM_UPSTREAM_UPGRADE = Metric::histogram("stream_upstream_upgrade_seconds", Unit::Seconds, &[], LOOK_BUCKETS,
+        "Time from dialling the upstream to its 101.");
+}
 
 /// What becomes of a URL that an upstream gave.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -91,9 +100,9 @@ impl SessionProxyMetrics {
     /// If they are registered already.
     pub fn register(registry: &Registry) -> Result<Self, RegistryError> {
         let metrics = Self {
-            urls: registry.counters(&catalogue::STREAM_URLS)?,
-            answers: registry.counters(&catalogue::STREAM_UPSTREAM_ANSWERS)?,
-            upgrade: registry.histograms(&catalogue::STREAM_UPSTREAM_UPGRADE)?,
+            urls: registry.counters(&STREAM_URLS)?,
+            answers: registry.counters(&STREAM_UPSTREAM_ANSWERS)?,
+            upgrade: registry.histograms(&STREAM_UPSTREAM_UPGRADE)?,
         };
         // All are shown from the start, so that the first one is seen as an increase.
         for verdict in UrlOutcome::ALL {

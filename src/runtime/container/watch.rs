@@ -7,10 +7,10 @@ use tokio::sync::broadcast::error::RecvError;
 
 use super::super::sandbox::teardown::blocking;
 use crate::runtime::error::{Result, shown};
+use crate::runtime::metrics::ShimEnd;
 use crate::runtime::shim_client::{self, Event, ExitFate, Shim, Unreadable, exit_records};
 use crate::runtime::store::{Container, Exit, Sandbox};
 use crate::runtime::{Runtime, id};
-use crate::telemetry::handles::ShimEnd;
 
 /// The exit code if the real one is unknown, as in containerd.
 const UNKNOWN: i32 = 255;

@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use crate::runtime::Runtime;
 use crate::runtime::error::{Error, Result};
+use crate::runtime::metrics::ShimEnd;
 use crate::runtime::shim_client;
 use crate::runtime::store::Sandbox;
-use crate::telemetry::handles::ShimEnd;
 
 impl Runtime {
     /// Probes the shim of a pod that is to be stopped. A shim that does not answer is killed, and its containers are accounted for

@@ -15,7 +15,7 @@ pub enum Event {
     Unreadable(Unreadable),
 }
 
-/// What could not be read, in the order of the catalogue of metrics.
+/// What could not be read, in the order of the metric's label.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unreadable {
     /// An event of a kind that this daemon does not know.

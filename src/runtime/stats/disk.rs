@@ -43,7 +43,7 @@ pub enum Missing {
 }
 
 impl Missing {
-    /// All, in the order of the catalogue.
+    /// All, in the order of the metric's label.
     pub const ALL: [Self; 3] = [Self::Time, Self::Moved, Self::Depth];
 
     /// The word for logs and metrics.

@@ -82,6 +82,15 @@ impl File {
         }
     }
 
+    /// A file of this text, for tests of the checks.
+    pub(super) fn example(path: &str, text: &str) -> Self {
+        Self {
+            path: path.to_owned(),
+            text: text.to_owned(),
+            tokens: text.parse().expect("tokens"),
+        }
+    }
+
     /// The names of the modules around this file, from the outermost: `["router", "rules"]` for `src/router/rules.rs`.
     fn modules(&self) -> Vec<&str> {
         let path = self.path.trim_start_matches("src/").trim_end_matches(".rs");
@@ -202,13 +211,40 @@ impl File {
         }
     }
 
+    /// Shows every position outside unit tests: what stands from there on. `tests` are the modules that
+    /// [`test_modules`] found.
+    pub(super) fn walk_product(&self, tests: &[String], see: &mut dyn FnMut(&[TokenTree])) {
+        let path = self.modules().join("::");
+        let is_below = |test: &String| {
+            path.strip_prefix(test.as_str())
+                .is_some_and(|rest| rest.is_empty() || rest.starts_with("::"))
+        };
+        if self.is_tests() || tests.iter().any(is_below) {
+            return;
+        }
+        self.walk(
+            self.tokens.clone(),
+            Around::default(),
+            &mut |tokens, around| {
+                if !around.tests {
+                    see(tokens);
+                }
+            },
+        );
+    }
+
     /// Shows every position of the token tree to `see`: what stands from there on, and what is around it.
     fn walk(&self, stream: TokenStream, around: Around, see: &mut dyn FnMut(&[TokenTree], Around)) {
         let tokens: Vec<_> = stream.into_iter().collect();
+        let mut here = around;
         for (at, token) in tokens.iter().enumerate() {
-            see(&tokens[at..], around);
+            here.tests |= is_for_tests(&tokens[at..]);
+            see(&tokens[at..], here);
             if let TokenTree::Group(group) = token {
-                self.walk(group.stream(), around.inside(&tokens[..at]), see);
+                self.walk(group.stream(), here.inside(&tokens[..at]), see);
+            }
+            if ends_item(token) {
+                here = around;
             }
         }
     }
@@ -226,14 +262,61 @@ struct Around {
 impl Around {
     /// What is around the inside of a group that follows these tokens.
     fn inside(mut self, before: &[TokenTree]) -> Self {
-        if let [attributes @ .., TokenTree::Ident(word), TokenTree::Ident(_)] = before
+        if let [.., TokenTree::Ident(word), TokenTree::Ident(_)] = before
             && *word == "mod"
         {
             self.modules += 1;
-            self.tests |= matches!(attributes, [.., TokenTree::Group(last)] if last.stream().to_string() == "cfg (test)");
         }
         self
     }
+}
+
+/// Returns whether the tokens begin with an attribute that limits the next item to tests.
+fn is_for_tests(tokens: &[TokenTree]) -> bool {
+    match tokens {
+        [TokenTree::Punct(p), TokenTree::Group(attribute), ..] if p.as_char() == '#' => {
+            let attribute = attribute.stream().to_string();
+            ["cfg (test)", "cfg (any (test , fuzzing))"].contains(&attribute.as_str())
+        }
+        _ => false,
+    }
+}
+
+/// Returns whether the token can be the last of an item.
+fn ends_item(token: &TokenTree) -> bool {
+    match token {
+        TokenTree::Group(group) => group.delimiter() == Delimiter::Brace,
+        TokenTree::Punct(p) => p.as_char() == ';',
+        _ => false,
+    }
+}
+
+/// The paths of the modules in files of their own that are compiled for tests only, like `lifecycle::examples`.
+pub(super) fn test_modules(files: &[File]) -> Vec<String> {
+    let mut found = Vec::new();
+    for file in files {
+        file.walk(
+            file.tokens.clone(),
+            Around::default(),
+            &mut |tokens, around| {
+                if let [
+                    TokenTree::Ident(word),
+                    TokenTree::Ident(name),
+                    TokenTree::Punct(_),
+                    ..,
+                ] = tokens
+                    && *word == "mod"
+                    && around.tests
+                {
+                    let mut path = file.modules();
+                    let name = name.to_string();
+                    path.push(&name);
+                    found.push(path.join("::"));
+                }
+            },
+        );
+    }
+    found
 }
 
 /// `test`, or a path that ends so, like `tokio::test(start_paused = true)`.
@@ -320,11 +403,7 @@ fn first_names(tokens: &[TokenTree]) -> Vec<(String, usize)> {
 
 #[test]
 fn every_way_to_name_a_module_is_seen() {
-    let file = |path: &str, text: &str| File {
-        path: path.to_owned(),
-        text: text.to_owned(),
-        tokens: text.parse().expect("tokens"),
-    };
+    let file = File::example;
     let names = |file: &File| {
         file.imports()
             .into_iter()

@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use criscope::telemetry::catalogue::{self, CATALOGUE, Kind};
+use criscope::catalogue::CATALOGUE;
+use criscope::telemetry::metric::{self, Kind};
 
 use crate::rules::file::Rule;
 
@@ -41,11 +42,11 @@ fn target_labels() -> Labels {
         .collect()
 }
 
-fn labels_of(metric: &catalogue::Metric) -> Labels {
+fn labels_of(metric: &metric::Metric) -> Labels {
     let mut labels = target_labels();
     for label in metric.labels {
         let values = match label.values {
-            catalogue::Values::Fixed(values) => {
+            metric::Values::Fixed(values) => {
                 Values::Fixed(values.iter().map(|v| (*v).to_owned()).collect())
             }
             _ => Values::Any,
@@ -68,7 +69,7 @@ impl Known {
     /// The metrics of the catalogue, and what Prometheus itself says of a target and of its alerts.
     pub(crate) fn catalogue() -> Self {
         let mut known = Self(BTreeMap::new());
-        for metric in CATALOGUE {
+        for metric in CATALOGUE.iter() {
             let name = metric.full_name();
             let labels = labels_of(metric);
             if metric.kind != Kind::Histogram {

@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use super::call;
 use crate::cri::Method;
+use crate::lifecycle::process_scanner::metrics::ScanMetrics;
 use crate::lifecycle::process_scanner::{Observations, Sampler};
 use crate::telemetry::Registry;
-use crate::telemetry::handles::ScanMetrics;
 
 fn sampler(root: &Path) -> (Sampler, Registry) {
     let settings = crate::lifecycle::settings::Sampler {

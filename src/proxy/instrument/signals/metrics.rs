@@ -5,12 +5,62 @@ use std::time::Duration;
 
 use opentelemetry::trace::TraceId;
 
-use crate::call::{Call, Ending, Outcome};
+use crate::call::{Call, Ending, Outcome, RouteReason};
 use crate::cri::Method;
 use crate::cri::method::Class;
-use crate::telemetry::catalogue;
+use crate::cri::status::{CODES, code_name};
 use crate::telemetry::family::{Counters, Gauges, Histograms};
+use crate::telemetry::metric::{
+    BACKEND, CALL_BUCKETS, CLIENT, Label, Metric, Unit, fixed, metrics, names,
+};
 use crate::telemetry::registry::{BackendLabels, Registry, RegistryError};
+
+static METHOD_NAMES: [&str; Method::COUNT] = names!(Method::ALL, Method::name);
+static ENDING_NAMES: [&str; Ending::ALL.len()] = names!(Ending::ALL, Ending::name);
+static REASON_NAMES: [&str; RouteReason::ALL.len()] = names!(RouteReason::ALL, RouteReason::name);
+static CODE_NAMES: [&str; CODES.len()] = names!(CODES, code_name);
+
+const METHOD: Label = fixed("method", &METHOD_NAMES);
+const OUTCOME: Label = fixed("outcome", &ENDING_NAMES);
+const CODE: Label = fixed("code", &CODE_NAMES);
+const REASON: Label = fixed("reason", &REASON_NAMES);
+
+/// The same calls as the backend answers them: every second bound, since these series are the most numerous and the
+/// budget of a node is 2,000.
+const BACKEND_BUCKETS: &[f64] = &[
+    0.0005, 0.001, 0.0025, 0.005, 0.01, 0.05, 0.25, 1.0, 5.0, 30.0, 120.0, 600.0,
+];
+/// Our own share of a call.
+const OVERHEAD_BUCKETS: &[f64] = &[
+    0.00005, 0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.1,
+];
+/// Up to the kubelet's limit of a message, 16 MiB; finer before it, so that an alert can tell near from far.
+const SIZE_BUCKETS: &[f64] = &[
+    4096.0, 65536.0, 262144.0, 1048576.0, 4194304.0, 8388608.0, 12582912.0, 16777216.0,
+];
+
+metrics! {
+    RPC_DURATION = Metric::histogram("rpc_duration_seconds", Unit::Seconds, &[METHOD, OUTCOME], CALL_BUCKETS,
+        "Time from the request headers to the one end of the call.").with_exemplars();
+    RPC_TOTAL = Metric::counter("rpc_total", &[METHOD, CODE, CLIENT],
+        "Calls that ended, by the status the caller saw and the kind of caller.");
+    RPC_IN_FLIGHT = Metric::gauge("rpc_in_flight", Unit::Count, &[METHOD],
+        "Calls that have entered and not yet ended.");
+    RPC_OLDEST_IN_FLIGHT = Metric::gauge("rpc_oldest_in_flight_seconds", Unit::Seconds, &[METHOD],
+        "Age of the oldest call in flight; absent when there is none.");
+    RPC_STUCK = Metric::counter("rpc_stuck_total", &[METHOD],
+        "Calls that passed half of their deadline, or of what is allowed to a call without one: 10 seconds to polls, 2 minutes to ExecSync, 5 to PullImage, 1 to others.");
+    RPC_STUCK_IN_FLIGHT = Metric::gauge("rpc_stuck_in_flight", Unit::Count, &[METHOD],
+        "Calls in flight that passed half of their deadline, or of what is allowed to a call without one; absent when there is none.");
+    RPC_RESPONSE_BYTES = Metric::histogram("rpc_response_bytes", Unit::Bytes, &[METHOD], SIZE_BUCKETS,
+        "Size of complete answers to List and Stream calls, gRPC frame headers included; the kubelet refuses more than 16 MiB.");
+    BACKEND_RPC_DURATION = Metric::histogram("backend_rpc_duration_seconds", Unit::Seconds, &[BACKEND, METHOD, OUTCOME], BACKEND_BUCKETS,
+        "Time from handing the request to the backend to the end of its answer.").with_exemplars();
+    PROXY_OVERHEAD = Metric::histogram("proxy_overhead_seconds", Unit::Seconds, &[], OVERHEAD_BUCKETS,
+        "Time of a call not spent in the backend; unary calls that ended ok.");
+    ROUTE_DECISIONS = Metric::counter("route_decisions_total", &[BACKEND, REASON],
+        "Calls by the backend they went to and why.");
+}
 
 /// The calls in flight, as a scrape wants to see them.
 pub trait InFlightView: Send + Sync {
@@ -30,10 +80,10 @@ pub fn watch_in_flight(
     view: Arc<dyn InFlightView>,
 ) -> Result<(), RegistryError> {
     let stuck = Arc::clone(&view);
-    registry.computed(&catalogue::RPC_STUCK_IN_FLIGHT, move |out| {
+    registry.computed(&RPC_STUCK_IN_FLIGHT, move |out| {
         stuck.for_each_stuck(&mut |method, n| out.put(&[method.name()], n as f64));
     })?;
-    registry.computed(&catalogue::RPC_OLDEST_IN_FLIGHT, move |out| {
+    registry.computed(&RPC_OLDEST_IN_FLIGHT, move |out| {
         view.for_each_oldest(&mut |method, age| out.put(&[method.name()], age.as_secs_f64()));
     })
 }
@@ -56,14 +106,14 @@ pub(super) struct RpcMetrics {
 impl RpcMetrics {
     pub(super) fn new(registry: &Registry) -> Result<Self, RegistryError> {
         Ok(Self {
-            duration: Arc::new(registry.histograms(&catalogue::RPC_DURATION)?),
-            total: registry.counters(&catalogue::RPC_TOTAL)?,
-            in_flight: registry.gauges(&catalogue::RPC_IN_FLIGHT)?,
-            stuck: registry.counters(&catalogue::RPC_STUCK)?,
-            response_bytes: registry.histograms(&catalogue::RPC_RESPONSE_BYTES)?,
-            backend_duration: registry.histograms(&catalogue::BACKEND_RPC_DURATION)?,
-            overhead: registry.histograms(&catalogue::PROXY_OVERHEAD)?,
-            decisions: registry.counters(&catalogue::ROUTE_DECISIONS)?,
+            duration: Arc::new(registry.histograms(&RPC_DURATION)?),
+            total: registry.counters(&RPC_TOTAL)?,
+            in_flight: registry.gauges(&RPC_IN_FLIGHT)?,
+            stuck: registry.counters(&RPC_STUCK)?,
+            response_bytes: registry.histograms(&RPC_RESPONSE_BYTES)?,
+            backend_duration: registry.histograms(&BACKEND_RPC_DURATION)?,
+            overhead: registry.histograms(&PROXY_OVERHEAD)?,
+            decisions: registry.counters(&ROUTE_DECISIONS)?,
             backends: registry.backends().clone(),
         })
     }

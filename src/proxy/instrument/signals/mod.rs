@@ -2,7 +2,7 @@
 //! end. All of it runs on the request path and must not block.
 
 mod log;
-mod metrics;
+pub(crate) mod metrics;
 mod span;
 
 use std::sync::Arc;

@@ -16,17 +16,21 @@ use serde_json::json;
 use self::recording::observer;
 use super::*;
 use crate::call::{Client, Peer, Route, RouteReason, Source};
+use crate::catalogue::CATALOGUE;
 use crate::config::Config;
 use crate::cri::Method;
 use crate::cri::method::ApiVersion;
 use crate::cri::status::{CODES, Code};
 use crate::cri::subject::{ContainerIdentity, PodIdentity, ResponseDetails, Subject};
+use crate::lifecycle::otlp_receiver::metrics::Receiving;
+use crate::lifecycle::process_scanner::metrics::ScanMetrics;
+use crate::proxy::backend::Backend;
+use crate::proxy::listener::metrics::Connections;
+use crate::proxy::pod_index::Index;
+use crate::proxy::{backend, pod_index};
 use crate::telemetry::Drops;
-use crate::telemetry::catalogue::{CATALOGUE, Kind, Metric, Values};
-use crate::telemetry::handles::{
-    Backends, Connections, Identity, Receiving, Remembered, ScanMetrics,
-};
 use crate::telemetry::logging::testing::logged;
+use crate::telemetry::metric::{Kind, Metric, Values};
 use crate::telemetry::process::{self, ConfigHash};
 use crate::telemetry::registry::series;
 use crate::telemetry::settings::LogFormat;
@@ -154,14 +158,9 @@ fn populated() -> Registry {
     watch_in_flight(&registry, Arc::new(Oldest)).expect("once");
     let connections = Connections::new(&registry).expect("once");
     Client::ALL.into_iter().for_each(|c| connections.opened(c));
-    let backends = Backends::new(&registry).expect("once");
-    backends.set_up(BACKEND, true);
-    backends.reconnected(BACKEND);
-    let identity = Identity::new(&registry).expect("once");
-    identity.set_entries(Remembered::Sandbox, 3);
-    identity.set_entries(Remembered::Container, 3);
-    identity.looked_up(true);
-    identity.looked_up(false);
+    let backend = Backend::remote(BACKEND, "/run/containerd/containerd.sock".into());
+    backend::metrics::register(&registry, &[Arc::new(backend)]).expect("once");
+    pod_index::metrics::register(&registry, &Arc::new(Index::new(1, 1))).expect("once");
     ScanMetrics::new(&registry).expect("once");
     Receiving::new(&registry).expect("once");
     Arc::new(Drops::default())

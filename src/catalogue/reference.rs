@@ -1,14 +1,15 @@
-//! `docs/METRICS.md`, written from the catalogue.
+//! `docs/METRICS.md`, generated from the declarations.
 
 use std::fmt::Write as _;
 
-use super::{CATALOGUE, DEFAULT_HANDLER, Kind, OTHER_HANDLERS, SEVERAL_BACKENDS, Values};
+use super::CATALOGUE;
+use crate::telemetry::metric::{DEFAULT_HANDLER, Kind, OTHER_HANDLERS, SEVERAL_BACKENDS, Values};
 
 /// `docs/METRICS.md`.
 pub fn reference_markdown() -> String {
     let mut out = String::from(
         "# Metrics\n\n\
-         <!-- Generated from src/telemetry/catalogue.rs. To rewrite: UPDATE_DOCS=1 cargo test --lib catalogue -->\n\n\
+         <!-- Generated from the declarations `metrics!`. To rewrite: UPDATE_DOCS=1 cargo test --lib catalogue -->\n\n\
          `GET /metrics` serves these in the Prometheus text format 0.0.4, or in OpenMetrics 1.0.0 to who asks for it in\n\
          `Accept`, as Prometheus does. A series appears when it is first used. Pods, containers, images and ids are never\n\
          labels: logs, spans and debug pages carry them.\n\n\
@@ -16,7 +17,7 @@ pub fn reference_markdown() -> String {
          is to work with both formats asks for `le=~\"1(\\\\.0)?\"`.\n\n\
          | metric | type | unit | labels | help |\n|---|---|---|---|---|\n",
     );
-    for metric in CATALOGUE {
+    for metric in CATALOGUE.iter() {
         let labels: Vec<_> = metric
             .labels
             .iter()
@@ -58,7 +59,7 @@ pub fn reference_markdown() -> String {
 /// Each label with its values and the metrics that have it so.
 fn labels() -> Vec<(&'static str, String, Vec<String>)> {
     let mut labels: Vec<(&'static str, String, Vec<String>)> = Vec::new();
-    for metric in CATALOGUE {
+    for metric in CATALOGUE.iter() {
         for label in metric.labels {
             let values = values(label.values);
             let known = labels

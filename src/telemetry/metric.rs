@@ -1,14 +1,73 @@
-//! The catalogue: every metric this program can show, in one table.
+//! Declarations of metrics. A module declares its metrics with `metrics!` beside the code that counts them; the catalogue
+//! of the program collects the declarations.
 //!
-//! [`super::Registry`] makes metrics from these entries only, `docs/METRICS.md` is generated from them, and dashboards
-//! and alert rules are checked against them. Label values are Rust enums or names from the configuration, so the
+//! [`super::Registry`] registers declared metrics only. Label values are Rust enums or names from the configuration, so the
 //! number of series is bounded by types (see [`Values`]).
 
-mod reference;
-mod table;
+use crate::call::Client;
 
-pub use self::reference::reference_markdown;
-pub use self::table::*;
+/// Declares the metrics of a module, and `METRICS`, the list of them.
+macro_rules! metrics {
+    ($($id:ident = $metric:expr;)*) => {
+        $(
+            #[doc = concat!("`", stringify!($id), "`: see `docs/METRICS.md`.")]
+            pub(crate) static $id: $crate::telemetry::metric::Metric = $metric;
+        )*
+
+        /// The metrics declared here.
+        pub(crate) static METRICS: &[&$crate::telemetry::metric::Metric] = &[$(&$id,)*];
+    };
+}
+pub(crate) use metrics;
+
+/// The names of all values of an enum, in the order of its `ALL`.
+macro_rules! names {
+    ($all:expr, $name:expr) => {{
+        let mut names = [""; $all.len()];
+        let mut i = 0;
+        while i < names.len() {
+            names[i] = $name($all[i]);
+            i += 1;
+        }
+        names
+    }};
+}
+pub(crate) use names;
+
+static CLIENT_NAMES: [&str; Client::ALL.len()] = names!(Client::ALL, Client::name);
+
+/// A label with a fixed set of values.
+pub(crate) const fn fixed(name: &'static str, values: &'static [&'static str]) -> Label {
+    Label {
+        name,
+        values: Values::Fixed(values),
+    }
+}
+
+/// A label with one value at a time.
+pub(crate) const fn one(name: &'static str, what: &'static str) -> Label {
+    Label {
+        name,
+        values: Values::One(what),
+    }
+}
+
+/// The label `client`.
+pub(crate) const CLIENT: Label = fixed("client", &CLIENT_NAMES);
+/// The label `backend`.
+pub(crate) const BACKEND: Label = Label {
+    name: "backend",
+    values: Values::Backends,
+};
+
+/// Calls: from half a millisecond to the ten minutes of a slow image pull; the kubelet's own deadlines (2 and 4
+/// minutes) are bounds.
+pub(crate) const CALL_BUCKETS: &[f64] = &[
+    0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0,
+    60.0, 120.0, 240.0, 600.0,
+];
+/// A look at the processes of a small node, and of a very large one; the answer of a neighbour on loopback.
+pub(crate) const LOOK_BUCKETS: &[f64] = &[0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1];
 
 /// What every metric name begins with, the conventional `process_*` apart.
 pub const PREFIX: &str = "criscope_";
@@ -91,7 +150,7 @@ pub struct Label {
     pub values: Values,
 }
 
-/// One entry of the catalogue.
+/// The declaration of a metric.
 #[derive(Clone, Copy, Debug)]
 pub struct Metric {
     /// Name without [`PREFIX`].
@@ -113,11 +172,15 @@ pub struct Metric {
 }
 
 impl Metric {
-    const fn counter(name: &'static str, labels: &'static [Label], help: &'static str) -> Self {
+    pub(crate) const fn counter(
+        name: &'static str,
+        labels: &'static [Label],
+        help: &'static str,
+    ) -> Self {
         Self::new(Kind::Counter, name, Unit::Count, labels, help)
     }
 
-    const fn gauge(
+    pub(crate) const fn gauge(
         name: &'static str,
         unit: Unit,
         labels: &'static [Label],
@@ -126,7 +189,7 @@ impl Metric {
         Self::new(Kind::Gauge, name, unit, labels, help)
     }
 
-    const fn histogram(
+    pub(crate) const fn histogram(
         name: &'static str,
         unit: Unit,
         labels: &'static [Label],
@@ -138,18 +201,23 @@ impl Metric {
         metric
     }
 
-    const fn with_exemplars(mut self) -> Self {
+    pub(crate) const fn with_exemplars(mut self) -> Self {
         self.exemplars = true;
         self
     }
 
-    const fn process(kind: Kind, name: &'static str, unit: Unit, help: &'static str) -> Self {
+    pub(crate) const fn process(
+        kind: Kind,
+        name: &'static str,
+        unit: Unit,
+        help: &'static str,
+    ) -> Self {
         let mut metric = Self::new(kind, name, unit, &[], help);
         metric.prefixed = false;
         metric
     }
 
-    const fn new(
+    pub(crate) const fn new(
         kind: Kind,
         name: &'static str,
         unit: Unit,
@@ -172,59 +240,5 @@ impl Metric {
     pub fn full_name(&self) -> String {
         let prefix = if self.prefixed { PREFIX } else { "" };
         format!("{prefix}{}", self.name)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::collections::HashSet;
-
-    use super::*;
-
-    #[test]
-    fn entries_are_well_formed() {
-        let mut names = HashSet::new();
-        for metric in CATALOGUE {
-            let name = metric.full_name();
-            assert!(names.insert(name.clone()), "{name} stands there twice");
-            assert_eq!(
-                metric.kind == Kind::Counter,
-                name.ends_with("_total"),
-                "{name}"
-            );
-            assert_eq!(
-                metric.kind == Kind::Histogram,
-                !metric.buckets.is_empty(),
-                "{name}"
-            );
-            assert!(metric.buckets.is_sorted(), "{name}");
-            assert!(
-                !metric.exemplars || metric.kind == Kind::Histogram,
-                "{name}"
-            );
-            assert!(metric.help.ends_with('.'), "{name}");
-            match metric.unit {
-                Unit::Seconds => assert!(name.contains("_seconds"), "{name}"),
-                Unit::Bytes => assert!(name.contains("_bytes"), "{name}"),
-                Unit::Count | Unit::Flag => {}
-            }
-            for label in metric.labels {
-                assert!(
-                    !["pod", "namespace", "container", "image", "id", "uid"].contains(&label.name),
-                    "{name} has a label without a bound"
-                );
-            }
-        }
-    }
-
-    /// OpenMetrics names a counter's family without `_total`, so that name must be free.
-    #[test]
-    fn counter_families_do_not_collide_in_openmetrics() {
-        let names: HashSet<_> = CATALOGUE.iter().map(|m| m.full_name()).collect();
-        for name in &names {
-            if let Some(family) = name.strip_suffix("_total") {
-                assert!(!names.contains(family), "{name}");
-            }
-        }
     }
 }

@@ -2,8 +2,12 @@
 
 use std::time::Duration;
 
+use super::{
+    OTHER_PLUGINS, PLUGIN_VERBS, PLUGINS, RUNTIME_CNI_PLUGIN, RUNTIME_EVENTS_DROPPED,
+    RUNTIME_IMAGE_PULL_BYTES, RUNTIME_IMAGE_PULLS, RUNTIME_IMAGE_PULLS_IN_PROGRESS,
+    RUNTIME_LAYERS_INCOMPLETE, RUNTIME_PHASE, RUNTIME_SHIM_MESSAGES_UNREADABLE, RUNTIME_SHIMS_LOST,
+};
 use crate::call::steps::{RuntimeStep, StepOutcome};
-use crate::telemetry::catalogue::{self, OTHER_PLUGINS, PLUGINS};
 use crate::telemetry::family::{Counters, Gauges, Histograms};
 use crate::telemetry::registry::{Registry, RegistryError};
 
@@ -21,7 +25,7 @@ pub struct RuntimeWork {
     shim_messages_unreadable: Counters<1>,
 }
 
-/// How a shim ended before its pod, in the order of the catalogue.
+/// How a shim ended before its pod, in the order of the metric's label.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ShimEnd {
     /// By itself.
@@ -37,16 +41,15 @@ impl RuntimeWork {
     /// If they are registered already.
     pub fn new(registry: &Registry) -> Result<Self, RegistryError> {
         let work = Self {
-            phases: registry.histograms(&catalogue::RUNTIME_PHASE)?,
-            plugins: registry.histograms(&catalogue::RUNTIME_CNI_PLUGIN)?,
-            pulls: registry.counters(&catalogue::RUNTIME_IMAGE_PULLS)?,
-            pulling: registry.gauges(&catalogue::RUNTIME_IMAGE_PULLS_IN_PROGRESS)?,
-            pulled_bytes: registry.counters(&catalogue::RUNTIME_IMAGE_PULL_BYTES)?,
-            events_dropped: registry.counters(&catalogue::RUNTIME_EVENTS_DROPPED)?,
-            shims_lost: registry.counters(&catalogue::RUNTIME_SHIMS_LOST)?,
-            layers_incomplete: registry.counters(&catalogue::RUNTIME_LAYERS_INCOMPLETE)?,
-            shim_messages_unreadable: registry
-                .counters(&catalogue::RUNTIME_SHIM_MESSAGES_UNREADABLE)?,
+            phases: registry.histograms(&RUNTIME_PHASE)?,
+            plugins: registry.histograms(&RUNTIME_CNI_PLUGIN)?,
+            pulls: registry.counters(&RUNTIME_IMAGE_PULLS)?,
+            pulling: registry.gauges(&RUNTIME_IMAGE_PULLS_IN_PROGRESS)?,
+            pulled_bytes: registry.counters(&RUNTIME_IMAGE_PULL_BYTES)?,
+            events_dropped: registry.counters(&RUNTIME_EVENTS_DROPPED)?,
+            shims_lost: registry.counters(&RUNTIME_SHIMS_LOST)?,
+            layers_incomplete: registry.counters(&RUNTIME_LAYERS_INCOMPLETE)?,
+            shim_messages_unreadable: registry.counters(&RUNTIME_SHIM_MESSAGES_UNREADABLE)?,
         };
         for how in 0..2 {
             let _ = work.shims_lost.at([how]);
@@ -73,14 +76,14 @@ impl RuntimeWork {
         }
     }
 
-    /// Not all of a writable layer was counted, for a reason by its place in the catalogue.
+    /// Not all of a writable layer was counted, for a reason by its position in the label's values.
     pub fn layer_incomplete(&self, reason: usize) {
         if let Some(incomplete) = self.layers_incomplete.at([reason]) {
             incomplete.inc();
         }
     }
 
-    /// A message between the daemon and a shim could not be read; `what` is its place in the catalogue.
+    /// A message between the daemon and a shim could not be read; `what` is its position in the label's values.
     pub fn shim_message_unreadable(&self, what: usize) {
         if let Some(unreadable) = self.shim_messages_unreadable.at([what]) {
             unreadable.inc();
@@ -101,7 +104,7 @@ impl RuntimeWork {
         outcome: StepOutcome,
         took: Duration,
     ) {
-        let verbs = catalogue::PLUGIN_VERBS;
+        let verbs = PLUGIN_VERBS;
         let Some(verb) = verbs.iter().position(|name| *name == verb.name()) else {
             return;
         };

@@ -1,0 +1,80 @@
+//! Metrics of the connections of callers.
+
+use crate::call::Client;
+use crate::telemetry::family::{Counters, Gauges};
+use crate::telemetry::metric::{CLIENT, Metric, Unit, metrics};
+use crate::telemetry::registry::{Registry, RegistryError};
+
+metrics! {
+    CONNECTIONS_OPEN = Metric::gauge("connections_open", Unit::Count, &[],
+        "Connections of callers that are open.");
+    CONNECTIONS_TOTAL = Metric::counter("connections_total", &[CLIENT],
+        "Connections of callers that were accepted.");
+}
+
+/// For the listener: connections of callers.
+#[derive(Debug)]
+pub struct Connections {
+    open: Gauges<0>,
+    total: Counters<1>,
+}
+
+impl Connections {
+    /// Registers the metrics.
+    ///
+    /// # Errors
+    /// If they are registered already.
+    pub fn new(registry: &Registry) -> Result<Self, RegistryError> {
+        Ok(Self {
+            open: registry.gauges(&CONNECTIONS_OPEN)?,
+            total: registry.counters(&CONNECTIONS_TOTAL)?,
+        })
+    }
+
+    /// A connection was accepted.
+    pub fn opened(&self, client: Client) {
+        if let Some(total) = self.total.at([client as usize]) {
+            total.inc();
+        }
+        if let Some(open) = self.open.at([]) {
+            open.inc();
+        }
+    }
+
+    /// A connection that was counted by [`Connections::opened`] is gone.
+    pub fn closed(&self) {
+        if let Some(open) = self.open.at([]) {
+            open.dec();
+        }
+    }
+
+    /// Connections open now.
+    pub fn open(&self) -> u64 {
+        self.open
+            .at([])
+            .map_or(0, |open| open.get().try_into().unwrap_or(0))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn connections_are_counted_by_client() {
+        let registry = Registry::new(prometheus::Registry::new(), []);
+        let connections = Connections::new(&registry).expect("once");
+        connections.opened(Client::Kubelet);
+        connections.opened(Client::Crictl);
+        connections.closed();
+        assert_eq!(connections.open(), 1);
+        let text = String::from_utf8(registry.encode().expect("encodes")).expect("utf-8");
+        for line in [
+            "criscope_connections_open 1",
+            "criscope_connections_total{client=\"crictl\"} 1",
+            "criscope_connections_total{client=\"kubelet\"} 1",
+        ] {
+            assert!(text.lines().any(|l| l == line), "{line} is not in\n{text}");
+        }
+    }
+}

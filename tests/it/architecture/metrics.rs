@@ -1,0 +1,222 @@
+//! Every declared metric is in the catalogue, and moved by the product: a metric that only tests move would be exported as a
+//! zero that means nothing.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use criscope::catalogue::CATALOGUE;
+use proc_macro2::{Delimiter, Group, TokenTree};
+
+use super::source::{File, product_files, test_modules};
+
+/// What moves a metric, as methods of its series.
+const MOVES: &[&str] = &["inc", "inc_by", "dec", "set", "observe"];
+
+/// What a struct has that keeps metrics up to date.
+const FAMILIES: &[&str] = &["Counters", "Gauges", "Histograms"];
+
+/// What the sources say of metrics, unit tests left out.
+#[derive(Default)]
+struct Found {
+    /// The names that `metrics!` declares, with their files.
+    declared: BTreeMap<String, String>,
+    /// How often each identifier occurs.
+    idents: BTreeMap<String, usize>,
+    /// The identifiers behind a `.`, and behind a `::`.
+    called: BTreeSet<String>,
+    /// The identifiers before a `::`.
+    qualifiers: BTreeSet<String>,
+    /// The structs that have families of metrics.
+    handles: BTreeSet<String>,
+    /// The methods with `self` that move a metric, by struct.
+    methods: BTreeSet<(String, String)>,
+}
+
+impl Found {
+    fn new(files: &[File]) -> Self {
+        let tests = test_modules(files);
+        let mut found = Self::default();
+        for file in files {
+            file.walk_product(&tests, &mut |tokens| found.see(&file.path, tokens));
+        }
+        found
+    }
+
+    fn see(&mut self, path: &str, tokens: &[TokenTree]) {
+        if let [TokenTree::Ident(ident), ..] = tokens {
+            *self.idents.entry(ident.to_string()).or_default() += 1;
+        }
+        match tokens {
+            [
+                TokenTree::Ident(word),
+                TokenTree::Punct(bang),
+                TokenTree::Group(group),
+                ..,
+            ] if *word == "metrics" && bang.as_char() == '!' => {
+                for name in declared(group) {
+                    let other = self.declared.insert(name.clone(), path.to_owned());
+                    assert_eq!(other, None, "{name} is declared twice");
+                }
+            }
+            [
+                TokenTree::Ident(word),
+                TokenTree::Ident(name),
+                TokenTree::Group(fields),
+                ..,
+            ] if *word == "struct" && FAMILIES.iter().any(|family| has(fields, family)) => {
+                self.handles.insert(name.to_string());
+            }
+            [
+                TokenTree::Ident(word),
+                TokenTree::Ident(name),
+                TokenTree::Group(body),
+                ..,
+            ] if *word == "impl" => {
+                let moving = moving(body).into_iter();
+                self.methods
+                    .extend(moving.map(|method| (name.to_string(), method)));
+            }
+            [TokenTree::Punct(dot), TokenTree::Ident(name), ..]
+                if ['.', ':'].contains(&dot.as_char()) =>
+            {
+                self.called.insert(name.to_string());
+            }
+            [
+                TokenTree::Ident(name),
+                TokenTree::Punct(a),
+                TokenTree::Punct(b),
+                ..,
+            ] if a.as_char() == ':' && b.as_char() == ':' => {
+                self.qualifiers.insert(name.to_string());
+            }
+            _ => {}
+        }
+    }
+
+    /// What is declared or written and never used. A method is known by its name only.
+    fn problems(&self) -> Vec<String> {
+        let mut problems = Vec::new();
+        for (name, path) in &self.declared {
+            // One occurrence is the declaration.
+            if self.idents.get(name).is_none_or(|times| *times < 2) {
+                problems.push(format!("{path}: no code outside tests registers {name}"));
+            }
+        }
+        for handle in &self.handles {
+            if !self.qualifiers.contains(handle) {
+                problems.push(format!("no code outside tests makes a {handle}"));
+            }
+        }
+        for (handle, method) in &self.methods {
+            if self.handles.contains(handle) && !self.called.contains(method) {
+                problems.push(format!("no code outside tests calls {handle}::{method}"));
+            }
+        }
+        problems
+    }
+}
+
+/// The names of `NAME = ...; NAME = ...;`.
+fn declared(group: &Group) -> Vec<String> {
+    let tokens: Vec<_> = group.stream().into_iter().collect();
+    let entries = tokens.split(|token| matches!(token, TokenTree::Punct(p) if p.as_char() == ';'));
+    entries
+        .filter_map(|entry| match entry {
+            [TokenTree::Ident(name), TokenTree::Punct(p), ..] if p.as_char() == '=' => {
+                Some(name.to_string())
+            }
+            _ => None,
+        })
+        .collect()
+}
+
+/// The methods with `self` in the body of an `impl` that move a metric.
+fn moving(body: &Group) -> Vec<String> {
+    let mut found = Vec::new();
+    let mut current = None;
+    let mut has_self = false;
+    let mut before: Option<TokenTree> = None;
+    for token in body.stream() {
+        match &token {
+            TokenTree::Ident(name) if matches!(&before, Some(TokenTree::Ident(word)) if *word == "fn") =>
+            {
+                current = Some(name.to_string());
+                has_self = false;
+            }
+            TokenTree::Group(group) if group.delimiter() == Delimiter::Parenthesis => {
+                has_self |= has(group, "self");
+            }
+            TokenTree::Group(group) if group.delimiter() == Delimiter::Brace => {
+                if let Some(name) = current.take()
+                    && has_self
+                    && MOVES.iter().any(|word| has(group, word))
+                {
+                    found.push(name);
+                }
+            }
+            _ => {}
+        }
+        before = Some(token);
+    }
+    found
+}
+
+/// Returns whether an identifier is anywhere in the group.
+fn has(group: &Group, word: &str) -> bool {
+    group.stream().into_iter().any(|token| match token {
+        TokenTree::Ident(ident) => ident == word,
+        TokenTree::Group(group) => has(&group, word),
+        _ => false,
+    })
+}
+
+#[test]
+fn every_declared_metric_is_in_the_catalogue_and_moved_by_the_product() {
+    let found = Found::new(&product_files());
+    assert!(found.handles.len() > 5, "{:?}", found.handles);
+    let mut files: BTreeMap<&str, usize> = BTreeMap::new();
+    for path in found.declared.values() {
+        *files.entry(path).or_default() += 1;
+    }
+    assert_eq!(
+        found.declared.len(),
+        CATALOGUE.len(),
+        "declared (left) and in the catalogue: {files:?}"
+    );
+    let problems = found.problems();
+    assert!(problems.is_empty(), "{}", problems.join("\n"));
+}
+
+#[test]
+fn a_metric_that_only_tests_move_is_found() {
+    let declared = "
+        metrics! { USED = Metric::counter(\"a\", &[], \"\"); UNUSED = Metric::counter(\"b\", &[FIXED], \"\"); }
+        pub struct Handle { used: Counters<0> }
+        impl Handle {
+            pub fn new() -> Self { Self { used: registry.counters(&USED) } }
+            pub fn moved(&self) { self.used.at([]).inc(); }
+            pub fn not_moved(&self) { if let Some(used) = self.used.at([]) { used.inc(); } }
+            pub fn read(&self) -> u64 { self.used.at([]).get() }
+        }
+        struct Unmade { gauge: Gauges<1> }
+        #[cfg(test)]
+        pub(crate) fn populate() { Unmade::new(&UNUSED); }
+        #[cfg(test)]
+        mod tests { fn x() { Handle::new().not_moved(); registry.counters(&UNUSED); } }
+        #[cfg(test)]
+        mod script;
+    ";
+    let found = Found::new(&[
+        File::example("src/a/mod.rs", declared),
+        File::example("src/a/script.rs", "fn x() { handle.not_moved(); }"),
+        File::example("src/a/tests/b.rs", "fn x() { handle.not_moved(); }"),
+        File::example("src/c.rs", "fn x() { a::Handle::new().moved(); }"),
+    ]);
+    assert_eq!(
+        found.problems(),
+        [
+            "src/a/mod.rs: no code outside tests registers UNUSED",
+            "no code outside tests makes a Unmade",
+            "no code outside tests calls Handle::not_moved",
+        ]
+    );
+}
