@@ -1,13 +1,13 @@
-//! Looks at what an upstream sends to the client of exec or attach, for the result: whether it was on its way before the
-//! client left, and what exit code it says. Nothing else is looked at, and nothing of it kept.
+//! Sniffs the upstream's bytes for the result of an exec or attach: whether it was sent before the client left, and the
+//! exit code. Nothing else is decoded or kept.
 //!
-//! With any surprise the look is over. The bytes have nothing to do with that: they are copied elsewhere.
+//! Anything unexpected stops the sniffer. The session is unaffected: its bytes are copied elsewhere.
 
 use serde_json::Value;
 
 use cri_streaming::{SessionKind, Transport};
 
-/// Most of a result that is kept.
+/// Most bytes of a result that are kept.
 const MAX_RESULT: usize = 4 << 10;
 
 /// Types of SPDY control frames (SPDY/3.1, 2.6).
@@ -25,16 +25,16 @@ const CLOSE: u8 = 8;
 /// The channel of the result.
 const RESULT_CHANNEL: u8 = 3;
 
-/// What follows a frame's head.
+/// What a frame's payload is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Payload {
-    /// Nothing that matters.
+    /// Not needed.
     Skip,
-    /// The result; whether that is all of it.
+    /// The result; whether this is its last part.
     Result { last: bool },
-    /// The stream that is reset, and why.
+    /// A stream reset: stream id and status.
     Reset,
-    /// A message of WebSocket: its channel, then what is on it.
+    /// A WebSocket message: its channel, then its data.
     Message,
 }
 
@@ -42,23 +42,23 @@ enum Payload {
 #[derive(Debug)]
 pub(super) struct ExitSniffer {
     transport: Option<Transport>,
-    /// What is here of a frame's head, or of a small payload.
+    /// Bytes of a frame's head, or of a small payload.
     head: Vec<u8>,
-    /// What is to come of the payload.
+    /// Bytes left of the payload.
     left: u64,
     payload: Payload,
     ended: bool,
     result: Vec<u8>,
 }
 
-/// What was said at the end.
+/// The result of a session.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct ExitReport {
-    /// Whether the upstream was done.
-    pub(super) said: bool,
+    /// Whether the upstream sent a result.
+    pub(super) has_result: bool,
     /// The exit code.
     pub(super) exit_code: Option<i32>,
-    /// Whether it could not do what it was to do.
+    /// Whether the upstream reported a failure to run the command.
     pub(super) failed: bool,
 }
 
@@ -75,7 +75,7 @@ impl ExitSniffer {
         }
     }
 
-    /// Sees what comes next.
+    /// Reads the next bytes.
     pub(super) fn see(&mut self, mut bytes: &[u8]) {
         while let Some(transport) = self.transport
             && !bytes.is_empty()
@@ -94,7 +94,7 @@ impl ExitSniffer {
             match transport {
                 Transport::Spdy => self.spdy(),
                 Transport::WebSocket => self.websocket(),
-                // There is nothing to be seen.
+                // Encrypted.
                 Transport::Tls => return,
             }
         }
@@ -138,7 +138,7 @@ impl ExitSniffer {
         let &[first, second, ref more @ ..] = &*self.head else {
             return;
         };
-        // A server masks nothing.
+        // A server never masks (RFC 6455, section 5.1).
         if second & 0x80 != 0 {
             self.transport = None;
             return;
@@ -163,11 +163,11 @@ impl ExitSniffer {
         self.begin(payload, len);
     }
 
-    /// Takes so much of the payload.
+    /// Consumes bytes of the payload.
     fn take(&mut self, mut bytes: &[u8]) {
         self.left -= bytes.len() as u64;
         if self.payload == Payload::Message {
-            // One that has nothing but a channel says that the connection is there.
+            // An empty message on a channel announces that the channel is open.
             let channel = bytes[0];
             bytes = &bytes[1..];
             let more = !bytes.is_empty() || self.left > 0;
@@ -176,7 +176,7 @@ impl ExitSniffer {
                     self.ended = true;
                     Payload::Result { last: false }
                 }
-                // In base64, which is not read.
+                // In base64, which is not decoded.
                 b'3' if more => {
                     self.ended = true;
                     Payload::Skip
@@ -202,22 +202,22 @@ impl ExitSniffer {
         }
     }
 
-    /// Bytes that are kept.
+    /// Bytes in memory.
     #[cfg(any(test, fuzzing))]
     pub(super) fn holds(&self) -> usize {
         self.head.len() + self.result.len()
     }
 
-    /// What was said at the end of a session of this kind.
+    /// The result of a session of this kind.
     pub(super) fn report(&self, kind: SessionKind) -> ExitReport {
-        let said = self.ended;
-        if !said || self.result.is_empty() {
+        let has_result = self.ended;
+        if !has_result || self.result.is_empty() {
             return ExitReport {
-                said,
+                has_result,
                 ..ExitReport::default()
             };
         }
-        // Version 4 and later say it as an object; earlier ones say only what went wrong.
+        // Version 4 and later send a Status object; earlier ones only an error text.
         let status: Value = serde_json::from_slice(&self.result).unwrap_or_default();
         let exit_code = match status["status"].as_str() {
             Some("Success") => Some(0),
@@ -228,7 +228,7 @@ impl ExitSniffer {
             _ => None,
         };
         ExitReport {
-            said,
+            has_result,
             failed: exit_code.is_none() && status["status"] == "Failure",
             exit_code: exit_code.filter(|_| kind == SessionKind::Exec),
         }
@@ -266,7 +266,7 @@ mod tests {
         [&frame[..], bytes].concat()
     }
 
-    /// What is made of these bytes, in pieces of any size.
+    /// The report for these bytes, in pieces of any size.
     fn report(kind: SessionKind, transport: Transport, bytes: &[u8]) -> ExitReport {
         let whole = {
             let mut watch = ExitSniffer::new(kind, transport);
@@ -290,19 +290,19 @@ mod tests {
         let quiet = spdy(&[reply.clone(), out.clone(), control(6, &[0, 0, 0, 1])]);
         assert_eq!(quiet, ExitReport::default());
         let done = spdy(&[reply, out, data(5, FIN, b""), data(1, FIN, SEVEN)]);
-        assert_eq!((done.said, done.exit_code), (true, Some(7)));
+        assert_eq!((done.has_result, done.exit_code), (true, Some(7)));
         let in_two = spdy(&[data(1, 0, &SUCCESS[..9]), data(1, 0, &SUCCESS[9..])]);
-        assert!(!in_two.said, "more may come");
+        assert!(!in_two.has_result, "more may come");
         for end in [
             data(1, FIN, b""),
             control(RST_STREAM, &[0, 0, 0, 1, 0, 0, 0, 5]),
             control(GOAWAY, &[0; 8]),
         ] {
             let done = spdy(&[data(1, 0, SUCCESS), end]);
-            assert_eq!((done.said, done.exit_code), (true, Some(0)));
+            assert_eq!((done.has_result, done.exit_code), (true, Some(0)));
         }
         let other = spdy(&[control(RST_STREAM, &[0, 0, 0, 3, 0, 0, 0, 5])]);
-        assert!(!other.said);
+        assert!(!other.has_result);
     }
 
     #[test]
@@ -315,20 +315,26 @@ mod tests {
         assert_eq!(quiet, ExitReport::default());
         let result = [&[RESULT_CHANNEL], SEVEN].concat();
         let done = websocket(&[out, frame(BINARY, &result)]);
-        assert_eq!((done.said, done.exit_code), (true, Some(7)));
-        assert!(websocket(&[frame(TEXT, b"3e30=")]).said);
+        assert_eq!((done.has_result, done.exit_code), (true, Some(7)));
+        assert!(websocket(&[frame(TEXT, b"3e30=")]).has_result);
         let done = websocket(&[frame(CLOSE, &[3, 232])]);
-        assert_eq!((done.said, done.exit_code), (true, None));
-        assert!(!websocket(&[vec![0x82, 0x85, 3, 3, 3, 3, 3, 3, 3]]).said);
+        assert_eq!((done.has_result, done.exit_code), (true, None));
+        assert!(!websocket(&[vec![0x82, 0x85, 3, 3, 3, 3, 3, 3, 3]]).has_result);
     }
 
     #[test]
     fn only_commands_have_exit_codes_and_an_error_is_none() {
         let failure = br#"{"status":"Failure","reason":"InternalError","code":500}"#;
         let end = report(SessionKind::Exec, Transport::Spdy, &data(1, FIN, failure));
-        assert_eq!((end.said, end.failed, end.exit_code), (true, true, None));
+        assert_eq!(
+            (end.has_result, end.failed, end.exit_code),
+            (true, true, None)
+        );
         let end = report(SessionKind::Attach, Transport::Spdy, &data(1, FIN, SUCCESS));
-        assert_eq!((end.said, end.failed, end.exit_code), (true, false, None));
+        assert_eq!(
+            (end.has_result, end.failed, end.exit_code),
+            (true, false, None)
+        );
         let end = report(
             SessionKind::PortForward,
             Transport::Spdy,
@@ -336,6 +342,6 @@ mod tests {
         );
         assert_eq!(end, ExitReport::default());
         let large = data(1, FIN, &[b'x'; 10_000]);
-        assert!(report(SessionKind::Exec, Transport::Spdy, &large).said);
+        assert!(report(SessionKind::Exec, Transport::Spdy, &large).has_result);
     }
 }
