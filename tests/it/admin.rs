@@ -127,7 +127,7 @@ async fn readiness_tells_of_the_runtime() {
     fake.start();
     proxy.wait_ready().await;
     let (_, text) = proxy.get("/readyz?verbose").await;
-    assert!(text.contains("came back 1 times"), "{text}");
+    assert!(text.contains("reconnected 1 times"), "{text}");
 }
 
 #[tokio::test]
