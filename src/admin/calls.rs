@@ -1,15 +1,15 @@
-//! Every call in flight: what is it, whose is it, how far has it come, how long may it still take?
-
-use std::fmt::Write as _;
+//! Every call in flight: its method, pod, progress and what is left of its deadline.
 
 use axum::Json;
 use axum::extract::{Query, State};
 use axum::response::{IntoResponse, Response};
+use maud::{Markup, html};
 use serde::Deserialize;
 
 use super::Sources;
 use super::links;
-use super::page::{Escaped, page_at};
+use super::page::page_at;
+use super::table::{number, text, wide};
 use super::waterfall::gauge;
 use crate::call::CallRecord;
 use crate::lifecycle::view::Call;
@@ -22,13 +22,13 @@ pub struct Format {
 }
 
 impl Format {
-    /// Whether JSON is asked for.
+    /// Returns whether JSON is requested.
     pub fn is_json(&self) -> bool {
         self.format.as_deref() == Some("json")
     }
 }
 
-/// All calls in flight, the oldest first.
+/// All calls in flight, oldest first.
 pub(super) fn rows(sources: &Sources) -> Vec<Call> {
     let calls = sources.in_flight.calls();
     let records = calls.iter().map(|call| CallRecord::in_flight(call));
@@ -41,80 +41,74 @@ pub async fn page(State(sources): State<Sources>, Query(format): Query<Format>) 
     match format.is_json() {
         true => Json(rows).into_response(),
         false => {
-            let body = format!("<section class=\"card\">{}</section>", table(&rows));
+            let body = html! { section.card { (table(&rows)) } };
             page_at("/debug/calls", "Calls in flight", &body).into_response()
         }
     }
 }
 
 /// The calls as a table.
-pub(super) fn table(rows: &[Call]) -> String {
+pub(super) fn table(rows: &[Call]) -> Markup {
     if rows.is_empty() {
-        return "<p class=\"none\">No call is in flight.</p>".to_owned();
+        return html! { p.none { "No call is in flight." } };
     }
-    let mut html = String::from(
-        "<div class=\"wide\" tabindex=\"0\" role=\"region\" aria-label=\"Calls in flight\"><table>\
-         <caption class=\"vh\">Calls in flight, the oldest first</caption><thead><tr>\
-         <th scope=\"col\">Call</th><th scope=\"col\" class=\"n\">Age</th><th scope=\"col\">Deadline</th>\
-         <th scope=\"col\">Pod, container or image</th><th scope=\"col\">Phase</th><th scope=\"col\">Caller</th>\
-         </tr></thead><tbody>\n",
-    );
-    for row in rows {
-        // Writing to a String does not fail.
-        let _ = write_row(&mut html, row);
-    }
-    html.push_str("</tbody></table></div>");
-    html
-}
-
-fn write_row(html: &mut String, row: &Call) -> std::fmt::Result {
-    let pod = match (&row.namespace, &row.pod, &row.sandbox_id) {
-        (Some(namespace), Some(pod), _) => links::pod(namespace, pod),
-        (_, _, Some(id)) => format!("<code>{}</code>", Escaped(short(id))),
-        _ => String::new(),
+    let columns = html! {
+        (text("Call")) (number("Age")) (text("Deadline")) (text("Pod, container or image")) (text("Phase"))
+        (text("Caller"))
     };
-    let container = row.container.as_deref().or(row.image.as_deref());
-    let container = container.or_else(|| row.container_id.as_deref().map(short));
-    let caller = match (&row.client_comm, row.client_pid) {
-        (Some(comm), Some(pid)) => format!("{comm} ({pid})"),
-        _ => row.client.clone(),
-    };
-    let stuck = row.stuck.is_some();
-    writeln!(
-        html,
-        "<tr{}><th scope=\"row\" class=\"call\">{}{}</th><td class=\"n\">{}</td><td class=\"nw\">{}</td>\
-         <td class=\"name\">{pod} <span class=\"sub\">{}</span></td><td>{} <span class=\"sub nw\">{}</span></td>\
-         <td class=\"nw\">{}</td></tr>",
-        if stuck { " class=\"stuck\"" } else { "" },
-        Escaped(&row.method),
-        if stuck {
-            " <span class=\"warn\">stuck</span>"
-        } else {
-            ""
-        },
-        units::duration(row.duration_ms),
-        deadline(row),
-        Escaped(container.unwrap_or_default()),
-        Escaped(row.phase.as_deref().unwrap_or_default()),
-        Escaped(row.backend.as_deref().unwrap_or_default()),
-        Escaped(caller),
+    let rows = html! { @for call in rows { (row(call)) } };
+    wide(
+        "Calls in flight",
+        "Calls in flight, oldest first",
+        &columns,
+        &rows,
     )
 }
 
-/// The share of the deadline that is used, as a number and as a bar.
-fn deadline(row: &Call) -> String {
-    let (Some(share), Some(whole)) = (row.share(), row.deadline_ms) else {
-        return "<span class=\"muted\">none</span>".to_owned();
-    };
-    let words = format!("{share} % of {}", units::duration(whole));
-    let shown = match row.duration_ms > whole {
-        true => format!("<span class=\"late\">{words}: passed</span>"),
-        false => words.clone(),
-    };
-    format!("{shown}{}", gauge(share, &words))
+fn row(call: &Call) -> Markup {
+    let container = call.container.as_deref().or(call.image.as_deref());
+    let container = container.or_else(|| call.container_id.as_deref().map(short));
+    let stuck = call.stuck.is_some();
+    html! {
+        tr class=[stuck.then_some("stuck")] {
+            th.call scope="row" { (call.method) @if stuck { " " span.warn { "stuck" } } }
+            td.n { (units::duration(call.duration_ms)) }
+            td.nw { (deadline(call)) }
+            td.name {
+                @match (&call.namespace, &call.pod, &call.sandbox_id) {
+                    (Some(namespace), Some(pod), _) => (links::pod(namespace, pod)),
+                    (_, _, Some(id)) => code { (short(id)) },
+                    _ => {},
+                }
+                " " span.sub { (container.unwrap_or_default()) }
+            }
+            td {
+                (call.phase.as_deref().unwrap_or_default())
+                " " span.sub.nw { (call.backend.as_deref().unwrap_or_default()) }
+            }
+            td.nw {
+                @match (&call.client_comm, call.client_pid) {
+                    (Some(comm), Some(pid)) => { (comm) " (" (pid) ")" },
+                    _ => (call.client),
+                }
+            }
+        }
+    }
 }
 
-/// The begin of an id, which is enough to know it by.
+/// The used share of the deadline, as a number and as a bar.
+fn deadline(row: &Call) -> Markup {
+    let (Some(share), Some(whole)) = (row.share(), row.deadline_ms) else {
+        return html! { span.muted { "none" } };
+    };
+    let words = format!("{share} % of {}", units::duration(whole));
+    html! {
+        @if row.duration_ms > whole { span.late { (words) ": passed" } } @else { (words) }
+        (gauge(share, &words))
+    }
+}
+
+/// The first characters of an id, enough to identify it.
 pub(super) fn short(id: &str) -> &str {
     &id[..id.floor_char_boundary(13)]
 }
@@ -138,9 +132,13 @@ mod tests {
     #[test]
     fn a_stuck_call_says_so_in_words_and_with_its_share() {
         let mut row = row();
-        assert!(!table(std::slice::from_ref(&row)).contains("stuck"));
+        assert!(
+            !table(std::slice::from_ref(&row))
+                .into_string()
+                .contains("stuck")
+        );
         row.stuck = Some(50);
-        let html = table(&[row]);
+        let html = table(&[row]).into_string();
         assert!(html.contains("<tr class=\"stuck\">") && html.contains(">stuck</span>"));
         assert!(html.contains("62 % of 4m 00s") && html.contains("width=\"62%\""));
         assert!(
@@ -153,10 +151,10 @@ mod tests {
     fn a_deadline_may_have_passed_or_not_exist() {
         let mut late = row();
         late.deadline_ms = Some(149_000.0);
-        let html = table(&[late]);
+        let html = table(&[late]).into_string();
         assert!(html.contains("100 % of 2m 29s: passed"), "{html}");
         let mut endless = row();
         endless.deadline_ms = None;
-        assert!(table(&[endless]).contains("none</span>"));
+        assert!(table(&[endless]).into_string().contains("none</span>"));
     }
 }

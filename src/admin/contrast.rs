@@ -1,5 +1,4 @@
-//! Colours can be told apart by those who see less, in both schemes: WCAG 2.2, 1.4.3 (text) and 1.4.11 (graphics), at
-//! level AA.
+//! Contrast of colours in both schemes, by WCAG 2.2: 1.4.3 (text) and 1.4.11 (graphics), at level AA.
 
 use std::collections::HashMap;
 

@@ -1,6 +1,5 @@
-//! The flight recorder: what it remembers, as a page, as JSON and as a trace file: `/debug/flight`.
+//! The flight recorder as a page, as JSON and as a trace file: `/debug/flight`.
 
-use std::fmt::Write as _;
 use std::io;
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -8,11 +7,14 @@ use std::time::SystemTime;
 use axum::extract::{Query, State};
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
+use maud::{Markup, html};
+use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::Deserialize;
 
 use super::Sources;
-use super::page::{Escaped, page_at};
-use super::tracez::{CALLS_HEAD, NO_SUCH_METHOD, method_of, write_call};
+use super::page::page_at;
+use super::table::{number, table, text};
+use super::tracez::{self, NO_SUCH_METHOD, method_of};
 use crate::lifecycle::recorder::dump::{Dump, Filter};
 use crate::lifecycle::view;
 use crate::units;
@@ -20,7 +22,7 @@ use crate::units;
 /// Most calls on the page.
 const SHOWN: usize = 100;
 
-/// What is asked for.
+/// The query.
 #[derive(Debug, Default, Deserialize)]
 pub struct Wanted {
     format: Option<String>,
@@ -30,7 +32,7 @@ pub struct Wanted {
 }
 
 impl Wanted {
-    /// Which calls are wanted, or what is wrong with the question.
+    /// The filter, or what is wrong with the query.
     fn filter(&self) -> Result<Filter, &'static str> {
         let pod = self.pod.as_deref().map(|pod| {
             let parts = pod.split_once('/').ok_or("pod is NAMESPACE/NAME\n");
@@ -51,7 +53,7 @@ pub async fn page(State(sources): State<Sources>, Query(wanted): Query<Wanted>) 
         Ok(filter) => filter,
         Err(refusal) => return (StatusCode::BAD_REQUEST, refusal).into_response(),
     };
-    // It takes milliseconds; the side thread has other things to do.
+    // It takes milliseconds, which would delay the other tasks of the side thread.
     let work = move || answer(&sources, &wanted, &filter);
     let made = tokio::task::spawn_blocking(work).await;
     made.unwrap_or_else(|error| failed(&error))
@@ -97,93 +99,67 @@ fn file(how: &str, name: &str, write: impl FnOnce(&mut Vec<u8>) -> io::Result<()
     (headers, body).into_response()
 }
 
-fn html(dump: &Dump, wanted: &Wanted, sources: &Sources) -> String {
-    let mut html = String::new();
-    // Writing to a String does not fail.
-    let _ = write_summary(&mut html, dump, wanted);
-    let _ = write_calls(&mut html, dump);
-    let _ = write_files(&mut html, sources);
-    html
+fn html(dump: &Dump, wanted: &Wanted, sources: &Sources) -> Markup {
+    html! { (summary(dump, wanted)) (recorded(dump)) (files(sources)) }
 }
 
-fn write_summary(html: &mut String, dump: &Dump, wanted: &Wanted) -> std::fmt::Result {
+fn summary(dump: &Dump, wanted: &Wanted) -> Markup {
     let memory = dump.memory();
+    let chosen = [("pod", &wanted.pod), ("method", &wanted.method)];
+    let chosen = || {
+        chosen
+            .into_iter()
+            .filter_map(|(what, value)| Some((what, value.as_ref()?)))
+    };
     let link = |format: &str| {
         let mut link = format!("/debug/flight?format={format}");
-        for (key, value) in [("pod", &wanted.pod), ("method", &wanted.method)] {
-            if let Some(value) = value {
-                let value = percent_encoding::utf8_percent_encode(
-                    value,
-                    percent_encoding::NON_ALPHANUMERIC,
-                );
-                let _ = write!(link, "&amp;{key}={value}");
-            }
+        for (key, value) in chosen() {
+            link.extend(["&", key, "="]);
+            link.extend(utf8_percent_encode(value, NON_ALPHANUMERIC));
         }
         link
     };
-    for (what, value) in [("pod", &wanted.pod), ("method", &wanted.method)] {
-        if let Some(value) = value {
-            write!(html, "<p>Only {what} <code>{}</code>. ", Escaped(value))?;
-            html.push_str("<a href=\"/debug/flight\">All</a></p>\n");
+    html! {
+        @for (what, value) in chosen() {
+            p { "Only " (what) " " code { (value) } ". " a href="/debug/flight" { "All" } }
+        }
+        p {
+            (memory.calls.len()) " calls that changed something, failed or were slow; "
+            (memory.polls.len()) " other calls; " (dump.in_flight().len()) " in flight. "
+            (memory.forgotten) " older ones were overwritten."
+        }
+        p {
+            a href=(link("json")) { "As JSON" } ", or " a href=(link("perfetto")) { "as a trace file" } " for "
+            code { "ui.perfetto.dev" } " and " code { "chrome://tracing" } ". "
+            code { "?pod=NAMESPACE/NAME" } " and " code { "?method=NAME" } " filter; SIGUSR2 writes both to disk."
         }
     }
-    writeln!(
-        html,
-        "<p>{} calls that changed something, failed or were slow; {} other calls; {} in flight. {} that came before are \
-         forgotten.</p>\n<p><a href=\"{}\">As JSON</a>, or <a href=\"{}\">as a trace file</a> for \
-         <code>ui.perfetto.dev</code> and <code>chrome://tracing</code>. <code>?pod=NAMESPACE/NAME</code> and \
-         <code>?method=NAME</code> choose; SIGUSR2 writes both to disk.</p>",
-        memory.calls.len(),
-        memory.polls.len(),
-        dump.in_flight().len(),
-        memory.forgotten,
-        link("json"),
-        link("perfetto"),
-    )
 }
 
-fn write_calls(html: &mut String, dump: &Dump) -> std::fmt::Result {
+fn recorded(dump: &Dump) -> Markup {
     let now = units::unix_us(SystemTime::now());
     let calls = &dump.memory().calls;
-    if dump.in_flight().is_empty() && calls.is_empty() {
-        return Ok(());
+    let recent: Vec<_> = calls.iter().rev().take(SHOWN).map(view::Call::of).collect();
+    let in_flight = dump.in_flight().iter().take(SHOWN);
+    html! {
+        @if !dump.in_flight().is_empty() || !recent.is_empty() {
+            h2 { "In flight and recent" }
+            (tracez::calls(in_flight.chain(&recent), now))
+        }
     }
-    write!(
-        html,
-        "<h2>In flight, and the last that mattered</h2>\n{CALLS_HEAD}"
-    )?;
-    for row in dump.in_flight().iter().take(SHOWN) {
-        write_call(html, row, now)?;
-    }
-    for record in calls.iter().rev().take(SHOWN) {
-        write_call(html, &view::Call::of(record), now)?;
-    }
-    html.push_str("</tbody></table>\n");
-    Ok(())
 }
 
-fn write_files(html: &mut String, sources: &Sources) -> std::fmt::Result {
-    let dumps = &sources.dumps;
-    write!(
-        html,
-        "<h2>On disk</h2>\n<p>In <code>{}</code>, the newest first.</p>\n",
-        Escaped(dumps.dir().display())
-    )?;
-    let files = dumps.stored();
-    if files.is_empty() {
-        html.push_str("<p>None.</p>\n");
-        return Ok(());
+fn files(sources: &Sources) -> Markup {
+    let files = sources.dumps.stored();
+    html! {
+        h2 { "On disk" }
+        p { "In " code { (sources.dumps.dir().display().to_string()) } ", newest first." }
+        @if files.is_empty() {
+            p { "None." }
+        } @else {
+            (table(&html! { (text("file")) (number("bytes")) }, &html! {
+                @for (name, len) in files { tr { td { (name) } td.n { (len) } } }
+            }))
+        }
     }
-    html.push_str(
-        "<table><thead><tr><th scope=\"col\">file</th><th scope=\"col\" class=\"n\">bytes</th></tr></thead><tbody>\n",
-    );
-    for (name, len) in files {
-        writeln!(
-            html,
-            "<tr><td>{}</td><td class=\"n\">{len}</td></tr>",
-            Escaped(name)
-        )?;
-    }
-    html.push_str("</tbody></table>\n");
-    Ok(())
 }

@@ -1,4 +1,4 @@
-//! Pages of invented data. With `CRISCOPE_GALLERY=DIR` they are written there to be looked at in a browser.
+//! Pages of invented data. With `CRISCOPE_GALLERY=DIR` they are written to files for a browser.
 
 use std::fs;
 use std::path::PathBuf;
@@ -172,7 +172,7 @@ fn pages_are_whole_with_nothing_with_some_and_with_many() {
     }
 }
 
-/// What is opened is closed, and there is nothing inline that the policy would refuse.
+/// Every element is closed, and nothing is inline that the policy would refuse.
 fn check(name: &str, html: &str) {
     for tag in [
         "main", "section", "table", "ol", "ul", "dl", "svg", "div", "span", "li", "header", "p",

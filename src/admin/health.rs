@@ -1,4 +1,4 @@
-//! Is it alive, is it ready, and if not, why?
+//! Liveness and readiness, with reasons.
 
 use std::fmt::Write as _;
 use std::time::Instant;
@@ -9,19 +9,19 @@ use axum::http::StatusCode;
 use super::Sources;
 use crate::proxy::backend::Backend;
 
-/// `/livez`: the request path turns.
+/// `/livez`: 200 while the request path makes progress.
 pub async fn livez(State(sources): State<Sources>) -> (StatusCode, String) {
     let silent = sources.heartbeat.silence();
     match sources.heartbeat.is_alive() {
         true => (StatusCode::OK, "ok\n".to_owned()),
         false => (
             StatusCode::SERVICE_UNAVAILABLE,
-            format!("the request path has not turned for {silent:.1?}\n"),
+            format!("the request path has made no progress for {silent:.1?}\n"),
         ),
     }
 }
 
-/// `/readyz`: every backend answers. With `?verbose`, one line per backend, condition, and the oldest call.
+/// `/readyz`: 200 while every backend answers. With `?verbose`, one line per backend, condition, and the oldest call.
 pub async fn readyz(
     State(sources): State<Sources>,
     RawQuery(query): RawQuery,
@@ -59,7 +59,7 @@ fn describe(text: &mut String, backend: &Backend) {
         (Some((runtime, version)), true) => {
             writeln!(text, "[+] backend {name}: {runtime} {version} up{since}")
         }
-        _ if state.reason.is_empty() => writeln!(text, "[-] backend {name}: not asked yet"),
+        _ if state.reason.is_empty() => writeln!(text, "[-] backend {name}: not probed yet"),
         _ => writeln!(text, "[-] backend {name}: down{since}: {}", state.reason),
     };
     for condition in &state.conditions {
@@ -78,7 +78,7 @@ fn describe(text: &mut String, backend: &Backend) {
     }
     let reconnects = backend.health().reconnects();
     if reconnects > 0 {
-        let _ = writeln!(text, "    came back {reconnects} times");
+        let _ = writeln!(text, "    reconnected {reconnects} times");
     }
 }
 

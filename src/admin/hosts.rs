@@ -1,5 +1,5 @@
-//! Which hosts a request over TCP may be for. A web page that has its own name resolve to an address of this node (DNS
-//! rebinding) can make a browser send requests here and read the answers, but the browser names the page's host in them.
+//! The hosts that a request over TCP may name. A web page whose name resolves to an address of this node (DNS rebinding) can
+//! make a browser send requests here and read the responses, but the browser names the page's host in them.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
@@ -11,19 +11,19 @@ use axum::http::{StatusCode, Version};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 
-/// Names that are allowed beside `localhost` and IP addresses: one that begins with a dot stands for all below it.
+/// Allowed names besides `localhost` and IP addresses; a leading dot allows every name below it.
 #[derive(Clone, Debug)]
 pub(super) struct Hosts(Arc<[String]>);
 
 impl Hosts {
-    /// The configured names, in lower case, and that of this machine.
+    /// The configured names, in lower case, and the host name of the node.
     pub(super) fn new(configured: &[String], node: &str) -> Self {
         let node = node.trim_end_matches('.').to_ascii_lowercase();
         let node = Some(node).filter(|node| !node.is_empty());
         Self(configured.iter().cloned().chain(node).collect())
     }
 
-    /// Whether a request may be for this host, which may have a port.
+    /// Returns whether a request may name this host, with or without a port.
     fn allows(&self, authority: &str) -> bool {
         let Ok(authority) = authority.parse::<Authority>() else {
             return false;
@@ -32,7 +32,7 @@ impl Hosts {
             return false;
         }
         let host = authority.host();
-        // Nothing but a port may stand behind it.
+        // Only a port may follow.
         let port = authority.as_str().strip_prefix(host);
         if !port.is_some_and(|port| port.is_empty() || port.starts_with(':')) {
             return false;
@@ -42,7 +42,7 @@ impl Hosts {
                 .strip_suffix(']')
                 .is_some_and(|six| six.parse::<Ipv6Addr>().is_ok());
         }
-        // No name leads to an address that is named itself.
+        // An address cannot be rebound.
         if host.parse::<Ipv4Addr>().is_ok() {
             return true;
         }
@@ -54,16 +54,16 @@ impl Hosts {
             })
     }
 
-    /// The status of a request for a host that is not served here, or for none.
+    /// The status for a request that names another host, or none.
     fn refusal(&self, request: &Request) -> Option<StatusCode> {
         let mut named = request.headers().get_all(HOST).iter();
         let host = match (named.next(), named.next()) {
             (Some(host), None) => host.to_str().ok(),
-            // HTTP/1.0 needs none, and no browser speaks it.
+            // HTTP/1.0 does not require it, and no browser speaks HTTP/1.0.
             (None, _) if request.version() == Version::HTTP_10 => Some("localhost"),
             _ => return Some(StatusCode::BAD_REQUEST),
         };
-        // The one in the request line comes first (RFC 9112, 3.2.2).
+        // A host in the request line overrides the header (RFC 9112, section 3.2.2); both must be allowed.
         let line = request.uri().authority().map(Authority::as_str);
         let all = [line, Some(host.unwrap_or_default())];
         let good = all.into_iter().flatten().all(|host| self.allows(host));

@@ -2,33 +2,34 @@
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
-use std::fmt::Write as _;
 
 use axum::Json;
 use axum::extract::{Query, State};
 use axum::response::{IntoResponse, Response};
+use maud::{Markup, html};
 use serde::Serialize;
 
 use super::Sources;
 use super::calls::Format;
-use super::page::{Escaped, page_at};
+use super::page::page_at;
+use super::table::{table, text};
 use crate::settings::{InEffect, fingerprint};
 
 /// `/debug/config?format=json`
 #[derive(Debug, Serialize)]
 struct Settings {
-    /// As `criscope_config_hash_info` has it.
+    /// The label of `criscope_config_hash_info`.
     fingerprint: String,
-    /// The log filter of now; it can be changed at `/debug/log-level`.
+    /// The current log filter, which can be changed at `/debug/log-level`.
     log_level_now: String,
-    /// By key path, each as it would be written in the file.
+    /// By key path, in the syntax of the file.
     settings: BTreeMap<String, Shown>,
 }
 
 #[derive(Debug, Serialize)]
 struct Shown {
     value: String,
-    /// `live` if a reload changes it, else `restart`.
+    /// `live` if a reload applies it, else `restart`.
     takes_effect: &'static str,
 }
 
@@ -56,7 +57,7 @@ fn shown(config: &InEffect, log_level_now: String) -> Settings {
     }
 }
 
-/// A value without user and password in its URLs. No setting may have them today; one that may some day is safe.
+/// A value without user and password in its URLs. No setting accepts them today; a future one is covered.
 fn without_user(value: &str) -> Cow<'_, str> {
     let mut shown = Cow::Borrowed(value);
     let mut from = 0;
@@ -73,35 +74,23 @@ fn without_user(value: &str) -> Cow<'_, str> {
     shown
 }
 
-fn html(settings: &Settings) -> String {
-    let mut html = format!(
-        "<p>Fingerprint <code>{}</code>. The log filter is <code>{}</code> now.</p>\n<table><thead><tr><th scope=\"col\">key</th>\
-         <th scope=\"col\">value</th><th scope=\"col\">a change takes effect</th></tr></thead><tbody>\n",
-        Escaped(&settings.fingerprint),
-        Escaped(&settings.log_level_now),
-    );
-    for (
-        path,
-        Shown {
-            value,
-            takes_effect,
-        },
-    ) in &settings.settings
-    {
-        let when = match *takes_effect {
-            "live" => "on SIGHUP",
-            _ => "with a restart",
-        };
-        // Writing to a String does not fail.
-        let _ = writeln!(
-            html,
-            "<tr><td><code>{}</code></td><td><code>{}</code></td><td>{when}</td></tr>",
-            Escaped(path),
-            Escaped(value),
-        );
+fn html(settings: &Settings) -> Markup {
+    let columns = html! { (text("key")) (text("value")) (text("a change takes effect")) };
+    let rows = html! {
+        @for (path, setting) in &settings.settings {
+            tr {
+                td { code { (path) } }
+                td { code { (setting.value) } }
+                td { (if setting.takes_effect == "live" { "on SIGHUP" } else { "with a restart" }) }
+            }
+        }
+    };
+    html! {
+        p {
+            "Fingerprint " code { (settings.fingerprint) } ". Current log filter: " code { (settings.log_level_now) } "."
+        }
+        (table(&columns, &rows))
     }
-    html.push_str("</tbody></table>");
-    html
 }
 
 #[cfg(test)]
@@ -139,7 +128,7 @@ mod tests {
             settings.settings["telemetry.log.level"].takes_effect,
             "live"
         );
-        let html = html(&settings);
+        let html = html(&settings).into_string();
         assert!(
             html.contains("unix:///run/containerd/containerd.sock"),
             "{html}"

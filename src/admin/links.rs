@@ -1,10 +1,9 @@
-//! Links to pages of pods. Names come from callers, so each is escaped for the place where it stands.
+//! Links to pages of pods. Names come from callers: they are percent-encoded in the path.
 
+use maud::{Markup, html};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
-use super::page::Escaped;
-
-/// What may stand in a path segment as it is (RFC 3986, unreserved).
+/// All but the unreserved characters of RFC 3986.
 const SEGMENT: &AsciiSet = &NON_ALPHANUMERIC
     .remove(b'-')
     .remove(b'.')
@@ -21,13 +20,8 @@ pub(super) fn pod_path(namespace: &str, name: &str) -> String {
 }
 
 /// A link to a pod's page.
-pub(super) fn pod(namespace: &str, name: &str) -> String {
-    format!(
-        "<a href=\"{}\"><span class=\"muted\">{}/</span>{}</a>",
-        pod_path(namespace, name),
-        Escaped(namespace),
-        Escaped(name)
-    )
+pub(super) fn pod(namespace: &str, name: &str) -> Markup {
+    html! { a href=(pod_path(namespace, name)) { span.muted { (namespace) "/" } (name) } }
 }
 
 #[cfg(test)]
@@ -37,7 +31,7 @@ mod tests {
     #[test]
     fn a_name_cannot_leave_its_place() {
         assert_eq!(pod_path("a/b", "?x#y%"), "/debug/pods/a%2Fb/%3Fx%23y%25");
-        let link = pod("n", "\"><script>");
+        let link = pod("n", "\"><script>").into_string();
         assert!(!link.contains("<script") && link.contains("%22%3E%3Cscript%3E"));
     }
 }

@@ -1,49 +1,50 @@
-//! The front page: what goes on now, at a glance.
+//! The live page: the current state of the node at a glance.
 
 use std::time::SystemTime;
 
 use axum::Json;
 use axum::extract::{Query, State};
 use axum::response::{IntoResponse, Response};
+use maud::{Markup, html};
 use serde::Serialize;
 
 use super::backends;
 use super::calls::{self, Format};
-use super::page::{Escaped, Page, framed, lone};
+use super::page::{Page, framed, lone};
 use super::runtimes::{self, Standing};
+use super::table::{card, fact};
 use super::{Sources, methods, nav, pulls, sessions, starts};
 use crate::lifecycle::tables::{RpcTable, rpc_table};
 use crate::lifecycle::view::{Call, Episode, OpenSession, Pull, State as Stand, crash_loops};
 use crate::units;
 use crate::version;
 
-/// Starts that are shown.
+/// Most starts and restarts shown.
 const STARTS: usize = 40;
 
 /// `/?format=json`
 #[derive(Clone, Debug, Default, Serialize)]
 pub(super) struct Live {
-    /// The time of this answer, in microseconds since 1970.
+    /// The time of this response, in microseconds since 1970.
     pub(super) now_unix_us: u64,
-    /// Our version.
+    /// The version of criscope.
     pub(super) version: &'static str,
-    /// This machine's name.
+    /// The host name of the node.
     pub(super) host: String,
-    /// How long we have been running, in milliseconds.
+    /// Uptime of criscope, in milliseconds.
     pub(super) uptime_ms: f64,
-    /// The runtimes.
     pub(super) backends: Vec<Standing>,
-    /// Calls in flight, the oldest first.
+    /// Calls in flight, oldest first.
     pub(super) calls: Vec<Call>,
-    /// Sessions of exec, attach and port-forward that are open, the oldest first.
+    /// Open sessions of exec, attach and port-forward, oldest first.
     pub(super) sessions: Vec<OpenSession>,
     /// Rates, errors and latencies by method.
     pub(super) methods: RpcTable,
     /// The newest starts and restarts, without their calls.
     pub(super) starts: Vec<Episode>,
-    /// Crash loops, also those of which no restart is among these.
+    /// The number of crash loops, including those without a restart in `starts`.
     pub(super) crash_loops: usize,
-    /// Images that are being pulled.
+    /// Image pulls in progress.
     pub(super) pulls: Vec<Pull>,
 }
 
@@ -56,12 +57,12 @@ pub async fn page(State(sources): State<Sources>, Query(format): Query<Format>) 
     }
 }
 
-/// `/` where there is nothing below `/debug`: no names of pods.
+/// `/` without the pages below `/debug`: it names no pods.
 pub async fn bare(State(sources): State<Sources>) -> Page {
-    let body = format!(
-        "<dl class=\"facts\">{}</dl><p>The pages under /debug are turned off (admin.debug).</p>",
-        backends::html(&runtimes::standings(&sources))
-    );
+    let body = html! {
+        dl.facts { (backends::html(&runtimes::standings(&sources))) }
+        p { "The pages under /debug are disabled (admin.debug)." }
+    };
     lone("criscope", &body)
 }
 
@@ -92,110 +93,69 @@ pub(super) fn host() -> String {
 }
 
 pub(super) fn html(live: &Live) -> Page {
-    let heading = format!(
-        "<h1>{} <small class=\"muted\">what goes on between the kubelet and the runtime</small></h1>",
-        Escaped(&live.host)
-    );
-    let body = format!(
-        "{}<div class=\"cols\"><div class=\"stack\">{}{}</div><div class=\"stack\">{}{}{}</div></div>",
-        facts(live),
-        in_flight(live),
-        recent_starts(live),
-        by_method(live),
-        images(live),
-        open_sessions(live)
-    );
+    let heading = html! {
+        (live.host) " " small.muted { "CRI calls between the kubelet and the runtime" }
+    };
+    let by_method = html! { "the last minute; " a href="/debug/rpcz" { "more" } };
+    let earlier = html! { a href="/debug/images/pulls" { "earlier pulls" } };
+    let sessions = html! {
+        @match live.sessions.len() { 0 => "exec, attach and port-forward", n => { (n) ", oldest first" } }
+    };
+    let body = html! {
+        (facts(live))
+        div.cols {
+            div.stack {
+                (card("flight", "Calls in flight", &html! { "oldest first" }, &calls::table(&live.calls)))
+                (recent_starts(live))
+            }
+            div.stack {
+                (card("methods", "Methods", &by_method, &methods::table(&live.methods)))
+                (card("images", "Images being pulled", &earlier, &pulls::in_flight(&live.pulls)))
+                (card("sessions", "Open sessions", &sessions, &sessions::open(&live.sessions)))
+            }
+        }
+    };
     framed(&nav::html("/"), &live.host, &heading, &body)
 }
 
-fn facts(live: &Live) -> String {
+fn facts(live: &Live) -> Markup {
     let stuck = live.calls.iter().filter(|row| row.stuck.is_some()).count();
-    let stuck = match stuck {
-        0 => String::new(),
-        n => format!(" <span class=\"warn\">{n} stuck</span>"),
+    let in_flight = html! {
+        (live.calls.len()) @if stuck > 0 { " " span.warn { (stuck) " stuck" } }
     };
-    format!(
-        "<dl class=\"facts\">{}{}<div><dt>Calls in flight</dt><dd>{}{stuck}</dd></div>\
-         <div><dt>Running for</dt><dd>{}</dd></div><div><dt>criscope</dt><dd>{}</dd></div></dl>",
-        backends::html(&live.backends),
-        methods::facts(&live.methods),
-        live.calls.len(),
-        units::duration(live.uptime_ms),
-        Escaped(live.version)
-    )
+    html! {
+        dl.facts {
+            (backends::html(&live.backends))
+            (methods::facts(&live.methods))
+            (fact("Calls in flight", in_flight))
+            (fact("Uptime", units::duration(live.uptime_ms)))
+            (fact("criscope", live.version))
+        }
+    }
 }
 
-fn card(id: &str, title: &str, note: &str, content: &str) -> String {
-    format!(
-        "<section class=\"card\" aria-labelledby=\"{id}\"><header><h2 id=\"{id}\">{title}</h2><p>{note}</p></header>\
-         {content}</section>"
-    )
-}
-
-fn in_flight(live: &Live) -> String {
-    card(
-        "flight",
-        "Calls in flight",
-        "the oldest first",
-        &calls::table(&live.calls),
-    )
-}
-
-fn recent_starts(live: &Live) -> String {
+fn recent_starts(live: &Live) -> Markup {
     let episodes: Vec<_> = live.starts.iter().collect();
     if episodes.is_empty() {
-        let none = "<p class=\"none\">No pod has been started since criscope runs.</p>";
-        return card("starts", "Pod starts", "", none);
+        let none = html! { p.none { "No pod has been started since criscope started." } };
+        return card("starts", "Pod starts", &html! {}, &none);
     }
     let failed = episodes
         .iter()
         .filter(|episode| episode.state == Stand::Failed)
         .count();
-    let mut note = "the newest first".to_owned();
-    if failed > 0 {
-        note.push_str(&format!("; <span class=\"bad\">{failed} failed</span>"));
-    }
-    if live.crash_loops > 0 {
-        let loops = match live.crash_loops {
-            1 => "1 crash loop".to_owned(),
-            n => format!("{n} crash loops"),
-        };
-        note.push_str(&format!(
-            "; <a class=\"warn\" href=\"/debug/pods?state=crash_loop\">{loops}</a>"
-        ));
-    }
-    let more = "<p class=\"sub\"><a href=\"/debug/pods?sort=slowest\">All that are known, the slowest first</a></p>";
-    let rows = starts::rows(&episodes, live.now_unix_us);
-    card("starts", "Pod starts", &note, &format!("{rows}{more}"))
-}
-
-fn by_method(live: &Live) -> String {
-    card(
-        "methods",
-        "Methods",
-        "the last minute; <a href=\"/debug/rpcz\">more</a>",
-        &methods::table(&live.methods),
-    )
-}
-
-fn images(live: &Live) -> String {
-    card(
-        "images",
-        "Images being pulled",
-        "<a href=\"/debug/images/pulls\">and those before</a>",
-        &pulls::in_flight(&live.pulls),
-    )
-}
-
-fn open_sessions(live: &Live) -> String {
-    let note = match live.sessions.len() {
-        0 => "exec, attach and port-forward".to_owned(),
-        n => format!("{n}, the oldest first"),
+    let note = html! {
+        "newest first"
+        @if failed > 0 { "; " span.bad { (failed) " failed" } }
+        @if live.crash_loops > 0 {
+            "; " a.warn href="/debug/pods?state=crash_loop" {
+                (live.crash_loops) (if live.crash_loops == 1 { " crash loop" } else { " crash loops" })
+            }
+        }
     };
-    card(
-        "sessions",
-        "Open sessions",
-        &note,
-        &sessions::open(&live.sessions),
-    )
+    let content = html! {
+        (starts::rows(&episodes, live.now_unix_us))
+        p.sub { a href="/debug/pods?sort=slowest" { "All episodes, slowest first" } }
+    };
+    card("starts", "Pod starts", &note, &content)
 }

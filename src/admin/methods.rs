@@ -1,35 +1,46 @@
 //! Rates, errors and latency per method, for the live page.
 
-use std::fmt::Write as _;
+use maud::{Markup, html};
 
-use super::page::Escaped;
+use super::table::{fact, number, text, wide};
 use crate::lifecycle::tables::{RpcRow, RpcTable};
 use crate::units;
 
-/// Methods that are shown.
+/// Most methods shown.
 const MOST: usize = 12;
 
 /// The methods with the most calls of the last minute.
-pub(super) fn table(table: &RpcTable) -> String {
+pub(super) fn table(table: &RpcTable) -> Markup {
     let rows = busiest(table);
     if rows.is_empty() {
-        return "<p class=\"none\">No call has ended yet.</p>".to_owned();
+        return html! { p.none { "No call has ended yet." } };
     }
-    let mut html = String::from(
-        "<div class=\"wide\" tabindex=\"0\" role=\"region\" aria-label=\"Methods\"><table>\
-         <caption class=\"vh\">Calls that ended in the last minute, by method</caption><thead><tr>\
-         <th scope=\"col\">Method</th><th scope=\"col\" class=\"n\">Calls/s</th><th scope=\"col\" class=\"n\">Errors</th>\
-         <th scope=\"col\" class=\"n\">p50</th><th scope=\"col\" class=\"n\">p99</th></tr></thead><tbody>",
-    );
-    for row in rows {
-        // Writing to a String does not fail.
-        let _ = write_row(&mut html, row);
-    }
-    html.push_str("</tbody></table></div>");
-    html
+    let columns = html! { (text("Method")) (number("Calls/s")) (number("Errors")) (number("p50")) (number("p99")) };
+    let time = |ms: Option<f64>| ms.map_or_else(|| "-".to_owned(), units::duration);
+    let rows = html! {
+        @for row in rows {
+            tr {
+                th scope="row" { (row.method) }
+                td.n { (format_args!("{:.1}", row.minute.rate())) }
+                td.n { (errors(row.minute.errors)) }
+                td.n { (time(row.minute.p50_ms)) }
+                td.n { (time(row.minute.p99_ms)) }
+            }
+        }
+    };
+    wide(
+        "Methods",
+        "Calls that ended in the last minute, by method",
+        &columns,
+        &rows,
+    )
 }
 
-/// The busiest first; with errors before that, because they are looked for.
+fn errors(n: u64) -> Markup {
+    html! { @if n > 0 { span.bad { "✗ " (n) } } @else { "0" } }
+}
+
+/// Methods with errors first, then the busiest.
 fn busiest(table: &RpcTable) -> Vec<&RpcRow> {
     let mut rows: Vec<_> = table
         .methods
@@ -41,37 +52,16 @@ fn busiest(table: &RpcTable) -> Vec<&RpcRow> {
     rows
 }
 
-fn write_row(html: &mut String, row: &RpcRow) -> std::fmt::Result {
-    let time = |ms: Option<f64>| ms.map_or_else(|| "-".to_owned(), units::duration);
-    let errors = match row.minute.errors {
-        0 => "0".to_owned(),
-        n => format!("<span class=\"bad\">✗ {n}</span>"),
-    };
-    write!(
-        html,
-        "<tr><th scope=\"row\">{}</th><td class=\"n\">{:.1}</td><td class=\"n\">{errors}</td><td class=\"n\">{}</td>\
-         <td class=\"n\">{}</td></tr>",
-        Escaped(&row.method),
-        row.minute.rate(),
-        time(row.minute.p50_ms),
-        time(row.minute.p99_ms)
-    )
-}
-
-/// Calls a second and errors of the last minute, for the facts at the top.
-pub(super) fn facts(table: &RpcTable) -> String {
+/// Calls per second and errors of the last minute, for the facts at the top.
+pub(super) fn facts(table: &RpcTable) -> Markup {
     let rates = table.methods.iter().map(|row| row.minute.rate());
-    // Not sum(): that of nothing is -0.
+    // Not sum(), which is -0 for an empty iterator.
     let rate = rates.fold(0.0, |a, b| a + b);
-    let errors: u64 = table.methods.iter().map(|row| row.minute.errors).sum();
-    let errors = match errors {
-        0 => "0".to_owned(),
-        n => format!("<span class=\"bad\">✗ {n}</span>"),
-    };
-    format!(
-        "<div><dt>Calls</dt><dd>{rate:.1}/s</dd></div>\
-         <div><dt>Errors</dt><dd>{errors} <small>in the last minute</small></dd></div>"
-    )
+    let failed = table.methods.iter().map(|row| row.minute.errors).sum();
+    html! {
+        (fact("Calls", format_args!("{rate:.1}/s")))
+        (fact("Errors", html! { (errors(failed)) " " small { "in the last minute" } }))
+    }
 }
 
 #[cfg(test)]
@@ -111,7 +101,7 @@ pub(super) mod tests {
             ],
             ..RpcTable::default()
         };
-        let html = table(&it);
+        let html = table(&it).into_string();
         let at = |method: &str| html.find(&format!(">{method}<")).expect("there");
         assert!(at("PullImage") < at("ContainerStatus") && at("ContainerStatus") < at("Status"));
         assert!(
@@ -122,7 +112,9 @@ pub(super) mod tests {
             html.contains("<td class=\"n\">-</td>"),
             "no calls, no latency: {html}"
         );
-        assert!(facts(&it).contains("4.2/s"), "{}", facts(&it));
-        assert!(super::table(&RpcTable::default()).contains("No call has ended"));
+        let facts = facts(&it).into_string();
+        assert!(facts.contains("4.2/s"), "{facts}");
+        let none = table(&RpcTable::default()).into_string();
+        assert!(none.contains("No call has ended"), "{none}");
     }
 }

@@ -1,12 +1,12 @@
-//! The HTTP endpoint beside the request path: over TCP it only reads; the unix socket is for root, and there the log level
-//! can be changed.
+//! The HTTP endpoint: metrics, health and pages. It is read-only over TCP; over the unix socket root can also change the log
+//! level.
 //!
 //! | path | what |
 //! |---|---|
 //! | `/` | the live page; `?format=json` |
-//! | `/metrics` | Prometheus text format 0.0.4, or OpenMetrics 1.0.0 for who asks for it |
-//! | `/livez` | 200 while the request path turns |
-//! | `/readyz` | 200 while every backend answers; `?verbose` says more |
+//! | `/metrics` | Prometheus text format 0.0.4, or OpenMetrics 1.0.0 by `Accept` |
+//! | `/livez` | 200 while the request path makes progress |
+//! | `/readyz` | 200 while every backend answers; `?verbose` for details |
 //! | `/debug/calls` | every call in flight; `?format=json` |
 //! | `/debug/pods`, `/debug/pods/NAMESPACE/NAME` | the stories of pods; `?format=json` |
 //! | `/debug/images/pulls` | images being pulled, and recent pulls; `?format=json` |
@@ -16,12 +16,11 @@
 //! | `/debug/backends`, `/debug/routes`, `/debug/config` | runtimes, rules and settings; `?format=json` |
 //! | `/debug/log-level` | GET the log filter; over the socket, PUT a new one |
 //!
-//! It runs on a thread of its own: a slow scrape costs the request path nothing. Connections, heads, large answers and the
-//! time for all of it are bounded (`serve`), and requests over TCP are for hosts that this node is known by (`hosts`).
+//! It does not run on the thread of the request path, which a slow scrape therefore cannot delay. Connections, request heads,
+//! large responses and their duration are bounded (`serve`); requests over TCP must name a known host (`hosts`).
 
 mod backends;
 pub mod calls;
-mod figures;
 pub mod flight;
 pub mod health;
 mod hosts;
@@ -43,6 +42,7 @@ mod sessions;
 pub mod settings;
 mod starts;
 mod story;
+mod table;
 pub mod tracez;
 mod waterfall;
 
@@ -81,7 +81,7 @@ use crate::telemetry::logging::{AUDIT, LogHandle};
 use crate::telemetry::registry::Registry;
 use crate::watchdog::Heartbeat;
 
-/// What the pages read.
+/// The state that the pages show.
 #[derive(Clone, Debug)]
 pub struct Sources {
     /// Metrics.
@@ -92,42 +92,42 @@ pub struct Sources {
     pub backends: Vec<Arc<Backend>>,
     /// The stories of pods.
     pub stories: Arc<Stories>,
-    /// The last calls that ended.
+    /// Recently ended calls.
     pub recorder: Arc<Recorder>,
-    /// How often and how long calls are.
+    /// Rates and latencies of calls.
     pub rates: Arc<Rates>,
     /// The flight recorder on disk.
     pub dumps: Arc<Dumps>,
-    /// What the runtime does for calls in flight.
+    /// Observations of the runtime's work on calls in flight.
     pub observations: Arc<Observations>,
-    /// The image pulls of the built-in runtime, if there is one.
+    /// The image pulls of the built-in runtime, if it is enabled.
     pub pulling: Option<Pulling>,
     /// The settings in effect.
     pub config: Arc<ArcSwap<InEffect>>,
-    /// Which backend serves which call.
+    /// The routing rules.
     pub routing: Arc<Routing>,
-    /// Whether the request path turns.
+    /// The liveness of the request path.
     pub heartbeat: Arc<Heartbeat>,
     /// The log filter.
     pub log: LogHandle,
-    /// When we began.
+    /// The start of the process.
     pub started: Instant,
 }
 
-/// The endpoint cannot be opened.
+/// The endpoint cannot be bound.
 #[derive(Debug, thiserror::Error)]
 #[error("admin endpoint {address}: {source}")]
 pub struct BindError {
-    /// The address asked for.
+    /// The configured address.
     address: SocketAddr,
-    /// What the kernel said.
+    /// The error of the kernel.
     source: io::Error,
 }
 
 /// Binds the address.
 ///
 /// # Errors
-/// If it is taken, or not ours.
+/// If it is in use or not local.
 pub fn bind(address: SocketAddr) -> Result<TcpListener, BindError> {
     let bound = TcpListener::bind(address).and_then(|listener| {
         listener.set_nonblocking(true)?;
@@ -139,7 +139,7 @@ pub fn bind(address: SocketAddr) -> Result<TcpListener, BindError> {
 /// Largest body of a request, in bytes: a log level.
 const MAX_BODY: usize = 4 << 10;
 
-/// Serves the port until `stop`: nothing can be changed there.
+/// Serves the port until `stop`, read-only.
 ///
 /// # Errors
 /// If the listener cannot be registered with the runtime.
@@ -154,7 +154,7 @@ pub async fn serve(
     serve::tcp(listener, app, stop).await
 }
 
-/// Serves the socket until `stop`: every page, and what changes something.
+/// Serves the socket until `stop`: every page, and changes of the log level.
 ///
 /// # Errors
 /// If the listener cannot be registered with the runtime.
@@ -166,7 +166,7 @@ pub async fn serve_socket(
     serve::unix(listener, app_for_root(sources), stop).await
 }
 
-/// The routes over TCP. With `debug` off there is nothing below `/debug`.
+/// The routes over TCP, without those below `/debug` if `debug` is off.
 pub fn app(sources: Sources, debug: bool) -> Router {
     let mut app = always();
     if debug {
@@ -213,11 +213,11 @@ fn finished(app: Router<Sources>, sources: Sources) -> Router {
         .with_state(sources)
 }
 
-/// Whoever mistypes an address gets a word, not an empty window.
+/// The response to an unknown path, so that a browser does not show an empty window.
 async fn no_page() -> (StatusCode, &'static str) {
     (
         StatusCode::NOT_FOUND,
-        "there is no such page; / leads to those that there are\n",
+        "no such page; / links to all pages\n",
     )
 }
 

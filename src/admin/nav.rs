@@ -1,9 +1,9 @@
 //! The bar at the top of every page.
 
-use std::fmt::Write as _;
+use maud::{Markup, html};
 
-/// Where one can go: path and word.
-const PLACES: [(&str, &str); 13] = [
+/// Path and label of each page.
+const PAGES: [(&str, &str); 13] = [
     ("/", "Live"),
     ("/debug/pods", "Pods"),
     ("/debug/calls", "Calls"),
@@ -19,36 +19,33 @@ const PLACES: [(&str, &str); 13] = [
     ("/debug/log-level", "Log level"),
 ];
 
-/// The bar, with the place at `path` marked.
-pub(super) fn html(path: &str) -> String {
-    bar(&PLACES, path)
+/// The bar, with the page at `path` marked.
+pub(super) fn html(path: &str) -> Markup {
+    bar(&PAGES, path)
 }
 
-/// The bar of an endpoint with nothing below `/debug`.
-pub(super) fn lone() -> String {
-    let places: Vec<_> = PLACES
-        .into_iter()
-        .filter(|(path, _)| !path.starts_with("/debug"))
-        .collect();
-    bar(&places, "/")
+/// The bar of an endpoint without pages below `/debug`.
+pub(super) fn lone() -> Markup {
+    let mut pages = PAGES.to_vec();
+    pages.retain(|(path, _)| !path.starts_with("/debug"));
+    bar(&pages, "/")
 }
 
-fn bar(places: &[(&str, &str)], here: &str) -> String {
-    let mut html = String::from(
-        "<a class=\"skip\" href=\"#main\">Skip to content</a>\n<header class=\"top\"><a class=\"brand\" href=\"/\">criscope</a>\
-         <nav aria-label=\"Pages\"><ul>",
-    );
-    for (path, word) in places {
-        let current = if *path == here {
-            " aria-current=\"page\""
-        } else {
-            ""
-        };
-        // Writing to a String does not fail.
-        let _ = write!(html, "<li><a href=\"{path}\"{current}>{word}</a></li>");
+fn bar(pages: &[(&str, &str)], here: &str) -> Markup {
+    html! {
+        a.skip href="#main" { "Skip to content" }
+        header.top {
+            a.brand href="/" { "criscope" }
+            nav aria-label="Pages" {
+                ul {
+                    @for (path, word) in pages {
+                        li { a href=(path) aria-current=[(*path == here).then_some("page")] { (word) } }
+                    }
+                }
+            }
+            div #refresh {}
+        }
     }
-    html.push_str("</ul></nav><div id=\"refresh\"></div></header>");
-    html
 }
 
 #[cfg(test)]
@@ -57,9 +54,9 @@ mod tests {
 
     #[test]
     fn one_place_is_marked() {
-        let html = html("/debug/pods");
+        let html = html("/debug/pods").into_string();
         assert_eq!(html.matches("aria-current").count(), 1);
         assert!(html.contains("href=\"/debug/pods\" aria-current=\"page\">Pods<"));
-        assert!(!lone().contains("/debug"));
+        assert!(!lone().into_string().contains("/debug"));
     }
 }

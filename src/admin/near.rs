@@ -1,16 +1,16 @@
-//! Names that may have been meant.
+//! Suggestions for a mistyped pod name.
 
 use std::collections::BTreeSet;
 
 use crate::lifecycle::view::{Episode, Unknown};
 
-/// So many are named.
+/// Most suggestions.
 const MOST: usize = 5;
 
-/// From here on names count as near (Jaro-Winkler, 1 for equal ones).
+/// Smallest Jaro-Winkler similarity of a suggestion; 1 is equality.
 const NEAR: f64 = 0.82;
 
-/// What is said of a pod that is not known.
+/// The response for an unknown pod.
 pub(super) fn unknown(namespace: &str, name: &str, episodes: &[Episode]) -> Unknown {
     let known: BTreeSet<_> = episodes
         .iter()
@@ -18,17 +18,17 @@ pub(super) fn unknown(namespace: &str, name: &str, episodes: &[Episode]) -> Unkn
         .collect();
     let mut near: Vec<_> = known
         .iter()
-        .map(|pod| (likeness(namespace, name, *pod), pod))
-        .filter(|(likeness, _)| *likeness >= NEAR)
+        .map(|pod| (similarity(namespace, name, *pod), pod))
+        .filter(|(similarity, _)| *similarity >= NEAR)
         .collect();
     near.sort_by(|a, b| b.0.total_cmp(&a.0));
     Unknown {
         error: format!(
-            "nothing is known of pod {namespace}/{name}{}",
+            "no record of pod {namespace}/{name}{}",
             match known.len() {
                 0 => ", nor of any other".to_owned(),
-                1 => "; one other has a story".to_owned(),
-                n => format!("; {n} others have stories"),
+                1 => "; one other pod is recorded".to_owned(),
+                n => format!("; {n} other pods are recorded"),
             }
         ),
         namespace: namespace.to_owned(),
@@ -42,8 +42,8 @@ pub(super) fn unknown(namespace: &str, name: &str, episodes: &[Episode]) -> Unkn
     }
 }
 
-/// 1 for the same name in another namespace; a part of a name, as of a deployment's pods, counts as near.
-fn likeness(namespace: &str, name: &str, pod: (&str, &str)) -> f64 {
+/// About 1 for the same name in another namespace; a part of a name, such as that of a Deployment, also counts as near.
+fn similarity(namespace: &str, name: &str, pod: (&str, &str)) -> f64 {
     let of_name = match pod.1 {
         it if it == name => 1.0,
         it if name.len() >= 3 && it.contains(name) => 0.95,

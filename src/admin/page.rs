@@ -1,7 +1,6 @@
-//! The frame of every page: HTML that works offline and without scripts, in light and dark, and headers that let nothing
-//! else in.
+//! The frame of every page: HTML that works offline and without scripts, in light and dark, and headers that allow no
+//! other sources.
 
-use std::fmt::{self, Display, Write as _};
 use std::sync::LazyLock;
 
 use axum::http::header::{self, HeaderMap, HeaderValue};
@@ -9,6 +8,7 @@ use axum::http::{HeaderName, StatusCode};
 use axum::response::{Html, IntoResponse, Response};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use maud::{DOCTYPE, Markup, PreEscaped, html};
 use sha2::{Digest, Sha256};
 
 use super::nav;
@@ -17,13 +17,13 @@ use crate::cri::visible::visible;
 /// Colours and layout.
 pub(super) const STYLE: &str = include_str!("style.css");
 
-/// Textures, so that phases differ by more than colour. Referred to in `style.css`.
+/// Textures, so that phases differ by more than colour; `style.css` refers to them.
 const PATTERNS: &str = include_str!("patterns.svg");
 
-/// Fetches the page again and swaps its `<main>`. All of it is extra.
+/// Fetches the page again and swaps its `<main>`. The pages work without it.
 pub(super) const SCRIPT: &str = include_str!("refresh.js");
 
-/// An icon, so that no browser asks for one.
+/// An icon, so that browsers do not request `/favicon.ico`.
 const ICON: &str = "data:image/svg+xml,%3Csvg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 16 16'%3E\
     %3Crect width='16' height='16' rx='3' fill='%233867b0'/%3E\
     %3Cpath d='M3 5h6M6 8h7M5 11h4' stroke='white' stroke-width='2'/%3E%3C/svg%3E";
@@ -35,45 +35,48 @@ pub struct Page {
     html: String,
 }
 
-/// A whole page. `body` is HTML.
-pub fn page(title: &str, body: &str) -> Page {
-    page_at("", title, body)
+/// A page, marked in the navigation by its path.
+pub fn page_at(path: &str, title: &str, body: &Markup) -> Page {
+    framed(&nav::html(path), title, &html! { (title) }, body)
 }
 
-/// A whole page that is marked in the navigation by its path. `body` is HTML.
-pub fn page_at(path: &str, title: &str, body: &str) -> Page {
-    framed(&nav::html(path), title, &heading(title), body)
+/// A page of an endpoint without the pages below `/debug`.
+pub(super) fn lone(title: &str, body: &Markup) -> Page {
+    framed(&nav::lone(), title, &html! { (title) }, body)
 }
 
-/// A page without navigation, for an endpoint that has no other pages.
-pub(super) fn lone(title: &str, body: &str) -> Page {
-    framed(&nav::lone(), title, &heading(title), body)
-}
-
-fn heading(title: &str) -> String {
-    format!("<h1>{}</h1>", Escaped(title))
-}
-
-/// A page with a heading of its own kind.
-pub(super) fn framed(nav: &str, title: &str, heading: &str, body: &str) -> Page {
-    let html = format!(
-        "<!doctype html>\n<html lang=\"en\" data-version=\"{version}\"><head><meta charset=\"utf-8\">\
-         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\
-         <meta name=\"color-scheme\" content=\"light dark\">\
-         <link rel=\"icon\" href=\"{ICON}\">\
-         <title>{title} - criscope</title><style>{STYLE}</style></head>\n<body>\n{nav}\n{PATTERNS}\n\
-         <main id=\"main\" tabindex=\"-1\">\n{heading}\n{body}\n</main>\n<script>{SCRIPT}</script>\n</body></html>\n",
-        version = env!("CARGO_PKG_VERSION"),
-        title = Escaped(title),
-    );
+/// A page with a heading other than its title.
+pub(super) fn framed(nav: &Markup, title: &str, heading: &Markup, body: &Markup) -> Page {
+    let content = html! { h1 { (heading) } (body) };
+    let html = html! {
+        (DOCTYPE)
+        html lang="en" data-version=(env!("CARGO_PKG_VERSION")) {
+            head {
+                meta charset="utf-8";
+                meta name="viewport" content="width=device-width, initial-scale=1";
+                meta name="color-scheme" content="light dark";
+                link rel="icon" href=(ICON);
+                title { (visible(title)) " - criscope" }
+                style { (PreEscaped(STYLE)) }
+            }
+            body {
+                (nav)
+                (PreEscaped(PATTERNS))
+                // maud escapes names and messages; this replaces their control and invisible characters.
+                main #main tabindex="-1" { (PreEscaped(visible(&content.0))) }
+                script { (PreEscaped(SCRIPT)) }
+            }
+        }
+        "\n"
+    };
     Page {
         status: StatusCode::OK,
-        html,
+        html: html.into_string(),
     }
 }
 
 impl Page {
-    /// The same with another HTTP status.
+    /// Sets the HTTP status.
     pub fn status(mut self, status: StatusCode) -> Self {
         self.status = status;
         self
@@ -97,7 +100,7 @@ impl IntoResponse for Page {
     }
 }
 
-/// Our one style sheet and our one script, known by their hashes; nothing from elsewhere, no frame around us.
+/// Allows the one style sheet and the one script by their hashes, no other sources and no framing.
 static POLICY: LazyLock<String> = LazyLock::new(|| {
     let hash = |text: &str| STANDARD.encode(Sha256::digest(text));
     format!(
@@ -108,7 +111,7 @@ static POLICY: LazyLock<String> = LazyLock::new(|| {
     )
 });
 
-/// Headers for all answers, whatever their kind. A page has a policy already.
+/// Adds the headers that all responses have. A page has a policy already.
 pub async fn secure(mut response: Response) -> Response {
     let headers = response.headers_mut();
     put(headers, header::X_CONTENT_TYPE_OPTIONS, "nosniff");
@@ -125,29 +128,9 @@ pub async fn secure(mut response: Response) -> Response {
 }
 
 fn put(headers: &mut HeaderMap, name: HeaderName, value: &str) {
-    // All values are ours and in ASCII.
+    // All values are constants in ASCII.
     if let Ok(value) = HeaderValue::from_str(value) {
         headers.insert(name, value);
-    }
-}
-
-/// Text fit for HTML, attributes included; nothing in it is invisible or turns the direction of the line.
-#[derive(Debug)]
-pub struct Escaped<T>(pub T);
-
-impl<T: Display> Display for Escaped<T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for c in visible(&self.0.to_string()).chars() {
-            match c {
-                '&' => f.write_str("&amp;")?,
-                '<' => f.write_str("&lt;")?,
-                '>' => f.write_str("&gt;")?,
-                '"' => f.write_str("&quot;")?,
-                '\'' => f.write_str("&#39;")?,
-                c => f.write_char(c)?,
-            }
-        }
-        Ok(())
     }
 }
 
@@ -157,9 +140,18 @@ mod tests {
 
     #[test]
     fn markup_in_names_stays_text() {
-        let escaped = Escaped("<a href=\"x\">&'").to_string();
-        assert_eq!(escaped, "&lt;a href=&quot;x&quot;&gt;&amp;&#39;");
-        assert_eq!(Escaped("a\u{202e}b\u{1b}c").to_string(), "a\u{fffd}b c");
+        let name = "<a href=\"x\">&'";
+        let shown = page_at("", name, &html! { p title=(name) { (name) } }).into_html();
+        let escaped = "&lt;a href=&quot;x&quot;&gt;&amp;'";
+        assert_eq!(shown.matches(escaped).count(), 4, "{shown}");
+        assert!(!shown.contains(name), "{shown}");
+        let shown = page_at("", "t", &html! { p { "a\u{202e}b\u{1b}c" } }).into_html();
+        assert!(shown.contains("<p>a\u{fffd}b c</p>"), "{shown}");
+        let shown = page_at("", "a\u{202e}b\u{1b}c", &html! {}).into_html();
+        assert!(
+            shown.contains("<title>a\u{fffd}b c - criscope</title>"),
+            "{shown}"
+        );
     }
 
     #[test]

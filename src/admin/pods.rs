@@ -1,36 +1,37 @@
-//! The stories of pods: all recent ones, and those of one pod.
+//! The stories of pods: all recent episodes, and those of one pod.
 
 use axum::Json;
 use axum::extract::{Path, Query, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
+use maud::{Markup, html};
 use serde::Deserialize;
 
-use super::page::{Escaped, Page, framed, page_at};
+use super::page::{Page, framed, page_at};
+use super::table::card;
 use super::{Sources, links, nav, near, starts, story};
 use crate::lifecycle::view::{Episode, PodStory, Recent, State as Stand, Unknown, crash_loops};
 
-/// Episodes of a list, unless another number is asked for.
+/// Most episodes of a list, unless `limit` says otherwise.
 const LIMIT: usize = 200;
 
-/// What of the recent episodes is asked for.
+/// The query: which of the recent episodes, in which order.
 #[derive(Clone, Debug, Default, Deserialize)]
 pub struct Filter {
     format: Option<String>,
-    /// `start`, `restart`, `stop`, or several with commas.
+    /// `start`, `restart`, `stop`, or several separated by commas.
     kind: Option<String>,
-    /// `open`, `ok`, `failed`, `crash_loop`, or several with commas.
+    /// `open`, `ok`, `failed`, `crash_loop`, or several separated by commas.
     state: Option<String>,
     namespace: Option<String>,
-    /// Anything but `false`: only those in which a call failed, or of a crash loop.
+    /// Anything but `false`: only episodes with a failed call or of a crash loop.
     failed: Option<String>,
-    /// `slowest`, after one of each crash loop; the newest first otherwise.
+    /// `slowest`: slowest first, after the newest restart of each crash loop. Otherwise newest first.
     sort: Option<String>,
-    /// How many at most.
     limit: Option<usize>,
 }
 
-/// An empty value asks for nothing: forms send those.
+/// Treats an empty value, as forms send it, as absent.
 fn asked(value: Option<&String>) -> Option<&str> {
     value.map(String::as_str).filter(|value| !value.is_empty())
 }
@@ -64,7 +65,7 @@ impl Filter {
         self.sort.as_deref() == Some("slowest")
     }
 
-    /// What is left, in the order that is asked for.
+    /// Filters, sorts and truncates.
     fn apply(&self, recent: &mut Recent) {
         recent.episodes.retain(|episode| self.lets_pass(episode));
         if self.is_slowest() {
@@ -74,7 +75,7 @@ impl Filter {
     }
 }
 
-/// Restarts of a crash loop are quick, and yet what is worst: the newest of each stands before the slowest.
+/// The newest restart of each crash loop comes first: it is quick, and yet the worst.
 fn slowest_first(episodes: &mut Vec<Episode>) {
     let loops = crash_loops(&*episodes);
     let leads: Vec<_> = loops.iter().map(Option::is_some).collect();
@@ -97,84 +98,59 @@ pub async fn list(State(sources): State<Sources>, Query(filter): Query<Filter>) 
     }
 }
 
-/// The page of the list, of so many episodes that are known.
+/// The page of the list; `known` counts the episodes before the filter.
 pub(super) fn list_page(recent: &Recent, filter: &Filter, known: usize) -> Page {
     let episodes: Vec<_> = recent.episodes.iter().collect();
-    let rows = match episodes.is_empty() {
-        true if known == 0 => {
-            "<p class=\"none\">No pod has been started, restarted or stopped yet.</p>".to_owned()
+    let rows = html! {
+        @if !episodes.is_empty() {
+            (starts::rows(&episodes, recent.now_unix_us))
+        } @else if known == 0 {
+            p.none { "No pod has been started, restarted or stopped yet." }
+        } @else {
+            p.none { "None of the " (known) " episodes matches." }
         }
-        true => format!("<p class=\"none\">None of the {known} episodes is of this kind.</p>"),
-        false => starts::rows(&episodes, recent.now_unix_us),
     };
-    let forgotten = match recent.forgotten {
-        0 => String::new(),
-        n => format!("; {n} older ones are forgotten"),
+    let note = html! {
+        (episodes.len()) " of " (known) @if recent.forgotten > 0 { "; " (recent.forgotten) " older ones were dropped" }
     };
-    let order = if filter.is_slowest() {
-        "slowest"
-    } else {
-        "newest"
+    let title = match filter.is_slowest() {
+        true => "Episodes, slowest first",
+        false => "Episodes, newest first",
     };
-    let body = format!(
-        "{}<section class=\"card\" aria-labelledby=\"list\"><header><h2 id=\"list\">Episodes, the {order} first</h2>\
-         <p>{} of {known}{forgotten}</p></header>{rows}</section>",
-        form(filter),
-        episodes.len()
-    );
+    let body = html! { (form(filter)) (card("list", title, &note, &rows)) };
     page_at("/debug/pods", "Pods", &body)
 }
 
-/// The filter as a form, which needs no script.
-fn form(filter: &Filter) -> String {
-    let select = |label: &str, name: &str, chosen: Option<&String>, options: &[(&str, &str)]| {
-        let chosen = chosen.map(String::as_str).unwrap_or_default();
-        let options: String = options
-            .iter()
-            .map(|(value, text)| {
-                let selected = if *value == chosen { " selected" } else { "" };
-                format!("<option value=\"{value}\"{selected}>{text}</option>")
-            })
-            .collect();
-        format!("<label>{label} <select name=\"{name}\">{options}</select></label>")
-    };
-    format!(
-        "<form class=\"filter\" action=\"/debug/pods\">{}{}{}<label>Namespace \
-         <input name=\"namespace\" size=\"16\" value=\"{}\"></label><button>Show</button></form>",
-        select(
-            "Kind",
-            "kind",
-            filter.kind.as_ref(),
-            &[
-                ("", "all"),
-                ("start", "start"),
-                ("restart", "restart"),
-                ("stop", "stop")
-            ]
-        ),
-        select(
-            "State",
-            "state",
-            filter.state.as_ref(),
-            &[
-                ("", "all"),
-                ("ok", "ok"),
-                ("failed", "failed"),
-                ("crash_loop", "crash loop"),
-                ("open", "open")
-            ]
-        ),
-        select(
-            "Order",
-            "sort",
-            filter.sort.as_ref(),
-            &[("", "newest first"), ("slowest", "slowest first")]
-        ),
-        Escaped(filter.namespace.as_deref().unwrap_or_default())
-    )
+/// The filter as a form, which works without a script.
+fn form(filter: &Filter) -> Markup {
+    html! {
+        form.filter action="/debug/pods" {
+            @for (label, name, chosen, options) in [
+                ("Kind", "kind", &filter.kind, &[("", "all"), ("start", "start"), ("restart", "restart"), ("stop", "stop")][..]),
+                ("State", "state", &filter.state, &[
+                    ("", "all"), ("ok", "ok"), ("failed", "failed"), ("crash_loop", "crash loop"), ("open", "open"),
+                ]),
+                ("Order", "sort", &filter.sort, &[("", "newest first"), ("slowest", "slowest first")]),
+            ] {
+                label {
+                    (label) " "
+                    select name=(name) {
+                        @for (value, text) in options {
+                            option value=(value) selected[*value == chosen.as_deref().unwrap_or_default()] { (text) }
+                        }
+                    }
+                }
+            }
+            label {
+                "Namespace "
+                input name="namespace" size="16" value=(filter.namespace.as_deref().unwrap_or_default());
+            }
+            button { "Show" }
+        }
+    }
 }
 
-/// `?format=json`, and which of the pods of this name.
+/// `?format=json`, and the uid if several pods had this name.
 #[derive(Clone, Debug, Default, Deserialize)]
 pub struct Which {
     format: Option<String>,
@@ -208,11 +184,7 @@ pub async fn one(
 /// The page of one pod.
 pub(super) fn pod_page(it: &PodStory) -> Page {
     let title = format!("{}/{}", it.namespace, it.name);
-    let heading = format!(
-        "<h1><span class=\"muted\">{}/</span>{}</h1>",
-        Escaped(&it.namespace),
-        Escaped(&it.name)
-    );
+    let heading = html! { span.muted { (it.namespace) "/" } (it.name) };
     framed(
         &nav::html("/debug/pods"),
         &title,
@@ -222,20 +194,22 @@ pub(super) fn pod_page(it: &PodStory) -> Page {
 }
 
 fn unknown_page(unknown: &Unknown) -> Page {
-    let mut body = format!("<p class=\"lead\">{}</p>", Escaped(&unknown.error));
-    if !unknown.near.is_empty() {
-        body.push_str("<p>Did you mean:</p><ul>");
-        for near in &unknown.near {
-            let (namespace, name) = near.split_once('/').unwrap_or(("", near));
-            body.push_str(&format!("<li>{}</li>", links::pod(namespace, name)));
+    let near = unknown
+        .near
+        .iter()
+        .map(|near| near.split_once('/').unwrap_or(("", near)));
+    let body = html! {
+        p.lead { (unknown.error) }
+        @if !unknown.near.is_empty() {
+            p { "Did you mean:" }
+            ul { @for (namespace, name) in near { li { (links::pod(namespace, name)) } } }
         }
-        body.push_str("</ul>");
-    }
-    body.push_str(
-        "<p>Only pods whose calls went through this criscope are known, and the oldest are forgotten. \
-         <a href=\"/debug/pods\">All that are known</a>.</p>",
-    );
-    page_at("", "Not known", &body).status(StatusCode::NOT_FOUND)
+        p {
+            "Only pods whose calls went through this criscope are recorded, and the oldest are dropped. "
+            a href="/debug/pods" { "All pods" } "."
+        }
+    };
+    page_at("", "Unknown pod", &body).status(StatusCode::NOT_FOUND)
 }
 
 #[cfg(test)]

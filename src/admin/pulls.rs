@@ -1,33 +1,34 @@
-//! Images that are being pulled, and pulls that have ended.
+//! Image pulls: in progress and finished.
 
-use std::fmt::Write as _;
 use std::sync::Arc;
 use std::time::SystemTime;
 
 use axum::Json;
 use axum::extract::{Query, State};
 use axum::response::{IntoResponse, Response};
+use maud::{Markup, html};
 
 use super::calls::Format;
-use super::page::{Escaped, page_at};
+use super::page::page_at;
+use super::table::{card, number, text, wide_flowing};
 use super::{Sources, links};
 use crate::call::CallRecord;
 use crate::cri::Method;
 use crate::lifecycle::view::{Call, Progress, Pull, Pulls};
 use crate::units;
 
-/// Characters that are shown of a digest.
+/// Characters shown of a digest.
 const SHOWN: usize = "sha256:".len() + 12;
 
-/// Pulls that are shown of those that have ended.
+/// Most finished pulls shown.
 const RECENT: usize = 100;
 
-/// Reads how far the pulls of the built-in runtime are.
+/// Reads the progress of the pulls of the built-in runtime.
 #[derive(Clone)]
 pub struct Pulling(Arc<dyn Fn() -> Vec<Progress> + Send + Sync>);
 
 impl Pulling {
-    /// Asks this each time.
+    /// Calls `read` for each page.
     pub fn new(read: impl Fn() -> Vec<Progress> + Send + Sync + 'static) -> Self {
         Self(Arc::new(read))
     }
@@ -48,7 +49,7 @@ pub async fn page(State(sources): State<Sources>, Query(format): Query<Format>) 
     }
 }
 
-/// What is known of pulls now.
+/// The pulls in flight, and those in the recorder.
 pub(super) fn pulls(sources: &Sources) -> Pulls {
     let calls = sources.in_flight.calls();
     let mut recent = sources.recorder.calls();
@@ -73,8 +74,8 @@ pub(super) fn pulls(sources: &Sources) -> Pulls {
     }
 }
 
-/// Finds for each pull how far the built-in runtime is with it. That spells names out: `busybox` is
-/// `docker.io/library/busybox:latest` there.
+/// Adds the progress of the built-in runtime to each pull. It normalises image names: `busybox` becomes
+/// `docker.io/library/busybox:latest`.
 fn with_progress(mut pulls: Vec<Pull>, mut progress: Vec<Progress>) -> Vec<Pull> {
     for pull in &mut pulls {
         let Some(image) = pull.call.image.as_deref().filter(|image| !image.is_empty()) else {
@@ -94,129 +95,98 @@ fn with_progress(mut pulls: Vec<Pull>, mut progress: Vec<Progress>) -> Vec<Pull>
     pulls
 }
 
-fn html(pulls: &Pulls) -> String {
-    format!(
-        "<section class=\"card\" aria-labelledby=\"now\"><header><h2 id=\"now\">Being pulled</h2></header>{}</section>\
-         <section class=\"card\" aria-labelledby=\"then\"><header><h2 id=\"then\">Ended</h2><p>as far as the recorder \
-         remembers</p></header>{}</section>",
-        in_flight(&pulls.in_flight),
-        ended_table(&pulls.recent, pulls.now_unix_us)
+fn html(pulls: &Pulls) -> Markup {
+    html! {
+        (card("now", "In progress", &html! {}, &in_flight(&pulls.in_flight)))
+        (card("then", "Finished", &html! { "as far as the recorder goes back" }, &finished(&pulls.recent, pulls.now_unix_us)))
+    }
+}
+
+/// A table of the pulls in progress.
+pub(super) fn in_flight(pulls: &[Pull]) -> Markup {
+    if pulls.is_empty() {
+        return html! { p.none { "No image is being pulled." } };
+    }
+    let rows = html! {
+        @for pull in pulls {
+            tr { (subject(&pull.call, pull.progress.as_ref())) }
+        }
+    };
+    wide_flowing(
+        "Images being pulled",
+        &html! { (text("Image")) (text("Pod")) (number("Elapsed")) },
+        &rows,
     )
 }
 
-/// The pulls under way, or that there are none.
-pub(super) fn in_flight(pulls: &[Pull]) -> String {
-    match pulls.is_empty() {
-        true => "<p class=\"none\">No image is being pulled.</p>".to_owned(),
-        false => {
-            let heads = ["Image", "For", "Since"];
-            table("Images being pulled", &heads, pulls, |html, pull| {
-                let here = pull.progress.as_ref().map(here).unwrap_or_default();
-                write!(html, "{}</tr>", subject(&pull.call, &here))
-            })
+/// The progress of a pull by layer, below the name of the image so that it fits into a narrow card.
+fn layers(progress: &Progress) -> Markup {
+    if progress.layers.is_empty() {
+        return html! { br; span.sub { "resolving" } };
+    }
+    let of = |done, all| format!("{} of {}", units::bytes(done), units::bytes(all));
+    html! {
+        progress value=(progress.bytes) max=(progress.of_bytes.max(1)) aria-hidden="true" {}
+        (of(progress.bytes, progress.of_bytes))
+        @for layer in progress.layers.iter().filter(|layer| layer.phase != "done") {
+            br;
+            span.sub {
+                (layer.digest.chars().take(SHOWN).collect::<String>()) " " (layer.phase) ": "
+                @if layer.phase == "unpacking" {
+                    (units::bytes(layer.unpacked_bytes)) " so far"
+                } @else {
+                    (of(layer.bytes, layer.of_bytes))
+                }
+            }
         }
     }
 }
 
-/// How far a pull is, layer by layer. It stands below the image's name, so that it fits into a narrow card.
-fn here(progress: &Progress) -> String {
-    if progress.layers.is_empty() {
-        return "<br><span class=\"sub\">resolving</span>".to_owned();
-    }
-    let mut html = format!(
-        "<progress value=\"{}\" max=\"{}\" aria-hidden=\"true\"></progress>{} of {}",
-        progress.bytes,
-        progress.of_bytes.max(1),
-        units::bytes(progress.bytes),
-        units::bytes(progress.of_bytes)
-    );
-    for layer in progress.layers.iter().filter(|layer| layer.phase != "done") {
-        let digest: String = layer.digest.chars().take(SHOWN).collect();
-        let how_far = match layer.phase.as_str() {
-            "unpacking" => format!("{} so far", units::bytes(layer.unpacked_bytes)),
-            _ => format!(
-                "{} of {}",
-                units::bytes(layer.bytes),
-                units::bytes(layer.of_bytes)
-            ),
-        };
-        let _ = write!(
-            html,
-            "<br><span class=\"sub\">{} {}: {how_far}</span>",
-            Escaped(&digest),
-            Escaped(&layer.phase),
-        );
-    }
-    html
-}
-
-/// Those that have ended, or that there are none.
-fn ended_table(pulls: &[Call], now: u64) -> String {
+fn finished(pulls: &[Call], now: u64) -> Markup {
     if pulls.is_empty() {
-        return "<p class=\"none\">No pull has ended yet.</p>".to_owned();
+        return html! { p.none { "No pull has finished yet." } };
     }
-    let heads = ["Image", "For", "Took", "Result", "Begun"];
-    table("Pulls that have ended", &heads, pulls, |html, pull| {
-        let since = units::since(now, pull.began_unix_us);
-        write!(
-            html,
-            "{}<td class=\"msg\">{}</td><td class=\"nw\">{since}</td></tr>",
-            subject(pull, ""),
-            result(pull)
-        )
-    })
-}
-
-fn table<T>(
-    caption: &str,
-    heads: &[&str],
-    pulls: &[T],
-    row: impl Fn(&mut String, &T) -> std::fmt::Result,
-) -> String {
-    let mut html = format!(
-        "<div class=\"wide\" tabindex=\"0\" role=\"region\" aria-label=\"{caption}\"><table class=\"flow\">\
-         <caption class=\"vh\">{caption}</caption><thead><tr>"
-    );
-    for head in heads {
-        let class = match *head {
-            "Took" | "Since" => " class=\"n\"",
-            _ => "",
-        };
-        let _ = write!(html, "<th scope=\"col\"{class}>{head}</th>");
-    }
-    html.push_str("</tr></thead><tbody>");
-    for pull in pulls {
-        // Writing to a String does not fail.
-        let _ = row(&mut html, pull);
-    }
-    html.push_str("</tbody></table></div>");
-    html
+    let columns =
+        html! { (text("Image")) (text("Pod")) (number("Took")) (text("Result")) (text("Began")) };
+    let rows = html! {
+        @for pull in pulls {
+            tr {
+                (subject(pull, None))
+                td.msg { (result(pull)) }
+                td.nw { (units::since(now, pull.began_unix_us)) }
+            }
+        }
+    };
+    wide_flowing("Finished pulls", &columns, &rows)
 }
 
 /// The cells that every pull has.
-fn subject(pull: &Call, progress: &str) -> String {
-    let pod = match (&pull.namespace, &pull.pod) {
-        (Some(namespace), Some(pod)) => links::pod(namespace, pod),
-        _ => Escaped(&pull.client).to_string(),
-    };
-    let image = match pull.image.as_deref().unwrap_or_default() {
-        "" => "<span class=\"muted\">not known</span>".to_owned(),
-        image => Escaped(image).to_string(),
-    };
-    format!(
-        "<tr><th scope=\"row\" class=\"name\">{image}{progress}</th><td class=\"name\">{pod}</td><td class=\"n\">{}</td>",
-        units::duration(pull.duration_ms)
-    )
+fn subject(pull: &Call, progress: Option<&Progress>) -> Markup {
+    html! {
+        th.name scope="row" {
+            @match pull.image.as_deref().unwrap_or_default() {
+                "" => span.muted { "unknown" },
+                image => (image),
+            }
+            @if let Some(progress) = progress { (layers(progress)) }
+        }
+        td.name {
+            @match (&pull.namespace, &pull.pod) {
+                (Some(namespace), Some(pod)) => (links::pod(namespace, pod)),
+                _ => (pull.client),
+            }
+        }
+        td.n { (units::duration(pull.duration_ms)) }
+    }
 }
 
-fn result(pull: &Call) -> String {
-    match pull.outcome.as_str() {
-        "ok" => "<span class=\"good\">✓ ok</span>".to_owned(),
-        _ => format!(
-            "<span class=\"bad\">✗ {}</span> <span class=\"sub\">{}</span>",
-            Escaped(&pull.code),
-            Escaped(pull.error.as_deref().unwrap_or_default())
-        ),
+fn result(pull: &Call) -> Markup {
+    html! {
+        @if pull.outcome == "ok" {
+            span.good { "✓ ok" }
+        } @else {
+            span.bad { "✗ " (pull.code) } " " span.sub { (pull.error.as_deref().unwrap_or_default()) }
+        }
     }
 }
 
@@ -264,7 +234,8 @@ mod tests {
             now_unix_us: done.began_unix_us + 5_000_000,
             in_flight: vec![running.into()],
             recent: vec![done],
-        });
+        })
+        .into_string();
         assert_eq!(html.matches("r.example/&lt;img&gt;:1").count(), 2, "{html}");
         assert!(html.contains("✗ NOT_FOUND"), "{html}");
         assert!(html.contains("no such &lt;image&gt;") && html.contains("1.50 s"));
@@ -295,7 +266,7 @@ mod tests {
             image: Some("web".to_owned()),
             ..Call::default()
         };
-        let html = in_flight(&with_progress(vec![pull.into()], vec![progress]));
+        let html = in_flight(&with_progress(vec![pull.into()], vec![progress])).into_string();
         for text in [
             "value=\"3145728\" max=\"12582912\"",
             "3.0 MiB of 12.0 MiB",
@@ -309,7 +280,7 @@ mod tests {
 
     #[test]
     fn none_is_said_to_be_none() {
-        let html = html(&Pulls::default());
-        assert!(html.contains("No image is being pulled") && html.contains("No pull has ended"));
+        let html = html(&Pulls::default()).into_string();
+        assert!(html.contains("No image is being pulled") && html.contains("No pull has finished"));
     }
 }

@@ -1,6 +1,5 @@
 "use strict";
-// Fetches this page again every two seconds and puts its <main> in the place of the one here. Without it the page is
-// the same, only still.
+// Fetches this page every two seconds and replaces <main>. Without it the page is static.
 (() => {
   const EVERY = 2000;
   const slot = document.getElementById("refresh");
@@ -22,7 +21,7 @@
   function remember() {
     try { sessionStorage.setItem("paused", paused ? "yes" : "no"); } catch { /* this page only */ }
   }
-  // A screen reader hears of changes only.
+  // Screen readers announce changes only.
   function say(word, kind) {
     if (state.textContent !== word) state.textContent = word;
     state.className = kind;
@@ -36,7 +35,7 @@
     if (!paused && !document.hidden) timer = setTimeout(load, EVERY);
   }
 
-  // Who reads, selects or types is not disturbed.
+  // A text selection or a form control in use is left alone.
   function busy() {
     const selection = getSelection();
     const within = (node) => node && main.contains(node);

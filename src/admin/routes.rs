@@ -1,26 +1,26 @@
-//! How calls find their backend, and how many went where and why: `/debug/routes`.
-
-use std::fmt::Write as _;
+//! The routing rules, and the calls that each backend got by reason: `/debug/routes`.
 
 use axum::Json;
 use axum::extract::{Query, State};
 use axum::response::{IntoResponse, Response};
+use maud::{Markup, html};
 use serde::Serialize;
 
 use super::Sources;
 use super::calls::Format;
-use super::page::{Escaped, page_at};
+use super::page::page_at;
+use super::table::{table, text};
 use crate::proxy::instrument::signals::metrics::ROUTE_DECISIONS;
 use crate::telemetry::Registry;
 
 /// `/debug/routes?format=json`
 #[derive(Debug, Serialize)]
 struct Routes {
-    /// The backend of everything that nothing else decides.
+    /// The backend of calls that no rule or owner decides.
     default: String,
-    /// The backend of images.
+    /// The backend of image calls.
     images: String,
-    /// The first that matches wins.
+    /// The first match wins.
     rules: Vec<Rule>,
     /// Calls since the start of the process.
     decisions: Vec<Decision>,
@@ -32,7 +32,7 @@ struct Rule {
     backend: String,
 }
 
-/// Calls that went to a backend for a reason.
+/// The number of calls to a backend for one reason.
 #[derive(Debug, PartialEq, Serialize)]
 struct Decision {
     backend: String,
@@ -73,47 +73,29 @@ fn decisions(registry: &Registry) -> Vec<Decision> {
         Decision {
             backend: label("backend"),
             reason: label("reason"),
-            // A count, which the library keeps as a float.
+            // A whole number, which the library keeps as a float.
             calls: sample.get_counter().get_value() as u64,
         }
     };
     samples.iter().map(decision).collect()
 }
 
-fn html(routes: &Routes) -> String {
-    let mut html = format!(
-        "<p>Calls go to <code>{}</code>, those about images to <code>{}</code>, unless a rule or the owner of a sandbox or \
-         container says otherwise.</p>\n",
-        Escaped(&routes.default),
-        Escaped(&routes.images)
-    );
-    if !routes.rules.is_empty() {
-        let rows = routes.rules.iter();
-        let rows = rows.map(|r| vec![r.runtime_handler.clone(), r.backend.clone()]);
-        table(&mut html, &["runtime handler", "backend"], rows);
-    }
-    html.push_str("<h2>Calls since the start</h2>\n");
-    let rows = routes.decisions.iter();
-    let rows = rows.map(|d| vec![d.backend.clone(), d.reason.clone(), d.calls.to_string()]);
-    table(&mut html, &["backend", "reason", "calls"], rows);
-    html
-}
-
-fn table(html: &mut String, heads: &[&str], rows: impl Iterator<Item = Vec<String>>) {
-    html.push_str("<table><thead><tr>");
-    // Writing to a String does not fail.
-    for head in heads {
-        let _ = write!(html, "<th scope=\"col\">{head}</th>");
-    }
-    html.push_str("</tr></thead><tbody>\n");
-    for row in rows {
-        html.push_str("<tr>");
-        for cell in row {
-            let _ = write!(html, "<td>{}</td>", Escaped(cell));
+fn html(routes: &Routes) -> Markup {
+    html! {
+        p {
+            "Calls go to " code { (routes.default) } ", image calls to " code { (routes.images) }
+            ", unless a rule or the owner of a sandbox or container decides otherwise."
         }
-        html.push_str("</tr>\n");
+        @if !routes.rules.is_empty() {
+            (table(&html! { (text("runtime handler")) (text("backend")) }, &html! {
+                @for rule in &routes.rules { tr { td { (rule.runtime_handler) } td { (rule.backend) } } }
+            }))
+        }
+        h2 { "Calls since the start" }
+        (table(&html! { (text("backend")) (text("reason")) (text("calls")) }, &html! {
+            @for it in &routes.decisions { tr { td { (it.backend) } td { (it.reason) } td { (it.calls) } } }
+        }))
     }
-    html.push_str("</tbody></table>\n");
 }
 
 #[cfg(test)]

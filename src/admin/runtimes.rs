@@ -1,16 +1,15 @@
-//! The backends as their probes know them: `/debug/backends`.
-
-use std::fmt::Write as _;
+//! The backends as their probes see them: `/debug/backends`.
 
 use axum::Json;
 use axum::extract::{Query, State};
 use axum::response::{IntoResponse, Response};
+use maud::{Markup, html};
 use serde::Serialize;
 
 use super::Sources;
 use super::calls::Format;
-use super::figures::count;
-use super::page::{Escaped, page_at};
+use super::page::page_at;
+use super::table::{count, number, table, text};
 use crate::proxy::backend::Backend;
 use crate::units;
 
@@ -21,7 +20,7 @@ pub(super) struct Standing {
     /// Path of its socket.
     pub(super) endpoint: String,
     pub(super) up: bool,
-    /// For how long it has been so; absent before it was first asked.
+    /// Milliseconds in this state; absent before the first probe.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) since_ms: Option<f64>,
     /// Why it does not answer.
@@ -30,15 +29,15 @@ pub(super) struct Standing {
     /// Its own name and version.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) runtime: Option<(String, String)>,
-    /// The services as it spells them: `runtime.v1` or `runtime.v1alpha2`.
+    /// The version of its services: `runtime.v1` or `runtime.v1alpha2`.
     pub(super) api: &'static str,
     pub(super) conditions: Vec<Condition>,
-    /// Age of its last good Status.
+    /// Age of its last successful Status, in milliseconds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) last_status_ms: Option<f64>,
     /// Connections made after the first.
     pub(super) reconnects: u64,
-    /// Calls in flight that went to it.
+    /// Calls in flight to it.
     pub(super) in_flight: usize,
 }
 
@@ -96,53 +95,36 @@ fn state(backend: &Backend, in_flight: usize) -> Standing {
     }
 }
 
-fn html(states: &[Standing]) -> String {
-    let mut html = String::from(
-        "<table><thead><tr><th scope=\"col\">backend</th><th scope=\"col\">socket</th><th scope=\"col\">state</th><th scope=\"col\">runtime</th><th scope=\"col\">conditions</th>\
-         <th scope=\"col\" class=\"n\">last Status</th><th scope=\"col\" class=\"n\">came back</th><th scope=\"col\" class=\"n\">in flight</th></tr></thead><tbody>\n",
-    );
-    for state in states {
-        // Writing to a String does not fail.
-        let _ = write_row(&mut html, state);
+fn html(states: &[Standing]) -> Markup {
+    let columns = html! {
+        (text("backend")) (text("socket")) (text("state")) (text("runtime")) (text("conditions"))
+        (number("last Status")) (number("reconnects")) (number("in flight"))
+    };
+    html! {
+        (table(&columns, &html! { @for state in states { (row(state)) } }))
+        p { a href="/debug/routes" { "Routing of calls" } }
     }
-    html.push_str("</tbody></table>\n<p><a href=\"/debug/routes\">How calls find theirs</a></p>");
-    html
 }
 
-fn write_row(html: &mut String, state: &Standing) -> std::fmt::Result {
-    let since = state
-        .since_ms
-        .map(|ms| format!(" for {}", units::duration(ms)));
-    let runtime = state.runtime.as_ref();
-    let runtime = runtime.map(|(name, version)| format!("{name} {version}, {}", state.api));
-    write!(
-        html,
-        "<tr><td>{}</td><td><code>{}</code></td><td{}>{}{} {}</td><td>{}</td><td>",
-        Escaped(&state.name),
-        Escaped(&state.endpoint),
-        if state.up { "" } else { " class=\"late\"" },
-        if state.up { "up" } else { "down" },
-        since.unwrap_or_default(),
-        Escaped(&state.reason),
-        Escaped(runtime.unwrap_or_default()),
-    )?;
-    for condition in &state.conditions {
-        let word = if condition.status { "yes" } else { "no" };
-        write!(
-            html,
-            "{}: {word} {}<br>",
-            Escaped(&condition.kind),
-            Escaped(&condition.reason)
-        )?;
+fn row(state: &Standing) -> Markup {
+    html! {
+        tr {
+            td { (state.name) }
+            td { code { (state.endpoint) } }
+            td class=[(!state.up).then_some("late")] {
+                (if state.up { "up" } else { "down" })
+                @if let Some(ms) = state.since_ms { " for " (units::duration(ms)) }
+                " " (state.reason)
+            }
+            td { @if let Some((name, version)) = &state.runtime { (name) " " (version) ", " (state.api) } }
+            td {
+                @for condition in &state.conditions {
+                    (condition.kind) ": " (if condition.status { "yes" } else { "no" }) " " (condition.reason) br;
+                }
+            }
+            td.n { @if let Some(ms) = state.last_status_ms { (units::since((ms * 1e3) as u64, 0)) } }
+            td.n { (count(state.reconnects)) }
+            td.n { (state.in_flight) }
+        }
     }
-    let last = state
-        .last_status_ms
-        .map(|ms| units::since((ms * 1e3) as u64, 0));
-    writeln!(
-        html,
-        "</td><td class=\"n\">{}</td><td class=\"n\">{}</td><td class=\"n\">{}</td></tr>",
-        last.unwrap_or_default(),
-        count(state.reconnects),
-        state.in_flight,
-    )
 }

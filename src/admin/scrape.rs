@@ -1,4 +1,4 @@
-//! `/metrics`, in the format that the caller likes best.
+//! `/metrics`, in the format that `Accept` prefers.
 
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode, header};
@@ -8,12 +8,12 @@ use super::Sources;
 use crate::telemetry::openmetrics;
 use crate::telemetry::registry::Registry;
 
-/// The formats there are.
+/// A format of the exposition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Format {
-    /// Prometheus text format 0.0.4: what everyone gets who does not say otherwise.
+    /// Prometheus text format 0.0.4, the default.
     Text,
-    /// OpenMetrics 1.0.0, which alone has exemplars.
+    /// OpenMetrics 1.0.0, the only one with exemplars.
     OpenMetrics,
 }
 
@@ -26,8 +26,8 @@ impl Format {
         }
     }
 
-    /// By `Accept` as in RFC 9110, section 12.5.1. OpenMetrics must be liked better than the text format, or as well and
-    /// asked for by name. Who accepts neither gets the text format.
+    /// Content negotiation of RFC 9110, section 12.5.1. OpenMetrics needs a higher weight than the text format, or the same
+    /// weight and to be named. A client that accepts neither gets the text format.
     fn of(headers: &HeaderMap) -> Self {
         let accepted: Vec<_> = headers
             .get_all(header::ACCEPT)
@@ -57,7 +57,7 @@ struct Range<'a> {
 }
 
 impl<'a> Range<'a> {
-    /// `TYPE/SUBTYPE;PARAMETER=VALUE;q=WEIGHT`; `None` if it is not that.
+    /// Parses `TYPE/SUBTYPE;PARAMETER=VALUE;q=WEIGHT`; `None` for anything else.
     fn parse(text: &'a str) -> Option<Self> {
         let mut parts = text.split(';').map(str::trim);
         let (kind, subtype) = parts.next()?.split_once('/')?;
@@ -72,14 +72,14 @@ impl<'a> Range<'a> {
             match name.trim() {
                 name if name.eq_ignore_ascii_case("q") => range.quality = weight(value)?,
                 name if name.eq_ignore_ascii_case("version") => range.version = Some(value),
-                // Prometheus 3 also says how names are to be escaped; ours need none.
+                // Prometheus 3 also sends an escaping scheme for names; these names need none.
                 _ => {}
             }
         }
         Some(range)
     }
 
-    /// How exactly it names a format; `None` if it does not.
+    /// How specifically it matches a format; `None` if it does not.
     fn exactness(&self, format: Format) -> Option<u8> {
         let (kind, subtype, version) = format.media();
         let is = |name: &str, wanted: &str| name.eq_ignore_ascii_case(wanted);
@@ -95,16 +95,16 @@ impl<'a> Range<'a> {
     }
 }
 
-/// `0`, `1`, or up to three digits behind `0.`; in thousandths.
+/// A weight between 0 and 1, in thousandths.
 fn weight(text: &str) -> Option<u16> {
     let weight: f64 = text.parse().ok()?;
-    // The cast of what is in range cannot lose anything that counts.
+    // Within 0 to 1000 the cast is exact.
     (0.0..=1.0)
         .contains(&weight)
         .then(|| (weight * 1000.0).round() as u16)
 }
 
-/// What the most exact range says of a format, and how exact it is. The best of several that are alike.
+/// The weight that the most specific range assigns to a format, and how specific it is; the highest among equals.
 fn quality(accepted: &[Range<'_>], format: Format) -> (u16, u8) {
     let ranges = accepted
         .iter()

@@ -1,5 +1,5 @@
-//! Serves the routes over TCP and over the unix socket, within bounds: a client that connects and says nothing, sends a
-//! head for ever or never reads its answer costs a place for a while, and nobody else theirs.
+//! Serves the routes over TCP and over the unix socket, within bounds: a client that sends nothing, sends an endless head or
+//! never reads its response occupies one connection for a limited time and cannot shut out others.
 
 use std::convert::Infallible;
 use std::io;
@@ -27,31 +27,31 @@ use tower::ServiceExt as _;
 
 use crate::uds::limit::{ConnectionLimit, ConnectionPermit, Evict};
 
-/// Most connections over TCP at a time. When all are taken, one that has not sent its request yet makes room.
+/// Most connections over TCP at a time. At the limit, one that has not sent its request yet is closed.
 const MAX_CONNECTIONS: usize = 64;
 /// The same for the socket, whose callers are root.
 const MAX_SOCKET_CONNECTIONS: usize = 16;
-/// How long the head of a request may take.
+/// Time limit for the head of a request.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(5);
-/// How long a connection may last, its answer read included. It carries one request.
+/// Time limit for a connection, until its response is read. It carries one request.
 const LIFETIME: Duration = Duration::from_secs(30);
 /// Largest head of a request, in bytes.
 const MAX_HEAD: usize = 16 << 10;
-/// An answer above this is large, in bytes.
+/// A response above this size is large, in bytes.
 const LARGE: u64 = 1 << 20;
-/// Large answers that may wait for their readers at a time.
+/// Most large responses being sent at a time.
 const MAX_LARGE: usize = 8;
-/// How long to wait when the process is out of descriptors.
+/// Pause after a failed accept, for example when the process is out of file descriptors.
 const OUT_OF_DESCRIPTORS: Duration = Duration::from_millis(100);
 
-/// Who asks, over the socket.
+/// The peer on the unix socket.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Caller {
     pub(super) uid: u32,
     pub(super) pid: Option<i32>,
 }
 
-/// What the connections of one listener share.
+/// The state shared by the connections of one listener.
 #[derive(Clone)]
 struct Serving {
     app: Router,
@@ -108,7 +108,7 @@ pub(super) async fn unix(
         &places,
         &allowed.stop,
         |stream: UnixStream, place| {
-            // The permission bits keep others out already; they may have been changed since.
+            // The permission bits keep others out already, unless they were changed.
             let caller = stream.peer_cred().ok().map(|peer| Caller {
                 uid: peer.uid(),
                 pid: peer.pid(),
@@ -127,10 +127,10 @@ pub(super) async fn unix(
 }
 
 async fn forbidden() -> (StatusCode, &'static str) {
-    (StatusCode::FORBIDDEN, "this socket is for root\n")
+    (StatusCode::FORBIDDEN, "this socket is for root only\n")
 }
 
-/// Accepts until `stop`, and serves each connection in a task of its own.
+/// Accepts until `stop`, and serves each connection in its own task.
 async fn accepting<T, A, S>(
     accept: impl Fn() -> A,
     places: &Arc<ConnectionLimit>,
@@ -156,12 +156,12 @@ async fn accepting<T, A, S>(
 }
 
 impl Serving {
-    /// Answers one request.
+    /// Serves one request.
     async fn connection<T>(self, stream: T, place: ConnectionPermit, caller: Option<Caller>)
     where
         T: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
-        // Held to the end of the connection: an answer is not sent when it is made.
+        // Held to the end of the connection, because the response is sent after the service returns.
         let held = OnceLock::new();
         let service = service_fn(|request: Request<Incoming>| {
             let busy = place.request();
@@ -179,7 +179,7 @@ impl Serving {
             .keep_alive(false)
             .serve_connection(TokioIo::new(stream), service);
         tokio::select! {
-            // What can go wrong here is the client's.
+            // Errors here are the client's.
             _ = timeout(LIFETIME, connection) => {}
             () = place.wanted() => {}
             () = self.stop.cancelled() => {}
@@ -187,7 +187,7 @@ impl Serving {
     }
 }
 
-/// The answer, and its place among the large ones if it is one.
+/// The response, with a permit if it is large.
 async fn answer(
     app: Router,
     large: &Arc<Semaphore>,
@@ -213,7 +213,7 @@ async fn answer(
     match Arc::clone(large).try_acquire_owned() {
         Ok(room) => (response, Some(room)),
         Err(_) => {
-            let text = "too many large answers wait to be read; try again\n";
+            let text = "too many large responses are being sent; try again\n";
             (
                 (StatusCode::SERVICE_UNAVAILABLE, text).into_response(),
                 None,

@@ -1,96 +1,96 @@
-//! Sessions of exec, attach and port-forward: in the story of a pod, and on the front page those that are open.
+//! Sessions of exec, attach and port-forward: in the story of a pod, and the open ones on the live page.
 
-use std::fmt::Write as _;
+use maud::{Markup, html};
 
-use super::page::Escaped;
+use super::table::{card, number, text, wide};
 use super::{calls, links};
 use crate::lifecycle::view::{OpenSession, Session};
 use crate::units;
 
-/// Open sessions that are shown on the front page.
+/// Most open sessions on the live page.
 const SHOWN: usize = 40;
 
-/// A card with a row for each, the open ones first, then the newest.
-pub(super) fn write(html: &mut String, sessions: &[Session], now: u64) {
+/// A card with a row for each session, the open ones first, then the newest; nothing without sessions.
+pub(super) fn of_pod(sessions: &[Session], now: u64) -> Markup {
     if sessions.is_empty() {
-        return;
+        return html! {};
     }
-    html.push_str(
-        "<section class=\"card\" aria-labelledby=\"sessions\"><header><h2 id=\"sessions\">Sessions</h2></header>\
-         <div class=\"wide\" tabindex=\"0\" role=\"region\" aria-label=\"Sessions\">\
-         <table><caption class=\"vh\">Exec, attach and port-forward, first those that are open</caption><thead><tr>\
-         <th scope=\"col\">What</th><th scope=\"col\">Container</th><th scope=\"col\">Asked for by</th>\
-         <th scope=\"col\">Over</th><th scope=\"col\">How it ended</th><th scope=\"col\" class=\"n\">Exit code</th>\
-         <th scope=\"col\" class=\"n\">Took</th><th scope=\"col\" class=\"n\">Bytes in</th>\
-         <th scope=\"col\" class=\"n\">Bytes out</th><th scope=\"col\" class=\"n\">Ago</th></tr></thead><tbody>",
-    );
-    for session in sessions.iter().rev() {
-        let class = match (session.outcome.as_str(), session.exit_code) {
-            ("done", None | Some(0)) => "good",
-            ("failed" | "no_streams" | "protocol", _) | (_, Some(1..)) => "bad",
-            _ => "",
-        };
-        let code = session.exit_code.map(|code| code.to_string());
-        let took = units::duration(session.duration_ms);
-        let (outcome, took) = match session.is_open() {
-            true => (format!("open, {took} so far"), String::new()),
-            false => (session.outcome.replace('_', " "), took),
-        };
-        let _ = write!(
-            html,
-            "<tr><th scope=\"row\" class=\"name\">{}</th><td>{}</td><td>{}</td><td>{}</td><td class=\"{class}\">{}</td>\
-             <td class=\"n\">{}</td><td class=\"n\">{took}</td><td class=\"n\">{}</td><td class=\"n\">{}</td><td class=\"n\">{}</td></tr>",
-            Escaped(what(session)),
-            Escaped(session.container.as_deref().unwrap_or_default()),
-            Escaped(session.client.as_deref().unwrap_or_default()),
-            Escaped(&session.transport),
-            Escaped(outcome),
-            code.unwrap_or_default(),
-            session.bytes_in,
-            session.bytes_out,
-            units::ago(now, session.began_unix_us),
-        );
-    }
-    html.push_str("</tbody></table></div></section>");
+    let columns = html! {
+        (text("Session")) (text("Container")) (text("Requested by")) (text("Protocol")) (text("Outcome"))
+        (number("Exit code")) (number("Took")) (number("Bytes in")) (number("Bytes out")) (number("Ago"))
+    };
+    let rows = html! { @for session in sessions.iter().rev() { (row(session, now)) } };
+    let caption = "Exec, attach and port-forward, the open ones first";
+    card(
+        "sessions",
+        "Sessions",
+        &html! {},
+        &wide("Sessions", caption, &columns, &rows),
+    )
 }
 
-/// A table of the open ones, the oldest first, or that there are none.
-pub(super) fn open(sessions: &[OpenSession]) -> String {
+fn row(session: &Session, now: u64) -> Markup {
+    let class = match (session.outcome.as_str(), session.exit_code) {
+        ("done", None | Some(0)) => "good",
+        ("failed" | "no_streams" | "protocol", _) | (_, Some(1..)) => "bad",
+        _ => "",
+    };
+    let took = units::duration(session.duration_ms);
+    let (outcome, took) = match session.is_open() {
+        true => (format!("open, {took} so far"), String::new()),
+        false => (session.outcome.replace('_', " "), took),
+    };
+    html! {
+        tr {
+            th.name scope="row" { (what(session)) }
+            td { (session.container.as_deref().unwrap_or_default()) }
+            td { (session.client.as_deref().unwrap_or_default()) }
+            td { (session.transport) }
+            td class=(class) { (outcome) }
+            td.n { @if let Some(code) = session.exit_code { (code) } }
+            td.n { (took) }
+            td.n { (session.bytes_in) }
+            td.n { (session.bytes_out) }
+            td.n { (units::ago(now, session.began_unix_us)) }
+        }
+    }
+}
+
+/// A table of the open sessions, oldest first.
+pub(super) fn open(sessions: &[OpenSession]) -> Markup {
     if sessions.is_empty() {
-        return "<p class=\"none\">No session is open.</p>".to_owned();
+        return html! { p.none { "No session is open." } };
     }
-    let mut html = String::from(
-        "<div class=\"wide\" tabindex=\"0\" role=\"region\" aria-label=\"Open sessions\"><table>\
-         <caption class=\"vh\">Exec, attach and port-forward that are open, the oldest first</caption><thead><tr>\
-         <th scope=\"col\">Session</th><th scope=\"col\" class=\"n\">Open for</th><th scope=\"col\">Pod, container</th>\
-         <th scope=\"col\">Asked for by</th><th scope=\"col\" class=\"n\">Bytes in</th>\
-         <th scope=\"col\" class=\"n\">Bytes out</th></tr></thead><tbody>",
-    );
-    for it in sessions.iter().take(SHOWN) {
-        let session = &it.session;
-        let pod = match (&it.namespace, &it.pod) {
-            (Some(namespace), Some(pod)) => links::pod(namespace, pod),
-            _ => format!("<code>{}</code>", Escaped(calls::short(&it.id))),
-        };
-        let _ = write!(
-            html,
-            "<tr><th scope=\"row\" class=\"name\">{}</th><td class=\"n\">{}</td>\
-             <td class=\"name\">{pod} <span class=\"sub\">{}</span></td><td>{}</td><td class=\"n\">{}</td>\
-             <td class=\"n\">{}</td></tr>",
-            Escaped(what(session)),
-            units::duration(session.duration_ms),
-            Escaped(session.container.as_deref().unwrap_or_default()),
-            Escaped(session.client.as_deref().unwrap_or_default()),
-            units::bytes(session.bytes_in),
-            units::bytes(session.bytes_out),
-        );
+    let columns = html! {
+        (text("Session")) (number("Open for")) (text("Pod, container")) (text("Requested by")) (number("Bytes in"))
+        (number("Bytes out"))
+    };
+    let rows = html! { @for it in sessions.iter().take(SHOWN) { (open_row(it)) } };
+    let caption = "Open sessions of exec, attach and port-forward, oldest first";
+    html! {
+        (wide("Open sessions", caption, &columns, &rows))
+        @if sessions.len() > SHOWN { p.sub { "and " (sessions.len() - SHOWN) " more" } }
     }
-    html.push_str("</tbody></table></div>");
-    let more = sessions.len().saturating_sub(SHOWN);
-    if more > 0 {
-        let _ = write!(html, "<p class=\"sub\">and {more} more</p>");
+}
+
+fn open_row(it: &OpenSession) -> Markup {
+    let session = &it.session;
+    html! {
+        tr {
+            th.name scope="row" { (what(session)) }
+            td.n { (units::duration(session.duration_ms)) }
+            td.name {
+                @match (&it.namespace, &it.pod) {
+                    (Some(namespace), Some(pod)) => (links::pod(namespace, pod)),
+                    _ => code { (calls::short(&it.id)) },
+                }
+                " " span.sub { (session.container.as_deref().unwrap_or_default()) }
+            }
+            td { (session.client.as_deref().unwrap_or_default()) }
+            td.n { (units::bytes(session.bytes_in)) }
+            td.n { (units::bytes(session.bytes_out)) }
+        }
     }
-    html
 }
 
 fn what(session: &Session) -> String {
@@ -113,20 +113,13 @@ mod tests {
             exit_code: code,
             ..Session::default()
         };
-        let mut html = String::new();
-        write(
-            &mut html,
-            &[session("a<b", None), session("sh", Some(137))],
-            0,
-        );
+        let html = of_pod(&[session("a<b", None), session("sh", Some(137))], 0).into_string();
         assert!(html.find("exec sh") < html.find("exec a&lt;b"), "{html}");
         assert!(
             html.contains("<td class=\"bad\">client gone</td><td class=\"n\">137</td>"),
             "{html}"
         );
-        let mut none = String::new();
-        write(&mut none, &[], 0);
-        assert_eq!(none, "");
+        assert_eq!(of_pod(&[], 0).into_string(), "");
     }
 
     #[test]
@@ -137,8 +130,7 @@ mod tests {
             duration_ms: 120_000.0,
             ..Session::default()
         };
-        let mut html = String::new();
-        write(&mut html, &[session], 0);
+        let html = of_pod(&[session], 0).into_string();
         assert!(
             html.contains("<td class=\"\">open, 2m 00s so far</td>"),
             "{html}"
@@ -147,7 +139,7 @@ mod tests {
 
     #[test]
     fn open_sessions_lead_to_their_pods_or_have_an_id() {
-        assert!(open(&[]).contains("No session is open"));
+        assert!(open(&[]).into_string().contains("No session is open"));
         let one = |pod: Option<&str>| OpenSession {
             id: "c0ffee00112233445566".into(),
             namespace: pod.map(|_| "shop".into()),
@@ -160,7 +152,7 @@ mod tests {
                 ..Session::default()
             },
         };
-        let html = open(&[one(Some("<web>")), one(None)]);
+        let html = open(&[one(Some("<web>")), one(None)]).into_string();
         assert!(
             html.contains("<a href=\"/debug/pods/shop/%3Cweb%3E\">"),
             "{html}"
@@ -170,7 +162,7 @@ mod tests {
             html.contains("exec a&lt;b</th><td class=\"n\">2m 00s</td>"),
             "{html}"
         );
-        let html = open(&vec![one(None); SHOWN + 3]);
+        let html = open(&vec![one(None); SHOWN + 3]).into_string();
         assert_eq!(html.matches("<code>").count(), SHOWN);
         assert!(html.contains("and 3 more"), "{html}");
     }

@@ -1,33 +1,29 @@
 //! Episodes of several pods as one waterfall: one row each, all on a common scale.
 
-use std::fmt::Write as _;
+use maud::{Markup, html};
 
 use super::links;
-use super::page::Escaped;
 use super::waterfall::{self, Scale};
 use crate::lifecycle::view::{Episode, State, crash_loops};
 use crate::units;
 
 /// The rows under a legend and an axis.
-pub(super) fn rows(episodes: &[&Episode], now: u64) -> String {
+pub(super) fn rows(episodes: &[&Episode], now: u64) -> Markup {
     let scale = Scale::fitting(episodes.iter().map(|episode| episode.duration_ms));
-    let mut html = legend(episodes);
-    let _ = write!(
-        html,
-        "<ol class=\"starts\"><li class=\"head\" aria-hidden=\"true\"><span>Pod</span><span class=\"took\">Took</span>\
-         <span>State</span><span class=\"track-cell\">{}</span></li>",
-        scale.axis()
-    );
     let loops = crash_loops(episodes.iter().copied());
-    for (episode, crash_loop) in episodes.iter().zip(loops) {
-        row(&mut html, episode, crash_loop, scale, now);
+    html! {
+        (legend(episodes))
+        ol.starts {
+            li.head aria-hidden="true" {
+                span { "Pod" } span.took { "Took" } span { "State" } span.track-cell { (scale.axis()) }
+            }
+            @for (episode, crash_loop) in episodes.iter().zip(loops) { (row(episode, crash_loop, scale, now)) }
+        }
     }
-    html.push_str("</ol>");
-    html
 }
 
-/// What is there to be explained: all phases of a start, and others that occur.
-fn legend(episodes: &[&Episode]) -> String {
+/// All phases of a start, and others that occur.
+fn legend(episodes: &[&Episode]) -> Markup {
     let mut phases = waterfall::OF_STARTS.to_vec();
     for phase in episodes.iter().flat_map(|episode| &episode.phases) {
         if !phases.contains(&phase.phase.as_str()) && phases.len() < 12 {
@@ -37,56 +33,49 @@ fn legend(episodes: &[&Episode]) -> String {
     waterfall::legend(phases)
 }
 
-fn row(html: &mut String, episode: &Episode, crash_loop: Option<&str>, scale: Scale, now: u64) {
+fn row(episode: &Episode, crash_loop: Option<&str>, scale: Scale, now: u64) -> Markup {
     let class = match episode.state {
-        State::Failed => " class=\"failed\"",
-        _ if episode.is_undone() => " class=\"loops\"",
-        State::Ok | State::Open => "",
+        State::Failed => Some("failed"),
+        _ if episode.is_undone() => Some("loops"),
+        State::Ok | State::Open => None,
     };
-    let crash_loop = crash_loop.map_or_else(String::new, |text| {
-        format!("<span class=\"warn\">{}</span>; ", Escaped(text))
-    });
-    let _ = write!(
-        html,
-        "<li{class}><span class=\"pod\">{}{}</span><span class=\"took\">{}</span><span class=\"state\">{}</span>\
-         <span class=\"track-cell\">{}</span><span class=\"why\">{crash_loop}{}{}</span></li>",
-        links::pod(&episode.namespace, &episode.name),
-        what(episode),
-        units::duration(episode.duration_ms),
-        state(episode),
-        waterfall::stacked(episode, scale),
-        Escaped(&episode.headline),
-        since(episode, now),
-    );
-}
-
-/// What kind of episode it is, if it is no first start.
-fn what(episode: &Episode) -> String {
-    match (episode.kind.as_str(), &episode.container, episode.attempt) {
-        ("start", _, 0) => String::new(),
-        ("start", _, attempt) => format!(" <span class=\"sub\">sandbox {}</span>", attempt + 1),
-        ("restart", Some(container), attempt) => format!(
-            " <span class=\"sub\">{}, restart {attempt}</span>",
-            Escaped(container)
-        ),
-        (kind, ..) => format!(" <span class=\"sub\">{}</span>", Escaped(kind)),
+    html! {
+        li class=[class] {
+            span.pod { (links::pod(&episode.namespace, &episode.name)) (what(episode)) }
+            span.took { (units::duration(episode.duration_ms)) }
+            span.state { (state(episode)) }
+            span.track-cell { (waterfall::stacked(episode, scale)) }
+            span.why {
+                @if let Some(text) = crash_loop { span.warn { (text) } "; " }
+                (episode.headline) " "
+                time.nw datetime=(units::rfc3339(episode.began_unix_us)) {
+                    "· " (units::since(now, episode.began_unix_us))
+                }
+            }
+        }
     }
 }
 
-/// How it stands: a sign, a word and a colour.
-pub(super) fn state(episode: &Episode) -> &'static str {
-    match episode.state {
-        _ if episode.is_undone() => "<span class=\"warn\">↻ crash loop</span>",
-        State::Ok => "<span class=\"good\">✓ ok</span>",
-        State::Failed => "<span class=\"bad\">✗ failed</span>",
-        State::Open => "<span class=\"open\">… open</span>",
+/// The kind of an episode other than a first start.
+fn what(episode: &Episode) -> Markup {
+    html! {
+        @match (episode.kind.as_str(), &episode.container, episode.attempt) {
+            ("start", _, 0) => {},
+            ("start", _, attempt) => { " " span.sub { "sandbox " (attempt + 1) } },
+            ("restart", Some(container), attempt) => { " " span.sub { (container) ", restart " (attempt) } },
+            (kind, ..) => { " " span.sub { (kind) } },
+        }
     }
 }
 
-fn since(episode: &Episode, now: u64) -> String {
-    let since = units::since(now, episode.began_unix_us);
-    format!(
-        " <time class=\"nw\" datetime=\"{}\">· {since}</time>",
-        units::rfc3339(episode.began_unix_us)
-    )
+/// The state of an episode as a sign, a word and a colour.
+pub(super) fn state(episode: &Episode) -> Markup {
+    html! {
+        @match episode.state {
+            _ if episode.is_undone() => span.warn { "↻ crash loop" },
+            State::Ok => span.good { "✓ ok" },
+            State::Failed => span.bad { "✗ failed" },
+            State::Open => span.open { "… open" },
+        }
+    }
 }

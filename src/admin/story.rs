@@ -1,172 +1,130 @@
-//! The story of one pod: where the time went, its calls in time, what failed, what was tried again, what ended.
+//! The story of one pod: the phases of each episode, its calls in time, failures, retries and exits.
 
-use std::fmt::Write as _;
+use maud::{Markup, html};
 
-use super::page::Escaped;
+use super::table::{fact, number, text, wide};
 use super::waterfall::{self, Scale};
-use super::{sessions, starts};
+use super::{calls, sessions, starts};
 use crate::lifecycle::view::{Call, Detail, Episode, Exit, PodStory, Wait, crash_loops};
 use crate::units;
 
 /// Everything below the heading: the newest episode first.
-pub(super) fn html(story: &PodStory) -> String {
-    let mut html = format!("<p class=\"lead\">{}</p>", Escaped(&story.headline));
+pub(super) fn html(story: &PodStory) -> Markup {
     let newest_first = || story.episodes.iter().enumerate().rev();
     let loops = crash_loops(newest_first().map(|(_, episode)| episode));
-    for ((number, episode), crash_loop) in newest_first().zip(loops) {
-        write_episode(&mut html, story, number, episode, crash_loop);
+    html! {
+        p.lead { (story.headline) }
+        @for ((number, it), crash_loop) in newest_first().zip(loops) { (episode(story, number, it, crash_loop)) }
+        (sessions::of_pod(&story.sessions, story.now_unix_us))
     }
-    sessions::write(&mut html, &story.sessions, story.now_unix_us);
-    html
 }
 
-fn write_episode(
-    html: &mut String,
-    story: &PodStory,
-    number: usize,
-    episode: &Episode,
-    crash_loop: Option<&str>,
-) {
-    let now = story.now_unix_us;
+fn episode(story: &PodStory, number: usize, episode: &Episode, crash_loop: Option<&str>) -> Markup {
     let scale = Scale::to(episode.duration_ms);
-    let _ = write!(
-        html,
-        "<section class=\"card\" aria-labelledby=\"e{number}\"><header><h2 id=\"e{number}\">{} {}</h2><p>{}</p></header>",
-        title(episode),
-        starts::state(episode),
-        when(episode, now),
-    );
+    let id = format!("e{number}");
+    let began = units::rfc3339(episode.began_unix_us);
     // The page begins with one of these.
-    let told = [crash_loop, Some(&*episode.headline)];
-    for text in told.into_iter().flatten() {
-        if text != story.headline {
-            let _ = write!(html, "<p class=\"lead\">{}</p>", Escaped(text));
+    let sentences = [crash_loop, Some(&*episode.headline)];
+    html! {
+        section.card aria-labelledby=(id) {
+            header {
+                h2 id=(id) { (title(episode)) " " (starts::state(episode)) }
+                p {
+                    time datetime=(began) { (began) }
+                    " (" (units::since(story.now_unix_us, episode.began_unix_us)) ")"
+                }
+            }
+            @for text in sentences.into_iter().flatten().filter(|text| *text != story.headline) {
+                p.lead { (text) }
+            }
+            (facts(episode))
+            (phases(episode, scale))
+            (of_episode(episode, scale))
+            (exits(&episode.exits, story.now_unix_us))
         }
     }
-    facts(html, episode);
-    phases(html, episode, scale);
-    calls(html, episode, scale);
-    exits(html, &episode.exits, now);
-    html.push_str("</section>");
 }
 
 fn title(episode: &Episode) -> String {
     match (episode.kind.as_str(), &episode.container) {
         ("start", _) => "Start".to_owned(),
         ("stop", _) => "Stop".to_owned(),
-        ("restart", Some(container)) => format!(
-            "Restart {} of container {}",
-            episode.attempt,
-            Escaped(container)
-        ),
-        (kind, _) => Escaped(kind).to_string(),
-    }
-}
-
-fn when(episode: &Episode, now: u64) -> String {
-    let at = units::rfc3339(episode.began_unix_us);
-    let since = units::since(now, episode.began_unix_us);
-    format!("<time datetime=\"{at}\">{at}</time> ({since})")
-}
-
-fn facts(html: &mut String, episode: &Episode) {
-    html.push_str("<dl class=\"facts\">");
-    let mut fact = |name: &str, value: String| {
-        let _ = write!(html, "<div><dt>{name}</dt><dd>{value}</dd></div>");
-    };
-    fact("Took", units::duration(episode.duration_ms));
-    if episode.retries > 0 {
-        fact("Tried again", format!("{} times", episode.retries));
-    }
-    if episode.failures > 0 {
-        fact(
-            "Failed calls",
-            format!("<span class=\"bad\">{}</span>", episode.failures),
-        );
-    }
-    if episode.kind == "start" && episode.attempt > 0 {
-        fact("Sandbox attempt", episode.attempt.to_string());
-    }
-    if !episode.handler.is_empty() {
-        fact("Runtime handler", Escaped(&episode.handler).to_string());
-    }
-    let mut id = |name: &str, value: &str| {
-        fact(
-            name,
-            format!("<small><code>{}</code></small>", Escaped(value)),
-        );
-    };
-    id("Pod uid", &episode.uid);
-    if let Some(sandbox) = &episode.sandbox_id {
-        id("Sandbox", &sandbox[..sandbox.floor_char_boundary(13)]);
-    }
-    id("Trace", &episode.trace_id);
-    html.push_str("</dl>");
-}
-
-#[allow(clippy::cast_precision_loss)]
-fn phases(html: &mut String, episode: &Episode, scale: Scale) {
-    if episode.phases.is_empty() {
-        return;
-    }
-    html.push_str("<h3>Where the time went</h3>");
-    html.push_str(&waterfall::stacked(episode, scale));
-    html.push_str("<ul class=\"legend parts\" aria-label=\"Phases\">");
-    for phase in &episode.phases {
-        let (class, word) = waterfall::look(&phase.phase);
-        let share = phase.ms / episode.duration_ms.max(0.001) * 100.0;
-        let _ = write!(
-            html,
-            "<li><svg class=\"key\" width=\"18\" height=\"10\" aria-hidden=\"true\"><rect class=\"ph {class}\" width=\"18\" \
-             height=\"10\"/></svg>{} <strong>{}</strong> {share:.0} %</li>",
-            Escaped(word),
-            units::duration(phase.ms)
-        );
-    }
-    html.push_str("</ul>");
-}
-
-fn calls(html: &mut String, episode: &Episode, scale: Scale) {
-    if episode.calls.is_empty() {
-        return;
-    }
-    let _ = write!(
-        html,
-        "<h3>Calls</h3><ol class=\"calls\"><li class=\"head\" aria-hidden=\"true\"><span class=\"n\">At</span>\
-         <span class=\"n\">Took</span><span class=\"track-cell\">{}</span><span class=\"what\">Call</span></li>",
-        scale.axis()
-    );
-    for (n, call) in episode.calls.iter().enumerate() {
-        for wait in episode.waits.iter().filter(|wait| wait.before == n) {
-            write_wait(html, wait, scale);
+        ("restart", Some(container)) => {
+            format!("Restart {} of container {container}", episode.attempt)
         }
-        write_call(html, call, scale);
+        (kind, _) => kind.to_owned(),
     }
-    html.push_str("</ol>");
-    if episode.calls_forgotten > 0 {
-        let _ = write!(
-            html,
-            "<p class=\"none\">{} more calls are not remembered.</p>",
-            episode.calls_forgotten
-        );
+}
+
+fn facts(episode: &Episode) -> Markup {
+    let id = |name: &str, id: &str| fact(name, html! { small { code { (id) } } });
+    html! {
+        dl.facts {
+            (fact("Took", units::duration(episode.duration_ms)))
+            @if episode.retries > 0 { (fact("Retries", episode.retries)) }
+            @if episode.failures > 0 { (fact("Failed calls", html! { span.bad { (episode.failures) } })) }
+            @if episode.kind == "start" && episode.attempt > 0 { (fact("Sandbox attempt", episode.attempt)) }
+            @if !episode.handler.is_empty() { (fact("Runtime handler", &episode.handler)) }
+            (id("Pod uid", &episode.uid))
+            @if let Some(sandbox) = &episode.sandbox_id { (id("Sandbox", calls::short(sandbox))) }
+            (id("Trace", &episode.trace_id))
+        }
+    }
+}
+
+fn phases(episode: &Episode, scale: Scale) -> Markup {
+    let share = |ms: f64| ms / episode.duration_ms.max(0.001) * 100.0;
+    html! {
+        @if !episode.phases.is_empty() {
+            h3 { "Where the time went" }
+            (waterfall::stacked(episode, scale))
+            ul.legend.parts aria-label="Phases" {
+                @for phase in &episode.phases {
+                    @let (class, word) = waterfall::look(&phase.phase);
+                    li {
+                        (waterfall::key(class)) (word) " " strong { (units::duration(phase.ms)) } " "
+                        (format_args!("{:.0}", share(phase.ms))) " %"
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn of_episode(episode: &Episode, scale: Scale) -> Markup {
+    if episode.calls.is_empty() {
+        return html! {};
+    }
+    html! {
+        h3 { "Calls" }
+        ol.calls {
+            li.head aria-hidden="true" {
+                span.n { "At" } span.n { "Took" } span.track-cell { (scale.axis()) } span.what { "Call" }
+            }
+            @for (n, it) in episode.calls.iter().enumerate() {
+                @for it in episode.waits.iter().filter(|wait| wait.before == n) { (wait(it, scale)) }
+                (call(it, scale))
+                @for it in &it.details { (detail(it, scale)) }
+            }
+        }
+        @if episode.calls_forgotten > 0 { p.none { (episode.calls_forgotten) " more calls were not kept." } }
     }
 }
 
 /// A container that the next call waited for.
-fn write_wait(html: &mut String, wait: &Wait, scale: Scale) {
+fn wait(wait: &Wait, scale: Scale) -> Markup {
     let (class, word) = waterfall::look("init_container");
     let took = units::duration(wait.duration_ms);
     let words = format!("{word} {}, ran for {took}", wait.container);
-    let _ = write!(
-        html,
-        "<li>{}<span class=\"what\"><strong>{}</strong> {}</span></li>",
-        times(wait.offset_ms, wait.duration_ms, class, scale, &words),
-        Escaped(word),
-        Escaped(&wait.container)
-    );
+    html! {
+        li {
+            (times(wait.offset_ms, wait.duration_ms, class, scale, &words))
+            span.what { strong { (word) } " " (wait.container) }
+        }
+    }
 }
 
-fn write_call(html: &mut String, call: &Call, scale: Scale) {
+fn call(call: &Call, scale: Scale) -> Markup {
     let (class, _) = waterfall::look(waterfall::phase_of(&call.method));
     let mark = match call.outcome.as_str() {
         "ok" => "",
@@ -180,115 +138,90 @@ fn write_call(html: &mut String, call: &Call, scale: Scale) {
         units::duration(call.offset_ms),
         units::duration(call.duration_ms)
     );
-    let _ = write!(
-        html,
-        "<li>{}<span class=\"what\"><strong>{}</strong> {} {}{}</span>{}</li>",
-        times(
-            call.offset_ms,
-            call.duration_ms,
-            &format!("{class}{mark}"),
-            scale,
-            &words
-        ),
-        Escaped(&call.method),
-        Escaped(about.unwrap_or_default()),
-        outcome(call),
-        if call.retry {
-            " <span class=\"sub\">tried again</span>"
-        } else {
-            ""
-        },
-        error(call),
-    );
-    for detail in &call.details {
-        write_detail(html, detail, scale);
+    html! {
+        li {
+            (times(call.offset_ms, call.duration_ms, &format!("{class}{mark}"), scale, &words))
+            span.what {
+                strong { (call.method) } " " (about.unwrap_or_default()) " " (outcome(call))
+                @if call.retry { " " span.sub { "retry" } }
+            }
+            (error(call))
+        }
     }
 }
 
-fn times(at: f64, took: f64, class: &str, scale: Scale, words: &str) -> String {
-    format!(
-        "<span class=\"n\">{}</span><span class=\"n\">{}</span><span class=\"track-cell\">{}</span>",
-        units::duration(at),
-        units::duration(took),
-        waterfall::placed(class, at, took, scale, words)
-    )
-}
-
-fn outcome(call: &Call) -> String {
-    match call.outcome.as_str() {
-        "ok" => String::new(),
-        "in_flight" => format!(
-            "<span class=\"open\">in flight</span> {}",
-            Escaped(call.phase.as_deref().unwrap_or_default())
-        ),
-        _ => format!("<span class=\"bad\">✗ {}</span>", Escaped(&call.code)),
+fn times(at: f64, took: f64, class: &str, scale: Scale, words: &str) -> Markup {
+    html! {
+        span.n { (units::duration(at)) }
+        span.n { (units::duration(took)) }
+        span.track-cell { (waterfall::placed(class, at, took, scale, words)) }
     }
 }
 
-fn error(call: &Call) -> String {
-    let Some(error) = &call.error else {
-        return String::new();
-    };
-    let deadline = match (call.outcome.as_str(), call.deadline_ms) {
-        ("deadline", Some(ms)) => format!(" (the caller's deadline was {})", units::duration(ms)),
-        _ => String::new(),
-    };
-    format!("<span class=\"note\">{}{deadline}</span>", Escaped(error))
+fn outcome(call: &Call) -> Markup {
+    html! {
+        @match call.outcome.as_str() {
+            "ok" => {},
+            "in_flight" => { span.open { "in flight" } " " (call.phase.as_deref().unwrap_or_default()) },
+            _ => span.bad { "✗ " (call.code) },
+        }
+    }
 }
 
-fn write_detail(html: &mut String, detail: &Detail, scale: Scale) {
+fn error(call: &Call) -> Markup {
+    let deadline = call.deadline_ms.filter(|_| call.outcome == "deadline");
+    html! {
+        @if let Some(error) = &call.error {
+            span.note {
+                (error)
+                @if let Some(ms) = deadline { " (the caller's deadline was " (units::duration(ms)) ")" }
+            }
+        }
+    }
+}
+
+fn detail(detail: &Detail, scale: Scale) -> Markup {
     let (class, kind) = match detail.what.as_str() {
         "cni" => ("network", "CNI plugin "),
         "oci" => ("create", "OCI runtime "),
-        // The built-in runtime says in words what it does; a name of a span of another one needs to be told whose it is.
+        // Steps of the built-in runtime are named in plain words; names of spans of another runtime need the prefix.
         _ if detail.source == "runtime" => ("other", ""),
         _ => ("other", "runtime "),
     };
-    let doing = detail
-        .doing
-        .as_ref()
-        .map(|doing| format!(": {doing}"))
-        .unwrap_or_default();
-    let what = format!("{kind}{}{doing}", detail.name);
+    let doing = detail.doing.as_ref().map(|doing| format!(": {doing}"));
+    let what = format!("{kind}{}{}", detail.name, doing.unwrap_or_default());
     let words = format!("{what}, took {}", units::duration(detail.duration_ms));
-    let _ = write!(
-        html,
-        "<li class=\"detail\">{}<span class=\"what\">{}</span></li>",
-        times(detail.offset_ms, detail.duration_ms, class, scale, &words),
-        Escaped(what)
-    );
+    html! {
+        li.detail {
+            (times(detail.offset_ms, detail.duration_ms, class, scale, &words))
+            span.what { (what) }
+        }
+    }
 }
 
-fn exits(html: &mut String, exits: &[Exit], now: u64) {
-    if exits.is_empty() {
-        return;
+fn exits(exits: &[Exit], now: u64) -> Markup {
+    let columns = html! {
+        (text("Container")) (number("Restarts")) (text("Reason")) (number("Exit code")) (number("Ran for"))
+        (number("Ago"))
+    };
+    let rows = html! {
+        @for exit in exits {
+            tr {
+                th.name scope="row" { (exit.container) }
+                td.n { (exit.attempt) }
+                td class=(if exit.reason == "completed" { "good" } else { "bad" }) { (exit.reason.replace('_', " ")) }
+                td.n { (exit.code) }
+                td.n { (units::duration(exit.ran_ms)) }
+                td.n { (units::ago(now, exit.at_unix_us)) }
+            }
+        }
+    };
+    html! {
+        @if !exits.is_empty() {
+            h3 { "Container exits" }
+            (wide("Container exits", "Container exits, as far as the kubelet asked for them", &columns, &rows))
+        }
     }
-    html.push_str(
-        "<h3>Ends of containers</h3><div class=\"wide\" tabindex=\"0\" role=\"region\" aria-label=\"Ends of containers\">\
-         <table><caption class=\"vh\">Ends of containers, as far as the kubelet asked</caption><thead><tr>\
-         <th scope=\"col\">Container</th><th scope=\"col\" class=\"n\">Restarts</th><th scope=\"col\">Why</th>\
-         <th scope=\"col\" class=\"n\">Exit code</th><th scope=\"col\" class=\"n\">Had run</th>\
-         <th scope=\"col\" class=\"n\">Ago</th></tr></thead><tbody>",
-    );
-    for exit in exits {
-        let class = if exit.reason == "completed" {
-            "good"
-        } else {
-            "bad"
-        };
-        let _ = write!(
-            html,
-            "<tr><th scope=\"row\" class=\"name\">{}</th><td class=\"n\">{}</td><td class=\"{class}\">{}</td>\
-             <td class=\"n\">{}</td><td class=\"n\">{}</td><td class=\"n\">{}</td></tr>",
-            Escaped(&exit.container),
-            exit.attempt,
-            Escaped(exit.reason.replace('_', " ")),
-            exit.code,
-            units::duration(exit.ran_ms),
-            units::ago(now, exit.at_unix_us)
-        );
-    }
-    html.push_str("</tbody></table></div>");
 }
 
 #[cfg(test)]
@@ -298,7 +231,7 @@ mod tests {
 
     #[test]
     fn a_story_says_where_the_time_went() {
-        let html = html(&examples::story(examples::slow_cni()));
+        let html = html(&examples::story(examples::slow_cni())).into_string();
         for said in [
             "9.50 s in the CNI plugin calico",
             "CNI plugin calico: iptables",
@@ -313,12 +246,12 @@ mod tests {
 
     #[test]
     fn failures_retries_and_ends_are_told() {
-        let text = html(&examples::story(examples::retries()));
+        let text = html(&examples::story(examples::retries())).into_string();
         assert!(text.contains("DEADLINE_EXCEEDED") && text.contains("deadline was 4m 00s"));
-        assert_eq!(text.matches("tried again</span>").count(), 2);
-        let text = html(&examples::story(examples::crash_loop()));
+        assert_eq!(text.matches("retry</span>").count(), 2);
+        let text = html(&examples::story(examples::crash_loop())).into_string();
         assert!(text.contains("oom killed") && text.contains("<td class=\"n\">137</td>"));
-        let text = html(&examples::story(examples::in_flight()));
+        let text = html(&examples::story(examples::in_flight())).into_string();
         assert!(text.contains("in flight</span> waiting"));
     }
 }

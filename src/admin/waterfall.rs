@@ -1,13 +1,12 @@
-//! Bars: the parts of a start one after the other, and calls at their place in time. They are drawn as SVG with
-//! percentages, so that they need neither a script nor an inline style; each has its numbers as text too.
+//! Bars: the phases of a start one after the other, and calls at their place in time. They are SVG with lengths in
+//! percent, which need neither a script nor an inline style; each has its numbers as text too.
 
-use std::fmt::Write as _;
+use maud::{Markup, html};
 
-use super::page::Escaped;
 use crate::lifecycle::view::{Episode, Phase};
 use crate::units;
 
-/// Name, class and word of each phase. The class says how it is painted in `style.css`.
+/// Name, CSS class (`style.css`) and label of each phase.
 const PHASES: [(&str, &str, &str); 11] = [
     ("sandbox", "sandbox", "sandbox"),
     ("network", "network", "network"),
@@ -22,7 +21,7 @@ const PHASES: [(&str, &str, &str); 11] = [
     ("outside_cri", "outside", "outside CRI"),
 ];
 
-/// Those of a start, for the legend of a list.
+/// The phases of a start, for the legend of a list.
 pub(super) const OF_STARTS: [&str; 7] = [
     "sandbox",
     "network",
@@ -33,7 +32,7 @@ pub(super) const OF_STARTS: [&str; 7] = [
     "outside_cri",
 ];
 
-/// Class and word of a phase.
+/// CSS class and label of a phase.
 pub(super) fn look(phase: &str) -> (&'static str, &str) {
     PHASES
         .iter()
@@ -41,7 +40,7 @@ pub(super) fn look(phase: &str) -> (&'static str, &str) {
         .map_or(("other", phase), |(_, class, word)| (class, word))
 }
 
-/// The phase that a call is painted as.
+/// The phase whose colour a call has.
 pub(super) fn phase_of(method: &str) -> &'static str {
     match method {
         "RunPodSandbox" => "sandbox",
@@ -56,30 +55,30 @@ pub(super) fn phase_of(method: &str) -> &'static str {
     }
 }
 
-/// What the textures mean.
-pub(super) fn legend<'a>(phases: impl IntoIterator<Item = &'a str>) -> String {
-    let mut html = String::from("<ul class=\"legend\" aria-label=\"Legend of the bars\">");
-    for phase in phases {
-        let (class, word) = look(phase);
-        let _ = write!(
-            html,
-            "<li><svg class=\"key\" width=\"18\" height=\"10\" aria-hidden=\"true\">\
-             <rect class=\"ph {class}\" width=\"18\" height=\"10\"/></svg>{}</li>",
-            Escaped(word)
-        );
+/// The legend of the textures.
+pub(super) fn legend<'a>(phases: impl IntoIterator<Item = &'a str>) -> Markup {
+    html! {
+        ul.legend aria-label="Legend of the bars" {
+            @for (class, word) in phases.into_iter().map(look) { li { (key(class)) (word) } }
+        }
     }
-    html.push_str("</ul>");
-    html
 }
 
-/// The length that all bars of a list are drawn on.
+/// The texture of a phase in a legend.
+pub(super) fn key(class: &str) -> Markup {
+    html! {
+        svg.key width="18" height="10" aria-hidden="true" { rect class={ "ph " (class) } width="18" height="10" {} }
+    }
+}
+
+/// The scale that all bars of a list share.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Scale {
     /// Milliseconds at the right end.
     pub(super) end: f64,
 }
 
-/// Bars this many times as long as the middle one are cut: otherwise one start of half an hour makes all others dots.
+/// Bars longer than this multiple of the median are cut: otherwise one start of half an hour makes all others dots.
 const LONGEST: f64 = 8.0;
 
 impl Scale {
@@ -92,7 +91,7 @@ impl Scale {
             .get(durations.len() / 2)
             .copied()
             .unwrap_or(longest);
-        // One that is only a little longer than that is drawn as it is.
+        // A bar that is only a little longer is not cut.
         let end = match middle * LONGEST {
             cut if longest > 2.0 * cut => cut,
             _ => longest,
@@ -105,27 +104,23 @@ impl Scale {
         Self { end: ms.max(0.001) }
     }
 
-    /// A place on it, in percent.
+    /// A position on it, in percent.
     fn percent(self, ms: f64) -> f64 {
         (ms / self.end * 100.0).clamp(0.0, 100.0)
     }
 
     /// Numbers at the quarters.
-    pub(super) fn axis(self) -> String {
-        let mut html = String::from("<div class=\"axis\" aria-hidden=\"true\">");
-        for quarter in 0..=4 {
-            let text = match quarter {
-                0 => "0".to_owned(),
-                quarter => units::duration(self.end * f64::from(quarter) / 4.0),
-            };
-            let _ = write!(html, "<span>{text}</span>");
+    pub(super) fn axis(self) -> Markup {
+        html! {
+            div.axis aria-hidden="true" {
+                span { "0" }
+                @for quarter in 1..=4 { span { (units::duration(self.end * f64::from(quarter) / 4.0)) } }
+            }
         }
-        html.push_str("</div>");
-        html
     }
 }
 
-/// The next of 1, 2, 4, 6, 8, 10, 20, 40, ..., above a minute in minutes: quarters of these are easily read.
+/// Rounds up to one of 1, 2, 4, 6, 8, 10, 20, 40, ..., above a minute in minutes: their quarters are easily read.
 fn round_up(ms: f64) -> f64 {
     let mut step = if ms > 60_000.0 { 60_000.0 } else { 1.0 };
     loop {
@@ -141,35 +136,30 @@ fn round_up(ms: f64) -> f64 {
 }
 
 /// The phases of an episode, one after the other, on a scale.
-pub(super) fn stacked(episode: &Episode, scale: Scale) -> String {
+pub(super) fn stacked(episode: &Episode, scale: Scale) -> Markup {
     let total: f64 = episode.phases.iter().map(|phase| phase.ms).sum();
     let cut = total > scale.end * 1.001;
-    // Of one that is too long the parts keep their proportions.
-    let scale_of_parts = if cut { Scale::to(total) } else { scale };
-    let mut html = format!(
-        "<svg class=\"bar\" width=\"100%\" height=\"14\" role=\"img\" aria-label=\"{}\">",
-        Escaped(in_words(&episode.phases, cut))
-    );
-    let mut at = 0.0;
-    for phase in &episode.phases {
-        let (class, word) = look(&phase.phase);
-        rect(
-            &mut html,
-            &format!("ph {class}"),
-            (at, phase.ms),
-            scale_of_parts,
-            &format!("{word}: {}", units::duration(phase.ms)),
-        );
-        at += phase.ms;
+    // In a bar that is too long the parts keep their proportions.
+    let scale = if cut { Scale::to(total) } else { scale };
+    let starts = episode.phases.iter().scan(0.0, |end, phase| {
+        let start = *end;
+        *end += phase.ms;
+        Some(start)
+    });
+    html! {
+        svg.bar width="100%" height="14" role="img" aria-label=(in_words(&episode.phases, cut)) {
+            @for (phase, start) in episode.phases.iter().zip(starts) {
+                @let (class, word) = look(&phase.phase);
+                (rect(class, (start, phase.ms), scale, &format!("{word}: {}", units::duration(phase.ms))))
+            }
+            @if cut {
+                svg x="100%" overflow="visible" { path.cut d="M-16 -1l6 8l-6 8h5l6-8l-6-8z" {} }
+            }
+        }
     }
-    if cut {
-        html.push_str("<svg x=\"100%\" overflow=\"visible\"><path class=\"cut\" d=\"M-16 -1l6 8l-6 8h5l6-8l-6-8z\"/></svg>");
-    }
-    html.push_str("</svg>");
-    html
 }
 
-/// `sandbox 330 ms, network 9.50 s`, the longest first.
+/// `network 9.50 s, sandbox 330 ms`, longest first.
 pub(super) fn in_words(phases: &[Phase], cut: bool) -> String {
     let mut phases: Vec<_> = phases.iter().filter(|phase| phase.ms > 0.0).collect();
     phases.sort_by(|a, b| b.ms.total_cmp(&a.ms));
@@ -187,43 +177,38 @@ pub(super) fn in_words(phases: &[Phase], cut: bool) -> String {
     text
 }
 
-/// One bar at its place. `class` is that of a phase, with what else there is to say.
-pub(super) fn placed(class: &str, at: f64, ms: f64, scale: Scale, words: &str) -> String {
-    let mut html = format!(
-        "<svg class=\"bar\" width=\"100%\" height=\"12\" role=\"img\" aria-label=\"{}\">",
-        Escaped(words)
-    );
-    rect(&mut html, &format!("ph {class}"), (at, ms), scale, words);
-    html.push_str("</svg>");
-    html
+/// One bar at its place in time, with the class of its phase and of its state.
+pub(super) fn placed(class: &str, at: f64, ms: f64, scale: Scale, words: &str) -> Markup {
+    html! {
+        svg.bar width="100%" height="12" role="img" aria-label=(words) { (rect(class, (at, ms), scale, words)) }
+    }
 }
 
-/// How much of a deadline is used.
-pub(super) fn gauge(percent: u64, words: &str) -> String {
+/// The used part of a deadline.
+pub(super) fn gauge(percent: u64, words: &str) -> Markup {
     let class = match percent {
         90.. => "high",
         50..90 => "half",
         _ => "low",
     };
-    format!(
-        "<svg class=\"gauge\" width=\"100%\" height=\"6\" role=\"img\" aria-label=\"{}\">\
-         <rect class=\"track\" width=\"100%\" height=\"6\" rx=\"3\"/>\
-         <rect class=\"{class}\" width=\"{}%\" height=\"6\" rx=\"3\"/></svg>",
-        Escaped(words),
-        percent.min(100)
-    )
+    html! {
+        svg.gauge width="100%" height="6" role="img" aria-label=(words) {
+            rect.track width="100%" height="6" rx="3" {}
+            rect class=(class) width={ (percent.min(100)) "%" } height="6" rx="3" {}
+        }
+    }
 }
 
-fn rect(html: &mut String, class: &str, (at, ms): (f64, f64), scale: Scale, title: &str) {
+fn rect(class: &str, (at, ms): (f64, f64), scale: Scale, title: &str) -> Markup {
     let from = scale.percent(at);
     let width = scale.percent(at + ms) - from;
-    // What took next to no time is a thin line, not nothing.
+    // Next to no time is a thin line, not nothing.
     let (from, width) = (from.min(99.7), width.max(0.3));
-    let _ = write!(
-        html,
-        "<rect class=\"{class}\" x=\"{from:.2}%\" width=\"{width:.2}%\" height=\"100%\"><title>{}</title></rect>",
-        Escaped(title)
-    );
+    html! {
+        rect class={ "ph " (class) } x=(format_args!("{from:.2}%")) width=(format_args!("{width:.2}%")) height="100%" {
+            title { (title) }
+        }
+    }
 }
 
 #[cfg(test)]
@@ -245,19 +230,19 @@ mod tests {
     #[test]
     fn the_parts_fill_their_bar() {
         let episode = examples::slow_cni();
-        let html = stacked(&episode, Scale::fitting([episode.duration_ms]));
+        let html = stacked(&episode, Scale::fitting([episode.duration_ms])).into_string();
         assert!(html.contains("aria-label=\"network 9.50 s, image pull 3.20 s,"));
         // 330 ms of 20 s, and the network after it.
         assert!(html.contains("class=\"ph sandbox\" x=\"0.00%\" width=\"1.65%\""));
         assert!(html.contains("class=\"ph network\" x=\"1.65%\" width=\"47.50%\""));
         assert!(!html.contains("class=\"cut\""));
-        let html = stacked(&episode, Scale::to(1000.0));
+        let html = stacked(&episode, Scale::to(1000.0)).into_string();
         assert!(html.contains("class=\"cut\"") && html.contains("longer than the scale"));
     }
 
     #[test]
     fn foreign_phases_stay_text() {
-        let html = stacked(&examples::hostile(), Scale::to(6.0));
+        let html = stacked(&examples::hostile(), Scale::to(6.0)).into_string();
         assert!(!html.contains("<script"), "{html}");
         assert!(html.contains("&quot;&gt;&lt;script&gt;"));
     }

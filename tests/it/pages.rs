@@ -318,7 +318,7 @@ async fn what_is_not_known_is_said() {
     let proxy = Proxy::before(crate::CRISCOPE, &fake).await;
     let (status, html) = proxy.get("/debug/pods/shop/web").await;
     assert_eq!(status, 404);
-    assert!(html.contains("nothing is known of pod shop/web"), "{html}");
+    assert!(html.contains("no record of pod shop/web"), "{html}");
     let (status, json) = proxy.get("/debug/pods/a%2Fb/%3Cb%3E?format=json").await;
     assert_eq!(status, 404);
     let json: serde_json::Value = serde_json::from_str(&json).expect("json");
