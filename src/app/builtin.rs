@@ -29,23 +29,23 @@ use criscope_image::{ImageStoreConfig, LayerPhase, Limits, Platform, PullView, T
 
 use super::Error;
 
-/// Name of the cgroup for shims.
+/// Name of the cgroup of the shims.
 const SHIMS: &str = "/criscope-shims";
 
-/// Threads for its work, which mostly waits for plugins and the OCI runtime.
+/// The number of worker threads; the work mostly waits for plugins and the OCI runtime.
 const THREADS: usize = 2;
 
-/// Most threads blocked in I/O, mounts and child processes. A hanging disk blocks one for each object on it
-/// (`runtime/store/kept.rs`), and the rest must go on; they are created on demand.
+/// Threads that may wait for disks, mounts and processes at the same time. A disk that hangs takes one for each object on it
+/// (`runtime/store/durable.rs`), and the rest needs others; they are started on demand.
 const WAITING: usize = 4096;
 
-/// The first kernel whose overlayfs supports ID-mapped layers.
+/// The first kernel whose overlayfs supports id-mapped layers.
 const USER_NAMESPACES: (u32, u32) = (5, 19);
 
-/// How long background work may take to end.
+/// How long to wait at shutdown for work in the background.
 const LAST_WORK: Duration = Duration::from_secs(5);
 
-/// Why the built-in runtime cannot start.
+/// Why the built-in runtime cannot be started.
 #[derive(Debug, thiserror::Error)]
 pub enum BuiltinError {
     /// A program is missing.
@@ -62,8 +62,7 @@ pub enum BuiltinError {
     Own(#[source] std::io::Error),
 }
 
-/// The built-in runtime on separate threads: its work can take long, and must delay neither the request path nor the side
-/// thread.
+/// The built-in runtime on threads of its own: its work can take long, and must not delay the request path or the side thread.
 pub(super) struct Builtin {
     threads: tokio::runtime::Runtime,
     runtime: Arc<Runtime>,
@@ -81,7 +80,7 @@ impl Builtin {
             .build()
             .map_err(Error::Start)?;
         let runtime = threads.block_on(open(config)).map_err(Error::Builtin)?;
-        // Not earlier: all containers must be known before unused objects are removed.
+        // After recovery: layers that no container needs may be removed.
         threads.spawn(Arc::clone(&runtime).housekeeping());
         let backend = grpc::Builtin::new(Arc::clone(&runtime), threads.handle().clone(), limit);
         Ok(Self {
@@ -91,17 +90,17 @@ impl Builtin {
         })
     }
 
-    /// The service for its calls.
+    /// The backend that serves its calls.
     pub(super) fn service(&self) -> &CriService {
         &self.service
     }
 
-    /// Exports its metrics.
+    /// Registers its metrics.
     pub(super) fn measure(&self, registry: &Registry) -> Result<(), RegistryError> {
         self.runtime.measure(registry)
     }
 
-    /// Its image pulls in flight.
+    /// The image pulls in progress.
     pub(super) fn pulls(&self) -> admin::Pulling {
         let images = self.runtime.images().clone();
         admin::Pulling::new(move || images.pulls().iter().map(shown).collect())
@@ -120,14 +119,14 @@ impl Builtin {
         Ok(self.threads.spawn(listener.serve(stop)))
     }
 
-    /// Stops it. Pods continue; unfinished work is resumed or undone at the next start.
+    /// Shuts it down. Pods keep running; work in progress is completed or undone by the next start.
     pub(super) fn stop(self) {
         self.runtime.close();
         self.threads.shutdown_timeout(LAST_WORK);
     }
 }
 
-/// Opens it: finds the programs, inspects the node, and recovers the state of the last run.
+/// Opens it: finds the programs, detects the facts of the node, and recovers the objects of the previous run.
 pub(super) async fn open(config: &config::Runtime) -> Result<Arc<Runtime>, BuiltinError> {
     let search = env::var_os("PATH").unwrap_or_default();
     let own = env::current_exe().map_err(BuiltinError::Own)?;
@@ -141,7 +140,7 @@ pub(super) async fn open(config: &config::Runtime) -> Result<Arc<Runtime>, Built
     for (handler, program) in &programs.handlers {
         let mut oci = knobs::oci_runtime(config, handler, program);
         let version = oci.version().await.ok();
-        let takes_filters = version.as_ref().is_some_and(Filters::taken_by);
+        let takes_filters = version.as_ref().is_some_and(Filters::supported_by);
         let node = look(config, &oci, version).await?;
         oci.systemd_cgroup = handler
             .systemd_cgroup
@@ -161,7 +160,7 @@ pub(super) async fn open(config: &config::Runtime) -> Result<Arc<Runtime>, Built
     Ok(Runtime::open(settings).await?)
 }
 
-/// The features of the node with this OCI runtime.
+/// The facts of the node with the features of this OCI runtime.
 async fn look(
     config: &config::Runtime,
     oci: &OciRuntime,
@@ -261,7 +260,7 @@ pub(super) fn images(config: &config::Images) -> ImageStoreConfig {
     }
 }
 
-/// The view of a pull.
+/// A pull as shown on pages.
 fn shown(pull: &PullView) -> Progress {
     let layers = pull.layers.iter().map(|layer| Layer {
         digest: layer.layer.to_string(),

@@ -1,4 +1,4 @@
-//! Who asked: how long they wait, and whether they still do.
+//! The caller of a verb: its deadline and its cancellation.
 
 use std::future::Future;
 use std::time::Duration;
@@ -8,7 +8,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::error::{Error, Result};
 
-/// The caller of a verb. A verb with side effects goes on to its end without them; they only decide what is answered.
+/// The deadline and the cancellation of a call. A verb with side effects runs to its end regardless; they only decide the answer.
 #[derive(Clone, Debug, Default)]
 pub struct CallContext {
     deadline: Option<Instant>,
@@ -16,27 +16,27 @@ pub struct CallContext {
 }
 
 impl CallContext {
-    /// A caller that waits until then, if it says so, and is gone when the token says so.
+    /// A context with an optional deadline; `gone` is cancelled when the caller cancels.
     pub fn new(deadline: Option<Instant>, gone: CancellationToken) -> Self {
         Self { deadline, gone }
     }
 
-    /// Whether nobody waits any more.
+    /// Returns whether the caller has cancelled or its deadline has passed.
     pub fn is_gone(&self) -> bool {
         self.gone.is_cancelled() || self.deadline.is_some_and(|at| at <= Instant::now())
     }
 
-    /// Until when they wait.
+    /// The deadline.
     pub fn deadline(&self) -> Option<Instant> {
         self.deadline
     }
 
-    /// How long they still wait; `None` is for ever.
+    /// The time until the deadline; `None` without one.
     pub fn left(&self) -> Option<Duration> {
         Some(self.deadline?.saturating_duration_since(Instant::now()))
     }
 
-    /// Waits until nobody waits any more.
+    /// Waits until the caller has cancelled or its deadline has passed; returns the error for either.
     pub async fn abandoned(&self) -> Error {
         let deadline = async {
             match self.deadline {
@@ -45,12 +45,12 @@ impl CallContext {
             }
         };
         tokio::select! {
-            () = self.gone.cancelled() => Error::Cancelled("the caller went away".to_owned()),
-            () = deadline => Error::Deadline("the caller's deadline was over first".to_owned()),
+            () = self.gone.cancelled() => Error::Cancelled("cancelled by the caller".to_owned()),
+            () = deadline => Error::Deadline("the caller's deadline exceeded".to_owned()),
         }
     }
 
-    /// The result of some work, or that nobody waits for it any more; then the work is dropped.
+    /// The result of the work, unless the call is abandoned first; then the work is dropped.
     ///
     /// # Errors
     /// [`Error::Cancelled`], [`Error::Deadline`], and those of the work.

@@ -1,7 +1,7 @@
-//! Connections to the ports of a pod, from inside its network.
+//! Connections to the ports of a pod, from inside its network namespace.
 //!
-//! A socket stays in the network namespace it was made in. So a thread goes there only to make it, and has ended a moment
-//! later; who takes long to accept is waited for like anything else, and no longer than somebody wants the connection.
+//! A socket stays in the network namespace it was created in. So a short-lived thread enters the namespace only to create it;
+//! the connect itself is asynchronous, and is cancelled if the session ends.
 
 use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -15,7 +15,7 @@ use tokio::time::timeout;
 use super::Runtime;
 use super::store::Sandbox;
 
-/// How long a port may take to accept: it is on this machine.
+/// The connect timeout: the port is on this machine.
 const CONNECT: Duration = Duration::from_secs(10);
 
 type Result<T> = std::result::Result<T, RuntimeError>;
@@ -34,7 +34,7 @@ impl Runtime {
             Err(error) => error,
         };
         let six = self.connect(&sandbox, (Ipv6Addr::LOCALHOST, port).into());
-        // What is said of the first is what people expect to read.
+        // Users expect the error of the IPv4 attempt.
         six.await.map_err(|_| error)
     }
 

@@ -1,4 +1,4 @@
-//! Why a verb failed, and which gRPC code says so.
+//! Errors of the verbs and their gRPC codes.
 
 use std::fmt;
 use std::io;
@@ -15,7 +15,7 @@ use super::shim_client;
 use super::store::refused::Refused;
 use crate::cri::redact;
 
-/// What a verb works on.
+/// The kind of an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum What {
     /// A pod sandbox.
@@ -37,63 +37,63 @@ impl What {
     }
 }
 
-/// Why a verb failed. Cheap to clone: all callers that wait for one attempt are told the same.
+/// An error of a verb. Cheap to clone: all callers that wait for one attempt receive the same error.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum Error {
-    /// There is no such object.
+    /// The object does not exist.
     #[error("{} {id:?} does not exist", what.name())]
     NotFound {
-        /// Of which kind.
+        /// Its kind.
         what: What,
         /// As the caller named it.
         id: String,
     },
-    /// A prefix of an id that several have.
+    /// An ambiguous prefix of an id.
     #[error("{} {id:?} is the beginning of several ids", what.name())]
     Ambiguous {
-        /// Of which kind.
+        /// Its kind.
         what: What,
         /// As the caller named it.
         id: String,
     },
-    /// The name is another's.
+    /// The name belongs to another object.
     #[error("name {name:?} is reserved for {} {by}", what.name())]
     Taken {
-        /// Of which kind.
+        /// Its kind.
         what: What,
         /// The name.
         name: String,
         /// Its owner's id.
         by: String,
     },
-    /// The request makes no sense, whatever the state.
+    /// The request is invalid, whatever the state.
     #[error("{0}")]
     Invalid(String),
-    /// The request makes no sense in the present state.
+    /// The request is not possible in the current state.
     #[error("{0}")]
     State(String),
-    /// Not in this configuration, or not on this node.
+    /// Not supported by this configuration or node.
     #[error("{0}")]
     Unsupported(String),
-    /// The caller's time was over first. What was begun goes on, or was undone.
+    /// The deadline was exceeded. Work in progress continues, or was undone.
     #[error("{0}")]
     Deadline(String),
-    /// The caller went away.
+    /// The caller cancelled.
     #[error("{0}")]
     Cancelled(String),
-    /// There is more than there may be.
+    /// A limit is exceeded.
     #[error("{0}")]
     Exhausted(String),
-    /// Not yet, or not now.
+    /// Temporarily not possible.
     #[error("{0}")]
     Unavailable(String),
-    /// The directories, or what is in them, are not for this daemon.
+    /// The directories or their content do not belong to this daemon.
     #[error(transparent)]
     Refused(Arc<Refused>),
     /// The network.
     #[error("network: {0}")]
     Network(Arc<criscope_cni::Error>),
-    /// The configuration of a network from a template.
+    /// The template of a network configuration.
     #[error(transparent)]
     Template(Arc<criscope_cni::TemplateError>),
     /// An image.
@@ -105,7 +105,7 @@ pub enum Error {
     /// The OCI runtime.
     #[error(transparent)]
     Oci(Arc<OciError>),
-    /// The shim, or the OCI runtime by way of it.
+    /// The shim, or the OCI runtime that it runs.
     #[error(transparent)]
     Process(Arc<shim_client::Error>),
     /// The namespaces.
@@ -114,17 +114,17 @@ pub enum Error {
     /// The root file system.
     #[error(transparent)]
     Rootfs(Arc<rootfs::Error>),
-    /// The kernel or the file system refused.
+    /// A system call failed.
     #[error("{}: cannot {action}: {source}", path.display())]
     Io {
-        /// What was tried.
+        /// The action, as a verb.
         action: &'static str,
-        /// On which path.
+        /// The path.
         path: PathBuf,
         /// The cause.
         source: Arc<io::Error>,
     },
-    /// A part of this program ended early, which is a mistake in it.
+    /// A bug: for instance, a task of this program panicked.
     #[error("internal: {0}")]
     Internal(String),
 }
@@ -132,35 +132,35 @@ pub enum Error {
 /// [`std::result::Result`] with [`enum@Error`].
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// An error in a log. Plugins, OCI runtimes and registries put whatever they were told into theirs: what may be a secret is
-/// hidden. The caller of a verb is told all.
+/// An error as text for logs. Plugins, OCI runtimes and registries quote their input: possible secrets are redacted. The caller
+/// of a verb receives the full text.
 pub(in crate::runtime) fn shown(error: &impl fmt::Display) -> Box<str> {
     redact::error_text(&error.to_string(), None, None, None)
 }
 
-/// Who works on a process is told that nobody is left who knows of it.
+/// The error of operations on a process whose shim is gone.
 pub(in crate::runtime) fn shim_gone() -> Error {
-    Error::Unavailable("the pod's shim has gone".to_owned())
+    Error::Unavailable("the pod's shim is gone".to_owned())
 }
 
 impl Error {
-    /// An object that is not there.
+    /// The object does not exist.
     pub fn not_found(what: What, id: impl Into<String>) -> Self {
         let id = id.into();
         Self::NotFound { what, id }
     }
 
-    /// A request that makes no sense.
+    /// The request is invalid.
     pub fn invalid(why: impl Into<String>) -> Self {
         Self::Invalid(why.into())
     }
 
-    /// A request that makes no sense now.
+    /// The request is not possible in the current state.
     pub fn state(why: impl Into<String>) -> Self {
         Self::State(why.into())
     }
 
-    /// What was tried on a path, and what came of it.
+    /// An I/O error of an action on a path.
     pub fn io(action: &'static str, path: &Path, source: impl Into<io::Error>) -> Self {
         Self::Io {
             action,
@@ -174,12 +174,12 @@ impl Error {
         Self::Refused(Arc::new(why))
     }
 
-    /// Whether it says that there is no such object.
+    /// Returns whether the object does not exist.
     pub fn is_not_found(&self) -> bool {
         matches!(self, Self::NotFound { .. })
     }
 
-    /// What a gRPC caller is told.
+    /// The gRPC code for the caller.
     pub fn code(&self) -> Code {
         match self {
             Self::NotFound { .. } => Code::NotFound,
@@ -207,7 +207,7 @@ impl Error {
     }
 }
 
-/// What a verb's own parts say becomes one of ours.
+/// Conversions from the errors of the parts.
 macro_rules! from {
     ($($variant:ident($source:ty)),* $(,)?) => {$(
         impl From<$source> for Error {

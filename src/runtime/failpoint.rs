@@ -1,24 +1,24 @@
-//! The points of every verb after which a crash leaves something for the next start to deal with.
+//! Failpoints: the points of every verb after which a crash leaves work for recovery.
 //!
-//! A build with debug assertions kills itself at the failpoint that the variable `CRISCOPE_CRASH_AT` names, so that tests can
-//! see what is left. A release build does not look.
+//! A build with debug assertions kills itself at the failpoint that the variable `CRISCOPE_CRASH_AT` names, for tests of
+//! recovery. A release build does not read the variable.
 
 use std::env;
 use std::fmt;
 
 use criscope_image::FailpointHook;
 
-/// Names the failpoint at which this process is to end.
+/// The variable that names the failpoint.
 const VARIABLE: &str = "CRISCOPE_CRASH_AT";
 
 macro_rules! failpoints {
     ($($(#[$doc:meta])* $point:ident = $name:literal),* $(,)?) => {
-        /// A point after which a crash leaves something.
+        /// A point after which a crash leaves work for recovery.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         pub enum Failpoint {$($(#[$doc])* $point),*}
 
         impl Failpoint {
-            /// All, in the order in which a pod's life comes by.
+            /// All failpoints, in the order of a pod's lifecycle.
             pub const ALL: &[Self] = &[$(Self::$point),*];
 
             /// Its name.
@@ -40,7 +40,7 @@ failpoints! {
     SandboxShim = "sandbox.shim",
     /// Its network is attached.
     SandboxNetwork = "sandbox.network",
-    /// It is ready, and nobody was told.
+    /// It is ready, and the caller has no answer yet.
     SandboxReady = "sandbox.ready",
     /// The container has a record.
     ContainerRecorded = "container.recorded",
@@ -48,7 +48,7 @@ failpoints! {
     ContainerRootfs = "container.rootfs",
     /// Its bundle is written.
     ContainerBundle = "container.bundle",
-    /// It is created, and nobody was told.
+    /// It is created, and the caller has no answer yet.
     ContainerCreated = "container.created",
     /// It is about to be started.
     ContainerStarting = "container.starting",
@@ -56,11 +56,11 @@ failpoints! {
     ContainerMade = "container.made",
     /// It runs, and the record does not say so.
     ContainerStarted = "container.started",
-    /// What is to be run in it is written down.
+    /// The process specification of an exec is written.
     ExecWritten = "exec.written",
-    /// It is run.
+    /// The exec runs.
     ExecBegun = "exec.begun",
-    /// It was told to end.
+    /// The stop signal was sent.
     ContainerSignalled = "container.signalled",
     /// It has ended.
     ContainerEnded = "container.ended",
@@ -76,7 +76,7 @@ failpoints! {
     SandboxDetached = "sandbox.detached",
     /// Its namespaces are gone.
     SandboxUnpinned = "sandbox.unpinned",
-    /// It is stopped, and nobody was told.
+    /// It is stopped, and the caller has no answer yet.
     SandboxStopped = "sandbox.stopped",
     /// Its shim has ended.
     SandboxShimGone = "sandbox.shim-gone",
@@ -90,14 +90,14 @@ impl fmt::Display for Failpoint {
     }
 }
 
-/// Ends the process here, as `kill -9` would, if a test wants it.
+/// Kills the process with SIGKILL if this failpoint is set.
 pub fn failpoint(point: Failpoint) {
     if cfg!(debug_assertions) && env::var_os(VARIABLE).is_some_and(|at| at == point.name()) {
         end();
     }
 }
 
-/// The same for the failpoints of pulls, imports and removals: `image.LayerPlaced`. None if no test wants it.
+/// The hook for the failpoints of pulls, imports and removals, such as `image.LayerPlaced`; `None` if none is set.
 pub fn image_failpoints() -> Option<FailpointHook> {
     let at = env::var(VARIABLE).ok().filter(|_| cfg!(debug_assertions))?;
     let at = at.strip_prefix("image.")?.to_owned();
@@ -111,6 +111,6 @@ pub fn image_failpoints() -> Option<FailpointHook> {
 }
 
 fn end() {
-    // Nothing to be done about a refusal: a test sees that the process goes on.
+    // An error is ignored: the test notices that the process continues.
     let _ = nix::sys::signal::kill(nix::unistd::Pid::this(), nix::sys::signal::SIGKILL);
 }

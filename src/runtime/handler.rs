@@ -1,7 +1,7 @@
 //! Runtime handlers: which OCI runtime and which networks serve a pod.
 //!
-//! A pod keeps the OCI runtime that it was made with: by its record. One whose handler was removed from the
-//! configuration can be looked at, stopped and removed; new pods and containers of it are refused by [`Handlers::get`].
+//! A pod keeps the OCI runtime that it was created with, which its record contains. A pod whose handler was removed from the
+//! configuration can be inspected, stopped and removed; new pods and containers of it are refused by [`Handlers::get`].
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -25,15 +25,15 @@ pub struct Handler {
     pub name: String,
     /// Its OCI runtime.
     pub oci: OciRuntime,
-    /// What changes in specifications.
+    /// Its options for specifications.
     pub options: HandlerOptions,
     /// Its networks.
     pub cni: Cni,
-    /// It can mount recursively read-only.
+    /// Whether it supports recursive read-only mounts.
     pub recursive_read_only: bool,
-    /// It can do user namespaces.
+    /// Whether it supports user namespaces.
     pub user_namespaces: bool,
-    /// What its runtime compiled already, if it takes that.
+    /// The cache of compiled seccomp filters, if its runtime accepts them.
     pub filters: Option<Filters>,
     create: Vec<String>,
 }
@@ -43,12 +43,12 @@ pub struct Handler {
 pub struct Handlers {
     default: String,
     by_name: BTreeMap<String, Arc<Handler>>,
-    /// The networks of a handler that has none of its own.
+    /// The default networks.
     cni: Cni,
 }
 
 impl Handlers {
-    /// The handlers of the settings, each with the network it wants.
+    /// Builds the handlers of the settings with their networks.
     pub fn new(default: &str, handlers: Vec<HandlerSettings>, cni: criscope_cni::Settings) -> Self {
         let shared = Cni::new(cni);
         let by_name = handlers.into_iter().map(|handler| {
@@ -82,9 +82,8 @@ impl Handlers {
         }
     }
 
-    /// The handler of a pod that is there already. It calls the OCI runtime as it did when the pod was made, `then`, even if
-    /// it is configured in another way now, or not at all. `usual` makes one for a handler of which nothing is known
-    /// but its name.
+    /// The handler of an existing pod. It uses the OCI runtime of the pod's creation, `then`, even if the configuration has changed
+    /// or the handler was removed. `usual` creates an OCI runtime for a handler of which only the name is known.
     fn of(
         &self,
         name: &str,
@@ -95,7 +94,7 @@ impl Handlers {
         let oci = match (then, now) {
             (None, Some(now)) => return Arc::clone(now),
             (Some(then), Some(now)) if *then == now.oci => return Arc::clone(now),
-            // Its program may have moved: whatever it is by now, it has to do.
+            // The program may have moved: the configured path is used.
             (Some(then), Some(now)) if !then.path.exists() => OciRuntime {
                 path: now.oci.path.clone(),
                 ..then.clone()
@@ -111,11 +110,11 @@ impl Handlers {
                 cni: now.cni.clone(),
                 recursive_read_only: now.recursive_read_only,
                 user_namespaces: now.user_namespaces,
-                // Of another program they are of no use.
+                // Filters of another program are not valid.
                 filters: None,
                 create: now.create.clone(),
             },
-            // Nothing is made with it any more.
+            // No containers are created with it any more.
             None => Handler {
                 name: name.to_owned(),
                 oci,
@@ -133,7 +132,7 @@ impl Handlers {
     /// The handler of this name; the empty name is the default one.
     ///
     /// # Errors
-    /// [`Error::Invalid`] with the names there are.
+    /// [`Error::Invalid`] with the existing names.
     pub fn get(&self, name: &str) -> Result<&Arc<Handler>> {
         let wanted = if name.is_empty() { &self.default } else { name };
         self.by_name.get(wanted).ok_or_else(|| {
@@ -145,7 +144,7 @@ impl Handlers {
         })
     }
 
-    /// All of them, by name; the default one first, under the empty name.
+    /// All handlers by name; the default one first, under the empty name.
     pub fn list(&self) -> Vec<(&str, &Arc<Handler>)> {
         let default = self.by_name.get(&self.default);
         let named = self
@@ -161,12 +160,12 @@ impl Handlers {
 }
 
 impl Runtime {
-    /// The handler of a pod that is there already: with the OCI runtime that it was made with.
+    /// The handler of an existing pod, with the OCI runtime of its creation.
     pub(in crate::runtime) fn handler_of_pod(&self, record: &SandboxRecord) -> Arc<Handler> {
         self.handler_then(&record.handler, record.oci.as_ref())
     }
 
-    /// The same of a container.
+    /// The handler of an existing container.
     pub(in crate::runtime) fn handler_of(&self, container: &Container) -> Arc<Handler> {
         let record = container.record();
         match self.store.sandboxes.get(&record.sandbox) {
@@ -191,7 +190,7 @@ impl Handler {
         name.unwrap_or("runtime")
     }
 
-    /// How the shim calls the OCI runtime for a verb, with the trace of the present step.
+    /// The parameters with which the shim calls the OCI runtime for a verb, including the trace context of the current step.
     pub fn call(&self) -> shim_client::Runtime {
         let oci = &self.oci;
         let mut argv: Vec<OsString> = vec![oci.path.clone().into(), "--root".into()];
@@ -215,7 +214,7 @@ impl Handler {
         }
     }
 
-    /// The same for `create`, which has options of its own.
+    /// The parameters for `create`, which has further options.
     pub fn call_create(&self) -> shim_client::Runtime {
         shim_client::Runtime {
             args: self.create.clone(),

@@ -1,4 +1,4 @@
-//! What the runtime does without being asked.
+//! Periodic work of the runtime: imports and garbage collection of images.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,15 +8,15 @@ use tokio::time::{MissedTickBehavior, interval};
 use super::{Runtime, load};
 use criscope_image::ImportDirectory;
 
-/// How often the folder of archives is looked into: a look is one `readdir`.
+/// The period of scans of the import directory: a scan is one `readdir`.
 const IMPORT: Duration = Duration::from_secs(2);
 
-/// Between two collections of what no image needs, at least and at most.
+/// The minimum and maximum period of garbage collections.
 const COLLECT: (Duration, Duration) = (Duration::from_secs(60), Duration::from_secs(3600));
 
 impl Runtime {
-    /// Takes in archives from the import folder and from `criscope load-image`, and collects layers that nobody needs; until
-    /// it is dropped. Only to be started when all containers there are have been found again: layers of the others go.
+    /// Imports archives from the import directory and from `criscope load-image`, and removes unused layers, until it is dropped.
+    /// To be started only after recovery: layers of containers that are not in the store are removed.
     pub async fn housekeeping(self: Arc<Self>) {
         tokio::join!(self.import(), self.collect(), self.take_in());
     }
@@ -28,20 +28,20 @@ impl Runtime {
         let mut folder = ImportDirectory::new(dir);
         let mut ticks = interval(IMPORT);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let mut told = String::new();
+        let mut last_error = String::new();
         loop {
             ticks.tick().await;
             match folder.scan(&self.images).await {
                 Ok(done) => {
-                    told.clear();
+                    last_error.clear();
                     for (archive, images) in done.imported {
-                        tracing::info!(event = "image.import", archive = %archive.display(), images = images.len(), "an archive is imported");
+                        tracing::info!(event = "image.import", archive = %archive.display(), images = images.len(), "imported an image archive");
                     }
                 }
-                // Once, not with every look.
-                Err(error) if told != error.to_string() => {
-                    tracing::warn!(event = "image.import", dir = %dir.display(), %error, "the folder of archives cannot be used");
-                    told = error.to_string();
+                // Logged once, not with every scan.
+                Err(error) if last_error != error.to_string() => {
+                    tracing::warn!(event = "image.import", dir = %dir.display(), %error, "the import directory cannot be used");
+                    last_error = error.to_string();
                 }
                 Err(_) => {}
             }
@@ -61,12 +61,12 @@ impl Runtime {
                         layers = found.layers,
                         contents = found.contents,
                         partials = found.partials,
-                        "removed what no image needs"
+                        "removed unused layers and content"
                     );
                 }
                 Ok(_) => {}
                 Err(error) => {
-                    tracing::warn!(event = "image.collect", %error, "what no image needs cannot be removed");
+                    tracing::warn!(event = "image.collect", %error, "unused layers and content could not be removed");
                 }
             }
         }
@@ -75,7 +75,7 @@ impl Runtime {
     async fn take_in(&self) {
         let state = self.settings.paths.state().to_owned();
         if let Err(error) = load::serve(self.images.clone(), state).await {
-            tracing::warn!(event = "image.load", %error, "images cannot be loaded by command");
+            tracing::warn!(event = "image.load", %error, "criscope load-image is not available");
         }
     }
 }

@@ -7,7 +7,7 @@ use super::error::{Error, Result};
 /// A new id: 64 hexadecimal digits.
 ///
 /// # Errors
-/// The kernel has no random numbers.
+/// getrandom(2) fails.
 pub fn new_id() -> Result<String> {
     let mut bytes = [0; 32];
     let mut filled = 0;
@@ -19,7 +19,7 @@ pub fn new_id() -> Result<String> {
     Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
 }
 
-/// Whether this can be one of ours.
+/// Returns whether a text has the form of our ids.
 pub fn is_id(text: &str) -> bool {
     let digit = |byte: u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte);
     text.len() == 64 && text.bytes().all(digit)
@@ -33,7 +33,7 @@ pub fn now() -> i64 {
     since.as_nanos().try_into().unwrap_or(i64::MAX)
 }
 
-/// Which life of the machine this is.
+/// The boot id of the kernel.
 pub fn boot() -> String {
     std::fs::read_to_string("/proc/sys/kernel/random/boot_id")
         .map(|text| text.trim().to_owned())

@@ -14,10 +14,10 @@ use crate::cri::v1;
 use criscope_image::{Auth, AuthFields, Image};
 
 impl Runtime {
-    /// The images that are here, or the one that the filter names.
+    /// The local images, or the one that the filter names.
     ///
     /// # Errors
-    /// The filter is no reference.
+    /// The filter is not an image reference.
     pub fn list_images(&self, filter: Option<&v1::ImageFilter>) -> Result<Vec<v1::Image>> {
         let asked = filter
             .and_then(|filter| filter.image.as_ref())
@@ -27,10 +27,10 @@ impl Runtime {
         Ok(images.iter().map(|image| self.shown(image)).collect())
     }
 
-    /// An image; nothing if it is not here, which is no error.
+    /// The status of an image; empty if it is not local.
     ///
     /// # Errors
-    /// The name is no reference.
+    /// The name is not an image reference.
     pub async fn image_status(
         &self,
         request: &v1::ImageStatusRequest,
@@ -61,8 +61,7 @@ impl Runtime {
         })
     }
 
-    /// Gets an image from its registry; returns its id. A caller that goes away ends the pull; what was fetched stays for the
-    /// next one.
+    /// Pulls an image and returns its id. Cancellation by the caller ends the pull; fetched data is kept for the next one.
     ///
     /// # Errors
     /// [`criscope_image::Error`], [`Error::Deadline`], [`Error::Cancelled`].
@@ -87,19 +86,18 @@ impl Runtime {
         Ok(call.wait(pull).await?.to_string())
     }
 
-    /// Removes an image with all its names; one that is not here is fine. A pinned one goes too: the mark keeps the kubelet
-    /// from asking, and whoever asks all the same means it.
+    /// Removes an image with all its names. Succeeds if it is not local. A pinned image is removed too: the mark only keeps the
+    /// kubelet's garbage collection from requesting it.
     ///
     /// # Errors
-    /// The name is no reference.
+    /// The name is not an image reference.
     pub async fn remove_image(&self, image: Option<&v1::ImageSpec>) -> Result<()> {
         self.images.remove(asked(image)?).await?;
         Ok(())
     }
 
-    /// What images take, and what containers write. The kubelet takes only the first of each list, and takes images and
-    /// containers to be on different disks if the mount points are different texts (its container_gc.go): so both have the
-    /// name of one directory as long as they are on one.
+    /// The disk usage of images and of writable layers. The kubelet uses only the first entry of each list, and assumes different
+    /// file systems if the mount points differ as strings (its container_gc.go): so both report one directory if they are on one.
     ///
     /// # Errors
     /// The store cannot be read.
@@ -123,7 +121,7 @@ impl Runtime {
         })
     }
 
-    /// What the file system is called that containers write to: as that of images is, if it is the same.
+    /// The mount point reported for writable layers: that of images, if the file system is the same.
     pub(super) fn writable_root(&self) -> &Path {
         let images = &self.settings.images.root;
         let root = self.settings.paths.root();
@@ -153,7 +151,7 @@ impl Runtime {
         }
     }
 
-    /// Whether the configuration pins it by a name of it.
+    /// Returns whether the configuration pins one of its names.
     fn is_pinned(&self, image: &Image) -> bool {
         let mut names = image.tags.iter().chain(&image.digests);
         names.any(|name| {

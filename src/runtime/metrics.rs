@@ -1,4 +1,4 @@
-//! The runtime in metrics: what it does, from now on, and what it has, when it is asked.
+//! The metrics of the runtime: counters of its steps, and gauges that are read on each scrape.
 
 mod work;
 
@@ -90,7 +90,7 @@ metrics! {
         "Things an earlier run left that the built-in runtime could neither use nor take away when it started.");
 }
 
-/// What the runtime has.
+/// The gauges.
 #[derive(Clone, Debug, Default)]
 struct Having {
     sandboxes: Vec<SandboxState>,
@@ -102,10 +102,10 @@ struct Having {
 }
 
 impl Runtime {
-    /// Shows it in the metrics of this registry. It does not keep the runtime from ending.
+    /// Registers the metrics of the runtime. They hold only a weak reference to it.
     ///
     /// # Errors
-    /// They are registered already.
+    /// The metrics are registered already.
     pub fn measure(self: &Arc<Self>, registry: &Registry) -> Result<(), RegistryError> {
         self.steps.measure(RuntimeWork::new(registry)?);
         let runtime = Arc::downgrade(self);
@@ -160,7 +160,7 @@ fn register(
     })
 }
 
-/// Registers everything, with a series in each.
+/// Registers all metrics, each with a series.
 #[cfg(test)]
 pub(crate) fn populate(registry: &Registry) {
     use std::time::Duration;

@@ -5,14 +5,13 @@
 //!   |
 //! sandbox, container, image verbs      one file per verb; each an `impl Runtime`
 //!   |
-//! store       what there is: records on disk, objects in memory
+//! store       the objects: records on disk, copies in memory
 //!   |
-//! image  oci  shim_client  node  stats     the parts, which know nothing of each other's insides
+//! image  oci  shim_client  node  stats     the parts, independent of each other
 //! ```
 //!
-//! What holds for every verb: it is done by a task that outlives its caller; what fails is undone; what could not be undone
-//! stays visible until somebody removes it; and after a crash at any of the points in [`failpoint`] a restart finds everything
-//! that ran, and takes away what nobody needs.
+//! Every verb runs in a task that outlives its caller; on failure it is undone; what cannot be undone stays visible until it is
+//! removed; and after a crash at any of the points in [`failpoint`] a restart recovers everything that ran and removes the rest.
 
 pub mod call_context;
 pub mod code;
@@ -69,7 +68,7 @@ use self::steps::StepRecorder;
 use self::store::Store;
 use criscope_image::ImageStore;
 
-/// The runtime: all that its verbs need.
+/// The runtime: the state that its verbs share.
 #[derive(Debug)]
 pub struct Runtime {
     settings: Settings,
@@ -91,15 +90,15 @@ pub struct Runtime {
 }
 
 impl Runtime {
-    /// Opens the runtime: its directories, its images, and what is left of the last run. What of that could not be taken up
-    /// is in [`Self::problems`].
+    /// Opens the runtime: its directories and its images, and recovers the objects of the previous run. Those that could not be
+    /// recovered are in [`Self::problems`].
     ///
     /// # Errors
     /// [`Error::Refused`] if root and state do not belong together, are used by another process, or have records of a later
     /// version; a directory cannot be made or read.
     pub async fn open(settings: Settings) -> Result<Arc<Self>> {
         let paths = &settings.paths;
-        // Before anything is touched.
+        // Before anything is changed.
         let bound = store::identity::bind(paths, &settings.images.root)?;
         for dir in [
             paths.copies(),
@@ -135,7 +134,7 @@ impl Runtime {
             disks: DiskUsage::start(settings.stats_period, steps.clone()),
             steps,
             boot: id::boot(),
-            // None where containers have no cgroups.
+            // None if containers have no cgroups.
             hierarchies: Hierarchies::detect().ok(),
             rates: Rates::default(),
             streaming: streams::Slot::new(),
@@ -148,23 +147,23 @@ impl Runtime {
         Ok(runtime)
     }
 
-    /// Those who want to know what happens.
+    /// The listeners for events.
     pub fn events(&self) -> &Events {
         &self.events
     }
 
-    /// What measures its work.
+    /// The recorder of its steps.
     pub fn steps(&self) -> &StepRecorder {
         &self.steps
     }
 
-    /// Its images.
+    /// The image store.
     pub fn images(&self) -> &ImageStore {
         &self.images
     }
 }
 
-/// What labels pods, where SELinux is on and wanted. Without a policy for containers they have none.
+/// The allocator of SELinux labels, if SELinux is enabled. Without a container policy pods have no labels.
 fn labels(settings: &Settings) -> Option<selinux::Labels> {
     let node = &settings.node;
     let range = node.policy.selinux_categories;
@@ -173,7 +172,7 @@ fn labels(settings: &Settings) -> Option<selinux::Labels> {
         .then(|| selinux::Labels::open("/".as_ref(), range))?;
     opened
         .inspect_err(|error| {
-            tracing::warn!(event = "runtime.selinux", %error, "containers are not labelled: the policy says nothing of them");
+            tracing::warn!(event = "runtime.selinux", %error, "containers are not labelled: the policy has no labels for them");
         })
         .ok()
 }

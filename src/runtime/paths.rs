@@ -1,23 +1,23 @@
-//! Where everything lies.
+//! The directories of the runtime.
 //!
 //! ```text
 //! ROOT/images                 the image store
 //! ROOT/sandboxes/ID           record.json, made.json, hostname, hosts, resolv.conf
 //! ROOT/containers/ID          record.json, config.json (the bundle), rootfs, upper, work, volumes
 //! ROOT/cni                    results of CNI plugins, for DEL
-//! ROOT/broken                 records that could not be read, for a human
-//! ROOT, STATE/identity.json   which of them belong together
-//! STATE/records/ID.json       copies of the records in ROOT, for when those cannot be read
+//! ROOT/broken                 damaged records, for inspection
+//! ROOT, STATE/identity.json   bind ROOT and STATE to each other
+//! STATE/records/ID.json       copies of the records in ROOT, used if those cannot be read
 //! STATE/pods/ID               the shim's socket, lock and exit records; shm
 //! STATE/ns/ID                 the namespaces of a pod, pinned
 //! STATE/oci/HANDLER           the OCI runtime's own state
 //! ```
 //!
-//! ROOT outlives a reboot; STATE need not, and is best on a tmpfs such as `/run`.
+//! ROOT survives a reboot; STATE need not, and should be on a tmpfs such as `/run`.
 
 use std::path::{Path, PathBuf};
 
-/// Where everything lies.
+/// The directories of the runtime.
 #[derive(Clone, Debug)]
 pub struct Paths {
     root: PathBuf,
@@ -25,7 +25,7 @@ pub struct Paths {
 }
 
 impl Paths {
-    /// Nothing is made yet.
+    /// Creates no directories.
     pub fn new(root: impl Into<PathBuf>, state: impl Into<PathBuf>) -> Self {
         Self {
             root: root.into(),
@@ -33,12 +33,12 @@ impl Paths {
         }
     }
 
-    /// What outlives a reboot.
+    /// ROOT, which survives a reboot.
     pub fn root(&self) -> &Path {
         &self.root
     }
 
-    /// What does not.
+    /// STATE, which need not survive a reboot.
     pub fn state(&self) -> &Path {
         &self.state
     }

@@ -1,8 +1,7 @@
 //! SELinux: the labels of each pod.
 //!
-//! The policy of the distribution says what containers are (`lxc_contexts`); what tells pods apart are two categories in
-//! the level of their labels, which no two pods share. Which ones are taken is read from the records of the pods there are,
-//! so nothing has to be remembered over a restart.
+//! The distribution's policy defines the labels of containers (`lxc_contexts`); pods are separated by a unique pair of categories
+//! in the level. The pairs in use are read from the records of the pods, so no other state has to survive a restart.
 
 use std::collections::HashSet;
 use std::path::Path;
@@ -12,19 +11,19 @@ use std::{fs, io};
 use super::error::{Error, Result};
 use crate::cri::v1::SeLinuxOption;
 
-/// Which policy there is: `SELINUXTYPE=targeted`.
+/// The file that names the policy: `SELINUXTYPE=targeted`.
 const CONFIG: &str = "etc/selinux/config";
 
 /// A pair of categories, the smaller one first.
 type Pair = (u16, u16);
 
-/// Gives labels to pods.
+/// Allocates the labels of pods.
 #[derive(Debug)]
 pub(super) struct Labels {
     contexts: Contexts,
-    /// How many categories there are.
+    /// The number of categories.
     range: u16,
-    /// Those of pods that are being made, which have no record yet.
+    /// The pairs of pods that are being created, which have no record yet.
     making: Arc<Mutex<HashSet<Pair>>>,
 }
 
@@ -35,7 +34,7 @@ struct Contexts {
     file: String,
 }
 
-/// The labels of a pod that is being made: as long as this lives no other one gets its categories.
+/// The labels of a pod that is being created. While this lives, no other pod gets its categories.
 #[derive(Debug)]
 pub(super) struct Lease {
     /// Of its processes.
@@ -58,7 +57,7 @@ fn lock(making: &Mutex<HashSet<Pair>>) -> std::sync::MutexGuard<'_, HashSet<Pair
 }
 
 impl Labels {
-    /// Reads what the policy below `root` says of containers.
+    /// Reads the container labels of the policy below `root`.
     pub(super) fn open(root: &Path, range: u16) -> io::Result<Self> {
         let config = fs::read_to_string(root.join(CONFIG))?;
         let policy = setting(&config, "SELINUXTYPE").unwrap_or_else(|| "targeted".to_owned());
@@ -74,8 +73,8 @@ impl Labels {
         })
     }
 
-    /// Labels for a pod: the policy's, with what the pod names in their place, and with categories that are in none of the
-    /// labels `others` has, unless the pod names a level.
+    /// The labels of a pod: those of the policy, with the parts that the pod specifies replaced, and with categories that none of
+    /// the labels in `others` has, unless the pod specifies a level.
     pub(super) fn lease(
         &self,
         options: Option<&SeLinuxOption>,
@@ -108,13 +107,13 @@ impl Labels {
     }
 }
 
-/// The label of the files of a container: the pod's, with the user and level that the container names.
+/// The label of a container's files: that of the pod, with the user and level that the container specifies.
 pub(super) fn files_of(pod: Option<&str>, options: Option<&SeLinuxOption>) -> Option<String> {
     let pod = pod?;
     Some(options.map_or_else(|| pod.to_owned(), |options| named(pod, options, false)))
 }
 
-/// A label with the parts that are named in their place. Type and role are those of a process: files keep theirs.
+/// A label with the specified parts replaced. Type and role apply to processes only: files keep theirs.
 fn named(label: &str, options: &SeLinuxOption, process: bool) -> String {
     let parts: Vec<_> = label.splitn(4, ':').collect();
     let [user, role, kind, level] = parts[..] else {
@@ -138,14 +137,14 @@ fn with_level(label: &str, level: &str) -> String {
     format!("{}:{level}", parts.join(":"))
 }
 
-/// The first pair that is free, from a place on that nobody can guess.
+/// The first free pair, starting at a random position.
 fn pair_from(range: u16, start: u64, free: impl Fn(&Pair) -> bool) -> Option<Pair> {
     let all = u64::from(range) * u64::from(range.saturating_sub(1)) / 2;
     let mut pairs = (0..all).map(|step| pair_at((start % all.max(1) + step) % all));
     pairs.find(free)
 }
 
-/// All pairs in a row: (0,1), (0,2), (1,2), (0,3), ...
+/// The enumeration of all pairs: (0,1), (0,2), (1,2), (0,3), ...
 fn pair_at(number: u64) -> Pair {
     let mut larger = (number * 2).isqrt();
     while larger * (larger + 1) / 2 <= number {

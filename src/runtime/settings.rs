@@ -1,4 +1,4 @@
-//! What the runtime is told when it is opened. The composition root makes it from the configuration.
+//! The settings of the runtime, which the composition root derives from the configuration.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -12,60 +12,60 @@ use criscope_image::ImageStoreConfig;
 /// See the module documentation.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// Where everything lies.
+    /// The directories.
     pub paths: Paths,
     /// `criscope-shim`.
     pub shim: PathBuf,
-    /// The cgroup shims are moved into, below each hierarchy that lets it be made, so that a service manager that kills the
-    /// daemon's does not take them along.
+    /// The cgroup of the shims, in each hierarchy where it can be created, so that a service manager that kills the daemon's cgroup
+    /// does not kill them.
     pub shim_cgroup: PathBuf,
-    /// The handler that serves a pod which asks for none: one of `handlers`.
+    /// The handler of pods that request none: one of `handlers`.
     pub default_handler: String,
     /// The OCI runtimes.
     pub handlers: Vec<HandlerSettings>,
     /// The image store.
     pub images: ImageStoreConfig,
-    /// Images that the kubelet is told not to remove, whenever they came. Removed by name they go all the same.
+    /// Images that are reported as pinned, so that the kubelet does not remove them. An explicit RemoveImage still does.
     pub pinned_images: Vec<ImagePattern>,
-    /// Archives put here are imported at start and when they appear or change.
+    /// The directory whose archives are imported at start and when they appear or change.
     pub import_dir: Option<PathBuf>,
     /// The network, unless a handler has its own.
     pub cni: criscope_cni::Settings,
-    /// A template of a network configuration, used when the kubelet tells the pod CIDR and there is no network yet.
+    /// A template of a network configuration, used if the kubelet announces the pod CIDR and there is no network yet.
     pub cni_template: Option<PathBuf>,
-    /// What the node can.
+    /// The facts of the node.
     pub node: NodeFacts,
-    /// Where CDI specifications are; empty turns CDI off.
+    /// The directories of CDI specifications; empty turns CDI off.
     pub cdi_dirs: Vec<PathBuf>,
     /// Longest content of a line of a container's log, in bytes.
     pub max_log_line: u32,
-    /// How long the output of an ExecSync may stay open after its process ended: a child of it may hold it. `None` is for ever.
+    /// How long to read the output of an ExecSync after its process has exited: a child may keep it open. `None` for no limit.
     pub drain_exec: Option<Duration>,
-    /// Image `Volumes` are not made.
+    /// Whether the `Volumes` of images are ignored.
     pub ignore_image_volumes: bool,
-    /// How often writable layers are measured.
+    /// The period of measurements of writable layers.
     pub stats_period: Duration,
 }
 
-/// One runtime handler.
+/// A runtime handler.
 #[derive(Clone, Debug)]
 pub struct HandlerSettings {
-    /// Its name, as pods ask for it.
+    /// Its name, as RuntimeClasses refer to it.
     pub name: String,
     /// The OCI runtime.
     pub oci: OciRuntime,
-    /// What changes in specifications.
+    /// Its options for specifications.
     pub options: HandlerOptions,
-    /// `--no-pivot`: the root of the node is a ram disk.
+    /// `--no-pivot`, for nodes whose root is a ram disk.
     pub no_pivot: bool,
     /// `--no-new-keyring`.
     pub no_new_keyring: bool,
-    /// Networks of its own: their directory, and how many of them a pod gets (0: all).
+    /// The directory of its own networks, and how many of them a pod is attached to (0 for all).
     pub cni: Option<(PathBuf, usize)>,
-    /// Its runtime and the kernel can mount recursively read-only.
+    /// Whether its runtime and the kernel support recursive read-only mounts.
     pub recursive_read_only: bool,
-    /// Its runtime and the kernel can do user namespaces.
+    /// Whether its runtime and the kernel support user namespaces.
     pub user_namespaces: bool,
-    /// Its runtime takes seccomp filters that it compiled before; see [`super::oci::Filters`].
+    /// Whether its runtime accepts compiled seccomp filters; see [`super::oci::Filters`].
     pub takes_filters: bool,
 }

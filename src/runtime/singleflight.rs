@@ -1,8 +1,8 @@
-//! Retries find the result of the first try.
+//! Retries receive the result of the first attempt.
 //!
-//! A kubelet that hung up on a slow RunPodSandbox asks again with the same words. The first try goes on without it: the
-//! second joins it, or is given what it made, instead of "the name is reserved" until somebody cleans up. A result that
-//! its caller was delivered is not given out again: then the same request is a mistake, and says so.
+//! A kubelet that cancelled a slow RunPodSandbox retries with the same request. The first attempt continues: the retry joins it,
+//! or receives its result, instead of the error that the name is reserved. A result that was delivered is not returned again:
+//! then the same request is an error.
 
 use std::collections::HashMap;
 use std::future::Future;
@@ -17,7 +17,7 @@ use super::error::{Error, Result};
 
 type Outcome = Option<Result<String>>;
 
-/// Tries under way, and results that nobody took, by name.
+/// Attempts in progress, and undelivered results, by name.
 #[derive(Clone, Debug, Default)]
 pub struct Singleflight {
     tries: Arc<Mutex<HashMap<String, Try>>>,
@@ -25,12 +25,12 @@ pub struct Singleflight {
 
 #[derive(Debug)]
 struct Try {
-    /// Of the request: another one under the same name is no retry.
+    /// Fingerprint of the request: a different request with the same name is not a retry.
     request: u64,
     outcome: watch::Receiver<Outcome>,
 }
 
-/// Tells requests apart. By a form in which maps have an order: on the wire, and in memory, they have none.
+/// A hash of a request, computed from a form with sorted maps: on the wire and in memory their order is random.
 pub fn fingerprint(request: &impl Serialize) -> u64 {
     let mut hasher = DefaultHasher::new();
     let ordered = serde_json::to_value(request).unwrap_or_default();
@@ -39,11 +39,11 @@ pub fn fingerprint(request: &impl Serialize) -> u64 {
 }
 
 impl Singleflight {
-    /// Does the work on a task of its own, or joins the same that is under way, or gives what the last try made that
-    /// nobody took. `exists` says whether an object that was made is still there.
+    /// Runs the work in a task of its own, or joins the attempt in progress, or returns the undelivered result of the last one.
+    /// `exists` returns whether the created object still exists.
     ///
     /// # Errors
-    /// Those of the work; [`Error::Cancelled`] and [`Error::Deadline`] when the caller did not wait, and the work goes on.
+    /// Those of the work; [`Error::Cancelled`] and [`Error::Deadline`] if the caller stops waiting, while the work continues.
     pub async fn run<F>(
         &self,
         name: &str,
@@ -123,7 +123,7 @@ impl Singleflight {
         self.tries().insert(name.to_owned(), offered);
     }
 
-    /// Forgets what nobody took of an object that is gone.
+    /// Drops the undelivered result of an object that is gone.
     pub fn forget(&self, name: &str) {
         let mut tries = self.tries();
         if tries

@@ -1,4 +1,4 @@
-//! Version, Status and RuntimeConfig: what the runtime says of itself.
+//! Version, Status and RuntimeConfig.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -9,14 +9,14 @@ use super::Runtime;
 use super::oci::spec::CgroupDriver;
 use crate::cri::v1;
 
-/// What every runtime answers here, and the kubelet insists on.
+/// The version that every runtime answers and the kubelet requires.
 const KUBE_API_VERSION: &str = "0.1.0";
 
 /// Names the scheme of ids: `criscope://ID`.
 const NAME: &str = "criscope";
 
 impl Runtime {
-    /// Who this is.
+    /// The name and versions of the runtime.
     pub fn version(&self) -> v1::VersionResponse {
         v1::VersionResponse {
             version: KUBE_API_VERSION.to_owned(),
@@ -26,7 +26,7 @@ impl Runtime {
         }
     }
 
-    /// Whether pods can be run, and what the handlers can.
+    /// The conditions of the runtime and the features of the handlers.
     pub async fn status(self: &Arc<Self>, verbose: bool) -> v1::StatusResponse {
         let network = match self.handlers.get("") {
             Ok(handler) => handler.cni.ready().await,
@@ -82,7 +82,7 @@ impl Runtime {
         }
     }
 
-    /// What the kubelet must agree with.
+    /// The configuration that the kubelet has to share.
     pub fn runtime_config(&self) -> v1::RuntimeConfigResponse {
         let driver = match self.settings.node.cgroup_driver {
             CgroupDriver::Systemd => v1::CgroupDriver::Systemd,
@@ -95,7 +95,7 @@ impl Runtime {
         }
     }
 
-    /// What `crictl info` shows.
+    /// The verbose info that `crictl info` shows.
     fn configuration(&self) -> String {
         let settings = &self.settings;
         let handlers: HashMap<_, _> = settings

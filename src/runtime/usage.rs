@@ -20,10 +20,10 @@ use super::store::{
 use crate::cri::v1;
 
 impl Runtime {
-    /// The use of a container that has not exited.
+    /// The statistics of a container that has not exited.
     ///
     /// # Errors
-    /// There is no such container, or it has exited.
+    /// The container does not exist or has exited.
     pub async fn container_stats(self: &Arc<Self>, id: &str) -> Result<v1::ContainerStats> {
         let container = self.store.containers.get(id)?;
         let runtime = Arc::clone(self);
@@ -31,7 +31,7 @@ impl Runtime {
         found.ok_or_else(|| Error::not_found(What::Container, id))
     }
 
-    /// The use of the containers that pass a filter. One that vanishes meanwhile is left out.
+    /// The statistics of the containers that match the filter, without those that are removed meanwhile.
     ///
     /// # Errors
     /// None of its own.
@@ -55,16 +55,16 @@ impl Runtime {
         .await
     }
 
-    /// The use of a pod and its containers.
+    /// The statistics of a pod and its containers.
     ///
     /// # Errors
-    /// There is no such pod.
+    /// The pod does not exist.
     pub async fn pod_sandbox_stats(self: &Arc<Self>, id: &str) -> Result<v1::PodSandboxStats> {
         let sandbox = self.store.sandboxes.get(id)?;
         Ok(self.pod_stats_of(sandbox).await?.0)
     }
 
-    /// The use of the pods that pass a filter and are ready.
+    /// The statistics of the ready pods that match the filter.
     ///
     /// # Errors
     /// None of its own.
@@ -82,12 +82,12 @@ impl Runtime {
         Ok(all)
     }
 
-    /// What pod metrics there are.
+    /// The descriptors of pod metrics.
     pub fn metric_descriptors(&self) -> Vec<v1::MetricDescriptor> {
         metrics::descriptors()
     }
 
-    /// The metrics of all pods that are ready.
+    /// The metrics of all ready pods.
     ///
     /// # Errors
     /// None of its own.
@@ -108,7 +108,7 @@ impl Runtime {
         all
     }
 
-    /// The use of a container; nothing of one that has exited, which the kubelet does not ask about.
+    /// The statistics of a container; `None` if it has exited.
     fn stats_of(&self, container: &Container) -> Option<v1::ContainerStats> {
         let record = container.record();
         if matches!(
@@ -139,12 +139,12 @@ impl Runtime {
         ))
     }
 
-    /// What the cgroup of a container uses; nothing if it has none, or none any more.
+    /// The usage of a container's cgroup; `None` if it does not exist.
     fn usage_of(&self, record: &ContainerRecord) -> Option<Usage> {
         cgroup_usage::read(&self.cgroup_of(record)?).ok()
     }
 
-    /// The cgroup of a container, whether it is there or not.
+    /// The cgroup of a container, whether it exists or not.
     pub(super) fn cgroup_of(&self, record: &ContainerRecord) -> Option<Cgroup> {
         let sandbox = self.store.sandboxes.get(&record.sandbox).ok()?;
         let driver = self.settings.node.cgroup_driver;
@@ -190,7 +190,7 @@ impl Runtime {
         .await
     }
 
-    /// What the pod's own cgroup uses: the parent that the kubelet named.
+    /// The usage of the pod's cgroup: the cgroup parent of its config.
     fn usage_of_pod(&self, record: &SandboxRecord) -> Option<Usage> {
         let driver = self.settings.node.cgroup_driver;
         let hierarchies = self.hierarchies.as_ref()?;
@@ -208,7 +208,7 @@ impl Runtime {
         counts.sum()
     }
 
-    /// The counters of a pod's interfaces; none with host network, or when it is being taken away.
+    /// The counters of a pod's interfaces; none with host network or while the pod is being removed.
     async fn counters_of(&self, sandbox: &Sandbox) -> Vec<Counters> {
         let (pins, id) = (self.pins.clone(), sandbox.id.clone());
         let open = move || pins.open(&id, Kind::Net);
@@ -263,7 +263,7 @@ impl Runtime {
         }))
     }
 
-    /// Nothing is kept of an object that is gone.
+    /// Drops the measurements of a removed object.
     pub(super) fn forget_usage(&self, id: &str) {
         self.rates.forget(id);
         self.disks.forget(id);

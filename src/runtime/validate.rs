@@ -1,11 +1,10 @@
-//! What a pod author writes, checked before anything is made of it.
+//! Validation of strings that pod authors control.
 //!
-//! Strings of a request become parts of paths, of mount options, of environment variables, of files and of arguments of
-//! other programs. Each kind has one rule, which holds for every place it goes to: what would be more than one value there
-//! is refused with its name. The kubelet and the API server refuse most of it already; other callers do not.
+//! Strings of a request become parts of paths, mount options, environment variables, files and arguments of other programs. Each
+//! kind has one rule, which is safe for all its uses: a string that would be more than one value in any of them is refused. The
+//! kubelet and the API server refuse most of them already; other callers do not.
 //!
-//! Environment, arguments, devices, resources and security options are checked where the specification is made of them
-//! (`oci/spec`).
+//! Environment, arguments, devices, resources and security options are checked where the specification is built (`oci/spec`).
 
 use std::path::{Component, Path};
 
@@ -13,7 +12,7 @@ use super::error::{Error, Result};
 use super::oci::spec::{check_cgroup_parent, check_selinux_options};
 use crate::cri::v1::{ContainerConfig, DnsConfig, Mount, PodSandboxConfig};
 
-/// The longest host name the kernel takes (`__NEW_UTS_LEN`), in bytes.
+/// The kernel's limit on host names (`__NEW_UTS_LEN`), in bytes.
 const HOST_NAME: usize = 64;
 /// The longest names of Kubernetes objects, in bytes.
 const NAME: usize = 253;
@@ -77,7 +76,7 @@ pub(super) fn container(config: &ContainerConfig) -> Result<()> {
 }
 
 fn mount(mount: &Mount) -> Result<()> {
-    // `..` in it means what it means in the container, where it is taken away.
+    // `..` is allowed: the path is normalised inside the container.
     plain("mount at a container path", &mount.container_path)?;
     match mount.host_path.as_str() {
         "" => Ok(()),
@@ -85,7 +84,7 @@ fn mount(mount: &Mount) -> Result<()> {
     }
 }
 
-/// See resolv.conf(5): words parted by blanks, in lines.
+/// See resolv.conf(5): lines of words separated by blanks.
 fn dns(dns: &DnsConfig) -> Result<()> {
     let lists = [
         ("DNS search domain", &dns.searches),
@@ -103,7 +102,7 @@ fn dns(dns: &DnsConfig) -> Result<()> {
     Ok(())
 }
 
-/// A name of the kernel, of `/etc/hostname` and of the variable `HOSTNAME`; empty is none.
+/// A host name, for the kernel, `/etc/hostname` and the variable `HOSTNAME`; may be empty.
 fn host_name(value: &str) -> Result<()> {
     let fits = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_');
     if value.len() > HOST_NAME || !value.bytes().all(fits) {
@@ -125,7 +124,7 @@ fn name(what: &str, value: &str) -> Result<()> {
     Ok(())
 }
 
-/// A path from the root that does not lead up again.
+/// An absolute path without `..`.
 fn absolute(what: &str, value: &str) -> Result<()> {
     plain(what, value)?;
     let path = Path::new(value);
@@ -135,13 +134,13 @@ fn absolute(what: &str, value: &str) -> Result<()> {
     Ok(())
 }
 
-/// Whether a path, put behind another, names something in it.
+/// Returns whether a relative path stays inside its parent.
 fn below(path: &Path) -> bool {
     path.components()
         .all(|part| matches!(part, Component::Normal(_) | Component::CurDir))
 }
 
-/// One line without anything that a terminal, a table of mounts or a C string would take for more.
+/// A string without control characters, which a terminal, a mount table or a C string would interpret.
 fn plain(what: &str, value: &str) -> Result<()> {
     if value.contains(char::is_control) {
         return invalid(what, "it has control characters");
@@ -149,7 +148,7 @@ fn plain(what: &str, value: &str) -> Result<()> {
     Ok(())
 }
 
-/// The value itself is not told: it may be long, and is what the author has.
+/// The error omits the value, which may be long and which the author knows.
 fn invalid<T>(what: &str, why: &str) -> Result<T> {
     Err(Error::invalid(format!("{what}: {why}")))
 }

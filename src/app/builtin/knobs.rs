@@ -1,4 +1,4 @@
-//! Settings of the node, of all pods, and of each handler, from the configuration.
+//! Converts the configuration of the node, the pod defaults and the handlers.
 
 use std::path::Path;
 
@@ -10,7 +10,7 @@ use crate::runtime::oci::spec::{CgroupDriver, HandlerOptions, HugePages, Policy,
 use crate::runtime::sections;
 use crate::settings::SeccompProfile;
 
-/// Node options. Features of the OCI runtime are not included.
+/// The options of the node, without the features of the OCI runtime.
 pub(super) fn node_options(config: &config::Runtime) -> NodeOptions {
     let pods = &config.pods;
     NodeOptions {
@@ -55,7 +55,7 @@ fn policy(pods: &sections::PodDefaults) -> Policy {
     }
 }
 
-/// The command line of a handler's OCI runtime.
+/// The OCI runtime of a handler with its options.
 pub(super) fn oci_runtime(
     config: &config::Runtime,
     handler: &config::Handler,
@@ -68,7 +68,7 @@ pub(super) fn oci_runtime(
     oci
 }
 
-/// A handler. Its features are not known yet.
+/// A handler, whose features are not detected yet.
 pub(super) fn handler(
     config: &config::Runtime,
     handler: &config::Handler,

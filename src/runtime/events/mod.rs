@@ -1,4 +1,4 @@
-//! What happens to pods and containers, told to those who listen (GetContainerEvents).
+//! Events of pods and containers (GetContainerEvents).
 
 use std::sync::Arc;
 
@@ -9,10 +9,10 @@ use super::id;
 use super::store::{Container, Sandbox};
 use crate::cri::v1::{ContainerEventResponse, ContainerEventType, ContainerStatus};
 
-/// Events that wait for a slow listener. One that falls behind is told so by the end of its stream, and lists anew.
+/// Length of the event queue. The stream of a listener that falls behind ends, and it lists anew.
 const WAITING: usize = 1024;
 
-/// Everyone who listens.
+/// The listeners.
 #[derive(Debug)]
 pub struct Events {
     to: broadcast::Sender<ContainerEventResponse>,
@@ -27,28 +27,28 @@ impl Default for Events {
 }
 
 impl Events {
-    /// What happens from now on.
+    /// The events from now on.
     pub fn listen(&self) -> broadcast::Receiver<ContainerEventResponse> {
         self.to.subscribe()
     }
 }
 
 impl Runtime {
-    /// Tells that something happened to a sandbox.
+    /// Emits an event of a sandbox.
     pub(super) fn emit_sandbox_event(&self, kind: ContainerEventType, sandbox: &Sandbox) {
         self.tell(kind, &sandbox.id, sandbox);
     }
 
-    /// Tells that something happened to a container.
+    /// Emits an event of a container.
     pub(super) fn emit_container_event(&self, kind: ContainerEventType, container: &Container) {
-        // The kubelet wants the pod's status with it; without a pod there is nobody to tell.
+        // The kubelet expects the pod's status in the event; without a pod no event is sent.
         if let Ok(sandbox) = self.store.sandboxes.get(&container.record().sandbox) {
             self.tell(kind, &container.id, &sandbox);
         }
     }
 
     fn tell(&self, kind: ContainerEventType, id: &str, sandbox: &Sandbox) {
-        // Statuses are costly to make, and mostly nobody listens.
+        // Statuses are expensive, and usually there is no listener.
         if self.events.to.receiver_count() == 0 {
             return;
         }

@@ -1,4 +1,4 @@
-//! The runtime as a backend: calls are done by the runtime's own threads, not by the one that carries all calls.
+//! The runtime as a backend: its calls run on the runtime's threads, not on the request path's.
 
 use std::fmt;
 use std::sync::Arc;
@@ -38,7 +38,7 @@ impl fmt::Debug for Builtin {
 }
 
 impl Builtin {
-    /// A backend whose calls are done on these threads. Messages may have `limit` bytes.
+    /// A backend that runs calls on this runtime of tokio. `limit` is the maximum size of a message in bytes.
     pub fn new(runtime: Arc<Runtime>, threads: Handle, limit: usize) -> Self {
         let service = Service { runtime };
         Self {
@@ -75,7 +75,7 @@ impl Handler for Builtin {
                 .uri()
                 .path()
                 .starts_with("/runtime.v1.ImageService/");
-            // A task of its own: to drop the answer does not drop the work.
+            // Spawned: dropping the answer does not drop the work.
             let work = threads.spawn(in_call(phases, async move {
                 let response = if is_image {
                     images.call(request).await

@@ -13,7 +13,7 @@ use super::call_context::CallContext;
 use super::{Error, Runtime};
 use crate::call::Call;
 
-/// The services' one state.
+/// The state that the services share.
 #[derive(Clone, Debug)]
 struct Service {
     runtime: Arc<Runtime>,
@@ -21,19 +21,19 @@ struct Service {
 
 type Answer<T> = Result<Response<T>, Status>;
 
-/// Items of a list that go in one message of a stream of it.
+/// The number of items in one message of a streamed list.
 const CHUNK: usize = 256;
 
-/// A stream of messages that are here already.
+/// A stream of existing messages.
 type Ready<T> = futures_util::stream::Iter<std::vec::IntoIter<Result<T, Status>>>;
 
-/// The message of a call, and who asked.
+/// The message and the context of a call.
 fn open<T>(request: Request<T>) -> (T, CallContext) {
     let call = request.extensions().get::<CallContext>().cloned();
     (request.into_inner(), call.unwrap_or_default())
 }
 
-/// The record of a call, if it came by the path of calls.
+/// The record of a call, if it came through the request path.
 fn asked_by<T>(request: &Request<T>) -> Option<Arc<Call>> {
     request.extensions().get::<Arc<Call>>().cloned()
 }
@@ -42,7 +42,7 @@ fn answer<T>(result: Result<T, Error>) -> Answer<T> {
     Ok(Response::new(result?))
 }
 
-/// A list as a stream: a long one in several messages, an empty one in none.
+/// A list as a stream of messages; empty for an empty list.
 fn in_chunks<I, T>(items: Vec<I>, message: impl Fn(Vec<I>) -> T) -> Response<Ready<T>> {
     let mut messages = Vec::new();
     let mut items = items.into_iter();

@@ -1,4 +1,4 @@
-//! The side of the command.
+//! The client: `criscope load-image`.
 
 use std::fs::File;
 use std::io::{self, BufReader, IoSlice};

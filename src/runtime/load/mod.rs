@@ -1,7 +1,7 @@
-//! Images handed over from outside the CRI, which has no call for it: `criscope load-image` connects to a socket that only
-//! root can reach, and passes an open archive. What it gets back is progress, and then what came of it.
+//! Import of image archives by command, for which the CRI has no call: `criscope load-image` connects to a socket that only root
+//! can reach, and passes an open archive. It receives the progress and then the result.
 //!
-//! The archive comes as a descriptor, not as a path: the daemon may see other directories than its user.
+//! The archive is passed as a descriptor, not as a path: the daemon may have another mount namespace than the user.
 
 mod client;
 mod server;

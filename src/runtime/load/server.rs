@@ -1,4 +1,4 @@
-//! The side of the daemon.
+//! The server in the daemon.
 
 use std::fs::{self, DirBuilder, File};
 use std::io::{self, IoSliceMut};

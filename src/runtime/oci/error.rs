@@ -1,11 +1,11 @@
-//! Why a call of the OCI runtime failed.
+//! Errors of the OCI runtime.
 
 use std::path::PathBuf;
 use std::time::Duration;
 
 use tonic::Code;
 
-/// Why a call of the OCI runtime failed. Messages are the runtime's own, shortened to one line.
+/// An error of a call of the OCI runtime. Messages are those of the runtime, shortened to one line.
 #[derive(Debug, thiserror::Error)]
 pub enum OciError {
     /// The program could not be started.
@@ -16,7 +16,7 @@ pub enum OciError {
         /// The cause.
         source: std::io::Error,
     },
-    /// A file for the program could not be made or read.
+    /// A file for the program could not be written or read.
     #[error("{path}: {source}")]
     Io {
         /// The file.
@@ -24,47 +24,47 @@ pub enum OciError {
         /// The cause.
         source: std::io::Error,
     },
-    /// It knows no such container.
+    /// The container does not exist.
     #[error("container {id} does not exist")]
     NotFound {
         /// The container.
         id: String,
     },
-    /// There is one of that name.
+    /// A container with this id exists already.
     #[error("container {id} already exists")]
     AlreadyExists {
         /// The container.
         id: String,
     },
-    /// The container does not run, or no more.
+    /// The container is not running.
     #[error("container {id} is not running")]
     NotRunning {
         /// The container.
         id: String,
     },
-    /// The container is not in the state the verb needs.
+    /// The container is not in the state that the verb needs.
     #[error("container {id}: {message}")]
     WrongState {
         /// The container.
         id: String,
-        /// What the runtime says.
+        /// The message of the runtime.
         message: String,
     },
-    /// The command of the container cannot be run: it is not there, or is no program.
+    /// The command of the container cannot be executed: it does not exist or is not a program.
     #[error("{message}")]
     Command {
-        /// What the runtime says.
+        /// The message of the runtime.
         message: String,
     },
-    /// It did not end in time; it and its children were killed.
+    /// The verb exceeded its time limit; the process and its children were killed.
     #[error("{verb} did not end within {after:?}")]
     Timeout {
         /// The verb.
         verb: &'static str,
-        /// How long it had.
+        /// The limit.
         after: Duration,
     },
-    /// This runtime has no such verb.
+    /// The runtime does not have the verb.
     #[error("{verb} is not supported by {path}")]
     Unsupported {
         /// The verb.
@@ -72,7 +72,7 @@ pub enum OciError {
         /// The program.
         path: PathBuf,
     },
-    /// Its answer could not be understood.
+    /// The output could not be parsed.
     #[error("{verb}: {reason}")]
     Answer {
         /// The verb.
@@ -80,20 +80,20 @@ pub enum OciError {
         /// What is wrong.
         reason: String,
     },
-    /// Anything else it says.
+    /// Any other failure.
     #[error("{verb} failed with {status}: {message}")]
     Failed {
         /// The verb.
         verb: &'static str,
-        /// How it ended: `exit status: 1`.
+        /// The exit status: `exit status: 1`.
         status: String,
-        /// What it said, one line of at most 1 KiB.
+        /// Its message, one line of at most 1 KiB.
         message: String,
     },
 }
 
 impl OciError {
-    /// The gRPC code the caller of CRI gets.
+    /// The gRPC code for the CRI caller.
     pub fn code(&self) -> Code {
         match self {
             Self::NotFound { .. } => Code::NotFound,
@@ -109,7 +109,7 @@ impl OciError {
         }
     }
 
-    /// What a runtime's words mean. Runc and crun say the same things in their own words.
+    /// Classifies an error by its message. runc and crun use different wordings.
     pub(crate) fn classify(verb: &'static str, id: &str, status: String, message: String) -> Self {
         let said = |words: &[&str]| words.iter().any(|word| message.contains(word));
         let id = id.to_owned();

@@ -1,4 +1,4 @@
-//! Running one short-lived program: with a limit in time and output, and nothing left of it when its caller goes away.
+//! Runs a short-lived program with limits on time and output; it is killed if the future is dropped.
 
 use std::ffi::OsString;
 use std::io;
@@ -12,12 +12,12 @@ use nix::unistd::Pid;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
 use tokio::process::Command;
 
-/// The most bytes kept of each stream: 1 MiB. What is beyond is read and dropped, so that the program does not stall.
+/// The limit on the output kept of each stream: 1 MiB. The rest is read and discarded, so that the program does not block.
 const OUTPUT_LIMIT: usize = 1 << 20;
-/// How long its streams may stay open after it ended: a child of it may hold them.
+/// How long its streams are read after its exit: a child may keep them open.
 const DRAIN: Duration = Duration::from_millis(500);
 
-/// What a program left.
+/// The result of a program.
 #[derive(Debug)]
 pub(super) struct Finished {
     pub(super) status: ExitStatus,
@@ -25,7 +25,7 @@ pub(super) struct Finished {
     pub(super) stderr: Vec<u8>,
 }
 
-/// How it did not finish.
+/// Why a program did not finish.
 #[derive(Debug)]
 pub(super) enum Fault {
     Start(io::Error),
@@ -33,11 +33,11 @@ pub(super) enum Fault {
     Timeout,
 }
 
-/// Kills the process group of a program unless it was waited for.
+/// Kills the process group of a program on drop, unless it was waited for.
 struct Group(Option<Pid>);
 
 impl Group {
-    /// The program was waited for: nothing is killed any more.
+    /// Disarms the guard: the program was waited for.
     fn release(&mut self) {
         self.0 = None;
     }
@@ -46,13 +46,13 @@ impl Group {
 impl Drop for Group {
     fn drop(&mut self) {
         if let Some(group) = self.0 {
-            // It may be gone by now: no error.
+            // It may have exited already.
             let _gone = killpg(group, Signal::SIGKILL);
         }
     }
 }
 
-/// Runs a program in a process group of its own. At the limit, or when this future is dropped, the group is killed.
+/// Runs a program in a new process group, which is killed at the time limit or when the future is dropped.
 pub(super) async fn run(
     path: &Path,
     args: &[OsString],
@@ -76,7 +76,7 @@ pub(super) async fn run(
         .stderr(Stdio::piped())
         .process_group(0)
         .kill_on_drop(true);
-    // Loading the program waits for its disk.
+    // Blocks: execve reads the program from disk.
     let spawned = tokio::task::spawn_blocking(move || command.spawn()).await;
     let spawned = spawned.map_err(io::Error::from).flatten();
     let mut child = spawned.map_err(Fault::Start)?;
@@ -86,7 +86,7 @@ pub(super) async fn run(
         let (mut stdout, mut stderr) = (Vec::new(), Vec::new());
         let feed = async {
             if let (Some(mut pipe), Some(bytes)) = (pipe, stdin) {
-                // A program that does not read its input says why itself.
+                // A program that does not read its input reports its own error.
                 let _refused = pipe.write_all(bytes).await;
             }
             std::future::pending::<()>().await;
@@ -104,7 +104,7 @@ pub(super) async fn run(
             let status = loop {
                 tokio::select! {
                     status = child.wait() => {
-                        // Its number may be another's from now on.
+                        // The pid may be reused from now on.
                         group.release();
                         break status;
                     }

@@ -1,11 +1,11 @@
-//! Seccomp filters that the OCI runtime compiled once, and takes back as they are.
+//! A cache of seccomp filters that the OCI runtime compiled.
 //!
 //! Compiling a profile takes two thirds of a `create`, and nearly all containers of a node have the same few profiles.
-//! crun keeps what it compiled beside the state of the container, as `seccomp.bpf`, for later processes of it, and takes the
-//! same bytes from the annotation `run.oci.seccomp_bpf_data` (crun(1)). Its own cache of them needs a library that some
-//! distributions, Debian among them, build it without. runc has no such thing.
+//! crun stores the compiled filter in the state directory of the container, as `seccomp.bpf`, and accepts the same bytes in the
+//! annotation `run.oci.seccomp_bpf_data` (crun(1)). Its own cache needs a library that some distributions, such as Debian, build
+//! it without. runc has no such feature.
 //!
-//! Nothing of it outlives the daemon: a filter belongs to the kernel, the library and the runtime that it was compiled with.
+//! The cache is not persistent: a filter is valid only for the kernel, the library and the runtime that it was compiled with.
 
 use std::collections::HashMap;
 use std::fs::{self, File};
@@ -20,15 +20,15 @@ use sha2::{Digest as _, Sha256};
 
 use super::runtime::Version;
 
-/// Where crun takes a compiled filter, in base64.
+/// The annotation from which crun takes a compiled filter, in base64.
 const ANNOTATION: &str = "run.oci.seccomp_bpf_data";
-/// Where crun keeps it, below the state of a container.
+/// The name of the compiled filter in crun's state directory of a container.
 const COMPILED: &str = "seccomp.bpf";
-/// The most filters that are kept. A node has one profile, as a rule with some variants by capabilities.
+/// The maximum number of cached filters. A node usually has one profile, with a few variants by capabilities.
 const MOST: usize = 64;
 /// Size of an instruction (`struct sock_filter`), in bytes.
 const INSTRUCTION: usize = 8;
-/// The most instructions that the kernel takes (`BPF_MAXINSNS`).
+/// The kernel's limit on instructions (`BPF_MAXINSNS`).
 const MOST_INSTRUCTIONS: usize = 4096;
 
 /// SHA-256 of a profile.
@@ -41,12 +41,12 @@ pub struct Filters {
 }
 
 impl Filters {
-    /// Whether this runtime takes them.
-    pub fn taken_by(version: &Version) -> bool {
+    /// Returns whether the OCI runtime accepts compiled filters.
+    pub fn supported_by(version: &Version) -> bool {
         version.name == "crun"
     }
 
-    /// Adds the compiled filter to a specification with a profile, if it is known. What somebody has put there stays.
+    /// Adds the compiled filter of its profile to a specification, if it is cached. An existing annotation is kept.
     pub fn fill(&self, spec: &mut Spec) {
         let Some(profile) = profile(spec) else {
             return;
@@ -59,8 +59,8 @@ impl Filters {
         spec.set_annotations(Some(annotations));
     }
 
-    /// Keeps the filter that was compiled for a created container. `spec` is its specification, `state` the directory that
-    /// the runtime keeps of it. What is not there, or is no filter, is left out: the next one will be compiled again.
+    /// Caches the filter that was compiled for a created container. `spec` is the path of its specification, `state` the runtime's
+    /// state directory of the container. A missing or invalid filter is ignored.
     pub fn learn(&self, spec: &Path, state: &Path) {
         if self.known().len() >= MOST {
             return;
@@ -79,11 +79,11 @@ impl Filters {
     }
 }
 
-/// What the filter of a specification is kept by: none if it has no profile, if its filter is told already, or if somebody
-/// listens to it, which is more than a filter.
+/// The cache key of a specification. `None` if it has no profile, if it has the annotation already, or if the profile has a
+/// listener (`SCMP_ACT_NOTIFY`), which a filter alone does not set up.
 fn profile(spec: &Spec) -> Option<Profile> {
-    let told = |annotations: &HashMap<String, String>| annotations.contains_key(ANNOTATION);
-    if spec.annotations().as_ref().is_some_and(told) {
+    let annotated = |annotations: &HashMap<String, String>| annotations.contains_key(ANNOTATION);
+    if spec.annotations().as_ref().is_some_and(annotated) {
         return None;
     }
     let seccomp: &LinuxSeccomp = spec.linux().as_ref()?.seccomp().as_ref()?;
@@ -94,15 +94,17 @@ fn profile(spec: &Spec) -> Option<Profile> {
     Some(Sha256::digest(text).into())
 }
 
-/// A specification, unless its filter is told.
+/// Reads a specification, unless it has the annotation.
 fn read(spec: &Path) -> Option<Spec> {
     let text = fs::read_to_string(spec).ok()?;
-    // A look that is cheaper than to parse it, and nearly always enough.
-    let told = text.contains(ANNOTATION);
-    (!told).then(|| serde_json::from_str(&text).ok()).flatten()
+    // Cheaper than parsing it first.
+    let annotated = text.contains(ANNOTATION);
+    (!annotated)
+        .then(|| serde_json::from_str(&text).ok())
+        .flatten()
 }
 
-/// A filter as the kernel takes it: whole instructions, at least one.
+/// Reads a compiled filter: one or more whole instructions.
 fn compiled(path: &Path) -> Option<Vec<u8>> {
     let most = INSTRUCTION * MOST_INSTRUCTIONS;
     let mut filter = Vec::new();
@@ -179,7 +181,7 @@ mod tests {
             name: name.to_owned(),
             ..Version::default()
         };
-        assert!(Filters::taken_by(&version("crun")));
-        assert!(!Filters::taken_by(&version("runc")));
+        assert!(Filters::supported_by(&version("crun")));
+        assert!(!Filters::supported_by(&version("runc")));
     }
 }

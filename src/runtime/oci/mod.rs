@@ -1,5 +1,5 @@
-//! The OCI runtime: the specification of a container ([`spec`]), the program that runs it ([`runtime`]), and what that has
-//! compiled already ([`Filters`]).
+//! The OCI runtime: the specification of a container ([`spec`]), the program that runs it ([`runtime`]), and the cache of its
+//! compiled seccomp filters ([`Filters`]).
 
 mod error;
 mod exec;

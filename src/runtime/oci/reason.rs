@@ -1,9 +1,9 @@
-//! Why an OCI runtime failed, out of what it wrote. Runc writes lines of logrus, as text or as JSON, with warnings before the
-//! error; crun plain lines.
+//! Extracts the error message from the output of an OCI runtime. runc writes lines of logrus, as text or as JSON, with warnings
+//! before the error; crun writes plain lines.
 
 use serde::Deserialize;
 
-/// The most bytes of a message that are kept.
+/// The maximum length of a message in bytes.
 const LIMIT: usize = 1024;
 
 /// One line of logrus.
@@ -13,15 +13,15 @@ struct Line {
     msg: String,
 }
 
-/// What failed, as the runtime says it: the message of its last error (lines with `level` and `msg`), else its last plain
-/// line, else its last message that is no warning, else its last warning. One line, 1 KiB at most.
+/// The message of the last error (lines with `level` and `msg`), else the last plain line, else the last message that is not a
+/// warning, else the last warning. One line, at most 1 KiB.
 pub fn reason(text: &[u8]) -> String {
     let text = String::from_utf8_lossy(text);
-    let (mut error, mut words, mut other, mut warning) = (None, None, None, None);
+    let (mut error, mut plain, mut other, mut warning) = (None, None, None, None);
     for line in text.lines().map(str::trim).filter(|line| !line.is_empty()) {
-        match understood(line) {
-            None if is_panic(words) => {}
-            None => words = Some(line),
+        match parse_line(line) {
+            None if is_panic(plain) => {}
+            None => plain = Some(line),
             Some(Line { level, msg }) => match &*level {
                 "error" | "fatal" | "panic" => error = Some(msg),
                 "warning" => warning = Some(msg),
@@ -30,28 +30,28 @@ pub fn reason(text: &[u8]) -> String {
         }
     }
     let message = error
-        .or_else(|| words.map(str::to_owned))
+        .or_else(|| plain.map(str::to_owned))
         .or(other)
         .or(warning)
-        .unwrap_or_else(|| "it said nothing".to_owned());
+        .unwrap_or_else(|| "no error output".to_owned());
     let mut message = message.replace(['\n', '\r'], " ");
     message.truncate(message.floor_char_boundary(LIMIT));
     message
 }
 
-/// Whether a plain line is the first of a trace of the stack, which says more than the last.
-fn is_panic(words: Option<&str>) -> bool {
-    words.is_some_and(|it| it.starts_with("panic: ") || it.starts_with("fatal error: "))
+/// Returns whether a plain line begins a stack trace, whose first line says more than its last.
+fn is_panic(plain: Option<&str>) -> bool {
+    plain.is_some_and(|it| it.starts_with("panic: ") || it.starts_with("fatal error: "))
 }
 
-fn understood(line: &str) -> Option<Line> {
+fn parse_line(line: &str) -> Option<Line> {
     match line.starts_with('{') {
         true => serde_json::from_str(line).ok(),
         false => fields(line),
     }
 }
 
-/// A line of `key=value`, where values with blanks are quoted; `None` if it is anything else.
+/// Parses a line of `key=value` pairs, where values with blanks are quoted; `None` for any other line.
 fn fields(mut rest: &str) -> Option<Line> {
     let (mut level, mut msg) = (None, None);
     while !rest.is_empty() {
@@ -79,7 +79,7 @@ fn fields(mut rest: &str) -> Option<Line> {
     })
 }
 
-/// Text up to its closing quote, with Go's escapes (`%q`) undone, and what follows.
+/// Text up to its closing quote, with Go's escapes (`%q`) decoded, and the rest.
 fn unquoted(text: &str) -> Option<(String, &str)> {
     let mut value = String::new();
     let mut chars = text.chars();
@@ -103,7 +103,7 @@ fn unquoted(text: &str) -> Option<(String, &str)> {
                         value.push('\t');
                         continue;
                     }
-                    // Controls that nobody wants to read.
+                    // Control characters.
                     'a' | 'b' | 'f' | 'v' => {
                         value.push(' ');
                         continue;
@@ -115,7 +115,7 @@ fn unquoted(text: &str) -> Option<(String, &str)> {
                 };
                 let (number, rest) = chars.as_str().split_at_checked(digits)?;
                 let number = u32::from_str_radix(number, 16).ok()?;
-                // One byte above 127 was no text.
+                // A single byte above 127 is not valid UTF-8.
                 let is_text = digits > 2 || number < 128;
                 let char = char::from_u32(number).filter(|_| is_text);
                 value.push(char.unwrap_or(char::REPLACEMENT_CHARACTER));

@@ -1,8 +1,8 @@
-//! The OCI runtime by its command line: runc, crun, or any other that follows the same one.
+//! The command line of the OCI runtime: runc, crun, or any other with the same one.
 //!
-//! The daemon makes no container itself: [`OciRuntime::create_command`] says what is to be run, and the pod's shim runs it,
-//! because the container must be its child. Everything else is a call of this module: bounded in time and output, with
-//! errors told apart, and `TRACEPARENT` for the runtime.
+//! The daemon does not create containers itself: [`OciRuntime::create_command`] returns the command, and the pod's shim runs it,
+//! because the container must be its child. All other calls are made here: bounded in time and output, with classified errors,
+//! and with `TRACEPARENT` in the environment.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -16,64 +16,64 @@ use super::exec::{self, Fault, Finished};
 use super::reason::reason;
 use crate::runtime::steps::traceparent;
 
-/// How long a verb may take before it is killed.
+/// The default time limit of a verb.
 const LIMIT: Duration = Duration::from_secs(60);
-/// The most of a log file that is read for an error.
+/// The limit on the bytes of a log file that are read for an error.
 const LOG_LIMIT: u64 = 64 << 10;
 
-/// One OCI runtime: a program and how it is called. A sandbox's record keeps that of its handler.
+/// An OCI runtime: a program with its global options. The record of a sandbox contains that of its handler.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OciRuntime {
     /// The program.
     pub path: PathBuf,
-    /// Where it keeps its state (`--root`).
+    /// Its state directory (`--root`).
     pub root: PathBuf,
-    /// cgroups are made by systemd (`--systemd-cgroup`).
+    /// Whether systemd creates the cgroups (`--systemd-cgroup`).
     pub systemd_cgroup: bool,
-    /// More global options, before the verb.
+    /// Further global options, before the verb.
     pub options: Vec<String>,
-    /// How long a verb may take; 60 s by [`OciRuntime::new`].
+    /// The time limit of a verb; 60 s by default.
     pub limit: Duration,
 }
 
-/// How a container is created.
+/// The options of `create`.
 #[derive(Debug, Clone, Default)]
 pub struct Create {
     /// The directory with `config.json`.
     pub bundle: PathBuf,
-    /// Where the runtime writes the pid of the first process.
+    /// The file to which the runtime writes the pid of the init.
     pub pid_file: PathBuf,
-    /// Where it writes its log, as JSON lines; see [`reason()`].
+    /// The log file of the runtime, in JSON lines; see [`reason()`].
     pub log: PathBuf,
-    /// The socket it sends the terminal to, when the specification wants one.
+    /// The socket to which it sends the terminal, if the specification has one.
     pub console_socket: Option<PathBuf>,
-    /// Do not pivot the root (a node that boots from a ram disk).
+    /// Whether to avoid `pivot_root`, for nodes that boot from a ram disk.
     pub no_pivot: bool,
-    /// Leave the session keyring alone.
+    /// Whether to keep the session keyring.
     pub no_new_keyring: bool,
 }
 
-/// How a process is executed in a running container.
+/// The options of `exec`.
 #[derive(Debug, Clone, Default)]
 pub struct Exec {
-    /// The file with the process, as JSON; see [`super::spec::exec_process`].
+    /// The file with the process specification, as JSON; see [`super::spec::exec_process`].
     pub process: PathBuf,
-    /// Where the runtime writes its pid.
+    /// The file to which the runtime writes its pid.
     pub pid_file: PathBuf,
-    /// Where it writes its log.
+    /// The log file of the runtime.
     pub log: PathBuf,
-    /// The socket it sends the terminal to.
+    /// The socket to which it sends the terminal.
     pub console_socket: Option<PathBuf>,
 }
 
-/// What the runtime says of a container.
+/// The output of `state` (OCI runtime specification, "State").
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 pub struct State {
     /// Its id.
     pub id: String,
     /// `creating`, `created`, `running`, `paused` or `stopped`.
     pub status: String,
-    /// Its first process, 0 when it has none.
+    /// The pid of its init; 0 without one.
     #[serde(default)]
     pub pid: u32,
     /// Its bundle.
@@ -81,14 +81,14 @@ pub struct State {
     pub bundle: PathBuf,
 }
 
-/// What the runtime says of itself.
+/// The output of `--version`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Version {
-    /// `runc` or `crun`, as the program says it.
+    /// `runc` or `crun`, as the program prints it.
     pub name: String,
     /// Its version.
     pub version: String,
-    /// The version of the specification it knows.
+    /// The version of the specification that it implements.
     pub spec: String,
 }
 
@@ -104,7 +104,7 @@ impl OciRuntime {
         }
     }
 
-    /// The program with its global options and a verb.
+    /// The arguments of a verb, after the global options.
     fn argv(&self, log: Option<&Path>, verb: &[&str]) -> Vec<OsString> {
         let mut argv: Vec<OsString> = vec!["--root".into(), self.root.clone().into()];
         if let Some(log) = log {
@@ -119,8 +119,7 @@ impl OciRuntime {
         argv
     }
 
-    /// The command that creates a container, program first. Whoever runs it becomes the parent of the container's runtime process:
-    /// the pod's shim.
+    /// The command that creates a container, program first. The pod's shim runs it and becomes the parent of the container.
     pub fn create_command(&self, id: &str, create: &Create) -> Vec<OsString> {
         let mut argv = vec![self.path.clone().into()];
         argv.extend(self.argv(Some(&create.log), &["create", "--bundle"]));
@@ -168,7 +167,7 @@ impl OciRuntime {
         Ok(())
     }
 
-    /// Sends a signal, to the first process or with `all` to every one.
+    /// Sends a signal to the init, or with `all` to every process.
     pub async fn kill(&self, id: &str, signal: i32, all: bool) -> Result<(), OciError> {
         let number = signal.to_string();
         let mut verb = vec!["kill"];
@@ -180,7 +179,7 @@ impl OciRuntime {
         Ok(())
     }
 
-    /// Deletes a container. With `force` a running one is killed, and one that is not there is no error.
+    /// Deletes a container. With `force` a running one is killed, and a missing one is not an error.
     pub async fn delete(&self, id: &str, force: bool) -> Result<(), OciError> {
         let verb: &[&str] = match force {
             true => &["delete", "--force", id],
@@ -198,7 +197,7 @@ impl OciRuntime {
         answer("state", &done.stdout)
     }
 
-    /// Changes the resources of a running or created container. Device rules are left out: they do not change.
+    /// Changes the resources of a running or created container, except device rules, which never change.
     pub async fn update(&self, id: &str, resources: &LinuxResources) -> Result<(), OciError> {
         let mut resources = resources.clone();
         resources.set_devices(None);
@@ -211,7 +210,7 @@ impl OciRuntime {
         Ok(())
     }
 
-    /// What the runtime can, as it says itself; [`OciError::Unsupported`] from one that has no such verb.
+    /// The output of `features`; [`OciError::Unsupported`] if the runtime does not have the verb.
     pub async fn features(&self) -> Result<serde_json::Value, OciError> {
         let argv = self.argv(None, &["features"]);
         let done = self.run("features", &argv, None).await?;
@@ -246,7 +245,7 @@ impl OciRuntime {
         Ok(version)
     }
 
-    /// One verb on one container. What goes wrong is on stderr, as JSON lines or words.
+    /// Runs a verb on a container. Errors are read from stderr, as JSON lines or plain text.
     async fn verb(
         &self,
         verb: &'static str,
@@ -254,7 +253,7 @@ impl OciRuntime {
         words: &[&str],
         stdin: Option<&[u8]>,
     ) -> Result<Finished, OciError> {
-        // Its log goes to stderr: no file to make, read and remove, and none left behind by a kill.
+        // The log goes to stderr: no file that would have to be removed, or that a kill would leave behind.
         let argv = self.argv(Some(Path::new("/dev/stderr")), words);
         let done = self.run(verb, &argv, stdin).await?;
         match done.status.success() {
@@ -298,7 +297,7 @@ impl OciRuntime {
     }
 }
 
-/// Reads why a create or exec that someone else ran failed, from its log file and its stderr.
+/// The error of a create or exec that the shim ran, from its log file and its stderr.
 pub fn failure_of(
     verb: &'static str,
     id: &str,
@@ -309,7 +308,7 @@ pub fn failure_of(
     use std::io::Read as _;
     let mut text = Vec::new();
     if let Ok(file) = std::fs::File::open(log) {
-        // A log that cannot be read leaves stderr.
+        // If the log cannot be read, stderr is used alone.
         let _unreadable = file.take(LOG_LIMIT).read_to_end(&mut text);
     }
     text.push(b'\n');

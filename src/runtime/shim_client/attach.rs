@@ -14,13 +14,13 @@ use super::error::Error;
 use super::frames::Frames;
 use criscope_shim::protocol::{self, Attach, Incoming, MAX_CHUNK, Request, stream};
 
-/// What is read at a time, in bytes: some pieces, of which each wakes somebody up.
+/// Size of the read buffer in bytes: a few pieces, to save wake-ups.
 const ROOM: usize = 64 << 10;
 
-/// For the shim to answer.
+/// How long to wait for an answer of the shim.
 const PATIENCE: std::time::Duration = std::time::Duration::from_secs(10);
 
-/// A piece of a stream; an empty one is the end of it.
+/// A piece of a stream; an empty one marks its end.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Output {
     /// Standard output, or the terminal.
@@ -29,7 +29,7 @@ pub enum Output {
     Stderr(Bytes),
 }
 
-/// The output of a process. Dropped with its [`Input`], it is detached.
+/// The output of a process. Dropping it with its [`Input`] detaches.
 #[derive(Debug)]
 pub struct Attached {
     frames: Frames<OwnedReadHalf>,
@@ -42,7 +42,7 @@ pub struct Input {
 }
 
 impl Shim {
-    /// Attaches to a process, on a connection of its own. What it wrote before is not seen, unless it was held.
+    /// Attaches to a process, on a separate connection. Earlier output is not replayed, unless it was held.
     ///
     /// # Errors
     /// See [`Error`].
@@ -94,8 +94,8 @@ impl Attached {
 }
 
 impl Input {
-    /// Hands it to the process; waits while the process does not take it. To drop the future may send a part, after
-    /// which this input is of no use.
+    /// Sends input to the process; waits while the process does not read it. Not cancel safe: a dropped future may have sent a part,
+    /// after which the input is unusable.
     ///
     /// # Errors
     /// The connection has ended.
@@ -108,7 +108,7 @@ impl Input {
         Ok(())
     }
 
-    /// Says that this client wants no more. The shim lets go of it, which ends its output, once the input before this is taken.
+    /// Detaches this client. The shim closes its output once the preceding input has been read.
     ///
     /// # Errors
     /// The connection has ended.
@@ -116,7 +116,7 @@ impl Input {
         self.write.shutdown().await
     }
 
-    /// Ends the input; output goes on. Of a container it ends only with `stdin_once`, of an exec always.
+    /// Ends the input; output continues. The input of a container ends only with `stdin_once`, that of an exec always.
     ///
     /// # Errors
     /// The connection has ended.

@@ -30,16 +30,16 @@ use criscope_shim::protocol::{
     Target, Verb,
 };
 
-/// For a shim to start, to take a connection, and to answer what it can answer at once.
+/// How long a shim may take to start, to accept a connection, and to answer simple requests.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Events that wait for a slow receiver. One that falls behind asks for the state.
+/// Length of the event queue of a receiver. One that falls behind queries the state.
 const EVENTS: usize = 256;
 
-/// Requests that wait for the socket.
+/// Length of the queue of requests.
 const REQUESTS: usize = 64;
 
-/// How a shim is started.
+/// The parameters of a shim's start.
 #[derive(Clone, Debug)]
 pub struct Launch {
     /// `criscope-shim`.
@@ -51,14 +51,14 @@ pub struct Launch {
     pub cgroups: Vec<PathBuf>,
 }
 
-/// What is read of a shim at a time, in bytes: it says little, and there is one for each pod.
+/// Size of the read buffer in bytes: small, since there is one for each pod and messages are few.
 const ROOM: usize = 4 << 10;
 
-/// Those who wait for an answer, by the number of their request; `None` tells them that theirs cannot be read.
+/// Pending requests by number; they receive `None` if their answer cannot be decoded.
 pub(super) type Waiting = Arc<Mutex<Option<HashMap<u64, oneshot::Sender<Option<Answer>>>>>>;
 
-/// The shim of a pod. Cheap to clone; the connection ends with the last one. A call that is dropped goes on in the shim,
-/// and its result is found in [`Shim::state`].
+/// The shim of a pod. Cheap to clone; the connection is closed with the last clone. A dropped call continues in the shim, and its
+/// result is in [`Shim::state`].
 #[derive(Clone, Debug)]
 pub struct Shim {
     inner: Arc<Inner>,
@@ -83,7 +83,7 @@ impl Drop for Inner {
 }
 
 impl Shim {
-    /// Starts a shim and connects to it. If there is one, that is an error: [`Shim::connect`] is for that.
+    /// Starts a shim and connects to it. Fails if the pod has one already; see [`Shim::connect`].
     ///
     /// # Errors
     /// [`Error::Launch`], [`Error::Gone`], [`Error::Silent`].
@@ -105,7 +105,7 @@ impl Shim {
             command.arg("--cgroup").arg(cgroup);
         }
         command.stderr(Child::piped());
-        // Loading the program waits for its disk.
+        // Blocks: execve reads the program from disk.
         let launched = async {
             let spawned = tokio::task::spawn_blocking(move || command.spawn()).await;
             let child = spawned.map_err(io::Error::from).flatten()?;
@@ -122,8 +122,8 @@ impl Shim {
         Self::connect(&launch.dir).await
     }
 
-    /// Connects to the shim of a pod. What happened before is in [`Shim::state`], what happens from now on in
-    /// [`Shim::events`]: subscribe first, then ask.
+    /// Connects to the shim of a pod. Earlier changes are in [`Shim::state`], later ones in [`Shim::events`]: subscribe first, then
+    /// query the state.
     ///
     /// # Errors
     /// [`Error::Gone`] if there is none (then see [`super::exit_records()`]), [`Error::Silent`] if it hangs,
@@ -171,7 +171,7 @@ impl Shim {
         Ok(shim)
     }
 
-    /// Says hello. That it is answered also later shows that the shim is there.
+    /// Sends the hello. Also used later as a liveness check.
     ///
     /// # Errors
     /// See [`Error`], as for all that follow.
@@ -185,7 +185,7 @@ impl Shim {
         &self.inner.dir
     }
 
-    /// Exits and kills for want of memory from now on. It closes when the shim has gone.
+    /// The events from now on: exits, OOM kills. Closed when the connection ends.
     pub fn events(&self) -> broadcast::Receiver<Event> {
         match self.inner.events.upgrade() {
             Some(events) => events.subscribe(),
@@ -193,23 +193,23 @@ impl Shim {
         }
     }
 
-    /// The end of an exec that is about to be run: it may be told before the call that runs it returns. One
-    /// asks for each.
+    /// A waiter for the exit of an exec that is about to run: the exit may arrive before the call that runs it returns. One waiter
+    /// for each exec.
     pub fn ending(&self, exec: Target) -> ExitWaiter {
         self.inner.endings.of(exec)
     }
 
-    /// Whether the connection has ended.
+    /// Returns whether the connection has ended.
     pub fn is_gone(&self) -> bool {
         self.inner.events.strong_count() == 0
     }
 
-    /// Everything the shim knows.
+    /// The state of the shim: its processes and their exits.
     #[allow(clippy::missing_errors_doc)]
     pub async fn state(&self) -> Result<State, Error> {
         match self.call(Request::State(Empty {}), PATIENCE).await? {
             Answer::State(state) => {
-                // Those whose event was lost, or could not be read.
+                // Exits whose event was lost or could not be decoded.
                 let ended = state.processes.iter().filter_map(|p| p.exit.as_ref());
                 ended.for_each(|exit| self.inner.endings.tell(exit));
                 Ok(state)
@@ -218,7 +218,7 @@ impl Shim {
         }
     }
 
-    /// Makes a container; returns the pid of its init.
+    /// Creates a container; returns the pid of its init.
     #[allow(missing_docs, clippy::missing_errors_doc)]
     pub async fn create(&self, create: Create) -> Result<u32, Error> {
         let time = runtime_time(create.runtime.timeout_ms);
@@ -242,7 +242,7 @@ impl Shim {
     /// Sends a signal.
     #[allow(clippy::missing_errors_doc)]
     pub async fn kill(&self, kill: Kill) -> Result<(), Error> {
-        // Without `all` it is a system call of the shim's own.
+        // Without `all` the shim calls kill(2) itself.
         let time = if kill.all {
             runtime_time(30_000)
         } else {
@@ -251,20 +251,20 @@ impl Shim {
         self.done(Request::Kill(kill), time).await
     }
 
-    /// Removes a container, and forgets it with its execs.
+    /// Deletes a container, and drops its state and that of its execs.
     #[allow(clippy::missing_errors_doc)]
     pub async fn delete(&self, verb: Verb) -> Result<(), Error> {
         let time = runtime_time(verb.runtime.timeout_ms);
         self.done(Request::Delete(verb), time).await
     }
 
-    /// Gives a terminal a size.
+    /// Resizes a terminal.
     #[allow(clippy::missing_errors_doc)]
     pub async fn resize(&self, resize: Resize) -> Result<(), Error> {
         self.done(Request::Resize(resize), PATIENCE).await
     }
 
-    /// Opens the log of a container again under its name.
+    /// Reopens the log of a container.
     #[allow(clippy::missing_errors_doc)]
     pub async fn reopen_log(&self, target: Target) -> Result<(), Error> {
         self.done(Request::ReopenLog(target), PATIENCE).await
@@ -276,20 +276,20 @@ impl Shim {
         self.done(Request::CloseStdin(target), PATIENCE).await
     }
 
-    /// Forgets an exec, when it has ended.
+    /// Drops the state of an exec, once it has exited.
     #[allow(clippy::missing_errors_doc)]
     pub async fn forget(&self, target: Target) -> Result<(), Error> {
         self.done(Request::Forget(target), PATIENCE).await
     }
 
-    /// Makes the pod's PID namespace, if there is none; returns the pid of its init, which is confined when this returns.
+    /// Creates the pod's PID namespace, if there is none; returns the pid of its init, which is confined by then.
     #[allow(clippy::missing_errors_doc)]
     pub async fn pid_namespace(&self, wanted: PidNamespace) -> Result<u32, Error> {
         let request = Request::PidNamespace(wanted);
         self.pid(request, runtime_time(10_000)).await
     }
 
-    /// Ends the shim; with `force` also when containers are left.
+    /// Shuts the shim down; with `force` even if it has containers.
     #[allow(clippy::missing_errors_doc)]
     pub async fn shutdown(&self, force: bool) -> Result<(), Error> {
         self.done(Request::Shutdown(Shutdown { force }), PATIENCE)
@@ -349,7 +349,7 @@ impl Shim {
     }
 }
 
-/// Takes a request that nobody waits for any more out of the list.
+/// Removes a dropped request from the pending ones.
 struct Forget<'a> {
     waiting: &'a Waiting,
     number: u64,
@@ -363,12 +363,12 @@ impl Drop for Forget<'_> {
     }
 }
 
-/// The runtime's own time, and some for the way.
+/// The time limit of the OCI runtime and a margin.
 fn runtime_time(timeout_ms: u32) -> Duration {
     Duration::from_millis(timeout_ms.into()) + PATIENCE
 }
 
-/// An answer, or the error that it is.
+/// Converts an answer to a result.
 pub(super) fn accepted(answer: Answer, dir: &Path) -> Result<Answer, Error> {
     let Answer::Failed(failure) = answer else {
         return Ok(answer);
@@ -396,7 +396,7 @@ pub(super) fn gone(dir: &Path, source: io::Error) -> Error {
     }
 }
 
-/// Connects by way of the directory's descriptor: the path of a socket may have 107 bytes at most.
+/// Connects through the descriptor of the directory: the path of a socket is limited to 107 bytes.
 pub(super) async fn connect(dir: &Path) -> Result<UnixStream, Error> {
     let own = dir.to_owned();
     let folder = tokio::task::spawn_blocking(move || File::open(own)).await;

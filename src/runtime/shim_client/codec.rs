@@ -1,4 +1,4 @@
-//! Which version of the protocol a shim speaks, found out by its hello.
+//! Versions of the shim protocol, negotiated by the hello.
 
 use std::io;
 use std::path::Path;
@@ -13,7 +13,7 @@ use super::frames::Frames;
 use super::v1;
 use criscope_shim::protocol::{self, Event, Hello, Incoming, Malformed, Request};
 
-/// The oldest version the daemon speaks.
+/// The oldest version that the daemon supports.
 pub(super) const OLDEST: u32 = 1;
 
 /// A version of the protocol.
@@ -21,12 +21,12 @@ pub(super) const OLDEST: u32 = 1;
 pub(super) enum Codec {
     /// See [`v1`].
     V1,
-    /// That of this program.
+    /// The current version.
     Own,
 }
 
 impl Codec {
-    /// Reads the hello of a shim, which is the first that it sends on every connection.
+    /// Reads the hello of a shim, the first message on every connection.
     ///
     /// # Errors
     /// [`Error::Gone`], [`Error::Silent`]; [`Error::Incompatible`] if there is no version in common; [`Error::Malformed`].
@@ -52,7 +52,7 @@ impl Codec {
         }
     }
 
-    /// Appends a request with its number; whether this version has it.
+    /// Appends a request with its number; returns whether this version has it.
     pub(super) fn encode(self, number: u64, request: &Request, out: &mut Vec<u8>) -> bool {
         match self {
             Self::V1 => v1::encode_request(number, request, out),
@@ -63,7 +63,7 @@ impl Codec {
         }
     }
 
-    /// Reads what a shim sent.
+    /// Decodes a message of a shim.
     pub(super) fn decode(self, frame: &[u8]) -> Result<Incoming, Malformed> {
         match self {
             Self::V1 => v1::decode_incoming(frame),

@@ -1,4 +1,4 @@
-//! Ends a shim that does not answer.
+//! Kills a shim that does not answer.
 
 use std::fs::{self, Metadata};
 use std::io;
@@ -15,23 +15,23 @@ use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
 use super::error::Error;
 
-/// How long a shim may take to end once it is killed: it may be writing a log to a slow disk.
+/// How long a shim may take to exit after SIGKILL: it may be blocked in a write of a log to a slow disk.
 const DYING: Duration = Duration::from_secs(10);
 
-/// Kills the shim of a pod's directory, and waits for its end. That there is none is fine.
+/// Kills the shim of a pod's directory and waits for its exit. Succeeds if there is none.
 ///
-/// It is told by its arguments and by the directory it is in, which no process in a container can have, and held by a
-/// descriptor meanwhile, so that it is never another process that took its pid.
+/// The process is identified by its arguments and its working directory, which no process in a container can have, while a
+/// pidfd is held, so that a process that reuses its pid is never killed.
 ///
 /// # Errors
-/// [`Error::Undying`] if it is still there after ten seconds, [`Error::System`].
+/// [`Error::Undying`] if it has not exited after ten seconds, [`Error::System`].
 pub async fn end(dir: &Path) -> Result<(), Error> {
     let own = dir.to_owned();
     let ended = tokio::task::spawn_blocking(move || {
         let shims = find(&own)?;
         for shim in &shims {
             match pidfd_send_signal(shim, Signal::KILL) {
-                // Ended meanwhile.
+                // It has exited meanwhile.
                 Ok(()) | Err(Errno::SRCH) => {}
                 Err(error) => return Err(error.into()),
             }
@@ -54,9 +54,9 @@ pub async fn end(dir: &Path) -> Result<(), Error> {
     }
 }
 
-/// Whether a process, by its directory in `/proc`, has the arguments of the shim of a pod's directory.
+/// Returns whether a process, by its directory in `/proc`, has the arguments of the shim of a pod's directory.
 pub(in crate::runtime) fn is_called_for(process: &Path, dir: &Path) -> bool {
-    // A shim has two, its program and a path.
+    // A shim has two arguments: its program and a path.
     let arguments = untrusted::read_start(&process.join("cmdline"), 16 << 10).unwrap_or_default();
     let mut all = arguments.split(|byte| *byte == 0);
     let is_shim = all
@@ -88,7 +88,7 @@ fn find(dir: &Path) -> io::Result<Vec<OwnedFd>> {
             Err(Errno::SRCH) => continue,
             held => held?,
         };
-        // Asked again of the one that is held: the pid may have been another's before.
+        // Checked again with the pidfd held: the pid may have been reused before it was opened.
         if is_called_for(&process, dir) && is_in(&process, &place) {
             found.push(held);
         }

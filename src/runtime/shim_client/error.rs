@@ -1,10 +1,10 @@
-//! Why the shim did not do it.
+//! Errors of the shim.
 
 use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// Why the shim did not do it.
+/// An error of a request to the shim.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// It could not be started.
@@ -15,7 +15,7 @@ pub enum Error {
         /// Why.
         message: String,
     },
-    /// There is no connection: it never came up, or has gone. See [`super::exit_records()`].
+    /// There is no connection: the shim did not start, or has exited. See [`super::exit_records()`].
     #[error("no connection to the shim of {}: {source}", dir.display())]
     Gone {
         /// The pod's directory.
@@ -28,24 +28,24 @@ pub enum Error {
     Silent {
         /// The pod's directory.
         dir: PathBuf,
-        /// How long was waited.
+        /// The timeout.
         after: Duration,
     },
-    /// It was killed, because it did not answer, and is still there: the kernel is at work for it.
+    /// It was killed because it did not answer, and has not exited: it is blocked in the kernel.
     #[error("the shim of {} was killed and has not ended within {after:?}", dir.display())]
     Undying {
         /// The pod's directory.
         dir: PathBuf,
-        /// How long was waited.
+        /// The timeout.
         after: Duration,
     },
-    /// It speaks another language.
+    /// It sent an invalid frame.
     #[error("the shim of {} sent a malformed frame", dir.display())]
     Malformed {
         /// The pod's directory.
         dir: PathBuf,
     },
-    /// It has no version of the protocol in common with this daemon: one of them is of a much newer criscope.
+    /// The shim and the daemon have no version of the protocol in common: one of them is of a much newer criscope.
     #[error("cannot use the shim of {}: {why}", dir.display())]
     Incompatible {
         /// The pod's directory.
@@ -53,31 +53,31 @@ pub enum Error {
         /// Both versions, in words.
         why: String,
     },
-    /// The shim is older than this request.
+    /// The version of the shim does not have this request.
     #[error("the shim of {} is of an older criscope and cannot do this: make the pod again", dir.display())]
     Unimplemented {
         /// The pod's directory.
         dir: PathBuf,
     },
-    /// The request makes no sense now.
+    /// The request is not possible in the current state.
     #[error("{0}")]
     Precondition(String),
     /// No such process, or it has ended.
     #[error("{0}")]
     NotFound(String),
-    /// The OCI runtime failed: why, as it says itself.
+    /// The OCI runtime failed, with its message.
     #[error("OCI runtime: {0}")]
     Runtime(String),
     /// The OCI runtime took too long and was killed.
     #[error("OCI runtime was killed after its time: {0}")]
     Timeout(String),
-    /// The system said no.
+    /// A system error.
     #[error("shim: {0}")]
     System(String),
 }
 
 impl Error {
-    /// Whether there is a shim that nothing can be done by: to be rid of its pod it is killed.
+    /// Returns whether the shim exists but is unusable: it has to be killed to remove its pod.
     pub fn is_unusable(&self) -> bool {
         matches!(
             self,
@@ -85,10 +85,10 @@ impl Error {
         )
     }
 
-    /// What a caller of CRI is told.
+    /// The gRPC code for the CRI caller.
     pub fn code(&self) -> tonic::Code {
         match self {
-            // Not UNIMPLEMENTED, which the kubelet takes for an answer of the runtime as a whole.
+            // Not UNIMPLEMENTED, which the kubelet would apply to the runtime as a whole.
             Self::Precondition(_) | Self::Incompatible { .. } | Self::Unimplemented { .. } => {
                 tonic::Code::FailedPrecondition
             }

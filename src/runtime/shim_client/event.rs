@@ -1,21 +1,21 @@
-//! What the daemon hears of a shim without having asked.
+//! Events of the shim.
 
 use criscope_shim::protocol::{Exit, Oom};
 
-/// What the daemon hears of a shim without having asked.
+/// An event of the shim.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// A process ended; its record is on disk.
+    /// A process has exited; its exit record is on disk.
     Exit(Exit),
-    /// The kernel killed for want of memory.
+    /// An OOM kill.
     Oom(Oom),
-    /// The init of the pod's PID namespace has ended, and everything in it.
+    /// The init of the pod's PID namespace has exited, and with it all processes in it.
     PidNamespaceEnded,
-    /// A message that cannot be read: whatever it said, the state has it.
+    /// A message that cannot be decoded. Its content is in the state of the shim.
     Unreadable(Unreadable),
 }
 
-/// What could not be read, in the order of the metric's label.
+/// The kind of a message that could not be decoded, in the order of the catalogue of metrics.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unreadable {
     /// An event of a kind that this daemon does not know.
@@ -24,9 +24,9 @@ pub enum Unreadable {
     Event,
     /// An answer, unknown or damaged: the request fails.
     Answer,
-    /// A frame of which not even the number can be read.
+    /// A frame whose number cannot be decoded.
     Frame,
-    /// A request, by the shim.
+    /// A request that the shim could not decode.
     Request,
 }
 
@@ -40,7 +40,7 @@ impl Unreadable {
         Self::Request,
     ];
 
-    /// As metrics and the log have it.
+    /// The name in metrics and logs.
     pub const fn name(self) -> &'static str {
         match self {
             Self::UnknownEvent => "unknown_event",

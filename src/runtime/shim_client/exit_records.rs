@@ -1,4 +1,4 @@
-//! What became of the containers of a shim that is gone.
+//! The exit records of the containers of a shim that is gone.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -10,35 +10,34 @@ use serde::de::DeserializeOwned;
 
 use criscope_shim::record::{EXIT, INIT, is_name, start_time};
 
-/// How a container was left.
+/// The last known state of a container.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ExitFate {
-    /// It ended, and the shim saw it.
+    /// It exited, and the shim recorded the exit.
     Ended {
         /// 128 + n for signal n.
         code: i32,
         /// The signal, or 0.
         signal: i32,
-        /// Processes of its cgroup killed for want of memory.
+        /// OOM kills in its cgroup.
         oom_kills: u64,
         /// Nanoseconds since 1970.
         at: u64,
     },
-    /// Its init still runs, without log and without anyone to see how it ends.
+    /// Its init still runs, but its output and its exit are not observed.
     Abandoned {
         /// The init.
         pid: u32,
         /// The init's start, in clock ticks since boot.
         start_time: u64,
     },
-    /// It ended and nobody saw how.
+    /// It exited with an unknown exit code.
     Unknown,
-    /// A record that cannot be read; in words.
+    /// Its record cannot be read, for this reason.
     Damaged(String),
 }
 
-/// The version of these records that is read. One of them only ever gets fields more; what is written in another way has
-/// another version.
+/// The supported version of these records. Within a version fields are only added; incompatible changes raise it.
 const VERSION: u32 = 1;
 
 #[derive(Deserialize)]
@@ -60,10 +59,10 @@ struct Ended {
     at: u64,
 }
 
-/// Reads the records of a pod's directory. Only for a pod whose shim is gone: while it lives, it knows better.
+/// Reads the records of a pod's directory. Only for a pod whose shim is gone: a live shim has newer state.
 ///
 /// # Errors
-/// The directory cannot be read. A damaged record is a [`ExitFate`] of its own and harms no other.
+/// The directory cannot be read. A damaged record is [`ExitFate::Damaged`] and does not affect others.
 pub fn exit_records(dir: &Path) -> io::Result<BTreeMap<String, ExitFate>> {
     let mut fates = BTreeMap::new();
     for entry in fs::read_dir(dir)? {
@@ -117,7 +116,7 @@ fn parse<T: DeserializeOwned>(text: &[u8]) -> io::Result<T> {
     let Version { v } = serde_json::from_slice(text)?;
     if v != VERSION {
         return Err(io::Error::other(format!(
-            "the record of its end is of version {v}, and this criscope reads version {VERSION}"
+            "its exit record has version {v}, and this criscope reads version {VERSION}"
         )));
     }
     Ok(serde_json::from_slice(text)?)

@@ -1,4 +1,4 @@
-//! Ends of execs, each kept for the one who waits for it.
+//! Waiters for the exits of execs.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -7,10 +7,10 @@ use tokio::sync::oneshot;
 
 use criscope_shim::protocol::{Exit, Target};
 
-/// Who waits for which end; nobody any more once the shim has gone.
+/// The waiters by exec; `None` once the shim is gone.
 type Awaited = Option<HashMap<Target, oneshot::Sender<Exit>>>;
 
-/// All who wait for the end of an exec. To tell one never waits and forgets nothing, however many there are.
+/// All waiters for exits of execs. Delivery never blocks and never drops an exit, whatever their number.
 #[derive(Clone, Debug)]
 pub(super) struct ExitWaiters(Arc<Mutex<Awaited>>);
 
@@ -19,7 +19,7 @@ impl ExitWaiters {
         Self(Arc::new(Mutex::new(Some(HashMap::new()))))
     }
 
-    /// Waits for the end of an exec that nobody else waits for.
+    /// Registers the only waiter for the exit of an exec.
     pub(super) fn of(&self, target: Target) -> ExitWaiter {
         let (tell, told) = oneshot::channel();
         if let Some(awaited) = &mut *self.lock() {
@@ -36,12 +36,12 @@ impl ExitWaiters {
         let mut awaited = self.lock();
         let tell = awaited.as_mut();
         if let Some(tell) = tell.and_then(|awaited| awaited.remove(&exit.target)) {
-            // Whoever waited may have gone just now.
+            // The waiter may have been dropped just now.
             let _gone = tell.send(exit.clone());
         }
     }
 
-    /// There is no shim any more: nobody will be told anything.
+    /// Closes all waiters: the shim is gone.
     pub(super) fn close(&self) {
         self.lock().take();
     }
@@ -51,7 +51,7 @@ impl ExitWaiters {
     }
 }
 
-/// The end of one exec, told once.
+/// A waiter for the exit of one exec, which is delivered once.
 #[derive(Debug)]
 pub struct ExitWaiter {
     endings: ExitWaiters,
@@ -60,7 +60,7 @@ pub struct ExitWaiter {
 }
 
 impl ExitWaiter {
-    /// Waits for it; `None` if the shim goes first. Dropping the future loses nothing; what was told is not told again.
+    /// Waits for the exit; `None` if the shim is lost first. Cancel safe. The exit is returned once.
     pub async fn told(&mut self) -> Option<Exit> {
         (&mut self.told).await.ok()
     }

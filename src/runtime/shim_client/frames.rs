@@ -5,7 +5,7 @@ use tokio::io::AsyncReadExt as _;
 
 use criscope_shim::protocol::{self, MAX_FRAME};
 
-/// Frames from a socket. Dropping [`Frames::next`] loses nothing.
+/// Frames from a socket. [`Frames::next`] is cancel safe.
 #[derive(Debug)]
 pub(super) struct Frames<R> {
     from: R,
@@ -15,7 +15,7 @@ pub(super) struct Frames<R> {
 }
 
 impl<R: tokio::io::AsyncRead + Unpin> Frames<R> {
-    /// Reads this much at a time: little for a connection that is there as long as its pod and says little.
+    /// `room` is the size of the read buffer: small for the control connection, which lives as long as the pod and is mostly idle.
     pub(super) fn new(from: R, room: usize) -> Self {
         Self {
             from,
@@ -24,7 +24,7 @@ impl<R: tokio::io::AsyncRead + Unpin> Frames<R> {
         }
     }
 
-    /// The next one without its length; `None` at the end, and after a length that cannot be.
+    /// The next frame without its length; `None` at the end, and after an invalid length.
     pub(super) async fn next(&mut self) -> Option<Bytes> {
         loop {
             if let Some(len) = protocol::frame_len(&self.bytes).ok()?

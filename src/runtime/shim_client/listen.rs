@@ -1,4 +1,4 @@
-//! Hears what a shim sends: answers for those who wait, events for those who watch, and what cannot be read for everybody.
+//! Receives the messages of a shim and dispatches answers to pending requests and events to subscribers.
 
 use std::path::PathBuf;
 
@@ -12,7 +12,7 @@ use super::exit_waiters::ExitWaiters;
 use super::frames::Frames;
 use criscope_shim::protocol::{self, Incoming, Unread};
 
-/// Hears a shim until its connection ends.
+/// Receives messages until the connection ends.
 pub(super) async fn listen<R: AsyncRead + Unpin>(
     dir: PathBuf,
     mut frames: Frames<R>,
@@ -21,10 +21,10 @@ pub(super) async fn listen<R: AsyncRead + Unpin>(
     events: broadcast::Sender<Event>,
     endings: ExitWaiters,
 ) {
-    // Nobody may be watching yet: who begins to asks for the state.
+    // There may be no subscriber yet: a new one queries the state.
     let tell = |event| drop(events.send(event));
     let unreadable = |what: Unreadable| {
-        tracing::warn!(event = "runtime.shim", shim = %dir.display(), what = what.name(), "a message of a shim cannot be read: it is of another version, or damaged");
+        tracing::warn!(event = "runtime.shim", shim = %dir.display(), what = what.name(), "a message of a shim cannot be decoded: it is of another version, or damaged");
         tell(Event::Unreadable(what));
     };
     while let Some(frame) = frames.next().await {
@@ -53,7 +53,7 @@ pub(super) async fn listen<R: AsyncRead + Unpin>(
             Err(_) => unreadable(Unreadable::Frame),
         }
     }
-    // Those who wait see their sender dropped.
+    // Pending requests see their sender dropped.
     lock(&waiting).take();
     endings.close();
 }

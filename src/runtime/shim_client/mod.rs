@@ -1,7 +1,7 @@
-//! The processes of a pod, by way of its criscope-shim.
+//! The client of criscope-shim, which runs the processes of a pod.
 //!
-//! [`Shim::launch`] puts one beside a new pod, [`Shim::connect`] finds it again after a restart. [`exit_records()`] says what
-//! became of the containers of a shim that is gone.
+//! [`Shim::launch`] starts the shim of a new pod, [`Shim::connect`] connects to it after a restart. [`exit_records()`] reads the
+//! exits of containers whose shim is gone.
 
 mod attach;
 mod client;

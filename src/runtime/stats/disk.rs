@@ -1,4 +1,4 @@
-//! How much of a file system a directory takes.
+//! Disk usage of a directory.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -8,45 +8,45 @@ use std::time::{Duration, Instant};
 use criscope_linux::walk::{Missed, Step, Walk, is_dir};
 use rustix::fs::{CWD, Mode, OFlags, Stat, fstat, openat};
 
-/// `st_blocks` counts these, whatever the file system's own blocks are (stat(3type)).
+/// The unit of `st_blocks`, whatever the block size of the file system (stat(3type)).
 const BLOCK: u128 = 512;
-/// Parts that a byte and an inode are counted in: a file with several names is counted in part at each of them.
+/// The fractions in which bytes and inodes are counted: a file with n hard links counts 1/n at each.
 const PARTS: u128 = 1 << 40;
 
-/// What a directory takes.
+/// The usage of a directory.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Size {
-    /// Bytes allocated, as `du` counts: a sparse file takes what is written of it.
+    /// Allocated bytes, as `du` counts: holes of sparse files do not count.
     pub bytes: u64,
-    /// Inodes, the directory itself with them.
+    /// Inodes, including the directory itself.
     pub inodes: u64,
 }
 
-/// What was counted of a directory.
+/// A measurement of a directory.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Counted {
-    /// How much it was: no more than there is.
+    /// The size that was counted: a lower bound if incomplete.
     pub size: Size,
-    /// Why it is not all, if it is not.
+    /// Why it is incomplete; `None` if it is complete.
     pub missing: Option<Missing>,
 }
 
-/// Why not everything was counted.
+/// Why a measurement is incomplete.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Missing {
-    /// It takes too long.
+    /// The time limit was reached.
     Time,
-    /// Directories were moved meanwhile.
+    /// Directories were moved during the walk.
     Moved,
     /// Directories are nested too deeply.
     Depth,
 }
 
 impl Missing {
-    /// All, in the order of the metric's label.
+    /// All values, in the order of the catalogue.
     pub const ALL: [Self; 3] = [Self::Time, Self::Moved, Self::Depth];
 
-    /// The word for logs and metrics.
+    /// The name in logs and metrics.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -60,7 +60,7 @@ impl Missing {
 /// Why a directory cannot be measured.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// It is not there.
+    /// It does not exist.
     #[error("{}: not found", path.display())]
     NotFound {
         /// The directory.
@@ -69,21 +69,21 @@ pub enum Error {
     /// Something in it cannot be read.
     #[error("{}: {source}", path.display())]
     Io {
-        /// The directory that was to be measured.
+        /// The measured directory.
         path: PathBuf,
         /// The cause.
         source: io::Error,
     },
-    /// It was told to stop.
-    #[error("{}: not measured to the end", path.display())]
+    /// The measurement was stopped.
+    #[error("{}: the measurement was stopped", path.display())]
     Stopped {
-        /// The directory that was to be measured.
+        /// The measured directory.
         path: PathBuf,
     },
 }
 
 impl Error {
-    /// What a gRPC caller is told.
+    /// The gRPC code for the caller.
     #[must_use]
     pub fn code(&self) -> tonic::Code {
         match self {
@@ -94,26 +94,26 @@ impl Error {
     }
 }
 
-/// Measures a directory: all below it however deep, each file once however many names it has there, other file systems left
-/// out. What vanishes meanwhile is not counted. Names are looked up from directory to directory, never through a link, so
-/// that a container cannot lead the walk elsewhere.
+/// Measures a directory tree: each file once regardless of hard links in it, without other file systems and without files that
+/// vanish meanwhile. Names are looked up directory by directory, never through symbolic links, so that a container cannot
+/// redirect the walk.
 ///
-/// It takes as long as there are files; `stop` ends it early.
+/// The time is proportional to the number of files; `stop` ends it early.
 ///
 /// # Errors
-/// [`Error`]; a part is never passed off as the whole.
+/// [`Error`], also for an incomplete measurement.
 pub fn usage(path: &Path, stop: &AtomicBool) -> Result<Size, Error> {
     let counted = count(path, stop, Duration::MAX)?;
     match counted.missing {
         None => Ok(counted.size),
         Some(missing) => Err(Error::Io {
             path: path.to_owned(),
-            source: io::Error::other(format!("not all was counted: {}", missing.name())),
+            source: io::Error::other(format!("incomplete measurement: {}", missing.name())),
         }),
     }
 }
 
-/// The same, but what was counted until it took so long, or could not go on, counts.
+/// As [`usage`], but returns an incomplete measurement after the time `most` or if the walk cannot continue.
 ///
 /// # Errors
 /// [`Error`].
@@ -165,7 +165,7 @@ pub fn count(path: &Path, stop: &AtomicBool, most: Duration) -> Result<Counted, 
     })
 }
 
-/// What was counted so far, in parts of a byte and of an inode.
+/// The running total, in fractions of a byte and of an inode.
 #[derive(Default)]
 struct Sum {
     bytes: u128,
@@ -173,8 +173,8 @@ struct Sum {
 }
 
 impl Sum {
-    /// All names of a file that a container makes are in its layer. So each name counts for its part of the file, and there
-    /// need be no list of the files that were seen, which the container would decide the length of.
+    /// All hard links of a file that a container creates are in its layer. So each link counts for its fraction of the file, without
+    /// a set of seen files, whose size the container would control.
     fn add(&mut self, stat: &Stat) {
         let names = match is_dir(stat) {
             true => 1,

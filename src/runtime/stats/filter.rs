@@ -1,12 +1,12 @@
-//! Which containers and pods a list of statistics is asked for. All that is said must hold; what is not said holds.
+//! The filters of lists of statistics. All fields that are set must match.
 //!
-//! The beginning of an id stands for all that begin so, as in the other lists: people type no more.
+//! Ids match by prefix, as in the other lists.
 
 use std::collections::HashMap;
 
 use crate::cri::v1::{ContainerStatsFilter, PodSandboxStatsFilter};
 
-/// Whether a container is asked for.
+/// Returns whether a container matches the filter.
 #[must_use]
 pub fn wants_container(
     filter: Option<&ContainerStatsFilter>,
@@ -19,7 +19,7 @@ pub fn wants_container(
     })
 }
 
-/// Whether a pod is asked for.
+/// Returns whether a pod matches the filter.
 #[must_use]
 pub fn wants_pod(
     filter: Option<&PodSandboxStatsFilter>,

@@ -1,4 +1,4 @@
-//! The statistics of containers and pods as the CRI has them, built of what was read.
+//! Builds the CRI statistics of containers and pods.
 
 use std::path::Path;
 
@@ -16,11 +16,11 @@ pub struct Layer<'a> {
     pub measured: Option<Measured>,
 }
 
-/// What is known of a pod.
+/// The measurements of a pod.
 pub struct Pod {
-    /// Who it is.
+    /// Its attributes.
     pub attributes: v1::PodSandboxAttributes,
-    /// What its own cgroup uses; `None` where it has none or it is gone.
+    /// The usage of its cgroup; `None` if it has none or it is gone.
     pub usage: Option<Usage>,
     /// Its CPU time per second.
     pub rate: Option<u64>,
@@ -33,7 +33,7 @@ pub struct Pod {
 }
 
 impl std::fmt::Debug for Pod {
-    /// No message of the CRI is printed.
+    /// Messages of the CRI are not printed.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Pod")
             .field("id", &self.attributes.id)
@@ -99,7 +99,7 @@ fn cpu(cpu: &Cpu, rate: Option<u64>, at: i64) -> v1::CpuUsage {
     }
 }
 
-/// `available_bytes` is told only where there is a limit: 0 would say that nothing is left.
+/// `available_bytes` is set only if there is a limit: 0 would mean that no memory is available.
 fn memory(memory: &Memory, at: i64) -> v1::MemoryUsage {
     let left = memory
         .limit
@@ -126,7 +126,7 @@ fn swap(memory: &Memory, at: i64) -> Option<v1::SwapUsage> {
     })
 }
 
-/// The CRI has nothing but pressure here.
+/// The CRI has no I/O statistics other than pressure.
 fn io(usage: &Usage, at: i64) -> Option<v1::IoUsage> {
     let psi = usage.io.as_ref()?.pressure.map(pressure)?;
     Some(v1::IoUsage {
@@ -144,7 +144,7 @@ fn layer(layer: Layer<'_>) -> v1::FilesystemUsage {
         fs_id: Some(v1::FilesystemIdentifier {
             mountpoint: layer.mountpoint.display().to_string(),
         }),
-        // critest and the kubelet want a number from the first answer on; the timestamp is when it was true.
+        // critest and the kubelet expect a number from the first answer on; the timestamp is that of the measurement.
         used_bytes: value(size.map_or(0, |size| size.bytes)),
         inodes_used: value(size.map_or(0, |size| size.inodes)),
     }

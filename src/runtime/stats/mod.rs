@@ -1,10 +1,10 @@
-//! What pods and containers use. Nothing here knows of sandboxes: cgroups, directories and counters go in, the messages
-//! of the CRI come out.
+//! Statistics of pods and containers. The modules convert cgroups, directories and counters to CRI messages and do not depend on
+//! the store.
 //!
-//! [`criscope_linux::cgroup::usage`] reads what one cgroup uses; [`Rates`] makes a rate of two such readings; [`DiskUsage`] measures
-//! writable layers in the background; [`message`] builds the statistics of containers and pods, [`metrics`] the list that
-//! stands in for cAdvisor's, [`filter`] says which are asked for. Files of `/sys` and `/proc` are read where the call is
-//! made: blocking, but from memory. Only [`disk::usage`] takes time.
+//! [`criscope_linux::cgroup::usage`] reads the usage of a cgroup; [`Rates`] computes a rate of two such readings; [`DiskUsage`]
+//! measures writable layers in the background; [`message`] builds the statistics of containers and pods, [`metrics`] those that
+//! replace cAdvisor's; [`filter`] applies the filters of requests. Files of `/sys` and `/proc` are read on the calling thread,
+//! since they are in memory. Only [`disk::usage`] takes long.
 
 pub mod disk;
 pub mod filter;

@@ -4,10 +4,10 @@ use criscope_linux::link::Counters;
 
 use crate::cri::v1;
 
-/// The interface CNI makes for Kubernetes.
+/// The default interface of Kubernetes pods.
 const DEFAULT: &str = "eth0";
 
-/// The use of each interface but `lo`; the default one is `eth0`, or the first where there is none of that name.
+/// The usage of all interfaces but `lo`. The default interface is `eth0`, or the first if there is none of that name.
 #[must_use]
 pub fn usage(counters: &[Counters], at: i64) -> v1::NetworkUsage {
     let mut interfaces: Vec<_> = counters

@@ -5,15 +5,15 @@ use std::path::Path;
 
 use criscope_linux::cgroup::{self, Cgroup, processes};
 
-/// How many processes are looked at: each costs a directory and a link per open file.
+/// The maximum number of processes whose files are read: each costs a directory and a link per open file.
 const LIMIT: usize = 1024;
-/// How many open files are: one process may have a million.
+/// The maximum number of open files that are read: one process may have a million.
 const MOST_FILES: u64 = 50_000;
 
-/// What the processes of a container hold.
+/// The resources of a container's processes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Processes {
-    /// How many there are.
+    /// Their number.
     pub processes: u64,
     /// Open file descriptors, of the first 1024 processes; about 50,000 at most.
     pub file_descriptors: u64,
@@ -23,11 +23,11 @@ pub struct Processes {
     pub max_open_files: Option<u64>,
 }
 
-/// Looks at the processes of a cgroup and those below it. One that ends meanwhile holds nothing. Blocks for about a
-/// microsecond per open file.
+/// Reads the processes of a cgroup and its descendants, ignoring those that exit meanwhile. Blocks for about a microsecond per
+/// open file.
 ///
 /// # Errors
-/// When the list of processes cannot be read.
+/// The list of processes cannot be read.
 pub fn look(cgroup: &Cgroup) -> Result<Processes, cgroup::Error> {
     let pids = processes(cgroup)?;
     let mut found = Processes {

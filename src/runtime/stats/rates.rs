@@ -1,16 +1,16 @@
-//! Rates of CPU time: `usage_nano_cores`, of two readings of what was used in all.
+//! CPU rates (`usage_nano_cores`), computed from two readings of the total CPU time.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-/// Readings nearer than this make no rate: the clock of a cgroup's time moves in steps of some milliseconds.
+/// The minimum interval of a rate, in nanoseconds: the CPU time of a cgroup advances in steps of some milliseconds.
 const APART: i64 = Duration::from_millis(100).as_nanos() as i64;
-/// The most ids that are kept: nodes have some hundred containers.
+/// The maximum number of tracked ids: nodes have some hundred containers.
 const LIMIT: usize = 16_384;
 
-/// The last readings of each container and pod. Whoever reads statistics says what was read; nothing runs in the
-/// background, so that a node nobody asks does nothing. A rate is the mean since the reading before, as containerd's is.
+/// The last readings of each container and pod. Readings are made by requests for statistics only, not in the background. A rate
+/// is the mean since the previous reading, as in containerd.
 #[derive(Debug, Default)]
 pub struct Rates {
     known: Mutex<HashMap<String, Track>>,
@@ -24,9 +24,9 @@ struct Track {
 }
 
 impl Rates {
-    /// Takes a reading: when (nanoseconds since 1970), and the CPU time in nanoseconds; answers the rate in
-    /// nanoseconds per second. `None` before there are two readings, 100 ms apart at least; one that comes sooner is
-    /// answered with the rate of the last two. After a step back of the count or the clock it begins anew.
+    /// Adds a reading: its time (nanoseconds since 1970) and the CPU time in nanoseconds; returns the rate in nanoseconds per
+    /// second. `None` until there are two readings at least 100 ms apart; for an earlier reading the previous rate is returned.
+    /// Starts anew if the CPU time or the clock goes backwards.
     pub fn observe(&self, id: &str, at: i64, usage: u64) -> Option<u64> {
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(track) = known.get_mut(id) else {
@@ -48,7 +48,7 @@ impl Rates {
         track.rate
     }
 
-    /// Forgets a container or pod that is removed.
+    /// Removes the readings of a removed container or pod.
     pub fn forget(&self, id: &str) {
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         known.remove(id);

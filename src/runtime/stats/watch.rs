@@ -1,9 +1,9 @@
-//! Writable layers are measured in the background, and answers are what was measured last: a walk over a million files must
-//! not hold up a call that lists statistics.
+//! Measures writable layers in the background; statistics report the last measurement: a walk over a million files must not
+//! delay a call that lists statistics.
 //!
-//! Nor must it hold up the others' walks. A layer that takes longer than a moment is measured with others of its kind from
-//! then on, one after the other and each for a bounded time; what was counted by then is its size. That this is not all is
-//! logged once for each container, and counted.
+//! Nor must it delay the measurement of other layers. A layer that takes longer than a second moves to a second lane, where slow
+//! layers are measured one at a time and each for a bounded time; the size counted by then is reported. An incomplete
+//! measurement is logged once for each container, and counted in a metric.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -17,28 +17,28 @@ use tokio::task::JoinHandle;
 use super::disk::{self, Counted, Missing, Size};
 use crate::runtime::steps::StepRecorder;
 
-/// How long a layer may take among the quick ones.
+/// The time limit of a measurement in the quick lane.
 const QUICK: Duration = Duration::from_secs(1);
-/// How long any may take.
+/// The time limit of a measurement in the slow lane.
 const MOST: Duration = Duration::from_secs(60);
 
-/// What was measured, and when: nanoseconds since 1970.
+/// A measurement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Measured {
-    /// When it was done.
+    /// Its time: nanoseconds since 1970.
     pub at: i64,
-    /// How much it was.
+    /// The size.
     pub size: Size,
 }
 
-/// The sizes of directories, by the ids of their containers. Measuring ends when this is dropped.
+/// The sizes of directories, by container id. Measuring stops when this is dropped.
 #[derive(Debug)]
 pub struct DiskUsage {
     shared: Arc<Shared>,
     tasks: [JoinHandle<()>; 2],
 }
 
-/// Which layers are measured together.
+/// The lane in which a layer is measured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Lane {
     Quick,
@@ -48,12 +48,12 @@ enum Lane {
 #[derive(Debug, Default)]
 struct Shared {
     known: Mutex<HashMap<String, Entry>>,
-    /// There is one that was never measured.
+    /// Notified for a layer that was never measured.
     new: Notify,
-    /// There is one that was too slow for the quick ones.
+    /// Notified for a layer that was too slow for the quick lane.
     slow: Notify,
     metrics: StepRecorder,
-    /// The walk that goes on is to end.
+    /// Stops the walk in progress.
     stop: Arc<AtomicBool>,
 }
 
@@ -63,13 +63,13 @@ struct Entry {
     tried: bool,
     last: Option<Measured>,
     lane: Lane,
-    /// It was said that what was counted is not all.
-    told: bool,
+    /// Whether an incomplete measurement was logged.
+    logged: bool,
 }
 
 impl DiskUsage {
-    /// Begins to measure, all of them each period (containerd's `stats_collect_period` is 10 s), new ones at once. Needs
-    /// a tokio runtime.
+    /// Starts measuring: all layers each period (containerd's `stats_collect_period` is 10 s), new ones at once. Needs a tokio
+    /// runtime.
     #[must_use]
     pub fn start(period: Duration, metrics: StepRecorder) -> Self {
         let shared = Arc::new(Shared {
@@ -81,25 +81,25 @@ impl DiskUsage {
         Self { shared, tasks }
     }
 
-    /// Has a directory measured from now on. One that was known by this id is forgotten.
+    /// Adds a directory, replacing any with the same id.
     pub fn watch(&self, id: impl Into<String>, path: impl Into<PathBuf>) {
         let entry = Entry {
             path: path.into(),
             tried: false,
             last: None,
             lane: Lane::Quick,
-            told: false,
+            logged: false,
         };
         self.shared.known().insert(id.into(), entry);
         self.shared.new.notify_one();
     }
 
-    /// No more.
+    /// Removes a directory.
     pub fn forget(&self, id: &str) {
         self.shared.known().remove(id);
     }
 
-    /// What all of them took when they were measured last.
+    /// The sum of the last measurements.
     #[must_use]
     pub fn total(&self) -> Size {
         let known = self.shared.known();
@@ -110,7 +110,7 @@ impl DiskUsage {
         })
     }
 
-    /// What was measured last; `None` before the first time, and while it never succeeded.
+    /// The last measurement; `None` until one succeeds.
     #[must_use]
     pub fn get(&self, id: &str) -> Option<Measured> {
         self.shared.known().get(id)?.last
@@ -119,7 +119,7 @@ impl DiskUsage {
 
 impl Drop for DiskUsage {
     fn drop(&mut self) {
-        // A blocking task cannot be aborted, and would hold up the end of the process.
+        // A blocking task cannot be aborted and would delay the exit of the process.
         self.shared.stop.store(true, Ordering::Relaxed);
         for task in &self.tasks {
             task.abort();
@@ -144,7 +144,7 @@ impl Shared {
 
     async fn measure(&self, lane: Lane, only_new: bool) {
         for (id, path) in self.ids(lane, only_new) {
-            // It may have been forgotten since, and its directory be on the way out.
+            // It may have been removed since, with its directory being deleted.
             if !self.known().contains_key(&id) {
                 continue;
             }
@@ -153,7 +153,7 @@ impl Shared {
             let took = began.elapsed();
             self.keep(&id, &path, lane, measured, took);
             if lane == Lane::Slow {
-                // The disk has others to serve.
+                // Leaves half of the disk's time to others.
                 tokio::time::sleep(took).await;
             }
         }
@@ -176,7 +176,7 @@ impl Shared {
             return;
         };
         if lane == Lane::Quick && missing == Some(Missing::Time) {
-            // Better than nothing until it was measured for longer.
+            // Used until the measurement in the slow lane.
             entry.last = entry.last.or(Some(measured));
             entry.lane = Lane::Slow;
             entry.tried = false;
@@ -193,13 +193,13 @@ impl Shared {
         if let Some(metrics) = self.metrics.metrics() {
             metrics.layer_incomplete(missing as usize);
         }
-        if !std::mem::replace(&mut entry.told, true) {
+        if !std::mem::replace(&mut entry.logged, true) {
             tracing::warn!(
                 event = "runtime.layer",
                 container.id = %id,
                 reason = missing.name(),
                 bytes = measured.size.bytes,
-                "a writable layer is larger than what can be counted of it"
+                "a writable layer could not be measured completely"
             );
         }
     }
@@ -224,7 +224,7 @@ async fn run(shared: Arc<Shared>, lane: Lane, period: Duration) {
         tokio::select! {
             _ = ticks.tick() => {
                 shared.measure(lane, false).await;
-                // After a walk, however long, there is a whole period without one.
+                // A whole period passes after a walk, however long it took.
                 ticks.reset();
             }
             () = new.notified() => shared.measure(lane, true).await,
@@ -245,18 +245,18 @@ async fn measure(
             Some((Measured { at, size }, missing))
         }
         Err(error) => {
-            tell(&error, &path);
+            log_failure(&error, &path);
             None
         }
     }
 }
 
-/// A container that is being removed loses its directory first: that is no fault.
-fn tell(error: &disk::Error, path: &Path) {
+/// Logs a failure, except that of a container that is being removed.
+fn log_failure(error: &disk::Error, path: &Path) {
     match error {
         disk::Error::NotFound { .. } | disk::Error::Stopped { .. } => {}
         error => {
-            tracing::debug!(%error, path = %path.display(), "a writable layer is not measured")
+            tracing::debug!(%error, path = %path.display(), "a writable layer could not be measured")
         }
     }
 }
@@ -316,7 +316,7 @@ mod tests {
             tried: false,
             last: None,
             lane: Lane::Quick,
-            told: false,
+            logged: false,
         };
         shared.known().insert("a".to_owned(), entry("/a"));
         let size = |bytes| Measured {
@@ -331,7 +331,7 @@ mod tests {
             (
                 entry.lane,
                 entry.last.map(|last| last.size.bytes),
-                entry.told,
+                entry.logged,
             )
         };
         let late = Some(Missing::Time);

@@ -1,12 +1,12 @@
-//! Annotations of the specification: what the OCI runtime may read.
+//! The annotations of the specification.
 
 use std::collections::HashMap;
 
 use super::build::Request;
 
-/// Annotations that change what an OCI runtime does to the node rather than inside of the container: crun writes the
-/// output of hooks to files of the node, takes a seccomp filter and another handler from them; systemd takes properties of
-/// units; gVisor and Kata take paths, devices and kernels. A pattern lets them through only if it spells this much of them.
+/// Annotations by which an OCI runtime changes the node rather than the container: crun writes the output of hooks to files
+/// of the node and takes a seccomp filter and another handler from them; systemd takes properties of units; gVisor and Kata
+/// take paths, devices and kernels. A pattern matches them only if it contains the whole prefix.
 const RESERVED: [&str; 5] = [
     "run.oci.",
     "org.systemd.property.",
@@ -14,11 +14,11 @@ const RESERVED: [&str; 5] = [
     "dev.gvisor.",
     "io.katacontainers.",
 ];
-/// Annotations that we write ourselves: OCI runtimes and hooks believe them.
+/// Annotations that we write ourselves and that OCI runtimes and hooks trust.
 const OWN: &str = "io.kubernetes.cri.";
 
-/// Whether a key is allowed by a list of keys, where `*` at the end stands for any rest: not for reserved ones, where it is
-/// all there is.
+/// Returns whether a list of patterns, which may end with `*`, allows a key. A pattern that is shorter than a reserved prefix
+/// does not match keys with that prefix.
 fn allowed(key: &str, list: &[String]) -> bool {
     if key.starts_with(OWN) || key.contains('\0') {
         return false;
@@ -33,7 +33,7 @@ fn allowed(key: &str, list: &[String]) -> bool {
     })
 }
 
-/// The names every CRI runtime tells its OCI runtime, and the annotations the handler lets through.
+/// The names that every CRI runtime passes to its OCI runtime, and the annotations that the handler allows.
 pub(super) fn annotations(request: &Request<'_>) -> HashMap<String, String> {
     let mut all = HashMap::new();
     let handler = request.handler;

@@ -1,4 +1,4 @@
-//! All rules put together.
+//! Builds the specification from all rules.
 
 use std::path::{Path, PathBuf};
 
@@ -17,16 +17,16 @@ use crate::cri::v1::{
     UserNamespace,
 };
 
-/// The version all runtimes in use take; Debian's crun 1.8 refuses any above 1.0.
+/// The version that all runtimes in use accept; Debian's crun 1.8 refuses any above 1.0.
 const OLDEST: &str = "1.0.2";
-/// The version that first has mounts with id mappings.
+/// The first version with id-mapped mounts.
 const WITH_ID_MAPPED_MOUNTS: &str = "1.1.0";
 
-/// A context for requests that have none.
+/// The security context of requests without one.
 static NO_CONTEXT: std::sync::LazyLock<LinuxContainerSecurityContext> =
     std::sync::LazyLock::new(LinuxContainerSecurityContext::default);
 
-/// All a specification is made of.
+/// The inputs of a specification.
 pub struct Request<'a> {
     /// The id of the container.
     pub id: &'a str,
@@ -36,19 +36,19 @@ pub struct Request<'a> {
     pub container: &'a ContainerConfig,
     /// The configuration of its image.
     pub image: &'a ImageConfig,
-    /// The root file system, made by the caller.
+    /// The root file system, mounted by the caller.
     pub rootfs: &'a Path,
     /// The user and group tables in it.
     pub users: &'a UserDatabase,
-    /// What the node can.
+    /// The facts of the node.
     pub node: &'a NodeFacts,
-    /// What the sandbox has.
+    /// The facts of the sandbox.
     pub sandbox: &'a SandboxFacts,
     /// The settings of the handler.
     pub handler: &'a HandlerOptions,
-    /// Where to look things up.
+    /// Access to the machine.
     pub host: &'a dyn Host,
-    /// The CDI devices the node knows; empty without any.
+    /// The CDI devices of the node.
     pub cdi: &'a cdi::Registry,
 }
 
@@ -80,19 +80,19 @@ impl Request<'_> {
     }
 }
 
-/// What the caller does before the container is made.
+/// An action that the caller must perform before the container is created.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Action {
-    /// Make this directory, 0755, with its parents.
+    /// Create this directory and its parents, with mode 0755.
     CreateDirectory(PathBuf),
-    /// The mount this path lies on must propagate at least so; see [`super::propagation_of`].
+    /// Check that the mount of this path has at least this propagation; see [`super::propagation_of`].
     RequirePropagation {
         /// The source of the mount.
         path: PathBuf,
-        /// Slave is satisfied by shared too.
+        /// The minimum; shared also satisfies slave.
         at_least: Propagation,
     },
-    /// Give the files below this path an SELinux label; a file system that has none is no error.
+    /// Set the SELinux label of the files below this path; ignored on file systems without labels.
     Relabel {
         /// The source of the mount.
         path: PathBuf,
@@ -101,18 +101,18 @@ pub enum Action {
     },
 }
 
-/// A specification and what goes with it.
+/// A specification, its actions and its user.
 #[derive(Debug)]
 pub struct Built {
-    /// What is written to `config.json`. It holds the environment: never print it.
+    /// The content of `config.json`. It contains the environment: never print it.
     pub spec: Spec,
-    /// What is to be done first, in order.
+    /// The actions, in order.
     pub actions: Vec<Action>,
-    /// The user the container runs as, for ContainerStatus.
+    /// The user of the container, for ContainerStatus.
     pub user: ResolvedUser,
 }
 
-/// Makes the specification of a container.
+/// Builds the specification of a container.
 pub fn build(request: &Request<'_>) -> Result<Built, SpecError> {
     check(request)?;
     let context = request.context();
@@ -135,7 +135,7 @@ pub fn build(request: &Request<'_>) -> Result<Built, SpecError> {
         .linux(linux(request, mounts.rootfs_propagation.take())?)
         .build()
         .map_err(|error| SpecError::Invalid(error.to_string()))?;
-    // The library's sample has one; the sandbox's name is already set, and runc refuses to set it in a joined namespace.
+    // The library's default has one; the sandbox's name is set already, and runc refuses to set it in a joined namespace.
     spec.set_hostname(None).set_domainname(None);
     cdi::apply(request, &mut spec)?;
     Ok(Built {
@@ -145,7 +145,7 @@ pub fn build(request: &Request<'_>) -> Result<Built, SpecError> {
     })
 }
 
-/// What no single rule sees.
+/// Checks that involve more than one rule.
 fn check(request: &Request<'_>) -> Result<(), SpecError> {
     let named = |metadata: bool, what: &str| match metadata {
         true => Ok(()),
@@ -173,15 +173,15 @@ fn linux(request: &Request<'_>, rootfs_propagation: Option<String>) -> Result<Li
     let context = request.context();
     let namespaces = namespaces::namespaces(request)?;
     let devices = devices::devices(request)?;
-    let asked = request.container.linux.as_ref();
-    let asked = asked
+    let requested = request.container.linux.as_ref();
+    let requested = requested
         .and_then(|linux| linux.resources.clone())
         .unwrap_or_default();
-    let mut resources = resources::container_resources(&asked, request.node)?;
+    let mut resources = resources::container_resources(&requested, request.node)?;
     resources.set_devices(Some(devices.rules));
     let parent = request.pod.linux.as_ref();
     let parent = parent.map_or("", |linux| linux.cgroup_parent.as_str());
-    // Taken as they come: no path means none, and the kubelet sends the defaults.
+    // Not completed with defaults: the kubelet sends them.
     let paths = |list: &[String]| match context.privileged {
         true => Vec::new(),
         false => list.to_vec(),

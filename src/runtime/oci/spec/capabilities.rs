@@ -19,9 +19,9 @@ fn is_all(name: &str) -> bool {
     name.eq_ignore_ascii_case("ALL")
 }
 
-/// The capability sets of a container. `ALL` in add or drop counts first, then single names, added before dropped.
-/// Inheritable and ambient hold only what was asked for as ambient: root does not need them, and a file that inherits
-/// must not gain by them (CVE-2022-24769).
+/// The capability sets of a container. `ALL` in add or drop is applied first, then single names, added before dropped. The
+/// inheritable and ambient sets contain only the requested ambient capabilities: root does not need them, and files with
+/// inheritable capabilities must not gain by them (CVE-2022-24769).
 pub(super) fn capabilities(
     context: &LinuxContainerSecurityContext,
     node: &NodeFacts,
@@ -33,24 +33,32 @@ pub(super) fn capabilities(
     };
     let mut ambient = HashSet::new();
     // A privileged container keeps everything: the kubelet sends no list with it, and containerd ignores one.
-    if let Some(asked) = context
+    if let Some(requested) = context
         .capabilities
         .as_ref()
         .filter(|_| !context.privileged)
     {
-        if asked.add_capabilities.iter().any(|name| is_all(name)) {
+        if requested.add_capabilities.iter().any(|name| is_all(name)) {
             set = node.all_capabilities.iter().copied().collect();
         }
-        if asked.drop_capabilities.iter().any(|name| is_all(name)) {
+        if requested.drop_capabilities.iter().any(|name| is_all(name)) {
             set.clear();
         }
-        for name in asked.add_capabilities.iter().filter(|name| !is_all(name)) {
+        for name in requested
+            .add_capabilities
+            .iter()
+            .filter(|name| !is_all(name))
+        {
             set.insert(parse(name)?);
         }
-        for name in asked.drop_capabilities.iter().filter(|name| !is_all(name)) {
+        for name in requested
+            .drop_capabilities
+            .iter()
+            .filter(|name| !is_all(name))
+        {
             set.remove(&parse(name)?);
         }
-        for name in &asked.add_ambient_capabilities {
+        for name in &requested.add_ambient_capabilities {
             let capability = parse(name)?;
             set.insert(capability);
             ambient.insert(capability);

@@ -1,14 +1,14 @@
-//! Where the cgroup of a container is.
+//! The cgroup path of a container.
 
 use std::path::{Component, Path, PathBuf};
 
 use super::error::SpecError;
 use super::facts::CgroupDriver;
 
-/// The first word of the scopes we have the service manager make.
+/// The prefix of the names of systemd scopes.
 pub const CGROUP_PREFIX: &str = "criscope";
 
-/// Checks the parent of a pod's cgroups: it may not lead out of the tree that it begins in.
+/// Checks the cgroup parent of a pod: it must not leave its tree.
 ///
 /// # Errors
 /// [`SpecError::Invalid`].
@@ -16,7 +16,7 @@ pub fn check_cgroup_parent(parent: &str) -> Result<(), SpecError> {
     let up = Path::new(parent)
         .components()
         .any(|part| part == Component::ParentDir);
-    // Colons part `slice:prefix:id`.
+    // Colons separate `slice:prefix:id`.
     if up || parent.contains(|c: char| c.is_control() || c == ':') {
         return Err(SpecError::Invalid(
             "cgroup parent: a path with `..`, `:` or control characters".to_owned(),
@@ -44,7 +44,7 @@ pub fn cgroup_path(parent: &str, id: &str, driver: CgroupDriver) -> Result<PathB
                 .unwrap_or("");
             if !base.ends_with(".slice") {
                 return Err(SpecError::Invalid(format!(
-                    "cgroup parent {parent} is no slice: the kubelet's cgroup driver must be systemd like ours"
+                    "cgroup parent {parent} is not a slice: the kubelet's cgroup driver must be systemd like ours"
                 )));
             }
             Ok(PathBuf::from(format!("{base}:{CGROUP_PREFIX}:{id}")))

@@ -1,4 +1,4 @@
-//! Device nodes and the rules for them.
+//! Device nodes and device cgroup rules.
 
 use std::collections::BTreeMap;
 use std::path::{Component, Path, PathBuf};
@@ -10,7 +10,7 @@ use super::error::SpecError;
 use super::facts::DeviceNode;
 use crate::cri::v1::Int64Value;
 
-/// Nodes, and what the cgroup lets through.
+/// Device nodes, and the rules of the device cgroup.
 #[derive(Debug, Default)]
 pub(super) struct Devices {
     pub(super) nodes: Vec<LinuxDevice>,
@@ -32,7 +32,7 @@ fn rule(
     to
 }
 
-/// The nodes every container has and may use: null, zero, full, random, urandom, tty, ptmx, the terminals.
+/// The devices that every container may use: null, zero, full, random, urandom, tty, ptmx, the terminals.
 const COMMON: [(i64, Option<i64>); 8] = [
     (1, Some(3)),
     (1, Some(5)),
@@ -44,7 +44,7 @@ const COMMON: [(i64, Option<i64>); 8] = [
     (136, None),
 ];
 
-/// The devices of a container: those asked for; for a privileged one those of the host, unless its handler opts out.
+/// The devices of a container: those of the request; for a privileged one those of the host, unless its handler opts out.
 pub(super) fn devices(request: &Request<'_>) -> Result<Devices, SpecError> {
     let handler = request.handler;
     let privileged = request.context().privileged;
@@ -52,7 +52,7 @@ pub(super) fn devices(request: &Request<'_>) -> Result<Devices, SpecError> {
     let mut nodes: BTreeMap<PathBuf, LinuxDevice> = BTreeMap::new();
     let mut rules = vec![rule(false, None, (None, None), "rwm")];
     if host_devices {
-        // As they are now: disks and the like come and go.
+        // Read for every container: devices come and go.
         let dev = Path::new("/dev");
         let found = request.host.devices(dev);
         for node in found.map_err(|source| SpecError::Io {
@@ -65,7 +65,7 @@ pub(super) fn devices(request: &Request<'_>) -> Result<Devices, SpecError> {
     if host_devices || (privileged && handler.privileged_without_host_devices_all_allowed) {
         rules.push(rule(true, None, (None, None), "rwm"));
     } else {
-        // Making nodes of any number is harmless: using them is what a rule is for.
+        // Creating any node is allowed: its use is subject to the other rules.
         for kind in [LinuxDeviceType::C, LinuxDeviceType::B] {
             rules.push(rule(true, Some(kind), (None, None), "m"));
         }
@@ -82,7 +82,7 @@ pub(super) fn devices(request: &Request<'_>) -> Result<Devices, SpecError> {
         let access = checked_access(&device.permissions)?;
         let source = Path::new(&device.host_path);
         let target = Path::new(&device.container_path);
-        for (node, target) in asked_nodes(request, source, target)? {
+        for (node, target) in requested_nodes(request, source, target)? {
             let node = owned(request, node);
             rules.push(rule(
                 true,
@@ -99,9 +99,8 @@ pub(super) fn devices(request: &Request<'_>) -> Result<Devices, SpecError> {
     })
 }
 
-/// A device as the container sees it: where the node's policy is so, owned by the user and group that the security context
-/// names, so that a process without rights can use it. In a user namespace the OCI runtime mounts the host's node, which
-/// keeps its owner.
+/// Sets the owner of a device to the user and group of the security context, if the node's policy says so, so that an
+/// unprivileged process can use it. In a user namespace the OCI runtime mounts the host's node, which keeps its owner.
 fn owned(request: &Request<'_>, mut node: DeviceNode) -> DeviceNode {
     if !request.node.policy.own_devices {
         return node;
@@ -119,14 +118,14 @@ fn checked_access(access: &str) -> Result<&str, SpecError> {
     }
     if access.chars().any(|letter| !"rwm".contains(letter)) {
         return Err(SpecError::Invalid(format!(
-            "device permissions {access} are none of rwm"
+            "device permissions {access} are not a subset of rwm"
         )));
     }
     Ok(access)
 }
 
-/// The nodes at a host path with their paths in the container; a directory stands for all nodes below it.
-fn asked_nodes(
+/// The device nodes of a host path with their paths in the container; for a directory all nodes below it.
+fn requested_nodes(
     request: &Request<'_>,
     source: &Path,
     target: &Path,
@@ -135,7 +134,7 @@ fn asked_nodes(
         path: source.to_owned(),
         source: error,
     };
-    let missing = || SpecError::NotFound(format!("device {} is not there", source.display()));
+    let missing = || SpecError::NotFound(format!("device {} does not exist", source.display()));
     let plain = |path: &Path| {
         let text = path.to_string_lossy();
         let up = path.components().any(|part| part == Component::ParentDir);
@@ -154,7 +153,7 @@ fn asked_nodes(
     let found = request.host.devices(&resolved).map_err(io)?;
     if found.is_empty() {
         return Err(SpecError::Invalid(format!(
-            "{} is no device",
+            "{} is not a device",
             source.display()
         )));
     }
@@ -180,7 +179,7 @@ pub(super) fn linux_device(node: &DeviceNode, path: PathBuf) -> LinuxDevice {
     to
 }
 
-/// The rule that lets a container use one node.
+/// The rule that allows a container to use a device.
 pub(super) fn allow(node: &DeviceNode, access: &str) -> LinuxDeviceCgroup {
     rule(
         true,

@@ -1,17 +1,17 @@
-//! Why a specification cannot be made.
+//! Errors of the specification.
 
 use tonic::Code;
 
-/// Why no specification could be made of a request.
+/// Why a specification could not be built from a request.
 #[derive(Debug, thiserror::Error)]
 pub enum SpecError {
     /// The request contradicts itself or the rules of CRI.
     #[error("{0}")]
     Invalid(String),
-    /// The node lacks what the request needs.
+    /// The node does not support the request.
     #[error("{0}")]
     Unsupported(String),
-    /// Something the request names is not there: a user, a profile, a device.
+    /// A user, profile or device of the request does not exist.
     #[error("{0}")]
     NotFound(String),
     /// A file of the node could not be read.
@@ -22,18 +22,18 @@ pub enum SpecError {
         /// The cause.
         source: std::io::Error,
     },
-    /// Our own profile data, or one given by path, is not a profile.
+    /// A seccomp profile is invalid.
     #[error("profile {name}: {reason}")]
     Profile {
         /// Its path, or `default`.
         name: String,
-        /// What is wrong with it.
+        /// The defect.
         reason: String,
     },
 }
 
 impl SpecError {
-    /// The gRPC code the caller of CRI gets.
+    /// The gRPC code for the CRI caller.
     pub fn code(&self) -> Code {
         match self {
             Self::Invalid(_) => Code::InvalidArgument,

@@ -1,4 +1,4 @@
-//! What the caller knows: of the image, of the node, of the sandbox, of the handler.
+//! Facts of the image, the node, the sandbox and the handler.
 
 pub use criscope_linux::cgroup::{CgroupDriver, CgroupVersion};
 use std::collections::BTreeMap;
@@ -9,7 +9,7 @@ use oci_spec::runtime::{Capability, LinuxDeviceType};
 
 use super::policy::Policy;
 
-/// What the image's own configuration says of how to run it.
+/// The configuration of the image (OCI image specification).
 #[derive(Clone, Default)]
 pub struct ImageConfig {
     /// `Entrypoint`.
@@ -54,44 +54,44 @@ pub struct DeviceNode {
     pub gid: u32,
 }
 
-/// What the node can, found out once at start.
+/// Facts of the node, detected once at start.
 #[derive(Debug, Clone)]
 pub struct NodeFacts {
-    /// The kind of cgroups.
+    /// The cgroup version.
     pub cgroup_version: CgroupVersion,
-    /// Who makes them.
+    /// The cgroup driver.
     pub cgroup_driver: CgroupDriver,
-    /// The kernel accounts swap per cgroup.
+    /// Whether the kernel accounts swap per cgroup.
     pub swap_accounting: bool,
-    /// The hugetlb controller is there.
+    /// Whether the hugetlb controller is available.
     pub hugetlb: bool,
     /// Kernel version, major and minor.
     pub kernel: (u32, u32),
-    /// The machine as Rust's `std::env::consts::ARCH` says it.
+    /// The architecture, as in Rust's `std::env::consts::ARCH`.
     pub arch: &'static str,
-    /// The kernel filters system calls.
+    /// Whether the kernel and the OCI runtime support seccomp.
     pub seccomp: bool,
-    /// AppArmor is on.
+    /// Whether AppArmor is enabled.
     pub apparmor: bool,
-    /// The AppArmor profile `RuntimeDefault` stands for, which is loaded; or why there is none.
+    /// The loaded AppArmor profile for `RuntimeDefault`; or why there is none.
     pub apparmor_default: Result<String, String>,
-    /// SELinux is on and wanted.
+    /// Whether SELinux is enabled on the node and in the settings.
     pub selinux: bool,
-    /// The OCI runtime and the kernel (5.12) can mount recursively read-only.
+    /// Whether the OCI runtime and the kernel (5.12) support recursive read-only mounts.
     pub recursive_read_only: bool,
-    /// What a container gets that asks for nothing; see [`containerd_capabilities`].
+    /// The default capabilities of a container; see [`containerd_capabilities`].
     pub default_capabilities: Vec<Capability>,
-    /// What `ALL` means and a privileged container gets: what the daemon itself may pass on.
+    /// The capabilities of `ALL` and of privileged containers: those that the daemon itself may pass on.
     pub all_capabilities: Vec<Capability>,
-    /// No `oom_score_adj` below this one, the daemon's own: set where the node forbids to go lower.
+    /// The minimum of `oom_score_adj`, that of the daemon, if the node forbids lower ones.
     pub oom_score_adj_floor: Option<i32>,
-    /// The most processes of a container, 0 for no limit of ours.
+    /// The pids limit of a container; 0 for none.
     pub pids_limit: i64,
-    /// What the configuration says of all pods.
+    /// The policy of the configuration for all pods.
     pub policy: Policy,
 }
 
-/// What the sandbox has.
+/// Facts of the sandbox.
 #[derive(Debug, Clone, Default)]
 pub struct SandboxFacts {
     /// The sandbox's id.
@@ -102,11 +102,11 @@ pub struct SandboxFacts {
     pub ipc: Option<PathBuf>,
     /// The pinned UTS namespace; `None` with host network.
     pub uts: Option<PathBuf>,
-    /// The namespace of the pod's init; only where the pod shares its processes.
+    /// The shared PID namespace of the pod, if it has one.
     pub pid: Option<PathBuf>,
     /// The pinned user namespace; `None` without one.
     pub user: Option<PathBuf>,
-    /// The PID namespace of the target container, for mode TARGET. The caller saw that it runs in this pod.
+    /// The PID namespace of the target container, for mode TARGET. The caller has checked that it runs in this pod.
     pub target_pid: Option<PathBuf>,
     /// The sandbox's host name, for `HOSTNAME`.
     pub hostname: String,
@@ -122,29 +122,29 @@ pub struct SandboxFacts {
     pub process_label: Option<String>,
     /// The SELinux label of its files.
     pub mount_label: Option<String>,
-    /// Where the images of image volumes are mounted, by container path.
+    /// The mounted images of image volumes, by container path.
     pub image_mounts: BTreeMap<String, PathBuf>,
-    /// Where mounts with id mappings were mounted, already mapped, by container path. One that is not here is left to the OCI
-    /// runtime, which must be able to map it (runc 1.2, crun 1.9).
+    /// Mounts with id mappings that the caller has mounted, by container path. Others are left to the OCI runtime, which must
+    /// support id-mapped mounts (runc 1.2, crun 1.9).
     pub id_mapped: BTreeMap<String, PathBuf>,
-    /// Directories made for the `Volumes` of the image, by container path.
+    /// The directories of the `Volumes` of the image, by container path.
     pub image_volumes: BTreeMap<String, PathBuf>,
 }
 
-/// The settings of one runtime handler that change specifications.
+/// The settings of a runtime handler that affect specifications.
 #[derive(Debug, Clone, Default)]
 pub struct HandlerOptions {
-    /// A privileged container gets no host devices.
+    /// Whether privileged containers get no host devices.
     pub privileged_without_host_devices: bool,
-    /// It may use any device it makes nevertheless.
+    /// Whether such a container may nevertheless use any device that it creates.
     pub privileged_without_host_devices_all_allowed: bool,
-    /// Keys of pod annotations passed on to the OCI runtime; `*` ends a prefix.
+    /// Keys of pod annotations that are passed to the OCI runtime; a final `*` matches any suffix.
     pub pod_annotations: Vec<String>,
-    /// The same for annotations of containers.
+    /// Keys of container annotations, in the same notation.
     pub container_annotations: Vec<String>,
 }
 
-/// The capabilities containerd gives by default.
+/// The default capabilities of containerd.
 pub fn containerd_capabilities() -> Vec<Capability> {
     use Capability as C;
     vec![

@@ -1,4 +1,4 @@
-//! What a specification looks up on the machine.
+//! Access to the machine for the rules of a specification.
 
 use std::fs;
 use std::io;
@@ -10,18 +10,18 @@ use oci_spec::runtime::LinuxDeviceType;
 
 use super::facts::DeviceNode;
 
-/// The most bytes read of a profile or a table: 4 MiB.
+/// The limit on the bytes of a profile or table: 4 MiB.
 const FILE_LIMIT: u64 = 4 << 20;
-/// The most device nodes one directory stands for.
+/// The maximum number of device nodes of a directory.
 const DEVICES_LIMIT: usize = 4096;
 
-/// What a specification looks up on the machine. [`Machine`] is the real one; tests have their own.
+/// Access to the machine for the rules of a specification. [`Machine`] is the real one; tests have their own.
 pub trait Host {
-    /// The path with its symlinks resolved, or `None` when nothing is there.
+    /// The path with its symbolic links resolved; `None` if it does not exist.
     fn resolve(&self, path: &Path) -> io::Result<Option<PathBuf>>;
     /// The text of a regular file, 4 MiB at most.
     fn read(&self, path: &Path) -> io::Result<String>;
-    /// The device node at a path, or all below it when it is a directory.
+    /// The device node at a path; for a directory, all below it.
     fn devices(&self, path: &Path) -> io::Result<Vec<DeviceNode>>;
 }
 
@@ -53,12 +53,12 @@ impl Host for Machine {
     }
 }
 
-/// All device nodes below a directory, but not what the container gets of its own: pts, shm, mqueue, console.
+/// All device nodes below a directory, except those that the container has its own of: pts, shm, mqueue, console.
 fn walk(directory: &Path, found: &mut Vec<DeviceNode>) -> io::Result<()> {
     for entry in fs::read_dir(directory)? {
         let entry = entry?;
         let name = entry.file_name();
-        // A node that vanished since is no error: /dev changes all the time.
+        // A node that has vanished is not an error: /dev changes all the time.
         let Ok(metadata) = entry.path().symlink_metadata() else {
             continue;
         };

@@ -6,12 +6,12 @@ use super::host::Host;
 use crate::cri::v1::security_profile::ProfileType;
 use crate::cri::v1::{LinuxContainerSecurityContext, SeLinuxOption, SecurityProfile};
 
-/// The names of the profiles the kernel holds, one a line, with their mode behind.
+/// The loaded profiles, one per line, followed by their mode.
 const LOADED_PROFILES: &str = "/sys/kernel/security/apparmor/profiles";
 
-/// A profile as the request says it: the message, or the older string (`runtime/default`, `unconfined`,
-/// `localhost/NAME`, empty for none).
-pub(super) fn asked(
+/// The profile of a request: the message, or the older string (`runtime/default`, `unconfined`, `localhost/NAME`, empty for
+/// none).
+pub(super) fn requested_profile(
     profile: Option<&SecurityProfile>,
     older: &str,
 ) -> Result<Option<(ProfileType, String)>, SpecError> {
@@ -37,16 +37,16 @@ pub(super) fn asked(
     })
 }
 
-/// The AppArmor profile of a container. One that is asked for must be loaded, or the container is not made; one that says
-/// nothing gets the default where it is loaded. A privileged container runs unconfined unless it names one.
+/// The AppArmor profile of a container. A requested profile must be loaded; without a request the default is used if it is
+/// loaded. A privileged container runs unconfined unless it names a profile.
 pub fn apparmor_profile(
     context: &LinuxContainerSecurityContext,
     node: &NodeFacts,
     host: &dyn Host,
 ) -> Result<Option<String>, SpecError> {
     #[expect(deprecated, reason = "older kubelets send the string")]
-    let asked = asked(context.apparmor.as_ref(), &context.apparmor_profile)?;
-    match asked {
+    let requested = requested_profile(context.apparmor.as_ref(), &context.apparmor_profile)?;
+    match requested {
         Some((ProfileType::Unconfined, _)) => Ok(None),
         None | Some((ProfileType::RuntimeDefault, _)) if context.privileged => Ok(None),
         None => Ok(node.apparmor_default.clone().ok().filter(|_| node.apparmor)),
@@ -79,8 +79,8 @@ pub fn apparmor_profile(
     }
 }
 
-/// Checks what a request says of SELinux. Its parts become labels, which go into mount options: there a quote, or a comma
-/// outside of a level, would begin another option.
+/// Checks the SELinux options of a request. They become labels in mount options, where a quote, or a comma outside of a level,
+/// would inject another option.
 ///
 /// # Errors
 /// [`SpecError::Invalid`], which names the part.
@@ -106,8 +106,8 @@ pub fn check_selinux_options(options: Option<&SeLinuxOption>) -> Result<(), Spec
     Err(SpecError::Invalid("SELinux level: not a level".to_owned()))
 }
 
-/// Whether a text is a level, or a range of them: `s0`, `s0:c1,c5.c9`, `s0-s0:c0.c1023`. Numbers have four digits at most,
-/// as containerd takes them.
+/// Returns whether a text is a level or a range of levels: `s0`, `s0:c1,c5.c9`, `s0-s0:c0.c1023`. Numbers have at most four
+/// digits, as in containerd.
 fn is_level(text: &str) -> bool {
     let number = |text: &str, letter: char| {
         let digits = text.strip_prefix(letter).unwrap_or("");
@@ -127,8 +127,8 @@ fn is_level(text: &str) -> bool {
     }
 }
 
-/// The SELinux label of a container's processes: the sandbox's, with the parts the request names in their place. `None` on a node
-/// without SELinux and for privileged containers that name nothing.
+/// The SELinux label of a container's processes: that of the sandbox, with the parts of the request replaced. `None` on a node
+/// without SELinux and for privileged containers without SELinux options.
 pub fn selinux_label(
     options: Option<&SeLinuxOption>,
     privileged: bool,
@@ -152,7 +152,7 @@ pub fn selinux_label(
     let Some(options) = named else {
         return Ok(sandbox.filter(|_| !privileged).map(str::to_owned));
     };
-    // The level has colons of its own, so it is all that is left after the third.
+    // The level contains colons itself: it is everything after the third.
     let mut base = sandbox.unwrap_or("").splitn(4, ':');
     let mut label = Vec::new();
     for part in [

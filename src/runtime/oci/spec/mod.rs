@@ -1,8 +1,8 @@
-//! The specification of one container: what the kubelet asked, what the image says, what the node can, what the sandbox
-//! has, put together into one `config.json`.
+//! The OCI specification of a container (`config.json`), built from the request of the kubelet, the image configuration, and
+//! the facts of the node and the sandbox.
 //!
-//! Nothing here touches the machine: what must be looked up goes through [`Host`], what must be done before the
-//! container is made is answered as [`Action`]s. So every rule is a function with a table of cases below it.
+//! Nothing here accesses the machine directly: lookups go through [`Host`], and actions that the caller must perform before the
+//! container is created are returned as [`Action`]s. So every rule is a function with a table of test cases.
 //!
 //! The rules are those of containerd's CRI plugin where the kubelet or critest depend on them.
 

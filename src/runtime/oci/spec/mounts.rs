@@ -1,4 +1,4 @@
-//! The mounts of a container: the kernel's file systems, the sandbox's files, what the request asks.
+//! The mounts of a container: the kernel's file systems, the files of the sandbox, the mounts of the request.
 
 use std::collections::HashSet;
 use std::path::{Component, Path, PathBuf};
@@ -11,18 +11,18 @@ use super::error::SpecError;
 use super::namespaces::mappings;
 use crate::cri::v1::{self, MountPropagation};
 
-/// How mounts travel between a host path and the rest.
+/// Mount propagation (mount_namespaces(7)).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Propagation {
-    /// Not at all.
+    /// None.
     Private,
-    /// From the host here.
+    /// From the host to the container.
     Slave,
-    /// Both ways.
+    /// In both directions.
     Shared,
 }
 
-/// Mounts, and what they need.
+/// Mounts and their requirements.
 #[derive(Debug, Default)]
 pub(super) struct Mounts {
     pub(super) list: Vec<Mount>,
@@ -42,20 +42,20 @@ pub(super) fn mount(destination: &str, typ: &str, source: &Path, options: &[&str
     to
 }
 
-/// All mounts, parents before children. What the request mounts takes the place of a default at the same path, and a mount at
-/// `/dev` of everything below it. Of two at one path the later one stays: the kubelet appends its own, such as that of the
-/// termination message, to those of the pod, and containerd takes both.
+/// All mounts, parents before children. A mount of the request replaces a default at the same path, and one at `/dev` all
+/// defaults below it. Of two mounts at one path the later one is used: the kubelet appends its own, such as that of the
+/// termination message, to those of the pod, and containerd accepts both.
 pub(super) fn mounts(request: &Request<'_>) -> Result<Mounts, SpecError> {
     let mut all = Mounts::default();
     let mut taken = HashSet::new();
-    let mut asked = Vec::new();
+    let mut requested = Vec::new();
     for mount in request.container.mounts.iter().rev() {
         if taken.insert(clean(&mount.container_path)?) {
-            asked.push(mount);
+            requested.push(mount);
         }
     }
-    for asked in asked.into_iter().rev() {
-        let mount = user_mount(request, asked, &mut all)?;
+    for requested in requested.into_iter().rev() {
+        let mount = user_mount(request, requested, &mut all)?;
         all.list.push(mount);
     }
     let own_dev = taken.contains(Path::new("/dev"));
@@ -106,7 +106,7 @@ fn kernel_mounts(request: &Request<'_>) -> Vec<Mount> {
         ),
         at("/dev/mqueue", "mqueue", &["nosuid", "noexec", "nodev"]),
     ];
-    // The kernel mounts a new sysfs only for the owner of the network namespace: with the host's it is bound.
+    // The kernel mounts a new sysfs only for the owner of the network namespace: with the host network it is bind mounted.
     if request.sandbox.user.is_some() && request.sandbox.network.is_none() {
         let options = ["rbind", "nosuid", "noexec", "nodev", write];
         all.push(mount("/sys", "bind", Path::new("/sys"), &options));
@@ -118,7 +118,7 @@ fn kernel_mounts(request: &Request<'_>) -> Vec<Mount> {
     all
 }
 
-/// The files of the sandbox; read-only in a container with a read-only root.
+/// The files of the sandbox; read-only in a container with a read-only root file system.
 fn sandbox_mounts(request: &Request<'_>) -> Vec<Mount> {
     let sandbox = request.sandbox;
     let write = if request.context().readonly_rootfs {
@@ -164,18 +164,21 @@ fn clean(path: &str) -> Result<PathBuf, SpecError> {
 /// One mount of the request.
 fn user_mount(
     request: &Request<'_>,
-    asked: &v1::Mount,
+    requested: &v1::Mount,
     all: &mut Mounts,
 ) -> Result<Mount, SpecError> {
-    let destination = clean(&asked.container_path)?;
-    let source = source(request, asked, all)?;
-    let propagation = MountPropagation::try_from(asked.propagation).map_err(|_| {
-        SpecError::Invalid(format!("unknown mount propagation {}", asked.propagation))
+    let destination = clean(&requested.container_path)?;
+    let source = source(request, requested, all)?;
+    let propagation = MountPropagation::try_from(requested.propagation).map_err(|_| {
+        SpecError::Invalid(format!(
+            "unknown mount propagation {}",
+            requested.propagation
+        ))
     })?;
     let mut options = vec!["rbind".to_owned()];
     options.push(propagate(propagation, &source, all).to_owned());
-    options.push(write_mode(request, asked, propagation)?.to_owned());
-    if asked.selinux_relabel
+    options.push(write_mode(request, requested, propagation)?.to_owned());
+    if requested.selinux_relabel
         && request.node.selinux
         && let Some(label) = &request.sandbox.mount_label
     {
@@ -192,49 +195,49 @@ fn user_mount(
     let mapped = request
         .sandbox
         .id_mapped
-        .contains_key(&asked.container_path);
-    if !mapped && (!asked.uid_mappings.is_empty() || !asked.gid_mappings.is_empty()) {
-        if asked.uid_mappings.is_empty() || asked.gid_mappings.is_empty() {
+        .contains_key(&requested.container_path);
+    if !mapped && (!requested.uid_mappings.is_empty() || !requested.gid_mappings.is_empty()) {
+        if requested.uid_mappings.is_empty() || requested.gid_mappings.is_empty() {
             return Err(SpecError::Invalid(format!(
-                "mount at {}: mappings of users and groups go together",
-                asked.container_path
+                "mount at {}: both uid and gid mappings are required",
+                requested.container_path
             )));
         }
-        to.set_uid_mappings(Some(mappings(&asked.uid_mappings)?));
-        to.set_gid_mappings(Some(mappings(&asked.gid_mappings)?));
+        to.set_uid_mappings(Some(mappings(&requested.uid_mappings)?));
+        to.set_gid_mappings(Some(mappings(&requested.gid_mappings)?));
         all.id_mapped = true;
     }
     Ok(to)
 }
 
-/// Where a mount comes from: an image the caller mounted, or a host path with its links resolved. A host path that is not there is made
-/// by the caller.
+/// The source of a mount: an image that the caller mounted, or a host path with its symbolic links resolved. A missing host path
+/// is created by the caller.
 fn source(
     request: &Request<'_>,
-    asked: &v1::Mount,
+    requested: &v1::Mount,
     all: &mut Mounts,
 ) -> Result<PathBuf, SpecError> {
-    if asked
+    if requested
         .image
         .as_ref()
         .is_some_and(|image| !image.image.is_empty())
     {
-        let mounted = request.sandbox.image_mounts.get(&asked.container_path);
+        let mounted = request.sandbox.image_mounts.get(&requested.container_path);
         return mounted.cloned().ok_or_else(|| {
             SpecError::NotFound(format!(
                 "the image of the mount at {} is not mounted",
-                asked.container_path
+                requested.container_path
             ))
         });
     }
-    if let Some(mapped) = request.sandbox.id_mapped.get(&asked.container_path) {
+    if let Some(mapped) = request.sandbox.id_mapped.get(&requested.container_path) {
         return Ok(mapped.clone());
     }
-    let path = Path::new(&asked.host_path);
+    let path = Path::new(&requested.host_path);
     if !path.is_absolute() {
         return Err(SpecError::Invalid(format!(
             "mount at {}: host path {:?} is not absolute",
-            asked.container_path, asked.host_path
+            requested.container_path, requested.host_path
         )));
     }
     let found = request.host.resolve(path).map_err(|source| SpecError::Io {
@@ -247,7 +250,7 @@ fn source(
     }))
 }
 
-/// The option for a propagation. The root must let mounts through too; the source must be a mount that does, which the caller checks.
+/// The mount option for a propagation. The root needs it too; the caller checks that the source is on a mount with it.
 fn propagate(propagation: MountPropagation, source: &Path, all: &mut Mounts) -> &'static str {
     let (option, needs) = match propagation {
         MountPropagation::PropagationPrivate => return "rprivate",
@@ -267,31 +270,35 @@ fn propagate(propagation: MountPropagation, source: &Path, all: &mut Mounts) -> 
 /// `rw`, `ro`, or `rro`, which needs a plain read-only mount without propagation.
 fn write_mode(
     request: &Request<'_>,
-    asked: &v1::Mount,
+    requested: &v1::Mount,
     propagation: MountPropagation,
 ) -> Result<&'static str, SpecError> {
-    if asked.recursive_read_only {
-        let at = &asked.container_path;
-        if !asked.readonly || propagation != MountPropagation::PropagationPrivate {
+    if requested.recursive_read_only {
+        let at = &requested.container_path;
+        if !requested.readonly || propagation != MountPropagation::PropagationPrivate {
             return Err(SpecError::Invalid(format!(
                 "mount at {at}: recursive read-only needs read-only and private propagation"
             )));
         }
         if !request.node.recursive_read_only {
             return Err(SpecError::Unsupported(format!(
-                "mount at {at}: this node cannot mount recursively read-only"
+                "mount at {at}: this node does not support recursive read-only mounts"
             )));
         }
         return Ok("rro");
     }
-    let image = asked
+    let image = requested
         .image
         .as_ref()
         .is_some_and(|image| !image.image.is_empty());
-    Ok(if asked.readonly || image { "ro" } else { "rw" })
+    Ok(if requested.readonly || image {
+        "ro"
+    } else {
+        "rw"
+    })
 }
 
-/// The propagation of the mount a path lies on, by the text of `/proc/self/mountinfo`; `None` when no row covers it.
+/// The propagation of the mount of a path, from the text of `/proc/self/mountinfo`; `None` if no mount contains it.
 pub fn propagation_of(mountinfo: &str, path: &Path) -> Option<Propagation> {
     let mut best: Option<(usize, Propagation)> = None;
     for line in mountinfo.lines() {
@@ -308,7 +315,7 @@ pub fn propagation_of(mountinfo: &str, path: &Path) -> Option<Propagation> {
             (false, true) => Propagation::Slave,
             (false, false) => Propagation::Private,
         };
-        // The last of equal ones lies on top.
+        // Of several mounts at one path the last is on top.
         let length = point.components().count();
         if best.is_none_or(|(longest, _)| length >= longest) {
             best = Some((length, propagation));

@@ -43,7 +43,8 @@ pub(super) fn mappings(list: &[IdMapping]) -> Result<Vec<LinuxIdMapping>, SpecEr
         .collect()
 }
 
-/// The namespaces a container joins or makes. Network, IPC and host name are the sandbox's, or the host's when it has none.
+/// The namespaces that a container joins or creates. Network, IPC and UTS are those of the sandbox, or of the host if the
+/// sandbox has none.
 pub(super) fn namespaces(request: &Request<'_>) -> Result<Namespaces, SpecError> {
     let options = request.context().namespace_options.as_ref();
     let sandbox = request.sandbox;
@@ -64,7 +65,7 @@ pub(super) fn namespaces(request: &Request<'_>) -> Result<Namespaces, SpecError>
         NamespaceMode::Pod => {
             let Some(path) = &sandbox.pid else {
                 return Err(SpecError::Invalid(
-                    "the sandbox does not share its processes".to_owned(),
+                    "the sandbox has no shared PID namespace".to_owned(),
                 ));
             };
             all.list.push(namespace(Type::Pid, Some(path.clone())));
@@ -72,7 +73,7 @@ pub(super) fn namespaces(request: &Request<'_>) -> Result<Namespaces, SpecError>
         NamespaceMode::Target => {
             let Some(path) = &sandbox.target_pid else {
                 return Err(SpecError::Invalid(
-                    "the target container does not run in this pod".to_owned(),
+                    "the target container is not running in this pod".to_owned(),
                 ));
             };
             all.list.push(namespace(Type::Pid, Some(path.clone())));
@@ -97,8 +98,8 @@ pub(super) fn namespaces(request: &Request<'_>) -> Result<Namespaces, SpecError>
 
 type Mappings = (Vec<LinuxIdMapping>, Vec<LinuxIdMapping>);
 
-/// The mappings of a container in a user namespace, `None` in the host's. It must ask for the same as its sandbox: one mapping
-/// each that holds id 0.
+/// The id mappings of a container; `None` in the host's user namespace. They must be those of the sandbox: one mapping each,
+/// which includes id 0.
 fn user_namespace(
     sandbox: Option<&UserNamespace>,
     own: Option<&UserNamespace>,
@@ -112,15 +113,15 @@ fn user_namespace(
     Ok(wanted)
 }
 
-/// The mappings of users and groups a pod asks for, checked; `None` for those of the node.
+/// The validated uid and gid mappings of a pod; `None` for the host's user namespace.
 ///
 /// # Errors
-/// [`SpecError::Invalid`]: what no pod may ask for.
+/// [`SpecError::Invalid`] if they are invalid or not supported.
 pub fn user_mappings(options: Option<&UserNamespace>) -> Result<Option<Mappings>, SpecError> {
     checked(options)
 }
 
-/// One user namespace option, checked.
+/// Validates the user namespace options.
 fn checked(options: Option<&UserNamespace>) -> Result<Option<Mappings>, SpecError> {
     let invalid = |reason: &str| Err(SpecError::Invalid(format!("user namespace: {reason}")));
     let Some(options) = options else {
@@ -132,13 +133,13 @@ fn checked(options: Option<&UserNamespace>) -> Result<Option<Mappings>, SpecErro
         NamespaceMode::Pod => {
             for list in [&options.uids, &options.gids] {
                 let [one] = list.as_slice() else {
-                    return invalid("there must be exactly one mapping of users and one of groups");
+                    return invalid("exactly one uid mapping and one gid mapping are required");
                 };
                 if one.container_id != 0 || one.length == 0 {
-                    return invalid("the mapping must begin at id 0 and hold it");
+                    return invalid("the mapping must begin at id 0 and have a length");
                 }
                 if one.host_id.checked_add(one.length).is_none() {
-                    return invalid("the mapping goes beyond the highest id");
+                    return invalid("the mapping exceeds the highest id");
                 }
             }
             Ok(Some((mappings(&options.uids)?, mappings(&options.gids)?)))

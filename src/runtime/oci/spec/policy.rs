@@ -1,49 +1,49 @@
-//! What the configuration of the node says of all pods.
+//! The policy of the node's configuration for all pods.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-/// What pods get that say nothing of it, and what becomes of what they ask. [`Policy::default`] is containerd's, but that
-/// limits of huge pages hold.
+/// Defaults for pods, and restrictions on their requests. [`Policy::default`] is that of containerd, except that huge page
+/// limits are applied.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Policy {
-    /// The seccomp profile of a container that says nothing of one.
+    /// The seccomp profile of containers that do not request one.
     pub unset_seccomp: UnsetSeccomp,
-    /// What becomes of limits of huge pages.
+    /// How huge page limits are handled.
     pub huge_pages: HugePages,
-    /// A device that a container asks for belongs to the user and group its security context names.
+    /// Whether the devices of a container are owned by the user and group of its security context.
     pub own_devices: bool,
-    /// Any user may bind low ports in a pod with a network of its own.
+    /// Whether any user may bind low ports in a pod without host network.
     pub unprivileged_ports: bool,
-    /// Any group may ping there, unless the pod has a user namespace.
+    /// Whether any group may ping there, unless the pod has a user namespace.
     pub unprivileged_icmp: bool,
-    /// Kernel settings, in dotted form, of every pod that has the namespace they live in.
+    /// Sysctls, in dotted form, of every pod that has the corresponding namespace.
     pub sysctls: BTreeMap<String, String>,
-    /// How many SELinux categories there are to tell pods apart with.
+    /// The number of SELinux categories that separate pods.
     pub selinux_categories: u16,
 }
 
-/// The seccomp profile of a container that says nothing of one.
+/// The seccomp profile of containers that do not request one.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum UnsetSeccomp {
-    /// None; critest expects that.
+    /// None, as critest expects.
     #[default]
     Unconfined,
-    /// Our own.
+    /// Our default profile.
     RuntimeDefault,
-    /// That of a file of the node.
+    /// A profile file of the node.
     Localhost(PathBuf),
 }
 
-/// What becomes of limits of huge pages.
+/// How huge page limits are handled.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum HugePages {
-    /// They hold, where the node has the controller for them.
+    /// Applied if the node has the hugetlb controller.
     #[default]
     IfPossible,
-    /// They hold, or the container is not made.
+    /// Applied, or the container is refused.
     Required,
-    /// They are left out.
+    /// Ignored.
     Ignored,
 }
 

@@ -1,4 +1,4 @@
-//! What runs: arguments, environment, directory, user, rights.
+//! The process of a container: arguments, environment, working directory, user, privileges.
 
 use std::path::PathBuf;
 
@@ -28,7 +28,7 @@ pub(super) fn process(request: &Request<'_>, user: &ResolvedUser) -> Result<Proc
         .set_env(Some(environment(request)?))
         .set_cwd(directory(container, request.image)?)
         .set_capabilities(Some(capabilities(context, request.node)?))
-        // Left to what the runtime has: the kubelet has no word for them.
+        // Left to the OCI runtime: the CRI has no field for them.
         .set_rlimits(None)
         .set_no_new_privileges(Some(context.no_new_privs))
         .set_apparmor_profile(labels::apparmor_profile(
@@ -54,7 +54,7 @@ fn oci_user(user: &ResolvedUser) -> User {
     to
 }
 
-/// What to run: the command of the request overrides the entry point and drops the image's `Cmd`; its arguments override `Cmd`.
+/// The arguments: the command of the request overrides the image's `Entrypoint` and `Cmd`; its arguments override `Cmd`.
 fn arguments(container: &ContainerConfig, image: &ImageConfig) -> Result<Vec<String>, SpecError> {
     let (command, args) = match (container.command.is_empty(), container.args.is_empty()) {
         (true, true) => (&image.entrypoint, &image.cmd),
@@ -69,10 +69,10 @@ fn arguments(container: &ContainerConfig, image: &ImageConfig) -> Result<Vec<Str
     Ok(all)
 }
 
-/// Checks the arguments of a command: none can hold a NUL, where C ends a text. crun would run what comes before it.
+/// Checks that no argument contains a NUL byte, at which crun would truncate it.
 ///
 /// # Errors
-/// [`SpecError::Invalid`], with the place of the argument: it may be a secret.
+/// [`SpecError::Invalid`] with the index of the argument only: its text may be a secret.
 pub fn check_arguments(arguments: &[String]) -> Result<(), SpecError> {
     match arguments.iter().position(|one| one.contains('\0')) {
         Some(place) => Err(SpecError::Invalid(format!(
@@ -82,14 +82,15 @@ pub fn check_arguments(arguments: &[String]) -> Result<(), SpecError> {
     }
 }
 
-/// The environment: `PATH`, `TERM` with a terminal, `HOSTNAME`, the image's, the request's; later ones win, in the place of the first.
+/// The environment: `PATH`, `TERM` with a terminal, `HOSTNAME`, then that of the image and of the request. Later variables
+/// replace earlier ones in place.
 fn environment(request: &Request<'_>) -> Result<Vec<String>, SpecError> {
     let mut all = vec![DEFAULT_PATH.to_owned()];
     if request.container.tty {
         all.push("TERM=xterm".to_owned());
     }
     let hostname = &request.sandbox.hostname;
-    // Records of older versions hold host names that nobody has checked.
+    // Records of older versions contain unchecked host names.
     if !hostname.is_empty() && !hostname.contains(char::is_control) {
         all.push(format!("HOSTNAME={hostname}"));
     }
@@ -114,11 +115,10 @@ fn environment(request: &Request<'_>) -> Result<Vec<String>, SpecError> {
         put(one.clone());
     }
     for pair in &request.container.envs {
-        // The value is not told: it may be a secret.
+        // The error omits the value: it may be a secret.
         let key = &pair.key;
         let invalid = |why: &str| SpecError::Invalid(format!("variable {key:?}: {why}"));
-        // The specification is JSON, whose texts are UTF-8. Other bytes would stop crun, and runc would put U+FFFD in
-        // their place.
+        // The specification is JSON, whose strings are UTF-8. With other bytes crun fails, and runc replaces them by U+FFFD.
         let value = std::str::from_utf8(&pair.value)
             .map_err(|_| invalid("its value is not UTF-8, which OCI runtimes cannot pass on"))?;
         if key.is_empty() || key.contains(['=', '\0']) {
@@ -158,8 +158,7 @@ fn oom_score_adj(request: &Request<'_>) -> Result<Option<i32>, SpecError> {
     restricted_oom_score_adj(resources.oom_score_adj, request.node.oom_score_adj_floor).map(Some)
 }
 
-/// The process of an exec in a running container: the container's own with another command. `None` when the specification has no
-/// process.
+/// The process of an exec: that of the container with another command. `None` if the specification has no process.
 pub fn exec_process(spec: &Spec, command: Vec<String>, terminal: bool) -> Option<Process> {
     let mut process = spec.process().clone()?;
     if terminal {
@@ -169,7 +168,7 @@ pub fn exec_process(spec: &Spec, command: Vec<String>, terminal: bool) -> Option
         }
     }
     process.set_args(Some(command)).set_terminal(Some(terminal));
-    // A process that joins keeps what it is born with: lowering it again needs a right the daemon may lack.
+    // An exec inherits the value: lowering it needs a capability that the daemon may lack.
     process.set_oom_score_adj(None);
     Some(process)
 }

@@ -9,59 +9,59 @@ use super::facts::{CgroupVersion, NodeFacts};
 use super::policy::HugePages;
 use crate::cri::v1::LinuxContainerResources;
 
-/// The resources of a container as the OCI runtime takes them. Zero and empty mean "not said".
+/// The resources of a container in the OCI specification. Zero and empty mean unset.
 ///
-/// A memory limit with no word on swap limits memory and swap together to it, where the kernel accounts swap. What becomes of
-/// huge page limits is the policy of the node.
+/// A memory limit without a swap limit applies to memory and swap together, if the kernel accounts swap. Huge page limits are
+/// subject to the policy of the node.
 pub fn container_resources(
-    asked: &LinuxContainerResources,
+    requested: &LinuxContainerResources,
     node: &NodeFacts,
 ) -> Result<LinuxResources, SpecError> {
-    updated_resources(&LinuxResources::default(), asked, node)
+    updated_resources(&LinuxResources::default(), requested, node)
 }
 
-/// The resources after an update: what the update does not say stays as it was.
+/// The resources after an update; unset fields of the update stay unchanged.
 pub fn updated_resources(
     current: &LinuxResources,
-    asked: &LinuxContainerResources,
+    requested: &LinuxContainerResources,
     node: &NodeFacts,
 ) -> Result<LinuxResources, SpecError> {
-    check_names(asked)?;
+    check_names(requested)?;
     let mut to = current.clone();
-    to.set_cpu(cpu(to.cpu().as_ref(), asked)?);
-    to.set_memory(memory(to.memory().as_ref(), asked, node)?);
+    to.set_cpu(cpu(to.cpu().as_ref(), requested)?);
+    to.set_memory(memory(to.memory().as_ref(), requested, node)?);
     if to.pids().is_none() && node.pids_limit > 0 {
         let mut pids = LinuxPids::default();
         pids.set_limit(node.pids_limit);
         to.set_pids(Some(pids));
     }
-    if !asked.hugepage_limits.is_empty() && limits_huge_pages(node)? {
-        to.set_hugepage_limits(Some(hugepages(asked)?));
+    if !requested.hugepage_limits.is_empty() && limits_huge_pages(node)? {
+        to.set_hugepage_limits(Some(hugepages(requested)?));
     }
-    if !asked.unified.is_empty() {
+    if !requested.unified.is_empty() {
         if node.cgroup_version == CgroupVersion::V1 {
             return Err(SpecError::Unsupported(
                 "unified resources need cgroup v2".to_owned(),
             ));
         }
         let mut unified: HashMap<String, String> = to.unified().clone().unwrap_or_default();
-        unified.extend(asked.unified.clone());
+        unified.extend(requested.unified.clone());
         to.set_unified(Some(unified));
     }
     Ok(to)
 }
 
-/// Checks what becomes names or content of files of a cgroup.
-fn check_names(asked: &LinuxContainerResources) -> Result<(), SpecError> {
+/// Checks the strings that become names or content of cgroup files.
+fn check_names(requested: &LinuxContainerResources) -> Result<(), SpecError> {
     let invalid = |what: &str| Err(SpecError::Invalid(what.to_owned()));
     let set = |text: &str| {
         text.bytes()
             .all(|byte| byte.is_ascii_digit() || matches!(byte, b',' | b'-'))
     };
-    if !set(&asked.cpuset_cpus) || !set(&asked.cpuset_mems) {
+    if !set(&requested.cpuset_cpus) || !set(&requested.cpuset_mems) {
         return invalid("cpuset: not a list such as 0-3,7");
     }
-    for limit in &asked.hugepage_limits {
+    for limit in &requested.hugepage_limits {
         let size = limit.page_size.trim_end_matches('B');
         let digits = size.trim_end_matches(['K', 'M', 'G', 'T']);
         let fits = digits.bytes().all(|byte| byte.is_ascii_digit());
@@ -69,9 +69,9 @@ fn check_names(asked: &LinuxContainerResources) -> Result<(), SpecError> {
             return invalid("size of huge pages: not a size such as 2MB");
         }
     }
-    for (key, value) in &asked.unified {
+    for (key, value) in &requested.unified {
         let letters = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_');
-        // `cgroup.` are no limits: they move, freeze and kill.
+        // `cgroup.*` files are not limits: they move, freeze and kill processes.
         if !key.contains('.') || !key.bytes().all(letters) || key.starts_with("cgroup.") {
             return invalid("unified resource: not a key such as memory.high");
         }
@@ -82,8 +82,8 @@ fn check_names(asked: &LinuxContainerResources) -> Result<(), SpecError> {
     Ok(())
 }
 
-/// What puts `before` back once `after` was set. A limit that only `after` has becomes what the kernel has by itself; CPU sets,
-/// huge pages and keys of cgroup v2 have no such value, and stay where `before` has none.
+/// The update that restores `before` once `after` was set. Limits that only `after` has become the kernel's defaults; CPU sets,
+/// huge pages and keys of cgroup v2 have no default and stay if `before` does not have them.
 pub fn reverted_resources(before: &LinuxResources, after: &LinuxResources) -> LinuxResources {
     const UNLIMITED: i64 = -1;
     let mut to = before.clone();
@@ -110,12 +110,13 @@ pub fn reverted_resources(before: &LinuxResources, after: &LinuxResources) -> Li
     to
 }
 
-/// Whether limits of huge pages are set.
+/// Returns whether huge page limits are applied.
 fn limits_huge_pages(node: &NodeFacts) -> Result<bool, SpecError> {
     match node.policy.huge_pages {
         HugePages::Ignored => Ok(false),
         HugePages::Required if !node.hugetlb => Err(SpecError::Unsupported(
-            "limits of huge pages need the hugetlb controller, which this node has not".to_owned(),
+            "huge page limits need the hugetlb controller, which this node does not have"
+                .to_owned(),
         )),
         HugePages::Required | HugePages::IfPossible => Ok(node.hugetlb),
     }
@@ -127,34 +128,34 @@ fn unsigned(value: i64, what: &str) -> Result<u64, SpecError> {
 
 fn cpu(
     current: Option<&LinuxCpu>,
-    asked: &LinuxContainerResources,
+    requested: &LinuxContainerResources,
 ) -> Result<Option<LinuxCpu>, SpecError> {
     let mut to = current.cloned().unwrap_or_default();
-    if asked.cpu_period != 0 {
-        to.set_period(Some(unsigned(asked.cpu_period, "cpu period")?));
+    if requested.cpu_period != 0 {
+        to.set_period(Some(unsigned(requested.cpu_period, "cpu period")?));
     }
-    if asked.cpu_quota != 0 {
-        to.set_quota(Some(asked.cpu_quota));
+    if requested.cpu_quota != 0 {
+        to.set_quota(Some(requested.cpu_quota));
     }
-    if asked.cpu_shares != 0 {
-        to.set_shares(Some(unsigned(asked.cpu_shares, "cpu shares")?));
+    if requested.cpu_shares != 0 {
+        to.set_shares(Some(unsigned(requested.cpu_shares, "cpu shares")?));
     }
-    if !asked.cpuset_cpus.is_empty() {
-        to.set_cpus(Some(asked.cpuset_cpus.clone()));
+    if !requested.cpuset_cpus.is_empty() {
+        to.set_cpus(Some(requested.cpuset_cpus.clone()));
     }
-    if !asked.cpuset_mems.is_empty() {
-        to.set_mems(Some(asked.cpuset_mems.clone()));
+    if !requested.cpuset_mems.is_empty() {
+        to.set_mems(Some(requested.cpuset_mems.clone()));
     }
     Ok(Some(to).filter(|cpu| *cpu != LinuxCpu::default()))
 }
 
 fn memory(
     current: Option<&LinuxMemory>,
-    asked: &LinuxContainerResources,
+    requested: &LinuxContainerResources,
     node: &NodeFacts,
 ) -> Result<Option<LinuxMemory>, SpecError> {
-    let limit = asked.memory_limit_in_bytes;
-    let swap = asked.memory_swap_limit_in_bytes;
+    let limit = requested.memory_limit_in_bytes;
+    let swap = requested.memory_swap_limit_in_bytes;
     let mut to = current.copied().unwrap_or_default();
     if limit != 0 {
         to.set_limit(Some(limit));
@@ -174,8 +175,8 @@ fn memory(
     Ok(Some(to).filter(|memory| *memory != LinuxMemory::default()))
 }
 
-fn hugepages(asked: &LinuxContainerResources) -> Result<Vec<LinuxHugepageLimit>, SpecError> {
-    let limits = asked.hugepage_limits.iter();
+fn hugepages(requested: &LinuxContainerResources) -> Result<Vec<LinuxHugepageLimit>, SpecError> {
+    let limits = requested.hugepage_limits.iter();
     limits
         .map(|limit| {
             let mut to = LinuxHugepageLimit::default();
@@ -186,11 +187,11 @@ fn hugepages(asked: &LinuxContainerResources) -> Result<Vec<LinuxHugepageLimit>,
         .collect()
 }
 
-/// The `oom_score_adj` a container gets: what was asked, but no lower than the floor, where the node has one. -1000 to 1000.
-pub fn restricted_oom_score_adj(asked: i64, floor: Option<i32>) -> Result<i32, SpecError> {
-    let value = i32::try_from(asked)
+/// The `oom_score_adj` of a container (-1000 to 1000): that of the request, but not below the floor of the node, if any.
+pub fn restricted_oom_score_adj(requested: i64, floor: Option<i32>) -> Result<i32, SpecError> {
+    let value = i32::try_from(requested)
         .ok()
         .filter(|value| (-1000..=1000).contains(value))
-        .ok_or_else(|| SpecError::Invalid(format!("oom_score_adj {asked} is out of range")))?;
+        .ok_or_else(|| SpecError::Invalid(format!("oom_score_adj {requested} is out of range")))?;
     Ok(floor.map_or(value, |floor| value.max(floor)))
 }

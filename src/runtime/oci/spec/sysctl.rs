@@ -1,4 +1,4 @@
-//! The kernel settings of a sandbox.
+//! The sysctls of a sandbox.
 
 use std::collections::BTreeMap;
 
@@ -6,7 +6,7 @@ use super::error::SpecError;
 use super::policy::Policy;
 use crate::cri::v1::{NamespaceMode, PodSandboxConfig};
 
-/// IPC settings that belong to a namespace, by name; `fs.mqueue.` is all of them.
+/// The sysctls of the IPC namespace, besides `fs.mqueue.*`.
 const IPC: [&str; 8] = [
     "kernel.msgmax",
     "kernel.msgmnb",
@@ -18,9 +18,8 @@ const IPC: [&str; 8] = [
     "kernel.shm_rmid_forced",
 ];
 
-/// The settings to write inside the namespaces of a sandbox, in dotted form: what the pod asks, then what the node's policy
-/// has for all pods, as far as it lives in a namespace that this pod has. An error names a setting of the pod that would
-/// change the host.
+/// The sysctls to write in the namespaces of a sandbox, in dotted form: those of the pod, then those of the node's policy whose
+/// namespace the pod does not share with the host. A sysctl of the pod that would change the host is an error.
 pub fn sandbox_sysctls(
     pod: &PodSandboxConfig,
     policy: &Policy,
@@ -54,7 +53,7 @@ pub fn sandbox_sysctls(
     Ok(all)
 }
 
-/// Which namespaces a pod has of its own.
+/// The namespaces that a pod does not share with the host.
 struct Own {
     network: bool,
     ipc: bool,
@@ -75,18 +74,18 @@ impl Own {
         }
     }
 
-    /// Whether a setting, in dotted form, lives in one of them.
+    /// Returns whether a sysctl, in dotted form, belongs to one of them.
     fn has(&self, name: &str) -> bool {
         let network = name.starts_with("net.");
         let ipc = name.starts_with("fs.mqueue.") || IPC.contains(&name);
-        // Who has the node's network has its name too.
+        // A pod with the host network also has the host's UTS namespace.
         let uts = ["kernel.domainname", "kernel.hostname"].contains(&name);
         let own = ((network || uts) && self.network) || (ipc && self.ipc);
         own && !name.contains("..")
     }
 }
 
-/// The kubelet allows slashes for dots; an interface name may hold a dot where slashes part.
+/// Converts to dotted form. With slashes as separators, as the kubelet allows, an interface name may contain a dot.
 fn dotted(name: &str) -> String {
     let slashes = name
         .find('/')

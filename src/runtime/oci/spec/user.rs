@@ -1,4 +1,4 @@
-//! Which user a container runs as.
+//! The user of a container.
 
 use std::io::{self, Read};
 use std::path::Path;
@@ -9,10 +9,10 @@ use criscope_linux::untrusted;
 use super::error::SpecError;
 use crate::cri::v1::{LinuxContainerSecurityContext, SupplementalGroupsPolicy};
 
-/// The most bytes read of a user or group table: 4 MiB. An image is a stranger's.
+/// The limit on the size of a user or group table: 4 MiB. Images are untrusted.
 const TABLE_LIMIT: u64 = 4 << 20;
 
-/// The user and group tables of an image: the text of its `/etc/passwd` and `/etc/group`, empty where it has none.
+/// The text of an image's `/etc/passwd` and `/etc/group`; empty if a file does not exist.
 #[derive(Debug, Clone, Default)]
 pub struct UserDatabase {
     passwd: String,
@@ -20,7 +20,7 @@ pub struct UserDatabase {
 }
 
 impl UserDatabase {
-    /// Reads `/etc/passwd` and `/etc/group` below the root of a container. A table that the image lacks is empty.
+    /// Reads `/etc/passwd` and `/etc/group` below the root of a container.
     ///
     /// # Errors
     /// As [`open_in_root`], and for a table of more than 4 MiB.
@@ -41,7 +41,7 @@ impl UserDatabase {
     /// Reads both tables. The caller opened the files inside the root file system.
     ///
     /// # Errors
-    /// Also for a table of more than 4 MiB: what is read of a row that was cut off would be another user.
+    /// A table is larger than 4 MiB: a truncated row could name another user.
     pub fn read(passwd: impl Read, group: impl Read) -> io::Result<Self> {
         let text = |from: &mut dyn Read| -> io::Result<String> {
             let bytes = untrusted::read(from, TABLE_LIMIT)?;
@@ -54,7 +54,7 @@ impl UserDatabase {
         })
     }
 
-    /// The rows of passwd: name, uid, gid. A row that is none is skipped.
+    /// The rows of passwd: name, uid, gid. Invalid rows are skipped.
     fn users(&self) -> impl Iterator<Item = (&str, u32, u32)> {
         self.passwd.lines().filter_map(|line| {
             let mut fields = line.split(':');
@@ -76,21 +76,21 @@ impl UserDatabase {
     }
 }
 
-/// The user a container runs as.
+/// The user of a container.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ResolvedUser {
     /// User id.
     pub uid: u32,
     /// Group id.
     pub gid: u32,
-    /// All its groups, its own first, none twice.
+    /// All its group ids, the primary one first, without duplicates.
     pub groups: Vec<u32>,
 }
 
 /// The user of a container: from the request, else from the image, else root.
 ///
-/// A name must be in the image's tables; a number need not be. A group without a user is an error. With policy Merge the groups
-/// the image's table gives the user come in too, with Strict only those the request names.
+/// A name must be in the image's tables; a number need not be. A group without a user is an error. With policy Merge the
+/// user's groups in the image are included, with Strict only those of the request.
 pub fn resolve_user(
     context: &LinuxContainerSecurityContext,
     image_user: &str,
@@ -121,7 +121,7 @@ pub fn resolve_user(
     Ok(ResolvedUser { uid, gid, groups })
 }
 
-/// User and group as words: the request's, else the image's.
+/// User and group as text, from the request, else from the image.
 fn wanted(
     context: &LinuxContainerSecurityContext,
     image_user: &str,
@@ -152,19 +152,19 @@ fn wanted(
 }
 
 fn id(value: i64, what: &str) -> Result<u32, SpecError> {
-    // The highest value means "no change" to the kernel: it is no id.
+    // The highest value means "no change" to the kernel and is not an id.
     match u32::try_from(value) {
         Ok(id) if id != u32::MAX => Ok(id),
-        _ => Err(SpecError::Invalid(format!("{what} {value} is no id"))),
+        _ => Err(SpecError::Invalid(format!("{what} {value} is not an id"))),
     }
 }
 
-/// Uid, gid and, where the table knows it, name.
+/// The uid, the gid and, if it is in the table, the name.
 fn find_user<'t>(
     user: &str,
     tables: &'t UserDatabase,
 ) -> Result<(u32, u32, Option<&'t str>), SpecError> {
-    // A name made of digits is found as a name first, as everywhere in Unix.
+    // Digits are looked up as a name first, as is usual in Unix.
     if let Some((name, uid, gid)) = tables.users().find(|(name, _, _)| *name == user) {
         return Ok((uid, gid, Some(name)));
     }

@@ -1,12 +1,12 @@
-//! How version 1 wrote fields: numbers in little endian, strings and lists behind their length, records without lengths or
-//! tags, so that no field could be added.
+//! The encoding of version 1: numbers in little endian, strings and lists prefixed with their length, records without lengths
+//! or tags, so that fields could not be added.
 
 use criscope_shim::protocol::{
     Attach, Create, Empty, Exec, Exit, Failure, Hello, Kill, Malformed, Oom, Process, Resize,
     Runtime, Shutdown, State, Stdio, Target, Verb,
 };
 
-/// What a frame is made of.
+/// The encoding of a type.
 pub(super) trait Field: Sized {
     fn put(&self, out: &mut Vec<u8>);
     fn take(from: &mut &[u8]) -> Result<Self, Malformed>;
@@ -82,7 +82,7 @@ impl<T: Field> Field for Option<T> {
     }
 }
 
-/// The fields that version 1 had of a message, in its order. Those that came later have their defaults.
+/// The fields of a message in version 1, in order. Later fields have their defaults.
 macro_rules! layout {
     ($($name:ident { $($field:ident),* })*) => {$(
         #[allow(unused_variables, clippy::needless_update)]

@@ -2,22 +2,22 @@
 //! lives as long as its pod, so this may go with the first release that no longer supports an update from 0.1 without
 //! draining the node.
 //!
-//! Both directions are here, so that a test can play such a shim; the daemon needs [`encode_request`] and
-//! [`decode_incoming`] only.
+//! Both directions are implemented, so that tests can simulate such a shim; the daemon needs only [`encode_request`] and
+//! [`decode_incoming`].
 
 mod codec;
 
 use self::codec::Field;
 use criscope_shim::protocol::{self, Answer, Event, Incoming, Malformed, Request, Unread};
 
-/// Whether the first frame of a shim, without its length, is the hello of version 1: an event (number 0) of kind 3. A message
-/// of any later version does not begin with a zero byte, which is no tag of protobuf.
+/// Returns whether the first frame of a shim, without its length, is the hello of version 1: an event (number 0) of kind 3.
+/// Messages of later versions do not begin with a zero byte, which is not a valid protobuf tag.
 pub fn is_hello(frame: &[u8]) -> bool {
     frame.len() == 13 && frame.starts_with(&[0, 0, 0, 0, 0, 0, 0, 0, 3])
 }
 
-/// Appends a request with its number; whether version 1 has it. A PID namespace is not made by such a shim any more: its init
-/// would have the node's root.
+/// Appends a request with its number; returns whether version 1 has it. Such a shim is not asked to create a PID namespace any
+/// more: its init would have the node's root.
 pub fn encode_request(number: u64, request: &Request, out: &mut Vec<u8>) -> bool {
     let mut body = Vec::new();
     number.put(&mut body);
@@ -45,10 +45,10 @@ pub fn encode_request(number: u64, request: &Request, out: &mut Vec<u8>) -> bool
     true
 }
 
-/// Reads a request as a shim of version 1 does.
+/// Decodes a request as a shim of version 1 does.
 ///
 /// # Errors
-/// It is none that is still sent.
+/// The request is not one that is still sent.
 pub fn decode_request(mut frame: &[u8]) -> Result<(u64, Request), Malformed> {
     let from = &mut frame;
     let number = u64::take(from)?;
@@ -71,7 +71,7 @@ pub fn decode_request(mut frame: &[u8]) -> Result<(u64, Request), Malformed> {
     Ok((number, request))
 }
 
-/// Reads what a shim sent.
+/// Decodes a message of a shim.
 ///
 /// # Errors
 /// The frame has no number.
@@ -106,7 +106,7 @@ fn answer(mut frame: &[u8]) -> Result<Answer, Unread> {
     }
 }
 
-/// Appends an answer as a shim of version 1 does.
+/// Encodes an answer as a shim of version 1 does.
 pub fn encode_answer(number: u64, answer: &Answer, out: &mut Vec<u8>) {
     protocol::frame(out, |out| {
         number.put(out);
@@ -128,7 +128,7 @@ pub fn encode_answer(number: u64, answer: &Answer, out: &mut Vec<u8>) {
     });
 }
 
-/// Appends an event as a shim of version 1 does; whether version 1 has it.
+/// Encodes an event as a shim of version 1 does; returns whether version 1 has it.
 pub fn encode_event(event: &Event, out: &mut Vec<u8>) -> bool {
     let mut body = Vec::new();
     0u64.put(&mut body);

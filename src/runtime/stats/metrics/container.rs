@@ -14,18 +14,18 @@ use crate::runtime::stats::processes::Processes;
 
 const SECOND: u64 = 1_000_000_000;
 
-/// What is known of a container that runs.
+/// The measurements of a running container.
 #[derive(Debug)]
 pub struct Container<'a> {
-    /// Who it is.
+    /// Its identity.
     pub identity: Identity<'a>,
-    /// What its cgroup uses.
+    /// The usage of its cgroup.
     pub usage: &'a Usage,
     /// When it was started: nanoseconds since 1970.
     pub started_at: i64,
-    /// Its processes; `None` when they could not be looked at.
+    /// Its processes; `None` if they could not be read.
     pub processes: Option<Processes>,
-    /// What its writable layer is on.
+    /// The file system of its writable layer.
     pub filesystem: Option<Filesystem>,
 }
 
@@ -38,17 +38,17 @@ pub struct Filesystem {
     pub bytes: u64,
     /// Its inodes.
     pub inodes: u64,
-    /// Those that are free.
+    /// Free inodes.
     pub inodes_free: u64,
-    /// What the layer takes of it.
+    /// The usage of the layer.
     pub used: Size,
 }
 
 impl Filesystem {
-    /// That of a path, for a layer of a size.
+    /// The file system of a path, for a layer with this usage.
     ///
     /// # Errors
-    /// What the kernel said.
+    /// stat(2) or statvfs(3) fails.
     pub fn of(path: &Path, used: Size) -> io::Result<Self> {
         let device = std::fs::metadata(path)?.dev();
         let all = rustix::fs::statvfs(path)?;
@@ -66,7 +66,7 @@ fn numbers(major: impl std::fmt::Display, minor: impl std::fmt::Display) -> Stri
     format!("{major}:{minor}")
 }
 
-/// All metrics of a container for which there is a value.
+/// The metrics of a container, without those that have no value.
 #[must_use]
 pub fn container_metrics(container: &Container<'_>) -> v1::ContainerMetrics {
     let now = crate::runtime::stats::now();
@@ -151,7 +151,7 @@ fn memory(to: &mut Writer, memory: &Memory) {
     ] {
         to.put(kind, value);
     }
-    // A container seldom has cgroups of its own: the two scopes are one, as cAdvisor has it with cgroup v2.
+    // Containers rarely have nested cgroups: both scopes have the same value, as in cAdvisor with cgroup v2.
     for scope in ["container", "hierarchy"] {
         to.put_with(
             &table::MEMORY_FAILURES,

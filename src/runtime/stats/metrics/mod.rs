@@ -1,7 +1,7 @@
-//! The metrics of `ListPodSandboxMetrics`: what cAdvisor tells of containers, told by the runtime (KEP-2371).
+//! The metrics of `ListPodSandboxMetrics`: those of cAdvisor, served by the runtime (KEP-2371).
 //!
-//! Values are whole numbers, because the CRI has no others: seconds are cut off, as containerd and CRI-O do. Whoever
-//! reads the kernel's pressure finds nothing with cgroup v1, which keeps none.
+//! Values are integers, because the CRI has no other type: seconds are truncated, as in containerd and CRI-O. Pressure metrics
+//! are absent with cgroup v1.
 
 mod container;
 mod table;
@@ -13,7 +13,7 @@ use crate::cri::v1;
 pub use self::container::{Container, Filesystem, container_metrics};
 use self::table::{ALL, BASE, Kind};
 
-/// Who a container is, as the labels of its metrics have it.
+/// The labels that identify a container or pod.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Identity<'a> {
     /// Name of the pod.
@@ -24,7 +24,7 @@ pub struct Identity<'a> {
     pub container: &'a str,
     /// Id of the container or of the sandbox.
     pub id: &'a str,
-    /// The image as it was asked for; empty for the pod itself.
+    /// The requested image; empty for the pod itself.
     pub image: &'a str,
 }
 
@@ -73,7 +73,7 @@ pub fn pod_metrics(
     }
 }
 
-/// Metrics with the same first labels and the same time.
+/// Writes metrics with common labels and timestamp.
 struct Writer {
     base: Vec<String>,
     at: i64,

@@ -1,5 +1,5 @@
-//! The metrics of `ListMetricDescriptors`: cAdvisor's names and units, so that what was built on the kubelet's
-//! `/metrics/cadvisor` goes on working.
+//! The metrics of `ListMetricDescriptors`, with cAdvisor's names and units, so that dashboards and alerts for the kubelet's
+//! `/metrics/cadvisor` keep working.
 
 use crate::cri::v1::MetricType;
 

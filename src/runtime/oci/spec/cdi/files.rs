@@ -1,5 +1,5 @@
-//! The files that describe devices: `.json` and `.yaml`, as the reference implementation
-//! (`tags.cncf.io/container-device-interface`) reads them. It reads no `.yml` either.
+//! CDI specification files: `.json` and `.yaml`, as in the reference implementation
+//! (`tags.cncf.io/container-device-interface`), which does not read `.yml` either.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -12,12 +12,12 @@ use serde::Deserialize;
 
 use super::super::error::SpecError;
 
-/// Where CDI files are, the later before the earlier.
+/// The default directories of CDI files. Later ones take precedence.
 pub const DIRECTORIES: [&str; 2] = ["/etc/cdi", "/var/run/cdi"];
-/// The most bytes of one file, and of what the aliases of a YAML file repeat.
+/// The limit on the bytes of one file, and on the text of a YAML file with its aliases expanded.
 const FILE_LIMIT: usize = 4 << 20;
-/// So many files that could not be read are named where a device is missing.
-const TOLD: usize = 3;
+/// The number of unreadable files that the error for a missing device names.
+const MAX_NAMED: usize = 3;
 
 #[derive(Deserialize)]
 struct File {
@@ -77,7 +77,7 @@ pub(super) struct CdiHook {
     pub(super) timeout: Option<i64>,
 }
 
-/// How a file is written, told by the end of its name.
+/// The format of a file, by its extension.
 #[derive(Clone, Copy)]
 enum Format {
     Json,
@@ -103,26 +103,26 @@ impl Format {
     }
 }
 
-/// What the reference implementation takes, and no more memory than an honest file needs.
+/// Parser options: the dialect of the reference implementation, with bounded memory.
 fn options() -> serde_saphyr::Options {
     serde_saphyr::options! {
         budget: serde_saphyr::budget! {
             max_documents: 1,
-            // What an alias repeats counts each time.
+            // Counts the text of an alias at each use.
             max_total_scalar_bytes: FILE_LIMIT,
         },
         // `fileMode: 0660`.
         legacy_octal_numbers: true,
-        // On one line.
+        // Errors on one line.
         with_snippet: false,
     }
 }
 
-/// The devices the node knows.
+/// The CDI devices of the node.
 #[derive(Default)]
 pub struct Registry {
     devices: BTreeMap<String, (Arc<Edits>, Edits)>,
-    /// Files that could not be read, with the reason: the rest still counts.
+    /// Files that could not be read, with the reason. The other files are used.
     pub broken: Vec<(PathBuf, String)>,
 }
 
@@ -136,8 +136,8 @@ impl std::fmt::Debug for Registry {
 }
 
 impl Registry {
-    /// Reads all `.json` and `.yaml` files of the directories, in lexical order; a device of a later directory wins. A directory that
-    /// is not there is empty.
+    /// Reads all `.json` and `.yaml` files of the directories, in lexical order; devices of later directories take precedence. A
+    /// missing directory is ignored.
     pub fn read<P: AsRef<Path>>(directories: &[P]) -> Self {
         let mut registry = Self::default();
         for directory in directories {
@@ -160,7 +160,7 @@ impl Registry {
 
     fn add(&mut self, path: &Path, format: Format) -> Result<(), String> {
         let file = format.parse(&text(path)?)?;
-        // What all devices of a file share is there once, however many they are.
+        // The common edits of a file are stored once.
         let shared = Arc::new(file.edits);
         for device in file.devices {
             let name = format!("{}={}", file.kind, device.name);
@@ -170,15 +170,15 @@ impl Registry {
         Ok(())
     }
 
-    /// What a device asks for: the edits all of its file share, and its own. The error names files that could not be read: the device
+    /// The edits of a device: those common to its file, and its own. The error names files that could not be read, since the device
     /// may be in one of them.
     pub(super) fn device(&self, name: &str) -> Result<&(Arc<Edits>, Edits), SpecError> {
         self.devices.get(name).ok_or_else(|| {
-            let mut text = format!("CDI device {name} is not known to this node");
-            for (path, reason) in self.broken.iter().take(TOLD) {
+            let mut text = format!("CDI device {name} does not exist on this node");
+            for (path, reason) in self.broken.iter().take(MAX_NAMED) {
                 let _ = write!(text, "; {} was not read: {reason}", path.display());
             }
-            if let Some(more @ 1..) = self.broken.len().checked_sub(TOLD) {
+            if let Some(more @ 1..) = self.broken.len().checked_sub(MAX_NAMED) {
                 let _ = write!(text, "; nor were {more} more files");
             }
             SpecError::NotFound(text)
@@ -202,12 +202,12 @@ pub(in crate::runtime) fn fuzz(text: &str, yaml: bool) {
         .iter()
         .map(|device| device.name.len() + env(&device.edits));
     let total = file.kind.len() + env(&file.edits) + all.sum::<usize>();
-    // An alias of YAML repeats what it stands for, up to the budget.
+    // YAML aliases expand the text, up to the budget.
     let most = if yaml { FILE_LIMIT } else { text.len() };
     assert!(total <= most, "{total} bytes of {}", text.len());
 }
 
-/// The text of a file. Half of a YAML file may be one too, so one that is too long is none.
+/// Reads a file. One above the limit is an error, since a truncated YAML file may be valid.
 fn text(path: &Path) -> Result<String, String> {
     untrusted::read_text(path, FILE_LIMIT as u64).map_err(|error| error.to_string())
 }

@@ -1,6 +1,6 @@
-//! Container Device Interface: devices that vendors describe in files, by qualified name `vendor/class=device`.
+//! Container Device Interface (CDI): devices that vendors describe in files, by qualified name `vendor/class=device`.
 //!
-//! The edits that are carried out: environment, device nodes, mounts, hooks, additional groups.
+//! Supported edits: environment, device nodes, mounts, hooks, additional groups.
 
 mod files;
 
@@ -14,12 +14,12 @@ use super::build::Request;
 use super::devices;
 use super::error::SpecError;
 
-/// Puts the CDI devices of a request into its specification.
+/// Applies the CDI devices of a request to its specification.
 pub(super) fn apply(request: &Request<'_>, spec: &mut Spec) -> Result<(), SpecError> {
     let mut kinds = std::collections::HashSet::new();
     for device in &request.container.cdi_devices {
         let (common, own) = request.cdi.device(&device.name)?;
-        // What all devices of a file share is done once.
+        // The common edits of a file are applied once.
         if kinds.insert(device.name.split('=').next().unwrap_or("")) {
             edit(request, spec, common)?;
         }
@@ -74,7 +74,7 @@ fn device(request: &Request<'_>, spec: &mut Spec, node: &Node) -> Result<(), Spe
     })?;
     let [found] = found.as_slice() else {
         return Err(SpecError::Invalid(format!(
-            "{} is not one device",
+            "{} is not a single device",
             path.display()
         )));
     };

@@ -1,11 +1,11 @@
-//! Seccomp profiles: our default one, and those of the node.
+//! Seccomp profiles: our default one, and profile files of the node.
 //!
 //! A profile is JSON in the shape Docker made common: an architecture map, and rules that hold only for some
 //! architectures, capabilities or kernels. [`evaluate`] turns it into the plain filter of the runtime specification. A
 //! profile that already is such a filter passes through the same way.
 //!
-//! `default.json` is ours. It follows what runtimes agree on: everything an ordinary program needs, nothing that makes namespaces,
-//! mounts, loads code into the kernel or sets clocks unless the container has the capability for it.
+//! `default.json` is our default profile. It follows the consensus of runtimes: it allows everything that ordinary programs need,
+//! and no call that creates namespaces, mounts, loads code into the kernel or sets clocks without the corresponding capability.
 
 use std::collections::HashSet;
 use std::path::Path;
@@ -20,12 +20,12 @@ use super::capabilities::capabilities;
 use super::error::SpecError;
 use super::facts::NodeFacts;
 use super::host::Host;
-use super::labels::asked;
+use super::labels::requested_profile;
 use super::policy::UnsetSeccomp;
 use crate::cri::v1::LinuxContainerSecurityContext;
 use crate::cri::v1::security_profile::ProfileType;
 
-/// What `RuntimeDefault` stands for.
+/// The profile of `RuntimeDefault`.
 const DEFAULT: &str = include_str!("default.json");
 
 #[derive(Deserialize)]
@@ -75,10 +75,10 @@ struct Filter {
     min_kernel: Option<String>,
 }
 
-/// For whom a profile is evaluated.
+/// The container and machine that a profile is evaluated for.
 #[derive(Debug)]
 pub struct Target<'a> {
-    /// The machine as `std::env::consts::ARCH` says it.
+    /// The architecture, as in `std::env::consts::ARCH`.
     pub arch: &'a str,
     /// The kernel, major and minor.
     pub kernel: (u32, u32),
@@ -86,19 +86,18 @@ pub struct Target<'a> {
     pub capabilities: &'a HashSet<Capability>,
 }
 
-/// The seccomp filter of a container: none for privileged ones and for `Unconfined`; where nothing is said, what the node's
-/// policy says.
+/// The seccomp filter of a container: none if it is privileged or `Unconfined`; without a request that of the node's policy.
 pub(super) fn container_seccomp(
     context: &LinuxContainerSecurityContext,
     node: &NodeFacts,
     host: &dyn Host,
 ) -> Result<Option<LinuxSeccomp>, SpecError> {
     #[expect(deprecated, reason = "older kubelets send the path")]
-    let asked = asked(context.seccomp.as_ref(), &context.seccomp_profile_path)?;
+    let requested = requested_profile(context.seccomp.as_ref(), &context.seccomp_profile_path)?;
     if context.privileged {
         return Ok(None);
     }
-    let (kind, reference) = asked.unwrap_or_else(|| unset(&node.policy.unset_seccomp));
+    let (kind, reference) = requested.unwrap_or_else(|| unset(&node.policy.unset_seccomp));
     if kind == ProfileType::Unconfined {
         return Ok(None);
     }
@@ -120,7 +119,7 @@ pub(super) fn container_seccomp(
     let path = Path::new(reference.strip_prefix("localhost/").unwrap_or(&reference));
     if !path.is_absolute() {
         return Err(SpecError::Invalid(format!(
-            "seccomp profile {} is no absolute path",
+            "seccomp profile {} is not an absolute path",
             path.display()
         )));
     }
@@ -131,7 +130,7 @@ pub(super) fn container_seccomp(
     evaluate(&path.to_string_lossy(), &text, &target).map(Some)
 }
 
-/// What a container gets that says nothing.
+/// The profile of a container without a request.
 fn unset(policy: &UnsetSeccomp) -> (ProfileType, String) {
     match policy {
         UnsetSeccomp::Unconfined => (ProfileType::Unconfined, String::new()),
@@ -145,7 +144,7 @@ pub fn default_profile(target: &Target<'_>) -> Result<LinuxSeccomp, SpecError> {
     evaluate("default", DEFAULT, target)
 }
 
-/// A profile for a target: its rules whose conditions hold. `name` is for errors.
+/// Evaluates a profile for a target, keeping the rules whose conditions hold. `name` is used in errors.
 pub fn evaluate(name: &str, text: &str, target: &Target<'_>) -> Result<LinuxSeccomp, SpecError> {
     let invalid = |reason: String| SpecError::Profile {
         name: name.to_owned(),
@@ -199,7 +198,7 @@ fn syscall(rule: Rule) -> LinuxSyscall {
     to
 }
 
-/// The architecture of the target with those its kernel runs besides.
+/// The architecture of the target and those that its kernel also runs.
 fn architectures(map: &[ArchMap], target: &Target<'_>) -> Option<Vec<Arch>> {
     let native = match target.arch {
         "x86_64" => Arch::ScmpArchX86_64,
@@ -216,7 +215,7 @@ fn architectures(map: &[ArchMap], target: &Target<'_>) -> Option<Vec<Arch>> {
     Some(all)
 }
 
-/// What of a filter holds; `None` where it says nothing.
+/// Which conditions of a filter hold; `None` for absent ones.
 struct Holds {
     all_caps: Option<bool>,
     any_cap: Option<bool>,
@@ -240,7 +239,7 @@ impl Holds {
 
 impl Filter {
     fn holds(&self, target: &Target<'_>) -> Result<Holds, String> {
-        // A capability we do not know is one no container has.
+        // No container has a capability that is unknown here.
         let has = |name: &String| {
             let bare = name.strip_prefix("CAP_").unwrap_or(name);
             let parsed: Result<Capability, _> = bare.parse();
