@@ -1,5 +1,4 @@
-//! Sessions of exec, attach and port-forward: who observes them, whoever serves them, and the relay in front of
-//! upstreams.
+//! Sessions of exec, attach and port-forward: their observers, and the session proxy in front of upstreams.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
@@ -26,15 +25,15 @@ use crate::telemetry::drops::DropReason;
 use crate::telemetry::otlp::SpanSink;
 use crate::telemetry::registry::RegistryError;
 
-/// How long sessions may take to end with the process: a little longer than a session itself gives its client to hang up.
+/// How long sessions may take to end at shutdown: a little longer than a session waits for its client to close.
 const LAST_SESSIONS: Duration = Duration::from_secs(6);
 
-/// Waits until what serves sessions is done with them, each of which tells of its end.
-pub(super) async fn last_words(serving: impl IntoIterator<Item = JoinHandle<()>>) {
+/// Waits until the servers of sessions have ended them, and their observers know.
+pub(super) async fn wait_for_sessions(serving: impl IntoIterator<Item = JoinHandle<()>>) {
     let _ = timeout(LAST_SESSIONS, join_all(serving)).await;
 }
 
-/// All who want to know of sessions.
+/// The observers of all sessions.
 pub(super) fn observers(
     built: &Built,
     settings: &Streaming,
@@ -46,7 +45,7 @@ pub(super) fn observers(
         Arc::new(AuditLog {
             commands: settings.audit_commands,
         }),
-        Arc::new(Teller {
+        Arc::new(StoryObserver {
             feed: built.feed.clone(),
             index: Arc::clone(&built.index),
             drops: Arc::clone(drops),
@@ -58,18 +57,18 @@ pub(super) fn observers(
     Ok(all)
 }
 
-/// Tells the story of the pod.
-struct Teller {
+/// Reports sessions to the aggregator, for the story of their pod.
+struct StoryObserver {
     feed: Sender<Event>,
     index: Arc<Index>,
     drops: Arc<Drops>,
 }
 
-impl Observer for Teller {
+impl Observer for StoryObserver {
     fn began(&self, begin: &SessionBegin<'_>) {
         let subject = self.subject(begin.kind, begin.id, streaming::call(begin.extensions));
         let carried = Arc::clone(begin.carried);
-        self.tell(Event::SessionBegan(Box::new(sessions::Open {
+        self.send(Event::SessionBegan(Box::new(sessions::Open {
             number: begin.number,
             id: begin.id.to_owned(),
             pod: subject.pod,
@@ -88,8 +87,8 @@ impl Observer for Teller {
 
     fn ended(&self, end: &SessionEnd<'_>) {
         let subject = self.subject(end.kind, end.id, streaming::call(end.extensions));
-        // A session of nobody who is known is part of no story, but it was open.
-        let session = subject.pod.map(|pod| sessions::Session {
+        // Without a known pod it is part of no story, but the list of open sessions must drop it.
+        let session = subject.pod.map(|pod| sessions::EndedSession {
             pod,
             asked: sessions::SessionRequest {
                 container: subject.container,
@@ -104,18 +103,18 @@ impl Observer for Teller {
             outcome: end.outcome.name(),
             exit_code: end.exit_code,
         });
-        self.tell(Event::SessionEnded(end.number, session.map(Box::new)));
+        self.send(Event::SessionEnded(end.number, session.map(Box::new)));
     }
 }
 
-impl Teller {
-    fn tell(&self, event: Event) {
+impl StoryObserver {
+    fn send(&self, event: Event) {
         if self.feed.try_send(event).is_err() {
             self.drops.add(DropReason::StoryQueueFull, 1);
         }
     }
 
-    /// Whom it is about: as the call knew it, or as it is known by now.
+    /// The subject of the call; if its pod was unknown then, the one in the pod index now.
     fn subject(&self, kind: SessionKind, id: &str, call: Option<&Call>) -> Subject {
         let known = call.and_then(|call| call.subject.get());
         if let Some(known) = known.filter(|subject| subject.pod.is_some()) {
@@ -137,16 +136,16 @@ impl Teller {
     }
 }
 
-/// The relay, on a thread of its own: what a session carries must hold up neither calls nor what tells of them.
-pub(super) struct Relaying {
+/// The session proxy on a separate thread, so that copying bytes delays neither calls nor their signals.
+pub(super) struct SessionThread {
     thread: Runtime,
-    relay: SessionProxy,
+    proxy: SessionProxy,
     serving: Option<JoinHandle<()>>,
 }
 
-impl Relaying {
-    /// Begins to relay until `stop`, if the settings want it and there is an upstream. Without it sessions are not seen,
-    /// which is no reason not to start.
+impl SessionThread {
+    /// Starts the session proxy until `stop`, if the settings enable it and there is an upstream. A failure to bind is
+    /// only logged: sessions then go to the upstream directly.
     pub(super) fn start(
         built: &Built,
         settings: &Streaming,
@@ -166,33 +165,33 @@ impl Relaying {
             .map_err(Error::Start)?;
         let bound = SessionProxy::bind(settings.max_sessions, metrics, observers);
         match thread.block_on(bound) {
-            Ok((relay, listener)) => {
-                tracing::debug!(event = "stream.relay", address = %listener.address(), "sessions of upstreams are seen");
+            Ok((proxy, listener)) => {
+                tracing::debug!(event = "stream.relay", address = %listener.address(), "sessions of upstreams are proxied");
                 let serving = Some(thread.spawn(listener.serve(stop)));
                 Ok(Some(Self {
                     thread,
-                    relay,
+                    proxy,
                     serving,
                 }))
             }
             Err(error) => {
-                tracing::warn!(event = "stream.relay", %error, "sessions of upstreams are not seen");
+                tracing::warn!(event = "stream.relay", %error, "sessions of upstreams are not proxied");
                 Ok(None)
             }
         }
     }
 
-    /// What leads sessions.
-    pub(super) fn relay(&self) -> &SessionProxy {
-        &self.relay
+    /// The session proxy.
+    pub(super) fn proxy(&self) -> &SessionProxy {
+        &self.proxy
     }
 
-    /// What serves it, until its sessions have ended. There is one.
+    /// The task that serves it, which ends after its sessions; `None` on the second call.
     pub(super) fn serving(&mut self) -> Option<JoinHandle<()>> {
         self.serving.take()
     }
 
-    /// Ends it.
+    /// Stops the thread.
     pub(super) fn stop(self) {
         self.thread.shutdown_background();
     }

@@ -12,7 +12,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::episode_call::EpisodeCall;
 use super::episode_store::{Applied, Exit};
-use super::journal::{self, Journal, JournalFiles, Line, Replayed};
+use super::journal::{self, Journal, JournalFiles, JournalLine, Replayed};
 use super::metrics::StoryMetrics;
 use super::{EpisodeSubscriber, Event, Stories, summary};
 use crate::call::Call;
@@ -24,7 +24,7 @@ use crate::telemetry::Drops;
 use crate::telemetry::drops::DropReason;
 use crate::telemetry::registry::{Registry, RegistryError};
 
-/// Between two checks for episodes that are over.
+/// Interval between two checks for episodes that are over.
 const TICK: Duration = Duration::from_secs(1);
 
 /// Reads the calls in flight.
@@ -33,7 +33,7 @@ pub type InFlight = Arc<dyn Fn() -> Vec<Arc<Call>> + Send + Sync>;
 /// Reads the wall clock.
 pub type Clock = Arc<dyn Fn() -> SystemTime + Send + Sync>;
 
-/// What an aggregator is made of.
+/// Inputs and outputs of an aggregator.
 pub struct Parts {
     /// The store that it writes.
     pub stories: Arc<Stories>,
@@ -43,7 +43,7 @@ pub struct Parts {
     pub in_flight: InFlight,
     /// The directory of the journal; `None` for none.
     pub state_dir: Option<PathBuf>,
-    /// Counts what is lost.
+    /// Counts what is dropped.
     pub drops: Arc<Drops>,
     /// Receives closed episodes, besides metrics and log.
     pub subscriber: Option<Arc<dyn EpisodeSubscriber>>,
@@ -65,7 +65,8 @@ pub struct Aggregator {
     parts: Parts,
     metrics: StoryMetrics,
     journal: Option<Journal>,
-    /// Exits before this, in microseconds since 1970, are not counted: the process before this one did, or they are old.
+    /// Exits before this, in microseconds since 1970, are not counted: an earlier process counted them, or they are too
+    /// old.
     counts_from: u64,
 }
 
@@ -162,12 +163,12 @@ impl Aggregator {
         let mut call = EpisodeCall::new(record, observations, steps);
         let applied = {
             let mut store = self.parts.stories.store();
-            // A line names its pod, also if only the store knew it.
+            // A journal line names its pod, also if only the store knew it.
             store.identify(&mut call);
             store.apply(call.clone())
         };
         if applied != Applied::Nothing {
-            self.write(Line::call(&call));
+            self.write(JournalLine::call(&call));
         }
         if let Applied::Part(number) = applied {
             let kind = self.parts.stories.store().get(number).map(|t| t.kind);
@@ -178,7 +179,7 @@ impl Aggregator {
         self.report_closed();
     }
 
-    /// A ContainerStatus: notes the exit of the container, if that is new.
+    /// A ContainerStatus: records the exit of the container, if it is new.
     fn container_status(&mut self, record: &CallRecord) {
         let (Some(state), Some(pod), Some(container)) =
             (&record.container_state, &record.pod, &record.container)
@@ -190,7 +191,7 @@ impl Aggregator {
         let ended = Exit::new(container, state.started_at, exit);
         let is_new = self.parts.stories.store().note_exit(pod, id, ended.clone());
         if is_new {
-            self.write(Some(Line::exit(pod, id, &ended)));
+            self.write(Some(JournalLine::exit(pod, id, &ended)));
             if ended.at >= self.counts_from {
                 self.metrics.exit(&ended);
             }
@@ -237,10 +238,10 @@ impl Aggregator {
         if let Some(subscriber) = &self.parts.subscriber {
             subscriber.closed(&shown, &ids);
         }
-        self.write(Some(Line::closed(ids.root, shown.state, now)));
+        self.write(Some(JournalLine::closed(ids.root, shown.state, now)));
     }
 
-    fn write(&self, line: Option<Line<'_>>) {
+    fn write(&self, line: Option<JournalLine<'_>>) {
         if let (Some(journal), Some(line)) = (&self.journal, line) {
             journal.write(&line);
         }
@@ -255,7 +256,7 @@ fn replay(files: &JournalFiles, stories: &Stories) -> Replayed {
             event = "story.journal",
             dir = %files.dir.display(),
             %error,
-            "the journal cannot be read: stories begin anew"
+            "the journal cannot be read: stories start empty"
         );
     }
     if replayed.damaged > 0 {
@@ -264,7 +265,7 @@ fn replay(files: &JournalFiles, stories: &Stories) -> Replayed {
             dir = %files.dir.display(),
             lines = replayed.lines,
             damaged = replayed.damaged,
-            "lines of the journal cannot be read and are skipped"
+            "damaged lines of the journal were skipped"
         );
     }
     replayed

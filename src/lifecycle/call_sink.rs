@@ -7,7 +7,7 @@ use opentelemetry::trace::{SpanId, TraceId};
 use tokio::sync::mpsc::{Receiver, Sender, channel};
 
 use super::recorder::Recorder;
-use super::sessions::{Open, Session};
+use super::sessions::{EndedSession, Open};
 use crate::call::episode::is_episodic;
 use crate::call::steps::RuntimeSteps;
 use crate::call::{Call, CallRecord, Outcome};
@@ -15,21 +15,21 @@ use crate::cri::Method;
 use crate::telemetry::Drops;
 use crate::telemetry::drops::DropReason;
 
-/// Events that may wait for the aggregator. A node starts a few pods at a time; each makes about ten.
+/// Length of the aggregator's queue, in events. A node starts a few pods at a time; each start makes about ten.
 const WAITING: usize = 4096;
 
 /// Input of the aggregator.
 #[derive(Debug)]
 pub enum Event {
-    /// A call that belongs to an episode, or a ContainerStatus, has ended; with its steps, if the built-in runtime served it.
+    /// A call of an episode, or a ContainerStatus, has ended; with its steps, if the built-in runtime served it.
     Ended(Box<CallRecord>, Option<Arc<RuntimeSteps>>),
-    /// Spans that the runtime exported below our calls, [`MOST_SPANS`] at most. They may arrive before their call has ended,
-    /// and some seconds after.
+    /// Spans that the runtime exported below our calls, [`MOST_SPANS`] at most. They arrive before their call has ended, or
+    /// some seconds after.
     Spans(Vec<RuntimeSpan>),
     /// A session of exec, attach or port-forward begins.
     SessionBegan(Box<Open>),
-    /// The session with this number has ended; described if its pod is known.
-    SessionEnded(u64, Option<Box<Session>>),
+    /// The session with this number has ended; `None` if its pod is unknown.
+    SessionEnded(u64, Option<Box<EndedSession>>),
 }
 
 /// Most spans in one event.
@@ -40,7 +40,7 @@ pub const MOST_SPANS: usize = 512;
 pub struct RuntimeSpan {
     /// The trace.
     pub trace_id: TraceId,
-    /// Our span of the call it belongs to ([`crate::call::SpanIds::client`]).
+    /// The CLIENT span of its call ([`crate::call::SpanIds::client`]).
     pub client: SpanId,
     /// Its own id.
     pub span_id: SpanId,
@@ -65,7 +65,7 @@ pub struct CallSink {
 }
 
 impl CallSink {
-    /// A sink that records in `recorder`, and the aggregator's end of its queue.
+    /// A sink that records in `recorder`, and the receiving end of the aggregator's queue.
     pub fn new(recorder: Arc<Recorder>, drops: Arc<Drops>) -> (Self, Receiver<Event>) {
         let (feed, events) = channel(WAITING);
         let sink = Self {

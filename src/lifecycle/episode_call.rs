@@ -1,4 +1,4 @@
-//! A call of an episode: its record, and the work that the runtime did for it.
+//! A call of an episode: its record, and the runtime's observed work for it.
 
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use crate::call::times::{micros_of, unix_micros};
 use crate::call::{Call, CallRecord};
 use crate::cri::Method;
 
-/// Most pieces of work that are kept of one call: the longest.
+/// Most pieces of work per call; the longest are kept.
 const MOST_WORK: usize = 24;
 
 /// See the module documentation. Its serde form is a line of the journal.
@@ -39,7 +39,7 @@ pub(super) struct Work {
     pub(super) activity: Option<Arc<str>>,
     pub(super) began: u64,
     pub(super) ended: u64,
-    /// Whether it is a step of the built-in runtime, which knows it exactly.
+    /// Whether it is a step of the built-in runtime, with exact times.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(super) own: bool,
 }
@@ -64,7 +64,7 @@ impl DerefMut for EpisodeCall {
 }
 
 impl EpisodeCall {
-    /// A call, and what was observed of the work for it: from outside, or by the steps of the built-in runtime.
+    /// A call with its observed work: from the process scanner, or the steps of the built-in runtime.
     pub(super) fn new(
         record: Box<CallRecord>,
         observations: Vec<Observation>,
@@ -87,7 +87,7 @@ impl EpisodeCall {
         Self::new(record, observations, call.steps.get().map(AsRef::as_ref))
     }
 
-    /// How long it took, or has taken, in milliseconds.
+    /// Its duration so far, in milliseconds.
     pub(super) fn duration_ms(&self) -> f64 {
         millis(self.elapsed_us())
     }
@@ -97,24 +97,24 @@ impl EpisodeCall {
         self.deadline.map(|deadline| millis(micros_of(deadline)))
     }
 
-    /// Our span of the call to the backend, the parent of the runtime's spans.
+    /// The CLIENT span of the call, the parent of the runtime's spans.
     pub(super) fn client_span(&self) -> Option<SpanId> {
         self.spans.as_ref().map(|spans| spans.client)
     }
 
-    /// Adds work that became known later.
+    /// Adds work that arrived after the end of the call.
     pub(super) fn add_work(&mut self, more: impl IntoIterator<Item = Work>) {
         let mut work = std::mem::take(&mut self.work);
         work.extend(more);
         self.work = longest(work);
     }
 
-    /// Whether it made the sandbox that it names.
+    /// Returns whether it created its sandbox.
     pub(super) fn is_new_sandbox(&self) -> bool {
         self.method == Method::RunPodSandbox && self.is_good()
     }
 
-    /// What within the pod it is about: an image, a container's name, or nothing for the sandbox itself.
+    /// Its object within the pod: an image, a container's name, or empty for the sandbox itself.
     pub(super) fn target(&self) -> &str {
         match self.method {
             Method::PullImage => self.image.as_deref().unwrap_or_default(),
@@ -122,7 +122,7 @@ impl EpisodeCall {
         }
     }
 
-    /// As it is shown in an episode that began at `from`.
+    /// Its view in an episode that began at `from`.
     pub(super) fn view(&self, from: u64) -> view::Call {
         view::Call {
             offset_ms: millis(self.began_us().saturating_sub(from)),
@@ -146,7 +146,7 @@ impl Work {
         }
     }
 
-    /// A step of the built-in runtime; `None` for one whose parts are steps themselves.
+    /// A step of the built-in runtime; `None` for a step with sub-steps.
     fn of_step(record: &StepRecord) -> Option<Self> {
         let words = record.step.words();
         let name = record.name.as_deref();
@@ -174,7 +174,7 @@ impl Work {
         })
     }
 
-    /// A process that the scanner saw.
+    /// A process seen by the scanner.
     fn observed(observation: Observation) -> Self {
         Self {
             kind: observation.work,
@@ -186,17 +186,17 @@ impl Work {
         }
     }
 
-    /// How long it took, or was seen, in microseconds.
+    /// Its duration, in microseconds; for processes the observed part.
     pub(super) fn took(&self) -> u64 {
         self.ended.saturating_sub(self.began)
     }
 
-    /// Whether its time is that of the network.
+    /// Returns whether its time counts as network.
     pub(super) fn is_network(&self) -> bool {
         self.kind == WorkKind::Cni
     }
 
-    /// Whether it is a process that the scanner saw.
+    /// Returns whether it is a process seen by the scanner.
     pub(super) fn is_process(&self) -> bool {
         !self.own && self.kind != WorkKind::Runtime
     }
@@ -218,7 +218,7 @@ impl Work {
     }
 }
 
-/// The longest of too many pieces of work, in the order in which they began.
+/// Limits the work to the longest pieces, in the order in which they began.
 fn longest(mut work: Vec<Work>) -> Vec<Work> {
     if work.len() > MOST_WORK {
         work.sort_by_key(|it| std::cmp::Reverse(it.took()));

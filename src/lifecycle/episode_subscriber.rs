@@ -1,4 +1,4 @@
-//! Receivers of closed episodes.
+//! Subscribers to closed episodes.
 
 use std::fmt::Debug;
 
@@ -10,7 +10,7 @@ pub trait EpisodeSubscriber: Debug + Send + Sync {
     /// `episode` is closed; `ids` are its trace and root span.
     fn closed(&self, episode: &view::Episode, ids: &Ids);
 
-    /// Whether the trace of a closed episode is exported, so that an exemplar may name it.
+    /// Returns whether the trace of a closed episode is exported, so that an exemplar may name it.
     fn keeps(&self, _episode: &view::Episode, _ids: &Ids) -> bool {
         false
     }

@@ -1,4 +1,4 @@
-//! Stories for tests of what shows them: each a case that a person wants explained.
+//! Stories for tests of pages and terminal output: typical cases of slow or failed pods.
 
 use super::view::{Call, Detail, Episode, Exit, Phase, PodStory, Recent, State, Wait};
 
@@ -178,7 +178,7 @@ pub(crate) fn slow_pull() -> Episode {
     }
 }
 
-/// An image that is not there.
+/// An image that does not exist.
 pub(crate) fn failed_image() -> Episode {
     let pull = |seq, at| {
         failed(
@@ -217,7 +217,7 @@ pub(crate) fn failed_image() -> Episode {
     }
 }
 
-/// A container that ends again and again.
+/// A container in a crash loop.
 pub(crate) fn crash_loop() -> Episode {
     let exit = |attempt, at: u64| Exit {
         container: "app".to_owned(),
@@ -250,7 +250,7 @@ pub(crate) fn crash_loop() -> Episode {
     }
 }
 
-/// A sandbox that was tried again after its deadline.
+/// A sandbox that was retried after its deadline.
 pub(crate) fn retries() -> Episode {
     let first = failed(
         call(51, "RunPodSandbox", 0.0, 240_000.0),
@@ -294,7 +294,7 @@ pub(crate) fn retries() -> Episode {
     }
 }
 
-/// Still waiting for its network.
+/// A start that still waits for its network.
 pub(crate) fn in_flight() -> Episode {
     let mut sandbox = call(61, "RunPodSandbox", 0.0, 130_000.0);
     sandbox.outcome = "in_flight".to_owned();
@@ -315,7 +315,7 @@ pub(crate) fn in_flight() -> Episode {
     }
 }
 
-/// Names and texts that want to be more than text.
+/// Names and texts with markup and control characters.
 pub(crate) fn hostile() -> Episode {
     let mut call = failed(
         call(71, "RunPodSandbox", 0.0, 5.0),
@@ -353,7 +353,7 @@ pub(crate) fn all() -> Vec<Episode> {
     ]
 }
 
-/// As `/debug/pods` tells them.
+/// As in `/debug/pods`.
 pub(crate) fn recent() -> Recent {
     let episodes = all().into_iter().map(|episode| Episode {
         calls: Vec::new(),
@@ -366,7 +366,7 @@ pub(crate) fn recent() -> Recent {
     }
 }
 
-/// As `/debug/pods/NAMESPACE/NAME` tells one.
+/// As in `/debug/pods/NAMESPACE/NAME`.
 pub(crate) fn story(episode: Episode) -> PodStory {
     PodStory {
         now_unix_us: NOW,

@@ -89,7 +89,7 @@ const START_PHASES: [EpisodePhase; 7] = [
     EpisodePhase::InitContainer,
     EpisodePhase::OutsideCri,
 ];
-/// The calls of a start, likewise.
+/// The calls of a start, in the order of the catalogue.
 const START_CALLS: [EpisodePhase; 4] = [
     EpisodePhase::Sandbox,
     EpisodePhase::ImagePull,
@@ -97,7 +97,7 @@ const START_CALLS: [EpisodePhase; 4] = [
     EpisodePhase::ContainerStart,
 ];
 
-/// What the aggregator counts.
+/// Metrics that the aggregator counts.
 #[derive(Debug)]
 pub(super) struct StoryMetrics {
     starts: Histograms<3>,
@@ -137,7 +137,7 @@ impl StoryMetrics {
         Ok(metrics)
     }
 
-    /// Exports zeros, so that the first failure is an increase.
+    /// Exports zeros, so that the first failure counts as an increase.
     fn show_from_the_start(&self) {
         for i in 0..START_CALLS.len() {
             self.failures.at([i]);
@@ -174,7 +174,7 @@ impl StoryMetrics {
         }
     }
 
-    /// An episode is over. `trace` is its trace, if that is exported.
+    /// An episode was closed. `trace` is its trace, if that is exported.
     pub(super) fn closed(&self, episode: &Episode, trace: Option<TraceId>) {
         let time = seconds(episode.ended.saturating_sub(episode.began));
         match episode.kind {
@@ -228,7 +228,7 @@ fn compute(registry: &Registry, stories: &Arc<Stories>) -> Result<(), RegistryEr
     })
 }
 
-/// Exports every metric of this module once.
+/// Gives every metric of this module a series.
 #[cfg(test)]
 pub(crate) fn populate(registry: &Registry) {
     use super::script::{at, pod};

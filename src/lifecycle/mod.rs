@@ -10,7 +10,7 @@
 //!                                                                             at work; OTLP receiver: the upstream's spans
 //! ```
 //!
-//! Everything right of the feed runs on the side thread. What people read is called a story: the episodes of a pod.
+//! Everything right of the feed runs on the side thread. On pages and in help, a story is the episodes of a pod.
 
 pub mod activity;
 pub mod aggregator;

@@ -1,8 +1,8 @@
-//! How many calls, how many errors and how long, over the last minute, the last hour and in all, by method.
+//! Rates, errors and durations of calls by method, over the last minute, the last hour and since the start.
 //!
-//! The request path counts in histograms anyway. They are copied aside every five seconds for a minute and every minute
-//! for an hour; what happened since is the difference to the copy. Copies are made only of methods that were called, each
-//! about 7 KiB for all its copies: 300 KiB for all methods there are, a third of that on a node.
+//! Snapshots of the histograms that the request path fills anyway: one every five seconds for the last minute, one every
+//! minute for the last hour. The calls since then are the difference. Only methods that were called have snapshots, about 7
+//! KiB in total each: 300 KiB for all methods, a third of that on a node.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -13,23 +13,23 @@ use crate::cri::method::Method;
 use crate::telemetry::family::Histograms;
 use crate::telemetry::metric::CALL_BUCKETS;
 
-/// How often a copy is made.
+/// Interval between two snapshots.
 pub const STEP: Duration = Duration::from_secs(5);
 
-/// Copies between which a minute has passed.
+/// Snapshots per minute.
 const STEPS_PER_MINUTE: usize = 12;
 
-/// Copies of the last minute, and one more, so that the oldest is never younger than a minute.
+/// Snapshots of the last minute, and one more, so that the oldest is never younger than a minute.
 const FINE: usize = STEPS_PER_MINUTE + 1;
 
 /// The same for the last hour.
 const COARSE: usize = 60 + 1;
 
-/// Bounds of the histogram of calls; the last count is of all.
+/// Bounds of the call histogram; the last count is the total.
 const BUCKETS: usize = CALL_BUCKETS.len() + 1;
 
-/// Numbers of one method: calls by how they ended, and how many took up to each bound. They wrap: a difference of two is
-/// right as long as fewer than four thousand million calls lie between them.
+/// Counts of one method: calls by ending, and calls up to each bound. They wrap: a difference is right as long as fewer
+/// than 2^32 calls lie between two snapshots.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Counts {
     endings: [u32; Ending::ALL.len()],
@@ -48,8 +48,8 @@ impl Counts {
         since
     }
 
-    /// The time that a share of the calls stayed below, in seconds; `None` if there were none. As Prometheus does it: calls
-    /// are taken to be spread evenly within a bucket, and beyond the last bound nothing is known.
+    /// The duration in seconds that a share of the calls did not exceed; `None` without calls. As Prometheus does it: calls
+    /// are spread evenly within a bucket, and the last bound is the largest result.
     fn quantile(&self, share: f64) -> Option<f64> {
         let bounds = CALL_BUCKETS;
         let all = self.up_to[BUCKETS - 1];
@@ -70,18 +70,18 @@ impl Counts {
     }
 }
 
-/// Calls of one method within some time.
+/// Calls of one method within a window.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Within {
-    /// How long that time is; shorter than asked for while the process is young.
+    /// Length of the window; shorter than requested while the process is young.
     pub time: Duration,
     /// Calls that ended.
     pub calls: u64,
     /// Of these, those that ended with an error, or at their deadline.
     pub errors: u64,
-    /// Of these, those whose caller left.
+    /// Of these, those that the caller cancelled.
     pub cancelled: u64,
-    /// Half of the calls, 95 % and 99 % took no longer; `None` if there were none.
+    /// Median, 95th and 99th percentile; `None` without calls.
     pub quantiles: [Option<Duration>; 3],
 }
 
@@ -99,7 +99,7 @@ impl Within {
     }
 }
 
-/// What is known of a method.
+/// Rates of one method.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Figures {
     /// The method.
@@ -112,14 +112,14 @@ pub struct Figures {
     pub all: Within,
 }
 
-/// Copies of one kind: when each was made, the oldest overwritten.
+/// A ring of snapshots: the time of each, the oldest overwritten.
 #[derive(Debug)]
-struct Times<const N: usize> {
+struct SnapshotTimes<const N: usize> {
     at: [Option<Instant>; N],
     next: usize,
 }
 
-impl<const N: usize> Times<N> {
+impl<const N: usize> SnapshotTimes<N> {
     fn new() -> Self {
         Self {
             at: [None; N],
@@ -128,37 +128,37 @@ impl<const N: usize> Times<N> {
     }
 
     fn put(&mut self, now: Instant) -> usize {
-        let place = self.next;
-        self.at[place] = Some(now);
-        self.next = (place + 1) % N;
-        place
+        let index = self.next;
+        self.at[index] = Some(now);
+        self.next = (index + 1) % N;
+        index
     }
 
-    /// The youngest copy that is at least so old, or else the oldest.
+    /// The youngest snapshot of at least this age, or else the oldest.
     fn before(&self, now: Instant, age: Duration) -> Option<(usize, Instant)> {
-        let copies = self.at.iter().enumerate();
-        let copies = copies.filter_map(|(place, at)| Some((place, (*at)?)));
-        let old = copies
+        let snapshots = self.at.iter().enumerate();
+        let snapshots = snapshots.filter_map(|(index, at)| Some((index, (*at)?)));
+        let old = snapshots
             .clone()
             .filter(|(_, at)| now.saturating_duration_since(*at) >= age)
             .max_by_key(|(_, at)| *at);
-        old.or_else(|| copies.min_by_key(|(_, at)| *at))
+        old.or_else(|| snapshots.min_by_key(|(_, at)| *at))
     }
 }
 
-/// All copies of one method.
+/// All snapshots of one method.
 #[derive(Debug)]
-struct Copies {
+struct Snapshots {
     fine: [Counts; FINE],
     coarse: [Counts; COARSE],
 }
 
 #[derive(Debug)]
 struct State {
-    fine: Times<FINE>,
-    coarse: Times<COARSE>,
+    fine: SnapshotTimes<FINE>,
+    coarse: SnapshotTimes<COARSE>,
     steps: usize,
-    methods: [Option<Box<Copies>>; Method::COUNT],
+    methods: [Option<Box<Snapshots>>; Method::COUNT],
 }
 
 /// See the module documentation.
@@ -183,8 +183,8 @@ impl Rates {
             started: Instant::now(),
             started_at: SystemTime::now(),
             state: Mutex::new(State {
-                fine: Times::new(),
-                coarse: Times::new(),
+                fine: SnapshotTimes::new(),
+                coarse: SnapshotTimes::new(),
                 steps: 0,
                 methods: [const { None }; Method::COUNT],
             }),
@@ -193,12 +193,12 @@ impl Rates {
         rates
     }
 
-    /// When it began to count.
+    /// When counting began.
     pub fn started_at(&self) -> SystemTime {
         self.started_at
     }
 
-    /// Makes copies until dropped.
+    /// Takes snapshots until dropped.
     pub async fn run(self: Arc<Self>) {
         let mut interval = tokio::time::interval(STEP);
         interval.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
@@ -218,7 +218,7 @@ impl Rates {
         let mut all = [None; Method::COUNT];
         self.durations.read(|[method, ending], observed| {
             let counts: &mut Counts = all[method].get_or_insert_default();
-            // Wrapping is what is wanted.
+            // Wrapping is intended.
             counts.endings[ending] = observed.count as u32;
             let up_to = observed.up_to.into_iter().chain([observed.count]);
             for (sum, n) in counts.up_to.iter_mut().zip(up_to) {
@@ -237,23 +237,23 @@ impl Rates {
             .is_multiple_of(STEPS_PER_MINUTE)
             .then(|| state.coarse.put(now));
         state.steps += 1;
-        for (copies, counts) in state.methods.iter_mut().zip(counts) {
+        for (snapshots, counts) in state.methods.iter_mut().zip(counts) {
             let Some(counts) = counts else { continue };
-            let copies = copies.get_or_insert_with(|| {
-                // It had not been called before: its older copies are zero.
-                Box::new(Copies {
+            let snapshots = snapshots.get_or_insert_with(|| {
+                // Its first call: earlier snapshots are zero.
+                Box::new(Snapshots {
                     fine: [Counts::default(); FINE],
                     coarse: [Counts::default(); COARSE],
                 })
             });
-            copies.fine[fine] = counts;
+            snapshots.fine[fine] = counts;
             if let Some(coarse) = coarse {
-                copies.coarse[coarse] = counts;
+                snapshots.coarse[coarse] = counts;
             }
         }
     }
 
-    /// Figures of every method that was called, in the order of [`Method::ALL`].
+    /// Rates of every method that was called, in the order of [`Method::ALL`].
     pub fn figures(&self) -> Vec<Figures> {
         self.figures_at(Instant::now())
     }
@@ -266,19 +266,19 @@ impl Rates {
         let age = |at: Instant| now.saturating_duration_since(at);
         let zero = Counts::default();
         let figures = Method::ALL.into_iter().zip(counts).zip(&state.methods);
-        let figures = figures.filter_map(|((method, counts), copies)| {
+        let figures = figures.filter_map(|((method, counts), snapshots)| {
             let counts = counts?;
-            let copies = copies.as_deref();
-            let fine = |place: usize| copies.map_or(&zero, |c| &c.fine[place]);
-            let coarse = |place: usize| copies.map_or(&zero, |c| &c.coarse[place]);
+            let snapshots = snapshots.as_deref();
+            let fine = |index: usize| snapshots.map_or(&zero, |c| &c.fine[index]);
+            let coarse = |index: usize| snapshots.map_or(&zero, |c| &c.coarse[index]);
             let within = |before: Option<(&Counts, Instant)>| {
                 let (before, at) = before.unwrap_or((&zero, self.started));
                 Within::of(&counts.since(before), age(at))
             };
             Some(Figures {
                 method,
-                minute: within(minute.map(|(place, at)| (fine(place), at))),
-                hour: within(hour.map(|(place, at)| (coarse(place), at))),
+                minute: within(minute.map(|(index, at)| (fine(index), at))),
+                hour: within(hour.map(|(index, at)| (coarse(index), at))),
                 all: Within::of(&counts, age(self.started)),
             })
         });
@@ -304,7 +304,7 @@ mod tests {
         (0..times).for_each(|_| series.observe(seconds));
     }
 
-    /// Makes the copies that are made up to this second.
+    /// Takes the snapshots due in these seconds.
     fn pass(rates: &Rates, seconds: std::ops::RangeInclusive<u64>) {
         for second in seconds.filter(|s| *s > 0 && s.is_multiple_of(5)) {
             rates.step(rates.started + Duration::from_secs(second));
@@ -346,7 +346,7 @@ mod tests {
         assert_eq!(later.all.time, Duration::from_secs(5000));
     }
 
-    /// A method that is called for the first time counts from zero, whatever stands in copies of older times.
+    /// A method that is called for the first time counts from zero, whatever its older snapshots hold.
     #[test]
     fn windows_are_as_long_as_they_say() {
         let rates = rates();
@@ -383,12 +383,16 @@ mod tests {
             .quantiles
             .map(|q| q.expect("some"));
         let millis = quantiles.map(|q| (q.as_secs_f64() * 1e6).round() / 1e3);
-        // 50 of 90 in the first bucket; 5 of 8 between 50 and 100 ms; beyond ten minutes.
+        // 50 of 90 in the first bucket; 5 of 8 between 50 and 100 ms; beyond the last bound of ten minutes.
         assert_eq!(millis, [0.278, 81.25, 600_000.0]);
     }
 
     #[test]
     fn memory_is_what_the_documentation_says() {
-        assert!(size_of::<Copies>() <= 7 << 10, "{}", size_of::<Copies>());
+        assert!(
+            size_of::<Snapshots>() <= 7 << 10,
+            "{}",
+            size_of::<Snapshots>()
+        );
     }
 }

@@ -14,7 +14,7 @@ use crate::cri::method::ApiVersion;
 use crate::cri::status::Code;
 use crate::cri::subject::{ContainerIdentity, PodIdentity, Subject};
 
-/// The day, in microseconds since 1970.
+/// That day, in microseconds since 1970.
 pub(super) const DAY: u64 = 1_750_000_000_000_000;
 
 /// A moment of that day.
@@ -147,7 +147,7 @@ impl EpisodeCall {
         self.how(Ending::Error, code, Some(error))
     }
 
-    /// It ends because this deadline passes.
+    /// It fails because this deadline passes.
     pub(super) fn late(mut self) -> Self {
         self.deadline = Some(self.elapsed());
         self.how(Ending::Deadline, Code::DeadlineExceeded, None)
@@ -157,7 +157,7 @@ impl EpisodeCall {
         self.how(Ending::Cancelled, Code::Cancelled, None)
     }
 
-    /// It has a deadline and has not ended.
+    /// It has this deadline and has not ended.
     pub(super) fn under_way(mut self, deadline: Option<u64>) -> Self {
         self.deadline = deadline.map(Duration::from_millis);
         let (stage, age) = (CallStage::Waiting, self.elapsed());
@@ -165,7 +165,7 @@ impl EpisodeCall {
         self
     }
 
-    /// A step of the built-in runtime from and to this many milliseconds after its begin.
+    /// A step of the built-in runtime, between these milliseconds after its begin.
     pub(super) fn step(mut self, work: WorkKind, name: &str, from: u64, to: u64) -> Self {
         self = self.seen(work, name, "", from, to);
         if let Some(last) = self.work.last_mut() {
@@ -174,12 +174,12 @@ impl EpisodeCall {
         self
     }
 
-    /// WorkKind that was seen from and to this many milliseconds after its begin.
+    /// Work that the scanner saw, between these milliseconds after its begin.
     pub(super) fn seen(
         mut self,
         work: WorkKind,
         name: &str,
-        doing: &str,
+        activity: &str,
         from: u64,
         to: u64,
     ) -> Self {
@@ -188,7 +188,7 @@ impl EpisodeCall {
             own: false,
             kind: work,
             name: name.into(),
-            activity: (!doing.is_empty()).then(|| doing.into()),
+            activity: (!activity.is_empty()).then(|| activity.into()),
             began: began + from * 1000,
             ended: began + to * 1000,
         });

@@ -1,7 +1,7 @@
-//! Sessions of exec, attach and port-forward: caller, duration and outcome. A session belongs to no episode; the story of its
-//! pod lists it besides them.
+//! Sessions of exec, attach and port-forward: caller, duration and outcome. A session belongs to no episode; the story of
+//! its pod lists it separately.
 //!
-//! Sessions are kept in memory: a restart ends the open ones and forgets the others.
+//! Sessions are kept in memory only: a restart ends the open ones and loses the ended ones.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
@@ -14,10 +14,10 @@ use crate::call::Client;
 use crate::call::times::{micros_of, unix_micros};
 use crate::cri::subject::{ContainerIdentity, PodIdentity};
 
-/// Sessions that have ended and are remembered, of all pods.
+/// Ended sessions that are kept, of all pods.
 const REMEMBERED: usize = 512;
 
-/// What was asked for, and by whom.
+/// The request and its caller.
 #[derive(Clone, Debug)]
 pub struct SessionRequest {
     /// The container of exec and attach.
@@ -36,10 +36,10 @@ pub struct SessionRequest {
 
 /// A session that has ended.
 #[derive(Clone, Debug)]
-pub struct Session {
+pub struct EndedSession {
     /// The pod.
     pub pod: Arc<PodIdentity>,
-    /// What it was.
+    /// The request.
     pub asked: SessionRequest,
     /// How long it lasted.
     pub elapsed: Duration,
@@ -58,11 +58,11 @@ pub struct Open {
     pub number: u64,
     /// Id of its container, or sandbox for port-forward.
     pub id: String,
-    /// The pod, if it is known.
+    /// The pod, if known.
     pub pod: Option<Arc<PodIdentity>>,
-    /// What it is.
+    /// The request.
     pub asked: SessionRequest,
-    /// When it began, for how long it is open.
+    /// When it began; monotonic.
     pub since: Instant,
     /// Its byte counters.
     pub carried: Carried,
@@ -101,7 +101,7 @@ impl SessionRequest {
     }
 }
 
-impl Session {
+impl EndedSession {
     fn view(&self) -> view::Session {
         view::Session {
             duration_ms: millis(micros_of(self.elapsed)),
@@ -115,7 +115,7 @@ impl Session {
 }
 
 impl Open {
-    /// `None` if it is not open any more.
+    /// `None` if it has ended.
     fn view(&self) -> Option<view::Session> {
         let (bytes_in, bytes_out) = (self.carried.0)()?;
         Some(view::Session {
@@ -138,23 +138,23 @@ impl Open {
     }
 }
 
-/// The open sessions, by number, and the last that have ended.
+/// The open sessions by number, and the last ended ones.
 #[derive(Debug, Default)]
 pub(super) struct Sessions {
     open: BTreeMap<u64, Open>,
-    ended: VecDeque<Session>,
+    ended: VecDeque<EndedSession>,
 }
 
 impl Sessions {
-    /// A session begins. `streaming.max_sessions` bounds how many there are.
+    /// A session has begun. `streaming.max_sessions` bounds their number.
     pub(super) fn begin(&mut self, open: Open) {
         self.open.insert(open.number, open);
         // Drops those whose end event was lost because the queue was full.
         self.open.retain(|_, open| (open.carried.0)().is_some());
     }
 
-    /// The session with this number has ended; not listed if its pod is not known.
-    pub(super) fn end(&mut self, number: u64, session: Option<Session>) {
+    /// The session with this number has ended; not listed if its pod is unknown.
+    pub(super) fn end(&mut self, number: u64, session: Option<EndedSession>) {
         self.open.remove(&number);
         let Some(session) = session else { return };
         if self.ended.len() == REMEMBERED {
@@ -166,14 +166,14 @@ impl Sessions {
     /// Sessions of the selected pods: first the ended, then the open ones, each oldest first.
     pub(super) fn of_pod(&self, is_meant: impl Fn(&PodIdentity) -> bool) -> Vec<view::Session> {
         let ended = self.ended.iter().filter(|session| is_meant(&session.pod));
-        let mut shown: Vec<_> = ended.map(Session::view).collect();
+        let mut shown: Vec<_> = ended.map(EndedSession::view).collect();
         shown.sort_by_key(|session| session.began_unix_us);
         let is_of_it = |open: &&Open| open.pod.as_deref().is_some_and(&is_meant);
         shown.extend(self.open.values().filter(is_of_it).filter_map(Open::view));
         shown
     }
 
-    /// The open ones of all pods, the oldest first.
+    /// The open sessions of all pods, the oldest first.
     pub(super) fn open(&self) -> Vec<OpenSession> {
         self.open.values().filter_map(Open::view_of_all).collect()
     }
@@ -206,8 +206,8 @@ mod tests {
         }
     }
 
-    fn session(name: &str, second: u64) -> Session {
-        Session {
+    fn session(name: &str, second: u64) -> EndedSession {
+        EndedSession {
             pod: pod(name),
             asked: asked(second),
             elapsed: Duration::from_millis(1500),
@@ -232,8 +232,8 @@ mod tests {
         (open, over)
     }
 
-    fn outcomes(told: &[view::Session]) -> Vec<&str> {
-        told.iter().map(|session| &*session.outcome).collect()
+    fn outcomes(views: &[view::Session]) -> Vec<&str> {
+        views.iter().map(|session| &*session.outcome).collect()
     }
 
     #[test]
@@ -255,9 +255,9 @@ mod tests {
         for second in 0..REMEMBERED as u64 + 3 {
             sessions.end(second, Some(session("web", second)));
         }
-        let told = sessions.of_pod(|_| true);
-        assert_eq!(told.len(), REMEMBERED);
-        assert_eq!(told[0].began_unix_us, 3_000_000);
+        let views = sessions.of_pod(|_| true);
+        assert_eq!(views.len(), REMEMBERED);
+        assert_eq!(views[0].began_unix_us, 3_000_000);
     }
 
     #[test]
@@ -266,19 +266,19 @@ mod tests {
         for (number, name) in [(1, Some("web")), (2, Some("web")), (3, Some("db"))] {
             sessions.begin(open(number, name).0);
         }
-        // An end without a begin, as of one that the queue had no room for.
+        // An end without a begin, as after a begin that the full queue dropped.
         sessions.end(99, Some(session("web", 0)));
         let is_web = |pod: &PodIdentity| &*pod.name == "web";
-        let told = sessions.of_pod(is_web);
-        assert_eq!(outcomes(&told), ["done", "open", "open"]);
-        assert!(told[1].is_open() && !told[0].is_open());
-        assert!(told[1].duration_ms >= 60_000.0, "{told:?}");
-        assert_eq!((told[1].bytes_in, told[1].bytes_out), (3, 4));
+        let views = sessions.of_pod(is_web);
+        assert_eq!(outcomes(&views), ["done", "open", "open"]);
+        assert!(views[1].is_open() && !views[0].is_open());
+        assert!(views[1].duration_ms >= 60_000.0, "{views:?}");
+        assert_eq!((views[1].bytes_in, views[1].bytes_out), (3, 4));
 
         sessions.end(1, Some(session("web", 1)));
-        let told = sessions.of_pod(is_web);
-        assert_eq!(outcomes(&told), ["done", "done", "open"]);
-        assert_eq!(told[2].began_unix_us, 2_000_000);
+        let views = sessions.of_pod(is_web);
+        assert_eq!(outcomes(&views), ["done", "done", "open"]);
+        assert_eq!(views[2].began_unix_us, 2_000_000);
         assert_eq!(sessions.open().len(), 2);
     }
 
@@ -287,8 +287,8 @@ mod tests {
         let mut sessions = Sessions::default();
         sessions.begin(open(7, None).0);
         assert!(sessions.of_pod(|_| true).is_empty());
-        let told = sessions.open();
-        assert_eq!((&*told[0].id, &told[0].pod), ("id-7", &None));
+        let views = sessions.open();
+        assert_eq!((&*views[0].id, &views[0].pod), ("id-7", &None));
         sessions.end(7, None);
         assert!(sessions.open().is_empty() && sessions.of_pod(|_| true).is_empty());
     }

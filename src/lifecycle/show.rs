@@ -6,8 +6,8 @@ use super::episode_store::{Episode, EpisodeStore};
 use super::timeline::EpisodePhase;
 use super::view;
 
-/// Most episodes of a pod that are read when one of them is over: one that restarts all the time must not cost more each
-/// time.
+/// Most episodes of a pod that are read when one of them is closed, so that the cost for a pod that restarts all the time
+/// is bounded.
 const MOST_READ: usize = 64;
 
 impl EpisodeStore {
@@ -23,7 +23,7 @@ impl EpisodeStore {
 }
 
 impl Episode {
-    /// With its calls, but alone; `now` in microseconds since 1970.
+    /// With its calls, without the pod's other episodes; `now` in microseconds since 1970.
     pub(super) fn view(&self, now: u64) -> view::Episode {
         let waits = self.waits().into_iter().map(|wait| view::Wait {
             before: wait.before,

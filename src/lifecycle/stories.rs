@@ -1,4 +1,4 @@
-//! The episodes and sessions of this node, as pages and commands read them.
+//! The episodes and sessions of this node, for pages and commands.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -54,7 +54,7 @@ impl Stories {
         &self.observations
     }
 
-    /// Recent episodes, the newest first, without their calls. Calls in flight are part of them.
+    /// Recent episodes, the newest first, without their calls. Calls in flight are included.
     pub fn recent(&self, in_flight: &[Arc<Call>]) -> Recent {
         let now = unix_micros(SystemTime::now());
         let (mut episodes, forgotten) = self.read(
@@ -80,7 +80,7 @@ impl Stories {
         }
     }
 
-    /// All that is remembered of the pods of this name, or of the one with this uid; `None` if there is nothing.
+    /// The story of the pods of this name, or of the one with this uid; `None` if there are neither episodes nor sessions.
     pub fn of_pod(
         &self,
         namespace: &str,
@@ -154,12 +154,12 @@ impl Stories {
             .collect()
     }
 
-    /// How many episodes are open, by kind.
+    /// Number of open episodes, by kind.
     pub(super) fn open(&self) -> BTreeMap<&'static str, usize> {
         self.count(|episode| episode.is_open())
     }
 
-    /// How many episodes are remembered, by kind.
+    /// Number of episodes in memory, by kind.
     pub(super) fn remembered(&self) -> BTreeMap<&'static str, usize> {
         self.count(|_| true)
     }
@@ -172,7 +172,7 @@ impl Stories {
         counts
     }
 
-    /// Age of the oldest start that is open, in microseconds.
+    /// Age of the oldest open start, in microseconds.
     pub(super) fn oldest_open_start(&self) -> Option<u64> {
         let now = unix_micros(SystemTime::now());
         let store = self.store();
@@ -189,7 +189,7 @@ fn is_same(one: &PodIdentity, other: &PodIdentity) -> bool {
     one.uid == other.uid && one.name == other.name && one.namespace == other.namespace
 }
 
-/// For each pod with calls in flight, a copy of its episodes to which these are applied.
+/// For each pod with calls in flight, a copy of its episodes with these calls applied.
 fn touched(store: &EpisodeStore, calls: Vec<EpisodeCall>) -> Vec<(Arc<PodIdentity>, EpisodeStore)> {
     let mut pods: Vec<(Arc<PodIdentity>, EpisodeStore)> = Vec::new();
     for call in calls {
@@ -255,7 +255,7 @@ mod tests {
         assert_eq!(of(Some("none")), None);
     }
 
-    /// Calls are most of the memory; a list is built without copying them, and has the same headlines.
+    /// Calls take most of the memory; a list is built without copying them, and has the same headlines.
     #[test]
     fn a_list_has_the_episodes_without_their_calls() {
         let web = pod("web");

@@ -1,5 +1,5 @@
-//! One line of the log per episode that is over, target `criscope::lifecycle`. Fields that are not known, and phases that did
-//! not occur, are left out.
+//! One log line per closed episode, target `criscope::lifecycle`. Unknown fields, and phases that did not occur, are
+//! omitted.
 
 use super::episode_store::Episode;
 use super::view::{self, State};
@@ -44,7 +44,7 @@ macro_rules! line {
     };
 }
 
-/// The line of an episode that is over.
+/// The line of a closed episode.
 pub(super) fn write(of: &Episode, episode: &view::Episode) {
     let event = match of.kind {
         Kind::Start => "pod.start.summary",

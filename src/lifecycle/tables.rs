@@ -1,4 +1,4 @@
-//! Tables of calls as they are shown: the JSON of `/debug/rpcz` and `/debug/tracez`, read back by `criscope calls`.
+//! Tables of calls: the JSON of `/debug/rpcz` and `/debug/tracez`, read back by `criscope calls`.
 //!
 //! Times of day are microseconds since 1970-01-01 UTC; durations are milliseconds, with fractions.
 
@@ -20,7 +20,7 @@ use crate::units::unix_us;
 /// `/debug/rpcz?format=json`: rates of every method that was called.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct RpcTable {
-    /// The time of this answer.
+    /// The time of this response.
     pub now_unix_us: u64,
     /// When counting began.
     pub since_unix_us: u64,
@@ -28,14 +28,14 @@ pub struct RpcTable {
     pub methods: Vec<RpcRow>,
 }
 
-/// One method.
+/// A method's row.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct RpcRow {
     /// Short name; `_OTHER` for calls that are not of the CRI.
     pub method: String,
     /// Calls in flight.
     pub in_flight: u64,
-    /// Of these, those that were reported as stuck.
+    /// Of these, those reported as stuck.
     pub stuck: u64,
     /// Age of the oldest call in flight.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -48,31 +48,31 @@ pub struct RpcRow {
     pub all: Window,
 }
 
-/// Calls that ended within some time.
+/// Calls that ended within a window.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Window {
-    /// How long that is; up to 5 seconds more than the minute and one minute more than the hour, less while the process
+    /// Length of the window: up to 5 seconds more than the minute and one minute more than the hour, less while the process
     /// is young.
     pub seconds: f64,
     /// Calls that ended.
     pub calls: u64,
     /// Of these, those that ended with an error or at their deadline.
     pub errors: u64,
-    /// Of these, those whose caller left.
+    /// Of these, those that the caller cancelled.
     pub cancelled: u64,
-    /// Half of the calls took no longer.
+    /// Median duration.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub p50_ms: Option<f64>,
-    /// 95 % of the calls took no longer.
+    /// 95th percentile.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub p95_ms: Option<f64>,
-    /// 99 % of the calls took no longer.
+    /// 99th percentile.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub p99_ms: Option<f64>,
 }
 
 impl Window {
-    /// Calls a second.
+    /// Calls per second.
     pub fn rate(&self) -> f64 {
         match self.seconds > 0.0 {
             true => self.calls as f64 / self.seconds,
@@ -123,7 +123,7 @@ pub fn rpc_table(rates: &Rates, in_flight: &[Arc<Call>]) -> RpcTable {
     }
 }
 
-/// Where the latency buckets of [`Samples`] begin, in microseconds.
+/// Lower bounds of the latency buckets of [`Samples`], in microseconds.
 pub const BUCKETS_US: [u64; 9] = [
     0,
     10,
@@ -136,16 +136,16 @@ pub const BUCKETS_US: [u64; 9] = [
     100_000_000,
 ];
 
-/// Most samples of a bucket.
+/// Most samples in a bucket.
 const SAMPLES: usize = 5;
 
-/// Most samples of calls that failed.
+/// Most samples of failed calls.
 const ERRORS: usize = 10;
 
-/// `/debug/tracez?format=json`: samples of the calls that the flight recorder remembers.
+/// `/debug/tracez?format=json`: samples of the calls in the flight recorder.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Samples {
-    /// The time of this answer.
+    /// The time of this response.
     pub now_unix_us: u64,
     /// The methods, in the order of the protocol.
     pub methods: Vec<MethodSamples>,
@@ -158,24 +158,24 @@ pub struct MethodSamples {
     pub method: String,
     /// Calls in flight.
     pub in_flight: u64,
-    /// Calls that ended well, by how long they took; as many as there are [`BUCKETS_US`].
+    /// Successful calls by duration, one bucket for each of [`BUCKETS_US`].
     pub buckets: Vec<Bucket>,
-    /// Calls that did not end well.
+    /// Calls that failed.
     pub errors: Bucket,
 }
 
-/// Calls that have something in common.
+/// Calls of one latency range, or the failed ones.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Bucket {
-    /// The shortest time that counts to it, in microseconds; for errors 0.
+    /// Lower bound of the duration, in microseconds; 0 for errors.
     pub from_us: u64,
-    /// How many are remembered.
+    /// Recorded calls of this bucket.
     pub count: u64,
     /// The last of them, the newest first.
     pub samples: Vec<view::Call>,
 }
 
-/// Samples of every method that is remembered or in flight; of one method, if one is given.
+/// Samples of every method that is recorded or in flight; of one method, if `only` is set.
 pub fn samples(recorder: &Recorder, in_flight: &[Arc<Call>], only: Option<Method>) -> Samples {
     let wanted = |method: Method| only.is_none_or(|only| only == method);
     let mut records = recorder.calls();
@@ -216,7 +216,7 @@ fn empty(method: Method) -> MethodSamples {
 }
 
 impl MethodSamples {
-    /// Takes in a call; to be called with the newest first.
+    /// Adds a call; expects the newest first.
     fn take(&mut self, record: &CallRecord) {
         let took = record.elapsed().as_micros();
         let bucket = BUCKETS_US.partition_point(|from| u128::from(*from) <= took) - 1;
@@ -291,7 +291,7 @@ mod tests {
             panic!("two")
         };
         assert_eq!((version.all.calls, version.all.errors), (1, 1));
-        // What was there before it began to count is no call of the last minute.
+        // Calls before the first snapshot are not calls of the last minute.
         assert_eq!((version.minute.calls, version.in_flight), (0, 0));
         assert_eq!((pull.in_flight, pull.stuck, pull.all.calls), (1, 1, 0));
         assert!(pull.oldest_ms.is_some() && version.oldest_ms.is_none());

@@ -1,4 +1,4 @@
-//! Where the time of an episode went: at each instant it was in exactly one phase, so the phases add up to its duration.
+//! Divides the time of an episode into phases: each instant is in exactly one, so they add up to its duration.
 
 use std::collections::BTreeSet;
 
@@ -8,9 +8,9 @@ use crate::cri::Method;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub enum EpisodePhase {
-    /// RunPodSandbox, without what was seen of the network.
+    /// RunPodSandbox, without observed CNI plugins.
     Sandbox,
-    /// CNI plugins at work.
+    /// CNI plugins.
     Network,
     /// PullImage.
     ImagePull,
@@ -18,22 +18,22 @@ pub enum EpisodePhase {
     ContainerCreate,
     /// StartContainer.
     ContainerStart,
-    /// No call was in flight, and a container ran to its end before the pod went on: an init container.
+    /// No call in flight, while a container ran to its end before the next call: an init container.
     InitContainer,
     /// StopContainer: mostly the container's grace period.
     ContainerStop,
-    /// StopPodSandbox, without what was seen of the network.
+    /// StopPodSandbox, without observed CNI plugins.
     SandboxStop,
     /// RemoveContainer.
     ContainerRemove,
     /// RemovePodSandbox.
     SandboxRemove,
-    /// No call was in flight: the kubelet's own time, volumes, back-off.
+    /// No call in flight: the kubelet's own time, volumes, back-off.
     OutsideCri,
 }
 
 impl EpisodePhase {
-    /// Every value, in the order in which they are shown.
+    /// Every phase, in display order.
     pub const ALL: [EpisodePhase; 11] = [
         EpisodePhase::Sandbox,
         EpisodePhase::Network,
@@ -65,7 +65,7 @@ impl EpisodePhase {
         }
     }
 
-    /// The phase of a call, as far as nothing more is seen.
+    /// The phase of a call without further observations.
     pub const fn of(method: Method) -> Self {
         match method {
             Method::RunPodSandbox => Self::Sandbox,
@@ -84,7 +84,7 @@ impl EpisodePhase {
 /// Time per phase, in microseconds, indexed by [`EpisodePhase`].
 pub(super) type Shares = [u64; EpisodePhase::ALL.len()];
 
-/// From when to when something went on, in microseconds.
+/// Begin and end, in microseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Interval {
     pub(super) begin: u64,
@@ -92,8 +92,8 @@ pub(super) struct Interval {
     pub(super) phase: EpisodePhase,
 }
 
-/// Divides the time from `from` to `to` among phases. At each instant the network goes before the call it serves, and a
-/// call before a container that runs; of several calls the one counts that began first.
+/// Divides the time from `from` to `to` among phases. At each instant the network precedes its call, and a call precedes a
+/// running container; of several calls the first to begin counts.
 pub(super) fn divide(from: u64, to: u64, intervals: &[Interval]) -> Shares {
     let mut shares = Shares::default();
     let mut edges = edges(from, to, intervals);
@@ -113,7 +113,7 @@ pub(super) fn divide(from: u64, to: u64, intervals: &[Interval]) -> Shares {
     shares
 }
 
-/// What orders the intervals of one instant: the smallest counts.
+/// Order of the intervals at one instant: the smallest counts.
 type Rank = (u8, u64, usize, EpisodePhase);
 
 fn current(active: &BTreeSet<Rank>) -> EpisodePhase {
@@ -140,7 +140,7 @@ fn edges(from: u64, to: u64, intervals: &[Interval]) -> Vec<(u64, bool, Rank)> {
     edges
 }
 
-/// Takes time of calls that are no longer remembered one by one out of the time between calls.
+/// Subtracts the time of calls that were dropped from the time between calls.
 pub(super) fn add_forgotten(shares: &mut Shares, forgotten: &Shares) {
     let outside = EpisodePhase::OutsideCri as usize;
     for (i, time) in forgotten.iter().enumerate() {
@@ -224,7 +224,7 @@ mod tests {
             forgotten[random.random_range(0..9)] = random.random_range(0..3_000_000);
             add_forgotten(&mut shares, &forgotten);
             assert_eq!(shares.iter().sum::<u64>(), to - from);
-            // As it is shown: in milliseconds.
+            // In milliseconds, as in the view.
             let ms: f64 = shares.iter().map(|s| *s as f64 / 1000.0).sum();
             assert!((ms - (to - from) as f64 / 1000.0).abs() < 1e-6);
         }

@@ -1,4 +1,4 @@
-//! The trace of an episode: the spans that are no call's.
+//! The trace of an episode: the spans that belong to no call.
 //!
 //! ```text
 //! pod.start (INTERNAL; id derived from the pod; links to the kubelet's spans, if it samples)
@@ -11,8 +11,8 @@
 //! └─ cri.call/StartContainer                                  stands for a call in the kubelet's own trace; links to it
 //! ```
 //!
-//! The ids of trace and root span follow from the pod (see [`episode`](crate::call::episode)). So calls can name the root
-//! as their parent long before it is exported, which is when the episode is over.
+//! The ids of trace and root span are derived from the pod (see [`episode`](crate::call::episode)), so calls can name the
+//! root as their parent long before it is exported, when the episode is closed.
 
 use std::collections::HashSet;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -31,7 +31,7 @@ use crate::call::episode::{Ids, Kind};
 use crate::telemetry::otlp::{self, SpanSink};
 use crate::telemetry::sampling::Live;
 
-/// The least time between two calls that has a span of its own, in milliseconds.
+/// Shortest gap between two calls that has a span, in milliseconds.
 const GAP: f64 = 50.0;
 
 /// Most links of a root span.
@@ -40,7 +40,7 @@ const LINKS: usize = 32;
 /// Longest text in an attribute, in bytes.
 const TEXT: usize = 256;
 
-/// Exports what an episode adds to its trace, when it is over.
+/// Exports the spans of closed episodes.
 #[derive(Debug)]
 pub struct Trace {
     sink: SpanSink,
@@ -49,7 +49,7 @@ pub struct Trace {
 }
 
 impl Trace {
-    /// Exports to `sink` the episodes that `rules` choose, and those of which a call was exported all the same.
+    /// Exports to `sink` the episodes that `rules` select, and those with an exported call.
     pub fn new(sink: SpanSink, rules: Live) -> Self {
         Self {
             sink,
@@ -87,8 +87,9 @@ impl EpisodeSubscriber for Trace {
         }
     }
 
-    /// Exported if a call of it was exported in this trace, or if the episode is sampled and a call of it is in the trace of a
-    /// caller that samples. Whether a call from before a restart was exported is not known: it was if the episode is sampled.
+    /// Exported if one of its calls was exported in this trace, or if the episode is sampled and one of its calls is in the
+    /// trace of a caller that samples. For calls from before a restart that is unknown; they count as exported if the
+    /// episode is sampled.
     fn keeps(&self, episode: &Episode, ids: &Ids) -> bool {
         let chosen = self.rules.load().chooses_episode(ids.trace_id);
         episode.calls.iter().any(|call| match &call.spans {
@@ -158,7 +159,7 @@ impl Spans<'_> {
         gaps
     }
 
-    /// A span for a call whose spans are in its caller's trace.
+    /// A span for a call whose own spans are in its caller's trace.
     fn stand_in(&self, call: &Call, spans: &SpanIds) -> SpanData {
         let name = format!("cri.call/{}", call.method);
         let times = (call.offset_ms, call.duration_ms);
@@ -250,7 +251,7 @@ fn describe(episode: &Episode) -> Vec<KeyValue> {
     out
 }
 
-/// An exported span is a sampled one.
+/// An exported span is marked as sampled.
 fn context(trace_id: TraceId, span: SpanId) -> SpanContext {
     SpanContext::new(trace_id, span, TraceFlags::SAMPLED, false, TraceState::NONE)
 }

@@ -1,5 +1,5 @@
-//! Stories as they are shown: the JSON of `/debug/pods`, read back by `criscope pods` and `criscope explain`. Holds
-//! identity, times and outcomes only.
+//! Views of stories: the JSON of `/debug/pods`, read back by `criscope pods` and `criscope explain`. Holds identity, times
+//! and outcomes only.
 //!
 //! Times of day are microseconds since 1970-01-01 UTC; durations and offsets are milliseconds, with fractions.
 
@@ -16,18 +16,18 @@ pub use self::sessions::{OpenSession, Session};
 /// `/debug/pods?format=json`: recent episodes of all pods, the newest first, without their calls.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Recent {
-    /// The time of this answer, in microseconds since 1970.
+    /// The time of this response, in microseconds since 1970.
     pub now_unix_us: u64,
     /// The episodes.
     pub episodes: Vec<Episode>,
-    /// Episodes that were forgotten to make room, since the start of the process.
+    /// Episodes evicted since the start of the process.
     pub forgotten: u64,
 }
 
-/// `/debug/pods/NAMESPACE/NAME?format=json`: all that is remembered of the pods of this name, the oldest episode first.
+/// `/debug/pods/NAMESPACE/NAME?format=json`: the story of the pods of this name, the oldest episode first.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct PodStory {
-    /// The time of this answer, in microseconds since 1970.
+    /// The time of this response, in microseconds since 1970.
     pub now_unix_us: u64,
     /// Kubernetes namespace.
     pub namespace: String,
@@ -35,23 +35,23 @@ pub struct PodStory {
     pub name: String,
     /// Why it was slow, or is not up, in one sentence: that of the episode that matters most now.
     pub headline: String,
-    /// The episodes, with their calls. Pods that were made anew under the same name have another uid.
+    /// The episodes, with their calls. A pod that was recreated under the same name has another uid.
     pub episodes: Vec<Episode>,
-    /// Sessions of exec, attach and port-forward: those that have ended, the oldest first, then likewise those that are open.
+    /// Sessions of exec, attach and port-forward: the ended ones, the oldest first, then the open ones likewise.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub sessions: Vec<Session>,
 }
 
-/// How an episode stands.
+/// State of an episode.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum State {
-    /// Calls may still come; nothing has failed, or what failed is being tried again.
+    /// Calls may follow; nothing has failed, or the failure is being retried.
     #[default]
     Open,
-    /// It reached its end.
+    /// Completed.
     Ok,
-    /// It was given up, or ended with an error.
+    /// It timed out, or ended with an error.
     Failed,
 }
 
@@ -79,50 +79,49 @@ pub struct Episode {
     pub handler: String,
     /// Trace id, in hex. The trace exists if traces are exported.
     pub trace_id: String,
-    /// How it stands.
+    /// Its state.
     pub state: State,
-    /// When its first call entered, in microseconds since 1970.
+    /// When its first call was received, in microseconds since 1970.
     pub began_unix_us: u64,
     /// From there to the end of its last call; up to now if a call is in flight.
     pub duration_ms: f64,
     /// Where the time went and what went wrong, in one sentence.
     pub headline: String,
-    /// A container that it started keeps ending, though nobody asks it to: the sentence on that. Absent once the pod is
-    /// stopped.
+    /// The sentence on the crash loop of a container that it started. Absent once the pod is stopped.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub crash_loop: Option<String>,
     /// Parts of the duration; they add up to it.
     pub phases: Vec<Phase>,
-    /// Calls made again after they had failed.
+    /// Calls repeated after a failure.
     pub retries: u32,
     /// Calls that failed.
     pub failures: u32,
     /// Whether an image was pulled.
     pub pulled: bool,
-    /// Its calls in the order in which they entered; in lists of episodes left out.
+    /// Its calls in the order in which they were received; omitted in lists of episodes.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub calls: Vec<Call>,
-    /// Calls that are no longer remembered, because there were too many.
+    /// Calls that were dropped because there were too many.
     #[serde(default)]
     pub calls_forgotten: u32,
-    /// The init containers that calls waited for; in lists of episodes left out.
+    /// The init containers that calls waited for; omitted in lists of episodes.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub waits: Vec<Wait>,
-    /// What became of its containers afterwards, as far as the kubelet asked.
+    /// Exits of its containers, as far as the kubelet asked for their status.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub exits: Vec<Exit>,
 }
 
-/// A container that had to do its work before a call was made.
+/// A container that had to exit before a call was made.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Wait {
-    /// The place of the call among those of the episode.
+    /// Index of the call in the episode.
     pub before: usize,
-    /// When the call before it had ended and it ran, from the begin of the episode.
+    /// Begin of the wait, from the begin of the episode.
     pub offset_ms: f64,
-    /// How long nothing else went on.
+    /// Length of the wait.
     pub duration_ms: f64,
-    /// The container.
+    /// Container name.
     pub container: String,
 }
 
@@ -132,7 +131,7 @@ pub struct Phase {
     /// `sandbox`, `network`, `image_pull`, `container_create`, `container_start`, `init_container`, `container_stop`,
     /// `sandbox_stop`, `container_remove`, `sandbox_remove` or `outside_cri`.
     pub phase: String,
-    /// How long.
+    /// Its length.
     pub ms: f64,
 }
 
@@ -143,21 +142,21 @@ pub struct Detail {
     pub what: String,
     /// Name of the plugin, of the OCI runtime, or of the span.
     pub name: String,
-    /// What it was doing: the program it had started (`iptables`), or the command (`create`).
+    /// Its activity: the program it started (`iptables`), or the command (`create`).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub doing: Option<String>,
     /// From the begin of the episode.
     pub offset_ms: f64,
-    /// How long it was seen; to a period of the sampler for processes, exact for the others.
+    /// Observed duration: to a period of the sampler for processes, exact for the others.
     pub duration_ms: f64,
-    /// `process` or `span`, as it was seen of another runtime; `runtime` if the built-in one told it.
+    /// How it was observed in another runtime: `process` or `span`; `runtime` for a step of the built-in one.
     pub source: String,
 }
 
-/// The end of a container.
+/// The exit of a container.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Exit {
-    /// The container.
+    /// Container name.
     pub container: String,
     /// Its restart count.
     pub attempt: u32,
@@ -171,15 +170,14 @@ pub struct Exit {
     pub at_unix_us: u64,
 }
 
-/// `/debug/images/pulls?format=json`: images that are being pulled, the longest first, and pulls that have ended, the
-/// newest first.
+/// `/debug/images/pulls?format=json`: pulls in flight, the longest first, and ended pulls, the newest first.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Pulls {
-    /// The time of this answer, in microseconds since 1970.
+    /// The time of this response, in microseconds since 1970.
     pub now_unix_us: u64,
-    /// Under way.
+    /// In flight.
     pub in_flight: Vec<Pull>,
-    /// Exit, as far as the recorder remembers.
+    /// Ended, as far as the recorder holds them.
     pub recent: Vec<Call>,
 }
 
@@ -189,7 +187,7 @@ pub struct Pull {
     /// The call.
     #[serde(flatten)]
     pub call: Call,
-    /// How far the built-in runtime is with it.
+    /// Progress of the built-in runtime.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub progress: Option<Progress>,
 }
@@ -201,16 +199,16 @@ impl From<Call> for Pull {
     }
 }
 
-/// How far a pull of the built-in runtime is.
+/// Progress of a pull by the built-in runtime.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Progress {
-    /// The image, spelt out.
+    /// The image as a full reference.
     pub image: String,
-    /// Bytes of layers that are here.
+    /// Bytes of layers present so far.
     pub bytes: u64,
     /// Bytes of all layers; 0 until they are known.
     pub of_bytes: u64,
-    /// How long nothing has come.
+    /// Time since the last bytes arrived.
     pub idle_ms: f64,
     /// Its layers, from the bottom up.
     pub layers: Vec<Layer>,
@@ -223,25 +221,25 @@ pub struct Layer {
     pub digest: String,
     /// `waiting`, `fetching`, `unpacking`, `done` or `failed`.
     pub phase: String,
-    /// Bytes that are here.
+    /// Bytes present so far.
     pub bytes: u64,
-    /// Bytes of all of it.
+    /// Size in bytes.
     pub of_bytes: u64,
-    /// Bytes it has unpacked to.
+    /// Unpacked bytes.
     pub unpacked_bytes: u64,
 }
 
-/// The answer with status 404 for a pod of which nothing is remembered.
+/// The 404 response for a pod without episodes and sessions.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Unknown {
-    /// What is wrong, in one sentence.
+    /// The error, in one sentence.
     pub error: String,
-    /// The namespace that was looked for.
+    /// The requested namespace.
     pub namespace: String,
-    /// The pod name that was looked for.
+    /// The requested pod name.
     pub name: String,
-    /// Pods that are remembered.
+    /// Number of known pods.
     pub known: usize,
-    /// Those whose names are near, as `NAMESPACE/NAME`, the nearest first.
+    /// Pods with similar names, as `NAMESPACE/NAME`, the most similar first.
     pub near: Vec<String>,
 }

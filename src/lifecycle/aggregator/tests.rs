@@ -1,4 +1,4 @@
-//! The aggregator at work, on a clock that the tests turn.
+//! The aggregator on a simulated clock.
 
 use std::path::Path;
 use std::sync::Mutex;
@@ -19,7 +19,7 @@ use crate::lifecycle::CallSink;
 use crate::lifecycle::recorder::Recorder;
 use crate::lifecycle::view::{Episode, State};
 
-/// Keeps what it is told.
+/// Records closed episodes.
 #[derive(Debug, Default)]
 struct Heard(Mutex<Vec<(Episode, Ids)>>);
 
@@ -39,7 +39,7 @@ struct Running {
     task: JoinHandle<()>,
 }
 
-/// An aggregator on a clock that runs with tokio's.
+/// An aggregator on tokio's paused clock.
 fn aggregator(state_dir: Option<&Path>) -> Running {
     let settings = crate::config::Config::with_upstream("/nowhere".into()).story;
     let drops = Arc::<Drops>::default();
@@ -199,7 +199,7 @@ async fn what_is_in_flight_is_shown_and_waited_for() {
     let story = aggregator
         .stories
         .of_pod("shop", "web", None, &in_flight)
-        .expect("told");
+        .expect("story");
     let outcomes: Vec<_> = story.episodes[0]
         .calls
         .iter()
@@ -214,7 +214,7 @@ async fn what_is_in_flight_is_shown_and_waited_for() {
         aggregator.stories.of_pod("other", "web", None, &in_flight),
         None
     );
-    // To look is not to keep.
+    // Reading does not store.
     assert_eq!(aggregator.stories.recent(&[]).episodes.len(), 1);
     aggregator.in_flight.lock().expect("lock").clear();
     sleep(Duration::from_secs(2)).await;
@@ -269,7 +269,7 @@ async fn ends_of_containers_count_once_if_they_are_of_our_time() {
     let story = aggregator
         .stories
         .of_pod("shop", "web", None, &[])
-        .expect("told");
+        .expect("story");
     let exits: Vec<_> = story.episodes.iter().flat_map(|e| &e.exits).collect();
     assert_eq!((exits.len(), exits[0].ran_ms), (1, 200.0));
 }
@@ -289,7 +289,7 @@ async fn a_list_says_of_a_crash_loop_what_the_story_of_the_pod_says() {
     let story = aggregator
         .stories
         .of_pod("shop", "web", None, &[])
-        .expect("told");
+        .expect("story");
     assert!(
         story.headline.contains("keeps ending"),
         "{}",
@@ -305,14 +305,14 @@ async fn a_list_says_of_a_crash_loop_what_the_story_of_the_pod_says() {
         Some(&story.headline),
         "so does the log"
     );
-    // Asked for by its uid it has the same.
+    // By uid the result is the same.
     let mut one = aggregator
         .stories
         .of_pod("shop", "web", Some("uid-web"), &[])
-        .expect("told");
+        .expect("story");
     one.now_unix_us = story.now_unix_us;
     assert_eq!(one, story);
-    // What is being stopped may end.
+    // The container may exit, since its pod is being stopped.
     let recent = aggregator.stories.recent(&[stop]);
     assert!(recent.episodes.iter().all(|it| it.crash_loop.is_none()));
 }
@@ -325,10 +325,10 @@ async fn a_restart_of_ours_repeats_nothing() {
     first.end(&call(Method::RunPodSandbox, "half", 0), Ending::Ok);
     first.end(&call(Method::RunPodSandbox, "gone", 0), Ending::Ok);
     first.end(&call(Method::StopPodSandbox, "gone", 0), Ending::Ok);
-    // What still waits is written before it ends.
+    // Queued lines are written before it ends.
     first.finish().await;
-    let told: Vec<_> = first.heard().iter().map(|e| e.name.clone()).collect();
-    assert_eq!(told, ["gone"]);
+    let names: Vec<_> = first.heard().iter().map(|e| e.name.clone()).collect();
+    assert_eq!(names, ["gone"]);
 
     let mut second = aggregator(Some(dir.path()));
     second.end(&call(Method::CreateContainer, "half", 0), Ending::Ok);
@@ -338,7 +338,7 @@ async fn a_restart_of_ours_repeats_nothing() {
     let story = second
         .stories
         .of_pod("shop", "half", None, &[])
-        .expect("told");
+        .expect("story");
     let calls: Vec<_> = story.episodes[0].calls.iter().map(|c| &*c.method).collect();
     assert_eq!(
         calls,

@@ -24,7 +24,7 @@ struct CrashLoop {
     at: u64,
 }
 
-/// An exit and the id of its sandbox; empty if that is not known.
+/// An exit and the id of its sandbox; empty if unknown.
 type SandboxExit<'a> = (&'a Exit, &'a str);
 
 /// The runs of a container in a pod. Times in microseconds since 1970.
@@ -55,7 +55,7 @@ impl<'a> StopRequests<'a> {
         };
     }
 
-    /// Whether a stop was requested while it ran; then its exit code does not matter.
+    /// Returns whether a stop was requested while it ran; then its exit code does not matter.
     fn has(&self, &(exit, sandbox): &SandboxExit<'_>) -> bool {
         let run = exit.at.saturating_sub(exit.ran)..=exit.at;
         let within = |asked: &BTreeSet<(&str, u64)>, name| {
@@ -65,7 +65,7 @@ impl<'a> StopRequests<'a> {
         within(&self.containers, &*exit.container) || within(&self.sandboxes, sandbox)
     }
 
-    /// Whether the sandbox was stopped after that exit.
+    /// Returns whether the sandbox was stopped after that exit.
     fn has_followed(&self, &(exit, sandbox): &SandboxExit<'_>) -> bool {
         let later = (sandbox, exit.at)..=(sandbox, u64::MAX);
         self.sandboxes.range(later).next().is_some()
@@ -105,14 +105,14 @@ fn runs<'a>(episodes: &[&'a Episode]) -> BTreeMap<&'a str, Runs<'a>> {
 }
 
 impl Runs<'_> {
-    /// Whether the last exit is part of a crash loop. `is_down` if it has not started again.
+    /// Returns whether the last exit is part of a crash loop. `is_down`: it has not started again.
     fn keeps_ending(&self, is_down: bool) -> bool {
         let Some(&(last, sandbox)) = self.ends.last() else {
             return false;
         };
         let is_good = |end: &&SandboxExit<'_>| end.0.code == 0;
         let failed = self.ends.len() - self.ends.iter().filter(is_good).count();
-        // An init container does its work once in every sandbox.
+        // An init container runs once in every sandbox.
         let here = || self.ends.iter().filter(|end| end.1 == sandbox);
         // A job that failed and then succeeded is done.
         let is_done = is_down && last.code == 0 && here().filter(is_good).count() == 1;
@@ -130,7 +130,7 @@ impl Runs<'_> {
         let is_over = is_down && self.is_gone;
         let keeps = if is_over { "kept" } else { "keeps" };
         let mut sentence = format!("container {name} {keeps} {}", how(last, true));
-        // Starts before criscope are known by the restart count.
+        // Starts that precede criscope are counted by the restart count.
         let began = self.starts.first().copied().unwrap_or(last.at);
         let ended = self.starts.last().copied().unwrap_or(began);
         match self.starts.len() {
@@ -169,7 +169,7 @@ pub(in crate::lifecycle) fn marks(episodes: &[&Episode], now: u64) -> Vec<Option
     for episode in episodes {
         pods.entry(pod(episode)).or_default().push(*episode);
     }
-    // Most pods never come near a crash loop.
+    // Most pods have too few exits for a crash loop.
     pods.retain(|_, own| own.iter().map(|episode| episode.exits.len()).sum::<usize>() >= 2);
     let loops: HashMap<_, _> = pods
         .into_iter()
@@ -190,7 +190,7 @@ fn pod(episode: &Episode) -> (&str, &str, &str) {
     (&episode.pod.uid, &episode.pod.namespace, &episode.pod.name)
 }
 
-/// The containers that an episode is about.
+/// The containers of an episode.
 fn containers(episode: &Episode) -> impl Iterator<Item = &str> {
     let own = episode.container.iter().map(|container| &*container.name);
     let calls = episode.calls.iter().filter_map(|c| c.container_name());
@@ -219,10 +219,10 @@ pub(super) fn how(exit: &Exit, keeps: bool) -> String {
     }
 }
 
-/// The last failed exit in an episode, if it came early.
+/// The last failed exit in an episode, if the container had run only briefly.
 pub(super) fn afterwards(episode: &Episode) -> Option<String> {
     let failed = episode.exits.iter().rev().find(|exit| exit.code != 0)?;
-    // A stopped container is killed, and one that ran for long did its work.
+    // A stop kills its containers, and one that ran for long has done its work; running out of memory counts at any age.
     let soon = failed.ran < 60_000_000 || failed.reason == ExitReason::OomKilled;
     let stops = episode.kind == Kind::Stop;
     (soon && !stops).then(|| format!("container {} {}", failed.container, how(failed, false)))

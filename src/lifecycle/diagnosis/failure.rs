@@ -19,7 +19,7 @@ fn is_same(one: &EpisodeCall, other: &EpisodeCall) -> bool {
         && one.container_name() == other.container_name()
 }
 
-/// The newest failure that no later call made good.
+/// The newest failure that no later call resolved.
 pub(super) fn unresolved(episode: &Episode) -> Option<&EpisodeCall> {
     let calls = episode.calls.iter().enumerate().rev();
     let mut bad = calls.filter(|(_, call)| call.is_bad());
@@ -30,7 +30,8 @@ pub(super) fn unresolved(episode: &Episode) -> Option<&EpisodeCall> {
     bad.find(is_open).map(|(_, call)| call)
 }
 
-/// A success makes good earlier failures of the same call; a StartContainer also those of its CreateContainer.
+/// Returns whether a success resolves an earlier failure: that of the same call, and for a StartContainer also that of its
+/// CreateContainer.
 fn makes_good(later: &EpisodeCall, failed: &EpisodeCall) -> bool {
     let started = later.method == Method::StartContainer
         && failed.method == Method::CreateContainer
@@ -38,13 +39,13 @@ fn makes_good(later: &EpisodeCall, failed: &EpisodeCall) -> bool {
     later.has_ended(Ending::Ok) && (started || is_same(later, failed))
 }
 
-/// The failure with the most tries, of an episode in which all were made good.
+/// The failure with the most tries, of an episode in which all were resolved.
 pub(super) fn worst(episode: &Episode) -> Option<&EpisodeCall> {
     let bad = || episode.calls.iter().filter(|call| call.is_bad());
     bad().max_by_key(|call| bad().filter(|c| is_same(c, call)).count())
 }
 
-/// All failed tries of the same call.
+/// All failed attempts at the same call.
 #[derive(Debug)]
 struct Tries<'a> {
     episode: &'a Episode,
@@ -52,7 +53,7 @@ struct Tries<'a> {
     failed: Vec<&'a EpisodeCall>,
 }
 
-/// The sentence on a failure. `past` if it was made good.
+/// The sentence on a failure. `past`: it was resolved.
 pub(super) fn sentence(episode: &Episode, call: &EpisodeCall, now: u64, past: bool) -> String {
     let calls = episode.calls.iter();
     let tries = Tries {
@@ -79,7 +80,7 @@ pub(super) fn sentence(episode: &Episode, call: &EpisodeCall, now: u64, past: bo
     tries.refused(now, past)
 }
 
-/// Whether the runtime refused because an earlier try still runs.
+/// Returns whether the runtime refused because an earlier attempt still runs.
 fn is_refusal(call: &EpisodeCall) -> bool {
     let Some(error) = call.error() else {
         return false;
@@ -93,7 +94,7 @@ impl<'a> Tries<'a> {
         calls.filter(|c| c.has_ended(ending)).collect()
     }
 
-    /// The observed work, to be appended.
+    /// The observed work, as a suffix.
     fn work(&self) -> String {
         let calls = work::calls_of(self.episode, self.last.method);
         work::most(&calls).map_or_else(String::new, |work| format!("; {work}"))
@@ -158,7 +159,7 @@ fn plural(tries: usize) -> String {
     }
 }
 
-/// What fails, without the reason.
+/// The failed operation, without the reason.
 fn lead(call: &EpisodeCall, past: bool) -> String {
     let cannot = if past { "could not" } else { "cannot" };
     let target = call.target();
@@ -189,7 +190,7 @@ fn message(call: &EpisodeCall) -> &str {
     call.error().map_or("", |error| error)
 }
 
-/// Whether the error message is about the network.
+/// Returns whether the error message is about the network.
 fn is_of_network(call: &EpisodeCall) -> bool {
     let error = message(call).to_ascii_lowercase();
     ["network", "cni", "plugin type", "ipam"]
@@ -197,7 +198,7 @@ fn is_of_network(call: &EpisodeCall) -> bool {
         .any(|word| error.contains(word))
 }
 
-/// The CNI plugin that the error message names, or that was observed.
+/// The CNI plugin in the error message, or the observed one.
 fn plugin(call: &EpisodeCall) -> Option<String> {
     let named = message(call)
         .split_once("plugin type=")
@@ -215,7 +216,7 @@ fn plugin(call: &EpisodeCall) -> Option<String> {
     })
 }
 
-/// Code and message.
+/// Status code and error message.
 fn said(call: &EpisodeCall) -> String {
     let message = message(call).trim();
     let code = call.outcome().map(|outcome| code_name(outcome.code));

@@ -95,7 +95,7 @@ fn silence(episode: &Episode, now: u64) -> Option<String> {
     })
 }
 
-/// A failure that a later call made good.
+/// A failure that a later call resolved.
 fn made_good(episode: &Episode, call: &EpisodeCall, now: u64) -> String {
     let failed = failure::sentence(episode, call, now, true);
     let took = duration(episode.duration_ms());

@@ -11,15 +11,15 @@ use crate::lifecycle::process_scanner::WorkKind;
 use crate::lifecycle::timeline::EpisodePhase;
 use crate::units::duration;
 
-/// An episode that took less is not slow, in milliseconds.
+/// An episode that took less is not slow. In milliseconds.
 const QUICK: f64 = 2_000.0;
 
-/// Whether an episode was slow.
+/// Returns whether an episode was slow.
 pub(super) fn is_slow(episode: &Episode) -> bool {
     episode.duration_ms() >= QUICK
 }
 
-/// Where the time went.
+/// The sentence on the largest part of an episode's duration.
 pub(super) fn sentence(episode: &Episode) -> String {
     let shares = episode.shares();
     let phases = EpisodePhase::ALL.into_iter();

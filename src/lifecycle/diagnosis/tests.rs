@@ -1,4 +1,4 @@
-//! Stories as they happen on a node, and the sentence each must begin with. They go through the same store as real calls.
+//! Scenarios from real nodes, and the sentence each must begin with. They pass through the same store as real calls.
 
 mod crash;
 mod failures;
@@ -29,7 +29,7 @@ fn episodes(store: &EpisodeStore) -> Vec<&Episode> {
     store.episodes().collect()
 }
 
-/// The headline of the pod at this time, after time has passed.
+/// The pod's headline at this time, with closed episodes if enough time has passed.
 fn says(calls: impl IntoIterator<Item = EpisodeCall>, now: u64) -> String {
     let mut store = store(calls);
     store.tick(at(now), &[]);

@@ -1,4 +1,4 @@
-//! Counts, calls and callers in words.
+//! Counts, calls and callers as text.
 
 use crate::call::Client;
 use crate::lifecycle::episode_call::EpisodeCall;

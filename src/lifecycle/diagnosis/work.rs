@@ -10,10 +10,10 @@ use crate::units::duration;
 #[derive(Debug)]
 pub(super) struct Worker<'a> {
     pub(super) name: &'a str,
-    /// Whether it is a step of the built-in runtime, named in words.
+    /// Whether it is a step of the built-in runtime.
     pub(super) own: bool,
     pub(super) activity: Option<&'a str>,
-    /// For how long, in milliseconds; concurrent work counts once.
+    /// Milliseconds; concurrent work counts once.
     pub(super) ms: f64,
     /// The call during which it worked longest.
     pub(super) call: &'a EpisodeCall,
@@ -49,7 +49,7 @@ pub(super) fn longest<'a>(
     workers.max_by(|a, b| a.ms.total_cmp(&b.ms))
 }
 
-/// How much time these cover together, in microseconds.
+/// Total time that these cover, in microseconds.
 fn covered<'a>(work: impl Iterator<Item = &'a Work>) -> u64 {
     let mut spans: Vec<_> = work.map(|work| (work.began, work.ended)).collect();
     spans.sort_unstable();

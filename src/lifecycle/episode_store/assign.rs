@@ -7,8 +7,8 @@ use crate::cri::subject::{ContainerIdentity, PodIdentity};
 use crate::lifecycle::episode_call::EpisodeCall;
 use crate::lifecycle::view::State;
 
-/// A stop or removal shorter than this, in microseconds, opens no episode: the kubelet's garbage collector stops stopped
-/// sandboxes again, and removes them a minute later.
+/// A stop or removal shorter than this, in microseconds, opens no episode: the kubelet's garbage collector repeats the stop
+/// of stopped sandboxes, and removes them a minute later.
 const TRIVIAL: u64 = 1_000_000;
 
 /// The episode of a call.
@@ -54,13 +54,13 @@ impl EpisodeStore {
         episodes.find(|episode| episode.is_open() && episode.kind == kind)
     }
 
-    /// Whether a start or restart of this sandbox is known.
+    /// Returns whether a start or restart of this sandbox is known.
     fn was_up(&self, pod: &PodIdentity, call: &EpisodeCall) -> bool {
         let mut episodes = self.of_pod(pod);
         episodes.any(|t| t.kind != Kind::Stop && t.is_of_sandbox(pod, call.sandbox_id.as_deref()))
     }
 
-    /// A pull names no container. It belongs to the open start or restart of the pod.
+    /// A pull names no container. It belongs to the pod's open start or restart.
     fn assign_pull(&self, pod: &PodIdentity, call: &EpisodeCall) -> Assignment {
         let same = |t: &&Episode| t.pod.attempt == pod.attempt;
         let start = self.open_of(pod, Kind::Start).filter(same);
@@ -89,7 +89,7 @@ impl EpisodeStore {
         let nobody = ContainerIdentity::default();
         let container = call.container.as_deref().unwrap_or(&nobody);
         let start = open().find(|t| t.kind == Kind::Start).filter(|start| {
-            // A failed start is retried by a container with the next attempt.
+            // The retry of a failed start has the next attempt number.
             container.attempt == 0 || start.is_unresolved(&container.name)
         });
         if let Some(start) = start {
@@ -129,7 +129,7 @@ impl EpisodeStore {
     }
 }
 
-/// Whether a start of this container belongs to that restart.
+/// Returns whether a start of this container belongs to that restart.
 fn continues(restart: &Episode, container: &ContainerIdentity) -> bool {
     match &restart.container {
         // So far it has only a pull.

@@ -13,7 +13,7 @@ use crate::lifecycle::episode_call::{EpisodeCall, millis};
 use crate::lifecycle::timeline::{self, EpisodePhase, Interval, Shares};
 use crate::lifecycle::view::State;
 
-/// Most calls kept of an episode: the first ones, which show how it began, and the newest.
+/// Most calls kept of an episode: the first ones, and the newest.
 pub(super) const MOST_CALLS: usize = 128;
 const FIRST_CALLS: usize = 32;
 /// Most unresolved failures.
@@ -90,7 +90,7 @@ impl Episode {
         millis(self.duration())
     }
 
-    /// Whether calls may still come.
+    /// Returns whether calls may still follow.
     pub(in crate::lifecycle) fn is_open(&self) -> bool {
         self.state == State::Open
     }
@@ -99,7 +99,7 @@ impl Episode {
     /// with a root span of its own.
     pub(in crate::lifecycle) fn ids(&self) -> Ids {
         let attempt = self.pod.attempt;
-        // A pod made with crictl may have no uid; then its name identifies it.
+        // A pod created with crictl may have no uid; then its name identifies it.
         let name = || format!("{}/{}", self.pod.namespace, self.pod.name);
         let uid = match &*self.pod.uid {
             "" => &name(),
@@ -133,7 +133,7 @@ impl Episode {
         }
     }
 
-    /// Whether it is about this sandbox, as far as both are known.
+    /// Returns whether it is about this sandbox, as far as both are known.
     pub(super) fn is_of_sandbox(&self, pod: &PodIdentity, sandbox_id: Option<&str>) -> bool {
         match (&self.sandbox_id, sandbox_id) {
             (Some(own), Some(other)) => **own == *other,
@@ -141,29 +141,29 @@ impl Episode {
         }
     }
 
-    /// Whether a call of this episode named the container with this id.
+    /// Returns whether a call of this episode named the container with this id.
     pub(super) fn call_of_container(&self, id: &str) -> Option<&EpisodeCall> {
         let mut calls = self.calls.iter().rev();
         calls.find(|call| call.container_id.as_deref() == Some(id))
     }
 
-    /// Whether it has the call already: one that ended between two reads of the calls in flight.
+    /// Returns whether it has the call already: one that ended between two reads of the calls in flight.
     pub(super) fn has(&self, call: &EpisodeCall) -> bool {
         let mut calls = self.calls.iter().rev();
         calls.any(|c| c.seq == call.seq && c.began == call.began)
     }
 
-    /// Whether a failure of this container or image is unresolved.
+    /// Returns whether a failure of this container or image is unresolved.
     pub(in crate::lifecycle) fn is_unresolved(&self, target: &str) -> bool {
         self.unresolved.iter().any(|(_, m)| **m == *target)
     }
 
-    /// Whether no failure is unresolved.
+    /// Returns whether no failure is unresolved.
     pub(in crate::lifecycle) fn is_resolved(&self) -> bool {
         self.unresolved.is_empty()
     }
 
-    /// Whether it only stopped containers, perhaps to restart them.
+    /// Returns whether it only stopped containers, perhaps to restart them.
     pub(in crate::lifecycle) fn is_tentative(&self) -> bool {
         let stops = |call: &EpisodeCall| call.method == Method::StopContainer;
         self.kind == Kind::Stop && self.calls.iter().all(stops)
@@ -193,9 +193,9 @@ impl Episode {
         self.forget();
     }
 
-    /// Removes and returns the `wanted` calls, which belong to another episode after all.
+    /// Removes and returns the `wanted` calls, which turned out to belong to another episode.
     pub(super) fn take_calls(&mut self, wanted: impl Fn(&EpisodeCall) -> bool) -> Vec<EpisodeCall> {
-        // The counters could not be recomputed without the forgotten calls.
+        // The counters could not be recomputed without the dropped calls.
         if self.calls_forgotten > 0 {
             return Vec::new();
         }
@@ -212,7 +212,7 @@ impl Episode {
         given
     }
 
-    /// Shares equal strings: after a replay, and of repeated error messages.
+    /// Shares equal strings: after a replay, and for repeated error messages.
     fn share_texts(&mut self, call: &mut EpisodeCall) {
         if call.sandbox_id.is_some() && (self.sandbox_id.is_none() || call.is_new_sandbox()) {
             self.sandbox_id.clone_from(&call.sandbox_id);
@@ -266,7 +266,7 @@ impl Episode {
         });
     }
 
-    /// Another episode made good the failures of a container.
+    /// Another episode resolved the failures of a container.
     pub(super) fn resolve_container(&mut self, name: &str) {
         self.unresolved.retain(|(failed, target)| {
             let of_container = matches!(
@@ -304,7 +304,7 @@ impl Episode {
         if given_up { State::Failed } else { State::Open }
     }
 
-    /// Whether it can end without a further call.
+    /// Returns whether it can end without a further call.
     fn is_complete(&self) -> bool {
         match self.kind {
             Kind::Start => self.started > 0,
@@ -338,7 +338,7 @@ impl Episode {
             .filter(followed)
     }
 
-    /// Whether a container of this name and number was started in it.
+    /// Returns whether a container of this name and attempt was started in it.
     pub(super) fn has_started(&self, name: &str, attempt: u32) -> bool {
         self.calls.iter().any(|c| {
             let container = c.container.as_deref();
@@ -347,7 +347,7 @@ impl Episode {
         })
     }
 
-    /// The exit of the container that was started last, if it succeeded by then.
+    /// The exit of the last started container, if it had succeeded by then.
     pub(super) fn last_done(&self, by: u64) -> Option<&Exit> {
         let mut starts = self.calls.iter().rev();
         let last = starts.find(|c| c.method == Method::StartContainer)?;

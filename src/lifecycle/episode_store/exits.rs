@@ -9,7 +9,7 @@ use crate::cri::subject::{ContainerExit, ContainerIdentity, ExitReason};
 use crate::lifecycle::episode_call::{EpisodeCall, millis};
 use crate::lifecycle::view;
 
-/// Exits that are known to be counted. A node has some hundred containers, and the kubelet removes exited ones.
+/// Exits known to be counted. A node has some hundred containers, and the kubelet removes exited ones.
 const KNOWN: usize = 2048;
 
 /// The exit of a container.
@@ -48,17 +48,17 @@ impl Exit {
         }
     }
 
-    /// Whether the call is about the same container.
+    /// Returns whether the call is about the same container.
     pub(super) fn is_of(&self, call: &EpisodeCall) -> bool {
         call.container_name() == Some(&*self.container)
     }
 
-    /// Whether it succeeded.
+    /// Returns whether it succeeded.
     pub(super) fn is_good(&self) -> bool {
         self.code == 0
     }
 
-    /// As it is shown.
+    /// Its view.
     pub(in crate::lifecycle) fn view(&self) -> view::Exit {
         view::Exit {
             container: self.container.to_string(),
@@ -96,7 +96,7 @@ impl KnownExits {
         true
     }
 
-    /// How many are known.
+    /// Number of known exits.
     #[cfg(test)]
     pub(super) fn len(&self) -> usize {
         self.hashes.len().max(self.order.len())

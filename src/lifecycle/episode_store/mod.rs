@@ -1,5 +1,5 @@
-//! The episodes in memory, and the rules by which calls form them. Reads no clock: time is that of the calls and the given
-//! `now`, so a replay of the journal gives the same episodes.
+//! The episodes in memory, and the rules that form them from calls. Reads no clock: time is that of the calls and the given
+//! `now`, so a replay of the journal yields the same episodes.
 
 mod assign;
 mod episode;
@@ -22,7 +22,7 @@ use crate::call::episode::Kind;
 use crate::cri::Method;
 use crate::cri::subject::PodIdentity;
 
-/// How much is remembered, and when an episode is over. Times in microseconds.
+/// Capacity, and when an episode is over. Times in microseconds.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Limits {
     pub(super) episodes: usize,
@@ -53,7 +53,7 @@ pub(super) struct EpisodeStore {
 pub(super) enum Applied {
     /// It is part of the episode with this number.
     Part(u64),
-    /// It is part of none, but closed another.
+    /// It is part of none, but closed one.
     Noticed,
     /// It is part of none.
     Nothing,
@@ -76,7 +76,7 @@ impl EpisodeStore {
         }
     }
 
-    /// Applies a call. Calls are applied in the order in which they ended.
+    /// Applies a call. Calls must be applied in the order in which they ended.
     pub(super) fn apply(&mut self, mut call: EpisodeCall) -> Applied {
         self.identify(&mut call);
         self.pending.attach_to(&mut call);
@@ -112,7 +112,7 @@ impl EpisodeStore {
         Applied::Part(number)
     }
 
-    /// Completes the identity of a call from earlier calls, where the pod index did not have it.
+    /// Completes the identity of a call from earlier calls, where the pod index lacked it.
     pub(super) fn identify(&self, call: &mut EpisodeCall) {
         if call.pod.is_some() {
             return;
@@ -160,7 +160,7 @@ impl EpisodeStore {
         }
     }
 
-    /// Whether the call creates the next attempt of the container of this restart.
+    /// Returns whether the call creates the next attempt of this restart's container.
     fn is_followed_by(&self, episode: &Episode, call: &EpisodeCall) -> bool {
         let (Some(ours), Some(new)) = (&episode.container, &call.container) else {
             return false;
@@ -182,8 +182,8 @@ impl EpisodeStore {
         number
     }
 
-    /// A container created for the first time after the start was closed may have waited for a long init container. Its episode
-    /// begins with that one's run.
+    /// A container created for the first time after the start was closed may have waited for a long init container. Its
+    /// episode then begins with that container's run.
     fn count_wait(&mut self, number: u64, pod: &PodIdentity, call: &EpisodeCall) {
         let is_first = call.container.as_ref().is_some_and(|c| c.attempt == 0);
         let is_late = |t: &&Episode| t.kind == Kind::Restart && t.exits.is_empty();
@@ -235,8 +235,8 @@ impl EpisodeStore {
         }
     }
 
-    /// The pull just before a container is created anew was made for it, even if it came while the start of the pod, or
-    /// the restart before, was not over yet. Takes it from there.
+    /// The pull just before a container is recreated belongs to the restart, even if it came while the start of the pod, or
+    /// the previous restart, was still open. Moves it from there.
     fn pull_before(&mut self, pod: &PodIdentity, call: &EpisodeCall) -> Option<EpisodeCall> {
         let creates = call.method == Method::CreateContainer;
         if !creates || self.assign(call) != Assignment::New(Kind::Restart) {
@@ -254,7 +254,7 @@ impl EpisodeStore {
         pulls.pop()
     }
 
-    /// A container that is killed because a probe failed is stopped, and then created anew: that is one restart.
+    /// A container with a failed probe is stopped and recreated: that is one restart, so the stop is moved to it.
     fn claim_kill(&mut self, number: u64, call: &EpisodeCall) {
         let Some(name) = call.container_name() else {
             return;
@@ -287,7 +287,7 @@ impl EpisodeStore {
         }
     }
 
-    /// What the start of the pod could not do, a restart did.
+    /// A restart resolves failures of the start.
     fn resolve_in_start(&mut self, pod: &PodIdentity, call: &EpisodeCall) {
         let start = self
             .of_pod(pod)
@@ -301,7 +301,7 @@ impl EpisodeStore {
         }
     }
 
-    /// Notes the end of a container. False if it was noted before.
+    /// Records the exit of a container. Returns false if it is known.
     pub(super) fn note_exit(
         &mut self,
         pod: &PodIdentity,
@@ -320,7 +320,7 @@ impl EpisodeStore {
         true
     }
 
-    /// Closes what silence or age has ended. `in_flight` are the calls that have not ended.
+    /// Closes the episodes that a quiet period or their age has ended. `in_flight`: calls that have not ended.
     pub(super) fn tick(&mut self, now: u64, in_flight: &[EpisodeCall]) {
         let busy: HashSet<_> = in_flight
             .iter()
@@ -357,12 +357,12 @@ impl EpisodeStore {
         }
     }
 
-    /// The episodes that were closed since the last time, in that order.
+    /// The episodes closed since the last call, in that order.
     pub(super) fn take_closed(&mut self) -> Vec<u64> {
         std::mem::take(&mut self.closed)
     }
 
-    /// How many made room since the last time before anyone was told how they ended.
+    /// The number of episodes evicted unreported since the last call.
     pub(super) fn take_unreported(&mut self) -> usize {
         std::mem::take(&mut self.unreported)
     }
@@ -377,7 +377,7 @@ impl EpisodeStore {
         self.episodes.values()
     }
 
-    /// The open ones.
+    /// The open episodes.
     pub(super) fn open_episodes(&self) -> impl Iterator<Item = &Episode> {
         self.open
             .iter()
@@ -397,14 +397,14 @@ impl EpisodeStore {
             })
     }
 
-    /// Who a call in flight is about.
+    /// The pod of a call in flight.
     pub(super) fn pod_of(&self, call: &EpisodeCall) -> Option<Arc<PodIdentity>> {
         let mut call = call.clone();
         self.identify(&mut call);
         call.pod.clone()
     }
 
-    /// A store of only this pod, in which calls in flight can be tried out.
+    /// A store with this pod only, to which calls in flight can be applied.
     pub(super) fn excerpt(&self, pod: &PodIdentity) -> Self {
         let mut store = Self::new(Limits {
             episodes: usize::MAX,
@@ -428,7 +428,7 @@ impl EpisodeStore {
         episodes
     }
 
-    /// Episodes that were forgotten to make room.
+    /// Episodes evicted so far.
     pub(super) fn forgotten(&self) -> u64 {
         self.forgotten
     }

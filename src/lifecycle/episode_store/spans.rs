@@ -1,5 +1,4 @@
-//! The runtime's own spans, hung into the calls they belong to. They come in batches, before or after the end of their
-//! call.
+//! Attaches the runtime's own spans to their calls. They arrive in batches, before or after the end of their call.
 
 use std::collections::VecDeque;
 
@@ -9,9 +8,9 @@ use super::EpisodeStore;
 use crate::lifecycle::RuntimeSpan;
 use crate::lifecycle::episode_call::{EpisodeCall, Work};
 
-/// Spans that wait for the end of their call.
+/// Most spans that wait for the end of their call.
 const WAITING: usize = 1024;
-/// How many episodes are looked at, from the newest: a batch comes a few seconds after its calls.
+/// Episodes that are searched, from the newest: a batch arrives a few seconds after its calls.
 const EPISODES: usize = 64;
 
 /// Spans whose call has not ended.
@@ -19,7 +18,7 @@ const EPISODES: usize = 64;
 pub(super) struct PendingSpans(VecDeque<RuntimeSpan>);
 
 impl PendingSpans {
-    /// Keeps a span; the one that waits longest makes room.
+    /// Adds a span; evicts the oldest if there are too many.
     fn put(&mut self, span: RuntimeSpan) {
         if self.0.len() >= WAITING {
             self.0.pop_front();
@@ -27,7 +26,7 @@ impl PendingSpans {
         self.0.push_back(span);
     }
 
-    /// Hangs what waited for this call into it.
+    /// Moves the spans that waited for this call to it.
     pub(super) fn attach_to(&mut self, call: &mut EpisodeCall) {
         let Some(client) = call.client_span() else {
             return;
@@ -42,9 +41,9 @@ impl PendingSpans {
 }
 
 impl EpisodeStore {
-    /// Takes in a span of the runtime.
+    /// Adds a span of the runtime.
     pub(in crate::lifecycle) fn add_span(&mut self, span: RuntimeSpan) {
-        // The runtime's own span of a call says what the call says.
+        // The runtime's own span of a call repeats the call.
         if span.depth == 0 {
             return;
         }

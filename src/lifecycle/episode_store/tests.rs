@@ -1,4 +1,4 @@
-//! What calls make of a pod's life, one rule at a time.
+//! How calls form episodes, one rule at a time.
 
 mod init;
 mod many;
@@ -40,7 +40,7 @@ fn apply(store: &mut EpisodeStore, calls: impl IntoIterator<Item = EpisodeCall>)
     }
 }
 
-/// A start without trouble that takes 900 ms from `from` on.
+/// A smooth start that takes 900 ms, beginning at `from`.
 fn start(pod: &Pod, from: u64) -> [EpisodeCall; 4] {
     [
         pod.run(from, 200),
@@ -172,7 +172,7 @@ fn a_sandbox_that_is_stopped_before_a_container_starts_has_failed() {
             "start #1 Open: RunPodSandbox",
         ]
     );
-    // The end of the old sandbox does not touch the new one.
+    // The end of the old sandbox does not affect the new one.
     apply(&mut store, [pod.remove(7000, 2000)]);
     assert!(store.episodes().last().expect("an episode").is_open());
 }
@@ -184,7 +184,7 @@ fn a_crash_loop_is_a_restart_each() {
     apply(
         &mut store,
         [
-            // Pulled before the silence after the start was over: it belongs to the restart all the same.
+            // Pulled before the quiet period of the start was over: it still belongs to the restart.
             pod.pull("app:1", 2000, 50),
             pod.create(("app", 1), 2100, 50),
             pod.start(("app", 1), 2200, 50),
@@ -367,7 +367,7 @@ fn an_episode_keeps_its_first_and_its_newest_calls() {
     );
     assert_eq!(episode.calls.front().map(|c| c.seq), Some(0));
     assert_eq!(episode.calls.back().map(|c| c.seq), Some(999_000));
-    // The time of forgotten calls is not lost either.
+    // The time of dropped calls is counted too.
     assert_eq!(
         episode.shares()[EpisodePhase::Sandbox as usize],
         400_000 * 1000
@@ -387,7 +387,7 @@ fn closed_episodes_are_forgotten_first() {
     apply(&mut store, [pod("open").run(0, 10)]);
     apply(&mut store, start(&pod("a"), 0));
     store.tick(at(20_000), &[]);
-    assert_eq!(store.take_closed().len(), 1, "it was told");
+    assert_eq!(store.take_closed().len(), 1, "it was reported");
     apply(
         &mut store,
         [pod("b").run(20_000, 10), pod("c").run(20_000, 10)],
@@ -411,7 +411,7 @@ fn closed_episodes_are_forgotten_first() {
     assert_eq!(
         store.take_unreported(),
         1,
-        "of an open one nobody will hear the end"
+        "the end of an open one is never reported"
     );
     assert_eq!((store.pods.len(), store.open.len()), (3, 3));
 }

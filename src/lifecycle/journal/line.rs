@@ -1,5 +1,4 @@
-//! The lines of the journal. Names are written out, so that a journal can be read by a person, and by a later version of
-//! this program with other numbers.
+//! The lines of the journal. Enums are written as words, so that people and later versions with other numbers can read it.
 
 use std::borrow::Cow;
 
@@ -14,7 +13,7 @@ use crate::lifecycle::view::State;
 /// A line.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(in crate::lifecycle) enum Line<'a> {
+pub(in crate::lifecycle) enum JournalLine<'a> {
     /// A call has ended.
     Call(Cow<'a, EpisodeCall>),
     /// A container has ended.
@@ -37,18 +36,18 @@ pub(in crate::lifecycle) struct ClosedLine {
     /// The root span, which identifies the episode.
     root: String,
     pub(super) state: State,
-    /// When, in microseconds since 1970.
+    /// Time, in microseconds since 1970.
     pub(super) at: u64,
 }
 
-impl<'a> Line<'a> {
-    /// The line of a call; `None` for one that is in flight or of no pod.
+impl<'a> JournalLine<'a> {
+    /// The line of a call; `None` for one in flight or without a pod.
     pub(in crate::lifecycle) fn call(call: &'a EpisodeCall) -> Option<Self> {
         let is_written = !call.is_in_flight() && call.pod.is_some();
         is_written.then_some(Self::Call(Cow::Borrowed(call)))
     }
 
-    /// The line of the end of a container.
+    /// The line of a container's exit.
     pub(in crate::lifecycle) fn exit(
         pod: &'a PodIdentity,
         container_id: Option<&'a str>,
@@ -61,7 +60,7 @@ impl<'a> Line<'a> {
         })
     }
 
-    /// The line of an episode that was reported.
+    /// The line of a closed and reported episode.
     pub(in crate::lifecycle) fn closed(root: SpanId, state: State, at: u64) -> Self {
         let root = root.to_string();
         Self::Closed(ClosedLine { root, state, at })
@@ -69,7 +68,7 @@ impl<'a> Line<'a> {
 }
 
 impl ClosedLine {
-    /// The root span; `None` if it is none.
+    /// The root span; `None` if the id is invalid.
     pub(super) fn root(&self) -> Option<SpanId> {
         SpanId::from_hex(&self.root).ok()
     }
@@ -79,7 +78,7 @@ impl ClosedLine {
 mod tests {
     use super::*;
 
-    /// What the version before this form wrote, and what is written now.
+    /// The format of the version before, and today's.
     #[test]
     fn a_journal_of_an_earlier_version_is_read() {
         let lines = [
@@ -89,7 +88,7 @@ mod tests {
             r#"{"closed":{"root":"0fd3efd10e782af0","state":"failed","at":1750000000900000}}"#,
         ];
         for text in lines {
-            let line: Line<'_> = serde_json::from_str(text).expect("read");
+            let line: JournalLine<'_> = serde_json::from_str(text).expect("read");
             let before: serde_json::Value = serde_json::from_str(text).expect("json");
             assert_eq!(serde_json::to_value(&line).expect("written"), before);
         }

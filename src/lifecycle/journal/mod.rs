@@ -12,7 +12,7 @@ mod writer;
 
 use std::path::{Path, PathBuf};
 
-pub(super) use self::line::Line;
+pub(super) use self::line::JournalLine;
 pub(super) use self::replay::{Replayed, replay};
 pub(super) use self::writer::Journal;
 

@@ -6,10 +6,10 @@ use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 
 use super::line::{ClosedLine, ExitLine};
-use super::{JournalFiles, Line};
+use super::{JournalFiles, JournalLine};
 use crate::lifecycle::episode_store::EpisodeStore;
 
-/// Longest line, in bytes, far beyond those that are written.
+/// Longest line, in bytes, far above the lines that are written.
 const MAX_LINE: u64 = 256 << 10;
 
 /// Result of a replay.
@@ -77,16 +77,16 @@ fn read(
 }
 
 impl Replayed {
-    fn take_in(&mut self, line: Line<'_>, store: &Mutex<EpisodeStore>) {
+    fn take_in(&mut self, line: JournalLine<'_>, store: &Mutex<EpisodeStore>) {
         let store = || store.lock().unwrap_or_else(PoisonError::into_inner);
         match line {
-            Line::Call(call) => {
+            JournalLine::Call(call) => {
                 self.last = self.last.max(call.end_us());
                 let mut locked = store();
                 locked.apply(call.into_owned());
                 self.unreported.extend(locked.take_closed());
             }
-            Line::Exit(line) => {
+            JournalLine::Exit(line) => {
                 let ExitLine {
                     pod,
                     container_id,
@@ -95,7 +95,7 @@ impl Replayed {
                 self.last = self.last.max(exit.at);
                 store().note_exit(&pod, container_id.as_deref(), exit.into_owned());
             }
-            Line::Closed(closed) => {
+            JournalLine::Closed(closed) => {
                 self.last = self.last.max(closed.at);
                 self.closed(&mut store(), &closed);
             }

@@ -1,4 +1,4 @@
-//! What is read again after an end of any kind.
+//! What is read back after a clean or unclean end.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -45,7 +45,7 @@ fn state(max_bytes: u64) -> Dir {
 }
 
 impl Dir {
-    fn write(&self, lines: &[Line<'_>]) {
+    fn write(&self, lines: &[JournalLine<'_>]) {
         let journal = Journal::start(self.files.clone(), &self.drops).expect("thread");
         for line in lines {
             journal.write(line);
@@ -76,8 +76,8 @@ fn calls() -> Vec<EpisodeCall> {
     ]
 }
 
-fn lines(calls: &[EpisodeCall]) -> Vec<Line<'_>> {
-    calls.iter().filter_map(Line::call).collect()
+fn lines(calls: &[EpisodeCall]) -> Vec<JournalLine<'_>> {
+    calls.iter().filter_map(JournalLine::call).collect()
 }
 
 #[test]
@@ -121,8 +121,8 @@ fn what_was_told_is_not_told_again() {
         before.apply(call.clone());
     });
     let root = before.get(0).expect("an episode").ids().root;
-    // It was told after silence; then the pod is stopped, and we are killed before the stop is told.
-    let closed = Line::closed(root, State::Ok, at(30_000));
+    // Reported after the quiet period; then the pod is stopped, and the process is killed before that episode is reported.
+    let closed = JournalLine::closed(root, State::Ok, at(30_000));
     let stop = [pod.stop(60_000, 2000)];
     let all = lines(&calls)
         .into_iter()
@@ -143,13 +143,13 @@ fn what_a_call_ended_is_told_if_it_was_not() {
     state.write(&lines(&calls));
     let (_, replayed) = state.replay();
     assert_eq!(replayed.unreported, [0]);
-    // And if it was, not.
+    // A reported episode is not reported again.
     let mut before = store();
     calls.iter().for_each(|call| {
         before.apply(call.clone());
     });
     let root = before.get(0).expect("an episode").ids().root;
-    state.write(&[Line::closed(root, State::Failed, at(5100))]);
+    state.write(&[JournalLine::closed(root, State::Failed, at(5100))]);
     let (store, replayed) = state.replay();
     assert_eq!(replayed.unreported, [0; 0]);
     assert_eq!(store.get(0).map(|t| t.state), Some(State::Failed));
@@ -168,7 +168,9 @@ fn ends_of_containers_are_known_again() {
     };
     let calls = [pod.run(0, 100)];
     let all = lines(&calls).into_iter();
-    let all: Vec<_> = all.chain([Line::exit(&pod.0, Some("c1"), &exit)]).collect();
+    let all: Vec<_> = all
+        .chain([JournalLine::exit(&pod.0, Some("c1"), &exit)])
+        .collect();
     state.write(&all);
     let (mut store, _) = state.replay();
     assert_eq!(
@@ -187,7 +189,7 @@ fn a_crash_loop_is_known_again() {
         calls.push(pod.create(("app", n), from, 100));
         calls.push(pod.start(("app", n), from + 100, 100));
     }
-    // This end was asked for.
+    // This exit was requested.
     calls.push(pod.kill(("app", 2), 50_000, 100));
     for call in &calls {
         before.apply(call.clone());
@@ -204,7 +206,7 @@ fn a_crash_loop_is_known_again() {
     let mut all = lines(&calls);
     for exit in &exits {
         before.note_exit(&pod.0, None, exit.clone());
-        all.push(Line::exit(&pod.0, None, exit));
+        all.push(JournalLine::exit(&pod.0, None, exit));
     }
     state.write(&all);
     let (after, _) = state.replay();
@@ -212,8 +214,8 @@ fn a_crash_loop_is_known_again() {
         let episodes = store
             .episodes()
             .map(|episode| store.view(episode, at(60_000)));
-        let told = episodes.map(|it| (it.kind, it.headline, it.crash_loop));
-        told.collect::<Vec<_>>()
+        let summaries = episodes.map(|it| (it.kind, it.headline, it.crash_loop));
+        summaries.collect::<Vec<_>>()
     };
     let (before, after) = (shown(&before), shown(&after));
     assert_eq!(before, after);
@@ -234,12 +236,12 @@ fn damage_costs_the_damaged_lines_only() {
     parts[1] = torn;
     parts.insert(2, b"\n\xff\xfe\x00{\n");
     parts.push(unknown);
-    // A kill in the middle of a line leaves no end.
+    // A kill in the middle of a line leaves no line end.
     fs::write(&file, parts.concat()).expect("write");
     let (store, replayed) = state.replay();
     assert_eq!((replayed.lines, replayed.damaged), (4, 3));
     assert_eq!(store.get(0).map(|t| t.calls.len()), Some(4));
-    // What is written next begins on a line of its own.
+    // The next write begins on a new line.
     let start = [pod("a").start(("app", 0), 14_000, 100)];
     state.write(&lines(&start));
     let (_, replayed) = state.replay();
@@ -279,7 +281,7 @@ fn it_does_not_grow() {
 #[test]
 fn a_disk_that_takes_nothing_costs_lines_only() {
     let drops = Arc::new(Drops::default());
-    // Every write to this device fails as on a full disk.
+    // Every write to `/dev/full` fails with ENOSPC.
     let full = Journal::start_in(Path::new("/dev/full"), &drops).expect("thread");
     for line in lines(&calls()) {
         full.write(&line);

@@ -10,15 +10,15 @@ use std::time::{Duration, Instant};
 
 use nix::fcntl::OFlag;
 
-use super::{JournalFiles, Line};
+use super::{JournalFiles, JournalLine};
 use crate::telemetry::Drops;
 use crate::telemetry::drops::DropReason;
 
 /// Length of the queue, in lines.
 const WAITING: usize = 1024;
-/// Most bytes that are written at once.
+/// Most bytes per write.
 const BATCH: usize = 64 << 10;
-/// Between two warnings about a failing disk, and between two tries to open the file.
+/// Minimum interval between two warnings about a failing disk, and between two attempts to open the file.
 const AGAIN: Duration = Duration::from_secs(60);
 const REOPEN: Duration = Duration::from_secs(1);
 /// The thread needs little stack.
@@ -69,7 +69,7 @@ impl Journal {
     }
 
     /// Queues a line. Never waits: if the queue is full the line is dropped and counted.
-    pub(in crate::lifecycle) fn write(&self, line: &Line<'_>) {
+    pub(in crate::lifecycle) fn write(&self, line: &JournalLine<'_>) {
         let Ok(mut text) = serde_json::to_vec(line) else {
             return;
         };
@@ -79,7 +79,7 @@ impl Journal {
         }
     }
 
-    /// Waits until everything is written. Blocks.
+    /// Waits until the queue is written. Blocks.
     pub(in crate::lifecycle) fn close(self) {
         drop(self.lines);
         // A panic of the thread has been reported.
@@ -121,7 +121,7 @@ impl Disk {
             }
             let mut written = 0;
             if let Err(error) = self.write(&batch, &mut written) {
-                // Lines written before the disk was full are not lost, except the incomplete one.
+                // Lines written before the disk was full are not lost, only the incomplete one.
                 let left = batch.iter().skip(written);
                 let lost = left.filter(|byte| **byte == b'\n').count();
                 self.drops.add(DropReason::JournalFailed, lost);

@@ -1,4 +1,4 @@
-//! Forwards received export requests to the collector, byte for byte, after the runtime has been answered.
+//! Forwards received export requests to the collector, byte for byte, after the response to the runtime.
 
 use std::fmt;
 use std::future::poll_fn;
@@ -24,7 +24,7 @@ const REQUESTS: usize = 256;
 const BYTES: usize = 8 << 20;
 
 /// A received request.
-struct Passing {
+struct QueuedRequest {
     headers: HeaderMap,
     body: Bytes,
     spans: usize,
@@ -33,22 +33,22 @@ struct Passing {
 
 /// The queue to the collector.
 #[derive(Clone)]
-pub(super) struct Pass {
-    queue: Sender<Passing>,
+pub(super) struct ForwardQueue {
+    queue: Sender<QueuedRequest>,
     room: Arc<Semaphore>,
     drops: Arc<Drops>,
 }
 
-impl fmt::Debug for Pass {
+impl fmt::Debug for ForwardQueue {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Pass").finish_non_exhaustive()
+        f.debug_struct("ForwardQueue").finish_non_exhaustive()
     }
 }
 
 /// The receiving end of the queue.
-pub(super) struct Passer {
+pub(super) struct Forwarder {
     to: Destination,
-    queue: Receiver<Passing>,
+    queue: Receiver<QueuedRequest>,
     connection: Option<SendRequest<Bytes>>,
     drops: Arc<Drops>,
     metrics: Arc<Receiving>,
@@ -58,14 +58,14 @@ pub(super) fn pass(
     to: Destination,
     drops: &Arc<Drops>,
     metrics: &Arc<Receiving>,
-) -> (Pass, Passer) {
+) -> (ForwardQueue, Forwarder) {
     let (sender, queue) = channel(REQUESTS);
-    let pass = Pass {
+    let pass = ForwardQueue {
         queue: sender,
         room: Arc::new(Semaphore::new(BYTES)),
         drops: Arc::clone(drops),
     };
-    let passer = Passer {
+    let passer = Forwarder {
         to,
         queue,
         connection: None,
@@ -75,13 +75,13 @@ pub(super) fn pass(
     (pass, passer)
 }
 
-impl Pass {
+impl ForwardQueue {
     /// Queues a request, or counts its spans as dropped if the queue is full.
     pub(super) fn on(&self, headers: HeaderMap, body: Bytes, spans: usize) {
         let bytes = u32::try_from(body.len()).unwrap_or(u32::MAX);
         let room = Arc::clone(&self.room).try_acquire_many_owned(bytes).ok();
         let passed = room.and_then(|room| {
-            let passing = Passing {
+            let passing = QueuedRequest {
                 headers,
                 body,
                 spans,
@@ -95,7 +95,7 @@ impl Pass {
     }
 }
 
-impl Passer {
+impl Forwarder {
     /// Forwards until the queue is closed.
     pub(super) async fn run(mut self) {
         while let Some(passing) = self.queue.recv().await {
@@ -118,12 +118,12 @@ impl Passer {
                 reason = "export_failed",
                 dropped = passing.spans,
                 err.msg = %error,
-                "spans of the runtime could not be passed on"
+                "spans of the runtime could not be forwarded"
             );
         }
     }
 
-    async fn send(&mut self, passing: &Passing) -> Result<(), BoxError> {
+    async fn send(&mut self, passing: &QueuedRequest) -> Result<(), BoxError> {
         let uri: Uri = self.to.endpoint.parse()?;
         let host = uri.authority().ok_or("no host")?.clone();
         let request = self.request(&uri, passing)?;
@@ -143,7 +143,7 @@ impl Passer {
             }
         };
         let (response, mut stream) = sender.send_request(request, false)?;
-        // It is held whole here; h2 sends it as the collector takes it.
+        // The message is already in memory; h2 sends it as the collector's window allows.
         stream.send_data(passing.body.clone(), true)?;
         let (head, mut body) = response.await?.into_parts();
         while let Some(data) = body.data().await {
@@ -156,13 +156,13 @@ impl Passer {
                 self.connection = Some(sender);
                 Ok(())
             }
-            Some((code, _)) => Err(format!("the collector says {code:?}").into()),
-            None => Err(format!("the collector says http status {}", head.status).into()),
+            Some((code, _)) => Err(format!("the collector answered {code:?}").into()),
+            None => Err(format!("the collector answered http status {}", head.status).into()),
         }
     }
 
     /// The received request, addressed to the collector and with its configured headers.
-    fn request(&self, uri: &Uri, passing: &Passing) -> Result<http::Request<()>, BoxError> {
+    fn request(&self, uri: &Uri, passing: &QueuedRequest) -> Result<http::Request<()>, BoxError> {
         let mut parts = uri.clone().into_parts();
         parts.path_and_query = Some(EXPORT.parse()?);
         let mut request = http::Request::post(Uri::from_parts(parts)?).body(())?;
@@ -190,7 +190,7 @@ async fn connect(host: &str, port: u16) -> Result<SendRequest<Bytes>, BoxError> 
         .handshake(stream)
         .await?;
     tokio::spawn(async move {
-        // Each request on it hears of its end by itself.
+        // Each request on it sees the error itself.
         let _ = connection.await;
     });
     Ok(sender)

@@ -31,8 +31,8 @@ use tokio::sync::mpsc::Sender;
 
 use self::metrics::Receiving;
 use self::serve::Shared;
-use self::span_tree::Family;
 pub use self::span_tree::OurSpans;
+use self::span_tree::SpanTree;
 use crate::lifecycle::Event;
 use crate::telemetry::Drops;
 use crate::telemetry::otlp::Destination;
@@ -54,7 +54,7 @@ const WINDOW: u32 = 256 << 10;
 /// A silent peer gets a ping after this time, and has as long to answer it.
 const SILENCE: Duration = Duration::from_secs(30);
 
-/// How long to wait when no connection can be accepted.
+/// Pause after an accept that failed for lack of file descriptors.
 const OUT_OF_DESCRIPTORS: Duration = Duration::from_millis(100);
 
 /// Binding the address failed.
@@ -120,7 +120,7 @@ impl Receiver {
                 tracing::error!(
                     event = "receiver.loop",
                     endpoint = to.endpoint,
-                    "telemetry.otlp.endpoint is receiver.listen itself: spans of the runtime are not passed on"
+                    "telemetry.otlp.endpoint is receiver.listen itself: spans of the runtime are not forwarded"
                 );
             }
             !loops
@@ -129,7 +129,7 @@ impl Receiver {
             .map(|to| forward::pass(to, &self.drops, &metrics))
             .unzip();
         let shared = Arc::new(Shared::new(
-            Family::new(self.ours),
+            SpanTree::new(self.ours),
             self.feed,
             pass,
             self.drops,
@@ -146,15 +146,15 @@ impl Receiver {
 }
 
 async fn accept(listener: &tokio::net::TcpListener, shared: &Arc<Shared>) {
-    let places = ConnectionLimit::new(CONNECTIONS, Evict::Any);
+    let limit = ConnectionLimit::new(CONNECTIONS, Evict::Any);
     loop {
         match listener.accept().await {
             Ok((stream, _)) => {
-                let (shared, place) = (Arc::clone(shared), places.take().await);
+                let (shared, permit) = (Arc::clone(shared), limit.take().await);
                 tokio::spawn(async move {
                     tokio::select! {
-                        () = connection(stream, shared, &place) => {}
-                        () = place.wanted() => {}
+                        () = connection(stream, shared, &permit) => {}
+                        () = permit.wanted() => {}
                     }
                 });
             }
@@ -166,9 +166,9 @@ async fn accept(listener: &tokio::net::TcpListener, shared: &Arc<Shared>) {
     }
 }
 
-async fn connection(stream: TcpStream, shared: Arc<Shared>, place: &ConnectionPermit) {
+async fn connection(stream: TcpStream, shared: Arc<Shared>, permit: &ConnectionPermit) {
     let service = service_fn(move |request| {
-        let (shared, busy) = (Arc::clone(&shared), place.request());
+        let (shared, busy) = (Arc::clone(&shared), permit.request());
         async move {
             let answer = shared.answer(request).await;
             drop(busy);
@@ -189,7 +189,7 @@ async fn connection(stream: TcpStream, shared: Arc<Shared>, place: &ConnectionPe
     }
 }
 
-/// Whether this endpoint is this address.
+/// Returns whether this endpoint is this address.
 fn leads_to(endpoint: &str, address: SocketAddr) -> bool {
     let Ok(uri) = endpoint.parse::<http::Uri>() else {
         return false;

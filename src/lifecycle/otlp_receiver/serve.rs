@@ -15,9 +15,9 @@ use tokio::time::timeout;
 use tonic::Code;
 
 use super::EXPORT;
-use super::forward::Pass;
+use super::forward::ForwardQueue;
 use super::metrics::{Received, Receiving};
-use super::span_tree::Family;
+use super::span_tree::SpanTree;
 use super::spans;
 use crate::grpc::frame::Head;
 use crate::grpc::status::Status;
@@ -41,24 +41,24 @@ const PATIENCE: Duration = Duration::from_secs(10);
 #[derive(Debug)]
 pub(super) struct Shared {
     room: Semaphore,
-    family: Arc<Mutex<Family>>,
+    span_tree: Arc<Mutex<SpanTree>>,
     feed: Sender<Event>,
-    pass: Option<Pass>,
+    pass: Option<ForwardQueue>,
     drops: Arc<Drops>,
     metrics: Arc<Receiving>,
 }
 
 impl Shared {
     pub(super) fn new(
-        family: Family,
+        span_tree: SpanTree,
         feed: Sender<Event>,
-        pass: Option<Pass>,
+        pass: Option<ForwardQueue>,
         drops: Arc<Drops>,
         metrics: Arc<Receiving>,
     ) -> Self {
         Self {
             room: Semaphore::new(AT_ONCE),
-            family: Arc::new(Mutex::new(family)),
+            span_tree: Arc::new(Mutex::new(span_tree)),
             feed,
             pass,
             drops,
@@ -72,7 +72,7 @@ impl Shared {
         B: HttpBody<Data = Bytes, Error: Into<BoxError>>,
     {
         if request.uri().path() != EXPORT {
-            let text = "only traces are taken here";
+            let text = "only traces are received here";
             return Status::new(Code::Unimplemented, text).into_response();
         }
         match self.take(request).await {
@@ -87,14 +87,14 @@ impl Shared {
     {
         let (head, body) = request.into_parts();
         let read = async {
-            // Closed never.
+            // The semaphore is never closed.
             let room = self.room.acquire().await;
             let body = Limited::new(body, MOST_BYTES + frame::HEADER)
                 .collect()
                 .await;
             (room, body)
         };
-        let late = |_| Status::unavailable("the request takes too long");
+        let late = |_| Status::unavailable("the request took too long to arrive");
         let (_room, body) = timeout(PATIENCE, read).await.map_err(late)?;
         let body = body
             .map_err(|error| Status::new(Code::ResourceExhausted, error.to_string()))?
@@ -104,7 +104,7 @@ impl Shared {
             .get("grpc-encoding")
             .map(|e| e.as_bytes().to_vec());
         let unread = body.clone();
-        // Decompression takes too long for this thread.
+        // Decompression would block this thread for too long.
         let read = tokio::task::spawn_blocking(move || spans_of(&unread, encoding.as_deref()));
         let read = read
             .await
@@ -122,8 +122,11 @@ impl Shared {
     /// Assigns spans to calls, counts them and sends them to the aggregator.
     fn report(&self, spans: Vec<spans::Reported>) {
         let sorted = {
-            let mut family = self.family.lock().unwrap_or_else(PoisonError::into_inner);
-            family.sort(spans, Instant::now())
+            let mut span_tree = self
+                .span_tree
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner);
+            span_tree.sort(spans, Instant::now())
         };
         self.metrics
             .received(Received::Attributed, sorted.attributed.len());
@@ -166,13 +169,13 @@ fn spans_of(
             &unpacked
         }
         (true, _) => {
-            let text = "the only compression that is known is gzip";
+            let text = "gzip is the only supported compression";
             return Err(Status::new(Code::Unimplemented, text));
         }
     };
     let mut spans = Vec::new();
     let count = spans::read(message, |span| {
-        // The rest is counted. No exporter sends so many at a time.
+        // The rest is only counted. No exporter sends so many at once.
         if spans.len() < MOST_SPANS * 16 {
             spans.push(span);
         }

@@ -40,7 +40,7 @@ pub(super) struct Sorted {
 }
 
 /// See the module documentation.
-pub(super) struct Family {
+pub(super) struct SpanTree {
     ours: OurSpans,
     asked: Option<Instant>,
     /// Our spans, and the traces they are in.
@@ -48,21 +48,21 @@ pub(super) struct Family {
     traces: HashSet<TraceId>,
     /// Spans of the runtime that are known to be parts of a call: of which, and how far below.
     parents: LruCache<(TraceId, SpanId), (SpanId, u16)>,
-    /// By the parent they wait for.
+    /// By the parent for which they wait.
     waiting: HashMap<(TraceId, SpanId), Vec<(Instant, Reported)>>,
     waiting_count: usize,
 }
 
-impl fmt::Debug for Family {
+impl fmt::Debug for SpanTree {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Family")
+        f.debug_struct("SpanTree")
             .field("calls", &self.calls.len())
             .field("waiting", &self.waiting)
             .finish_non_exhaustive()
     }
 }
 
-impl Family {
+impl SpanTree {
     pub(super) fn new(ours: OurSpans) -> Self {
         Self {
             ours,
@@ -101,18 +101,18 @@ impl Family {
         sorted
     }
 
-    /// The spans whose parent this is are parts of its call.
+    /// Attributes the spans that waited for this parent, and adds them to `ready`: others may wait for them.
     fn settle(
         &mut self,
         key: (TraceId, SpanId),
         ready: &mut Vec<(TraceId, SpanId)>,
         out: &mut Vec<RuntimeSpan>,
     ) {
-        let place = match self.parents.get(&key) {
+        let position = match self.parents.get(&key) {
             Some((client, depth)) => Some((*client, depth.saturating_add(1))),
             None => self.calls.contains(&key).then_some((key.1, 0)),
         };
-        let Some((client, depth)) = place else {
+        let Some((client, depth)) = position else {
             return;
         };
         for (_, span) in self.waiting.remove(&key).unwrap_or_default() {
@@ -144,13 +144,13 @@ impl Family {
         self.asked = Some(now);
         self.calls = (self.ours)().into_iter().collect();
         self.traces = self.calls.iter().map(|(trace, _)| *trace).collect();
-        // A call may have been heard of after its spans.
+        // Spans may arrive before their call is known.
         for (trace, _) in self.waiting.keys() {
             self.traces.insert(*trace);
         }
     }
 
-    /// Spans whose parents never came.
+    /// Drops spans whose parents never arrived; returns their number.
     fn give_up(&mut self, now: Instant) -> usize {
         let before = self.waiting_count;
         self.waiting.retain(|_, spans| {
@@ -186,65 +186,68 @@ mod tests {
         }
     }
 
-    fn family() -> Family {
-        Family::new(Arc::new(|| vec![(TRACE, id(100)), (TRACE, id(200))]))
+    fn span_tree() -> SpanTree {
+        SpanTree::new(Arc::new(|| vec![(TRACE, id(100)), (TRACE, id(200))]))
     }
 
-    fn places(sorted: &Sorted) -> Vec<(u64, u64, u16)> {
+    fn attributed(sorted: &Sorted) -> Vec<(u64, u64, u16)> {
         let number = |id: SpanId| u64::from_be_bytes(id.to_bytes());
         let spans = sorted.attributed.iter();
-        let mut places: Vec<_> = spans
+        let mut attributed: Vec<_> = spans
             .map(|s| (number(s.span_id), number(s.client), s.depth))
             .collect();
-        places.sort_unstable();
-        places
+        attributed.sort_unstable();
+        attributed
     }
 
     #[test]
     fn children_wait_for_their_parents() {
-        let mut family = family();
+        let mut span_tree = span_tree();
         let now = Instant::now();
-        let sorted = family.sort(vec![span(3, 2), span(4, 2), span(12, 11)], now);
+        let sorted = span_tree.sort(vec![span(3, 2), span(4, 2), span(12, 11)], now);
         assert_eq!(
-            (places(&sorted).len(), sorted.unknown, sorted.dropped),
+            (attributed(&sorted).len(), sorted.unknown, sorted.dropped),
             (0, 0, 0)
         );
-        let sorted = family.sort(vec![span(2, 1), span(1, 100)], now);
+        let sorted = span_tree.sort(vec![span(2, 1), span(1, 100)], now);
         assert_eq!(
-            places(&sorted),
+            attributed(&sorted),
             [(1, 100, 0), (2, 100, 1), (3, 100, 2), (4, 100, 2)]
         );
-        let sorted = family.sort(vec![span(5, 4), span(11, 200)], now);
-        assert_eq!(places(&sorted), [(5, 100, 3), (11, 200, 0), (12, 200, 1)]);
-        assert!(family.waiting.is_empty());
+        let sorted = span_tree.sort(vec![span(5, 4), span(11, 200)], now);
+        assert_eq!(
+            attributed(&sorted),
+            [(5, 100, 3), (11, 200, 0), (12, 200, 1)]
+        );
+        assert!(span_tree.waiting.is_empty());
     }
 
     #[test]
     fn strangers_are_not_kept() {
-        let mut family = family();
+        let mut span_tree = span_tree();
         let now = Instant::now();
         let mut other = span(1, 100);
         other.trace_id = TraceId::from_bytes([2; 16]);
-        let sorted = family.sort(vec![other, span(1, 0), span(7, 6)], now);
-        assert_eq!((places(&sorted).len(), sorted.unknown), (0, 2));
-        let sorted = family.sort(vec![], now + PATIENCE);
-        assert_eq!(sorted.unknown, 1, "its parent never came");
-        assert_eq!(family.waiting_count, 0);
+        let sorted = span_tree.sort(vec![other, span(1, 0), span(7, 6)], now);
+        assert_eq!((attributed(&sorted).len(), sorted.unknown), (0, 2));
+        let sorted = span_tree.sort(vec![], now + PATIENCE);
+        assert_eq!(sorted.unknown, 1, "its parent never arrived");
+        assert_eq!(span_tree.waiting_count, 0);
     }
 
     #[test]
     fn there_is_an_end_to_what_waits_and_to_rings() {
-        let mut family = family();
+        let mut span_tree = span_tree();
         let now = Instant::now();
         let many = (0..5000).map(|n| span(10_000 + n, 9_999)).collect();
-        let sorted = family.sort(many, now);
+        let sorted = span_tree.sort(many, now);
         assert_eq!(
-            (sorted.dropped, family.waiting_count),
+            (sorted.dropped, span_tree.waiting_count),
             (5000 - WAITING, WAITING)
         );
-        let mut family = self::family();
+        let mut span_tree = self::span_tree();
         let ring = vec![span(1, 2), span(2, 1), span(3, 3), span(100, 100)];
-        let sorted = family.sort(ring, now);
+        let sorted = span_tree.sort(ring, now);
         assert!(sorted.attributed.len() <= 1);
     }
 
@@ -252,11 +255,11 @@ mod tests {
     fn calls_that_come_later_are_heard_of() {
         let calls = Arc::new(Mutex::new(vec![(TRACE, id(100))]));
         let ours = Arc::clone(&calls);
-        let mut family = Family::new(Arc::new(move || ours.lock().expect("lock").clone()));
+        let mut span_tree = SpanTree::new(Arc::new(move || ours.lock().expect("lock").clone()));
         let now = Instant::now();
-        assert_eq!(family.sort(vec![span(1, 300)], now).attributed.len(), 0);
+        assert_eq!(span_tree.sort(vec![span(1, 300)], now).attributed.len(), 0);
         calls.lock().expect("lock").push((TRACE, id(300)));
-        let sorted = family.sort(vec![span(2, 300)], now + REFRESH);
-        assert_eq!(places(&sorted), [(1, 300, 0), (2, 300, 0)]);
+        let sorted = span_tree.sort(vec![span(2, 300)], now + REFRESH);
+        assert_eq!(attributed(&sorted), [(1, 300, 0), (2, 300, 0)]);
     }
 }

@@ -10,7 +10,7 @@ use prost::encoding::{WireType, decode_key, decode_varint};
 /// Longest name, in characters.
 const NAME: usize = 64;
 
-/// A span as it was reported.
+/// A span as it was exported.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Reported {
     pub(super) trace_id: TraceId,
@@ -21,19 +21,19 @@ pub(super) struct Reported {
     pub(super) ended: SystemTime,
 }
 
-/// The bytes are no export request.
+/// The bytes are not an export request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("not an export request")]
 pub(super) struct Malformed;
 
-/// A field of a message: its number, and its content if it is of a kind that matters here.
+/// A field of a message: its number, and its content if its wire type matters here.
 enum Value<'a> {
     Bytes(&'a [u8]),
     Fixed(u64),
     Other,
 }
 
-/// Takes the next field off (Protobuf encoding, "message structure").
+/// Consumes the next field (Protobuf encoding, "message structure").
 fn field<'a>(rest: &mut &'a [u8]) -> Result<Option<(u32, Value<'a>)>, Malformed> {
     if rest.is_empty() {
         return Ok(None);
@@ -65,7 +65,7 @@ fn field<'a>(rest: &mut &'a [u8]) -> Result<Option<(u32, Value<'a>)>, Malformed>
     Ok(Some((tag, value)))
 }
 
-/// Gives every message in the field `tag` to `each`.
+/// Passes every message in the field `tag` to `each`.
 fn messages<'a>(
     mut rest: &'a [u8],
     tag: u32,
@@ -79,10 +79,10 @@ fn messages<'a>(
     Ok(())
 }
 
-/// Gives every span of an export request to `give`, and says how many there are. One without ids is left out.
+/// Passes every span of an export request to `give`, and returns their number. Spans without ids are only counted.
 ///
 /// # Errors
-/// [`Malformed`]; spans may have been given before.
+/// [`Malformed`]; spans before the error have been passed on.
 pub(super) fn read(request: &[u8], mut give: impl FnMut(Reported)) -> Result<usize, Malformed> {
     let mut count = 0;
     // ExportTraceServiceRequest.resource_spans, ResourceSpans.scope_spans, ScopeSpans.spans
@@ -131,8 +131,8 @@ fn time(nanos: u64) -> SystemTime {
     SystemTime::UNIX_EPOCH + Duration::from_nanos(nanos)
 }
 
-/// A name that is safe to show. Go's decoration of type names is removed; the name ends at the first other character that
-/// is not part of a name, since a URL with credentials may follow.
+/// A name that is safe to show. Go's decoration of type names is removed; the name ends at the first character outside `._/
+/// -`, letters and digits, since a URL with credentials may follow.
 fn shown(name: &[u8]) -> String {
     let fit = |b: &u8| b.is_ascii_alphanumeric() || b"._/ -".contains(b);
     let go = |b: &&u8| !b"()*[]".contains(b);

@@ -1,21 +1,21 @@
-//! The clocks that the age of a process and the cost of a scan are read from.
+//! Clocks for the age of a process and the cost of a scan.
 
 use std::time::{Duration, SystemTime};
 
 use nix::time::{ClockId, clock_gettime};
 use nix::unistd::{SysconfVar, sysconf};
 
-/// One moment on the clock of process starts and on the wall.
+/// One moment on both the boot clock and the wall clock.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Moment {
-    /// Time since boot, sleep included: what `/proc/PID/stat` counts in (proc(5), field 22).
+    /// Time since boot including suspend, the clock of `/proc/PID/stat` (proc(5), field 22).
     pub(super) boot: Duration,
     /// The same moment on the wall clock.
     pub(super) wall: SystemTime,
 }
 
 impl Moment {
-    /// Now. `None` if the kernel has no such clock.
+    /// Now. `None` if the kernel lacks the clock.
     pub(super) fn now() -> Option<Self> {
         let boot = Duration::from(clock_gettime(ClockId::CLOCK_BOOTTIME).ok()?);
         Some(Self {
@@ -32,7 +32,7 @@ impl Moment {
     }
 }
 
-/// The unit in which the kernel tells when a process started: 10 ms on every usual kernel.
+/// The unit of process start times: 10 ms on every usual kernel.
 pub(super) fn tick() -> Duration {
     let per_second = sysconf(SysconfVar::CLK_TCK).ok().flatten();
     let per_second = per_second
@@ -41,7 +41,7 @@ pub(super) fn tick() -> Duration {
     Duration::from_secs(1) / per_second.max(1)
 }
 
-/// CPU time that this thread has used.
+/// CPU time of this thread.
 pub(super) fn cpu() -> Duration {
     clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).map_or(Duration::ZERO, Duration::from)
 }

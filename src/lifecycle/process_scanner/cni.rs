@@ -3,7 +3,7 @@
 
 use super::proc::Comm;
 
-/// Longest value that is kept, in bytes: that of the longest name of a pod.
+/// Longest value that is kept, in bytes: the maximum length of a pod's name.
 const LONGEST: usize = 253;
 
 /// The verb of a plugin.
@@ -13,7 +13,7 @@ pub(super) enum Verb {
     Add,
     /// DEL.
     Del,
-    /// CHECK, STATUS, VERSION, GC: no part of a call.
+    /// CHECK, STATUS, VERSION, GC: never part of a call.
     Other,
 }
 
@@ -76,7 +76,7 @@ impl Plugin {
     }
 }
 
-/// Keeps a value that has the form of an id or name; the first one counts.
+/// Stores a value with the form of an id or name; the first one counts.
 fn keep(slot: &mut Option<Box<str>>, value: &[u8]) {
     let fit = |b: &u8| b.is_ascii_alphanumeric() || b"._-".contains(b);
     if slot.is_some() || value.is_empty() || value.len() > LONGEST || !value.iter().all(fit) {
@@ -85,7 +85,7 @@ fn keep(slot: &mut Option<Box<str>>, value: &[u8]) {
     *slot = std::str::from_utf8(value).ok().map(Box::from);
 }
 
-/// Plugins that are known by name, for nodes on which environments may not be read.
+/// Plugins known by name, for nodes on which environments may not be read.
 const KNOWN: &[&str] = &[
     "antrea",
     "aws-cni",

@@ -9,8 +9,8 @@
 //! | [`observations`] | what was observed, by call |
 //! | `scan` | one scan, and the state between scans |
 //! | `processes` | the young processes of the node, and what each is |
-//! | `target` | assigns a process to a call |
-//! | `cni`, `oci` | what is read of plugins and runtimes |
+//! | `target` | assigns processes to calls |
+//! | `cni`, `oci` | recognise plugins and runtimes, parse their parameters |
 //! | `proc`, `clock` | `/proc` and the clocks |
 
 mod clock;
@@ -40,10 +40,10 @@ use crate::lifecycle::settings;
 use crate::telemetry::Drops;
 use crate::telemetry::drops::DropReason;
 
-/// Gives the calls in flight, in the order of their numbers.
+/// Returns the calls in flight, ordered by number.
 pub type InFlightCalls = Arc<dyn Fn() -> Vec<Arc<Call>> + Send + Sync>;
 
-/// Scanning may take a twentieth of the time.
+/// Scanning may use one in so many parts of a core.
 const SHARE: u32 = 20;
 
 /// Observations are exact to this fraction of a call's duration, or to a period.
@@ -79,11 +79,11 @@ impl fmt::Debug for Sampler {
 /// Why scanning has stopped.
 #[derive(Debug, thiserror::Error)]
 enum Off {
-    #[error("processes of others are hidden in {0} (hidepid)")]
+    #[error("processes of other users are hidden in {0} (hidepid)")]
     Hidden(PathBuf),
     #[error("{0}: {1}")]
     NoProc(PathBuf, #[source] io::Error),
-    #[error("the thread that scans has failed")]
+    #[error("the scanning thread failed")]
     Thread,
 }
 
@@ -116,7 +116,7 @@ impl Sampler {
             tracing::warn!(
                 event = "sampler.off",
                 reason = %off,
-                "processes are not looked at: slow calls are told without what the runtime did for them"
+                "processes are not scanned: slow calls are reported without the runtime's activity"
             );
         }
     }
@@ -150,12 +150,12 @@ impl Sampler {
         let after = self.settings.after;
         let youngest = ages.iter().filter(|age| **age >= after).min();
         let exact = youngest.copied().unwrap_or_default() / EXACT;
-        // Another call may become slow meanwhile.
+        // Another call may become slow in the meantime.
         let wanted = self.settings.period.max(exact.min(after));
         wanted.max(cost * (SHARE - 1))
     }
 
-    /// Checks whether processes are visible.
+    /// Checks whether other users' processes are visible.
     async fn first_scan(&self) -> Result<ProcessScanner, Off> {
         let root = self.root.clone();
         let tried = spawn_blocking(move || {
@@ -183,7 +183,7 @@ impl Sampler {
             tracing::warn!(
                 event = "sampler.limited",
                 reason = "environments of processes cannot be read (CAP_SYS_PTRACE is missing)",
-                "CNI plugins are known by name only: what works for calls at the same time is not told apart"
+                "CNI plugins are recognised by name only: they are not attributed when several calls are in flight"
             );
         }
         self.metrics.scanned(cost);
@@ -198,7 +198,7 @@ impl Sampler {
                 seq,
                 work = work.name(),
                 name = &*name,
-                "a process works for a call that takes long"
+                "a process works for a slow call"
             );
             self.metrics.seen(matches!(work, WorkKind::Oci));
         }

@@ -1,25 +1,25 @@
-//! What was seen so far, by the call it was seen for.
+//! Observed processes, by call.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
-/// Whose work was seen.
+/// Who did the work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum WorkKind {
     /// A CNI plugin.
     Cni,
     /// The OCI runtime.
     Oci,
-    /// The runtime itself, by a span that it reported.
+    /// The runtime itself, from a span that it exported.
     Runtime,
 }
 
 impl WorkKind {
-    /// Every value.
+    /// Every kind.
     pub const ALL: [Self; 3] = [Self::Cni, Self::Oci, Self::Runtime];
 
-    /// A word for pages and logs.
+    /// The word on pages and in logs.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Cni => "cni",
@@ -28,8 +28,8 @@ impl WorkKind {
         }
     }
 
-    /// The same in a sentence: "in the CNI plugin calico".
-    const fn place(self) -> &'static str {
+    /// The same in a sentence, as "in the CNI plugin calico".
+    const fn location(self) -> &'static str {
         match self {
             Self::Cni => "in the CNI plugin",
             Self::Oci => "in the OCI runtime",
@@ -40,55 +40,55 @@ impl WorkKind {
 
 crate::cri::names::serde_by_name!(WorkKind);
 
-/// A process that worked for a call, from the first to the last time it was seen.
+/// A process that worked for a call, from its first to its last observation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Observation {
-    /// Whose work it was.
+    /// Who did the work.
     pub work: WorkKind,
-    /// Name of the program: the CNI plugin's type, the OCI runtime.
+    /// Name of the program: the type of the CNI plugin, the OCI runtime.
     pub name: Arc<str>,
-    /// The program it had started, or its command; what was seen most often. Programs that started each other are joined
+    /// The program it started, or its command; the most frequent observation. Programs that started each other are joined
     /// by slashes.
     pub activity: Option<Arc<str>>,
-    /// When it began: its start as the kernel tells it, or when it was first seen.
+    /// When it began: the kernel's start time of the process, or the first observation.
     pub began: SystemTime,
-    /// When it was last seen.
+    /// When it was last observed.
     pub last_seen: SystemTime,
 }
 
 impl Observation {
-    /// In a few words: "in the CNI plugin calico (iptables)".
+    /// As "in the CNI plugin calico (iptables)".
     pub fn phrase(&self) -> String {
-        let (place, name) = (self.work.place(), &self.name);
+        let (location, name) = (self.work.location(), &self.name);
         match &self.activity {
-            Some(activity) => format!("{place} {name} ({activity})"),
-            None => format!("{place} {name}"),
+            Some(activity) => format!("{location} {name} ({activity})"),
+            None => format!("{location} {name}"),
         }
     }
 }
 
-/// Most calls, and most observations of one call, that are held.
+/// Most calls, and most observations of one call.
 const LIMITS: (usize, usize) = (1024, 64);
 
-/// How long after its end a call is held that nobody asks for.
+/// How long an ended call is kept if its observations are not taken.
 const UNASKED: Duration = Duration::from_secs(60);
 
-/// What was seen for one call.
+/// The observations of one call.
 #[derive(Debug, Default)]
 struct Entry {
     observations: Vec<Observation>,
-    /// Since when it is no longer in flight.
+    /// When it was first missing among the calls in flight.
     gone: Option<Instant>,
 }
 
 #[derive(Debug, Default)]
 struct EpisodeStore {
     calls: HashMap<u64, Entry>,
-    /// When the last scan was made.
+    /// Time of the last scan.
     scanned: Option<SystemTime>,
 }
 
-/// The observations of calls in flight, by the number of the call.
+/// Observations of calls in flight, by the number of the call.
 #[derive(Debug, Default)]
 pub struct Observations {
     store: Mutex<EpisodeStore>,
@@ -99,14 +99,14 @@ impl Observations {
         self.store.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What was seen for a call that is in flight, in the order in which it began.
+    /// The observations of a call in flight, in the order in which they began.
     pub fn of(&self, seq: u64) -> Vec<Observation> {
         let store = self.lock();
         let entry = store.calls.get(&seq);
         entry.map(|e| e.observations.clone()).unwrap_or_default()
     }
 
-    /// Where a call is now, in a few words: "in the CNI plugin calico (iptables)". `None` if the last scan found nothing
+    /// The current activity of a call, as "in the CNI plugin calico (iptables)". `None` if the last scan found no process
     /// that works for it.
     pub fn now(&self, seq: u64) -> Option<String> {
         let store = self.lock();
@@ -115,18 +115,18 @@ impl Observations {
         still.max_by_key(|s| s.began).map(Observation::phrase)
     }
 
-    /// The same for a call that has ended, which is then forgotten.
+    /// Removes the observations of a call that has ended, and returns them.
     pub fn take(&self, seq: u64) -> Vec<Observation> {
         let entry = self.lock().calls.remove(&seq);
         entry.map(|e| e.observations).unwrap_or_default()
     }
 
-    /// Replaces what was seen for a call. False if there is no room.
+    /// Replaces the observations of a call. Returns false if there is no room.
     pub fn put(&self, seq: u64, mut observations: Vec<Observation>) -> bool {
         observations.truncate(LIMITS.1);
         let mut store = self.lock();
         if store.calls.len() >= LIMITS.0 && !store.calls.contains_key(&seq) {
-            // A call that has ended makes room, but not one in flight.
+            // An ended call makes room, a call in flight does not.
             let gone = store
                 .calls
                 .iter()
@@ -140,12 +140,12 @@ impl Observations {
         true
     }
 
-    /// Notes when the last scan was made: what was last seen before it has ended.
+    /// Stores the time of the last scan: work last seen before it has ended.
     pub fn scanned_at(&self, at: SystemTime) {
         self.lock().scanned = Some(at);
     }
 
-    /// Forgets calls that are no longer in flight, a minute after they ended: by then whoever wants to know has asked.
+    /// Removes calls a minute after they ended: by then the aggregator has taken their observations.
     pub fn retain(&self, in_flight: impl Fn(u64) -> bool) {
         self.retain_at(in_flight, Instant::now());
     }
@@ -164,7 +164,7 @@ impl Observations {
         }
     }
 
-    /// Whether nothing is held.
+    /// Returns whether it holds no call.
     pub fn is_empty(&self) -> bool {
         self.lock().calls.is_empty()
     }

@@ -1,8 +1,8 @@
-//! OCI runtimes and their shims: how they are recognized, and their commands.
+//! OCI runtimes and their shims: recognition and commands.
 
 use super::proc::Comm;
 
-/// Programs that do the work of the OCI runtime's command line.
+/// Programs with the OCI runtime's command line.
 const RUNTIMES: &[&str] = &[
     "runc",
     "crun",
@@ -13,8 +13,8 @@ const RUNTIMES: &[&str] = &[
     "sysbox-runc",
 ];
 
-/// Programs that stay with a pod or a container, and start the runtime: `containerd-shim-runc-v2` and its like are all
-/// called so in 15 characters.
+/// Programs that stay with a pod or a container and start the runtime. `containerd-shim-runc-v2` and its variants share
+/// these 15 characters, the length of a comm.
 const SHIM: &str = "containerd-shim";
 const MONITORS: &[&str] = &["conmon", "conmonrs"];
 
@@ -41,7 +41,7 @@ impl Verb {
         Verb::State,
     ];
 
-    /// The word.
+    /// The command as it is written.
     pub(super) const fn name(self) -> &'static str {
         match self {
             Self::Create => "create",
@@ -59,12 +59,12 @@ impl Verb {
     }
 }
 
-/// Whether a process may be the OCI runtime, or a shim that was started for one command.
+/// Returns whether a process may be the OCI runtime, or a shim started for one command.
 pub(super) fn is_runtime(comm: &Comm) -> bool {
     RUNTIMES.iter().any(|name| comm.is(name)) || is_shim(comm)
 }
 
-/// Whether a process stays with a pod.
+/// Returns whether a process is a long-running shim or monitor.
 pub(super) fn is_monitor(comm: &Comm) -> bool {
     is_shim(comm) || MONITORS.iter().any(|name| comm.is(name))
 }
@@ -73,8 +73,8 @@ fn is_shim(comm: &Comm) -> bool {
     comm.is(SHIM)
 }
 
-/// Reads a command line: the command, if it is one of the list, and whether each of `ids` stands there: as an argument,
-/// or as a part of a path. Nothing of it is kept.
+/// Parses a command line: returns the command if it is a known one, and passes each argument and each part of a path to
+/// `is_id`. Keeps none of it.
 pub(super) fn read(cmdline: &[u8], mut is_id: impl FnMut(&[u8])) -> Option<Verb> {
     let mut verb = None;
     for arg in cmdline.split(|b| *b == 0).skip(1) {

@@ -1,4 +1,4 @@
-//! Reading `/proc` (proc(5)): the few files, the few fields, and one buffer that is overwritten after each use.
+//! Reads `/proc` (proc(5)): few files, few fields, and one buffer that is cleared after each use.
 
 use std::fmt;
 use std::fs::{self, File};
@@ -6,10 +6,10 @@ use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// Most of an environment or a command line that is read, in bytes.
+/// Most bytes read of an environment or a command line.
 pub(super) const MOST: usize = 64 << 10;
 
-/// Most of a `stat` that is read: 52 numbers and a name.
+/// Most bytes read of a `stat`: 52 numbers and a name.
 const STAT: usize = 2048;
 
 /// Longest name that is kept, in bytes.
@@ -54,7 +54,7 @@ impl Comm {
         &self.bytes[..usize::from(self.len)]
     }
 
-    /// Whether a program of this name has this comm.
+    /// Returns whether this is the comm of a program with this name.
     pub(super) fn is(&self, program: &str) -> bool {
         *self == Self::new(program.as_bytes())
     }
@@ -79,7 +79,7 @@ pub(super) fn shown(name: &[u8]) -> Arc<str> {
     }
 }
 
-/// What is read of `/proc/PID/stat`.
+/// Fields of `/proc/PID/stat`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Stat {
     pub(super) comm: Comm,
@@ -91,7 +91,7 @@ pub(super) struct Stat {
 }
 
 impl Stat {
-    /// The name may hold anything, parentheses and spaces too, so it ends at the last parenthesis.
+    /// The name may contain anything, parentheses and spaces too, so it ends at the last parenthesis.
     fn parse(text: &[u8]) -> Option<Self> {
         let open = text.iter().position(|b| *b == b'(')?;
         let close = text.iter().rposition(|b| *b == b')')?;
@@ -100,7 +100,7 @@ impl Stat {
         let mut fields = rest.split_ascii_whitespace();
         let state = fields.next()?.bytes().next()?;
         let ppid = fields.next()?.parse().ok()?;
-        // Field 22 of the page; `ppid` is the fourth.
+        // Field 22 of the manual page; `ppid` is the fourth.
         let start = fields.nth(22 - 5)?.parse().ok()?;
         Some(Self {
             comm,
@@ -110,13 +110,13 @@ impl Stat {
         })
     }
 
-    /// Whether it is a zombie.
+    /// Returns whether it is a zombie.
     pub(super) fn has_ended(&self) -> bool {
         matches!(self.state, b'Z' | b'X' | b'x')
     }
 }
 
-/// A `/proc`.
+/// A mounted `/proc`.
 pub(super) struct Proc {
     root: PathBuf,
     buffer: Vec<u8>,
@@ -124,7 +124,7 @@ pub(super) struct Proc {
 
 impl fmt::Debug for Proc {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Never the buffer.
+        // Without the buffer, which may hold secrets.
         f.debug_struct("Proc")
             .field("root", &self.root)
             .finish_non_exhaustive()
@@ -152,7 +152,7 @@ impl Proc {
         Ok(entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok()))
     }
 
-    /// Who it is.
+    /// State, parent and start time of a process.
     pub(super) fn stat(&self, pid: u32) -> Result<Stat, Failure> {
         let mut text = [0; STAT];
         let len = fill(&mut File::open(self.path(pid, "stat"))?, &mut text)?;
@@ -239,7 +239,7 @@ mod tests {
         let dir = root.path().join("5");
         fs::create_dir(&dir).expect("dir");
         let mut proc = Proc::new(root.path());
-        // A huge one, whose last text is cut; one without any NUL; one that ends in the middle.
+        // A huge one, whose last string is cut; one without NUL; one that ends in the middle.
         let huge = b"A=hunter2\0".repeat(MOST);
         let without = b"hunter2".repeat(MOST);
         for (content, texts) in [(&huge[..], MOST / 10), (&without[..], 0), (b"B=hunter2", 1)] {

@@ -1,4 +1,4 @@
-//! The processes of the node that may work for a call: those started after the oldest call in flight.
+//! Processes of the node that may work for a call: those started after the oldest call in flight.
 
 use std::collections::HashMap;
 use std::io;
@@ -9,16 +9,16 @@ use super::cni::{self, Plugin};
 use super::oci;
 use super::proc::{Comm, Failure, Proc, Stat, shown};
 
-/// Most processes that are remembered. A node has some thousands at most.
+/// Most processes kept. A node has some thousands at most.
 const MOST: usize = 1 << 15;
 
-/// How long an old process is not read again.
+/// For how long an old process is not read again.
 const OLD_STAYS: Duration = Duration::from_secs(2);
 
-/// Longest way up from a process to its ancestors.
+/// Most generations of ancestors that are followed.
 const GENERATIONS: usize = 32;
 
-/// Names of the first process of a node, below which services are.
+/// Names of the first process of a node, the parent of services.
 const INIT: [&str; 2] = ["systemd", "init"];
 
 /// What a process is.
@@ -26,11 +26,11 @@ const INIT: [&str; 2] = ["systemd", "init"];
 pub(super) enum Kind {
     /// Older than every call in flight.
     Old,
-    /// Not read yet, or caught between two programs.
+    /// Not read yet, or between fork and exec.
     New,
     /// Something else.
     Plain,
-    /// A CNI plugin, or a program that one has started.
+    /// A CNI plugin, or a program started by one.
     Plugin(Plugin),
     /// The OCI runtime.
     Runtime(oci::Verb),
@@ -49,7 +49,7 @@ pub(super) struct Process {
     seen: u64,
 }
 
-/// Environments that were refused, without one that could be read, after which it is clear that none can be.
+/// Denied reads of environments, without one that succeeded, after which plugins are recognised by name.
 const REFUSALS: u32 = 3;
 
 /// See the module documentation.
@@ -57,10 +57,10 @@ const REFUSALS: u32 = 3;
 pub(super) struct Processes {
     pub(super) proc: Proc,
     all: HashMap<u32, Process>,
-    /// Environments that could be read, and that were refused.
+    /// Environments that were read, and reads that were denied.
     environs: (u32, u32),
     scan: u64,
-    /// When old processes were last made sure of, since boot.
+    /// When old processes were last verified, since boot.
     sure: Duration,
 }
 
@@ -75,23 +75,23 @@ impl Processes {
         }
     }
 
-    /// Whether plugins are known by their names only, because environments may not be read.
+    /// Returns whether plugins are recognised by name only, because environments may not be read.
     pub(super) fn is_limited(&self) -> bool {
         self.environs.0 == 0 && self.environs.1 >= REFUSALS
     }
 
-    /// Whether processes of others are seen at all (`hidepid`, proc(5)): the first one of the node is there always.
+    /// Returns whether other users' processes are visible (`hidepid`, proc(5)): the first process always exists.
     pub(super) fn sees_others(&self) -> bool {
         self.proc.stat(1).is_ok()
     }
 
-    /// Forgets all processes, and gives the memory back.
+    /// Drops all processes and frees the memory.
     pub(super) fn forget(&mut self) {
         self.all = HashMap::new();
         self.sure = Duration::ZERO;
     }
 
-    /// Processes that are not old, the oldest first.
+    /// Processes started after the oldest call in flight, the oldest first.
     pub(super) fn young(&self) -> Vec<u32> {
         let young = self
             .all
@@ -110,14 +110,14 @@ impl Processes {
         self.all.get_mut(&pid)
     }
 
-    /// The parent of a process, its parent, and so on.
+    /// The ancestors of a process, its parent first.
     pub(super) fn ancestors(&self, pid: u32) -> impl Iterator<Item = (u32, &Process)> {
         let up = move |pid: u32| Some(self.get(pid)?.ppid);
         let pids = std::iter::successors(up(pid), move |pid| up(*pid)).take(GENERATIONS);
         pids.map_while(|pid| Some((pid, self.get(pid)?)))
     }
 
-    /// Takes in which processes there are now. `horizon`: those that started before, in ticks since boot, are old.
+    /// Reads the list of processes. Those started before `horizon`, in ticks since boot, are old.
     ///
     /// # Errors
     /// If there is no `/proc`.
@@ -136,7 +136,7 @@ impl Processes {
                 process.seen = self.scan;
                 continue;
             }
-            // It may have gone meanwhile, and what has ended does nothing any more.
+            // It may have exited meanwhile, and a zombie does no work.
             if let Ok(stat) = self.proc.stat(pid)
                 && !stat.has_ended()
             {
@@ -157,7 +157,7 @@ impl Processes {
                 if process.comm != stat.comm {
                     process.comm = stat.comm;
                     if matches!(process.kind, Kind::Plain) {
-                        // Another program: what was a copy of its parent is now what it was started to be.
+                        // After exec: until then it was a copy of its parent.
                         process.kind = Kind::New;
                     }
                 }
@@ -168,7 +168,7 @@ impl Processes {
                 }
             }
             None if full => {}
-            // Not seen before, or its number belongs to another one now.
+            // New, or a reused process id.
             _ => {
                 let process = Process {
                     comm: stat.comm,
@@ -194,7 +194,7 @@ impl Processes {
                 false if self.may_be_plugin(pid) => self.plugin(pid, &comm),
                 false => Kind::Plain,
             };
-            // What was read may have been another's, if the number changed hands meanwhile.
+            // The id may have been reused between the two reads.
             let same = self.proc.stat(pid).is_ok_and(|stat| stat.start == start);
             if same && let Some(process) = self.get_mut(pid) {
                 process.kind = kind;
@@ -202,8 +202,8 @@ impl Processes {
         }
     }
 
-    /// Plugins are started by a daemon that was there before the call. That is not the first process of the node, which
-    /// starts services, and not a shim, below which are containers: environments of theirs are not even opened.
+    /// Plugins are started by a daemon older than the call. That is neither the first process of the node, which starts
+    /// services, nor a shim, the parent of containers: environments of their children are not opened.
     fn may_be_plugin(&self, pid: u32) -> bool {
         let mut started_by = None;
         for (pid, ancestor) in self.ancestors(pid) {
@@ -225,7 +225,7 @@ impl Processes {
             Ok(read) => {
                 self.environs.0 = self.environs.0.saturating_add(1);
                 match read {
-                    // The kernel is about to replace the program.
+                    // The process is in the middle of an exec.
                     None => Kind::New,
                     Some(None) => Kind::Plain,
                     Some(Some(plugin)) => Kind::Plugin(plugin),
@@ -253,8 +253,8 @@ impl Processes {
         }
     }
 
-    /// The name of a process: that of its program's file, if the kernel's name is the beginning of it. A script, a link
-    /// to a program that is many in one, and a program that runs from memory are known by the kernel's name.
+    /// The name of a process: that of its executable if the comm is a prefix of it. Scripts, links to multi-call binaries
+    /// and programs that run from memory keep the comm.
     pub(super) fn name(&self, pid: u32, comm: &Comm) -> Arc<str> {
         match self.proc.program(pid) {
             Ok(program) if !comm.bytes().is_empty() && program.starts_with(comm.bytes()) => {

@@ -48,7 +48,7 @@ pub(super) struct ProcessScanner {
     processes: Processes,
     tick: Duration,
     seen: HashMap<u64, Vec<Work>>,
-    /// Sandboxes that are being made, by the call that makes them.
+    /// Ids of sandboxes under creation, by the call that creates them.
     sandboxes: HashMap<u64, Arc<str>>,
 }
 
@@ -72,14 +72,14 @@ impl ProcessScanner {
         self.processes.sees_others()
     }
 
-    /// Drops all state when no call is slow.
+    /// Drops all state; called when no call is slow.
     pub(super) fn rest(&mut self) {
         self.processes.forget();
         self.seen = HashMap::new();
         self.sandboxes = HashMap::new();
     }
 
-    /// Scans. `calls` are all calls in flight: a process may also work for one that is not slow.
+    /// Scans. `calls` are all calls in flight: a process may work for one that is not slow.
     ///
     /// # Errors
     /// If there is no `/proc`.
@@ -135,7 +135,7 @@ impl ProcessScanner {
         if self.worker_above(pid).is_some() {
             return;
         }
-        // Started in the tick in which the call entered counts as after it.
+        // A process started in the tick in which the call was received counts as started after it.
         let start = self.time(process.start + 1);
         let call = match &process.kind {
             Kind::Plugin(plugin) => {
@@ -175,7 +175,7 @@ impl ProcessScanner {
     /// The calls that a command line names.
     fn named(&mut self, pid: u32, targets: &[Target]) -> Named {
         let mut named = Named::default();
-        // A process that is gone names nobody.
+        // A process that has exited names no call.
         let _ = self.processes.proc.texts(pid, "cmdline", |texts| {
             super::oci::read(texts, |part| named.compare(targets, part))
         });
@@ -201,7 +201,7 @@ impl ProcessScanner {
     ) -> Option<(u64, WorkKind, Arc<str>)> {
         let process = self.processes.get(pid)?;
         let seq = process.call?;
-        // It may go on when its call has ended.
+        // The process may outlive its call.
         let entered = entered.get(&seq)?;
         let (start, began) = (process.start, self.time(process.start));
         let seen = self.seen.entry(seq).or_default();
@@ -217,7 +217,7 @@ impl ProcessScanner {
             Kind::Runtime(verb) => (WorkKind::Oci, Some(verb.name().into())),
             _ => (WorkKind::Cni, None),
         };
-        // The tick in which it started may have begun before the call did.
+        // The tick in which it started may have begun before the call.
         let began = now.wall_at(began).max(*entered);
         let name = self.processes.name(pid, &process.comm);
         let new = (seq, work, Arc::clone(&name));
@@ -251,7 +251,7 @@ impl ProcessScanner {
                 .collect();
             chain.reverse();
             let longest = chains.entry(worker).or_default();
-            // Of two the younger one.
+            // Of two equal ones the younger.
             if chain.len() >= longest.len() {
                 *longest = chain;
             }
@@ -298,7 +298,7 @@ fn activity<'a>(worker: &Process, chain: impl Iterator<Item = &'a Process>) -> O
         words.push(verb.name().into());
     }
     for process in chain {
-        // `runc:[2:INIT]` is the container that is being made.
+        // `runc:[2:INIT]` is the container under creation.
         let copy = process.comm == last || process.comm.bytes().contains(&b':');
         if copy || words.len() >= CHAIN {
             continue;

@@ -17,18 +17,18 @@ pub(super) struct Target {
     /// When it was received, since boot.
     pub(super) began: Duration,
     pod: Option<Arc<PodIdentity>>,
-    /// The sandbox it is about; for a new one what its CNI plugin was told, once that was seen.
+    /// Its sandbox; for a new one the id in the CNI plugin's environment, once observed.
     sandbox: Option<Arc<str>>,
-    /// The container it is about; unknown while it is made.
+    /// Its container; unknown during creation.
     container_id: Option<Arc<str>>,
-    /// How CRI-O calls the monitor of what is made: `k8s_CONTAINER_POD_NAMESPACE_UID_ATTEMPT`.
+    /// CRI-O's name for the monitor of a new container or sandbox: `k8s_CONTAINER_POD_NAMESPACE_UID_ATTEMPT`.
     monitor: Option<Box<str>>,
 }
 
 impl Target {
-    /// `None` for calls that no process is started for: runtimes pull images themselves.
+    /// `None` for calls without child processes: runtimes pull images in process.
     pub(super) fn of(call: &Call, now: Duration) -> Option<Self> {
-        // The built-in runtime tells itself, and more exactly.
+        // The built-in runtime records its own steps, more exactly.
         if !works(call.method) || call.steps.get().is_some() {
             return None;
         }
@@ -48,14 +48,14 @@ impl Target {
         })
     }
 
-    /// Takes in the id of a sandbox that is being made.
+    /// Stores the id of a sandbox under creation.
     pub(super) fn learn(&mut self, sandbox: &Arc<str>) {
         if self.method == Method::RunPodSandbox {
             self.sandbox = Some(Arc::clone(sandbox));
         }
     }
 
-    /// The id of what it makes, changes or removes; `None` while that is unknown.
+    /// The id of the object it creates, changes or removes; `None` while that is unknown.
     fn own_id(&self) -> Option<&str> {
         match is_about_sandbox(self.method) {
             true => self.sandbox.as_deref(),
@@ -63,7 +63,7 @@ impl Target {
         }
     }
 
-    /// Whether it may have the runtime do something to containers it does not name.
+    /// Returns whether the runtime may act on containers that the call does not name.
     fn reaches_further(&self) -> bool {
         is_about_sandbox(self.method) || self.method == Method::CreateContainer
     }
@@ -73,13 +73,13 @@ impl Target {
             return false;
         };
         let same = |kept: &Option<Box<str>>, own: &str| kept.as_deref() == Some(own);
-        // Runtimes before 2020 do not tell the uid.
+        // Runtimes before 2020 do not pass the uid.
         let uid = plugin.uid.is_none() || pod.uid.is_empty() || same(&plugin.uid, &pod.uid);
         same(&plugin.namespace, &pod.namespace) && same(&plugin.name, &pod.name) && uid
     }
 }
 
-/// Whether processes are started for calls of this method.
+/// Returns whether runtimes start processes for calls of this method.
 pub(super) const fn works(method: Method) -> bool {
     crate::call::episode::is_episodic(method) && !matches!(method, Method::PullImage)
 }
@@ -106,7 +106,7 @@ fn monitor(
     Some(format!("k8s_{name}_{pod_name}_{namespace}_{uid}_{attempt}").into())
 }
 
-/// The one element, if there is one only.
+/// The only element; `None` if there are several.
 fn only<T>(mut all: impl Iterator<Item = T>) -> Option<T> {
     let first = all.next()?;
     all.next().is_none().then_some(first)
@@ -121,7 +121,7 @@ pub(super) fn of_plugin<'a>(
     let fits = |t: &&Target| {
         let verb = match plugin.verb {
             Some(cni::Verb::Add) => t.method == Method::RunPodSandbox,
-            // A sandbox that could not be made is undone in the same call.
+            // A failed sandbox is torn down in the same call.
             Some(cni::Verb::Del) | None => is_about_sandbox(t.method),
             Some(cni::Verb::Other) => false,
         };
@@ -129,7 +129,7 @@ pub(super) fn of_plugin<'a>(
     };
     let fitting = || targets.iter().filter(fits);
     if plugin.verb.is_none() {
-        // Nothing is known of it but its name.
+        // Only its name is known.
         return only(fitting());
     }
     let by_id =
@@ -141,17 +141,17 @@ pub(super) fn of_plugin<'a>(
     only(fitting().filter(|t| is_new && t.sandbox.is_none() && t.is_pod_of(plugin)))
 }
 
-/// Which calls a command line names.
+/// The calls that a command line names.
 #[derive(Debug, Default)]
 pub(super) struct Named {
-    /// By the id of what they are about.
+    /// By the id of their object.
     own: Vec<u64>,
-    /// By the sandbox they are in.
+    /// By the sandbox of their object.
     sandbox: Vec<u64>,
 }
 
 impl Named {
-    /// Compares an argument, or a part of one, with what the calls are about.
+    /// Compares an argument, or a part of one, with the ids of the calls.
     pub(super) fn compare(&mut self, targets: &[Target], part: &[u8]) {
         let is = |id: Option<&str>| id.is_some_and(|id| id.as_bytes() == part);
         for target in targets {
@@ -164,21 +164,21 @@ impl Named {
     }
 }
 
-/// What is known of an OCI runtime that runs.
+/// A running OCI runtime.
 #[derive(Debug)]
 pub(super) struct Runtime<'a> {
     pub(super) verb: oci::Verb,
     /// When it started, rounded up to the next tick.
     pub(super) start: Duration,
     pub(super) named: &'a Named,
-    /// The shim or monitor that started it: whom it names, and when it started.
+    /// The shim or monitor that started it: the calls it names, and its start time.
     pub(super) monitor: Option<(&'a Named, Duration)>,
 }
 
 /// The call that an OCI runtime works for.
 pub(super) fn of_runtime<'a>(targets: &'a [Target], runtime: &Runtime<'_>) -> Option<&'a Target> {
     let fits = |t: &&Target| verb_fits(runtime.verb, t.method) && runtime.start >= t.began;
-    // It names the container or the sandbox.
+    // Its command line names the container or the sandbox.
     let own = || {
         targets
             .iter()
@@ -196,18 +196,18 @@ pub(super) fn of_runtime<'a>(targets: &'a [Target], runtime: &Runtime<'_>) -> Op
         };
         return only(targets.iter().filter(of_monitor).filter(fits));
     }
-    // It is about something that no call names: what is being made has no name yet.
+    // No call has this id: new objects have none yet.
     use oci::Verb::{Create, Run, Start};
     let makes = matches!(runtime.verb, Create | Run | Start);
     let is_new = |t: &&Target| {
-        // An older shim belongs to a sandbox that is there already.
+        // An older shim belongs to an existing sandbox.
         let old_monitor = runtime.monitor.is_some_and(|(_, start)| start < t.began);
         makes && t.own_id().is_none() && (t.method == Method::CreateContainer || !old_monitor)
     };
     only(targets.iter().filter(is_new).filter(fits))
 }
 
-/// Whether a runtime is told this for calls of this method. `exec` is told for probes only.
+/// Returns whether a runtime gets this command for calls of this method. `exec` is for probes only.
 const fn verb_fits(verb: oci::Verb, method: Method) -> bool {
     use oci::Verb::{Create, Delete, Exec, Kill, Run, Start, State};
     match verb {

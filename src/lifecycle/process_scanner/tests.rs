@@ -1,4 +1,4 @@
-//! Scans of a made-up `/proc`, where anything can be made to happen, and at real processes.
+//! Scans of a simulated `/proc`, and of real processes.
 
 mod real;
 mod running;
@@ -21,7 +21,7 @@ use crate::cri::subject::{PodIdentity, Subject};
 
 const CANARY: &str = "hunter2";
 
-/// A `/proc` with the first process and a runtime's daemon in it.
+/// A `/proc` with the first process and a runtime's daemon.
 struct Node {
     dir: TempDir,
 }
@@ -67,7 +67,7 @@ impl Node {
         fs::write(self.path(pid).join("cmdline"), text).expect("cmdline");
     }
 
-    /// A CNI plugin that was started just now.
+    /// A CNI plugin that has just started.
     fn plugin(&self, pid: u32, name: &str, ppid: u32, verb: &str, sandbox: &str, pod: &str) {
         self.add(pid, name, ppid, ticks_now());
         self.environ(
@@ -96,7 +96,7 @@ impl Node {
     }
 }
 
-/// A call that has just entered, about this pod, sandbox and container.
+/// A call that has just arrived, for this pod, sandbox and container.
 fn call(seq: u64, method: Method, pod: &str, ids: [Option<&str>; 2]) -> Arc<Call> {
     let mut call = Call::example(method);
     call.seq = seq;
@@ -157,7 +157,7 @@ fn a_plugin_is_found_for_the_pod_it_works_for() {
     );
     assert!(!format!("{scanner:?} {found:?}").contains(CANARY));
 
-    // One after the other, in the order in which they began; each is there once.
+    // In sequence, in the order in which they began, without duplicates.
     node.end(202);
     node.end(201);
     node.end(200);
@@ -192,7 +192,7 @@ fn what_was_learnt_from_a_plugin_helps_to_know_the_runtime() {
     assert_eq!(names(&found, 1).len(), 1);
     node.end(200);
     let now = ticks_now();
-    // Both sandboxes are made at the same time; one of them is known by now, so the other is the other's.
+    // Both sandboxes are created at the same time; one id is known by now, so the process belongs to the other.
     for (pid, id) in [(300, "s1"), (310, "s2"), (320, "c3")] {
         let bundle = format!("/run/containerd/io.containerd.runtime.v2.task/k8s.io/{id}");
         node.add(pid, "containerd-shim", 1, now);
@@ -230,7 +230,7 @@ fn what_could_be_anyones_is_nobodys() {
     node.runtime(300, DAEMON, &["runc", "create", "unknown"]);
     let found = scanner.scan(&two).expect("scan");
     assert!(found.calls.is_empty() && found.new.is_empty(), "{found:?}");
-    // With one call only it must be that one's.
+    // With one call there is no doubt.
     let found = scanner.scan(&two[1..]).expect("scan");
     assert_eq!(names(&found, 2), ["in the OCI runtime runc (create)"]);
 }
@@ -243,11 +243,11 @@ fn commands_that_no_call_makes_are_left_out() {
         call(1, Method::StopContainer, "cart", [Some("s1"), Some("c1")]),
         call(2, Method::CreateContainer, "till", [Some("s2"), None]),
     ];
-    // A probe of a container that is being stopped; somebody's version; a container that died by itself.
+    // A probe of a container that is being stopped; an unrelated version command; a container that died by itself.
     node.runtime(300, DAEMON, &["runc", "exec", "c1"]);
     node.runtime(301, DAEMON, &["runc", "--version"]);
     node.runtime(302, DAEMON, &["runc", "delete", "c9"]);
-    // A plugin that was there before the call, and one below a shim.
+    // A plugin older than the call, and one below a shim.
     node.plugin(303, "calico", DAEMON, "DEL", "s1", "cart");
     node.add(303, "calico", DAEMON, 60);
     let found = scanner.scan(&calls).expect("scan");
@@ -285,7 +285,7 @@ fn environments_of_containers_are_not_opened() {
     let calls = [call(1, Method::RunPodSandbox, "cart", [None; 2])];
     node.add(150, "containerd-shim", 1, 70);
     node.add(151, "app", 150, 71);
-    // It says it is a plugin, and is in a container. So is the next, which a service of the node has started.
+    // It claims to be a plugin and runs in a container. So does the next, started by a service of the node.
     node.plugin(300, "evil", 151, "ADD", "s1", "cart");
     node.plugin(301, "cron-job", 1, "ADD", "s1", "cart");
     let found = scanner.scan(&calls).expect("scan");
@@ -323,7 +323,7 @@ fn a_process_that_changes_its_program_is_looked_at_again() {
     let node = Node::new();
     let mut scanner = node.scanner();
     let calls = [call(1, Method::RunPodSandbox, "cart", [None; 2])];
-    // A copy of the daemon, then a plugin that the kernel is still setting up, then the plugin.
+    // A fork of the daemon, then a plugin in the middle of exec, then the plugin.
     let start = ticks_now();
     node.add(300, "containerd", DAEMON, start);
     assert!(scanner.scan(&calls).expect("scan").calls.is_empty());
@@ -354,7 +354,7 @@ fn processes_that_vanish_or_lie_do_no_harm() {
     );
     node.plugin(303, "calico", DAEMON, "ADD", "s1", "cart");
     node.environ(303, CANARY.repeat(20_000));
-    // Parents in a ring.
+    // A cycle of parents.
     node.add(304, "a", 305, ticks_now());
     node.add(305, "b", 304, ticks_now());
     fs::create_dir(node.dir.path().join("sys")).expect("dir");
@@ -410,7 +410,7 @@ fn a_call_that_has_ended_is_forgotten() {
     ];
     node.plugin(300, "calico", DAEMON, "ADD", "s1", "cart");
     assert_eq!(scanner.scan(&calls).expect("scan").calls.len(), 1);
-    // The plugin goes on.
+    // The plugin is still running.
     let found = scanner.scan(&calls[1..]).expect("scan");
     assert!(found.calls.is_empty(), "{found:?}");
 }
@@ -426,7 +426,7 @@ fn starts_are_exact_to_a_tick() {
     let node = Node::new();
     let mut scanner = node.scanner();
     let mut call = Call::example(Method::RunPodSandbox);
-    // It entered ten seconds ago.
+    // It was received ten seconds ago.
     let ago = Duration::from_secs(10);
     call.started -= ago;
     call.started_at -= ago;
@@ -436,7 +436,7 @@ fn starts_are_exact_to_a_tick() {
     let two_seconds = 2 * 1_000_000_000 / u64::try_from(clock::tick().as_nanos()).expect("small");
     node.runtime(300, DAEMON, &["runc", "create", "x"]);
     node.add(300, "runc", DAEMON, ticks_now() - two_seconds);
-    // What we took meanwhile is part of its start.
+    // The time this test has taken counts as part of its start.
     let late = calls[0].started.elapsed() - ago;
     node.cmdline(300, &["runc", "create", "x"]);
     let found = scanner.scan(&calls).expect("scan");

@@ -1,5 +1,4 @@
-//! Everything that is remembered at one moment, and how it is written as JSON: one call a line, so that it can also be
-//! searched with grep.
+//! A copy of the recorder's contents at one moment, written as JSON with one call per line so that grep can search it.
 
 use std::io::{self, Write};
 use std::time::SystemTime;
@@ -12,10 +11,10 @@ use crate::cri::Method;
 use crate::lifecycle::view;
 use crate::units::unix_us;
 
-/// What every JSON dump says it is.
+/// The `format` field of every JSON dump.
 pub const FORMAT: &str = "criscope-dump/1";
 
-/// What a dump says about itself.
+/// Head of a dump.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct About {
     /// [`FORMAT`].
@@ -33,11 +32,11 @@ pub struct About {
     pub detail: Option<String>,
     /// Fingerprint of the configuration, as `criscope_config_hash_info` has it.
     pub config: String,
-    /// Calls that ended since the start of the process and were no longer remembered.
+    /// Calls that ended since the start of the process and have been overwritten.
     pub forgotten: u64,
 }
 
-/// Which calls are wanted.
+/// Selects calls.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Filter {
     /// Namespace and name of the pod.
@@ -79,7 +78,7 @@ pub struct Dump {
     pub(super) memory: Memory,
 }
 
-/// The head of the file: what follows it are the lists.
+/// The head of the file, before the lists.
 #[derive(Serialize)]
 struct Head<'a> {
     #[serde(flatten)]
@@ -124,12 +123,12 @@ impl Dump {
         }
     }
 
-    /// Writes it as JSON of at most about `most` bytes; gives what had to be left out.
+    /// Writes it as JSON of at most about `most` bytes; returns the number of omitted calls.
     ///
     /// # Errors
     /// Those of `out`.
     pub fn write_json(&self, out: &mut impl Write, most: usize) -> io::Result<LeftOut> {
-        /// What stands around the lists, and counts of up to twenty digits.
+        /// The brackets around the lists, and counts of up to twenty digits.
         const AROUND: usize = 256;
         let fixed = json_len(&self.about) + AROUND;
         let selected = self

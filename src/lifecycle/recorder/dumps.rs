@@ -1,5 +1,5 @@
-//! When a dump is written. Whoever asks for one waits for nothing: a thread of its own takes the copy and writes it, so
-//! that a disk that hangs holds nobody up, and so that a panic under a lock of the recorder cannot meet that lock again.
+//! Decides when a dump is written. Requests return at once: a separate thread copies and writes, so that a hanging disk
+//! blocks no other thread, and a panic under a lock of the recorder does not take that lock again.
 
 use std::fmt;
 use std::panic;
@@ -21,7 +21,7 @@ use crate::telemetry::Drops;
 use crate::telemetry::drops::DropReason;
 use crate::version;
 
-/// Dumps that may be under way at the same time: one that is written, and one that waits for it.
+/// Concurrent dumps: one being written and one waiting.
 const AT_ONCE: usize = 2;
 
 /// Why a dump is written.
@@ -37,10 +37,10 @@ pub enum Reason {
 }
 
 impl Reason {
-    /// Every value.
+    /// Every reason.
     pub const ALL: [Reason; 3] = [Reason::Signal, Reason::Panic, Reason::Stuck];
 
-    /// A word for names of files and for logs.
+    /// The word in file names and logs.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Signal => "sigusr2",
@@ -49,8 +49,8 @@ impl Reason {
         }
     }
 
-    /// How long another one for the same reason has to wait. What panics or hangs once often does so again, and the first
-    /// dump must not be pushed out by ten that say the same.
+    /// Minimum interval between two dumps for the same reason. A panic or a hang tends to repeat, and its repetitions must
+    /// not push the first dump out.
     const fn pause(self) -> Duration {
         match self {
             Self::Signal => Duration::from_secs(1),
@@ -60,20 +60,20 @@ impl Reason {
     }
 }
 
-/// Gives the calls in flight, the oldest first.
-pub type Flying = Box<dyn Fn() -> Vec<Arc<Call>> + Send + Sync>;
+/// Returns the calls in flight, the oldest first.
+pub type InFlightCalls = Box<dyn Fn() -> Vec<Arc<Call>> + Send + Sync>;
 
-/// What dumps are made of and where they go.
+/// Sources and destination of dumps.
 pub struct Parts {
     /// Calls that have ended.
     pub recorder: Arc<Recorder>,
     /// Calls in flight.
-    pub in_flight: Flying,
-    /// What the runtime does for them.
+    pub in_flight: InFlightCalls,
+    /// The runtime's activity for these calls.
     pub observations: Arc<Observations>,
-    /// Gives the fingerprint of the configuration in force.
+    /// Returns the fingerprint of the configuration in force.
     pub config: Box<dyn Fn() -> String + Send + Sync>,
-    /// Where losses are counted.
+    /// Counts what is dropped.
     pub drops: Arc<Drops>,
     /// The directory, `story.state_dir`.
     pub state_dir: PathBuf,
@@ -94,11 +94,11 @@ pub struct Dumps {
     parts: Parts,
     dir: PathBuf,
     began: Instant,
-    /// For each reason when the last one was asked for, in milliseconds from `began`, plus one; 0 if never.
+    /// For each reason the time of the last request, in milliseconds from `began`, plus one; 0 if there was none.
     last: [AtomicU64; Reason::ALL.len()],
-    under_way: Mutex<usize>,
-    none_left: Condvar,
-    /// Held by the one who writes.
+    in_progress: Mutex<usize>,
+    idle: Condvar,
+    /// Held by the thread that writes.
     writing: Mutex<()>,
 }
 
@@ -112,31 +112,31 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// One dump under way; its end is told also if it panics.
-struct UnderWay(Arc<Dumps>);
+/// A dump in progress; dropping it ends the dump, also when the thread panics.
+struct InProgress(Arc<Dumps>);
 
-impl Drop for UnderWay {
+impl Drop for InProgress {
     fn drop(&mut self) {
-        *lock(&self.0.under_way) -= 1;
-        self.0.none_left.notify_all();
+        *lock(&self.0.in_progress) -= 1;
+        self.0.idle.notify_all();
     }
 }
 
 impl Dumps {
-    /// Dumps of these parts. Nothing is touched yet.
+    /// Creates no file and no directory yet.
     pub fn new(parts: Parts) -> Self {
         Self {
             dir: parts.state_dir.join("dumps"),
             parts,
             began: Instant::now(),
             last: Default::default(),
-            under_way: Mutex::default(),
-            none_left: Condvar::new(),
+            in_progress: Mutex::default(),
+            idle: Condvar::new(),
             writing: Mutex::default(),
         }
     }
 
-    /// Where they are.
+    /// The directory of the dumps.
     pub fn dir(&self) -> &Path {
         &self.dir
     }
@@ -151,21 +151,21 @@ impl Dumps {
         files::stored(&self.dir)
     }
 
-    /// Asks for a dump, and returns at once. Says whether there will be one: not if dumps are off, or if there was one for
-    /// the same reason a short while ago.
+    /// Requests a dump and returns at once. Returns whether there will be one: not if dumps are off, or if the last one for
+    /// the same reason is too recent.
     pub fn ask(self: &Arc<Self>, reason: Reason, detail: Option<String>) -> bool {
         if self.parts.keep == 0 || !self.is_due(reason) {
             return false;
         }
         {
-            let mut under_way = lock(&self.under_way);
-            if *under_way >= AT_ONCE {
+            let mut in_progress = lock(&self.in_progress);
+            if *in_progress >= AT_ONCE {
                 self.parts.drops.add(DropReason::DumpQueueFull, 1);
                 return false;
             }
-            *under_way += 1;
+            *in_progress += 1;
         }
-        let mine = UnderWay(Arc::clone(self));
+        let mine = InProgress(Arc::clone(self));
         let work = move || mine.0.write(reason, detail.as_deref());
         let started = thread::Builder::new().name("dump".to_owned()).spawn(work);
         if started.is_err() {
@@ -184,17 +184,15 @@ impl Dumps {
         change.is_ok()
     }
 
-    /// Waits until no dump is under way, or for so long.
+    /// Waits until no dump is in progress, for `most` at most.
     pub fn wait(&self, most: Duration) {
-        let under_way = lock(&self.under_way);
-        let waited = self
-            .none_left
-            .wait_timeout_while(under_way, most, |n| *n > 0);
-        // Whether they are done or not: there is nothing more to do.
+        let in_progress = lock(&self.in_progress);
+        let waited = self.idle.wait_timeout_while(in_progress, most, |n| *n > 0);
+        // After a timeout there is nothing left to do either.
         drop(waited);
     }
 
-    /// A copy of everything, as it would be written. Takes a while: not for a thread that has more to do.
+    /// A copy of the recorder and the calls in flight, as it would be written. Too slow for a thread with other work.
     pub fn collect(&self, reason: &str, detail: Option<String>, filter: &Filter) -> Dump {
         let rows = (self.parts.in_flight)().into_iter().map(|call| {
             let mut row = view::Call::of(&CallRecord::in_flight(&call));
@@ -214,7 +212,7 @@ impl Dumps {
     }
 
     fn write(&self, reason: Reason, detail: Option<&str>) {
-        // What is seen is what was when it was asked for, not when the disk was free.
+        // The copy is made at the time of the request, not when the disk is free.
         let dump = self.collect(reason.name(), detail.map(str::to_owned), &Filter::default());
         let _one_at_a_time = lock(&self.writing);
         match self.write_files(&dump, reason) {
@@ -223,7 +221,7 @@ impl Dumps {
                 reason = reason.name(),
                 detail,
                 path = %path.display(),
-                "the flight recorder was written down"
+                "dump of the flight recorder written"
             ),
             Err(error) => {
                 self.parts.drops.add(DropReason::DumpFailed, 1);
@@ -232,7 +230,7 @@ impl Dumps {
                     reason = reason.name(),
                     detail,
                     %error,
-                    "the flight recorder cannot be written down"
+                    "dump of the flight recorder failed"
                 );
             }
         }
@@ -243,7 +241,7 @@ impl Dumps {
         let name = format!("{}-{}", stamp(SystemTime::now()), reason.name());
         let [json, trace] = ENDINGS.map(|ending| self.dir.join(format!("{name}{ending}")));
         files::prepare(&self.dir)?;
-        // Also when it fails: there may be less room now than there was.
+        // Also after an error: there may be less space on the disk now.
         let written = files::write(&json, |out| dump.write_json(out, most).map(drop))
             .and_then(|()| files::write(&trace, |out| dump.write_trace(out, most).map(drop)));
         files::prune(&self.dir, self.parts.keep)?;
@@ -251,13 +249,13 @@ impl Dumps {
     }
 }
 
-/// Has a dump written when a thread panics, after whatever was to happen on a panic until now. The hook itself takes no
-/// lock of the recorder, and one panic a minute is enough.
+/// Adds a dump to the panic hook, after the hook that was set before. The hook takes no lock of the recorder, and there is
+/// at most one dump per minute.
 pub fn on_panic(dumps: Arc<Dumps>) {
     let before = panic::take_hook();
     panic::set_hook(Box::new(move |info| {
         before(info);
-        // Where it was, and not what it said: that may quote anything.
+        // The location only: the message may quote secrets.
         dumps.ask(Reason::Panic, info.location().map(ToString::to_string));
     }));
 }

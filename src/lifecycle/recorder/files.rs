@@ -1,5 +1,4 @@
-//! Dumps on disk: `DATE-REASON.json` and `DATE-REASON.trace.json` in a directory of their own. A file is there whole or
-//! not at all.
+//! Dumps on disk: `DATE-REASON.json` and `DATE-REASON.trace.json` in a separate directory. Files are complete or absent.
 
 use std::collections::BTreeMap;
 use std::fs::{self, DirBuilder, File, OpenOptions};
@@ -9,13 +8,13 @@ use std::path::{Path, PathBuf};
 
 use nix::libc::O_NOFOLLOW;
 
-/// A dump cannot be written.
+/// A dump could not be written.
 #[derive(Debug, thiserror::Error)]
 #[error("{path}: {source}", path = path.display())]
 pub(super) struct FileError {
     /// The file or directory.
     path: PathBuf,
-    /// What the kernel said.
+    /// The system call's error.
     source: io::Error,
 }
 
@@ -27,13 +26,13 @@ fn at(path: &Path) -> impl FnOnce(io::Error) -> FileError {
 /// The two files of a dump.
 pub(super) const ENDINGS: [&str; 2] = [".json", ".trace.json"];
 
-/// What a file is called until it is whole.
+/// Suffix of a file until it is complete.
 const UNFINISHED: &str = ".tmp";
 
 /// The length of `20260131T235959.123Z`.
 const STAMP: usize = 20;
 
-/// The name of a dump that a file belongs to, and whether the file is whole; `None` if it is no file of ours.
+/// The name of the dump to which a file belongs, and whether the file is complete; `None` for other files.
 fn dump_of(file: &str) -> Option<(&str, bool)> {
     let (file, whole) = match file.strip_suffix(UNFINISHED) {
         Some(rest) => (rest, false),
@@ -50,14 +49,14 @@ fn dump_of(file: &str) -> Option<(&str, bool)> {
     (is_stamp && is_word).then_some((name, whole))
 }
 
-/// The directory, made if it is not there: for its owner alone.
+/// Creates the directory if it is missing, mode 0700.
 pub(super) fn prepare(dir: &Path) -> Result<(), FileError> {
     let mut builder = DirBuilder::new();
     builder.recursive(true).mode(0o700);
     builder.create(dir).map_err(at(dir))
 }
 
-/// Writes a file through another name.
+/// Writes a temporary file and renames it.
 pub(super) fn write(
     path: &Path,
     content: impl FnOnce(&mut BufWriter<File>) -> io::Result<()>,
@@ -67,7 +66,7 @@ pub(super) fn write(
     let unfinished = PathBuf::from(unfinished);
     let written = write_whole(&unfinished, content).and_then(|()| fs::rename(&unfinished, path));
     written.map_err(|error| {
-        // There may be nothing to remove.
+        // It may not exist.
         let _ = fs::remove_file(&unfinished);
         at(path)(error)
     })
@@ -83,12 +82,11 @@ fn write_whole(
     let mut out = BufWriter::with_capacity(64 << 10, file);
     content(&mut out)?;
     out.flush()?;
-    // A name must not point at nothing after the power went.
+    // After a power failure the name must not refer to an empty file.
     out.get_ref().sync_all()
 }
 
-/// Dumps and their files, the oldest first. Files that are not whole are removed: there is one writer, and it asks
-/// between dumps.
+/// Dumps and their files, the oldest first. Removes incomplete files: there is one writer, and it calls this between dumps.
 fn list(dir: &Path) -> io::Result<BTreeMap<String, Vec<PathBuf>>> {
     let mut dumps: BTreeMap<String, Vec<PathBuf>> = BTreeMap::new();
     for entry in fs::read_dir(dir)? {
@@ -103,7 +101,7 @@ fn list(dir: &Path) -> io::Result<BTreeMap<String, Vec<PathBuf>>> {
     Ok(dumps)
 }
 
-/// Removes the oldest dumps beyond `keep`. Other files in the directory are left alone.
+/// Removes the oldest dumps beyond `keep`, and no other files in the directory.
 pub(super) fn prune(dir: &Path, keep: usize) -> Result<(), FileError> {
     let dumps = list(dir).map_err(at(dir))?;
     let beyond = dumps.len().saturating_sub(keep);
@@ -113,7 +111,7 @@ pub(super) fn prune(dir: &Path, keep: usize) -> Result<(), FileError> {
     Ok(())
 }
 
-/// Names and sizes of the dump files that are whole, the newest first.
+/// Names and sizes of the complete dump files, the newest first.
 pub(super) fn stored(dir: &Path) -> Vec<(String, u64)> {
     let entries = fs::read_dir(dir).into_iter().flatten().flatten();
     let files = entries.filter_map(|entry| {

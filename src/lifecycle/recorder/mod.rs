@@ -1,10 +1,10 @@
-//! The flight recorder: the last calls that ended, without payloads, in two rings. Polls come several times a second and
-//! have a ring of their own, so that they never push out what matters.
+//! The flight recorder: the last finished calls, without payloads, in two rings. Polls, several per second, have a separate
+//! ring so that they cannot push out more important calls.
 //!
 //! | module | what |
 //! |---|---|
-//! | `ring` | where the request path writes: in place, under a lock that nobody holds for long |
-//! | [`dump`] | everything that is remembered, as JSON |
+//! | `ring` | where the request path writes: in place, under a lock that is held briefly |
+//! | [`dump`] | a copy of both rings and the calls in flight, as JSON |
 //! | [`perfetto`] | the same as a trace file for ui.perfetto.dev and chrome://tracing |
 //! | [`dumps`] | when a dump is written, where, and how many are kept |
 
@@ -21,26 +21,26 @@ pub use self::dumps::Dumps;
 use self::ring::Ring;
 use crate::call::CallRecord;
 
-/// The last calls that ended.
+/// The last finished calls.
 #[derive(Debug)]
 pub struct Recorder {
     kept: Ring,
     polls: Ring,
 }
 
-/// A copy of what is remembered; within each list the calls stand in the order in which they ended.
+/// A copy of the recorder's contents; each list is in the order in which the calls ended.
 #[derive(Clone, Debug, Default)]
 pub struct Memory {
     /// Calls that changed something, failed or were slow.
     pub calls: Vec<CallRecord>,
     /// Other calls.
     pub polls: Vec<CallRecord>,
-    /// Calls of both kinds that ended since the start of the process and are no longer remembered.
+    /// Calls of both kinds that ended since the start of the process and have been overwritten.
     pub forgotten: u64,
 }
 
 impl Recorder {
-    /// A recorder for so many calls that matter and so many polls. It takes memory as it fills.
+    /// A recorder with these capacities. It allocates as it fills.
     pub fn new(calls: usize, polls: usize) -> Self {
         Self {
             kept: Ring::new(calls),
@@ -48,21 +48,21 @@ impl Recorder {
         }
     }
 
-    /// Takes a call in. `matters` says whether it is more than an ordinary poll.
+    /// Records a call. `matters`: it is more than an ordinary poll.
     pub fn record(&self, record: CallRecord, matters: bool) {
         let ring = if matters { &self.kept } else { &self.polls };
         ring.push(record);
     }
 
-    /// All calls that are remembered, in the order in which they ended within each of the two rings: first polls.
+    /// All recorded calls: first the polls, then the others, each in the order in which they ended.
     pub fn calls(&self) -> Vec<CallRecord> {
         let mut memory = self.memory();
         memory.polls.append(&mut memory.calls);
         memory.polls
     }
 
-    /// All calls that are remembered, the two rings apart. Copied in small pieces: a call that ends meanwhile never waits
-    /// for more than one of them.
+    /// All recorded calls, one list per ring. Copied in small pieces: a call that ends meanwhile waits for one piece at
+    /// most.
     pub fn memory(&self) -> Memory {
         let (calls, forgotten) = self.kept.copy();
         let (polls, forgotten_polls) = self.polls.copy();

@@ -1,8 +1,8 @@
 //! A dump as a trace file for <https://ui.perfetto.dev> and `chrome://tracing`: the JSON of the Trace Event Format.
 //!
-//! A pod is a process. Calls of a pod that ran at the same time stand on tracks of their own (threads), since slices of
-//! one track have to lie within each other. A finished call is a complete event (`X`) with the backend's part within; one
-//! in flight is a begin (`B`) without an end. Times are microseconds from the first call; `otherData` says when that was.
+//! A pod is a process. Concurrent calls of a pod are on separate tracks (threads), since slices of one track must nest. A
+//! finished call is a complete event (`X`) that contains the backend's part; one in flight is a begin (`B`) without an end.
+//! Times are microseconds from the first call; `otherData` holds the time of that.
 
 use std::collections::HashMap;
 use std::io::{self, Write};
@@ -17,8 +17,8 @@ use crate::cri::Method;
 use crate::cri::method::Class;
 use crate::lifecycle::view;
 
-/// Threads have numbers of their own, apart from those of processes: viewers take a thread with its process's number for
-/// the main one.
+/// Thread numbers start above those of processes: viewers take a thread whose number equals its process's for the main
+/// thread.
 const FIRST_THREAD: u32 = 1 << 20;
 
 /// One event.
@@ -46,7 +46,7 @@ enum Args<'a> {
     Order { sort_index: u32 },
 }
 
-/// A call and when it was, in nanoseconds since 1970.
+/// A call and its time span, in nanoseconds since 1970.
 struct Slice {
     row: view::Call,
     begin: u64,
@@ -56,7 +56,7 @@ struct Slice {
     backend: Option<(u64, u64)>,
 }
 
-/// Where a slice stands.
+/// The process and thread of a slice.
 #[derive(Clone, Copy)]
 struct Track {
     pid: u32,
@@ -73,7 +73,7 @@ impl Slice {
             row: view::Call::of(record),
             begin: nanos(since_epoch(record.began)),
             took: Some(took),
-            // The backend's part lies within the call, whatever the clocks said.
+            // The backend's part lies within the call even if the clocks disagree.
             backend: backend.map(|(at, length)| (at.min(took), length.min(took - at.min(took)))),
         }
     }
@@ -135,21 +135,21 @@ fn category(method: &str) -> &'static str {
     }
 }
 
-/// Hands out processes and threads. To be asked in the order of begins.
+/// Assigns processes and threads. Calls must be passed in the order in which they began.
 #[derive(Default)]
 struct Tracks {
-    /// By pod uid, or by path if there is none; the empty one is that of calls without a pod.
+    /// By pod uid, or by path if there is none; the empty key is that of calls without a pod.
     processes: HashMap<String, u32>,
-    /// Name of each process; its number is one more than its place.
+    /// Name of each process; its number is its index plus one.
     names: Vec<String>,
-    /// Each thread: its process, and until when it is taken.
+    /// Each thread: its process, and when its last slice ends.
     threads: Vec<(u32, u64)>,
     /// The threads of each process.
     of_process: Vec<Vec<usize>>,
 }
 
 impl Tracks {
-    fn place(&mut self, slice: &Slice) -> Track {
+    fn track(&mut self, slice: &Slice) -> Track {
         let pid = self.process(&slice.row);
         let own = &mut self.of_process[pid as usize - 1];
         let threads = &self.threads;
@@ -187,12 +187,12 @@ impl Tracks {
 
     /// Names and order of processes and threads.
     fn metadata(&self, mut put: impl FnMut(&Event<'_>) -> io::Result<()>) -> io::Result<()> {
-        for (place, name) in self.names.iter().enumerate() {
-            let pid = place as u32 + 1;
+        for (index, name) in self.names.iter().enumerate() {
+            let pid = index as u32 + 1;
             for event in of_process(pid, name) {
                 put(&event)?;
             }
-            for (n, thread) in self.of_process[place].iter().enumerate() {
+            for (n, thread) in self.of_process[index].iter().enumerate() {
                 put(&of_thread(
                     pid,
                     FIRST_THREAD + *thread as u32,
@@ -241,9 +241,9 @@ fn of_thread(pid: u32, tid: u32, name: &str) -> Event<'_> {
     }
 }
 
-/// Most bytes that the events of a call take, were it alone in its process.
+/// Upper bound of the bytes of a call's events, if it is the only one of its process.
 fn cost(row: &view::Call) -> usize {
-    // The longest numbers there are.
+    // The longest possible numbers.
     let track = Track {
         pid: u32::MAX,
         tid: u32::MAX,
@@ -268,17 +268,17 @@ struct OtherData<'a> {
     #[serde(flatten)]
     about: &'a About,
     left_out: LeftOut,
-    /// What `ts` 0 means, in microseconds since 1970.
+    /// The time of `ts` 0, in microseconds since 1970.
     begin_unix_us: u64,
 }
 
 impl Dump {
-    /// Writes it as a trace file of at most about `most` bytes; gives what had to be left out.
+    /// Writes it as a trace file of at most about `most` bytes; returns the number of omitted calls.
     ///
     /// # Errors
     /// Those of `out`.
     pub fn write_trace(&self, out: &mut impl Write, most: usize) -> io::Result<LeftOut> {
-        /// What stands around the events, and counts of up to twenty digits.
+        /// The text around the events, and counts of up to twenty digits.
         const AROUND: usize = 320;
         let fixed = json_len(&self.about) + AROUND;
         let selected = self.available().select(most.saturating_sub(fixed), cost);
@@ -309,7 +309,7 @@ impl Dump {
         let mut tracks = Tracks::default();
         for (_, what) in &order {
             let slice = what.slice();
-            let track = tracks.place(&slice);
+            let track = tracks.track(&slice);
             for event in slice.events(track, base) {
                 put(&event)?;
             }
@@ -319,7 +319,7 @@ impl Dump {
     }
 }
 
-/// A call that is to be written; the text of its events is made when its turn comes.
+/// A call to be written; its events are formatted when its turn comes.
 enum What<'a> {
     Ended(&'a CallRecord),
     InFlight(&'a view::Call),

@@ -1,17 +1,16 @@
-//! A ring of records that is written in place.
+//! A ring of records that is overwritten in index.
 //!
-//! Storage grows by pieces of fixed size until the ring is full, and no record moves when it does. From then on a new
-//! record takes the place of the oldest, which leaves the lock with the writer and is dropped outside: dropping it gives
-//! texts back to the allocator, and that can take long.
+//! Storage grows in pieces of fixed size until the ring is full; no record moves. From then on a new record replaces the
+//! oldest, which is moved out of the lock and dropped outside: freeing its strings can take long.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::call::CallRecord;
 
-/// Records in a piece of storage.
+/// Records in one piece of storage.
 const PIECE: usize = 64;
 
-/// Records that a reader copies before it lets writers in again: some 5 us.
+/// Records that a reader copies before it releases the lock: some 5 us.
 const AT_ONCE: usize = 64;
 
 /// See the module documentation.
@@ -25,7 +24,7 @@ pub(super) struct Ring {
 struct Slots {
     /// Each but the last holds [`PIECE`] records.
     pieces: Vec<Vec<CallRecord>>,
-    /// Records that were ever written. Record number `n` stands, or stood, in slot `n % limit`.
+    /// Records written in total. Record number `n` is, or was, in slot `n % limit`.
     written: u64,
 }
 
@@ -41,11 +40,11 @@ impl Ring {
     }
 
     fn lock(&self) -> MutexGuard<'_, Slots> {
-        // A panic elsewhere cannot leave a slot half-written: a record is moved in whole.
+        // A panic elsewhere cannot leave a slot half-written: records are moved whole.
         self.slots.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Writes a record; the oldest makes room.
+    /// Writes a record, over the oldest if the ring is full.
     pub(super) fn push(&self, record: CallRecord) {
         if self.limit == 0 {
             return;
@@ -54,8 +53,8 @@ impl Ring {
         drop(old);
     }
 
-    /// The records, the oldest first, and how many came before them. Records that are overwritten while it copies are
-    /// left out, and so are those that come after it began.
+    /// The records, the oldest first, and the number of those before them. Records that are overwritten during the copy are
+    /// missing, and so are those added after it began.
     pub(super) fn copy(&self) -> (Vec<CallRecord>, u64) {
         let (mut from, until) = self.lock().span(self.limit);
         let mut copied = Vec::with_capacity((until - from) as usize);
@@ -88,17 +87,17 @@ impl Slots {
         self.pieces.get(slot / PIECE)?.get(slot % PIECE)
     }
 
-    /// Puts a record into its slot and hands out the one that stood there.
+    /// Puts a record into its slot and returns the one it replaces.
     fn put(&mut self, record: CallRecord, limit: usize) -> Option<CallRecord> {
         let slot = (self.written % limit as u64) as usize;
         self.written += 1;
-        let (piece, place) = (slot / PIECE, slot % PIECE);
+        let (piece, index) = (slot / PIECE, slot % PIECE);
         if piece == self.pieces.len() {
             let room = PIECE.min(limit - piece * PIECE);
             self.pieces.push(Vec::with_capacity(room));
         }
         let piece = self.pieces.get_mut(piece)?;
-        match piece.get_mut(place) {
+        match piece.get_mut(index) {
             Some(old) => Some(std::mem::replace(old, record)),
             None => {
                 piece.push(record);
@@ -140,17 +139,17 @@ mod tests {
     #[test]
     fn storage_does_not_move_and_has_a_bound() {
         let ring = Ring::new(100);
-        let mut places = Vec::new();
+        let mut buffers = Vec::new();
         for n in 0..1000 {
             ring.push(record(n));
             let slots = ring.lock();
             let first = slots.pieces[0].as_ptr();
-            places.push((first, slots.pieces.as_ptr()));
+            buffers.push((first, slots.pieces.as_ptr()));
             let room: usize = slots.pieces.iter().map(Vec::capacity).sum();
             assert!(room <= 100 && slots.pieces.capacity() == 2);
         }
-        places.dedup();
-        assert_eq!(places.len(), 1);
+        buffers.dedup();
+        assert_eq!(buffers.len(), 1);
     }
 
     /// Two rings of the default sizes take a little over a megabyte, and a record is moved in less than 100 ns.
@@ -163,7 +162,7 @@ mod tests {
         );
     }
 
-    /// Writers and readers at the same time: what is read is in order, and nothing is there twice.
+    /// Concurrent writers and readers: the copy is in order and has no duplicates.
     #[test]
     fn readers_and_writers_do_not_disturb_each_other() {
         const EACH: u64 = 20_000;
@@ -198,7 +197,7 @@ mod tests {
         assert_eq!((copied.len(), before), (1000, 2 * EACH - 1000));
     }
 
-    /// An old record may be the last to hold its texts: they are freed outside the lock.
+    /// An old record may hold the last reference to its strings: they are freed outside the lock.
     #[test]
     fn the_oldest_is_dropped_outside_the_lock() {
         let mut slots = Slots::default();

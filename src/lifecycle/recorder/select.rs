@@ -1,4 +1,4 @@
-//! Which calls fit into a dump of limited size.
+//! Selects the calls that fit into a dump of limited size.
 
 use std::io::{self, Write};
 
@@ -7,18 +7,18 @@ use serde::Serialize;
 use crate::call::CallRecord;
 use crate::lifecycle::view;
 
-/// Calls that were left out because the dump would have been too large.
+/// Calls omitted because the dump would have been too large.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct LeftOut {
     /// In flight, the youngest first.
     pub in_flight: usize,
-    /// That matter, the oldest first.
+    /// Calls that matter, the oldest first.
     pub calls: usize,
-    /// Other calls, the oldest first, and all of them before the first that matters.
+    /// Polls, the oldest first, and all of them before the first call that matters.
     pub polls: usize,
 }
 
-/// What is in a dump.
+/// The calls of a dump.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Selected<'a> {
     pub(super) in_flight: &'a [view::Call],
@@ -27,7 +27,7 @@ pub(super) struct Selected<'a> {
     pub(super) left_out: LeftOut,
 }
 
-/// What a dump may hold at most.
+/// The calls to choose from.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Available<'a> {
     pub(super) in_flight: &'a [view::Call],
@@ -36,10 +36,11 @@ pub(super) struct Available<'a> {
 }
 
 impl<'a> Available<'a> {
-    /// What fits into `budget` bytes, if a row takes as many bytes as `cost` says.
+    /// The calls that fit into `budget` bytes; `cost` returns the bytes of a row.
     pub(super) fn select(self, budget: usize, cost: impl Fn(&view::Call) -> usize) -> Selected<'a> {
         let mut left = budget;
-        // The oldest call in flight is the one that hangs. A storm of calls leaves half for what led to it.
+        // The oldest call in flight is the one that hangs. Calls in flight get at most half of the budget, so that a flood
+        // of them leaves room for the calls before.
         let mut for_flight = budget / 2;
         let flying = fit(self.in_flight.iter(), &mut for_flight, &cost);
         left -= budget / 2 - for_flight;
@@ -62,7 +63,7 @@ impl<'a> Available<'a> {
     }
 }
 
-/// How many of the first items fit; what they take is taken off `left`.
+/// The number of leading items that fit; subtracts their cost from `left`.
 fn fit<'a, T: 'a>(
     items: impl Iterator<Item = &'a T>,
     left: &mut usize,
@@ -79,7 +80,7 @@ fn fit<'a, T: 'a>(
 /// Bytes of a value as JSON.
 pub(super) fn json_len(value: &impl Serialize) -> usize {
     let mut count = Count(0);
-    // Counting does not fail, and our types can be written.
+    // Counting cannot fail, and our types can always be serialized.
     let _ = serde_json::to_writer(&mut count, value);
     count.0
 }

@@ -1,15 +1,15 @@
-//! A time of day as it stands in the name of a file.
+//! Timestamps in file names.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use crate::units;
 
-/// Since 1970; zero before.
+/// Time since 1970; zero for earlier times.
 pub(super) fn since_epoch(time: SystemTime) -> Duration {
     time.duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO)
 }
 
-/// `20260131T235959.123Z`: names sort as times do.
+/// `20260131T235959.123Z`: names sort by time.
 pub(super) fn stamp(time: SystemTime) -> String {
     units::file_stamp(since_epoch(time))
 }

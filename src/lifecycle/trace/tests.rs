@@ -1,4 +1,4 @@
-//! What an episode adds to its trace.
+//! The spans that an episode adds to its trace.
 
 use std::collections::HashMap;
 
@@ -10,8 +10,8 @@ use crate::testing::PATIENCE;
 
 const KUBELET: u128 = 7;
 
-/// Tells of an episode and returns what was exported.
-async fn told(episode: &Episode, share: f64) -> Vec<SpanData> {
+/// Exports an episode and returns its spans.
+async fn exported_spans(episode: &Episode, share: f64) -> Vec<SpanData> {
     let taken = Exported::default();
     let (sink, _) = sink(Behaviour::Take(taken.clone()), 1000, PATIENCE);
     let mut settings = sampling(1.0, 0.0);
@@ -30,7 +30,7 @@ fn ids() -> Ids {
     Ids::start("uid-1", 2)
 }
 
-/// Who called, and where the spans are.
+/// The caller's tracing, and where the spans are.
 #[derive(Clone, Copy, PartialEq)]
 enum Caller {
     Plain,
@@ -73,7 +73,7 @@ fn call(method: &str, (offset_ms, duration_ms): (f64, f64), spans: Option<SpanId
     }
 }
 
-/// 300 ms of a sandbox, 49 ms and 50 ms of nothing with a create between, and a start that the create overlaps.
+/// 300 ms of a sandbox, gaps of 49 ms and 50 ms around a create, and a start that overlaps the create.
 fn start(spans: &SpanIds) -> Episode {
     let spans = Some(spans.clone());
     Episode {
@@ -121,9 +121,9 @@ async fn time_that_an_init_container_took_is_a_span_of_its_name() {
         duration_ms: 46.0,
         container: "migrate".into(),
     }];
-    let told = told(&episode, 1.0).await;
-    let [_, gap] = &told[..] else {
-        panic!("{told:#?}")
+    let spans = exported_spans(&episode, 1.0).await;
+    let [_, gap] = &spans[..] else {
+        panic!("{spans:#?}")
     };
     assert_eq!(
         (&*gap.name, since_begin(gap)),
@@ -134,9 +134,9 @@ async fn time_that_an_init_container_took_is_a_span_of_its_name() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn an_episode_has_a_root_and_spans_for_the_time_between_calls() {
-    let told = told(&start(&spans(Caller::Plain, true)), 1.0).await;
-    let [root, gap] = &told[..] else {
-        panic!("{told:#?}")
+    let spans = exported_spans(&start(&spans(Caller::Plain, true)), 1.0).await;
+    let [root, gap] = &spans[..] else {
+        panic!("{spans:#?}")
     };
     assert_eq!((&*root.name, &*gap.name), ("pod.start", "outside_cri"));
     assert_eq!(
@@ -173,10 +173,10 @@ async fn an_episode_has_a_root_and_spans_for_the_time_between_calls() {
 async fn what_is_not_known_is_not_told() {
     let mut episode = start(&spans(Caller::Plain, true));
     episode.calls_forgotten = 1;
-    assert_eq!(told(&episode, 1.0).await.len(), 1, "no gaps");
-    // Times that cannot be are none.
+    assert_eq!(exported_spans(&episode, 1.0).await.len(), 1, "no gaps");
+    // Impossible durations have no spans.
     episode.duration_ms = f64::NAN;
-    assert_eq!(since_begin(&told(&episode, 1.0).await[0]), (0, 0));
+    assert_eq!(since_begin(&exported_spans(&episode, 1.0).await[0]), (0, 0));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
@@ -185,7 +185,7 @@ async fn a_failure_is_named() {
     episode.kind = "restart".into();
     episode.container = Some("app".into());
     episode.state = State::Failed;
-    let given_up = &told(&episode, 1.0).await[0];
+    let given_up = &exported_spans(&episode, 1.0).await[0];
     assert_eq!(given_up.name, "pod.restart");
     assert_eq!(attributes(given_up)["error.type"], "given_up");
     assert_eq!(attributes(given_up)["k8s.container.name"], "app");
@@ -196,7 +196,7 @@ async fn a_failure_is_named() {
     last.outcome = "deadline".into();
     last.code = "DEADLINE_EXCEEDED".into();
     last.error = Some("é".repeat(200));
-    let failed = &told(&episode, 1.0).await[0];
+    let failed = &exported_spans(&episode, 1.0).await[0];
     assert_eq!(attributes(failed)["error.type"], "DEADLINE_EXCEEDED");
     assert_eq!(attributes(failed)["cri.outcome"], "failed");
     assert_eq!(failed.status, Status::error("é".repeat(128)));
@@ -216,10 +216,10 @@ async fn what_was_seen_of_processes_hangs_below_the_call_to_the_backend() {
     episode.calls[0].details = vec![
         detail("cni", "calico", "process"),
         detail("oci", "runc", "process"),
-        // Exported by who took it in.
+        // Exported by the OTLP receiver already.
         detail("runtime", "container.Create", "span"),
     ];
-    let all = told(&episode, 1.0).await;
+    let all = exported_spans(&episode, 1.0).await;
     let inferred: Vec<_> = all
         .iter()
         .filter(|span| attributes(span).contains_key("cri.inferred"))
@@ -233,10 +233,10 @@ async fn what_was_seen_of_processes_hangs_below_the_call_to_the_backend() {
     }
     assert_eq!(attributes(inferred[0])["cri.doing"], "iptables");
 
-    // Below a span that is not there nothing hangs.
+    // A call that was not exported has no children.
     let calls = episode.calls.iter_mut().take(1);
     calls.for_each(|call| call.spans = Some(spans(Caller::Plain, false)));
-    let all = told(&episode, 1.0).await;
+    let all = exported_spans(&episode, 1.0).await;
     assert!(!all.is_empty());
     assert!(
         all.iter()
@@ -246,7 +246,7 @@ async fn what_was_seen_of_processes_hangs_below_the_call_to_the_backend() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn calls_in_the_kubelets_trace_have_stand_ins_that_lead_there() {
-    let all = told(&start(&spans(Caller::Samples, true)), 1.0).await;
+    let all = exported_spans(&start(&spans(Caller::Samples, true)), 1.0).await;
     let names: Vec<_> = all.iter().map(|span| &*span.name).collect();
     let wanted = [
         "pod.start",
@@ -273,28 +273,28 @@ async fn calls_in_the_kubelets_trace_have_stand_ins_that_lead_there() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn which_episodes_are_exported() {
     use Caller::{DoesNot, Plain, Respected, Samples};
-    // Where the calls are, whether they were exported, the share of episodes, whether there is a root.
+    // Caller, whether the calls were exported, the share of episodes, and whether there is a root.
     let table = [
         (Plain, true, 1.0, true),
         (DoesNot, true, 1.0, true),
         (Samples, true, 1.0, true),
-        // All were refused.
+        // No call was exported.
         (Plain, false, 1.0, false),
-        // The kubelet's no was respected.
+        // The kubelet's decision not to sample was respected.
         (Respected, false, 1.0, false),
         (Respected, true, 1.0, false),
-        // Not chosen; but a call failed, and needs its parent.
+        // Not sampled; but a call failed, and needs its parent.
         (Plain, false, 0.0, false),
         (Plain, true, 0.0, true),
         (Samples, true, 0.0, false),
     ];
     for (i, (caller, kept, share, exported)) in table.into_iter().enumerate() {
-        let told = told(&start(&spans(caller, kept)), share).await;
-        assert_eq!(!told.is_empty(), exported, "row {i}");
+        let spans = exported_spans(&start(&spans(caller, kept)), share).await;
+        assert_eq!(!spans.is_empty(), exported, "row {i}");
     }
-    // From before our restart.
+    // From before a restart.
     let mut episode = start(&spans(Plain, true));
     episode.calls.iter_mut().for_each(|call| call.spans = None);
-    assert!(!told(&episode, 1.0).await.is_empty());
-    assert!(told(&episode, 0.0).await.is_empty());
+    assert!(!exported_spans(&episode, 1.0).await.is_empty());
+    assert!(exported_spans(&episode, 0.0).await.is_empty());
 }

@@ -1,5 +1,4 @@
-//! One call as it is shown in dumps, on pages and in episodes, and read back by commands. Holds identity, times and outcome
-//! only.
+//! The view of a call in dumps, on pages and in episodes, read back by commands. Holds identity, times and outcome only.
 
 use std::time::Duration;
 
@@ -11,7 +10,7 @@ use crate::cri::status::code_name;
 use crate::cri::subject::PodIdentity;
 use crate::units::unix_us;
 
-/// One call. What is not known is left out.
+/// One call. Unknown fields are omitted.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Call {
@@ -28,16 +27,16 @@ pub struct Call {
     /// The status code, as `DEADLINE_EXCEEDED`; empty while in flight.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub code: String,
-    /// Who made the status, if it is not OK: `backend`, `proxy` or `caller`.
+    /// Who set the status, if it is not OK: `backend`, `proxy` or `caller`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub source: Option<String>,
     /// The error message, scrubbed of secrets.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
-    /// How far a call in flight has come.
+    /// Stage of a call in flight.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub phase: Option<String>,
-    /// What the runtime was seen doing for a call in flight.
+    /// The runtime's observed activity for a call in flight.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub doing: Option<String>,
     /// The caller's deadline from the begin of the call, in milliseconds.
@@ -73,19 +72,19 @@ pub struct Call {
     /// Image reference, without user, password and query.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub image: Option<String>,
-    /// Runtime handler asked for.
+    /// Requested runtime handler.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub handler: Option<String>,
     /// Exit code of the command (ExecSync).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub exit_code: Option<i32>,
-    /// Where it went.
+    /// Its backend.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub backend: Option<String>,
-    /// Why there: `default`, `handler`, `owner`, `images` or `all`.
+    /// Why that backend: `default`, `handler`, `owner`, `images` or `all`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub route: Option<String>,
-    /// When the backend was asked, from the begin of the call, in milliseconds.
+    /// When it was sent to the backend, from the begin of the call, in milliseconds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub backend_offset_ms: Option<f64>,
     /// How long the backend took, in milliseconds.
@@ -93,17 +92,17 @@ pub struct Call {
     pub backend_ms: Option<f64>,
     /// Kind of caller: `kubelet`, `crictl` or `other`.
     pub client: String,
-    /// The caller's process.
+    /// The caller's process id.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub client_pid: Option<i32>,
-    /// The caller's name.
+    /// The name of the caller's process.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub client_comm: Option<String>,
     /// Bytes of request messages.
     pub request_bytes: u64,
     /// Bytes of response messages.
     pub response_bytes: u64,
-    /// Trace id, in hex, when traces are on.
+    /// Trace id, in hex, if traces are on.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub trace_id: Option<String>,
     /// Trace id of its episode, in hex.
@@ -112,13 +111,13 @@ pub struct Call {
     /// From the begin of its episode.
     #[serde(skip_serializing_if = "is_zero")]
     pub offset_ms: f64,
-    /// Whether the same had failed before in its episode.
+    /// Whether the same call had failed before in its episode.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub retry: bool,
     /// The runtime's work for a call of an episode.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub details: Vec<Detail>,
-    /// Its spans, when traces are on; `None` for calls from before our restart.
+    /// Its spans, if traces are on; `None` for calls from before a restart of criscope.
     #[serde(skip)]
     pub spans: Option<SpanIds>,
 }
@@ -127,7 +126,7 @@ fn is_zero(ms: &f64) -> bool {
     *ms == 0.0
 }
 
-/// Milliseconds, to the nanosecond.
+/// Milliseconds with a resolution of a nanosecond.
 pub(crate) fn millis(time: Duration) -> f64 {
     time.as_nanos() as f64 / 1e6
 }
@@ -196,15 +195,15 @@ impl Call {
         self
     }
 
-    /// The outcome of a call that has none yet.
+    /// The outcome of a call in flight.
     pub const IN_FLIGHT: &str = "in_flight";
 
-    /// Whether it has not ended.
+    /// Returns whether it is in flight.
     pub fn is_in_flight(&self) -> bool {
         self.outcome == Self::IN_FLIGHT
     }
 
-    /// Whether it ended in another way than well.
+    /// Returns whether it ended unsuccessfully.
     pub fn is_failed(&self) -> bool {
         !matches!(&*self.outcome, "ok" | Self::IN_FLIGHT)
     }
@@ -235,7 +234,7 @@ pub(crate) mod tests {
     use crate::cri::status::Code;
     use crate::cri::subject::{ContainerIdentity, Subject};
 
-    /// A StartContainer of `shop/web-N` with this number, one second after the other, that took 10 ms, 9 of them in the
+    /// A StartContainer of `shop/web-N`, with one second between successive numbers, that took 10 ms, 9 of them in the
     /// backend.
     pub(crate) fn record(seq: u64) -> CallRecord {
         let mut record = plain(seq, Method::StartContainer);
@@ -261,7 +260,7 @@ pub(crate) mod tests {
         })
     }
 
-    /// A call of this method about nobody.
+    /// A call of this method without a pod.
     pub(crate) fn plain(seq: u64, method: Method) -> CallRecord {
         let outcome = Outcome {
             ending: Ending::Ok,

@@ -1,31 +1,31 @@
-//! Crash loops as lists of episodes show them.
+//! Crash loops in lists of episodes.
 
 use std::collections::HashSet;
 
 use super::{Episode, State};
 
 impl Episode {
-    /// Whether all went well in it, and yet the container that it started keeps ending.
+    /// Returns whether it succeeded, and yet its container is in a crash loop.
     pub(crate) fn is_undone(&self) -> bool {
         self.state == State::Ok && self.crash_loop.is_some()
     }
 
-    /// Whether this sentence is one on it.
+    /// Returns whether this is its headline or its sentence on a crash loop.
     pub(crate) fn says(&self, sentence: &str) -> bool {
         self.headline == sentence || self.crash_loop.as_deref() == Some(sentence)
     }
 }
 
-/// The sentence on the crash loop of each of these episodes, for the first one of each loop only: the others would say
-/// the same again.
+/// The sentence on the crash loop of each of these episodes, for the first one of each loop only, since the others would
+/// repeat it.
 pub(crate) fn crash_loops<'a>(
     episodes: impl IntoIterator<Item = &'a Episode>,
 ) -> Vec<Option<&'a str>> {
-    let mut told = HashSet::new();
+    let mut seen = HashSet::new();
     let first = |episode: &'a Episode| {
         let text = episode.crash_loop.as_deref()?;
         let pod = (&*episode.namespace, &*episode.name, &*episode.uid);
-        told.insert((pod, text)).then_some(text)
+        seen.insert((pod, text)).then_some(text)
     };
     episodes.into_iter().map(first).collect()
 }

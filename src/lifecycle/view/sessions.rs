@@ -1,4 +1,4 @@
-//! Sessions as they are shown, in the story of their pod and on the front page.
+//! Views of sessions, in the story of their pod and on the front page.
 
 use serde::{Deserialize, Serialize};
 
@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 pub struct Session {
     /// `exec`, `attach` or `portforward`.
     pub kind: String,
-    /// Pod uid; empty if the pod of an open session is not known.
+    /// Pod uid; empty if the pod of an open session is unknown.
     pub uid: String,
     /// The container of exec and attach.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -15,39 +15,39 @@ pub struct Session {
     /// The program of exec, without its path and arguments.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub program: Option<String>,
-    /// Kind of caller that asked for it.
+    /// Kind of caller.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub client: Option<String>,
     /// `spdy` or `websocket`.
     pub transport: String,
-    /// The protocol that was spoken.
+    /// Protocol version.
     pub protocol: String,
     /// When it began, in microseconds since 1970.
     pub began_unix_us: u64,
-    /// How long it lasted, or has lasted so far.
+    /// Its duration so far.
     pub duration_ms: f64,
-    /// Bytes to the container or pod; with what the protocols add if an upstream served it.
+    /// Bytes to the container or pod; including protocol overhead if an upstream served it.
     pub bytes_in: u64,
     /// Bytes from it, likewise.
     pub bytes_out: u64,
     /// `done`, `client_gone`, `failed`, `no_streams`, `protocol`, `idle` or `shutdown`; `open` if it has not ended.
     pub outcome: String,
-    /// What the program returned, if that is known.
+    /// Exit code of the program, if known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub exit_code: Option<i32>,
 }
 
 impl Session {
-    /// The outcome of a session that has none yet.
+    /// The outcome of an open session.
     pub const OPEN: &str = "open";
 
-    /// Whether it has not ended.
+    /// Returns whether it is open.
     pub fn is_open(&self) -> bool {
         self.outcome == Self::OPEN
     }
 }
 
-/// A session that is open, among those of all pods.
+/// An open session, in the list of all pods.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct OpenSession {
     /// Id of its container, or sandbox for port-forward.
@@ -58,7 +58,7 @@ pub struct OpenSession {
     /// Pod name, likewise.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pod: Option<String>,
-    /// What else is known of it.
+    /// The session.
     #[serde(flatten)]
     pub session: Session,
 }

@@ -1,9 +1,9 @@
-//! Containers that end again and again, and those that only seem to.
+//! Containers that exit again and again, and look-alikes.
 
 use super::*;
 use crate::cri::subject::ExitReason;
 
-/// The end of a run of `app`, in milliseconds.
+/// An exit of `app`, in milliseconds.
 fn end(attempt: u32, code: i32, ran: u64, ended: u64) -> Exit {
     let reason = match code {
         0 => ExitReason::Completed,
@@ -32,7 +32,7 @@ fn apply(store: &mut EpisodeStore, calls: impl IntoIterator<Item = EpisodeCall>)
     }
 }
 
-/// A store with the starts of a pod whose runs of `app` begin at these times, and their ends.
+/// A store with the starts of a pod whose runs of `app` begin at these times, and their exits.
 fn runs(pod: &Pod, from: &[u64], ends: impl IntoIterator<Item = Exit>) -> EpisodeStore {
     let starts = (0..).zip(from).flat_map(|(n, from)| run(pod, n, *from));
     let mut store = store([pod.run(0, 100)].into_iter().chain(starts));
@@ -43,7 +43,10 @@ fn runs(pod: &Pod, from: &[u64], ends: impl IntoIterator<Item = Exit>) -> Episod
 }
 
 /// The headline of the pod, and the states and crash loops of its episodes.
-fn told(store: &mut EpisodeStore, now: u64) -> (String, Vec<(String, State, Option<String>)>) {
+fn headline_and_marks(
+    store: &mut EpisodeStore,
+    now: u64,
+) -> (String, Vec<(String, State, Option<String>)>) {
     store.tick(at(now), &[]);
     let episodes = episodes(store);
     let headline = of_pod(&episodes, at(now));
@@ -54,7 +57,7 @@ fn told(store: &mut EpisodeStore, now: u64) -> (String, Vec<(String, State, Opti
 }
 
 fn is_marked(store: &mut EpisodeStore, now: u64) -> bool {
-    let (headline, marks) = told(store, now);
+    let (headline, marks) = headline_and_marks(store, now);
     let marked = marks.iter().any(|(.., mark)| mark.is_some());
     assert_eq!(marked, headline.contains(" keeps "), "{headline} {marks:?}");
     marked
@@ -67,7 +70,7 @@ fn a_container_that_keeps_ending() {
     let ends = (0..).zip(ends).map(|(n, at)| end(n, 1, 200, at));
     let mut store = runs(&pod, &[100, 1_000, 20_000, 60_000, 120_100], ends);
     let sentence = "container app keeps ending: exit code 1 after 200 ms, 5 starts in 2m 00s";
-    let (headline, marks) = told(&mut store, 140_000);
+    let (headline, marks) = headline_and_marks(&mut store, 140_000);
     assert_eq!(headline, sentence);
     let all = |kind: &str| (kind.to_owned(), State::Ok, Some(sentence.to_owned()));
     let restart = || all("restart");
@@ -76,7 +79,7 @@ fn a_container_that_keeps_ending() {
         [all("start"), restart(), restart(), restart(), restart()],
         "the list says it of each that went well"
     );
-    // An hour later it is still down; had it come up again, that would be over.
+    // An hour later it is still down; a run that lasted would have ended the loop.
     assert!(is_marked(&mut store, 3_600_000));
     apply(&mut store, run(&pod, 5, 200_000));
     assert!(is_marked(&mut store, 300_000));
@@ -95,7 +98,7 @@ fn a_container_that_takes_too_much_memory() {
     assert!(!is_marked(&mut store, 4000));
     store.note_exit(&pod.0, None, end(1, 137, 3000, 14_200));
     assert_eq!(
-        told(&mut store, 15_000).0,
+        headline_and_marks(&mut store, 15_000).0,
         "container app keeps being killed for lack of memory: exit code 137 after 3.00 s, 2 starts in 13.9 s"
     );
 }
@@ -104,7 +107,7 @@ fn a_container_that_takes_too_much_memory() {
 fn a_container_that_did_its_work_is_no_crash() {
     let pod = pod("job");
     let mut store = runs(&pod, &[100], [end(0, 0, 1000, 1300)]);
-    let (headline, marks) = told(&mut store, 60_000);
+    let (headline, marks) = headline_and_marks(&mut store, 60_000);
     assert_eq!(headline, "up after 300 ms, nothing slow");
     assert_eq!(marks, [("start".to_owned(), State::Ok, None)]);
 }
@@ -117,7 +120,7 @@ fn a_job_that_failed_and_then_did_its_work_is_done() {
     let done = ends().into_iter().chain([end(2, 0, 100, 20_400)]);
     let mut done = runs(&pod, &[100, 1_000, 20_000], done);
     assert!(!is_marked(&mut done, 30_000));
-    // It was no job: it is started again.
+    // It was not a job: it is started again.
     apply(&mut done, run(&pod, 3, 40_000));
     assert!(is_marked(&mut done, 60_000));
 }
@@ -153,7 +156,7 @@ fn an_init_container_of_every_sandbox_is_in_no_loop() {
 #[test]
 fn who_was_asked_to_end_does_not_crash() {
     let pod = pod("web");
-    // Probes fail. The first end is told before StopContainer has ended, the second after.
+    // Probes fail. The first exit is reported before StopContainer has ended, the second after.
     let kill = |n, from| pod.kill(("app", n), from, 30_000);
     let mut store = runs(&pod, &[100], [end(0, 137, 90_000, 90_300)]);
     store.apply(kill(0, 60_400));
@@ -162,7 +165,7 @@ fn who_was_asked_to_end_does_not_crash() {
     store.note_exit(&pod.0, None, end(1, 143, 88_000, 179_500));
     apply(&mut store, run(&pod, 2, 180_100));
     assert!(!is_marked(&mut store, 200_000));
-    // Then it crashes by itself, once and again.
+    // Then it crashes by itself, twice.
     store.note_exit(&pod.0, None, end(2, 1, 100, 180_400));
     assert!(!is_marked(&mut store, 200_000));
     apply(&mut store, run(&pod, 3, 200_000));
@@ -173,7 +176,7 @@ fn who_was_asked_to_end_does_not_crash() {
 #[test]
 fn the_end_of_a_pod_is_no_crash_of_its_containers() {
     let pod = pod("web");
-    // The second sandbox goes without a word to its container.
+    // The second sandbox is removed without a StopContainer.
     let mut store = runs(&pod, &[100], []);
     store.apply(pod.stop(60_000, 2000));
     store.note_exit(&pod.0, None, end(0, 137, 60_000, 60_500));
@@ -190,22 +193,22 @@ fn a_crash_loop_is_over_with_its_pod() {
     let pod = pod("web");
     let ends = [end(0, 1, 100, 400), end(1, 1, 100, 1400)];
     let mut store = runs(&pod, &[100, 1_000], ends);
-    // A stop of the container alone is not the end of the pod.
+    // Stopping only the container does not end the pod.
     store.apply(pod.kill(("app", 1), 5000, 1000));
-    let (_, marks) = told(&mut store, 20_000);
+    let (_, marks) = headline_and_marks(&mut store, 20_000);
     let marked = marks
         .iter()
         .map(|(kind, _, mark)| (&**kind, mark.is_some()));
     let wanted = [("start", true), ("restart", true), ("stop", false)];
     assert_eq!(marked.collect::<Vec<_>>(), wanted);
     store.apply(pod.stop(21_000, 2000));
-    let (headline, marks) = told(&mut store, 30_000);
+    let (headline, marks) = headline_and_marks(&mut store, 30_000);
     assert_eq!(
         headline,
         "container app kept ending: exit code 1 after 100 ms, 2 starts in 1.10 s"
     );
     assert!(marks.iter().all(|(.., mark)| mark.is_none()), "{marks:?}");
-    // It was not the pod that went, only its sandbox.
+    // Only the sandbox ended, not the pod.
     let next = pod.attempt(1);
     store.apply(next.run(31_000, 100));
     apply(&mut store, run(&next, 2, 31_200));

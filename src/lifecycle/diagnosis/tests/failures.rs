@@ -1,4 +1,4 @@
-//! What fails, and what failed first.
+//! Failed calls, and failures that were resolved.
 
 use super::*;
 
@@ -21,7 +21,7 @@ fn an_image_that_is_not_there() {
         says(calls, 100_000),
         "image registry.x/app:1 cannot be pulled: NOT_FOUND image not found (4 tries, the last 12 s ago)"
     );
-    // After it has given up it says the same.
+    // After the deadline of the start the sentence is the same.
     let calls = [pod.run(0, 100), pull(1000)];
     assert_eq!(
         says(calls, 1_802_000),

@@ -1,9 +1,9 @@
-//! Starts that wait for containers of their own.
+//! Starts that wait for init containers.
 
 use super::*;
 use crate::cri::subject::ExitReason;
 
-/// A container that ended at this time, in milliseconds.
+/// A container that exited at this time, in milliseconds.
 fn done(container: &str, ran: u64, ended: u64) -> Exit {
     Exit {
         container: container.into(),
@@ -15,7 +15,7 @@ fn done(container: &str, ran: u64, ended: u64) -> Exit {
     }
 }
 
-/// As [`says`], of a pod with init containers that end at these times after the calls before them.
+/// As [`says`], for a pod with init containers that exit at these times after the calls before them.
 fn says_with(parts: Vec<(Vec<EpisodeCall>, Option<Exit>)>, pod: &Pod, now: u64) -> String {
     let mut store = store([]);
     for (calls, exit) in parts {
@@ -42,7 +42,7 @@ fn an_init_container_that_takes_its_time() {
         ]
     };
     let begun = chain([pod.run(0, 800)], init("migrate", 900));
-    // In one start.
+    // All in one start.
     let parts = vec![
         (begun.clone(), Some(done("migrate", 6000, 7100))),
         (up(&pod, 7900).into(), None),
@@ -60,7 +60,7 @@ fn an_init_container_that_takes_its_time() {
         says_with(parts, &pod, 60_000),
         "2 init containers ran for 7.00 s of 9.00 s, 5.00 s of it wait"
     );
-    // So long that the start was taken for over.
+    // So long that the start was closed before.
     let parts = vec![
         (begun.clone(), Some(done("migrate", 40_000, 41_100))),
         (up(&pod, 41_300).into(), None),
@@ -69,7 +69,7 @@ fn an_init_container_that_takes_its_time() {
         says_with(parts, &pod, 90_000),
         "init container migrate ran for 40.0 s of 40.4 s"
     );
-    // A container that does its work again and again is waited for by nobody.
+    // No call waits for a container that exits again and again.
     let again = [
         pod.pull("app:1", 41_200, 50),
         pod.create(("migrate", 1), 41_300, 100),

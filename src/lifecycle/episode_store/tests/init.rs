@@ -1,4 +1,4 @@
-//! Containers that others wait for.
+//! Init containers.
 
 use super::*;
 
@@ -44,7 +44,7 @@ fn the_time_of_an_init_container_is_told_apart() {
         ran: (to - from) * 1000,
         at: at(to),
     };
-    // It began to run while StartContainer was under way.
+    // It began to run before StartContainer had returned.
     store.note_exit(&pod.0, Some("i"), exit("init", 0, 450, 6500));
     let calls = [
         pod.pull("app:1", 6600, 1000),
@@ -52,7 +52,7 @@ fn the_time_of_an_init_container_is_told_apart() {
         pod.start(("app", 0), 7700, 100),
     ];
     apply(&mut store, calls);
-    // Nobody waited for this one.
+    // No call waited for this one.
     store.note_exit(&pod.0, Some("m"), exit("app", 0, 7750, 7790));
     store.tick(at(60_000), &[]);
     let episode = store.episodes().next().expect("an episode");
@@ -90,6 +90,6 @@ fn what_waited_for_a_long_init_container_counts_from_there() {
     let shares = episode.shares();
     assert_eq!(shares[EpisodePhase::InitContainer as usize], 59_000_000);
     assert_eq!(shares.iter().sum::<u64>(), 59_310_000);
-    // One that failed is waited for by nobody but itself.
+    // No other container waits for a failed one.
     assert_eq!(failed.get(1).expect("what came later").began, at(60_000));
 }

@@ -1,4 +1,4 @@
-//! Many pods at once, and calls that make no sense.
+//! Many pods at once, and calls in nonsensical order.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use rand::{Rng, SeedableRng, rngs::StdRng};
 
 use super::*;
 
-/// What each pod does: an ordinary life, with retries and restarts thrown in.
+/// The calls of a pod: an ordinary life, with random retries and restarts.
 fn life(n: u64, random: &mut StdRng) -> Vec<EpisodeCall> {
     let pod = pod(&format!("p{n}"));
     let from = random.random_range(0..5000);
@@ -53,13 +53,13 @@ fn two_hundred_pods_at_once_never_mix() {
                     .all(|c| c.pod.as_ref() == Some(&episode.pod))
             );
             assert_eq!(episode.state, State::Ok, "{episode:?}");
-            let told = (episode.kind.name(), episode.calls.len(), episode.failures);
+            let summary = (episode.kind.name(), episode.calls.len(), episode.failures);
             kinds
                 .entry(episode.pod.name.to_string())
                 .or_default()
-                .push(told);
+                .push(summary);
         }
-        // The limit is 512: the last two hundred are all there.
+        // The limit is 512: the last two hundred are complete.
         for n in 0..200_u64 {
             let n = round * 200 + n;
             let late = u32::from(n.is_multiple_of(3));
@@ -77,7 +77,7 @@ fn two_hundred_pods_at_once_never_mix() {
     }
 }
 
-/// Whatever comes in whatever order, the tables keep to their bounds and the phases add up.
+/// In any order of any calls, the tables respect their bounds and the phases add up.
 #[test]
 fn nonsense_stays_within_bounds() {
     let mut random = StdRng::seed_from_u64(9);

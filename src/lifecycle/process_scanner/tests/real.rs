@@ -1,4 +1,4 @@
-//! Real processes: a shell that is called like a plugin, and what it starts.
+//! Real processes: a shell with the name of a plugin, and its children.
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -13,7 +13,7 @@ use crate::lifecycle::process_scanner::scan::{Found, ProcessScanner};
 use crate::lifecycle::process_scanner::{Observation, WorkKind};
 use crate::testing::PATIENCE;
 
-/// A process of ours. Its end is a pipe's: whatever it has started ends with it.
+/// A child process. It ends with a pipe, and its own children with it.
 struct Running(Child);
 
 impl Drop for Running {
@@ -23,12 +23,12 @@ impl Drop for Running {
     }
 }
 
-/// A directory with a shell called `plugin` and a program that waits called `tool`.
+/// A directory with a shell named `plugin` and a sleeping program named `tool`.
 fn programs(plugin: &str, tool: &str) -> (tempfile::TempDir, PathBuf) {
     let dir = tempfile::tempdir().expect("dir");
     for (from, name) in [("/bin/sh", plugin), ("/bin/cat", tool)] {
-        // By a program of its own: a child of another test would inherit what we write with, and an executable that is
-        // open for writing cannot be started.
+        // Copied by another program: a child of a concurrent test would inherit our descriptor, and an executable open for
+        // writing cannot be started (ETXTBSY).
         let mut copy = Command::new("cp");
         copy.arg(from).arg(dir.path().join(name));
         assert!(copy.status().expect("cp").success());
@@ -60,7 +60,7 @@ fn plugin(path: &Path, tool: &str, pod: &str) -> Running {
 }
 
 fn scanner() -> ProcessScanner {
-    // This process has to be older than the call.
+    // This process must be older than the call.
     let own = Proc::new(Path::new("/proc"))
         .stat(std::process::id())
         .expect("stat");
@@ -72,7 +72,7 @@ fn scanner() -> ProcessScanner {
     scanner
 }
 
-/// The plugins that work for a call. An OCI runtime that somebody else runs on this machine may be taken for one of ours.
+/// The plugins that work for a call. An OCI runtime of another process on this machine may be attributed to our call.
 fn plugins(found: &Found, seq: u64) -> Vec<Observation> {
     let mut all = of(found, seq);
     all.retain(|observation| observation.work == WorkKind::Cni);
@@ -112,7 +112,7 @@ fn a_real_plugin_and_what_it_started_are_found() {
     );
 }
 
-/// Processes come and go while they are scanned.
+/// Processes appear and vanish during the scan.
 #[test]
 fn a_busy_node_does_no_harm() {
     let stop = Arc::new(AtomicBool::new(false));

@@ -1,4 +1,4 @@
-//! The task that scans: when it does, and when it gives up.
+//! The scanner's task: when it scans, and when it gives up.
 
 use std::path::Path;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! Dumps that are asked for, by whom and how often, and what happens when they cannot be written.
+//! Who requests dumps, how often, and what happens when one cannot be written.
 
 use std::fs;
 use std::process::Command;
@@ -51,7 +51,7 @@ fn dumps(state: &Path, keep: usize, max_bytes: usize) -> Arc<Dumps> {
     }))
 }
 
-/// Asks although there was one a short while ago.
+/// Requests a dump although the last one is recent.
 fn write(dumps: &Arc<Dumps>, reason: Reason) {
     dumps.last[reason as usize].store(0, Ordering::Relaxed);
     assert!(dumps.ask(reason, None));
@@ -129,7 +129,7 @@ fn one_for_the_same_reason_waits() {
         dumps.wait(SOON);
     }
     assert_eq!(names(&dumps).len(), 6);
-    // It has not been so long yet that a stuck call would be told again.
+    // The minimum interval for stuck calls has not passed yet.
     let soon = Reason::Stuck.pause() - Duration::from_secs(1);
     let ago = |time: Duration| -> Arc<Dumps> {
         let mut dumps = self::dumps(dir.path(), 100, 1 << 20);
@@ -157,7 +157,7 @@ fn what_cannot_be_written_is_counted() {
     let dumps = dumps(dir.path(), 3, 1 << 20);
     write(&dumps, Reason::Signal);
     assert_eq!(failed(&dumps), 1);
-    // It goes on when it can.
+    // It works again once the cause is removed.
     fs::remove_file(dir.path().join("dumps")).expect("removed");
     write(&dumps, Reason::Signal);
     assert_eq!((failed(&dumps), names(&dumps).len()), (1, 2));
@@ -179,8 +179,8 @@ fn a_writer_that_hangs_holds_nobody_up() {
     assert!(names(&dumps).len() >= 2);
 }
 
-/// Also while the thread that panics holds a lock of the recorder and of the calls in flight. In a process of its own: the
-/// hook is that of all threads, and a panic of another test would be taken for ours.
+/// Also while the panicking thread holds a lock of the recorder and of the calls in flight. In a child process: the hook is
+/// global, and a panic in another test would be counted here.
 #[test]
 fn a_panic_is_written_down_and_told_as_before() {
     const NAME: &str =
@@ -204,10 +204,10 @@ fn a_panic_is_written_down_and_told_as_before() {
 fn a_panic_is_written_down() {
     let dir = TempDir::new().expect("dir");
     let dumps = dumps(dir.path(), 3, 1 << 20);
-    let told = Arc::new(AtomicBool::new(false));
+    let reported = Arc::new(AtomicBool::new(false));
     let before = panic::take_hook();
-    let tell = Arc::clone(&told);
-    panic::set_hook(Box::new(move |_| tell.store(true, Ordering::Relaxed)));
+    let report = Arc::clone(&reported);
+    panic::set_hook(Box::new(move |_| report.store(true, Ordering::Relaxed)));
     on_panic(Arc::clone(&dumps));
     let recorder = Arc::clone(&dumps.parts.recorder);
     let thread = thread::spawn(move || recorder.while_locked(|| panic!("a secret")));
@@ -216,7 +216,7 @@ fn a_panic_is_written_down() {
     drop(panic::take_hook());
     panic::set_hook(before);
 
-    assert!(told.load(Ordering::Relaxed));
+    assert!(reported.load(Ordering::Relaxed));
     let names = names(&dumps);
     assert_eq!(names.len(), 2, "{names:?}");
     let dump = read(&dumps, &names[1]);

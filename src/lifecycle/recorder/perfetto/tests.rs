@@ -1,4 +1,4 @@
-//! What viewers ask of a trace file, checked on the file.
+//! What viewers require of a trace file.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -18,7 +18,7 @@ fn trace(dump: &Dump, most: usize) -> (usize, Value) {
     (text.len(), serde_json::from_slice(&text).expect("json"))
 }
 
-/// Slices of one track lie within each other or apart; every track has a name, and its process too.
+/// Slices of one track nest or are disjoint; every track and its process have names.
 fn check(trace: &Value) -> BTreeMap<(u64, u64), usize> {
     let events = trace["traceEvents"].as_array().expect("events");
     let number = |event: &Value, key: &str| event[key].as_u64().expect("number");
@@ -46,7 +46,7 @@ fn check(trace: &Value) -> BTreeMap<(u64, u64), usize> {
             Some("B") => f64::INFINITY,
             other => panic!("{other:?}"),
         };
-        // To the nanosecond, as viewers keep it.
+        // To the nanosecond, the resolution of viewers.
         let stack = open.entry(track).or_default();
         while stack.last().is_some_and(|outer| *outer <= begin + 0.0005) {
             stack.pop();
@@ -104,7 +104,7 @@ fn a_dump_becomes_a_trace() {
     );
 }
 
-/// Calls of one pod that overlap in every way, with a backend's part that claims to be longer than the call.
+/// Calls of one pod that overlap in every way, one with a backend's part longer than the call.
 #[test]
 fn calls_at_the_same_time_have_tracks_of_their_own() {
     let mut calls = Vec::new();
