@@ -1,8 +1,8 @@
-//! Reads the one request message of a call, notes whom the call is about, and passes the same bytes on.
+//! Reads the request message of a call, identifies its pod and container, and forwards the same bytes.
 //!
-//! A call of the CRI has exactly one request message. It is read as it comes, up to a limit; the pieces are handed on as
-//! they were. A larger message, a compressed one, or one that never becomes whole is passed on unread, and an unknown
-//! call may be a conversation and is not waited for at all.
+//! A CRI call has exactly one request message. It is read as it arrives, up to a limit, and forwarded in the same pieces. A
+//! larger message, a compressed one, or one that never becomes complete is forwarded unread; an unknown method may be
+//! bidirectional and is not waited for at all.
 
 pub mod answer;
 
@@ -73,7 +73,7 @@ where
     }
 
     fn call(&mut self, request: Request) -> Self::Future {
-        // The ready service is the one to call; its clone waits for the next turn.
+        // The service that is ready must make the call; its clone becomes ready before the next.
         let clone = self.inner.clone();
         let mut inner = std::mem::replace(&mut self.inner, clone);
         let settings = self.settings.clone();
@@ -109,7 +109,7 @@ impl InspectLayer {
             match body.frame().await {
                 Some(Ok(frame)) => match frame.into_data() {
                     Ok(data) => pieces.push(data),
-                    // No gRPC caller sends trailers; whoever does, means them.
+                    // No gRPC caller sends trailers; if there are any, they are forwarded.
                     Err(frame) => {
                         trailers = frame.into_trailers().ok().map(Box::new);
                         break;
@@ -119,7 +119,7 @@ impl InspectLayer {
                 None => break,
             }
         }
-        // Many callers end the stream with a frame of its own, which is nearly always here already.
+        // Many callers end the stream with a separate frame, which nearly always has arrived by now.
         if trailers.is_none()
             && !body.is_end_stream()
             && let Some(Some(Ok(frame))) = body.frame().now_or_never()
@@ -178,7 +178,7 @@ impl Pieces {
         Head::read(&start[..have])
     }
 
-    /// Whether the message is not whole yet, and small enough to wait for.
+    /// Returns whether the message is incomplete, and small enough to wait for.
     fn wants_more(&self, limit: usize) -> bool {
         match self.head() {
             Some(head) => {
@@ -188,7 +188,7 @@ impl Pieces {
         }
     }
 
-    /// The message, if it is whole and readable. Copies only if it came in several pieces.
+    /// The message, if it is complete and readable. Copies only if it came in several pieces.
     fn message(&self) -> Option<Bytes> {
         let head = self.head()?;
         let end = frame::HEADER.checked_add(head.len)?;

@@ -1,8 +1,8 @@
-//! The request path, from the CRI socket to the backend and back. [`stack`] is its layers as one list; read it first.
+//! The request path, from the CRI socket to the backend and back. [`stack`] lists its layers; read it first.
 //!
 //! [`listener`] accepts connections, [`instrument`] records each call and ends it exactly once, [`rescue`] turns errors
-//! into gRPC statuses, [`inspect`] reads a bounded copy of each message, [`router`] chooses the backend by [`pod_index`],
-//! and [`backend`] carries the call out or passes it on.
+//! into gRPC statuses, [`inspect`] reads a bounded copy of each message, [`router`] chooses the backend with the help of
+//! [`pod_index`], and [`backend`] serves or forwards the call.
 
 pub mod backend;
 pub mod inspect;

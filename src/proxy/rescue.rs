@@ -1,7 +1,7 @@
-//! The one place where an error of a layer below becomes an answer.
+//! The one place where an error of a layer below becomes a gRPC status.
 //!
-//! A stream that the backend reset is no such error: it goes up as it is, and the listener resets the caller's stream with the
-//! same reason.
+//! A stream that the backend reset is not such an error: it passes unchanged, and the listener resets the caller's stream
+//! with the same reason.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -72,7 +72,7 @@ impl<F: Future<Output = Result<Response, BoxError>>> Future for RescueFuture<F> 
     }
 }
 
-/// The status for an error, or the error again if it is not one of ours.
+/// The status for an error, or the error itself if it is not criscope's.
 fn answer(error: BoxError) -> Result<Status, BoxError> {
     let error = match error.downcast::<Status>() {
         Ok(status) => return Ok(*status),

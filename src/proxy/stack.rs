@@ -29,7 +29,7 @@ pub struct Parts {
     pub table: Arc<Table>,
     /// The backends, in the order of the table.
     pub backends: Vec<Arc<Backend>>,
-    /// Sees the sessions of remote backends.
+    /// The session proxy, for remote backends.
     pub sessions: Option<SessionProxy>,
 }
 
@@ -48,7 +48,7 @@ pub fn stack(
 + 'static
 + use<> {
     ServiceBuilder::new()
-        // hyper's body becomes the body of all layers, without a copy.
+        // hyper's body is wrapped as the body type of all layers, without a copy.
         .map_request(|request: http::Request<Incoming>| request.map(Body::Incoming))
         // Outermost, so that it sees every end: responses, errors, resets and drops.
         .layer(InstrumentLayer::new(parts.shared.clone(), peer))

@@ -1,4 +1,4 @@
-//! What is known about a runtime, kept by its probe and read by everyone.
+//! The state of a runtime, written by its probe and read by all others.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -14,20 +14,20 @@ pub struct Health {
     state: Mutex<State>,
 }
 
-/// The probe's view of a runtime.
+/// State of a runtime as its probe sees it.
 #[derive(Clone, Debug, Default)]
 pub struct State {
     /// Whether it answers.
     pub up: bool,
-    /// Why not, in one line; empty before the first attempt.
+    /// Why it is down, in one line; empty before the first attempt.
     pub reason: String,
     /// When `up` last changed.
     pub since: Option<Instant>,
-    /// Name and version, as it tells them.
+    /// Name and version from its Version response.
     pub runtime: Option<(String, String)>,
-    /// The conditions of its last good Status, and when that was.
+    /// The conditions of its last successful Status.
     pub conditions: Vec<Condition>,
-    /// When the last good Status came.
+    /// When the last successful Status arrived.
     pub last_status: Option<Instant>,
 }
 
@@ -38,12 +38,12 @@ pub struct Condition {
     pub kind: String,
     /// Whether it holds.
     pub status: bool,
-    /// One word, as the runtime gives it.
+    /// One word, as the runtime reports it.
     pub reason: String,
 }
 
 impl Health {
-    /// The spelling of the services that it knows. v1 until shown otherwise.
+    /// The version of the CRI that the runtime serves; v1 until the probe finds otherwise.
     pub fn api(&self) -> ApiVersion {
         match self.alpha.load(Ordering::Relaxed) {
             true => ApiVersion::V1Alpha2,
@@ -51,13 +51,13 @@ impl Health {
         }
     }
 
-    /// Notes the spelling.
+    /// Sets the version.
     pub fn set_api(&self, api: ApiVersion) {
         self.alpha
             .store(api == ApiVersion::V1Alpha2, Ordering::Relaxed);
     }
 
-    /// How often it came back.
+    /// Number of returns after it was down.
     pub fn reconnects(&self) -> u64 {
         self.reconnects.load(Ordering::Relaxed)
     }
@@ -70,7 +70,7 @@ impl Health {
             .clone()
     }
 
-    /// Whether it answers.
+    /// Returns whether it is up.
     pub fn is_up(&self) -> bool {
         self.state.lock().unwrap_or_else(PoisonError::into_inner).up
     }
@@ -85,7 +85,7 @@ impl Health {
         }
     }
 
-    /// Counts a return.
+    /// Counts a reconnect.
     pub(super) fn reconnected(&self) {
         self.reconnects.fetch_add(1, Ordering::Relaxed);
     }

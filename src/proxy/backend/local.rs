@@ -1,5 +1,5 @@
-//! A runtime in this process, on the path like any other backend: it is probed, its lists fill the index of pods, and its part of
-//! a call has its own span.
+//! A backend in this process. It is treated as any other: it is probed, its lists fill the pod index, and its part of a
+//! call has a CLIENT span.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use crate::call::{Call, CallStage};
 use crate::grpc::{Answering, CriService, Handler, Request};
 use crate::telemetry::propagation;
 
-/// The runtime for one connection of a caller.
+/// The runtime as seen from one connection of a caller.
 #[derive(Clone, Debug)]
 pub(super) struct Local {
     service: CriService,
@@ -23,8 +23,8 @@ impl Handler for Local {
     fn answer(&self, mut request: Request) -> Answering {
         let call = request.extensions().get::<Arc<Call>>().cloned();
         if let Some(call) = &call {
-            if let Some(place) = call.placement() {
-                propagation::inject(&place, request.headers_mut());
+            if let Some(placement) = call.placement() {
+                propagation::inject(&placement, request.headers_mut());
             }
             call.backend_begins();
             call.set_stage(CallStage::Waiting);

@@ -1,5 +1,5 @@
-//! Where calls are carried out: a runtime behind a unix socket ([`remote`]), or the one in this process ([`local`]). Both are
-//! probed, and their lists fill the index of pods.
+//! Backends: a runtime behind a unix socket ([`remote`]) or the one in this process ([`local`]). Both are probed, and their
+//! lists fill the pod index.
 
 pub mod health;
 pub mod local;
@@ -18,7 +18,7 @@ use self::local::Local;
 use self::remote::{Forward, Remote};
 use crate::grpc::CriService;
 
-/// A runtime that answers CRI calls. Shared by all connections.
+/// A CRI runtime. Shared by all connections.
 #[derive(Debug)]
 pub struct Backend {
     name: Arc<str>,
@@ -71,7 +71,7 @@ impl Backend {
         &self.name
     }
 
-    /// Its address, for people.
+    /// Its address, for log lines and pages.
     pub fn endpoint(&self) -> String {
         match &self.kind {
             Kind::Remote(remote) => remote.endpoint(),

@@ -1,8 +1,7 @@
-//! Watches a runtime: is it there, which version of the CRI does it speak, is it ready?
+//! Probes a runtime: is it up, which version of the CRI does it serve, is it ready?
 //!
-//! The probe holds a connection of its own. When that breaks the runtime is down at once; while it is down the probe
-//! tries to connect again, at first quickly and then every two seconds. Calls do not wait for the probe: each tries for
-//! itself and hears at once.
+//! The probe has a separate connection. When that breaks, the runtime is down at once, and the probe reconnects, at first
+//! quickly and then every two seconds. Calls do not wait for the probe: each connects on its own and fails at once.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -22,15 +21,15 @@ use crate::cri::v1;
 use crate::grpc::status::Status;
 use crate::grpc::{Answering, Body, CriService, Request, unary};
 
-/// Waits between attempts to connect grow from the first to the second.
+/// The pause between attempts to connect grows from the first to the second.
 const FIRST_RETRY: Duration = Duration::from_millis(50);
 const LAST_RETRY: Duration = Duration::from_secs(2);
 
-/// How often a Status is asked for, and how long it may take.
+/// Interval of Status calls, and their timeout.
 const PERIOD: Duration = Duration::from_secs(5);
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Watches until dropped. `came_up` is called each time the runtime begins to answer.
+/// Probes until dropped. `came_up` is called each time the runtime comes up.
 pub async fn run(backend: Arc<Backend>, came_up: impl Fn()) {
     let mut retry = FIRST_RETRY;
     let mut before = false;
@@ -38,7 +37,7 @@ pub async fn run(backend: Arc<Backend>, came_up: impl Fn()) {
         let reason = match backend.watched().await {
             Err(error) => error.to_string(),
             Ok((line, mut lost)) => {
-                let mut session = Session {
+                let mut session = ProbeConnection {
                     backend: Arc::clone(&backend),
                     line,
                 };
@@ -77,18 +76,18 @@ fn mark_down(backend: &Backend, reason: String) {
 }
 
 /// One connection of the probe.
-struct Session {
+struct ProbeConnection {
     backend: Arc<Backend>,
-    line: Line,
+    line: Transport,
 }
 
-/// How the probe asks.
-enum Line {
+/// The transport of the probe's calls.
+enum Transport {
     Remote(SendRequest<Bytes>),
     Local(CriService),
 }
 
-impl Line {
+impl Transport {
     fn ask(&self, request: Request) -> Answering {
         match self {
             Self::Local(service) => service.answer(request),
@@ -107,8 +106,8 @@ impl Line {
     }
 }
 
-impl Session {
-    /// Returns why the runtime cannot be used.
+impl ProbeConnection {
+    /// Runs until the runtime is down; returns the reason.
     async fn run(&mut self, came_up: impl FnOnce()) -> String {
         let version = match self.version().await {
             Ok(version) => version,
@@ -127,7 +126,7 @@ impl Session {
                 Err(status) if status.code == Code::DeadlineExceeded => {
                     mark_down(&self.backend, status.shown().into());
                 }
-                // It answers, if with an error; a broken connection ends this session from outside.
+                // An error is an answer too; a broken connection ends this probe through `watched`.
                 Err(status) => tracing::debug!(error = %status.shown(), "probe"),
             }
             sleep(PERIOD).await;
@@ -153,7 +152,7 @@ impl Session {
         );
     }
 
-    /// Finds out which spelling of the service the runtime knows.
+    /// Finds the version of the CRI that the runtime serves.
     async fn version(&mut self) -> Result<v1::VersionResponse, Status> {
         let mut last = None;
         for api in [ApiVersion::V1, ApiVersion::V1Alpha2] {
@@ -214,12 +213,13 @@ fn whole(answer: ResponseBody) -> Body {
 }
 
 impl Backend {
-    /// A connection, and a future that resolves with the reason when it is lost. The local runtime is lost with this process.
-    async fn watched(&self) -> Result<(Line, BoxFuture<'static, String>), remote::Error> {
+    /// A connection, and a future that resolves with the reason when it is lost. The local runtime is never lost while this
+    /// process lives.
+    async fn watched(&self) -> Result<(Transport, BoxFuture<'static, String>), remote::Error> {
         let remote = match &self.kind {
             Kind::Local(service) => {
                 let never = Box::pin(std::future::pending());
-                return Ok((Line::Local(service.clone()), never));
+                return Ok((Transport::Local(service.clone()), never));
             }
             Kind::Remote(remote) => remote,
         };
@@ -232,6 +232,6 @@ impl Backend {
             }
         });
         let lost = Box::pin(async { connection.await.unwrap_or_default() });
-        Ok((Line::Remote(sender), lost))
+        Ok((Transport::Remote(sender), lost))
     }
 }

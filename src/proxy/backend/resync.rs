@@ -1,5 +1,4 @@
-//! Fills the identity index from a runtime's own lists: at the start, after each reconnect, and when a call named an id
-//! that nobody knows.
+//! Fills the pod index from a runtime's lists: at startup, after each reconnect, and when a call names an unknown id.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,10 +12,10 @@ use crate::grpc::status::Status;
 use crate::grpc::unary;
 use crate::proxy::pod_index::{ContainerEntry, Index, SandboxEntry};
 
-/// Least time between two rounds: unknown ids are often simply wrong.
+/// Minimum interval between two rounds: unknown ids are often simply wrong.
 const PAUSE: Duration = Duration::from_secs(10);
 
-/// How long a list may take.
+/// Timeout of a list.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Runs until dropped. `wanted` is notified by the probe when the runtime comes up.
@@ -44,13 +43,13 @@ pub async fn run(backend: Arc<Backend>, index: Arc<Index>, wanted: Arc<Notify>) 
         }
         tokio::select! {
             () = sleep_until(began + PAUSE) => {}
-            // A runtime that came back is asked at once.
+            // After a reconnect the lists are requested at once.
             () = wanted.notified() => wanted.notify_one(),
         }
     }
 }
 
-/// Asks for both lists and puts them into the index. Returns how many sandboxes and containers there are.
+/// Requests both lists and adds them to the index. Returns the numbers of sandboxes and containers.
 ///
 /// # Errors
 /// The status of the list that failed.

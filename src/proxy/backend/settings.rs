@@ -6,10 +6,10 @@ use std::path::{Path, PathBuf};
 use crate::settings::value::{Choice, Kind, Maybe, Raw, SocketPath};
 use crate::settings::{Place, Problem, Reader, lexical, settings};
 
-/// The name of the backend that `--upstream` adds.
+/// Name of the backend that `--upstream` adds.
 pub(crate) const UPSTREAM: &str = "upstream";
 
-/// The name of the backend that exists if none is configured.
+/// Name of the backend if none is configured.
 const BUILTIN: &str = "builtin";
 
 /// Kinds of backend.
@@ -54,7 +54,7 @@ impl Backend {
         }
     }
 
-    /// Whether it is the built-in runtime.
+    /// Returns whether it is the built-in runtime.
     pub fn is_builtin(&self) -> bool {
         self.kind == BackendKind::Builtin
     }
@@ -106,8 +106,7 @@ pub(crate) fn read(reader: &mut Reader<'_>, upstream: Option<&str>, listen: &Pat
     backends
 }
 
-/// The socket of the server would forward calls to itself, and a socket that two backends share would list every pod
-/// twice.
+/// The server's own socket would forward calls to itself, and a socket that two backends share would list every pod twice.
 fn check_endpoints(
     reader: &mut Reader<'_>,
     backends: &[Backend],

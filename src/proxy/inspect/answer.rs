@@ -1,4 +1,4 @@
-//! Looks at the few answers that say something about identity, on a bounded copy.
+//! Reads the few responses that carry new ids or exit codes, from a bounded copy.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -14,17 +14,17 @@ use crate::grpc::frame::{self, Head};
 use crate::grpc::{Body, BoxError};
 use crate::proxy::pod_index::{ContainerEntry, Index, SandboxEntry};
 
-/// Most bytes of an answer that are copied. An id needs seventy; an ExecSync with more output than this has no exit code
-/// in the record.
+/// Most bytes of a response that are copied. An id needs seventy; for an ExecSync with more output than this the record has
+/// no exit code.
 const MAX_COPY: usize = 64 << 10;
 
-/// Whether the answers to this call are looked at.
+/// Returns whether responses to this method are read.
 pub const fn is_wanted(method: Method) -> bool {
     peek::wants_answer(method)
         || matches!(method, Method::RemovePodSandbox | Method::RemoveContainer)
 }
 
-/// Passes an answer on and learns from it.
+/// Forwards a response and copies it.
 #[derive(Debug)]
 pub struct AnswerBody {
     inner: Body,
@@ -52,7 +52,7 @@ impl AnswerBody {
         }
     }
 
-    /// The answer is complete and good.
+    /// Called when the response is complete and successful.
     fn learn(&mut self) {
         let Some(copy) = self.copy.take() else { return };
         let Some(head) = Head::read(&copy).filter(|head| !head.compressed) else {
@@ -67,7 +67,7 @@ impl AnswerBody {
     }
 }
 
-/// Puts what a successful call tells into the index.
+/// Adds the ids in a successful response to the index.
 fn learn(call: &Call, index: &Index) {
     let (Some(subject), Some(route)) = (call.subject.get(), call.route.get()) else {
         return;

@@ -1,4 +1,4 @@
-//! Watches the response body pass, until its end.
+//! Observes the response body until its end.
 
 use std::future::Future as _;
 use std::pin::Pin;
@@ -16,12 +16,12 @@ use crate::call::Source;
 use crate::grpc::status::Status;
 use crate::grpc::{Body, BoxError};
 
-/// How the call ends if its body does not say so: from the response headers.
+/// The ending of a call whose body has no status: taken from the response headers.
 #[derive(Debug)]
 pub(super) struct Unfinished {
     /// The HTTP status.
     pub(super) status: http::StatusCode,
-    /// Who made the response.
+    /// Who produced the response.
     pub(super) source: Source,
     /// `grpc-status` among the headers.
     pub(super) in_headers: Option<End>,
@@ -40,7 +40,7 @@ pub struct InstrumentBody {
     inner: Body,
     guard: Option<Guard>,
     unfinished: Unfinished,
-    /// Ends a response that stops halfway; created at the first wait.
+    /// Ends a response that stalls; created at the first wait.
     last_moment: Option<Pin<Box<Sleep>>>,
 }
 
@@ -64,7 +64,7 @@ impl InstrumentBody {
             return Poll::Pending;
         };
         ready!(sleep.as_mut().poll(cx));
-        // The backend's stream is reset with its body.
+        // Dropping the body resets the backend's stream.
         self.inner = Body::Empty;
         self.unfinished.source = Source::Proxy;
         let status = Status::new(
@@ -85,7 +85,7 @@ impl InstrumentBody {
             if let Some(guard) = &self.guard {
                 guard.call().add_response_bytes(data.len());
             }
-            // A connection does not poll a body again that says it is at its end.
+            // A connection does not poll a body again that reports its end.
             if self.inner.is_end_stream() {
                 self.finish(Unfinished::end);
             }

@@ -1,4 +1,4 @@
-//! Headers, trailers, an error or a drop: which outcome is it? Pure functions.
+//! Classifies headers, trailers, errors and drops as an outcome. Pure functions.
 
 use std::time::Duration;
 
@@ -9,24 +9,24 @@ use tonic::Code;
 use crate::call::{Ending, Source};
 use crate::grpc::{BoxError, frame};
 
-/// How a call ended, before the error text is scrubbed.
+/// The ending of a call, before the error text is scrubbed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct End {
     /// How.
     pub ending: Ending,
     /// The status.
     pub code: Code,
-    /// Who said so.
+    /// Who set the status.
     pub source: Source,
-    /// The error text as the caller saw it.
+    /// The error text that the caller gets.
     pub message: Option<String>,
 }
 
-/// A caller's clock started before ours, and `grpc-timeout` is rounded: a call that is dropped this close before its
-/// deadline ran into it.
+/// A caller's clock starts before ours, and `grpc-timeout` is rounded: a call dropped this close to its deadline ran into
+/// it.
 const DEADLINE_SLACK: Duration = Duration::from_millis(20);
 
-/// From the headers of a trailers-only answer, or from trailers. `None` if they hold no status.
+/// The status in the headers of a trailers-only response, or in trailers. `None` without one.
 pub fn status(headers: &HeaderMap, source: Source) -> Option<End> {
     let (code, message) = frame::status(headers)?;
     let ending = match code {
@@ -43,7 +43,7 @@ pub fn status(headers: &HeaderMap, source: Source) -> Option<End> {
     })
 }
 
-/// The answer ended without a status. What a caller makes of that depends on the HTTP status.
+/// The response ended without a status. How a caller reads that depends on the HTTP status.
 pub fn no_status(http: http::StatusCode, source: Source) -> End {
     End {
         ending: Ending::Error,
@@ -55,7 +55,7 @@ pub fn no_status(http: http::StatusCode, source: Source) -> End {
     }
 }
 
-/// The answer broke off: the stream was reset, and the reset is passed on (gRPC over HTTP/2, "Errors").
+/// The stream was reset, and so is the caller's (gRPC over HTTP/2, "Errors").
 pub fn broken(error: &BoxError) -> End {
     let reason = reset_reason(error);
     let code = match reason {
@@ -80,7 +80,7 @@ pub fn broken(error: &BoxError) -> End {
     }
 }
 
-/// The reason of a stream reset somewhere in a chain of causes.
+/// The reason of a stream reset somewhere in a chain of errors.
 pub fn reset_reason(error: &BoxError) -> Option<Reason> {
     let mut cause: Option<&(dyn std::error::Error + 'static)> = Some(&**error);
     while let Some(error) = cause {
@@ -92,7 +92,7 @@ pub fn reset_reason(error: &BoxError) -> Option<Reason> {
     None
 }
 
-/// The caller left.
+/// The caller dropped the call.
 pub fn dropped(elapsed: Duration, deadline: Option<Duration>) -> End {
     let late = deadline.is_some_and(|d| elapsed + DEADLINE_SLACK.min(d / 10) >= d);
     let (ending, code) = if late {

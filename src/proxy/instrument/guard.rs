@@ -8,7 +8,7 @@ use super::signals::Signals;
 use crate::call::{Call, Outcome, Sealed, Source};
 use crate::cri::redact;
 
-/// Held by the future of a call and then by the body of its answer. Dropping it unfinished means that the caller left.
+/// Held by the future of a call and then by its response body. Dropping it unfinished means that the caller cancelled.
 pub struct Guard {
     call: Arc<Call>,
     signals: Arc<Signals>,

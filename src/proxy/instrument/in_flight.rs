@@ -9,7 +9,7 @@ use super::signals::InFlightView;
 use crate::call::Call;
 use crate::cri::Method;
 
-/// Every call that has entered and not ended. Cheap to enter and leave; readers copy the references out.
+/// Every call that has begun and not ended. Cheap to enter and leave; readers copy the references.
 #[derive(Debug, Default)]
 pub struct InFlight {
     calls: Mutex<Slab<Arc<Call>>>,
@@ -21,7 +21,7 @@ impl InFlight {
         self.calls.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Adds a call; it leaves when the seat is dropped.
+    /// Adds a call; dropping the seat removes it.
     pub fn enter(self: &Arc<Self>, call: Arc<Call>) -> Seat {
         let key = self.lock().insert(call);
         Seat {
@@ -41,12 +41,12 @@ impl InFlight {
         calls
     }
 
-    /// How many there are.
+    /// The number of calls in flight.
     pub fn len(&self) -> usize {
         self.lock().len()
     }
 
-    /// Whether there are none.
+    /// Returns whether no call is in flight.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -81,7 +81,7 @@ impl InFlightView for InFlight {
     }
 }
 
-/// A call's place in the table.
+/// An entry of the table.
 #[derive(Debug)]
 pub struct Seat {
     table: Arc<InFlight>,

@@ -1,21 +1,22 @@
-//! Notices calls that use up their deadline, before the caller gives up: in the log, in the metrics, on the pages, and at
-//! the end in a dump of the flight recorder.
+//! Reports calls that use up their deadline, before the caller gives up: in the log, the metrics and the pages, and at the
+//! end in a dump of the flight recorder.
 //!
-//! A call is reported when it has used 50, 90 and 100 % of its caller's deadline. The kubelet gives most calls two
-//! minutes and RunPodSandbox four, so the first report comes before its PLEG calls the node unready, which is after three.
-//! A call without a deadline is measured against what is [`allowed`] to its method, and reported again at each doubling
-//! of that, for as long as it lasts. Watches are open for as long as their caller likes and are never reported.
+//! A call is reported when it has used 50, 90 and 100 % of its caller's deadline. The kubelet allows two minutes for most
+//! calls and four for RunPodSandbox, so the first report precedes the kubelet's PLEG, which declares the node unready after
+//! three. A call without a deadline is measured against what is [`allowed`] for its method, and reported again at each
+//! doubling of that, for as long as it lasts. Watches stay open for as long as their caller likes and are never reported.
 //!
 //! | without a deadline | counts as stuck at | because |
 //! |---|---|---|
-//! | polls; Exec, Attach and PortForward, which only make a URL | 10 s | the kubelet asks once a second, and waits for the answer |
-//! | what changes something | 60 s | |
-//! | ExecSync | 2 min | a hook of a container may take its time |
-//! | PullImage, CheckpointContainer | 5 min | gigabytes are moved; the kubelet sets no deadline to a pull |
+//! | polls; Exec, Attach and PortForward, which only return a URL | 10 s | the kubelet polls every second and waits for the
+//! response |
+//! | mutating calls | 60 s | |
+//! | ExecSync | 2 min | a lifecycle hook may be slow |
+//! | PullImage, CheckpointContainer | 5 min | gigabytes are moved; the kubelet sets no deadline for a pull |
 //!
-//! The request path knows nothing of this. The calls in flight are looked at every [`PERIOD`], and in between whenever
-//! one of those that were seen is due. A report is late only for a call that is due before it is first seen: for a share
-//! of its deadline shorter than the period.
+//! The request path takes no part in this. The calls in flight are checked every [`PERIOD`], and in between when a known
+//! one is due. A report is late only for a call that is due before its first check, when a share of its deadline is shorter
+//! than the period.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -26,18 +27,18 @@ use crate::call::Call;
 use crate::cri::Method;
 use crate::cri::method::Class;
 
-/// How long a call may be in flight before it is first looked at.
+/// How long a call may be in flight before it is first checked.
 pub const PERIOD: Duration = Duration::from_millis(200);
 
-/// The caller's clock began before ours, by the time that the request took to arrive. A call that is looked at when its
-/// deadline is over is mostly gone, so it counts as over by this much too early, or by a twentieth.
+/// The caller's clock starts before ours, by the latency of the request. A call that is checked at its deadline has mostly
+/// ended, so a deadline counts as used up this much early, or by a twentieth.
 const LEAD: Duration = Duration::from_millis(20);
 
 /// The first shares that are reported, in percent.
 const LEVELS: [u32; 3] = [50, 90, 100];
 
-/// How long a call of this method may take if its caller sets no deadline; `None` if as long as it likes. See the table
-/// in the module documentation.
+/// How long a call of this method may take without a deadline; `None` for no limit. See the table in the module
+/// documentation.
 pub const fn allowed(method: Method) -> Option<Duration> {
     let seconds = match (method, method.class()) {
         (_, Class::Watch) => return None,
@@ -49,19 +50,19 @@ pub const fn allowed(method: Method) -> Option<Duration> {
     Some(Duration::from_secs(seconds))
 }
 
-/// Watches the calls in flight.
+/// Checks the calls in flight.
 #[derive(Debug)]
 pub struct Watch {
     /// The calls.
     pub in_flight: Arc<InFlight>,
     /// Log and metrics.
     pub signals: Arc<Signals>,
-    /// Knows the activity of the runtime, and hears of used-up deadlines.
+    /// Knows the runtime's activity, and receives calls with used-up deadlines.
     pub observer: Arc<dyn CallObserver>,
 }
 
 impl Watch {
-    /// Looks until dropped.
+    /// Checks until dropped.
     pub async fn run(self) {
         loop {
             let next = self.look();
@@ -69,7 +70,7 @@ impl Watch {
         }
     }
 
-    /// Reports what is due, and says when to look again.
+    /// Reports what is due, and returns the pause until the next check.
     fn look(&self) -> Duration {
         let mut next = PERIOD;
         for call in self.in_flight.calls() {
@@ -81,7 +82,7 @@ impl Watch {
                 next = next.min(due.saturating_sub(age));
             }
         }
-        // A turn for others in any case.
+        // Always yields to other tasks.
         next.max(Duration::from_millis(1))
     }
 
@@ -102,11 +103,11 @@ impl Watch {
     }
 }
 
-/// The level that is reported after this one.
+/// The level after this one.
 fn level_after(call: &Call, reported: u32) -> Option<u32> {
     let first = LEVELS.into_iter().find(|level| *level > reported);
     match call.deadline {
-        // Soon after its deadline a call has ended.
+        // A call past its deadline has ended soon after.
         Some(_) => first,
         None => first.or_else(|| reported.checked_mul(2)),
     }
@@ -128,7 +129,7 @@ fn due(call: &Call, percent: u32) -> Option<Duration> {
     }
 }
 
-/// The age at which there is something to report next.
+/// The age at which the next report is due.
 fn next_due(call: &Call) -> Option<Duration> {
     if call.method.class() == Class::Watch {
         return None;
@@ -136,7 +137,7 @@ fn next_due(call: &Call) -> Option<Duration> {
     due(call, level_after(call, call.share_used())?)
 }
 
-/// The highest level that the call has reached and that was not reported.
+/// The highest level that the call has reached and that was not yet reported.
 fn newly_reached(call: &Call, age: Duration) -> Option<u32> {
     if age < next_due(call)? {
         return None;
@@ -162,13 +163,13 @@ mod tests {
         call
     }
 
-    /// When which level is reported, if the call is first looked at at this age.
+    /// The ages and levels of the reports, if the call is first checked at this age.
     fn reports(call: &Call, first_look: Duration, until: Duration) -> Vec<(Duration, u32)> {
         let mut reports = Vec::new();
         let mut age = first_look;
         while age <= until {
             if let Some(level) = newly_reached(call, age) {
-                assert!(call.reaches(level), "told once");
+                assert!(call.reaches(level), "reported once");
                 reports.push((age, level));
             }
             let due = next_due(call).map_or(PERIOD, |due| due.saturating_sub(age));
@@ -199,10 +200,10 @@ mod tests {
     fn without_a_deadline_each_doubling_is_told() {
         let secs = Duration::from_secs;
         let pull = call(Method::PullImage, None);
-        let told = reports(&pull, Duration::ZERO, secs(2000));
+        let made = reports(&pull, Duration::ZERO, secs(2000));
         let wanted = [(150, 50), (270, 90), (300, 100), (600, 200), (1200, 400)];
-        assert_eq!(told, wanted.map(|(at, level)| (secs(at), level)));
-        // A month is twenty reports, and the last of several that are due is the one that is told.
+        assert_eq!(made, wanted.map(|(at, level)| (secs(at), level)));
+        // A month makes twenty reports; of several that are due only the last is made.
         let poll = call(Method::ListContainers, None);
         assert_eq!(newly_reached(&poll, secs(30 * 86_400)), Some(100 << 17));
         poll.reaches(u32::MAX / 2 + 1);
@@ -217,7 +218,7 @@ mod tests {
         }
     }
 
-    /// The kubelet's PLEG gives up after three minutes; what it waits for is reported well before.
+    /// The kubelet's PLEG gives up after three minutes; the calls it waits for are reported well before.
     #[test]
     fn what_the_kubelet_waits_for_is_told_before_it_gives_up() {
         for method in Method::ALL {

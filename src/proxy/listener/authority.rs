@@ -1,8 +1,8 @@
 //! Accepts callers that put the path of the socket into `:authority`.
 //!
 //! Kubelets and crictl up to 1.30 do that, with the path as it is or percent-encoded (kubernetes/kubernetes#123463). A path
-//! is no authority (RFC 3986, section 3.2). gRPC servers in Go never look at it, but h2 resets such a call before a
-//! service sees it. So the path is replaced by `localhost`, which later versions send, in the bytes as they come from the
+//! is not a valid authority (RFC 3986, section 3.2). gRPC servers in Go ignore it, but h2 resets such a call before a
+//! service sees it. So the path is replaced by `localhost`, which later versions send, in the bytes as they arrive from the
 //! caller. All other bytes pass unchanged.
 //!
 //! Only the literal that carries the path has to be found; later calls refer to it by its index (RFC 7541). The
@@ -36,16 +36,16 @@ const REPLACEMENT: &[u8] = b"localhost";
 #[derive(Debug)]
 pub(super) struct RewriteAuthority<S> {
     inner: S,
-    /// Bytes to pass before the next frame begins.
+    /// Bytes to forward before the next frame begins.
     skip: usize,
-    /// A HEADERS frame that has not arrived completely.
+    /// An incomplete HEADERS frame.
     held: BytesMut,
-    /// Bytes that are ready for the reader.
+    /// Bytes ready for the reader.
     out: BytesMut,
 }
 
 impl<S> RewriteAuthority<S> {
-    /// Wraps a connection from which nothing was read yet.
+    /// Wraps a connection from which nothing has been read.
     pub(super) fn new(inner: S) -> Self {
         Self {
             inner,
@@ -55,7 +55,7 @@ impl<S> RewriteAuthority<S> {
         }
     }
 
-    /// Returns how many of these bytes can be passed on unchanged.
+    /// Returns how many of these bytes can be forwarded unchanged.
     fn pass(&mut self, bytes: &[u8]) -> usize {
         let mut at = 0;
         loop {
@@ -110,7 +110,7 @@ fn rewritten(frame: &[u8]) -> Vec<u8> {
     };
     let len = value.len.min(REPLACEMENT.len());
     let mut out = frame[..value.at].to_vec();
-    // Below 127 a length is one byte, and without its top bit the text is plain.
+    // Below 127 a length is one byte, and without its top bit the text is not Huffman-coded.
     out.push(len.to_le_bytes()[0]);
     out.extend_from_slice(&REPLACEMENT[..len]);
     out.extend_from_slice(&frame[value.end..]);
@@ -355,7 +355,7 @@ mod tests {
         for sent in &sessions {
             for piece in [1, 9, 4096] {
                 let read = through(sent, piece).await;
-                // A HEADERS frame that never becomes complete need not be passed on.
+                // A HEADERS frame that never becomes complete need not be forwarded.
                 assert!(sent.starts_with(&read));
                 assert!(sent.len() - read.len() <= HEAD + MAX_PAYLOAD);
             }

@@ -1,4 +1,4 @@
-//! A service whose calls are noted at the place of their connection, from the request to the end of the answer's body.
+//! A service whose calls are counted in the permit of their connection, from the request to the end of the response body.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -15,12 +15,12 @@ use crate::uds::limit::{Busy, ConnectionPermit};
 #[derive(Clone, Debug)]
 pub(super) struct Counted<S> {
     inner: S,
-    place: Arc<ConnectionPermit>,
+    permit: Arc<ConnectionPermit>,
 }
 
 impl<S> Counted<S> {
-    pub(super) fn new(inner: S, place: Arc<ConnectionPermit>) -> Self {
-        Self { inner, place }
+    pub(super) fn new(inner: S, permit: Arc<ConnectionPermit>) -> Self {
+        Self { inner, permit }
     }
 }
 
@@ -38,14 +38,14 @@ where
 
     fn call(&mut self, request: Request<Q>) -> Self::Future {
         CountedFuture {
-            busy: Some(self.place.request()),
+            busy: Some(self.permit.request()),
             inner: self.inner.call(request),
         }
     }
 }
 
 pin_project! {
-    /// An answer to come.
+    /// A response future.
     pub(super) struct CountedFuture<F> {
         #[pin]
         inner: F,
@@ -68,7 +68,7 @@ where
 }
 
 pin_project! {
-    /// The body of an answer.
+    /// A response body.
     pub(super) struct CountedBody<B> {
         #[pin]
         inner: B,

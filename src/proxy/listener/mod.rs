@@ -1,4 +1,4 @@
-//! The CRI socket: binds it, says who calls, serves each connection, and drains at the end.
+//! The CRI socket: binds it, identifies callers, serves each connection, and drains at shutdown.
 
 mod authority;
 mod counted;

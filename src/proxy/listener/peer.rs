@@ -1,4 +1,4 @@
-//! Who is at the other end of a connection.
+//! The process at the other end of a connection.
 
 use std::fs;
 use std::os::unix::net::UnixStream;
@@ -8,8 +8,8 @@ use nix::sys::socket::sockopt::PeerCredentials;
 
 use crate::call::{Client, Peer};
 
-/// Asks the kernel, once per connection. The process may be gone by then, or live in another pid namespace: then there is
-/// no name.
+/// Asks the kernel (SO_PEERCRED), once per connection. The process may have exited, or be in another pid namespace: then it
+/// has no name.
 pub fn of(socket: &UnixStream) -> Peer {
     let pid = getsockopt(socket, PeerCredentials)
         .ok()

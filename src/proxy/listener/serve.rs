@@ -1,4 +1,4 @@
-//! Accepts connections and serves each with a service of its own.
+//! Accepts connections and serves each with its own stack of layers.
 
 use std::io;
 use std::os::unix::net::UnixListener;
@@ -26,25 +26,25 @@ use crate::grpc::limits::{CONNECTION_WINDOW, MAX_HEADER_LIST, STREAM_WINDOW};
 use crate::uds::Stream;
 use crate::uds::limit::{ConnectionLimit, ConnectionPermit, Evict};
 
-/// Most connections at a time. A node has a handful of callers; beyond this the connection that has been idle longest is
-/// asked to go, and if all have calls in flight, those who connect wait in the kernel's queue.
+/// Most concurrent connections. A node has a handful of callers; beyond this the connection idle for longest is asked to
+/// close, and if all have calls in flight, new ones wait in the listener's backlog.
 const MAX_CONNECTIONS: usize = 1024;
 
 /// Most calls in flight on one connection (`SETTINGS_MAX_CONCURRENT_STREAMS`). The kubelet has one connection for the
-/// runtime service, and a call or two for each of at most some hundred pods on it.
+/// runtime service, with a call or two for each of about a hundred pods at most.
 const MAX_CALLS: u32 = 1000;
 
-/// Most calls that were reset before they were accepted, and most streams that broke a rule, before their connection is
-/// closed. A kubelet that restarts drops many calls at once.
+/// Most streams reset before they were accepted, and most streams with protocol errors, before their connection is closed.
+/// A kubelet that restarts drops many calls at once.
 const MAX_WASTED: usize = 1024;
 
-/// How long a connection that was asked to go may take if it carries nothing.
+/// How long a connection that was asked to close may take if it has no calls.
 const GOODBYE: Duration = Duration::from_millis(20);
 
-/// How long to wait when the process is out of descriptors; each connection that ends gives one back.
+/// Pause after an accept that failed for lack of file descriptors; each connection that ends frees one.
 const OUT_OF_DESCRIPTORS: Duration = Duration::from_millis(100);
 
-/// Serves until `stop`, then lets calls in flight end for up to `drain`. Returns how many connections had to be cut.
+/// Serves until `stop`, then waits up to `drain` for the calls in flight. Returns how many connections were cut.
 ///
 /// # Errors
 /// If the listener cannot be registered with the runtime.
@@ -65,7 +65,7 @@ where
     B: HttpBody<Data = bytes::Bytes, Error = BoxError> + Send + 'static,
 {
     let listener = tokio::net::UnixListener::from_std(listener)?;
-    let places = ConnectionLimit::new(MAX_CONNECTIONS, Evict::Idle);
+    let limit = ConnectionLimit::new(MAX_CONNECTIONS, Evict::Idle);
     let (tasks, calls) = (TaskTracker::new(), Calls::default());
     let cut = CancellationToken::new();
     loop {
@@ -81,8 +81,8 @@ where
                 continue;
             }
         };
-        let place = tokio::select! {
-            place = places.take() => Arc::new(place),
+        let permit = tokio::select! {
+            permit = limit.take() => Arc::new(permit),
             () = stop.cancelled() => break,
         };
         let peer = Arc::new(peer::of(&socket));
@@ -94,18 +94,18 @@ where
             }
         };
         let open = Open::new(&connections, peer.client);
-        let service = Counted::new(make_service(peer), Arc::clone(&place));
+        let service = Counted::new(make_service(peer), Arc::clone(&permit));
         let (stop, cut, calls) = (stop.clone(), cut.clone(), calls.clone());
         tasks.spawn(async move {
             tokio::select! {
-                () = connection(stream, service, calls, &place, stop) => {}
+                () = connection(stream, service, calls, &permit, stop) => {}
                 () = cut.cancelled() => {}
             }
             drop(open);
         });
     }
-    // Callers that come now are refused at once instead of waiting for nobody. A service manager keeps a copy, and with
-    // it those who come, for the next instance.
+    // New callers are refused at once instead of waiting in the backlog of a listener that accepts no more. With socket
+    // activation systemd holds the socket, and they wait for the next instance.
     drop(listener);
     tasks.close();
     calls.0.close();
@@ -117,14 +117,14 @@ where
         return Ok(0);
     }
     let left = tasks.len();
-    // Dropping a connection ends the streams of its calls; each ends as cancelled.
+    // Dropping a connection drops the streams of its calls; each ends as cancelled.
     cut.cancel();
     tasks.wait().await;
     calls.0.wait().await;
     Ok(left)
 }
 
-/// Spawns the calls of all connections, and knows when the last has ended.
+/// Spawns the calls of all connections, and tracks when the last has ended.
 #[derive(Clone, Debug, Default)]
 struct Calls(TaskTracker);
 
@@ -137,7 +137,7 @@ where
     }
 }
 
-/// Counts a connection for as long as it is held, also if its task panics.
+/// Counts an open connection, also if its task panics.
 struct Open(Arc<Connections>);
 
 impl Open {
@@ -157,7 +157,7 @@ impl Drop for Open {
 fn settings(calls: Calls) -> Builder<Calls> {
     let mut builder = Builder::new(calls);
     builder
-        // A backend's response has no date, so the one passed on has none.
+        // The backend's responses have no `date` header, so none is added.
         .auto_date_header(false)
         .max_concurrent_streams(MAX_CALLS)
         .max_header_list_size(MAX_HEADER_LIST)
@@ -172,7 +172,7 @@ async fn connection<S, B>(
     stream: Stream,
     service: S,
     calls: Calls,
-    place: &ConnectionPermit,
+    permit: &ConnectionPermit,
     stop: CancellationToken,
 ) where
     S: Service<http::Request<Incoming>, Response = http::Response<B>, Error = BoxError>
@@ -182,10 +182,10 @@ async fn connection<S, B>(
     S::Future: Send,
     B: HttpBody<Data = bytes::Bytes, Error = BoxError> + Send + 'static,
 {
-    // A caller speaks first (RFC 9113, 3.4). One that never did has nothing to drain.
+    // The client sends first (RFC 9113, section 3.4). A connection that never sent anything has nothing to drain.
     let spoken = tokio::select! {
         spoken = stream.readable() => spoken,
-        () = place.wanted() => return,
+        () = permit.wanted() => return,
         () = stop.cancelled() => return,
     };
     if let Err(error) = spoken {
@@ -198,7 +198,7 @@ async fn connection<S, B>(
     let ended = tokio::select! {
         ended = connection.as_mut() => Some(ended),
         () = stop.cancelled() => None,
-        () = place.wanted() => None,
+        () = permit.wanted() => None,
     };
     let ended = match ended {
         Some(ended) => ended,
@@ -207,9 +207,9 @@ async fn connection<S, B>(
             loop {
                 tokio::select! {
                     ended = connection.as_mut() => break ended,
-                    // A caller that does not answer holds its place no longer.
+                    // A caller that does not respond is cut.
                     () = tokio::time::sleep(GOODBYE), if !stop.is_cancelled() => {
-                        if place.is_idle() {
+                        if permit.is_idle() {
                             return;
                         }
                     }

@@ -1,4 +1,4 @@
-//! Binds the socket file, or takes the socket that systemd bound.
+//! Binds the socket file, or takes the socket that systemd passes.
 
 use std::ffi::OsString;
 use std::fs;
@@ -11,41 +11,41 @@ use std::path::{Path, PathBuf};
 use super::settings::Server;
 use crate::settings::Owner;
 
-/// Longest path of a unix socket, in bytes: `sun_path` less the final zero (unix(7)).
+/// Longest path of a unix socket, in bytes: `sun_path` without the final NUL (unix(7)).
 pub const MAX_PATH: usize = 107;
 
 /// Why there is no socket.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The path does not fit.
+    /// The path is too long.
     #[error("{}: {} bytes are too long for a unix socket, the kernel takes at most {MAX_PATH}", path.display(), path.as_os_str().len())]
     TooLong {
         /// The path.
         path: PathBuf,
     },
-    /// Another process answers there.
+    /// Another process listens on it.
     #[error("{}: another process is listening on this socket; stop it first, or choose another path", path.display())]
     InUse {
         /// The path.
         path: PathBuf,
     },
-    /// A file of another kind is in the way.
-    #[error("{}: exists and is not a socket; it is left alone", path.display())]
+    /// The path is a file of another kind.
+    #[error("{}: exists and is not a socket; it was not replaced", path.display())]
     NotASocket {
         /// The path.
         path: PathBuf,
     },
-    /// The kernel said no.
+    /// A system call failed.
     #[error("{}: cannot {action}: {source}", path.display())]
     Io {
-        /// What was tried.
+        /// The failed operation.
         action: &'static str,
         /// On which path.
         path: PathBuf,
-        /// What the kernel said.
+        /// The system call's error.
         source: io::Error,
     },
-    /// systemd passed something that is no listening unix socket.
+    /// systemd passed something other than a listening unix socket.
     #[error("the socket passed by the service manager cannot be used: {0}")]
     Activation(io::Error),
 }
@@ -57,7 +57,7 @@ pub struct Socket {
     file: Option<SocketFile>,
 }
 
-/// The socket file, removed at the end if it is still ours.
+/// The socket file, removed on drop if it is still ours.
 #[derive(Debug)]
 pub struct SocketFile {
     path: PathBuf,
@@ -90,7 +90,7 @@ impl Socket {
         }
     }
 
-    /// Binds a path, and gives the socket its permission bits and owner. A socket that nobody listens on any more is replaced, in one step.
+    /// Binds a path with these permission bits and owner. A stale socket is replaced atomically.
     ///
     /// # Errors
     /// See [`Error`].
@@ -101,20 +101,20 @@ impl Socket {
             });
         }
         if let Some(dir) = path.parent() {
-            fs::create_dir_all(dir).map_err(io_error("make the directory", dir))?;
+            fs::create_dir_all(dir).map_err(io_error("create the directory", dir))?;
         }
         check_free(path)?;
 
-        // Bound under another name, given its owner and mode, and only then moved to its place: nobody ever sees it
-        // with the wrong permissions, and a stale socket is replaced without a moment of no socket.
+        // Bound under another name, with owner and mode set, and then renamed: the socket is never visible with wrong
+        // permissions, and a stale one is replaced atomically.
         let draft = draft_path(path);
         let _ = fs::remove_file(&draft);
         let listener = UnixListener::bind(&draft).map_err(io_error("bind", path))?;
-        let placed = place(&draft, path, mode, owner);
-        if placed.is_err() {
+        let published = publish(&draft, path, mode, owner);
+        if published.is_err() {
             let _ = fs::remove_file(&draft);
         }
-        let file = placed?;
+        let file = published?;
         listener
             .set_nonblocking(true)
             .map_err(io_error("set non-blocking", path))?;
@@ -124,12 +124,12 @@ impl Socket {
         })
     }
 
-    /// Whether systemd holds the socket, and keeps it when we stop.
+    /// Returns whether systemd owns the socket, and keeps it when criscope stops.
     pub fn is_activated(&self) -> bool {
         self.file.is_none()
     }
 
-    /// The listener, and the file, which is removed when dropped (systemd's is not ours to remove).
+    /// The listener, and the file, which is removed when dropped; `None` for systemd's.
     pub fn into_parts(self) -> (UnixListener, Option<SocketFile>) {
         (self.listener, self.file)
     }
@@ -143,19 +143,19 @@ fn io_error<'a>(action: &'static str, path: &'a Path) -> impl FnOnce(io::Error) 
     }
 }
 
-/// A short name in the same directory, so that it fits wherever the real one fits.
+/// A short name in the same directory, no longer than the final one.
 fn draft_path(path: &Path) -> PathBuf {
     let mut name = OsString::from(".");
     name.push(std::process::id().to_string());
     path.with_file_name(name)
 }
 
-/// Errs if the path is taken by something alive or something else.
+/// Fails if the path is a live socket or another kind of file.
 fn check_free(path: &Path) -> Result<(), Error> {
     let kind = match fs::symlink_metadata(path) {
         Ok(metadata) => metadata.file_type(),
         Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(()),
-        Err(e) => return Err(io_error("look at it", path)(e)),
+        Err(e) => return Err(io_error("stat it", path)(e)),
     };
     if !kind.is_socket() {
         return Err(Error::NotASocket {
@@ -167,19 +167,24 @@ fn check_free(path: &Path) -> Result<(), Error> {
             path: path.to_owned(),
         }),
         Err(e) if e.kind() == io::ErrorKind::ConnectionRefused => Ok(()),
-        Err(e) => Err(io_error("find out who listens", path)(e)),
+        Err(e) => Err(io_error("check for a listener", path)(e)),
     }
 }
 
-fn place(draft: &Path, path: &Path, mode: u32, owner: Option<Owner>) -> Result<SocketFile, Error> {
+fn publish(
+    draft: &Path,
+    path: &Path,
+    mode: u32,
+    owner: Option<Owner>,
+) -> Result<SocketFile, Error> {
     if let Some(owner) = owner {
         chown(draft, Some(owner.uid), Some(owner.gid))
             .map_err(io_error("change the owner", path))?;
     }
     fs::set_permissions(draft, fs::Permissions::from_mode(mode))
         .map_err(io_error("change the mode", path))?;
-    let metadata = fs::symlink_metadata(draft).map_err(io_error("look at it", path))?;
-    fs::rename(draft, path).map_err(io_error("put the socket in its place", path))?;
+    let metadata = fs::symlink_metadata(draft).map_err(io_error("stat it", path))?;
+    fs::rename(draft, path).map_err(io_error("rename the socket", path))?;
     Ok(SocketFile {
         path: path.to_owned(),
         device: metadata.dev(),
@@ -233,7 +238,7 @@ mod tests {
         let error = bind(&settings).expect_err("live");
         assert!(matches!(error, Error::InUse { .. }), "{error}");
 
-        // As after kill -9: the file stays, nobody listens.
+        // As after a SIGKILL: the file remains, without a listener.
         let (listener, cleanup) = first.into_parts();
         drop(listener);
         std::mem::forget(cleanup);
@@ -261,7 +266,7 @@ mod tests {
 
     #[test]
     fn an_error_names_the_socket_that_was_asked_for() {
-        // No user may make a socket there, root neither.
+        // No user may create a socket there, not even root.
         let settings = server("/proc/self/cri.sock".into());
         let error = bind(&settings).expect_err("no socket there");
         let text = error.to_string();

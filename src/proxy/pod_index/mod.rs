@@ -1,8 +1,7 @@
-//! Who is behind an id. Most calls carry only the id of a sandbox or container; this index knows which pod that is, and
-//! which backend has it.
+//! Maps ids to pods and backends: most calls carry only the id of a sandbox or container.
 //!
-//! It is filled from calls as they pass, and from a backend's lists at the start, after each reconnect, and when an id
-//! turns up that it does not know. It is bounded: the least recently used entry makes room.
+//! It is filled from the calls that pass, and from the backends' lists at startup, after each reconnect, and when a call
+//! names an unknown id. It is bounded: the least recently used entry is evicted.
 
 pub(crate) mod metrics;
 pub mod settings;
@@ -43,7 +42,7 @@ pub struct Index {
     limits: (usize, usize),
     hits: AtomicU64,
     misses: AtomicU64,
-    /// Called for an id nobody knows.
+    /// Notified when a call names an unknown id.
     unknown: tokio::sync::Notify,
 }
 
@@ -55,15 +54,15 @@ struct Tables {
     removed_containers: VecDeque<Arc<str>>,
 }
 
-/// How many removed objects of each kind are still known by name: the kubelet asks for some once more.
+/// How many removed objects of each kind are kept: the kubelet asks for some once more.
 const REMOVED: usize = 128;
 
-/// Notes a removed object and forgets the one that was removed longest ago.
+/// Moves an object to the removed ones, and drops the one removed longest ago.
 fn retire<V>(table: &mut LruCache<Arc<str>, V>, removed: &mut VecDeque<Arc<str>>, id: &str) {
     let Some((id, _)) = find(table, id) else {
         return;
     };
-    // Removing is idempotent, and so is this.
+    // Removal is idempotent in the CRI.
     if removed.contains(&id) {
         return;
     }
@@ -75,7 +74,7 @@ fn retire<V>(table: &mut LruCache<Arc<str>, V>, removed: &mut VecDeque<Arc<str>>
     }
 }
 
-/// Full ids are 64 characters; a person may type the beginning of one.
+/// Full ids have 64 characters; people may type a prefix.
 const FULL_ID: usize = 64;
 
 fn find<'a, V>(table: &'a mut LruCache<Arc<str>, V>, id: &str) -> Option<(Arc<str>, &'a V)> {
@@ -85,7 +84,7 @@ fn find<'a, V>(table: &'a mut LruCache<Arc<str>, V>, id: &str) -> Option<(Arc<st
     if id.len() >= FULL_ID {
         return None;
     }
-    // Like containerd, take a prefix if it is unique.
+    // Like containerd, accept a prefix if it is unique.
     let mut matches = table.iter().filter(|(k, _)| k.starts_with(id));
     match (matches.next(), matches.next()) {
         (Some((k, v)), None) => Some((Arc::clone(k), v)),
@@ -94,10 +93,10 @@ fn find<'a, V>(table: &'a mut LruCache<Arc<str>, V>, id: &str) -> Option<(Arc<st
 }
 
 impl Index {
-    /// An empty index with room for so many sandboxes and containers.
+    /// An empty index with these limits.
     pub fn new(sandboxes: usize, containers: usize) -> Self {
         Self {
-            // The tables grow with what is there; one made for the limit would take its memory at once.
+            // The tables grow with their contents; a preallocated one would take all its memory at once.
             tables: Mutex::new(Tables {
                 sandboxes: LruCache::unbounded(),
                 containers: LruCache::unbounded(),
@@ -115,7 +114,7 @@ impl Index {
         self.tables.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Fills in what the ids of a subject imply: container to sandbox to pod.
+    /// Completes a subject from its ids: container to sandbox to pod.
     pub fn complete(&self, subject: &mut Subject) {
         if subject.container_id.is_none() && subject.sandbox_id.is_none() {
             return;
@@ -171,7 +170,7 @@ impl Index {
         Some(Arc::clone(&entry.backend))
     }
 
-    /// Learns a sandbox.
+    /// Adds a sandbox.
     pub fn insert_sandbox(&self, id: Arc<str>, entry: SandboxEntry) {
         let table = &mut self.lock().sandboxes;
         table.put(id, entry);
@@ -180,7 +179,7 @@ impl Index {
         }
     }
 
-    /// Learns a container.
+    /// Adds a container.
     pub fn insert_container(&self, id: Arc<str>, entry: ContainerEntry) {
         let table = &mut self.lock().containers;
         table.put(id, entry);
@@ -189,25 +188,25 @@ impl Index {
         }
     }
 
-    /// A sandbox was removed. It stays known for a while, for late calls.
+    /// Marks a sandbox as removed. It is kept for a while, for late calls.
     pub fn sandbox_removed(&self, id: &str) {
         let tables = &mut *self.lock();
         retire(&mut tables.sandboxes, &mut tables.removed_sandboxes, id);
     }
 
-    /// A container was removed. It stays known for a while, for late calls.
+    /// Marks a container as removed. It is kept for a while, for late calls.
     pub fn container_removed(&self, id: &str) {
         let tables = &mut *self.lock();
         retire(&mut tables.containers, &mut tables.removed_containers, id);
     }
 
-    /// Sandboxes and containers known.
+    /// Numbers of sandboxes and containers.
     pub fn len(&self) -> (usize, usize) {
         let tables = self.lock();
         (tables.sandboxes.len(), tables.containers.len())
     }
 
-    /// Look-ups that found all they wanted, and those that did not.
+    /// Numbers of lookups that were complete, and of those that were not.
     pub fn lookups(&self) -> (u64, u64) {
         (
             self.hits.load(Ordering::Relaxed),
@@ -215,7 +214,7 @@ impl Index {
         )
     }
 
-    /// Resolves when a call named an id that is not known.
+    /// Resolves when a call names an unknown id.
     pub async fn unknown_id(&self) {
         self.unknown.notified().await;
     }

@@ -1,4 +1,4 @@
-//! Asks several backends the same.
+//! Sends a request to several backends.
 
 use std::sync::Arc;
 
@@ -12,13 +12,13 @@ use crate::call::Call;
 use crate::grpc::status::Status;
 use crate::grpc::{Body, BoxError, CriService, Request, Response, frame};
 
-/// Largest request that is sent to several backends, in bytes. Requests for lists are tiny.
+/// Largest request that is sent to several backends, in bytes. Requests for lists are small.
 const MAX_REQUEST: usize = 16 << 20;
 
-/// The answer of one backend whose status is not an error so far.
+/// The response of one backend, without an error in its headers.
 #[derive(Debug)]
-pub struct Answer {
-    /// Who gave it.
+pub struct BackendResponse {
+    /// The backend.
     pub backend: Arc<str>,
     /// Its headers.
     pub headers: HeaderMap,
@@ -26,18 +26,17 @@ pub struct Answer {
     pub body: Body,
 }
 
-/// Sends the request to all. Answers come in the order of the backends.
+/// Sends the request to all. Responses are in the order of the backends.
 ///
 /// # Errors
-/// The status of the first backend that has no answer or says an error, with its name. One backend that cannot answer
-/// makes the whole call fail.
+/// The status of the first backend that fails, with its name. One failing backend fails the whole call.
 pub async fn ask(
     request: Request,
     backends: Vec<(Arc<str>, CriService)>,
-) -> Result<Vec<Answer>, BoxError> {
+) -> Result<Vec<BackendResponse>, BoxError> {
     let (mut head, body) = request.into_parts();
     let body = Limited::new(body, MAX_REQUEST).collect().await?.to_bytes();
-    // Compressed answers could not be joined. Every gRPC server can answer without.
+    // Compressed responses cannot be joined, and compression is optional for every gRPC server.
     head.headers.remove("grpc-accept-encoding");
     let call = head.extensions.get::<Arc<Call>>().cloned();
 
@@ -70,10 +69,10 @@ fn copy(head: &http::request::Parts, body: Bytes, call: Option<Arc<Call>>) -> Re
     request
 }
 
-fn accept(backend: Arc<str>, response: Response) -> Result<Answer, Status> {
+fn accept(backend: Arc<str>, response: Response) -> Result<BackendResponse, Status> {
     let (head, body) = response.into_parts();
     match frame::status(&head.headers) {
-        Some((Code::Ok, _)) | None if head.status.is_success() => Ok(Answer {
+        Some((Code::Ok, _)) | None if head.status.is_success() => Ok(BackendResponse {
             backend,
             headers: head.headers,
             body,
@@ -86,7 +85,7 @@ fn accept(backend: Arc<str>, response: Response) -> Result<Answer, Status> {
     }
 }
 
-/// Says which backend it was.
+/// Prefixes a status with the name of the backend.
 pub fn blame(backend: &str, status: Status) -> Status {
     let code = status.code;
     status.reworded(code, |text| format!("backend {backend}: {text}"))

@@ -1,8 +1,8 @@
-//! Joins the answers of several backends into one.
+//! Joins the responses of several backends into one.
 //!
-//! A list is joined without decoding it: the encoding of a message that holds the repeated fields of two is the encoding
-//! of one followed by that of the other (Protobuf encoding, "last one wins" and repeated fields). So the joined message
-//! is the head with the sum of the lengths, then the bytes of each as they come: nothing is held.
+//! A list is joined without decoding it: concatenating two encoded messages merges them, and repeated fields are appended
+//! (Protobuf encoding, "last one wins" and repeated fields). So the joined message is a frame header with the sum of the
+//! lengths, then the bytes of each as they arrive, without buffering.
 
 use std::collections::VecDeque;
 
@@ -12,7 +12,7 @@ use http_body::Frame;
 use http_body_util::{BodyExt, StreamBody};
 use tonic::Code;
 
-use super::fan_out::{Answer, blame};
+use super::fan_out::{BackendResponse, blame};
 use crate::grpc::frame::{self, HEADER, Head};
 use crate::grpc::status::Status;
 use crate::grpc::{Body, BoxError, Response};
@@ -20,16 +20,16 @@ use crate::grpc::{Body, BoxError, Response};
 /// Largest single message of a stream that is joined with others, in bytes.
 const MAX_MESSAGE: usize = 64 << 20;
 
-/// Reads the messages of one answer.
+/// Reads the messages of one response.
 struct Reader {
-    answer: Answer,
+    answer: BackendResponse,
     buffer: BytesMut,
-    /// Whether the body has ended, and well.
+    /// Whether the body has ended successfully.
     ended: bool,
 }
 
 impl Reader {
-    fn new(answer: Answer) -> Self {
+    fn new(answer: BackendResponse) -> Self {
         Self {
             answer,
             buffer: BytesMut::new(),
@@ -41,11 +41,11 @@ impl Reader {
         blame(&self.answer.backend, Status::new(code, text))
     }
 
-    /// The next piece of data; `None` at a good end.
+    /// The next piece of data; `None` at a successful end.
     async fn data(&mut self) -> Result<Option<Bytes>, Status> {
         while !self.ended {
             let Some(frame) = self.answer.body.frame().await else {
-                // Without trailers the status has to have been among the headers.
+                // Without trailers, the status must have been among the headers.
                 self.ended = true;
                 return match frame::status(&self.answer.headers) {
                     Some(_) => Ok(None),
@@ -74,7 +74,7 @@ impl Reader {
         Ok(None)
     }
 
-    /// Reads on until `n` bytes are in the buffer; false at the end.
+    /// Reads until `n` bytes are in the buffer; returns false at the end.
     async fn fill(&mut self, n: usize) -> Result<bool, Status> {
         while self.buffer.len() < n {
             match self.data().await? {
@@ -86,7 +86,7 @@ impl Reader {
         Ok(true)
     }
 
-    /// The head of the next message, taken off the buffer.
+    /// Consumes the header of the next message.
     async fn head(&mut self) -> Result<Option<Head>, Status> {
         if !self.fill(HEADER).await? {
             return Ok(None);
@@ -100,7 +100,7 @@ impl Reader {
         }
     }
 
-    /// The next whole message with its head; `None` at a good end.
+    /// The next complete message with its header; `None` at a successful end.
     async fn message(&mut self) -> Result<Option<Bytes>, Status> {
         if !self.fill(HEADER).await? {
             return Ok(None);
@@ -123,7 +123,7 @@ fn respond(answers: &[Reader], frames: impl Stream<Item = Item> + Send + 'static
     let mut response = Response::new(Body::boxed(StreamBody::new(frames)));
     if let Some(first) = answers.first() {
         *response.headers_mut() = first.answer.headers.clone();
-        // A status among the headers was that of an empty answer.
+        // A status in the headers is that of an empty response.
         response.headers_mut().remove("grpc-status");
         response.headers_mut().remove("grpc-message");
     }
@@ -142,8 +142,8 @@ fn end(result: Result<(), Status>) -> Item {
 /// One message with the repeated fields of all.
 ///
 /// # Errors
-/// The first error of a backend that is known before any byte of its message.
-pub async fn concat(answers: Vec<Answer>) -> Result<Response, BoxError> {
+/// The first error of a backend that occurs before any byte of its message.
+pub async fn concat(answers: Vec<BackendResponse>) -> Result<Response, BoxError> {
     let mut readers: Vec<_> = answers.into_iter().map(Reader::new).collect();
     let mut lengths = VecDeque::new();
     for reader in &mut readers {
@@ -192,7 +192,7 @@ pub async fn concat(answers: Vec<Answer>) -> Result<Response, BoxError> {
 
 struct Concat {
     readers: VecDeque<Reader>,
-    /// What is missing of each reader's message, in bytes.
+    /// Bytes left of each reader's message.
     lengths: VecDeque<usize>,
     over: bool,
 }
@@ -203,7 +203,7 @@ impl Concat {
             (self.readers.front_mut(), self.lengths.front_mut())
         {
             if *missing == 0 {
-                // Its trailers may still say that the list is not whole.
+                // Its trailers may still report that the list is incomplete.
                 if reader.data().await?.is_some() || !reader.buffer.is_empty() {
                     return Err(reader.fault(Code::Internal, "the answer has a second message"));
                 }
@@ -235,7 +235,7 @@ impl Concat {
 }
 
 /// The messages of each stream, one stream after the other.
-pub fn chain(answers: Vec<Answer>) -> Response {
+pub fn chain(answers: Vec<BackendResponse>) -> Response {
     let readers: Vec<_> = answers.into_iter().map(Reader::new).collect();
     let response = respond(&readers, stream::empty());
     let state = (VecDeque::from(readers), false);
@@ -257,9 +257,9 @@ pub fn chain(answers: Vec<Answer>) -> Response {
     response.map(|_| Body::boxed(StreamBody::new(frames)))
 }
 
-/// The messages of all streams as they come. The first stream to end, ends the whole: the caller has to listen anew, or
-/// it would miss what the ended one has to say.
-pub fn interleave(answers: Vec<Answer>) -> Response {
+/// The messages of all streams as they arrive. The first stream that ends, ends the response: the caller must subscribe
+/// again, or it would miss the events of that backend.
+pub fn interleave(answers: Vec<BackendResponse>) -> Response {
     let readers: Vec<_> = answers.into_iter().map(Reader::new).collect();
     let response = respond(&readers, stream::empty());
     let next = |mut reader: Reader| async move {
@@ -284,11 +284,11 @@ pub fn interleave(answers: Vec<Answer>) -> Response {
     response.map(|_| Body::boxed(StreamBody::new(frames)))
 }
 
-/// The first answer, if every backend succeeded.
+/// The first response, if every backend succeeded.
 ///
 /// # Errors
 /// The first error, with the name of the backend.
-pub async fn every(answers: Vec<Answer>) -> Result<Response, BoxError> {
+pub async fn every(answers: Vec<BackendResponse>) -> Result<Response, BoxError> {
     let mut first = None;
     for (headers, message) in messages(answers).await? {
         first.get_or_insert((headers, message));
@@ -298,11 +298,13 @@ pub async fn every(answers: Vec<Answer>) -> Result<Response, BoxError> {
     Ok(single(headers, &message))
 }
 
-/// The one message of each answer, without its head.
+/// The one message of each response, without its header.
 ///
 /// # Errors
 /// The first error, with the name of the backend.
-pub async fn messages(answers: Vec<Answer>) -> Result<Vec<(http::HeaderMap, Bytes)>, Status> {
+pub async fn messages(
+    answers: Vec<BackendResponse>,
+) -> Result<Vec<(http::HeaderMap, Bytes)>, Status> {
     let mut messages = Vec::with_capacity(answers.len());
     for answer in answers {
         let mut reader = Reader::new(answer);
@@ -318,7 +320,7 @@ pub async fn messages(answers: Vec<Answer>) -> Result<Vec<(http::HeaderMap, Byte
     Ok(messages)
 }
 
-/// An answer of one message.
+/// A response of one message.
 pub fn single(headers: http::HeaderMap, message: &Bytes) -> Response {
     let framed = match frame::frame(message) {
         Ok(framed) => framed,

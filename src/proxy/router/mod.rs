@@ -1,8 +1,8 @@
-//! Chooses the backend of a call, and joins the answers of calls that go to several.
+//! Chooses the backend of a call, and joins the responses to calls that go to several.
 //!
-//! With one backend, which is the rule, this costs a comparison. With two, a call that names a sandbox or container goes
-//! to the backend that has it, and a list holds what all have, or fails: the kubelet would take a shorter list for
-//! pods that died.
+//! With one backend, the usual case, this costs a comparison. With several, a call that names a sandbox or container goes
+//! to its owner, and a list contains those of all backends, or fails: the kubelet would take a shorter list for pods that
+//! died.
 
 pub mod fan_out;
 pub mod join;
@@ -27,11 +27,11 @@ use crate::proxy::pod_index::Index;
 pub struct Table {
     /// How to choose.
     pub rules: Rules,
-    /// Who has what.
+    /// Owners by id.
     pub index: Arc<Index>,
     /// Names of the backends, in their order.
     pub names: Vec<Arc<str>>,
-    /// The names as one, for calls that go to all.
+    /// All names as one, for calls that go to all.
     pub all: Arc<str>,
 }
 
@@ -64,7 +64,7 @@ impl Router {
         }
     }
 
-    /// The rarer targets: those that need a look around first, or several backends.
+    /// The rarer targets: those that need a lookup, or several backends.
     async fn route(
         self,
         request: Request,

@@ -16,12 +16,12 @@ use crate::grpc::{CriService, unary};
 use crate::proxy::pod_index::{ContainerEntry, SandboxEntry};
 
 impl Router {
-    /// The backend that has what a call names; asks all of them if the index does not know. What nobody has goes to the
-    /// default backend, which says so in its own words.
+    /// The backend that has the object a call names; asks all of them if the index does not know. Calls for an id that no
+    /// backend knows go to the default backend, which answers with its own error.
     ///
     /// # Errors
-    /// `UNAVAILABLE` if a backend cannot be asked: it may be the one, and another's "not found", or its "success" for a
-    /// stop of something it never had, would be wrong.
+    /// `UNAVAILABLE` if a backend cannot be asked: it may be the owner, and another's "not found", or its
+    /// "success" for stopping an object it never had, would be wrong.
     pub(super) async fn owner(
         &self,
         subject: Option<&Subject>,

@@ -1,4 +1,4 @@
-//! Which backend? Pure: a call, what is known of it, and the rules in; a target out.
+//! Routing rules as a pure function: method, subject and rules in, target out.
 
 use std::collections::HashMap;
 
@@ -6,45 +6,45 @@ use crate::call::RouteReason;
 use crate::cri::Method;
 use crate::cri::subject::Subject;
 
-/// Backends are numbered in the order of the configuration.
+/// Index in the order of the configuration.
 pub type BackendId = usize;
 
 /// The rules of `[routing]`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Rules {
-    /// How many backends there are.
+    /// Number of backends.
     pub backends: usize,
-    /// Of everything nothing else decides.
+    /// For calls that no rule decides.
     pub default: BackendId,
-    /// Of images.
+    /// For the image service.
     pub images: BackendId,
     /// By runtime handler.
     pub handlers: HashMap<Box<str>, BackendId>,
 }
 
-/// Where a call goes.
+/// Destination of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Target {
     /// To one backend.
     One(BackendId, RouteReason),
-    /// To the backend that has the sandbox or container it names.
+    /// To the backend that has the sandbox or container of the call.
     Owner,
-    /// To the backend that has the pod it is for, or else to this one.
+    /// To the backend that has the pod of the call, or else to this one.
     PodOwner(BackendId),
-    /// To every backend; the answers are joined.
+    /// To every backend; the responses are joined.
     All(Join),
 }
 
-/// How the answers of several backends become one.
+/// How the responses of several backends are joined.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Join {
     /// One message that holds the repeated fields of all.
     Concat,
     /// The messages of one stream after those of the other.
     Chain,
-    /// The messages of all streams as they come.
+    /// The messages of all streams as they arrive.
     Interleave,
-    /// Every backend has to succeed; the answer of the first is taken.
+    /// Every backend must succeed; the response of the first is used.
     Every,
     /// The conditions and handlers of all.
     Status,
@@ -68,7 +68,7 @@ impl Rules {
                 None => One(self.default, RouteReason::Default),
             },
             _ if method.first_id().is_some() => Owner,
-            // An image is pulled where its pod lives.
+            // An image is pulled by the backend of its pod.
             Method::PullImage => match by_handler {
                 Some(backend) => One(backend, RouteReason::Handler),
                 None => PodOwner(self.images),
@@ -93,13 +93,13 @@ impl Rules {
             | Method::StreamImages => All(Join::Chain),
             Method::GetContainerEvents => All(Join::Interleave),
             Method::Status => All(Join::Status),
-            // Version, RuntimeConfig, ListMetricDescriptors, and what this program does not know.
+            // Version, RuntimeConfig, ListMetricDescriptors, and unknown methods.
             _ => One(self.default, RouteReason::Default),
         }
     }
 
-    /// The order in which answers are joined: the backend of images first for calls about images, the default first
-    /// otherwise. The kubelet takes the first file system for the one.
+    /// The order in which responses are joined: the image backend first for image calls, the default first otherwise. The
+    /// kubelet uses the first file system only.
     pub fn order(&self, method: Method) -> Vec<BackendId> {
         let first = match method.service() {
             Some(crate::cri::method::Service::Image) => self.images,

@@ -1,24 +1,24 @@
-//! The joined answer to Status: the node is ready if every runtime is.
+//! The joined response to Status: the node is ready if every runtime is.
 //!
-//! This is the one answer that is decoded and made anew. It is made only when there are several backends, and then it is
-//! criscope's own statement about them, not a runtime's.
+//! The only response that is decoded and encoded again, and only with several backends: then it is a statement of criscope
+//! about them, not of one runtime.
 
 use prost::Message;
 use tonic::Code;
 
 use super::Table;
-use super::fan_out::Answer;
+use super::fan_out::BackendResponse;
 use super::join;
 use crate::cri::v1;
 use crate::grpc::status::Status;
 use crate::grpc::{BoxError, Response};
 
-/// Joins. Conditions hold if they hold everywhere; handlers come from the backend that serves them; features, and what
-/// `verbose` adds, from the default backend.
+/// Joins. A condition holds if it holds on every backend; handlers come from the backend they are routed to; features, and
+/// the additions of `verbose`, from the default backend.
 ///
 /// # Errors
-/// The first error of a backend; `INTERNAL` if an answer is no StatusResponse.
-pub async fn join(answers: Vec<Answer>, table: &Table) -> Result<Response, BoxError> {
+/// The first error of a backend; `INTERNAL` if a response is not a StatusResponse.
+pub async fn join(answers: Vec<BackendResponse>, table: &Table) -> Result<Response, BoxError> {
     let names: Vec<_> = answers.iter().map(|a| a.backend.clone()).collect();
     let mut joined: Option<(http::HeaderMap, v1::StatusResponse)> = None;
     for ((headers, message), name) in join::messages(answers).await?.into_iter().zip(names) {

@@ -41,7 +41,7 @@ pub(crate) fn read(reader: &mut Reader<'_>, names: &[&str], flag: Option<&str>) 
     routing
 }
 
-/// The default if `routing.default` is not given.
+/// The default if `routing.default` is not set.
 fn implied_default(
     reader: &mut Reader<'_>,
     scope: &Scope<'_>,
@@ -73,7 +73,7 @@ fn implied_default(
     String::new()
 }
 
-/// Reports a name that no backend has.
+/// Reports an unknown backend name.
 fn check_backend<'d>(
     reader: &mut Reader<'d>,
     scope: &Scope<'d>,

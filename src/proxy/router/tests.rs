@@ -11,14 +11,14 @@ use crate::cri::v1;
 use crate::grpc::status::Status;
 use crate::grpc::{Body, Handler, frame, unary};
 
-/// What a backend does with every call.
+/// A fake backend's behaviour.
 #[derive(Debug)]
 enum Fake {
     /// A list of one sandbox with this id.
     Lists(&'static str),
     /// An error among the headers.
     Fails,
-    /// A good beginning and no end.
+    /// Data, but no end.
     BreaksOff(&'static str),
 }
 
@@ -47,7 +47,7 @@ fn list(id: &str) -> Vec<u8> {
     v1::ListPodSandboxResponse { items }.encode_to_vec()
 }
 
-/// Asks both for their sandboxes; gives the ids, or the error.
+/// Lists the sandboxes of both; returns the ids, or the error.
 async fn sandboxes(backends: [Fake; 2]) -> Result<Vec<String>, Status> {
     let rules = Rules {
         backends: 2,
@@ -59,7 +59,7 @@ async fn sandboxes(backends: [Fake; 2]) -> Result<Vec<String>, Status> {
     let table = Arc::new(Table::new(rules, index, vec!["one".into(), "two".into()]));
     let services = backends.map(CriService::new);
     let router = Router::new(table, services.to_vec());
-    // What the layers above do: the record of the call, and an error as an answer.
+    // Stands in for the layers above: the record of the call, and errors as statuses.
     let mut path = service_fn(move |mut request: Request| {
         let mut router = router.clone();
         async move {

@@ -1,4 +1,4 @@
-//! One connection of a client: its request, the upstream's answer, and what follows.
+//! One connection of a client: its request, the upstream's response, and the session.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -19,22 +19,21 @@ use cri_streaming::{Direction, FirstToClose, Outcome, Proxied, SessionKind, Tran
 use cri_streaming::{HEAD_TIMEOUT, socket};
 use cri_streaming::{ObservedSession, SessionInfo, SessionResult};
 
-/// How long an upstream on loopback may take to accept.
+/// Timeout of a connect on loopback.
 const DIAL_TIMEOUT: Duration = Duration::from_secs(10);
-/// Silence after which an answer that is no session is over.
+/// Silence after which a response other than 101 is over.
 const REST_TIMEOUT: Duration = Duration::from_secs(10);
-/// How long a client that has been refused may take to hang up: a connection that is closed earlier may take the answer
-/// with it.
+/// How long a refused client may take to close: closing first could discard the response before the client reads it.
 const HANG_UP: Duration = Duration::from_secs(2);
 
-/// Serves a client until it has what it asked for, or `stop` fires.
+/// Serves a client until its session or response is over, or `stop` fires.
 pub(super) async fn serve(
     shared: &Shared,
     mut client: TcpStream,
     connection: &ConnectionPermit,
     stop: &CancellationToken,
 ) {
-    // A connection that is gone already is noticed soon enough.
+    // A broken connection is noticed soon enough.
     let _ = socket::configure(&client);
     let request = tokio::select! {
         read = timeout(HEAD_TIMEOUT, Head::read(&mut client)) => match read {
@@ -56,7 +55,7 @@ pub(super) async fn serve(
         None => (target, None),
     };
     let Some(waiting) = shared.tokens.take(path) else {
-        // What is left is to hang up, which is waited for only as long as nobody wants the place.
+        // The response is sent; the client's close is awaited only while no other connection needs the slot.
         tokio::select! {
             () = refuse(client, "404 Not Found") => {}
             () = connection.wanted() => {}
@@ -67,7 +66,7 @@ pub(super) async fn serve(
     let PendingProxy {
         upstream,
         about,
-        place: _place,
+        slot: _slot,
     } = waiting;
     let mut target = upstream.target;
     if let Some(query) = query {
@@ -110,10 +109,10 @@ pub(super) async fn serve(
     }
 }
 
-/// What the upstream has said: its head, or what it said in place of one.
+/// The head of the upstream's response, or the bytes it sent in place of one.
 type UpstreamHead = Result<Head, Vec<u8>>;
 
-/// A connection to an upstream; `None` if there is nobody.
+/// A connection to an upstream; `None` if it does not accept.
 pub(super) async fn dial(address: SocketAddr) -> Option<TcpStream> {
     let dialled = timeout(DIAL_TIMEOUT, TcpStream::connect(address)).await;
     let upstream = dialled.ok()?.ok()?;
@@ -121,7 +120,7 @@ pub(super) async fn dial(address: SocketAddr) -> Option<TcpStream> {
     Some(upstream)
 }
 
-/// Sends the request on; `None` if there is no answer at all.
+/// Sends the request to the upstream; `None` if there is no response at all.
 async fn ask(
     address: SocketAddr,
     request: &Head,
@@ -129,7 +128,7 @@ async fn ask(
 ) -> Option<(TcpStream, UpstreamHead)> {
     let mut upstream = dial(address).await?;
     upstream.write_all(&request.aimed_at(target)).await.ok()?;
-    // However long it takes: nobody waits less for it than without us.
+    // Without a timeout: without a proxy the client would wait as long.
     let answer = match Head::read(&mut upstream).await {
         Ok(head) => Ok(head),
         Err(HeadError::TooLarge(bytes)) => Err(bytes),
@@ -139,7 +138,7 @@ async fn ask(
     Some((upstream, answer))
 }
 
-/// Returns when the client has hung up; never if it sends something, which is for later.
+/// Returns when the client has closed; never if it sends data, which is read later.
 async fn gone(client: &TcpStream) {
     let mut byte = [0];
     if let Ok(1..) = client.peek(&mut byte).await {
@@ -157,7 +156,7 @@ pub(super) fn warn_refused(about: &SessionInfo, status: Option<u16>) {
     );
 }
 
-/// A short answer of our own, to a client that has no session.
+/// A short response of criscope's, for a client without a session.
 async fn refuse(mut client: TcpStream, status: &str) {
     let answer = format!("HTTP/1.1 {status}\r\nContent-Length: 0\r\nConnection: close\r\n\r\n");
     if client.write_all(answer.as_bytes()).await.is_ok() {
@@ -165,16 +164,16 @@ async fn refuse(mut client: TcpStream, status: &str) {
     }
 }
 
-/// Ends our half, and gives the client a moment to end its own.
+/// Shuts our half down, and waits a moment for the client's.
 async fn hang_up(mut client: TcpStream) {
     if client.shutdown().await.is_ok() {
         let mut rest = tokio::io::sink();
-        // It has nothing more to say that matters.
+        // Its remaining bytes do not matter.
         let _ = timeout(HANG_UP, tokio::io::copy(&mut client, &mut rest)).await;
     }
 }
 
-/// Passes on an answer that is no session.
+/// Forwards a response other than 101.
 async fn no_session(mut client: TcpStream, mut upstream: TcpStream, answer: UpstreamHead) {
     let (bytes, left) = match &answer {
         Ok(head) => {
@@ -188,14 +187,14 @@ async fn no_session(mut client: TcpStream, mut upstream: TcpStream, answer: Upst
     if client.write_all(bytes).await.is_err() {
         return;
     }
-    // Without a length it ends with the connection, or with what nobody sends any more.
+    // Without a length it ends with the connection, or after a silence.
     let mut rest = (&mut upstream).take(left.unwrap_or(u64::MAX));
     if pass_on(&mut rest, &mut client).await.is_some() {
         hang_up(client).await;
     }
 }
 
-/// Until the end, or silence; `None` if the client has gone.
+/// Copies until the end or a silence; returns `None` if the client is gone.
 async fn pass_on(from: &mut (impl AsyncRead + Unpin), client: &mut TcpStream) -> Option<()> {
     let mut buffer = [0; 4096];
     while let Ok(Ok(n @ 1..)) = timeout(REST_TIMEOUT, from.read(&mut buffer)).await {
@@ -204,7 +203,7 @@ async fn pass_on(from: &mut (impl AsyncRead + Unpin), client: &mut TcpStream) ->
     Some(())
 }
 
-/// The session as it is counted, from the heads of both sides.
+/// The session for metrics, from the heads of both sides.
 fn begin(
     shared: &Shared,
     about: SessionInfo,
@@ -227,7 +226,7 @@ fn begin(
     (session, watch, kind)
 }
 
-/// Two ends of a session.
+/// The two ends of an established session.
 struct Switched {
     client: TcpStream,
     upstream: TcpStream,
@@ -246,7 +245,7 @@ impl Switched {
         meter.count(Direction::In, request.behind().len());
         watch.see(answer.behind());
         let copied = async {
-            // In one piece, as it may have come.
+            // In one piece, as it may have arrived.
             if self.client.write_all(answer.all()).await.is_err() {
                 return FirstClosed::ClientBroke;
             }
@@ -261,7 +260,7 @@ impl Switched {
     }
 }
 
-/// The end of a session, from who closed first and what was said before.
+/// The outcome of a session, from who closed first and the result sent before.
 pub(super) fn ended(
     first: FirstClosed,
     report: ExitReport,
@@ -271,9 +270,9 @@ pub(super) fn ended(
     let outcome = match first {
         _ if report.failed => Outcome::Failed,
         _ if report.complete => Outcome::Done,
-        // All that the upstream had to say has arrived.
+        // Everything the upstream sent has arrived.
         FirstClosed::Upstream | FirstClosed::Both => Outcome::Done,
-        // Whoever forwards ports ends that when there is no more to forward.
+        // The client of a port-forward ends it when it is done.
         FirstClosed::Client if kind == SessionKind::PortForward => Outcome::Done,
         FirstClosed::Client | FirstClosed::ClientBroke => Outcome::ClientGone,
         FirstClosed::UpstreamBroke => Outcome::Failed,

@@ -1,4 +1,4 @@
-//! Bytes both ways, as they are.
+//! Copies bytes in both directions.
 
 use std::future::pending;
 use std::io;
@@ -15,40 +15,40 @@ use super::exit_sniffer::ExitSniffer;
 use cri_streaming::Direction;
 use cri_streaming::Meter;
 
-/// What is held of each direction of a session.
+/// Buffer of each direction of a session.
 const BUFFER: usize = 32 << 10;
 
-/// Silence after which the second half of a connection is closed whose first half is closed already.
+/// After one half of a connection has closed: silence after which the other is closed.
 const LINGER: Duration = Duration::from_secs(10);
 
-/// Who was the first to close.
+/// Which end closed first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum FirstClosed {
-    /// The client, in good order.
+    /// The client, cleanly.
     Client,
-    /// The client broke the connection off.
+    /// The client, by a reset or error.
     ClientBroke,
-    /// The upstream, in good order.
+    /// The upstream, cleanly.
     Upstream,
-    /// The upstream broke the connection off.
+    /// The upstream, by a reset or error.
     UpstreamBroke,
-    /// Both ends had closed by the time that either was seen to, so their order is not known. What the upstream had said
-    /// has reached the client.
+    /// Both had closed before either was noticed, so their order is unknown. The client has received everything the
+    /// upstream sent.
     Both,
 }
 
 /// How one direction ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum End {
-    /// There is no more to read; the other side has been told, unless it had closed too.
+    /// End of file, and the other side's half was shut down, unless it had closed too.
     Done { both: bool },
-    /// The side that is read from broke.
+    /// The source failed.
     Read,
-    /// The side that is written to broke.
+    /// The destination failed.
     Write,
 }
 
-/// Copies until both sides are done, or one is and the other is silent. `watch` sees what goes to the client.
+/// Copies until both directions have ended, or one has and the other is silent. `watch` sees the bytes for the client.
 pub(super) async fn both(
     client: &mut TcpStream,
     upstream: &mut TcpStream,
@@ -72,10 +72,10 @@ pub(super) async fn both(
     let mut outward = pin!(pump(
         upstream_read,
         client_write,
-        // Before it is sent: what the client does then is an answer to it.
+        // Before they are sent: the client's next bytes are a response to them.
         |bytes| watch.see(bytes),
         |n| note(Direction::Out, n),
-        // What it has said before it broke is still to be had, however slowly the client reads.
+        // The bytes it sent before it failed can still be read, however slowly the client takes them.
         None,
     ));
     tokio::select! {
@@ -85,7 +85,7 @@ pub(super) async fn both(
                 Some(End::Done { .. }) if both => FirstClosed::Both,
                 _ => FirstClosed::Client,
             },
-            // What the upstream has said before it closed is still to be had.
+            // The bytes the upstream sent before it closed can still be read.
             End::Write => {
                 silence(&moved, outward).await;
                 FirstClosed::Upstream
@@ -105,7 +105,7 @@ pub(super) async fn both(
     }
 }
 
-/// Waits for the rest, as long as something moves. Returns how it ended, unless it was given up.
+/// Waits for the other direction as long as bytes move. Returns how it ended, or `None` after a silence.
 async fn silence(moved: &AtomicU64, rest: impl Future<Output = End>) -> Option<End> {
     let mut rest = pin!(rest);
     loop {
@@ -120,27 +120,27 @@ async fn silence(moved: &AtomicU64, rest: impl Future<Output = End>) -> Option<E
     }
 }
 
-/// Whether the peer has closed its half already, also if not all that it sent before has been read.
+/// Returns whether the peer has closed its half already, even with unread data.
 fn has_closed(tcp: &TcpStream) -> bool {
     let mut fds = [PollFd::new(tcp, PollFlags::RDHUP)];
     let closed = PollFlags::RDHUP | PollFlags::HUP | PollFlags::ERR;
     poll(&mut fds, Some(&Timespec::default())).is_ok() && fds[0].revents().intersects(closed)
 }
 
-/// Returns when the connection is broken, which is seen also while nobody reads it, and then nothing moves.
+/// Returns when the connection is broken, also while nothing reads from it, and no bytes have moved for a while.
 async fn given_up(from: &ReadHalf<'_>, moved: Option<&AtomicU64>) {
     if let Some(moved) = moved
         && from.ready(Interest::ERROR).await.is_ok()
     {
         let _ = silence(moved, pending()).await;
     } else {
-        // It is seen when it is read.
+        // The read reports it.
         pending().await
     }
 }
 
-/// Copies one direction. `see` is shown what is to be sent, and `sent` is told of it afterwards. With what has `moved`, a
-/// receiver that takes nothing is given up some time after the sender has broken off.
+/// Copies one direction. `see` is called with the bytes before they are sent, `sent` with their number afterwards. With
+/// `moved`, a receiver that reads nothing is given up some time after the sender has broken off.
 async fn pump(
     mut from: ReadHalf<'_>,
     mut to: WriteHalf<'_>,
@@ -166,9 +166,9 @@ async fn pump(
             () = given_up(&from, moved) => return End::Read,
         }
     }
-    // Asked before it is told of this end: from then on it may close in answer.
+    // Checked before the shutdown is sent: from then on it may close in response.
     let both = has_closed(to.as_ref());
-    // Whoever has gone already need not be told.
+    // If it has closed already there is nothing to shut down.
     let _ = to.shutdown().await;
     End::Done { both }
 }
@@ -183,7 +183,7 @@ mod tests {
     use cri_streaming::{ObservedSession, SessionInfo};
     use cri_streaming::{Observers, SessionKind, Transport};
 
-    /// A connection: the end that is copied, and the end of the peer.
+    /// A connection: the copied end and the peer's.
     async fn pair() -> (TcpStream, TcpStream) {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("bound");
         let address = listener.local_addr().expect("bound");
@@ -197,7 +197,7 @@ mod tests {
         }
     }
 
-    /// Who is said to be first, if these have closed before anybody looked.
+    /// The end reported as first, if these have closed before the copy starts.
     async fn first(client_closed: bool, upstream_closed: bool) -> FirstClosed {
         let ((mut client, mut kubectl), (mut upstream, mut runtime)) = tokio::join!(pair(), pair());
         runtime.write_all(b"said").await.expect("sent");
@@ -220,7 +220,7 @@ mod tests {
         let mut watch = ExitSniffer::new(SessionKind::Exec, Transport::Tls);
         let meter = session.meter();
         let copied = both(&mut client, &mut upstream, &meter, &mut watch);
-        // Whoever has not closed does so once the other end is seen to have.
+        // An end that has not closed does so when the other is seen to have.
         let peers = async {
             let mut text = Vec::new();
             if !upstream_closed {
@@ -238,7 +238,7 @@ mod tests {
 
     #[tokio::test]
     async fn an_order_that_cannot_be_known_is_not_told() {
-        // The order in which the two directions are looked at is random.
+        // The order in which the two directions are polled is random.
         for _ in 0..20 {
             assert_eq!(first(true, false).await, FirstClosed::Client);
             assert_eq!(first(false, true).await, FirstClosed::Upstream);

@@ -1,4 +1,4 @@
-//! Any bytes as what the relay reads of clients and upstreams: heads, the frames of results, and messages with a URL.
+//! Fuzzes the parsers of client and upstream bytes: heads, frames with results, and messages with a URL.
 
 use futures_util::FutureExt as _;
 use tokio::io::AsyncReadExt as _;
@@ -8,11 +8,11 @@ use super::head::Head;
 use super::url::{self, UrlMessage};
 use cri_streaming::{SessionKind, Transport};
 
-/// Reads bytes as the first one says, in pieces of as many as the second one says.
+/// The first byte selects the parser, the second the size of the pieces.
 ///
 /// # Panics
 ///
-/// If something else is read from pieces than from the whole, or if what is passed on is not what came.
+/// If pieces parse differently from the whole, or if the forwarded bytes differ from the input.
 pub fn fuzz(input: &[u8]) {
     let &[what, piece, ref bytes @ ..] = input else {
         return;
@@ -78,7 +78,7 @@ fn message(bytes: &[u8]) {
     let other = message.with("http://127.0.0.1:1/exec/x");
     let again = UrlMessage::split(&other).expect("it is a message still");
     assert_eq!(again.url, "http://127.0.0.1:1/exec/x");
-    // Nothing is lost before and behind it.
+    // The bytes before and after it are preserved.
     assert_eq!(again.with(message.url), message.with(message.url));
 }
 

@@ -1,4 +1,4 @@
-//! The head of an HTTP/1.1 message, read without changing a byte of it.
+//! The head of an HTTP/1.1 message, parsed without changing a byte.
 
 use std::io;
 
@@ -7,23 +7,23 @@ use tokio::io::{AsyncRead, AsyncReadExt as _};
 /// Largest head, in bytes.
 pub(super) const MAX_HEAD: usize = 64 << 10;
 
-/// What is read at a time.
+/// Bytes per read.
 const PIECE: usize = 4 << 10;
 
 const END: &[u8] = b"\r\n\r\n";
 
-/// Why there is no head.
+/// Why a head could not be read.
 #[derive(Debug)]
 pub(super) enum HeadError {
-    /// It is too large; what was read of it.
+    /// It is too large; the bytes read so far.
     TooLarge(Vec<u8>),
-    /// The connection ended before it was whole; what was read of it.
+    /// The connection ended before it was complete; the bytes read so far.
     Ended(Vec<u8>),
-    /// The connection broke.
+    /// Reading failed.
     Broken,
 }
 
-/// A head, and what came with it.
+/// A head, and the bytes received after it.
 #[derive(Debug)]
 pub(super) struct Head {
     bytes: Vec<u8>,
@@ -32,7 +32,7 @@ pub(super) struct Head {
 }
 
 impl Head {
-    /// Reads one.
+    /// Reads a head.
     pub(super) async fn read(io: &mut (impl AsyncRead + Unpin)) -> Result<Self, HeadError> {
         let mut bytes = Vec::with_capacity(PIECE);
         loop {
@@ -44,7 +44,7 @@ impl Head {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
                 Err(_) => return Err(HeadError::Broken),
             }
-            // The end may have been cut.
+            // The terminator may be split between two reads.
             let from = before.saturating_sub(END.len() - 1);
             let found = bytes[from..].windows(END.len()).position(|w| w == END);
             if let Some(at) = found {
@@ -60,12 +60,12 @@ impl Head {
         }
     }
 
-    /// The head and what came with it, as they came.
+    /// The head and the bytes after it, as received.
     pub(super) fn all(&self) -> &[u8] {
         &self.bytes
     }
 
-    /// What came behind it.
+    /// The bytes after the head.
     pub(super) fn behind(&self) -> &[u8] {
         &self.bytes[self.end..]
     }
@@ -80,7 +80,7 @@ impl Head {
         self.lines().next().unwrap_or_default()
     }
 
-    /// The values of a header, as far as they are text.
+    /// The values of a header that are valid text.
     pub(super) fn header<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a str> {
         self.lines().skip(1).filter_map(move |line| {
             let (found, value) = std::str::from_utf8(line).ok()?.split_once(':')?;
@@ -88,7 +88,7 @@ impl Head {
         })
     }
 
-    /// What a request asks for: path and query; `None` if it is no request of HTTP/1.1.
+    /// The request target, path and query; `None` if it is not an HTTP/1.1 request.
     pub(super) fn target(&self) -> Option<&str> {
         let mut words = self.first().split(|b| *b == b' ');
         let (_method, target, version) = (words.next()?, words.next()?, words.next()?);
@@ -96,7 +96,7 @@ impl Head {
             .then(|| std::str::from_utf8(target).ok())?
     }
 
-    /// The request with what came behind it, for another target. No other byte is changed.
+    /// The request and the bytes after it, with another target. No other byte is changed.
     pub(super) fn aimed_at(&self, target: &str) -> Vec<u8> {
         let mut words = self.first().splitn(3, |b| *b == b' ');
         let method = words.next().unwrap_or_default().len();
@@ -108,7 +108,7 @@ impl Head {
         out
     }
 
-    /// The status of an answer.
+    /// The status of a response.
     pub(super) fn status(&self) -> Option<u16> {
         let mut words = self.first().split(|b| *b == b' ');
         let version = words.next()?;
@@ -128,7 +128,7 @@ mod tests {
         let (mut far, mut near) = tokio::io::duplex(size);
         let writing = async move {
             use tokio::io::AsyncWriteExt as _;
-            // Who has read enough goes.
+            // The reader closes when it has read enough.
             let _ = far.write_all(bytes).await;
         };
         let (head, ()) = tokio::join!(
@@ -151,7 +151,7 @@ mod tests {
             assert_eq!(protocols, ["v4", "v3"]);
             let aimed = head.aimed_at("/x/y?z");
             let wanted = REQUEST.replacen("/exec/abc", "/x/y?z", 1);
-            // What comes behind may not have been read.
+            // Bytes after the head may not have been read.
             assert!(wanted.as_bytes().starts_with(&aimed), "pieces of {size}");
             assert!(aimed.len() >= wanted.len() - "rest".len());
             assert!("rest".as_bytes().starts_with(head.behind()));

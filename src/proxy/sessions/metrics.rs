@@ -1,4 +1,4 @@
-//! What is counted of relayed sessions beside what is counted of all.
+//! Metrics of the session proxy beside those of all sessions.
 
 use std::time::Duration;
 
@@ -15,20 +15,20 @@ metrics! {
         "Time from dialling the upstream to its 101.");
 }
 
-/// What becomes of a URL that an upstream gave.
+/// Outcomes of rewriting an upstream's URL.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum UrlOutcome {
-    /// The session is led through this program.
+    /// The URL was replaced.
     Proxied,
-    /// It is not on loopback.
+    /// The URL's address is not on loopback.
     NotLoopback,
-    /// It is not understood.
+    /// The URL has an unexpected form.
     Unparsable,
-    /// The request or the answer is not one small readable message.
+    /// The request or the response is not one small readable message.
     Unread,
-    /// There are too many sessions, or too many that have not begun.
+    /// There are too many sessions, or too many unused tokens.
     LimitReached,
-    /// There is nobody to lead it.
+    /// There is no listener, port or random token for it.
     Unavailable,
 }
 
@@ -43,12 +43,12 @@ impl UrlOutcome {
     ];
 }
 
-/// What an upstream says to the request for a session.
+/// The upstream's response to the request for a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum UpstreamAnswer {
     /// 101.
     Switching,
-    /// 2xx, which is no session.
+    /// 2xx, not a session.
     Success,
     /// 3xx.
     Redirect,
@@ -56,9 +56,9 @@ pub(super) enum UpstreamAnswer {
     ClientError,
     /// 5xx.
     ServerError,
-    /// No status that is known.
+    /// No known status.
     Other,
-    /// Nothing: it could not be reached, or hung up.
+    /// None: it could not be reached, or closed the connection.
     Nothing,
 }
 
@@ -85,7 +85,7 @@ impl UpstreamAnswer {
     }
 }
 
-/// Counts the sessions of upstreams.
+/// Metrics of the sessions of upstreams.
 #[derive(Debug)]
 pub struct SessionProxyMetrics {
     urls: Counters<1>,
@@ -104,7 +104,7 @@ impl SessionProxyMetrics {
             answers: registry.counters(&STREAM_UPSTREAM_ANSWERS)?,
             upgrade: registry.histograms(&STREAM_UPSTREAM_UPGRADE)?,
         };
-        // All are shown from the start, so that the first one is seen as an increase.
+        // All series exist from the start, so that the first event counts as an increase.
         for verdict in UrlOutcome::ALL {
             metrics.urls.at([verdict as usize]);
         }
@@ -120,7 +120,7 @@ impl SessionProxyMetrics {
         }
     }
 
-    /// The upstream has answered, so long after it was dialled.
+    /// The upstream has responded, this long after it was dialled.
     pub(super) fn answered(&self, said: UpstreamAnswer, after: Duration) {
         if let Some(answers) = self.answers.at([said as usize]) {
             answers.inc();
@@ -131,7 +131,7 @@ impl SessionProxyMetrics {
     }
 }
 
-/// Shows every metric of this module once.
+/// Gives every metric of this module a series.
 #[cfg(test)]
 pub(crate) fn populate(registry: &Registry) {
     let metrics = SessionProxyMetrics::register(registry).expect("once");

@@ -1,23 +1,23 @@
-//! The sessions of an upstream, led through this program so that they are seen.
+//! The session proxy: sessions of an upstream pass through criscope, so that they can be measured.
 //!
 //! ```text
-//!   Exec, Attach, PortForward --> upstream --> answer with its URL
-//!                                                 | lead, answer, url: our URL in its place, or, with any doubt, the answer
-//!                                                 v                    as it came
+//!   Exec, Attach, PortForward --> upstream --> response with its URL
+//!                                                 | url_rewrite, response, url: the URL is replaced by one of criscope's,
+//!                                                 v                             or, in any doubt, left unchanged
 //!   client --> listener --> connection: head, token --> dial --> the same head, with the upstream's path
-//!                                                                  | copy: bytes both ways, as they are
-//!                                                                  ' watch: how it ended, as far as that can be read
-//!   client with TLS --> tls: a port of its own --------> dial --> copy
+//!                                                                  | copy: bytes in both directions, unchanged
+//!                                                                  ' exit_sniffer: the result, if it can be read
+//!   client with TLS --> tls: a port per session -------> dial --> copy
 //! ```
 //!
 //! # Rules
 //!
-//! - To see must never cost a session: whatever is not understood is passed on, counted, and left alone.
+//! - Observation must never cost a session: anything unexpected is forwarded unchanged and counted.
 //! - The upstream gets the client's bytes and the client the upstream's. Only the path of the request is changed, since it
-//!   holds the token; nothing is added, and nothing is tried again, since the upstream's token is spent by the first try.
-//! - Sessions end with this program. Those that have not begun by then are served by nobody: their URL is ours.
-//! - TLS is not ended here, which would take a certificate that the kubelet trusts: it passes through unread.
-//! - Only URLs with an address on loopback are led.
+//!   holds the token; nothing is added, and nothing is retried, since the upstream's token is spent by the first attempt.
+//! - Sessions end with this process. Tokens that are unused by then are lost, since their URL is that of this process.
+//! - TLS is not terminated here, which would take a certificate that the kubelet trusts: it passes through encrypted.
+//! - Only URLs with a loopback address are replaced.
 
 mod connection;
 mod copy;
@@ -60,23 +60,23 @@ use cri_streaming::SessionInfo;
 use cri_streaming::{NoToken, Tokens};
 use cri_streaming::{Observer, Observers};
 
-/// How long a token may be used: shorter than an upstream's minute, which begins before ours.
+/// Lifetime of a token: shorter than the upstream's minute, which began earlier.
 const TOKEN_LIFETIME: Duration = Duration::from_secs(55);
-/// Tokens that may wait to be used.
+/// Most unused tokens.
 const MAX_TOKENS: usize = 1000;
 
-/// A session that was asked for and has not begun.
+/// A session that was requested and has not begun.
 struct PendingProxy {
     upstream: Upstream,
     about: SessionInfo,
-    /// Its place among the sessions, from now on: a client that has our URL cannot go back to the upstream's.
-    place: Arc<OwnedSemaphorePermit>,
+    /// Its slot among the sessions, reserved from now on: a client with our URL cannot fall back to the upstream's.
+    slot: Arc<OwnedSemaphorePermit>,
 }
 
 struct Shared {
     tokens: Tokens<PendingProxy>,
     ports: TlsPorts,
-    places: Arc<Semaphore>,
+    slots: Arc<Semaphore>,
     max_sessions: usize,
     observers: Observers,
     metrics: SessionProxyMetrics,
@@ -84,7 +84,7 @@ struct Shared {
     closed: AtomicBool,
 }
 
-/// Gives URLs of ours for those of upstreams. As a layer it does so in the answers of a backend. Cheap to clone.
+/// Replaces URLs of upstreams by URLs of criscope, as a layer in the responses of a backend. Cheap to clone.
 #[derive(Clone)]
 pub struct SessionProxy(Arc<Shared>);
 
@@ -105,10 +105,10 @@ impl tower::Layer<CriService> for SessionProxy {
 }
 
 impl SessionProxy {
-    /// Listens on a port of IPv4 loopback that the system chooses. Nothing is served until [`SessionProxyListener::serve`].
+    /// Listens on an ephemeral port of IPv4 loopback. Nothing is served until [`SessionProxyListener::serve`].
     ///
     /// # Errors
-    /// If there is no such port.
+    /// If no port can be bound.
     pub async fn bind(
         max_sessions: usize,
         metrics: SessionProxyMetrics,
@@ -124,7 +124,7 @@ impl SessionProxy {
         let shared = Arc::new(Shared {
             tokens: Tokens::new(MAX_TOKENS, TOKEN_LIFETIME, kind, observers.clone()),
             ports,
-            places: Arc::new(Semaphore::new(max_sessions)),
+            slots: Arc::new(Semaphore::new(max_sessions)),
             max_sessions,
             observers,
             metrics,
@@ -143,20 +143,20 @@ impl SessionProxy {
         self.0.metrics.url(verdict);
     }
 
-    /// A URL of ours.
+    /// Issues a URL of criscope.
     fn issue(&self, upstream: Upstream, about: SessionInfo) -> Result<String, UrlOutcome> {
         let shared = &self.0;
         if shared.closed.load(Ordering::Relaxed) {
             return Err(UrlOutcome::Unavailable);
         }
-        // Those that nobody has come for give their places back.
+        // Expired tokens free their slots.
         shared.tokens.sweep();
-        // The upstream has room for more sessions, maybe.
-        let place = Arc::clone(&shared.places).try_acquire_owned();
+        // The upstream may have capacity for more sessions.
+        let slot = Arc::clone(&shared.slots).try_acquire_owned();
         let waiting = PendingProxy {
             upstream,
             about,
-            place: Arc::new(place.map_err(|_| UrlOutcome::LimitReached)?),
+            slot: Arc::new(slot.map_err(|_| UrlOutcome::LimitReached)?),
         };
         if waiting.upstream.tls {
             return shared.ports.open(waiting);
@@ -169,7 +169,7 @@ impl SessionProxy {
     }
 }
 
-/// The socket of a relay.
+/// The listening socket of the session proxy.
 pub struct SessionProxyListener {
     tcp: TcpListener,
     /// The ports for sessions with TLS.
@@ -185,7 +185,7 @@ impl fmt::Debug for SessionProxyListener {
     }
 }
 
-/// From when on no URL is given out, whatever ends the listener.
+/// When dropped, no more URLs are issued, however the listener ended.
 struct Closing(Arc<Shared>);
 
 impl Drop for Closing {
@@ -204,14 +204,14 @@ impl SessionProxyListener {
     pub async fn serve(mut self, stop: CancellationToken) {
         let shared = self.shared;
         let closing = Closing(Arc::clone(&shared));
-        // Sessions keep their places; a client that has not shown a token makes room for a newcomer.
-        let places = ConnectionLimit::new(shared.max_sessions + MORE_CONNECTIONS, Evict::Idle);
+        // Sessions keep their slots; a client that has not presented a token is evicted for a new connection.
+        let limit = ConnectionLimit::new(shared.max_sessions + MORE_CONNECTIONS, Evict::Idle);
         let tasks = TaskTracker::new();
         let mut sweep = tokio::time::interval(SWEEP);
         loop {
             let accept = async {
                 let (tcp, _) = self.tcp.accept().await?;
-                Ok::<_, io::Error>((tcp, places.take().await))
+                Ok::<_, io::Error>((tcp, limit.take().await))
             };
             tokio::select! {
                 () = stop.cancelled() => break,
@@ -221,10 +221,10 @@ impl SessionProxyListener {
                     tasks.spawn(async move { port.serve(&shared, &stop).await });
                 }
                 accepted = accept => match accepted {
-                    Ok((client, place)) => {
+                    Ok((client, slot)) => {
                         let (shared, stop) = (Arc::clone(&shared), stop.clone());
                         tasks.spawn(async move {
-                            connection::serve(&shared, client, &place, &stop).await;
+                            connection::serve(&shared, client, &slot, &stop).await;
                         });
                     }
                     Err(error) => {

@@ -1,4 +1,5 @@
-//! The answer of an upstream that carries a URL: read whole if it is small, and passed on as it came or with our URL.
+//! An upstream's response with a URL: read completely if it is small, and forwarded as it arrived or with a URL of
+//! criscope.
 
 use std::collections::VecDeque;
 use std::pin::Pin;
@@ -14,10 +15,10 @@ use super::url::UrlMessage;
 use crate::grpc::frame::{self, Head};
 use crate::grpc::{Body, BoxError, Response};
 
-/// Largest answer that is read. A URL has a hundred bytes.
+/// Largest response that is read. A URL has about a hundred bytes.
 const MAX_ANSWER: usize = 16 << 10;
 
-/// An answer as far as it was read.
+/// A response as far as it was read.
 pub(super) struct BufferedResponse {
     head: http::response::Parts,
     frames: VecDeque<Result<Frame<Bytes>, BoxError>>,
@@ -25,7 +26,7 @@ pub(super) struct BufferedResponse {
 }
 
 impl BufferedResponse {
-    /// Reads an answer to its end, or up to a limit.
+    /// Reads a response to its end, or up to a limit.
     pub(super) async fn read(response: Response) -> Self {
         let (head, mut rest) = response.into_parts();
         let mut frames = VecDeque::new();
@@ -46,7 +47,7 @@ impl BufferedResponse {
         Self { head, frames, rest }
     }
 
-    /// The trailers, if the answer was read to its end.
+    /// The trailers, if the response was read to its end.
     fn trailers(&self) -> Option<&http::HeaderMap> {
         self.frames.back()?.as_ref().ok()?.trailers_ref()
     }
@@ -56,14 +57,14 @@ impl BufferedResponse {
         Some(status.or_else(|| frame::status(&self.head.headers))?.0)
     }
 
-    /// Whether it says that there is no session.
+    /// Returns whether it is an error, and there is no session.
     pub(super) fn is_error(&self) -> bool {
         self.status().is_some_and(|code| code != Code::Ok)
     }
 
-    /// The message, if the answer is good and has one that can be read and changed.
+    /// The message, if the response is successful and the message can be read and changed.
     pub(super) fn message(&self) -> Option<Bytes> {
-        // With a length in the head, the message cannot have another one.
+        // With a `content-length` header the message must keep its length.
         if self.trailers().is_none()
             || self.status() != Some(Code::Ok)
             || self.head.headers.contains_key(CONTENT_LENGTH)
@@ -81,7 +82,7 @@ impl BufferedResponse {
             .then(|| Bytes::from(all).slice(frame::HEADER..))
     }
 
-    /// The answer as it came.
+    /// The response as it arrived.
     pub(super) fn untouched(self) -> Response {
         let body = Replay {
             frames: self.frames,
@@ -90,7 +91,7 @@ impl BufferedResponse {
         Response::from_parts(self.head, Body::boxed(body))
     }
 
-    /// The answer with this URL in its message; its head and trailers are as they came.
+    /// The response with this URL in its message; headers and trailers are unchanged.
     pub(super) fn with(mut self, message: &UrlMessage<'_>, url: &str) -> Response {
         if let Ok(framed) = frame::frame(&message.with(url)) {
             self.frames
@@ -101,7 +102,7 @@ impl BufferedResponse {
     }
 }
 
-/// What was read, then the rest.
+/// The bytes that were read, then the rest.
 struct Replay {
     frames: VecDeque<Result<Frame<Bytes>, BoxError>>,
     rest: Body,

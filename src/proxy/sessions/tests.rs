@@ -1,4 +1,4 @@
-//! When there is a URL of ours, and for how long.
+//! When a URL is replaced, and how long its token lives.
 
 use std::net::TcpStream;
 use std::sync::Mutex;
@@ -19,28 +19,28 @@ impl Observer for Seen {
     }
 }
 
-fn issue(relay: &SessionProxy, kind: SessionKind) -> Result<String, UrlOutcome> {
-    issue_for(relay, "http://127.0.0.1:1/exec/T", kind)
+fn issue(proxy: &SessionProxy, kind: SessionKind) -> Result<String, UrlOutcome> {
+    issue_for(proxy, "http://127.0.0.1:1/exec/T", kind)
 }
 
-fn issue_for(relay: &SessionProxy, url: &str, kind: SessionKind) -> Result<String, UrlOutcome> {
+fn issue_for(proxy: &SessionProxy, url: &str, kind: SessionKind) -> Result<String, UrlOutcome> {
     let about = SessionInfo {
         kind,
         id: "c".into(),
         command: vec![],
         extensions: http::Extensions::new(),
     };
-    relay.issue(url::parse(url).expect("understood"), about)
+    proxy.issue(url::parse(url).expect("understood"), about)
 }
 
-async fn relay(max_sessions: usize) -> (SessionProxy, SessionProxyListener, Arc<Seen>) {
+async fn bound(max_sessions: usize) -> (SessionProxy, SessionProxyListener, Arc<Seen>) {
     let registry = Registry::new(prometheus::Registry::new(), []);
     let metrics = SessionProxyMetrics::register(&registry).expect("once");
     let seen = Arc::<Seen>::default();
-    let (relay, listener) = SessionProxy::bind(max_sessions, metrics, vec![seen.clone()])
+    let (proxy, listener) = SessionProxy::bind(max_sessions, metrics, vec![seen.clone()])
         .await
         .expect("bound");
-    (relay, listener, seen)
+    (proxy, listener, seen)
 }
 
 /// The path of a URL.
@@ -53,14 +53,14 @@ fn path(url: &str) -> String {
 
 #[tokio::test(start_paused = true)]
 async fn a_url_expires_before_that_of_the_upstream() {
-    let (relay, _listener, seen) = relay(10).await;
-    let first = path(&issue(&relay, SessionKind::Exec).expect("a URL"));
-    let second = path(&issue(&relay, SessionKind::Attach).expect("a URL"));
+    let (proxy, _listener, seen) = bound(10).await;
+    let first = path(&issue(&proxy, SessionKind::Exec).expect("a URL"));
+    let second = path(&issue(&proxy, SessionKind::Attach).expect("a URL"));
     tokio::time::advance(Duration::from_secs(54)).await;
-    assert!(relay.0.tokens.take(&first).is_some());
+    assert!(proxy.0.tokens.take(&first).is_some());
     tokio::time::advance(Duration::from_secs(1)).await;
-    assert!(relay.0.tokens.take(&second).is_none());
-    assert!(relay.0.tokens.take(&first).is_none(), "used");
+    assert!(proxy.0.tokens.take(&second).is_none());
+    assert!(proxy.0.tokens.take(&first).is_none(), "used");
     let (issued, used) = (TokenOutcome::Issued, TokenOutcome::Used);
     let (expired, refused) = (TokenOutcome::Expired, TokenOutcome::Refused);
     let seen = seen.0.lock().expect("no panic").clone();
@@ -69,9 +69,9 @@ async fn a_url_expires_before_that_of_the_upstream() {
 
 #[tokio::test(start_paused = true)]
 async fn too_many_are_left_to_the_upstream() {
-    let (one, _listener, _) = self::relay(1).await;
+    let (one, _listener, _) = bound(1).await;
     let first = issue(&one, SessionKind::Exec).expect("room");
-    // Whoever has our URL has a place, though nobody has come yet.
+    // A token holds a slot, although its client has not connected yet.
     assert_eq!(
         issue(&one, SessionKind::Exec),
         Err(UrlOutcome::LimitReached)
@@ -86,7 +86,7 @@ async fn too_many_are_left_to_the_upstream() {
     tokio::time::advance(TOKEN_LIFETIME).await;
     issue(&one, SessionKind::Exec).expect("the first is too old");
 
-    let (many, _listener, _) = self::relay(2 * MAX_TOKENS).await;
+    let (many, _listener, _) = bound(2 * MAX_TOKENS).await;
     for _ in 0..MAX_TOKENS {
         issue(&many, SessionKind::Exec).expect("room");
     }
@@ -98,42 +98,42 @@ async fn too_many_are_left_to_the_upstream() {
 
 #[tokio::test]
 async fn without_a_listener_there_is_no_url() {
-    let (relay, listener, _) = self::relay(1).await;
+    let (proxy, listener, _) = bound(1).await;
     let stop = CancellationToken::new();
     let serving = tokio::spawn(listener.serve(stop.clone()));
-    assert!(issue(&relay, SessionKind::Exec).is_ok());
+    assert!(issue(&proxy, SessionKind::Exec).is_ok());
     stop.cancel();
     serving.await.expect("no panic");
     assert_eq!(
-        issue(&relay, SessionKind::Exec),
+        issue(&proxy, SessionKind::Exec),
         Err(UrlOutcome::Unavailable)
     );
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_port_closes_with_its_time() {
-    let (relay, listener, seen) = relay(2 * tls::MAX_PORTS).await;
+    let (proxy, listener, seen) = bound(2 * tls::MAX_PORTS).await;
     let serving = tokio::spawn(listener.serve(CancellationToken::new()));
     let tls =
-        |relay: &SessionProxy| issue_for(relay, "https://127.0.0.1:1/exec/T", SessionKind::Exec);
-    let url = tls(&relay).expect("a URL");
+        |proxy: &SessionProxy| issue_for(proxy, "https://127.0.0.1:1/exec/T", SessionKind::Exec);
+    let url = tls(&proxy).expect("a URL");
     let address = url.split('/').nth(2).expect("an address").to_owned();
-    // Connected without the runtime: while it waits for the kernel, it would let its own time pass.
+    // Connected outside the async runtime: its paused clock would advance while it waits for the kernel.
     tokio::time::sleep(Duration::from_secs(54)).await;
     TcpStream::connect(&address).expect("somebody listens");
     tokio::time::sleep(Duration::from_secs(2)).await;
     until("a closed port", || TcpStream::connect(&address).err());
-    // Once the client from before is known to have gone.
+    // Once the previous client is known to have closed.
     let end = std::time::Instant::now() + PATIENCE;
     while seen.0.lock().expect("no panic").len() < 2 {
-        assert!(std::time::Instant::now() < end, "its end is not told");
+        assert!(std::time::Instant::now() < end, "its end is not reported");
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
-    // Its place is free again.
+    // Its slot is free again.
     for _ in 0..tls::MAX_PORTS {
-        tls(&relay).expect("room");
+        tls(&proxy).expect("room");
     }
-    assert_eq!(tls(&relay), Err(UrlOutcome::LimitReached));
+    assert_eq!(tls(&proxy), Err(UrlOutcome::LimitReached));
     let seen = seen.0.lock().expect("no panic").clone();
     assert_eq!(seen[..2], [TokenOutcome::Issued, TokenOutcome::Expired]);
     assert_eq!(seen.last(), Some(&TokenOutcome::Full));

@@ -1,8 +1,7 @@
-//! Sessions under TLS. Nothing of them can be read, not even the path with its token, so each has a port of its own that it
-//! is known by.
+//! Sessions under TLS. The path with its token is encrypted too, so each session is identified by a port of its own.
 //!
 //! Our URL differs from the upstream's in the port alone. So the client checks the upstream's certificate, which names the
-//! address, the upstream checks its own token, and neither can tell that somebody stands between them.
+//! address, the upstream checks its own token, and neither notices the proxy.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -25,17 +24,17 @@ use cri_streaming::{HEAD_TIMEOUT, socket};
 use cri_streaming::{ObservedSession, SessionInfo};
 use cri_streaming::{Observers, Outcome, TokenOutcome, Transport};
 
-/// TlsPorts that may be open at a time. Each is a file descriptor for as long as a token lives.
+/// Most open ports. Each is a file descriptor for as long as its token lives.
 pub(super) const MAX_PORTS: usize = 256;
-/// Connections through one port at a time. A client may come again after a handshake that failed, since the upstream's
-/// token is not used up by that.
+/// Most concurrent connections through one port. A client may retry after a failed handshake, which does not spend the
+/// upstream's token.
 const MAX_CONNECTIONS: usize = 4;
-/// What a client with TLS begins with: a record of the handshake (RFC 8446, 5.1).
+/// The first byte of a TLS client: a handshake record (RFC 8446, section 5.1).
 const HANDSHAKE: u8 = 22;
-/// What is shown for the protocol.
+/// Shown in place of the protocol.
 const UNREAD: &str = "encrypted";
 
-/// Opens ports, and hands them to whoever serves them.
+/// Opens ports, and passes them to the listener that serves them.
 pub(super) struct TlsPorts {
     free: Arc<Semaphore>,
     opened: mpsc::Sender<TlsPort>,
@@ -47,7 +46,7 @@ pub(super) struct TlsPort {
     tcp: TcpListener,
     waiting: PendingProxy,
     expires: Instant,
-    _place: OwnedSemaphorePermit,
+    _slot: OwnedSemaphorePermit,
 }
 
 impl TlsPorts {
@@ -62,13 +61,13 @@ impl TlsPorts {
         (ours, ports)
     }
 
-    /// Opens a port for a session; gives its URL.
+    /// Opens a port for a session; returns its URL.
     ///
     /// # Errors
-    /// There are too many, the system gives none at that address, or nobody serves them.
+    /// Too many ports, no free port at that address, or no listener that serves them.
     pub(super) fn open(&self, waiting: PendingProxy) -> Result<String, UrlOutcome> {
-        let Ok(place) = Arc::clone(&self.free).try_acquire_owned() else {
-            self.tell(TokenOutcome::Full);
+        let Ok(slot) = Arc::clone(&self.free).try_acquire_owned() else {
+            self.count(TokenOutcome::Full);
             return Err(UrlOutcome::LimitReached);
         };
         let tcp = listen(waiting.upstream.address.ip()).map_err(|_| UrlOutcome::Unavailable)?;
@@ -78,21 +77,21 @@ impl TlsPorts {
             tcp,
             waiting,
             expires: Instant::now() + TOKEN_LIFETIME,
-            _place: place,
+            _slot: slot,
         };
         self.opened
             .try_send(port)
             .map_err(|_| UrlOutcome::Unavailable)?;
-        self.tell(TokenOutcome::Issued);
+        self.count(TokenOutcome::Issued);
         Ok(url)
     }
 
-    fn tell(&self, outcome: TokenOutcome) {
+    fn count(&self, outcome: TokenOutcome) {
         self.observers.each(|observer| observer.token(outcome, 1));
     }
 }
 
-/// Listens on a port that the system chooses.
+/// Listens on an ephemeral port.
 fn listen(ip: IpAddr) -> io::Result<TcpListener> {
     let socket = match ip {
         IpAddr::V4(_) => TcpSocket::new_v4(),
@@ -103,7 +102,7 @@ fn listen(ip: IpAddr) -> io::Result<TcpListener> {
 }
 
 impl TlsPort {
-    /// Serves whoever comes, as long as a token lives; then until the last connection ends, or `stop` fires.
+    /// Accepts connections as long as the token lives; then runs until the last connection ends, or `stop` fires.
     pub(super) async fn serve(self, shared: &Arc<Shared>, stop: &CancellationToken) {
         let used = Arc::<AtomicBool>::default();
         let mut connections = JoinSet::new();
@@ -114,36 +113,37 @@ impl TlsPort {
                 Some(_) = connections.join_next() => {}
                 accepted = self.tcp.accept(), if connections.len() < MAX_CONNECTIONS => {
                     let Ok((client, _)) = accepted else {
-                        // There are too many open files, mostly.
+                        // Usually for lack of file descriptors.
                         sleep(ACCEPT_PAUSE).await;
                         continue;
                     };
                     let upstream = self.waiting.upstream.address;
                     let about = self.waiting.about.clone();
-                    let place = Arc::clone(&self.waiting.place);
+                    let slot = Arc::clone(&self.waiting.slot);
                     let (shared, used, stop) = (Arc::clone(shared), Arc::clone(&used), stop.clone());
                     connections.spawn(async move {
                         if is_tls(&client, &stop).await {
                             if !used.swap(true, Ordering::Relaxed) {
-                                shared.ports.tell(TokenOutcome::Used);
+                                shared.ports.count(TokenOutcome::Used);
                             }
                             session(&shared, client, upstream, about, &stop).await;
                         }
-                        drop(place);
+                        drop(slot);
                     });
                 }
             }
         }
-        // The sessions do not need the port.
+        // The sessions do not need the listening socket.
         drop(self);
         while connections.join_next().await.is_some() {}
         if !used.load(Ordering::Relaxed) {
-            shared.ports.tell(TokenOutcome::Expired);
+            shared.ports.count(TokenOutcome::Expired);
         }
     }
 }
 
-/// Whether the client begins with TLS, where the client speaks first. Nobody else costs the upstream a connection.
+/// Returns whether the client begins with TLS, where the client sends first. Other clients do not cost the upstream a
+/// connection.
 async fn is_tls(client: &TcpStream, stop: &CancellationToken) -> bool {
     let mut first = [0];
     tokio::select! {
@@ -154,7 +154,7 @@ async fn is_tls(client: &TcpStream, stop: &CancellationToken) -> bool {
     }
 }
 
-/// A connection from its first byte to its last. What it was for shows in the call that asked for it, not here.
+/// A connection from its first byte to its last. The call that requested it records its purpose.
 async fn session(
     shared: &Shared,
     mut client: TcpStream,
@@ -162,7 +162,7 @@ async fn session(
     about: SessionInfo,
     stop: &CancellationToken,
 ) {
-    // A connection that is gone already is noticed soon enough.
+    // A broken connection is noticed soon enough.
     let _ = socket::configure(&client);
     let dialled = Instant::now();
     let upstream = tokio::select! {
@@ -183,7 +183,7 @@ async fn session(
         first = both(&mut client, &mut upstream, &meter, &mut blind) => first,
         () = stop.cancelled() => return session.end(Outcome::Shutdown.into()),
     };
-    // Who closed first is all that there is to tell by, and whether the upstream said anything at all.
+    // The only evidence is who closed first, and whether the upstream sent anything.
     let report = ExitReport {
         failed: matches!(first, FirstClosed::Upstream | FirstClosed::Both) && meter.bytes().1 == 0,
         ..ExitReport::default()

@@ -1,4 +1,4 @@
-//! The URL of an upstream: which ones are led through this program, and how the message is changed that carries one.
+//! The URL of an upstream: which ones are replaced, and how the message around it is rewritten.
 
 use std::net::SocketAddr;
 
@@ -9,24 +9,24 @@ use super::metrics::UrlOutcome;
 /// The field of the URL in `ExecResponse`, `AttachResponse` and `PortForwardResponse`.
 const URL: u32 = 1;
 
-/// Longest URL that is understood.
+/// Longest URL that is parsed.
 const MAX_URL: usize = 4096;
 
-/// Where a session is served.
+/// Address and target of an upstream's session.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Upstream {
     pub(super) address: SocketAddr,
-    /// Path and query, as they came. They hold the upstream's token, so they are never printed.
+    /// Path and query, as received. They hold the upstream's token, so they are never printed.
     pub(super) target: String,
-    /// Whether it is under TLS.
+    /// Whether it is `https`.
     pub(super) tls: bool,
 }
 
-/// Reads a URL. Only one with an address on loopback is understood: what is elsewhere may be reached by clients that do not
-/// reach us.
+/// Parses a URL. Only a loopback address is accepted: other addresses may be reachable for clients that cannot reach
+/// criscope.
 ///
 /// # Errors
-/// Why it is passed on as it is.
+/// The reason why the URL is left unchanged.
 pub(super) fn parse(url: &str) -> Result<Upstream, UrlOutcome> {
     if url.len() > MAX_URL {
         return Err(UrlOutcome::Unparsable);
@@ -37,11 +37,11 @@ pub(super) fn parse(url: &str) -> Result<Upstream, UrlOutcome> {
         _ => return Err(UrlOutcome::Unparsable),
     };
     let (authority, target) = rest.split_at(rest.find('/').ok_or(UrlOutcome::Unparsable)?);
-    // It becomes part of the head of a request.
+    // It becomes part of a request head.
     if !target.bytes().all(|b| b.is_ascii_graphic()) || target.contains('#') {
         return Err(UrlOutcome::Unparsable);
     }
-    // A name is none of an address: who knows which one its reader would take.
+    // Host names are refused: the client might resolve them to another address.
     let address: SocketAddr = authority.parse().map_err(|_| UrlOutcome::Unparsable)?;
     if address.port() == 0 {
         return Err(UrlOutcome::Unparsable);
@@ -56,7 +56,7 @@ pub(super) fn parse(url: &str) -> Result<Upstream, UrlOutcome> {
     })
 }
 
-/// A message with one URL in it: what stands before it, it, and what stands behind it.
+/// A message with one URL: the bytes before it, the URL, and the bytes after it.
 pub(super) struct UrlMessage<'a> {
     before: &'a [u8],
     pub(super) url: &'a str,
@@ -64,7 +64,7 @@ pub(super) struct UrlMessage<'a> {
 }
 
 impl<'a> UrlMessage<'a> {
-    /// Takes a message apart; `None` if it is not well-formed, or has no URL or several.
+    /// Splits a message; `None` if it is malformed, or has no URL or several.
     pub(super) fn split(message: &'a [u8]) -> Option<Self> {
         let mut found = None;
         let mut rest = message;
@@ -78,7 +78,7 @@ impl<'a> UrlMessage<'a> {
                 WireType::LengthDelimited => {
                     usize::try_from(decode_varint(&mut rest).ok()?).ok()?
                 }
-                // Nothing in proto3 has these.
+                // proto3 has no groups.
                 WireType::StartGroup | WireType::EndGroup => return None,
             };
             let value = rest.get(..len)?;
@@ -95,11 +95,11 @@ impl<'a> UrlMessage<'a> {
                 behind: rest,
             });
         }
-        // What is behind the URL has been read, too.
+        // The fields after the URL have been parsed, too.
         found
     }
 
-    /// The message with another URL; every other byte is as it was.
+    /// The message with another URL; every other byte is unchanged.
     pub(super) fn with(&self, url: &str) -> Vec<u8> {
         let mut out = Vec::with_capacity(self.before.len() + url.len() + self.behind.len() + 8);
         out.extend_from_slice(self.before);
@@ -161,7 +161,7 @@ mod tests {
     #[test]
     fn all_but_the_url_stays_as_it_is() {
         let message = v1::ExecResponse { url: "old".into() }.encode_to_vec();
-        // Fields that nobody knows yet, before and behind, one with a varint that is longer than need be.
+        // Unknown fields before and after it, one with a non-minimal varint.
         let before = [0x10, 0x81, 0x00];
         let behind = [0x1a, 0x02, b'h', b'i', 0x25, 1, 2, 3, 4];
         let all = [&before[..], &message, &behind].concat();

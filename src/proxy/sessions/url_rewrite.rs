@@ -1,4 +1,4 @@
-//! A backend whose sessions are led through this program.
+//! A backend whose sessions go through the session proxy.
 
 use std::sync::Arc;
 
@@ -15,29 +15,29 @@ use crate::streaming::extensions;
 use cri_streaming::SessionInfo;
 use cri_streaming::SessionKind;
 
-/// See the module documentation. Every other call goes straight through.
+/// See the module documentation. Other calls pass unchanged.
 #[derive(Clone, Debug)]
 pub(super) struct UrlRewrite {
     inner: CriService,
-    relay: SessionProxy,
+    proxy: SessionProxy,
 }
 
 impl UrlRewrite {
-    pub(super) fn new(inner: CriService, relay: SessionProxy) -> Self {
-        Self { inner, relay }
+    pub(super) fn new(inner: CriService, proxy: SessionProxy) -> Self {
+        Self { inner, proxy }
     }
 }
 
 impl Handler for UrlRewrite {
     fn answer(&self, request: Request) -> Answering {
         let call = request.extensions().get::<Arc<Call>>();
-        let led = call.and_then(|call| Some((kind(call.method)?, Arc::clone(call))));
+        let session = call.and_then(|call| Some((kind(call.method)?, Arc::clone(call))));
         let answering = self.inner.answer(request);
-        let Some((kind, call)) = led else {
+        let Some((kind, call)) = session else {
             return answering;
         };
-        let relay = self.relay.clone();
-        Box::pin(async move { lead(&relay, answering.await?, kind, call).await })
+        let proxy = self.proxy.clone();
+        Box::pin(async move { rewrite(&proxy, answering.await?, kind, call).await })
     }
 }
 
@@ -50,8 +50,8 @@ fn kind(method: Method) -> Option<SessionKind> {
     }
 }
 
-async fn lead(
-    relay: &SessionProxy,
+async fn rewrite(
+    proxy: &SessionProxy,
     response: Response,
     kind: SessionKind,
     call: Arc<Call>,
@@ -59,36 +59,36 @@ async fn lead(
     let answer = BufferedResponse::read(response).await;
     let bytes = answer.message();
     let ours = match bytes.as_deref().and_then(UrlMessage::split) {
-        Some(message) => issue(relay, &message, kind, call).map(|url| (message, url)),
-        // There is no session when the answer is an error.
+        Some(message) => issue(proxy, &message, kind, call).map(|url| (message, url)),
+        // An error response carries no URL.
         None if answer.is_error() => return Ok(answer.untouched()),
         None => Err(UrlOutcome::Unread),
     };
     match ours {
         Ok((message, url)) => {
-            relay.verdict(UrlOutcome::Proxied);
+            proxy.verdict(UrlOutcome::Proxied);
             Ok(answer.with(&message, &url))
         }
         Err(verdict) => {
-            relay.verdict(verdict);
+            proxy.verdict(verdict);
             Ok(answer.untouched())
         }
     }
 }
 
-/// A URL of ours for one of the upstream's.
+/// Issues a URL of criscope for one of the upstream's.
 fn issue(
-    relay: &SessionProxy,
+    proxy: &SessionProxy,
     message: &UrlMessage<'_>,
     kind: SessionKind,
     call: Arc<Call>,
 ) -> Result<String, UrlOutcome> {
     let upstream = url::parse(message.url)?;
     let about = about(kind, call).ok_or(UrlOutcome::Unread)?;
-    relay.issue(upstream, about)
+    proxy.issue(upstream, about)
 }
 
-/// Whom the session is about, and what it is to run.
+/// Identity and command of the session.
 fn about(kind: SessionKind, call: Arc<Call>) -> Option<SessionInfo> {
     let request = call.message.get()?.bytes();
     let (id, command) = match kind {

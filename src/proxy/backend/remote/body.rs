@@ -1,4 +1,4 @@
-//! The runtime's answer on its way to the caller.
+//! The response body of a remote backend.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -14,8 +14,8 @@ use crate::call::Call;
 use crate::grpc::BoxError;
 use crate::grpc::status::Status;
 
-/// Passes frames on as they come. If the connection to the runtime breaks, the caller gets trailers that say so; a
-/// stream that the runtime reset is reset here with the same reason.
+/// Forwards frames as they arrive. If the connection to the runtime breaks, the caller gets trailers with an error; a
+/// stream that the runtime resets is reset here with the same reason.
 #[derive(Debug)]
 pub struct ForwardedBody {
     inner: Option<ResponseBody>,
@@ -43,7 +43,7 @@ impl ForwardedBody {
     }
 
     fn lost(&mut self) -> Frame<Bytes> {
-        // The rest of a broken stream has no reader.
+        // Nothing reads the rest of a broken stream.
         self.inner = None;
         let status = Status::unavailable(format!(
             "backend {} at unix://{}: connection lost during the answer",

@@ -15,7 +15,7 @@ use super::{Error, Remote};
 use crate::grpc::limits::{CONNECTION_WINDOW, MAX_HEADER_LIST, STREAM_WINDOW};
 use crate::uds::Stream;
 
-/// How often and how long to wait while the runtime's queue of new connections is full.
+/// How often and how long to wait while the listener's backlog is full.
 const BACKLOG_TRIES: u32 = 20;
 const BACKLOG_WAIT: Duration = Duration::from_millis(25);
 
@@ -27,18 +27,18 @@ fn settings() -> Builder {
         .max_header_list_size(MAX_HEADER_LIST)
         .initial_window_size(STREAM_WINDOW)
         .initial_connection_window_size(CONNECTION_WINDOW)
-        // The runtime is trusted: small events may wait for their reader, and frames for calls that were cancelled long
-        // ago are no attack.
+        // The runtime is trusted: small events may wait for their reader, and frames of streams cancelled long ago are no
+        // attack.
         .data_frame_budget(usize::MAX)
         .max_local_error_reset_streams(None);
     builder
 }
 
-/// Connects to a unix socket. At once: the kernel never makes such a connection wait, it only refuses when the
-/// listener's queue is full, and that is tried again for half a second.
+/// Connects to a unix socket, without delay: the kernel never queues such a connect, it refuses when the listener's backlog
+/// is full, and that is retried for half a second.
 ///
 /// # Errors
-/// What the kernel says.
+/// Those of socket(2) and connect(2).
 pub async fn open(path: &Path) -> io::Result<UnixStream> {
     let address = UnixAddr::new(path)?;
     let mut tries = 0;
@@ -63,7 +63,7 @@ impl Remote {
     /// [`Error::Connect`].
     pub async fn connect(&self) -> Result<SendRequest<Bytes>, Error> {
         let (sender, connection) = self.handshake().await?;
-        // Each call on the connection hears of its end by itself.
+        // Each call on the connection sees the error itself.
         tokio::spawn(async move {
             if let Err(error) = connection.await {
                 tracing::debug!(%error, "backend connection ended");
@@ -72,7 +72,7 @@ impl Remote {
         Ok(sender)
     }
 
-    /// Opens an HTTP/2 connection, which the caller has to drive.
+    /// Opens an HTTP/2 connection whose future the caller must poll.
     ///
     /// # Errors
     /// As [`Remote::connect`].
@@ -86,7 +86,7 @@ impl Remote {
         };
         let stream = Stream::new(open(&self.path).await.map_err(refused)?).map_err(refused)?;
         settings().handshake(stream).await.map_err(|error| {
-            // It only writes; the runtime's settings are read later.
+            // It only writes; the runtime's SETTINGS are read later.
             let source = error.into_io();
             refused(source.unwrap_or_else(|| io::ErrorKind::Other.into()))
         })

@@ -1,5 +1,4 @@
-//! Why a call could not be passed on. The caller gets each as `UNAVAILABLE` with this text: it may try again, and the
-//! kubelet does.
+//! Why a call could not be forwarded. The caller gets `UNAVAILABLE` with this text: it may retry, and the kubelet does.
 
 use std::io;
 use std::path::PathBuf;
@@ -8,34 +7,34 @@ use std::sync::Arc;
 /// See the module documentation.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The socket cannot be connected to.
+    /// Connecting to the socket failed.
     #[error("backend {name} at unix://{}: {source}", path.display())]
     Connect {
         /// Name of the backend.
         name: Arc<str>,
         /// Its socket.
         path: PathBuf,
-        /// What the kernel said.
+        /// The system call's error.
         source: io::Error,
     },
-    /// Connected, but the other end does not speak HTTP/2 or broke its rules.
+    /// Connected, but the peer does not speak HTTP/2 or violated the protocol.
     #[error("backend {name} at unix://{}: not a gRPC server: {source}", path.display())]
     Protocol {
         /// Name of the backend.
         name: Arc<str>,
         /// Its socket.
         path: PathBuf,
-        /// What went wrong.
+        /// The error of the HTTP/2 connection.
         source: h2::Error,
     },
-    /// The connection broke while the call was under way. It may or may not have been carried out.
+    /// The connection broke during the call. The runtime may or may not have executed it.
     #[error("backend {name} at unix://{}: connection lost during the call", path.display())]
     Lost {
         /// Name of the backend.
         name: Arc<str>,
         /// Its socket.
         path: PathBuf,
-        /// What went wrong.
+        /// The error of the HTTP/2 connection.
         source: h2::Error,
     },
 }

@@ -1,7 +1,7 @@
-//! One call on an HTTP/2 connection, straight on h2.
+//! One call on an HTTP/2 connection, directly on h2.
 //!
-//! hyper's client hands each request to a task of the connection and each response back through another: two more turns
-//! of the scheduler per call than the bytes need. Here the task that carries the call sends it and receives its response.
+//! hyper's client passes each request to a connection task and each response back through another: two more wake-ups per
+//! call than necessary. Here the task of the call itself sends the request and receives the response.
 
 use std::future::poll_fn;
 use std::pin::{Pin, pin};
@@ -49,13 +49,14 @@ pub async fn exchange(
         Err(error) => return Err(Fault::NotProcessed(Box::new(request), error)),
     };
     let (mut head, mut body) = request.into_parts();
-    // They do not leave the process, and a copy of the rest is kept.
+    // They do not leave the process, and the rest is copied below.
     head.extensions.clear();
     let is_empty = body.is_end_stream();
     let (response, stream) = sender
         .send_request(http::Request::from_parts(head.clone(), ()), is_empty)
         .map_err(Fault::Broken)?;
-    // Nearly always the whole request is here. It is kept until there is a response: it may have to be sent again.
+    // Nearly always the whole request has arrived. It is kept until the response begins, since it may have to be sent
+    // again.
     let whole = body.take_whole();
     let can_repeat = is_empty || whole.is_some();
     let sending = match &whole {
@@ -79,17 +80,17 @@ pub async fn exchange(
     }
 }
 
-/// Returns whether the runtime said that it did not process the stream. h2 reports a GOAWAY of the other end only on
-/// streams above the last one that it names (RFC 9113, section 6.8).
+/// Returns whether the runtime declared the stream unprocessed. h2 reports the peer's GOAWAY only on streams above its last
+/// stream id (RFC 9113, section 6.8).
 fn was_not_processed(error: &Error) -> bool {
     error.is_go_away() && error.is_remote()
 }
 
-/// A body of up to this many bytes is handed to h2 at once, which keeps what the flow control windows hold back. It is
-/// the window that every stream begins with (RFC 9113, section 6.9.2).
+/// A body of up to this size is handed to h2 at once, which buffers what flow control holds back. It is the initial window
+/// of every stream (RFC 9113, section 6.9.2).
 const AT_ONCE: usize = 65_535;
 
-/// Sends what the windows allow at once, and the rest from a task.
+/// Sends as much as the windows allow at once, and the rest from a task.
 fn begin(sending: impl Future<Output = ()> + Send + 'static) -> Option<AbortOnDropHandle<()>> {
     let mut sending = Box::pin(sending);
     match sending.as_mut().now_or_never() {
@@ -98,17 +99,17 @@ fn begin(sending: impl Future<Output = ()> + Send + 'static) -> Option<AbortOnDr
     }
 }
 
-/// Sends a body that is one piece, as nearly all are.
+/// Sends a body in one piece, as nearly all are.
 fn send_whole(mut stream: SendStream<Bytes>, data: Bytes) -> Option<AbortOnDropHandle<()>> {
     if data.len() > AT_ONCE {
         return begin(send(Body::full(data), stream));
     }
-    // An error is that of the stream; the receiving half gets it too, and reports it.
+    // The receiving half of the stream gets the error too, and reports it.
     let _ = stream.send_data(data, true);
     None
 }
 
-/// Sends a body, as fast as the runtime takes it.
+/// Sends a body as fast as flow control allows.
 async fn send(mut body: Body, mut stream: SendStream<Bytes>) {
     loop {
         let frame = {
@@ -120,7 +121,7 @@ async fn send(mut body: Body, mut stream: SendStream<Bytes>) {
         };
         let sent = match frame {
             None => stream.send_data(Bytes::new(), true),
-            // The caller broke off; so does the call to the runtime.
+            // The caller reset the stream; this resets the runtime's.
             Some(Err(_)) => return stream.send_reset(Reason::CANCEL),
             Some(Ok(frame)) => match frame.into_data() {
                 Ok(data) => {
@@ -136,7 +137,7 @@ async fn send(mut body: Body, mut stream: SendStream<Bytes>) {
                 },
             },
         };
-        // An error is that of the stream; the receiving half gets it too, and reports it.
+        // The receiving half of the stream gets the error too, and reports it.
         let _ = sent;
         return;
     }
@@ -186,8 +187,8 @@ impl HttpBody for ResponseBody {
         if !self.data_ended {
             match ready!(self.receive.poll_data(cx)) {
                 Some(Ok(data)) => {
-                    // The reader took all earlier data, so there is room for as much again. This fails only for a
-                    // stream that is closed already.
+                    // The reader consumed all earlier data, so the window is released. This fails only for a stream that is
+                    // closed already.
                     let _ = self.receive.flow_control().release_capacity(data.len());
                     return Poll::Ready(Some(Ok(Frame::data(data))));
                 }

@@ -1,4 +1,4 @@
-//! Sends one call to the runtime and brings the answer back.
+//! Sends one call to the runtime and returns the response.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -34,7 +34,7 @@ impl Forward {
         }
     }
 
-    /// The connection of this caller, opened if there is none that works.
+    /// This caller's connection to the runtime; opened if there is no working one.
     async fn shared(&self) -> Result<SendRequest<Bytes>, Error> {
         let existing = self
             .sender
@@ -44,8 +44,8 @@ impl Forward {
         if let Some(sender) = existing {
             return Ok(sender);
         }
-        // Two calls may both connect here; the second connection takes the first one's place and both work.
-        // Boxed, like the other rare turns of this path: it would make the future of every call larger.
+        // Two calls may both connect here; the second connection replaces the first and both work. Boxed, like the other
+        // rare branches of this path: it would enlarge the future of every call.
         let sender = Box::pin(self.remote.connect()).await?;
         *self.sender.lock().unwrap_or_else(PoisonError::into_inner) = Some(sender.clone());
         Ok(sender)
@@ -64,8 +64,8 @@ impl Forward {
         self.address(&mut request, call.as_deref());
         if let Some(call) = &call {
             call.set_stage(CallStage::Connecting);
-            if let Some(place) = call.placement() {
-                propagation::inject(&place, request.headers_mut());
+            if let Some(placement) = call.placement() {
+                propagation::inject(&placement, request.headers_mut());
             }
         }
         let sender = self.sender_for(method).await?;
@@ -85,7 +85,7 @@ impl Forward {
         }
     }
 
-    /// Sends; once more on a new connection if the runtime closed the old one before it took the call.
+    /// Sends the request; once more on a new connection if the runtime closed the old one before it processed the call.
     async fn send(
         &self,
         sender: SendRequest<Bytes>,
@@ -110,7 +110,7 @@ impl Forward {
         Err(self.remote.explain(error))
     }
 
-    /// Gives the request what HTTP/2 needs, and the spelling of the service that this runtime knows.
+    /// Sets the URI that HTTP/2 needs, with the version of the CRI that this runtime serves.
     fn address(&self, request: &mut Request, call: Option<&Call>) {
         let uri = request.uri();
         let api = self.remote.health.api();
@@ -139,7 +139,7 @@ impl Forward {
     }
 }
 
-/// The path of a CRI call in the given version, if it is not in it already.
+/// The path of a CRI call in the given version; `None` if it has that version already.
 fn respell(path: &str, api: ApiVersion) -> Option<PathAndQuery> {
     let rest = path.strip_prefix("/runtime.")?;
     let (version, service) = rest.split_once('.')?;
@@ -150,15 +150,15 @@ fn respell(path: &str, api: ApiVersion) -> Option<PathAndQuery> {
 }
 
 impl Remote {
-    /// A stream that the runtime reset is passed on as a reset with the same reason; a connection that broke becomes
-    /// an [`Error`].
+    /// A stream that the runtime reset is reset for the caller with the same reason; a broken connection becomes an
+    /// [`Error`].
     fn explain(&self, source: h2::Error) -> BoxError {
         if was_reset_by_runtime(&source) {
             return source.into();
         }
         let name = Arc::clone(&self.name);
         let path = self.path.clone();
-        // h2 found the runtime's bytes at fault.
+        // h2 rejected bytes of the runtime.
         let is_fault =
             source.is_library() && source.reason().is_some_and(|r| r != Reason::NO_ERROR);
         let error = match is_fault {

@@ -1,8 +1,8 @@
-//! Passes calls on to another CRI runtime, byte for byte.
+//! Forwards calls to another CRI runtime, byte for byte.
 //!
-//! Each connection of a caller gets its own connections to the runtime, opened at its first call: flow control, stream limits
-//! and slow readers then affect that caller only. A call that stays open gets one more connection for itself, so that a
-//! consumer that stalls holds up no other call.
+//! Each connection of a caller has separate connections to the runtime, opened at its first call: flow control, stream
+//! limits and slow readers then affect that caller only. A server-streaming call gets one more connection, so that a
+//! consumer that stalls delays no other call.
 
 pub mod body;
 pub mod connect;
@@ -31,7 +31,7 @@ impl Remote {
         Self { name, path, health }
     }
 
-    /// Its address, for people.
+    /// Its address, for log lines and pages.
     pub(super) fn endpoint(&self) -> String {
         format!("unix://{}", self.path.display())
     }

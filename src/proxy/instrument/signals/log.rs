@@ -1,4 +1,4 @@
-//! The log lines of calls, target `criscope::rpc`. Fields that are not known are left out.
+//! Log lines of calls, target `criscope::rpc`. Unknown fields are omitted.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use crate::cri::subject::{ContainerIdentity, PodIdentity};
 /// Longest error message in a line, in bytes.
 const MESSAGE: usize = 1024;
 
-/// Writes one event of a call at a level known at run time. The fields are worked out only if the line is wanted.
+/// Writes one event of a call at a level known at run time. The fields are computed only if the level is enabled.
 macro_rules! event {
     ($level:expr, $event:literal, $call:ident, $text:literal, {$($more:tt)*}) => {
         match $level {
@@ -71,7 +71,7 @@ pub(super) fn end(call: &Call, outcome: &Outcome, slow: bool) {
     });
 }
 
-/// The line of a call that has been under way for long.
+/// The line of a slow call in flight.
 pub(super) fn stuck(call: &Call, stuck: &Stuck) {
     event!(Level::WARN, "rpc.stuck", call, "call takes long", {
         duration_ms = millis(call.age()),
@@ -81,13 +81,13 @@ pub(super) fn stuck(call: &Call, stuck: &Stuck) {
     });
 }
 
-/// The last share of its deadline that was told while it ran, in percent.
+/// The last share of its deadline that was reported while it ran, in percent.
 fn was_stuck(call: &Call) -> Option<u32> {
     Some(call.share_used()).filter(|percent| *percent > 0)
 }
 
-/// Polls come several times a second and are told only when something is the matter. A watch ends because its caller
-/// leaves.
+/// Polls come several times a second and are logged only on errors or when slow. A watch normally ends because its caller
+/// cancels it.
 fn level(class: Class, outcome: &Outcome, slow: bool) -> Level {
     match outcome.ending {
         Ending::Error | Ending::Deadline if is_server_fault(outcome.code) => Level::WARN,
@@ -99,7 +99,7 @@ fn level(class: Class, outcome: &Outcome, slow: bool) -> Level {
     }
 }
 
-/// Milliseconds, to the microsecond.
+/// Milliseconds with a resolution of a microsecond.
 fn millis(time: Duration) -> f64 {
     time.as_micros() as f64 / 1000.0
 }
@@ -112,14 +112,14 @@ fn container(call: &Call) -> Option<&ContainerIdentity> {
     call.subject.get()?.container.as_deref()
 }
 
-/// Restarts of the container if the call is about one, else sandboxes before this one.
+/// The attempt of the container if the call is about one, else of the sandbox.
 fn attempt(call: &Call) -> Option<u32> {
     container(call)
         .map(|c| c.attempt)
         .or_else(|| pod(call).map(|p| p.attempt))
 }
 
-/// The longest beginning of a text that has at most this many bytes.
+/// The longest prefix with at most this many bytes, cut between characters.
 pub(super) fn cut(text: &str, bytes: usize) -> &str {
     let mut end = text.len().min(bytes);
     while !text.is_char_boundary(end) {

@@ -62,16 +62,16 @@ metrics! {
         "Calls by the backend they went to and why.");
 }
 
-/// The calls in flight, as a scrape wants to see them.
+/// The calls in flight, for scrapes.
 pub trait InFlightView: Send + Sync {
-    /// Calls `f` once for each method that has a call in flight, with the age of the oldest.
+    /// Calls `f` once for each method with a call in flight, with the age of the oldest.
     fn for_each_oldest(&self, f: &mut dyn FnMut(Method, Duration));
 
-    /// Calls `f` once for each method that has a call in flight that was reported as stuck, with their number.
+    /// Calls `f` once for each method with calls in flight that were reported as stuck, with their number.
     fn for_each_stuck(&self, f: &mut dyn FnMut(Method, usize));
 }
 
-/// Shows the age of the oldest call of each method, and how many are stuck.
+/// Exports the age of the oldest call of each method, and the number of stuck calls.
 ///
 /// # Errors
 /// If it is registered already.
@@ -91,7 +91,7 @@ pub fn watch_in_flight(
 /// Handles of every metric of a call.
 #[derive(Debug)]
 pub(super) struct RpcMetrics {
-    /// Also read for pages.
+    /// Also read by pages.
     pub(super) duration: Arc<Histograms<2>>,
     total: Counters<3>,
     in_flight: Gauges<1>,
@@ -168,7 +168,7 @@ impl RpcMetrics {
         let labels = [backend, call.method.index(), outcome.ending as usize];
         self.backend_duration
             .observe(labels, took.as_secs_f64(), exported);
-        // A stream or a watch waits for its caller, and a call that failed may have waited for nobody.
+        // A stream or a watch waits for its caller, and a failed call may not have waited for a backend.
         let plain = !call.method.is_server_streaming() && call.method.class() != Class::Watch;
         if plain
             && outcome.ending == Ending::Ok
@@ -179,7 +179,7 @@ impl RpcMetrics {
     }
 }
 
-/// Whether the size of the answer grows with the node.
+/// Returns whether the size of the response grows with the node.
 fn lists(method: Method) -> bool {
     method.name().starts_with("List") || method.name().starts_with("Stream")
 }

@@ -1,4 +1,4 @@
-//! The signals of a call: metrics, log lines and spans, made from its record when it begins, when it seems stuck, and at its one
+//! The signals of a call: metrics, log lines and spans, made from its record when it begins, when it is stuck, and at its
 //! end. All of it runs on the request path and must not block.
 
 mod log;
@@ -25,14 +25,14 @@ use crate::telemetry::registry::{Registry, RegistryError};
 use crate::telemetry::sampling::{Live, STUCK};
 use crate::telemetry::settings::Sampling;
 
-/// A report of a call that takes long.
+/// A report of a stuck call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stuck {
     /// The share of its deadline that it has used, in percent.
     pub percent: u32,
     /// Whether it is the first report of this call.
     pub is_first: bool,
-    /// What the runtime is doing for it.
+    /// The runtime's activity for it.
     pub activity: Option<String>,
 }
 
@@ -45,8 +45,8 @@ pub struct SignalSettings {
     pub receives_spans: bool,
     /// The path of the CRI socket.
     pub listen: Arc<str>,
-    /// Names of the backends and the paths of their sockets. A backend without a socket is no other process, so its spans
-    /// name none.
+    /// Names of the backends and the paths of their sockets. A backend without a socket runs in this process, so its spans
+    /// name no peer.
     pub endpoints: Vec<(String, Arc<str>)>,
 }
 
@@ -55,15 +55,15 @@ pub struct SignalSettings {
 pub struct Signals {
     metrics: RpcMetrics,
     spans: Option<Spans>,
-    /// Whether calls are parts of traces: if spans are exported, or the runtime's own spans are received.
+    /// Whether calls are part of traces: if spans are exported, or the runtime's own spans are received.
     traces: bool,
     sampling: Live,
     observer: Arc<dyn CallObserver>,
 }
 
 impl Signals {
-    /// Registers the metrics of calls. Without a sink there are no spans; without a receiver either,
-    /// trace context is passed on untouched.
+    /// Registers the metrics of calls. Without a sink there are no spans; without a receiver either, trace context is
+    /// forwarded untouched.
     ///
     /// # Errors
     /// If the metrics are registered already.
@@ -82,22 +82,22 @@ impl Signals {
         })
     }
 
-    /// The durations of calls by method and outcome, for those who read them.
+    /// The durations of calls by method and outcome.
     pub fn durations(&self) -> Arc<Histograms<2>> {
         Arc::clone(&self.metrics.duration)
     }
 
-    /// Takes over new sampling settings.
+    /// Applies new sampling settings.
     pub fn set_sampling(&self, sampling: &Sampling) {
         self.sampling.set(sampling);
     }
 
-    /// The sampling settings in force, for others who make spans.
+    /// The sampling settings in force.
     pub fn sampling(&self) -> Live {
         self.sampling.clone()
     }
 
-    /// A call in flight has used up a share of its deadline, or of what stands for one, that is worth a line.
+    /// A call in flight has used up a reported share of its deadline, or of the allowance of its method.
     pub fn stuck(&self, call: &Call, stuck: &Stuck) {
         if stuck.is_first {
             self.metrics.stuck(call);
@@ -111,16 +111,16 @@ impl Signals {
             .then(|| propagation::begin(headers, method, &self.sampling.load()))
     }
 
-    /// A call has entered.
+    /// A call has begun.
     pub fn begin(&self, call: &Call) {
         self.metrics.begin(call);
     }
 
-    /// A call has ended. Comes exactly once for each `begin`.
+    /// A call has ended. Called exactly once for each `begin`.
     pub fn end(&self, call: &Call, outcome: &Outcome) {
         let slow = self.sampling.load().is_slow(call.method, outcome.elapsed);
         let sticks_out = slow || outcome.ending != Ending::Ok || call.share_used() >= STUCK;
-        // First, since what follows says whether there are spans.
+        // First, since metrics and log line depend on whether spans are exported.
         let exported = self.export(call, outcome, sticks_out);
         self.metrics.end(call, outcome, exported);
         log::end(call, outcome, slow);
@@ -128,13 +128,13 @@ impl Signals {
         self.observer.ended(call, outcome, is_notable);
     }
 
-    /// Exports the spans of a call that was sampled or that sticks out. Returns their trace.
+    /// Exports the spans of a call that was sampled or that is notable. Returns their trace.
     fn export(&self, call: &Call, outcome: &Outcome, sticks_out: bool) -> Option<TraceId> {
-        let (spans, place) = (self.spans.as_ref()?, call.placement()?);
-        let exported = (place.sampled || sticks_out) && spans.export(call, outcome, &place);
+        let (spans, placement) = (self.spans.as_ref()?, call.placement()?);
+        let exported = (placement.sampled || sticks_out) && spans.export(call, outcome, &placement);
         exported.then(|| {
             call.keep();
-            place.trace_id
+            placement.trace_id
         })
     }
 }

@@ -1,7 +1,7 @@
-//! The spans of a call: the call as we serve it (SERVER), and within it the call as the backend was asked (CLIENT).
-//! Both are built when the call has ended, from ids that were chosen when it entered.
+//! The spans of a call: SERVER, the call as criscope serves it, and its child CLIENT, the call to the backend. Both are
+//! built when the call has ended, from ids chosen when it began.
 //!
-//! Names and attributes follow the semantic conventions for gRPC spans, schema 1.42.0, and our own `cri.*`.
+//! Names and attributes follow the semantic conventions for gRPC spans, schema 1.42.0, and criscope's own `cri.*`.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -29,7 +29,7 @@ const STATUS_CODE: &str = key::RPC_RESPONSE_STATUS_CODE;
 /// Longest text in an attribute, in bytes.
 const TEXT: usize = 256;
 
-/// Builds and hands over spans.
+/// Builds and exports spans.
 #[derive(Debug)]
 pub(super) struct Spans {
     sink: SpanSink,
@@ -49,25 +49,30 @@ impl Spans {
         }
     }
 
-    /// Exports the spans of a call, whether or not the backend was told to record its part. False if there was no room
-    /// for them.
-    pub(super) fn export(&self, call: &Call, outcome: &Outcome, place: &SpanPlacement<'_>) -> bool {
+    /// Exports the spans of a call, whether or not the backend was asked to sample. Returns false if the queue is full.
+    pub(super) fn export(
+        &self,
+        call: &Call,
+        outcome: &Outcome,
+        placement: &SpanPlacement<'_>,
+    ) -> bool {
         let common = attributes(call, outcome);
         if let Some((began, took)) = call.backend_span(outcome.elapsed) {
             self.sink
-                .export(self.client(call, outcome, place, common.clone(), (began, took)));
+                .export(self.client(call, outcome, placement, common.clone(), (began, took)));
         }
         if let Some(phases) = call.steps.get() {
-            self.export_phases(phases, place);
+            self.export_phases(phases, placement);
         }
-        self.sink.export(self.server(call, outcome, place, common))
+        self.sink
+            .export(self.server(call, outcome, placement, common))
     }
 
-    /// Exports what the built-in runtime did for a call: what has ended now, and the rest when it ends.
-    fn export_phases(&self, phases: &RuntimeSteps, place: &SpanPlacement<'_>) {
+    /// Exports the built-in runtime's steps of a call: those that have ended now, and the rest when they end.
+    fn export_phases(&self, phases: &RuntimeSteps, placement: &SpanPlacement<'_>) {
         let steps = Steps {
-            trace_id: place.trace_id,
-            state: place.state.cloned().unwrap_or(TraceState::NONE),
+            trace_id: placement.trace_id,
+            state: placement.state.cloned().unwrap_or(TraceState::NONE),
             scope: self.scope.clone(),
         };
         let (late, sink) = (steps.clone(), self.sink.clone());
@@ -85,17 +90,17 @@ impl Spans {
         &self,
         call: &Call,
         outcome: &Outcome,
-        place: &SpanPlacement<'_>,
+        placement: &SpanPlacement<'_>,
         mut attributes: Vec<KeyValue>,
     ) -> SpanData {
         attributes.push(text(key::SERVER_ADDRESS, &self.listen));
         let failed = is_server_fault(outcome.code);
         let times = (call.started_at, call.started_at + outcome.elapsed);
-        let mut span = self.span(call, outcome, place, attributes, failed, times);
-        span.parent_span_id = place.parent;
-        span.parent_span_is_remote = place.parent_is_remote;
+        let mut span = self.span(call, outcome, placement, attributes, failed, times);
+        span.parent_span_id = placement.parent;
+        span.parent_span_is_remote = placement.parent_is_remote;
         span.span_kind = SpanKind::Server;
-        if let Some(link) = place.link {
+        if let Some(link) = placement.link {
             span.links.links.push(Link::with_context(linked(link)));
         }
         span
@@ -105,7 +110,7 @@ impl Spans {
         &self,
         call: &Call,
         outcome: &Outcome,
-        place: &SpanPlacement<'_>,
+        placement: &SpanPlacement<'_>,
         mut attributes: Vec<KeyValue>,
         (began, took): (Duration, Duration),
     ) -> SpanData {
@@ -120,23 +125,23 @@ impl Spans {
         let mut span = self.span(
             call,
             outcome,
-            place,
+            placement,
             attributes,
             failed,
             (begin, begin + took),
         );
-        span.span_context = context(place, place.client);
-        span.parent_span_id = place.server;
+        span.span_context = context(placement, placement.client);
+        span.parent_span_id = placement.server;
         span.span_kind = SpanKind::Client;
         span
     }
 
-    /// What both spans have alike.
+    /// The common parts of both spans.
     fn span(
         &self,
         call: &Call,
         outcome: &Outcome,
-        place: &SpanPlacement<'_>,
+        placement: &SpanPlacement<'_>,
         mut attributes: Vec<KeyValue>,
         failed: bool,
         (start_time, end_time): (SystemTime, SystemTime),
@@ -148,7 +153,7 @@ impl Spans {
             status = Status::error(cut(message, TEXT).to_owned());
         }
         SpanData {
-            span_context: context(place, place.server),
+            span_context: context(placement, placement.server),
             parent_span_id: SpanId::INVALID,
             parent_span_is_remote: false,
             span_kind: SpanKind::Internal,
@@ -189,7 +194,7 @@ impl Steps {
         let outcome = record.ended.map(|(_, outcome)| outcome);
         if let Some(outcome) = outcome.filter(|outcome| *outcome != StepOutcome::Ok) {
             attributes.push(KeyValue::new(key::ERROR_TYPE, outcome.name()));
-            // What went wrong in words is in the span of the call.
+            // The error text is in the span of the call.
             status = Status::error("");
         }
         let flags = TraceFlags::SAMPLED;
@@ -217,10 +222,10 @@ impl Steps {
     }
 }
 
-/// An exported span is a sampled one, whoever decided it and when.
-fn context(place: &SpanPlacement<'_>, span: SpanId) -> SpanContext {
-    let state = place.state.cloned().unwrap_or(TraceState::NONE);
-    SpanContext::new(place.trace_id, span, TraceFlags::SAMPLED, false, state)
+/// An exported span is marked as sampled, whoever decided it and when.
+fn context(placement: &SpanPlacement<'_>, span: SpanId) -> SpanContext {
+    let state = placement.state.cloned().unwrap_or(TraceState::NONE);
+    SpanContext::new(placement.trace_id, span, TraceFlags::SAMPLED, false, state)
 }
 
 fn linked(link: trace::Link<'_>) -> SpanContext {

@@ -1,4 +1,4 @@
-//! What a call looks like in metrics and log lines.
+//! Metrics and log lines of calls.
 
 mod recording;
 mod spans;
@@ -72,7 +72,7 @@ fn route(call: &Call, backend: &str, reason: RouteReason) {
         .expect("once");
 }
 
-/// A call about a container, with everything known that can be.
+/// A call about a container, with every optional field set.
 fn full(method: Method) -> Call {
     let call = call(method);
     let subject = Subject {
@@ -250,7 +250,7 @@ fn promtool_finds_nothing_to_say() {
     );
 }
 
-/// The conformance suite makes 33 kinds of calls, and has some ten of them fail.
+/// The conformance suite makes 33 kinds of calls, and some ten of them fail.
 #[test]
 fn the_series_of_a_node_stay_within_budget() {
     let registry = registry();

@@ -7,7 +7,7 @@ use crate::lifecycle::CallSink;
 use crate::lifecycle::recorder::Recorder;
 use crate::proxy::instrument::CallObserver;
 
-/// Records calls, and sees no runtime.
+/// Records calls; has no runtime to observe.
 #[derive(Debug)]
 struct Recording(CallSink);
 

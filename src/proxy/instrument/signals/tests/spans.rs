@@ -1,4 +1,4 @@
-//! What a call looks like in spans, and which calls have any.
+//! Spans of calls, and which calls have any.
 
 use std::sync::OnceLock;
 
@@ -170,7 +170,7 @@ async fn a_call_that_reached_no_backend_has_one_span() {
     assert_eq!(attribute(server, "k8s.pod.name"), None);
 }
 
-/// Which calls are kept, when nothing was decided at their begin.
+/// Which calls are exported if no sampling decision was made when they began.
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn the_last_word_on_sampling_is_spoken_at_the_end() {
     let (fast, slow) = (Duration::from_millis(999), Duration::from_secs(1));
@@ -220,7 +220,7 @@ async fn the_last_word_on_sampling_is_spoken_at_the_end() {
     }
 }
 
-/// The same for calls that stick out otherwise, with nothing chosen at all.
+/// The same for calls that are notable otherwise, with a sampling share of zero.
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn what_sticks_out_is_kept_whatever_the_shares_are() {
     let second = outcome(Ending::Ok, Code::Ok, Duration::from_secs(1));
@@ -333,7 +333,7 @@ async fn sampling_can_be_changed_and_is_off_without_a_sink() {
     assert!(spans.is_empty());
 }
 
-/// The steps of the built-in runtime are told with their call or not at all, whatever was decided when it began.
+/// The steps of the built-in runtime are exported with their call or not at all, whatever was decided when it began.
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn the_steps_of_a_call_share_its_fate() {
     let spans = exported(|signals| {
@@ -342,11 +342,11 @@ async fn the_steps_of_a_call_share_its_fate() {
             let mut call = full(Method::StopContainer);
             call.trace = signals.trace(&HeaderMap::new(), Method::StopContainer);
             call.backend_begins();
-            let place = call.placement().expect("traced");
-            let phases = Arc::new(RuntimeSteps::new(Some(&place)));
+            let placement = call.placement().expect("traced");
+            let phases = Arc::new(RuntimeSteps::new(Some(&placement)));
             assert!(call.steps.set(Arc::clone(&phases)).is_ok());
-            let told = phases.traceparent(phases.root()).expect("traced");
-            assert!(told.ends_with("-00"), "nobody is told to sample: {told}");
+            let header = phases.traceparent(phases.root()).expect("traced");
+            assert!(header.ends_with("-00"), "the sampled flag is off: {header}");
             let wait = phases.begin(RuntimeStep::GraceWait, None, phases.root());
             phases.end(wait, StepOutcome::Error);
             let plugin = Some("bridge".into());

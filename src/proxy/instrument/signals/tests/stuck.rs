@@ -1,4 +1,4 @@
-//! What a call looks like that takes long.
+//! Log lines and metrics of stuck calls.
 
 use super::*;
 
